@@ -1,0 +1,120 @@
+//! The one place where the client's clock is read: `CLOCK_BOOTTIME`, which counts suspend and is
+//! never set. A test may hand in a clock that it steps itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::time::Timestamp;
+
+/// The clock that a client measures durations on.
+#[derive(Debug, Clone, Default)]
+pub enum Clock {
+    /// The system's clock that counts suspend.
+    #[default]
+    System,
+    /// A clock that only moves when it is told to.
+    Stepped(SteppedClock),
+}
+
+impl Clock {
+    /// The present moment.
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Self::System => system_now(),
+            Self::Stepped(clock) => clock.now(),
+        }
+    }
+
+    /// Completes once the clock has reached `until`; at once if it has already.
+    ///
+    /// Suspend may delay this by up to half a second after the machine wakes: tokio's timers stand
+    /// still meanwhile, so the clock is looked at again at least that often.
+    pub async fn sleep_until(&self, until: Timestamp) {
+        const RECHECK: Duration = Duration::from_millis(500);
+        match self {
+            Self::System => loop {
+                let left = until.since(system_now());
+                if left.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(left.min(RECHECK)).await;
+            },
+            Self::Stepped(clock) => clock.reached(until).await,
+        }
+    }
+}
+
+/// A clock for tests: it stands still until it is stepped.
+#[derive(Debug, Clone, Default)]
+pub struct SteppedClock(Arc<Stepped>);
+
+#[derive(Debug, Default)]
+struct Stepped {
+    nanos: AtomicU64,
+    stepped: Notify,
+}
+
+impl SteppedClock {
+    /// A clock that stands at `start` after its beginning.
+    pub fn starting_at(start: Duration) -> Self {
+        let clock = Self::default();
+        clock.step(start);
+        clock
+    }
+
+    /// The present moment.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.0.nanos.load(Ordering::SeqCst))
+    }
+
+    /// Moves the clock forward and wakes whoever waits for it.
+    pub fn step(&self, by: Duration) {
+        let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        self.0.nanos.fetch_add(nanos, Ordering::SeqCst);
+        self.0.stepped.notify_waiters();
+    }
+
+    async fn reached(&self, until: Timestamp) {
+        loop {
+            let stepped = self.0.stepped.notified();
+            tokio::pin!(stepped);
+            stepped.as_mut().enable();
+            if self.now() >= until {
+                return;
+            }
+            stepped.await;
+        }
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn system_now() -> Timestamp {
+    from_timespec(rustix::time::clock_gettime(rustix::time::ClockId::Boottime))
+}
+
+/// On Apple systems `CLOCK_MONOTONIC` counts suspend.
+#[cfg(target_vendor = "apple")]
+fn system_now() -> Timestamp {
+    from_timespec(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
+}
+
+/// Elsewhere the monotonic clock is the best there is; whether it counts suspend depends on the
+/// system, and where it does not, a suspended holder learns of its loss late.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+#[allow(clippy::disallowed_methods)]
+fn system_now() -> Timestamp {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static START: OnceLock<Instant> = OnceLock::new();
+    Timestamp::ZERO + START.get_or_init(Instant::now).elapsed()
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn from_timespec(time: rustix::time::Timespec) -> Timestamp {
+    let secs = u64::try_from(time.tv_sec).unwrap_or_default();
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or_default();
+    Timestamp::ZERO + Duration::from_secs(secs) + Duration::from_nanos(nanos)
+}

@@ -1,0 +1,23 @@
+//! The one place where random bytes are drawn from the operating system's generator.
+
+use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+/// A fresh token.
+///
+/// # Errors
+/// If the operating system has no randomness to give, which it says rather than make some up.
+pub(crate) fn token() -> Result<Token, getrandom::Error> {
+    bytes::<TOKEN_ENTROPY_BYTES>().map(Token::from_entropy)
+}
+
+/// A seed for jitter. Nobody's safety depends on it, so a failing generator is no reason to fail.
+pub(crate) fn seed() -> u64 {
+    bytes().map(u64::from_ne_bytes).unwrap_or(0x9e37_79b9_7f4a_7c15)
+}
+
+#[allow(clippy::disallowed_methods)]
+fn bytes<const N: usize>() -> Result<[u8; N], getrandom::Error> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,143 @@
+//! All that a node keeps under one name: the plain key that every Redlock client understands, and
+//! beside it the record that only we know.
+
+use crate::message::{Ballot, Holder};
+use crate::token::public_half;
+
+use super::{Moment, Rules};
+
+/// All that a node keeps under one name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Entry {
+    /// The lock itself. It alone decides who holds.
+    pub key: Option<PlainKey>,
+    /// What the name's history demands of the next ballot.
+    pub record: Option<Record>,
+}
+
+/// The string at the lock's own key, as any Redlock client would set it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlainKey {
+    /// The holder's token, or whatever another library put there.
+    pub value: String,
+    /// The last millisecond at which it still stands; `None` if it has no expiry.
+    pub until_ms: Option<u64>,
+}
+
+/// The side record of one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The highest ballot accepted or retired.
+    pub fence: Ballot,
+    /// The highest ballot that a granted holder gave back: no restore brings it back.
+    pub closed: Ballot,
+    /// Who was seated last. It counts only while its token is the key's value.
+    pub seat: Option<Seat>,
+    /// The last millisecond at which the record still stands.
+    pub until_ms: u64,
+}
+
+/// An exclusive holder as the record knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seat {
+    /// The holder's token.
+    pub token: String,
+    /// The ballot under which it sits.
+    pub ballot: Ballot,
+    /// Who it is, for people.
+    pub label: String,
+}
+
+impl Entry {
+    /// Drops what has expired. Like Redis, a key still stands in its last millisecond.
+    pub(super) fn expire(&mut self, now: Moment) {
+        let over = |until_ms: u64| now.lease_ms > until_ms;
+        if self.key.as_ref().is_some_and(|k| k.until_ms.is_some_and(over)) {
+            self.key = None;
+        }
+        if self.record.as_ref().is_some_and(|r| over(r.until_ms)) {
+            self.record = None;
+        }
+    }
+
+    /// The fence that a ballot must exceed: never below the ground, record or not. A record written
+    /// while the node had forgotten would otherwise pin the floor too low.
+    pub(super) fn effective_fence(&self, rules: &Rules, now: Moment) -> Ballot {
+        let recorded = self.record.as_ref().map(|r| r.fence).unwrap_or_default();
+        recorded.max(now.ground(rules))
+    }
+
+    pub(super) fn closed(&self) -> Ballot {
+        self.record.as_ref().map(|r| r.closed).unwrap_or_default()
+    }
+
+    /// Whether `token` holds this name.
+    pub(super) fn is_held_by(&self, token: &str) -> bool {
+        self.key.as_ref().is_some_and(|key| key.value == token)
+    }
+
+    /// The seat, if the key still says that its owner holds.
+    pub(super) fn seat(&self) -> Option<&Seat> {
+        let seat = self.record.as_ref()?.seat.as_ref()?;
+        self.is_held_by(&seat.token).then_some(seat)
+    }
+
+    /// The ballot under which the present holder sits; lowest for one without a seat.
+    pub(super) fn holder_ballot(&self) -> Ballot {
+        self.seat().map(|seat| seat.ballot).unwrap_or_default()
+    }
+
+    /// The holder as others may see it, or `None` if the name is free.
+    pub(super) fn holder(&self, claim: usize, now: Moment) -> Option<Holder> {
+        let key = self.key.as_ref()?;
+        Some(Holder {
+            claim,
+            label: self.seat().map(|seat| seat.label.clone()),
+            id: public_half(&key.value).map(str::to_owned),
+            for_ms: key.until_ms.map(|until| until.saturating_sub(now.lease_ms)),
+        })
+    }
+
+    /// Seats `seat` for at least `ttl_ms`, never for less than it already has: shortening would
+    /// free the lock under a guard that still counts on it.
+    pub(super) fn seat_for(&mut self, rules: &Rules, now: Moment, seat: Seat, ttl_ms: u64) {
+        let asked = now.lease_ms.saturating_add(ttl_ms);
+        let until_ms = match &self.key {
+            Some(key) if key.value == seat.token => {
+                key.until_ms.map(|until| until.max(asked))
+            }
+            _ => Some(asked),
+        };
+        self.key = Some(PlainKey {
+            value: seat.token.clone(),
+            until_ms,
+        });
+        let ballot = seat.ballot;
+        let closed = self.closed();
+        self.write(rules, now, ballot, closed, Some(seat));
+    }
+
+    /// Writes the record. Every write stores the effective fence or the ballot, whichever is
+    /// higher, and re-arms the record's expiry beyond that of the key it vouches for.
+    pub(super) fn write(
+        &mut self,
+        rules: &Rules,
+        now: Moment,
+        ballot: Ballot,
+        closed: Ballot,
+        seat: Option<Seat>,
+    ) {
+        let mut fence = self.effective_fence(rules, now);
+        if ballot <= now.ceiling(rules) {
+            fence = fence.max(ballot);
+        }
+        let kept = now.lease_ms.saturating_add(rules.retention_ms);
+        let key_until = self.key.as_ref().and_then(|key| key.until_ms);
+        self.record = Some(Record {
+            fence,
+            closed,
+            seat,
+            until_ms: kept.max(key_until.unwrap_or_default()),
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! What one node does: the specification of a lock server, as a pure function.
+//!
+//! A node loads the entries of the names that a request claims, calls [`apply`], and stores them
+//! back, all in one transaction. The embedded and in-memory nodes run this code; the Lua of the
+//! Redis node is tested against it, operation by operation. Nothing here reads a clock, draws a
+//! random number or does I/O; what a node *is* (its birth, its group) is the handshake's matter.
+
+mod acquire;
+mod entry;
+mod extend;
+mod inspect;
+mod plain;
+mod release;
+mod restore;
+
+pub use entry::{Entry, PlainKey, Record, Seat};
+
+use crate::message::{Answer, Ballot, Op, Request, Stamp};
+
+/// The constants of a group that the ledger needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// How far a ballot may be from the node's clock (`w`).
+    pub window_us: u64,
+    /// How long a name's record is kept after the last write (`R`).
+    pub retention_ms: u64,
+}
+
+/// The node's time when a request is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// The clock that ballots are compared with.
+    pub clock_us: u64,
+    /// The clock that leases run on. Redis has one clock for both; an embedded node does not.
+    pub lease_ms: u64,
+}
+
+impl Moment {
+    /// The moment on a node with one clock for ballots and leases.
+    pub fn of_clock(clock_us: u64) -> Self {
+        Self {
+            clock_us,
+            lease_ms: clock_us / 1000,
+        }
+    }
+
+    /// No ballot above this is ever stored, or one client an hour fast would lift a fence where
+    /// nobody can follow.
+    fn ceiling(self, rules: &Rules) -> Ballot {
+        Ballot::new(self.clock_us.saturating_add(rules.window_us))
+    }
+
+    /// What a name without a record is worth: everything that may have been granted and forgotten
+    /// lies below.
+    fn ground(self, rules: &Rules) -> Ballot {
+        Ballot::new(self.clock_us.saturating_sub(rules.window_us))
+    }
+}
+
+/// Carries out `request` on `entries`, one for each of its claims and in their order.
+///
+/// # Panics
+/// If there is not exactly one entry per claim: that is a mistake of the node.
+pub fn apply(
+    rules: &Rules,
+    now: Moment,
+    entries: &mut [Entry],
+    request: &Request,
+) -> (Answer, Stamp) {
+    assert_eq!(entries.len(), request.claims.len(), "one entry per claim");
+    for entry in entries.iter_mut() {
+        entry.expire(now);
+    }
+    let token = request.token.expose();
+    let answer = match &request.op {
+        Op::Acquire {
+            ballot,
+            ttl_ms,
+            label,
+        } => acquire::acquire(rules, now, entries, token, *ballot, *ttl_ms, label),
+        Op::Extend { ballot, ttl_ms } => {
+            extend::extend(rules, now, entries, token, *ballot, *ttl_ms)
+        }
+        Op::Release {
+            ballot,
+            kind,
+            fate_unknown,
+        } => release::release(rules, now, entries, token, *ballot, *kind, *fate_unknown),
+        Op::Restore {
+            ballot,
+            ttl_ms,
+            label,
+        } => restore::restore(rules, now, entries, token, *ballot, *ttl_ms, label),
+        Op::Inspect => inspect::inspect(rules, now, entries),
+        Op::PlainAcquire { ttl_ms } => plain::acquire(now, entries, token, *ttl_ms),
+        Op::PlainExtend { ttl_ms } => plain::extend(now, entries, token, *ttl_ms),
+        Op::PlainRelease => plain::release(now, entries, token),
+    };
+    let floor = entries
+        .iter()
+        .map(|entry| entry.effective_fence(rules, now))
+        .max()
+        .unwrap_or_default();
+    let stamp = Stamp {
+        clock_us: now.clock_us,
+        floor,
+    };
+    (answer, stamp)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! Plain Redlock: the key alone, no ballots and no record. What every other library does.
+
+use crate::message::Answer;
+
+use super::extend::not_held;
+use super::{Entry, Moment, PlainKey};
+
+pub(super) fn acquire(now: Moment, entries: &mut [Entry], token: &str, ttl_ms: u64) -> Answer {
+    // `SET NX`: an own key counts as held too, since every plain attempt has a token of its own.
+    for (claim, entry) in entries.iter().enumerate() {
+        if let Some(holder) = entry.holder(claim, now) {
+            return Answer::Held(holder);
+        }
+    }
+    for entry in entries {
+        entry.key = Some(PlainKey {
+            value: token.to_owned(),
+            until_ms: Some(now.lease_ms.saturating_add(ttl_ms)),
+        });
+    }
+    Answer::Granted
+}
+
+pub(super) fn extend(now: Moment, entries: &mut [Entry], token: &str, ttl_ms: u64) -> Answer {
+    if let Some(refusal) = not_held(now, entries, token) {
+        return refusal;
+    }
+    let asked = now.lease_ms.saturating_add(ttl_ms);
+    for key in entries.iter_mut().filter_map(|entry| entry.key.as_mut()) {
+        key.until_ms = key.until_ms.map(|until| until.max(asked));
+    }
+    Answer::Extended
+}
+
+pub(super) fn release(now: Moment, entries: &mut [Entry], token: &str) -> Answer {
+    if let Some(refusal) = not_held(now, entries, token) {
+        return refusal;
+    }
+    for entry in entries {
+        entry.key = None;
+    }
+    Answer::Released
+}

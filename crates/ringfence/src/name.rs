@@ -1,0 +1,151 @@
+//! Lock names, checked once. What a name becomes on a node is the node's business.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest name (with its prefix), in bytes.
+pub const NAME_MAX_BYTES: usize = 1024;
+
+/// The most names that one lock may cover.
+pub const NAMES_MAX: usize = 128;
+
+/// Keys that begin like this are our own side records; a lock there would overwrite them.
+const RESERVED: &str = "ringfence:";
+
+/// The full key of one lock: 1 to 1,024 bytes, prefix included.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<str>);
+
+/// Why a name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// The name is empty.
+    #[error("a lock's name must not be empty")]
+    Empty,
+    /// The name is longer than [`NAME_MAX_BYTES`].
+    #[error("a lock's name may have {NAME_MAX_BYTES} bytes, this one has {0}")]
+    TooLong(usize),
+    /// The name begins with the prefix of our own records.
+    #[error("names that begin with `{RESERVED}` are kept for ringfence's own records")]
+    Reserved,
+    /// A lock over several names got none.
+    #[error("a lock over several names needs at least one")]
+    None,
+    /// A lock over several names got more than [`NAMES_MAX`].
+    #[error("a lock may cover {NAMES_MAX} names, this one has {0}")]
+    TooMany(usize),
+    /// A lock over several names got the same one twice.
+    #[error("the name `{0}` is given twice")]
+    Twice(Name),
+}
+
+impl Name {
+    /// Checks `name` under `prefix`.
+    pub fn new(prefix: &str, name: &str) -> Result<Self, NameError> {
+        if name.is_empty() {
+            return Err(NameError::Empty);
+        }
+        let bytes = prefix.len() + name.len();
+        if bytes > NAME_MAX_BYTES {
+            return Err(NameError::TooLong(bytes));
+        }
+        let key: Arc<str> = if prefix.is_empty() {
+            Arc::from(name)
+        } else {
+            Arc::from(format!("{prefix}{name}"))
+        };
+        if key.starts_with(RESERVED) {
+            return Err(NameError::Reserved);
+        }
+        Ok(Self(key))
+    }
+
+    /// Checks a whole set: not empty, not too many, none twice. The order given is kept.
+    pub fn set<S: AsRef<str>>(
+        prefix: &str,
+        names: impl IntoIterator<Item = S>,
+    ) -> Result<Arc<[Self]>, NameError> {
+        let names = names
+            .into_iter()
+            .map(|name| Self::new(prefix, name.as_ref()))
+            .collect::<Result<Vec<_>, _>>()?;
+        match names.len() {
+            0 => return Err(NameError::None),
+            n if n > NAMES_MAX => return Err(NameError::TooMany(n)),
+            _ => {}
+        }
+        let mut sorted: Vec<&Self> = names.iter().collect();
+        sorted.sort();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(NameError::Twice(pair[0].clone()));
+        }
+        Ok(names.into())
+    }
+
+    /// The key as it stands on a node.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Names come from users and end up in terminals and logs: no raw control characters.
+        write!(f, "{}", self.0.escape_debug())
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_1_to_1024_bytes_with_its_prefix() {
+        assert_eq!(Name::new("", ""), Err(NameError::Empty));
+        assert_eq!(Name::new("app:", ""), Err(NameError::Empty));
+        assert!(Name::new("", &"x".repeat(1024)).is_ok());
+        assert_eq!(
+            Name::new("", &"x".repeat(1025)),
+            Err(NameError::TooLong(1025))
+        );
+        assert_eq!(
+            Name::new("p", &"x".repeat(1024)),
+            Err(NameError::TooLong(1025))
+        );
+    }
+
+    #[test]
+    fn our_own_records_cannot_be_locked() {
+        assert_eq!(Name::new("", "ringfence:born"), Err(NameError::Reserved));
+        assert_eq!(Name::new("ring", "fence:x"), Err(NameError::Reserved));
+        assert!(Name::new("app:", "ringfence:x").is_ok());
+    }
+
+    #[test]
+    fn a_set_names_what_is_given_twice() {
+        assert_eq!(
+            Name::set("", ["b", "a", "b"]),
+            Err(NameError::Twice(Name::new("", "b").unwrap()))
+        );
+        assert_eq!(Name::set::<&str>("", []), Err(NameError::None));
+        assert!(matches!(
+            Name::set("", (0..129).map(|i| i.to_string())),
+            Err(NameError::TooMany(129))
+        ));
+    }
+
+    #[test]
+    fn control_characters_are_shown_escaped() {
+        assert_eq!(
+            Name::new("", "a\u{1b}[2Jb").unwrap().to_string(),
+            "a\\u{1b}[2Jb"
+        );
+    }
+}

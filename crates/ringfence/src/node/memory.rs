@@ -1,0 +1,1 @@
+//! The in-memory node: the ledger over a map, with a clock that a test can step.

@@ -1,0 +1,146 @@
+//! One lock server, whatever it is made of. The rest of the library knows nodes only by [`Node`].
+
+#[cfg(feature = "client")]
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+mod trouble;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::group::Group;
+use crate::message::{Reply, Request, Standing};
+use crate::time::Timestamp;
+
+pub use trouble::{CallError, Trouble, TroubleKind};
+
+/// One lock server.
+///
+/// A node carries out each [`Request`] atomically as [`crate::ledger::apply`] says, and answers
+/// every [`Call`] exactly once, in whatever order. Calls of one caller about the same token are
+/// carried out in the order in which they were sent, or not at all.
+pub trait Node: Send + Sync + fmt::Debug + 'static {
+    /// How people know this node: its address without secrets.
+    fn name(&self) -> &str;
+
+    /// Starts `call` and returns at once. Never blocks, never panics, needs no runtime.
+    ///
+    /// A call that cannot be sent before its `expires` is answered [`CallError::NotSent`].
+    fn send(&self, call: Call);
+
+    /// Reads what the node is, without changing it. Used before the group's values are known.
+    fn probe(&self, done: Completion<Facts>);
+
+    /// Makes the node a member of `group`: writes its birth record where it is missing or belongs
+    /// to another incarnation, and keeps doing so after every reconnect. Until a node has joined,
+    /// it answers calls with [`CallError::NotSent`].
+    fn join(&self, group: Group, done: Completion<Facts>);
+
+    /// Marks the node's group as grown up, on the operator's word that it is new. Refused if the
+    /// node holds locks or already votes, unless `force`.
+    fn init(&self, group: Group, force: bool, done: Completion<Facts>);
+}
+
+/// One operation under way to one node.
+#[derive(Debug)]
+pub struct Call {
+    /// What is to be done; shared by the nodes of a quorum.
+    pub request: Arc<Request>,
+    /// After this there is no point in sending it any more.
+    pub expires: Timestamp,
+    /// Where the answer goes.
+    pub done: Completion<Reply>,
+}
+
+/// Where one answer goes. Dropping it unanswered answers [`CallError::Unknown`], so that no
+/// mistake of a node can leave a caller waiting.
+///
+/// All nodes of a quorum deliver into one receiver: no allocation per node and call.
+pub struct Completion<T> {
+    to: Option<Arc<dyn Deliver<T>>>,
+    tag: u64,
+}
+
+/// Takes answers. `tag` tells which of the receiver's calls it belongs to.
+pub trait Deliver<T>: Send + Sync {
+    /// Takes one answer. Must not block.
+    fn deliver(&self, tag: u64, outcome: Result<T, CallError>);
+}
+
+impl<T> Completion<T> {
+    /// A completion that hands the answer to `to` under `tag`.
+    pub fn new(to: Arc<dyn Deliver<T>>, tag: u64) -> Self {
+        Self { to: Some(to), tag }
+    }
+
+    /// Delivers the answer.
+    pub fn complete(mut self, outcome: Result<T, CallError>) {
+        if let Some(to) = self.to.take() {
+            to.deliver(self.tag, outcome);
+        }
+    }
+}
+
+impl<T> Drop for Completion<T> {
+    fn drop(&mut self) {
+        if let Some(to) = self.to.take() {
+            let trouble = Trouble::new(
+                TroubleKind::Disconnected,
+                "the node dropped the call without an answer",
+            );
+            to.deliver(self.tag, Err(CallError::Unknown(trouble)));
+        }
+    }
+}
+
+impl<T> fmt::Debug for Completion<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Completion")
+    }
+}
+
+/// What a handshake found out about a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// The incarnation and its birth; `None` if the node has no birth record yet.
+    pub standing: Option<Standing>,
+    /// The node's clock in microseconds.
+    pub clock_us: u64,
+    /// When the request was sent and the answer came, on the client's clock.
+    pub sent: Timestamp,
+    /// See `sent`.
+    pub received: Timestamp,
+    /// The group that the node says it belongs to.
+    pub group: Option<Group>,
+    /// What the server calls this run of itself; the same under two addresses is one server.
+    pub run_id: String,
+    /// Server and version, for people.
+    pub version: String,
+    /// What a crash of this node may cost.
+    pub tier: Tier,
+}
+
+/// What a crash of a node may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Tier {
+    /// Every write is on disk before it is answered.
+    Durable,
+    /// A restart forgets; the node does not vote until what it forgot has expired.
+    Quarantined,
+    /// A restart forgets and nothing is done about it: development only.
+    BestEffort,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Durable => "durable",
+            Self::Quarantined => "quarantined memory",
+            Self::BestEffort => "best effort",
+        })
+    }
+}
