@@ -3,17 +3,29 @@
 //! Modules stand in reading order: a call goes from the client through the protocol and the driver
 //! to a node and comes back as a guard. Without features only the two pure machines are built.
 
-pub mod group;
-pub mod message;
-pub mod name;
-pub mod time;
-pub mod token;
-
+#[cfg(feature = "blocking")]
+pub mod blocking;
+#[cfg(feature = "client")]
+mod client;
+pub mod protocol;
+#[cfg(feature = "client")]
+mod driver;
 pub mod ledger;
+pub mod node;
 
 #[cfg(feature = "client")]
 pub mod clock;
 #[cfg(feature = "client")]
 mod entropy;
+pub mod group;
+pub mod message;
+pub mod name;
+pub mod time;
+pub mod token;
+#[cfg(feature = "client")]
+pub mod url;
 
-pub mod node;
+#[cfg(feature = "client")]
+pub use client::*;
+#[cfg(feature = "client")]
+pub use driver::hold::Lost;

@@ -219,3 +219,18 @@ pub struct View {
     /// The effective fence of the name on this node.
     pub floor: Ballot,
 }
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Labels come from other processes: nothing in them may reach a terminal raw.
+        match (self.label.as_deref(), self.id.as_deref()) {
+            (Some(label), _) if !label.is_empty() => write!(f, "held by {}", label.escape_debug())?,
+            (_, Some(id)) => write!(f, "held by {}", id.escape_debug())?,
+            _ => f.write_str("held by another client")?,
+        }
+        match self.for_ms {
+            Some(ms) => write!(f, " for up to {}.{} s", ms / 1000, ms % 1000 / 100),
+            None => f.write_str(" without an expiry"),
+        }
+    }
+}

@@ -39,9 +39,20 @@ pub trait Node: Send + Sync + fmt::Debug + 'static {
     /// it answers calls with [`CallError::NotSent`].
     fn join(&self, group: Group, done: Completion<Facts>);
 
-    /// Marks the node's group as grown up, on the operator's word that it is new. Refused if the
-    /// node holds locks or already votes, unless `force`.
-    fn init(&self, group: Group, force: bool, done: Completion<Facts>);
+    /// Marks the node as grown up in `group`, on the operator's word that it is new. Refused, with
+    /// the holders it knows of, if it holds locks or already votes.
+    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>);
+}
+
+/// How far [`Node::init`] goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InitMode {
+    /// Says whether it would be refused; writes nothing.
+    Check,
+    /// Writes unless it is refused.
+    Write,
+    /// Writes whatever is there.
+    Force,
 }
 
 /// One operation under way to one node.

@@ -1,0 +1,320 @@
+//! Settings of a client, checked once, and the way to its nodes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::driver::{Driver, keeper};
+use crate::group::Group;
+use crate::name::{NAME_MAX_BYTES, Name};
+use crate::node::Node;
+use crate::node::memory::MemoryNode;
+use crate::protocol::{Cluster, Drift};
+use crate::url::{NodeUrl, parse_nodes};
+
+use super::error::{ConfigError, ConnectError};
+use super::handshake;
+use super::{Locks, Shared};
+
+/// The shortest TTL: below, the drift and one round trip leave nothing.
+pub(super) const TTL_MIN: Duration = Duration::from_millis(50);
+/// The longest TTL of a single node, which has no quarantine to outlive: a year.
+const TTL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Labels are for people.
+const LABEL_MAX_BYTES: usize = 128;
+
+/// Settings of a client. What is not set has the default that stands beside it.
+#[derive(Default)]
+pub struct Builder {
+    urls: Option<String>,
+    given: Vec<Arc<dyn Node>>,
+    ttl: Option<Duration>,
+    node_timeout: Option<Duration>,
+    drift: Option<(f64, Duration)>,
+    window: Option<Duration>,
+    quarantine: Option<Duration>,
+    prefix: String,
+    label: Option<String>,
+    clock: Clock,
+}
+
+/// Settings after they were checked.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) ttl: Duration,
+    pub(super) node_timeout: Option<Duration>,
+    pub(super) drift: Drift,
+    pub(super) prefix: String,
+    pub(super) label: Arc<str>,
+    pub(super) wishes: Wishes,
+}
+
+/// The group values that were set explicitly; the others are adopted from the group.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Wishes {
+    pub(super) window: Option<Duration>,
+    pub(super) quarantine: Option<Duration>,
+}
+
+impl Wishes {
+    /// `group` with what was set explicitly.
+    pub(super) fn over(&self, group: Group) -> Group {
+        Group {
+            window: self.window.unwrap_or(group.window),
+            quarantine: self.quarantine.unwrap_or(group.quarantine),
+            ..group
+        }
+    }
+}
+
+impl Builder {
+    /// The nodes, as URLs separated by commas: `redis://`, `rediss://`, `valkey://`,
+    /// `redis+unix://`, or one `sqlite:PATH` or `memory:`.
+    #[must_use]
+    pub fn nodes(mut self, urls: &str) -> Self {
+        self.urls = Some(urls.to_owned());
+        self
+    }
+
+    /// One more node, of your own making or with a connection of your own.
+    #[must_use]
+    pub fn node(mut self, node: impl Node) -> Self {
+        self.given.push(Arc::new(node));
+        self
+    }
+
+    /// The TTL of locks that do not set their own. Default 10 s; 50 ms to the cluster's longest.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How long a node may take to answer. Default a tenth of the TTL, between 20 ms and 1 s. A
+    /// long one delays verdicts when nodes hang; a short one turns slow nodes into dead ones.
+    #[must_use]
+    pub fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.node_timeout = Some(timeout);
+        self
+    }
+
+    /// How differently clocks may run: a fraction of the TTL (0 to 0.25) and a fixed part. Default
+    /// 0.01 and 2 ms. Danger: below what your clocks really do, two holders may overlap.
+    #[must_use]
+    pub fn drift(mut self, fraction: f64, fixed: Duration) -> Self {
+        self.drift = Some((fraction, fixed));
+        self
+    }
+
+    /// How far a node's clock may be from the others'. Default: the group's, or 5 s. All clients
+    /// of a group must agree.
+    #[must_use]
+    pub fn window(mut self, window: Duration) -> Self {
+        self.window = Some(window);
+        self
+    }
+
+    /// How long a node that may have forgotten locks does not vote. Default: the group's, or 35 s.
+    /// All clients of a group must agree; the longest TTL is 5 s less.
+    #[must_use]
+    pub fn quarantine(mut self, quarantine: Duration) -> Self {
+        self.quarantine = Some(quarantine);
+        self
+    }
+
+    /// Put before every name. Default none.
+    #[must_use]
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
+        self
+    }
+
+    /// Who holds, for people. Default `host:pid`.
+    #[must_use]
+    pub fn label(mut self, label: &str) -> Self {
+        self.label = Some(label.to_owned());
+        self
+    }
+
+    /// The clock that durations are measured on. Default the system's; a test may step its own.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Connects. Succeeds once a majority has answered, or after two seconds.
+    pub async fn connect(self) -> Result<Locks, ConnectError> {
+        let locks = self.prepare()?;
+        handshake::connect(&locks).await?;
+        Ok(locks)
+    }
+
+    /// Checks everything and starts the nodes, without waiting for them.
+    pub(super) fn prepare(self) -> Result<Locks, ConnectError> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(other(
+                "a client needs a tokio runtime; without one use `ringfence::blocking`",
+            )
+            .into());
+        }
+        let settings = self.settings()?;
+        let (nodes, quarantines) = self.open_nodes()?;
+        let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
+        let group = settings.wishes.over(Group::new(nodes.len()));
+        let cluster = Cluster::new(&group, settings.drift, &quarantines);
+        let driver = Arc::new(Driver::new(nodes, cluster, self.clock, settings.drift));
+        tokio::spawn(keeper::keep(
+            Arc::downgrade(&driver),
+            Arc::clone(&driver.schedule),
+        ));
+        Ok(Locks {
+            shared: Arc::new(Shared {
+                driver,
+                settings,
+                names,
+            }),
+        })
+    }
+
+    fn settings(&self) -> Result<Settings, ConfigError> {
+        let drift = match self.drift {
+            Some((fraction, fixed)) => {
+                Drift::new(fraction, fixed).map_err(|error| other(&error.to_string()))?
+            }
+            None => Drift::default(),
+        };
+        let label = match &self.label {
+            Some(label) => checked_label(label)?,
+            None => default_label(),
+        };
+        if self.prefix.len() >= NAME_MAX_BYTES {
+            return Err(other("the prefix leaves no room for names"));
+        }
+        if !self.prefix.is_empty() {
+            Name::new(&self.prefix, "x")?;
+        }
+        let wishes = Wishes {
+            window: self.window,
+            quarantine: self.quarantine,
+        };
+        let group = wishes.over(Group::new(2));
+        if group.window < Duration::from_millis(100) || group.window > Duration::from_secs(3600) {
+            return Err(other("the window must be between 100 ms and 1 h"));
+        }
+        if group.quarantine < group.least_quarantine() {
+            return Err(ConfigError::Other(format!(
+                "with a window of {:?} the quarantine must be at least {:?}, not {:?}",
+                group.window,
+                group.least_quarantine(),
+                group.quarantine
+            )));
+        }
+        if self.node_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(other("the node timeout must not be zero"));
+        }
+        let settings = Settings {
+            ttl: self.ttl.unwrap_or(Duration::from_secs(10)),
+            node_timeout: self.node_timeout,
+            drift,
+            prefix: self.prefix.clone(),
+            label,
+            wishes,
+        };
+        settings.check_ttl(settings.ttl, &Group::new(1))?;
+        Ok(settings)
+    }
+
+    /// The nodes, and which of them have to wait after they forgot.
+    fn open_nodes(&self) -> Result<(Vec<Arc<dyn Node>>, Vec<bool>), ConnectError> {
+        let mut nodes = self.given.clone();
+        let mut quarantines = vec![true; nodes.len()];
+        if let Some(urls) = &self.urls {
+            let urls = parse_nodes(urls).map_err(|error| other(&error.to_string()))?;
+            for url in urls {
+                quarantines.push(!url.is_quarantine_off());
+                nodes.push(open(url, &self.clock)?);
+            }
+        }
+        if nodes.is_empty() {
+            return Err(other("no node given; `redis://HOST:PORT` or `sqlite:PATH` is one").into());
+        }
+        if nodes.len() > 64 {
+            return Err(other("more than 64 nodes").into());
+        }
+        Ok((nodes, quarantines))
+    }
+}
+
+impl Settings {
+    /// Checks a TTL for `group`: a node that forgot must stay out until every lock has ended.
+    pub(super) fn check_ttl(&self, ttl: Duration, group: &Group) -> Result<(), ConfigError> {
+        let least = TTL_MIN.max(self.drift.allowance(ttl) * 2);
+        if ttl < least {
+            return Err(ConfigError::TtlTooShort { ttl, least });
+        }
+        let most = if group.nodes > 1 {
+            group.quarantine.saturating_sub(Group::CLOCK_STEP)
+        } else {
+            TTL_MAX
+        };
+        if ttl > most {
+            return Err(ConfigError::TtlTooLong { ttl, most });
+        }
+        Ok(())
+    }
+}
+
+fn open(url: NodeUrl, clock: &Clock) -> Result<Arc<dyn Node>, ConnectError> {
+    match url {
+        #[cfg(feature = "redis")]
+        NodeUrl::Redis(url) => crate::node::redis::RedisNode::connect(url, clock.clone())
+            .map(|node| Arc::new(node) as Arc<dyn Node>)
+            .map_err(|error| ConnectError::Open(error.to_string())),
+        #[cfg(not(feature = "redis"))]
+        NodeUrl::Redis(_) => Err(other("this build has no Redis nodes (feature `redis`)").into()),
+        #[cfg(feature = "sqlite")]
+        NodeUrl::Sqlite(path) => crate::node::sqlite::SqliteNode::open(&path, clock.clone())
+            .map(|node| Arc::new(node) as Arc<dyn Node>)
+            .map_err(|error| ConnectError::Open(error.to_string())),
+        #[cfg(not(feature = "sqlite"))]
+        NodeUrl::Sqlite(_) => {
+            Err(other("this build has no embedded node (feature `sqlite`)").into())
+        }
+        NodeUrl::Memory(label) => Ok(Arc::new(MemoryNode::shared(&label))),
+    }
+}
+
+pub(super) fn checked_label(label: &str) -> Result<Arc<str>, ConfigError> {
+    if label.len() > LABEL_MAX_BYTES {
+        return Err(ConfigError::Other(format!(
+            "a label may have {LABEL_MAX_BYTES} bytes, this one has {}",
+            label.len()
+        )));
+    }
+    Ok(label.into())
+}
+
+/// `host:pid`.
+fn default_label() -> Arc<str> {
+    let system = rustix::system::uname();
+    let host = system.nodename().to_string_lossy();
+    let host: String = host.chars().take(100).collect();
+    format!("{host}:{}", std::process::id()).into()
+}
+
+fn other(text: &str) -> ConfigError {
+    ConfigError::Other(text.to_owned())
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the URLs: there may be passwords in them.
+        f.debug_struct("Builder")
+            .field("nodes", &self.urls.as_ref().map(|_| "…"))
+            .field("prefix", &self.prefix)
+            .field("label", &self.label)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,341 @@
+//! What can go wrong, one enum per operation. Every error that is about nodes carries each node's
+//! vote, in node order, and says so line by line.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::driver::acquire::Refusal;
+use crate::driver::hold::Lost;
+use crate::message::Holder;
+use crate::name::NameError;
+use crate::protocol::{FailureKind, Vote};
+
+/// One node's part in an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeVote {
+    /// The node as people know it.
+    pub node: String,
+    /// What it said.
+    pub vote: Vote,
+}
+
+/// Every node's part in an operation, in node order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Votes(Vec<NodeVote>);
+
+impl Votes {
+    pub(crate) fn new(names: &[String], votes: impl IntoIterator<Item = Vote>) -> Self {
+        let votes = names.iter().cloned().zip(votes);
+        Self(votes.map(|(node, vote)| NodeVote { node, vote }).collect())
+    }
+
+    /// The holder that stands in the way: the one that most nodes name.
+    pub fn holder(&self) -> Option<&Holder> {
+        let holders: Vec<&Holder> = self
+            .0
+            .iter()
+            .filter_map(|node| match &node.vote {
+                Vote::Held(holder) => Some(holder),
+                _ => None,
+            })
+            .collect();
+        let named_by = |one: &Holder| holders.iter().filter(|other| other.id == one.id).count();
+        holders.iter().copied().max_by_key(|one| named_by(one))
+    }
+}
+
+impl std::ops::Deref for Votes {
+    type Target = [NodeVote];
+
+    fn deref(&self) -> &[NodeVote] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Votes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for NodeVote { node, vote } in &self.0 {
+            write!(f, "\n  {node}: {vote}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a lock was not granted.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// Somebody else holds it, and the wait is over.
+    #[error("`{name}` is {}{votes}", held_by(votes))]
+    Held {
+        /// The lock.
+        name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// No majority of the nodes could be asked.
+    #[error("no majority of the nodes answers for `{name}`{votes}")]
+    NoQuorum {
+        /// The lock.
+        name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// A majority is new or was restarted and does not vote yet.
+    #[error(
+        "nodes {} are new or restarted and may vote in {} s; for a new cluster run `ringfence init`{votes}",
+        young(votes),
+        crate::protocol::ceil_secs(*left)
+    )]
+    Quarantined {
+        /// The lock.
+        name: String,
+        /// When a majority may vote.
+        left: Duration,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// A majority of the nodes cannot vote before somebody changes a setting.
+    #[error("a majority of the nodes is not fit to hold locks{votes}")]
+    Misconfigured {
+        /// The lock.
+        name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// A majority granted, but so late that too little was left of the TTL.
+    #[error("`{name}` was granted too late to be worth holding; a longer ttl may help{votes}")]
+    Expired {
+        /// The lock.
+        name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// The nodes' clocks are so far apart that no ballot suits a majority.
+    #[error("the nodes' clocks are too far apart for a majority to agree on `{name}`{votes}")]
+    ClocksApart {
+        /// The lock.
+        name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// The client was closed while waiting.
+    #[error("the wait for `{name}` was cancelled: the client was closed")]
+    Cancelled {
+        /// The lock.
+        name: String,
+    },
+    /// The request could not be meant. Nothing was sent.
+    #[error(transparent)]
+    Invalid(#[from] ConfigError),
+    /// The operating system gave no random bytes for a token.
+    #[error("no random bytes for a token: {0}")]
+    NoEntropy(String),
+}
+
+impl AcquireError {
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        !matches!(
+            self,
+            Self::Misconfigured { .. } | Self::Invalid(_) | Self::Cancelled { .. }
+        )
+    }
+
+    /// Every node's vote, where nodes were asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Held { votes, .. }
+            | Self::NoQuorum { votes, .. }
+            | Self::Quarantined { votes, .. }
+            | Self::Misconfigured { votes, .. }
+            | Self::Expired { votes, .. }
+            | Self::ClocksApart { votes, .. } => Some(votes),
+            Self::Cancelled { .. } | Self::Invalid(_) | Self::NoEntropy(_) => None,
+        }
+    }
+
+    pub(super) fn new(name: String, names: &[String], refusal: Refusal) -> Self {
+        let failure = match refusal {
+            Refusal::Closed => return Self::Cancelled { name },
+            Refusal::NoEntropy(error) => return Self::NoEntropy(error.to_string()),
+            Refusal::Failed(failure) => failure,
+        };
+        let votes = Votes::new(names, failure.votes);
+        match failure.kind {
+            FailureKind::Held => Self::Held { name, votes },
+            FailureKind::NoQuorum => Self::NoQuorum { name, votes },
+            FailureKind::Quarantined { left } => Self::Quarantined { name, left, votes },
+            FailureKind::Misconfigured => Self::Misconfigured { name, votes },
+            FailureKind::Expired => Self::Expired { name, votes },
+            FailureKind::ClocksApart => Self::ClocksApart { name, votes },
+        }
+    }
+}
+
+impl From<NameError> for AcquireError {
+    fn from(error: NameError) -> Self {
+        Self::Invalid(error.into())
+    }
+}
+
+fn held_by(votes: &Votes) -> String {
+    match votes.holder() {
+        Some(holder) => holder.to_string(),
+        // Two that met again and again and stopped each other.
+        None => "contended: others keep asking for it".to_owned(),
+    }
+}
+
+fn young(votes: &Votes) -> String {
+    let young: Vec<&str> = votes
+        .iter()
+        .filter(|node| matches!(node.vote, Vote::Quarantined { .. }))
+        .map(|node| node.node.as_str())
+        .collect();
+    young.join(", ")
+}
+
+/// A setting or argument that cannot be meant. Nothing was sent.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A TTL below the least.
+    #[error("a ttl must be at least {least:?}, this one is {ttl:?}")]
+    TtlTooShort {
+        /// What was asked for.
+        ttl: Duration,
+        /// The least.
+        least: Duration,
+    },
+    /// A TTL that outlives the group's quarantine.
+    #[error(
+        "the longest ttl of this cluster is {most:?}, this one is {ttl:?}; a longer one needs a longer quarantine on all clients (`ringfence init --quarantine`)"
+    )]
+    TtlTooLong {
+        /// What was asked for.
+        ttl: Duration,
+        /// The most.
+        most: Duration,
+    },
+    /// A least validity that no grant can have.
+    #[error("min_validity {min_validity:?} cannot be met with a ttl of {ttl:?}")]
+    MinValidity {
+        /// What was asked for.
+        min_validity: Duration,
+        /// The TTL.
+        ttl: Duration,
+    },
+    /// Anything else, in words.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The settings cannot be meant. Nothing was sent.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An embedded node could not be opened.
+    #[error("{0}")]
+    Open(String),
+    /// A majority of the nodes cannot vote before somebody changes a setting.
+    #[error("a majority of the nodes is not fit to hold locks{votes}")]
+    Misconfigured {
+        /// What is wrong with each.
+        votes: Votes,
+    },
+}
+
+/// Why an `init` was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InitError {
+    /// The settings cannot be meant. Nothing was sent.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Not all nodes answered, so nothing was written.
+    #[error("every node has to answer before a cluster can be initialised{votes}")]
+    Unreachable {
+        /// What each node said.
+        votes: Votes,
+    },
+    /// A node is not new.
+    #[error("this cluster is not new{votes}")]
+    Refused {
+        /// What each node said.
+        votes: Votes,
+    },
+}
+
+/// Why a lock could not be extended.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExtendError {
+    /// The lock is lost.
+    #[error("{why}{votes}")]
+    Lost {
+        /// How.
+        why: Lost,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// No majority confirmed: the old deadline stands.
+    #[error("no majority of the nodes confirmed; the old deadline stands{votes}")]
+    Unconfirmed {
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// The request could not be meant. Nothing was sent.
+    #[error(transparent)]
+    Invalid(#[from] ConfigError),
+}
+
+/// What a release found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock had expired before it was released: the work may not have been alone.
+    #[error("the lock had expired before it was released")]
+    Expired,
+    /// As `Expired`, and somebody else holds it now.
+    #[error("the lock had expired and somebody else holds it now")]
+    Taken,
+    /// No majority confirmed. It is tried on in the background, and ends with the TTL at the latest.
+    #[error("no majority of the nodes confirmed the release; the lock ends with its ttl at the latest")]
+    Unconfirmed,
+}
+
+/// Why `hold` brought no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HoldError {
+    /// The lock was not granted; the work did not begin.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+    /// The lock was lost; the work was stopped.
+    #[error("the work was stopped: {0}")]
+    Lost(Lost),
+}
+
+/// Why a lock could not be inspected.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum InspectError {
+    /// No majority of the nodes could be asked.
+    #[error("no majority of the nodes answers for `{name}`{votes}")]
+    NoQuorum {
+        /// The lock.
+        name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// The request could not be meant. Nothing was sent.
+    #[error(transparent)]
+    Invalid(#[from] ConfigError),
+}

@@ -1,0 +1,160 @@
+//! A lock that is held, for as long as the guard lives and the nodes agree.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::hold::{Hold, Lost};
+use crate::protocol::{ExtensionVerdict, WithdrawalVerdict};
+use crate::time::Timestamp;
+use crate::token::Token;
+
+use super::Locks;
+use super::error::{ExtendError, ReleaseError, Votes};
+use super::receipt::Receipt;
+
+/// A lock that is held. Renews itself unless told otherwise; dropping it releases the lock in the
+/// background, without blocking and without needing a runtime.
+#[must_use = "dropping the guard releases the lock"]
+pub struct Guard {
+    hold: Arc<Hold>,
+    locks: Locks,
+    name: String,
+    /// Released or left behind: dropping it has nothing to do any more.
+    done: bool,
+}
+
+impl Guard {
+    pub(super) fn new(hold: Arc<Hold>, locks: Locks, name: String) -> Self {
+        Self {
+            hold,
+            locks,
+            name,
+            done: false,
+        }
+    }
+
+    /// The fence: higher than that of every earlier grant of this name. Hand it to the resource,
+    /// which refuses whatever comes with a lower one.
+    pub fn fence(&self) -> u64 {
+        self.hold.traces().ballot.get()
+    }
+
+    /// The identity of this hold. Whoever has it can release the lock.
+    pub fn token(&self) -> &Token {
+        &self.hold.traces().token
+    }
+
+    /// The name, or the names separated by commas.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is still held, by the local clock. An error once the deadline has passed or loss
+    /// was proved. (A pause right after this call is what the fence is for.)
+    pub fn check(&self) -> Result<(), Lost> {
+        self.hold.check()
+    }
+
+    /// How long until the deadline; zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// Until when it is surely held, unless it is extended. Never moves back.
+    pub fn deadline(&self) -> Timestamp {
+        self.hold.deadline()
+    }
+
+    /// Extends it to at least `ttl` from now. A failed extend never releases.
+    pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        let group = *self.locks.shared.driver.cluster().group();
+        self.locks.shared.settings.check_ttl(ttl, &group)?;
+        Self::extend_hold(&self.hold, ttl, self.locks.node_names()).await
+    }
+
+    pub(super) async fn extend_hold(
+        hold: &Arc<Hold>,
+        ttl: Duration,
+        names: &[String],
+    ) -> Result<(), ExtendError> {
+        if let Err(why) = hold.check() {
+            let votes = Votes::new(names, hold.votes());
+            return Err(ExtendError::Lost { why, votes });
+        }
+        let extending = hold.extend(ttl);
+        let verdict = extending.verdict().await;
+        let votes = Votes::new(names, extending.votes());
+        match verdict {
+            ExtensionVerdict::Extended { .. } => Ok(()),
+            ExtensionVerdict::Lost => Err(ExtendError::Lost {
+                why: Lost::Gone,
+                votes,
+            }),
+            ExtensionVerdict::Unsure => Err(ExtendError::Unconfirmed { votes }),
+        }
+    }
+
+    /// Completes once the lock is lost: at its deadline, or at the first proof. Cancel-safe.
+    pub async fn lost(&self) -> Lost {
+        self.hold.lost().await
+    }
+
+    /// Every node's vote in the latest round, in node order.
+    pub fn votes(&self) -> Votes {
+        Votes::new(self.locks.node_names(), self.hold.votes())
+    }
+
+    /// Releases the lock and says what was found. `Err` never means that the work failed: only
+    /// that it may not have been alone, or that nobody could confirm.
+    pub async fn release(mut self) -> Result<(), ReleaseError> {
+        // The renewal is stopped, and joined if one is under way.
+        if let Some(renewal) = self.hold.renewing() {
+            renewal.verdict().await;
+        }
+        self.done = true;
+        let withdrawing = self.hold.release();
+        release_result(withdrawing.verdict().await)
+    }
+
+    /// What another process needs to extend or release this lock.
+    pub fn receipt(&self) -> Receipt {
+        Receipt::new(self.hold.traces())
+    }
+
+    /// Leaves the lock behind: stops renewing it and does not release it. It ends with its TTL
+    /// unless whoever has the receipt extends or releases it.
+    pub fn leave(mut self) -> Receipt {
+        self.done = true;
+        self.hold.stop();
+        self.receipt()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.done {
+            self.hold.release();
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", &self.name)
+            .field("fence", &self.fence())
+            .field("token", self.token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn release_result(verdict: WithdrawalVerdict) -> Result<(), ReleaseError> {
+    match verdict {
+        WithdrawalVerdict::Released => Ok(()),
+        WithdrawalVerdict::Expired => Err(ReleaseError::Expired),
+        WithdrawalVerdict::Taken => Err(ReleaseError::Taken),
+        WithdrawalVerdict::Unconfirmed => Err(ReleaseError::Unconfirmed),
+    }
+}

@@ -1,0 +1,168 @@
+//! Getting to know the nodes: which group they belong to, and joining it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::Driver;
+use crate::driver::gather::gather;
+use crate::group::Group;
+use crate::node::{CallError, Facts};
+use crate::protocol::{Vote, quorum};
+
+use super::Locks;
+use super::builder::Wishes;
+use super::error::{ConfigError, ConnectError, Votes};
+
+/// After this a client starts without the nodes that have not answered.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The pause before nodes that could not be reached are asked again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+type Answers = Vec<Result<Facts, CallError>>;
+
+/// Joins the group of a majority of the nodes.
+pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
+    let shared = &locks.shared;
+    let driver = &shared.driver;
+    let until = driver.clock.now() + PATIENCE;
+    loop {
+        let answers = probe(driver, PATIENCE).await;
+        check_distinct(&shared.names, &answers)?;
+        check_fit(&shared.names, &answers)?;
+        if is_majority(&answers) {
+            let group = join(driver, decide(&answers, &shared.settings.wishes)).await;
+            return check_fit(&shared.names, &group);
+        }
+        if driver.clock.now() >= until {
+            break;
+        }
+        driver.clock.sleep_until(driver.clock.now() + AGAIN).await;
+    }
+    // No majority yet, so the group's values are not known: they are learnt as soon as one answers.
+    tokio::spawn(join_later(
+        Arc::downgrade(driver),
+        shared.settings.wishes,
+    ));
+    Ok(())
+}
+
+/// Goes on asking until a majority answers. Until then every call answers that its node has not
+/// joined, which is true.
+async fn join_later(driver: std::sync::Weak<Driver>, wishes: Wishes) {
+    let mut pause = AGAIN;
+    loop {
+        let Some(driver) = driver.upgrade() else {
+            return;
+        };
+        let answers = probe(&driver, PATIENCE).await;
+        if is_majority(&answers) {
+            join(&driver, decide(&answers, &wishes)).await;
+            return;
+        }
+        let clock = driver.clock.clone();
+        drop(driver);
+        clock.sleep_until(clock.now() + pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}
+
+/// Asks every node what it is, until a majority has said.
+pub(super) async fn probe(driver: &Driver, patience: Duration) -> Answers {
+    let until = driver.clock.now() + patience;
+    let nodes = driver.nodes.len();
+    gather(
+        nodes,
+        &driver.clock,
+        until,
+        |node, done| driver.nodes[node].probe(done),
+        |answers| answers.iter().filter(|a| matches!(a, Some(Ok(_)))).count() >= quorum(nodes),
+    )
+    .await
+}
+
+/// Has every node join `group`, and waits until a majority has.
+async fn join(driver: &Driver, group: Group) -> Answers {
+    driver.cluster().adopt(&group);
+    let until = driver.clock.now() + PATIENCE;
+    let nodes = driver.nodes.len();
+    let answers = gather(
+        nodes,
+        &driver.clock,
+        until,
+        |node, done| driver.nodes[node].join(group, done),
+        |answers| answers.iter().filter(|a| matches!(a, Some(Ok(_)))).count() >= quorum(nodes),
+    )
+    .await;
+    let mut cluster = driver.cluster();
+    for (node, answer) in answers.iter().enumerate() {
+        match answer {
+            Ok(facts) => {
+                tracing::debug!(node = driver.nodes[node].name(), version = %facts.version, tier = %facts.tier, "joined");
+                cluster.observe_facts(node, facts);
+            }
+            Err(error) => {
+                tracing::debug!(node = driver.nodes[node].name(), %error, "not joined yet");
+            }
+        }
+    }
+    answers
+}
+
+/// The values of the group: what most nodes say, where nothing else was set explicitly.
+pub(super) fn decide(answers: &[Result<Facts, CallError>], wishes: &Wishes) -> Group {
+    let told: Vec<Group> = answers
+        .iter()
+        .filter_map(|answer| answer.as_ref().ok()?.group)
+        .filter(|group| group.nodes == answers.len())
+        .collect();
+    let said = |group: &Group| told.iter().filter(|other| *other == group).count();
+    let common = told.iter().max_by_key(|group| said(group)).copied();
+    wishes.over(common.unwrap_or_else(|| Group::new(answers.len())))
+}
+
+fn is_majority(answers: &[Result<Facts, CallError>]) -> bool {
+    answers.iter().filter(|answer| answer.is_ok()).count() >= quorum(answers.len())
+}
+
+/// One server under two names would vote twice.
+pub(super) fn check_distinct(
+    names: &[String],
+    answers: &[Result<Facts, CallError>],
+) -> Result<(), ConnectError> {
+    for (i, one) in answers.iter().enumerate() {
+        for (j, other) in answers.iter().enumerate().skip(i + 1) {
+            if let (Ok(one), Ok(other)) = (one, other)
+                && !one.run_id.is_empty()
+                && one.run_id == other.run_id
+            {
+                return Err(ConfigError::Other(format!(
+                    "{} and {} are the same server; every node must be a server of its own",
+                    names[i], names[j]
+                ))
+                .into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waiting does not help where a majority is wrongly set up.
+fn check_fit(names: &[String], answers: &[Result<Facts, CallError>]) -> Result<(), ConnectError> {
+    let unfit = |answer: &&Result<Facts, CallError>| {
+        matches!(answer, Err(error) if error.trouble().is_misconfiguration())
+    };
+    if answers.iter().filter(unfit).count() < quorum(answers.len()) {
+        return Ok(());
+    }
+    Err(ConnectError::Misconfigured {
+        votes: Votes::new(names, votes(answers)),
+    })
+}
+
+/// What each node said, as votes: an answer counts as granted.
+pub(super) fn votes(answers: &[Result<Facts, CallError>]) -> impl Iterator<Item = Vote> {
+    answers.iter().map(|answer| match answer {
+        Ok(_) => Vote::Granted,
+        Err(error) => Vote::Failed(error.clone()),
+    })
+}

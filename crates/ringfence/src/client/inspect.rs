@@ -1,0 +1,179 @@
+//! Looking without touching: who holds a lock, and how the nodes are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::gather::gather;
+use crate::message::{Answer, Op, Request, View};
+use crate::node::{Call, CallError, Facts};
+use crate::protocol::{Vote, quorum};
+use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+use super::error::{InspectError, Votes};
+use super::{Locks, handshake};
+
+/// How long a node may take to answer an inspection.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A majority's view of one lock.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// The lock.
+    pub name: String,
+    /// Whether a majority of the nodes has one and the same holder.
+    pub held: bool,
+    /// The holder's label, if it has one. Another library's client has none.
+    pub label: Option<String>,
+    /// The public half of the holder's token, if it is one of ours.
+    pub holder_id: Option<String>,
+    /// How long until it may be free unless it is extended; `None` if never or not held.
+    pub remaining: Option<Duration>,
+    /// The holder's fence; `None` for a holder without one.
+    pub fence: Option<u64>,
+    /// Every node's own view, in node order.
+    pub nodes: Vec<NodeView>,
+}
+
+/// One node's view of a lock.
+#[derive(Debug, Clone)]
+pub struct NodeView {
+    /// The node as people know it.
+    pub node: String,
+    /// What it says.
+    pub view: Result<View, CallError>,
+}
+
+/// How one node is.
+#[derive(Debug, Clone)]
+pub struct NodeStatus {
+    /// The node as people know it.
+    pub node: String,
+    /// What it says of itself, or why it does not.
+    pub facts: Result<Facts, CallError>,
+    /// For how long it does not vote yet.
+    pub quarantine: Option<Duration>,
+}
+
+impl Locks {
+    /// Who holds `name`, as a majority of the nodes sees it. Changes nothing.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection, InspectError> {
+        let claims = self.claims([name]).map_err(super::ConfigError::from)?;
+        let name = claims[0].name.to_string();
+        let request = Arc::new(Request {
+            claims,
+            // Nobody speaks: an inspection is nobody's.
+            token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
+            op: Op::Inspect,
+        });
+        let driver = &self.shared.driver;
+        let expires = driver.clock.now() + PATIENCE;
+        let answers = gather(
+            driver.nodes.len(),
+            &driver.clock,
+            expires,
+            |node, done| {
+                driver.nodes[node].send(Call {
+                    request: Arc::clone(&request),
+                    expires,
+                    done,
+                });
+            },
+            |_| false,
+        )
+        .await;
+        let views = answers.into_iter().map(|answer| {
+            answer.map(|reply| match reply.answer {
+                Answer::Views(mut views) if views.len() == 1 => views.remove(0),
+                _ => View::default(),
+            })
+        });
+        let names = &self.shared.names;
+        let nodes: Vec<NodeView> = names
+            .iter()
+            .zip(views)
+            .map(|(node, view)| NodeView {
+                node: node.clone(),
+                view,
+            })
+            .collect();
+        majority_view(name, names, nodes)
+    }
+
+    /// How the nodes are, in node order.
+    pub async fn nodes(&self) -> Vec<NodeStatus> {
+        let driver = &self.shared.driver;
+        let until = driver.clock.now() + PATIENCE;
+        let answers = gather(
+            driver.nodes.len(),
+            &driver.clock,
+            until,
+            |node, done| driver.nodes[node].probe(done),
+            |_| false,
+        )
+        .await;
+        let cluster = driver.cluster();
+        let group = handshake::decide(&answers, &self.shared.settings.wishes);
+        debug_assert_eq!(group.nodes, answers.len());
+        let statuses = answers.into_iter().enumerate().map(|(node, facts)| {
+            let quarantine = facts.as_ref().ok().and_then(|facts| {
+                cluster.quarantine_left(node, facts.standing?, facts.received)
+            });
+            NodeStatus {
+                node: self.shared.names[node].clone(),
+                facts,
+                quarantine,
+            }
+        });
+        statuses.collect()
+    }
+}
+
+fn majority_view(
+    name: String,
+    names: &[String],
+    nodes: Vec<NodeView>,
+) -> Result<Inspection, InspectError> {
+    let quorum = quorum(nodes.len());
+    let answered: Vec<&View> = nodes.iter().filter_map(|n| n.view.as_ref().ok()).collect();
+    if answered.len() < quorum {
+        let votes = nodes.iter().map(|node| match &node.view {
+            Ok(_) => Vote::Granted,
+            Err(error) => Vote::Failed(error.clone()),
+        });
+        return Err(InspectError::NoQuorum {
+            name,
+            votes: Votes::new(names, votes),
+        });
+    }
+    // A holder without an id is another library's: whether two nodes have the same one, nobody can
+    // tell without its secret, so they count as one.
+    let id_of = |view: &View| view.holder.as_ref().map(|holder| holder.id.clone());
+    let same = |id: &Option<String>| -> Vec<&View> {
+        let views = answered.iter().copied();
+        views.filter(|view| id_of(view).as_ref() == Some(id)).collect()
+    };
+    let holding = answered
+        .iter()
+        .filter_map(|view| id_of(view))
+        .map(|id| same(&id))
+        .max_by_key(Vec::len)
+        .filter(|views| views.len() >= quorum)
+        .unwrap_or_default();
+    let holder = holding.first().and_then(|view| view.holder.as_ref());
+    let mut lasts: Vec<u64> = holding
+        .iter()
+        .map(|view| view.holder.as_ref().and_then(|h| h.for_ms).unwrap_or(u64::MAX))
+        .collect();
+    lasts.sort_unstable_by(|a, b| b.cmp(a));
+    let lasts = lasts.get(quorum - 1).copied();
+    Ok(Inspection {
+        name,
+        held: holder.is_some(),
+        label: holder.and_then(|h| h.label.clone()).filter(|l| !l.is_empty()),
+        holder_id: holder.and_then(|h| h.id.clone()),
+        remaining: lasts.filter(|&ms| ms != u64::MAX).map(Duration::from_millis),
+        fence: holding.iter().filter_map(|v| v.ballot).max().map(|b| b.get()),
+        nodes,
+    })
+}

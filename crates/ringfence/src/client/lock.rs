@@ -1,0 +1,271 @@
+//! A lock that can be taken: what is wanted, and on what terms.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use crate::driver::acquire::{Wanted, acquire};
+use crate::driver::call_timeout;
+use crate::driver::hold::{Care, Hold};
+use crate::message::{Claim, ReleaseKind};
+use crate::name::NameError;
+use crate::protocol::{Attempt, Target, Terms, WithdrawalVerdict};
+use crate::time::Timestamp;
+
+use super::builder::checked_label;
+use super::error::{AcquireError, ConfigError, ExtendError, ReleaseError};
+use super::guard::{Guard, release_result};
+use super::receipt::Receipt;
+use super::Locks;
+
+/// How long to go on without a majority, unless the lock says otherwise: long enough for a
+/// restart, short enough that a mistyped host does not hang a job for ever.
+const NO_QUORUM_AFTER: Duration = Duration::from_secs(15);
+/// How long a lock may be held, unless the lock says otherwise.
+const MAX_HOLD: Duration = Duration::from_secs(3600);
+
+/// An exclusive lock over one or several names, not yet taken. Made by [`Locks::mutex`] and
+/// [`Locks::multi`].
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until `lock` or `try_lock` is awaited"]
+pub struct Lock {
+    locks: Locks,
+    claims: Result<Arc<[Claim]>, NameError>,
+    ttl: Duration,
+    wait: Option<Duration>,
+    label: Option<String>,
+    renew: bool,
+    min_validity: Option<Duration>,
+    max_hold: Option<Duration>,
+    attempts: Option<u32>,
+    no_quorum_after: Duration,
+    pub(super) plain: bool,
+}
+
+impl Lock {
+    pub(super) fn new(locks: Locks, claims: Result<Arc<[Claim]>, NameError>) -> Self {
+        Self {
+            ttl: locks.shared.settings.ttl,
+            locks,
+            claims,
+            wait: None,
+            label: None,
+            renew: true,
+            min_validity: None,
+            max_hold: Some(MAX_HOLD),
+            attempts: None,
+            no_quorum_after: NO_QUORUM_AFTER,
+            plain: false,
+        }
+    }
+
+    /// How long the nodes keep the lock without hearing of its holder. Default 10 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long to wait while somebody else holds it. Default until cancelled.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Who holds, for people. Default the client's label.
+    pub fn label(mut self, label: &str) -> Self {
+        self.label = Some(label.to_owned());
+        self
+    }
+
+    /// Whether the lock renews itself while its guard lives. Default yes.
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.renew = renew;
+        self
+    }
+
+    /// A grant with less than this left is given back instead of returned. Default a tenth of the
+    /// TTL.
+    pub fn min_validity(mut self, min_validity: Duration) -> Self {
+        self.min_validity = Some(min_validity);
+        self
+    }
+
+    /// For how long it may be held in all, renewals included; `None` lifts the bound. Default one
+    /// hour, because a holder that hangs would otherwise hold for ever.
+    pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Self {
+        self.max_hold = max_hold.into();
+        self
+    }
+
+    /// At most this many attempts. Default as many as fit into the wait.
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = Some(attempts);
+        self
+    }
+
+    /// How long to go on while no majority of the nodes answers. Default 15 s, or the wait if that
+    /// is shorter.
+    pub fn no_quorum_after(mut self, span: Duration) -> Self {
+        self.no_quorum_after = span;
+        self
+    }
+
+    /// Takes the lock, waiting while somebody else holds it.
+    ///
+    /// Dropping the future at any point takes back whatever may have been set, in the background.
+    pub async fn lock(&self) -> Result<Guard, AcquireError> {
+        self.take(self.wait).await
+    }
+
+    /// Takes the lock if it is free; [`AcquireError::Held`] if not.
+    pub async fn try_lock(&self) -> Result<Guard, AcquireError> {
+        self.take(Some(Duration::ZERO)).await
+    }
+
+    async fn take(&self, wait: Option<Duration>) -> Result<Guard, AcquireError> {
+        let wanted = self.wanted(wait)?;
+        let name = self.name();
+        let span = tracing::debug_span!("acquire", name = %name, label = %wanted.label);
+        let driver = &self.locks.shared.driver;
+        let mut warned = false;
+        let waiting = wait.is_none_or(|wait| !wait.is_zero());
+        let on_lost = |attempt: &Attempt, again: Timestamp| {
+            tracing::trace!(ballot = %attempt.ballot(), ?again, votes = ?attempt.votes().collect::<Vec<_>>(), "attempt lost");
+            if waiting && !warned {
+                warned = self.warn_of_self_deadlock(&wanted);
+            }
+        };
+        let won = acquire(driver, &wanted, on_lost)
+            .instrument(span)
+            .await
+            .map_err(|refusal| {
+                AcquireError::new(name.clone(), &self.locks.shared.names, refusal)
+            })?;
+        tracing::debug!(%name, fence = %won.traces.ballot, token = %won.traces.token, "lock granted");
+        let care = Care {
+            ttl: wanted.terms.ttl,
+            call_timeout: wanted.terms.call_timeout,
+            renew: self.renew,
+            max_hold: self.max_hold,
+            label: wanted.label,
+        };
+        let hold = Hold::new(driver, won, care);
+        Ok(Guard::new(hold, self.locks.clone(), name))
+    }
+
+    /// Extends a hold that was left behind by [`Guard::leave`], perhaps by another process. Says
+    /// how long it is valid now.
+    pub async fn extend_receipt(
+        &self,
+        receipt: &Receipt,
+        ttl: Duration,
+    ) -> Result<Duration, ExtendError> {
+        let wanted = self.clone().ttl(ttl).wanted(None)?;
+        let care = Care {
+            ttl: wanted.terms.ttl,
+            call_timeout: wanted.terms.call_timeout,
+            renew: false,
+            max_hold: None,
+            label: wanted.label,
+        };
+        let driver = &self.locks.shared.driver;
+        let hold = Hold::resume(driver, receipt.traces(wanted.claims, self.plain), care);
+        Guard::extend_hold(&hold, wanted.terms.ttl, &self.locks.shared.names).await?;
+        Ok(hold.remaining())
+    }
+
+    /// Releases a hold that was left behind by [`Guard::leave`], perhaps by another process.
+    pub async fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
+        let wanted = self.wanted(None)?;
+        let driver = &self.locks.shared.driver;
+        let verdict: WithdrawalVerdict = crate::driver::withdraw::Withdrawing::begin(
+            driver,
+            ReleaseKind::Final,
+            &receipt.traces(wanted.claims, self.plain),
+            // Whoever left it may have left requests on their way, too.
+            vec![Target::Unknown; driver.nodes.len()],
+            wanted.terms.ttl,
+            wanted.terms.call_timeout,
+        )
+        .verdict()
+        .await;
+        release_result(verdict).map_err(ReleaseReceiptError::Release)
+    }
+
+    /// The names, for people.
+    fn name(&self) -> String {
+        match &self.claims {
+            Ok(claims) => {
+                let names: Vec<String> = claims.iter().map(|c| c.name.to_string()).collect();
+                names.join(", ")
+            }
+            Err(_) => String::new(),
+        }
+    }
+
+    fn wanted(&self, wait: Option<Duration>) -> Result<Wanted, ConfigError> {
+        let claims = self.claims.clone()?;
+        let shared = &self.locks.shared;
+        let settings = &shared.settings;
+        let label = match &self.label {
+            Some(label) => checked_label(label)?,
+            None => Arc::clone(&settings.label),
+        };
+        // Nodes count leases in milliseconds; a fraction more would be ours alone.
+        let ttl = Duration::from_millis(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
+        settings.check_ttl(ttl, shared.driver.cluster().group())?;
+        let min_validity = self.min_validity.unwrap_or(ttl / 10);
+        if settings.drift.allowance(ttl) + min_validity >= ttl {
+            return Err(ConfigError::MinValidity { min_validity, ttl });
+        }
+        if self.attempts == Some(0) {
+            return Err(ConfigError::Other("attempts must be at least 1".to_owned()));
+        }
+        if self.max_hold.is_some_and(|span| span < min_validity) {
+            return Err(ConfigError::Other(
+                "max_hold must not be shorter than min_validity".to_owned(),
+            ));
+        }
+        Ok(Wanted {
+            claims,
+            label,
+            terms: Terms {
+                nodes: shared.driver.nodes.len(),
+                ttl,
+                drift: settings.drift,
+                min_validity,
+                call_timeout: settings.node_timeout.unwrap_or_else(|| call_timeout(ttl)),
+                wait,
+                attempts: self.attempts,
+                no_quorum_after: self.no_quorum_after,
+                plain: self.plain,
+            },
+        })
+    }
+
+    /// Waiting for what this same client holds is almost always a self-deadlock.
+    fn warn_of_self_deadlock(&self, wanted: &Wanted) -> bool {
+        let ours = self.locks.shared.driver.schedule.hold_of(&wanted.claims);
+        let Some(held) = ours else { return false };
+        tracing::warn!(
+            name = %self.name(),
+            held_by = %held.care().label,
+            wanted_by = %wanted.label,
+            "waiting for a lock that this same client already holds: if both are the same task, this waits for itself"
+        );
+        true
+    }
+}
+
+/// What the release of a receipt found.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseReceiptError {
+    /// The lock was no longer held, or no majority confirmed.
+    #[error(transparent)]
+    Release(ReleaseError),
+    /// The request could not be meant. Nothing was sent.
+    #[error(transparent)]
+    Invalid(#[from] ConfigError),
+}

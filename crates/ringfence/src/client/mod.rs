@@ -1,0 +1,115 @@
+//! What users see: [`Locks`] and what it hands out.
+
+mod builder;
+mod error;
+mod guard;
+mod handshake;
+mod hold_work;
+mod init;
+mod inspect;
+mod lock;
+mod plain;
+mod receipt;
+
+use std::sync::Arc;
+
+use crate::driver::Driver;
+use crate::message::{Claim, Mode};
+use crate::name::{Name, NameError};
+
+pub use builder::Builder;
+pub use error::{
+    AcquireError, ConfigError, ConnectError, ExtendError, HoldError, InitError, InspectError,
+    NodeVote, ReleaseError, Votes,
+};
+pub use guard::Guard;
+pub use inspect::{Inspection, NodeStatus, NodeView};
+pub use lock::{Lock, ReleaseReceiptError};
+pub use plain::{PlainGuard, PlainLock};
+pub use receipt::{Receipt, ReceiptError};
+
+use builder::Settings;
+
+/// A client of one set of nodes. Cheap to clone; all clones share connections, renewal and what is
+/// known of the nodes.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ringfence::Locks;
+///
+/// let locks = Locks::connect("memory:").await?; // or "redis://a,redis://b,redis://c", "sqlite:locks.db"
+/// let guard = locks.mutex("orders:42").lock().await?;
+/// println!("fence {}", guard.fence());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Locks {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    driver: Arc<Driver>,
+    settings: Settings,
+    names: Vec<String>,
+}
+
+impl Locks {
+    /// Connects to the node or nodes at `urls`, several separated by commas.
+    ///
+    /// Succeeds once a majority has answered, or after two seconds: a node that cannot be reached
+    /// is no error, a majority that is wrongly set up is.
+    pub async fn connect(urls: &str) -> Result<Self, ConnectError> {
+        Self::builder().nodes(urls).connect().await
+    }
+
+    /// A client with settings of its own.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The exclusive lock `name`, with a fence.
+    pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
+        self.multi([name])
+    }
+
+    /// The exclusive locks `names`, all at once or none: no deadlock, whatever the order.
+    pub fn multi<S: AsRef<str>>(&self, names: impl IntoIterator<Item = S>) -> Lock {
+        Lock::new(self.clone(), self.claims(names))
+    }
+
+    /// The exclusive lock `name` as the original Redlock has it: no fence, no side records.
+    ///
+    /// It excludes and is excluded by [`mutex`](Self::mutex), but raises no fence: do not use one
+    /// name both ways where the fence matters.
+    pub fn plain_mutex(&self, name: impl AsRef<str>) -> PlainLock {
+        PlainLock::new(Lock::new(self.clone(), self.claims([name])))
+    }
+
+    /// The nodes as people know them, in node order.
+    pub fn node_names(&self) -> &[String] {
+        &self.shared.names
+    }
+
+    /// Waits until everything that was released or given up has been taken back, and ends all
+    /// waiting. Guards that are still held stay valid, and renewed, until they are dropped.
+    pub async fn close(self) {
+        self.shared.driver.close();
+        self.shared.driver.drained().await;
+    }
+
+    fn claims<S: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = S>,
+    ) -> Result<Arc<[Claim]>, NameError> {
+        let names = Name::set(&self.shared.settings.prefix, names)?;
+        let claims = names.iter().map(|name| Claim {
+            name: name.clone(),
+            mode: Mode::Exclusive,
+        });
+        Ok(claims.collect())
+    }
+}

@@ -1,0 +1,119 @@
+//! The original Redlock, as the other libraries do it: no fence, no queue, no side records.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::driver::hold::Lost;
+use crate::time::Timestamp;
+
+use super::error::{AcquireError, ExtendError, ReleaseError, Votes};
+use super::guard::Guard;
+use super::lock::Lock;
+
+/// A plain Redlock, not yet taken. Made by [`Locks::plain_mutex`](super::Locks::plain_mutex).
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until `lock` or `try_lock` is awaited"]
+pub struct PlainLock(Lock);
+
+/// A plain Redlock that is held. It has no fence: a holder that pauses for too long may write late
+/// and nobody can tell.
+#[must_use = "dropping the guard releases the lock"]
+pub struct PlainGuard(Guard);
+
+impl PlainLock {
+    pub(super) fn new(mut lock: Lock) -> Self {
+        lock.plain = true;
+        Self(lock)
+    }
+
+    /// See [`Lock::ttl`].
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self(self.0.ttl(ttl))
+    }
+
+    /// See [`Lock::wait`].
+    pub fn wait(self, wait: Duration) -> Self {
+        Self(self.0.wait(wait))
+    }
+
+    /// See [`Lock::renew`].
+    pub fn renew(self, renew: bool) -> Self {
+        Self(self.0.renew(renew))
+    }
+
+    /// See [`Lock::min_validity`].
+    pub fn min_validity(self, min_validity: Duration) -> Self {
+        Self(self.0.min_validity(min_validity))
+    }
+
+    /// See [`Lock::max_hold`].
+    pub fn max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
+        Self(self.0.max_hold(max_hold))
+    }
+
+    /// See [`Lock::attempts`].
+    pub fn attempts(self, attempts: u32) -> Self {
+        Self(self.0.attempts(attempts))
+    }
+
+    /// See [`Lock::no_quorum_after`].
+    pub fn no_quorum_after(self, span: Duration) -> Self {
+        Self(self.0.no_quorum_after(span))
+    }
+
+    /// See [`Lock::lock`].
+    pub async fn lock(&self) -> Result<PlainGuard, AcquireError> {
+        self.0.lock().await.map(PlainGuard)
+    }
+
+    /// See [`Lock::try_lock`].
+    pub async fn try_lock(&self) -> Result<PlainGuard, AcquireError> {
+        self.0.try_lock().await.map(PlainGuard)
+    }
+}
+
+impl PlainGuard {
+    /// See [`Guard::check`].
+    pub fn check(&self) -> Result<(), Lost> {
+        self.0.check()
+    }
+
+    /// See [`Guard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// See [`Guard::deadline`].
+    pub fn deadline(&self) -> Timestamp {
+        self.0.deadline()
+    }
+
+    /// See [`Guard::extend`].
+    pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        self.0.extend(ttl).await
+    }
+
+    /// See [`Guard::lost`].
+    pub async fn lost(&self) -> Lost {
+        self.0.lost().await
+    }
+
+    /// See [`Guard::votes`].
+    pub fn votes(&self) -> Votes {
+        self.0.votes()
+    }
+
+    /// See [`Guard::release`].
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.0.release().await
+    }
+}
+
+impl fmt::Debug for PlainGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlainGuard")
+            .field("name", &self.0.name())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,247 @@
+//! One round under way: a machine that replies are fed to as they arrive, by whoever brings them.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use crate::message::Reply;
+use crate::node::{CallError, Deliver};
+use crate::protocol::{Attempt, Extension, ExtensionVerdict, Verdict, Vote, Withdrawal};
+use crate::time::Timestamp;
+
+use super::{Driver, lock};
+
+/// A machine that takes replies and comes to a verdict.
+pub(crate) trait Round: Send + 'static {
+    type Verdict: Copy + Send;
+
+    fn handle_reply(
+        &mut self,
+        node: usize,
+        outcome: Result<Reply, CallError>,
+        quarantine: Option<Duration>,
+        now: Timestamp,
+    );
+    fn handle_timeout(&mut self, now: Timestamp);
+    fn poll_timeout(&self) -> Option<Timestamp>;
+    fn verdict(&self) -> Option<Self::Verdict>;
+    /// The nodes that have been silent for too long, as far as this round can tell.
+    fn silent(&self) -> Vec<usize>;
+}
+
+/// A round under way.
+pub(crate) struct Flight<R> {
+    pub(crate) driver: Arc<Driver>,
+    sent: Timestamp,
+    state: Mutex<State<R>>,
+}
+
+struct State<R> {
+    round: R,
+    waker: Option<Waker>,
+}
+
+impl<R: Round> Flight<R> {
+    /// A round of which the first request leaves at `sent`.
+    pub(crate) fn new(driver: &Arc<Driver>, round: R, sent: Timestamp) -> Self {
+        Self {
+            driver: Arc::clone(driver),
+            sent,
+            state: Mutex::new(State { round, waker: None }),
+        }
+    }
+
+    /// Looks into the round.
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut R) -> T) -> T {
+        look(&mut lock(&self.state).round)
+    }
+
+    /// Takes one reply: learns from it, feeds the machine, and returns whatever `then` makes of
+    /// the machine. Wakes the waiting caller once there is a verdict, and only then.
+    pub(crate) fn take<T>(
+        &self,
+        node: usize,
+        outcome: Result<Reply, CallError>,
+        then: impl FnOnce(&mut R, Timestamp) -> T,
+    ) -> T {
+        let now = self.driver.clock.now();
+        let quarantine = {
+            let mut cluster = self.driver.cluster();
+            cluster.observe(node, &outcome, self.sent, now);
+            outcome
+                .as_ref()
+                .ok()
+                .and_then(|reply| cluster.quarantine_left(node, reply.standing, now))
+        };
+        let mut state = lock(&self.state);
+        state.round.handle_reply(node, outcome, quarantine, now);
+        let made = then(&mut state.round, now);
+        let waker = match state.round.verdict() {
+            Some(_) => state.waker.take(),
+            None => None,
+        };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        made
+    }
+
+    /// Tells the machine that time has passed.
+    pub(crate) fn time_out(&self) {
+        let now = self.driver.clock.now();
+        let mut state = lock(&self.state);
+        state.round.handle_timeout(now);
+        let silent = state.round.silent();
+        let waker = match state.round.verdict() {
+            Some(_) => state.waker.take(),
+            None => None,
+        };
+        drop(state);
+        if !silent.is_empty() {
+            let mut cluster = self.driver.cluster();
+            for node in silent {
+                cluster.silent(node);
+            }
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Waits for the verdict; `time_out` is called when the machine's own timeout has come. May be
+    /// dropped at any time; the round goes on without its caller.
+    pub(crate) async fn verdict(&self, time_out: impl Fn()) -> R::Verdict {
+        loop {
+            let timeout = self.with(|round| round.poll_timeout());
+            let verdict = poll_fn(|cx| {
+                let mut state = lock(&self.state);
+                match state.round.verdict() {
+                    Some(verdict) => Poll::Ready(verdict),
+                    None => {
+                        state.waker = Some(cx.waker().clone());
+                        Poll::Pending
+                    }
+                }
+            });
+            let Some(timeout) = timeout else {
+                return verdict.await;
+            };
+            tokio::select! {
+                biased;
+                verdict = verdict => return verdict,
+                () = self.driver.clock.sleep_until(timeout) => time_out(),
+            }
+        }
+    }
+}
+
+impl<R> fmt::Debug for Flight<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Flight({:?})", self.sent)
+    }
+}
+
+impl Deliver<Reply> for Flight<Attempt> {
+    fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
+        self.take(tag as usize, outcome, |_, _| ());
+    }
+}
+
+impl Round for Attempt {
+    type Verdict = Verdict;
+
+    fn handle_reply(
+        &mut self,
+        node: usize,
+        outcome: Result<Reply, CallError>,
+        quarantine: Option<Duration>,
+        now: Timestamp,
+    ) {
+        Attempt::handle_reply(self, node, outcome, quarantine, now);
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        Attempt::handle_timeout(self, now);
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        Attempt::poll_timeout(self)
+    }
+
+    fn verdict(&self) -> Option<Verdict> {
+        Attempt::verdict(self)
+    }
+
+    fn silent(&self) -> Vec<usize> {
+        silent(self.votes())
+    }
+}
+
+impl Round for Extension {
+    type Verdict = ExtensionVerdict;
+
+    fn handle_reply(
+        &mut self,
+        node: usize,
+        outcome: Result<Reply, CallError>,
+        quarantine: Option<Duration>,
+        now: Timestamp,
+    ) {
+        Extension::handle_reply(self, node, outcome, quarantine, now);
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        Extension::handle_timeout(self, now);
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        Extension::poll_timeout(self)
+    }
+
+    fn verdict(&self) -> Option<ExtensionVerdict> {
+        Extension::verdict(self)
+    }
+
+    fn silent(&self) -> Vec<usize> {
+        silent(self.votes().iter())
+    }
+}
+
+impl Round for Withdrawal {
+    type Verdict = crate::protocol::WithdrawalVerdict;
+
+    fn handle_reply(
+        &mut self,
+        node: usize,
+        outcome: Result<Reply, CallError>,
+        _quarantine: Option<Duration>,
+        now: Timestamp,
+    ) {
+        Withdrawal::handle_reply(self, node, &outcome, now);
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        Withdrawal::handle_timeout(self, now);
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        Withdrawal::poll_timeout(self)
+    }
+
+    fn verdict(&self) -> Option<Self::Verdict> {
+        Withdrawal::verdict(self)
+    }
+
+    fn silent(&self) -> Vec<usize> {
+        Vec::new()
+    }
+}
+
+fn silent<'a>(votes: impl Iterator<Item = &'a Vote>) -> Vec<usize> {
+    let votes = votes.enumerate();
+    let silent = votes.filter(|(_, vote)| **vote == Vote::Silent);
+    silent.map(|(node, _)| node).collect()
+}

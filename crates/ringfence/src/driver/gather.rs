@@ -1,0 +1,56 @@
+//! Asking all nodes something once, outside the lock protocol: handshakes and inspection.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::clock::Clock;
+use crate::node::{CallError, Completion, Deliver, Trouble, TroubleKind};
+use crate::time::Timestamp;
+
+struct Collector<T>(mpsc::UnboundedSender<(usize, Result<T, CallError>)>);
+
+impl<T: Send> Deliver<T> for Collector<T> {
+    fn deliver(&self, tag: u64, outcome: Result<T, CallError>) {
+        // Nobody listens any more: the answer came too late to matter.
+        let _ = self.0.send((tag as usize, outcome));
+    }
+}
+
+/// Asks `nodes` nodes through `ask` and collects what they say until `enough`, all have answered,
+/// or `until`. Who has not answered by then has timed out.
+pub(crate) async fn gather<T: Clone + Send + 'static>(
+    nodes: usize,
+    clock: &Clock,
+    until: Timestamp,
+    mut ask: impl FnMut(usize, Completion<T>),
+    enough: impl Fn(&[Option<Result<T, CallError>>]) -> bool,
+) -> Vec<Result<T, CallError>> {
+    let (sender, mut receiver) = mpsc::unbounded_channel();
+    let collector: Arc<dyn Deliver<T>> = Arc::new(Collector(sender));
+    let mut answers = vec![None; nodes];
+    for node in 0..nodes {
+        ask(node, Completion::new(Arc::clone(&collector), node as u64));
+    }
+    let mut open = nodes;
+    while open > 0 && !enough(&answers) {
+        tokio::select! {
+            biased;
+            Some((node, outcome)) = receiver.recv() => {
+                open -= 1;
+                answers[node] = Some(outcome);
+            }
+            () = clock.sleep_until(until) => break,
+        }
+    }
+    let silent = || {
+        Err(CallError::Unknown(Trouble::new(
+            TroubleKind::Timeout,
+            "no answer in time",
+        )))
+    };
+    answers
+        .into_iter()
+        .map(|answer| answer.unwrap_or_else(silent))
+        .collect()
+}

@@ -1,0 +1,536 @@
+//! A lock that is held: its deadline, its renewal, and the moment it is lost.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::message::{Answer, Op, ReleaseKind, Reply, Request};
+use crate::node::{CallError, Deliver};
+use crate::protocol::{Attempt, Extension, ExtensionVerdict, Target, Vote};
+use crate::time::Timestamp;
+
+use super::acquire::Won;
+use super::flight::Flight;
+use super::schedule::{Due, Key};
+use super::withdraw::{Traces, Withdrawing};
+use super::{Driver, lock, wait_for};
+
+/// Why a lock is no longer held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lost {
+    /// Its deadline passed before it could be extended.
+    #[error("the lock expired: it could not be extended in time")]
+    Expired,
+    /// So many nodes no longer have it that no majority can.
+    #[error("the lock is gone: a majority of the nodes cannot hold it any more")]
+    Gone,
+    /// It was held for as long as `max_hold` allows.
+    #[error("the lock was held for as long as max_hold allows")]
+    MaxHold,
+    /// It was released.
+    #[error("the lock was released")]
+    Released,
+}
+
+/// How a hold is looked after.
+#[derive(Debug, Clone)]
+pub(crate) struct Care {
+    pub(crate) ttl: Duration,
+    pub(crate) call_timeout: Duration,
+    /// Renewed by the keeper, or left to the caller.
+    pub(crate) renew: bool,
+    /// For how long it may be held in all.
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) label: Arc<str>,
+}
+
+/// A lock that is held.
+pub(crate) struct Hold {
+    driver: Arc<Driver>,
+    this: Weak<Self>,
+    traces: Traces,
+    care: Care,
+    /// When `max_hold` ends it.
+    end: Option<Timestamp>,
+    /// In nanoseconds of the client's clock. Never moves back.
+    deadline: AtomicU64,
+    state: Mutex<State>,
+    lost: Notify,
+}
+
+struct State {
+    phase: Phase,
+    /// What each node may have of ours.
+    targets: Vec<Target>,
+    votes: Vec<Vote>,
+    /// The round that won it: late votes still arrive there.
+    won: Option<Arc<Flight<Attempt>>>,
+    renewing: Option<Arc<Extending>>,
+    /// When to renew next.
+    renew_at: Option<Timestamp>,
+    failures: u32,
+    scheduled: Option<Key>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Held,
+    Lost(Lost),
+}
+
+impl Hold {
+    /// Takes over an attempt that was won.
+    pub(crate) fn new(driver: &Arc<Driver>, won: Won, care: Care) -> Arc<Self> {
+        let end = care.max_hold.map(|span| won.t0 + span);
+        let deadline = end.map_or(won.deadline, |end| end.min(won.deadline));
+        let renew_at = care.renew.then(|| won.t0 + care.ttl / 3);
+        let (targets, votes) = won
+            .flight
+            .with(|attempt| (attempt.remains(), attempt.votes().cloned().collect()));
+        let hold = Arc::new_cyclic(|this| Self {
+            driver: Arc::clone(driver),
+            this: Weak::clone(this),
+            traces: won.traces,
+            care,
+            end,
+            deadline: AtomicU64::new(deadline.as_nanos()),
+            state: Mutex::new(State {
+                phase: Phase::Held,
+                targets,
+                votes,
+                won: Some(won.flight),
+                renewing: None,
+                renew_at,
+                failures: 0,
+                scheduled: None,
+            }),
+            lost: Notify::new(),
+        });
+        hold.reschedule(&mut lock(&hold.state));
+        hold
+    }
+
+    /// A hold that was left behind and is to be extended once. Nobody looks after it.
+    pub(crate) fn resume(driver: &Arc<Driver>, traces: Traces, care: Care) -> Arc<Self> {
+        let nodes = driver.nodes.len();
+        // Until the nodes have answered nobody knows; no round takes longer than this.
+        let deadline = driver.clock.now() + care.ttl;
+        Arc::new_cyclic(|this| Self {
+            driver: Arc::clone(driver),
+            this: Weak::clone(this),
+            traces,
+            care,
+            end: None,
+            deadline: AtomicU64::new(deadline.as_nanos()),
+            state: Mutex::new(State {
+                phase: Phase::Held,
+                targets: vec![Target::Unknown; nodes],
+                votes: vec![Vote::Pending; nodes],
+                won: None,
+                renewing: None,
+                renew_at: None,
+                failures: 0,
+                scheduled: None,
+            }),
+            lost: Notify::new(),
+        })
+    }
+
+    pub(crate) fn traces(&self) -> &Traces {
+        &self.traces
+    }
+
+    pub(crate) fn care(&self) -> &Care {
+        &self.care
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
+    pub(crate) fn deadline(&self) -> Timestamp {
+        Timestamp::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        match self.check() {
+            Ok(()) => self.deadline().since(self.driver.clock.now()),
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    /// Whether it is still held. Asks the clock, not the keeper: true even if every timer is late.
+    pub(crate) fn check(&self) -> Result<(), Lost> {
+        let now = self.driver.clock.now();
+        if let Phase::Lost(why) = lock(&self.state).phase {
+            return Err(why);
+        }
+        if now < self.deadline() {
+            return Ok(());
+        }
+        self.lose(self.why_over(now));
+        self.check_phase()
+    }
+
+    fn check_phase(&self) -> Result<(), Lost> {
+        match lock(&self.state).phase {
+            Phase::Lost(why) => Err(why),
+            Phase::Held => Ok(()),
+        }
+    }
+
+    /// Completes once the lock is lost. Has its own timer beside the keeper's, so that it works
+    /// even where the keeper's runtime is gone.
+    pub(crate) async fn lost(&self) -> Lost {
+        loop {
+            let deadline = self.deadline();
+            tokio::select! {
+                biased;
+                () = wait_for(&self.lost, || self.check_phase().is_err()) => {}
+                () = self.driver.clock.sleep_until(deadline) => {}
+            }
+            if let Err(why) = self.check() {
+                return why;
+            }
+        }
+    }
+
+    /// Every node's vote in the latest round, in node order.
+    pub(crate) fn votes(&self) -> Vec<Vote> {
+        let mut state = lock(&self.state);
+        state.hear_late_votes();
+        state.votes.clone()
+    }
+
+    /// Begins one round of extending to `ttl`.
+    pub(crate) fn extend(self: &Arc<Self>, ttl: Duration) -> Arc<Extending> {
+        Extending::begin(self, ttl, None)
+    }
+
+    /// The keeper found this due.
+    pub(crate) fn due(self: &Arc<Self>) {
+        let now = self.driver.clock.now();
+        let mut state = lock(&self.state);
+        state.scheduled = None;
+        if state.phase != Phase::Held {
+            return;
+        }
+        if now >= self.deadline() {
+            drop(state);
+            self.lose(self.why_over(now));
+            return;
+        }
+        let renew = state.renew_at.is_some_and(|at| at <= now) && state.renewing.is_none();
+        if !renew {
+            self.reschedule(&mut state);
+            return;
+        }
+        state.renew_at = None;
+        drop(state);
+        let extending = Extending::begin(self, self.care.ttl, Some(now + self.care.call_timeout));
+        let mut state = lock(&self.state);
+        // A node that answers while it is being asked may have ended the round already.
+        if extending.flight.with(|round| round.verdict()).is_none() {
+            state.renewing = Some(extending);
+        }
+        self.reschedule(&mut state);
+    }
+
+    /// The holder is done, or gone: stops the renewal and begins the final release.
+    pub(crate) fn release(self: &Arc<Self>) -> Arc<Withdrawing> {
+        let targets = self.stop();
+        Withdrawing::begin(
+            &self.driver,
+            ReleaseKind::Final,
+            &self.traces,
+            targets,
+            self.care.ttl,
+            self.care.call_timeout,
+        )
+    }
+
+    /// Stops looking after it and tells what the nodes may have of it. Whoever waits for the loss
+    /// is told that it was released.
+    pub(crate) fn stop(&self) -> Vec<Target> {
+        let mut state = lock(&self.state);
+        state.hear_late_votes();
+        state.renewing = None;
+        let targets = state.targets.clone();
+        let scheduled = state.scheduled.take();
+        let held = state.phase == Phase::Held;
+        drop(state);
+        if let Some(key) = scheduled {
+            self.driver.schedule.remove(key);
+        }
+        if held {
+            self.lose(Lost::Released);
+        }
+        targets
+    }
+
+    /// The renewal under way, for a release that wants to join it first.
+    pub(crate) fn renewing(&self) -> Option<Arc<Extending>> {
+        let mut state = lock(&self.state);
+        state.renew_at = None;
+        state.renewing.clone()
+    }
+
+    /// Takes what a round of extending came to.
+    fn conclude(&self, verdict: ExtensionVerdict, votes: &[Vote], now: Timestamp) {
+        match verdict {
+            ExtensionVerdict::Extended { deadline } => {
+                let deadline = self.end.map_or(deadline, |end| end.min(deadline));
+                // Never back: an earlier, longer extension still stands on the nodes.
+                self.deadline
+                    .fetch_max(deadline.as_nanos(), Ordering::AcqRel);
+            }
+            ExtensionVerdict::Lost => {
+                tracing::warn!(token = %self.traces.token, "lock lost: the nodes no longer have it");
+                self.lose(Lost::Gone);
+            }
+            ExtensionVerdict::Unsure => {}
+        }
+        let mut state = lock(&self.state);
+        state.won = None;
+        for (node, vote) in votes.iter().enumerate() {
+            match (vote, state.targets[node]) {
+                (Vote::Granted, _) => state.targets[node] = Target::Holds,
+                (Vote::Gone | Vote::Held(_), Target::Holds) => state.targets[node] = Target::Nothing,
+                _ => {}
+            }
+        }
+        state.votes = votes.to_vec();
+        if state.phase != Phase::Held || !self.care.renew {
+            return;
+        }
+        if verdict == ExtensionVerdict::Unsure {
+            state.failures += 1;
+            tracing::debug!(token = %self.traces.token, failures = state.failures, "renewal brought no majority; trying again");
+            let pause = self.care.call_timeout / 4 * state.failures.min(8);
+            state.renew_at = Some(now + pause);
+        } else {
+            state.failures = 0;
+            state.renew_at = Some(now + self.care.ttl / 3);
+        }
+        self.reschedule(&mut state);
+    }
+
+    fn renewal_over(&self, of: &Extending) {
+        let mut state = lock(&self.state);
+        let same = |one: &Arc<Extending>| std::ptr::eq(&raw const **one, of);
+        if state.renewing.as_ref().is_some_and(same) {
+            state.renewing = None;
+        }
+    }
+
+    fn lose(&self, why: Lost) {
+        let mut state = lock(&self.state);
+        if state.phase == Phase::Held {
+            state.phase = Phase::Lost(why);
+            drop(state);
+            self.lost.notify_waiters();
+        }
+    }
+
+    fn why_over(&self, now: Timestamp) -> Lost {
+        match self.end {
+            Some(end) if end <= now && end <= self.deadline() => Lost::MaxHold,
+            _ => Lost::Expired,
+        }
+    }
+
+    /// Puts the hold on the schedule for whatever comes first.
+    fn reschedule(&self, state: &mut State) {
+        if let Some(key) = state.scheduled.take() {
+            self.driver.schedule.remove(key);
+        }
+        if state.phase != Phase::Held {
+            return;
+        }
+        let mut at = self.deadline();
+        if let Some(renewing) = &state.renewing
+            && let Some(timeout) = renewing.flight.with(|round| round.poll_timeout())
+        {
+            at = at.min(timeout);
+        }
+        if let Some(renew_at) = state.renew_at
+            && state.renewing.is_none()
+        {
+            at = at.min(renew_at);
+        }
+        if let Some(this) = self.this.upgrade() {
+            state.scheduled = Some(self.driver.schedule.insert(at, Due::Hold(this)));
+        }
+    }
+
+    /// The renewal that is to be timed out, if any.
+    pub(crate) fn overdue(&self) -> Option<Arc<Extending>> {
+        let now = self.driver.clock.now();
+        let state = lock(&self.state);
+        let renewing = state.renewing.as_ref()?;
+        let timeout = renewing.flight.with(|round| round.poll_timeout())?;
+        (timeout <= now).then(|| Arc::clone(renewing))
+    }
+}
+
+impl State {
+    /// Votes that came after the verdict count for what a release has to take back.
+    fn hear_late_votes(&mut self) {
+        if let Some(won) = &self.won {
+            (self.targets, self.votes) =
+                won.with(|attempt| (attempt.remains(), attempt.votes().cloned().collect()));
+        }
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("token", &self.traces.token)
+            .field("ballot", &self.traces.ballot)
+            .field("deadline", &self.deadline())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One round of extending under way.
+pub(crate) struct Extending {
+    flight: Flight<Extension>,
+    hold: Arc<Hold>,
+    ttl: Duration,
+    /// Begun by the keeper.
+    renewal: bool,
+}
+
+impl Extending {
+    fn begin(hold: &Arc<Hold>, ttl: Duration, renewal_timeout: Option<Timestamp>) -> Arc<Self> {
+        let driver = &hold.driver;
+        let ttl_ms = ttl.as_millis() as u64;
+        let request = Arc::new(Request {
+            claims: Arc::clone(&hold.traces.claims),
+            token: hold.traces.token.clone(),
+            op: if hold.traces.plain {
+                Op::PlainExtend { ttl_ms }
+            } else {
+                Op::Extend {
+                    ballot: hold.traces.ballot,
+                    ttl_ms,
+                }
+            },
+        });
+        // t0 of this round, before anything is sent.
+        let t0 = driver.clock.now();
+        let call_timeout = hold.care.call_timeout;
+        let round = Extension::new(driver.nodes.len(), t0, ttl, driver.drift, call_timeout);
+        let this = Arc::new(Self {
+            flight: Flight::new(driver, round, t0),
+            hold: Arc::clone(hold),
+            ttl,
+            renewal: renewal_timeout.is_some(),
+        });
+        for node in 0..driver.nodes.len() {
+            let to = Arc::clone(&this) as Arc<dyn Deliver<Reply>>;
+            driver.send(node, &request, t0 + call_timeout, to);
+        }
+        this
+    }
+
+    /// Waits for what it comes to.
+    pub(crate) async fn verdict(&self) -> ExtensionVerdict {
+        self.flight.verdict(|| self.time_out()).await
+    }
+
+    pub(crate) fn votes(&self) -> Vec<Vote> {
+        self.flight.with(|round| round.votes().to_vec())
+    }
+
+    /// Its time is over.
+    pub(crate) fn time_out(&self) {
+        let before = self.flight.with(|round| round.verdict());
+        self.flight.time_out();
+        if before.is_none() {
+            self.concluded_by(None);
+        }
+    }
+
+    /// After a reply or the timeout: if that brought the verdict, the hold takes it; and whoever
+    /// lost our token gets it back, in this round or late.
+    fn concluded_by(&self, reply: Option<(bool, usize)>) {
+        let now = self.flight.driver.clock.now();
+        let (verdict, votes, to_restore) = self.flight.with(|round| {
+            let to_restore: Vec<usize> = round.to_restore().collect();
+            (round.verdict(), round.votes().to_vec(), to_restore)
+        });
+        let Some(verdict) = verdict else { return };
+        match reply {
+            // The verdict was there before: only this late node is concerned.
+            Some((false, node)) => {
+                if to_restore.contains(&node) {
+                    self.restore(node);
+                }
+            }
+            _ => {
+                if self.renewal {
+                    self.hold.renewal_over(self);
+                }
+                self.hold.conclude(verdict, &votes, now);
+                for node in to_restore {
+                    self.restore(node);
+                }
+            }
+        }
+    }
+
+    /// Puts our token back on a node that lost it, unless there is no lock to put back. A restored
+    /// key counts from the next round on.
+    fn restore(&self, node: usize) {
+        let traces = &self.hold.traces;
+        if traces.plain || self.hold.check().is_err() {
+            return;
+        }
+        let request = Arc::new(Request {
+            claims: Arc::clone(&traces.claims),
+            token: traces.token.clone(),
+            op: Op::Restore {
+                ballot: traces.ballot,
+                ttl_ms: self.ttl.as_millis() as u64,
+                label: Arc::clone(&self.hold.care.label),
+            },
+        });
+        tracing::debug!(
+            node = self.flight.driver.nodes[node].name(),
+            token = %traces.token,
+            "putting the lock back on a node that lost it"
+        );
+        lock(&self.hold.state).targets[node] = Target::Holds;
+        let driver = &self.flight.driver;
+        let to = Arc::new(Restoring(Arc::clone(&self.hold)));
+        driver.send(node, &request, self.hold.deadline(), to);
+    }
+}
+
+impl Deliver<Reply> for Extending {
+    fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
+        let node = tag as usize;
+        let before = self.flight.with(|round| round.verdict()).is_none();
+        self.flight.take(node, outcome, |_, _| ());
+        self.concluded_by(Some((before, node)));
+    }
+}
+
+/// Where the answer to a restore goes: nobody waits for it.
+struct Restoring(Arc<Hold>);
+
+impl Deliver<Reply> for Restoring {
+    fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
+        if let Ok(reply) = &outcome
+            && reply.answer == Answer::Restored
+        {
+            tracing::debug!(token = %self.0.traces.token, node = tag, "the lock is back");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Where the pure machines meet the nodes: sends what they want sent, hands them what comes back,
+//! and keeps their timers. The only code that talks to nodes.
+//!
+//! Replies are fed to a machine by whoever delivers them ([`flight`]), so a round costs its caller
+//! one wake-up and no task. One task per client, the [`keeper`], looks after everything that is
+//! due later: renewals, deadlines, and what has to be said again.
+
+pub(crate) mod acquire;
+pub(crate) mod flight;
+pub(crate) mod gather;
+pub(crate) mod hold;
+pub(crate) mod keeper;
+pub(crate) mod schedule;
+mod timer;
+pub(crate) mod withdraw;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::message::{Reply, Request};
+use crate::node::{Call, Completion, Deliver, Node};
+use crate::protocol::{Cluster, Drift};
+use crate::time::Timestamp;
+
+use schedule::Schedule;
+
+/// What all calls of one client share.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) nodes: Vec<Arc<dyn Node>>,
+    pub(crate) cluster: Mutex<Cluster>,
+    pub(crate) clock: Clock,
+    pub(crate) drift: Drift,
+    pub(crate) schedule: Arc<Schedule>,
+    /// Set by `Locks::close`: no new attempts.
+    closed: AtomicBool,
+    closing: Notify,
+    /// Withdrawals under way: what `Locks::close` waits for.
+    withdrawing: AtomicUsize,
+    withdrawn: Notify,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        nodes: Vec<Arc<dyn Node>>,
+        cluster: Cluster,
+        clock: Clock,
+        drift: Drift,
+    ) -> Self {
+        Self {
+            nodes,
+            cluster: Mutex::new(cluster),
+            clock,
+            drift,
+            schedule: Arc::default(),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+            withdrawing: AtomicUsize::new(0),
+            withdrawn: Notify::new(),
+        }
+    }
+
+    /// What the client knows of its nodes. Held for a few instructions only, never across a send.
+    pub(crate) fn cluster(&self) -> MutexGuard<'_, Cluster> {
+        lock(&self.cluster)
+    }
+
+    /// Sends `request` to `node`. The answer goes to `to`, under the node's number.
+    fn send(
+        &self,
+        node: usize,
+        request: &Arc<Request>,
+        expires: Timestamp,
+        to: Arc<dyn Deliver<Reply>>,
+    ) {
+        self.nodes[node].send(Call {
+            request: Arc::clone(request),
+            expires,
+            done: Completion::new(to, node as u64),
+        });
+    }
+
+    /// Whether `close` was called.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Ends all waiting.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.closing.notify_waiters();
+    }
+
+    /// Completes when the client is closed.
+    pub(crate) async fn closing(&self) {
+        wait_for(&self.closing, || self.is_closed()).await;
+    }
+
+    /// Completes when everything that was to be taken back has been, or can no longer be there.
+    pub(crate) async fn drained(&self) {
+        wait_for(&self.withdrawn, || {
+            self.withdrawing.load(Ordering::SeqCst) == 0
+        })
+        .await;
+    }
+}
+
+/// Waits until `done`, looking again at every `notify`.
+async fn wait_for(notify: &Notify, done: impl Fn() -> bool) {
+    loop {
+        let notified = notify.notified();
+        tokio::pin!(notified);
+        notified.as_mut().enable();
+        if done() {
+            return;
+        }
+        notified.await;
+    }
+}
+
+/// Locks `mutex`. The machines keep no invariant open while they could panic, so a poisoned lock
+/// is as good as any; refusing it would turn one panic into a process full of them.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The time for which a node may take to answer: a tenth of the TTL, within reason.
+pub(crate) fn call_timeout(ttl: Duration) -> Duration {
+    (ttl / 10).clamp(Duration::from_millis(20), Duration::from_secs(1))
+}

@@ -1,0 +1,146 @@
+//! Releases and undos on their way. Detached from everybody: once begun, a withdrawal goes on
+//! until every node that may hold something has said that it no longer does, or the TTL is over.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::message::{Ballot, Claim, Op, ReleaseKind, Reply, Request};
+use crate::node::{CallError, Deliver};
+use crate::protocol::{Target, Withdrawal, WithdrawalVerdict};
+use crate::time::Timestamp;
+use crate::token::Token;
+
+use super::Driver;
+use super::flight::Flight;
+use super::schedule::Due;
+
+/// Whose traces are to be wiped.
+#[derive(Debug, Clone)]
+pub(crate) struct Traces {
+    pub(crate) claims: Arc<[Claim]>,
+    pub(crate) token: Token,
+    pub(crate) ballot: Ballot,
+    pub(crate) plain: bool,
+}
+
+/// A release or undo on its way.
+pub(crate) struct Withdrawing {
+    this: Weak<Self>,
+    flight: Flight<Withdrawal>,
+    /// The request to nodes of which the acquire's fate is known, and to the others.
+    requests: [Arc<Request>; 2],
+    until: Timestamp,
+    counted: AtomicBool,
+}
+
+impl Withdrawing {
+    /// Begins to take back `traces` from `targets`; for at most `ttl`, after which none can be
+    /// left. Never blocks; needs no runtime.
+    pub(crate) fn begin(
+        driver: &Arc<Driver>,
+        kind: ReleaseKind,
+        traces: &Traces,
+        targets: Vec<Target>,
+        ttl: Duration,
+        call_timeout: Duration,
+    ) -> Arc<Self> {
+        let now = driver.clock.now();
+        let until = now + ttl;
+        let request = |fate_unknown| {
+            Arc::new(Request {
+                claims: Arc::clone(&traces.claims),
+                token: traces.token.clone(),
+                op: if traces.plain {
+                    Op::PlainRelease
+                } else {
+                    Op::Release {
+                        ballot: traces.ballot,
+                        kind,
+                        fate_unknown,
+                    }
+                },
+            })
+        };
+        let machine = Withdrawal::new(kind, targets, now, until, call_timeout);
+        let settled = machine.is_settled();
+        let this = Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            flight: Flight::new(driver, machine, now),
+            requests: [request(false), request(true)],
+            until,
+            counted: AtomicBool::new(!settled),
+        });
+        if !settled {
+            driver.withdrawing.fetch_add(1, Ordering::SeqCst);
+            this.go_on();
+        }
+        this
+    }
+
+    /// Waits for what a final release amounts to.
+    pub(crate) async fn verdict(self: &Arc<Self>) -> WithdrawalVerdict {
+        self.flight.verdict(|| self.time_out()).await
+    }
+
+    /// Time has passed: says again what has to be said again.
+    pub(crate) fn time_out(self: &Arc<Self>) {
+        self.flight.time_out();
+        self.go_on();
+    }
+
+    /// Sends what is due and puts itself on the schedule for the rest.
+    fn go_on(self: &Arc<Self>) {
+        let driver = &self.flight.driver;
+        // One at a time: a node may answer while it is being told.
+        while let Some((node, fate_unknown)) =
+            self.flight.with(|machine| machine.poll_send(driver.clock.now()))
+        {
+            let request = &self.requests[usize::from(fate_unknown)];
+            let to = Arc::clone(self) as Arc<dyn Deliver<Reply>>;
+            driver.send(node, request, self.until, to);
+        }
+        let (timeout, settled) =
+            self.flight.with(|machine| (machine.poll_timeout(), machine.is_settled()));
+        if settled {
+            self.settle();
+        } else if let Some(at) = timeout {
+            driver
+                .schedule
+                .insert(at, Due::Withdrawal(Arc::clone(self)));
+        }
+    }
+
+    fn settle(&self) {
+        if self.counted.swap(false, Ordering::SeqCst) {
+            let driver = &self.flight.driver;
+            if driver.withdrawing.fetch_sub(1, Ordering::SeqCst) == 1 {
+                driver.withdrawn.notify_waiters();
+            }
+        }
+    }
+}
+
+impl Deliver<Reply> for Withdrawing {
+    fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
+        let failed = outcome.is_err();
+        let (settled, again) = self.flight.take(tag as usize, outcome, |machine, now| {
+            let again = machine.poll_timeout().filter(|_| failed);
+            (machine.is_settled(), again.map(|at| at.max(now)))
+        });
+        if settled {
+            self.settle();
+        } else if let (Some(at), Some(this)) = (again, self.this.upgrade()) {
+            // It could not be told: sooner again than its timeout would have it.
+            let schedule = &self.flight.driver.schedule;
+            schedule.insert(at, Due::Withdrawal(this));
+        }
+    }
+}
+
+impl fmt::Debug for Withdrawing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Withdrawing({})", self.requests[0].token)
+    }
+}

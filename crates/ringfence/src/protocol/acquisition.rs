@@ -1,0 +1,307 @@
+//! The way to a grant: attempt after attempt until one is won, or it is time to give up.
+
+use std::time::Duration;
+
+use crate::message::Ballot;
+use crate::time::Timestamp;
+use crate::token::Token;
+
+use super::attempt::{Attempt, Loss, Timing, Verdict};
+use super::jitter::Jitter;
+use super::{Cluster, Drift, Vote, quorum};
+
+/// Stale rounds in a row that are no contention yet; beyond, somebody is really in the way.
+const STALE_ROUNDS_MAX: u32 = 8;
+/// The shortest and the longest pause between two attempts at a held lock.
+const POLL_MIN: Duration = Duration::from_millis(4);
+const POLL_MAX: Duration = Duration::from_millis(200);
+/// The same where no majority answers.
+const NO_QUORUM_POLL_MIN: Duration = Duration::from_millis(20);
+const NO_QUORUM_POLL_MAX: Duration = Duration::from_secs(1);
+/// However short the wait, a round gets this long: less would lose to one slow packet.
+const ROUND_MIN: Duration = Duration::from_millis(20);
+
+/// What the caller asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// How long each node keeps the lock.
+    pub ttl: Duration,
+    /// What is taken off for clocks that do not run alike.
+    pub drift: Drift,
+    /// A grant with less than this left is not returned.
+    pub min_validity: Duration,
+    /// How long a node may take to answer.
+    pub call_timeout: Duration,
+    /// How long to wait while somebody else holds; `None` is for ever.
+    pub wait: Option<Duration>,
+    /// How many attempts at a held lock, at most.
+    pub attempts: Option<u32>,
+    /// How long to go on without a majority that answers.
+    pub no_quorum_after: Duration,
+    /// Without ballots, as other libraries do it: every attempt has a token of its own.
+    pub plain: bool,
+}
+
+/// The way to one grant.
+#[derive(Debug)]
+pub struct Acquisition {
+    terms: Terms,
+    started: Timestamp,
+    jitter: Jitter,
+    /// The token of the last attempt and the ballot that it proposed.
+    last: Option<(Token, Ballot)>,
+    floors: Vec<Option<Ballot>>,
+    /// How many attempts lost to somebody or something else than a stale ballot.
+    lost: u32,
+    stale_in_a_row: u32,
+    no_quorum_since: Option<Timestamp>,
+    no_quorum_in_a_row: u32,
+    /// How long the slowest round took: a pause must be longer, or clients meet again and again.
+    round: Duration,
+}
+
+/// What comes after an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// The lock is held until `deadline`.
+    Granted {
+        /// Until when it may be counted on.
+        deadline: Timestamp,
+    },
+    /// Try again at `at`.
+    Retry {
+        /// When.
+        at: Timestamp,
+    },
+    /// Give up.
+    GiveUp(Failure),
+}
+
+/// Why there is no grant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What stood in the way.
+    pub kind: FailureKind,
+    /// Every node's vote in the last attempt, in node order.
+    pub votes: Vec<Vote>,
+}
+
+/// What stood in the way of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// Another holder, for longer than the caller would wait.
+    Held,
+    /// Too few nodes answered.
+    NoQuorum,
+    /// Too few nodes may vote yet: the cluster is new or was restarted.
+    Quarantined {
+        /// When a majority may vote.
+        left: Duration,
+    },
+    /// A majority needs somebody to change a setting.
+    Misconfigured,
+    /// Granted, but again and again with too little time left.
+    Expired,
+    /// The nodes' clocks are too far apart for any ballot to please a majority.
+    ClocksApart,
+}
+
+impl Acquisition {
+    /// Begins at `now`. `seed` decides the jitter.
+    pub fn new(terms: Terms, now: Timestamp, seed: u64) -> Self {
+        Self {
+            terms,
+            started: now,
+            jitter: Jitter::new(seed),
+            last: None,
+            floors: vec![None; terms.nodes],
+            lost: 0,
+            stale_in_a_row: 0,
+            no_quorum_since: None,
+            no_quorum_in_a_row: 0,
+            round: Duration::ZERO,
+        }
+    }
+
+    /// Begins the next attempt. `now` is its t0: nothing may have been sent yet. `fresh` is a
+    /// token that was never used.
+    ///
+    /// The token stays the same as long as ballots rise, so that own partial votes never stand in
+    /// the way. A client that must lower its ballot takes a fresh one, or late replies to the
+    /// earlier ballot would count for it.
+    pub fn begin(&mut self, cluster: &mut Cluster, now: Timestamp, fresh: Token) -> Attempt {
+        let choice = cluster.choose(&self.floors, now);
+        let ballot = choice.map(|choice| choice.ballot).unwrap_or_default();
+        let token = match self.last.take() {
+            Some((token, before)) if !self.terms.plain && ballot > before => token,
+            _ => fresh,
+        };
+        self.last = Some((token.clone(), ballot));
+        let timing = Timing {
+            ttl: self.terms.ttl,
+            drift: self.terms.drift,
+            min_validity: self.terms.min_validity,
+            timeout: self.round_timeout(now),
+        };
+        let suspects = (0..self.terms.nodes).map(|node| !cluster.answers(node));
+        Attempt::new(token, ballot, now, timing, suspects)
+    }
+
+    /// Decides what comes after `attempt`, which has its verdict.
+    pub fn conclude(&mut self, attempt: &Attempt, cluster: &mut Cluster, now: Timestamp) -> Next {
+        self.round = self.round.max(now.since(attempt.t0()));
+        for (known, told) in self.floors.iter_mut().zip(attempt.floors()) {
+            *known = told.or(*known);
+        }
+        let loss = match attempt.verdict() {
+            // Looked at again: the caller may have stood still since the verdict.
+            Some(Verdict::Won { deadline }) if now + self.terms.min_validity <= deadline => {
+                return Next::Granted { deadline };
+            }
+            Some(Verdict::Won { .. }) => Loss::Late,
+            Some(Verdict::Lost(loss)) => loss,
+            None => Loss::NoQuorum,
+        };
+        if loss != Loss::NoQuorum {
+            self.no_quorum_since = None;
+            self.no_quorum_in_a_row = 0;
+        }
+        match loss {
+            Loss::NoQuorum => self.after_no_quorum(attempt, now),
+            Loss::Stale | Loss::Skewed if self.stale_in_a_row < STALE_ROUNDS_MAX => {
+                self.after_stale(attempt, cluster, now)
+            }
+            Loss::Late => self.after_lost(attempt, FailureKind::Expired, now),
+            Loss::Held | Loss::Stale | Loss::Skewed => {
+                self.after_lost(attempt, FailureKind::Held, now)
+            }
+        }
+    }
+
+    /// Nobody holds it: at once again with a higher ballot. From the second time on with jitter,
+    /// or two clients duel for ever.
+    fn after_stale(&mut self, attempt: &Attempt, cluster: &mut Cluster, now: Timestamp) -> Next {
+        self.stale_in_a_row += 1;
+        let choice = cluster.choose(&self.floors, now);
+        let pleased = choice.map_or(0, |choice| choice.accepting);
+        if pleased < quorum(self.terms.nodes) && self.stale_in_a_row > 2 {
+            return self.give_up(attempt, FailureKind::ClocksApart);
+        }
+        let pause = if self.stale_in_a_row > 1 {
+            self.jitter.spread(self.round.max(Duration::from_micros(500)))
+        } else {
+            Duration::ZERO
+        };
+        Next::Retry { at: now + pause }
+    }
+
+    /// Somebody is in the way: again when it may be free, or by poll, as long as the caller waits.
+    fn after_lost(&mut self, attempt: &Attempt, kind: FailureKind, now: Timestamp) -> Next {
+        self.stale_in_a_row = 0;
+        self.lost += 1;
+        let spent = self.terms.attempts.is_some_and(|most| self.lost >= most);
+        let give_up_at = self.terms.wait.map(|wait| self.started + wait);
+        if spent || give_up_at.is_some_and(|at| now >= at) {
+            return self.give_up(attempt, kind);
+        }
+        let pause = self.backoff(self.lost, POLL_MIN.max(self.round * 2), POLL_MAX);
+        let free = attempt.votes().filter_map(free_in).min();
+        let at = now + free.map_or(pause, |free| pause.min(free));
+        Next::Retry {
+            at: give_up_at.map_or(at, |end| at.min(end)),
+        }
+    }
+
+    /// No majority answers. Waiting is about contention, so this ends sooner.
+    fn after_no_quorum(&mut self, attempt: &Attempt, now: Timestamp) -> Next {
+        self.stale_in_a_row = 0;
+        let quorum = quorum(self.terms.nodes);
+        let misconfigured = attempt.votes().filter(|vote| vote.is_misconfigured());
+        if misconfigured.count() >= quorum {
+            return self.give_up(attempt, FailureKind::Misconfigured);
+        }
+        let patience = self
+            .terms
+            .wait
+            .map_or(self.terms.no_quorum_after, |wait| {
+                wait.min(self.terms.no_quorum_after)
+            });
+        if let Some(left) = majority_grows_up(attempt, quorum) {
+            // A new cluster is no outage: waiting helps if the caller would wait that long.
+            let covered = self.terms.wait.unwrap_or(patience).max(patience);
+            let end = self.started + covered;
+            if now + left > end {
+                return self.give_up(attempt, FailureKind::Quarantined { left });
+            }
+            self.no_quorum_since = None;
+            return Next::Retry {
+                at: now + left + Duration::from_millis(1),
+            };
+        }
+        let since = *self.no_quorum_since.get_or_insert(attempt.t0());
+        let spent = self
+            .terms
+            .attempts
+            .is_some_and(|most| self.no_quorum_in_a_row + 1 >= most);
+        let end = since + patience;
+        if spent || now >= end {
+            return self.give_up(attempt, FailureKind::NoQuorum);
+        }
+        self.no_quorum_in_a_row += 1;
+        let pause = self.backoff(
+            self.no_quorum_in_a_row,
+            NO_QUORUM_POLL_MIN,
+            NO_QUORUM_POLL_MAX,
+        );
+        Next::Retry {
+            at: (now + pause).min(end),
+        }
+    }
+
+    fn give_up(&self, attempt: &Attempt, kind: FailureKind) -> Next {
+        Next::GiveUp(Failure {
+            kind,
+            votes: attempt.votes().cloned().collect(),
+        })
+    }
+
+    fn backoff(&mut self, times: u32, least: Duration, most: Duration) -> Duration {
+        let grown = least.saturating_mul(1 << times.clamp(1, 16).saturating_sub(1));
+        self.jitter.spread(grown.min(most.max(least)))
+    }
+
+    /// A round never outlasts what is left of the wait, so that the caller is told in time.
+    fn round_timeout(&self, now: Timestamp) -> Timestamp {
+        let full = now + self.terms.call_timeout;
+        match self.terms.wait {
+            Some(wait) if !wait.is_zero() => full.min((self.started + wait).max(now + ROUND_MIN)),
+            _ => full,
+        }
+    }
+}
+
+/// When a holder's lease ends, if that is what `vote` tells.
+fn free_in(vote: &Vote) -> Option<Duration> {
+    match vote {
+        // One more: a key still stands in its last millisecond.
+        Vote::Held(holder) => Some(Duration::from_millis(holder.for_ms?.saturating_add(1))),
+        _ => None,
+    }
+}
+
+/// When a majority may vote, if only quarantine stands in the way of one.
+fn majority_grows_up(attempt: &Attempt, quorum: usize) -> Option<Duration> {
+    let mut left: Vec<Duration> = attempt
+        .votes()
+        .filter_map(|vote| match vote {
+            Vote::Quarantined { left } => Some(*left),
+            vote if vote.is_answer() => Some(Duration::ZERO),
+            _ => None,
+        })
+        .collect();
+    left.sort_unstable();
+    left.get(quorum - 1).copied()
+}

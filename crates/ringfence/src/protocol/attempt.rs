@@ -1,0 +1,229 @@
+//! One attempt: one ballot, proposed to all nodes at once.
+
+use std::time::Duration;
+
+use crate::message::{Answer, Ballot, Reply};
+use crate::node::CallError;
+use crate::time::Timestamp;
+use crate::token::Token;
+
+use super::withdrawal::Target;
+use super::{Drift, Vote, deadline, quorum};
+
+/// One ballot, proposed to all nodes at once.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    token: Token,
+    ballot: Ballot,
+    t0: Timestamp,
+    deadline: Timestamp,
+    /// The latest moment at which a majority still makes a grant worth having.
+    latest_grant: Timestamp,
+    /// When nodes that have not answered count as silent.
+    timeout: Timestamp,
+    nodes: Vec<NodeState>,
+    verdict: Option<Verdict>,
+}
+
+#[derive(Debug, Clone)]
+struct NodeState {
+    vote: Vote,
+    floor: Option<Ballot>,
+    /// It did not answer last time: a lost verdict need not wait for it.
+    suspect: bool,
+    /// It said that our token holds, counted or not.
+    holds: bool,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// A majority granted in time.
+    Won {
+        /// Until when the grant may be counted on.
+        deadline: Timestamp,
+    },
+    /// No majority can grant any more, or it came too late.
+    Lost(Loss),
+}
+
+/// What stood in the way of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Another holder.
+    Held,
+    /// Only ballots that were too low: a higher one may win at once.
+    Stale,
+    /// Ballots too low here and too high there: the next one is chosen with what was learnt.
+    Skewed,
+    /// Too few nodes answered.
+    NoQuorum,
+    /// A majority granted, but too little was left of its time.
+    Late,
+}
+
+/// What a round needs to know beforehand.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timing {
+    pub(super) ttl: Duration,
+    pub(super) drift: Drift,
+    pub(super) min_validity: Duration,
+    pub(super) timeout: Timestamp,
+}
+
+impl Attempt {
+    /// An attempt that begins at `t0`, which must be read before anything is sent.
+    pub(super) fn new(
+        token: Token,
+        ballot: Ballot,
+        t0: Timestamp,
+        timing: Timing,
+        suspects: impl Iterator<Item = bool>,
+    ) -> Self {
+        let deadline = deadline(t0, timing.ttl, timing.drift);
+        Self {
+            token,
+            ballot,
+            t0,
+            deadline,
+            latest_grant: deadline - timing.min_validity,
+            timeout: timing.timeout,
+            nodes: suspects
+                .map(|suspect| NodeState {
+                    vote: Vote::Pending,
+                    floor: None,
+                    suspect,
+                    holds: false,
+                })
+                .collect(),
+            verdict: None,
+        }
+    }
+
+    /// Who proposes.
+    pub fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// What is proposed.
+    pub fn ballot(&self) -> Ballot {
+        self.ballot
+    }
+
+    /// When it began: before the first send.
+    pub fn t0(&self) -> Timestamp {
+        self.t0
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called, unless the attempt is over.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        self.verdict.is_none().then_some(self.timeout)
+    }
+
+    /// How it ended, once that cannot change.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.verdict
+    }
+
+    /// Every node's vote so far, in node order.
+    pub fn votes(&self) -> impl Iterator<Item = &Vote> {
+        self.nodes.iter().map(|node| &node.vote)
+    }
+
+    /// The claims' floor on every node that told it.
+    pub(super) fn floors(&self) -> impl Iterator<Item = Option<Ballot>> {
+        self.nodes.iter().map(|node| node.floor)
+    }
+
+    /// Takes `node`'s outcome at `now`. `quarantine`: for how long nothing it says counts.
+    pub fn handle_reply(
+        &mut self,
+        node: usize,
+        outcome: Result<Reply, CallError>,
+        quarantine: Option<Duration>,
+        now: Timestamp,
+    ) {
+        let state = &mut self.nodes[node];
+        if let Ok(reply) = &outcome {
+            state.floor = reply.stamp.map(|stamp| stamp.floor);
+            state.holds = reply.answer == Answer::Granted;
+        }
+        state.vote = Vote::of(outcome, quarantine);
+        if self.verdict.is_none() {
+            self.verdict = self.tally(now);
+        }
+    }
+
+    /// Time has passed: whoever has not answered by the timeout is silent.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        if self.verdict.is_some() || now < self.timeout {
+            return;
+        }
+        for state in &mut self.nodes {
+            if state.vote == Vote::Pending {
+                state.vote = Vote::Silent;
+            }
+        }
+        self.verdict = self.tally(now);
+    }
+
+    /// Where this attempt may have left something, to be taken back if it was lost.
+    ///
+    /// A node that said held, stale or ahead has nothing of this ballot.
+    pub fn remains(&self) -> Vec<Target> {
+        self.nodes
+            .iter()
+            .map(|state| match &state.vote {
+                _ if state.holds => Target::Holds,
+                Vote::Pending | Vote::Silent => Target::Unknown,
+                Vote::Failed(error) if error.may_have_been_applied() => Target::Unknown,
+                _ => Target::Nothing,
+            })
+            .collect()
+    }
+
+    fn tally(&self, now: Timestamp) -> Option<Verdict> {
+        let quorum = quorum(self.nodes.len());
+        let count = |wanted: fn(&Vote) -> bool| {
+            self.nodes.iter().filter(|node| wanted(&node.vote)).count()
+        };
+        let granted = count(|vote| *vote == Vote::Granted);
+        if granted >= quorum {
+            // A clock that jumped over the whole validity between sending and now lands here.
+            return Some(if now <= self.latest_grant {
+                Verdict::Won {
+                    deadline: self.deadline,
+                }
+            } else {
+                Verdict::Lost(Loss::Late)
+            });
+        }
+        if granted + self.awaited(quorum) >= quorum {
+            return None;
+        }
+        let stale = count(|vote| *vote == Vote::Stale);
+        let ahead = count(|vote| *vote == Vote::Ahead);
+        let answers = count(Vote::is_answer);
+        Some(Verdict::Lost(if answers < quorum {
+            Loss::NoQuorum
+        } else if granted + stale >= quorum {
+            Loss::Stale
+        } else if granted + stale + ahead >= quorum {
+            Loss::Skewed
+        } else {
+            Loss::Held
+        }))
+    }
+
+    /// How many answers are worth waiting for. A node that was silent last time is not, as long as
+    /// the others could make a majority without it.
+    fn awaited(&self, quorum: usize) -> usize {
+        let pending = |node: &&NodeState| node.vote == Vote::Pending;
+        let trusted = self.nodes.iter().filter(|node| !node.suspect);
+        if trusted.clone().count() >= quorum {
+            trusted.filter(pending).count()
+        } else {
+            self.nodes.iter().filter(pending).count()
+        }
+    }
+}

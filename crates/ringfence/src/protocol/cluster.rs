@@ -1,0 +1,250 @@
+//! What this client knows of its nodes: how their clocks stand to ours, who answers, who may have
+//! forgotten. Learnt from every reply, shared by all rounds of one client.
+
+use std::time::Duration;
+
+use crate::group::Group;
+use crate::message::{Ballot, Reply, Standing};
+use crate::node::{CallError, Facts};
+use crate::time::Timestamp;
+
+use super::Drift;
+
+/// What this client knows of its nodes.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    group: Group,
+    drift: Drift,
+    nodes: Vec<NodeView>,
+    /// The highest ballot this client ever proposed, for any name.
+    proposed: Ballot,
+}
+
+#[derive(Debug, Clone, Default)]
+struct NodeView {
+    /// The node's clock less ours.
+    offset_us: Option<i64>,
+    /// Whether the last call to it was answered, even late.
+    answers: bool,
+    /// Whether a forgetful node has to wait before it votes.
+    quarantines: bool,
+    standing: Option<Standing>,
+    /// When this client saw the node born anew.
+    reborn: Option<Timestamp>,
+}
+
+/// A ballot to propose, and how many of the nodes that answer are expected to accept it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The ballot.
+    pub ballot: Ballot,
+    /// How many nodes should accept it, as far as their last answers tell.
+    pub accepting: usize,
+    /// How many nodes answered last time.
+    pub answering: usize,
+}
+
+impl Cluster {
+    /// Nodes of `group`; `quarantines[i]` says whether node `i` has to wait after it forgot.
+    ///
+    /// A single node has no quarantine: nobody else could vouch for what it forgot.
+    pub fn new(group: &Group, drift: Drift, quarantines: &[bool]) -> Self {
+        let several = quarantines.len() > 1;
+        Self {
+            group: *group,
+            drift,
+            nodes: quarantines
+                .iter()
+                .map(|&quarantines| NodeView {
+                    quarantines: quarantines && several,
+                    ..NodeView::default()
+                })
+                .collect(),
+            proposed: Ballot::default(),
+        }
+    }
+
+    /// Takes over the values that the group turned out to have.
+    pub fn adopt(&mut self, group: &Group) {
+        self.group = *group;
+    }
+
+    /// The values of the group.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// `Q` as it is used: longer by the drift and a second, so that no clock is too quick.
+    pub fn quarantine(&self) -> Duration {
+        let quarantine = self.group.quarantine;
+        quarantine + self.drift.fraction_of(quarantine) + Duration::from_secs(1)
+    }
+
+    /// Learns from a handshake.
+    pub fn observe_facts(&mut self, node: usize, facts: &Facts) {
+        if let Some(standing) = facts.standing {
+            self.observe_standing(node, standing, facts.received);
+        }
+        self.observe_clock(node, facts.clock_us, facts.sent, facts.received);
+    }
+
+    /// Learns from a call that was `sent` and answered, or not, by `now`.
+    pub fn observe(
+        &mut self,
+        node: usize,
+        outcome: &Result<Reply, CallError>,
+        sent: Timestamp,
+        now: Timestamp,
+    ) {
+        match outcome {
+            Ok(reply) => {
+                self.observe_standing(node, reply.standing, now);
+                match reply.stamp {
+                    Some(stamp) => self.observe_clock(node, stamp.clock_us, sent, now),
+                    None => self.nodes[node].answers = true,
+                }
+            }
+            Err(CallError::Refused(_)) => self.nodes[node].answers = true,
+            Err(CallError::NotSent(_) | CallError::Unknown(_)) => self.silent(node),
+        }
+    }
+
+    /// The last call to `node` brought no answer in time. Until it answers again, even late,
+    /// nobody waits for it to lose.
+    pub fn silent(&mut self, node: usize) {
+        self.nodes[node].answers = false;
+    }
+
+    /// Whether the last call to `node` was answered.
+    pub fn answers(&self, node: usize) -> bool {
+        self.nodes[node].answers
+    }
+
+    /// For how much longer nothing that `node` says under `standing` counts, if it is so.
+    ///
+    /// Both clocks must agree that the time is over: the node's own, and ours if we saw it happen
+    /// (the node's may have been set since).
+    pub fn quarantine_left(
+        &self,
+        node: usize,
+        standing: Standing,
+        now: Timestamp,
+    ) -> Option<Duration> {
+        let view = &self.nodes[node];
+        if !view.quarantines || standing.born_us == 0 {
+            return None;
+        }
+        let grown_us = standing.born_us.saturating_add(micros(self.quarantine()));
+        let by_node = Duration::from_micros(grown_us.saturating_sub(standing.clock_us));
+        let by_us = view
+            .reborn
+            .map(|reborn| (reborn + self.quarantine()).since(now))
+            .unwrap_or_default();
+        // A birth in the node's future is a clock that was set back; it must not count for ever.
+        let left = by_node.min(self.quarantine()).max(by_us);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// The ballot that most nodes should accept at `now`. `floors` are the claims' floors as the
+    /// nodes last told them. `None` if no node's clock is known yet.
+    ///
+    /// Wrong client clocks cost nothing, since only the nodes' count; a wrong node clock costs
+    /// that node's vote.
+    pub fn choose(&mut self, floors: &[Option<Ballot>], now: Timestamp) -> Option<Choice> {
+        let window_us = micros(self.group.window);
+        let answering = self.nodes.iter().filter(|view| view.answers).count();
+        let ranges: Vec<Range> = self
+            .nodes
+            .iter()
+            .zip(floors)
+            // A node that no longer answers has no say; with none answering, old clocks must do.
+            .filter(|(view, _)| view.answers || answering == 0)
+            .filter_map(|(view, floor)| {
+                let clock_us = now.as_micros().checked_add_signed(view.offset_us?)?;
+                Some(Range::new(clock_us, *floor, window_us))
+            })
+            .collect();
+        let mut clocks: Vec<u64> = ranges.iter().map(|range| range.clock_us).collect();
+        clocks.sort_unstable();
+        let median = *clocks.get(clocks.len().checked_sub(1)? / 2)?;
+
+        let accepting = |ballot: u64| ranges.iter().filter(|r| r.accepts(ballot)).count();
+        // Better: more nodes; then not below the median; then near it.
+        let rank = |&ballot: &u64| {
+            let below = ballot < median;
+            (
+                accepting(ballot),
+                !below,
+                if below { ballot } else { u64::MAX - ballot },
+            )
+        };
+        let mut best = ranges
+            .iter()
+            .map(|range| range.lowest.saturating_add(1))
+            .chain([median])
+            .max_by_key(rank)?;
+        // Each attempt of a client has a higher ballot, as long as the nodes would follow.
+        let next = self.proposed.get().saturating_add(1);
+        if best < next && accepting(next) >= accepting(best) {
+            best = next;
+        }
+        let ballot = Ballot::new(best);
+        self.proposed = self.proposed.max(ballot);
+        Some(Choice {
+            ballot,
+            accepting: accepting(best),
+            answering,
+        })
+    }
+
+    fn observe_clock(&mut self, node: usize, clock_us: u64, sent: Timestamp, now: Timestamp) {
+        let middle_us = sent.as_micros() + micros(now.since(sent)) / 2;
+        let view = &mut self.nodes[node];
+        view.answers = true;
+        // A hostile clock saturates; it costs this node's vote only.
+        let offset = i128::from(clock_us) - i128::from(middle_us);
+        view.offset_us = Some(offset.clamp(i64::MIN.into(), i64::MAX.into()) as i64);
+    }
+
+    fn observe_standing(&mut self, node: usize, standing: Standing, now: Timestamp) {
+        let view = &mut self.nodes[node];
+        let reborn = view
+            .standing
+            .is_some_and(|known| known.born_us != standing.born_us);
+        if reborn {
+            view.reborn = Some(now);
+        }
+        view.standing = Some(standing);
+    }
+}
+
+/// The ballots that one node should accept.
+struct Range {
+    clock_us: u64,
+    /// Ballots must be above this.
+    lowest: u64,
+    /// And not above this.
+    highest: u64,
+}
+
+impl Range {
+    /// Both ends of the window are taken with a margin, since the node's clock moves on and is
+    /// known only to within a round trip; its record is exact.
+    fn new(clock_us: u64, floor: Option<Ballot>, window_us: u64) -> Self {
+        let margin = window_us / 10;
+        let floor = floor.unwrap_or_default().get();
+        Self {
+            clock_us,
+            lowest: floor.max(clock_us.saturating_sub(window_us - margin)),
+            highest: clock_us.saturating_add(window_us - margin),
+        }
+    }
+
+    fn accepts(&self, ballot: u64) -> bool {
+        self.lowest < ballot && ballot <= self.highest
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,124 @@
+//! One round of extending a hold on all nodes.
+
+use std::time::Duration;
+
+use crate::message::{Answer, Reply};
+use crate::node::CallError;
+use crate::time::Timestamp;
+
+use super::{Drift, Vote, deadline, quorum};
+
+/// One round of extending a hold on all nodes.
+#[derive(Debug, Clone)]
+pub struct Extension {
+    deadline: Timestamp,
+    timeout: Timestamp,
+    votes: Vec<Vote>,
+    /// Nodes without any holder: ours can be put back there.
+    vacant: Vec<bool>,
+    verdict: Option<ExtensionVerdict>,
+}
+
+/// How a round of extending ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExtensionVerdict {
+    /// A majority holds on, until `deadline`.
+    Extended {
+        /// Until when the hold may be counted on now.
+        deadline: Timestamp,
+    },
+    /// So many nodes lost our token that no majority can hold it: proof of loss.
+    Lost,
+    /// Too few answers to say: the old deadline stands, and trying again may help.
+    Unsure,
+}
+
+impl Extension {
+    /// A round that begins at `t0`, which must be read before anything is sent.
+    pub fn new(
+        nodes: usize,
+        t0: Timestamp,
+        ttl: Duration,
+        drift: Drift,
+        call_timeout: Duration,
+    ) -> Self {
+        Self {
+            deadline: deadline(t0, ttl, drift),
+            timeout: t0 + call_timeout,
+            votes: vec![Vote::Pending; nodes],
+            vacant: vec![false; nodes],
+            verdict: None,
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called, unless the round is over.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        self.verdict.is_none().then_some(self.timeout)
+    }
+
+    /// How it ended, once that cannot change.
+    pub fn verdict(&self) -> Option<ExtensionVerdict> {
+        self.verdict
+    }
+
+    /// Every node's vote so far, in node order.
+    pub fn votes(&self) -> &[Vote] {
+        &self.votes
+    }
+
+    /// Takes `node`'s outcome at `now`.
+    ///
+    /// A node in quarantine neither keeps a lock nor loses it, even if it has our token.
+    pub fn handle_reply(
+        &mut self,
+        node: usize,
+        outcome: Result<Reply, CallError>,
+        quarantine: Option<Duration>,
+        now: Timestamp,
+    ) {
+        self.vacant[node] = matches!(&outcome, Ok(reply) if reply.answer == Answer::Gone);
+        self.votes[node] = Vote::of(outcome, quarantine);
+        if self.verdict.is_none() {
+            self.verdict = self.tally(now);
+        }
+    }
+
+    /// Time has passed: whoever has not answered by the timeout is silent.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        if self.verdict.is_some() || now < self.timeout {
+            return;
+        }
+        for vote in &mut self.votes {
+            if *vote == Vote::Pending {
+                *vote = Vote::Silent;
+            }
+        }
+        self.verdict = self.tally(now);
+    }
+
+    /// The nodes that lost our token and have no other holder: they are to get it back after the
+    /// round, failed or not, unless the loss is proved. They count from the next round on.
+    pub fn to_restore(&self) -> impl Iterator<Item = usize> {
+        let alive = !matches!(self.verdict, None | Some(ExtensionVerdict::Lost));
+        let vacant = self.vacant.iter().enumerate();
+        vacant.filter_map(move |(node, &vacant)| (alive && vacant).then_some(node))
+    }
+
+    fn tally(&self, now: Timestamp) -> Option<ExtensionVerdict> {
+        let nodes = self.votes.len();
+        let quorum = quorum(nodes);
+        let count = |wanted: fn(&Vote) -> bool| self.votes.iter().filter(|v| wanted(v)).count();
+        let kept = count(|vote| *vote == Vote::Granted);
+        let lost = count(|vote| matches!(vote, Vote::Gone | Vote::Held(_)));
+        let pending = count(|vote| *vote == Vote::Pending);
+        if kept >= quorum && now < self.deadline {
+            return Some(ExtensionVerdict::Extended {
+                deadline: self.deadline,
+            });
+        }
+        if nodes - lost < quorum {
+            return Some(ExtensionVerdict::Lost);
+        }
+        (kept + pending < quorum || pending == 0).then_some(ExtensionVerdict::Unsure)
+    }
+}

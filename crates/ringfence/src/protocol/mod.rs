@@ -1,0 +1,33 @@
+//! What one client does with N nodes: whom to ask, what their answers amount to, how long a grant
+//! is valid, what to take back and when to try again.
+//!
+//! Pure: time, answers and seeds come in as values; what is to be sent comes out as values. The
+//! driver, the simulator and the model checker all run this code. Nothing here knows what a node
+//! is made of.
+
+mod acquisition;
+mod attempt;
+mod cluster;
+mod extension;
+mod jitter;
+mod validity;
+mod vote;
+mod withdrawal;
+
+pub use acquisition::{Acquisition, Failure, FailureKind, Next, Terms};
+pub use attempt::{Attempt, Loss, Verdict};
+pub use cluster::{Choice, Cluster};
+pub use extension::{Extension, ExtensionVerdict};
+pub use validity::{Drift, DriftError, deadline};
+pub use vote::Vote;
+#[cfg(feature = "client")]
+pub(crate) use vote::ceil_secs;
+pub use withdrawal::{Target, Withdrawal, WithdrawalVerdict};
+
+/// How many of `nodes` make a majority. For an even number a tie is no majority.
+pub const fn quorum(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+#[cfg(test)]
+mod tests;

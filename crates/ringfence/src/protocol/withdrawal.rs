@@ -1,0 +1,213 @@
+//! Taking back what was set on the nodes: the final release of a holder, or the undo of a lost
+//! attempt. Held on to until every node that may hold something has acknowledged, or the time for
+//! which it could hold anything has passed.
+
+use std::time::Duration;
+
+use crate::message::{Answer, ReleaseKind, Reply};
+use crate::node::CallError;
+use crate::time::Timestamp;
+
+use super::quorum;
+
+/// The pause after a node could not be told, at first and at most.
+const RETRY_MIN: Duration = Duration::from_millis(20);
+const RETRY_MAX: Duration = Duration::from_secs(1);
+
+/// What a node may have of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Nothing.
+    Nothing,
+    /// Our token, as it said itself.
+    Holds,
+    /// Nobody knows: the acquire may be on its way still.
+    Unknown,
+}
+
+/// Taking back what was set on the nodes.
+#[derive(Debug, Clone)]
+pub struct Withdrawal {
+    kind: ReleaseKind,
+    call_timeout: Duration,
+    /// After this nothing of ours can be left.
+    until: Timestamp,
+    nodes: Vec<NodeState>,
+}
+
+#[derive(Debug, Clone)]
+struct NodeState {
+    target: Target,
+    progress: Progress,
+    tries: u32,
+    /// The first word of the node on the matter.
+    said: Option<Said>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Due { at: Timestamp },
+    Sent { timeout: Timestamp },
+    Over,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Released,
+    Gone,
+    Taken,
+}
+
+/// What a final release amounted to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WithdrawalVerdict {
+    /// A majority held our token until now, and no longer does.
+    Released,
+    /// A majority answered, but the lock was not held by a majority any more.
+    Expired,
+    /// As `Expired`, and somebody else holds it now.
+    Taken,
+    /// Too few answers to say.
+    Unconfirmed,
+}
+
+impl Withdrawal {
+    /// Takes back from `targets`, beginning at `now` and until `until` at the latest.
+    ///
+    /// An undo goes to nodes that may hold something; a final release goes to all.
+    pub fn new(
+        kind: ReleaseKind,
+        targets: Vec<Target>,
+        now: Timestamp,
+        until: Timestamp,
+        call_timeout: Duration,
+    ) -> Self {
+        let nodes = targets.into_iter().map(|target| NodeState {
+            target,
+            progress: match (kind, target) {
+                (ReleaseKind::Undo, Target::Nothing) => Progress::Over,
+                _ => Progress::Due { at: now },
+            },
+            tries: 0,
+            said: None,
+        });
+        Self {
+            kind,
+            call_timeout,
+            until,
+            nodes: nodes.collect(),
+        }
+    }
+
+    /// The next node to tell at `now`, and whether the fate of its acquire is unknown.
+    pub fn poll_send(&mut self, now: Timestamp) -> Option<(usize, bool)> {
+        let timeout = now + self.call_timeout;
+        let due = |state: &NodeState| matches!(state.progress, Progress::Due { at } if at <= now);
+        let node = self.nodes.iter().position(due)?;
+        let state = &mut self.nodes[node];
+        state.progress = Progress::Sent { timeout };
+        state.tries += 1;
+        Some((node, state.target == Target::Unknown))
+    }
+
+    /// Takes `node`'s outcome at `now`.
+    pub fn handle_reply(&mut self, node: usize, outcome: &Result<Reply, CallError>, now: Timestamp) {
+        let until = self.until;
+        let state = &mut self.nodes[node];
+        match outcome {
+            Ok(reply) => {
+                let said = match reply.answer {
+                    Answer::Released => Said::Released,
+                    Answer::Held(_) => Said::Taken,
+                    _ => Said::Gone,
+                };
+                // A second try that finds nothing does not unsay what the first one did.
+                state.said.get_or_insert(said);
+                state.progress = Progress::Over;
+            }
+            // Nothing of ours was there to begin with: one word to it was enough.
+            Err(_) if state.target == Target::Nothing => state.progress = Progress::Over,
+            Err(_) => state.try_again(now, until),
+        }
+    }
+
+    /// Time has passed: a node that has not answered is told again, as long as it may matter.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        let until = self.until;
+        for state in &mut self.nodes {
+            match state.progress {
+                Progress::Sent { timeout } if timeout <= now => match state.target {
+                    Target::Nothing => state.progress = Progress::Over,
+                    Target::Holds | Target::Unknown => state.try_again(now, until),
+                },
+                Progress::Due { .. } if until <= now => state.progress = Progress::Over,
+                _ => {}
+            }
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let next = |state: &NodeState| match state.progress {
+            Progress::Due { at } => Some(at),
+            Progress::Sent { timeout } => Some(timeout),
+            Progress::Over => None,
+        };
+        self.nodes.iter().filter_map(next).min()
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_settled(&self) -> bool {
+        self.nodes.iter().all(|s| s.progress == Progress::Over)
+    }
+
+    /// What a final release amounts to, as soon as that cannot change or every node has had one
+    /// call's time to answer.
+    /// Nobody waits for an undo, so it has no verdict.
+    pub fn verdict(&self) -> Option<WithdrawalVerdict> {
+        if self.kind == ReleaseKind::Undo {
+            return None;
+        }
+        let quorum = quorum(self.nodes.len());
+        let said = |wanted: Said| self.nodes.iter().filter(|s| s.said == Some(wanted)).count();
+        let (released, gone, taken) = (said(Said::Released), said(Said::Gone), said(Said::Taken));
+        if released >= quorum {
+            return Some(WithdrawalVerdict::Released);
+        }
+        let heard = |state: &NodeState| {
+            state.said.is_some()
+                || state.progress == Progress::Over
+                || state.tries > 1
+                || (state.tries == 1 && matches!(state.progress, Progress::Due { .. }))
+        };
+        let answered = released + gone + taken;
+        let open = self.nodes.iter().filter(|state| !heard(state)).count();
+        if released + open >= quorum {
+            return None;
+        }
+        if open > 0 && answered < quorum {
+            return None;
+        }
+        Some(if answered < quorum {
+            WithdrawalVerdict::Unconfirmed
+        } else if taken > 0 {
+            WithdrawalVerdict::Taken
+        } else {
+            WithdrawalVerdict::Expired
+        })
+    }
+}
+
+impl NodeState {
+    fn try_again(&mut self, now: Timestamp, until: Timestamp) {
+        let pause = RETRY_MIN
+            .saturating_mul(1 << self.tries.clamp(1, 8).saturating_sub(1))
+            .min(RETRY_MAX);
+        let at = now + pause;
+        self.progress = if at < until {
+            Progress::Due { at }
+        } else {
+            Progress::Over
+        };
+    }
+}
