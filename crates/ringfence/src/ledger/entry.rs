@@ -52,7 +52,11 @@ impl Entry {
     /// Drops what has expired. Like Redis, a key still stands in its last millisecond.
     pub(super) fn expire(&mut self, now: Moment) {
         let over = |until_ms: u64| now.lease_ms > until_ms;
-        if self.key.as_ref().is_some_and(|k| k.until_ms.is_some_and(over)) {
+        if self
+            .key
+            .as_ref()
+            .is_some_and(|k| k.until_ms.is_some_and(over))
+        {
             self.key = None;
         }
         if self.record.as_ref().is_some_and(|r| over(r.until_ms)) {
@@ -103,9 +107,7 @@ impl Entry {
     pub(super) fn seat_for(&mut self, rules: &Rules, now: Moment, seat: Seat, ttl_ms: u64) {
         let asked = now.lease_ms.saturating_add(ttl_ms);
         let until_ms = match &self.key {
-            Some(key) if key.value == seat.token => {
-                key.until_ms.map(|until| until.max(asked))
-            }
+            Some(key) if key.value == seat.token => key.until_ms.map(|until| until.max(asked)),
             _ => Some(asked),
         };
         self.key = Some(PlainKey {
