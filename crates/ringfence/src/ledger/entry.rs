@@ -49,6 +49,18 @@ pub struct Seat {
 }
 
 impl Entry {
+    /// Whether a node may forget this entry: nothing in it stands any more, and what its record
+    /// demanded of the next ballot, the ground demands by now. Retention alone makes that so while
+    /// the two clocks of a node agree; it is checked because a fence that falls is never noticed.
+    pub fn is_lapsed(&self, rules: &Rules, now: Moment) -> bool {
+        let stands = |until_ms: Option<u64>| until_ms.is_none_or(|until| until >= now.lease_ms);
+        let key_stands = self.key.as_ref().is_some_and(|key| stands(key.until_ms));
+        let record_matters = self.record.as_ref().is_some_and(|record| {
+            stands(Some(record.until_ms)) || record.fence.max(record.closed) > now.ground(rules)
+        });
+        !key_stands && !record_matters
+    }
+
     /// Drops what has expired. Like Redis, a key still stands in its last millisecond.
     pub(super) fn expire(&mut self, now: Moment) {
         let over = |until_ms: u64| now.lease_ms > until_ms;
