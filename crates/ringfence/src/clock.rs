@@ -90,6 +90,17 @@ impl SteppedClock {
     }
 }
 
+/// The wall clock in microseconds since 1970, zero before. It decides nothing about a lease: only
+/// the ballots of embedded nodes start from it, so that fences also rise from one file to the next.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn wall_us() -> u64 {
+    use std::time::SystemTime;
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since_1970.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn system_now() -> Timestamp {
     from_timespec(rustix::time::clock_gettime(rustix::time::ClockId::Boottime))
@@ -98,7 +109,9 @@ fn system_now() -> Timestamp {
 /// On Apple systems `CLOCK_MONOTONIC` counts suspend.
 #[cfg(target_vendor = "apple")]
 fn system_now() -> Timestamp {
-    from_timespec(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
+    from_timespec(rustix::time::clock_gettime(
+        rustix::time::ClockId::Monotonic,
+    ))
 }
 
 /// Elsewhere the monotonic clock is the best there is; whether it counts suspend depends on the

@@ -49,10 +49,26 @@ pub struct Seat {
 }
 
 impl Entry {
+    /// Whether a node may forget this entry: nothing in it stands any more, and what its record
+    /// demanded of the next ballot, the ground demands by now. Retention alone makes that so while
+    /// the two clocks of a node agree; it is checked because a fence that falls is never noticed.
+    pub fn is_lapsed(&self, rules: &Rules, now: Moment) -> bool {
+        let stands = |until_ms: Option<u64>| until_ms.is_none_or(|until| until >= now.lease_ms);
+        let key_stands = self.key.as_ref().is_some_and(|key| stands(key.until_ms));
+        let record_matters = self.record.as_ref().is_some_and(|record| {
+            stands(Some(record.until_ms)) || record.fence.max(record.closed) > now.ground(rules)
+        });
+        !key_stands && !record_matters
+    }
+
     /// Drops what has expired. Like Redis, a key still stands in its last millisecond.
     pub(super) fn expire(&mut self, now: Moment) {
         let over = |until_ms: u64| now.lease_ms > until_ms;
-        if self.key.as_ref().is_some_and(|k| k.until_ms.is_some_and(over)) {
+        if self
+            .key
+            .as_ref()
+            .is_some_and(|k| k.until_ms.is_some_and(over))
+        {
             self.key = None;
         }
         if self.record.as_ref().is_some_and(|r| over(r.until_ms)) {
@@ -103,9 +119,7 @@ impl Entry {
     pub(super) fn seat_for(&mut self, rules: &Rules, now: Moment, seat: Seat, ttl_ms: u64) {
         let asked = now.lease_ms.saturating_add(ttl_ms);
         let until_ms = match &self.key {
-            Some(key) if key.value == seat.token => {
-                key.until_ms.map(|until| until.max(asked))
-            }
+            Some(key) if key.value == seat.token => key.until_ms.map(|until| until.max(asked)),
             _ => Some(asked),
         };
         self.key = Some(PlainKey {

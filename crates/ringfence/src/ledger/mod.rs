@@ -15,6 +15,7 @@ mod restore;
 
 pub use entry::{Entry, PlainKey, Record, Seat};
 
+use crate::group::Group;
 use crate::message::{Answer, Ballot, Op, Request, Stamp};
 
 /// The constants of a group that the ledger needs.
@@ -24,6 +25,16 @@ pub struct Rules {
     pub window_us: u64,
     /// How long a name's record is kept after the last write (`R`).
     pub retention_ms: u64,
+}
+
+impl Rules {
+    /// What `group` agreed on.
+    pub fn of_group(group: &Group) -> Self {
+        Self {
+            window_us: u64::try_from(group.window.as_micros()).unwrap_or(u64::MAX),
+            retention_ms: u64::try_from(group.retention().as_millis()).unwrap_or(u64::MAX),
+        }
+    }
 }
 
 /// The node's time when a request is carried out.
@@ -52,7 +63,7 @@ impl Moment {
 
     /// What a name without a record is worth: everything that may have been granted and forgotten
     /// lies below.
-    fn ground(self, rules: &Rules) -> Ballot {
+    pub(crate) fn ground(self, rules: &Rules) -> Ballot {
         Ballot::new(self.clock_us.saturating_sub(rules.window_us))
     }
 }

@@ -1,6 +1,10 @@
 //! One lock server, whatever it is made of. The rest of the library knows nodes only by [`Node`].
 
 #[cfg(feature = "client")]
+mod clock;
+#[cfg(feature = "client")]
+mod embedded;
+#[cfg(feature = "client")]
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -15,6 +19,8 @@ use crate::group::Group;
 use crate::message::{Reply, Request, Standing};
 use crate::time::Timestamp;
 
+#[cfg(feature = "client")]
+pub use clock::NodeClock;
 pub use trouble::{CallError, Trouble, TroubleKind};
 
 /// One lock server.

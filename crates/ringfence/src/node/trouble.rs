@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::group::Group;
+
 /// A call that brought no answer of the ledger's. Never "the lock is held": that is an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallError {
@@ -15,6 +17,12 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// The node belongs to a group with other values than the caller's.
+    pub fn other_group(node: &Group, asked: &Group) -> Self {
+        let detail = format!("the node's group has {node}; this client has {asked}");
+        Self::Refused(Trouble::new(TroubleKind::Group, detail))
+    }
+
     /// What went wrong.
     pub fn trouble(&self) -> &Trouble {
         match self {

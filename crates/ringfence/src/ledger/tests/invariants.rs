@@ -1,0 +1,234 @@
+//! What must hold after any sequence of operations while the clock only goes forward.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NAMES: [&str; 2] = ["a", "b"];
+
+/// One random step: time passes, then somebody asks for something.
+#[derive(Debug, Clone)]
+struct Step {
+    pass_ms: u64,
+    who: u8,
+    names: Vec<&'static str>,
+    offset_us: i64,
+    ttl_ms: u64,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Acquire,
+    Extend,
+    Release,
+    Undo,
+    UndoBlindly,
+    Restore,
+    PlainAcquire,
+    PlainExtend,
+    PlainRelease,
+}
+
+impl Step {
+    fn op(&self, desk: &Desk) -> Op {
+        let ballot = desk.ballot(self.offset_us);
+        let ttl_ms = self.ttl_ms;
+        match self.kind {
+            Kind::Acquire => acquire_for(ballot, ttl_ms),
+            Kind::Extend => extend(ballot, ttl_ms),
+            Kind::Release => release(ballot),
+            Kind::Undo => undo(ballot),
+            Kind::UndoBlindly => undo_blindly(ballot),
+            Kind::Restore => restore(ballot),
+            Kind::PlainAcquire => Op::PlainAcquire { ttl_ms },
+            Kind::PlainExtend => Op::PlainExtend { ttl_ms },
+            Kind::PlainRelease => Op::PlainRelease,
+        }
+    }
+
+    /// Plain attempts have tokens of their own.
+    fn speaker(&self) -> u8 {
+        match self.kind {
+            Kind::PlainAcquire | Kind::PlainExtend | Kind::PlainRelease => self.who + 100,
+            _ => self.who,
+        }
+    }
+
+    fn promised_ms(&self) -> u64 {
+        match self.kind {
+            Kind::Restore => TTL_MS,
+            _ => self.ttl_ms,
+        }
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let names = prop_oneof![
+        3 => Just(vec!["a"]),
+        1 => Just(vec!["b"]),
+        1 => Just(vec!["a", "b"]),
+        1 => Just(vec!["b", "a"]),
+    ];
+    let offset = prop_oneof![
+        4 => -20i64..20,
+        1 => -5_000_002i64..-4_999_998,
+        1 => 4_999_998i64..5_000_002,
+        1 => -6_000_000i64..6_000_000,
+    ];
+    let pass = prop_oneof![6 => 0u64..3, 2 => 0u64..20_000, 1 => 60_000u64..70_000];
+    let kind = prop_oneof![
+        5 => Just(Kind::Acquire),
+        2 => Just(Kind::Extend),
+        2 => Just(Kind::Release),
+        2 => Just(Kind::Undo),
+        1 => Just(Kind::UndoBlindly),
+        1 => Just(Kind::Restore),
+        1 => Just(Kind::PlainAcquire),
+        1 => Just(Kind::PlainExtend),
+        1 => Just(Kind::PlainRelease),
+    ];
+    let ttl = prop_oneof![3 => 0u64..20, 1 => 0u64..100_000];
+    let step = (pass, 1u8..4, names, offset, ttl, kind).prop_map(
+        |(pass_ms, who, names, offset_us, ttl_ms, kind)| Step {
+            pass_ms,
+            who,
+            names,
+            offset_us,
+            ttl_ms,
+            kind,
+        },
+    );
+    prop::collection::vec(step, 1..60)
+}
+
+/// What the clients of one name were told: who may believe to hold it, and until when.
+#[derive(Debug, Clone, Copy, Default)]
+struct Believed {
+    holder: Option<(u8, u64)>,
+    granted: Option<(u8, Ballot)>,
+    floor: Ballot,
+}
+
+impl Believed {
+    fn granted(&mut self, who: u8, ballot: Ballot) {
+        if let Some((holder, highest)) = self.granted {
+            let again = holder == who && highest == ballot;
+            assert!(again || ballot > highest, "{ballot:?} after {highest:?}");
+        }
+        self.granted = Some((who, ballot));
+    }
+
+    fn holds(&mut self, who: u8, now_ms: u64, until_ms: u64) {
+        let mut until_ms = until_ms;
+        if let Some((holder, until)) = self.holder.filter(|(_, until)| *until >= now_ms) {
+            assert_eq!(holder, who, "two holders");
+            until_ms = until_ms.max(until);
+        }
+        self.holder = Some((who, until_ms));
+    }
+
+    fn gave_back(&mut self, who: u8) {
+        self.holder = self.holder.filter(|(holder, _)| *holder != who);
+    }
+}
+
+fn run(steps: &[Step]) {
+    let mut desk = Desk::new();
+    let mut believed = [Believed::default(); 2];
+    for step in steps {
+        desk.pass_ms(step.pass_ms);
+        let before = NAMES.map(|name| desk.entry(name));
+        let op = step.op(&desk);
+        let (answer, _) = desk.ask_for(&step.names, step.speaker(), op);
+        for name in &step.names {
+            let believed = &mut believed[usize::from(*name == "b")];
+            listen(&desk, step, &answer, believed);
+        }
+        for (i, name) in NAMES.into_iter().enumerate() {
+            check_entry(&desk, name, &before[i]);
+            let floor = desk.floor(name);
+            assert!(floor >= believed[i].floor, "the fence of {name} fell");
+            believed[i].floor = floor;
+        }
+    }
+}
+
+/// Takes note of an answer as its client would.
+fn listen(desk: &Desk, step: &Step, answer: &Answer, believed: &mut Believed) {
+    let now_ms = desk.now().lease_ms;
+    match (step.kind, answer) {
+        (Kind::Acquire, Answer::Granted) => {
+            believed.granted(step.speaker(), desk.ballot(step.offset_us));
+            believed.holds(step.speaker(), now_ms, now_ms + step.promised_ms());
+        }
+        (_, Answer::Granted | Answer::Extended | Answer::Restored) => {
+            believed.holds(step.speaker(), now_ms, now_ms + step.promised_ms());
+        }
+        (Kind::PlainRelease, Answer::Released) => believed.gave_back(step.speaker()),
+        (Kind::Release | Kind::Undo | Kind::UndoBlindly, answer) if *answer != Answer::Newer => {
+            believed.gave_back(step.speaker());
+        }
+        _ => {}
+    }
+}
+
+fn check_entry(desk: &Desk, name: &str, before: &Entry) {
+    let entry = desk.entry(name);
+    let ceiling = desk.ballot(5_000_000);
+    if let Some(key) = &entry.key {
+        let until = key.until_ms.expect("our keys expire");
+        if let Some(old) = before.key.as_ref().filter(|old| old.value == key.value) {
+            let old_until = old.until_ms.expect("our keys expire");
+            let lapsed = old_until < desk.now().lease_ms;
+            assert!(lapsed || until >= old_until, "a lease was shortened");
+        }
+    }
+    if let Some(record) = &entry.record {
+        let seat = record.seat.as_ref().map(|seat| seat.ballot);
+        assert!(record.fence.max(record.closed) <= ceiling);
+        assert!(
+            seat.unwrap_or_default() <= record.fence,
+            "seated above the fence"
+        );
+        if entry.seat().is_some() {
+            let key_until = entry.key.as_ref().and_then(|key| key.until_ms);
+            assert!(
+                Some(record.until_ms) >= key_until,
+                "the record lapses first"
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    /// Fences only rise, nobody holds beside another, a grant is above every earlier grant, no
+    /// lease is shortened, nothing of ours stays for ever, nothing is stored above the ceiling.
+    #[test]
+    fn the_invariants_hold_over_any_sequence(steps in steps()) {
+        run(&steps);
+    }
+
+    /// A refused acquire leaves no trace beyond dropping what has expired anyway.
+    #[test]
+    fn a_refused_acquire_leaves_no_trace(steps in steps(), last in steps()) {
+        let mut desk = Desk::new();
+        for step in &steps {
+            desk.pass_ms(step.pass_ms);
+            let op = step.op(&desk);
+            desk.ask_for(&step.names, step.speaker(), op);
+        }
+        for step in &last {
+            desk.ask_for(&NAMES, step.who, Op::Inspect);
+            let before = desk.entries.clone();
+            let op = acquire_for(desk.ballot(step.offset_us), step.ttl_ms);
+            let (answer, _) = desk.ask_for(&step.names, step.speaker(), op);
+            if answer == Answer::Granted {
+                break;
+            }
+            prop_assert_eq!(&desk.entries, &before, "{:?}", answer);
+        }
+    }
+}

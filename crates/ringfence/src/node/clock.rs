@@ -1,0 +1,86 @@
+//! The clock of a node that runs inside this process.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use crate::clock::{Clock, wall_us};
+use crate::time::Timestamp;
+
+/// The clock of a node that runs inside this process: the client's clock, some way ahead of it.
+///
+/// Time passes for the node as it does for the client. A test that wants a node with a wrong clock
+/// steps the node's alone. Clones share their steps.
+#[derive(Clone)]
+pub struct NodeClock {
+    follows: Clock,
+    ahead_us: Arc<AtomicI64>,
+    boot_id: Arc<str>,
+}
+
+impl NodeClock {
+    /// The machine's clock. The wall clock is read here and once only: from then on the clock that
+    /// counts suspend carries it, so that setting the wall clock never makes a node jump.
+    pub fn system() -> Self {
+        Self {
+            boot_id: system_boot_id(),
+            ..Self::following(Clock::System, wall_us())
+        }
+    }
+
+    /// A clock that stands at `start_us` now and goes on as `clock` does.
+    pub fn following(clock: Clock, start_us: u64) -> Self {
+        let ahead_us = signed(start_us) - signed(clock.now().as_micros());
+        Self {
+            follows: clock,
+            ahead_us: Arc::new(AtomicI64::new(ahead_us)),
+            boot_id: Arc::from("a test's boot"),
+        }
+    }
+
+    /// The same clock under another boot of the machine.
+    pub fn with_boot_id(self, boot_id: &str) -> Self {
+        Self {
+            boot_id: Arc::from(boot_id),
+            ..self
+        }
+    }
+
+    /// Steps the node's clock against the client's, forward or back.
+    pub fn step_us(&self, by: i64) {
+        self.ahead_us.fetch_add(by, Ordering::SeqCst);
+    }
+
+    /// The node's time in microseconds.
+    pub fn now_us(&self) -> u64 {
+        let ahead_us = self.ahead_us.load(Ordering::SeqCst);
+        self.now().as_micros().saturating_add_signed(ahead_us)
+    }
+
+    /// The client's time: what calls expire by, and what leases of one boot may run on.
+    pub(super) fn now(&self) -> Timestamp {
+        self.follows.now()
+    }
+
+    /// Which boot of the machine this is; empty where the system does not tell.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+}
+
+impl fmt::Debug for NodeClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NodeClock({} µs, {})", self.now_us(), self.boot_id)
+    }
+}
+
+fn signed(us: u64) -> i64 {
+    i64::try_from(us).unwrap_or(i64::MAX)
+}
+
+/// Best effort elsewhere than on Linux: without an id, a lease clock that went back betrays a boot.
+fn system_boot_id() -> Arc<str> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    Arc::from(id.unwrap_or_default().trim())
+}

@@ -1,1 +1,0 @@
-//! The in-memory node: the ledger over a map, with a clock that a test can step.

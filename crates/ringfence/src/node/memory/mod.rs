@@ -1,0 +1,122 @@
+//! The in-memory node: the ledger over a map. For one process, and for tests without a server.
+//!
+//! It answers inside [`Node::send`], on the caller's thread, unless a test has told it to
+//! misbehave (`faults.rs`).
+
+mod faults;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use crate::group::Group;
+use crate::ledger::Entry;
+use crate::name::Name;
+
+use super::embedded::{Answered, Job};
+use super::{Call, Completion, Facts, Node, NodeClock};
+
+use faults::Faults;
+pub use faults::Operation;
+use store::MemoryStore;
+
+/// A lock node inside this process. Clones share everything.
+#[derive(Clone)]
+pub struct MemoryNode(Arc<Shared>);
+
+struct Shared {
+    name: String,
+    clock: NodeClock,
+    state: Mutex<State>,
+}
+
+struct State {
+    store: MemoryStore,
+    faults: Faults,
+}
+
+impl MemoryNode {
+    /// A new, empty node on the machine's clock.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self::with_clock(name, NodeClock::system())
+    }
+
+    /// A new, empty node on `clock`.
+    pub fn with_clock(name: impl Into<String>, clock: NodeClock) -> Self {
+        Self(Arc::new(Shared {
+            name: name.into(),
+            state: Mutex::new(State {
+                store: MemoryStore::new(clock.clone()),
+                faults: Faults::default(),
+            }),
+            clock,
+        }))
+    }
+
+    /// The node that this process knows under `label`: the same one every time, as `memory:label`
+    /// means it. It lives as long as the process.
+    pub fn shared(label: &str) -> Self {
+        static NODES: LazyLock<Mutex<HashMap<String, MemoryNode>>> = LazyLock::new(Mutex::default);
+        let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
+        let node = nodes
+            .entry(label.to_owned())
+            .or_insert_with(|| Self::new(format!("memory:{label}")));
+        node.clone()
+    }
+
+    /// The node's clock. Stepping it steps this node's alone.
+    pub fn clock(&self) -> &NodeClock {
+        &self.0.clock
+    }
+
+    /// All that the node keeps, by name. What has expired may still be among it.
+    pub fn entries(&self) -> Vec<(Name, Entry)> {
+        self.lock().store.entries()
+    }
+
+    /// What the node keeps under `name`; empty if nothing.
+    pub fn entry(&self, name: &Name) -> Entry {
+        self.lock().store.entry(name)
+    }
+
+    fn take(&self, job: Job) {
+        let answered = self.lock().take(job, &self.0.clock);
+        answered.into_iter().for_each(Answered::deliver);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The ledger stores nothing until it has decided, so a panic leaves nothing half done.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Node for MemoryNode {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn send(&self, call: Call) {
+        self.take(Job::Call(call));
+    }
+
+    fn probe(&self, done: Completion<Facts>) {
+        self.take(Job::Probe(done));
+    }
+
+    fn join(&self, group: Group, done: Completion<Facts>) {
+        self.take(Job::Join(group, done));
+    }
+
+    fn init(&self, group: Group, force: bool, done: Completion<Facts>) {
+        self.take(Job::Init(group, force, done));
+    }
+}
+
+impl fmt::Debug for MemoryNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MemoryNode").field(&self.0.name).finish()
+    }
+}

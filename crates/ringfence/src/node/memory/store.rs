@@ -1,0 +1,161 @@
+//! What an in-memory node keeps, and how it answers when nothing is wrong with it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::group::Group;
+use crate::ledger::{self, Entry, Moment, Rules};
+use crate::message::{Reply, Request, Standing};
+use crate::name::Name;
+use crate::node::embedded::{Store, not_joined, not_new};
+use crate::node::{CallError, Facts, NodeClock, Tier};
+
+/// Below this many names nobody minds what has lapsed.
+const SWEEP_FROM: usize = 1024;
+
+pub(super) struct MemoryStore {
+    clock: NodeClock,
+    entries: HashMap<Name, Entry>,
+    sweep_at: usize,
+    born: Option<Born>,
+    serial: u64,
+    incarnation: u64,
+}
+
+struct Born {
+    at_us: u64,
+    group: Group,
+}
+
+impl MemoryStore {
+    pub(super) fn new(clock: NodeClock) -> Self {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        Self {
+            clock,
+            entries: HashMap::new(),
+            sweep_at: SWEEP_FROM,
+            born: None,
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            incarnation: 1,
+        }
+    }
+
+    pub(super) fn entries(&self) -> Vec<(Name, Entry)> {
+        let mut entries: Vec<_> = self.entries.clone().into_iter().collect();
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        entries
+    }
+
+    pub(super) fn entry(&self, name: &Name) -> Entry {
+        self.entries.get(name).cloned().unwrap_or_default()
+    }
+
+    /// A restart without its data. Whoever had joined shakes hands again at once.
+    pub(super) fn forget(&mut self) {
+        self.entries.clear();
+        self.incarnation += 1;
+        if let Some(born) = &mut self.born {
+            born.at_us = self.clock.now_us();
+        }
+    }
+
+    fn standing(&self, clock_us: u64) -> Option<Standing> {
+        self.born.as_ref().map(|born| Standing {
+            incarnation: self.incarnation,
+            born_us: born.at_us,
+            clock_us,
+        })
+    }
+
+    fn facts(&self) -> Facts {
+        let clock_us = self.clock.now_us();
+        let now = self.clock.now();
+        Facts {
+            standing: self.standing(clock_us),
+            clock_us,
+            sent: now,
+            received: now,
+            group: self.born.as_ref().map(|born| born.group),
+            run_id: format!(
+                "memory-{}-{}-{}",
+                std::process::id(),
+                self.serial,
+                self.incarnation
+            ),
+            version: concat!("memory ", env!("CARGO_PKG_VERSION")).to_owned(),
+            tier: Tier::Quarantined,
+        }
+    }
+
+    /// Forgets what has lapsed, each time the map has doubled: constant work per call in the mean.
+    fn sweep(&mut self, rules: &Rules, now: Moment) {
+        if self.entries.len() < self.sweep_at {
+            return;
+        }
+        self.entries.retain(|_, entry| !entry.is_lapsed(rules, now));
+        self.sweep_at = SWEEP_FROM.max(self.entries.len() * 2);
+    }
+}
+
+impl Store for MemoryStore {
+    fn carry_out(&mut self, request: &Request) -> Result<Reply, CallError> {
+        let now = Moment::of_clock(self.clock.now_us());
+        let standing = self.standing(now.clock_us).ok_or_else(not_joined)?;
+        let group = self.born.as_ref().map(|born| born.group);
+        let rules = Rules::of_group(&group.ok_or_else(not_joined)?);
+        let names = || request.claims.iter().map(|claim| &claim.name);
+        let mut entries: Vec<Entry> = names().map(|name| self.entry(name)).collect();
+        let (answer, stamp) = ledger::apply(&rules, now, &mut entries, request);
+        for (name, entry) in names().zip(entries) {
+            if entry == Entry::default() {
+                self.entries.remove(name);
+            } else {
+                self.entries.insert(name.clone(), entry);
+            }
+        }
+        self.sweep(&rules, now);
+        let stamp = (!request.op.is_plain()).then_some(stamp);
+        Ok(Reply {
+            stamp,
+            standing,
+            answer,
+        })
+    }
+
+    fn probe(&mut self) -> Result<Facts, CallError> {
+        Ok(self.facts())
+    }
+
+    fn join(&mut self, group: Group) -> Result<Facts, CallError> {
+        match &self.born {
+            Some(born) if born.group != group => {
+                return Err(CallError::other_group(&born.group, &group));
+            }
+            Some(_) => {}
+            None => {
+                let at_us = self.clock.now_us();
+                self.born = Some(Born { at_us, group });
+            }
+        }
+        Ok(self.facts())
+    }
+
+    fn init(&mut self, group: Group, force: bool) -> Result<Facts, CallError> {
+        let now_us = self.clock.now_us();
+        if !force && !self.entries.is_empty() {
+            return Err(not_new("it holds locks or remembers some"));
+        }
+        if !force && self.born.as_ref().is_some_and(|born| born.votes(now_us)) {
+            return Err(not_new("it votes already"));
+        }
+        self.born = Some(Born { at_us: 0, group });
+        Ok(self.facts())
+    }
+}
+
+impl Born {
+    fn votes(&self, now_us: u64) -> bool {
+        let quarantine_us = u64::try_from(self.group.quarantine.as_micros()).unwrap_or(u64::MAX);
+        self.group.nodes == 1 || now_us.saturating_sub(self.at_us) > quarantine_us
+    }
+}
