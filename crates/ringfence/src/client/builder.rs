@@ -233,7 +233,7 @@ impl Builder {
         if let Some(urls) = &self.urls {
             let urls = parse_nodes(urls).map_err(|error| other(&error.to_string()))?;
             for url in urls {
-                quarantines.push(!url.is_quarantine_off());
+                quarantines.push(quarantines_after_restart(&url));
                 nodes.push(open(url, &self.clock)?);
             }
         }
@@ -266,6 +266,10 @@ impl Settings {
     }
 }
 
+#[cfg_attr(
+    not(any(feature = "redis", feature = "sqlite")),
+    expect(unused_variables, reason = "the in-memory node has a clock of its own")
+)]
 fn open(url: NodeUrl, clock: &Clock) -> Result<Arc<dyn Node>, ConnectError> {
     match url {
         #[cfg(feature = "redis")]
@@ -283,6 +287,14 @@ fn open(url: NodeUrl, clock: &Clock) -> Result<Arc<dyn Node>, ConnectError> {
             Err(other("this build has no embedded node (feature `sqlite`)").into())
         }
         NodeUrl::Memory(label) => Ok(Arc::new(MemoryNode::shared(&label))),
+    }
+}
+
+/// Embedded nodes stand alone, so the question does not arise there.
+fn quarantines_after_restart(url: &NodeUrl) -> bool {
+    match url {
+        NodeUrl::Redis(url) => url.quarantine,
+        _ => false,
     }
 }
 

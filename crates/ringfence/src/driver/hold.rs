@@ -148,10 +148,6 @@ impl Hold {
         &self.care
     }
 
-    pub(crate) fn driver(&self) -> &Arc<Driver> {
-        &self.driver
-    }
-
     pub(crate) fn deadline(&self) -> Timestamp {
         Timestamp::from_nanos(self.deadline.load(Ordering::Acquire))
     }

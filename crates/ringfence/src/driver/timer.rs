@@ -57,6 +57,9 @@ mod boottime {
         pub(super) fn new() -> io::Result<Self> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let fd = timerfd_create(TimerfdClockId::Boottime, flags)?;
+            // The safe constructor is deprecated because a type may hand out a descriptor that it
+            // does not keep open. An `OwnedFd` keeps it; its replacement would need `unsafe`.
+            #[allow(deprecated)]
             AsyncFd::with_interest(fd, Interest::READABLE).map(Self)
         }
 

@@ -4,14 +4,14 @@
 use crate::group::Group;
 use crate::message::{Reply, Request};
 
-use super::{Call, CallError, Completion, Facts, NodeClock, Trouble, TroubleKind};
+use super::{Call, CallError, Completion, Facts, InitMode, NodeClock, Trouble, TroubleKind};
 
 /// A node's store, asked for one thing at a time.
 pub(super) trait Store {
     fn carry_out(&mut self, request: &Request) -> Result<Reply, CallError>;
     fn probe(&mut self) -> Result<Facts, CallError>;
     fn join(&mut self, group: Group) -> Result<Facts, CallError>;
-    fn init(&mut self, group: Group, force: bool) -> Result<Facts, CallError>;
+    fn init(&mut self, group: Group, mode: InitMode) -> Result<Facts, CallError>;
 }
 
 /// One thing that a node is asked.
@@ -20,7 +20,7 @@ pub(super) enum Job {
     Call(Call),
     Probe(Completion<Facts>),
     Join(Group, Completion<Facts>),
-    Init(Group, bool, Completion<Facts>),
+    Init(Group, InitMode, Completion<Facts>),
 }
 
 impl Job {
@@ -29,7 +29,7 @@ impl Job {
             Self::Call(call) => Answered::Call(call.done, store.carry_out(&call.request)),
             Self::Probe(done) => Answered::Facts(done, store.probe()),
             Self::Join(group, done) => Answered::Facts(done, store.join(group)),
-            Self::Init(group, force, done) => Answered::Facts(done, store.init(group, force)),
+            Self::Init(group, mode, done) => Answered::Facts(done, store.init(group, mode)),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::ledger::Entry;
 use crate::name::Name;
 
 use super::embedded::{Answered, Job};
-use super::{Call, Completion, Facts, Node, NodeClock};
+use super::{Call, Completion, Facts, InitMode, Node, NodeClock};
 
 use faults::Faults;
 pub use faults::Operation;
@@ -110,8 +110,8 @@ impl Node for MemoryNode {
         self.take(Job::Join(group, done));
     }
 
-    fn init(&self, group: Group, force: bool, done: Completion<Facts>) {
-        self.take(Job::Init(group, force, done));
+    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
+        self.take(Job::Init(group, mode, done));
     }
 }
 

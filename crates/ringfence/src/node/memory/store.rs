@@ -8,7 +8,7 @@ use crate::ledger::{self, Entry, Moment, Rules};
 use crate::message::{Reply, Request, Standing};
 use crate::name::Name;
 use crate::node::embedded::{Store, not_joined, not_new};
-use crate::node::{CallError, Facts, NodeClock, Tier};
+use crate::node::{InitMode, CallError, Facts, NodeClock, Tier};
 
 /// Below this many names nobody minds what has lapsed.
 const SWEEP_FROM: usize = 1024;
@@ -140,15 +140,18 @@ impl Store for MemoryStore {
         Ok(self.facts())
     }
 
-    fn init(&mut self, group: Group, force: bool) -> Result<Facts, CallError> {
+    fn init(&mut self, group: Group, mode: InitMode) -> Result<Facts, CallError> {
         let now_us = self.clock.now_us();
+        let force = mode == InitMode::Force;
         if !force && !self.entries.is_empty() {
             return Err(not_new("it holds locks or remembers some"));
         }
         if !force && self.born.as_ref().is_some_and(|born| born.votes(now_us)) {
             return Err(not_new("it votes already"));
         }
-        self.born = Some(Born { at_us: 0, group });
+        if mode != InitMode::Check {
+            self.born = Some(Born { at_us: 0, group });
+        }
         Ok(self.facts())
     }
 }

@@ -184,13 +184,13 @@ fn a_call_that_expired_before_it_was_sent_is_not_carried_out() {
 fn init_is_for_nodes_that_are_new() {
     let bench = Bench::new();
     let group = Group::new(3);
-    let init = |force| facts(|done| bench.node.init(group, force, done));
-    assert_eq!(init(false).unwrap().standing.unwrap().born_us, 0);
+    let init = |mode| facts(|done| bench.node.init(group, mode, done));
+    assert_eq!(init(InitMode::Write).unwrap().standing.unwrap().born_us, 0);
     assert!(
-        matches!(init(false), Err(CallError::Refused(_))),
+        matches!(init(InitMode::Check), Err(CallError::Refused(_))),
         "it votes now"
     );
-    assert!(init(true).is_ok());
+    assert!(init(InitMode::Force).is_ok());
 }
 
 #[test]
