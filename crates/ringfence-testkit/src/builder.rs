@@ -1,0 +1,239 @@
+//! What a server is to be like, before it is started.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::binary::Flavor;
+use crate::certificates::Certificates;
+use crate::port;
+use crate::server::{ADMIN, SOCKET, Server};
+use crate::wait::wait_until;
+
+/// What a server keeps over its end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Persistence {
+    /// Nothing.
+    #[default]
+    None,
+    /// An append-only file, synced before each reply.
+    AofAlways,
+    /// An append-only file, synced each second.
+    AofEverysec,
+    /// A snapshot, written at a clean shutdown.
+    Snapshot,
+}
+
+/// A server that has yet to be started.
+#[derive(Debug, Clone)]
+#[must_use = "nothing runs before `start`"]
+pub struct ServerBuilder {
+    pub(crate) flavor: Flavor,
+    pub(crate) password: Option<String>,
+    pub(crate) certificates: Option<Certificates>,
+    pub(crate) only_unix_socket: bool,
+    pub(crate) environment: Vec<(String, String)>,
+    persistence: Persistence,
+    users: Option<String>,
+    primary: Option<Primary>,
+    cluster_mode: bool,
+    settings: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone)]
+struct Primary {
+    addr: SocketAddr,
+    has_tls: bool,
+}
+
+impl ServerBuilder {
+    pub(crate) fn new(flavor: Flavor) -> Self {
+        Self {
+            flavor,
+            password: None,
+            certificates: None,
+            only_unix_socket: false,
+            environment: Vec::new(),
+            persistence: Persistence::default(),
+            users: None,
+            primary: None,
+            cluster_mode: false,
+            settings: Vec::new(),
+        }
+    }
+
+    /// What it keeps over its end; nothing by default.
+    pub fn persistence(mut self, persistence: Persistence) -> Self {
+        self.persistence = persistence;
+        self
+    }
+
+    /// Any further setting, as on the server's command line: `.arg("--maxmemory", "10mb")`.
+    pub fn arg(mut self, setting: &str, value: &str) -> Self {
+        self.settings.push((setting.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The default user's password. [`Server::url`] carries it, so it must need no escaping there.
+    pub fn requirepass(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// The contents of an ACL file: one `user …` line for each user. See [`Server::url_as`].
+    pub fn acl_file(mut self, users: &str) -> Self {
+        self.users = Some(users.to_owned());
+        self
+    }
+
+    /// A replica of `primary`; [`start`](Self::start) waits until the two are connected.
+    pub fn replica_of(mut self, primary: &Server) -> Self {
+        self.primary = Some(Primary {
+            addr: primary.addr(),
+            has_tls: primary.has_tls(),
+        });
+        self
+    }
+
+    /// A node of a cluster in which it is alone.
+    pub fn cluster_mode(mut self) -> Self {
+        self.cluster_mode = true;
+        self
+    }
+
+    /// TLS on its port, and nothing else.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.certificates = Some(certificates.clone());
+        self
+    }
+
+    /// A Unix socket, and no port.
+    pub fn unix_socket(mut self) -> Self {
+        self.only_unix_socket = true;
+        self
+    }
+
+    /// A variable in its environment.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A shared library that is loaded into it before all others, such as one that bends its clock.
+    pub fn preload(self, library: &Path) -> Self {
+        let path = library.to_str().expect("the library's path is not UTF-8");
+        self.env("LD_PRELOAD", path)
+    }
+
+    /// Starts it and waits until it answers.
+    ///
+    /// # Panics
+    /// If it is not installed or does not start; the message has the server's own words.
+    pub fn start(self) -> Server {
+        let is_replica = self.primary.is_some();
+        let server = Server::launch_somewhere(self);
+        if is_replica {
+            wait_until(
+                "the replica to find its primary",
+                Duration::from_secs(20),
+                || {
+                    let replication = server.command(&["INFO", "replication"]);
+                    replication.contains("master_link_status:up")
+                },
+            );
+        }
+        server
+    }
+
+    /// The server's command line. Files that it names are written to `folder`.
+    pub(crate) fn arguments(&self, port: u16, folder: &Path) -> Vec<String> {
+        let mut arguments = Arguments::default();
+        arguments.add("--bind", ["127.0.0.1"]);
+        arguments.add("--unixsocket", [text(&folder.join(SOCKET))]);
+        arguments.add("--dir", [text(folder)]);
+        // A replica should not wait five seconds for others to join it.
+        arguments.add("--repl-diskless-sync-delay", ["0"]);
+        self.add_ports(&mut arguments, port);
+        self.add_persistence(&mut arguments);
+        self.add_users(&mut arguments, folder);
+        self.add_primary(&mut arguments);
+        for (setting, value) in &self.settings {
+            arguments.add(setting, [value]);
+        }
+        arguments.0
+    }
+
+    fn add_ports(&self, arguments: &mut Arguments, port: u16) {
+        if let Some(certificates) = &self.certificates {
+            arguments.add("--port", ["0"]);
+            arguments.add("--tls-port", [port.to_string()]);
+            arguments.add("--tls-ca-cert-file", [text(&certificates.authority_file())]);
+            arguments.add("--tls-cert-file", [text(&certificates.certificate_file())]);
+            arguments.add("--tls-key-file", [text(&certificates.key_file())]);
+            arguments.add("--tls-auth-clients", ["no"]);
+        } else {
+            arguments.add("--port", [port.to_string()]);
+        }
+        if self.cluster_mode {
+            arguments.add("--cluster-enabled", ["yes"]);
+            arguments.add("--cluster-port", [port::free().to_string()]);
+        }
+    }
+
+    fn add_persistence(&self, arguments: &mut Arguments) {
+        let (snapshot, aof, fsync) = match self.persistence {
+            Persistence::None => ("", "no", "everysec"),
+            Persistence::AofAlways => ("", "yes", "always"),
+            Persistence::AofEverysec => ("", "yes", "everysec"),
+            Persistence::Snapshot => ("3600 1", "no", "everysec"),
+        };
+        arguments.add("--save", [snapshot]);
+        arguments.add("--appendonly", [aof]);
+        arguments.add("--appendfsync", [fsync]);
+    }
+
+    /// The kit has a user of its own, so that it can talk to the server whatever the test does to
+    /// the default user. A server refuses to have users both in its settings and in a file.
+    fn add_users(&self, arguments: &mut Arguments, folder: &Path) {
+        const RIGHTS: [&str; 6] = [ADMIN, "on", "nopass", "~*", "&*", "+@all"];
+        if let Some(password) = &self.password {
+            arguments.add("--requirepass", [password]);
+        }
+        let Some(users) = &self.users else {
+            return arguments.add("--user", RIGHTS);
+        };
+        let file = folder.join("users.acl");
+        let users = format!("{}\nuser {}\n", users.trim_end(), RIGHTS.join(" "));
+        fs::write(&file, users).expect("cannot write the ACL file");
+        arguments.add("--aclfile", [text(&file)]);
+    }
+
+    fn add_primary(&self, arguments: &mut Arguments) {
+        let Some(Primary { addr, has_tls }) = &self.primary else {
+            return;
+        };
+        arguments.add(
+            "--replicaof",
+            [addr.ip().to_string(), addr.port().to_string()],
+        );
+        arguments.add("--masteruser", [ADMIN]);
+        arguments.add("--masterauth", [ADMIN]);
+        arguments.add("--tls-replication", [if *has_tls { "yes" } else { "no" }]);
+    }
+}
+
+#[derive(Default)]
+struct Arguments(Vec<String>);
+
+impl Arguments {
+    fn add<V: AsRef<str>>(&mut self, setting: &str, values: impl IntoIterator<Item = V>) {
+        self.0.push(setting.to_owned());
+        let values = values.into_iter().map(|value| value.as_ref().to_owned());
+        self.0.extend(values);
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,40 @@
+//! Real servers, real certificates and real network faults for ringfence's tests.
+//!
+//! A test that needs a server starts its own here and stops it by dropping it. Nothing is skipped:
+//! a missing server is a panic that says what to do. The kit knows nothing of the library, so that
+//! the library, the command line and the benchmarks can all stand on it.
+//!
+//! ```no_run
+//! use ringfence_testkit::{Fault, Flavor, Fleet, Proxy, Server};
+//!
+//! let fleet = Fleet::start(5);
+//! fleet[0].kill();
+//! fleet[1].pause();
+//!
+//! let server = Server::builder(Flavor::Valkey).requirepass("secret").start();
+//! let proxy = Proxy::in_front_of(&server);
+//! proxy.replies(Fault::BlackHole);
+//! ```
+
+mod binary;
+mod port;
+mod process;
+mod reply;
+
+mod builder;
+mod certificates;
+mod fleet;
+mod server;
+mod wait;
+
+mod pipe;
+mod proxy;
+mod relay;
+
+pub use binary::Flavor;
+pub use builder::{Persistence, ServerBuilder};
+pub use certificates::Certificates;
+pub use fleet::Fleet;
+pub use proxy::{Fault, Proxy};
+pub use server::Server;
+pub use wait::{wait_until, wait_until_async};

@@ -1,0 +1,74 @@
+//! One server process: signals by its id, and its end.
+
+use std::fs;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::wait_until;
+
+/// A child that does not outlive this value.
+#[derive(Debug)]
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        match command.spawn() {
+            Ok(child) => Self(child),
+            Err(error) => panic!("cannot start {:?}: {error}", command.get_program()),
+        }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether it ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(Some(_)))
+    }
+
+    /// Stops it where it stands. It has stopped when this returns, and not only been told to.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+        wait_until("the process to stop", Duration::from_secs(5), || {
+            self.state() == Some('T')
+        });
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Ends it in its own way, as an operator would.
+    pub(crate) fn terminate(mut self) {
+        self.signal(Signal::TERM);
+        // A stopped process does not hear SIGTERM.
+        self.signal(Signal::CONT);
+        wait_until("the process to end", Duration::from_secs(20), || {
+            self.has_ended()
+        });
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
+        // The child has not been waited for, so the id is still its own even if it has ended.
+        let _ = kill_process(id.expect("a process id is positive"), signal);
+    }
+
+    /// The letter that the kernel shows for the state; it follows the name in brackets.
+    fn state(&self) -> Option<char> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).ok()?;
+        let (_, fields) = stat.rsplit_once(')')?;
+        fields.trim_start().chars().next()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SIGKILL ends a stopped process too.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

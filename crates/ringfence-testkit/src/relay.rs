@@ -1,0 +1,139 @@
+//! The proxy's own side: a thread that accepts connections and relays each to the server until one
+//! of the rules ends it.
+
+use std::future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime;
+use tokio::task::JoinSet;
+
+use crate::pipe::{Broken, Direction, carry};
+use crate::port;
+use crate::proxy::Line;
+
+/// A listener on a free port.
+pub(crate) fn listen() -> StdListener {
+    const TRIES: usize = 10;
+    (0..TRIES)
+        .find_map(|_| StdListener::bind((Ipv4Addr::LOCALHOST, port::free())).ok())
+        .expect("no free port for the proxy")
+}
+
+/// Relays connections to `server` until the rules say stop.
+pub(crate) fn run(listener: StdListener, server: SocketAddr, line: &Arc<Line>) {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("cannot start the proxy's runtime");
+    let accepting = accept_all(listener, server, line);
+    runtime
+        .block_on(accepting)
+        .expect("the proxy cannot listen");
+}
+
+async fn accept_all(listener: StdListener, server: SocketAddr, line: &Arc<Line>) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let addr = listener.local_addr()?;
+    let mut listener = Some(TcpListener::from_std(listener)?);
+    let mut rules = line.rules.subscribe();
+    let mut connections = JoinSet::new();
+    loop {
+        let wanted = rules.borrow_and_update().clone();
+        if wanted.stopped {
+            return Ok(());
+        }
+        listener = match listener {
+            // Only a port without a listener refuses; an accepted connection would be one closed.
+            _ if wanted.refuses => None,
+            None => Some(TcpListener::bind(addr).await?),
+            listening => listening,
+        };
+        line.refuses.store(wanted.refuses, Ordering::SeqCst);
+        tokio::select! {
+            _ = rules.changed() => {}
+            client = accept(listener.as_ref()) => {
+                connections.spawn(relay(client, server, Arc::clone(line)));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn accept(listener: Option<&TcpListener>) -> TcpStream {
+    match listener {
+        Some(listener) => match listener.accept().await {
+            Ok((client, _)) => client,
+            Err(error) => panic!("the proxy cannot accept a connection: {error}"),
+        },
+        None => future::pending().await,
+    }
+}
+
+async fn relay(mut client: TcpStream, server: SocketAddr, line: Arc<Line>) {
+    let entry = Entry::new(&line);
+    let Ok(mut server) = TcpStream::connect(server).await else {
+        return;
+    };
+    let _ = client.set_nodelay(true);
+    let _ = server.set_nodelay(true);
+    let broken = {
+        let mut rules = line.rules.subscribe();
+        tokio::select! {
+            carried = carry_both(&mut client, &mut server, &line) => carried.err(),
+            _ = rules.wait_for(|rules| rules.cuts > entry.began) => None,
+        }
+    };
+    if broken == Some(Broken::Reset) {
+        let _ = client.set_zero_linger();
+        let _ = server.set_zero_linger();
+    }
+    // Whoever waits for the entry to go wants the sockets closed.
+    drop((client, server));
+    drop(entry);
+}
+
+/// Carries both ways until the server hangs up. A client that hangs up ends nothing by itself:
+/// what it sent may still be under way, and the server hears of it through the same pipe.
+async fn carry_both(
+    client: &mut TcpStream,
+    server: &mut TcpStream,
+    line: &Line,
+) -> Result<(), Broken> {
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
+    let requests = carry(from_client, to_server, Direction::Requests, line);
+    let replies = carry(from_server, to_client, Direction::Replies, line);
+    tokio::pin!(requests, replies);
+    tokio::select! {
+        finished = &mut requests => {
+            finished?;
+            replies.await
+        }
+        finished = &mut replies => finished,
+    }
+}
+
+/// A connection's line in the list of open ones.
+struct Entry<'a> {
+    line: &'a Line,
+    began: usize,
+}
+
+impl<'a> Entry<'a> {
+    fn new(line: &'a Line) -> Self {
+        let began = line.rules.borrow().cuts;
+        line.open().push(began);
+        Self { line, began }
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        let mut open = self.line.open();
+        if let Some(index) = open.iter().position(|&began| began == self.began) {
+            open.swap_remove(index);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! One running server, and what a test may do to it.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::binary::Flavor;
+use crate::builder::ServerBuilder;
+use crate::port;
+use crate::process::Process;
+use crate::reply::{self, Reply};
+use crate::wait::Patience;
+
+/// The kit's own user on every server.
+pub(crate) const ADMIN: &str = "testkit";
+/// Every server has a Unix socket in its folder, for the kit. Unlike a port it cannot turn out to
+/// be somebody else's, and it needs no TLS.
+pub(crate) const SOCKET: &str = "server.sock";
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const REPLY_LIMIT: Duration = Duration::from_secs(5);
+
+/// A real server with a folder of its own on a loopback port of its own. Dropping it ends the
+/// process and removes the folder.
+///
+/// Every method works through a shared reference, so that a test can hurt a server while tasks use
+/// it.
+#[derive(Debug)]
+pub struct Server {
+    builder: ServerBuilder,
+    port: u16,
+    arguments: Vec<String>,
+    // Before the folder: fields are dropped in this order, and the process writes there.
+    process: Mutex<Option<Process>>,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Starts a server without persistence, password or other refinements.
+    pub fn start(flavor: Flavor) -> Self {
+        Self::builder(flavor).start()
+    }
+
+    /// Describes a server to be started.
+    pub fn builder(flavor: Flavor) -> ServerBuilder {
+        ServerBuilder::new(flavor)
+    }
+
+    /// Where a client finds it, with the password of [`ServerBuilder::requirepass`].
+    pub fn url(&self) -> String {
+        self.url_through(self.port)
+    }
+
+    /// Where a client finds it as one of the users of [`ServerBuilder::acl_file`].
+    pub fn url_as(&self, user: &str, password: &str) -> String {
+        self.locate(Some((user, password)), self.port)
+    }
+
+    /// [`url`](Self::url) with `quarantine=off`, for a server that is to vote at once.
+    pub fn url_without_quarantine(&self) -> String {
+        let url = self.url();
+        let separator = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{separator}quarantine=off")
+    }
+
+    /// Its port on the loopback interface.
+    ///
+    /// # Panics
+    /// If it has only a Unix socket.
+    pub fn port(&self) -> u16 {
+        assert!(!self.builder.only_unix_socket, "this server has no port");
+        self.port
+    }
+
+    /// Its address and port.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port()).into()
+    }
+
+    /// Its Unix socket, which is there whether or not it was asked for.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join(SOCKET)
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.running(Process::id)
+    }
+
+    /// Stops the process where it stands (SIGSTOP): it keeps its connections and answers nothing.
+    pub fn pause(&self) {
+        self.running(Process::pause);
+    }
+
+    /// Lets a paused process go on, with all that it has missed (SIGCONT).
+    pub fn resume(&self) {
+        self.running(Process::resume);
+    }
+
+    /// Ends the process at once (SIGKILL), as a power failure would. It is gone on return.
+    pub fn kill(&self) {
+        drop(self.process().take());
+    }
+
+    /// Ends the process in good order (SIGTERM, the same as `SHUTDOWN`): it writes what its
+    /// persistence asks for. It is gone on return.
+    pub fn shutdown_cleanly(&self) {
+        if let Some(process) = self.process().take() {
+            process.terminate();
+        }
+    }
+
+    /// Starts it again on the same port and in the same folder; kills it first if it runs.
+    pub fn restart(&self) {
+        self.kill();
+        if let Err(log) = self.launch() {
+            panic!(
+                "{:?} did not start again; it said:\n{log}",
+                self.builder.flavor
+            );
+        }
+    }
+
+    /// Carries out one command with all rights, whatever users the test has set up. A nil reply is
+    /// empty text, a list is one line per item.
+    ///
+    /// # Panics
+    /// If the server answers with an error, or not within five seconds.
+    #[track_caller]
+    pub fn command(&self, command: &[&str]) -> String {
+        self.try_command(command)
+            .unwrap_or_else(|error| panic!("{command:?} failed: {error}"))
+    }
+
+    /// The same as [`command`](Self::command), with the server's error, or the connection's, as a
+    /// value.
+    pub fn try_command(&self, command: &[&str]) -> Result<String, String> {
+        match self.ask(command) {
+            Ok(Reply::Error(error)) => Err(error),
+            Ok(reply) => Ok(reply.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Starts the server that `builder` describes, on another port if somebody was faster.
+    pub(crate) fn launch_somewhere(builder: ServerBuilder) -> Self {
+        const TRIES: usize = 10;
+        let mut last_log = String::new();
+        for _ in 0..TRIES {
+            let server = Self::prepare(builder.clone());
+            match server.launch() {
+                Ok(()) => return server,
+                Err(log) => last_log = log,
+            }
+            if !last_log.contains("Address already in use") {
+                break;
+            }
+        }
+        panic!("{:?} did not start; it said:\n{last_log}", builder.flavor);
+    }
+
+    pub(crate) fn has_tls(&self) -> bool {
+        self.builder.certificates.is_some()
+    }
+
+    /// Where a client finds it if something in front of it listens on `port`.
+    pub(crate) fn url_through(&self, port: u16) -> String {
+        self.locate(
+            self.builder
+                .password
+                .as_deref()
+                .map(|password| ("", password)),
+            port,
+        )
+    }
+
+    fn prepare(builder: ServerBuilder) -> Self {
+        let folder = tempfile::Builder::new().prefix("ringfence-").tempdir();
+        let folder = folder.expect("cannot make a temporary folder");
+        let port = if builder.only_unix_socket {
+            0
+        } else {
+            port::free()
+        };
+        let arguments = builder.arguments(port, folder.path());
+        let process = Mutex::new(None);
+        Self {
+            builder,
+            port,
+            arguments,
+            process,
+            folder,
+        }
+    }
+
+    /// Starts the process and waits until it answers; else returns what it had to say.
+    fn launch(&self) -> Result<(), String> {
+        let mut process = Process::spawn(&mut self.invocation());
+        let patience = Patience::new(START_LIMIT);
+        // An error is no answer: a server that still loads its data is not ready.
+        while !matches!(self.ask(&["PING"]), Ok(Reply::Text(_))) {
+            if process.has_ended() || patience.is_over() {
+                return Err(self.log());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        *self.process() = Some(process);
+        Ok(())
+    }
+
+    fn invocation(&self) -> Command {
+        let log = File::create(self.log_file()).expect("cannot write the server's log");
+        let log_again = log.try_clone().expect("cannot share the server's log");
+        let mut command = Command::new(self.builder.flavor.program());
+        command
+            .args(&self.arguments)
+            .envs(
+                self.builder
+                    .environment
+                    .iter()
+                    .map(|(name, value)| (name, value)),
+            )
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(log_again);
+        command
+    }
+
+    fn ask(&self, command: &[&str]) -> io::Result<Reply> {
+        let mut stream = UnixStream::connect(self.socket())?;
+        stream.set_read_timeout(Some(REPLY_LIMIT))?;
+        stream.set_write_timeout(Some(REPLY_LIMIT))?;
+        match reply::ask(&mut stream, &["AUTH", ADMIN, ADMIN])? {
+            Reply::Text(_) => reply::ask(&mut stream, command),
+            refusal => Ok(refusal),
+        }
+    }
+
+    fn locate(&self, user: Option<(&str, &str)>, port: u16) -> String {
+        if self.builder.only_unix_socket {
+            let query = user.map_or_else(String::new, |(user, password)| match user {
+                "" => format!("?pass={password}"),
+                user => format!("?user={user}&pass={password}"),
+            });
+            return format!("redis+unix://{}{query}", self.socket().display());
+        }
+        let scheme = if self.has_tls() { "rediss" } else { "redis" };
+        let user = user.map_or_else(String::new, |(user, password)| {
+            format!("{user}:{password}@")
+        });
+        format!("{scheme}://{user}127.0.0.1:{port}")
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.folder.path().join("server.log")
+    }
+
+    fn running<T>(&self, act: impl FnOnce(&Process) -> T) -> T {
+        act(self.process().as_ref().expect("this server was ended"))
+    }
+
+    /// A panic while the lock was held has already failed the test.
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
