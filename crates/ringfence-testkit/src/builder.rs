@@ -10,6 +10,7 @@ use crate::certificates::Certificates;
 use crate::port;
 use crate::server::{ADMIN, SOCKET, Server};
 use crate::wait::wait_until;
+use crate::wall_clock::WallClock;
 
 /// What a server keeps over its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -124,6 +125,12 @@ impl ServerBuilder {
     pub fn preload(self, library: &Path) -> Self {
         let path = library.to_str().expect("the library's path is not UTF-8");
         self.env("LD_PRELOAD", path)
+    }
+
+    /// A wall clock of its own, which the test can set while it runs.
+    pub fn wall_clock(mut self, clock: &WallClock) -> Self {
+        self.environment.extend(clock.environment());
+        self
     }
 
     /// Starts it and waits until it answers.

@@ -26,6 +26,7 @@ mod certificates;
 mod fleet;
 mod server;
 mod wait;
+mod wall_clock;
 
 mod pipe;
 mod proxy;
@@ -38,3 +39,4 @@ pub use fleet::Fleet;
 pub use proxy::{Fault, Proxy};
 pub use server::Server;
 pub use wait::{wait_until, wait_until_async};
+pub use wall_clock::WallClock;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use ringfence_testkit::{Flavor, Persistence, Server, wait_until};
+use ringfence_testkit::{Flavor, Persistence, Server, WallClock, wait_until};
 
 fn is_process(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
@@ -193,4 +193,24 @@ fn a_server_that_cannot_start_says_why() {
     Server::builder(Flavor::Redis)
         .arg("--no-such-setting", "yes")
         .start();
+}
+
+#[test]
+fn a_wall_clock_of_its_own_can_be_set_while_it_runs() {
+    const HOUR_US: i64 = 3_600_000_000;
+    for flavor in Flavor::ALL {
+        let clock = WallClock::ahead_by(HOUR_US);
+        let fast = Server::builder(flavor).wall_clock(&clock).start();
+        let true_one = Server::start(flavor);
+        let seconds = |server: &Server| -> i64 {
+            let time = server.command(&["TIME"]);
+            let first = time.split_whitespace().next().unwrap();
+            first.parse().unwrap()
+        };
+        let ahead = seconds(&fast) - seconds(&true_one);
+        assert!((3590..=3610).contains(&ahead), "{flavor:?}: {ahead} s");
+        clock.set(-HOUR_US);
+        let ahead = seconds(&fast) - seconds(&true_one);
+        assert!((-3610..=-3590).contains(&ahead), "{flavor:?}: {ahead} s");
+    }
 }
