@@ -222,10 +222,8 @@ impl Lock {
         if self.attempts == Some(0) {
             return Err(ConfigError::Other("attempts must be at least 1".to_owned()));
         }
-        if self.max_hold.is_some_and(|span| span < min_validity) {
-            return Err(ConfigError::Other(
-                "max_hold must not be shorter than min_validity".to_owned(),
-            ));
+        if self.max_hold.is_some_and(|span| span.is_zero()) {
+            return Err(ConfigError::Other("max_hold must not be zero".to_owned()));
         }
         Ok(Wanted {
             claims,
