@@ -62,7 +62,7 @@ impl Entry {
     }
 
     /// Drops what has expired. Like Redis, a key still stands in its last millisecond.
-    pub(super) fn expire(&mut self, now: Moment) {
+    pub(crate) fn expire(&mut self, now: Moment) {
         let over = |until_ms: u64| now.lease_ms > until_ms;
         if self
             .key
