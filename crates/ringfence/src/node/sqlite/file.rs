@@ -9,6 +9,9 @@ use std::sync::{Mutex, PoisonError};
 
 use super::SqliteError;
 
+/// The smallest page that an SQLite database can have.
+const PAGE_MIN_BYTES: u64 = 512;
+
 /// A file that is there, and the identity it had when it was looked at.
 #[derive(Debug)]
 pub(super) struct LockFile {
@@ -42,6 +45,10 @@ impl LockFile {
         })?;
         if !metadata.is_file() {
             return Err(SqliteError::NotAFile(path));
+        }
+        // SQLite takes a file without a whole page for an empty database and would write over it.
+        if (1..PAGE_MIN_BYTES).contains(&metadata.len()) {
+            return Err(SqliteError::NotADatabase(path));
         }
         Ok(Self {
             device: metadata.dev(),

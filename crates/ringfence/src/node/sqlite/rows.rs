@@ -54,7 +54,7 @@ pub(super) fn store(connection: &Connection, name: &Name, entry: &Entry) -> rusq
 }
 
 /// Clears away up to `most` rows of which nothing stands any more and whose fence the ground has
-/// overtaken ([`Entry::is_lapsed`] says why both).
+/// overtaken ([`Record::is_lapsed`] says why both).
 pub(super) fn sweep(
     connection: &Connection,
     now: Moment,

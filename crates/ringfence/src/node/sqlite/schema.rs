@@ -67,7 +67,8 @@ pub(super) fn open(file: &LockFile, clock: &NodeClock) -> Result<Connection, Sql
         return Err(SqliteError::ReadOnly(path.to_owned()));
     }
     // Asked before anything is written: another application's database stays as it is.
-    let identity = patiently(|| identity(&connection));
+    // One transaction, lest a file that is just being made ours look like somebody else's.
+    let identity = patiently(|| identity(&*connection.unchecked_transaction()?));
     match identity.map_err(|error| SqliteError::opening(path, error))? {
         Identity::Fresh | Identity::Ours => {}
         Identity::Newer(found) => {

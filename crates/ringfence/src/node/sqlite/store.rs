@@ -155,8 +155,8 @@ impl Transaction<'_> {
                 .map_err(|error| refused(path, &error))?
                 .ok_or_else(|| damaged(path, &format!("the row of the lock `{}`", claim.name)))?;
             // The two clocks may disagree: a fence above the ground counts however old it is.
-            if !entry.is_lapsed(rules, now)
-                && let Some(record) = &mut entry.record
+            if let Some(record) = &mut entry.record
+                && !record.is_lapsed(rules, now)
             {
                 record.until_ms = record.until_ms.max(now.lease_ms);
             }
