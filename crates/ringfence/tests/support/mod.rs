@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use std::{env, fs, process};
+use std::{env, fs, process, thread};
 
+use ringfence::clock::Clock;
 use ringfence::group::Group;
 use ringfence::message::{
     Answer, Ballot, Claim, Holder, Mode, Op, ReleaseKind, Reply, Request, Stamp,
@@ -157,6 +158,14 @@ pub(crate) fn held(answer: Answer) -> Holder {
     match answer {
         Answer::Held(holder) => holder,
         other => panic!("not held but {other:?}"),
+    }
+}
+
+pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
+    let deadline = Clock::System.now() + PATIENCE;
+    while !condition() {
+        assert!(Clock::System.now() < deadline, "nothing came of it");
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
