@@ -7,6 +7,7 @@
 
 mod support;
 
+use std::any::Any;
 use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
@@ -22,7 +23,7 @@ struct Stage {
     node: Box<dyn Node>,
     pass: Box<dyn Fn(Duration)>,
     /// What the node needs as long as it is used.
-    _keep: Box<dyn std::any::Any>,
+    _keep: Box<dyn Any>,
 }
 
 impl Stage {
@@ -73,7 +74,8 @@ macro_rules! contract {
 
 fn memory() -> Stage {
     let (time, clock) = stepped_clock();
-    joined(Box::new(MemoryNode::with_clock("memory", clock)), time, ())
+    let node = MemoryNode::with_clock("memory", clock);
+    joined(Box::new(node), move |by| time.step(by), ())
 }
 
 #[cfg(feature = "sqlite")]
@@ -81,7 +83,7 @@ fn sqlite() -> Stage {
     let scratch = Scratch::new();
     let (time, clock) = stepped_clock();
     let node = ringfence::node::sqlite::SqliteNode::open(scratch.path("locks.db"), clock);
-    joined(Box::new(node.unwrap()), time, scratch)
+    joined(Box::new(node.unwrap()), move |by| time.step(by), scratch)
 }
 
 fn stepped_clock() -> (SteppedClock, NodeClock) {
@@ -90,14 +92,15 @@ fn stepped_clock() -> (SteppedClock, NodeClock) {
     (time, clock)
 }
 
-fn joined(node: Box<dyn Node>, time: SteppedClock, keep: impl std::any::Any) -> Stage {
+/// A stage for `node`, which has not joined yet. For a server, time passes by waiting.
+fn joined(node: Box<dyn Node>, pass: impl Fn(Duration) + 'static, keep: impl Any) -> Stage {
     // Part of the contract too: no call gets through before the node has joined.
     let before = send(&*node, request(&["x"], ALICE, Op::Inspect), NEVER).wait();
     assert!(matches!(before, Err(CallError::NotSent(_))), "{before:?}");
     join(&*node, Group::new(1)).unwrap();
     Stage {
         node,
-        pass: Box::new(move |by| time.step(by)),
+        pass: Box::new(pass),
         _keep: Box::new(keep),
     }
 }

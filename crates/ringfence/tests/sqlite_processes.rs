@@ -8,6 +8,7 @@ mod support;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -104,6 +105,22 @@ fn a_full_disk_is_an_error_and_nothing_confirmed_is_lost() {
     }
 }
 
+#[test]
+fn the_default_file_is_made_with_its_folders_for_the_user_alone() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("go"), "").unwrap();
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.env("XDG_STATE_HOME", scratch.path("new/state"));
+    let mut child = spawn_by(&mut command, &scratch, "open default");
+    assert!(child.wait().unwrap().success());
+    let mode = |path: &str| {
+        let metadata = fs::metadata(scratch.path(path)).unwrap();
+        metadata.permissions().mode() & 0o777
+    };
+    assert_eq!(mode("new/state/ringfence"), 0o700);
+    assert_eq!(mode("new/state/ringfence/locks.db"), 0o600);
+}
+
 /// How often a process of the counting test takes the lock.
 const ROUNDS: usize = 25;
 
@@ -115,11 +132,15 @@ fn child() {
     };
     let folder = PathBuf::from(folder);
     wait_until(|| folder.join("go").exists());
-    let node = SqliteNode::open(folder.join("locks.db"), NodeClock::system()).unwrap();
+    let file = match task.as_str() {
+        "open default" => SqliteNode::default_path().unwrap(),
+        _ => folder.join("locks.db"),
+    };
+    let node = SqliteNode::open(file, NodeClock::system()).unwrap();
     join(&node, Group::new(1)).unwrap();
     let who = env::var(WHO).unwrap().parse().unwrap();
     match task.as_str() {
-        "open" => {}
+        "open" | "open default" => {}
         "count" => (0..ROUNDS).for_each(|_| {
             let fence = lock(&node, who, TTL_MS);
             // Only one process at a time gets past this.
