@@ -1,20 +1,29 @@
 //! The ledger's entries as rows. What is read may be damaged or hostile; what is written is exact.
 
+use std::num::TryFromIntError;
+
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::ledger::{Entry, Moment, PlainKey, Record, Seat};
 use crate::message::Ballot;
 use crate::name::Name;
 
-/// The entry under `name`; `Ok(None)` for a row that makes no sense.
-pub(super) fn load(connection: &Connection, name: &Name) -> rusqlite::Result<Option<Entry>> {
+/// A row that we never write.
+#[derive(Debug)]
+pub(super) struct Damaged;
+
+/// The entry under `name`; an empty one if there is no row.
+pub(super) fn load(
+    connection: &Connection,
+    name: &Name,
+) -> rusqlite::Result<Result<Entry, Damaged>> {
     let sql = "SELECT key_value, key_until_ms, fence, closed, record_until_ms,
                    seat_token, seat_ballot, seat_label FROM entry WHERE name = ?1";
     let row = connection
         .prepare_cached(sql)?
-        .query_row([name.as_str()], |row| Ok(entry(row).ok().flatten()))
+        .query_row([name.as_str()], |row| Ok(entry(row)))
         .optional()?;
-    Ok(row.unwrap_or_else(|| Some(Entry::default())))
+    Ok(row.unwrap_or_else(|| Ok(Entry::default())))
 }
 
 /// Writes the entry under `name`, or takes it away if nothing is left of it.
@@ -88,54 +97,71 @@ pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     })
 }
 
-/// The entry in `row`; `Ok(None)`, or an error for a column of the wrong type, if it makes no sense.
-fn entry(row: &Row<'_>) -> rusqlite::Result<Option<Entry>> {
-    let key = match (row.get(0)?, row.get::<_, Option<i64>>(1)?) {
-        (Some(value), until) => match until.map(u64::try_from).transpose() {
-            Ok(until_ms) => Some(PlainKey { value, until_ms }),
-            Err(_) => return Ok(None),
-        },
-        (None, None) => None,
-        (None, Some(_)) => return Ok(None),
-    };
-    let record = (
-        ballot(row, 2)?,
-        ballot(row, 3)?,
-        row.get::<_, Option<i64>>(4)?,
-    );
-    let seat = (row.get(5)?, ballot(row, 6)?, row.get(7)?);
-    let seat = match seat {
-        (Some(token), Some(ballot), Some(label)) => Some(Seat {
-            token,
-            ballot,
-            label,
-        }),
-        (None, None, None) => None,
-        _ => return Ok(None),
-    };
-    let record = match record {
-        (Some(fence), Some(closed), Some(until_ms)) => Some(Record {
+fn entry(row: &Row<'_>) -> Result<Entry, Damaged> {
+    Ok(Entry {
+        key: key(row)?,
+        record: record(row)?,
+    })
+}
+
+fn key(row: &Row<'_>) -> Result<Option<PlainKey>, Damaged> {
+    let until_ms: Option<i64> = row.get(1)?;
+    let until_ms = until_ms.map(u64::try_from).transpose()?;
+    match (row.get(0)?, until_ms) {
+        (Some(value), until_ms) => Ok(Some(PlainKey { value, until_ms })),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(Damaged),
+    }
+}
+
+fn record(row: &Row<'_>) -> Result<Option<Record>, Damaged> {
+    let until_ms: Option<i64> = row.get(4)?;
+    match (ballot(row, 2)?, ballot(row, 3)?, until_ms, seat(row)?) {
+        (Some(fence), Some(closed), Some(until_ms), seat) => Ok(Some(Record {
             fence,
             closed,
             seat,
-            until_ms: match u64::try_from(until_ms) {
-                Ok(until_ms) => until_ms,
-                Err(_) => return Ok(None),
-            },
-        }),
-        (None, None, None) if seat.is_none() => None,
-        _ => return Ok(None),
-    };
-    Ok(Some(Entry { key, record }))
+            until_ms: u64::try_from(until_ms)?,
+        })),
+        (None, None, None, None) => Ok(None),
+        _ => Err(Damaged),
+    }
 }
 
-fn ballot(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Ballot>> {
+fn seat(row: &Row<'_>) -> Result<Option<Seat>, Damaged> {
+    match (row.get(5)?, ballot(row, 6)?, row.get(7)?) {
+        (Some(token), Some(ballot), Some(label)) => Ok(Some(Seat {
+            token,
+            ballot,
+            label,
+        })),
+        (None, None, None) => Ok(None),
+        _ => Err(Damaged),
+    }
+}
+
+fn ballot(row: &Row<'_>, column: usize) -> Result<Option<Ballot>, Damaged> {
     let Some(value) = row.get::<_, Option<i64>>(column)? else {
         return Ok(None);
     };
-    match u64::try_from(value) {
-        Ok(value) if value <= Ballot::MAX.get() => Ok(Some(Ballot::new(value))),
-        _ => Err(rusqlite::Error::IntegralValueOutOfRange(column, value)),
+    let value = u64::try_from(value)?;
+    // `Ballot::new` would lower it silently, and a fence that falls is worse than an error.
+    if value > Ballot::MAX.get() {
+        return Err(Damaged);
+    }
+    Ok(Some(Ballot::new(value)))
+}
+
+/// A column of the wrong type: all that can go wrong with a row that has been read.
+impl From<rusqlite::Error> for Damaged {
+    fn from(_: rusqlite::Error) -> Self {
+        Self
+    }
+}
+
+impl From<TryFromIntError> for Damaged {
+    fn from(_: TryFromIntError) -> Self {
+        Self
     }
 }
 

@@ -153,7 +153,7 @@ impl Transaction<'_> {
             let loaded = rows::load(&self.store.connection, &claim.name);
             let mut entry = loaded
                 .map_err(|error| refused(path, &error))?
-                .ok_or_else(|| damaged(path, &format!("the row of the lock `{}`", claim.name)))?;
+                .map_err(|_| damaged(path, &format!("the row of the lock `{}`", claim.name)))?;
             // The two clocks may disagree: a fence above the ground counts however old it is.
             if let Some(record) = &mut entry.record
                 && !record.is_lapsed(rules, now)
