@@ -145,6 +145,15 @@ impl Transaction<'_> {
         })
     }
 
+    /// After some errors SQLite rolls back by itself. Whatever was written then would stand alone,
+    /// outside any transaction: nothing more may be.
+    fn stop_if_rolled_back(&mut self, error: CallError) -> CallError {
+        if self.store.connection.is_autocommit() {
+            self.failed = Some(error.clone());
+        }
+        error
+    }
+
     fn load(&self, request: &Request, rules: &Rules) -> Result<Vec<Entry>, CallError> {
         let path = self.store.file.path();
         let now = self.present.moment();
@@ -194,7 +203,8 @@ impl Store for Transaction<'_> {
     fn carry_out(&mut self, request: &Request) -> Result<Reply, CallError> {
         let group = self.present.group.ok_or_else(not_joined)?;
         let rules = Rules::of_group(&group);
-        let before = self.load(request, &rules)?;
+        let before = self.load(request, &rules);
+        let before = before.map_err(|error| self.stop_if_rolled_back(error))?;
         let mut after = before.clone();
         let (answer, stamp) = ledger::apply(&rules, self.present.moment(), &mut after, request);
         for ((claim, before), after) in request.claims.iter().zip(&before).zip(&after) {
