@@ -49,20 +49,15 @@ pub struct Seat {
 }
 
 impl Entry {
-    /// Whether a node may forget this entry: nothing in it stands any more, and what its record
-    /// demanded of the next ballot, the ground demands by now. Retention alone makes that so while
-    /// the two clocks of a node agree; it is checked because a fence that falls is never noticed.
+    /// Whether a node may forget this entry: nothing in it stands or matters any more.
     pub fn is_lapsed(&self, rules: &Rules, now: Moment) -> bool {
-        let stands = |until_ms: Option<u64>| until_ms.is_none_or(|until| until >= now.lease_ms);
-        let key_stands = self.key.as_ref().is_some_and(|key| stands(key.until_ms));
-        let record_matters = self.record.as_ref().is_some_and(|record| {
-            stands(Some(record.until_ms)) || record.fence.max(record.closed) > now.ground(rules)
-        });
-        !key_stands && !record_matters
+        let stands = |key: &PlainKey| key.until_ms.is_none_or(|until| until >= now.lease_ms);
+        let matters = |record: &Record| !record.is_lapsed(rules, now);
+        !self.key.as_ref().is_some_and(stands) && !self.record.as_ref().is_some_and(matters)
     }
 
     /// Drops what has expired. Like Redis, a key still stands in its last millisecond.
-    pub(super) fn expire(&mut self, now: Moment) {
+    pub(crate) fn expire(&mut self, now: Moment) {
         let over = |until_ms: u64| now.lease_ms > until_ms;
         if self
             .key
@@ -153,5 +148,14 @@ impl Entry {
             seat,
             until_ms: kept.max(key_until.unwrap_or_default()),
         });
+    }
+}
+
+impl Record {
+    /// Whether a node may forget this record: its time is over, and what it demanded of the next
+    /// ballot, the ground demands by now. Retention alone makes that so while the two clocks of a
+    /// node agree; it is checked because nobody would notice a fence that fell.
+    pub fn is_lapsed(&self, rules: &Rules, now: Moment) -> bool {
+        self.until_ms < now.lease_ms && self.fence.max(self.closed) <= now.ground(rules)
     }
 }

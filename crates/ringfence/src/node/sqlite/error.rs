@@ -1,0 +1,128 @@
+//! Why a lock file cannot be opened, and what a failing file means for a call.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+use crate::node::{CallError, Trouble, TroubleKind};
+
+/// Why a lock file cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SqliteError {
+    /// Nothing says where the user's state is kept.
+    #[error(
+        "no HOME and no XDG_STATE_HOME to keep the lock file in; name one with `--nodes sqlite:/path`"
+    )]
+    NoHome,
+    /// The folder of the file is missing and cannot be made, or cannot be read.
+    #[error("{}: the folder of the lock file cannot be used", .path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file cannot be made or looked at.
+    #[error("{}: the lock file cannot be made or read", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The path leads to a folder or a device.
+    #[error("{}: not a file", .0.display())]
+    NotAFile(PathBuf),
+    /// The path leads to another machine, whose processes would not see each other's locks.
+    #[error(
+        "{}: on a network file system ({kind}), where SQLite's locks cannot be relied on; \
+         use a local file, or Redis for several machines", .path.display()
+    )]
+    Network {
+        /// The file.
+        path: PathBuf,
+        /// What sort of file system.
+        kind: &'static str,
+    },
+    /// The file may be read but not written.
+    #[error("{}: the lock file may not be written", .0.display())]
+    ReadOnly(PathBuf),
+    /// The file is something else.
+    #[error("{}: not an SQLite database, so not a lock file", .0.display())]
+    NotADatabase(PathBuf),
+    /// The file is a database with other contents.
+    #[error("{}: an SQLite database of another application", .0.display())]
+    OtherApplication(PathBuf),
+    /// A later ringfence has changed the file.
+    #[error(
+        "{}: written by a newer ringfence (format {found}; this one knows {known})", .path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The format it has.
+        found: i64,
+        /// The highest format we know.
+        known: i64,
+    },
+    /// Anything else that SQLite said.
+    #[error("{}: the lock file cannot be opened", .path.display())]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The node's thread could not be started.
+    #[error("the lock file's thread cannot be started")]
+    Thread(#[source] io::Error),
+}
+
+impl SqliteError {
+    /// What SQLite's `error` means for whoever opens `path`.
+    pub(super) fn opening(path: &Path, error: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => Self::NotADatabase(path),
+            Some(ErrorCode::ReadOnly) => Self::ReadOnly(path),
+            _ => Self::Database {
+                path,
+                source: Box::new(error),
+            },
+        }
+    }
+}
+
+/// What SQLite's `error` means for a call; what it means for its effect is the caller's to say.
+pub(super) fn trouble(path: &Path, error: &rusqlite::Error) -> Trouble {
+    use ErrorCode::{
+        DatabaseBusy, DatabaseCorrupt, DatabaseLocked, NotADatabase, PermissionDenied, ReadOnly,
+    };
+    let kind = match error.sqlite_error_code() {
+        Some(DatabaseBusy | DatabaseLocked) => TroubleKind::Timeout,
+        Some(DatabaseCorrupt | NotADatabase) => TroubleKind::Garbage,
+        Some(PermissionDenied | ReadOnly) => TroubleKind::Denied,
+        _ => TroubleKind::Other,
+    };
+    Trouble::new(kind, format!("{}: {error}", path.display()))
+}
+
+/// A call that SQLite failed before anything was committed.
+pub(super) fn refused(path: &Path, error: &rusqlite::Error) -> CallError {
+    CallError::Refused(trouble(path, error))
+}
+
+/// Something stored that we never store: never trusted, never mended.
+pub(super) fn damaged(path: &Path, what: &str) -> CallError {
+    let detail = format!("{}: damaged: {what}", path.display());
+    CallError::Refused(Trouble::new(TroubleKind::Garbage, detail))
+}
+
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    )
+}

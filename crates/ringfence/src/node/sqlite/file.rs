@@ -1,0 +1,193 @@
+//! The place of a lock file: made if need be, refused where SQLite could not keep its word.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{self, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::SqliteError;
+
+/// The smallest page that an SQLite database can have.
+const PAGE_MIN_BYTES: u64 = 512;
+
+/// A file that is there, and the identity it had when it was looked at.
+#[derive(Debug)]
+pub(super) struct LockFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl LockFile {
+    /// Makes sure that there is a file at `path` on which a lock node can stand.
+    pub(super) fn prepare(path: &Path) -> Result<Self, SqliteError> {
+        // Absolute, so that no name (`:memory:`) means something else to SQLite.
+        let path = path::absolute(path).map_err(|source| SqliteError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        let folder = path.parent().unwrap_or(&path);
+        if default_path().is_ok_and(|default| default == path) {
+            make_folders(folder)?;
+        }
+        // What does not exist yet will be made in its folder's file system.
+        let metadata = fs::metadata(&path);
+        refuse_network(&path, if metadata.is_ok() { &path } else { folder })?;
+        let metadata = match metadata {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => make_file(&path, folder),
+            found => found,
+        };
+        let metadata = metadata.map_err(|source| SqliteError::File {
+            path: path.clone(),
+            source,
+        })?;
+        if !metadata.is_file() {
+            return Err(SqliteError::NotAFile(path));
+        }
+        // SQLite takes a file without a whole page for an empty database and would write over it.
+        if (1..PAGE_MIN_BYTES).contains(&metadata.len()) {
+            return Err(SqliteError::NotADatabase(path));
+        }
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            path,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the path still leads to this file. Were it removed while in use, the next process
+    /// would make a new one, and each of the two would have its own holder.
+    pub(super) fn is_in_place(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.identity())
+    }
+
+    pub(super) fn identity(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+}
+
+pub(super) fn default_path() -> Result<PathBuf, SqliteError> {
+    path_in(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
+}
+
+fn path_in(state: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, SqliteError> {
+    // The XDG rules: a relative path is to be ignored.
+    let absolute = |dir: OsString| Some(PathBuf::from(dir)).filter(|dir| dir.is_absolute());
+    let state = state.and_then(absolute).or_else(|| {
+        let home = home.and_then(absolute)?;
+        Some(home.join(".local/state"))
+    });
+    let state = state.ok_or(SqliteError::NoHome)?;
+    Ok(state.join("ringfence/locks.db"))
+}
+
+fn make_folders(folder: &Path) -> Result<(), SqliteError> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
+        .create(folder)
+        .map_err(|source| SqliteError::Folder {
+            path: folder.to_owned(),
+            source,
+        })
+}
+
+/// Makes an empty file, which SQLite takes for an empty database. SQLite itself would make it
+/// readable for everyone; its two companions inherit this mode.
+fn make_file(path: &Path, folder: &Path) -> io::Result<Metadata> {
+    // Closing any descriptor of a file drops all of the process's locks on it, SQLite's too. Only
+    // a file that this very call has made is opened here, and one at a time.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    match options.open(path) {
+        Ok(_made) => File::open(folder)?.sync_all()?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    fs::metadata(path)
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn refuse_network(path: &Path, on: &Path) -> Result<(), SqliteError> {
+    let Ok(found) = rustix::fs::statfs(on) else {
+        // Whatever is wrong with this place, opening the file will say it better.
+        return Ok(());
+    };
+    // The type is signed here and unsigned there, but the magic numbers have 32 bits everywhere.
+    match network_kind(found.f_type as u32) {
+        Some(kind) => Err(SqliteError::Network {
+            path: path.to_owned(),
+            kind,
+        }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn refuse_network(_path: &Path, _on: &Path) -> Result<(), SqliteError> {
+    Ok(())
+}
+
+/// The file systems that may be shared between machines, by their magic number: write-ahead logs
+/// need memory shared by all who use the file. FUSE may be local, but sshfs looks the same.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn network_kind(magic: u32) -> Option<&'static str> {
+    Some(match magic {
+        0x6969 => "NFS",
+        0x517b => "SMB",
+        0xff53_4d42 => "CIFS",
+        0xfe53_4d42 => "SMB2",
+        0x0102_1997 => "9P",
+        0x6573_5546 => "FUSE",
+        0x5346_414f | 0x6b41_4653 => "AFS",
+        0x7375_7245 => "Coda",
+        0x00c3_6400 => "Ceph",
+        0x0bd0_0bd0 => "Lustre",
+        0x0116_1970 => "GFS2",
+        0x7461_636f => "OCFS2",
+        0x4750_4653 => "GPFS",
+        0x786f_4256 => "VirtualBox shared folder",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_file_is_in_the_users_state_folder() {
+        let path = |state: Option<&str>, home: Option<&str>| {
+            path_in(state.map(Into::into), home.map(Into::into)).ok()
+        };
+        let at_home = Some(PathBuf::from("/h/.local/state/ringfence/locks.db"));
+        assert_eq!(path(None, Some("/h")), at_home);
+        assert_eq!(path(Some("relative"), Some("/h")), at_home);
+        let state = Some(PathBuf::from("/s/ringfence/locks.db"));
+        assert_eq!(path(Some("/s"), None), state);
+        assert_eq!(path(None, Some("")), None);
+    }
+
+    #[test]
+    fn without_a_home_the_error_says_what_to_do() {
+        let error = path_in(None, None).unwrap_err().to_string();
+        assert!(error.contains("--nodes sqlite:/path"), "{error}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn network_file_systems_are_known_by_their_magic_number() {
+        assert_eq!(network_kind(0x6969), Some("NFS"));
+        assert_eq!(network_kind(0xff53_4d42), Some("CIFS"));
+        assert_eq!(network_kind(0xef53), None, "ext4");
+        assert_eq!(network_kind(0x0102_1994), None, "tmpfs");
+    }
+}

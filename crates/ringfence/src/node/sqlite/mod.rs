@@ -1,0 +1,119 @@
+//! The embedded node: the ledger over one SQLite file, shared by the processes of one machine.
+//!
+//! ```text
+//! send ─► channel ─► worker.rs: one thread, one transaction for all that waits
+//!                      └─► store.rs: the ledger over rows.rs, at a moment of past.rs
+//! ```
+//! Opening is `file.rs` (is this a place for a lock file?) and `schema.rs` (is this our file?).
+
+mod error;
+mod file;
+mod past;
+mod rows;
+mod schema;
+mod store;
+mod worker;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use crate::group::Group;
+
+use super::embedded::Job;
+use super::{Call, CallError, Completion, Facts, Node, NodeClock, Trouble, TroubleKind};
+
+pub use error::SqliteError;
+use store::SqliteStore;
+
+/// A lock node in one SQLite file. Clones share the file's connection and its thread, which ends
+/// once the last of them is gone and all that was asked has been answered.
+///
+/// A crash costs nothing: every write is on disk before it is answered. After a boot of the machine
+/// nobody holds anything any more, since all holders are dead, but fences go on rising.
+#[derive(Clone)]
+pub struct SqliteNode(Arc<Handle>);
+
+struct Handle {
+    name: String,
+    path: PathBuf,
+    jobs: Sender<Job>,
+}
+
+impl SqliteNode {
+    /// Opens the lock file at `path`, or makes it, readable for its owner only.
+    ///
+    /// Folders on the way are made only for [`default_path`](Self::default_path): elsewhere a
+    /// missing one is more likely a misspelt one.
+    ///
+    /// # Errors
+    /// If the path is no place for a lock file, or what is there is not ours.
+    pub fn open(path: impl AsRef<Path>, clock: NodeClock) -> Result<Self, SqliteError> {
+        let file = file::LockFile::prepare(path.as_ref())?;
+        let connection = schema::open(&file, &clock)?;
+        let path = file.path().to_owned();
+        let store = SqliteStore::new(connection, file, clock);
+        let (jobs, inbox) = channel();
+        thread::Builder::new()
+            .name("ringfence-sqlite".to_owned())
+            .spawn(move || worker::run(store, &inbox))
+            .map_err(SqliteError::Thread)?;
+        Ok(Self(Arc::new(Handle {
+            name: format!("sqlite:{}", path.display()),
+            path,
+            jobs,
+        })))
+    }
+
+    /// The user's own lock file: `$XDG_STATE_HOME/ringfence/locks.db`, by default
+    /// `$HOME/.local/state/ringfence/locks.db`.
+    ///
+    /// # Errors
+    /// If neither variable says where.
+    pub fn default_path() -> Result<PathBuf, SqliteError> {
+        file::default_path()
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    fn ask(&self, job: Job) {
+        if let Err(unsent) = self.0.jobs.send(job) {
+            let detail = format!("{}: the worker thread has ended", self.0.name);
+            let error = CallError::NotSent(Trouble::new(TroubleKind::Disconnected, detail));
+            unsent.0.fail(error).deliver();
+        }
+    }
+}
+
+impl Node for SqliteNode {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn send(&self, call: Call) {
+        self.ask(Job::Call(call));
+    }
+
+    fn probe(&self, done: Completion<Facts>) {
+        self.ask(Job::Probe(done));
+    }
+
+    fn join(&self, group: Group, done: Completion<Facts>) {
+        self.ask(Job::Join(group, done));
+    }
+
+    fn init(&self, group: Group, force: bool, done: Completion<Facts>) {
+        self.ask(Job::Init(group, force, done));
+    }
+}
+
+impl fmt::Debug for SqliteNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SqliteNode").field(&self.0.name).finish()
+    }
+}

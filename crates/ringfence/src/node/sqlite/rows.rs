@@ -1,0 +1,170 @@
+//! The ledger's entries as rows. What is read may be damaged or hostile; what is written is exact.
+
+use std::num::TryFromIntError;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::ledger::{Entry, Moment, PlainKey, Record, Seat};
+use crate::message::Ballot;
+use crate::name::Name;
+
+/// A row that we never write.
+#[derive(Debug)]
+pub(super) struct Damaged;
+
+/// The entry under `name`; an empty one if there is no row.
+pub(super) fn load(
+    connection: &Connection,
+    name: &Name,
+) -> rusqlite::Result<Result<Entry, Damaged>> {
+    let sql = "SELECT key_value, key_until_ms, fence, closed, record_until_ms,
+                   seat_token, seat_ballot, seat_label FROM entry WHERE name = ?1";
+    let row = connection
+        .prepare_cached(sql)?
+        .query_row([name.as_str()], |row| Ok(entry(row)))
+        .optional()?;
+    Ok(row.unwrap_or_else(|| Ok(Entry::default())))
+}
+
+/// Writes the entry under `name`, or takes it away if nothing is left of it.
+pub(super) fn store(connection: &Connection, name: &Name, entry: &Entry) -> rusqlite::Result<()> {
+    if *entry == Entry::default() {
+        let sql = "DELETE FROM entry WHERE name = ?1";
+        connection.prepare_cached(sql)?.execute([name.as_str()])?;
+        return Ok(());
+    }
+    let key = entry.key.as_ref();
+    let record = entry.record.as_ref();
+    let seat = record.and_then(|record| record.seat.as_ref());
+    let key_until_ms = key.and_then(|key| key.until_ms).map(signed);
+    let record_until_ms = record.map(|record| signed(record.until_ms));
+    let stays = key.is_some_and(|key| key.until_ms.is_none());
+    let lapses_ms = if stays {
+        None
+    } else {
+        key_until_ms.max(record_until_ms)
+    };
+    let sql = "INSERT OR REPLACE INTO entry (name, key_value, key_until_ms, fence, closed,
+                   record_until_ms, seat_token, seat_ballot, seat_label, lapses_ms)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    connection.prepare_cached(sql)?.execute(params![
+        name.as_str(),
+        key.map(|key| &key.value),
+        key_until_ms,
+        record.map(|record| signed(record.fence.get())),
+        record.map(|record| signed(record.closed.get())),
+        record_until_ms,
+        seat.map(|seat| &seat.token),
+        seat.map(|seat| signed(seat.ballot.get())),
+        seat.map(|seat| &seat.label),
+        lapses_ms.unwrap_or(i64::MAX),
+    ])?;
+    Ok(())
+}
+
+/// Clears away up to `most` rows of which nothing stands any more and whose fence the ground has
+/// overtaken ([`Record::is_lapsed`] says why both).
+pub(super) fn sweep(
+    connection: &Connection,
+    now: Moment,
+    ground: Ballot,
+    most: u32,
+) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM entry WHERE name IN
+                   (SELECT name FROM entry WHERE lapses_ms < ?1 ORDER BY lapses_ms LIMIT ?3)
+               AND max(ifnull(fence, 0), ifnull(closed, 0)) <= ?2";
+    let values = [signed(now.lease_ms), signed(ground.get()), i64::from(most)];
+    connection.prepare_cached(sql)?.execute(values)?;
+    Ok(())
+}
+
+/// After a boot all holders are dead, but what they were granted counts: keys go, and fences stay
+/// for a whole retention on the new boot's clock.
+pub(super) fn free_all(connection: &Connection, record_until_ms: u64) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM entry WHERE fence IS NULL", [])?;
+    connection.execute(
+        "UPDATE entry SET key_value = NULL, key_until_ms = NULL,
+             record_until_ms = ?1, lapses_ms = ?1",
+        [signed(record_until_ms)],
+    )?;
+    Ok(())
+}
+
+/// Whether anything at all is kept.
+pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row("SELECT NOT EXISTS (SELECT 1 FROM entry)", [], |row| {
+        row.get(0)
+    })
+}
+
+fn entry(row: &Row<'_>) -> Result<Entry, Damaged> {
+    Ok(Entry {
+        key: key(row)?,
+        record: record(row)?,
+    })
+}
+
+fn key(row: &Row<'_>) -> Result<Option<PlainKey>, Damaged> {
+    let until_ms: Option<i64> = row.get(1)?;
+    let until_ms = until_ms.map(u64::try_from).transpose()?;
+    match (row.get(0)?, until_ms) {
+        (Some(value), until_ms) => Ok(Some(PlainKey { value, until_ms })),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(Damaged),
+    }
+}
+
+fn record(row: &Row<'_>) -> Result<Option<Record>, Damaged> {
+    let until_ms: Option<i64> = row.get(4)?;
+    match (ballot(row, 2)?, ballot(row, 3)?, until_ms, seat(row)?) {
+        (Some(fence), Some(closed), Some(until_ms), seat) => Ok(Some(Record {
+            fence,
+            closed,
+            seat,
+            until_ms: u64::try_from(until_ms)?,
+        })),
+        (None, None, None, None) => Ok(None),
+        _ => Err(Damaged),
+    }
+}
+
+fn seat(row: &Row<'_>) -> Result<Option<Seat>, Damaged> {
+    match (row.get(5)?, ballot(row, 6)?, row.get(7)?) {
+        (Some(token), Some(ballot), Some(label)) => Ok(Some(Seat {
+            token,
+            ballot,
+            label,
+        })),
+        (None, None, None) => Ok(None),
+        _ => Err(Damaged),
+    }
+}
+
+fn ballot(row: &Row<'_>, column: usize) -> Result<Option<Ballot>, Damaged> {
+    let Some(value) = row.get::<_, Option<i64>>(column)? else {
+        return Ok(None);
+    };
+    let value = u64::try_from(value)?;
+    // `Ballot::new` would lower it silently, and a fence that falls is worse than an error.
+    if value > Ballot::MAX.get() {
+        return Err(Damaged);
+    }
+    Ok(Some(Ballot::new(value)))
+}
+
+/// A column of the wrong type: all that can go wrong with a row that has been read.
+impl From<rusqlite::Error> for Damaged {
+    fn from(_: rusqlite::Error) -> Self {
+        Self
+    }
+}
+
+impl From<TryFromIntError> for Damaged {
+    fn from(_: TryFromIntError) -> Self {
+        Self
+    }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,143 @@
+//! Opening the database: ours, fresh, or none of our business.
+
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use crate::clock::Clock;
+use crate::node::NodeClock;
+
+use super::SqliteError;
+use super::error::is_busy;
+use super::file::LockFile;
+use super::past::Past;
+
+/// `RFNC`: how we, and `file(1)`, know the database.
+const APPLICATION_ID: i64 = 0x5246_4e43;
+/// The only format so far.
+const FORMAT: i64 = 1;
+
+/// How long other processes that open the same fresh file may keep us waiting.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long SQLite itself tries before it reports that the database is busy.
+const BUSY_MS: i32 = 50;
+
+/// One row of `node` says what the node last knew of time and which group it belongs to (see
+/// `past.rs`); `entry` is the ledger, and `lapses_ms` tells where a sweep may look.
+const SCHEMA: &str = "
+    CREATE TABLE node (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        boot_id TEXT NOT NULL,
+        boot_us INTEGER NOT NULL,
+        clock_us INTEGER NOT NULL,
+        window_us INTEGER,
+        quarantine_us INTEGER,
+        grace_us INTEGER
+    ) STRICT;
+    CREATE TABLE entry (
+        name TEXT PRIMARY KEY,
+        key_value TEXT,
+        key_until_ms INTEGER,
+        fence INTEGER,
+        closed INTEGER,
+        seat_token TEXT,
+        seat_ballot INTEGER,
+        seat_label TEXT,
+        record_until_ms INTEGER,
+        lapses_ms INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX entry_lapses ON entry (lapses_ms);
+";
+
+#[derive(Debug, PartialEq, Eq)]
+enum Identity {
+    Fresh,
+    Ours,
+    Newer(i64),
+    Other,
+}
+
+/// Opens the database in `file`, and makes it ours if it is fresh.
+pub(super) fn open(file: &LockFile, clock: &NodeClock) -> Result<Connection, SqliteError> {
+    let path = file.path();
+    let mut connection = connect(file).map_err(|error| SqliteError::opening(path, error))?;
+    if connection.is_readonly("main").unwrap_or(false) {
+        return Err(SqliteError::ReadOnly(path.to_owned()));
+    }
+    // Asked before anything is written: another application's database stays as it is.
+    // One transaction, lest a file that is just being made ours look like somebody else's.
+    let identity = patiently(|| identity(&*connection.unchecked_transaction()?));
+    match identity.map_err(|error| SqliteError::opening(path, error))? {
+        Identity::Fresh | Identity::Ours => {}
+        Identity::Newer(found) => {
+            return Err(SqliteError::Newer {
+                path: path.to_owned(),
+                found,
+                known: FORMAT,
+            });
+        }
+        Identity::Other => return Err(SqliteError::OtherApplication(path.to_owned())),
+    }
+    patiently(|| set_up(&mut connection, clock))
+        .map_err(|error| SqliteError::opening(path, error))?;
+    Ok(connection)
+}
+
+fn connect(file: &LockFile) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(file.path(), flags)?;
+    connection.busy_handler(Some(|tries| {
+        // SQLite's own handler backs off to 100 ms; a lock is wanted sooner than that.
+        thread::sleep(Duration::from_millis(1));
+        tries < BUSY_MS
+    }))?;
+    // The file may come from anywhere: its schema gets no more rights than data.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    Ok(connection)
+}
+
+fn identity(connection: &Connection) -> rusqlite::Result<Identity> {
+    let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let application = number("PRAGMA application_id")?;
+    let format = number("PRAGMA user_version")?;
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    Ok(match (application, format, tables) {
+        (APPLICATION_ID, FORMAT, _) => Identity::Ours,
+        (APPLICATION_ID, format, _) if format > FORMAT => Identity::Newer(format),
+        (0, 0, 0) => Identity::Fresh,
+        _ => Identity::Other,
+    })
+}
+
+/// Sets the connection up and makes the tables, unless another process was faster.
+fn set_up(connection: &mut Connection, clock: &NodeClock) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    // A grant is on disk before it is answered: that is what makes this node durable.
+    connection.pragma_update(None, "synchronous", "full")?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if identity(&transaction)? == Identity::Fresh {
+        transaction.execute_batch(SCHEMA)?;
+        Past::beginning(clock).insert(&transaction)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", FORMAT)?;
+    }
+    transaction.commit()
+}
+
+/// Repeats `step` while the database is busy. SQLite does not wait at every step of turning a fresh
+/// file into a write-ahead logged one, and twenty processes may do it at once.
+fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let patient_until = Clock::System.now() + PATIENCE;
+    loop {
+        match step() {
+            Err(error) if is_busy(&error) && Clock::System.now() < patient_until => {
+                thread::sleep(Duration::from_millis(2));
+            }
+            outcome => return outcome,
+        }
+    }
+}

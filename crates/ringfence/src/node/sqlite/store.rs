@@ -1,0 +1,269 @@
+//! One transaction on the lock file: the ledger over rows, at one moment.
+
+use rusqlite::Connection;
+
+use crate::group::Group;
+use crate::ledger::{self, Entry, Rules};
+use crate::message::{Reply, Request, Standing};
+use crate::node::embedded::{Store, not_joined, not_new};
+use crate::node::{CallError, Facts, NodeClock, Tier, Trouble, TroubleKind};
+
+use super::error::{damaged, is_busy, refused, trouble};
+use super::file::LockFile;
+use super::past::Past;
+use super::rows;
+
+/// The file of one node, and what is needed to work on it.
+pub(super) struct SqliteStore {
+    connection: Connection,
+    file: LockFile,
+    clock: NodeClock,
+}
+
+/// Why a transaction did not begin.
+pub(super) enum NotBegun {
+    /// Another process has the file: it is worth trying again.
+    Busy(CallError),
+    Failed(CallError),
+}
+
+/// One transaction. Dropped without [`commit`](Self::commit), it has done nothing.
+pub(super) struct Transaction<'s> {
+    store: &'s SqliteStore,
+    /// The present of this transaction: all of it happens at one moment.
+    present: Past,
+    /// The node's own row has to be written, whether or not an entry was.
+    changed: bool,
+    entries_written: u32,
+    /// A write failed: whatever this transaction has said so far, it will not come true.
+    failed: Option<CallError>,
+}
+
+impl SqliteStore {
+    pub(super) fn new(connection: Connection, file: LockFile, clock: NodeClock) -> Self {
+        Self {
+            connection,
+            file,
+            clock,
+        }
+    }
+
+    pub(super) fn clock(&self) -> &NodeClock {
+        &self.clock
+    }
+
+    /// Begins a transaction that will write, so that it never has to be given up half-way. Waits a
+    /// little for other processes.
+    pub(super) fn begin(&self) -> Result<Transaction<'_>, NotBegun> {
+        let path = self.file.path();
+        if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
+            let call_error = refused(path, &error);
+            return Err(if is_busy(&error) {
+                NotBegun::Busy(call_error)
+            } else {
+                NotBegun::Failed(call_error)
+            });
+        }
+        let present = self.present();
+        present.map_err(|error| {
+            self.roll_back();
+            NotBegun::Failed(error)
+        })
+    }
+
+    fn present(&self) -> Result<Transaction<'_>, CallError> {
+        let path = self.file.path();
+        if !self.file.is_in_place() {
+            let detail = format!("{}: removed or replaced while in use", path.display());
+            return Err(CallError::Refused(Trouble::new(
+                TroubleKind::Garbage,
+                detail,
+            )));
+        }
+        let past = Past::load(path, &self.connection)?;
+        let (present, booted) = past.go_on(path, &self.clock)?;
+        if booted {
+            let group = present.group.unwrap_or(Group::new(1));
+            let retention_ms = Rules::of_group(&group).retention_ms;
+            let until_ms = present.moment().lease_ms.saturating_add(retention_ms);
+            rows::free_all(&self.connection, until_ms).map_err(|error| refused(path, &error))?;
+        }
+        Ok(Transaction {
+            store: self,
+            present,
+            changed: booted,
+            entries_written: 0,
+            failed: None,
+        })
+    }
+
+    /// A transaction that cannot even be rolled back is not committed either.
+    fn roll_back(&self) {
+        if !self.connection.is_autocommit() {
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+    }
+}
+
+impl Transaction<'_> {
+    /// The write that failed, if one did: nothing will come of this transaction.
+    pub(super) fn failure(&self) -> Option<&CallError> {
+        self.failed.as_ref()
+    }
+
+    /// Makes it true. After an error nobody knows whether it is.
+    pub(super) fn commit(mut self) -> Result<(), CallError> {
+        if self.changed || self.entries_written > 0 {
+            self.finish()?;
+        }
+        let committed = self.store.connection.execute_batch("COMMIT");
+        committed.map_err(|error| CallError::Unknown(trouble(self.store.file.path(), &error)))
+    }
+
+    /// Writes what every writing transaction writes: the node's clock, lest it ever go back, and
+    /// room for what was added, lest the file grow with every name that was ever locked.
+    fn finish(&mut self) -> Result<(), CallError> {
+        let now = self.present.moment();
+        let sweep_max = self.entries_written.saturating_mul(2);
+        self.write(|connection, present| {
+            if let Some(group) = &present.group {
+                let ground = now.ground(&Rules::of_group(group));
+                rows::sweep(connection, now, ground, sweep_max)?;
+            }
+            present.update(connection)
+        })
+    }
+
+    fn write(
+        &mut self,
+        write: impl FnOnce(&Connection, &Past) -> rusqlite::Result<()>,
+    ) -> Result<(), CallError> {
+        write(&self.store.connection, &self.present).map_err(|error| {
+            let error = refused(self.store.file.path(), &error);
+            self.failed = Some(error.clone());
+            error
+        })
+    }
+
+    /// After some errors SQLite rolls back by itself. Whatever was written then would stand alone,
+    /// outside any transaction: nothing more may be.
+    fn stop_if_rolled_back(&mut self, error: CallError) -> CallError {
+        if self.store.connection.is_autocommit() {
+            self.failed = Some(error.clone());
+        }
+        error
+    }
+
+    fn load(&self, request: &Request, rules: &Rules) -> Result<Vec<Entry>, CallError> {
+        let path = self.store.file.path();
+        let now = self.present.moment();
+        let mut entries = Vec::with_capacity(request.claims.len());
+        for claim in request.claims.iter() {
+            let loaded = rows::load(&self.store.connection, &claim.name);
+            let mut entry = loaded
+                .map_err(|error| refused(path, &error))?
+                .map_err(|_| damaged(path, &format!("the row of the lock `{}`", claim.name)))?;
+            // The two clocks may disagree: a fence above the ground counts however old it is.
+            if let Some(record) = &mut entry.record
+                && !record.is_lapsed(rules, now)
+            {
+                record.until_ms = record.until_ms.max(now.lease_ms);
+            }
+            entry.expire(now);
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
+    fn standing(&self) -> Standing {
+        Standing {
+            incarnation: 1,
+            born_us: 0,
+            clock_us: self.present.moment().clock_us,
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        let now = self.store.clock.now();
+        let (device, inode) = self.store.file.identity();
+        Facts {
+            standing: Some(self.standing()),
+            clock_us: self.present.moment().clock_us,
+            sent: now,
+            received: now,
+            group: self.present.group,
+            run_id: format!("sqlite-{device}-{inode}"),
+            version: format!("SQLite {}", rusqlite::version()),
+            tier: Tier::Durable,
+        }
+    }
+}
+
+impl Store for Transaction<'_> {
+    fn carry_out(&mut self, request: &Request) -> Result<Reply, CallError> {
+        let group = self.present.group.ok_or_else(not_joined)?;
+        let rules = Rules::of_group(&group);
+        let before = self.load(request, &rules);
+        let before = before.map_err(|error| self.stop_if_rolled_back(error))?;
+        let mut after = before.clone();
+        let (answer, stamp) = ledger::apply(&rules, self.present.moment(), &mut after, request);
+        for ((claim, before), after) in request.claims.iter().zip(&before).zip(&after) {
+            // What merely expired is left to the sweep: a refusal costs no write to the disk.
+            if before != after {
+                self.write(|connection, _| rows::store(connection, &claim.name, after))?;
+                self.entries_written += 1;
+            }
+        }
+        Ok(Reply {
+            stamp: (!request.op.is_plain()).then_some(stamp),
+            standing: self.standing(),
+            answer,
+        })
+    }
+
+    fn probe(&mut self) -> Result<Facts, CallError> {
+        Ok(self.facts())
+    }
+
+    fn join(&mut self, group: Group) -> Result<Facts, CallError> {
+        refuse_quorum(&group)?;
+        match &self.present.group {
+            Some(ours) if *ours != group => return Err(CallError::other_group(ours, &group)),
+            Some(_) => {}
+            None => {
+                self.present.group = Some(group);
+                self.changed = true;
+            }
+        }
+        Ok(self.facts())
+    }
+
+    fn init(&mut self, group: Group, force: bool) -> Result<Facts, CallError> {
+        refuse_quorum(&group)?;
+        let path = self.store.file.path();
+        let is_empty = rows::is_empty(&self.store.connection);
+        if !force && !is_empty.map_err(|error| refused(path, &error))? {
+            return Err(not_new("it holds locks or remembers some"));
+        }
+        if !force && self.present.group.is_some() {
+            return Err(not_new("it votes already"));
+        }
+        self.present.group = Some(group);
+        self.changed = true;
+        Ok(self.facts())
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        self.store.roll_back();
+    }
+}
+
+/// A file is a whole group: it cannot be one of several nodes, whose clocks must agree.
+fn refuse_quorum(group: &Group) -> Result<(), CallError> {
+    if group.nodes == 1 {
+        return Ok(());
+    }
+    Err(CallError::other_group(&Group { nodes: 1, ..*group }, group))
+}

@@ -1,0 +1,79 @@
+//! The node's thread: all that waits goes into one transaction, so that a write to the disk is
+//! shared by everyone who waited for it.
+
+use std::iter;
+use std::sync::mpsc::Receiver;
+
+use crate::node::CallError;
+use crate::node::embedded::{Answered, Job};
+
+use super::store::{NotBegun, SqliteStore, Transaction};
+
+/// How many calls one transaction takes: enough to share a write, few enough that other processes
+/// get their turn.
+const BATCH_MAX: usize = 256;
+
+/// How often a transaction is begun in vain before all who wait for it are told: each time takes
+/// as long as SQLite itself waits. Calls that expire are told sooner.
+const BEGIN_MAX: usize = 200;
+
+/// Answers jobs until nobody can ask any more.
+pub(super) fn run(store: SqliteStore, inbox: &Receiver<Job>) {
+    while let Ok(first) = inbox.recv() {
+        let others = inbox.try_iter().take(BATCH_MAX - 1);
+        let batch = iter::once(first).chain(others).collect();
+        for answered in carry_out(&store, batch) {
+            answered.deliver();
+        }
+    }
+}
+
+fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> Vec<Answered> {
+    let mut answered = Vec::with_capacity(batch.len());
+    for tries in 1.. {
+        let expired = batch.extract_if(.., |job| job.has_expired(store.clock()));
+        answered.extend(expired.map(Job::expire));
+        if batch.is_empty() {
+            break;
+        }
+        match store.begin() {
+            Ok(transaction) => {
+                answered.extend(commit(transaction, batch));
+                break;
+            }
+            Err(NotBegun::Busy(_)) if tries < BEGIN_MAX => {}
+            Err(NotBegun::Busy(error) | NotBegun::Failed(error)) => {
+                answered.extend(batch.into_iter().map(|job| job.fail(error.clone())));
+                break;
+            }
+        }
+    }
+    answered
+}
+
+/// Carries out `batch` in one transaction. A request reads all it needs before it writes, so one
+/// that fails to read has changed nothing; one that fails to write takes the others with it.
+fn commit(mut transaction: Transaction<'_>, batch: Vec<Job>) -> Vec<Answered> {
+    let mut answered = Vec::with_capacity(batch.len());
+    for job in batch {
+        answered.push(match transaction.failure() {
+            Some(error) => job.fail(error.clone()),
+            None => job.run(&mut transaction),
+        });
+    }
+    let outcome = match transaction.failure() {
+        Some(error) => Err(error.clone()),
+        None => transaction.commit(),
+    };
+    match outcome {
+        Ok(()) => answered,
+        Err(error) => but_all(answered, &error),
+    }
+}
+
+fn but_all(answered: Vec<Answered>, error: &CallError) -> Vec<Answered> {
+    answered
+        .into_iter()
+        .map(|answer| answer.but(error))
+        .collect()
+}

@@ -1,0 +1,399 @@
+//! What every node does, whatever it is made of. One suite; each sort of node only says how to get
+//! a fresh one and how time passes for it.
+//!
+//! Nothing here knows the node's time except by asking, so that a real server can stand in.
+
+#![cfg(feature = "client")]
+
+mod support;
+
+use std::any::Any;
+use std::time::Duration;
+
+use ringfence::clock::{Clock, SteppedClock};
+use ringfence::group::Group;
+use ringfence::message::{Answer, Ballot, Op, View};
+use ringfence::node::memory::MemoryNode;
+use ringfence::node::{CallError, Node, NodeClock};
+
+use support::*;
+
+/// A fresh node that has joined a group of one, and the means to let its time pass.
+struct Stage {
+    node: Box<dyn Node>,
+    pass: Box<dyn Fn(Duration)>,
+    /// What the node needs as long as it is used.
+    _keep: Box<dyn Any>,
+}
+
+impl Stage {
+    fn node(&self) -> &dyn Node {
+        &*self.node
+    }
+
+    fn pass_ms(&self, ms: u64) {
+        (self.pass)(Duration::from_millis(ms));
+    }
+}
+
+/// Every test of the contract, for nodes made by `$stage: fn() -> Stage`.
+macro_rules! contract {
+    ($module:ident, $stage:path) => {
+        contract! { $module, $stage:
+            an_acquire_is_granted_once_and_held_for_the_others
+            a_lease_ends_by_itself
+            an_extend_keeps_a_holder_and_only_a_holder
+            an_extend_never_shortens
+            a_release_frees_at_once
+            a_late_undo_does_not_delete_a_later_attempt
+            an_undo_of_unknown_fate_retires_the_ballot
+            an_undo_of_known_fate_changes_nothing
+            a_restore_brings_back_what_was_lost_but_not_what_was_released
+            a_ballot_must_be_above_the_floor_and_below_the_ceiling
+            fences_stay_when_holders_go
+            several_claims_are_granted_all_or_none
+            a_plain_lock_excludes_and_writes_no_fence
+            an_inspect_shows_the_holder_but_never_the_secret
+            names_are_told_apart_byte_by_byte
+            calls_about_one_token_are_carried_out_in_order
+            a_burst_of_calls_grants_exactly_one
+            a_node_tells_its_group_and_refuses_another
+        }
+    };
+    ($module:ident, $stage:path: $($test:ident)+) => {
+        mod $module {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test(&$stage());
+                }
+            )+
+        }
+    };
+}
+
+fn memory() -> Stage {
+    let (time, clock) = stepped_clock();
+    let node = MemoryNode::with_clock("memory", clock);
+    joined(Box::new(node), move |by| time.step(by), ())
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite() -> Stage {
+    let scratch = Scratch::new();
+    let (time, clock) = stepped_clock();
+    let node = ringfence::node::sqlite::SqliteNode::open(scratch.path("locks.db"), clock);
+    joined(Box::new(node.unwrap()), move |by| time.step(by), scratch)
+}
+
+fn stepped_clock() -> (SteppedClock, NodeClock) {
+    let time = SteppedClock::starting_at(Duration::from_secs(1_000));
+    let clock = NodeClock::following(Clock::Stepped(time.clone()), 1_700_000_000_000_000);
+    (time, clock)
+}
+
+/// A stage for `node`, which has not joined yet. For a server, time passes by waiting.
+fn joined(node: Box<dyn Node>, pass: impl Fn(Duration) + 'static, keep: impl Any) -> Stage {
+    // Part of the contract too: no call gets through before the node has joined.
+    let before = send(&*node, request(&["x"], ALICE, Op::Inspect), NEVER).wait();
+    assert!(matches!(before, Err(CallError::NotSent(_))), "{before:?}");
+    join(&*node, Group::new(1)).unwrap();
+    Stage {
+        node,
+        pass: Box::new(pass),
+        _keep: Box::new(keep),
+    }
+}
+
+contract!(on_memory, super::memory);
+#[cfg(feature = "sqlite")]
+contract!(on_sqlite, super::sqlite);
+
+fn an_acquire_is_granted_once_and_held_for_the_others(stage: &Stage) {
+    let node = stage.node();
+    let ballot = next_ballot(node, "x");
+    assert_eq!(
+        ask(node, "x", ALICE, acquire(ballot, TTL_MS)),
+        Answer::Granted
+    );
+    assert_eq!(
+        ask(node, "x", ALICE, acquire(ballot, TTL_MS)),
+        Answer::Granted
+    );
+    let holder = held(ask(node, "x", BOB, acquire(plus(ballot, 1), TTL_MS)));
+    assert_eq!(holder.label.as_deref(), Some("job"));
+    assert_eq!(holder.id.as_deref(), Some(token(ALICE).id()));
+    assert!(holder.for_ms.is_some_and(|ms| ms <= TTL_MS));
+}
+
+fn a_lease_ends_by_itself(stage: &Stage) {
+    let node = stage.node();
+    ask(node, "x", ALICE, acquire(next_ballot(node, "x"), 50));
+    stage.pass_ms(52);
+    let ballot = next_ballot(node, "x");
+    assert_eq!(
+        ask(node, "x", BOB, acquire(ballot, TTL_MS)),
+        Answer::Granted
+    );
+}
+
+fn an_extend_keeps_a_holder_and_only_a_holder(stage: &Stage) {
+    let node = stage.node();
+    let ballot = next_ballot(node, "x");
+    assert_eq!(ask(node, "x", ALICE, extend(ballot, TTL_MS)), Answer::Gone);
+    ask(node, "x", ALICE, acquire(ballot, 200));
+    assert_eq!(
+        ask(node, "x", ALICE, extend(ballot, TTL_MS)),
+        Answer::Extended
+    );
+    stage.pass_ms(202);
+    held(ask(node, "x", BOB, acquire(plus(ballot, 1), TTL_MS)));
+    held(ask(node, "x", BOB, extend(ballot, TTL_MS)));
+}
+
+fn an_extend_never_shortens(stage: &Stage) {
+    let node = stage.node();
+    let ballot = next_ballot(node, "x");
+    ask(node, "x", ALICE, acquire(ballot, TTL_MS));
+    assert_eq!(ask(node, "x", ALICE, extend(ballot, 50)), Answer::Extended);
+    assert_eq!(
+        ask(node, "x", ALICE, acquire(plus(ballot, 1), 50)),
+        Answer::Granted
+    );
+    stage.pass_ms(52);
+    held(ask(node, "x", BOB, acquire(plus(ballot, 2), TTL_MS)));
+}
+
+fn a_release_frees_at_once(stage: &Stage) {
+    let node = stage.node();
+    let ballot = next_ballot(node, "x");
+    ask(node, "x", ALICE, acquire(ballot, TTL_MS));
+    held(ask(node, "x", BOB, release(ballot)));
+    assert_eq!(ask(node, "x", ALICE, release(ballot)), Answer::Released);
+    assert_eq!(ask(node, "x", ALICE, release(ballot)), Answer::Gone);
+    assert_eq!(ask(node, "x", BOB, acquire(ballot, TTL_MS)), Answer::Stale);
+    assert_eq!(
+        ask(node, "x", BOB, acquire(plus(ballot, 1), TTL_MS)),
+        Answer::Granted
+    );
+}
+
+fn a_late_undo_does_not_delete_a_later_attempt(stage: &Stage) {
+    let node = stage.node();
+    let first = next_ballot(node, "x");
+    let second = plus(first, 1);
+    ask(node, "x", ALICE, acquire(first, TTL_MS));
+    ask(node, "x", ALICE, acquire(second, TTL_MS));
+    assert_eq!(ask(node, "x", ALICE, undo(first, false)), Answer::Newer);
+    assert_eq!(ask(node, "x", ALICE, acquire(first, TTL_MS)), Answer::Stale);
+    assert_eq!(ask(node, "x", ALICE, undo(second, false)), Answer::Released);
+}
+
+fn an_undo_of_unknown_fate_retires_the_ballot(stage: &Stage) {
+    let node = stage.node();
+    let ballot = next_ballot(node, "x");
+    assert_eq!(ask(node, "x", ALICE, undo(ballot, true)), Answer::Gone);
+    assert_eq!(
+        ask(node, "x", ALICE, acquire(ballot, TTL_MS)),
+        Answer::Stale
+    );
+    assert_eq!(stamp(node, "x").floor, ballot);
+}
+
+fn an_undo_of_known_fate_changes_nothing(stage: &Stage) {
+    let node = stage.node();
+    let ballot = next_ballot(node, "x");
+    assert_eq!(ask(node, "x", ALICE, undo(ballot, false)), Answer::Gone);
+    assert_eq!(
+        ask(node, "x", ALICE, acquire(ballot, TTL_MS)),
+        Answer::Granted
+    );
+}
+
+fn a_restore_brings_back_what_was_lost_but_not_what_was_released(stage: &Stage) {
+    let node = stage.node();
+    let ballot = next_ballot(node, "x");
+    assert_eq!(ask(node, "x", ALICE, restore(ballot)), Answer::Restored);
+    held(ask(node, "x", BOB, restore(plus(ballot, 1))));
+    ask(node, "x", ALICE, release(ballot));
+    assert_eq!(ask(node, "x", ALICE, restore(ballot)), Answer::Gone);
+    let far = plus(ballot, 3_600_000_000);
+    assert_eq!(ask(node, "x", ALICE, restore(far)), Answer::Ahead);
+}
+
+fn a_ballot_must_be_above_the_floor_and_below_the_ceiling(stage: &Stage) {
+    let node = stage.node();
+    let clock_us = stamp(node, "x").clock_us;
+    let at = |offset_us: i64| Ballot::new(clock_us.saturating_add_signed(offset_us));
+    let try_at = |ballot| ask(node, "x", ALICE, acquire(ballot, TTL_MS));
+    assert_eq!(try_at(at(-5_000_000)), Answer::Stale);
+    // A server's clock runs on meanwhile, but not for an hour.
+    assert_eq!(try_at(at(3_600_000_000)), Answer::Ahead);
+    assert_eq!(try_at(at(4_000_000)), Answer::Granted);
+    assert_eq!(stamp(node, "x").floor, at(4_000_000));
+}
+
+fn fences_stay_when_holders_go(stage: &Stage) {
+    let node = stage.node();
+    let ballot = plus(next_ballot(node, "x"), 1_000_000);
+    ask(node, "x", ALICE, acquire(ballot, 50));
+    stage.pass_ms(52);
+    assert_eq!(stamp(node, "x").floor, ballot);
+    assert_eq!(ask(node, "x", BOB, acquire(ballot, TTL_MS)), Answer::Stale);
+}
+
+fn several_claims_are_granted_all_or_none(stage: &Stage) {
+    let node = stage.node();
+    let ballot = next_ballot(node, "b");
+    let all = ["a", "b", "c"];
+    ask(node, "b", ALICE, acquire(ballot, TTL_MS));
+    let refused = reply(node, &all, BOB, acquire(plus(ballot, 1), TTL_MS));
+    assert_eq!(held(refused.answer).claim, 1);
+    assert_eq!(refused.stamp.unwrap().floor, ballot);
+    assert_eq!(ask(node, "a", BOB, extend(ballot, TTL_MS)), Answer::Gone);
+
+    ask(node, "b", ALICE, release(ballot));
+    let ballot = plus(ballot, 2);
+    let answer = |who, op| reply(node, &all, who, op).answer;
+    assert_eq!(answer(BOB, acquire(ballot, TTL_MS)), Answer::Granted);
+    assert_eq!(answer(BOB, extend(ballot, TTL_MS)), Answer::Extended);
+    assert_eq!(answer(BOB, release(ballot)), Answer::Released);
+    for name in all {
+        assert_eq!(stamp(node, name).floor, ballot);
+    }
+}
+
+fn a_plain_lock_excludes_and_writes_no_fence(stage: &Stage) {
+    let node = stage.node();
+    let plain = Op::PlainAcquire { ttl_ms: TTL_MS };
+    let granted = reply(node, &["x"], ALICE, plain.clone());
+    assert_eq!((granted.answer, granted.stamp), (Answer::Granted, None));
+    held(ask(node, "x", ALICE, plain));
+    let ballot = next_ballot(node, "x");
+    assert_eq!(
+        held(ask(node, "x", BOB, acquire(ballot, TTL_MS))).label,
+        None
+    );
+    held(ask(node, "x", BOB, Op::PlainRelease));
+    let prolong = Op::PlainExtend { ttl_ms: TTL_MS };
+    assert_eq!(ask(node, "x", ALICE, prolong.clone()), Answer::Extended);
+    assert_eq!(ask(node, "x", ALICE, Op::PlainRelease), Answer::Released);
+    assert_eq!(ask(node, "x", ALICE, prolong), Answer::Gone);
+    assert_eq!(
+        ask(node, "x", BOB, acquire(ballot, TTL_MS)),
+        Answer::Granted
+    );
+}
+
+fn an_inspect_shows_the_holder_but_never_the_secret(stage: &Stage) {
+    let node = stage.node();
+    let ballot = next_ballot(node, "b");
+    ask(node, "b", ALICE, acquire(ballot, TTL_MS));
+    let answer = reply(node, &["a", "b"], BOB, Op::Inspect).answer;
+    let secret = token(ALICE).expose()[11..].to_owned();
+    assert!(!format!("{answer:?}").contains(&secret));
+    let Answer::Views(views) = answer else {
+        panic!("no views but {answer:?}");
+    };
+    assert!(matches!(
+        &views[0],
+        View {
+            holder: None,
+            ballot: None,
+            ..
+        }
+    ));
+    assert_eq!(views[1].ballot, Some(ballot));
+    assert_eq!(
+        views[1].holder.as_ref().unwrap().label.as_deref(),
+        Some("job")
+    );
+}
+
+fn names_are_told_apart_byte_by_byte(stage: &Stage) {
+    let node = stage.node();
+    let long = "n".repeat(1024);
+    let names = [
+        "a",
+        "A",
+        "a\0",
+        "a\0b",
+        "ä",
+        "a%",
+        "{a}",
+        "'; DROP TABLE entry; --",
+        &long,
+    ];
+    for name in names {
+        let ballot = next_ballot(node, name);
+        assert_eq!(
+            ask(node, name, ALICE, acquire(ballot, TTL_MS)),
+            Answer::Granted,
+            "{name:?}"
+        );
+    }
+    for name in names {
+        held(ask(
+            node,
+            name,
+            BOB,
+            acquire(next_ballot(node, name), TTL_MS),
+        ));
+    }
+}
+
+fn calls_about_one_token_are_carried_out_in_order(stage: &Stage) {
+    let node = stage.node();
+    let mut ballot = next_ballot(node, "x");
+    let mut pending = Vec::new();
+    for _ in 0..50 {
+        for op in [
+            acquire(ballot, TTL_MS),
+            extend(ballot, TTL_MS),
+            release(ballot),
+        ] {
+            pending.push(send(node, request(&["x"], ALICE, op), NEVER));
+        }
+        ballot = plus(ballot, 1);
+    }
+    let expected = [Answer::Granted, Answer::Extended, Answer::Released];
+    for (pending, expected) in pending.into_iter().zip(expected.iter().cycle()) {
+        assert_eq!(pending.wait().unwrap().answer, *expected);
+    }
+}
+
+fn a_burst_of_calls_grants_exactly_one(stage: &Stage) {
+    let node = stage.node();
+    let ballot = next_ballot(node, "x");
+    let burst = (0..100).map(|who| {
+        let op = acquire(plus(ballot, u64::from(who)), TTL_MS);
+        send(node, request(&["x"], who, op), NEVER)
+    });
+    let pending: Vec<_> = burst.collect();
+    let answers = pending
+        .into_iter()
+        .map(|pending| pending.wait().unwrap().answer);
+    assert_eq!(
+        answers.filter(|answer| *answer == Answer::Granted).count(),
+        1
+    );
+}
+
+fn a_node_tells_its_group_and_refuses_another(stage: &Stage) {
+    let node = stage.node();
+    let facts = probe(node).unwrap();
+    assert_eq!(facts.group, Some(Group::new(1)));
+    assert!(facts.standing.is_some() && facts.clock_us > 0);
+    assert!(!facts.run_id.is_empty() && !facts.version.is_empty());
+    let other = Group {
+        window: Duration::from_secs(1),
+        ..Group::new(1)
+    };
+    assert!(matches!(join(node, other), Err(CallError::Refused(_))));
+    assert!(join(node, Group::new(1)).is_ok());
+    assert!(matches!(
+        init(node, Group::new(1), false),
+        Err(CallError::Refused(_))
+    ));
+    assert!(init(node, Group::new(1), true).is_ok());
+}

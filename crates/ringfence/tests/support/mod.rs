@@ -1,0 +1,199 @@
+//! Asking a node and waiting for its answer, without a runtime; and a folder that goes away.
+
+// Each test binary uses its own part of this.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+use std::{env, fs, process, thread};
+
+use ringfence::clock::Clock;
+use ringfence::group::Group;
+use ringfence::message::{
+    Answer, Ballot, Claim, Holder, Mode, Op, ReleaseKind, Reply, Request, Stamp,
+};
+use ringfence::name::Name;
+use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Node};
+use ringfence::time::Timestamp;
+use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
+
+/// No answer takes this long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A call that never expires.
+pub(crate) const NEVER: Timestamp = Timestamp::from_nanos(u64::MAX);
+
+pub(crate) const ALICE: u8 = 0xaa;
+pub(crate) const BOB: u8 = 0xbb;
+pub(crate) const TTL_MS: u64 = 10_000;
+
+struct Inbox<T>(Sender<Result<T, CallError>>);
+
+impl<T: Send> Deliver<T> for Inbox<T> {
+    fn deliver(&self, _tag: u64, outcome: Result<T, CallError>) {
+        // A test that has stopped listening does not want to know.
+        let _ = self.0.send(outcome);
+    }
+}
+
+/// An answer that is on its way.
+pub(crate) struct Pending<T>(Receiver<Result<T, CallError>>);
+
+impl<T> Pending<T> {
+    pub(crate) fn wait(self) -> Result<T, CallError> {
+        self.0.recv_timeout(PATIENCE).expect("no answer in time")
+    }
+}
+
+pub(crate) fn start<T: Send + 'static>(ask: impl FnOnce(Completion<T>)) -> Pending<T> {
+    let (to, answers) = channel();
+    ask(Completion::new(Arc::new(Inbox(to)), 0));
+    Pending(answers)
+}
+
+pub(crate) fn join(node: &dyn Node, group: Group) -> Result<Facts, CallError> {
+    start(|done| node.join(group, done)).wait()
+}
+
+pub(crate) fn probe(node: &dyn Node) -> Result<Facts, CallError> {
+    start(|done| node.probe(done)).wait()
+}
+
+pub(crate) fn init(node: &dyn Node, group: Group, force: bool) -> Result<Facts, CallError> {
+    start(|done| node.init(group, force, done)).wait()
+}
+
+pub(crate) fn send(node: &dyn Node, request: Request, expires: Timestamp) -> Pending<Reply> {
+    start(|done| {
+        node.send(Call {
+            request: Arc::new(request),
+            expires,
+            done,
+        });
+    })
+}
+
+pub(crate) fn request(names: &[&str], who: u8, op: Op) -> Request {
+    let claims = names.iter().map(|name| Claim {
+        name: Name::new("", name).unwrap(),
+        mode: Mode::Exclusive,
+    });
+    Request {
+        claims: claims.collect(),
+        token: token(who),
+        op,
+    }
+}
+
+pub(crate) fn token(who: u8) -> Token {
+    Token::from_entropy([who; TOKEN_ENTROPY_BYTES])
+}
+
+pub(crate) fn reply(node: &dyn Node, names: &[&str], who: u8, op: Op) -> Reply {
+    let reply = send(node, request(names, who, op), NEVER).wait();
+    reply.unwrap_or_else(|error| panic!("{error:?}"))
+}
+
+pub(crate) fn ask(node: &dyn Node, name: &str, who: u8, op: Op) -> Answer {
+    reply(node, &[name], who, op).answer
+}
+
+/// The node's clock and the floor of `name`.
+pub(crate) fn stamp(node: &dyn Node, name: &str) -> Stamp {
+    let stamp = reply(node, &[name], ALICE, Op::Inspect).stamp;
+    stamp.expect("an inspect carries a stamp")
+}
+
+/// A ballot that the node accepts for `name`, if nobody else is faster.
+pub(crate) fn next_ballot(node: &dyn Node, name: &str) -> Ballot {
+    let stamp = stamp(node, name);
+    Ballot::new(stamp.clock_us.max(stamp.floor.get() + 1))
+}
+
+pub(crate) fn plus(ballot: Ballot, by: u64) -> Ballot {
+    Ballot::new(ballot.get() + by)
+}
+
+pub(crate) fn acquire(ballot: Ballot, ttl_ms: u64) -> Op {
+    Op::Acquire {
+        ballot,
+        ttl_ms,
+        label: Arc::from("job"),
+    }
+}
+
+pub(crate) fn extend(ballot: Ballot, ttl_ms: u64) -> Op {
+    Op::Extend { ballot, ttl_ms }
+}
+
+pub(crate) fn restore(ballot: Ballot) -> Op {
+    Op::Restore {
+        ballot,
+        ttl_ms: TTL_MS,
+        label: Arc::from("job"),
+    }
+}
+
+pub(crate) fn release(ballot: Ballot) -> Op {
+    Op::Release {
+        ballot,
+        kind: ReleaseKind::Final,
+        fate_unknown: false,
+    }
+}
+
+pub(crate) fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
+    Op::Release {
+        ballot,
+        kind: ReleaseKind::Undo,
+        fate_unknown,
+    }
+}
+
+/// Who is named by an answer `Held`.
+pub(crate) fn held(answer: Answer) -> Holder {
+    match answer {
+        Answer::Held(holder) => holder,
+        other => panic!("not held but {other:?}"),
+    }
+}
+
+pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
+    let deadline = Clock::System.now() + PATIENCE;
+    while !condition() {
+        assert!(Clock::System.now() < deadline, "nothing came of it");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A folder of its own for one test, gone at its end.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let folder = env::temp_dir().join(format!("ringfence-test-{}-{serial}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.0.join(file)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Left behind at worst: not worth failing a test that has passed.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
