@@ -22,7 +22,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let lock = locks.mutex("account:1").ttl(Duration::from_millis(200));
     let paused = lock.clone().renew(false).lock().await?;
-    println!("the first holder has fence {} and falls asleep", paused.fence());
+    println!(
+        "the first holder has fence {} and falls asleep",
+        paused.fence()
+    );
     paused.lost().await;
 
     let awake = lock.lock().await?;

@@ -14,7 +14,7 @@ use ringfence::clock::{Clock, SteppedClock};
 use ringfence::group::Group;
 use ringfence::message::{Answer, Ballot, Op, View};
 use ringfence::node::memory::MemoryNode;
-use ringfence::node::{CallError, Node, NodeClock};
+use ringfence::node::{CallError, InitMode, Node, NodeClock};
 
 use support::*;
 
@@ -392,8 +392,8 @@ fn a_node_tells_its_group_and_refuses_another(stage: &Stage) {
     assert!(matches!(join(node, other), Err(CallError::Refused(_))));
     assert!(join(node, Group::new(1)).is_ok());
     assert!(matches!(
-        init(node, Group::new(1), false),
+        init(node, Group::new(1), InitMode::Write),
         Err(CallError::Refused(_))
     ));
-    assert!(init(node, Group::new(1), true).is_ok());
+    assert!(init(node, Group::new(1), InitMode::Force).is_ok());
 }

@@ -279,7 +279,7 @@ fn open(url: NodeUrl, clock: &Clock) -> Result<Arc<dyn Node>, ConnectError> {
         #[cfg(not(feature = "redis"))]
         NodeUrl::Redis(_) => Err(other("this build has no Redis nodes (feature `redis`)").into()),
         #[cfg(feature = "sqlite")]
-        NodeUrl::Sqlite(path) => crate::node::sqlite::SqliteNode::open(&path, clock.clone())
+        NodeUrl::Sqlite(path) => crate::node::sqlite::SqliteNode::open(&path, node_clock(clock))
             .map(|node| Arc::new(node) as Arc<dyn Node>)
             .map_err(|error| ConnectError::Open(error.to_string())),
         #[cfg(not(feature = "sqlite"))]
@@ -287,6 +287,17 @@ fn open(url: NodeUrl, clock: &Clock) -> Result<Arc<dyn Node>, ConnectError> {
             Err(other("this build has no embedded node (feature `sqlite`)").into())
         }
         NodeUrl::Memory(label) => Ok(Arc::new(MemoryNode::shared(&label))),
+    }
+}
+
+/// The clock of an embedded node: the system's, or one that follows the test's.
+#[cfg(feature = "sqlite")]
+fn node_clock(clock: &Clock) -> crate::node::NodeClock {
+    match clock {
+        Clock::System => crate::node::NodeClock::system(),
+        Clock::Stepped(_) => {
+            crate::node::NodeClock::following(clock.clone(), crate::clock::wall_us())
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use ringfence::message::{
     Answer, Ballot, Claim, Holder, Mode, Op, ReleaseKind, Reply, Request, Stamp,
 };
 use ringfence::name::Name;
-use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Node};
+use ringfence::node::{Call, CallError, Completion, Deliver, Facts, InitMode, Node};
 use ringfence::time::Timestamp;
 use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
 
@@ -62,8 +62,8 @@ pub(crate) fn probe(node: &dyn Node) -> Result<Facts, CallError> {
     start(|done| node.probe(done)).wait()
 }
 
-pub(crate) fn init(node: &dyn Node, group: Group, force: bool) -> Result<Facts, CallError> {
-    start(|done| node.init(group, force, done)).wait()
+pub(crate) fn init(node: &dyn Node, group: Group, mode: InitMode) -> Result<Facts, CallError> {
+    start(|done| node.init(group, mode, done)).wait()
 }
 
 pub(crate) fn send(node: &dyn Node, request: Request, expires: Timestamp) -> Pending<Reply> {

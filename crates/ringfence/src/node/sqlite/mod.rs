@@ -23,7 +23,7 @@ use std::thread;
 use crate::group::Group;
 
 use super::embedded::Job;
-use super::{Call, CallError, Completion, Facts, Node, NodeClock, Trouble, TroubleKind};
+use super::{Call, CallError, Completion, Facts, InitMode, Node, NodeClock, Trouble, TroubleKind};
 
 pub use error::SqliteError;
 use store::SqliteStore;
@@ -107,8 +107,8 @@ impl Node for SqliteNode {
         self.ask(Job::Join(group, done));
     }
 
-    fn init(&self, group: Group, force: bool, done: Completion<Facts>) {
-        self.ask(Job::Init(group, force, done));
+    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
+        self.ask(Job::Init(group, mode, done));
     }
 }
 

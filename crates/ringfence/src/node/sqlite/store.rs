@@ -6,7 +6,7 @@ use crate::group::Group;
 use crate::ledger::{self, Entry, Rules};
 use crate::message::{Reply, Request, Standing};
 use crate::node::embedded::{Store, not_joined, not_new};
-use crate::node::{CallError, Facts, NodeClock, Tier, Trouble, TroubleKind};
+use crate::node::{CallError, Facts, InitMode, NodeClock, Tier, Trouble, TroubleKind};
 
 use super::error::{damaged, is_busy, refused, trouble};
 use super::file::LockFile;
@@ -238,7 +238,8 @@ impl Store for Transaction<'_> {
         Ok(self.facts())
     }
 
-    fn init(&mut self, group: Group, force: bool) -> Result<Facts, CallError> {
+    fn init(&mut self, group: Group, mode: InitMode) -> Result<Facts, CallError> {
+        let force = mode == InitMode::Force;
         refuse_quorum(&group)?;
         let path = self.store.file.path();
         let is_empty = rows::is_empty(&self.store.connection);
@@ -248,8 +249,10 @@ impl Store for Transaction<'_> {
         if !force && self.present.group.is_some() {
             return Err(not_new("it votes already"));
         }
-        self.present.group = Some(group);
-        self.changed = true;
+        if mode != InitMode::Check {
+            self.present.group = Some(group);
+            self.changed = true;
+        }
         Ok(self.facts())
     }
 }
