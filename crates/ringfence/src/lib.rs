@@ -15,5 +15,7 @@ pub mod ledger;
 pub mod clock;
 #[cfg(feature = "client")]
 mod entropy;
+#[cfg(feature = "client")]
+pub mod url;
 
 pub mod node;

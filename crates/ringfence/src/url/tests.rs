@@ -1,0 +1,233 @@
+//! What may be written as a node, and what each mistake is told.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn one(list: &str) -> RedisUrl {
+    match parse_nodes(list).unwrap().as_slice() {
+        [NodeUrl::Redis(url)] => url.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn tcp(host: &str, port: u16) -> Address {
+    Address::Tcp(host.to_owned(), port)
+}
+
+fn refused(list: &str) -> UrlError {
+    parse_nodes(list).expect_err(list)
+}
+
+#[test]
+fn the_smallest_url_names_a_host() {
+    let url = one("redis://Cache.Example.");
+    assert_eq!(url.address, tcp("cache.example", 6379));
+    assert_eq!((url.user, url.password, url.db), (None, None, 0));
+    assert!(url.quarantine && !url.eviction_allowed && url.tls.is_none());
+}
+
+#[test]
+fn user_and_password_are_percent_decoded() {
+    let url = one("valkey://bob:p%40ss%2C%2f@h:7000/3");
+    assert_eq!(url.user.as_deref(), Some("bob"));
+    assert_eq!(url.password.as_deref(), Some("p@ss,/"));
+    assert_eq!((url.address, url.db), (tcp("h", 7000), 3));
+    let url = one("redis://:only@h");
+    assert_eq!((url.user, url.password.as_deref()), (None, Some("only")));
+}
+
+#[test]
+fn ipv6_addresses_are_normalised() {
+    assert_eq!(one("redis://[0:0::1]:7000").address, tcp("::1", 7000));
+    assert_eq!(one("redis://[::1]").address.to_string(), "[::1]:6379");
+    assert_eq!(refused("redis://[::1]7000"), UrlError::Port("::1".into()));
+    assert_eq!(refused("redis://[x]"), UrlError::Host("redis://"));
+}
+
+#[test]
+fn the_database_may_stand_in_the_path_or_the_query() {
+    assert_eq!(one("redis://h/2").db, 2);
+    assert_eq!(one("redis://h?db=2").db, 2);
+    assert_eq!(one("redis://h/2?db=2").db, 2);
+    for bad in [
+        "redis://h/2?db=3",
+        "redis://h/x",
+        "redis://h?db=-1",
+        "redis://h/1/2",
+    ] {
+        assert_eq!(refused(bad), UrlError::Database("h:6379".into()), "{bad}");
+    }
+}
+
+#[test]
+fn a_unix_socket_is_a_path() {
+    let url = one("redis+unix:///run/redis.sock?db=1&user=u&pass=p");
+    assert_eq!(url.address, Address::Unix("/run/redis.sock".into()));
+    assert_eq!((url.db, url.user.as_deref()), (1, Some("u")));
+    assert_eq!(url.password.as_deref(), Some("p"));
+    assert_eq!(one("unix:///run/r").address, Address::Unix("/run/r".into()));
+    assert_eq!(refused("unix://"), UrlError::Path("redis+unix://"));
+    assert_eq!(refused("unix://run/r"), UrlError::Path("redis+unix://"));
+}
+
+#[test]
+fn tls_takes_its_files_as_parameters() {
+    let tls = one("rediss://h?ca=/ca.pem&cert=/c.pem&key=/k.pem")
+        .tls
+        .unwrap();
+    assert_eq!(tls.ca, Some("/ca.pem".into()));
+    assert_eq!(tls.identity, Some(("/c.pem".into(), "/k.pem".into())));
+    assert!(one("valkeys://h").tls.is_some());
+    assert!(matches!(
+        refused("rediss://h?cert=/c"),
+        UrlError::Value {
+            parameter: "cert",
+            ..
+        }
+    ));
+    assert!(matches!(
+        refused("redis://h?ca=/ca.pem"),
+        UrlError::Parameter { .. }
+    ));
+}
+
+#[test]
+fn switches_take_only_their_words() {
+    assert!(!one("redis://h?quarantine=off").quarantine);
+    assert!(one("redis://h?eviction=allow").eviction_allowed);
+    assert_eq!(
+        refused("redis://h?quarantine=no").to_string(),
+        "the parameter `quarantine` of `h:6379` must be `on` or `off`"
+    );
+}
+
+#[test]
+fn several_nodes_share_the_first_ones_scheme() {
+    let nodes = parse_nodes("rediss://a, b:7000,redis://c/1").unwrap();
+    let shown: Vec<_> = nodes
+        .iter()
+        .map(|node| match node {
+            NodeUrl::Redis(url) => url.to_string(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        ["rediss://a:6379", "rediss://b:7000", "redis://c:6379/1"]
+    );
+}
+
+#[test]
+fn embedded_nodes_stand_alone() {
+    assert_eq!(
+        parse_nodes("sqlite:a.db"),
+        Ok(vec![NodeUrl::Sqlite("a.db".into())])
+    );
+    assert_eq!(
+        parse_nodes("memory:"),
+        Ok(vec![NodeUrl::Memory(String::new())])
+    );
+    assert_eq!(
+        parse_nodes("memory:x"),
+        Ok(vec![NodeUrl::Memory("x".into())])
+    );
+    assert_eq!(refused("sqlite:"), UrlError::Path("sqlite:"));
+    assert_eq!(refused("redis://a,sqlite:b"), UrlError::Embedded("sqlite:"));
+    assert_eq!(refused("memory:,redis://a"), UrlError::Embedded("memory:"));
+}
+
+#[test]
+fn the_same_server_twice_is_refused_whatever_its_database() {
+    for twice in [
+        "redis://a,redis://A.:6379",
+        "redis://a/1,rediss://a/2",
+        "redis://[::1],[0::1]",
+    ] {
+        assert!(matches!(refused(twice), UrlError::Twice(_)), "{twice}");
+    }
+    assert!(parse_nodes("redis://a,a:6380").is_ok());
+}
+
+#[test]
+fn mistakes_are_named() {
+    assert_eq!(refused(""), UrlError::Empty);
+    assert_eq!(refused("redis://a,,redis://b"), UrlError::Empty);
+    assert_eq!(refused("http://a"), UrlError::Scheme("http://a".into()));
+    assert_eq!(refused("a:6379"), UrlError::Scheme("a:6379".into()));
+    assert_eq!(
+        refused("redis://a,etcd://b"),
+        UrlError::Scheme("etcd://b".into())
+    );
+    assert_eq!(refused("redis://"), UrlError::Host("redis://"));
+    for port in ["0", "65536", "x", "", "-1"] {
+        assert_eq!(
+            refused(&format!("redis://h:{port}")),
+            UrlError::Port("h".into())
+        );
+    }
+    assert_eq!(
+        refused("redis://h?tiemout=3").to_string(),
+        "unknown parameter `tiemout` for `h:6379`"
+    );
+}
+
+#[test]
+fn a_password_cut_in_two_is_not_shown() {
+    for list in [
+        "redis://u:hunter/hunter2@h",
+        "redis://:hunter?hunter2@h",
+        "redis://:hunter#hunter2@h",
+        "redis://:hunter%zzhunter2@h",
+        "redis://u:hunter,hunter2@h",
+        "u:hunter2@h",
+        "http://u:hunter2@h",
+    ] {
+        let error = refused(list);
+        assert!(
+            !format!("{error} {error:?}").contains("hunter"),
+            "{error:?}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_is_written_makes_it_panic(list in "\\PC{0,60}") {
+        let _ = parse_nodes(&list);
+    }
+
+    #[test]
+    fn nothing_url_shaped_makes_it_panic_or_shows_the_password(
+        scheme in "(redis|rediss|valkey|unix|redis\\+unix|sqlite|memory|x):(//)?",
+        user in "[a-z%:]{0,4}",
+        host in "[a-z0-9\\[\\]:.%]{0,8}",
+        tail in "[/?&=#@,a-z0-9%:]{0,20}",
+    ) {
+        let list = format!("{scheme}{user}:sEcReT@{host}{tail}");
+        match parse_nodes(&list) {
+            Ok(nodes) => {
+                for node in nodes {
+                    if let NodeUrl::Redis(url) = node {
+                        let shown = format!("{url} {url:?} {}", url.address);
+                        prop_assert!(!shown.contains("sEcReT"), "{}", shown);
+                    }
+                }
+            }
+            Err(error) => {
+                let shown = format!("{error} {error:?}");
+                prop_assert!(!shown.contains("sEcReT"), "{}", shown);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_shown_reads_back_without_the_password(
+        host in "[a-z]{1,8}", port in 1u16.., db in 0u32..100, tls: bool,
+    ) {
+        let scheme = if tls { "rediss" } else { "redis" };
+        let url = one(&format!("{scheme}://:pw@{host}:{port}/{db}"));
+        let again = one(&url.to_string());
+        prop_assert_eq!(again, RedisUrl { password: None, ..url });
+    }
+}
