@@ -126,6 +126,16 @@ pub enum Op {
     PlainRelease,
 }
 
+impl Op {
+    /// Whether this is plain Redlock, which knows neither ballots nor records.
+    pub fn is_plain(&self) -> bool {
+        matches!(
+            self,
+            Self::PlainAcquire { .. } | Self::PlainExtend { .. } | Self::PlainRelease
+        )
+    }
+}
+
 /// Why a claim is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReleaseKind {
