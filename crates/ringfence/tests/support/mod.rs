@@ -16,7 +16,7 @@ use ringfence::group::Group;
 use ringfence::message::{Ballot, Claim, Mode, Op, ReleaseKind, Reply, Request};
 use ringfence::name::Name;
 use ringfence::node::redis::RedisNode;
-use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Node};
+use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Node, TroubleKind};
 use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
 use ringfence::url::{NodeUrl, RedisUrl, parse_nodes};
 use tokio::sync::oneshot;
@@ -201,6 +201,11 @@ pub fn completion<T: Send + 'static>() -> (Completion<T>, oneshot::Receiver<Resu
 async fn answered<T>(receiver: oneshot::Receiver<Result<T, CallError>>) -> Result<T, CallError> {
     let answer = tokio::time::timeout(DEADLINE, receiver).await;
     answer.expect("an answer in time").expect("an answer")
+}
+
+/// What sort of trouble a call met.
+pub fn kind<T: std::fmt::Debug>(outcome: Result<T, CallError>) -> TroubleKind {
+    outcome.unwrap_err().trouble().kind
 }
 
 pub async fn probe(node: &RedisNode) -> Result<Facts, CallError> {

@@ -338,7 +338,7 @@ impl Maker {
                     });
                 }
                 Err(_) => {
-                    let why = format!("no connection after {STEP:?}");
+                    let why = format!("no connection and login after {STEP:?}");
                     return Err(CallError::NotSent(reporter.unreachable(&why)));
                 }
             },

@@ -1,7 +1,5 @@
 //! Births, incarnations and groups of real servers, and the servers that may not vote.
 
-mod support;
-
 use std::time::Duration;
 
 use redis::Commands;
@@ -9,7 +7,7 @@ use ringfence::group::Group;
 use ringfence::message::Answer;
 use ringfence::node::{CallError, Tier, TroubleKind};
 
-use support::{Make, Server};
+use crate::support::{self, Make, Server};
 
 const BORN: &str = "ringfence:born";
 
