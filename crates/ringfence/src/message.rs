@@ -83,6 +83,8 @@ pub enum Op {
         ttl_ms: u64,
         /// Who holds, for people.
         label: Arc<str>,
+        /// The caller's place in line, if it waits. It is entered or refreshed whatever the answer.
+        place: Option<Place>,
     },
     /// Keep the claims for at least `ttl_ms` more, if this token still holds them.
     Extend {
@@ -100,6 +102,10 @@ pub enum Op {
         /// Nobody knows whether the acquire of this ballot arrived here. If it has not, it must be
         /// refused when it does: the fence is raised to the ballot ("retire").
         fate_unknown: bool,
+        /// The caller's place in line, if it has one.
+        place: Option<Place>,
+        /// The attempt is withdrawn only to be tried again: the place is kept.
+        stays: bool,
     },
     /// Put a granted holder back on a node that lost it.
     Restore {
@@ -109,6 +115,12 @@ pub enum Op {
         ttl_ms: u64,
         /// Who holds, for people.
         label: Arc<str>,
+    },
+    /// These callers still wait for the claims: enters or refreshes their places, and says how
+    /// they stand.
+    Refresh {
+        /// Their places in line.
+        places: Arc<[Place]>,
     },
     /// Who holds? Changes nothing.
     Inspect,
@@ -134,6 +146,20 @@ impl Op {
             Self::PlainAcquire { .. } | Self::PlainExtend { .. } | Self::PlainRelease
         )
     }
+}
+
+/// A caller's place in line: earlier ones go first.
+///
+/// The time is the nodes' median when the caller first asked, the same on every node, so nobody
+/// gains by a wrong clock.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Since when it waits, in microseconds of the nodes' clocks.
+    pub since_us: u64,
+    /// Which ticket this is: the client's id, a dot, and a number. Wakes name it.
+    pub id: Arc<str>,
+    /// The caller has never been in line before: a time long ago is a wrong clock, not patience.
+    pub first: bool,
 }
 
 /// Why a claim is given back.
@@ -187,8 +213,17 @@ pub enum Answer {
     Granted,
     /// Acquire, extend, release, restore: another holder has at least one claim.
     Held(Holder),
+    /// Acquire: nobody holds the claims, but others are ahead in line.
+    Behind {
+        /// How many.
+        ahead: u64,
+        /// When they may be passed if they do not come; `None` if not while they wait.
+        for_ms: Option<u64>,
+    },
     /// Acquire: the ballot is not above the floor.
     Stale,
+    /// Acquire: the place in line is new and yet older than it can be. Nothing was done.
+    TicketOld,
     /// Acquire, restore: the ballot is too far above the node's clock.
     Ahead,
     /// Extend: all claims are held for at least the TTL.
@@ -202,8 +237,28 @@ pub enum Answer {
     Newer,
     /// Restore: all claims are held by this token.
     Restored,
+    /// Refresh: how each of the places stands, in their order.
+    Turns(Vec<Turn>),
     /// Inspect: one view per claim.
     Views(Vec<View>),
+}
+
+/// How a place in line stands on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Turn {
+    /// How many are ahead, in the longest of the claims' lines.
+    pub ahead: u64,
+    /// Whether nobody holds any of the claims.
+    pub free: bool,
+}
+
+/// Somebody in line who is to be told that it may be its turn.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wake {
+    /// Whose ticket.
+    pub ticket: String,
+    /// When to come: at once, or later if whoever is ahead does not.
+    pub after_ms: u64,
 }
 
 /// Who stands in the way.
@@ -217,6 +272,8 @@ pub struct Holder {
     pub id: Option<String>,
     /// How long it may last; `None` if the key has no expiry.
     pub for_ms: Option<u64>,
+    /// How many are ahead of the caller in line; of a caller without a place, all.
+    pub ahead: u64,
 }
 
 /// One node's view of one name.
@@ -228,6 +285,8 @@ pub struct View {
     pub ballot: Option<Ballot>,
     /// The effective fence of the name on this node.
     pub floor: Ballot,
+    /// How many wait in line.
+    pub waiting: u64,
 }
 
 impl fmt::Display for Holder {

@@ -1,8 +1,17 @@
 //! Acquire: all claims, or none.
 
-use crate::message::{Answer, Ballot, Holder};
+use crate::message::{Answer, Ballot, Holder, Place};
 
 use super::{Entry, Moment, Rules, Seat};
+
+/// What the caller wants, and as whom.
+pub(super) struct Wanted<'a> {
+    pub(super) token: &'a str,
+    pub(super) ballot: Ballot,
+    pub(super) ttl_ms: u64,
+    pub(super) label: &'a str,
+    pub(super) place: Option<&'a Place>,
+}
 
 /// What one claim says to an acquire, in the order in which a refusal counts.
 enum Ruling {
@@ -10,6 +19,7 @@ enum Ruling {
     Free,
     Ahead,
     Stale,
+    Behind { ahead: u64, for_ms: Option<u64> },
     Held(Holder),
 }
 
@@ -17,43 +27,77 @@ pub(super) fn acquire(
     rules: &Rules,
     now: Moment,
     entries: &mut [Entry],
-    token: &str,
-    ballot: Ballot,
-    ttl_ms: u64,
-    label: &str,
+    wanted: &Wanted<'_>,
 ) -> Answer {
-    let mut refusal = None;
-    for (claim, entry) in entries.iter().enumerate() {
-        match (rule(rules, now, entry, claim, token, ballot), &refusal) {
-            (Ruling::Held(holder), _) => return Answer::Held(holder),
-            (Ruling::Stale, _) => refusal = Some(Answer::Stale),
-            (Ruling::Ahead, None) => refusal = Some(Answer::Ahead),
-            (Ruling::Ahead | Ruling::Free, _) => {}
+    if let Some(place) = wanted.place {
+        if entries.iter().any(|entry| entry.line.is_too_old(place, now)) {
+            return Answer::TicketOld;
         }
+        enter(rules, now, entries, wanted.token, place);
     }
-    if let Some(refusal) = refusal {
+    let rulings = entries.iter().enumerate();
+    let rulings = rulings.map(|(claim, entry)| rule(rules, now, entry, claim, wanted));
+    if let Some(refusal) = refusal(rulings) {
         return refusal;
     }
     for entry in entries {
+        if let Some(place) = wanted.place {
+            let free_since_ms = entry.free_since_ms(now);
+            entry.line.pass(place, free_since_ms);
+        }
         let seat = Seat {
-            token: token.to_owned(),
-            ballot,
-            label: label.to_owned(),
+            token: wanted.token.to_owned(),
+            ballot: wanted.ballot,
+            label: wanted.label.to_owned(),
+            until_ms: 0,
         };
-        entry.seat_for(rules, now, seat, ttl_ms);
+        entry.seat_for(rules, now, seat, wanted.ttl_ms);
     }
     Answer::Granted
 }
 
-fn rule(
+/// What counts among the claims' rulings: a holder before a line, a line before a ballot that is
+/// too low, and that before one that is too high; of equal ones the first.
+fn refusal(rulings: impl Iterator<Item = Ruling>) -> Option<Answer> {
+    let (mut behind, mut stale, mut ahead_of_clock) = (None, None, None);
+    for ruling in rulings {
+        match ruling {
+            Ruling::Held(holder) => return Some(Answer::Held(holder)),
+            Ruling::Behind { ahead, for_ms } => {
+                behind.get_or_insert(Answer::Behind { ahead, for_ms });
+            }
+            Ruling::Stale => stale = Some(Answer::Stale),
+            Ruling::Ahead => ahead_of_clock = Some(Answer::Ahead),
+            Ruling::Free => {}
+        }
+    }
+    behind.or(stale).or(ahead_of_clock)
+}
+
+/// Enters or refreshes `place` in every line. One that also waits for a name that is held cannot
+/// come to the others, and must not be passed there as if it were dead.
+pub(super) fn enter(
     rules: &Rules,
     now: Moment,
-    entry: &Entry,
-    claim: usize,
+    entries: &mut [Entry],
     token: &str,
-    ballot: Ballot,
-) -> Ruling {
-    if entry.is_held_by(token) {
+    place: &Place,
+) {
+    let held_by_others: Vec<bool> = entries
+        .iter()
+        .map(|entry| entry.key.is_some() && !entry.is_held_by(token))
+        .collect();
+    let held = held_by_others.iter().filter(|held| **held).count();
+    for (entry, &held_here) in entries.iter_mut().zip(&held_by_others) {
+        let elsewhere = held > usize::from(held_here);
+        entry.line.enter(place, elsewhere, now);
+        entry.take_notice(rules, now);
+    }
+}
+
+fn rule(rules: &Rules, now: Moment, entry: &Entry, claim: usize, wanted: &Wanted<'_>) -> Ruling {
+    let ballot = wanted.ballot;
+    if entry.is_held_by(wanted.token) {
         let seated = entry.holder_ballot();
         if ballot == seated {
             return Ruling::Free;
@@ -61,8 +105,8 @@ fn rule(
         if ballot < seated {
             return Ruling::Stale;
         }
-    } else if let Some(holder) = entry.holder(claim, now) {
-        return Ruling::Held(holder);
+    } else if let Some(ruling) = in_the_way(rules, now, entry, claim, wanted.place) {
+        return ruling;
     }
     if ballot <= entry.effective_fence(rules, now) {
         Ruling::Stale
@@ -71,4 +115,27 @@ fn rule(
     } else {
         Ruling::Free
     }
+}
+
+/// Another holder, or those who are ahead in line.
+fn in_the_way(
+    rules: &Rules,
+    now: Moment,
+    entry: &Entry,
+    claim: usize,
+    place: Option<&Place>,
+) -> Option<Ruling> {
+    let ahead = entry.line.ahead_of(place).len() as u64;
+    if let Some(holder) = entry.holder(claim, now) {
+        return Some(Ruling::Held(Holder { ahead, ..holder }));
+    }
+    let free_since_ms = entry.free_since_ms(now);
+    let pass_at = entry.line.may_pass_at(rules, place, free_since_ms);
+    if pass_at.is_some_and(|at| at <= now.lease_ms) {
+        return None;
+    }
+    Some(Ruling::Behind {
+        ahead,
+        for_ms: pass_at.map(|at| at - now.lease_ms),
+    })
 }

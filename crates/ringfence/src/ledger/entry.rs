@@ -4,7 +4,7 @@
 use crate::message::{Ballot, Holder};
 use crate::token::public_half;
 
-use super::{Moment, Rules};
+use super::{Line, Moment, Rules};
 
 /// All that a node keeps under one name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -13,6 +13,8 @@ pub struct Entry {
     pub key: Option<PlainKey>,
     /// What the name's history demands of the next ballot.
     pub record: Option<Record>,
+    /// Who waits.
+    pub line: Line,
 }
 
 /// The string at the lock's own key, as any Redlock client would set it.
@@ -33,6 +35,10 @@ pub struct Record {
     pub closed: Ballot,
     /// Who was seated last. It counts only while its token is the key's value.
     pub seat: Option<Seat>,
+    /// Whether somebody without a record was last seen holding: another library's client.
+    pub stranger: bool,
+    /// When, on the lease clock, the name was last given back or found to be free.
+    pub free_since_ms: u64,
     /// The last millisecond at which the record still stands.
     pub until_ms: u64,
 }
@@ -46,6 +52,8 @@ pub struct Seat {
     pub ballot: Ballot,
     /// Who it is, for people.
     pub label: String,
+    /// The last millisecond of its lease, as of the last write.
+    pub until_ms: u64,
 }
 
 impl Entry {
@@ -53,7 +61,9 @@ impl Entry {
     pub fn is_lapsed(&self, rules: &Rules, now: Moment) -> bool {
         let stands = |key: &PlainKey| key.until_ms.is_none_or(|until| until >= now.lease_ms);
         let matters = |record: &Record| !record.is_lapsed(rules, now);
-        !self.key.as_ref().is_some_and(stands) && !self.record.as_ref().is_some_and(matters)
+        !self.key.as_ref().is_some_and(stands)
+            && !self.record.as_ref().is_some_and(matters)
+            && self.line.is_lapsed(now)
     }
 
     /// Drops what has expired. Like Redis, a key still stands in its last millisecond.
@@ -69,6 +79,7 @@ impl Entry {
         if self.record.as_ref().is_some_and(|r| over(r.until_ms)) {
             self.record = None;
         }
+        self.line.expire(now);
     }
 
     /// The fence that a ballot must exceed: never below the ground, record or not. A record written
@@ -106,12 +117,43 @@ impl Entry {
             label: self.seat().map(|seat| seat.label.clone()),
             id: public_half(&key.value).map(str::to_owned),
             for_ms: key.until_ms.map(|until| until.saturating_sub(now.lease_ms)),
+            ahead: 0,
         })
+    }
+
+    /// Since when, on the lease clock, nobody holds this name. A lease that ran out freed it then;
+    /// what vanished in another way, a stranger's key or one deleted by hand, is missed only now.
+    pub(super) fn free_since_ms(&self, now: Moment) -> u64 {
+        let Some(record) = &self.record else {
+            return 0;
+        };
+        match &record.seat {
+            Some(seat) if !self.is_held_by(&seat.token) => {
+                let ended_ms = now.lease_ms.min(seat.until_ms.saturating_add(1));
+                record.free_since_ms.max(ended_ms)
+            }
+            None if record.stranger => now.lease_ms,
+            _ => record.free_since_ms,
+        }
+    }
+
+    /// Writes down what a caller in line found: that a stranger holds, or that a holder is gone.
+    /// Only then does the time that lets others pass a dead head begin to run.
+    pub(super) fn take_notice(&mut self, rules: &Rules, now: Moment) {
+        let known = self.record.as_ref();
+        let stranger = self.key.is_some() && self.seat().is_none();
+        let vacated = self.key.is_none()
+            && known.is_some_and(|record| record.seat.is_some() || record.stranger);
+        let news = stranger && !known.is_some_and(|record| record.stranger);
+        if news || vacated {
+            let seat = self.seat().cloned();
+            self.write(rules, now, Ballot::default(), self.closed(), seat);
+        }
     }
 
     /// Seats `seat` for at least `ttl_ms`, never for less than it already has: shortening would
     /// free the lock under a guard that still counts on it.
-    pub(super) fn seat_for(&mut self, rules: &Rules, now: Moment, seat: Seat, ttl_ms: u64) {
+    pub(super) fn seat_for(&mut self, rules: &Rules, now: Moment, mut seat: Seat, ttl_ms: u64) {
         let asked = now.lease_ms.saturating_add(ttl_ms);
         let until_ms = match &self.key {
             Some(key) if key.value == seat.token => key.until_ms.map(|until| until.max(asked)),
@@ -121,6 +163,7 @@ impl Entry {
             value: seat.token.clone(),
             until_ms,
         });
+        seat.until_ms = until_ms.unwrap_or(asked);
         let ballot = seat.ballot;
         let closed = self.closed();
         self.write(rules, now, ballot, closed, Some(seat));
@@ -142,9 +185,13 @@ impl Entry {
         }
         let kept = now.lease_ms.saturating_add(rules.retention_ms);
         let key_until = self.key.as_ref().and_then(|key| key.until_ms);
+        // Before the seat is overwritten: it may tell since when the name has been free.
+        let free_since_ms = self.free_since_ms(now);
         self.record = Some(Record {
             fence,
             closed,
+            stranger: self.key.is_some() && seat.is_none(),
+            free_since_ms,
             seat,
             until_ms: kept.max(key_until.unwrap_or_default()),
         });

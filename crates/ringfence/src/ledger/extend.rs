@@ -56,6 +56,7 @@ pub(super) fn prolong(
         token: token.to_owned(),
         ballot,
         label: label.unwrap_or_default(),
+        until_ms: 0,
     };
     entry.seat_for(rules, now, seat, ttl_ms);
 }

@@ -9,6 +9,7 @@ pub(super) fn inspect(rules: &Rules, now: Moment, entries: &[Entry]) -> Answer {
         holder: entry.holder(claim, now),
         ballot: entry.seat().map(|seat| seat.ballot),
         floor: entry.effective_fence(rules, now),
+        waiting: entry.line.tickets.len() as u64,
     });
     Answer::Views(views.collect())
 }

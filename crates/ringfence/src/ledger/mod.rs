@@ -9,14 +9,17 @@ mod acquire;
 mod entry;
 mod extend;
 mod inspect;
+mod line;
 mod plain;
+mod refresh;
 mod release;
 mod restore;
 
 pub use entry::{Entry, PlainKey, Record, Seat};
+pub use line::{Line, TICKET_MS, Ticket};
 
 use crate::group::Group;
-use crate::message::{Answer, Ballot, Op, Request, Stamp};
+use crate::message::{Answer, Ballot, Op, Request, Stamp, Wake};
 
 /// The constants of a group that the ledger needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub struct Rules {
     pub window_us: u64,
     /// How long a name's record is kept after the last write (`R`).
     pub retention_ms: u64,
+    /// How long each of those ahead in line has to come before the next may pass.
+    pub grace_ms: u64,
 }
 
 impl Rules {
@@ -33,6 +38,7 @@ impl Rules {
         Self {
             window_us: u64::try_from(group.window.as_micros()).unwrap_or(u64::MAX),
             retention_ms: u64::try_from(group.retention().as_millis()).unwrap_or(u64::MAX),
+            grace_ms: u64::try_from(group.grace.as_millis()).unwrap_or(u64::MAX),
         }
     }
 }
@@ -68,6 +74,17 @@ impl Moment {
     }
 }
 
+/// What came of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The answer to whoever asked.
+    pub answer: Answer,
+    /// The node's time and the claims' floor.
+    pub stamp: Stamp,
+    /// Who in line is to be told.
+    pub wakes: Vec<Wake>,
+}
+
 /// Carries out `request` on `entries`, one for each of its claims and in their order.
 ///
 /// # Panics
@@ -77,18 +94,29 @@ pub fn apply(
     now: Moment,
     entries: &mut [Entry],
     request: &Request,
-) -> (Answer, Stamp) {
+) -> Outcome {
     assert_eq!(entries.len(), request.claims.len(), "one entry per claim");
     for entry in entries.iter_mut() {
         entry.expire(now);
     }
     let token = request.token.expose();
+    let mut wakes = Vec::new();
     let answer = match &request.op {
         Op::Acquire {
             ballot,
             ttl_ms,
             label,
-        } => acquire::acquire(rules, now, entries, token, *ballot, *ttl_ms, label),
+            place,
+        } => {
+            let wanted = acquire::Wanted {
+                token,
+                ballot: *ballot,
+                ttl_ms: *ttl_ms,
+                label,
+                place: place.as_ref(),
+            };
+            acquire::acquire(rules, now, entries, &wanted)
+        }
         Op::Extend { ballot, ttl_ms } => {
             extend::extend(rules, now, entries, token, *ballot, *ttl_ms)
         }
@@ -96,12 +124,25 @@ pub fn apply(
             ballot,
             kind,
             fate_unknown,
-        } => release::release(rules, now, entries, token, *ballot, *kind, *fate_unknown),
+            place,
+            stays,
+        } => {
+            let leaving = release::Leaving {
+                token,
+                ballot: *ballot,
+                kind: *kind,
+                fate_unknown: *fate_unknown,
+                place: place.as_ref(),
+                stays: *stays,
+            };
+            release::release(rules, now, entries, &leaving, &mut wakes)
+        }
         Op::Restore {
             ballot,
             ttl_ms,
             label,
         } => restore::restore(rules, now, entries, token, *ballot, *ttl_ms, label),
+        Op::Refresh { places } => refresh::refresh(rules, now, entries, places),
         Op::Inspect => inspect::inspect(rules, now, entries),
         Op::PlainAcquire { ttl_ms } => plain::acquire(now, entries, token, *ttl_ms),
         Op::PlainExtend { ttl_ms } => plain::extend(now, entries, token, *ttl_ms),
@@ -112,11 +153,14 @@ pub fn apply(
         .map(|entry| entry.effective_fence(rules, now))
         .max()
         .unwrap_or_default();
-    let stamp = Stamp {
-        clock_us: now.clock_us,
-        floor,
-    };
-    (answer, stamp)
+    Outcome {
+        answer,
+        stamp: Stamp {
+            clock_us: now.clock_us,
+            floor,
+        },
+        wakes,
+    }
 }
 
 #[cfg(test)]

@@ -1,30 +1,39 @@
 //! Release: a holder is done, or an attempt is withdrawn.
 
-use crate::message::{Answer, Ballot, ReleaseKind};
+use crate::message::{Answer, Ballot, Place, ReleaseKind, Wake};
 
 use super::extend::not_held;
 use super::{Entry, Moment, Rules};
+
+/// Who leaves, and how.
+pub(super) struct Leaving<'a> {
+    pub(super) token: &'a str,
+    pub(super) ballot: Ballot,
+    pub(super) kind: ReleaseKind,
+    pub(super) fate_unknown: bool,
+    pub(super) place: Option<&'a Place>,
+    pub(super) stays: bool,
+}
 
 pub(super) fn release(
     rules: &Rules,
     now: Moment,
     entries: &mut [Entry],
-    token: &str,
-    ballot: Ballot,
-    kind: ReleaseKind,
-    fate_unknown: bool,
+    leaving: &Leaving<'_>,
+    wakes: &mut Vec<Wake>,
 ) -> Answer {
     // A late undo of an earlier attempt must not delete the key of a later one.
     if entries
         .iter()
-        .any(|entry| entry.is_held_by(token) && entry.holder_ballot() > ballot)
+        .any(|entry| entry.is_held_by(leaving.token) && entry.holder_ballot() > leaving.ballot)
     {
         return Answer::Newer;
     }
-    let answer = not_held(now, entries, token).unwrap_or(Answer::Released);
+    let answer = not_held(now, entries, leaving.token).unwrap_or(Answer::Released);
     for entry in entries {
-        release_one(rules, now, entry, token, ballot, kind, fate_unknown);
+        release_one(rules, now, entry, leaving, wakes);
     }
+    tidy(wakes);
     answer
 }
 
@@ -32,32 +41,53 @@ fn release_one(
     rules: &Rules,
     now: Moment,
     entry: &mut Entry,
-    token: &str,
-    ballot: Ballot,
-    kind: ReleaseKind,
-    fate_unknown: bool,
+    leaving: &Leaving<'_>,
+    wakes: &mut Vec<Wake>,
 ) {
-    let held = entry.is_held_by(token);
-    let closes = kind == ReleaseKind::Final;
+    let held = entry.is_held_by(leaving.token);
+    let was_first = match leaving.place {
+        Some(place) if !leaving.stays => entry.line.leave(place),
+        _ => false,
+    };
+    let closes = leaving.kind == ReleaseKind::Final;
     // Retiring always would let pollers starve everyone else, so an absent key alone changes
     // nothing: the fence rises only against an acquire that may still be on its way.
-    if !held && !closes && !fate_unknown {
-        return;
+    if held || closes || leaving.fate_unknown {
+        let seat = if held {
+            entry.key = None;
+            None
+        } else {
+            entry.seat().cloned()
+        };
+        let mut closed = entry.closed();
+        if closes && leaving.ballot <= now.ceiling(rules) {
+            closed = closed.max(leaving.ballot);
+        }
+        let raise = if held || leaving.fate_unknown {
+            leaving.ballot
+        } else {
+            Ballot::default()
+        };
+        let free_since_ms = match (held, closes) {
+            // The holder is done: from now on those in line have their time to come.
+            (true, true) => now.lease_ms,
+            // Nobody held anything: an attempt that comes and goes must not restart that time.
+            (true, false) => entry.record.as_ref().map_or(0, |record| record.free_since_ms),
+            (false, _) => entry.free_since_ms(now),
+        };
+        entry.write(rules, now, raise, closed, seat);
+        if let Some(record) = &mut entry.record {
+            record.free_since_ms = free_since_ms;
+        }
     }
-    let seat = if held {
-        entry.key = None;
-        None
-    } else {
-        entry.seat().cloned()
-    };
-    let mut closed = entry.closed();
-    if closes && ballot <= now.ceiling(rules) {
-        closed = closed.max(ballot);
+    if entry.key.is_none() && (held || was_first) {
+        let sender = leaving.place.filter(|_| leaving.stays);
+        wakes.extend(entry.line.wakes(rules, sender));
     }
-    let raise = if held || fate_unknown {
-        ballot
-    } else {
-        Ballot::default()
-    };
-    entry.write(rules, now, raise, closed, seat);
+}
+
+/// One wake for each ticket, the earliest: a ticket may stand in several lines.
+fn tidy(wakes: &mut Vec<Wake>) {
+    wakes.sort();
+    wakes.dedup_by(|later, earlier| later.ticket == earlier.ticket);
 }

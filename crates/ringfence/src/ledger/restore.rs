@@ -32,6 +32,7 @@ pub(super) fn restore(
                 token: token.to_owned(),
                 ballot,
                 label: label.to_owned(),
+                until_ms: 0,
             };
             entry.seat_for(rules, now, seat, ttl_ms);
         }
