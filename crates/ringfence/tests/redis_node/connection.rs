@@ -162,6 +162,23 @@ async fn a_killed_connection_is_made_again() {
 }
 
 #[tokio::test]
+async fn what_was_under_way_when_the_server_died_is_unknown() {
+    let mut server = Server::start(Make::Redis, &[]);
+    let node = support::member(&server).await;
+    let ballot = support::ballot(&node).await;
+    // A stopped server takes the request and cannot answer it any more.
+    server.stop();
+    let answer = support::start(&node, support::acquire(&["n"], 1, ballot));
+    tokio::task::yield_now().await;
+    server.kill();
+    let error = answer.await.unwrap().unwrap_err();
+    assert!(
+        matches!(&error, CallError::Unknown(t) if t.kind == TroubleKind::Disconnected),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_dead_server_costs_no_wait() {
     let mut server = Server::start(Make::Redis, &[]);
     let node = support::member(&server).await;

@@ -61,7 +61,13 @@ async fn a_group_with_other_values_is_refused_naming_both() {
     let said = refused_as(support::join(&two, other).await, TroubleKind::Group);
     assert!(said.contains(&support::group().to_string()), "{said}");
     assert!(said.contains(&other.to_string()), "{said}");
-    // And it can still be told better.
+    let outcome = support::call(&two, support::inspect(&["n"])).await;
+    assert!(matches!(&outcome, Err(CallError::NotSent(t)) if t.kind == TroubleKind::Group));
+    // It can still be asked what the group is, and told better.
+    assert_eq!(
+        support::probe(&two).await.unwrap().group,
+        Some(support::group())
+    );
     support::join(&two, support::group()).await.unwrap();
     support::ballot(&two).await;
 }

@@ -77,13 +77,13 @@ fn junk_server(junk: Vec<u8>, times: usize) -> u16 {
         for stream in listener.incoming() {
             let (mut stream, junk) = (stream.unwrap(), junk.clone());
             std::thread::spawn(move || {
-                let _ = stream.read(&mut [0; 1024]);
-                for _ in 0..times {
-                    if stream.write_all(&junk).is_err() {
-                        return;
+                while stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {
+                    for _ in 0..times {
+                        if stream.write_all(&junk).is_err() {
+                            return;
+                        }
                     }
                 }
-                let _ = stream.read(&mut [0; 1024]);
             });
         }
     });
@@ -101,20 +101,15 @@ async fn what_is_no_redis_is_told_so() {
         (b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), 1),
         (b"\0\xff\xfe junk \r\n".to_vec(), 1),
         (deep, 1),
-        (b"+OK\r\n".to_vec(), 1_000),
-        (b":1\r\n".to_vec(), 1_000),
+        (b"+OK\r\n".to_vec(), 10),
+        (b":1\r\n".to_vec(), 10),
     ] {
         let node = support::node(support::url(&format!(
             "redis://127.0.0.1:{}",
-            junk_server(junk.clone(), times)
+            junk_server(junk, times)
         )));
         let error = support::probe(&node).await.unwrap_err();
-        assert_eq!(
-            error.trouble().kind,
-            TroubleKind::Garbage,
-            "{error}: {:?}",
-            &junk[..8]
-        );
+        assert_eq!(error.trouble().kind, TroubleKind::Garbage, "{error}");
         assert!(error.to_string().contains(node.name()), "{error}");
     }
 }

@@ -99,14 +99,14 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
 /// An operation on claims, up to and including the token.
 fn lock_command(request: &Request, terms: &Terms, script: &Script, by: By) -> Cmd {
     let mut cmd = call(script, by, 1 + 2 * request.claims.len());
-    cmd.arg(BORN_KEY);
     for claim in request.claims.iter() {
         cmd.arg(claim.name.as_str());
     }
     for claim in request.claims.iter() {
         cmd.arg(record_key(claim.name.as_str()));
     }
-    cmd.arg(&terms.born)
+    cmd.arg(BORN_KEY)
+        .arg(&terms.born)
         .arg(terms.rules.window_us)
         .arg(terms.rules.retention_ms)
         .arg(request.token.expose());

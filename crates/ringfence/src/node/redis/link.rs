@@ -44,8 +44,8 @@ pub(super) struct Maker {
 /// A connection after its handshake.
 struct Session {
     line: Line,
-    /// `None` until the node has been told which group it belongs to.
-    membership: Option<Membership>,
+    /// Or why no call may be sent: no group is known, or the node belongs to another.
+    membership: Result<Membership, Trouble>,
 }
 
 /// Why a session stopped taking calls.
@@ -226,7 +226,7 @@ impl Link {
                 }
             }
         }
-        if let Some(membership) = &session.membership {
+        if let Ok(membership) = &session.membership {
             flight.send(batch, &session.line.connection, membership, By::Hash, now);
         }
     }
@@ -240,11 +240,8 @@ impl Link {
                 TroubleKind::Timeout,
                 "was not asked: the call had waited too long",
             )
-        } else if session.membership.is_none() {
-            trouble(
-                TroubleKind::Other,
-                "was not asked: it has not joined a group yet",
-            )
+        } else if let Err(trouble) = &session.membership {
+            Some(trouble.clone())
         } else if call.request.op.is_plain() && call.request.claims.len() != 1 {
             trouble(
                 TroubleKind::Other,
@@ -267,7 +264,7 @@ impl Link {
         let reporter = &self.maker.handshake.reporter;
         let now = self.clock().now();
         // Without membership nothing is sent, so nothing can land.
-        let membership = session.membership.as_mut()?;
+        let membership = session.membership.as_mut().ok()?;
         match flight.land(answers, membership, reporter, now) {
             Err(error) => Some(lost_in_use(&self.maker.handshake, &error)),
             Ok(landing) => {
@@ -347,14 +344,18 @@ impl Maker {
         };
         let handshake = async {
             let (server, _) = self.handshake.probe(&mut line).await?;
-            let membership = match group {
-                None => None,
-                Some(group) => {
-                    let (membership, _) = self.handshake.join(&mut line, &server, &group).await?;
-                    Some(membership)
-                }
+            let Some(group) = group else {
+                let what = "was not asked: it has not joined a group yet";
+                return Ok(Err(reporter.trouble(TroubleKind::Other, what)));
             };
-            Ok(membership)
+            match self.handshake.join(&mut line, &server, &group).await {
+                Ok((membership, _)) => Ok(Ok(membership)),
+                // The connection stays, so that somebody can look at the group and join the right one.
+                Err(CallError::Refused(trouble)) if trouble.kind == TroubleKind::Group => {
+                    Ok(Err(trouble))
+                }
+                Err(error) => Err(error),
+            }
         };
         let membership = self.in_time(handshake).await?;
         Ok(Session { line, membership })
@@ -362,23 +363,28 @@ impl Maker {
 
     /// Does what `control` wants over a session on which nothing else is under way.
     async fn control(&self, session: &mut Session, control: &Control) -> Result<Facts, CallError> {
-        let line = &mut session.line;
-        let handshake = &self.handshake;
-        let (membership, facts) = self
-            .in_time(async {
-                let (server, facts) = handshake.probe(line).await?;
-                let (membership, facts) = match control {
-                    Control::Probe(_) => return Ok((None, facts)),
-                    Control::Join(group, _) => handshake.join(line, &server, group).await?,
-                    Control::Init(group, mode, _) => {
-                        return handshake.init(line, &server, group, *mode).await;
+        let Session { line, membership } = session;
+        self.in_time(async {
+            let (server, facts) = self.handshake.probe(line).await?;
+            let (joined, facts) = match control {
+                Control::Probe(_) => return Ok(facts),
+                Control::Join(group, _) => {
+                    let joined = self.handshake.join(line, &server, group).await;
+                    // Calls that follow mean this group, and no longer one that was joined before.
+                    joined.inspect_err(|error| *membership = Err(error.trouble().clone()))?
+                }
+                Control::Init(group, mode, _) => {
+                    let init = self.handshake.init(line, &server, group, *mode);
+                    match init.await? {
+                        (Some(joined), facts) => (joined, facts),
+                        (None, facts) => return Ok(facts),
                     }
-                };
-                Ok((Some(membership), facts))
-            })
-            .await?;
-        session.membership = membership.or(session.membership.take());
-        Ok(facts)
+                }
+            };
+            *membership = Ok(joined);
+            Ok(facts)
+        })
+        .await
     }
 
     async fn in_time<T>(

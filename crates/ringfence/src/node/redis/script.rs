@@ -1,4 +1,5 @@
-//! The scripts, one Lua file per operation, with the hashes under which a server knows them.
+//! The scripts, one Lua file per operation and one per part that several share, with the hashes under
+//! which a server knows them.
 
 use std::sync::LazyLock;
 
@@ -13,10 +14,14 @@ pub(super) struct Script {
 
 /// Every script, ready to be called.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: Script::new(lock_script!("acquire")),
-    extend: Script::new(lock_script!("extend")),
-    release: Script::new(lock_script!("release")),
-    restore: Script::new(lock_script!("restore")),
+    acquire: Script::new(lock_script!("write", "seat", "acquire")),
+    extend: Script::new(lock_script!(
+        "write", "seat", "prolong", "not_held", "extend"
+    )),
+    release: Script::new(lock_script!("write", "not_held", "release")),
+    restore: Script::new(lock_script!(
+        "write", "seat", "prolong", "not_held", "restore"
+    )),
     inspect: Script::new(lock_script!("inspect")),
     plain_extend: Script::new(include_str!("lua/plain_extend.lua")),
     plain_release: Script::new(include_str!("lua/plain_release.lua")),
@@ -64,12 +69,13 @@ impl Script {
     }
 }
 
-/// The text of an operation on claims: they all begin alike.
+/// The text of an operation on claims: they all begin alike, then come the parts that they share
+/// with some, then the operation itself.
 macro_rules! lock_script {
-    ($operation:literal) => {
+    ($($part:literal),+) => {
         concat!(
             include_str!("lua/claims.lua"),
-            include_str!(concat!("lua/", $operation, ".lua"))
+            $(include_str!(concat!("lua/", $part, ".lua"))),+
         )
     };
 }

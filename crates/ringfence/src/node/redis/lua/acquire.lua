@@ -2,14 +2,15 @@
 local ballot, ttl, label = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local stale, ahead = false, false
 for i = 1, claims do
-  local ours = value(i) == token
-  if value(i) and not ours then
+  local ours = values[i] == token
+  if values[i] and not ours then
     return reply('held', holder(i))
   end
-  if ours and ballot < seated(i) then
+  local seated = records[i].ballot
+  if ours and ballot < seated then
     stale = true
-  elseif not (ours and ballot == seated(i)) then
-    stale = stale or ballot <= effective_fence(i)
+  elseif not (ours and ballot == seated) then
+    stale = stale or ballot <= records[i].fence
     ahead = ahead or ballot > ceiling
   end
 end

@@ -15,7 +15,7 @@ if ballot > ceiling then
 end
 local refusal = foreign_type()
 for i = 1, claims do
-  if value(i) then
+  if values[i] then
     refusal = refusal or prolong(i, ballot, ttl)
   else
     refusal = refusal or seat(i, ballot, label, ttl)

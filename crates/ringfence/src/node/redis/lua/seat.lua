@@ -1,0 +1,29 @@
+-- Seats this token on claim i for at least `ttl` ms, never for less than it already has: shortening
+-- would free the lock under a guard that still counts on it. Answers an error if the key is not a
+-- string, and then has written nothing.
+local function seat(i, ballot, label, ttl)
+  local key_left = ttl
+  if values[i] then
+    local left = redis.call('PTTL', KEYS[i])
+    if left >= 0 and left < ttl then
+      redis.call('PEXPIRE', KEYS[i], ttl)
+    else
+      key_left = left
+    end
+  elseif not redis.call('SET', KEYS[i], token, 'NX', 'PX', ttl) then
+    return redis.error_reply('FOREIGN ' .. i)
+  end
+  local record = records[i]
+  record.ballot, record.owner, record.label = ballot, token, label
+  write(i, ballot, key_left)
+end
+
+-- A key that MGET shows as absent may be a list or a hash. Of several claims none may be written
+-- before all are known to be free; of one, `SET NX` finds out by itself.
+local function foreign_type()
+  for i = 1, claims do
+    if claims > 1 and not values[i] and redis.call('EXISTS', KEYS[i]) == 1 then
+      return redis.error_reply('FOREIGN ' .. i)
+    end
+  end
+end
