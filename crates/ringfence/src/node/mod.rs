@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::group::Group;
-use crate::message::{Reply, Request, Standing};
+use crate::message::{Reply, Request, Standing, Wake};
 use crate::time::Timestamp;
 
 #[cfg(feature = "client")]
@@ -37,6 +37,10 @@ pub trait Node: Send + Sync + fmt::Debug + 'static {
     /// A call that cannot be sent before its `expires` is answered [`CallError::NotSent`].
     fn send(&self, call: Call);
 
+    /// Has the wakes of `client`'s tickets delivered to `to`, from now on and over every reconnect.
+    /// A wake may be lost or come twice: whoever waits looks for itself now and then.
+    fn listen(&self, client: &str, to: Arc<dyn Hear>);
+
     /// Reads what the node is, without changing it. Used before the group's values are known.
     fn probe(&self, done: Completion<Facts>);
 
@@ -48,6 +52,12 @@ pub trait Node: Send + Sync + fmt::Debug + 'static {
     /// Marks the node as grown up in `group`, on the operator's word that it is new. Refused, with
     /// the holders it knows of, if it holds locks or already votes.
     fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>);
+}
+
+/// Hears wakes.
+pub trait Hear: Send + Sync {
+    /// It may be the turn of `wake`'s ticket. Must not block.
+    fn hear(&self, wake: Wake);
 }
 
 /// How far [`Node::init`] goes.

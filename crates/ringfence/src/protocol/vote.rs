@@ -16,6 +16,15 @@ pub enum Vote {
     Granted,
     /// Somebody else holds there.
     Held(Holder),
+    /// Nobody holds there, but others are ahead in line.
+    Behind {
+        /// How many.
+        ahead: u64,
+        /// When they may be passed if they do not come.
+        pass_in: Option<Duration>,
+    },
+    /// Our place in line was too old to be new.
+    TicketOld,
     /// Our ballot was not above the floor there.
     Stale,
     /// Our ballot was too far above the node's clock.
@@ -46,10 +55,15 @@ impl Vote {
         match answer {
             Answer::Granted | Answer::Extended | Answer::Restored => Self::Granted,
             Answer::Held(holder) => Self::Held(holder),
+            Answer::Behind { ahead, for_ms } => Self::Behind {
+                ahead,
+                pass_in: for_ms.map(Duration::from_millis),
+            },
+            Answer::TicketOld => Self::TicketOld,
             Answer::Stale => Self::Stale,
             Answer::Ahead => Self::Ahead,
             Answer::Gone => Self::Gone,
-            Answer::Released | Answer::Newer | Answer::Views(_) => {
+            Answer::Released | Answer::Newer | Answer::Turns(_) | Answer::Views(_) => {
                 Self::Failed(CallError::Refused(Trouble::new(
                     TroubleKind::Garbage,
                     "the node answered something else than it was asked",
@@ -62,7 +76,13 @@ impl Vote {
     pub fn is_answer(&self) -> bool {
         matches!(
             self,
-            Self::Granted | Self::Held(_) | Self::Stale | Self::Ahead | Self::Gone
+            Self::Granted
+                | Self::Held(_)
+                | Self::Behind { .. }
+                | Self::TicketOld
+                | Self::Stale
+                | Self::Ahead
+                | Self::Gone
         )
     }
 
@@ -78,6 +98,8 @@ impl fmt::Display for Vote {
             Self::Pending => f.write_str("not yet answered"),
             Self::Granted => f.write_str("granted"),
             Self::Held(holder) => fmt::Display::fmt(holder, f),
+            Self::Behind { ahead, .. } => write!(f, "{ahead} ahead in line"),
+            Self::TicketOld => f.write_str("refused a place in line from before its time"),
             Self::Stale => f.write_str("refused a stale ballot"),
             Self::Ahead => f.write_str("refused a ballot ahead of its clock"),
             Self::Gone => f.write_str("does not hold our token"),
