@@ -12,6 +12,7 @@ mod nodes;
 mod report;
 mod supervise;
 
+use std::panic::catch_unwind;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -34,12 +35,14 @@ fn main() -> ExitCode {
         quiet: cli.global.quiet,
     };
     trace(&cli.global);
-    match run(cli, report) {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
+    match catch_unwind(|| run(cli, report)) {
+        Ok(Ok(exit)) => exit.into(),
+        Ok(Err(failure)) => {
             report.failure(&failure);
             failure.exit.into()
         }
+        // The panic has said what it had to; its exit code 101 could be a command's own.
+        Err(_) => Exit::Internal.into(),
     }
 }
 
