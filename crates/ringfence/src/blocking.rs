@@ -199,7 +199,11 @@ impl Lock {
     }
 
     /// See [`crate::Lock::extend_receipt`].
-    pub fn extend_receipt(&self, receipt: &Receipt, ttl: Duration) -> Result<Duration, ExtendError> {
+    pub fn extend_receipt(
+        &self,
+        receipt: &Receipt,
+        ttl: Duration,
+    ) -> Result<Duration, ExtendError> {
         self.engine.run(self.lock.extend_receipt(receipt, ttl))
     }
 

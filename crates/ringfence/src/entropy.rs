@@ -12,7 +12,9 @@ pub(crate) fn token() -> Result<Token, getrandom::Error> {
 
 /// A seed for jitter. Nobody's safety depends on it, so a failing generator is no reason to fail.
 pub(crate) fn seed() -> u64 {
-    bytes().map(u64::from_ne_bytes).unwrap_or(0x9e37_79b9_7f4a_7c15)
+    bytes()
+        .map(u64::from_ne_bytes)
+        .unwrap_or(0x9e37_79b9_7f4a_7c15)
 }
 
 #[allow(clippy::disallowed_methods)]

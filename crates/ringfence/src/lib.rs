@@ -3,15 +3,18 @@
 //! Modules stand in reading order: a call goes from the client through the protocol and the driver
 //! to a node and comes back as a guard. Without features only the two pure machines are built.
 
+// What happens is told through `tracing`; a library does not write to its user's terminal.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 #[cfg(feature = "blocking")]
 pub mod blocking;
 #[cfg(feature = "client")]
 mod client;
-pub mod protocol;
 #[cfg(feature = "client")]
 mod driver;
 pub mod ledger;
 pub mod node;
+pub mod protocol;
 
 #[cfg(feature = "client")]
 pub mod clock;

@@ -101,6 +101,9 @@ pub enum UrlError {
     /// The user or password has characters that end the part of the URL it stands in.
     #[error("user and password of a node must be percent-encoded (`/`, `?`, `#`, `,`, `@`, `%`)")]
     Credentials,
+    /// A percent sign that encodes nothing.
+    #[error("a `%` in a node's URL must be followed by two hexadecimal digits (`%25` is a `%`)")]
+    Encoding,
     /// The path of a file or socket is missing.
     #[error("a path is missing after `{0}`")]
     Path(&'static str),
@@ -199,16 +202,18 @@ fn parse_node(scheme: Scheme, rest: &str) -> Result<NodeUrl, UrlError> {
         Scheme::Sqlite => Ok(NodeUrl::Sqlite(PathBuf::from(rest))),
         Scheme::Memory => Ok(NodeUrl::Memory(rest.to_owned())),
         Scheme::Plain | Scheme::Tls | Scheme::Unix => {
-            parse_redis(scheme, rest).map(NodeUrl::Redis).map_err(|error| {
-                // An `@` after the authority means that a password was cut in two by a `/` or `?`;
-                // whatever the mistake looks like, its words may be half of that password.
-                let (authority, tail) = split_authority(rest);
-                if tail.contains('@') && !authority.contains('@') {
-                    UrlError::Credentials
-                } else {
-                    error
-                }
-            })
+            parse_redis(scheme, rest)
+                .map(NodeUrl::Redis)
+                .map_err(|error| {
+                    // An `@` after the authority means that a password was cut in two by a `/` or `?`;
+                    // whatever the mistake looks like, its words may be half of that password.
+                    let (authority, tail) = split_authority(rest);
+                    if tail.contains('@') && !authority.contains('@') {
+                        UrlError::Credentials
+                    } else {
+                        error
+                    }
+                })
         }
     }
 }
@@ -255,9 +260,16 @@ fn parse_redis(scheme: Scheme, rest: &str) -> Result<RedisUrl, UrlError> {
                 }
                 db = Some(given);
             }
-            ("quarantine", _) => url.quarantine = url.flag("quarantine", &value, "on", "off")?,
+            ("quarantine", _) => {
+                url.quarantine = url.flag("quarantine", &value, ["on", "off"], "`on` or `off`")?;
+            }
             ("eviction", _) => {
-                url.eviction_allowed = url.flag("eviction", &value, "allow", "refuse")?;
+                url.eviction_allowed = url.flag(
+                    "eviction",
+                    &value,
+                    ["allow", "refuse"],
+                    "`allow` or `refuse`",
+                )?;
             }
             ("user", _) if scheme == Scheme::Unix => url.user = Some(value),
             ("pass", _) if scheme == Scheme::Unix => url.password = Some(value),
@@ -352,12 +364,12 @@ fn decode(text: &str) -> Result<String, UrlError> {
         }
         let digit = |i: usize| tail.get(i).and_then(|&b| char::from(b).to_digit(16));
         let (Some(high), Some(low)) = (digit(0), digit(1)) else {
-            return Err(UrlError::Credentials);
+            return Err(UrlError::Encoding);
         };
         bytes.push((high * 16 + low) as u8);
         rest = &tail[2..];
     }
-    String::from_utf8(bytes).map_err(|_| UrlError::Credentials)
+    String::from_utf8(bytes).map_err(|_| UrlError::Encoding)
 }
 
 /// `part` as an error may show it.
@@ -370,19 +382,20 @@ fn without_credentials(part: &str) -> String {
 }
 
 impl RedisUrl {
-    /// Whether `value` is `yes`; anything but `yes` and `no` is an error.
+    /// Whether `value` is the first of two words; anything but the two is an error.
     fn flag(
         &self,
         parameter: &'static str,
         value: &str,
-        yes: &'static str,
-        no: &'static str,
+        [yes, no]: [&str; 2],
+        expected: &'static str,
     ) -> Result<bool, UrlError> {
-        match value {
-            value if value == yes => Ok(true),
-            value if value == no => Ok(false),
-            _ if yes == "on" => Err(self.bad_value(parameter, "`on` or `off`")),
-            _ => Err(self.bad_value(parameter, "`allow` or `refuse`")),
+        if value == yes {
+            Ok(true)
+        } else if value == no {
+            Ok(false)
+        } else {
+            Err(self.bad_value(parameter, expected))
         }
     }
 

@@ -68,6 +68,12 @@ impl Wishes {
     }
 }
 
+/// A node, and whether it has to wait after it forgot.
+struct Member {
+    node: Arc<dyn Node>,
+    quarantines: bool,
+}
+
 impl Builder {
     /// The nodes, as URLs separated by commas: `redis://`, `rediss://`, `valkey://`,
     /// `redis+unix://`, or one `sqlite:PATH` or `memory:`.
@@ -160,7 +166,9 @@ impl Builder {
             .into());
         }
         let settings = self.settings()?;
-        let (nodes, quarantines) = self.open_nodes()?;
+        let members = self.open_nodes()?;
+        let quarantines: Vec<bool> = members.iter().map(|member| member.quarantines).collect();
+        let nodes: Vec<_> = members.into_iter().map(|member| member.node).collect();
         let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
         let group = settings.wishes.over(Group::new(nodes.len()));
         let cluster = Cluster::new(&group, settings.drift, &quarantines);
@@ -226,24 +234,28 @@ impl Builder {
         Ok(settings)
     }
 
-    /// The nodes, and which of them have to wait after they forgot.
-    fn open_nodes(&self) -> Result<(Vec<Arc<dyn Node>>, Vec<bool>), ConnectError> {
-        let mut nodes = self.given.clone();
-        let mut quarantines = vec![true; nodes.len()];
+    fn open_nodes(&self) -> Result<Vec<Member>, ConnectError> {
+        let given = self.given.iter().map(|node| Member {
+            node: Arc::clone(node),
+            quarantines: true,
+        });
+        let mut members: Vec<Member> = given.collect();
         if let Some(urls) = &self.urls {
             let urls = parse_nodes(urls).map_err(|error| other(&error.to_string()))?;
             for url in urls {
-                quarantines.push(quarantines_after_restart(&url));
-                nodes.push(open(url, &self.clock)?);
+                members.push(Member {
+                    quarantines: quarantines_after_restart(&url),
+                    node: open(url, &self.clock)?,
+                });
             }
         }
-        if nodes.is_empty() {
+        if members.is_empty() {
             return Err(other("no node given; `redis://HOST:PORT` or `sqlite:PATH` is one").into());
         }
-        if nodes.len() > 64 {
+        if members.len() > 64 {
             return Err(other("more than 64 nodes").into());
         }
-        Ok((nodes, quarantines))
+        Ok(members)
     }
 }
 

@@ -307,7 +307,9 @@ pub enum ReleaseError {
     #[error("the lock had expired and somebody else holds it now")]
     Taken,
     /// No majority confirmed. It is tried on in the background, and ends with the TTL at the latest.
-    #[error("no majority of the nodes confirmed the release; the lock ends with its ttl at the latest")]
+    #[error(
+        "no majority of the nodes confirmed the release; the lock ends with its ttl at the latest"
+    )]
     Unconfirmed,
 }
 

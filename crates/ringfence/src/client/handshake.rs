@@ -39,10 +39,7 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
         driver.clock.sleep_until(driver.clock.now() + AGAIN).await;
     }
     // No majority yet, so the group's values are not known: they are learnt as soon as one answers.
-    tokio::spawn(join_later(
-        Arc::downgrade(driver),
-        shared.settings.wishes,
-    ));
+    tokio::spawn(join_later(Arc::downgrade(driver), shared.settings.wishes));
     Ok(())
 }
 
@@ -148,9 +145,7 @@ pub(super) fn check_distinct(
 
 /// Waiting does not help where a majority is wrongly set up.
 fn check_fit(names: &[String], answers: &[Result<Facts, CallError>]) -> Result<(), ConnectError> {
-    let unfit = |answer: &&Result<Facts, CallError>| {
-        matches!(answer, Err(error) if error.trouble().is_misconfiguration())
-    };
+    let unfit = |answer: &&Result<Facts, CallError>| matches!(answer, Err(error) if error.trouble().is_misconfiguration());
     if answers.iter().filter(unfit).count() < quorum(answers.len()) {
         return Ok(());
     }

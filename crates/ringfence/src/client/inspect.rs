@@ -116,9 +116,10 @@ impl Locks {
         let group = handshake::decide(&answers, &self.shared.settings.wishes);
         debug_assert_eq!(group.nodes, answers.len());
         let statuses = answers.into_iter().enumerate().map(|(node, facts)| {
-            let quarantine = facts.as_ref().ok().and_then(|facts| {
-                cluster.quarantine_left(node, facts.standing?, facts.received)
-            });
+            let quarantine = facts
+                .as_ref()
+                .ok()
+                .and_then(|facts| cluster.quarantine_left(node, facts.standing?, facts.received));
             NodeStatus {
                 node: self.shared.names[node].clone(),
                 facts,
@@ -151,7 +152,9 @@ fn majority_view(
     let id_of = |view: &View| view.holder.as_ref().map(|holder| holder.id.clone());
     let same = |id: &Option<String>| -> Vec<&View> {
         let views = answered.iter().copied();
-        views.filter(|view| id_of(view).as_ref() == Some(id)).collect()
+        views
+            .filter(|view| id_of(view).as_ref() == Some(id))
+            .collect()
     };
     let holding = answered
         .iter()
@@ -163,17 +166,30 @@ fn majority_view(
     let holder = holding.first().and_then(|view| view.holder.as_ref());
     let mut lasts: Vec<u64> = holding
         .iter()
-        .map(|view| view.holder.as_ref().and_then(|h| h.for_ms).unwrap_or(u64::MAX))
+        .map(|view| {
+            view.holder
+                .as_ref()
+                .and_then(|h| h.for_ms)
+                .unwrap_or(u64::MAX)
+        })
         .collect();
     lasts.sort_unstable_by(|a, b| b.cmp(a));
     let lasts = lasts.get(quorum - 1).copied();
     Ok(Inspection {
         name,
         held: holder.is_some(),
-        label: holder.and_then(|h| h.label.clone()).filter(|l| !l.is_empty()),
+        label: holder
+            .and_then(|h| h.label.clone())
+            .filter(|l| !l.is_empty()),
         holder_id: holder.and_then(|h| h.id.clone()),
-        remaining: lasts.filter(|&ms| ms != u64::MAX).map(Duration::from_millis),
-        fence: holding.iter().filter_map(|v| v.ballot).max().map(|b| b.get()),
+        remaining: lasts
+            .filter(|&ms| ms != u64::MAX)
+            .map(Duration::from_millis),
+        fence: holding
+            .iter()
+            .filter_map(|v| v.ballot)
+            .max()
+            .map(|b| b.get()),
         nodes,
     })
 }

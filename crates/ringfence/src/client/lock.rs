@@ -13,11 +13,11 @@ use crate::name::NameError;
 use crate::protocol::{Attempt, Target, Terms, WithdrawalVerdict};
 use crate::time::Timestamp;
 
+use super::Locks;
 use super::builder::checked_label;
 use super::error::{AcquireError, ConfigError, ExtendError, ReleaseError};
 use super::guard::{Guard, release_result};
 use super::receipt::Receipt;
-use super::Locks;
 
 /// How long to go on without a majority, unless the lock says otherwise: long enough for a
 /// restart, short enough that a mistyped host does not hang a job for ever.

@@ -88,7 +88,17 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        for bad in ["", "x", "a.b", "a.b.", "a.b.-1", "a.b.+1", "a.b.9007199254740992", "..1", "a b.c.1"] {
+        for bad in [
+            "",
+            "x",
+            "a.b",
+            "a.b.",
+            "a.b.-1",
+            "a.b.+1",
+            "a.b.9007199254740992",
+            "..1",
+            "a b.c.1",
+        ] {
             assert_eq!(Receipt::parse(bad), Err(ReceiptError), "{bad:?}");
         }
     }

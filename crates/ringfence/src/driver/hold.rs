@@ -295,7 +295,9 @@ impl Hold {
         for (node, vote) in votes.iter().enumerate() {
             match (vote, state.targets[node]) {
                 (Vote::Granted, _) => state.targets[node] = Target::Holds,
-                (Vote::Gone | Vote::Held(_), Target::Holds) => state.targets[node] = Target::Nothing,
+                (Vote::Gone | Vote::Held(_), Target::Holds) => {
+                    state.targets[node] = Target::Nothing
+                }
                 _ => {}
             }
         }

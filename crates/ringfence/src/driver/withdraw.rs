@@ -2,8 +2,8 @@
 //! until every node that may hold something has said that it no longer does, or the TTL is over.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::message::{Ballot, Claim, Op, ReleaseKind, Reply, Request};
@@ -94,15 +94,17 @@ impl Withdrawing {
     fn go_on(self: &Arc<Self>) {
         let driver = &self.flight.driver;
         // One at a time: a node may answer while it is being told.
-        while let Some((node, fate_unknown)) =
-            self.flight.with(|machine| machine.poll_send(driver.clock.now()))
+        while let Some((node, fate_unknown)) = self
+            .flight
+            .with(|machine| machine.poll_send(driver.clock.now()))
         {
             let request = &self.requests[usize::from(fate_unknown)];
             let to = Arc::clone(self) as Arc<dyn Deliver<Reply>>;
             driver.send(node, request, self.until, to);
         }
-        let (timeout, settled) =
-            self.flight.with(|machine| (machine.poll_timeout(), machine.is_settled()));
+        let (timeout, settled) = self
+            .flight
+            .with(|machine| (machine.poll_timeout(), machine.is_settled()));
         if settled {
             self.settle();
         } else if let Some(at) = timeout {

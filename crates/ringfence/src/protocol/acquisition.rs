@@ -191,7 +191,8 @@ impl Acquisition {
             return self.give_up(attempt, FailureKind::ClocksApart);
         }
         let pause = if self.stale_in_a_row > 1 {
-            self.jitter.spread(self.round.max(Duration::from_micros(500)))
+            self.jitter
+                .spread(self.round.max(Duration::from_micros(500)))
         } else {
             Duration::ZERO
         };
@@ -223,12 +224,9 @@ impl Acquisition {
         if misconfigured.count() >= quorum {
             return self.give_up(attempt, FailureKind::Misconfigured);
         }
-        let patience = self
-            .terms
-            .wait
-            .map_or(self.terms.no_quorum_after, |wait| {
-                wait.min(self.terms.no_quorum_after)
-            });
+        let patience = self.terms.wait.map_or(self.terms.no_quorum_after, |wait| {
+            wait.min(self.terms.no_quorum_after)
+        });
         if let Some(left) = majority_grows_up(attempt, quorum) {
             // A new cluster is no outage: waiting helps if the caller would wait that long.
             let covered = self.terms.wait.unwrap_or(patience).max(patience);

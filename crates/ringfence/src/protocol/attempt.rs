@@ -184,9 +184,8 @@ impl Attempt {
 
     fn tally(&self, now: Timestamp) -> Option<Verdict> {
         let quorum = quorum(self.nodes.len());
-        let count = |wanted: fn(&Vote) -> bool| {
-            self.nodes.iter().filter(|node| wanted(&node.vote)).count()
-        };
+        let count =
+            |wanted: fn(&Vote) -> bool| self.nodes.iter().filter(|node| wanted(&node.vote)).count();
         let granted = count(|vote| *vote == Vote::Granted);
         if granted >= quorum {
             // A clock that jumped over the whole validity between sending and now lands here.

@@ -111,7 +111,12 @@ impl Withdrawal {
     }
 
     /// Takes `node`'s outcome at `now`.
-    pub fn handle_reply(&mut self, node: usize, outcome: &Result<Reply, CallError>, now: Timestamp) {
+    pub fn handle_reply(
+        &mut self,
+        node: usize,
+        outcome: &Result<Reply, CallError>,
+        now: Timestamp,
+    ) {
         let until = self.until;
         let state = &mut self.nodes[node];
         match outcome {

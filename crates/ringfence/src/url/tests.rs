@@ -50,7 +50,12 @@ fn the_database_may_stand_in_the_path_or_the_query() {
     assert_eq!(one("redis://h/2").db, 2);
     assert_eq!(one("redis://h?db=2").db, 2);
     assert_eq!(one("redis://h/2?db=2").db, 2);
-    for bad in ["redis://h/2?db=3", "redis://h/x", "redis://h?db=-1", "redis://h/1/2"] {
+    for bad in [
+        "redis://h/2?db=3",
+        "redis://h/x",
+        "redis://h?db=-1",
+        "redis://h/1/2",
+    ] {
         assert_eq!(refused(bad), UrlError::Database("h:6379".into()), "{bad}");
     }
 }
@@ -68,12 +73,23 @@ fn a_unix_socket_is_a_path() {
 
 #[test]
 fn tls_takes_its_files_as_parameters() {
-    let tls = one("rediss://h?ca=/ca.pem&cert=/c.pem&key=/k.pem").tls.unwrap();
+    let tls = one("rediss://h?ca=/ca.pem&cert=/c.pem&key=/k.pem")
+        .tls
+        .unwrap();
     assert_eq!(tls.ca, Some("/ca.pem".into()));
     assert_eq!(tls.identity, Some(("/c.pem".into(), "/k.pem".into())));
     assert!(one("valkeys://h").tls.is_some());
-    assert!(matches!(refused("rediss://h?cert=/c"), UrlError::Value { parameter: "cert", .. }));
-    assert!(matches!(refused("redis://h?ca=/ca.pem"), UrlError::Parameter { .. }));
+    assert!(matches!(
+        refused("rediss://h?cert=/c"),
+        UrlError::Value {
+            parameter: "cert",
+            ..
+        }
+    ));
+    assert!(matches!(
+        refused("redis://h?ca=/ca.pem"),
+        UrlError::Parameter { .. }
+    ));
 }
 
 #[test]
@@ -96,14 +112,26 @@ fn several_nodes_share_the_first_ones_scheme() {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(shown, ["rediss://a:6379", "rediss://b:7000", "redis://c:6379/1"]);
+    assert_eq!(
+        shown,
+        ["rediss://a:6379", "rediss://b:7000", "redis://c:6379/1"]
+    );
 }
 
 #[test]
 fn embedded_nodes_stand_alone() {
-    assert_eq!(parse_nodes("sqlite:a.db"), Ok(vec![NodeUrl::Sqlite("a.db".into())]));
-    assert_eq!(parse_nodes("memory:"), Ok(vec![NodeUrl::Memory(String::new())]));
-    assert_eq!(parse_nodes("memory:x"), Ok(vec![NodeUrl::Memory("x".into())]));
+    assert_eq!(
+        parse_nodes("sqlite:a.db"),
+        Ok(vec![NodeUrl::Sqlite("a.db".into())])
+    );
+    assert_eq!(
+        parse_nodes("memory:"),
+        Ok(vec![NodeUrl::Memory(String::new())])
+    );
+    assert_eq!(
+        parse_nodes("memory:x"),
+        Ok(vec![NodeUrl::Memory("x".into())])
+    );
     assert_eq!(refused("sqlite:"), UrlError::Path("sqlite:"));
     assert_eq!(refused("redis://a,sqlite:b"), UrlError::Embedded("sqlite:"));
     assert_eq!(refused("memory:,redis://a"), UrlError::Embedded("memory:"));
@@ -111,7 +139,11 @@ fn embedded_nodes_stand_alone() {
 
 #[test]
 fn the_same_server_twice_is_refused_whatever_its_database() {
-    for twice in ["redis://a,redis://A.:6379", "redis://a/1,rediss://a/2", "redis://[::1],[0::1]"] {
+    for twice in [
+        "redis://a,redis://A.:6379",
+        "redis://a/1,rediss://a/2",
+        "redis://[::1],[0::1]",
+    ] {
         assert!(matches!(refused(twice), UrlError::Twice(_)), "{twice}");
     }
     assert!(parse_nodes("redis://a,a:6380").is_ok());
@@ -123,10 +155,16 @@ fn mistakes_are_named() {
     assert_eq!(refused("redis://a,,redis://b"), UrlError::Empty);
     assert_eq!(refused("http://a"), UrlError::Scheme("http://a".into()));
     assert_eq!(refused("a:6379"), UrlError::Scheme("a:6379".into()));
-    assert_eq!(refused("redis://a,etcd://b"), UrlError::Scheme("etcd://b".into()));
+    assert_eq!(
+        refused("redis://a,etcd://b"),
+        UrlError::Scheme("etcd://b".into())
+    );
     assert_eq!(refused("redis://"), UrlError::Host("redis://"));
     for port in ["0", "65536", "x", "", "-1"] {
-        assert_eq!(refused(&format!("redis://h:{port}")), UrlError::Port("h".into()));
+        assert_eq!(
+            refused(&format!("redis://h:{port}")),
+            UrlError::Port("h".into())
+        );
     }
     assert_eq!(
         refused("redis://h?tiemout=3").to_string(),
@@ -146,7 +184,10 @@ fn a_password_cut_in_two_is_not_shown() {
         "http://u:hunter2@h",
     ] {
         let error = refused(list);
-        assert!(!format!("{error} {error:?}").contains("hunter"), "{error:?}");
+        assert!(
+            !format!("{error} {error:?}").contains("hunter"),
+            "{error:?}"
+        );
     }
 }
 

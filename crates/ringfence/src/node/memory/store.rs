@@ -8,7 +8,7 @@ use crate::ledger::{self, Entry, Moment, Rules};
 use crate::message::{Reply, Request, Standing};
 use crate::name::Name;
 use crate::node::embedded::{Store, not_joined, not_new};
-use crate::node::{InitMode, CallError, Facts, NodeClock, Tier};
+use crate::node::{CallError, Facts, InitMode, NodeClock, Tier};
 
 /// Below this many names nobody minds what has lapsed.
 const SWEEP_FROM: usize = 1024;

@@ -1,0 +1,144 @@
+//! A request as the command that a server understands.
+
+use redis::{Cmd, ToRedisArgs};
+
+use crate::group::Group;
+use crate::ledger::Rules;
+use crate::message::{Op, ReleaseKind, Request};
+
+use super::born::{micros, millis};
+use super::key::{BORN_KEY, record_key};
+use super::script::{SCRIPTS, Script};
+
+/// How a script is named to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// By its hash: short, but the server may have dropped it.
+    Hash,
+    /// By its text, which the server then keeps.
+    Text,
+}
+
+/// What lock operations tell a node about the group and the handshake.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    /// The birth record as this connection saw it. A node where another stands does nothing.
+    pub(super) born: String,
+    /// The constants that the ledger needs.
+    pub(super) rules: Rules,
+}
+
+impl Terms {
+    /// The terms of `group`, under the birth record `born`.
+    pub(super) fn new(born: String, group: &Group) -> Self {
+        Self {
+            born,
+            rules: Rules {
+                window_us: micros(group.window),
+                retention_ms: millis(group.retention()),
+            },
+        }
+    }
+}
+
+/// The command that carries out `request`.
+pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
+    let scripts = &*SCRIPTS;
+    let token = request.token.expose();
+    let lock = |script| lock_command(request, terms, script, by);
+    match &request.op {
+        Op::Acquire {
+            ballot,
+            ttl_ms,
+            label,
+        } => with(
+            lock(&scripts.acquire),
+            (ballot.get(), ttl(*ttl_ms), &**label),
+        ),
+        Op::Extend { ballot, ttl_ms } => with(lock(&scripts.extend), (ballot.get(), ttl(*ttl_ms))),
+        Op::Release {
+            ballot,
+            kind,
+            fate_unknown,
+        } => {
+            let last = u8::from(*kind == ReleaseKind::Final);
+            with(
+                lock(&scripts.release),
+                (ballot.get(), last, u8::from(*fate_unknown)),
+            )
+        }
+        Op::Restore {
+            ballot,
+            ttl_ms,
+            label,
+        } => with(
+            lock(&scripts.restore),
+            (ballot.get(), ttl(*ttl_ms), &**label),
+        ),
+        Op::Inspect => lock(&scripts.inspect),
+        Op::PlainAcquire { ttl_ms } => {
+            let mut cmd = redis::cmd("SET");
+            cmd.arg(plain_key(request))
+                .arg(token)
+                .arg("NX")
+                .arg("PX")
+                .arg(ttl(*ttl_ms));
+            cmd
+        }
+        Op::PlainExtend { ttl_ms } => with(
+            call(&scripts.plain_extend, by, 1),
+            (plain_key(request), token, ttl(*ttl_ms)),
+        ),
+        Op::PlainRelease => with(
+            call(&scripts.plain_release, by, 1),
+            (plain_key(request), token),
+        ),
+    }
+}
+
+/// An operation on claims, up to and including the token.
+fn lock_command(request: &Request, terms: &Terms, script: &Script, by: By) -> Cmd {
+    let mut cmd = call(script, by, 1 + 2 * request.claims.len());
+    cmd.arg(BORN_KEY);
+    for claim in request.claims.iter() {
+        cmd.arg(claim.name.as_str());
+    }
+    for claim in request.claims.iter() {
+        cmd.arg(record_key(claim.name.as_str()));
+    }
+    cmd.arg(&terms.born)
+        .arg(terms.rules.window_us)
+        .arg(terms.rules.retention_ms)
+        .arg(request.token.expose());
+    cmd
+}
+
+fn call(script: &Script, by: By, keys: usize) -> Cmd {
+    let mut cmd = match by {
+        By::Hash => redis::cmd("EVALSHA"),
+        By::Text => redis::cmd("EVAL"),
+    };
+    match by {
+        By::Hash => cmd.arg(&script.hash),
+        By::Text => cmd.arg(script.text),
+    };
+    cmd.arg(keys);
+    cmd
+}
+
+fn with(mut cmd: Cmd, args: impl ToRedisArgs) -> Cmd {
+    cmd.arg(args);
+    cmd
+}
+
+fn plain_key(request: &Request) -> &str {
+    request
+        .claims
+        .first()
+        .map_or("", |claim| claim.name.as_str())
+}
+
+/// A server refuses an expiry of zero; the ledger lets such a key stand for its last millisecond.
+fn ttl(ms: u64) -> u64 {
+    ms.max(1)
+}

@@ -1,0 +1,281 @@
+//! What happens on every new connection, and again whenever the node has forgotten its past: look at
+//! the server, join the group, load the scripts.
+
+use redis::{RedisError, Value};
+
+use crate::clock::Clock;
+use crate::group::Group;
+use crate::message::Standing;
+use crate::node::{CallError, Facts, InitMode, Tier, TroubleKind};
+use crate::time::Timestamp;
+
+use super::born::{Born, group_fields};
+use super::command::Terms;
+use super::key::BORN_KEY;
+use super::line::Line;
+use super::reply::{Fields, Misshapen};
+use super::report::Reporter;
+use super::script::SCRIPTS;
+use super::server::{Leniency, Server, questions};
+
+/// How hands are shaken with one node.
+pub(super) struct Handshake {
+    pub(super) reporter: Reporter,
+    pub(super) leniency: Leniency,
+    pub(super) clock: Clock,
+}
+
+/// A node that may be sent calls.
+#[derive(Debug, Clone)]
+pub(super) struct Membership {
+    /// What every lock operation tells the node.
+    pub(super) terms: Terms,
+    /// The incarnation that answers under these terms.
+    standing: Standing,
+    /// When `standing.clock_us` was read, on our clock.
+    read_at: Timestamp,
+}
+
+impl Membership {
+    /// The standing at `now`, with the node's clock carried on from when it was last heard.
+    pub(super) fn standing(&self, now: Timestamp) -> Standing {
+        let elapsed = now.as_micros().saturating_sub(self.read_at.as_micros());
+        Standing {
+            clock_us: self.standing.clock_us.saturating_add(elapsed),
+            ..self.standing
+        }
+    }
+
+    /// Hears the node's clock.
+    pub(super) fn hear(&mut self, clock_us: u64, now: Timestamp) {
+        self.standing.clock_us = clock_us;
+        self.read_at = now;
+    }
+}
+
+impl Handshake {
+    /// Reads what the node is, without changing it.
+    pub(super) async fn probe(&self, line: &mut Line) -> Result<(Server, Facts), CallError> {
+        let sent = self.clock.now();
+        let answers = line.ask(&questions()).await.map_err(|e| self.unsent(&e))?;
+        let received = self.clock.now();
+        let server = Server::read(answers, &self.reporter, self.leniency)?;
+        let born = server
+            .born
+            .as_deref()
+            .map(|text| self.read_born(text))
+            .transpose()?;
+        let facts = self.facts(&server, born.as_ref(), server.clock_us, (sent, received));
+        Ok((server, facts))
+    }
+
+    /// Makes the node a member of `group`, if it is not one of another already.
+    pub(super) async fn join(
+        &self,
+        line: &mut Line,
+        server: &Server,
+        group: &Group,
+    ) -> Result<(Membership, Facts), CallError> {
+        let mut pipe = redis::pipe();
+        let cmd = pipe.cmd("EVAL").arg(SCRIPTS.join.text).arg(1).arg(BORN_KEY);
+        cmd.arg(&server.run_id)
+            .arg(u8::from(server.durable))
+            .arg(u8::from(server.never_promoted))
+            .arg(&group_fields(group));
+        for script in SCRIPTS.by_hash() {
+            pipe.cmd("SCRIPT").arg("LOAD").arg(script.text);
+        }
+        let sent = self.clock.now();
+        let answers = line.ask(&pipe).await.map_err(|e| self.unknown(&e))?;
+        let received = self.clock.now();
+        // Where loading is forbidden, each script is sent in full at its first call.
+        let joined = answers.into_iter().next().unwrap_or(Value::Nil);
+        let mut fields = self.fields(joined)?;
+        let clock_us = self.shaped(clock(&mut fields))?;
+        let born = self.shaped(fields.text())?.unwrap_or_default();
+        let born = self.read_born(&born)?;
+        if group_fields(&born.group) != group_fields(group) {
+            let what = format!(
+                "belongs to a group of {}, but this client was told {group}; use the same values \
+                 everywhere, or run `ringfence init` if the group is new",
+                born.group
+            );
+            return Err(self.refused(TroubleKind::Group, what));
+        }
+        Ok(self.member(server, born, clock_us, (sent, received)))
+    }
+
+    /// Declares the node grown up, unless it holds locks or votes already, or says whether it could.
+    pub(super) async fn init(
+        &self,
+        line: &mut Line,
+        server: &Server,
+        group: &Group,
+        mode: InitMode,
+    ) -> Result<(Option<Membership>, Facts), CallError> {
+        let mut pipe = redis::pipe();
+        let cmd = pipe.cmd("EVAL").arg(SCRIPTS.init.text).arg(1).arg(BORN_KEY);
+        cmd.arg(&server.run_id)
+            .arg(u8::from(server.durable))
+            .arg(match mode {
+                InitMode::Check => "check",
+                InitMode::Write => "write",
+                InitMode::Force => "force",
+            })
+            .arg(&group_fields(group))
+            .arg(&group_fields(&Group::new(group.nodes)));
+        let sent = self.clock.now();
+        let answers = line.ask(&pipe).await.map_err(|e| self.unknown(&e))?;
+        let received = self.clock.now();
+        let mut fields = self.fields(answers.into_iter().next().unwrap_or(Value::Nil))?;
+        let clock_us = self.shaped(clock(&mut fields))?;
+        let word = self.shaped(fields.text())?.unwrap_or_default();
+        let born = self.shaped(fields.text())?;
+        let count = self.shaped(fields.text())?.unwrap_or_default();
+        let holders = self.shaped(holders(&mut fields))?;
+        let found = format!("{count} lock records{holders}");
+        let born = born
+            .as_deref()
+            .map(|text| self.read_born(text))
+            .transpose()?;
+        match (word.as_str(), born) {
+            ("done", Some(born)) => {
+                if count != "0" {
+                    tracing::warn!(node = %self.reporter.node, "declared new although it has {found}; these holders may be doubled");
+                }
+                let (membership, facts) = self.member(server, born, clock_us, (sent, received));
+                Ok((Some(membership), facts))
+            }
+            ("free", born) => {
+                let facts = self.facts(server, born.as_ref(), clock_us, (sent, received));
+                Ok((None, facts))
+            }
+            ("grown", Some(_)) => Err(self.refused(
+                TroubleKind::Other,
+                format!("votes already and has {found}; --force declares it new nevertheless, and its holders may then be doubled"),
+            )),
+            ("group", Some(born)) => Err(self.refused(
+                TroubleKind::Group,
+                format!("belongs to a group of {}, not {group}; --force overwrites that", born.group),
+            )),
+            ("records", _) => Err(self.refused(
+                TroubleKind::Other,
+                format!("is not new, it has {found}; --force declares it new nevertheless, and its holders may then be doubled"),
+            )),
+            _ => Err(CallError::Refused(self.reporter.garbage())),
+        }
+    }
+
+    fn member(
+        &self,
+        server: &Server,
+        born: Born,
+        clock_us: u64,
+        times: (Timestamp, Timestamp),
+    ) -> (Membership, Facts) {
+        let facts = self.facts(server, Some(&born), clock_us, times);
+        let membership = Membership {
+            standing: self.standing(&born, clock_us),
+            read_at: times.1,
+            terms: Terms::new(born.text, &born.group),
+        };
+        (membership, facts)
+    }
+
+    fn facts(
+        &self,
+        server: &Server,
+        born: Option<&Born>,
+        clock_us: u64,
+        (sent, received): (Timestamp, Timestamp),
+    ) -> Facts {
+        // The record of an earlier run says nothing about this one, save the group's values.
+        let own = born.filter(|born| born.run_id == server.run_id);
+        let durable = server.durable && own.is_none_or(|born| born.durable);
+        Facts {
+            standing: own.map(|born| self.standing(born, clock_us)),
+            clock_us,
+            sent,
+            received,
+            group: born.map(|born| born.group),
+            run_id: server.run_id.clone(),
+            version: server.version.clone(),
+            tier: match () {
+                () if self.leniency.no_quarantine || server.evicts => Tier::BestEffort,
+                () if durable => Tier::Durable,
+                () => Tier::Quarantined,
+            },
+        }
+    }
+
+    fn standing(&self, born: &Born, clock_us: u64) -> Standing {
+        Standing {
+            incarnation: born.since_us,
+            born_us: if self.leniency.no_quarantine {
+                0
+            } else {
+                born.birth_us
+            },
+            clock_us,
+        }
+    }
+
+    fn read_born(&self, text: &str) -> Result<Born, CallError> {
+        Born::parse(text).ok_or_else(|| {
+            let what = format!("has a damaged birth record, or one of a newer ringfence; if not, delete `{BORN_KEY}`");
+            self.refused(TroubleKind::Other, what)
+        })
+    }
+
+    fn fields(&self, value: Value) -> Result<Fields, CallError> {
+        match value {
+            Value::Array(items) => Ok(Fields(items.into_iter())),
+            Value::ServerError(error) => {
+                Err(CallError::Refused(self.reporter.server_error(&error)))
+            }
+            _ => Err(CallError::Refused(self.reporter.garbage())),
+        }
+    }
+
+    fn shaped<T>(&self, read: Result<T, Misshapen>) -> Result<T, CallError> {
+        read.map_err(|Misshapen| CallError::Refused(self.reporter.garbage()))
+    }
+
+    fn refused(&self, kind: TroubleKind, what: String) -> CallError {
+        CallError::Refused(self.reporter.trouble(kind, what))
+    }
+
+    /// A question that changes nothing was lost.
+    fn unsent(&self, error: &RedisError) -> CallError {
+        CallError::NotSent(self.reporter.connection(error))
+    }
+
+    /// A question that may have changed something was lost.
+    fn unknown(&self, error: &RedisError) -> CallError {
+        CallError::Unknown(self.reporter.connection(error))
+    }
+}
+
+/// A clock that travels as text.
+fn clock(fields: &mut Fields) -> Result<u64, Misshapen> {
+    let text = fields.text()?.ok_or(Misshapen)?;
+    text.parse().map_err(|_| Misshapen)
+}
+
+/// The rest of the fields as pairs of name and label, in words.
+fn holders(fields: &mut Fields) -> Result<String, Misshapen> {
+    let mut shown = Vec::new();
+    while fields.0.len() > 0 {
+        let name = fields.text()?.ok_or(Misshapen)?;
+        let label = fields.text()?.ok_or(Misshapen)?;
+        shown.push(format!(
+            "`{}` by {}",
+            name.escape_debug(),
+            label.escape_debug()
+        ));
+    }
+    Ok(match shown.as_slice() {
+        [] => ", none of them held now".to_owned(),
+        held => format!(", held now: {}", held.join(", ")),
+    })
+}

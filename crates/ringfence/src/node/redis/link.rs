@@ -1,0 +1,397 @@
+//! The one task of a node: connects, shakes hands, sends what is wanted and answers it, and begins
+//! anew when the connection is lost. Everything that is pending goes out as one batch.
+
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::group::Group;
+use crate::node::{Call, CallError, Facts, InitMode, Trouble, TroubleKind};
+use crate::time::Timestamp;
+
+use super::backoff::Backoff;
+use super::command::By;
+use super::flight::Flight;
+use super::handshake::{Handshake, Membership};
+use super::line::{Dial, Line};
+use super::queue::{Control, Queue, Work};
+
+/// How long connecting and logging in may take, and how long the handshake after it.
+const STEP: Duration = Duration::from_secs(1);
+/// How long calls wait for a connection that is being made.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// A server that is asked and says nothing for this long is hung, or the connection half open.
+const SILENCE: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// A connection that held this long was a good one: the next is made without waiting.
+const GOOD: Duration = Duration::from_secs(1);
+/// The most calls in one batch, so that one batch does not occupy a server for long.
+const BATCH_MAX: usize = 256;
+
+/// See the module.
+pub(super) struct Link {
+    maker: Maker,
+    queue: Queue,
+    backoff: Backoff,
+}
+
+/// Makes connections that calls can be sent over.
+pub(super) struct Maker {
+    pub(super) dial: Dial,
+    pub(super) handshake: Handshake,
+}
+
+/// A connection after its handshake.
+struct Session {
+    line: Line,
+    /// `None` until the node has been told which group it belongs to.
+    membership: Option<Membership>,
+}
+
+/// Why a session stopped taking calls.
+enum End {
+    /// The connection is of no more use.
+    Lost(Trouble),
+    /// The node has forgotten its past; the connection is fine.
+    Newborn,
+    /// Something is wanted of the node itself, when nothing else is under way.
+    Control(Control),
+    /// Nobody wants anything any more.
+    Closed,
+}
+
+impl Link {
+    pub(super) fn new(maker: Maker, queue: Queue, seed: u64) -> Self {
+        Self {
+            maker,
+            queue,
+            backoff: Backoff::new(seed),
+        }
+    }
+
+    /// Runs until nobody is left who could send anything, and all that was sent is answered.
+    pub(super) async fn run(mut self) {
+        let mut kept = None;
+        // What stood in the way of the last attempt; while there is such a thing, no call waits.
+        let mut trouble = None;
+        loop {
+            let began = self.clock().now();
+            let Some(session) = self.establish(kept.take(), trouble.as_ref()).await else {
+                return;
+            };
+            let failure = match session {
+                Ok(mut session) => {
+                    trouble = None;
+                    match self.serve(&mut session).await {
+                        End::Newborn => {
+                            kept = Some(session.line);
+                            continue;
+                        }
+                        End::Lost(trouble) => CallError::NotSent(trouble),
+                        End::Closed | End::Control(_) => return,
+                    }
+                }
+                Err(failure) => {
+                    trouble = Some(failure.trouble().clone());
+                    failure
+                }
+            };
+            tracing::debug!(node = %self.maker.handshake.reporter.node, "{failure}");
+            if trouble.is_none() && self.clock().now().since(began) >= GOOD {
+                self.backoff.reset();
+            }
+            let rest = self.backoff.next();
+            // After a lost connection calls wait a moment for the next; after a failed attempt,
+            // and while we rest, they are told.
+            if (trouble.is_some() || !rest.is_zero())
+                && !self.queue.refuse_during(rest, &failure).await
+            {
+                return;
+            }
+        }
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.maker.handshake.clock
+    }
+
+    /// Makes a session, on the connection that is `kept` or a new one. `None` if everybody left.
+    async fn establish(
+        &mut self,
+        kept: Option<Line>,
+        trouble: Option<&Trouble>,
+    ) -> Option<Result<Session, CallError>> {
+        let group = self.queue.group();
+        let attempt = self.maker.session(kept, group);
+        match trouble {
+            Some(trouble) => {
+                self.queue
+                    .hold_during(attempt, Duration::ZERO, trouble)
+                    .await
+            }
+            None => {
+                let reporter = &self.maker.handshake.reporter;
+                let slow = reporter.trouble(TroubleKind::Unreachable, "is slow to connect");
+                self.queue.hold_during(attempt, PATIENCE, &slow).await
+            }
+        }
+    }
+
+    async fn serve(&mut self, session: &mut Session) -> End {
+        loop {
+            match self.attend(session).await {
+                End::Control(control) => {
+                    let reporter = &self.maker.handshake.reporter;
+                    let busy = reporter.trouble(TroubleKind::Timeout, "is slow to shake hands");
+                    let attempt = self.maker.control(session, &control);
+                    let held = self.queue.hold_during(attempt, PATIENCE, &busy).await;
+                    let Some(outcome) = held else {
+                        return End::Closed;
+                    };
+                    if let (Ok(_), Control::Init(group, InitMode::Write | InitMode::Force, _)) =
+                        (&outcome, &control)
+                    {
+                        self.queue.set_group(*group);
+                    }
+                    let lost = match &outcome {
+                        Err(CallError::NotSent(trouble) | CallError::Unknown(trouble)) => {
+                            Some(trouble.clone())
+                        }
+                        Ok(_) | Err(CallError::Refused(_)) => None,
+                    };
+                    control.complete(outcome);
+                    if let Some(trouble) = lost {
+                        return End::Lost(trouble);
+                    }
+                }
+                end => return end,
+            }
+        }
+    }
+
+    /// Sends calls and completes them, until something else must be done; by then none is under way.
+    async fn attend(&mut self, session: &mut Session) -> End {
+        let mut flight = Flight::new();
+        let mut pending_end = None;
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            if flight.is_empty()
+                && let Some(end) = pending_end.take()
+            {
+                return end;
+            }
+            let lost = tokio::select! {
+                biased;
+                answers = flight.next() => {
+                    session.line.gauge.reset();
+                    self.land(&mut flight, answers, session, &mut pending_end)
+                }
+                () = &mut session.line.driver => Some(self.hang_up(&mut flight, session).await),
+                work = self.queue.next(), if pending_end.is_none() && flight.has_room() => {
+                    pending_end = match work {
+                        None => Some(End::Closed),
+                        Some(Work::Control(control)) => Some(End::Control(control)),
+                        Some(Work::Call(call)) => {
+                            self.send_all(call, &mut flight, session);
+                            None
+                        }
+                    };
+                    None
+                }
+                _ = tick.tick(), if !flight.is_empty() => self.silence(&flight),
+            };
+            if let Some(trouble) = lost {
+                flight.abandon(&trouble);
+                return End::Lost(trouble);
+            }
+        }
+    }
+
+    /// Sends `first` and all the calls that wait behind it as one batch.
+    fn send_all(&mut self, first: Call, flight: &mut Flight, session: &Session) {
+        let now = self.clock().now();
+        let mut batch = Vec::new();
+        let mut next = Some(first);
+        while let Some(call) = next.take() {
+            match self.unfit(&call, session, now) {
+                Some(trouble) => call.done.complete(Err(CallError::NotSent(trouble))),
+                None => batch.push(call),
+            }
+            if batch.len() < BATCH_MAX {
+                match self.queue.try_next() {
+                    Some(Work::Call(call)) => next = Some(call),
+                    Some(control) => self.queue.put_back(control),
+                    None => {}
+                }
+            }
+        }
+        if let Some(membership) = &session.membership {
+            flight.send(batch, &session.line.connection, membership, By::Hash, now);
+        }
+    }
+
+    /// Why `call` must not be sent, if it must not.
+    fn unfit(&self, call: &Call, session: &Session, now: Timestamp) -> Option<Trouble> {
+        let reporter = &self.maker.handshake.reporter;
+        let trouble = |kind, what: &str| Some(reporter.trouble(kind, what));
+        if call.expires <= now {
+            trouble(
+                TroubleKind::Timeout,
+                "was not asked: the call had waited too long",
+            )
+        } else if session.membership.is_none() {
+            trouble(
+                TroubleKind::Other,
+                "was not asked: it has not joined a group yet",
+            )
+        } else if call.request.op.is_plain() && call.request.claims.len() != 1 {
+            trouble(
+                TroubleKind::Other,
+                "was not asked: a plain lock has exactly one name",
+            )
+        } else {
+            None
+        }
+    }
+
+    /// Completes the oldest batch, and sends again what the server had no script for. The trouble,
+    /// if the connection is of no more use.
+    fn land(
+        &self,
+        flight: &mut Flight,
+        answers: redis::RedisResult<Vec<redis::Value>>,
+        session: &mut Session,
+        pending_end: &mut Option<End>,
+    ) -> Option<Trouble> {
+        let reporter = &self.maker.handshake.reporter;
+        let now = self.clock().now();
+        // Without membership nothing is sent, so nothing can land.
+        let membership = session.membership.as_mut()?;
+        match flight.land(answers, membership, reporter, now) {
+            Err(error) => Some(lost_in_use(&self.maker.handshake, &error)),
+            Ok(landing) => {
+                // In full, so that the server keeps the script. The order among these calls stays;
+                // an undo may still overtake its acquire, which is why it retires the ballot.
+                let connection = &session.line.connection;
+                flight.send(landing.unscripted, connection, membership, By::Text, now);
+                if landing.newborn && !matches!(pending_end, Some(End::Control(_))) {
+                    *pending_end = Some(End::Newborn);
+                }
+                None
+            }
+        }
+    }
+
+    /// The connection has ended; what arrived before the end still counts.
+    async fn hang_up(&self, flight: &mut Flight, session: &mut Session) -> Trouble {
+        // Dropping the driver drops its ends of the channels, so every answer is there or never.
+        session.line.driver = Box::pin(std::future::pending());
+        let mut pending_end = None;
+        while !flight.is_empty() {
+            let answers = flight.next().await;
+            if let Some(trouble) = self.land(flight, answers, session, &mut pending_end) {
+                return trouble;
+            }
+        }
+        lost_in_use(&self.maker.handshake, &super::line::ended())
+    }
+
+    fn silence(&self, flight: &Flight) -> Option<Trouble> {
+        let since = flight.silent_since()?;
+        (self.clock().now().since(since) >= SILENCE).then(|| {
+            let what = format!("has been asked and has said nothing for {SILENCE:?}");
+            self.maker
+                .handshake
+                .reporter
+                .trouble(TroubleKind::Timeout, what)
+        })
+    }
+}
+
+fn lost_in_use(handshake: &Handshake, error: &redis::RedisError) -> Trouble {
+    let trouble = handshake.reporter.connection(error);
+    match trouble.kind {
+        TroubleKind::Unreachable => handshake.reporter.trouble(
+            TroubleKind::Disconnected,
+            "ended the connection before it answered",
+        ),
+        _ => trouble,
+    }
+}
+
+impl Maker {
+    /// A connection with its handshake done, joined to `group` if that is known.
+    async fn session(
+        &self,
+        kept: Option<Line>,
+        group: Option<Group>,
+    ) -> Result<Session, CallError> {
+        let reporter = &self.handshake.reporter;
+        let mut line = match kept {
+            Some(line) => line,
+            None => match tokio::time::timeout(STEP, self.dial.connect()).await {
+                Ok(Ok(line)) => line,
+                Ok(Err(error)) => {
+                    let trouble = reporter.connection(&error);
+                    return Err(match trouble.kind {
+                        TroubleKind::Unreachable => CallError::NotSent(trouble),
+                        _ => CallError::Refused(trouble),
+                    });
+                }
+                Err(_) => {
+                    let why = format!("no connection and login after {STEP:?}");
+                    return Err(CallError::NotSent(reporter.unreachable(&why)));
+                }
+            },
+        };
+        let handshake = async {
+            let (server, _) = self.handshake.probe(&mut line).await?;
+            let membership = match group {
+                None => None,
+                Some(group) => {
+                    let (membership, _) = self.handshake.join(&mut line, &server, &group).await?;
+                    Some(membership)
+                }
+            };
+            Ok(membership)
+        };
+        let membership = self.in_time(handshake).await?;
+        Ok(Session { line, membership })
+    }
+
+    /// Does what `control` wants over a session on which nothing else is under way.
+    async fn control(&self, session: &mut Session, control: &Control) -> Result<Facts, CallError> {
+        let line = &mut session.line;
+        let handshake = &self.handshake;
+        let (membership, facts) = self
+            .in_time(async {
+                let (server, facts) = handshake.probe(line).await?;
+                let (membership, facts) = match control {
+                    Control::Probe(_) => return Ok((None, facts)),
+                    Control::Join(group, _) => handshake.join(line, &server, group).await?,
+                    Control::Init(group, mode, _) => {
+                        return handshake.init(line, &server, group, *mode).await;
+                    }
+                };
+                Ok((Some(membership), facts))
+            })
+            .await?;
+        session.membership = membership.or(session.membership.take());
+        Ok(facts)
+    }
+
+    async fn in_time<T>(
+        &self,
+        step: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        match tokio::time::timeout(STEP, step).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let what = format!("accepts connections but says nothing for {STEP:?}");
+                let trouble = self.handshake.reporter.trouble(TroubleKind::Timeout, what);
+                Err(CallError::Unknown(trouble))
+            }
+        }
+    }
+}

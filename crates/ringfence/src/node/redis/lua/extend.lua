@@ -1,0 +1,13 @@
+-- Extend: only what this token still holds, and never for a shorter time. ARGV: ballot, ttl in ms.
+local ballot, ttl = tonumber(ARGV[5]), tonumber(ARGV[6])
+local held, gone = not_held()
+if held then
+  return reply('held', holder(held))
+end
+if gone then
+  return reply('gone')
+end
+for i = 1, claims do
+  prolong(i, ballot, ttl)
+end
+return reply('extended')

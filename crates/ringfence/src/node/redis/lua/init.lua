@@ -1,0 +1,71 @@
+-- Init: the operator's word that this node's group is new. Writes the birth record as grown up.
+-- KEYS: born. ARGV: run_id, 1 if durable now, how far to go (check, write, force), the group (nodes,
+-- window in us, quarantine in ms, grace in ms), then the values that a client takes unless told otherwise (same four).
+-- Answers: clock, 'done' ('free' after a check) or why not, what stands there now, how many records there are ('+' behind
+-- the number if the search ended early), then name and label of each present holder.
+local SCANS, BATCH, HOLDERS = 200, 500, 20
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local clock = string.format('%.0f', now)
+local group, usual = table.concat(ARGV, ' ', 4, 7), table.concat(ARGV, ' ', 8, 11)
+
+local count, holders = 0, {}
+local function look_at(record_key)
+  count = count + 1
+  local name = string.match(record_key, '^ringfence:{[^}]+}:(.*)$')
+    or string.match(record_key, '^ringfence:{}%l+:(.*)$')
+  local stored = name and redis.call('MGET', record_key, name)
+  if stored and stored[1] and stored[2] and #holders < 2 * HOLDERS then
+    local token, label = string.match(stored[1], '^1:%d+:%d+:%d+:([^:]+):(.*)$')
+    if token == stored[2] then
+      holders[#holders + 1] = name
+      holders[#holders + 1] = label
+    end
+  end
+end
+
+-- Bounded, because a script stops the whole server while it runs.
+local cursor, complete = '0', false
+for _ = 1, SCANS do
+  local page = redis.call('SCAN', cursor, 'MATCH', 'ringfence:{*', 'COUNT', BATCH)
+  for _, record_key in ipairs(page[2]) do
+    look_at(record_key)
+  end
+  cursor = page[1]
+  if cursor == '0' then
+    complete = true
+    break
+  end
+end
+local counted = count .. (complete and '' or '+')
+
+local function answer(word, born)
+  return { clock, word, born or false, counted, unpack(holders) }
+end
+
+local stands = redis.call('GET', KEYS[1])
+if ARGV[3] ~= 'force' then
+  if stands then
+    local birth, theirs = string.match(stands, '^1 %x+ %d+ (%d+) [01] (%d+ %d+ %d+ %d+)$')
+    if not birth then
+      return redis.error_reply('DAMAGED 0')
+    end
+    local quarantine_ms = string.match(theirs, '^%d+ %d+ (%d+)')
+    if tonumber(birth) == 0 or now - birth >= quarantine_ms * 1000 then
+      return answer('grown', stands)
+    end
+    -- A young record is what the first client's handshake left; it is no group until it differs.
+    if theirs ~= group and theirs ~= usual then
+      return answer('group', stands)
+    end
+  end
+  if count > 0 then
+    return answer('records', stands)
+  end
+end
+if ARGV[3] == 'check' then
+  return answer('free', stands)
+end
+local born = '1 ' .. ARGV[1] .. ' ' .. clock .. ' 0 ' .. ARGV[2] .. ' ' .. group
+redis.call('SET', KEYS[1], born)
+return answer('done', born)

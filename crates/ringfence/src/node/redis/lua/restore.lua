@@ -1,0 +1,24 @@
+-- Restore: a granted holder comes back to a node that lost it. ARGV: ballot, ttl in ms, label.
+local ballot, ttl, label = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+local held = not_held()
+if held then
+  return reply('held', holder(held))
+end
+-- A late restore must not bring back what its holder released, or `break` closed.
+for i = 1, claims do
+  if ballot <= records[i].closed then
+    return reply('gone')
+  end
+end
+if ballot > ceiling then
+  return reply('ahead')
+end
+local refusal = foreign_type()
+for i = 1, claims do
+  if value(i) then
+    refusal = refusal or prolong(i, ballot, ttl)
+  else
+    refusal = refusal or seat(i, ballot, label, ttl)
+  end
+end
+return refusal or reply('restored')

@@ -1,0 +1,161 @@
+//! A Redis or Valkey server as a node. The ledger is written in Lua there, one file per operation;
+//! everything about the connection is the link's business, in one task of its own.
+
+mod backoff;
+mod born;
+mod command;
+mod flight;
+mod flood;
+mod handshake;
+mod key;
+mod line;
+mod link;
+mod queue;
+mod reply;
+mod report;
+mod script;
+mod server;
+mod tls;
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::clock::Clock;
+use crate::entropy;
+use crate::group::Group;
+use crate::node::{Call, CallError, Completion, Facts, InitMode, Node, Trouble, TroubleKind};
+use crate::url::RedisUrl;
+
+use self::handshake::Handshake;
+use self::line::Dial;
+use self::link::{Link, Maker};
+use self::queue::{Control, Queue, Work};
+use self::report::Reporter;
+use self::server::Leniency;
+
+pub use self::tls::TlsError;
+
+/// A Redis or Valkey server as a node.
+///
+/// Dropping it ends its connection once what was sent before is answered.
+pub struct RedisNode {
+    name: Arc<str>,
+    work: mpsc::UnboundedSender<Work>,
+}
+
+/// Why a node cannot even be tried.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// There is no tokio runtime to run the node's task.
+    #[error("a Redis node must be made inside a tokio runtime")]
+    NoRuntime,
+    /// The TLS files of the URL cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl RedisNode {
+    /// The node that `url` names. Returns at once; the connection is made in the background, and
+    /// made again whenever it is lost.
+    ///
+    /// # Errors
+    /// Outside a tokio runtime, or if the URL's TLS files cannot be used. An unreachable server is no
+    /// error here: it is what calls are answered with.
+    pub fn connect(url: RedisUrl, clock: Clock) -> Result<Self, ConnectError> {
+        let leniency = Leniency {
+            no_quarantine: !url.quarantine,
+            eviction_allowed: url.eviction_allowed,
+        };
+        let dial = Dial::url(&url)?;
+        let name = url.address.to_string();
+        Self::spawn(dial, name, url.password.as_deref(), leniency, clock)
+    }
+
+    /// The node that `client` connects to, known to people as `name`.
+    ///
+    /// # Errors
+    /// As [`RedisNode::connect`].
+    pub fn from_client(
+        client: redis::Client,
+        name: &str,
+        clock: Clock,
+    ) -> Result<Self, ConnectError> {
+        let leniency = Leniency {
+            no_quarantine: false,
+            eviction_allowed: false,
+        };
+        let settings = client.get_connection_info().redis_settings();
+        let password = settings.password().map(str::to_owned);
+        let dial = Dial::client(client)?;
+        Self::spawn(dial, name.to_owned(), password.as_deref(), leniency, clock)
+    }
+
+    fn spawn(
+        dial: Dial,
+        name: String,
+        password: Option<&str>,
+        leniency: Leniency,
+        clock: Clock,
+    ) -> Result<Self, ConnectError> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        let name: Arc<str> = name.into();
+        let (work, arriving) = mpsc::unbounded_channel();
+        let queue = Queue::new(arriving, clock.clone());
+        let handshake = Handshake {
+            reporter: Reporter {
+                node: Arc::clone(&name),
+                password: password.map(Arc::from),
+            },
+            leniency,
+            clock,
+        };
+        let link = Link::new(Maker { dial, handshake }, queue, entropy::seed());
+        runtime.spawn(link.run());
+        Ok(Self { name, work })
+    }
+
+    fn enqueue(&self, work: Work) {
+        // The task ends before the node does only when its runtime is shut down.
+        if let Err(mpsc::error::SendError(work)) = self.work.send(work) {
+            let what = format!(
+                "{} was not asked: the runtime of its connection has ended",
+                self.name
+            );
+            work.refuse(&CallError::NotSent(Trouble::new(
+                TroubleKind::Disconnected,
+                what,
+            )));
+        }
+    }
+}
+
+impl Node for RedisNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn send(&self, call: Call) {
+        self.enqueue(Work::Call(call));
+    }
+
+    fn probe(&self, done: Completion<Facts>) {
+        self.enqueue(Work::Control(Control::Probe(done)));
+    }
+
+    fn join(&self, group: Group, done: Completion<Facts>) {
+        self.enqueue(Work::Control(Control::Join(group, done)));
+    }
+
+    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
+        self.enqueue(Work::Control(Control::Init(group, mode, done)));
+    }
+}
+
+impl fmt::Debug for RedisNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RedisNode").field(&self.name).finish()
+    }
+}

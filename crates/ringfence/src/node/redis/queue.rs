@@ -1,0 +1,198 @@
+//! What callers want of a node and has not been sent yet. A node that cannot be talked to costs a
+//! vote and never a wait: what cannot be sent soon is answered at once.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::clock::Clock;
+use crate::group::Group;
+use crate::node::{Call, CallError, Completion, Facts, InitMode, Trouble};
+use crate::time::Timestamp;
+
+/// Something a caller wants of a node.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A lock operation.
+    Call(Call),
+    /// A matter of the node itself.
+    Control(Control),
+}
+
+/// A matter of the node itself.
+#[derive(Debug)]
+pub(super) enum Control {
+    Probe(Completion<Facts>),
+    Join(Group, Completion<Facts>),
+    Init(Group, InitMode, Completion<Facts>),
+}
+
+impl Work {
+    /// Answers that it was not sent, because of `failure`.
+    pub(super) fn refuse(self, failure: &CallError) {
+        match self {
+            // Whatever the server did to the handshake, it has not seen this call.
+            Self::Call(call) => {
+                call.done
+                    .complete(Err(CallError::NotSent(failure.trouble().clone())));
+            }
+            Self::Control(control) => control.complete(Err(failure.clone())),
+        }
+    }
+}
+
+impl Control {
+    /// Delivers the answer.
+    pub(super) fn complete(self, outcome: Result<Facts, CallError>) {
+        match self {
+            Self::Probe(done) | Self::Join(_, done) | Self::Init(_, _, done) => {
+                done.complete(outcome);
+            }
+        }
+    }
+}
+
+/// The work of one node, in the order in which it came.
+pub(super) struct Queue {
+    arriving: UnboundedReceiver<Work>,
+    /// Taken in, but not to be sent before the connection stands.
+    held: VecDeque<Work>,
+    /// Nobody is left who could send more.
+    closed: bool,
+    /// The group that the node was last told to join, so that it can be joined again.
+    group: Option<Group>,
+    clock: Clock,
+}
+
+impl Queue {
+    pub(super) fn new(arriving: UnboundedReceiver<Work>, clock: Clock) -> Self {
+        Self {
+            arriving,
+            held: VecDeque::new(),
+            closed: false,
+            group: None,
+            clock,
+        }
+    }
+
+    /// The group that the node is to be a member of.
+    pub(super) fn group(&self) -> Option<Group> {
+        self.group
+    }
+
+    /// From now on the node is to be a member of `group`.
+    pub(super) fn set_group(&mut self, group: Group) {
+        self.group = Some(group);
+    }
+
+    /// The next work, or `None` if there will never be more. Safe to cancel.
+    pub(super) async fn next(&mut self) -> Option<Work> {
+        match self.held.pop_front() {
+            Some(work) => Some(work),
+            None => self.arrive().await,
+        }
+    }
+
+    /// The next work that is there already.
+    pub(super) fn try_next(&mut self) -> Option<Work> {
+        match self.held.pop_front() {
+            Some(work) => Some(work),
+            None => {
+                let work = self.arriving.try_recv().ok()?;
+                self.note(&work);
+                Some(work)
+            }
+        }
+    }
+
+    /// Puts `work` back to be the next.
+    pub(super) fn put_back(&mut self, work: Work) {
+        self.held.push_front(work);
+    }
+
+    /// Waits for `attempt` and holds what arrives meanwhile: calls for `patience` at most and never
+    /// beyond their own expiry, then they are answered with `trouble`. `None` if everybody left.
+    pub(super) async fn hold_during<T>(
+        &mut self,
+        attempt: impl Future<Output = T>,
+        patience: Duration,
+        trouble: &Trouble,
+    ) -> Option<T> {
+        tokio::pin!(attempt);
+        let failure = CallError::NotSent(trouble.clone());
+        let patient_until = self.clock.now() + patience;
+        loop {
+            if self.closed && self.held.is_empty() {
+                return None;
+            }
+            let due = self.release_due(patient_until, &failure);
+            let clock = self.clock.clone();
+            tokio::select! {
+                biased;
+                outcome = &mut attempt => return Some(outcome),
+                work = self.arrive(), if !self.closed => self.held.extend(work),
+                () = clock.sleep_until(due.unwrap_or(patient_until)), if due.is_some() => {}
+            }
+        }
+    }
+
+    /// Answers the held calls whose time is over. When the next one's will be, if there is one.
+    fn release_due(&mut self, patient_until: Timestamp, failure: &CallError) -> Option<Timestamp> {
+        let now = self.clock.now();
+        let mut next = None;
+        for work in std::mem::take(&mut self.held) {
+            let due = match &work {
+                Work::Call(call) => call.expires.min(patient_until),
+                // Probes and joins wait for the attempt, which is bounded itself.
+                Work::Control(_) => {
+                    self.held.push_back(work);
+                    continue;
+                }
+            };
+            if due <= now {
+                work.refuse(failure);
+            } else {
+                next = Some(next.map_or(due, |next: Timestamp| next.min(due)));
+                self.held.push_back(work);
+            }
+        }
+        next
+    }
+
+    /// Answers everything with `failure` for as long as `rest` lasts. Whether anybody is left.
+    pub(super) async fn refuse_during(&mut self, rest: Duration, failure: &CallError) -> bool {
+        for work in std::mem::take(&mut self.held) {
+            work.refuse(failure);
+        }
+        let until = self.clock.now() + rest;
+        let clock = self.clock.clone();
+        let rested = clock.sleep_until(until);
+        tokio::pin!(rested);
+        while !self.closed {
+            tokio::select! {
+                biased;
+                work = self.arrive() => if let Some(work) = work { work.refuse(failure) },
+                () = &mut rested => return true,
+            }
+        }
+        false
+    }
+
+    async fn arrive(&mut self) -> Option<Work> {
+        let work = self.arriving.recv().await;
+        match &work {
+            Some(work) => self.note(work),
+            None => self.closed = true,
+        }
+        work
+    }
+
+    /// A node that is away when it is told to join must join when it comes back.
+    fn note(&mut self, work: &Work) {
+        if let Work::Control(Control::Join(group, _)) = work {
+            self.group = Some(*group);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What a server answered, read with suspicion: an answer of the wrong shape is an error like any
+//! other, whoever sent it.
+
+use redis::Value;
+
+use crate::message::{Answer, Ballot, Holder, Op, Request, Stamp, View};
+
+/// A reply of a shape that no script of ours gives.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Misshapen;
+
+/// What a script or command answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// The ledger's answer; plain operations carry no stamp.
+    Answer(Answer, Option<Stamp>),
+    /// Another birth record stands on the node than the one that the client saw.
+    Newborn,
+}
+
+/// Reads the reply to `request`.
+pub(super) fn read(request: &Request, value: Value) -> Result<Said, Misshapen> {
+    match request.op {
+        Op::PlainAcquire { .. } | Op::PlainExtend { .. } | Op::PlainRelease => {
+            read_plain(&value).map(|answer| Said::Answer(answer, None))
+        }
+        _ => read_lock(request, value),
+    }
+}
+
+/// A plain reply says who holds to nobody, so `Held` names no holder.
+fn read_plain(value: &Value) -> Result<Answer, Misshapen> {
+    match value {
+        Value::Okay => Ok(Answer::Granted),
+        Value::Nil => Ok(Answer::Held(Holder::default())),
+        Value::BulkString(word) => match word.as_slice() {
+            b"extended" => Ok(Answer::Extended),
+            b"released" => Ok(Answer::Released),
+            b"gone" => Ok(Answer::Gone),
+            b"held" => Ok(Answer::Held(Holder::default())),
+            _ => Err(Misshapen),
+        },
+        _ => Err(Misshapen),
+    }
+}
+
+fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
+    let Value::Array(items) = value else {
+        return Err(Misshapen);
+    };
+    let mut fields = Fields(items.into_iter());
+    if let [Value::BulkString(word)] = fields.0.as_slice()
+        && word == b"newborn"
+    {
+        return Ok(Said::Newborn);
+    }
+    let clock_us = fields.number()?;
+    let floor = fields.ballot()?;
+    let word = fields.bytes()?.ok_or(Misshapen)?;
+    let answer = match word.as_slice() {
+        b"granted" => Answer::Granted,
+        b"stale" => Answer::Stale,
+        b"ahead" => Answer::Ahead,
+        b"extended" => Answer::Extended,
+        b"gone" => Answer::Gone,
+        b"released" => Answer::Released,
+        b"newer" => Answer::Newer,
+        b"restored" => Answer::Restored,
+        b"held" => {
+            let claim = fields.number()?;
+            let claim = usize::try_from(claim).map_err(|_| Misshapen)?;
+            if claim >= request.claims.len() {
+                return Err(Misshapen);
+            }
+            Answer::Held(fields.holder(claim)?)
+        }
+        b"views" => {
+            let views = (0..request.claims.len()).map(|claim| fields.view(claim));
+            Answer::Views(views.collect::<Result<_, _>>()?)
+        }
+        _ => return Err(Misshapen),
+    };
+    fields.end()?;
+    if fits(&request.op, &answer) {
+        Ok(Said::Answer(answer, Some(Stamp { clock_us, floor })))
+    } else {
+        Err(Misshapen)
+    }
+}
+
+/// Whether `answer` is one that `op` can have: a grant must not come out of a mixed-up reply.
+fn fits(op: &Op, answer: &Answer) -> bool {
+    match answer {
+        Answer::Granted | Answer::Stale => matches!(op, Op::Acquire { .. }),
+        Answer::Ahead => matches!(op, Op::Acquire { .. } | Op::Restore { .. }),
+        Answer::Extended => matches!(op, Op::Extend { .. }),
+        Answer::Released | Answer::Newer => matches!(op, Op::Release { .. }),
+        Answer::Restored => matches!(op, Op::Restore { .. }),
+        Answer::Gone => !matches!(op, Op::Acquire { .. } | Op::Inspect),
+        Answer::Held(_) => !matches!(op, Op::Inspect),
+        Answer::Views(_) => matches!(op, Op::Inspect),
+    }
+}
+
+/// The values of a flat reply, one after the other.
+pub(super) struct Fields(pub(super) std::vec::IntoIter<Value>);
+
+impl Fields {
+    pub(super) fn next(&mut self) -> Result<Value, Misshapen> {
+        self.0.next().ok_or(Misshapen)
+    }
+
+    /// A number that is not negative, or nothing.
+    fn maybe_number(&mut self) -> Result<Option<u64>, Misshapen> {
+        match self.next()? {
+            Value::Nil => Ok(None),
+            Value::Int(number) => u64::try_from(number).map(Some).map_err(|_| Misshapen),
+            _ => Err(Misshapen),
+        }
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64, Misshapen> {
+        self.maybe_number()?.ok_or(Misshapen)
+    }
+
+    fn ballot(&mut self) -> Result<Ballot, Misshapen> {
+        self.number().map(Ballot::new)
+    }
+
+    /// A string, or nothing.
+    pub(super) fn bytes(&mut self) -> Result<Option<Vec<u8>>, Misshapen> {
+        match self.next()? {
+            Value::Nil => Ok(None),
+            Value::BulkString(bytes) => Ok(Some(bytes)),
+            _ => Err(Misshapen),
+        }
+    }
+
+    /// Text, or nothing. Labels come from other people's programs and need not be UTF-8.
+    pub(super) fn text(&mut self) -> Result<Option<String>, Misshapen> {
+        Ok(self
+            .bytes()?
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    fn holder(&mut self, claim: usize) -> Result<Holder, Misshapen> {
+        Ok(Holder {
+            claim,
+            label: self.text()?,
+            id: self.text()?,
+            for_ms: self.maybe_number()?,
+        })
+    }
+
+    fn view(&mut self, claim: usize) -> Result<View, Misshapen> {
+        let held = self.number()? == 1;
+        let holder = self.holder(claim)?;
+        Ok(View {
+            holder: held.then_some(holder),
+            ballot: self.maybe_number()?.map(Ballot::new),
+            floor: self.ballot()?,
+        })
+    }
+
+    fn end(&mut self) -> Result<(), Misshapen> {
+        match self.0.next() {
+            None => Ok(()),
+            Some(_) => Err(Misshapen),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::message::{Claim, Mode};
+    use crate::name::Name;
+    use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+    fn request(op: Op) -> Request {
+        Request {
+            claims: Arc::from([Claim {
+                name: Name::new("", "n").unwrap(),
+                mode: Mode::Exclusive,
+            }]),
+            token: Token::from_entropy([1; TOKEN_ENTROPY_BYTES]),
+            op,
+        }
+    }
+
+    fn acquire() -> Request {
+        request(Op::Acquire {
+            ballot: Ballot::new(7),
+            ttl_ms: 1000,
+            label: Arc::from("me"),
+        })
+    }
+
+    fn word(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_grant_carries_clock_and_floor() {
+        let reply = Value::Array(vec![Value::Int(9), Value::Int(7), word("granted")]);
+        let stamp = Stamp {
+            clock_us: 9,
+            floor: Ballot::new(7),
+        };
+        assert_eq!(
+            read(&acquire(), reply),
+            Ok(Said::Answer(Answer::Granted, Some(stamp)))
+        );
+    }
+
+    #[test]
+    fn an_answer_to_another_question_is_misshapen() {
+        for wrong in ["extended", "released", "gone", "views", "what"] {
+            let reply = Value::Array(vec![Value::Int(9), Value::Int(7), word(wrong)]);
+            assert_eq!(read(&acquire(), reply), Err(Misshapen), "{wrong}");
+        }
+        assert_eq!(read(&acquire(), Value::Okay), Err(Misshapen));
+    }
+
+    #[test]
+    fn a_holder_of_a_claim_that_was_not_made_is_misshapen() {
+        let reply = |claim| {
+            let items = [Value::Int(claim), Value::Nil, Value::Nil, Value::Int(5)];
+            let head = [Value::Int(9), Value::Int(7), word("held")];
+            Value::Array(head.into_iter().chain(items).collect())
+        };
+        assert!(read(&acquire(), reply(0)).is_ok());
+        assert_eq!(read(&acquire(), reply(1)), Err(Misshapen));
+        assert_eq!(read(&acquire(), reply(-1)), Err(Misshapen));
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            any::<i64>().prop_map(Value::Int),
+            Just(Value::Nil),
+            Just(Value::Okay),
+            prop_oneof![
+                Just("held"),
+                Just("views"),
+                Just("newborn"),
+                Just("granted")
+            ]
+            .prop_map(word),
+            any::<Vec<u8>>().prop_map(Value::BulkString),
+        ];
+        leaf.prop_recursive(2, 20, 8, |inner| {
+            proptest::collection::vec(inner, 0..9).prop_map(Value::Array)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_reply_makes_it_panic(value in any_value(), which in 0usize..3) {
+            let request = match which {
+                0 => acquire(),
+                1 => request(Op::Inspect),
+                _ => request(Op::PlainRelease),
+            };
+            let _ = read(&request, value);
+        }
+    }
+}

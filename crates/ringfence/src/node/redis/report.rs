@@ -1,0 +1,283 @@
+//! What went wrong with one server, in words for the person who has to mend it: what happened, on
+//! which node, what to do. Whatever a server says is shortened, escaped and rid of our password.
+
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisError, ServerError};
+
+use crate::message::Request;
+use crate::node::{CallError, Trouble, TroubleKind};
+
+use super::key::{BORN_KEY, record_key};
+
+/// How much of a server's own words is passed on.
+const QUOTE_MAX_CHARS: usize = 200;
+
+/// What servers say when a script may run but a command in it may not.
+const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["ACL failure in script", "The user executing the script"];
+
+/// Tells what is wrong with one node.
+#[derive(Clone)]
+pub(super) struct Reporter {
+    /// How people know the node.
+    pub(super) node: Arc<str>,
+    /// What must never be shown: some servers echo the arguments of a command they do not know.
+    pub(super) password: Option<Arc<str>>,
+}
+
+impl Reporter {
+    /// Trouble of `kind`: the node's name, then `what`.
+    pub(super) fn trouble(&self, kind: TroubleKind, what: impl AsRef<str>) -> Trouble {
+        Trouble::new(
+            kind,
+            self.scrub(&format!("{} {}", self.node, what.as_ref())),
+        )
+    }
+
+    /// Trouble with what the server said in answer to `request`.
+    pub(super) fn refusal(&self, error: &ServerError, request: &Request) -> CallError {
+        let name = || {
+            let position = error
+                .details()
+                .and_then(|text| text.trim().parse::<usize>().ok());
+            let claim = position.and_then(|i| request.claims.get(i.checked_sub(1)?));
+            claim.or(request.claims.first()).map(|claim| &claim.name)
+        };
+        let trouble = match (error.code(), name()) {
+            ("FOREIGN" | "WRONGTYPE", Some(name)) => self.trouble(
+                TroubleKind::ForeignType,
+                format!("holds something that is not a lock under the key `{name}`; use another name or delete that key"),
+            ),
+            ("DAMAGED", Some(name)) => {
+                let record = record_key(name.as_str());
+                self.trouble(
+                    TroubleKind::Other,
+                    format!(
+                        "has a damaged record, or one of a newer ringfence, under `{}`; \
+                         delete it once no holder of `{name}` is left",
+                        record.escape_debug()
+                    ),
+                )
+            }
+            _ => self.server_error(error),
+        };
+        if broke_off(error) {
+            CallError::Unknown(trouble)
+        } else {
+            CallError::Refused(trouble)
+        }
+    }
+
+    /// Trouble with what the server said, whatever it was asked.
+    pub(super) fn server_error(&self, error: &ServerError) -> Trouble {
+        self.code(error.code(), error.details().unwrap_or_default())
+    }
+
+    fn code(&self, code: &str, details: &str) -> Trouble {
+        let said = quote(&format!("{code} {details}"));
+        let (kind, what) = match code {
+            "NOAUTH" => (
+                TroubleKind::Denied,
+                format!("asks for a password; put it into the URL as redis://:PASSWORD@… ({said})"),
+            ),
+            "WRONGPASS" => (
+                TroubleKind::Denied,
+                format!("refuses the user or the password in the URL ({said})"),
+            ),
+            "NOPERM" => (
+                TroubleKind::Denied,
+                format!(
+                    "denies our user a right that locks need ({said}); grant it with ACL SETUSER"
+                ),
+            ),
+            "LOADING" => (TroubleKind::Loading, "is still reading its data".to_owned()),
+            "READONLY" | "MASTERDOWN" => (
+                TroubleKind::Replica,
+                format!("is a replica, and replicas do not vote; name its master instead ({said})"),
+            ),
+            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => (
+                TroubleKind::Cluster,
+                format!("runs in cluster mode; locks need independent masters ({said})"),
+            ),
+            "OOM" => (
+                TroubleKind::Other,
+                format!("has no memory left for locks; raise its maxmemory ({said})"),
+            ),
+            "MISCONF" | "NOREPLICAS" | "BUSY" => (
+                TroubleKind::Other,
+                format!("does not accept writes at present ({said})"),
+            ),
+            "DAMAGED" => (
+                TroubleKind::Other,
+                format!(
+                    "has a damaged birth record, or one of a newer ringfence; if not, delete `{BORN_KEY}`"
+                ),
+            ),
+            "WRONGTYPE" => (
+                TroubleKind::ForeignType,
+                format!("holds something of another program under `{BORN_KEY}`; delete that key"),
+            ),
+            _ if FORBIDDEN_IN_SCRIPT
+                .iter()
+                .any(|words| details.contains(words)) =>
+            {
+                (
+                    TroubleKind::Denied,
+                    format!(
+                        "denies our scripts a command that locks need ({said}); grant it with ACL SETUSER"
+                    ),
+                )
+            }
+            _ => (
+                TroubleKind::Other,
+                format!("answered with an error: {said}"),
+            ),
+        };
+        self.trouble(kind, what)
+    }
+
+    /// Trouble with a connection that could not be made or used.
+    pub(super) fn connection(&self, error: &RedisError) -> Trouble {
+        match error.kind() {
+            ErrorKind::Parse => self.garbage(),
+            ErrorKind::AuthenticationFailed => {
+                let said = quote(error.detail().unwrap_or("authentication failed"));
+                self.trouble(
+                    TroubleKind::Denied,
+                    format!("refuses the user or the password in the URL ({said})"),
+                )
+            }
+            ErrorKind::Io => self.unreachable(&error.to_string()),
+            _ => match error.code() {
+                Some(code) => self.code(code, error.detail().unwrap_or_default()),
+                None => self.trouble(
+                    TroubleKind::Other,
+                    format!("cannot be used: {}", quote(&error.to_string())),
+                ),
+            },
+        }
+    }
+
+    /// Trouble with a server that is not there.
+    pub(super) fn unreachable(&self, why: &str) -> Trouble {
+        let why = quote(why);
+        let hint = if why.contains("certificate") {
+            "; if its certificate is signed by your own authority, name that with ?ca=/path.pem"
+        } else {
+            ""
+        };
+        self.trouble(
+            TroubleKind::Unreachable,
+            format!("cannot be reached: {why}{hint}"),
+        )
+    }
+
+    /// Trouble with something that does not talk like a Redis server.
+    pub(super) fn garbage(&self) -> Trouble {
+        let what = format!("what answers on {} is no Redis server", self.node);
+        Trouble::new(TroubleKind::Garbage, self.scrub(&what))
+    }
+
+    fn scrub(&self, text: &str) -> String {
+        match self.password.as_deref() {
+            Some(password) if !password.is_empty() => text.replace(password, "…"),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+/// Whether a script began and broke off. What a server refuses at the door has a code of its own;
+/// an error with a place in the script may come after the script's first write.
+fn broke_off(error: &ServerError) -> bool {
+    error.code() == "ERR"
+        && error
+            .details()
+            .is_some_and(|text| text.contains("user_script"))
+}
+
+/// A stranger's words, safe to print.
+fn quote(text: &str) -> String {
+    let mut shown: String = text.trim().chars().take(QUOTE_MAX_CHARS).collect();
+    if shown.len() < text.trim().len() {
+        shown.push('…');
+    }
+    shown
+        .escape_debug()
+        .to_string()
+        .replace("\\'", "'")
+        .replace("\\\"", "\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reporter() -> Reporter {
+        Reporter {
+            node: "h:6379".into(),
+            password: Some("hunter2".into()),
+        }
+    }
+
+    fn said(line: &str) -> Trouble {
+        match redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap() {
+            redis::Value::ServerError(error) => reporter().server_error(&error),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_server_s_error_is_sorted_by_what_to_do() {
+        for (line, kind) in [
+            ("NOAUTH Authentication required.", TroubleKind::Denied),
+            (
+                "WRONGPASS invalid username-password pair",
+                TroubleKind::Denied,
+            ),
+            (
+                "NOPERM this user has no permissions to run the 'info' command",
+                TroubleKind::Denied,
+            ),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                TroubleKind::Loading,
+            ),
+            (
+                "READONLY You can't write against a read only replica.",
+                TroubleKind::Replica,
+            ),
+            ("MOVED 1 127.0.0.1:7000", TroubleKind::Cluster),
+            (
+                "CROSSSLOT Keys in request don't hash to the same slot",
+                TroubleKind::Cluster,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                TroubleKind::Other,
+            ),
+            ("ERR what", TroubleKind::Other),
+        ] {
+            let trouble = said(line);
+            assert_eq!(trouble.kind, kind, "{line}");
+            assert!(trouble.detail.starts_with("h:6379 "), "{trouble}");
+        }
+        assert!(
+            said("NOPERM no permissions to run the 'info' command")
+                .detail
+                .contains("'info'")
+        );
+    }
+
+    #[test]
+    fn a_server_that_echoes_the_password_is_not_quoted_in_full() {
+        let trouble = said("ERR unknown command `AUTH`, with args beginning with: `hunter2`");
+        assert!(!trouble.detail.contains("hunter2"), "{trouble}");
+    }
+
+    #[test]
+    fn a_server_that_talks_too_much_is_cut_short() {
+        let trouble = said(&format!("ERR \u{1b}[2J{}", "x".repeat(100_000)));
+        assert!(trouble.detail.len() < 400, "{}", trouble.detail.len());
+        assert!(!trouble.detail.contains('\u{1b}'), "{trouble}");
+    }
+}

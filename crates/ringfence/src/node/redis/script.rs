@@ -1,0 +1,76 @@
+//! The scripts, one Lua file per operation, with the hashes under which a server knows them.
+
+use std::sync::LazyLock;
+
+/// One script and its hash.
+#[derive(Debug)]
+pub(super) struct Script {
+    /// The Lua.
+    pub(super) text: &'static str,
+    /// SHA-1 of the Lua, in hexadecimal: what `EVALSHA` takes.
+    pub(super) hash: String,
+}
+
+/// Every script, ready to be called.
+pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: Script::new(lock_script!("acquire")),
+    extend: Script::new(lock_script!("extend")),
+    release: Script::new(lock_script!("release")),
+    restore: Script::new(lock_script!("restore")),
+    inspect: Script::new(lock_script!("inspect")),
+    plain_extend: Script::new(include_str!("lua/plain_extend.lua")),
+    plain_release: Script::new(include_str!("lua/plain_release.lua")),
+    join: Script::new(include_str!("lua/join.lua")),
+    init: Script::new(include_str!("lua/init.lua")),
+});
+
+/// See [`SCRIPTS`].
+#[derive(Debug)]
+pub(super) struct Scripts {
+    pub(super) acquire: Script,
+    pub(super) extend: Script,
+    pub(super) release: Script,
+    pub(super) restore: Script,
+    pub(super) inspect: Script,
+    pub(super) plain_extend: Script,
+    pub(super) plain_release: Script,
+    /// Sent as a whole: rare, and not worth a place in the server's cache.
+    pub(super) join: Script,
+    /// See `join`.
+    pub(super) init: Script,
+}
+
+impl Scripts {
+    /// The scripts that are called by their hash, to be loaded at every handshake.
+    pub(super) fn by_hash(&self) -> [&Script; 7] {
+        [
+            &self.acquire,
+            &self.extend,
+            &self.release,
+            &self.restore,
+            &self.inspect,
+            &self.plain_extend,
+            &self.plain_release,
+        ]
+    }
+}
+
+impl Script {
+    fn new(text: &'static str) -> Self {
+        Self {
+            text,
+            hash: redis::Script::new(text).get_hash().to_owned(),
+        }
+    }
+}
+
+/// The text of an operation on claims: they all begin alike.
+macro_rules! lock_script {
+    ($operation:literal) => {
+        concat!(
+            include_str!("lua/claims.lua"),
+            include_str!(concat!("lua/", $operation, ".lua"))
+        )
+    };
+}
+use lock_script;

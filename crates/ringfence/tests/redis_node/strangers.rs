@@ -1,0 +1,157 @@
+//! What is not ours: keys of other programs, damaged records, servers that are no Redis.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use redis::Commands;
+use ringfence::message::Op;
+use ringfence::node::{CallError, Node, TroubleKind};
+
+use crate::support::{self, Make, Server, kind};
+
+#[tokio::test]
+async fn a_key_of_another_type_is_named_and_nothing_is_written() {
+    let server = Server::start(Make::Redis, &[]);
+    let node = support::member(&server).await;
+    let mut client = server.client();
+    let _: () = client.hset("hash", "field", "value").unwrap();
+    let ballot = support::ballot(&node).await;
+    for names in [&["hash"][..], &["a", "hash", "b"]] {
+        let error = support::call(&node, support::acquire(names, 1, ballot))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(&error, CallError::Refused(t) if t.kind == TroubleKind::ForeignType),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("`hash`"), "{error}");
+    }
+    let plain = support::request(&["hash"], support::token(1), Op::PlainRelease);
+    assert_eq!(
+        kind(support::call(&node, plain).await),
+        TroubleKind::ForeignType
+    );
+    let keys: Vec<String> = client.keys("*").unwrap();
+    assert_eq!(keys.len(), 2, "{keys:?}");
+}
+
+#[tokio::test]
+async fn a_damaged_record_is_never_taken_for_an_absent_one() {
+    let server = Server::start(Make::Redis, &[]);
+    let node = support::member(&server).await;
+    let ballot = support::ballot(&node).await;
+    let mut client = server.client();
+    let huge = format!("1:{}:0", u64::MAX);
+    for damage in [
+        "",
+        "nonsense",
+        "2:5:5",
+        "1:5",
+        "1:5:5:",
+        "1:5:5:x:t:l",
+        "1:5:5:7:t",
+        "1:-5:5",
+        &huge,
+    ] {
+        let _: () = client.set("ringfence:{n}:n", damage).unwrap();
+        let error = support::call(&node, support::acquire(&["m", "n"], 1, ballot))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(&error, CallError::Refused(t) if t.kind == TroubleKind::Other),
+            "{error:?}"
+        );
+        assert!(
+            error.to_string().contains("`ringfence:{n}:n`"),
+            "{damage}: {error}"
+        );
+    }
+    assert!(!client.exists::<_, bool>(&["m", "n"]).unwrap());
+}
+
+/// Something that listens, and answers everything with `junk`, `times` over.
+fn junk_server(junk: Vec<u8>, times: usize) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, junk) = (stream.unwrap(), junk.clone());
+            std::thread::spawn(move || {
+                let _ = stream.read(&mut [0; 1024]);
+                for _ in 0..times {
+                    if stream.write_all(&junk).is_err() {
+                        return;
+                    }
+                }
+                let _ = stream.read(&mut [0; 1024]);
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn what_is_no_redis_is_told_so() {
+    let deep = b"*1\r\n".repeat(5_000);
+    for (junk, times) in [
+        (
+            b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_vec(),
+            1,
+        ),
+        (b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), 1),
+        (b"\0\xff\xfe junk \r\n".to_vec(), 1),
+        (deep, 1),
+        (b"+OK\r\n".to_vec(), 1_000),
+        (b":1\r\n".to_vec(), 1_000),
+    ] {
+        let node = support::node(support::url(&format!(
+            "redis://127.0.0.1:{}",
+            junk_server(junk.clone(), times)
+        )));
+        let error = support::probe(&node).await.unwrap_err();
+        assert_eq!(
+            error.trouble().kind,
+            TroubleKind::Garbage,
+            "{error}: {:?}",
+            &junk[..8]
+        );
+        assert!(error.to_string().contains(node.name()), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn replies_without_end_are_cut_off() {
+    for head in [
+        &b"$9000000000000000000\r\n"[..],
+        b"*9000000000000000000\r\n",
+        b"+",
+        b"%9000000000000000000\r\n",
+    ] {
+        let mut junk = head.to_vec();
+        junk.resize(1 << 20, b'x');
+        let port = junk_server(junk, 1_000);
+        let node = support::node(support::url(&format!("redis://127.0.0.1:{port}")));
+        let outcome = support::probe(&node).await;
+        assert!(outcome.is_err(), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_memory_takes_no_lock_and_says_what_to_do() {
+    let server = Server::start(Make::Redis, &[]);
+    let node = support::member(&server).await;
+    let ballot = support::ballot(&node).await;
+    let mut client = server.client();
+    redis::cmd("CONFIG")
+        .arg("SET")
+        .arg("maxmemory")
+        .arg(1)
+        .exec(&mut client)
+        .unwrap();
+    let error = support::call(&node, support::acquire(&["a", "b"], 1, ballot))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, CallError::Refused(_)), "{error:?}");
+    assert!(error.to_string().contains("maxmemory"), "{error}");
+    assert!(!client.exists::<_, bool>(&["a", "b"]).unwrap());
+}
