@@ -21,10 +21,10 @@ fn it_lives_on_by_default() {
 #[test]
 fn the_lock_is_held_until_it_is_gone_if_asked() {
     let scene = Scene::embedded();
-    let run = scene.run(&["--ttl", "1s", "--leftovers", "wait"], LEAVE);
+    let run = scene.run(&["--ttl", "3s", "--leftovers", "wait"], LEAVE);
     let left = scene.process("left");
     // Held, and renewed, beyond the TTL.
-    let refused = scene.run(&["-w", "1500ms"], "true").finish();
+    let refused = scene.run(&["-w", "3500ms"], "true").finish();
     assert_eq!(refused.code(), 75);
     left.signal(Signal::KILL);
     assert_eq!(run.finish().code(), 4);

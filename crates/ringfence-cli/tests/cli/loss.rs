@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use super::scene::Scene;
 
 /// A child that ignores TERM but takes note, a grandchild beside it, and one that has escaped.
-const CROWD: &str = "
+pub(crate) const CROWD: &str = "
     echo $RINGFENCE_TOKEN > $DIR/token
     trap 'echo term > $DIR/term' TERM
     sh -c 'trap \"\" TERM; echo $$ > $DIR/beside; while :; do sleep 1; done' &
@@ -18,7 +18,7 @@ const CROWD: &str = "
 const SLEEPER: &str = "echo $RINGFENCE_TOKEN > $DIR/token; echo $$ > $DIR/child; exec sleep 1000";
 
 #[track_caller]
-fn assert_crowd_gone(scene: &Scene) {
+pub(crate) fn assert_crowd_gone(scene: &Scene) {
     for name in ["child", "beside", "escaped"] {
         assert!(!scene.process(name).is_alive(), "{name}");
     }

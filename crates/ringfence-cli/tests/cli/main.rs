@@ -6,6 +6,7 @@
 #![allow(missing_docs)]
 
 mod exit_codes;
+mod fleet;
 mod leftovers;
 mod loss;
 mod scene;

@@ -27,6 +27,14 @@ impl Scene {
         Self { folder, nodes }
     }
 
+    /// Locks on `nodes`.
+    pub(crate) fn on(nodes: &str) -> Self {
+        Self {
+            nodes: nodes.to_owned(),
+            ..Self::embedded()
+        }
+    }
+
     /// The program, with these nodes and nothing else of our environment that it listens to.
     pub(crate) fn ringfence(&self, args: &[&str]) -> Command {
         let mut command = Command::new(program());
