@@ -19,7 +19,7 @@ mod linux {
         set_child_subreaper,
     };
 
-    /// All living descendants of this process but those that were there before.
+    /// All descendants of this process but those that were there before.
     pub(in super::super) struct Family {
         /// The command's process group; `None` once its leader was reaped, because the number may
         /// by then belong to a stranger.
@@ -36,7 +36,7 @@ mod linux {
                 group: None,
                 strangers: HashSet::new(),
             };
-            family.strangers = family.living().iter().map(|process| process.pid).collect();
+            family.strangers = family.members().iter().map(|process| process.pid).collect();
             Ok(family)
         }
 
@@ -50,14 +50,16 @@ mod linux {
             self.group = None;
         }
 
-        /// Whether anything is alive. What is dead but not reaped by its parent does not count.
-        pub(in super::super) fn is_alive(&self) -> bool {
-            !self.living().is_empty()
+        /// Whether nothing is left, not even somebody dead who was not reaped: to `kill -0` those
+        /// look alive. Once their parents are gone they come to us, and `reap.rs`
+        /// reaps them.
+        pub(in super::super) fn is_gone(&self) -> bool {
+            self.members().is_empty()
         }
 
-        /// Who is alive, for people.
+        /// Who is left, for people.
         pub(in super::super) fn roll_call(&self) -> String {
-            let pids: Vec<_> = self.living().iter().map(|p| p.pid.to_string()).collect();
+            let pids: Vec<_> = self.members().iter().map(|p| p.pid.to_string()).collect();
             pids.join(", ")
         }
 
@@ -72,14 +74,14 @@ mod linux {
         /// Sends `signal` to everyone. What is forked meanwhile may be missed: call it again.
         pub(in super::super) fn signal_all(&self, signal: Signal) {
             self.signal_group(signal);
-            for process in self.living() {
+            for process in self.members() {
                 if Some(process.group) != self.group {
                     process.send(signal);
                 }
             }
         }
 
-        fn living(&self) -> Vec<Process> {
+        fn members(&self) -> Vec<Process> {
             let mut children: HashMap<Pid, Vec<Process>> = HashMap::new();
             for process in processes() {
                 children.entry(process.parent).or_default().push(process);
@@ -94,7 +96,6 @@ mod linux {
                     }
                 }
             }
-            found.retain(|process| process.is_alive);
             found
         }
     }
@@ -110,7 +111,6 @@ mod linux {
         group: Pid,
         /// With the number it identifies a process: numbers are used again.
         started: u64,
-        is_alive: bool,
     }
 
     impl Process {
@@ -127,14 +127,11 @@ mod linux {
             let fields: Vec<_> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
             let number = |field: usize| -> Option<u64> { fields.get(field - 3)?.parse().ok() };
             let process = |field| Pid::from_raw(number(field)?.try_into().ok()?);
-            // The first thread may have ended before the others.
-            let is_dead = matches!(*fields.first()?, "Z" | "X") && number(20)? <= 1;
             Some(Self {
                 pid,
                 parent: process(4)?,
                 group: process(5)?,
                 started: number(22)?,
-                is_alive: !is_dead,
             })
         }
 
@@ -172,16 +169,6 @@ mod linux {
             assert_eq!(process.parent.as_raw_nonzero().get(), 7);
             assert_eq!(process.group.as_raw_nonzero().get(), 70);
             assert_eq!(process.started, 9876);
-            assert!(process.is_alive);
-        }
-
-        #[test]
-        fn a_zombie_is_dead_unless_threads_of_it_live() {
-            let pid = Pid::from_raw(71).unwrap();
-            let zombie = STAT.replace(" S ", " Z ");
-            assert!(!Process::parse(pid, &zombie).unwrap().is_alive);
-            let headless = zombie.replace(" 20 0 1 0 ", " 20 0 2 0 ");
-            assert!(Process::parse(pid, &headless).unwrap().is_alive);
         }
     }
 }
@@ -209,9 +196,9 @@ mod portable {
         /// The number is kept: here it is all there is to find the others by.
         pub(in super::super) fn leader_reaped(&mut self) {}
 
-        pub(in super::super) fn is_alive(&self) -> bool {
+        pub(in super::super) fn is_gone(&self) -> bool {
             self.group
-                .is_some_and(|group| test_kill_process_group(group).is_ok())
+                .is_none_or(|group| test_kill_process_group(group).is_err())
         }
 
         pub(in super::super) fn roll_call(&self) -> String {

@@ -176,7 +176,7 @@ impl<'a, L: Lease> Supervisor<'a, L> {
         // From here on Ctrl-C is for us: leftovers are in the background, and may be deaf to it.
         self.take_terminal_back();
         let end_the_rest = ended.is_by_signal() || self.work.leftovers == Leftovers::Term;
-        if end_the_rest && matches!(self.stage, Stage::Working) && self.family.is_alive() {
+        if end_the_rest && matches!(self.stage, Stage::Working) && !self.family.is_gone() {
             self.end_all(Signal::TERM);
         }
     }
@@ -190,13 +190,13 @@ impl<'a, L: Lease> Supervisor<'a, L> {
         let is_over = match self.stage {
             Stage::Working => match (self.ended, self.work.leftovers) {
                 (None, _) => false,
-                (Some(_), Leftovers::Wait) => !self.family.is_alive(),
+                (Some(_), Leftovers::Wait) => self.family.is_gone(),
                 (Some(_), Leftovers::Leave | Leftovers::Term) => true,
             },
-            Stage::Ending { .. } => self.ended.is_some() && !self.family.is_alive(),
+            Stage::Ending { .. } => self.ended.is_some() && self.family.is_gone(),
             // With the lock gone there is nothing to hold on for.
             Stage::Killing { told, .. } => {
-                let is_gone = self.ended.is_some() && !self.family.is_alive();
+                let is_gone = self.ended.is_some() && self.family.is_gone();
                 is_gone || (told && self.lost)
             }
         };

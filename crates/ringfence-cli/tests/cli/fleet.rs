@@ -3,7 +3,7 @@
 use ringfence_testkit::{Flavor, Fleet, Server};
 
 use super::loss::{CROWD, assert_crowd_gone};
-use super::scene::{Finished, Scene};
+use super::scene::{Finished, Running, Scene};
 
 const SHORT: [&str; 4] = ["--ttl", "2s", "--kill-grace", "300ms"];
 
@@ -46,7 +46,7 @@ fn the_next_holder_finds_nobody() {
     scene.line("child");
     let check = "for f in child beside escaped; do
                      kill -0 $(cat $DIR/$f) 2>/dev/null && exit 1; done; exit 0";
-    let next = scene.run(&["--no-quorum-after", "1m"], check);
+    let next = scene.run(&["--ttl", "2s", "--no-quorum-after", "1m"], check);
     server.pause();
     assert_eq!(first.finish().code(), 79);
     server.resume();
@@ -86,14 +86,17 @@ fn without_a_majority_each_node_is_named() {
     let scene = Scene::on(&fleet.urls_without_quarantine());
     fleet[0].kill();
     fleet[2].kill();
-    for args in [
+    let asked = [
         &["run", "-w", "500ms", "x", "--", "true"][..],
         &["run", "-n", "x", "--", "true"],
         &["acquire", "x", "--no-quorum-after", "500ms"],
         &["status", "x"],
         &["status"],
-    ] {
-        let refused = Finished::of(scene.ringfence(args));
+    ];
+    // All at once: each of them waits a while for the dead.
+    let asked = asked.map(|args| (args, Running::start(scene.ringfence(args))));
+    for (args, running) in asked {
+        let refused = running.finish();
         let said = format!("{}{}", refused.stdout(), refused.stderr());
         assert_eq!(refused.code(), 69, "{args:?}: {said}");
         for server in fleet.iter() {
