@@ -1,6 +1,6 @@
 //! What each of the library's errors means for the exit code, and how it is told.
 
-use std::fmt::Display;
+use std::error::Error;
 
 use ringfence::{
     AcquireError, ConnectError, ExtendError, InitError, InspectError, ReleaseError,
@@ -85,9 +85,11 @@ impl From<InspectError> for Failure {
 
 /// The library's errors name the nodes in the lines after the first; here they are kept apart, so
 /// that a program need not take lines apart.
-fn told(exit: Exit, error: &impl Display, votes: Option<&Votes>) -> Failure {
+fn told(exit: Exit, error: &dyn Error, votes: Option<&Votes>) -> Failure {
     let text = error.to_string();
     let Some(votes) = votes else {
+        let causes = std::iter::successors(error.source(), |&cause| cause.source());
+        let text = causes.fold(text, |text, cause| format!("{text}: {cause}"));
         return Failure::new(exit, text);
     };
     Failure {
@@ -95,7 +97,7 @@ fn told(exit: Exit, error: &impl Display, votes: Option<&Votes>) -> Failure {
         message: text.lines().next().unwrap_or_default().to_owned(),
         nodes: votes
             .iter()
-            .map(|node| (node.node.clone(), node.vote.to_string()))
+            .map(|node| (node.node.clone(), node.said()))
             .collect(),
     }
 }

@@ -287,13 +287,13 @@ fn open(url: NodeUrl, clock: &Clock) -> Result<Arc<dyn Node>, ConnectError> {
         #[cfg(feature = "redis")]
         NodeUrl::Redis(url) => crate::node::redis::RedisNode::connect(url, clock.clone())
             .map(|node| Arc::new(node) as Arc<dyn Node>)
-            .map_err(|error| ConnectError::Open(error.to_string())),
+            .map_err(|error| ConnectError::Open(Box::new(error))),
         #[cfg(not(feature = "redis"))]
         NodeUrl::Redis(_) => Err(other("this build has no Redis nodes (feature `redis`)").into()),
         #[cfg(feature = "sqlite")]
         NodeUrl::Sqlite(path) => crate::node::sqlite::SqliteNode::open(&path, node_clock(clock))
             .map(|node| Arc::new(node) as Arc<dyn Node>)
-            .map_err(|error| ConnectError::Open(error.to_string())),
+            .map_err(|error| ConnectError::Open(Box::new(error))),
         #[cfg(not(feature = "sqlite"))]
         NodeUrl::Sqlite(_) => {
             Err(other("this build has no embedded node (feature `sqlite`)").into())

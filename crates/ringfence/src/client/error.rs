@@ -19,6 +19,18 @@ pub struct NodeVote {
     pub vote: Vote,
 }
 
+impl NodeVote {
+    /// What it said, in words that stand behind the node's name.
+    pub fn said(&self) -> String {
+        let said = self.vote.to_string();
+        match said.strip_prefix(&self.node) {
+            // A node's own words begin with its name.
+            Some(rest) => rest.trim_start().to_owned(),
+            None => said,
+        }
+    }
+}
+
 /// Every node's part in an operation, in node order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Votes(Vec<NodeVote>);
@@ -54,8 +66,8 @@ impl std::ops::Deref for Votes {
 
 impl fmt::Display for Votes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for NodeVote { node, vote } in &self.0 {
-            write!(f, "\n  {node}: {vote}")?;
+        for vote in &self.0 {
+            write!(f, "\n  {}: {}", vote.node, vote.said())?;
         }
         Ok(())
     }
@@ -241,9 +253,9 @@ pub enum ConnectError {
     /// The settings cannot be meant. Nothing was sent.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An embedded node could not be opened.
-    #[error("{0}")]
-    Open(String),
+    /// A node could not be opened, or a thread not be started.
+    #[error(transparent)]
+    Open(Box<dyn std::error::Error + Send + Sync>),
     /// A majority of the nodes cannot vote before somebody changes a setting.
     #[error("a majority of the nodes is not fit to hold locks{votes}")]
     Misconfigured {
