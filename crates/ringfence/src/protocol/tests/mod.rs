@@ -4,6 +4,7 @@
 //! name and a clock of its own.
 
 mod attempt;
+mod extension;
 mod validity;
 
 use std::sync::Arc;
