@@ -6,6 +6,7 @@
 mod attempt;
 mod extension;
 mod validity;
+mod withdrawal;
 
 use std::sync::Arc;
 use std::time::Duration;
