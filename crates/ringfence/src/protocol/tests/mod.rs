@@ -4,7 +4,9 @@
 //! name and a clock of its own.
 
 mod attempt;
+mod ballot;
 mod extension;
+mod quarantine;
 mod validity;
 mod withdrawal;
 
