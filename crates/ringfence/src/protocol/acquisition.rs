@@ -152,7 +152,10 @@ impl Acquisition {
 
     /// Decides what comes after `attempt`, which has its verdict.
     pub fn conclude(&mut self, attempt: &Attempt, cluster: &mut Cluster, now: Timestamp) -> Next {
-        self.round = self.round.max(now.since(attempt.t0()));
+        // A round takes as long as a call may, at most; more than that the caller stood still
+        // (suspended, say), which must not make it pause for as long again.
+        let took = now.since(attempt.t0()).min(self.terms.call_timeout);
+        self.round = self.round.max(took);
         for (known, told) in self.floors.iter_mut().zip(attempt.floors()) {
             *known = told.or(*known);
         }
@@ -246,7 +249,11 @@ impl Acquisition {
             .terms
             .attempts
             .is_some_and(|most| self.no_quorum_in_a_row + 1 >= most);
-        let end = since + patience;
+        // An outage that begins late, or comes and goes, does not prolong the wait.
+        let mut end = since + patience;
+        if let Some(wait) = self.terms.wait {
+            end = end.min(self.started + wait);
+        }
         if spent || now >= end {
             return self.give_up(attempt, FailureKind::NoQuorum);
         }

@@ -3,6 +3,7 @@
 //! Time is a number that the test chooses. `Server` is a node made of nothing but the ledger, one
 //! name and a clock of its own.
 
+mod acquisition;
 mod attempt;
 mod ballot;
 mod extension;
