@@ -6,8 +6,10 @@
 mod acquisition;
 mod attempt;
 mod ballot;
+mod clients;
 mod extension;
 mod quarantine;
+mod undo;
 mod validity;
 mod withdrawal;
 
