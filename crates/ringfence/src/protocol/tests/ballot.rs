@@ -212,14 +212,17 @@ prop_compose! {
 
 prop_compose! {
     /// N nodes of which a majority has clocks within two windows less the margin, and records that
-    /// leave a common ballot; the others are as wrong as can be. Also who is in the majority.
+    /// leave a common ballot; the others are hours away. (A clock in between can lure the first
+    /// ballot away from the majority, and only time mends that.)
     fn servers_with_a_majority()(
         nodes in 1usize..=5,
     )(
-        majority in Just(nodes / 2 + 1),
         close in prop::collection::vec((0i64..8_900_000, -9_000_000i64..4_300_000), nodes / 2 + 1),
         wild in prop::collection::vec(
-            (-2 * HOUR_US..2 * HOUR_US, -9_000_000i64..5_000_000),
+            (
+                prop_oneof![-9 * HOUR_US..-HOUR_US, HOUR_US..9 * HOUR_US],
+                -9_000_000i64..5_000_000,
+            ),
             nodes - nodes / 2 - 1,
         ),
         turn in 0..nodes,
@@ -240,7 +243,6 @@ prop_compose! {
             record_of(&mut server, offset + record);
             servers.push(server);
         }
-        assert!(majority <= servers.len());
         servers.rotate_left(turn);
         servers
     }

@@ -356,7 +356,7 @@ impl World {
         if attempt.verdict().is_none() {
             return false;
         }
-        match this.acquisition.conclude(attempt, &mut this.cluster, now) {
+        match this.acquisition.conclude(attempt, &this.cluster, now) {
             Next::Granted { deadline } => {
                 let ballot = attempt.ballot();
                 self.granted(client, ballot, deadline);
