@@ -8,6 +8,7 @@ mod attempt;
 mod ballot;
 mod clients;
 mod extension;
+mod patience;
 mod quarantine;
 mod undo;
 mod validity;
