@@ -151,19 +151,8 @@ impl Cluster {
     /// Wrong client clocks cost nothing, since only the nodes' count; a wrong node clock costs
     /// that node's vote.
     pub fn choose(&mut self, floors: &[Option<Ballot>], now: Timestamp) -> Option<Choice> {
-        let window_us = micros(self.group.window);
-        let answering = self.nodes.iter().filter(|view| view.answers).count();
-        let ranges: Vec<Range> = self
-            .nodes
-            .iter()
-            .zip(floors)
-            // A node that no longer answers has no say; with none answering, old clocks must do.
-            .filter(|(view, _)| view.answers || answering == 0)
-            .filter_map(|(view, floor)| {
-                let clock_us = now.as_micros().checked_add_signed(view.offset_us?)?;
-                Some(Range::new(clock_us, *floor, window_us))
-            })
-            .collect();
+        let answering = self.answering();
+        let ranges = self.ranges(floors.iter().copied(), now);
         let mut clocks: Vec<u64> = ranges.iter().map(|range| range.clock_us).collect();
         clocks.sort_unstable();
         let median = *clocks.get(clocks.len().checked_sub(1)? / 2)?;
@@ -195,6 +184,35 @@ impl Cluster {
             accepting: accepting(best),
             answering,
         })
+    }
+
+    /// How many of the nodes that answer have clocks so close that one ballot could please them
+    /// all. Floors are left aside: those that are out of reach come into it as time passes.
+    pub(super) fn most_in_reach(&self, now: Timestamp) -> usize {
+        let ranges = self.ranges(std::iter::repeat(None), now);
+        let accepting = |ballot: u64| ranges.iter().filter(|r| r.accepts(ballot)).count();
+        let counts = ranges.iter().map(|r| accepting(r.lowest.saturating_add(1)));
+        counts.max().unwrap_or_default()
+    }
+
+    fn answering(&self) -> usize {
+        self.nodes.iter().filter(|view| view.answers).count()
+    }
+
+    /// What each node that has a say should accept, under `floors` in node order.
+    fn ranges(&self, floors: impl Iterator<Item = Option<Ballot>>, now: Timestamp) -> Vec<Range> {
+        let window_us = micros(self.group.window);
+        let nobody = self.answering() == 0;
+        self.nodes
+            .iter()
+            .zip(floors)
+            // A node that no longer answers has no say; with none answering, old clocks must do.
+            .filter(|(view, _)| view.answers || nobody)
+            .filter_map(|(view, floor)| {
+                let clock_us = now.as_micros().checked_add_signed(view.offset_us?)?;
+                Some(Range::new(clock_us, floor, window_us))
+            })
+            .collect()
     }
 
     fn observe_clock(&mut self, node: usize, clock_us: u64, sent: Timestamp, now: Timestamp) {
