@@ -198,12 +198,18 @@ impl Attempt {
                 Verdict::Lost(Loss::Late)
             });
         }
-        if granted + self.awaited(quorum) >= quorum {
+        let awaited = self.awaited(quorum);
+        if granted + awaited >= quorum {
             return None;
         }
         let stale = count(|vote| *vote == Vote::Stale);
         let ahead = count(|vote| *vote == Vote::Ahead);
         let answers = count(Vote::is_answer);
+        // It is lost, but whether to a holder or to an outage the others have yet to say: with a
+        // silent node aside, the first "held" alone would pass for no quorum.
+        if answers < quorum && answers + awaited >= quorum {
+            return None;
+        }
         Some(Verdict::Lost(if answers < quorum {
             Loss::NoQuorum
         } else if granted + stale >= quorum {
