@@ -155,7 +155,7 @@ fn check_fit(names: &[String], answers: &[Result<Facts, CallError>]) -> Result<(
         return Ok(());
     }
     Err(ConnectError::Misconfigured {
-        votes: Votes::new(names, votes(answers)),
+        votes: Votes::worded("answers", names, votes(answers)),
     })
 }
 
