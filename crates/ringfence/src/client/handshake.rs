@@ -34,9 +34,9 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
             return check_fit(&shared.names, &group);
         }
         // Only silence is worth waiting for: who says no at once is asked again in the background.
-        let silent = answers.iter().any(|answer| {
-            matches!(answer, Err(error) if error.trouble().kind == TroubleKind::Timeout)
-        });
+        let silent = answers.iter().any(
+            |answer| matches!(answer, Err(error) if error.trouble().kind == TroubleKind::Timeout),
+        );
         if !silent || driver.clock.now() >= until {
             break;
         }
@@ -154,7 +154,7 @@ fn check_fit(names: &[String], answers: &[Result<Facts, CallError>]) -> Result<(
         return Ok(());
     }
     Err(ConnectError::Misconfigured {
-        votes: Votes::new(names, votes(answers)),
+        votes: Votes::worded("answers", names, votes(answers)),
     })
 }
 
