@@ -89,7 +89,7 @@ impl Locks {
             .thread_name("ringfence")
             .enable_all()
             .build()
-            .map_err(|error| ConnectError::Open(format!("no thread for the client: {error}")))?;
+            .map_err(|error| ConnectError::Open(Box::new(error)))?;
         let locks = runtime.block_on(builder.connect())?;
         Ok(Self {
             engine: Arc::new(Engine {

@@ -11,7 +11,7 @@ use crate::name::{NAME_MAX_BYTES, Name};
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
 use crate::protocol::{Cluster, Drift};
-use crate::url::{NodeUrl, parse_nodes};
+use crate::url::{NodeUrl, UrlError, parse_nodes};
 
 use super::error::{ConfigError, ConnectError};
 use super::handshake;
@@ -20,7 +20,7 @@ use super::{Locks, Shared};
 /// The shortest TTL: below, the drift and one round trip leave nothing.
 pub(super) const TTL_MIN: Duration = Duration::from_millis(50);
 /// The longest TTL of a single node, which has no quarantine to outlive: a year.
-const TTL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(super) const TTL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Labels are for people.
 const LABEL_MAX_BYTES: usize = 128;
 
@@ -243,6 +243,9 @@ impl Builder {
         if let Some(urls) = &self.urls {
             let urls = parse_nodes(urls).map_err(|error| other(&error.to_string()))?;
             for url in urls {
+                if let (Some(scheme), false) = (embedded(&url), self.given.is_empty()) {
+                    return Err(other(&UrlError::Embedded(scheme).to_string()).into());
+                }
                 members.push(Member {
                     quarantines: quarantines_after_restart(&url),
                     node: open(url, &self.clock)?,
@@ -262,7 +265,7 @@ impl Builder {
 impl Settings {
     /// Checks a TTL for `group`: a node that forgot must stay out until every lock has ended.
     pub(super) fn check_ttl(&self, ttl: Duration, group: &Group) -> Result<(), ConfigError> {
-        let least = TTL_MIN.max(self.drift.allowance(ttl) * 2);
+        let least = TTL_MIN.max(self.drift.allowance(ttl).saturating_mul(2));
         if ttl < least {
             return Err(ConfigError::TtlTooShort { ttl, least });
         }
@@ -287,13 +290,13 @@ fn open(url: NodeUrl, clock: &Clock) -> Result<Arc<dyn Node>, ConnectError> {
         #[cfg(feature = "redis")]
         NodeUrl::Redis(url) => crate::node::redis::RedisNode::connect(url, clock.clone())
             .map(|node| Arc::new(node) as Arc<dyn Node>)
-            .map_err(|error| ConnectError::Open(error.to_string())),
+            .map_err(|error| ConnectError::Open(Box::new(error))),
         #[cfg(not(feature = "redis"))]
         NodeUrl::Redis(_) => Err(other("this build has no Redis nodes (feature `redis`)").into()),
         #[cfg(feature = "sqlite")]
         NodeUrl::Sqlite(path) => crate::node::sqlite::SqliteNode::open(&path, node_clock(clock))
             .map(|node| Arc::new(node) as Arc<dyn Node>)
-            .map_err(|error| ConnectError::Open(error.to_string())),
+            .map_err(|error| ConnectError::Open(Box::new(error))),
         #[cfg(not(feature = "sqlite"))]
         NodeUrl::Sqlite(_) => {
             Err(other("this build has no embedded node (feature `sqlite`)").into())
@@ -310,6 +313,15 @@ fn node_clock(clock: &Clock) -> crate::node::NodeClock {
         Clock::Stepped(_) => {
             crate::node::NodeClock::following(clock.clone(), crate::clock::wall_us())
         }
+    }
+}
+
+/// The scheme of a node that lives on this machine alone, and so must be the only one.
+fn embedded(url: &NodeUrl) -> Option<&'static str> {
+    match url {
+        NodeUrl::Redis(_) => None,
+        NodeUrl::Sqlite(_) => Some("sqlite:"),
+        NodeUrl::Memory(_) => Some("memory:"),
     }
 }
 

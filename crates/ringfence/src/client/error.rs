@@ -8,7 +8,9 @@ use crate::driver::acquire::Refusal;
 use crate::driver::hold::Lost;
 use crate::message::Holder;
 use crate::name::NameError;
-use crate::protocol::{FailureKind, Vote};
+use crate::protocol::{FailureKind, Vote, quorum};
+
+use super::builder::TTL_MAX;
 
 /// One node's part in an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,28 +21,68 @@ pub struct NodeVote {
     pub vote: Vote,
 }
 
+impl NodeVote {
+    /// What it said, in words that stand behind the node's name.
+    pub fn said(&self) -> String {
+        let said = self.vote.to_string();
+        let after_name = said
+            .strip_prefix(&self.node)
+            .and_then(|rest| rest.strip_prefix(' '));
+        // A node's own words begin with its name.
+        after_name.map_or(said.clone(), str::to_owned)
+    }
+}
+
 /// Every node's part in an operation, in node order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Votes(Vec<NodeVote>);
+pub struct Votes {
+    nodes: Vec<NodeVote>,
+    /// How a vote in favour reads: what it was in favour of depends on the question.
+    granted: &'static str,
+}
 
 impl Votes {
     pub(crate) fn new(names: &[String], votes: impl IntoIterator<Item = Vote>) -> Self {
+        Self::worded("granted", names, votes)
+    }
+
+    /// Votes on something else than a grant.
+    pub(super) fn worded(
+        granted: &'static str,
+        names: &[String],
+        votes: impl IntoIterator<Item = Vote>,
+    ) -> Self {
         let votes = names.iter().cloned().zip(votes);
-        Self(votes.map(|(node, vote)| NodeVote { node, vote }).collect())
+        Self {
+            nodes: votes.map(|(node, vote)| NodeVote { node, vote }).collect(),
+            granted,
+        }
     }
 
     /// The holder that stands in the way: the one that most nodes name.
     pub fn holder(&self) -> Option<&Holder> {
-        let holders: Vec<&Holder> = self
-            .0
-            .iter()
-            .filter_map(|node| match &node.vote {
-                Vote::Held(holder) => Some(holder),
-                _ => None,
-            })
-            .collect();
-        let named_by = |one: &Holder| holders.iter().filter(|other| other.id == one.id).count();
-        holders.iter().copied().max_by_key(|one| named_by(one))
+        let holders = self.iter().filter_map(held);
+        holders.max_by_key(|one| self.naming(one))
+    }
+
+    /// How many nodes name the holder `one`.
+    fn naming(&self, one: &Holder) -> usize {
+        let holders = self.iter().filter_map(held);
+        holders.filter(|other| other.id == one.id).count()
+    }
+
+    /// Whether no holder can have a majority, whatever those nodes think that have not said.
+    fn is_split(&self) -> bool {
+        let unsaid = self.iter().filter(|node| !node.vote.is_answer()).count();
+        let most = self.holder().map_or(0, |holder| self.naming(holder));
+        most + unsaid < quorum(self.len())
+    }
+}
+
+fn held(node: &NodeVote) -> Option<&Holder> {
+    match &node.vote {
+        Vote::Held(holder) => Some(holder),
+        _ => None,
     }
 }
 
@@ -48,14 +90,17 @@ impl std::ops::Deref for Votes {
     type Target = [NodeVote];
 
     fn deref(&self) -> &[NodeVote] {
-        &self.0
+        &self.nodes
     }
 }
 
 impl fmt::Display for Votes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for NodeVote { node, vote } in &self.0 {
-            write!(f, "\n  {node}: {vote}")?;
+        for vote in &self.nodes {
+            match vote.vote {
+                Vote::Granted => write!(f, "\n  {}: {}", vote.node, self.granted)?,
+                _ => write!(f, "\n  {}: {}", vote.node, vote.said())?,
+            }
         }
         Ok(())
     }
@@ -161,7 +206,8 @@ impl AcquireError {
             Refusal::NoEntropy(error) => return Self::NoEntropy(error.to_string()),
             Refusal::Failed(failure) => failure,
         };
-        let votes = Votes::new(names, failure.votes);
+        // Whatever was granted has been taken back by now, or is about to be.
+        let votes = Votes::worded("granted, and given back", names, failure.votes);
         match failure.kind {
             FailureKind::Held => Self::Held { name, votes },
             FailureKind::NoQuorum => Self::NoQuorum { name, votes },
@@ -181,6 +227,9 @@ impl From<NameError> for AcquireError {
 
 fn held_by(votes: &Votes) -> String {
     match votes.holder() {
+        Some(_) if votes.is_split() => {
+            "contended: no holder has a majority of the nodes".to_owned()
+        }
         Some(holder) => holder.to_string(),
         // Two that met again and again and stopped each other.
         None => "contended: others keep asking for it".to_owned(),
@@ -213,7 +262,8 @@ pub enum ConfigError {
     },
     /// A TTL that outlives the group's quarantine.
     #[error(
-        "the longest ttl of this cluster is {most:?}, this one is {ttl:?}; a longer one needs a longer quarantine on all clients (`ringfence init --quarantine`)"
+        "the longest ttl of this cluster is {most:?}, this one is {ttl:?}{}",
+        longer_ttl(*most)
     )]
     TtlTooLong {
         /// What was asked for.
@@ -234,6 +284,15 @@ pub enum ConfigError {
     Other(String),
 }
 
+/// What to do about a TTL that is too long, where something can be done.
+fn longer_ttl(most: Duration) -> &'static str {
+    if most < TTL_MAX {
+        "; a longer one needs a longer quarantine on all clients (`ringfence init --quarantine`)"
+    } else {
+        ""
+    }
+}
+
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -241,9 +300,9 @@ pub enum ConnectError {
     /// The settings cannot be meant. Nothing was sent.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An embedded node could not be opened.
-    #[error("{0}")]
-    Open(String),
+    /// A node could not be opened, or a thread not be started.
+    #[error(transparent)]
+    Open(Box<dyn std::error::Error + Send + Sync>),
     /// A majority of the nodes cannot vote before somebody changes a setting.
     #[error("a majority of the nodes is not fit to hold locks{votes}")]
     Misconfigured {

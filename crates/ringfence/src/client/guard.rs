@@ -69,24 +69,27 @@ impl Guard {
     /// Extends it to at least `ttl` from now. A failed extend never releases.
     pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
         let group = *self.locks.shared.driver.cluster().group();
+        let ttl = whole_millis(ttl);
         self.locks.shared.settings.check_ttl(ttl, &group)?;
-        Self::extend_hold(&self.hold, ttl, self.locks.node_names()).await
+        Self::extend_hold(&self.hold, ttl, self.locks.node_names()).await?;
+        Ok(())
     }
 
+    /// Says until when that round alone is good for.
     pub(super) async fn extend_hold(
         hold: &Arc<Hold>,
         ttl: Duration,
         names: &[String],
-    ) -> Result<(), ExtendError> {
+    ) -> Result<Timestamp, ExtendError> {
         if let Err(why) = hold.check() {
             let votes = Votes::new(names, hold.votes());
             return Err(ExtendError::Lost { why, votes });
         }
         let extending = hold.extend(ttl);
         let verdict = extending.verdict().await;
-        let votes = Votes::new(names, extending.votes());
+        let votes = Votes::worded("extended", names, extending.votes());
         match verdict {
-            ExtensionVerdict::Extended { .. } => Ok(()),
+            ExtensionVerdict::Extended { deadline } => Ok(deadline),
             ExtensionVerdict::Lost => Err(ExtendError::Lost {
                 why: Lost::Gone,
                 votes,
@@ -148,6 +151,11 @@ impl fmt::Debug for Guard {
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }
+}
+
+/// Nodes count leases in milliseconds; a fraction more would be ours alone.
+pub(super) fn whole_millis(ttl: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
 pub(super) fn release_result(verdict: WithdrawalVerdict) -> Result<(), ReleaseError> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::driver::Driver;
 use crate::driver::gather::gather;
 use crate::group::Group;
-use crate::node::{CallError, Facts};
+use crate::node::{CallError, Facts, TroubleKind};
 use crate::protocol::{Vote, quorum};
 
 use super::Locks;
@@ -33,7 +33,11 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
             let group = join(driver, decide(&answers, &shared.settings.wishes)).await;
             return check_fit(&shared.names, &group);
         }
-        if driver.clock.now() >= until {
+        // Only silence is worth waiting for: who says no at once is asked again in the background.
+        let silent = answers.iter().any(
+            |answer| matches!(answer, Err(error) if error.trouble().kind == TroubleKind::Timeout),
+        );
+        if !silent || driver.clock.now() >= until {
             break;
         }
         driver.clock.sleep_until(driver.clock.now() + AGAIN).await;
@@ -150,7 +154,7 @@ fn check_fit(names: &[String], answers: &[Result<Facts, CallError>]) -> Result<(
         return Ok(());
     }
     Err(ConnectError::Misconfigured {
-        votes: Votes::new(names, votes(answers)),
+        votes: Votes::worded("answers", names, votes(answers)),
     })
 }
 

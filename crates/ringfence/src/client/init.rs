@@ -39,7 +39,7 @@ impl Builder {
         .await;
         let names = &locks.shared.names;
         if answers.iter().any(Result::is_err) {
-            let votes = Votes::new(names, votes(&answers));
+            let votes = Votes::worded("answers", names, votes(&answers));
             return Err(InitError::Unreachable { votes });
         }
         super::handshake::check_distinct(names, &answers)?;
@@ -57,7 +57,7 @@ impl Builder {
         for &mode in rounds {
             let answers = ask(mode, group).await;
             if answers.iter().any(Result::is_err) {
-                let votes = Votes::new(names, votes(&answers));
+                let votes = Votes::worded("answers", names, votes(&answers));
                 return Err(InitError::Refused { votes });
             }
         }

@@ -144,7 +144,7 @@ fn majority_view(
         });
         return Err(InspectError::NoQuorum {
             name,
-            votes: Votes::new(names, votes),
+            votes: Votes::worded("answers", names, votes),
         });
     }
     // A holder without an id is another library's: whether two nodes have the same one, nobody can

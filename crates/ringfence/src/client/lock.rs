@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 use super::Locks;
 use super::builder::checked_label;
 use super::error::{AcquireError, ConfigError, ExtendError, ReleaseError};
-use super::guard::{Guard, release_result};
+use super::guard::{Guard, release_result, whole_millis};
 use super::receipt::Receipt;
 
 /// How long to go on without a majority, unless the lock says otherwise: long enough for a
@@ -37,7 +37,8 @@ pub struct Lock {
     label: Option<String>,
     renew: bool,
     min_validity: Option<Duration>,
-    max_hold: Option<Duration>,
+    /// `None`: the default; `Some(None)`: no bound.
+    max_hold: Option<Option<Duration>>,
     attempts: Option<u32>,
     no_quorum_after: Duration,
     pub(super) plain: bool,
@@ -53,7 +54,7 @@ impl Lock {
             label: None,
             renew: true,
             min_validity: None,
-            max_hold: Some(MAX_HOLD),
+            max_hold: None,
             attempts: None,
             no_quorum_after: NO_QUORUM_AFTER,
             plain: false,
@@ -92,9 +93,9 @@ impl Lock {
     }
 
     /// For how long it may be held in all, renewals included; `None` lifts the bound. Default one
-    /// hour, because a holder that hangs would otherwise hold for ever.
+    /// hour, or the TTL if that is longer, because a holder that hangs would otherwise hold for ever.
     pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Self {
-        self.max_hold = max_hold.into();
+        self.max_hold = Some(max_hold.into());
         self
     }
 
@@ -147,7 +148,9 @@ impl Lock {
             ttl: wanted.terms.ttl,
             call_timeout: wanted.terms.call_timeout,
             renew: self.renew,
-            max_hold: self.max_hold,
+            max_hold: self
+                .max_hold
+                .unwrap_or(Some(MAX_HOLD.max(wanted.terms.ttl))),
             label: wanted.label,
         };
         let hold = Hold::new(driver, won, care);
@@ -171,8 +174,9 @@ impl Lock {
         };
         let driver = &self.locks.shared.driver;
         let hold = Hold::resume(driver, receipt.traces(wanted.claims, self.plain), care);
-        Guard::extend_hold(&hold, wanted.terms.ttl, &self.locks.shared.names).await?;
-        Ok(hold.remaining())
+        let names = &self.locks.shared.names;
+        let deadline = Guard::extend_hold(&hold, wanted.terms.ttl, names).await?;
+        Ok(deadline.since(driver.clock.now()))
     }
 
     /// Releases a hold that was left behind by [`Guard::leave`], perhaps by another process.
@@ -212,17 +216,16 @@ impl Lock {
             Some(label) => checked_label(label)?,
             None => Arc::clone(&settings.label),
         };
-        // Nodes count leases in milliseconds; a fraction more would be ours alone.
-        let ttl = Duration::from_millis(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
+        let ttl = whole_millis(self.ttl);
         settings.check_ttl(ttl, shared.driver.cluster().group())?;
         let min_validity = self.min_validity.unwrap_or(ttl / 10);
-        if settings.drift.allowance(ttl) + min_validity >= ttl {
+        if settings.drift.allowance(ttl).saturating_add(min_validity) >= ttl {
             return Err(ConfigError::MinValidity { min_validity, ttl });
         }
         if self.attempts == Some(0) {
             return Err(ConfigError::Other("attempts must be at least 1".to_owned()));
         }
-        if self.max_hold.is_some_and(|span| span.is_zero()) {
+        if self.max_hold.flatten().is_some_and(|span| span.is_zero()) {
             return Err(ConfigError::Other("max_hold must not be zero".to_owned()));
         }
         Ok(Wanted {

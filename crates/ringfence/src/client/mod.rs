@@ -98,6 +98,7 @@ impl Locks {
     /// waiting. Guards that are still held stay valid, and renewed, until they are dropped.
     pub async fn close(self) {
         self.shared.driver.close();
+        self.shared.driver.given_up().await;
         self.shared.driver.drained().await;
     }
 

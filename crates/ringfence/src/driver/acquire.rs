@@ -2,6 +2,7 @@
 //! happens to the caller.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::entropy;
 use crate::message::{Claim, Op, ReleaseKind, Reply, Request};
@@ -116,6 +117,7 @@ impl<'a> Trial<'a> {
             flight,
             kept: false,
         };
+        driver.attempting.fetch_add(1, Ordering::SeqCst);
         for node in 0..driver.nodes.len() {
             let to = Arc::clone(&trial.flight) as Arc<dyn Deliver<Reply>>;
             driver.send(node, &request, expires, to);
@@ -133,6 +135,19 @@ impl<'a> Trial<'a> {
         }
     }
 
+    fn undo(&self) {
+        let targets = self.flight.with(|attempt| attempt.remains());
+        let terms = &self.wanted.terms;
+        Withdrawing::begin(
+            self.driver,
+            ReleaseKind::Undo,
+            &self.traces(),
+            targets,
+            terms.ttl,
+            terms.call_timeout,
+        );
+    }
+
     fn traces(&self) -> Traces {
         self.flight.with(|attempt| Traces {
             claims: Arc::clone(&self.wanted.claims),
@@ -145,18 +160,12 @@ impl<'a> Trial<'a> {
 
 impl Drop for Trial<'_> {
     fn drop(&mut self) {
-        if self.kept {
-            return;
+        if !self.kept {
+            self.undo();
         }
-        let targets = self.flight.with(|attempt| attempt.remains());
-        let terms = &self.wanted.terms;
-        Withdrawing::begin(
-            self.driver,
-            ReleaseKind::Undo,
-            &self.traces(),
-            targets,
-            terms.ttl,
-            terms.call_timeout,
-        );
+        // Last, so that whoever waits for the attempt to end finds its withdrawal begun.
+        if self.driver.attempting.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.driver.given_up.notify_waiters();
+        }
     }
 }

@@ -43,6 +43,11 @@ pub(crate) async fn gather<T: Clone + Send + 'static>(
             () = clock.sleep_until(until) => break,
         }
     }
+    // Enough is no reason to overlook who has answered too: that is how one server behind two
+    // addresses is found out.
+    while let Ok((node, outcome)) = receiver.try_recv() {
+        answers[node] = Some(outcome);
+    }
     let silent = || {
         Err(CallError::Unknown(Trouble::new(
             TroubleKind::Timeout,

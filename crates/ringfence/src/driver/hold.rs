@@ -74,6 +74,9 @@ struct State {
     renew_at: Option<Timestamp>,
     failures: u32,
     scheduled: Option<Key>,
+    /// When the last lease that was ever asked for is over: until then a release may have
+    /// something to take back.
+    leased_until: Timestamp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,6 +91,8 @@ impl Hold {
         let end = care.max_hold.map(|span| won.t0 + span);
         let deadline = end.map_or(won.deadline, |end| end.min(won.deadline));
         let renew_at = care.renew.then(|| won.t0 + care.ttl / 3);
+        // The nodes' leases began after t0, at the latest now.
+        let leased_until = driver.clock.now() + care.ttl;
         let (targets, votes) = won
             .flight
             .with(|attempt| (attempt.remains(), attempt.votes().cloned().collect()));
@@ -107,6 +112,7 @@ impl Hold {
                 renew_at,
                 failures: 0,
                 scheduled: None,
+                leased_until,
             }),
             lost: Notify::new(),
         });
@@ -135,6 +141,7 @@ impl Hold {
                 renew_at: None,
                 failures: 0,
                 scheduled: None,
+                leased_until: deadline,
             }),
             lost: Notify::new(),
         })
@@ -230,7 +237,9 @@ impl Hold {
         let extending = Extending::begin(self, self.care.ttl, Some(now + self.care.call_timeout));
         let mut state = lock(&self.state);
         // A node that answers while it is being asked may have ended the round already.
-        if extending.flight.with(|round| round.verdict()).is_none() {
+        // And a guard that was dropped meanwhile has no use for it.
+        let open = extending.flight.with(|round| round.verdict()).is_none();
+        if open && state.phase == Phase::Held {
             state.renewing = Some(extending);
         }
         self.reschedule(&mut state);
@@ -239,12 +248,16 @@ impl Hold {
     /// The holder is done, or gone: stops the renewal and begins the final release.
     pub(crate) fn release(self: &Arc<Self>) -> Arc<Withdrawing> {
         let targets = self.stop();
+        // A lease that is on its way still counts from when it arrives, which is what the TTL is
+        // for; one that was extended further lasts longer.
+        let leased_until = lock(&self.state).leased_until;
+        let left = leased_until.since(self.driver.clock.now());
         Withdrawing::begin(
             &self.driver,
             ReleaseKind::Final,
             &self.traces,
             targets,
-            self.care.ttl,
+            left.max(self.care.ttl),
             self.care.call_timeout,
         )
     }
@@ -308,13 +321,28 @@ impl Hold {
         if verdict == ExtensionVerdict::Unsure {
             state.failures += 1;
             tracing::debug!(token = %self.traces.token, failures = state.failures, "renewal brought no majority; trying again");
-            let pause = self.care.call_timeout / 4 * state.failures.min(8);
-            state.renew_at = Some(now + pause);
+            state.renew_at = Some(now + self.pause(state.failures, now));
         } else {
             state.failures = 0;
             state.renew_at = Some(now + self.care.ttl / 3);
         }
         self.reschedule(&mut state);
+    }
+
+    /// The pause before a renewal is tried again: longer each time, but the nearer the deadline
+    /// the shorter, so that a majority which comes back in time is not slept through.
+    fn pause(&self, failures: u32, now: Timestamp) -> Duration {
+        let unit = self.care.call_timeout / 8;
+        let left = self.deadline().since(now);
+        (unit * 2 * failures.min(8)).min(left / 3).max(unit)
+    }
+
+    /// An answer that came after its round was over: better than none.
+    fn hear_late_vote(&self, node: usize, vote: &Vote) {
+        let mut state = lock(&self.state);
+        if matches!(state.votes[node], Vote::Pending | Vote::Silent) {
+            state.votes[node] = vote.clone();
+        }
     }
 
     fn renewal_over(&self, of: &Extending) {
@@ -424,6 +452,11 @@ impl Extending {
         let t0 = driver.clock.now();
         let call_timeout = hold.care.call_timeout;
         let round = Extension::new(driver.nodes.len(), t0, ttl, driver.drift, call_timeout);
+        {
+            // The node may carry it out as late as its call expires.
+            let mut state = lock(&hold.state);
+            state.leased_until = state.leased_until.max(t0 + call_timeout + ttl);
+        }
         let this = Arc::new(Self {
             flight: Flight::new(driver, round, t0),
             hold: Arc::clone(hold),
@@ -467,6 +500,7 @@ impl Extending {
         match reply {
             // The verdict was there before: only this late node is concerned.
             Some((false, node)) => {
+                self.hold.hear_late_vote(node, &votes[node]);
                 if to_restore.contains(&node) {
                     self.restore(node);
                 }

@@ -6,16 +6,26 @@ use super::Driver;
 use super::schedule::{Due, Schedule};
 use super::timer::Timer;
 
+/// How much is done before others on the same thread get their turn.
+const TURN: usize = 64;
+
 /// Looks after `driver` until it is gone.
 pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>) {
     let Some(clock) = driver.upgrade().map(|driver| driver.clock.clone()) else {
         return;
     };
     let mut timer = Timer::new(clock.clone());
+    let mut attended: usize = 0;
     while driver.strong_count() > 0 {
         let now = clock.now();
         while let Some(due) = schedule.pop(now) {
             attend(&due);
+            // Thousands may be due at once, and the thread is not ours alone.
+            attended += 1;
+            if attended.is_multiple_of(TURN) {
+                drop(due);
+                tokio::task::yield_now().await;
+            }
         }
         match schedule.next() {
             Some(at) => tokio::select! {

@@ -39,6 +39,9 @@ pub(crate) struct Driver {
     /// Set by `Locks::close`: no new attempts.
     closed: AtomicBool,
     closing: Notify,
+    /// Attempts under way, which `Locks::close` has given up.
+    attempting: AtomicUsize,
+    given_up: Notify,
     /// Withdrawals under way: what `Locks::close` waits for.
     withdrawing: AtomicUsize,
     withdrawn: Notify,
@@ -59,6 +62,8 @@ impl Driver {
             schedule: Arc::default(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
+            attempting: AtomicUsize::new(0),
+            given_up: Notify::new(),
             withdrawing: AtomicUsize::new(0),
             withdrawn: Notify::new(),
         }
@@ -98,6 +103,18 @@ impl Driver {
     /// Completes when the client is closed.
     pub(crate) async fn closing(&self) {
         wait_for(&self.closing, || self.is_closed()).await;
+    }
+
+    /// Completes when no attempt is under way any more, or after a second: a future that nobody
+    /// polls cannot be waited for. What it set is taken back when it is dropped.
+    pub(crate) async fn given_up(&self) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let none = || self.attempting.load(Ordering::SeqCst) == 0;
+        tokio::select! {
+            biased;
+            () = wait_for(&self.given_up, none) => {}
+            () = self.clock.sleep_until(self.clock.now() + PATIENCE) => {}
+        }
     }
 
     /// Completes when everything that was to be taken back has been, or can no longer be there.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::message::{Ballot, Claim, Op, ReleaseKind, Reply, Request};
@@ -12,9 +12,9 @@ use crate::protocol::{Target, Withdrawal, WithdrawalVerdict};
 use crate::time::Timestamp;
 use crate::token::Token;
 
-use super::Driver;
 use super::flight::Flight;
-use super::schedule::Due;
+use super::schedule::{Due, Key};
+use super::{Driver, lock};
 
 /// Whose traces are to be wiped.
 #[derive(Debug, Clone)]
@@ -33,6 +33,8 @@ pub(crate) struct Withdrawing {
     requests: [Arc<Request>; 2],
     until: Timestamp,
     counted: AtomicBool,
+    /// Where it stands on the schedule: in one place at most, however often it has failed.
+    scheduled: Mutex<Option<Key>>,
 }
 
 impl Withdrawing {
@@ -71,6 +73,7 @@ impl Withdrawing {
             requests: [request(false), request(true)],
             until,
             counted: AtomicBool::new(!settled),
+            scheduled: Mutex::new(None),
         });
         if !settled {
             driver.withdrawing.fetch_add(1, Ordering::SeqCst);
@@ -108,13 +111,26 @@ impl Withdrawing {
         if settled {
             self.settle();
         } else if let Some(at) = timeout {
-            driver
-                .schedule
-                .insert(at, Due::Withdrawal(Arc::clone(self)));
+            self.reschedule(at);
         }
     }
 
+    fn reschedule(&self, at: Timestamp) {
+        let Some(this) = self.this.upgrade() else {
+            return;
+        };
+        let schedule = &self.flight.driver.schedule;
+        let mut scheduled = lock(&self.scheduled);
+        if let Some(key) = scheduled.take() {
+            schedule.remove(key);
+        }
+        *scheduled = Some(schedule.insert(at, Due::Withdrawal(this)));
+    }
+
     fn settle(&self) {
+        if let Some(key) = lock(&self.scheduled).take() {
+            self.flight.driver.schedule.remove(key);
+        }
         if self.counted.swap(false, Ordering::SeqCst) {
             let driver = &self.flight.driver;
             if driver.withdrawing.fetch_sub(1, Ordering::SeqCst) == 1 {
@@ -133,10 +149,9 @@ impl Deliver<Reply> for Withdrawing {
         });
         if settled {
             self.settle();
-        } else if let (Some(at), Some(this)) = (again, self.this.upgrade()) {
+        } else if let Some(at) = again {
             // It could not be told: sooner again than its timeout would have it.
-            let schedule = &self.flight.driver.schedule;
-            schedule.insert(at, Due::Withdrawal(this));
+            self.reschedule(at);
         }
     }
 }
@@ -144,5 +159,70 @@ impl Deliver<Reply> for Withdrawing {
 impl fmt::Debug for Withdrawing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Withdrawing({})", self.requests[0].token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, SteppedClock};
+    use crate::group::Group;
+    use crate::message::Mode;
+    use crate::name::Name;
+    use crate::node::memory::MemoryNode;
+    use crate::node::{NodeClock, Trouble, TroubleKind};
+    use crate::protocol::{Cluster, Drift};
+    use crate::token::TOKEN_ENTROPY_BYTES;
+
+    #[test]
+    fn a_release_that_fails_for_long_stands_on_the_schedule_once() {
+        let time = SteppedClock::starting_at(Duration::from_secs(1));
+        let clock = Clock::Stepped(time.clone());
+        let node = MemoryNode::with_clock("m", NodeClock::following(clock.clone(), 1 << 50));
+        let down = Trouble::new(TroubleKind::Unreachable, "down");
+        node.fail_with(Some(CallError::NotSent(down)));
+        let cluster = Cluster::new(&Group::new(1), Drift::default(), &[true]);
+        let nodes: Vec<Arc<dyn crate::node::Node>> = vec![Arc::new(node)];
+        let driver = Arc::new(Driver::new(nodes, cluster, clock, Drift::default()));
+        let traces = Traces {
+            claims: Arc::from([Claim {
+                name: Name::new("", "x").unwrap(),
+                mode: Mode::Exclusive,
+            }]),
+            token: Token::from_entropy([1; TOKEN_ENTROPY_BYTES]),
+            ballot: Ballot::new(1),
+            plain: false,
+        };
+        let hour = Duration::from_secs(3600);
+        let timeout = Duration::from_secs(1);
+        Withdrawing::begin(
+            &driver,
+            ReleaseKind::Final,
+            &traces,
+            vec![Target::Holds],
+            hour,
+            timeout,
+        );
+        for _ in 0..3599 {
+            time.step(Duration::from_secs(1));
+            let due = std::iter::from_fn(|| driver.schedule.pop(time.now()));
+            let due: Vec<Due> = due.take(10).collect();
+            assert!(due.len() <= 1, "{} at once", due.len());
+            for one in due {
+                let Due::Withdrawal(withdrawing) = one else {
+                    panic!("nobody holds anything");
+                };
+                withdrawing.time_out();
+            }
+        }
+        time.step(timeout);
+        while let Some(Due::Withdrawal(withdrawing)) = driver.schedule.pop(time.now()) {
+            withdrawing.time_out();
+        }
+        assert_eq!(
+            driver.schedule.next(),
+            None,
+            "and not at all once the TTL is over"
+        );
     }
 }

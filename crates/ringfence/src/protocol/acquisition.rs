@@ -146,13 +146,16 @@ impl Acquisition {
             min_validity: self.terms.min_validity,
             timeout: self.round_timeout(now),
         };
-        let suspects = (0..self.terms.nodes).map(|node| !cluster.answers(node));
+        let suspects = (0..self.terms.nodes).map(|node| cluster.is_silent(node));
         Attempt::new(token, ballot, now, timing, suspects)
     }
 
     /// Decides what comes after `attempt`, which has its verdict.
-    pub fn conclude(&mut self, attempt: &Attempt, cluster: &mut Cluster, now: Timestamp) -> Next {
-        self.round = self.round.max(now.since(attempt.t0()));
+    pub fn conclude(&mut self, attempt: &Attempt, cluster: &Cluster, now: Timestamp) -> Next {
+        // A round takes as long as a call may, at most; more than that the caller stood still
+        // (suspended, say), which must not make it pause for as long again.
+        let took = now.since(attempt.t0()).min(self.terms.call_timeout);
+        self.round = self.round.max(took);
         for (known, told) in self.floors.iter_mut().zip(attempt.floors()) {
             *known = told.or(*known);
         }
@@ -183,11 +186,11 @@ impl Acquisition {
 
     /// Nobody holds it: at once again with a higher ballot. From the second time on with jitter,
     /// or two clients duel for ever.
-    fn after_stale(&mut self, attempt: &Attempt, cluster: &mut Cluster, now: Timestamp) -> Next {
+    fn after_stale(&mut self, attempt: &Attempt, cluster: &Cluster, now: Timestamp) -> Next {
         self.stale_in_a_row += 1;
-        let choice = cluster.choose(&self.floors, now);
-        let pleased = choice.map_or(0, |choice| choice.accepting);
-        if pleased < quorum(self.terms.nodes) && self.stale_in_a_row > 2 {
+        // Judged by the clocks alone: a floor that is out of reach now is so for a moment only.
+        let apart = cluster.most_in_reach(now) < quorum(self.terms.nodes);
+        if apart && self.stale_in_a_row > 2 {
             return self.give_up(attempt, FailureKind::ClocksApart);
         }
         let pause = if self.stale_in_a_row > 1 {
@@ -244,7 +247,11 @@ impl Acquisition {
             .terms
             .attempts
             .is_some_and(|most| self.no_quorum_in_a_row + 1 >= most);
-        let end = since + patience;
+        // An outage that begins late, or comes and goes, does not prolong the wait.
+        let mut end = since + patience;
+        if let Some(wait) = self.terms.wait {
+            end = end.min(self.started + wait);
+        }
         if spent || now >= end {
             return self.give_up(attempt, FailureKind::NoQuorum);
         }

@@ -197,12 +197,16 @@ impl Attempt {
                 Verdict::Lost(Loss::Late)
             });
         }
-        if granted + self.awaited(quorum) >= quorum {
+        let awaited = self.awaited(quorum);
+        let answers = count(Vote::is_answer);
+        // It may be lost already, but as long as a majority has not answered, those who will decide
+        // what it was lost to: a holder, an outage, quarantine or a wrong setting. A dead node that
+        // fails at once must not make an outage of a held lock.
+        if granted + awaited >= quorum || (answers < quorum && awaited > 0) {
             return None;
         }
         let stale = count(|vote| *vote == Vote::Stale);
         let ahead = count(|vote| *vote == Vote::Ahead);
-        let answers = count(Vote::is_answer);
         Some(Verdict::Lost(if answers < quorum {
             Loss::NoQuorum
         } else if granted + stale >= quorum {
@@ -215,11 +219,12 @@ impl Attempt {
     }
 
     /// How many answers are worth waiting for. A node that was silent last time is not, as long as
-    /// the others could make a majority without it.
+    /// the others could make a majority without it: those that fail or do not count cannot.
     fn awaited(&self, quorum: usize) -> usize {
         let pending = |node: &&NodeState| node.vote == Vote::Pending;
         let trusted = self.nodes.iter().filter(|node| !node.suspect);
-        if trusted.clone().count() >= quorum {
+        let able = trusted.clone().filter(|n| pending(n) || n.vote.is_answer());
+        if able.count() >= quorum {
             trusted.filter(pending).count()
         } else {
             self.nodes.iter().filter(pending).count()

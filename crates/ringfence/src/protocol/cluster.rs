@@ -26,6 +26,9 @@ struct NodeView {
     offset_us: Option<i64>,
     /// Whether the last call to it was answered, even late.
     answers: bool,
+    /// Whether the last call to it timed out or failed. Not the opposite of `answers`: of a node
+    /// that was never called nobody knows either.
+    silent: bool,
     /// Whether a forgetful node has to wait before it votes.
     quarantines: bool,
     standing: Option<Standing>,
@@ -101,10 +104,10 @@ impl Cluster {
                 self.observe_standing(node, reply.standing, now);
                 match reply.stamp {
                     Some(stamp) => self.observe_clock(node, stamp.clock_us, sent, now),
-                    None => self.nodes[node].answers = true,
+                    None => self.nodes[node].answered(),
                 }
             }
-            Err(CallError::Refused(_)) => self.nodes[node].answers = true,
+            Err(CallError::Refused(_)) => self.nodes[node].answered(),
             Err(CallError::NotSent(_) | CallError::Unknown(_)) => self.silent(node),
         }
     }
@@ -113,11 +116,18 @@ impl Cluster {
     /// nobody waits for it to lose.
     pub fn silent(&mut self, node: usize) {
         self.nodes[node].answers = false;
+        self.nodes[node].silent = true;
     }
 
     /// Whether the last call to `node` was answered.
     pub fn answers(&self, node: usize) -> bool {
         self.nodes[node].answers
+    }
+
+    /// Whether the last call to `node` brought no answer. A node that was never called is not
+    /// silent: it may well be the one that makes a majority.
+    pub fn is_silent(&self, node: usize) -> bool {
+        self.nodes[node].silent
     }
 
     /// For how much longer nothing that `node` says under `standing` counts, if it is so.
@@ -151,19 +161,8 @@ impl Cluster {
     /// Wrong client clocks cost nothing, since only the nodes' count; a wrong node clock costs
     /// that node's vote.
     pub fn choose(&mut self, floors: &[Option<Ballot>], now: Timestamp) -> Option<Choice> {
-        let window_us = micros(self.group.window);
-        let answering = self.nodes.iter().filter(|view| view.answers).count();
-        let ranges: Vec<Range> = self
-            .nodes
-            .iter()
-            .zip(floors)
-            // A node that no longer answers has no say; with none answering, old clocks must do.
-            .filter(|(view, _)| view.answers || answering == 0)
-            .filter_map(|(view, floor)| {
-                let clock_us = now.as_micros().checked_add_signed(view.offset_us?)?;
-                Some(Range::new(clock_us, *floor, window_us))
-            })
-            .collect();
+        let answering = self.answering();
+        let ranges = self.ranges(floors.iter().copied(), now);
         let mut clocks: Vec<u64> = ranges.iter().map(|range| range.clock_us).collect();
         clocks.sort_unstable();
         let median = *clocks.get(clocks.len().checked_sub(1)? / 2)?;
@@ -197,10 +196,39 @@ impl Cluster {
         })
     }
 
+    /// How many of the nodes that answer have clocks so close that one ballot could please them
+    /// all. Floors are left aside: those that are out of reach come into it as time passes.
+    pub(super) fn most_in_reach(&self, now: Timestamp) -> usize {
+        let ranges = self.ranges(std::iter::repeat(None), now);
+        let accepting = |ballot: u64| ranges.iter().filter(|r| r.accepts(ballot)).count();
+        let counts = ranges.iter().map(|r| accepting(r.lowest.saturating_add(1)));
+        counts.max().unwrap_or_default()
+    }
+
+    fn answering(&self) -> usize {
+        self.nodes.iter().filter(|view| view.answers).count()
+    }
+
+    /// What each node that has a say should accept, under `floors` in node order.
+    fn ranges(&self, floors: impl Iterator<Item = Option<Ballot>>, now: Timestamp) -> Vec<Range> {
+        let window_us = micros(self.group.window);
+        let nobody = self.answering() == 0;
+        self.nodes
+            .iter()
+            .zip(floors)
+            // A node that no longer answers has no say; with none answering, old clocks must do.
+            .filter(|(view, _)| view.answers || nobody)
+            .filter_map(|(view, floor)| {
+                let clock_us = now.as_micros().checked_add_signed(view.offset_us?)?;
+                Some(Range::new(clock_us, floor, window_us))
+            })
+            .collect()
+    }
+
     fn observe_clock(&mut self, node: usize, clock_us: u64, sent: Timestamp, now: Timestamp) {
         let middle_us = sent.as_micros() + micros(now.since(sent)) / 2;
         let view = &mut self.nodes[node];
-        view.answers = true;
+        view.answered();
         // A hostile clock saturates; it costs this node's vote only.
         let offset = i128::from(clock_us) - i128::from(middle_us);
         view.offset_us = Some(offset.clamp(i64::MIN.into(), i64::MAX.into()) as i64);
@@ -215,6 +243,13 @@ impl Cluster {
             view.reborn = Some(now);
         }
         view.standing = Some(standing);
+    }
+}
+
+impl NodeView {
+    fn answered(&mut self) {
+        self.answers = true;
+        self.silent = false;
     }
 }
 

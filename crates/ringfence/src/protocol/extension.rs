@@ -111,7 +111,8 @@ impl Extension {
         let kept = count(|vote| *vote == Vote::Granted);
         let lost = count(|vote| matches!(vote, Vote::Gone | Vote::Held(_)));
         let pending = count(|vote| *vote == Vote::Pending);
-        if kept >= quorum && now < self.deadline {
+        let in_time = now < self.deadline;
+        if kept >= quorum && in_time {
             return Some(ExtensionVerdict::Extended {
                 deadline: self.deadline,
             });
@@ -119,6 +120,9 @@ impl Extension {
         if nodes - lost < quorum {
             return Some(ExtensionVerdict::Lost);
         }
-        (kept + pending < quorum || pending == 0).then_some(ExtensionVerdict::Unsure)
+        // Dead nodes fail first: they must not cut short the proof that the others may bring.
+        let may_extend = in_time && kept + pending >= quorum;
+        let may_prove_loss = nodes - lost - pending < quorum;
+        (!may_extend && !may_prove_loss).then_some(ExtensionVerdict::Unsure)
     }
 }

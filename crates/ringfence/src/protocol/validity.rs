@@ -31,7 +31,7 @@ impl Drift {
 
     /// What is taken off `span`.
     pub fn allowance(&self, span: Duration) -> Duration {
-        self.fraction_of(span) + self.fixed
+        self.fraction_of(span).saturating_add(self.fixed)
     }
 
     /// The part that grows with `span`.

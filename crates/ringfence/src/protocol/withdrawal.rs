@@ -67,7 +67,7 @@ pub enum WithdrawalVerdict {
     Expired,
     /// As `Expired`, and somebody else holds it now.
     Taken,
-    /// Too few answers to say.
+    /// Too few answers to say whether a majority held it.
     Unconfirmed,
 }
 
@@ -130,6 +130,8 @@ impl Withdrawal {
                 state.said.get_or_insert(said);
                 state.progress = Progress::Over;
             }
+            // An earlier try that failed late does not unsay what a later one achieved.
+            Err(_) if state.progress == Progress::Over => {}
             // Nothing of ours was there to begin with: one word to it was enough.
             Err(_) if state.target == Target::Nothing => state.progress = Progress::Over,
             Err(_) => state.try_again(now, until),
@@ -186,16 +188,13 @@ impl Withdrawal {
                 || (state.tries == 1 && matches!(state.progress, Progress::Due { .. }))
         };
         let answered = released + gone + taken;
-        let open = self.nodes.iter().filter(|state| !heard(state)).count();
-        if released + open >= quorum {
-            return None;
+        // Those who said nothing may have made a majority with those who released it.
+        let unheard = self.nodes.len() - answered;
+        if answered < quorum || released + unheard >= quorum {
+            let all_heard = self.nodes.iter().all(heard);
+            return all_heard.then_some(WithdrawalVerdict::Unconfirmed);
         }
-        if open > 0 && answered < quorum {
-            return None;
-        }
-        Some(if answered < quorum {
-            WithdrawalVerdict::Unconfirmed
-        } else if taken > 0 {
+        Some(if taken > 0 {
             WithdrawalVerdict::Taken
         } else {
             WithdrawalVerdict::Expired

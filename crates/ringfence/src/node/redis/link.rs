@@ -131,7 +131,7 @@ impl Link {
             }
             None => {
                 let reporter = &self.maker.handshake.reporter;
-                let slow = reporter.trouble(TroubleKind::Unreachable, "is slow to connect");
+                let slow = reporter.trouble(TroubleKind::Timeout, "is slow to connect");
                 self.queue.hold_during(attempt, PATIENCE, &slow).await
             }
         }

@@ -59,7 +59,8 @@ if ARGV[3] ~= 'force' then
       return answer('group', stands)
     end
   end
-  if count > 0 then
+  -- Beside a young record, what nobody holds is what attempts left that were told to run init.
+  if #holders > 0 or (count > 0 and not stands) then
     return answer('records', stands)
   end
 end

@@ -1,0 +1,274 @@
+//! The command line as typed. What the values mean is the commands' business.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use ringfence::{Receipt, ReceiptError};
+
+use crate::report::Failure;
+use crate::supervise::{Leftovers, OnLost, Schedule};
+use crate::{duration, exit, help};
+
+/// Run commands under a lock that is held by one at a time: on this machine, or
+/// across a fleet on the Redis or Valkey servers you already have.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ringfence",
+    version,
+    max_term_width = 80,
+    after_help = help::TOP,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Lock servers, separated by commas: redis://HOST, rediss://, valkey://,
+    /// redis+unix:///PATH, or one sqlite:PATH [default: a file of this user]
+    #[arg(long, global = true, env = "RINGFENCE_NODES", value_name = "URLS")]
+    #[arg(hide_env_values = true)]
+    pub(crate) nodes: Option<String>,
+    /// Write results and errors as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Show what happens on stderr; -vv shows more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Leave out warnings
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    #[command(flatten)]
+    Lock(LockCommand),
+    /// Declare the nodes a new cluster, so that they vote at once
+    Init(Init),
+    /// Print the completions of a shell
+    Completions(Completions),
+    /// Print the manual page
+    Man,
+}
+
+/// The commands that need a client.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LockCommand {
+    /// Hold a lock while a command runs
+    Run(Box<Run>),
+    /// Take a lock and print its token; nothing renews it
+    Acquire(Acquire),
+    /// Let a lock that `acquire` took last longer
+    Extend(Extend),
+    /// Free a lock that `acquire` took
+    Release(Release),
+    /// Show who holds a lock, or how the nodes are
+    Status(Status),
+}
+
+impl LockCommand {
+    /// What no argument can check alone.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match self {
+            Self::Run(run) => run.check(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Hold a lock while a command runs
+///
+/// The command starts once the lock is held. Should the lock be lost, the command
+/// and all it started are gone before anybody else can have it.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "ringfence run [OPTIONS] NAME [--] COMMAND...",
+    after_help = help::RUN
+)]
+pub(crate) struct Run {
+    /// The lock
+    #[arg(value_parser = name)]
+    pub(crate) name: String,
+    /// The command and its arguments; no shell is involved
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+    /// Hold the lock no longer than this; the command is ended before
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) max_hold: Option<Duration>,
+    /// When the lock is lost: term, kill or ignore
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "term",
+        hide_possible_values = true
+    )]
+    pub(crate) on_lost: OnLost,
+    /// From TERM (or a signal passed on) to KILL, at most half of the TTL
+    /// [default: a third of it]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) kill_grace: Option<Duration>,
+    /// What the command left running when it exits: leave, wait (hold the lock
+    /// until it is gone) or term
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "leave",
+        hide_possible_values = true
+    )]
+    pub(crate) leftovers: Leftovers,
+    /// Exit with this if another holds the lock
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]
+    pub(crate) conflict_exit_code: u8,
+    /// Exit with this if the lock is lost
+    #[arg(long, value_name = "CODE", default_value_t = exit::LOST)]
+    pub(crate) lost_exit_code: u8,
+}
+
+impl Run {
+    /// When the command hears of a lost lock.
+    pub(crate) fn schedule(&self) -> Schedule {
+        let kill_grace = self.kill_grace.unwrap_or(self.terms.ttl / 3);
+        Schedule::new(self.on_lost, kill_grace, self.terms.ttl)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let longest = Schedule::longest_grace(self.terms.ttl);
+        match self.kill_grace {
+            Some(grace) if grace > longest => Err(Failure::usage(format!(
+                "--kill-grace {} is more than half of --ttl {}, which leaves renewal no time: \
+                 set --ttl to {} or more",
+                duration::show(grace),
+                duration::show(self.terms.ttl),
+                duration::show(grace * 2),
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// On which terms a lock is taken.
+#[derive(Debug, Args)]
+pub(crate) struct Terms {
+    /// The lock ends this long after its holder was last heard of
+    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
+    pub(crate) ttl: Duration,
+    /// Wait this long for the lock [default: for ever]
+    #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait: fail if another holds the lock
+    #[arg(short, long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    /// Try this many times at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(conflicts_with = "no_wait")]
+    pub(crate) attempts: Option<u32>,
+    /// Fail after this long without a majority of nodes
+    /// [default: the wait, at most 15s]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) no_quorum_after: Option<Duration>,
+}
+
+/// Take a lock and print its token; nothing renews it
+///
+/// The lock ends after its TTL unless `extend` or `release` is called with the
+/// token before. Whoever has the token can do that: keep it out of logs.
+#[derive(Debug, Args)]
+#[command(after_help = help::ACQUIRE)]
+pub(crate) struct Acquire {
+    /// The lock
+    #[arg(value_parser = name)]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+    /// Who holds it, for people [default: host:pid]
+    #[arg(long)]
+    pub(crate) label: Option<String>,
+}
+
+/// Let a lock that `acquire` took last longer
+#[derive(Debug, Args)]
+pub(crate) struct Extend {
+    /// The lock
+    #[arg(value_parser = name)]
+    pub(crate) name: String,
+    /// What `acquire` printed
+    #[arg(long, env = "RINGFENCE_TOKEN", hide_env_values = true)]
+    #[arg(value_parser = token)]
+    pub(crate) token: Receipt,
+    /// The lock ends this long from now
+    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
+    pub(crate) ttl: Duration,
+}
+
+/// Free a lock that `acquire` took
+#[derive(Debug, Args)]
+pub(crate) struct Release {
+    /// The lock
+    #[arg(value_parser = name)]
+    pub(crate) name: String,
+    /// What `acquire` printed
+    #[arg(long, env = "RINGFENCE_TOKEN", hide_env_values = true)]
+    #[arg(value_parser = token)]
+    pub(crate) token: Receipt,
+}
+
+/// Show who holds a lock, or how the nodes are
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// The lock; without it the nodes are shown
+    #[arg(value_parser = name)]
+    pub(crate) name: Option<String>,
+}
+
+/// Declare the nodes a new cluster, so that they vote at once
+///
+/// A node without memory of its past may have forgotten locks, so it does not vote
+/// until they have expired. Only you can know that there were none.
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// How long a restarted node does not vote; the longest TTL there can be
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) quarantine: Option<Duration>,
+    /// Even if nodes hold locks or vote already
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Print the completions of a shell
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Refuses a bad name before anything is sent, with the library's own words.
+fn name(text: &str) -> Result<String, ringfence::name::NameError> {
+    ringfence::name::Name::new("", text)?;
+    Ok(text.to_owned())
+}
+
+fn token(text: &str) -> Result<Receipt, ReceiptError> {
+    Receipt::parse(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,103 @@
+//! What each of the library's errors means for the exit code, and how it is told.
+
+use std::error::Error;
+
+use ringfence::{
+    AcquireError, ConnectError, ExtendError, InitError, InspectError, ReleaseError,
+    ReleaseReceiptError, Votes,
+};
+
+use crate::exit::{self, Exit};
+use crate::report::Failure;
+
+impl From<AcquireError> for Failure {
+    fn from(error: AcquireError) -> Self {
+        let exit = match &error {
+            AcquireError::Held { .. } => Exit::Conflict(exit::CONFLICT),
+            AcquireError::Invalid(_) => Exit::Usage,
+            AcquireError::Cancelled { .. } | AcquireError::NoEntropy(_) => Exit::Internal,
+            // Too few nodes, too slow, too young, wrongly set up: in each case no majority.
+            _ => Exit::NoQuorum,
+        };
+        told(exit, &error, error.votes())
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        match &error {
+            ConnectError::Config(_) => told(Exit::Usage, &error, None),
+            ConnectError::Misconfigured { votes } => told(Exit::NoQuorum, &error, Some(votes)),
+            _ => told(Exit::NoQuorum, &error, None),
+        }
+    }
+}
+
+impl From<InitError> for Failure {
+    fn from(error: InitError) -> Self {
+        match error {
+            InitError::Connect(error) => error.into(),
+            InitError::Unreachable { ref votes } => told(Exit::NoQuorum, &error, Some(votes)),
+            InitError::Refused { ref votes } => {
+                let mut failure = told(Exit::Usage, &error, Some(votes));
+                failure.message += "; --force overrides, if you know that no lock is held";
+                failure
+            }
+            _ => told(Exit::Internal, &error, None),
+        }
+    }
+}
+
+impl From<ExtendError> for Failure {
+    fn from(error: ExtendError) -> Self {
+        match &error {
+            ExtendError::Lost { votes, .. } => told(Exit::Lost(exit::LOST), &error, Some(votes)),
+            ExtendError::Invalid(_) => told(Exit::Usage, &error, None),
+            ExtendError::Unconfirmed { votes } => told(Exit::NoQuorum, &error, Some(votes)),
+            _ => told(Exit::Internal, &error, None),
+        }
+    }
+}
+
+impl From<ReleaseReceiptError> for Failure {
+    fn from(error: ReleaseReceiptError) -> Self {
+        let exit = match &error {
+            ReleaseReceiptError::Invalid(_) => Exit::Usage,
+            ReleaseReceiptError::Release(ReleaseError::Expired | ReleaseError::Taken) => {
+                Exit::Lost(exit::LOST)
+            }
+            ReleaseReceiptError::Release(ReleaseError::Unconfirmed) => Exit::NoQuorum,
+            _ => Exit::Internal,
+        };
+        told(exit, &error, None)
+    }
+}
+
+impl From<InspectError> for Failure {
+    fn from(error: InspectError) -> Self {
+        match &error {
+            InspectError::NoQuorum { votes, .. } => told(Exit::NoQuorum, &error, Some(votes)),
+            InspectError::Invalid(_) => told(Exit::Usage, &error, None),
+            _ => told(Exit::Internal, &error, None),
+        }
+    }
+}
+
+/// The library's errors name the nodes in the lines after the first; here they are kept apart, so
+/// that a program need not take lines apart.
+fn told(exit: Exit, error: &dyn Error, votes: Option<&Votes>) -> Failure {
+    let text = error.to_string();
+    let Some(votes) = votes else {
+        let causes = std::iter::successors(error.source(), |&cause| cause.source());
+        let text = causes.fold(text, |text, cause| format!("{text}: {cause}"));
+        return Failure::new(exit, text);
+    };
+    Failure {
+        exit,
+        message: text.lines().next().unwrap_or_default().to_owned(),
+        nodes: votes
+            .iter()
+            .map(|node| (node.node.clone(), node.said()))
+            .collect(),
+    }
+}

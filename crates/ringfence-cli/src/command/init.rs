@@ -1,0 +1,31 @@
+//! `ringfence init`: the operator's word that the nodes are new.
+
+use ringfence::Locks;
+use serde_json::json;
+
+use crate::args::Init;
+use crate::duration;
+use crate::exit::Exit;
+use crate::report::{Failure, Report};
+
+pub(super) async fn init(args: Init, nodes: &str, report: Report) -> Result<Exit, Failure> {
+    let mut builder = Locks::builder().nodes(nodes);
+    if let Some(quarantine) = args.quarantine {
+        builder = builder.quarantine(quarantine);
+    }
+    let group = builder.init(args.force).await?;
+    let quarantine = duration::show(group.quarantine);
+    let text = match group.nodes {
+        1 => "1 node may vote now".to_owned(),
+        count => {
+            format!("{count} nodes may vote now; one that restarts does not vote for {quarantine}")
+        }
+    };
+    let value = json!({
+        "nodes": group.nodes,
+        "quarantine_ms": super::millis(group.quarantine),
+        "window_ms": super::millis(group.window),
+    });
+    report.result(&text, &value)?;
+    Ok(Exit::Success)
+}

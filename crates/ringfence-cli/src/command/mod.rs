@@ -1,0 +1,105 @@
+//! The commands, one file each, and what they share: a client, and a way out when interrupted.
+
+mod acquire;
+mod extend;
+mod failure;
+mod init;
+mod release;
+mod run;
+mod status;
+mod take;
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use clap::CommandFactory;
+use ringfence::Locks;
+
+use crate::args::{Cli, Command, LockCommand};
+use crate::exit::Exit;
+use crate::nodes;
+use crate::report::{Failure, Report};
+use crate::supervise::Signals;
+
+/// How long leaving may take when nodes do not answer. What is not freed by then ends with its TTL.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Does what the arguments say.
+pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, Failure> {
+    match cli.command {
+        Command::Lock(command) => on_locks(command, cli.global.nodes, report).await,
+        Command::Init(args) => init::init(args, &nodes::resolve(cli.global.nodes)?, report).await,
+        Command::Completions(args) => {
+            let mut cli = Cli::command();
+            clap_complete::generate(args.shell, &mut cli, "ringfence", &mut io::stdout());
+            Ok(Exit::Success)
+        }
+        Command::Man => {
+            clap_mangen::Man::new(Cli::command()).render(&mut io::stdout())?;
+            Ok(Exit::Success)
+        }
+    }
+}
+
+/// What a command on locks works with.
+struct Session {
+    locks: Locks,
+    nodes: String,
+    report: Report,
+}
+
+async fn on_locks(
+    command: LockCommand,
+    nodes: Option<String>,
+    report: Report,
+) -> Result<Exit, Failure> {
+    command.check()?;
+    let nodes = nodes::resolve(nodes)?;
+    let mut signals = Signals::terminating()?;
+    let locks = interruptible(&mut signals, async { Ok(Locks::connect(&nodes).await?) }).await?;
+    let session = Session {
+        locks,
+        nodes,
+        report,
+    };
+    let done = session.run(command, &mut signals).await;
+    // Whatever came of it, what was set on the nodes on the way is taken back.
+    let _ = tokio::time::timeout(LEAVE_PATIENCE, session.locks.close()).await;
+    done
+}
+
+impl Session {
+    async fn run(&self, command: LockCommand, signals: &mut Signals) -> Result<Exit, Failure> {
+        match command {
+            LockCommand::Run(args) => run::run(self, *args, signals).await,
+            LockCommand::Acquire(args) => {
+                interruptible(signals, acquire::acquire(self, args)).await
+            }
+            LockCommand::Extend(args) => interruptible(signals, extend::extend(self, args)).await,
+            LockCommand::Release(args) => {
+                interruptible(signals, release::release(self, args)).await
+            }
+            LockCommand::Status(args) => interruptible(signals, status::status(self, args)).await,
+        }
+    }
+}
+
+/// Gives `work` up when a signal asks to end. Dropping it lets the library take back what it set.
+async fn interruptible<T>(
+    signals: &mut Signals,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        done = work => done,
+        signal = signals.recv() => {
+            let signal = signal.as_raw();
+            Err(Failure::new(Exit::Signal(signal), format!("interrupted by signal {signal}")))
+        }
+    }
+}
+
+/// Milliseconds for JSON.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

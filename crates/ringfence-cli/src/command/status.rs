@@ -1,0 +1,120 @@
+//! `ringfence status`: who holds a lock, or how the nodes are. Changes nothing.
+
+use ringfence::{Inspection, NodeStatus, NodeView};
+use serde_json::{Value, json};
+
+use super::{Session, millis};
+use crate::args::Status;
+use crate::duration;
+use crate::exit::Exit;
+use crate::report::Failure;
+
+pub(super) async fn status(session: &Session, args: Status) -> Result<Exit, Failure> {
+    match args.name {
+        Some(name) => {
+            let inspection = session.locks.inspect(&name).await?;
+            let text = lock_text(&inspection);
+            session.report.result(&text, &lock_value(&inspection))?;
+            Ok(Exit::Success)
+        }
+        None => nodes(session).await,
+    }
+}
+
+/// Exits 69 if fewer than a majority vote, so that a monitor need not read.
+async fn nodes(session: &Session) -> Result<Exit, Failure> {
+    let nodes = session.locks.nodes().await;
+    let voting = nodes.iter().filter(|node| votes(node)).count();
+    let has_quorum = voting > nodes.len() / 2;
+    let lines: Vec<_> = nodes
+        .iter()
+        .map(|node| format!("{}: {}", node.node, node_text(node)))
+        .collect();
+    let value = json!({
+        "quorum": has_quorum,
+        "nodes": nodes.iter().map(node_value).collect::<Vec<_>>(),
+    });
+    session.report.result(&lines.join("\n"), &value)?;
+    Ok(if has_quorum {
+        Exit::Success
+    } else {
+        Exit::NoQuorum
+    })
+}
+
+fn lock_text(inspection: &Inspection) -> String {
+    let mut text = super::take::holder(inspection).unwrap_or_else(|| "free".to_owned());
+    if let Some(fence) = inspection.fence.filter(|_| inspection.held) {
+        text += &format!(", fence {fence}");
+    }
+    for NodeView { node, view } in &inspection.nodes {
+        let said = match view {
+            Ok(view) => match &view.holder {
+                Some(holder) => holder.to_string(),
+                None => "free".to_owned(),
+            },
+            Err(error) => error.to_string(),
+        };
+        text += &format!("\n  {node}: {said}");
+    }
+    text
+}
+
+fn lock_value(inspection: &Inspection) -> Value {
+    let nodes = inspection
+        .nodes
+        .iter()
+        .map(|NodeView { node, view }| match view {
+            Ok(view) => {
+                let holder = view.holder.as_ref();
+                json!({
+                    "node": node,
+                    "held": holder.is_some(),
+                    "label": holder.and_then(|holder| holder.label.as_ref()),
+                    "id": holder.and_then(|holder| holder.id.as_ref()),
+                    "remaining_ms": holder.and_then(|holder| holder.for_ms),
+                    "fence": view.ballot.map(|ballot| ballot.get()),
+                })
+            }
+            Err(error) => json!({"node": node, "error": error.to_string()}),
+        });
+    json!({
+        "name": inspection.name,
+        "held": inspection.held,
+        "label": inspection.label,
+        "id": inspection.holder_id,
+        "remaining_ms": inspection.remaining.map(millis),
+        "fence": inspection.fence,
+        "nodes": nodes.collect::<Vec<_>>(),
+    })
+}
+
+fn votes(node: &NodeStatus) -> bool {
+    node.facts.is_ok() && node.quarantine.is_none()
+}
+
+fn node_text(node: &NodeStatus) -> String {
+    match (&node.facts, node.quarantine) {
+        (Err(error), _) => error.to_string(),
+        (Ok(facts), Some(left)) => format!(
+            "{}, {}; new or restarted, votes in {}",
+            facts.version,
+            facts.tier,
+            duration::show(left)
+        ),
+        (Ok(facts), None) => format!("{}, {}; votes", facts.version, facts.tier),
+    }
+}
+
+fn node_value(node: &NodeStatus) -> Value {
+    match &node.facts {
+        Ok(facts) => json!({
+            "node": node.node,
+            "votes": votes(node),
+            "quarantine_ms": node.quarantine.map(millis),
+            "version": facts.version,
+            "tier": facts.tier.to_string(),
+        }),
+        Err(error) => json!({"node": node.node, "votes": false, "error": error.to_string()}),
+    }
+}

@@ -1,0 +1,77 @@
+//! Taking a lock, and saying so when it takes long.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use ringfence::{Guard, Inspection, Lock};
+
+use super::Session;
+use crate::args::Terms;
+use crate::duration;
+use crate::report::Failure;
+
+/// A wait shorter than this needs no words.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// The lock `name` on `terms`, not yet taken.
+pub(super) fn lock(session: &Session, name: &str, terms: &Terms) -> Lock {
+    let mut lock = session.locks.mutex(name).ttl(terms.ttl);
+    if let Some(wait) = terms.wait {
+        lock = lock.wait(wait);
+    }
+    if let Some(attempts) = terms.attempts {
+        lock = lock.attempts(attempts);
+    }
+    if let Some(patience) = terms.no_quorum_after {
+        lock = lock.no_quorum_after(patience);
+    }
+    lock
+}
+
+/// Takes `lock`.
+pub(super) async fn take(
+    session: &Session,
+    lock: Lock,
+    name: &str,
+    terms: &Terms,
+) -> Result<Guard, Failure> {
+    if terms.no_wait {
+        return Ok(lock.try_lock().await?);
+    }
+    let mut taken = pin!(lock.lock());
+    tokio::select! {
+        taken = &mut taken => return Ok(taken?),
+        () = tokio::time::sleep(SILENT) => {}
+    }
+    tokio::select! {
+        taken = &mut taken => return Ok(taken?),
+        why = obstacle(session, name) => session.report.warn(&format!("waiting for `{name}`{why}")),
+    }
+    Ok(taken.await?)
+}
+
+/// What stands in the way, as far as a majority knows.
+async fn obstacle(session: &Session, name: &str) -> String {
+    match session.locks.inspect(name).await {
+        Ok(inspection) => holder(&inspection).map_or_else(String::new, |who| format!(", {who}")),
+        Err(error) => format!(": {error}"),
+    }
+}
+
+/// Who holds the lock, in words; `None` if nobody does.
+pub(super) fn holder(inspection: &Inspection) -> Option<String> {
+    let Inspection {
+        label, holder_id, ..
+    } = inspection;
+    // Labels come from other processes: nothing in them may reach a terminal raw.
+    let who = match (label, holder_id) {
+        _ if !inspection.held => return None,
+        (Some(label), _) => label.escape_debug().to_string(),
+        (None, Some(id)) => id.escape_debug().to_string(),
+        (None, None) => "another client".to_owned(),
+    };
+    Some(match inspection.remaining {
+        Some(left) => format!("held by {who} for up to {}", duration::show(left)),
+        None => format!("held by {who} without an expiry"),
+    })
+}

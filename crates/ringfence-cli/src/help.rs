@@ -1,0 +1,54 @@
+//! What `-h` says below the options. Kept within 80 columns; a test holds it there.
+
+pub(crate) const TOP: &str = "\
+Examples:
+  ringfence run nightly-report -- ./report.sh      one at a time on this machine
+  ringfence run -n backup -- ./backup.sh           skip it if one is running
+  export RINGFENCE_NODES=redis://a,redis://b,redis://c
+  ringfence init                                   once, for a new cluster
+  ringfence run migrate -- ./migrate.sh            one at a time in the fleet
+  ringfence status migrate                         who holds it?
+
+Without --nodes locks live in a file of this user's own, so root's cron and
+another user's do not exclude each other. To share one on this machine:
+  --nodes sqlite:/var/lib/ringfence/locks.db
+
+Exit codes:
+  64 usage   69 no quorum   70 internal   75 held by another   79 lost
+`ringfence COMMAND -h` says more about each command.";
+
+pub(crate) const RUN: &str = "\
+The command sees RINGFENCE_NAME, RINGFENCE_TOKEN, RINGFENCE_FENCE and
+RINGFENCE_NODES. The fence is a number that only goes up: hand it to whatever
+the command writes to, and refuse a number lower than the last one seen there.
+
+The lock is renewed while the command runs. When that fails, TERM goes to the
+command and all its descendants at the lock's deadline less --kill-grace, and
+KILL before the deadline. INT, TERM, HUP and QUIT sent to ringfence are passed
+on; what is still alive after --kill-grace is killed, then the lock is freed.
+If a signal ends the command, its descendants are ended too.
+
+The command has the terminal; Ctrl-C and Ctrl-Z work. A stopped ringfence cannot
+renew: if the lock has ended when it is continued, the command is killed before
+it runs again. If ringfence itself is killed with SIGKILL, the command dies too,
+but processes that the command has started may survive.
+
+Examples:
+  ringfence run nightly-report -- ./report.sh
+  ringfence run -n backup -- rsync -a /home /backup      skip it if one runs
+  ringfence run -w 5m --ttl 30s deploy -- make deploy    wait 5 minutes at most
+  ringfence run job -- sh -c 'curl -d fence=$RINGFENCE_FENCE http://…/import'
+
+Exit code: the command's own, or 128+n if signal n ended it; 75 another held the
+lock (-E), 79 the lock was lost (--lost-exit-code; with --on-lost ignore the
+command's own), 69 no quorum, 64 usage, 70 internal, 126 the command cannot be
+run, 127 it was not found.";
+
+pub(crate) const ACQUIRE: &str = "\
+Example:
+  token=$(ringfence acquire --ttl 30s deploy) || exit
+  ./deploy.sh
+  ringfence release deploy --token \"$token\"    # 79: it was lost meanwhile
+
+`ringfence run` renews the lock and stops the command when it is lost; prefer it
+where you can.";

@@ -1,0 +1,105 @@
+//! The controlling terminal, and which process group has it.
+//!
+//! The command runs in a group of its own, so without help it would be a background job: stopped at
+//! its first read and deaf to Ctrl-C. ringfence lends it the terminal like a shell does.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+
+use nix::sys::signal::{SigSet, Signal as NixSignal};
+use rustix::process::{Pid, getpgid, getpgrp, getppid, getsid, test_kill_process_group};
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
+
+/// The terminal that this process was started from.
+pub(super) struct Terminal {
+    tty: File,
+    /// The group that has the terminal on loan.
+    borrower: Option<Pid>,
+}
+
+impl Terminal {
+    /// The controlling terminal, if there is one.
+    pub(super) fn open() -> Option<Self> {
+        let tty = open_tty().ok()?;
+        Some(Self {
+            tty,
+            borrower: None,
+        })
+    }
+
+    /// Whether our own group has the terminal, so that we may lend it.
+    pub(super) fn is_ours(&self) -> bool {
+        tcgetpgrp(&self.tty).is_ok_and(|group| group == getpgrp())
+    }
+
+    /// Whether the command should have the terminal from the start.
+    ///
+    /// In a pipeline the terminal may be another member's business (`ringfence run … | less`), so
+    /// there the command gets it only when it asks, by being stopped for reading from it.
+    pub(super) fn suits_command(&self) -> bool {
+        self.is_ours() && io::stdin().is_terminal() && io::stdout().is_terminal()
+    }
+
+    /// Notes that `group` has taken the terminal for itself (see [`claim`]).
+    pub(super) fn lent_to(&mut self, group: Pid) {
+        self.borrower = Some(group);
+    }
+
+    /// Lends the terminal to `group`.
+    pub(super) fn lend(&mut self, group: Pid) {
+        if hand_to(&self.tty, group).is_ok() {
+            self.borrower = Some(group);
+        }
+    }
+
+    /// Ends the loan. A terminal that meanwhile went to somebody else, such as the shell after
+    /// `bg`, stays there.
+    pub(super) fn take_back(&mut self) {
+        let Some(borrower) = self.borrower.take() else {
+            return;
+        };
+        let on_loan = tcgetpgrp(&self.tty)
+            .is_ok_and(|group| group == borrower || test_kill_process_group(group).is_err());
+        if on_loan {
+            // Failing leaves the terminal to the shell, which takes it when we exit.
+            let _ = hand_to(&self.tty, getpgrp());
+        }
+    }
+}
+
+/// Makes the calling process's own group the terminal's foreground.
+pub(super) fn claim() -> io::Result<()> {
+    hand_to(open_tty()?, getpgrp())
+}
+
+/// Whether a shell would notice if we stopped, and could let us go on.
+///
+/// A group without one is *orphaned*: the kernel ignores Ctrl-Z there, and so must we, since
+/// nobody would ever continue us.
+pub(super) fn is_job_of_a_shell() -> bool {
+    let group = getpgrp();
+    let mut ancestor = getppid();
+    while let Some(pid) = ancestor {
+        if getpgid(Some(pid)) != Ok(group) {
+            return getsid(Some(pid)) == getsid(None);
+        }
+        ancestor = super::family::parent_of(pid);
+    }
+    false
+}
+
+fn open_tty() -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open("/dev/tty")
+}
+
+/// Only with SIGTTOU blocked may a background process change the foreground group, instead of being
+/// stopped for trying. Commands do not inherit this: the standard library clears the mask for them.
+fn hand_to(tty: impl AsFd, group: Pid) -> io::Result<()> {
+    let mut mask = SigSet::empty();
+    mask.add(NixSignal::SIGTTOU);
+    mask.thread_block()?;
+    let handed = tcsetpgrp(tty, group);
+    mask.thread_unblock()?;
+    Ok(handed?)
+}

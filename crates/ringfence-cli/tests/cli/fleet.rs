@@ -1,0 +1,133 @@
+//! Locks on real Redis servers, which can be tampered with, paused and killed.
+
+use ringfence_testkit::{Flavor, Fleet, Server};
+
+use super::loss::{CROWD, assert_crowd_gone};
+use super::scene::{Finished, Running, Scene};
+
+const SHORT: [&str; 4] = ["--ttl", "2s", "--kill-grace", "300ms"];
+
+#[test]
+fn keys_deleted_by_hand_are_a_loss() {
+    let server = Server::start(Flavor::Redis);
+    let scene = Scene::on(&server.url_without_quarantine());
+    let run = scene.run(&SHORT, CROWD);
+    scene.line("child");
+    server.command(&["DEL", "x"]);
+    let lost = run.finish();
+    assert_eq!(lost.code(), 79, "{}", lost.stderr());
+    assert_crowd_gone(&scene);
+}
+
+#[test]
+fn when_renewal_fails_everything_is_gone_without_a_word_from_the_nodes() {
+    let server = Server::start(Flavor::Redis);
+    let scene = Scene::on(&server.url_without_quarantine());
+    let run = scene.run(&SHORT, CROWD);
+    scene.line("child");
+    server.pause();
+    let lost = run.finish();
+    server.resume();
+    assert_eq!(lost.code(), 79);
+    assert_crowd_gone(&scene);
+    assert!(scene.has("term"), "TERM came first");
+    assert!(
+        lost.stderr().contains("cannot be renewed"),
+        "{}",
+        lost.stderr()
+    );
+}
+
+#[test]
+fn the_next_holder_finds_nobody() {
+    let server = Server::start(Flavor::Redis);
+    let scene = Scene::on(&server.url_without_quarantine());
+    let first = scene.run(&SHORT, CROWD);
+    scene.line("child");
+    let check = "for f in child beside escaped; do
+                     kill -0 $(cat $DIR/$f) 2>/dev/null && exit 1; done; exit 0";
+    let next = scene.run(&["--ttl", "2s", "--no-quorum-after", "1m"], check);
+    server.pause();
+    assert_eq!(first.finish().code(), 79);
+    server.resume();
+    let next = next.finish();
+    assert_eq!(next.code(), 0, "{}", next.stderr());
+}
+
+#[test]
+fn a_majority_killed_ends_the_command() {
+    let fleet = Fleet::start(3);
+    let scene = Scene::on(&fleet.urls_without_quarantine());
+    let run = scene.run(&SHORT, CROWD);
+    scene.line("child");
+    fleet[0].kill();
+    fleet[1].kill();
+    let lost = run.finish();
+    assert_eq!(lost.code(), 79, "{}", lost.stderr());
+    assert_crowd_gone(&scene);
+}
+
+#[test]
+fn a_minority_may_die() {
+    let fleet = Fleet::start(3);
+    let scene = Scene::on(&fleet.urls_without_quarantine());
+    fleet[2].kill();
+    let done = scene.run(&[], "exit 4").finish();
+    assert_eq!(done.code(), 4, "{}", done.stderr());
+    assert_eq!(done.stderr(), "");
+    let status = Finished::of(scene.ringfence(&["status"]));
+    assert_eq!(status.code(), 0, "{}", status.stdout());
+    assert_eq!(status.stdout().lines().count(), 3, "{}", status.stdout());
+}
+
+#[test]
+fn without_a_majority_each_node_is_named() {
+    let fleet = Fleet::start(3);
+    let scene = Scene::on(&fleet.urls_without_quarantine());
+    fleet[0].kill();
+    fleet[2].kill();
+    let asked = [
+        &["run", "-w", "500ms", "x", "--", "true"][..],
+        &["run", "-n", "x", "--", "true"],
+        &["acquire", "x", "--no-quorum-after", "500ms"],
+        &["status", "x"],
+        &["status"],
+    ];
+    // All at once: each of them waits a while for the dead.
+    let asked = asked.map(|args| (args, Running::start(scene.ringfence(args))));
+    for (args, running) in asked {
+        let refused = running.finish();
+        let said = format!("{}{}", refused.stdout(), refused.stderr());
+        assert_eq!(refused.code(), 69, "{args:?}: {said}");
+        for server in fleet.iter() {
+            let port = server.port().to_string();
+            assert!(said.contains(&port), "{args:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_new_cluster_asks_for_init() {
+    let fleet = Fleet::start(3);
+    let scene = Scene::on(&fleet.urls());
+    let young = scene.run(&["-w", "500ms"], "true").finish();
+    assert_eq!(young.code(), 69, "{}", young.stderr());
+    assert!(
+        young.stderr().contains("`ringfence init`"),
+        "{}",
+        young.stderr()
+    );
+    let status = Finished::of(scene.ringfence(&["status"]));
+    assert_eq!(status.code(), 69, "{}", status.stdout());
+    assert!(status.stdout().contains("votes in"), "{}", status.stdout());
+}
+
+#[test]
+fn after_init_a_new_cluster_votes_at_once() {
+    let fleet = Fleet::start(3);
+    let scene = Scene::on(&fleet.urls());
+    let init = Finished::of(scene.ringfence(&["init"]));
+    assert_eq!(init.code(), 0, "{}", init.stderr());
+    let done = scene.run(&["-n"], "true").finish();
+    assert_eq!(done.code(), 0, "{}", done.stderr());
+}

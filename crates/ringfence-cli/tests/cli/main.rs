@@ -1,0 +1,16 @@
+//! The `ringfence` program as its users meet it: real processes, real servers, a real terminal.
+//!
+//! One test binary, a module per subject. Nothing sleeps for a fixed time; conditions are waited
+//! for, with an end.
+
+#![allow(missing_docs)]
+
+mod exit_codes;
+mod fleet;
+mod leftovers;
+mod loss;
+mod scene;
+mod signals;
+mod terminal;
+mod tokens;
+mod usage;

@@ -1,0 +1,229 @@
+//! What a test needs around the program: nodes, a folder, processes that can be looked at.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use ringfence_testkit::wait_until;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::{NamedTempFile, TempDir};
+
+/// Long enough for a loaded machine; reached only by a failing test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A lock's home and a folder for what the tests' commands write.
+pub(crate) struct Scene {
+    folder: TempDir,
+    nodes: String,
+}
+
+impl Scene {
+    /// Locks in a file of this test's own.
+    pub(crate) fn embedded() -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let nodes = format!("sqlite:{}", folder.path().join("locks.db").display());
+        Self { folder, nodes }
+    }
+
+    /// Locks on `nodes`.
+    pub(crate) fn on(nodes: &str) -> Self {
+        Self {
+            nodes: nodes.to_owned(),
+            ..Self::embedded()
+        }
+    }
+
+    /// The program, with these nodes and nothing else of our environment that it listens to.
+    pub(crate) fn ringfence(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command
+            .args(args)
+            .env("RINGFENCE_NODES", &self.nodes)
+            .env_remove("RINGFENCE_NAME")
+            .env_remove("RINGFENCE_TOKEN")
+            .env("DIR", self.folder.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// `ringfence run OPTIONS x -- sh -c SCRIPT`, started. Scripts find the folder in `$DIR`.
+    pub(crate) fn run(&self, options: &[&str], script: &str) -> Running {
+        let args = [&["run"], options, &["x", "--", "sh", "-c", script]].concat();
+        Running::start(self.ringfence(&args))
+    }
+
+    /// Whether the lock can be had right now.
+    pub(crate) fn is_free(&self) -> bool {
+        let taken = self.ringfence(&["run", "-n", "x", "--", "true"]).output();
+        taken.expect("ringfence runs").status.success()
+    }
+
+    /// Waits until the commands have written a line to `file`, and returns it.
+    #[track_caller]
+    pub(crate) fn line(&self, file: &str) -> String {
+        let path = self.path(file);
+        let read = || fs::read_to_string(&path).unwrap_or_default();
+        wait_until(&format!("a line in {file}"), PATIENCE, || {
+            read().ends_with('\n')
+        });
+        read().trim_end().to_owned()
+    }
+
+    /// Whether the commands have written `file`.
+    pub(crate) fn has(&self, file: &str) -> bool {
+        self.path(file).exists()
+    }
+
+    /// The process that wrote its number to `file`.
+    #[track_caller]
+    pub(crate) fn process(&self, file: &str) -> Process {
+        let pid = self.line(file).parse().expect("a process number");
+        Process(Pid::from_raw(pid).expect("a process number"))
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    pub(crate) fn write(&self, file: &str, text: &str) {
+        fs::write(self.path(file), text).expect("the folder can be written");
+    }
+
+    pub(crate) fn nodes(&self) -> &str {
+        &self.nodes
+    }
+
+    /// Frees the lock behind the back of its holder, who has written its token to `token` and can
+    /// prove the loss at its next renewal.
+    pub(crate) fn steal(&self) {
+        let token = self.line("token");
+        let stolen = Finished::of(self.ringfence(&["release", "x", "--token", &token]));
+        assert_eq!(stolen.code(), 0, "{}", stolen.stderr());
+    }
+}
+
+/// The program under test.
+pub(crate) fn program() -> &'static str {
+    env!("CARGO_BIN_EXE_ringfence")
+}
+
+/// A started `ringfence`, killed with its test.
+///
+/// It writes to files: they can be read while it runs, and no leftover keeps them open for us.
+pub(crate) struct Running {
+    child: Child,
+    stdout: NamedTempFile,
+    stderr: NamedTempFile,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let [stdout, stderr] = [(), ()].map(|()| NamedTempFile::new().expect("a temporary file"));
+        let [out, err] = [&stdout, &stderr].map(|file| file.reopen().expect("our own file"));
+        let child = command.stdout(out).stderr(err).spawn();
+        Self {
+            child: child.expect("ringfence starts"),
+            stdout,
+            stderr,
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().cast_signed());
+        Process(pid.expect("a process number")).signal(signal);
+    }
+
+    /// Waits until it has something to say.
+    #[track_caller]
+    pub(crate) fn wait_for_words(&self) {
+        wait_until("a line on stderr", PATIENCE, || {
+            read(&self.stderr).ends_with('\n')
+        });
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn finish(mut self) -> Finished {
+        let mut ended = None;
+        wait_until("ringfence to end", PATIENCE, || {
+            ended = self.child.try_wait().expect("our own child");
+            ended.is_some()
+        });
+        Finished {
+            status: ended.expect("it has ended"),
+            stdout: read(&self.stdout),
+            stderr: read(&self.stderr),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read(file: &NamedTempFile) -> String {
+    let bytes = fs::read(file.path()).expect("our own file");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What came of a `ringfence`.
+pub(crate) struct Finished {
+    status: ExitStatus,
+    stdout: String,
+    stderr: String,
+}
+
+impl Finished {
+    #[track_caller]
+    pub(crate) fn of(command: Command) -> Self {
+        Running::start(command).finish()
+    }
+
+    /// The exit code. None of the program's ends is by a signal.
+    #[track_caller]
+    pub(crate) fn code(&self) -> i32 {
+        assert_eq!(self.status.signal(), None, "{}", self.stderr);
+        self.status.code().expect("an exit code")
+    }
+
+    pub(crate) fn stdout(&self) -> &str {
+        &self.stdout
+    }
+
+    pub(crate) fn stderr(&self) -> &str {
+        &self.stderr
+    }
+}
+
+/// A process that is not our child.
+#[derive(Clone, Copy)]
+pub(crate) struct Process(Pid);
+
+impl Process {
+    pub(crate) fn signal(self, signal: Signal) {
+        kill_process(self.0, signal).expect("the process is there");
+    }
+
+    pub(crate) fn is_alive(self) -> bool {
+        !matches!(self.state(), None | Some('Z' | 'X'))
+    }
+
+    pub(crate) fn is_stopped(self) -> bool {
+        self.state() == Some('T')
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_gone(self) {
+        wait_until("a process to end", PATIENCE, || !self.is_alive());
+    }
+
+    fn state(self) -> Option<char> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    }
+}

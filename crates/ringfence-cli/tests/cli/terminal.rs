@@ -1,0 +1,302 @@
+//! A terminal with a job-control shell on it, as a person has.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use ringfence_testkit::wait_until;
+use rustix::fs::{Mode, OFlags};
+use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use super::scene::{PATIENCE, Scene, program};
+
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+
+/// A person at a shell.
+struct Person {
+    keyboard: File,
+    screen: Arc<Mutex<String>>,
+    shell: Child,
+}
+
+impl Person {
+    fn at(scene: &Scene) -> Self {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).expect("a pseudo-terminal");
+        grantpt(&master).expect("granted");
+        unlockpt(&master).expect("unlocked");
+        let path = ptsname(&master, Vec::new()).expect("a path");
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave: OwnedFd = rustix::fs::open(path, flags, Mode::empty()).expect("its other end");
+        let copy = || slave.try_clone().expect("a copy");
+        let shell = Command::new("setsid")
+            .args(["--ctty", "sh", "-i"])
+            .env("RINGFENCE_NODES", scene.nodes())
+            .env("RF", program())
+            .env("DIR", scene.path(""))
+            .env("PS1", "prompt> ")
+            .env_remove("ENV")
+            .env_remove("RINGFENCE_NAME")
+            .stdin(copy())
+            .stdout(copy())
+            .stderr(copy())
+            .spawn()
+            .expect("a shell");
+        let keyboard = File::from(master);
+        let screen = Arc::default();
+        watch(keyboard.try_clone().expect("a copy"), Arc::clone(&screen));
+        let person = Self {
+            keyboard,
+            screen,
+            shell,
+        };
+        person.sees("prompt> ");
+        person
+    }
+
+    fn types(&self, keys: &str) {
+        (&self.keyboard).write_all(keys.as_bytes()).expect("typed");
+    }
+
+    /// Waits until `text` is on the screen, and wipes the screen up to its end.
+    #[track_caller]
+    fn sees(&self, text: &str) {
+        let mut seen = String::new();
+        wait_until(&format!("{text:?} on the screen"), PATIENCE, || {
+            let mut screen = self.screen.lock().expect("no panic");
+            seen.clone_from(&screen);
+            let Some(at) = screen.find(text) else {
+                return false;
+            };
+            screen.drain(..at + text.len());
+            true
+        });
+    }
+
+    /// The exit code of the last command, as the shell has it.
+    #[track_caller]
+    fn sees_code(&self, code: i32) {
+        self.types("echo code=$?.\n");
+        self.sees(&format!("code={code}."));
+    }
+}
+
+impl Drop for Person {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let screen = self.screen.lock().map(|screen| screen.clone());
+            writeln!(std::io::stderr(), "screen: {screen:?}").expect("stderr");
+        }
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+fn watch(mut terminal: File, screen: Arc<Mutex<String>>) {
+    thread::spawn(move || {
+        let mut bytes = [0; 1024];
+        // The read fails once the last process on the terminal has ended.
+        while let Ok(count @ 1..) = terminal.read(&mut bytes) {
+            let text = String::from_utf8_lossy(&bytes[..count]);
+            screen.lock().expect("no panic").push_str(&text);
+        }
+    });
+}
+
+#[test]
+fn the_command_reads_from_the_terminal() {
+    let scene = Scene::embedded();
+    scene.write("job", "echo asking; read a; echo \"<$a>\"");
+    let person = Person::at(&scene);
+    person.types("$RF run x -- sh $DIR/job\n");
+    person.sees("asking");
+    person.types("hello\n");
+    person.sees("<hello>");
+    person.sees("prompt> ");
+    person.sees_code(0);
+}
+
+#[test]
+fn a_script_reads_on_after_its_ringfence() {
+    let scene = Scene::embedded();
+    scene.write(
+        "job",
+        "$RF run x -- sh -c 'read a; echo \"<$a>\"'; read b; echo \"<<$b>>\"",
+    );
+    let person = Person::at(&scene);
+    person.types("sh $DIR/job\n");
+    person.types("one\n");
+    person.sees("<one>");
+    person.types("two\n");
+    person.sees("<<two>>");
+    person.sees_code(0);
+}
+
+#[test]
+fn ctrl_z_in_a_script_stops_the_script_too() {
+    let scene = Scene::embedded();
+    scene.write("job", "$RF run --ttl 60s x -- sh $DIR/inner; echo after");
+    scene.write("inner", "echo $$ > $DIR/child; read a; echo \"<$a>\"");
+    let person = Person::at(&scene);
+    person.types("sh $DIR/job\n");
+    let child = scene.process("child");
+    person.types(CTRL_Z);
+    person.sees("prompt> ");
+    assert!(child.is_stopped());
+    person.types("fg\n");
+    person.types("hello\n");
+    person.sees("<hello>");
+    person.sees("after");
+}
+
+#[test]
+fn ctrl_c_ends_the_wait_for_leftovers() {
+    let scene = Scene::embedded();
+    scene.write(
+        "job",
+        "sh -c 'echo $$ > $DIR/left; exec sleep 1000' & while [ ! -s $DIR/left ]; do :; done",
+    );
+    let person = Person::at(&scene);
+    person.types("$RF run --leftovers wait --kill-grace 100ms x -- sh $DIR/job\n");
+    let left = scene.process("left");
+    person.types(CTRL_C);
+    person.sees("prompt> ");
+    left.wait_gone();
+    assert!(scene.is_free());
+}
+
+#[test]
+fn ctrl_c_ends_everything_and_the_shell_has_its_terminal_back() {
+    let scene = Scene::embedded();
+    // In a script `&` makes a process deaf to Ctrl-C.
+    scene.write(
+        "job",
+        "sh -c 'echo $$ > $DIR/deaf; exec sleep 1000' & echo $$ > $DIR/child; wait; wait",
+    );
+    let person = Person::at(&scene);
+    person.types("$RF run x -- sh $DIR/job\n");
+    let (deaf, child) = (scene.process("deaf"), scene.process("child"));
+    person.types(CTRL_C);
+    person.sees("prompt> ");
+    person.sees_code(130);
+    assert!(!deaf.is_alive() && !child.is_alive());
+    assert!(scene.is_free());
+}
+
+#[test]
+fn ctrl_c_ends_the_wait_for_a_lock() {
+    let scene = Scene::embedded();
+    let holder = scene.run(&[], "echo $$ > $DIR/holder; exec sleep 1000");
+    scene.line("holder");
+    let person = Person::at(&scene);
+    person.types("$RF run x -- true\n");
+    person.sees("waiting for `x`");
+    person.types(CTRL_C);
+    person.sees("prompt> ");
+    person.sees_code(130);
+    drop(holder);
+}
+
+#[test]
+fn ctrl_z_stops_and_fg_goes_on() {
+    let scene = Scene::embedded();
+    scene.write("job", "echo $$ > $DIR/child; read a; echo \"<$a>\"");
+    let person = Person::at(&scene);
+    person.types("$RF run --ttl 60s x -- sh $DIR/job\n");
+    let child = scene.process("child");
+    person.types(CTRL_Z);
+    person.sees("prompt> ");
+    wait_until("the command to stop", PATIENCE, || child.is_stopped());
+    person.types("fg\n");
+    wait_until("the command to go on", PATIENCE, || !child.is_stopped());
+    person.types("hello\n");
+    person.sees("<hello>");
+    person.sees_code(0);
+}
+
+#[test]
+fn in_the_background_it_runs_and_is_stopped_for_reading() {
+    let scene = Scene::embedded();
+    scene.write(
+        "job",
+        "mkfifo $DIR/go; echo $$ > $DIR/child; read go < $DIR/go; read a; echo \"<$a>\"",
+    );
+    let person = Person::at(&scene);
+    person.types("$RF run --ttl 60s x -- sh $DIR/job\n");
+    let child = scene.process("child");
+    person.types(CTRL_Z);
+    person.sees("prompt> ");
+    person.types("bg\n");
+    wait_until("the command to go on", PATIENCE, || !child.is_stopped());
+    person.sees("prompt> ");
+    scene.write("go", "go\n");
+    wait_until("the command to stop", PATIENCE, || child.is_stopped());
+    person.types("fg\n");
+    person.types("hello\n");
+    person.sees("<hello>");
+    person.sees_code(0);
+}
+
+#[test]
+fn a_command_whose_lock_ended_while_it_was_stopped_never_runs_again() {
+    let scene = Scene::embedded();
+    scene.write(
+        "job",
+        "trap 'echo again > $DIR/again' TERM CONT HUP; echo $$ > $DIR/child
+         while :; do read a; echo again > $DIR/again; done",
+    );
+    let person = Person::at(&scene);
+    person.types("$RF run --ttl 500ms x -- sh $DIR/job\n");
+    let child = scene.process("child");
+    person.types(CTRL_Z);
+    person.sees("prompt> ");
+    assert!(child.is_stopped());
+    wait_until("the lock to end", PATIENCE, || scene.is_free());
+    assert!(child.is_alive());
+    person.types("fg\n");
+    person.sees("lost the lock `x`");
+    person.sees("prompt> ");
+    person.sees_code(79);
+    assert!(!child.is_alive());
+    assert!(!scene.has("again"));
+}
+
+#[test]
+fn in_a_pipeline_the_terminal_stays_with_those_who_need_it() {
+    let scene = Scene::embedded();
+    // The neighbour reads from the terminal; the command does not.
+    scene.write(
+        "neighbour",
+        "cat > $DIR/piped; read a < /dev/tty; echo \"<$a>\"",
+    );
+    let person = Person::at(&scene);
+    person.types("$RF run x -- echo from the command | sh $DIR/neighbour\n");
+    assert_eq!(scene.line("piped"), "from the command");
+    person.types("hello\n");
+    person.sees("<hello>");
+    // And a command that asks for it gets it.
+    scene.write("job", "read a < /dev/tty; echo \"{$a}\"");
+    person.types("$RF run x -- sh $DIR/job | cat\n");
+    person.types("hello\n");
+    person.sees("{hello}");
+    person.sees_code(0);
+}
+
+#[test]
+fn closing_the_terminal_ends_everything() {
+    let scene = Scene::embedded();
+    scene.write("job", "echo $$ > $DIR/child; exec sleep 1000");
+    let mut person = Person::at(&scene);
+    person.types("$RF run x -- sh $DIR/job\n");
+    let child = scene.process("child");
+    let pid = rustix::process::Pid::from_raw(person.shell.id().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    person.shell.wait().unwrap();
+    child.wait_gone();
+    wait_until("the lock to be free", PATIENCE, || scene.is_free());
+}

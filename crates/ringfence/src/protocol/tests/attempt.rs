@@ -1,0 +1,351 @@
+//! Every combination of votes, in several orders, against what the rules say of each.
+
+use super::super::attempt::Timing;
+use super::*;
+
+/// What one node does with the proposal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    Granted,
+    Held,
+    Stale,
+    Ahead,
+    /// Granted, but its word does not count.
+    Quarantined,
+    /// One of the three failures, in turn.
+    Failed,
+    /// Granted, but the answer comes after the timeout.
+    Late,
+    Never,
+}
+
+const ACTS: [Act; 8] = [
+    Act::Granted,
+    Act::Held,
+    Act::Stale,
+    Act::Ahead,
+    Act::Quarantined,
+    Act::Failed,
+    Act::Late,
+    Act::Never,
+];
+
+/// What the client knows of one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Waiting,
+    Granted,
+    Held,
+    Stale,
+    Ahead,
+    /// Holds our token, but does not count.
+    Young,
+    /// Failed, and did nothing.
+    Untouched,
+    /// Failed, nobody knows after what.
+    Unclear,
+    /// Waited for in vain.
+    Silent,
+}
+
+impl Known {
+    fn answered(self) -> bool {
+        matches!(self, Self::Granted | Self::Held | Self::Stale | Self::Ahead)
+    }
+
+    fn target(self) -> Target {
+        match self {
+            Self::Granted | Self::Young => Target::Holds,
+            Self::Waiting | Self::Silent | Self::Unclear => Target::Unknown,
+            Self::Held | Self::Stale | Self::Ahead | Self::Untouched => Target::Nothing,
+        }
+    }
+}
+
+/// The rules, written down a second time: who is known to have done what, and what follows.
+struct Oracle {
+    known: Vec<Known>,
+    suspect: Vec<bool>,
+    verdict: Option<Verdict>,
+}
+
+impl Oracle {
+    fn count(&self, is: impl Fn(Known) -> bool) -> usize {
+        self.known.iter().filter(|known| is(**known)).count()
+    }
+
+    fn judge(&mut self, now: Timestamp, deadline: Timestamp) {
+        if self.verdict.is_none() {
+            self.verdict = self.judged(now, deadline);
+        }
+    }
+
+    fn judged(&self, now: Timestamp, deadline: Timestamp) -> Option<Verdict> {
+        let majority = self.known.len() / 2 + 1;
+        let granted = self.count(|known| known == Known::Granted);
+        if granted >= majority {
+            let in_time = now + MIN_VALIDITY <= deadline;
+            return Some(if in_time {
+                Verdict::Won { deadline }
+            } else {
+                Verdict::Lost(Loss::Late)
+            });
+        }
+        // Who was silent last time is worth waiting for only if the others are too few.
+        let able = |known: Known| known == Known::Waiting || known.answered();
+        let nodes = || self.known.iter().zip(&self.suspect);
+        let others = nodes().filter(|(known, suspect)| !**suspect && able(**known));
+        let without_suspects = others.count() >= majority;
+        let open = nodes()
+            .filter(|(known, suspect)| {
+                **known == Known::Waiting && !(without_suspects && **suspect)
+            })
+            .count();
+        let answered = self.count(Known::answered);
+        if granted + open >= majority || (answered < majority && open > 0) {
+            return None;
+        }
+        let stale = granted + self.count(|known| known == Known::Stale);
+        let wrong = stale + self.count(|known| known == Known::Ahead);
+        let loss = match answered {
+            few if few < majority => Loss::NoQuorum,
+            _ if stale >= majority => Loss::Stale,
+            _ if wrong >= majority => Loss::Skewed,
+            _ => Loss::Held,
+        };
+        Some(Verdict::Lost(loss))
+    }
+}
+
+fn attempt(suspects: &[bool], timeout: Timestamp) -> Attempt {
+    let timing = Timing {
+        ttl: TTL,
+        drift: Drift::default(),
+        min_validity: MIN_VALIDITY,
+        timeout,
+    };
+    let ballot = Ballot::new(START_US);
+    Attempt::new(token(1), ballot, at(0), timing, suspects.iter().copied())
+}
+
+/// What the node answers, whether its word counts, and what is known then.
+fn outcome(act: Act, salt: usize) -> (Outcome, Option<Duration>, Known) {
+    let said = |answer, known| (says(answer), None, known);
+    match act {
+        Act::Granted | Act::Late | Act::Never => said(Answer::Granted, Known::Granted),
+        Act::Held => said(held(Some(500)), Known::Held),
+        Act::Stale => said(Answer::Stale, Known::Stale),
+        Act::Ahead => said(Answer::Ahead, Known::Ahead),
+        Act::Quarantined => (says(Answer::Granted), Some(ms(30_000)), Known::Young),
+        Act::Failed => match salt % 3 {
+            0 => (not_sent(), None, Known::Untouched),
+            1 => (unknown(), None, Known::Unclear),
+            _ => (refused(TroubleKind::Loading), None, Known::Untouched),
+        },
+    }
+}
+
+/// Plays one attempt in which a node answers every `pace`, and compares after every step.
+fn play(acts: &[Act], salt: usize, order: &[usize], suspects: &[bool], pace: Duration) {
+    let nodes = acts.len() as u32;
+    let timeout = at(0) + pace * (nodes + 1);
+    let deadline = at(0) + VALIDITY;
+    let mut attempt = attempt(suspects, timeout);
+    let mut oracle = Oracle {
+        known: vec![Known::Waiting; acts.len()],
+        suspect: suspects.to_vec(),
+        verdict: None,
+    };
+    let check = |attempt: &Attempt, oracle: &Oracle| {
+        assert_eq!(
+            attempt.verdict(),
+            oracle.verdict,
+            "{acts:?} {order:?} {suspects:?} {pace:?}: {:?}",
+            oracle.known
+        );
+        let open = attempt.verdict().is_none();
+        assert_eq!(attempt.poll_timeout(), open.then_some(timeout));
+        let targets: Vec<Target> = oracle.known.iter().map(|known| known.target()).collect();
+        assert_eq!(attempt.remains(), targets, "{acts:?}: {:?}", oracle.known);
+    };
+    let mut now = at(0);
+    check(&attempt, &oracle);
+    for &node in order {
+        now = now + pace;
+        if !matches!(acts[node], Act::Late | Act::Never) {
+            let (outcome, quarantine, known) = outcome(acts[node], node + salt);
+            attempt.handle_reply(node, outcome, quarantine, now);
+            oracle.known[node] = known;
+            oracle.judge(now, deadline);
+        }
+        attempt.handle_timeout(now);
+        check(&attempt, &oracle);
+    }
+    attempt.handle_timeout(timeout);
+    if oracle.verdict.is_none() {
+        for known in &mut oracle.known {
+            if *known == Known::Waiting {
+                *known = Known::Silent;
+            }
+        }
+        oracle.judge(timeout, deadline);
+    }
+    check(&attempt, &oracle);
+    assert!(attempt.verdict().is_some(), "{acts:?}: the timeout ends it");
+    for &node in order.iter().filter(|node| acts[**node] == Act::Late) {
+        let (outcome, quarantine, known) = outcome(Act::Late, 0);
+        attempt.handle_reply(node, outcome, quarantine, timeout + pace);
+        oracle.known[node] = known;
+        check(&attempt, &oracle);
+    }
+    attempt.handle_timeout(timeout + pace * 2);
+    check(&attempt, &oracle);
+}
+
+#[test]
+fn every_combination_of_votes_comes_to_the_verdict_of_the_rules() {
+    for nodes in 1..=5 {
+        for (index, acts) in words(&ACTS, nodes) {
+            for order in orders(nodes) {
+                play(&acts, index / 7, &order, &vec![false; nodes], ms(1));
+            }
+        }
+    }
+}
+
+/// So slow that the second answer still leaves enough validity and the third does not.
+#[test]
+fn a_majority_that_comes_too_late_is_lost() {
+    for nodes in 1..=4 {
+        for (index, acts) in words(&ACTS, nodes) {
+            for order in orders(nodes) {
+                play(&acts, index, &order, &vec![false; nodes], ms(4_449));
+                play(&acts, index, &order, &vec![false; nodes], ms(8_899));
+            }
+        }
+    }
+}
+
+#[test]
+fn suspects_change_when_an_attempt_is_lost_and_nothing_else() {
+    for nodes in 1..=4 {
+        for (index, acts) in words(&ACTS, nodes) {
+            for (_, suspects) in words(&[false, true], nodes) {
+                play(&acts, index, &orders(nodes)[index % 3], &suspects, ms(1));
+            }
+        }
+    }
+}
+
+/// The latest moment at which a grant is worth having is exactly `min_validity` before its end.
+#[test]
+fn a_grant_below_min_validity_is_not_won() {
+    for (now, won) in [(8_898, true), (8_899, false)] {
+        let mut attempt = attempt(&[false], at(60_000));
+        attempt.handle_reply(0, says(Answer::Granted), None, at(now));
+        let expected = match won {
+            true => Verdict::Won {
+                deadline: at(9_898),
+            },
+            false => Verdict::Lost(Loss::Late),
+        };
+        assert_eq!(attempt.verdict(), Some(expected));
+    }
+}
+
+/// Hanging nodes were silent last time: the verdict comes with the third answer, not with the
+/// timeout.
+#[test]
+fn a_node_that_timed_out_does_not_delay_a_lost_verdict() {
+    let mut attempt = attempt(&[false, false, true], at(100));
+    attempt.handle_reply(0, says(held(None)), None, at(1));
+    assert_eq!(attempt.verdict(), None);
+    attempt.handle_reply(1, says(Answer::Granted), None, at(2));
+    assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::Held)));
+}
+
+#[test]
+fn a_node_that_timed_out_is_waited_for_when_the_others_are_no_majority() {
+    for others in [not_sent(), unknown(), refused(TroubleKind::Replica)] {
+        let mut attempt = attempt(&[false, false, true], at(100));
+        attempt.handle_reply(0, others, None, at(1));
+        attempt.handle_reply(1, says(Answer::Granted), None, at(2));
+        assert_eq!(attempt.verdict(), None);
+        attempt.handle_reply(2, says(Answer::Granted), None, at(3));
+        assert_eq!(
+            attempt.verdict(),
+            Some(Verdict::Won {
+                deadline: at(9_898)
+            })
+        );
+    }
+}
+
+#[test]
+fn a_node_that_timed_out_may_still_help_to_win() {
+    let mut attempt = attempt(&[false, false, true], at(100));
+    attempt.handle_reply(0, says(Answer::Granted), None, at(1));
+    attempt.handle_reply(2, says(Answer::Granted), None, at(2));
+    assert_eq!(
+        attempt.verdict(),
+        Some(Verdict::Won {
+            deadline: at(9_898)
+        })
+    );
+}
+
+/// Two dead nodes of five and a held lock: the first `Held` must not pass for an outage.
+#[test]
+fn a_held_lock_is_told_from_an_outage_whoever_answers_first() {
+    let mut attempt = attempt(&[false; 5], at(100));
+    attempt.handle_reply(0, not_sent(), None, at(0));
+    attempt.handle_reply(1, not_sent(), None, at(0));
+    attempt.handle_reply(2, says(held(None)), None, at(1));
+    assert_eq!(attempt.verdict(), None);
+    attempt.handle_reply(3, says(held(None)), None, at(2));
+    attempt.handle_reply(4, says(held(None)), None, at(3));
+    assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::Held)));
+}
+
+#[test]
+fn without_a_majority_everybody_who_may_answer_is_heard() {
+    let mut attempt = attempt(&[false; 3], at(100));
+    attempt.handle_reply(0, not_sent(), None, at(1));
+    attempt.handle_reply(1, says(Answer::Granted), Some(ms(30_000)), at(2));
+    assert_eq!(attempt.verdict(), None);
+    attempt.handle_reply(2, says(Answer::Granted), Some(ms(30_000)), at(3));
+    assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
+}
+
+#[test]
+fn a_quarantined_node_never_counts_whatever_it_says() {
+    for answer in [Answer::Granted, held(None), Answer::Stale, Answer::Ahead] {
+        let mut attempt = attempt(&[false], at(100));
+        attempt.handle_reply(0, says(answer.clone()), Some(ms(1)), at(1));
+        assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
+        let holds = answer == Answer::Granted;
+        let expected = if holds {
+            Target::Holds
+        } else {
+            Target::Nothing
+        };
+        assert_eq!(attempt.remains(), [expected]);
+    }
+}
+
+#[test]
+fn a_nonsensical_answer_costs_one_vote() {
+    for answer in [Answer::Released, Answer::Newer, Answer::Views(Vec::new())] {
+        let mut attempt = attempt(&[false; 3], at(100));
+        attempt.handle_reply(0, says(answer), None, at(1));
+        assert!(attempt.votes().next().unwrap().is_misconfigured());
+        attempt.handle_reply(1, says(Answer::Granted), None, at(2));
+        attempt.handle_reply(2, says(Answer::Granted), None, at(3));
+        assert_eq!(
+            attempt.verdict(),
+            Some(Verdict::Won {
+                deadline: at(9_898)
+            })
+        );
+    }
+}

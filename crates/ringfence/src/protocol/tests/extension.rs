@@ -1,0 +1,191 @@
+//! Every combination of answers to a round of extending.
+
+use super::*;
+
+/// What one node does with the extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    Kept,
+    Gone,
+    Held,
+    /// Has our token, but its word does not count.
+    YoungKept,
+    /// Lost our token, but its word does not count.
+    YoungGone,
+    /// One of the three failures, in turn.
+    Failed,
+    Silent,
+}
+
+const ACTS: [Act; 7] = [
+    Act::Kept,
+    Act::Gone,
+    Act::Held,
+    Act::YoungKept,
+    Act::YoungGone,
+    Act::Failed,
+    Act::Silent,
+];
+
+fn outcome(act: Act, salt: usize) -> (Outcome, Option<Duration>) {
+    let young = Some(ms(30_000));
+    match act {
+        Act::Kept | Act::Silent => (says(Answer::Extended), None),
+        Act::Gone => (says(Answer::Gone), None),
+        Act::Held => (says(held(Some(500))), None),
+        Act::YoungKept => (says(Answer::Extended), young),
+        Act::YoungGone => (says(Answer::Gone), young),
+        Act::Failed => match salt % 3 {
+            0 => (not_sent(), None),
+            1 => (unknown(), None),
+            _ => (refused(TroubleKind::Newborn), None),
+        },
+    }
+}
+
+/// What follows from the acts of the nodes that were heard, with `open` still to answer.
+fn judged(heard: &[Act], nodes: usize, open: usize, in_time: bool) -> Option<ExtensionVerdict> {
+    let majority = nodes / 2 + 1;
+    let count = |is: &[Act]| heard.iter().filter(|act| is.contains(act)).count();
+    let kept = count(&[Act::Kept]);
+    let lost = count(&[Act::Gone, Act::Held]);
+    if kept >= majority && in_time {
+        return Some(ExtensionVerdict::Extended {
+            deadline: at(9_898),
+        });
+    }
+    // Proof: not even all the others together are a majority.
+    if nodes - lost < majority {
+        return Some(ExtensionVerdict::Lost);
+    }
+    let may_extend = in_time && kept + open >= majority;
+    let may_prove_loss = nodes - lost - open < majority;
+    (!may_extend && !may_prove_loss).then_some(ExtensionVerdict::Unsure)
+}
+
+fn play(acts: &[Act], salt: usize, order: &[usize], pace: Duration) {
+    let nodes = acts.len();
+    let timeout = pace * (nodes as u32 + 1);
+    let mut round = Extension::new(nodes, at(0), TTL, Drift::default(), timeout);
+    let mut expected = None;
+    let mut heard: Vec<usize> = Vec::new();
+    let mut now = at(0);
+    let check = |round: &Extension, expected: Option<ExtensionVerdict>, heard: &[usize]| {
+        assert_eq!(
+            round.verdict(),
+            expected,
+            "{acts:?} {order:?} {pace:?} after {heard:?}"
+        );
+        let open = expected.is_none();
+        assert_eq!(round.poll_timeout(), open.then_some(at(0) + timeout));
+        let restore = !matches!(expected, None | Some(ExtensionVerdict::Lost));
+        let vacant: Vec<usize> = (0..nodes)
+            .filter(|node| heard.contains(node))
+            .filter(|node| restore && matches!(acts[*node], Act::Gone | Act::YoungGone))
+            .collect();
+        assert_eq!(round.to_restore().collect::<Vec<_>>(), vacant, "{acts:?}");
+    };
+    for &node in order {
+        now = now + pace;
+        if acts[node] != Act::Silent {
+            let (outcome, quarantine) = outcome(acts[node], node + salt);
+            round.handle_reply(node, outcome, quarantine, now);
+            heard.push(node);
+            let said: Vec<Act> = heard.iter().map(|node| acts[*node]).collect();
+            let in_time = now < at(9_898);
+            expected = expected.or_else(|| judged(&said, nodes, nodes - said.len(), in_time));
+        }
+        round.handle_timeout(now);
+        check(&round, expected, &heard);
+    }
+    now = at(0) + timeout;
+    round.handle_timeout(now);
+    let said: Vec<Act> = heard.iter().map(|node| acts[*node]).collect();
+    expected = expected.or_else(|| judged(&said, nodes, 0, now < at(9_898)));
+    assert!(expected.is_some());
+    check(&round, expected, &heard);
+    // Whatever comes late changes nothing but who can be restored.
+    for node in order.iter().filter(|node| acts[**node] == Act::Silent) {
+        round.handle_reply(*node, says(Answer::Extended), None, now + pace);
+        check(&round, expected, &heard);
+    }
+}
+
+#[test]
+fn every_combination_of_answers_comes_to_the_verdict_of_the_rules() {
+    for nodes in 1..=5 {
+        for (index, acts) in words(&ACTS, nodes) {
+            for order in orders(nodes) {
+                play(&acts, index / 5, &order, ms(1));
+            }
+        }
+    }
+}
+
+/// The second answer comes one millisecond before the new deadline would be over, or after it.
+#[test]
+fn an_extension_that_is_over_when_it_comes_extends_nothing() {
+    for nodes in 1..=4 {
+        for (index, acts) in words(&ACTS, nodes) {
+            for order in orders(nodes) {
+                play(&acts, index, &order, ms(4_948));
+                play(&acts, index, &order, ms(4_949));
+                play(&acts, index, &order, ms(9_898));
+            }
+        }
+    }
+}
+
+/// Two dead nodes of five, and the key deleted on the three that answer.
+#[test]
+fn loss_is_proved_even_if_dead_nodes_fail_first() {
+    let mut round = Extension::new(5, at(0), TTL, Drift::default(), CALL_TIMEOUT);
+    round.handle_reply(0, not_sent(), None, at(0));
+    round.handle_reply(1, not_sent(), None, at(0));
+    round.handle_reply(2, says(Answer::Gone), None, at(1));
+    round.handle_reply(3, says(Answer::Gone), None, at(1));
+    assert_eq!(round.verdict(), None);
+    round.handle_reply(4, says(Answer::Gone), None, at(1));
+    assert_eq!(round.verdict(), Some(ExtensionVerdict::Lost));
+    assert_eq!(round.to_restore().count(), 0);
+}
+
+#[test]
+fn a_quarantined_node_proves_no_loss_and_keeps_nothing_but_may_be_restored() {
+    let mut round = Extension::new(3, at(0), TTL, Drift::default(), CALL_TIMEOUT);
+    round.handle_reply(0, says(Answer::Gone), Some(ms(1)), at(1));
+    round.handle_reply(1, says(Answer::Gone), None, at(1));
+    round.handle_reply(2, says(Answer::Extended), Some(ms(1)), at(1));
+    assert_eq!(round.verdict(), Some(ExtensionVerdict::Unsure));
+    assert_eq!(round.to_restore().collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn a_node_that_tells_its_loss_after_the_verdict_is_restored_too() {
+    let mut round = Extension::new(3, at(0), TTL, Drift::default(), CALL_TIMEOUT);
+    round.handle_reply(0, says(Answer::Extended), None, at(1));
+    round.handle_reply(1, says(Answer::Extended), None, at(1));
+    assert_eq!(round.to_restore().count(), 0);
+    round.handle_reply(2, says(Answer::Gone), None, at(200));
+    assert_eq!(round.to_restore().collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn a_node_with_another_holder_is_not_restored() {
+    let mut round = Extension::new(3, at(0), TTL, Drift::default(), CALL_TIMEOUT);
+    round.handle_reply(0, says(held(None)), None, at(1));
+    round.handle_reply(1, says(Answer::Extended), None, at(1));
+    round.handle_reply(2, says(Answer::Extended), None, at(1));
+    assert_eq!(round.to_restore().count(), 0);
+}
+
+#[test]
+fn silence_is_no_proof_of_loss() {
+    for nodes in 1..=5 {
+        let mut round = Extension::new(nodes, at(0), TTL, Drift::default(), CALL_TIMEOUT);
+        round.handle_timeout(at(99));
+        assert_eq!(round.verdict(), None);
+        round.handle_timeout(at(100));
+        assert_eq!(round.verdict(), Some(ExtensionVerdict::Unsure));
+    }
+}

@@ -1,0 +1,216 @@
+//! The quorum protocol's rules, one test each, and what must hold whatever happens.
+//!
+//! Time is a number that the test chooses. `Server` is a node made of nothing but the ledger, one
+//! name and a clock of its own.
+
+mod acquisition;
+mod attempt;
+mod ballot;
+mod clients;
+mod extension;
+mod patience;
+mod quarantine;
+mod undo;
+mod validity;
+mod withdrawal;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::group::Group;
+use crate::ledger::{Entry, Moment, Rules, apply};
+use crate::message::{
+    Answer, Ballot, Claim, Holder, Mode, Op, ReleaseKind, Reply, Request, Stamp, Standing,
+};
+use crate::name::Name;
+use crate::node::{CallError, Facts, Tier, Trouble, TroubleKind};
+use crate::time::Timestamp;
+use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+const TTL: Duration = Duration::from_secs(10);
+/// `TTL` less one per cent and two milliseconds.
+const VALIDITY: Duration = Duration::from_millis(9_898);
+const MIN_VALIDITY: Duration = Duration::from_secs(1);
+const CALL_TIMEOUT: Duration = Duration::from_millis(100);
+const WINDOW_US: u64 = 5_000_000;
+/// What the nodes' clocks show at the beginning of ours.
+const START_US: u64 = 1_000_000_000_000;
+
+type Outcome = Result<Reply, CallError>;
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(ms)
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn token(who: u64) -> Token {
+    let mut entropy = [0; TOKEN_ENTROPY_BYTES];
+    // In the public half and in the secret one.
+    entropy[..4].copy_from_slice(&(who as u32).to_be_bytes());
+    entropy[8..16].copy_from_slice(&who.to_be_bytes());
+    Token::from_entropy(entropy)
+}
+
+/// An answer of a node that has been up for ever.
+fn says(answer: Answer) -> Outcome {
+    Ok(Reply {
+        stamp: None,
+        standing: Standing::default(),
+        answer,
+    })
+}
+
+fn held(for_ms: Option<u64>) -> Answer {
+    Answer::Held(Holder {
+        for_ms,
+        ..Holder::default()
+    })
+}
+
+fn not_sent() -> Outcome {
+    let trouble = Trouble::new(TroubleKind::Unreachable, "connection refused");
+    Err(CallError::NotSent(trouble))
+}
+
+fn unknown() -> Outcome {
+    let trouble = Trouble::new(TroubleKind::Disconnected, "the connection ended");
+    Err(CallError::Unknown(trouble))
+}
+
+fn refused(kind: TroubleKind) -> Outcome {
+    Err(CallError::Refused(Trouble::new(kind, "turned down")))
+}
+
+/// The `index`-th of all words of `length` letters out of `letters`.
+fn word<T: Copy>(letters: &[T], length: usize, mut index: usize) -> Vec<T> {
+    let mut letter = || {
+        let letter = letters[index % letters.len()];
+        index /= letters.len();
+        letter
+    };
+    (0..length).map(|_| letter()).collect()
+}
+
+fn words<T: Copy>(letters: &[T], length: usize) -> impl Iterator<Item = (usize, Vec<T>)> {
+    let count = letters.len().pow(length as u32);
+    (0..count).map(move |index| (index, word(letters, length, index)))
+}
+
+/// Orders in which `nodes` nodes may answer.
+fn orders(nodes: usize) -> [Vec<usize>; 3] {
+    let forward: Vec<usize> = (0..nodes).collect();
+    let backward = forward.iter().rev().copied().collect();
+    let mut middle_out = forward.clone();
+    middle_out.sort_by_key(|node| node.abs_diff(nodes / 2));
+    [forward, backward, middle_out]
+}
+
+/// One node: the ledger of one name under a clock of its own.
+#[derive(Debug, Clone)]
+struct Server {
+    /// How far its clock is from the others'.
+    offset_us: i64,
+    /// How much faster it runs than ours.
+    rate_ppm: i64,
+    entry: Entry,
+}
+
+impl Server {
+    fn new(offset_us: i64) -> Self {
+        Self {
+            offset_us,
+            rate_ppm: 0,
+            entry: Entry::default(),
+        }
+    }
+
+    fn clock_us(&self, now: Timestamp) -> u64 {
+        let passed = now.as_micros() as i64;
+        let drifted = passed + passed * self.rate_ppm / 1_000_000;
+        START_US.saturating_add_signed(self.offset_us + drifted)
+    }
+
+    fn facts(&self, now: Timestamp) -> Facts {
+        facts(self.clock_us(now), now)
+    }
+
+    fn ask(&mut self, now: Timestamp, token: &Token, op: Op) -> Outcome {
+        let request = Request {
+            claims: Arc::from([Claim {
+                name: Name::new("", "x").unwrap(),
+                mode: Mode::Exclusive,
+            }]),
+            token: token.clone(),
+            op,
+        };
+        let rules = Rules {
+            window_us: WINDOW_US,
+            retention_ms: 60_000,
+        };
+        let moment = Moment::of_clock(self.clock_us(now));
+        let entries = std::slice::from_mut(&mut self.entry);
+        let (answer, stamp) = apply(&rules, moment, entries, &request);
+        Ok(Reply {
+            stamp: Some(stamp),
+            standing: Standing::default(),
+            answer,
+        })
+    }
+}
+
+fn acquire(ballot: Ballot) -> Op {
+    Op::Acquire {
+        ballot,
+        ttl_ms: TTL.as_millis() as u64,
+        label: Arc::from("job"),
+    }
+}
+
+fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
+    Op::Release {
+        ballot,
+        kind: ReleaseKind::Undo,
+        fate_unknown,
+    }
+}
+
+/// A handshake that took no time.
+fn facts(clock_us: u64, now: Timestamp) -> Facts {
+    Facts {
+        standing: Some(Standing {
+            clock_us,
+            ..Standing::default()
+        }),
+        clock_us,
+        sent: now,
+        received: now,
+        group: None,
+        run_id: String::new(),
+        version: String::new(),
+        tier: Tier::Quarantined,
+    }
+}
+
+/// A client's view of nodes that all quarantine and have not been heard of.
+fn cluster_of(nodes: usize) -> Cluster {
+    Cluster::new(&Group::new(nodes), Drift::default(), &vec![true; nodes])
+}
+
+/// The same after handshakes with `servers`.
+fn acquainted(servers: &[Server], now: Timestamp) -> Cluster {
+    let mut cluster = cluster_of(servers.len());
+    for (node, server) in servers.iter().enumerate() {
+        cluster.observe_facts(node, &server.facts(now));
+    }
+    cluster
+}
+
+#[test]
+fn a_tie_is_no_majority() {
+    let quorums: Vec<usize> = (1..=7).map(quorum).collect();
+    assert_eq!(quorums, [1, 2, 2, 3, 3, 4, 4]);
+}

@@ -1,0 +1,255 @@
+//! A few nodes and a clock that only the test moves.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ringfence::clock::{Clock, SteppedClock};
+use ringfence::message::{Claim, Mode, Op, Reply, Request};
+use ringfence::name::Name;
+use ringfence::node::memory::MemoryNode;
+use ringfence::node::{Call, CallError, Completion, Deliver, NodeClock, Trouble, TroubleKind};
+use ringfence::token::Token;
+use ringfence::{Builder, Guard, Locks};
+use tokio::task::yield_now;
+
+const START_US: u64 = 1_700_000_000_000_000;
+
+/// Milliseconds, which is what most tests count in.
+pub(crate) const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Nodes on one clock that stands still until it is stepped.
+pub(crate) struct Bench {
+    pub(crate) time: SteppedClock,
+    pub(crate) nodes: Vec<MemoryNode>,
+}
+
+impl Bench {
+    /// `nodes` nodes that vote: the cluster has been initialised.
+    pub(crate) async fn new(nodes: usize) -> Self {
+        Self::skewed(&vec![0; nodes]).await
+    }
+
+    /// One node per skew, its clock that many microseconds ahead.
+    pub(crate) async fn skewed(skews_us: &[i64]) -> Self {
+        let bench = Self::uninitialised(skews_us);
+        if skews_us.len() > 1 {
+            bench.builder().init(false).await.expect("a new cluster");
+        }
+        bench
+    }
+
+    /// Nodes that nobody has initialised: several of them are in quarantine.
+    pub(crate) fn uninitialised(skews_us: &[i64]) -> Self {
+        let time = SteppedClock::starting_at(Duration::from_secs(1000));
+        let nodes = skews_us.iter().zip('a'..).map(|(&skew_us, name)| {
+            let start_us = START_US.saturating_add_signed(skew_us);
+            let clock = NodeClock::following(Clock::Stepped(time.clone()), start_us);
+            MemoryNode::with_clock(name, clock)
+        });
+        Self {
+            nodes: nodes.collect(),
+            time,
+        }
+    }
+
+    /// A client's settings, so far on the bench's clock and with its nodes.
+    pub(crate) fn builder(&self) -> Builder {
+        let clocked = Locks::builder().clock(Clock::Stepped(self.time.clone()));
+        let nodes = self.nodes.iter().cloned();
+        nodes.fold(clocked.label("job"), Builder::node)
+    }
+
+    /// A client with the label `job`.
+    pub(crate) async fn client(&self) -> Locks {
+        self.builder().connect().await.expect("a client")
+    }
+
+    /// A client with a label of its own.
+    pub(crate) async fn labelled(&self, label: &str) -> Locks {
+        let builder = self.builder().label(label);
+        builder.connect().await.expect("a client")
+    }
+
+    /// Runs `future`; whenever nobody has anything to do, a millisecond passes.
+    pub(crate) async fn drive<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        for _ in 0..120_000 {
+            for _ in 0..3 {
+                if let Poll::Ready(output) = poll_once(future.as_mut()).await {
+                    return output;
+                }
+                yield_now().await;
+            }
+            self.time.step(ms(1));
+        }
+        panic!("not done after two minutes of the bench's time");
+    }
+
+    /// Lets `span` pass, in steps small enough that everybody does everything in time.
+    pub(crate) async fn pass(&self, span: Duration) {
+        self.pass_in(span, ms(5)).await;
+    }
+
+    /// The same in steps of `step`.
+    pub(crate) async fn pass_in(&self, span: Duration, step: Duration) {
+        let end = self.time.now() + span;
+        idle().await;
+        while self.time.now() < end {
+            self.time.step(step.min(end.since(self.time.now())));
+            idle().await;
+        }
+    }
+
+    /// What stands in the key of `name`, node by node; `None` where it has no holder.
+    pub(crate) fn keys(&self, name: &str) -> Vec<Option<String>> {
+        let name = Name::new("", name).expect("a name");
+        let keys = self.nodes.iter().map(|node| {
+            let key = node.entry(&name).key?;
+            let stands = |until: u64| until >= node.clock().now_us() / 1000;
+            key.until_ms.is_none_or(stands).then_some(key.value)
+        });
+        keys.collect()
+    }
+
+    /// On how many nodes `name` has a holder.
+    pub(crate) fn holding(&self, name: &str) -> usize {
+        self.keys(name).iter().flatten().count()
+    }
+
+    /// On how many nodes `guard` holds `name`.
+    pub(crate) fn held_by(&self, name: &str, guard: &Guard) -> usize {
+        let keys = self.keys(name);
+        keys.iter()
+            .flatten()
+            .filter(|key| *key == guard.token().expose())
+            .count()
+    }
+
+    /// Deletes a holder's key by hand, as an operator might.
+    pub(crate) fn delete(&self, node: usize, name: &str, token: &Token) {
+        self.tell(node, name, token, Op::PlainRelease);
+    }
+
+    /// Puts a foreign holder on one node, as a client that never got further might.
+    pub(crate) fn occupy(&self, node: usize, name: &str, token: &Token, ttl_ms: u64) {
+        self.tell(node, name, token, Op::PlainAcquire { ttl_ms });
+    }
+
+    fn tell(&self, node: usize, name: &str, token: &Token, op: Op) {
+        let name = Name::new("", name).expect("a name");
+        let mode = Mode::Exclusive;
+        let request = Request {
+            claims: Arc::from([Claim { name, mode }]),
+            token: token.clone(),
+            op,
+        };
+        ringfence::node::Node::send(
+            &self.nodes[node],
+            Call {
+                request: Arc::new(request),
+                expires: self.time.now() + ms(1),
+                done: Completion::new(Arc::new(Nobody), 0),
+            },
+        );
+    }
+
+    /// Makes the first `nodes` nodes fail, as if nothing were listening there.
+    pub(crate) fn break_first(&self, nodes: usize) {
+        for node in &self.nodes[..nodes] {
+            node.fail_with(Some(unreachable()));
+        }
+    }
+
+    /// Makes every node well again.
+    pub(crate) fn mend(&self) {
+        for node in &self.nodes {
+            node.fail_with(None);
+            node.lose_replies(false);
+            node.hold_replies(false);
+            node.hang(false);
+        }
+    }
+
+    /// Starts keeping what every node carries out.
+    pub(crate) fn log_operations(&self) {
+        for node in &self.nodes {
+            node.log_operations(true);
+        }
+    }
+
+    /// How many operations like `wanted` every node has carried out since it was last asked.
+    pub(crate) fn count(&self, wanted: fn(&Op) -> bool) -> Vec<usize> {
+        let count = |node: &MemoryNode| {
+            let operations = node.take_operations();
+            operations
+                .iter()
+                .filter(|one| wanted(&one.request.op))
+                .count()
+        };
+        self.nodes.iter().map(count).collect()
+    }
+}
+
+struct Nobody;
+
+impl Deliver<Reply> for Nobody {
+    fn deliver(&self, _tag: u64, _outcome: Result<Reply, CallError>) {}
+}
+
+/// The error of a node that nothing reaches.
+pub(crate) fn unreachable() -> CallError {
+    let detail = "connection refused";
+    CallError::NotSent(Trouble::new(TroubleKind::Unreachable, detail))
+}
+
+/// A token that nobody drew.
+pub(crate) fn foreign(byte: u8) -> Token {
+    Token::from_entropy([byte; ringfence::token::TOKEN_ENTROPY_BYTES])
+}
+
+/// Polls once and tells what came of it.
+pub(crate) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+}
+
+/// The output of a future that has to be done already: not a nanosecond passes.
+pub(crate) async fn at_once<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    for _ in 0..8 {
+        if let Poll::Ready(output) = poll_once(future.as_mut()).await {
+            return output;
+        }
+        yield_now().await;
+    }
+    panic!("this should not have to wait for time to pass");
+}
+
+/// Whether `future` still waits, after everybody else had a chance.
+pub(crate) async fn waits<F: Future>(mut future: Pin<&mut F>) -> bool {
+    idle().await;
+    poll_once(future.as_mut()).await.is_pending()
+}
+
+/// Lets the background do what it can do without time passing.
+pub(crate) async fn idle() {
+    for _ in 0..6 {
+        yield_now().await;
+    }
+}
+
+/// A small generator for tests that take turns at random.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    /// A number below `sides`.
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((z ^ (z >> 27)) >> 8) % sides
+    }
+}

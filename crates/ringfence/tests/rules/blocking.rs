@@ -1,0 +1,182 @@
+//! The API without async: the same rules, from ordinary threads.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ringfence::blocking::Locks;
+use ringfence::clock::{Clock, SteppedClock};
+use ringfence::node::NodeClock;
+use ringfence::node::memory::MemoryNode;
+use ringfence::{AcquireError, HoldError, Lost, ReleaseError, ReleaseReceiptError};
+
+use crate::bench::{ms, unreachable};
+
+/// A client of one node on a clock that stands still.
+fn stepped() -> (Locks, MemoryNode, SteppedClock) {
+    let time = SteppedClock::starting_at(Duration::from_secs(1000));
+    let clock = Clock::Stepped(time.clone());
+    let node = MemoryNode::with_clock(
+        "m",
+        NodeClock::following(clock.clone(), 1_700_000_000_000_000),
+    );
+    let builder = Locks::builder().clock(clock).node(node.clone());
+    (Locks::build(builder).unwrap(), node, time)
+}
+
+fn is_free(node: &MemoryNode) -> bool {
+    node.entries().iter().all(|(_, entry)| entry.key.is_none())
+}
+
+/// Waits for what a thread of the library does, at most for as long as a slow machine may take.
+fn eventually(what: &str, done: impl Fn() -> bool) {
+    for _ in 0..20_000 {
+        if done() {
+            return;
+        }
+        std::thread::park_timeout(ms(1));
+    }
+    panic!("never happened: {what}");
+}
+
+#[test]
+fn blocking_lock_extend_and_release() {
+    let (locks, node, time) = stepped();
+    let guard = locks.mutex("x").label("me").lock().unwrap();
+    assert_eq!((guard.check(), guard.name()), (Ok(()), "x"));
+    assert_eq!(guard.remaining(), ms(9898));
+    let error = locks.mutex("x").try_lock().unwrap_err();
+    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    let error = locks.mutex("x").attempts(1).lock().unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("`x` is held by me for up to 10.0 s"),
+        "{error}"
+    );
+    guard.extend(ms(20_000)).unwrap();
+    assert_eq!(guard.remaining(), ms(19_798));
+    let seen = locks.inspect("x").unwrap();
+    assert_eq!((seen.held, seen.fence), (true, Some(guard.fence())));
+    assert_eq!(locks.nodes().len(), 1);
+    let fence = guard.fence();
+    guard.release().unwrap();
+    assert!(is_free(&node));
+    let again = locks.multi(["x", "y"]).renew(false).lock().unwrap();
+    assert!(again.fence() > fence);
+    time.step(ms(10_001));
+    assert_eq!(again.lost(), Lost::Expired);
+    assert_eq!(again.release(), Err(ReleaseError::Expired));
+    assert!(locks.mutex("").lock().is_err());
+}
+
+#[test]
+fn blocking_guards_are_renewed_and_told_of_their_loss() {
+    let (locks, node, time) = stepped();
+    let guard = locks.mutex("x").ttl(ms(9000)).lock().unwrap();
+    let deadline = guard.deadline();
+    time.step(ms(3000));
+    eventually("a renewal", || guard.deadline() > deadline);
+    node.fail_with(Some(unreachable()));
+    time.step(ms(9000));
+    assert_eq!(guard.lost(), Lost::Expired);
+    node.fail_with(None);
+    drop(guard);
+    assert!(is_free(&node), "dropped before drop returns");
+}
+
+#[test]
+fn blocking_hold_gives_the_result_and_says_when_it_was_lost() {
+    let (locks, node, time) = stepped();
+    let fence = locks.mutex("x").hold(|guard| guard.fence()).unwrap();
+    assert!(fence > 0 && is_free(&node));
+    let lost = locks.mutex("x").renew(false).hold(|_| time.step(ms(9898)));
+    assert!(matches!(lost, Err(HoldError::Lost(Lost::Expired))));
+}
+
+#[test]
+fn blocking_receipts_and_plain_locks() {
+    let (locks, node, _time) = stepped();
+    let receipt = locks.mutex("x").lock().unwrap().leave();
+    assert!(!is_free(&node));
+    let valid = locks
+        .mutex("x")
+        .extend_receipt(&receipt, ms(20_000))
+        .unwrap();
+    assert_eq!(valid, ms(19_798));
+    locks.mutex("x").release_receipt(&receipt).unwrap();
+    let again = locks.mutex("x").release_receipt(&receipt);
+    assert!(matches!(
+        again,
+        Err(ReleaseReceiptError::Release(ReleaseError::Expired))
+    ));
+    let plain = locks.plain_mutex("x").lock().unwrap();
+    assert!(locks.mutex("x").try_lock().is_err());
+    assert!(locks.plain_mutex("x").try_lock().is_err());
+    plain.extend(ms(20_000)).unwrap();
+    assert_eq!(plain.remaining(), ms(19_798));
+    plain.release().unwrap();
+    assert!(is_free(&node));
+}
+
+#[test]
+fn blocking_threads_exclude_each_other() {
+    let node = MemoryNode::new("m");
+    let inside = AtomicUsize::new(0);
+    let fences = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let locks = Locks::build(Locks::builder().node(node.clone())).unwrap();
+                for _ in 0..10 {
+                    let guard = locks
+                        .mutex("x")
+                        .wait(Duration::from_secs(60))
+                        .lock()
+                        .unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    fences.lock().unwrap().push(guard.fence());
+                    std::thread::yield_now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().unwrap();
+                }
+            });
+        }
+    });
+    let fences = fences.into_inner().unwrap();
+    assert_eq!(fences.len(), 40);
+    assert!(fences.windows(2).all(|pair| pair[0] < pair[1]));
+}
+
+#[test]
+fn blocking_close_drains() {
+    let (locks, node, time) = stepped();
+    let guard = locks.mutex("x").lock().unwrap();
+    node.fail_with(Some(unreachable()));
+    let start = time.now();
+    drop(guard);
+    let closing = std::thread::spawn(move || locks.close());
+    // Nobody can be told, so it takes the whole TTL: however fast that goes by.
+    eventually("the end of the TTL", || {
+        time.step(ms(100));
+        closing.is_finished()
+    });
+    closing.join().unwrap();
+    assert!(time.now().since(start) > ms(8000));
+}
+
+#[tokio::test]
+async fn blocking_handles_may_be_dropped_inside_an_async_task() {
+    let (locks, node, guard) = tokio::task::spawn_blocking(|| {
+        let (locks, node, _) = stepped();
+        let guard = locks.mutex("x").lock().unwrap();
+        (locks, node, guard)
+    })
+    .await
+    .unwrap();
+    drop(locks);
+    assert_eq!(guard.check(), Ok(()), "the guard keeps the engine");
+    // The last handle: with it goes a whole runtime, which must not be dropped in here.
+    drop(guard);
+    assert!(is_free(&node));
+}

@@ -1,0 +1,211 @@
+//! Rule 5 and G6: whatever becomes of the caller, nothing of a lost attempt stays behind.
+
+use std::pin::pin;
+use std::task::Poll;
+
+use ringfence::clock::Clock;
+use ringfence::message::Op;
+use ringfence::{AcquireError, Builder, Locks};
+
+use crate::bench::{Bench, at_once, idle, ms, poll_once, waits};
+use crate::postman::Postman;
+
+/// What a node does while the future that is to be dropped is polled.
+#[derive(Clone, Copy, Debug)]
+enum Mood {
+    Answers,
+    HoldsReplies,
+    Hangs,
+}
+
+const MOODS: [Mood; 3] = [Mood::Answers, Mood::HoldsReplies, Mood::Hangs];
+
+/// Polls a `lock()` `polls` times with the nodes in `moods`, drops it, lets the nodes go on, and
+/// tells how many keys are left. `None` once the future was done before.
+async fn left_behind(moods: [Mood; 3], polls: usize, held: bool) -> Option<usize> {
+    let bench = Bench::new(3).await;
+    let holder = bench.client().await;
+    let locks = bench.client().await;
+    let guard = match held {
+        true => Some(at_once(holder.mutex("x").lock()).await.unwrap()),
+        false => None,
+    };
+    for (node, mood) in bench.nodes.iter().zip(moods) {
+        node.hold_replies(matches!(mood, Mood::HoldsReplies));
+        node.hang(matches!(mood, Mood::Hangs));
+    }
+    let mut done = false;
+    {
+        let lock = locks.mutex("x").ttl(ms(200)).wait(ms(2000));
+        let mut locking = pin!(lock.lock());
+        for _ in 0..polls {
+            if let Poll::Ready(outcome) = poll_once(locking.as_mut()).await {
+                drop(outcome);
+                done = true;
+                break;
+            }
+            idle().await;
+            bench.time.step(ms(7));
+        }
+    }
+    bench.mend();
+    bench.pass(ms(100)).await;
+    let ours = match &guard {
+        Some(guard) => bench.holding("x") - bench.held_by("x", guard),
+        None => bench.holding("x"),
+    };
+    (!done).then_some(ours)
+}
+
+#[tokio::test]
+async fn rule_5_dropping_the_future_at_any_await_leaves_nothing() {
+    let mut dropped_while_waiting = 0;
+    for held in [false, true] {
+        for a in MOODS {
+            for b in MOODS {
+                for c in MOODS {
+                    for polls in 0..14 {
+                        let Some(left) = left_behind([a, b, c], polls, held).await else {
+                            break;
+                        };
+                        assert_eq!(left, 0, "{:?}, {polls} polls, held: {held}", [a, b, c]);
+                        dropped_while_waiting += usize::from(polls > 0);
+                    }
+                }
+            }
+        }
+    }
+    assert!(dropped_while_waiting > 200, "only {dropped_while_waiting}");
+}
+
+#[tokio::test]
+async fn g6_a_cancelled_task_leaves_nothing() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.nodes.iter().for_each(|node| node.hold_replies(true));
+    let task = tokio::spawn(async move { locks.mutex("x").lock().await });
+    idle().await;
+    assert_eq!(bench.holding("x"), 3);
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    bench.mend();
+    idle().await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+async fn behind_postmen(bench: &Bench) -> (Locks, Vec<Postman>) {
+    let postmen: Vec<Postman> = bench.nodes.iter().map(Postman::before).collect();
+    let builder = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
+    let builder = postmen.iter().cloned().fold(builder, Builder::node);
+    (builder.connect().await.unwrap(), postmen)
+}
+
+#[tokio::test]
+async fn rule_5_an_acquire_that_arrives_after_its_undo_is_refused() {
+    let bench = Bench::new(3).await;
+    let (locks, postmen) = behind_postmen(&bench).await;
+    postmen.iter().for_each(Postman::keep_acquires);
+    let error = bench.drive(locks.mutex("x").try_lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+    bench.log_operations();
+    postmen.iter().for_each(Postman::deliver);
+    assert_eq!(bench.count(|op| matches!(op, Op::Acquire { .. })), [1; 3]);
+    assert_eq!(bench.holding("x"), 0);
+    // And it stands in nobody's way.
+    drop(
+        at_once(bench.client().await.mutex("x").lock())
+            .await
+            .unwrap(),
+    );
+}
+
+#[tokio::test]
+async fn rule_5_an_acquire_that_arrives_after_the_release_is_refused() {
+    let bench = Bench::new(3).await;
+    let (locks, postmen) = behind_postmen(&bench).await;
+    postmen[2].keep_acquires();
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    at_once(guard.release()).await.unwrap();
+    postmen[2].deliver();
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_5_an_undo_is_retried_until_it_is_acknowledged() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.nodes.iter().for_each(|node| node.lose_replies(true));
+    let error = at_once(locks.mutex("x").attempts(1).lock())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+    // The undo was carried out too, but nobody knows.
+    bench.log_operations();
+    bench.pass(ms(3000)).await;
+    let tries = bench.count(|op| matches!(op, Op::Release { .. }));
+    assert!(
+        tries.iter().all(|&tries| (3..20).contains(&tries)),
+        "{tries:?}"
+    );
+    bench.mend();
+    bench.pass(ms(1100)).await;
+    assert_eq!(bench.count(|op| matches!(op, Op::Release { .. })), [1; 3]);
+    bench.pass(ms(5000)).await;
+    assert_eq!(bench.count(|_| true), [0; 3], "acknowledged is over");
+}
+
+#[tokio::test]
+async fn rule_5_an_undo_that_could_not_be_sent_is_sent_later() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.nodes.iter().for_each(|node| node.hold_replies(true));
+    {
+        let lock = locks.mutex("x");
+        let mut locking = pin!(lock.lock());
+        assert!(waits(locking.as_mut()).await);
+        assert_eq!(bench.holding("x"), 3);
+        bench.break_first(3);
+    }
+    bench.pass(ms(4000)).await;
+    assert_eq!(bench.holding("x"), 3, "nobody could be told");
+    bench.mend();
+    bench.pass(ms(1100)).await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_5_own_partial_votes_do_not_block_own_retries() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    // Two set the key but nobody hears of it, and undoing it does not work either.
+    bench.nodes[0].lose_replies(true);
+    bench.nodes[1].hold_replies(true);
+    let lock = locks.mutex("x");
+    let mut locking = pin!(lock.lock());
+    bench
+        .drive(async {
+            tokio::select! {
+                _ = locking.as_mut() => panic!("two of three do not answer"),
+                () = bench_time(&bench, 1500) => {}
+            }
+        })
+        .await;
+    bench.mend();
+    let start = bench.time.now();
+    let guard = bench.drive(locking).await.unwrap();
+    assert!(
+        bench.time.now().since(start) <= ms(1000),
+        "not after the TTL"
+    );
+    bench.pass(ms(1000)).await;
+    assert_eq!(
+        bench.held_by("x", &guard),
+        3,
+        "and no late undo takes it away"
+    );
+}
+
+async fn bench_time(bench: &Bench, span_ms: u64) {
+    let until = bench.time.now() + ms(span_ms);
+    Clock::Stepped(bench.time.clone()).sleep_until(until).await;
+}

@@ -1,0 +1,110 @@
+//! Rule 11, `close`: draining what is pending.
+
+use std::pin::pin;
+
+use ringfence::AcquireError;
+
+use crate::bench::{Bench, at_once, idle, ms, waits};
+
+#[tokio::test]
+async fn rule_11_close_waits_until_every_release_is_acknowledged() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    bench.nodes[2].hang(true);
+    drop(guard);
+    let mut closing = pin!(locks.close());
+    assert!(waits(closing.as_mut()).await);
+    bench.nodes[2].hang(false);
+    at_once(closing).await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_11_close_ends_when_the_ttl_is_over_at_the_latest() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    bench.break_first(1);
+    drop(guard);
+    let start = bench.time.now();
+    bench.drive(locks.close()).await;
+    let took = bench.time.now().since(start);
+    assert!(took > ms(8000) && took <= ms(10_000), "{took:?}");
+}
+
+#[tokio::test]
+async fn rule_11_close_ends_all_waiting_and_takes_back_what_was_under_way() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.nodes.iter().for_each(|node| node.hold_replies(true));
+    let waiter = locks.clone();
+    let waiting = tokio::spawn(async move { waiter.mutex("x").lock().await });
+    idle().await;
+    assert_eq!(bench.holding("x"), 3, "under way");
+    let mut closing = pin!(locks.close());
+    assert!(waits(closing.as_mut()).await);
+    assert!(
+        waits(closing.as_mut()).await,
+        "the undo is not acknowledged yet"
+    );
+    bench.mend();
+    at_once(closing).await;
+    assert_eq!(bench.holding("x"), 0);
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Cancelled { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn rule_11_close_does_not_overlook_an_attempt_that_has_not_been_given_up_yet() {
+    // Everything answers at once, so the attempt of another task is between two polls when the
+    // client is closed: what it set must be gone when `close` returns.
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.nodes.iter().for_each(|node| node.hold_replies(true));
+    let lock = locks.mutex("x");
+    let mut waiting = Box::pin(lock.lock());
+    assert!(waits(waiting.as_mut()).await);
+    bench.mend();
+    let mut closing = pin!(locks.close());
+    assert!(
+        waits(closing.as_mut()).await,
+        "its owner has not been polled since"
+    );
+    drop(waiting);
+    at_once(closing).await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_11_close_does_not_wait_for_a_future_that_nobody_polls() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.nodes.iter().for_each(|node| node.hold_replies(true));
+    let lock = locks.mutex("x");
+    let mut waiting = Box::pin(lock.lock());
+    assert!(waits(waiting.as_mut()).await);
+    bench.mend();
+    let start = bench.time.now();
+    bench.drive(locks.close()).await;
+    assert_eq!(bench.time.now().since(start), ms(1000));
+    drop(waiting);
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_11_guards_outlive_close() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    at_once(locks.clone().close()).await;
+    bench.pass(ms(30_000)).await;
+    assert_eq!(guard.check(), Ok(()), "still renewed");
+    let error = at_once(locks.mutex("y").lock()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the wait for `y` was cancelled: the client was closed"
+    );
+    assert!(!error.is_retryable() && error.votes().is_none());
+    at_once(guard.release()).await.unwrap();
+}

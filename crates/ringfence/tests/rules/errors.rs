@@ -1,0 +1,231 @@
+//! Rule 13: errors say what is wrong, with each node's vote in node order.
+
+use std::pin::pin;
+
+use ringfence::node::{CallError, Trouble, TroubleKind};
+use ringfence::protocol::Vote;
+use ringfence::{AcquireError, ConnectError, ExtendError, InitError, InspectError};
+
+use crate::bench::{Bench, at_once, ms, unreachable, waits};
+
+fn denied() -> CallError {
+    let detail = "wrong user or password";
+    CallError::Refused(Trouble::new(TroubleKind::Denied, detail))
+}
+
+#[tokio::test]
+async fn rule_13_held_names_the_holder_and_every_vote() {
+    let bench = Bench::new(3).await;
+    let holder = at_once(bench.labelled("checkout").await.mutex("orders:42").lock())
+        .await
+        .unwrap();
+    let locks = bench.client().await;
+    bench.nodes[0].fail_with(Some(unreachable()));
+    bench.time.step(ms(2600));
+    let error = at_once(locks.mutex("orders:42").try_lock())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`orders:42` is held by checkout for up to 7.4 s\n  \
+         a: connection refused\n  \
+         b: held by checkout for up to 7.4 s\n  \
+         c: held by checkout for up to 7.4 s"
+    );
+    let AcquireError::Held { votes, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(
+        votes.holder().unwrap().id.as_deref(),
+        Some(holder.token().id())
+    );
+    assert!(error.is_retryable());
+}
+
+#[tokio::test]
+async fn rule_13_a_nameless_holder_is_another_client() {
+    let bench = Bench::new(1).await;
+    let token = ringfence::token::Token::parse("someone.elses").unwrap();
+    let locks = bench.client().await;
+    bench.occupy(0, "x", &token, 2000);
+    let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`x` is held by another client for up to 2.0 s\n  a: held by another client for up to 2.0 s"
+    );
+}
+
+#[tokio::test]
+async fn rule_13_no_quorum_is_not_held() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.nodes[0].hang(true);
+    bench.nodes[2].fail_with(Some(unreachable()));
+    let error = bench.drive(locks.mutex("x").try_lock()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no majority of the nodes answers for `x`\n  \
+         a: no answer in time\n  \
+         b: granted, and given back\n  \
+         c: connection refused"
+    );
+    assert!(matches!(error, AcquireError::NoQuorum { .. }) && error.is_retryable());
+    let votes: Vec<&str> = error
+        .votes()
+        .unwrap()
+        .iter()
+        .map(|vote| &*vote.node)
+        .collect();
+    assert_eq!(votes, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn rule_13_too_late_is_not_held() {
+    let bench = Bench::new(1).await;
+    let locks = bench
+        .builder()
+        .node_timeout(ms(5000))
+        .connect()
+        .await
+        .unwrap();
+    bench.nodes[0].hold_replies(true);
+    let lock = locks.mutex("x").ttl(ms(1000));
+    let mut locking = pin!(lock.try_lock());
+    assert!(waits(locking.as_mut()).await);
+    bench.time.step(ms(950));
+    bench.mend();
+    let error = at_once(locking).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`x` was granted too late to be worth holding; a longer ttl may help\n  a: granted, and given back"
+    );
+    assert!(matches!(error, AcquireError::Expired { .. }));
+}
+
+#[tokio::test]
+async fn rule_13_a_misconfigured_majority_is_said_at_once() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.nodes[1].fail_with(Some(denied()));
+    bench.nodes[2].fail_with(Some(denied()));
+    let error = at_once(locks.mutex("x").lock()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "a majority of the nodes is not fit to hold locks\n  \
+         a: granted, and given back\n  \
+         b: wrong user or password\n  \
+         c: wrong user or password"
+    );
+    assert!(matches!(error, AcquireError::Misconfigured { .. }) && !error.is_retryable());
+    let error = at_once(bench.builder().connect()).await.unwrap_err();
+    assert!(
+        matches!(error, ConnectError::Misconfigured { .. }),
+        "{error}"
+    );
+    assert_eq!(
+        error.to_string(),
+        "a majority of the nodes is not fit to hold locks\n  \
+         a: answers\n  \
+         b: wrong user or password\n  \
+         c: wrong user or password"
+    );
+}
+
+#[tokio::test]
+async fn rule_13_a_new_cluster_fails_at_once_with_the_hint() {
+    let bench = Bench::uninitialised(&[0; 3]);
+    let locks = bench.client().await;
+    bench.pass(ms(9000)).await;
+    let error = at_once(locks.mutex("x").lock()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "nodes a, b, c are new or restarted and may vote in 28 s; for a new cluster run `ringfence init`\n  \
+         a: new or restarted, may vote in 28 s\n  \
+         b: new or restarted, may vote in 28 s\n  \
+         c: new or restarted, may vote in 28 s"
+    );
+    assert!(matches!(error, AcquireError::Quarantined { .. }) && error.is_retryable());
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_13_one_node_that_restarted_costs_its_vote_only() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.nodes[1].forget();
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    assert!(matches!(guard.votes()[1].vote, Vote::Quarantined { .. }));
+}
+
+#[tokio::test]
+async fn rule_13_clocks_too_far_apart_are_said_to_be() {
+    let hour = 3_600_000_000;
+    let bench = Bench::skewed(&[0, hour, 2 * hour]).await;
+    let error = bench
+        .drive(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, AcquireError::ClocksApart { .. }), "{error}");
+    let first = "the nodes' clocks are too far apart for a majority to agree on `x`\n";
+    assert!(text.starts_with(first), "{text}");
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_13_extend_tells_unconfirmed_from_lost() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    bench.break_first(2);
+    let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
+    assert!(matches!(error, ExtendError::Unconfirmed { .. }));
+    assert_eq!(
+        error.to_string(),
+        "no majority of the nodes confirmed; the old deadline stands\n  \
+         a: connection refused\n  \
+         b: connection refused\n  \
+         c: extended"
+    );
+    bench.mend();
+    for node in [0, 1] {
+        bench.delete(node, "x", guard.token());
+    }
+    let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the lock is gone: a majority of the nodes cannot hold it any more\n  \
+         a: does not hold our token\n  \
+         b: does not hold our token\n  \
+         c: extended"
+    );
+}
+
+#[tokio::test]
+async fn rule_13_inspect_and_init_tell_what_each_node_said() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.break_first(2);
+    let error = at_once(locks.inspect("x")).await.unwrap_err();
+    assert!(matches!(error, InspectError::NoQuorum { .. }));
+    let votes = "\n  a: connection refused\n  b: connection refused\n  c: answers";
+    assert_eq!(
+        error.to_string(),
+        format!("no majority of the nodes answers for `x`{votes}")
+    );
+    let error = at_once(bench.builder().init(false)).await.unwrap_err();
+    assert!(matches!(error, InitError::Unreachable { .. }));
+    assert_eq!(
+        error.to_string(),
+        format!("every node has to answer before a cluster can be initialised{votes}")
+    );
+    bench.mend();
+    let error = at_once(bench.builder().init(false)).await.unwrap_err();
+    assert!(matches!(error, InitError::Refused { .. }));
+    assert!(
+        error
+            .to_string()
+            .starts_with("this cluster is not new\n  a: the node is not new")
+    );
+}

@@ -1,0 +1,183 @@
+//! Rule 7: extending, failing to, and getting back what nodes lost.
+
+use ringfence::message::Op;
+use ringfence::protocol::Vote;
+use ringfence::{ExtendError, Lost};
+
+use crate::bench::{Bench, at_once, foreign, idle, ms};
+
+#[tokio::test]
+async fn rule_7_a_failed_extend_never_releases() {
+    for renewed in [false, true] {
+        let bench = Bench::new(3).await;
+        let lock = bench.client().await.mutex("x").renew(renewed);
+        let guard = at_once(lock.lock()).await.unwrap();
+        let deadline = guard.deadline();
+        bench.log_operations();
+        bench.break_first(2);
+        let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
+        assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
+        bench.pass(ms(5000)).await;
+        assert_eq!((guard.check(), guard.deadline()), (Ok(()), deadline));
+        assert_eq!(bench.held_by("x", &guard), 3);
+        assert_eq!(bench.count(|op| matches!(op, Op::Release { .. })), [0; 3]);
+        bench.mend();
+        at_once(guard.extend(ms(10_000))).await.unwrap();
+        assert!(guard.deadline() > deadline);
+    }
+}
+
+#[tokio::test]
+async fn rule_7_only_nodes_that_hold_our_token_count() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    let deadline = guard.deadline();
+    bench.time.step(ms(1000));
+    // One has it, one lost it, one does not answer: that is one of three.
+    bench.delete(0, "x", guard.token());
+    bench.nodes[1].fail_with(Some(crate::bench::unreachable()));
+    let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
+    let ExtendError::Unconfirmed { votes } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(
+        (&votes[0].vote, &votes[2].vote),
+        (&Vote::Gone, &Vote::Granted)
+    );
+    assert_eq!(guard.deadline(), deadline);
+    // What was put back counts from the next round on.
+    at_once(guard.extend(ms(10_000))).await.unwrap();
+    assert!(guard.deadline() > deadline);
+}
+
+#[tokio::test]
+async fn rule_7_a_key_that_somebody_else_has_does_not_count() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    for node in [0, 1] {
+        bench.delete(node, "x", guard.token());
+        bench.occupy(node, "x", &foreign(1), 60_000);
+    }
+    let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ExtendError::Lost {
+                why: Lost::Gone,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(guard.check(), Err(Lost::Gone));
+    idle().await;
+    let theirs = Some(foreign(1).expose().to_owned());
+    assert_eq!(
+        bench.keys("x")[..2],
+        [theirs.clone(), theirs],
+        "and is left alone"
+    );
+}
+
+#[tokio::test]
+async fn rule_7_nodes_that_lost_the_key_are_restored() {
+    let bench = Bench::new(5).await;
+    let guard = at_once(bench.client().await.mutex("x").ttl(ms(9000)).lock())
+        .await
+        .unwrap();
+    for node in [1, 4] {
+        bench.delete(node, "x", guard.token());
+    }
+    bench.pass(ms(3000)).await;
+    assert_eq!(bench.held_by("x", &guard), 5, "by the renewal");
+    bench.delete(2, "x", guard.token());
+    at_once(guard.extend(ms(9000))).await.unwrap();
+    assert_eq!(bench.held_by("x", &guard), 5, "by the caller's own extend");
+    at_once(guard.extend(ms(9000))).await.unwrap();
+    assert!(guard.votes().iter().all(|node| node.vote == Vote::Granted));
+    at_once(guard.release()).await.unwrap();
+    assert_eq!(bench.holding("x"), 0, "what was restored is released");
+}
+
+#[tokio::test]
+async fn rule_7_a_node_that_answers_late_is_restored_late() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    bench.delete(2, "x", guard.token());
+    bench.nodes[2].hang(true);
+    at_once(guard.extend(ms(10_000))).await.unwrap();
+    bench.nodes[2].hang(false);
+    assert_eq!(bench.held_by("x", &guard), 3);
+}
+
+#[tokio::test]
+async fn rule_7_nothing_is_restored_after_the_release() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    bench.delete(2, "x", guard.token());
+    bench.nodes[2].hang(true);
+    at_once(guard.extend(ms(10_000))).await.unwrap();
+    at_once(guard.release()).await.unwrap();
+    bench.nodes[2].hang(false);
+    idle().await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_7_an_extend_without_any_key_left_is_a_proof_of_loss() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    for node in 0..3 {
+        bench.delete(node, "x", guard.token());
+    }
+    let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ExtendError::Lost {
+                why: Lost::Gone,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(
+        bench.holding("x"),
+        0,
+        "a lost lock is not taken again behind the caller's back"
+    );
+}
+
+#[tokio::test]
+async fn rule_7_an_expired_lock_is_not_extended() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").renew(false).lock())
+        .await
+        .unwrap();
+    bench.log_operations();
+    // Past the deadline, though the nodes would still have the key.
+    bench.time.step(ms(9950));
+    assert_eq!(bench.held_by("x", &guard), 3);
+    let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ExtendError::Lost {
+                why: Lost::Expired,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(bench.count(|_| true), [0; 3], "nothing was sent");
+}

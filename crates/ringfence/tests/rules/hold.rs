@@ -1,0 +1,117 @@
+//! Rule 10, `hold`: work that is only done while the lock is held.
+
+use std::cell::Cell;
+use std::pin::pin;
+
+use ringfence::{HoldError, Lost};
+
+use crate::bench::{Bench, at_once, ms, waits};
+use crate::log::Log;
+
+/// Tells when it is dropped.
+struct Flag<'a>(&'a Cell<bool>);
+
+impl Drop for Flag<'_> {
+    fn drop(&mut self) {
+        self.0.set(true);
+    }
+}
+
+#[tokio::test]
+async fn rule_10_hold_gives_the_works_result_and_releases() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x");
+    let held = lock.hold(async |guard| {
+        assert_eq!(bench.held_by("x", guard), 3);
+        guard.fence()
+    });
+    assert!(at_once(held).await.unwrap() > 0);
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_10_a_failed_release_never_masks_the_works_result() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let (log, _listening) = Log::listen();
+    let lock = locks.mutex("x");
+    let held = lock.hold(async |_guard| {
+        bench.break_first(3);
+        Err::<(), &str>("the work's own error")
+    });
+    assert_eq!(
+        bench.drive(held).await.unwrap(),
+        Err("the work's own error")
+    );
+    let warnings = log.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].contains("no majority of the nodes confirmed"),
+        "{warnings:?}"
+    );
+}
+
+#[tokio::test]
+async fn rule_10_hold_stops_the_work_when_the_lock_is_lost() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let stopped = Cell::new(false);
+    let token = Cell::new(None);
+    let lock = locks.mutex("x").ttl(ms(9000));
+    let mut held = pin!(lock.hold(async |guard| {
+        token.set(Some(guard.token().clone()));
+        let _flag = Flag(&stopped);
+        std::future::pending::<()>().await;
+    }));
+    assert!(waits(held.as_mut()).await);
+    let token = token.take().unwrap();
+    (0..3).for_each(|node| bench.delete(node, "x", &token));
+    bench.pass(ms(2995)).await;
+    assert!(waits(held.as_mut()).await && !stopped.get());
+    bench.pass(ms(5)).await;
+    let error = at_once(held).await.unwrap_err();
+    assert!(matches!(error, HoldError::Lost(Lost::Gone)), "{error}");
+    assert!(stopped.get());
+    assert_eq!(
+        error.to_string(),
+        "the work was stopped: the lock is gone: a majority of the nodes cannot hold it any more"
+    );
+}
+
+#[tokio::test]
+async fn rule_10_hold_stops_the_work_at_the_deadline() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").renew(false);
+    let mut held = pin!(lock.hold(async |_| std::future::pending::<()>().await));
+    assert!(waits(held.as_mut()).await);
+    bench.time.step(ms(9897));
+    assert!(waits(held.as_mut()).await);
+    bench.time.step(ms(1));
+    let error = at_once(held).await.unwrap_err();
+    assert!(matches!(error, HoldError::Lost(Lost::Expired)), "{error}");
+}
+
+#[tokio::test]
+async fn rule_10_hold_does_not_begin_the_work_without_the_lock() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let _guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    let other = bench.client().await.mutex("x").attempts(1);
+    let error = at_once(other.hold(async |_| panic!("nothing was granted"))).await;
+    assert!(matches!(error, Err(HoldError::Acquire(_))));
+}
+
+#[tokio::test]
+async fn g6_a_dropped_hold_releases() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    {
+        let lock = locks.mutex("x");
+        let mut held = pin!(lock.hold(async |_| std::future::pending::<()>().await));
+        assert!(waits(held.as_mut()).await);
+        assert_eq!(bench.holding("x"), 3);
+    }
+    assert_eq!(bench.holding("x"), 0);
+}

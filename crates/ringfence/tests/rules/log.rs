@@ -1,0 +1,80 @@
+//! What the library says through `tracing`, kept for a test to read.
+
+use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Everything that was said on this thread since the log began.
+#[derive(Clone, Default)]
+pub(crate) struct Log {
+    lines: Arc<Mutex<Vec<(Level, String)>>>,
+    spans: Arc<AtomicU64>,
+}
+
+impl Log {
+    /// Listens on this thread until the guard is dropped.
+    pub(crate) fn listen() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let guard = tracing::subscriber::set_default(log.clone());
+        (log, guard)
+    }
+
+    /// Everything, one line each.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let lines = self.lines.lock().unwrap();
+        lines.iter().map(|(_, line)| line.clone()).collect()
+    }
+
+    /// The warnings.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let lines = self.lines.lock().unwrap();
+        let warnings = lines.iter().filter(|(level, _)| *level <= Level::WARN);
+        warnings.map(|(_, line)| line.clone()).collect()
+    }
+
+    fn write(&self, level: Level, fields: impl FnOnce(&mut Line)) {
+        let mut line = Line::default();
+        fields(&mut line);
+        self.lines.lock().unwrap().push((level, line.0));
+    }
+}
+
+#[derive(Default)]
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).expect("a string takes everything");
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        // Spans count as the quietest sort of line: their fields must not tell secrets either.
+        self.write(Level::TRACE, |line| span.record(line));
+        Id::from_u64(self.spans.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        self.write(Level::TRACE, |line| values.record(line));
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        self.write(*event.metadata().level(), |line| event.record(line));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}

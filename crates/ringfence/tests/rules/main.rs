@@ -1,0 +1,24 @@
+//! The client's rules, one by one, over nodes inside this process.
+//!
+//! Each test is named after the rule and the behaviour that it holds the public API to. Time stands
+//! still until a test steps it; nothing here waits for a clock on the wall.
+
+mod bench;
+mod blocking;
+mod cancel;
+mod close;
+mod errors;
+mod extend;
+mod fence;
+mod hold;
+mod input;
+mod kinds;
+mod log;
+mod postman;
+mod receipts;
+mod release;
+mod renew;
+mod retry;
+mod rounds;
+mod secrets;
+mod time;

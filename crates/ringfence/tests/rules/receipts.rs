@@ -1,0 +1,117 @@
+//! Holds on paper: left by one process, extended and released by another.
+
+use ringfence::{ExtendError, Lost, Receipt, ReleaseError, ReleaseReceiptError};
+
+use crate::bench::{Bench, at_once, ms};
+
+#[tokio::test]
+async fn a_lock_that_is_left_stays_until_its_ttl_and_is_not_renewed() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    let fence = guard.fence();
+    let receipt = guard.leave();
+    assert_eq!(receipt.fence(), fence);
+    drop(locks);
+    bench.pass(ms(9999)).await;
+    assert_eq!(bench.holding("x"), 3);
+    bench.pass(ms(2)).await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn another_client_extends_and_releases_what_was_left() {
+    let bench = Bench::new(3).await;
+    let left = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap()
+        .leave();
+    // Across a process boundary it is text.
+    let receipt = Receipt::parse(&left.expose()).unwrap();
+    let other = bench.client().await;
+    bench.pass(ms(8000)).await;
+    let valid = at_once(other.mutex("x").extend_receipt(&receipt, ms(20_000)))
+        .await
+        .unwrap();
+    assert_eq!(valid, ms(20_000 - 200 - 2));
+    bench.pass(ms(15_000)).await;
+    assert_eq!(bench.holding("x"), 3);
+    at_once(other.mutex("x").release_receipt(&receipt))
+        .await
+        .unwrap();
+    assert_eq!(bench.holding("x"), 0);
+    let again = at_once(other.mutex("x").release_receipt(&receipt)).await;
+    assert!(matches!(
+        again,
+        Err(ReleaseReceiptError::Release(ReleaseError::Expired))
+    ));
+    let error = at_once(other.mutex("x").extend_receipt(&receipt, ms(20_000)))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ExtendError::Lost {
+                why: Lost::Gone,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(bench.holding("x"), 0, "no extend takes it anew");
+}
+
+#[tokio::test]
+async fn a_receipt_says_whether_somebody_else_has_it_now() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let receipt = at_once(locks.mutex("x").lock()).await.unwrap().leave();
+    bench.time.step(ms(10_001));
+    let next = at_once(locks.mutex("x").lock()).await.unwrap();
+    let outcome = at_once(locks.mutex("x").release_receipt(&receipt)).await;
+    assert!(matches!(
+        outcome,
+        Err(ReleaseReceiptError::Release(ReleaseError::Taken))
+    ));
+    assert_eq!(bench.held_by("x", &next), 3);
+}
+
+#[tokio::test]
+async fn a_receipt_without_a_majority_is_unconfirmed() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let receipt = at_once(locks.mutex("x").lock()).await.unwrap().leave();
+    bench.break_first(2);
+    let error = at_once(locks.mutex("x").extend_receipt(&receipt, ms(9000)))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
+    let outcome = bench
+        .drive(locks.mutex("x").release_receipt(&receipt))
+        .await;
+    assert!(matches!(
+        outcome,
+        Err(ReleaseReceiptError::Release(ReleaseError::Unconfirmed))
+    ));
+}
+
+#[tokio::test]
+async fn the_receipt_of_a_live_guard_takes_it_away() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let guard = at_once(locks.mutex("x").ttl(ms(9000)).lock())
+        .await
+        .unwrap();
+    at_once(
+        bench
+            .client()
+            .await
+            .mutex("x")
+            .release_receipt(&guard.receipt()),
+    )
+    .await
+    .unwrap();
+    bench.pass(ms(3000)).await;
+    assert_eq!(guard.check(), Err(Lost::Gone), "told at the next renewal");
+    assert_eq!(bench.holding("x"), 0, "and what was closed is not restored");
+}

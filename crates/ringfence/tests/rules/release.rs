@@ -1,0 +1,244 @@
+//! Rule 10: what a release finds. Rule 11: what a drop does, wherever it happens.
+
+use std::time::Duration;
+
+use ringfence::ReleaseError;
+use ringfence::clock::Clock;
+use ringfence::message::Op;
+
+use crate::bench::{Bench, at_once, foreign, idle, ms};
+
+#[tokio::test]
+async fn rule_10_a_release_says_ok_when_a_majority_gave_it_back() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    bench.nodes[0].hang(true);
+    assert_eq!(at_once(guard.release()).await, Ok(()));
+    bench.mend();
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_10_a_release_says_expired() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").renew(false).lock())
+        .await
+        .unwrap();
+    bench.time.step(ms(10_001));
+    let outcome = at_once(guard.release()).await;
+    assert_eq!(
+        outcome,
+        Err(ReleaseError::Expired),
+        "at once, not after retries"
+    );
+}
+
+#[tokio::test]
+async fn rule_10_a_release_says_taken_and_leaves_the_new_holder_alone() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").renew(false).lock())
+        .await
+        .unwrap();
+    bench.time.step(ms(10_001));
+    let next = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    assert_eq!(at_once(guard.release()).await, Err(ReleaseError::Taken));
+    assert_eq!(bench.held_by("x", &next), 3);
+}
+
+#[tokio::test]
+async fn rule_10_a_minority_that_lost_it_does_not_make_it_expired() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    bench.delete(0, "x", guard.token());
+    bench.occupy(0, "x", &foreign(1), 60_000);
+    assert_eq!(at_once(guard.release()).await, Ok(()));
+}
+
+#[tokio::test]
+async fn rule_10_a_release_says_unconfirmed_and_goes_on_in_the_background() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    bench.break_first(2);
+    let start = bench.time.now();
+    let outcome = bench.drive(guard.release()).await;
+    assert_eq!(outcome, Err(ReleaseError::Unconfirmed));
+    assert!(bench.time.now().since(start) <= ms(1000));
+    assert_eq!(bench.holding("x"), 2);
+    bench.pass(ms(3000)).await;
+    bench.mend();
+    bench.pass(ms(1100)).await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_10_a_release_is_pursued_for_as_long_as_the_longest_extension_lasts() {
+    let bench = Bench::new(3).await;
+    let lock = bench.client().await.mutex("x").ttl(ms(1000)).renew(false);
+    let guard = at_once(lock.lock()).await.unwrap();
+    at_once(guard.extend(ms(30_000))).await.unwrap();
+    bench.break_first(3);
+    drop(guard);
+    bench.pass(ms(5000)).await;
+    assert_eq!(bench.holding("x"), 3);
+    bench.mend();
+    bench.pass(ms(1100)).await;
+    assert_eq!(
+        bench.holding("x"),
+        0,
+        "the key outlived the lock's own ttl, and so does the release"
+    );
+}
+
+#[tokio::test]
+async fn rule_11_a_drop_never_blocks_and_releases() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    bench.nodes[1].hang(true);
+    drop(guard);
+    assert_eq!(
+        bench.holding("x"),
+        1,
+        "those that answer are free before drop returns"
+    );
+    bench.mend();
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_11_a_drop_closes_as_a_release_does() {
+    // Dropping is releasing without listening: final, so that no late restore brings it back.
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    bench.log_operations();
+    drop(guard);
+    use ringfence::message::ReleaseKind::Final;
+    assert_eq!(
+        bench.count(|op| matches!(op, Op::Release { kind: Final, .. })),
+        [1; 3]
+    );
+}
+
+#[tokio::test]
+async fn rule_11_a_drop_works_in_a_thread_without_a_runtime() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    // One cannot be told at first: the keeper on its own runtime goes on with it.
+    bench.break_first(1);
+    let thread = std::thread::spawn(move || {
+        assert!(tokio::runtime::Handle::try_current().is_err());
+        drop(guard);
+    });
+    thread.join().expect("no panic");
+    assert_eq!(bench.holding("x"), 1);
+    bench.mend();
+    bench.pass(ms(1100)).await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[test]
+fn rule_11_a_drop_works_after_the_runtime_has_shut_down() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let first = runtime();
+    let (bench, locks, guard, hung) = first.block_on(async {
+        let bench = Bench::new(3).await;
+        let locks = bench.client().await;
+        let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+        let hung = at_once(locks.mutex("y").lock()).await.unwrap();
+        (bench, locks, guard, hung)
+    });
+    drop(first);
+    drop(guard);
+    assert_eq!(bench.holding("x"), 0);
+    // Told too late for a retry: it ends with its TTL.
+    bench.break_first(3);
+    drop(hung);
+    bench.mend();
+    bench.time.step(ms(10_001));
+    assert_eq!(bench.holding("y"), 0);
+    // The handle itself still answers, on whatever runtime there is.
+    runtime().block_on(async {
+        let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+        bench.time.step(ms(10_000));
+        assert_eq!(at_once(guard.lost()).await, ringfence::Lost::Expired);
+    });
+}
+
+#[tokio::test]
+async fn rule_11_a_panic_releases() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let task = tokio::spawn(async move {
+        let _guard = locks.mutex("x").lock().await.unwrap();
+        // Not `panic!`: nothing should be printed by a test that passes.
+        std::panic::resume_unwind(Box::new("on purpose"));
+    });
+    assert!(task.await.unwrap_err().is_panic());
+    idle().await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn g3_a_holder_that_vanishes_frees_the_lock_after_its_ttl() {
+    let bench = Bench::new(3).await;
+    let crashed = at_once(bench.client().await.mutex("x").renew(false).lock())
+        .await
+        .unwrap();
+    let deadline = crashed.deadline();
+    // A process that is killed runs no destructors.
+    std::mem::forget(crashed);
+    let start = bench.time.now();
+    let guard = bench
+        .drive(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    assert!(
+        bench.time.now() >= deadline,
+        "not before the first one's validity is over"
+    );
+    assert!(
+        bench.time.now().since(start) <= ms(11_000),
+        "and not long after"
+    );
+    assert_eq!(bench.held_by("x", &guard), 3);
+}
+
+#[tokio::test]
+async fn g6_a_guard_dropped_on_the_machines_own_clock_is_freed() {
+    let nodes = ["a", "b", "c"].map(ringfence::node::memory::MemoryNode::new);
+    let builder = || {
+        nodes
+            .iter()
+            .cloned()
+            .fold(ringfence::Locks::builder(), ringfence::Builder::node)
+    };
+    builder().init(false).await.unwrap();
+    let locks = builder().clock(Clock::System).connect().await.unwrap();
+    nodes[2].hold_replies(true);
+    drop(locks.mutex("x").lock().await.unwrap());
+    nodes[2].hold_replies(false);
+    let next = locks
+        .mutex("x")
+        .wait(Duration::from_secs(5))
+        .lock()
+        .await
+        .unwrap();
+    assert_eq!(next.check(), Ok(()));
+}

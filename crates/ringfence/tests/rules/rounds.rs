@@ -1,0 +1,264 @@
+//! Rules 3, 4 and 12: how one round goes, with nodes that are slow, dead or of two minds.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use ringfence::clock::Clock;
+use ringfence::message::Op;
+use ringfence::node::{CallError, Trouble, TroubleKind};
+use ringfence::protocol::Vote;
+use ringfence::{AcquireError, ExtendError, InspectError, Locks, ReleaseError};
+
+use crate::bench::{Bench, at_once, foreign, ms, unreachable, waits};
+use crate::postman::Postman;
+
+#[tokio::test]
+async fn rule_3_all_nodes_are_asked_at_once() {
+    let bench = Bench::new(5).await;
+    let postmen: Vec<Postman> = bench.nodes.iter().map(Postman::before).collect();
+    let builder = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
+    let builder = postmen
+        .iter()
+        .cloned()
+        .fold(builder, ringfence::Builder::node);
+    let locks = builder.connect().await.unwrap();
+    postmen.iter().for_each(Postman::keep_acquires);
+    let lock = locks.mutex("x");
+    let mut locking = pin!(lock.lock());
+    assert!(waits(locking.as_mut()).await);
+    let kept: Vec<usize> = postmen.iter().map(Postman::kept).collect();
+    assert_eq!(kept, [1; 5], "each before anybody has answered");
+    postmen.iter().for_each(Postman::deliver);
+    drop(at_once(locking).await.unwrap());
+}
+
+#[tokio::test]
+async fn rule_3_a_lock_is_won_with_the_majority_and_the_straggler_released_with_the_guard() {
+    let bench = Bench::new(5).await;
+    let locks = bench.client().await;
+    for node in [1, 3] {
+        bench.nodes[node].hang(true);
+    }
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    let votes: Vec<Vote> = guard.votes().iter().map(|node| node.vote.clone()).collect();
+    use Vote::{Granted, Pending};
+    assert_eq!(votes, [Granted, Pending, Granted, Pending, Granted]);
+    bench.nodes[1].hang(false);
+    assert_eq!(
+        bench.held_by("x", &guard),
+        4,
+        "a late grant counts for the holder"
+    );
+    assert_eq!(guard.votes()[1].vote, Granted);
+    at_once(guard.release()).await.unwrap();
+    bench.nodes[3].hang(false);
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_3_a_lock_is_lost_as_soon_as_it_cannot_be_won() {
+    let bench = Bench::new(5).await;
+    let holder = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    let locks = bench.client().await;
+    for node in [0, 4] {
+        bench.nodes[node].hang(true);
+    }
+    let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    bench.mend();
+    drop(holder);
+    assert_eq!(bench.holding("x"), 0);
+}
+
+/// How long `future` takes on the bench's clock.
+async fn timed<F: Future>(bench: &Bench, future: F) -> (F::Output, Duration) {
+    let start = bench.time.now();
+    let output = bench.drive(future).await;
+    (output, bench.time.now().since(start))
+}
+
+#[tokio::test]
+async fn rule_4_every_call_has_a_timeout() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let guard = at_once(locks.mutex("held").lock()).await.unwrap();
+    bench.nodes.iter().for_each(|node| node.hang(true));
+
+    // A tenth of the TTL, between 20 ms and 1 s.
+    for (ttl, timeout) in [(50, 20), (2000, 200), (30_000, 1000)] {
+        let lock = locks.mutex("x").ttl(ms(ttl));
+        let (outcome, took) = timed(&bench, lock.try_lock()).await;
+        assert!(matches!(outcome, Err(AcquireError::NoQuorum { .. })));
+        assert_eq!(took, ms(timeout), "ttl {ttl} ms");
+    }
+    let (outcome, took) = timed(&bench, guard.extend(ms(10_000))).await;
+    assert!(matches!(outcome, Err(ExtendError::Unconfirmed { .. })));
+    assert_eq!(took, ms(1000));
+    let (outcome, took) = timed(&bench, locks.inspect("held")).await;
+    assert!(matches!(outcome, Err(InspectError::NoQuorum { .. })));
+    assert_eq!(took, ms(1000));
+    let (nodes, took) = timed(&bench, locks.nodes()).await;
+    assert!(nodes.iter().all(|node| node.facts.is_err()));
+    assert_eq!(took, ms(1000));
+    let (outcome, took) = timed(&bench, guard.release()).await;
+    assert_eq!(outcome, Err(ReleaseError::Unconfirmed));
+    // A renewal that is under way is joined first.
+    assert!(took <= ms(2000), "{took:?}");
+    let (outcome, took) = timed(&bench, bench.builder().connect()).await;
+    assert!(outcome.is_ok(), "nodes that cannot be reached are no error");
+    assert!(took <= ms(2100), "{took:?}");
+}
+
+#[tokio::test]
+async fn rule_4_the_builder_can_set_the_timeout() {
+    let bench = Bench::new(3).await;
+    let locks = bench
+        .builder()
+        .node_timeout(ms(77))
+        .connect()
+        .await
+        .unwrap();
+    bench.nodes.iter().for_each(|node| node.hang(true));
+    let (outcome, took) = timed(&bench, locks.mutex("x").try_lock()).await;
+    assert!(matches!(outcome, Err(AcquireError::NoQuorum { .. })));
+    assert_eq!(took, ms(77));
+}
+
+#[tokio::test]
+async fn g4_any_minority_costs_a_vote_and_no_time() {
+    let sick = |kind, detail: &str| Trouble::new(kind, detail);
+    let troubles = [
+        unreachable(),
+        CallError::Refused(sick(TroubleKind::Denied, "wrong password")),
+        CallError::Unknown(sick(TroubleKind::Garbage, "no Redis")),
+    ];
+    for trouble in troubles {
+        let bench = Bench::new(5).await;
+        let locks = bench.client().await;
+        bench.nodes[0].hang(true);
+        bench.nodes[3].fail_with(Some(trouble));
+        let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+        at_once(guard.extend(ms(20_000))).await.unwrap();
+        at_once(guard.release()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn g4_a_node_that_was_silent_does_not_delay_a_lost_verdict() {
+    let bench = Bench::new(3).await;
+    let holder = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    // One node does not know of the holder, one hangs: only the hanging one could still decide.
+    bench.delete(0, "x", holder.token());
+    bench.time.step(ms(1));
+    let locks = bench.client().await;
+    bench.nodes[1].hang(true);
+    let (outcome, took) = timed(&bench, locks.mutex("x").try_lock()).await;
+    assert!(outcome.is_err());
+    assert_eq!(took, ms(1000), "nobody knew that it would not answer");
+    let (outcome, took) = timed(&bench, locks.mutex("x").try_lock()).await;
+    assert!(matches!(
+        outcome,
+        Err(AcquireError::NoQuorum { .. } | AcquireError::Held { .. })
+    ));
+    assert!(took <= ms(1000), "{took:?}");
+}
+
+#[tokio::test]
+async fn rule_12_a_tie_ends_with_an_error_that_says_so() {
+    for nodes in [2, 4] {
+        let bench = Bench::new(nodes).await;
+        for node in 0..nodes {
+            let half = u8::from(node >= nodes / 2);
+            bench.occupy(node, "x", &foreign(half), 60_000);
+        }
+        let locks = bench.client().await;
+        let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+        let text = error.to_string();
+        let first = text.lines().next().unwrap();
+        assert_eq!(
+            first,
+            "`x` is contended: no holder has a majority of the nodes"
+        );
+        let waiting = locks.mutex("x").wait(ms(3000));
+        let (outcome, took) = timed(&bench, waiting.lock()).await;
+        assert!(matches!(outcome, Err(AcquireError::Held { .. })));
+        assert!(took >= ms(3000) && took < ms(3100), "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn rule_12_half_of_an_even_number_is_no_majority() {
+    for nodes in [2, 4] {
+        let bench = Bench::new(nodes).await;
+        let locks = bench.client().await;
+        bench.break_first(nodes / 2);
+        let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
+        assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+        assert_eq!(bench.holding("x"), 0, "the other half is given back");
+        bench.mend();
+        let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+        assert_eq!(bench.held_by("x", &guard), nodes);
+    }
+}
+
+#[tokio::test]
+async fn rule_12_two_who_split_an_even_number_both_get_it_in_the_end() {
+    let bench = Bench::new(4).await;
+    let (one, other) = (bench.client().await, bench.client().await);
+    // Each is heard first by another half.
+    let (a, b) = (one.mutex("x"), other.mutex("x"));
+    let (mut a, mut b) = (pin!(a.lock()), pin!(b.lock()));
+    bench.nodes[2].hang(true);
+    bench.nodes[3].hang(true);
+    assert!(waits(a.as_mut()).await);
+    bench.nodes[2].hang(false);
+    assert!(bench.holding("x") >= 2);
+    let mut first = None;
+    let mut second = None;
+    bench
+        .drive(async {
+            tokio::select! {
+                guard = a.as_mut() => first = Some(guard.unwrap()),
+                guard = b.as_mut() => second = Some(guard.unwrap()),
+            }
+        })
+        .await;
+    bench.mend();
+    match (first, second) {
+        (Some(guard), None) => {
+            at_once(guard.release()).await.unwrap();
+            at_once(bench.drive(b).await.unwrap().release())
+                .await
+                .unwrap();
+        }
+        (None, Some(guard)) => {
+            at_once(guard.release()).await.unwrap();
+            at_once(bench.drive(a).await.unwrap().release())
+                .await
+                .unwrap();
+        }
+        _ => panic!("exactly one is first"),
+    }
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn rule_12_one_node_is_the_same() {
+    let bench = Bench::new(1).await;
+    let locks = bench.client().await;
+    bench.log_operations();
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    at_once(guard.extend(ms(20_000))).await.unwrap();
+    at_once(guard.release()).await.unwrap();
+    assert_eq!(bench.count(|op| matches!(op, Op::Acquire { .. })), [2]);
+    bench.break_first(1);
+    let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+}
