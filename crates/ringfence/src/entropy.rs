@@ -10,6 +10,11 @@ pub(crate) fn token() -> Result<Token, getrandom::Error> {
     bytes::<TOKEN_ENTROPY_BYTES>().map(Token::from_entropy)
 }
 
+/// What tells one client's tickets from another's.
+pub(crate) fn client_id() -> String {
+    format!("{:016x}", seed())
+}
+
 /// A seed for jitter. Nobody's safety depends on it, so a failing generator is no reason to fail.
 pub(crate) fn seed() -> u64 {
     bytes()

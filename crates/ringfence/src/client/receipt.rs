@@ -60,6 +60,7 @@ impl Receipt {
             token: self.token.clone(),
             ballot: self.ballot,
             plain,
+            place: None,
         }
     }
 }

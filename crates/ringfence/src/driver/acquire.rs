@@ -3,15 +3,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::entropy;
-use crate::message::{Claim, Op, ReleaseKind, Reply, Request};
+use crate::ledger::TICKET_MS;
+use crate::message::{Claim, Op, Place, ReleaseKind, Reply, Request};
 use crate::node::Deliver;
-use crate::protocol::{Acquisition, Attempt, Failure, Next, Terms};
+use crate::protocol::{Acquisition, Attempt, Failure, Next, Target, Terms};
 use crate::time::Timestamp;
 
 use super::Driver;
 use super::flight::Flight;
+use super::waiting::Waiter;
 use super::withdraw::{Traces, Withdrawing};
 
 /// What is to be acquired.
@@ -47,6 +50,10 @@ pub(crate) async fn acquire(
 ) -> Result<Won, Refusal> {
     let clock = &driver.clock;
     let mut acquisition = Acquisition::new(wanted.terms, clock.now(), entropy::seed());
+    if wanted.waits_in_line() {
+        acquisition = acquisition.in_line(driver.room.ticket());
+    }
+    let mut line = InLine::new(driver, wanted);
     loop {
         if driver.is_closed() {
             return Err(Refusal::Closed);
@@ -54,7 +61,8 @@ pub(crate) async fn acquire(
         let fresh = entropy::token().map_err(Refusal::NoEntropy)?;
         // t0 is read here, before the first send of each attempt.
         let attempt = acquisition.begin(&mut driver.cluster(), clock.now(), fresh);
-        let trial = Trial::begin(driver, wanted, attempt);
+        line.step_up(attempt.place());
+        let mut trial = Trial::begin(driver, wanted, attempt);
         tokio::select! {
             biased;
             _ = trial.flight.verdict(|| trial.flight.time_out()) => {}
@@ -62,8 +70,8 @@ pub(crate) async fn acquire(
         }
         let next = trial.flight.with(|attempt| {
             let now = clock.now();
-            let next = acquisition.conclude(attempt, &mut driver.cluster(), now);
-            if let Next::Retry { at } = next {
+            let next = acquisition.conclude(attempt, &driver.cluster(), now);
+            if let Next::Retry { at, .. } = next {
                 on_lost(attempt, at);
             }
             next
@@ -71,14 +79,103 @@ pub(crate) async fn acquire(
         match next {
             Next::Granted { deadline } => return Ok(trial.keep(deadline)),
             Next::GiveUp(failure) => return Err(Refusal::Failed(failure)),
-            Next::Retry { at } => {
+            Next::Retry { at, stays } => {
+                trial.stays = stays;
+                line.step_back(&trial);
                 drop(trial);
                 tokio::select! {
                     biased;
-                    () = clock.sleep_until(at) => {}
+                    () = line.turn(at) => {}
                     () = driver.closing() => return Err(Refusal::Closed),
                 }
             }
+        }
+    }
+}
+
+impl Wanted {
+    /// Whoever may try once only has nothing to wait for.
+    fn waits_in_line(&self) -> bool {
+        let waits = self.terms.wait.is_none_or(|wait| !wait.is_zero());
+        waits && !self.terms.plain && self.terms.attempts != Some(1)
+    }
+}
+
+/// The caller's place in line between two attempts. Dropped, it is given up.
+struct InLine<'a> {
+    driver: &'a Arc<Driver>,
+    wanted: &'a Wanted,
+    waiter: Option<Arc<Waiter>>,
+    /// Where the last attempt left its ticket, while no other attempt is under way.
+    left: Option<(Traces, Vec<Target>)>,
+}
+
+impl<'a> InLine<'a> {
+    fn new(driver: &'a Arc<Driver>, wanted: &'a Wanted) -> Self {
+        Self {
+            driver,
+            wanted,
+            waiter: None,
+            left: None,
+        }
+    }
+
+    /// An attempt begins: from now on it answers for the place.
+    fn step_up(&mut self, place: Option<&Place>) {
+        self.left = None;
+        let Some(place) = place else { return };
+        match &self.waiter {
+            Some(waiter) if waiter.is_at(place) => waiter.begin(),
+            _ => {
+                self.leave_room();
+                let claims = &self.wanted.claims;
+                let waiter = self.driver.room.enter(self.driver, claims, place.clone());
+                self.waiter = Some(waiter);
+            }
+        }
+    }
+
+    /// The attempt was lost.
+    fn step_back(&mut self, trial: &Trial<'_>) {
+        let traces = trial.traces();
+        if trial.stays && traces.place.is_some() {
+            let targets = trial.flight.with(|attempt| attempt.remains_in_line());
+            self.left = Some((traces, targets));
+        } else {
+            self.leave_room();
+        }
+    }
+
+    /// Waits until `at`, or until woken.
+    async fn turn(&self, at: Timestamp) {
+        let clock = &self.driver.clock;
+        match &self.waiter {
+            Some(waiter) => waiter.turn(clock, at).await,
+            None => clock.sleep_until(at).await,
+        }
+    }
+
+    fn leave_room(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            self.driver.room.leave(&waiter);
+        }
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.leave_room();
+        if let Some((traces, targets)) = self.left.take() {
+            let terms = &self.wanted.terms;
+            Withdrawing::begin(
+                self.driver,
+                ReleaseKind::Undo,
+                &traces,
+                targets,
+                // Longer than this no ticket lasts.
+                terms.ttl.min(Duration::from_millis(TICKET_MS)),
+                terms.call_timeout,
+            );
         }
     }
 }
@@ -89,6 +186,8 @@ struct Trial<'a> {
     wanted: &'a Wanted,
     flight: Arc<Flight<Attempt>>,
     kept: bool,
+    /// Lost, but to be tried again: the place in line is kept.
+    stays: bool,
 }
 
 impl<'a> Trial<'a> {
@@ -104,6 +203,7 @@ impl<'a> Trial<'a> {
                     ballot: attempt.ballot(),
                     ttl_ms,
                     label: Arc::clone(&wanted.label),
+                    place: attempt.place().cloned(),
                 }
             },
         });
@@ -116,6 +216,7 @@ impl<'a> Trial<'a> {
             wanted,
             flight,
             kept: false,
+            stays: false,
         };
         driver.attempting.fetch_add(1, Ordering::SeqCst);
         for node in 0..driver.nodes.len() {
@@ -136,15 +237,22 @@ impl<'a> Trial<'a> {
     }
 
     fn undo(&self) {
-        let targets = self.flight.with(|attempt| attempt.remains());
+        let targets = self.flight.with(|attempt| {
+            if self.stays || attempt.place().is_none() {
+                attempt.remains()
+            } else {
+                attempt.remains_in_line()
+            }
+        });
         let terms = &self.wanted.terms;
-        Withdrawing::begin(
+        Withdrawing::begin_staying(
             self.driver,
             ReleaseKind::Undo,
             &self.traces(),
             targets,
             terms.ttl,
             terms.call_timeout,
+            self.stays,
         );
     }
 
@@ -154,6 +262,7 @@ impl<'a> Trial<'a> {
             token: attempt.token().clone(),
             ballot: attempt.ballot(),
             plain: self.wanted.terms.plain,
+            place: attempt.place().cloned(),
         })
     }
 }

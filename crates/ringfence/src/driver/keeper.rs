@@ -19,7 +19,7 @@ pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>) {
     while driver.strong_count() > 0 {
         let now = clock.now();
         while let Some(due) = schedule.pop(now) {
-            attend(&due);
+            attend(&due, &driver);
             // Thousands may be due at once, and the thread is not ours alone.
             attended += 1;
             if attended.is_multiple_of(TURN) {
@@ -37,7 +37,7 @@ pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>) {
     }
 }
 
-fn attend(due: &Due) {
+fn attend(due: &Due, driver: &Weak<Driver>) {
     match due {
         Due::Hold(hold) => {
             if let Some(renewal) = hold.overdue() {
@@ -46,6 +46,11 @@ fn attend(due: &Due) {
             hold.due();
         }
         Due::Withdrawal(withdrawal) => withdrawal.time_out(),
+        Due::Line => {
+            if let Some(driver) = driver.upgrade() {
+                driver.room.refresh(&driver);
+            }
+        }
     }
 }
 

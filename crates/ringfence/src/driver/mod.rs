@@ -12,6 +12,7 @@ pub(crate) mod hold;
 pub(crate) mod keeper;
 pub(crate) mod schedule;
 mod timer;
+pub(crate) mod waiting;
 pub(crate) mod withdraw;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,12 +22,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
+use crate::entropy;
 use crate::message::{Reply, Request};
 use crate::node::{Call, Completion, Deliver, Node};
 use crate::protocol::{Cluster, Drift};
 use crate::time::Timestamp;
 
 use schedule::Schedule;
+use waiting::WaitingRoom;
 
 /// What all calls of one client share.
 #[derive(Debug)]
@@ -36,6 +39,7 @@ pub(crate) struct Driver {
     pub(crate) clock: Clock,
     pub(crate) drift: Drift,
     pub(crate) schedule: Arc<Schedule>,
+    pub(crate) room: Arc<WaitingRoom>,
     /// Set by `Locks::close`: no new attempts.
     closed: AtomicBool,
     closing: Notify,
@@ -55,6 +59,7 @@ impl Driver {
         drift: Drift,
     ) -> Self {
         Self {
+            room: Arc::new(WaitingRoom::new(entropy::client_id(), clock.clone())),
             nodes,
             cluster: Mutex::new(cluster),
             clock,

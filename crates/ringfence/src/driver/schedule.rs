@@ -38,6 +38,8 @@ pub(crate) enum Due {
     Hold(Arc<Hold>),
     /// A release or undo has to be looked at.
     Withdrawal(Arc<Withdrawing>),
+    /// Those who wait in line have to show that they still do.
+    Line,
 }
 
 impl Schedule {
@@ -84,7 +86,7 @@ impl Schedule {
                 let same = ours.iter().any(|claim| claims.contains(claim));
                 same.then(|| Arc::clone(hold))
             }
-            Due::Withdrawal(_) => None,
+            Due::Withdrawal(_) | Due::Line => None,
         })
     }
 

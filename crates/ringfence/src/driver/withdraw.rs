@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use crate::message::{Ballot, Claim, Op, ReleaseKind, Reply, Request};
+use crate::message::{Ballot, Claim, Op, Place, ReleaseKind, Reply, Request};
 use crate::node::{CallError, Deliver};
 use crate::protocol::{Target, Withdrawal, WithdrawalVerdict};
 use crate::time::Timestamp;
@@ -23,6 +23,8 @@ pub(crate) struct Traces {
     pub(crate) token: Token,
     pub(crate) ballot: Ballot,
     pub(crate) plain: bool,
+    /// The place in line under which it was asked for.
+    pub(crate) place: Option<Place>,
 }
 
 /// A release or undo on its way.
@@ -48,6 +50,20 @@ impl Withdrawing {
         ttl: Duration,
         call_timeout: Duration,
     ) -> Arc<Self> {
+        Self::begin_staying(driver, kind, traces, targets, ttl, call_timeout, false)
+    }
+
+    /// As [`begin`](Self::begin), of an attempt that is to be tried again: the place in line is
+    /// kept if it `stays`.
+    pub(crate) fn begin_staying(
+        driver: &Arc<Driver>,
+        kind: ReleaseKind,
+        traces: &Traces,
+        targets: Vec<Target>,
+        ttl: Duration,
+        call_timeout: Duration,
+        stays: bool,
+    ) -> Arc<Self> {
         let now = driver.clock.now();
         let until = now + ttl;
         let request = |fate_unknown| {
@@ -61,6 +77,8 @@ impl Withdrawing {
                         ballot: traces.ballot,
                         kind,
                         fate_unknown,
+                        place: traces.place.clone(),
+                        stays,
                     }
                 },
             })
@@ -192,6 +210,7 @@ mod tests {
             token: Token::from_entropy([1; TOKEN_ENTROPY_BYTES]),
             ballot: Ballot::new(1),
             plain: false,
+            place: None,
         };
         let hour = Duration::from_secs(3600);
         let timeout = Duration::from_secs(1);

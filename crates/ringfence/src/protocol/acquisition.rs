@@ -1,8 +1,9 @@
 //! The way to a grant: attempt after attempt until one is won, or it is time to give up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::Ballot;
+use crate::message::{Ballot, Place};
 use crate::time::Timestamp;
 use crate::token::Token;
 
@@ -15,6 +16,8 @@ const STALE_ROUNDS_MAX: u32 = 8;
 /// The shortest and the longest pause between two attempts at a held lock.
 const POLL_MIN: Duration = Duration::from_millis(4);
 const POLL_MAX: Duration = Duration::from_millis(200);
+/// How often somebody in line asks of its own accord, at least.
+const LINE_POLL_MAX: Duration = Duration::from_secs(30);
 /// The same where no majority answers.
 const NO_QUORUM_POLL_MIN: Duration = Duration::from_millis(20);
 const NO_QUORUM_POLL_MAX: Duration = Duration::from_secs(1);
@@ -58,8 +61,23 @@ pub struct Acquisition {
     stale_in_a_row: u32,
     no_quorum_since: Option<Timestamp>,
     no_quorum_in_a_row: u32,
+    /// The place in line, for a caller that waits.
+    ticket: Option<Ticket>,
     /// How long the slowest round took: a pause must be longer, or clients meet again and again.
     round: Duration,
+}
+
+/// A caller's ticket: the same through all its attempts.
+#[derive(Debug)]
+struct Ticket {
+    id: Arc<str>,
+    /// Whether it is shown: the first attempt goes without, since mostly nobody else is there and
+    /// nodes need not keep what nobody asks for.
+    shown: bool,
+    /// Since when it waits, once it has been shown to the nodes.
+    since_us: Option<u64>,
+    /// Whether the nodes have it: from then on its age is patience.
+    entered: bool,
 }
 
 /// What comes after an attempt.
@@ -70,10 +88,12 @@ pub enum Next {
         /// Until when it may be counted on.
         deadline: Timestamp,
     },
-    /// Try again at `at`.
+    /// Try again at `at`, or when woken.
     Retry {
         /// When.
         at: Timestamp,
+        /// Whether the place in line is kept meanwhile.
+        stays: bool,
     },
     /// Give up.
     GiveUp(Failure),
@@ -122,8 +142,21 @@ impl Acquisition {
             stale_in_a_row: 0,
             no_quorum_since: None,
             no_quorum_in_a_row: 0,
+            ticket: None,
             round: Duration::ZERO,
         }
+    }
+
+    /// Waits in line under the ticket `id`, which nobody else has, instead of asking now and then.
+    #[must_use]
+    pub fn in_line(mut self, id: Arc<str>) -> Self {
+        self.ticket = Some(Ticket {
+            id,
+            shown: false,
+            since_us: None,
+            entered: false,
+        });
+        self
     }
 
     /// Begins the next attempt. `now` is its t0: nothing may have been sent yet. `fresh` is a
@@ -147,7 +180,42 @@ impl Acquisition {
             timeout: self.round_timeout(now),
         };
         let suspects = (0..self.terms.nodes).map(|node| cluster.is_silent(node));
-        Attempt::new(token, ballot, now, timing, suspects)
+        let place = self.place(cluster, now);
+        Attempt::new(token, ballot, place, now, timing, suspects)
+    }
+
+    /// The place in line, taken at the first attempt: the nodes' own median time, so that a wrong
+    /// client clock gains and loses nothing.
+    fn place(&mut self, cluster: &Cluster, now: Timestamp) -> Option<Place> {
+        let ticket = self.ticket.as_mut()?;
+        if ticket.since_us.is_none() {
+            ticket.since_us = Some(cluster.median_clock(now)?);
+        }
+        if !ticket.shown {
+            return None;
+        }
+        Some(Place {
+            since_us: ticket.since_us?,
+            id: Arc::clone(&ticket.id),
+            first: !ticket.entered,
+        })
+    }
+
+    /// Learns whether the nodes took the ticket. If too few did because it looked old, our idea of
+    /// their clocks was wrong: the next attempt shows a new one, and this one is given up.
+    fn was_entered(&mut self, attempt: &Attempt) -> bool {
+        let Some(ticket) = self.ticket.as_mut().filter(|ticket| ticket.shown) else {
+            return true;
+        };
+        let count = |wanted: fn(&Vote) -> bool| attempt.votes().filter(|v| wanted(v)).count();
+        let refused = count(|vote| *vote == Vote::TicketOld);
+        let taken = count(|vote| vote.is_answer() && *vote != Vote::TicketOld);
+        if refused > 0 && taken < quorum(self.terms.nodes) {
+            ticket.since_us = None;
+            return false;
+        }
+        ticket.entered = ticket.entered || taken > 0;
+        true
     }
 
     /// Decides what comes after `attempt`, which has its verdict.
@@ -168,6 +236,13 @@ impl Acquisition {
             Some(Verdict::Lost(loss)) => loss,
             None => Loss::NoQuorum,
         };
+        if !self.was_entered(attempt) && self.stale_in_a_row < STALE_ROUNDS_MAX {
+            self.stale_in_a_row += 1;
+            return Next::Retry {
+                at: now,
+                stays: false,
+            };
+        }
         if loss != Loss::NoQuorum {
             self.no_quorum_since = None;
             self.no_quorum_in_a_row = 0;
@@ -177,9 +252,9 @@ impl Acquisition {
             Loss::Stale | Loss::Skewed if self.stale_in_a_row < STALE_ROUNDS_MAX => {
                 self.after_stale(attempt, cluster, now)
             }
-            Loss::Late => self.after_lost(attempt, FailureKind::Expired, now),
+            Loss::Late => self.after_lost(attempt, cluster, FailureKind::Expired, now),
             Loss::Held | Loss::Stale | Loss::Skewed => {
-                self.after_lost(attempt, FailureKind::Held, now)
+                self.after_lost(attempt, cluster, FailureKind::Held, now)
             }
         }
     }
@@ -199,23 +274,49 @@ impl Acquisition {
         } else {
             Duration::ZERO
         };
-        Next::Retry { at: now + pause }
+        Next::Retry {
+            at: now + pause,
+            stays: true,
+        }
     }
 
     /// Somebody is in the way: again when it may be free, or by poll, as long as the caller waits.
-    fn after_lost(&mut self, attempt: &Attempt, kind: FailureKind, now: Timestamp) -> Next {
+    fn after_lost(
+        &mut self,
+        attempt: &Attempt,
+        cluster: &Cluster,
+        kind: FailureKind,
+        now: Timestamp,
+    ) -> Next {
         self.stale_in_a_row = 0;
+        if let Some(ticket) = &mut self.ticket
+            && !ticket.shown
+        {
+            // Now it is worth standing in line.
+            ticket.shown = true;
+            return Next::Retry {
+                at: now,
+                stays: true,
+            };
+        }
         self.lost += 1;
         let spent = self.terms.attempts.is_some_and(|most| self.lost >= most);
         let give_up_at = self.terms.wait.map(|wait| self.started + wait);
         if spent || give_up_at.is_some_and(|at| now >= at) {
             return self.give_up(attempt, kind);
         }
-        let pause = self.backoff(self.lost, POLL_MIN.max(self.round * 2), POLL_MAX);
-        let free = attempt.votes().filter_map(free_in).min();
-        let at = now + free.map_or(pause, |free| pause.min(free));
+        let mut pause = self.backoff(self.lost, POLL_MIN.max(self.round * 2), POLL_MAX);
+        if attempt.place().is_some() && kind == FailureKind::Held {
+            // Whoever stands in line is woken, and its place is looked after by others.
+            let turn = attempt.turn_in(cluster.group().grace);
+            pause = pause.max(turn.unwrap_or(LINE_POLL_MAX));
+        } else if let Some(free) = attempt.votes().filter_map(free_in).min() {
+            pause = pause.min(free);
+        }
+        let at = now + pause;
         Next::Retry {
             at: give_up_at.map_or(at, |end| at.min(end)),
+            stays: true,
         }
     }
 
@@ -240,6 +341,7 @@ impl Acquisition {
             self.no_quorum_since = None;
             return Next::Retry {
                 at: now + left + Duration::from_millis(1),
+                stays: false,
             };
         }
         let since = *self.no_quorum_since.get_or_insert(attempt.t0());
@@ -263,6 +365,8 @@ impl Acquisition {
         );
         Next::Retry {
             at: (now + pause).min(end),
+            // On the few nodes that do answer, a place kept for nothing would block others.
+            stays: self.no_quorum_in_a_row < 2,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::message::{Answer, Ballot, Reply};
+use crate::message::{Answer, Ballot, Place, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 use crate::token::Token;
@@ -15,6 +15,7 @@ use super::{Drift, Vote, deadline, quorum};
 pub struct Attempt {
     token: Token,
     ballot: Ballot,
+    place: Option<Place>,
     t0: Timestamp,
     deadline: Timestamp,
     /// The latest moment at which a majority still makes a grant worth having.
@@ -76,6 +77,7 @@ impl Attempt {
     pub(super) fn new(
         token: Token,
         ballot: Ballot,
+        place: Option<Place>,
         t0: Timestamp,
         timing: Timing,
         suspects: impl Iterator<Item = bool>,
@@ -84,6 +86,7 @@ impl Attempt {
         Self {
             token,
             ballot,
+            place,
             t0,
             deadline,
             latest_grant: deadline - timing.min_validity,
@@ -108,6 +111,11 @@ impl Attempt {
     /// What is proposed.
     pub fn ballot(&self) -> Ballot {
         self.ballot
+    }
+
+    /// The caller's place in line, if it waits.
+    pub fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
     }
 
     /// When it began: before the first send.
@@ -167,6 +175,37 @@ impl Attempt {
         self.verdict = self.tally(now);
     }
 
+    /// When it may be our turn on a majority of the nodes, as far as they told: when the holder's
+    /// lease ends, and everybody ahead has had the `grace` to come and has not.
+    pub(super) fn turn_in(&self, grace: Duration) -> Option<Duration> {
+        let mut turns: Vec<Duration> = self
+            .votes()
+            .filter_map(|vote| match vote {
+                Vote::Held(holder) => {
+                    // One more: a key still stands in its last millisecond.
+                    let free = Duration::from_millis(holder.for_ms?.saturating_add(1));
+                    let ahead = u32::try_from(holder.ahead).unwrap_or(u32::MAX);
+                    Some(free.saturating_add(grace.saturating_mul(ahead)))
+                }
+                Vote::Behind { pass_in, .. } => *pass_in,
+                Vote::Granted | Vote::Stale | Vote::Ahead => Some(Duration::ZERO),
+                _ => None,
+            })
+            .collect();
+        turns.sort_unstable();
+        turns.get(quorum(self.nodes.len()) - 1).copied()
+    }
+
+    /// Where this attempt may have left a ticket: wherever it was answered or may have arrived.
+    pub fn remains_in_line(&self) -> Vec<Target> {
+        let remains = self.remains().into_iter().zip(self.votes());
+        let ticket = |(target, vote): (Target, &Vote)| match target {
+            Target::Nothing if vote.is_answer() => Target::Holds,
+            target => target,
+        };
+        remains.map(ticket).collect()
+    }
+
     /// Where this attempt may have left something, to be taken back if it was lost.
     ///
     /// A node that said held, stale or ahead has nothing of this ballot.
@@ -206,7 +245,7 @@ impl Attempt {
             return None;
         }
         let stale = count(|vote| *vote == Vote::Stale);
-        let ahead = count(|vote| *vote == Vote::Ahead);
+        let ahead = count(|vote| matches!(vote, Vote::Ahead | Vote::TicketOld));
         Some(Verdict::Lost(if answers < quorum {
             Loss::NoQuorum
         } else if granted + stale >= quorum {

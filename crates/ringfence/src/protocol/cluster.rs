@@ -163,9 +163,7 @@ impl Cluster {
     pub fn choose(&mut self, floors: &[Option<Ballot>], now: Timestamp) -> Option<Choice> {
         let answering = self.answering();
         let ranges = self.ranges(floors.iter().copied(), now);
-        let mut clocks: Vec<u64> = ranges.iter().map(|range| range.clock_us).collect();
-        clocks.sort_unstable();
-        let median = *clocks.get(clocks.len().checked_sub(1)? / 2)?;
+        let median = median(&ranges)?;
 
         let accepting = |ballot: u64| ranges.iter().filter(|r| r.accepts(ballot)).count();
         // Better: more nodes; then not below the median; then near it.
@@ -203,6 +201,12 @@ impl Cluster {
         let accepting = |ballot: u64| ranges.iter().filter(|r| r.accepts(ballot)).count();
         let counts = ranges.iter().map(|r| accepting(r.lowest.saturating_add(1)));
         counts.max().unwrap_or_default()
+    }
+
+    /// The lower median of the clocks of the nodes that answer, in microseconds: the time by which
+    /// places in line are given out. `None` if no node's clock is known yet.
+    pub(super) fn median_clock(&self, now: Timestamp) -> Option<u64> {
+        median(&self.ranges(std::iter::repeat(None), now))
     }
 
     fn answering(&self) -> usize {
@@ -278,6 +282,12 @@ impl Range {
     fn accepts(&self, ballot: u64) -> bool {
         self.lowest < ballot && ballot <= self.highest
     }
+}
+
+fn median(ranges: &[Range]) -> Option<u64> {
+    let mut clocks: Vec<u64> = ranges.iter().map(|range| range.clock_us).collect();
+    clocks.sort_unstable();
+    clocks.get(clocks.len().checked_sub(1)? / 2).copied()
 }
 
 fn micros(span: Duration) -> u64 {

@@ -1,0 +1,267 @@
+//! Those of this client who wait in line: woken when it is their turn, and shown to the nodes now
+//! and then so that they keep their places.
+//!
+//! A wake is a hint that may be lost; the refresh behind it is the bounded poll. All of a client's
+//! waiters are refreshed together, one request for each set of names and node.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::message::{Answer, Claim, Op, Place, Reply, Request, Turn, Wake};
+use crate::node::{CallError, Deliver, Hear};
+use crate::protocol::quorum;
+use crate::time::Timestamp;
+use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+use super::schedule::Due;
+use super::{Driver, lock};
+
+/// How often places are refreshed: a ticket outlives three of these.
+const REFRESH: Duration = Duration::from_millis(900);
+/// The most places in one request, so that one request does not occupy a node for long.
+const PLACES_MAX: usize = 512;
+
+/// Where this client's callers wait.
+pub(crate) struct WaitingRoom {
+    /// Whose tickets these are: the first half of their ids, and where wakes go.
+    client: String,
+    clock: Clock,
+    tickets: AtomicU64,
+    waiters: Mutex<Waiters>,
+}
+
+#[derive(Default)]
+struct Waiters {
+    by_ticket: HashMap<Arc<str>, Arc<Waiter>>,
+    /// Whether the nodes have been asked to tell us of wakes.
+    listening: bool,
+    /// Whether the next refresh stands on the schedule.
+    scheduled: bool,
+}
+
+/// One who waits.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    claims: Arc<[Claim]>,
+    place: Place,
+    state: Mutex<State>,
+    woken: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// When it was told to come.
+    due: Option<Timestamp>,
+    /// How it stands on each node, as last heard.
+    turns: Vec<Option<Turn>>,
+}
+
+impl WaitingRoom {
+    pub(crate) fn new(client: String, clock: Clock) -> Self {
+        Self {
+            client,
+            clock,
+            tickets: AtomicU64::new(0),
+            waiters: Mutex::default(),
+        }
+    }
+
+    /// A ticket that nobody else has.
+    pub(crate) fn ticket(&self) -> Arc<str> {
+        let number = self.tickets.fetch_add(1, Ordering::Relaxed);
+        format!("{}.{number}", self.client).into()
+    }
+
+    /// Lets somebody wait at `place` for `claims`.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        driver: &Driver,
+        claims: &Arc<[Claim]>,
+        place: Place,
+    ) -> Arc<Waiter> {
+        let waiter = Arc::new(Waiter {
+            claims: Arc::clone(claims),
+            place,
+            state: Mutex::new(State {
+                due: None,
+                turns: vec![None; driver.nodes.len()],
+            }),
+            woken: Notify::new(),
+        });
+        let mut waiters = lock(&self.waiters);
+        let ticket = Arc::clone(&waiter.place.id);
+        waiters.by_ticket.insert(ticket, Arc::clone(&waiter));
+        let listen = !std::mem::replace(&mut waiters.listening, true);
+        let schedule = !std::mem::replace(&mut waiters.scheduled, true);
+        drop(waiters);
+        if listen {
+            for node in &driver.nodes {
+                node.listen(&self.client, Arc::clone(self) as Arc<dyn Hear>);
+            }
+        }
+        if schedule {
+            driver.schedule.insert(self.clock.now() + REFRESH, Due::Line);
+        }
+        waiter
+    }
+
+    /// Whoever waited with `waiter` waits no longer.
+    pub(crate) fn leave(&self, waiter: &Waiter) {
+        lock(&self.waiters).by_ticket.remove(&waiter.place.id);
+    }
+
+    /// Shows all who wait to the nodes.
+    pub(crate) fn refresh(&self, driver: &Arc<Driver>) {
+        let mut groups: HashMap<Arc<[Claim]>, Vec<Arc<Waiter>>> = HashMap::new();
+        {
+            let mut waiters = lock(&self.waiters);
+            waiters.scheduled = !waiters.by_ticket.is_empty();
+            for waiter in waiters.by_ticket.values() {
+                let group = groups.entry(Arc::clone(&waiter.claims)).or_default();
+                group.push(Arc::clone(waiter));
+            }
+            if waiters.scheduled {
+                driver.schedule.insert(self.clock.now() + REFRESH, Due::Line);
+            }
+        }
+        for (claims, waiters) in groups {
+            for waiters in waiters.chunks(PLACES_MAX) {
+                Refreshing::begin(driver, &claims, waiters.to_vec());
+            }
+        }
+    }
+}
+
+impl Hear for WaitingRoom {
+    fn hear(&self, wake: Wake) {
+        let waiter = lock(&self.waiters)
+            .by_ticket
+            .get(wake.ticket.as_str())
+            .cloned();
+        if let Some(waiter) = waiter {
+            // A node may say anything; nobody sleeps for longer than the next refresh because of it.
+            let after = Duration::from_millis(wake.after_ms).min(Duration::from_secs(3600));
+            waiter.wake(self.clock.now() + after);
+        }
+    }
+}
+
+impl fmt::Debug for WaitingRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WaitingRoom({})", self.client)
+    }
+}
+
+impl Waiter {
+    /// Has it come at `at`, or sooner if it was told so before.
+    fn wake(&self, at: Timestamp) {
+        let mut state = lock(&self.state);
+        state.due = Some(state.due.map_or(at, |due| due.min(at)));
+        drop(state);
+        self.woken.notify_one();
+    }
+
+    /// Whether this is who waits at `place`.
+    pub(crate) fn is_at(&self, place: &Place) -> bool {
+        (self.place.since_us, &self.place.id) == (place.since_us, &place.id)
+    }
+
+    /// An attempt begins: what it was told before is done with. A wake from now on counts after it.
+    pub(crate) fn begin(&self) {
+        lock(&self.state).due = None;
+    }
+
+    /// Waits until `at`, or until it is woken.
+    pub(crate) async fn turn(&self, clock: &Clock, at: Timestamp) {
+        loop {
+            let due = lock(&self.state).due;
+            let until = due.map_or(at, |due| due.min(at));
+            if until <= clock.now() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = self.woken.notified() => {}
+                () = clock.sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// Hears how it stands on `node`; whether a majority would let it in.
+    fn stands(&self, node: usize, turn: Turn) -> bool {
+        let mut state = lock(&self.state);
+        state.turns[node] = Some(turn);
+        let lets_in = |turn: &&Option<Turn>| turn.is_some_and(|t| t.free && t.ahead == 0);
+        let entitled = state.turns.iter().filter(lets_in).count();
+        let entitled = entitled >= quorum(state.turns.len());
+        if entitled {
+            // Once is enough: the next refresh says whether it still is so.
+            state.turns.fill(None);
+        }
+        entitled
+    }
+}
+
+/// A refresh under way.
+struct Refreshing {
+    driver: Arc<Driver>,
+    waiters: Vec<Arc<Waiter>>,
+    sent: Timestamp,
+}
+
+impl Refreshing {
+    fn begin(driver: &Arc<Driver>, claims: &Arc<[Claim]>, waiters: Vec<Arc<Waiter>>) {
+        let places = waiters.iter().map(|waiter| Place {
+            first: false,
+            ..waiter.place.clone()
+        });
+        let request = Arc::new(Request {
+            claims: Arc::clone(claims),
+            // Nobody's: those who wait hold nothing.
+            token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
+            op: Op::Refresh {
+                places: places.collect(),
+            },
+        });
+        let sent = driver.clock.now();
+        let this = Arc::new(Self {
+            driver: Arc::clone(driver),
+            waiters,
+            sent,
+        });
+        for node in 0..driver.nodes.len() {
+            let to = Arc::clone(&this) as Arc<dyn Deliver<Reply>>;
+            driver.send(node, &request, sent + REFRESH, to);
+        }
+    }
+}
+
+impl Deliver<Reply> for Refreshing {
+    fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
+        let (node, now) = (tag as usize, self.driver.clock.now());
+        {
+            let mut cluster = self.driver.cluster();
+            cluster.observe(node, &outcome, self.sent, now);
+            if let Ok(reply) = &outcome
+                && cluster.quarantine_left(node, reply.standing, now).is_some()
+            {
+                return;
+            }
+        }
+        if let Ok(reply) = outcome
+            && let Answer::Turns(turns) = reply.answer
+        {
+            for (waiter, turn) in self.waiters.iter().zip(turns) {
+                if waiter.stands(node, turn) {
+                    waiter.wake(now);
+                }
+            }
+        }
+    }
+}
