@@ -111,15 +111,15 @@ impl Line {
     }
 
     /// Who is to be told that the name is free: the first, and the next, to come if the first does
-    /// not. Nobody if the first is `sender` itself, who knows, and will be back.
+    /// not. Never `sender` itself, who knows; and nobody if it is the first, and will be back.
     pub(super) fn wakes(&self, rules: &Rules, sender: Option<&Place>) -> Vec<Wake> {
-        if let (Some(first), Some(sender)) = (self.tickets.first(), sender)
-            && first.is(sender)
-        {
+        let sends = |ticket: &Ticket| sender.is_some_and(|sender| ticket.is(sender));
+        if self.tickets.first().is_some_and(sends) {
             return Vec::new();
         }
         let first_two = self.tickets.iter().take(2).enumerate();
-        let wakes = first_two.map(|(ahead, ticket)| Wake {
+        let others = first_two.filter(|(_, ticket)| !sends(ticket));
+        let wakes = others.map(|(ahead, ticket)| Wake {
             ticket: ticket.id.clone(),
             after_ms: rules.grace_ms.saturating_mul(ahead as u64),
         });
