@@ -65,6 +65,8 @@ fn a_ballot_above_the_ceiling_is_never_stored_by_any_operation() {
         ballot: high,
         kind: ReleaseKind::Final,
         fate_unknown: true,
+        place: None,
+        stays: false,
     };
     let ops = [
         acquire(high),

@@ -28,6 +28,9 @@ enum Kind {
     PlainAcquire,
     PlainExtend,
     PlainRelease,
+    Come,
+    Leave,
+    Refresh,
 }
 
 impl Step {
@@ -44,6 +47,31 @@ impl Step {
             Kind::PlainAcquire => Op::PlainAcquire { ttl_ms },
             Kind::PlainExtend => Op::PlainExtend { ttl_ms },
             Kind::PlainRelease => Op::PlainRelease,
+            Kind::Come => Op::Acquire {
+                ballot,
+                ttl_ms,
+                label: Arc::from("job"),
+                place: Some(self.place(desk)),
+            },
+            Kind::Leave => leave(
+                ballot,
+                ReleaseKind::Final,
+                Some(&self.place(desk)),
+                ttl_ms.is_multiple_of(2),
+            ),
+            Kind::Refresh => Op::Refresh {
+                places: Arc::from([self.place(desk)]),
+            },
+        }
+    }
+
+    /// Each has a few tickets, some of them of long standing.
+    fn place(&self, desk: &Desk) -> Place {
+        let since_us = desk.clock_us / 100_000_000 * 100_000_000;
+        Place {
+            since_us: since_us + self.ttl_ms % 3,
+            id: Arc::from(format!("c.{}", self.who)),
+            first: self.ttl_ms.is_multiple_of(5),
         }
     }
 
@@ -87,6 +115,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Kind::PlainAcquire),
         1 => Just(Kind::PlainExtend),
         1 => Just(Kind::PlainRelease),
+        4 => Just(Kind::Come),
+        1 => Just(Kind::Leave),
+        1 => Just(Kind::Refresh),
     ];
     let ttl = prop_oneof![3 => 0u64..20, 1 => 0u64..100_000];
     let step = (pass, 1u8..4, names, offset, ttl, kind).prop_map(
@@ -158,7 +189,7 @@ fn run(steps: &[Step]) {
 fn listen(desk: &Desk, step: &Step, answer: &Answer, believed: &mut Believed) {
     let now_ms = desk.now().lease_ms;
     match (step.kind, answer) {
-        (Kind::Acquire, Answer::Granted) => {
+        (Kind::Acquire | Kind::Come, Answer::Granted) => {
             believed.granted(step.speaker(), desk.ballot(step.offset_us));
             believed.holds(step.speaker(), now_ms, now_ms + step.promised_ms());
         }
@@ -166,7 +197,9 @@ fn listen(desk: &Desk, step: &Step, answer: &Answer, believed: &mut Believed) {
             believed.holds(step.speaker(), now_ms, now_ms + step.promised_ms());
         }
         (Kind::PlainRelease, Answer::Released) => believed.gave_back(step.speaker()),
-        (Kind::Release | Kind::Undo | Kind::UndoBlindly, answer) if *answer != Answer::Newer => {
+        (Kind::Release | Kind::Undo | Kind::UndoBlindly | Kind::Leave, answer)
+            if *answer != Answer::Newer =>
+        {
             believed.gave_back(step.speaker());
         }
         _ => {}
@@ -176,6 +209,21 @@ fn listen(desk: &Desk, step: &Step, answer: &Answer, believed: &mut Believed) {
 fn check_entry(desk: &Desk, name: &str, before: &Entry) {
     let entry = desk.entry(name);
     let ceiling = desk.ballot(5_000_000);
+    let tickets = &entry.line.tickets;
+    let in_order = tickets.is_sorted_by_key(|ticket| (ticket.since_us, ticket.id.clone()));
+    assert!(in_order, "{tickets:?}");
+    if let Some(record) = &entry.record {
+        let free_since_ms = record.free_since_ms;
+        assert!(
+            free_since_ms <= desk.now().lease_ms,
+            "free from tomorrow on"
+        );
+        let old = before.record.as_ref().map(|record| record.free_since_ms);
+        assert!(
+            Some(free_since_ms) >= old || free_since_ms == 0,
+            "free since earlier"
+        );
+    }
     if let Some(key) = &entry.key {
         let until = key.until_ms.expect("our keys expire");
         if let Some(old) = before.key.as_ref().filter(|old| old.value == key.value) {

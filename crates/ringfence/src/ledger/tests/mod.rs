@@ -6,30 +6,42 @@ mod acquire;
 mod extend;
 mod fence;
 mod invariants;
+mod line;
+mod order;
+mod passing;
 mod plain;
 mod release;
 mod restore;
+mod several;
+mod wakes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Entry, Moment, PlainKey, Rules, apply};
-use crate::message::{Answer, Ballot, Claim, Holder, Mode, Op, ReleaseKind, Request, Stamp};
+use crate::message::{
+    Answer, Ballot, Claim, Holder, Mode, Op, Place, ReleaseKind, Request, Stamp, Turn, Wake,
+};
 use crate::name::Name;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
 const WINDOW_US: u64 = 5_000_000;
 const RETENTION_MS: u64 = 60_000;
+const GRACE_MS: u64 = 1_500;
 const TTL_MS: u64 = 10_000;
 const START_US: u64 = 1_000_000_000_000;
 
 const ALICE: u8 = 0xaa;
 const BOB: u8 = 0xbb;
+const CAROL: u8 = 0xcc;
+const DAVE: u8 = 0xdd;
 
 struct Desk {
     rules: Rules,
     clock_us: u64,
     entries: BTreeMap<Name, Entry>,
+    /// Who was to be told after the last request.
+    wakes: Vec<Wake>,
 }
 
 impl Desk {
@@ -38,9 +50,11 @@ impl Desk {
             rules: Rules {
                 window_us: WINDOW_US,
                 retention_ms: RETENTION_MS,
+                grace_ms: GRACE_MS,
             },
             clock_us: START_US,
             entries: BTreeMap::new(),
+            wakes: Vec::new(),
         }
     }
 
@@ -114,11 +128,125 @@ impl Desk {
             op,
         };
         let mut entries: Vec<Entry> = names.iter().map(|name| self.entry(name)).collect();
-        let answered = apply(&self.rules, now, &mut entries, &request);
+        let outcome = apply(&self.rules, now, &mut entries, &request);
         for (name, entry) in names.iter().zip(entries) {
             self.entries.insert(key(name), entry);
         }
-        answered
+        self.wakes = outcome.wakes;
+        (outcome.answer, outcome.stamp)
+    }
+
+    /// `who` tries to take `x` with its place in line, under a ballot that is high enough.
+    fn come(&mut self, who: u8, place: &Place) -> Answer {
+        self.come_for(&["x"], who, place)
+    }
+
+    fn come_for(&mut self, names: &[&str], who: u8, place: &Place) -> Answer {
+        let ballot = self.next_ballot(names);
+        self.ask_for(names, who, acquire_in_line(ballot, place)).0
+    }
+
+    /// A ballot that is high enough for `names`.
+    fn next_ballot(&mut self, names: &[&str]) -> Ballot {
+        let floor = self.ask_for(names, ALICE, Op::Inspect).1.floor;
+        Ballot::new(self.clock_us.max(floor.get() + 1))
+    }
+
+    /// The highest ballot under which somebody sits on `names`.
+    fn seated(&self, names: &[&str]) -> Ballot {
+        let seated = names.iter().map(|name| self.entry(name).holder_ballot());
+        seated.max().unwrap_or_default()
+    }
+
+    /// The holder of `names` is done.
+    fn go(&mut self, names: &[&str], who: u8, place: Option<&Place>) -> Answer {
+        let ballot = self.seated(names);
+        self.ask_for(names, who, leave(ballot, ReleaseKind::Final, place, false))
+            .0
+    }
+
+    /// `who` withdraws an attempt to try again.
+    fn step_back(&mut self, names: &[&str], who: u8, place: &Place) -> Answer {
+        let ballot = self.seated(names);
+        self.ask_for(
+            names,
+            who,
+            leave(ballot, ReleaseKind::Undo, Some(place), true),
+        )
+        .0
+    }
+
+    /// `who` waits no longer.
+    fn cancel(&mut self, names: &[&str], who: u8, place: &Place) -> Answer {
+        let ballot = self.ballot(0);
+        self.ask_for(
+            names,
+            who,
+            leave(ballot, ReleaseKind::Undo, Some(place), false),
+        )
+        .0
+    }
+
+    fn refresh(&mut self, names: &[&str], places: &[&Place]) -> Vec<Turn> {
+        let places = places.iter().map(|place| (*place).clone()).collect();
+        match self.ask_for(names, 0, Op::Refresh { places }).0 {
+            Answer::Turns(turns) => turns,
+            other => panic!("refresh answered {other:?}"),
+        }
+    }
+
+    /// The ids of those who wait for `name`, in order.
+    fn line(&mut self, name: &str) -> Vec<String> {
+        self.ask_for(&[name], ALICE, Op::Inspect);
+        let tickets = self.entry(name).line.tickets;
+        tickets.into_iter().map(|ticket| ticket.id).collect()
+    }
+
+    /// A new place in line, the caller's ballot being the node's time.
+    fn place(&self, id: &str) -> Place {
+        Place {
+            since_us: self.clock_us,
+            id: Arc::from(id),
+            first: true,
+        }
+    }
+}
+
+/// The same place, shown again.
+fn again(place: &Place) -> Place {
+    Place {
+        first: false,
+        ..place.clone()
+    }
+}
+
+fn is_behind(answer: &Answer, ahead: u64) -> bool {
+    matches!(answer, Answer::Behind { ahead: found, .. } if *found == ahead)
+}
+
+fn wake(ticket: &str, after_ms: u64) -> Wake {
+    Wake {
+        ticket: ticket.to_owned(),
+        after_ms,
+    }
+}
+
+fn acquire_in_line(ballot: Ballot, place: &Place) -> Op {
+    Op::Acquire {
+        ballot,
+        ttl_ms: TTL_MS,
+        label: Arc::from("job"),
+        place: Some(place.clone()),
+    }
+}
+
+fn leave(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, stays: bool) -> Op {
+    Op::Release {
+        ballot,
+        kind,
+        fate_unknown: false,
+        place: place.cloned(),
+        stays,
     }
 }
 
@@ -139,6 +267,7 @@ fn acquire_for(ballot: Ballot, ttl_ms: u64) -> Op {
         ballot,
         ttl_ms,
         label: Arc::from("job"),
+        place: None,
     }
 }
 
@@ -155,19 +284,11 @@ fn restore(ballot: Ballot) -> Op {
 }
 
 fn release(ballot: Ballot) -> Op {
-    Op::Release {
-        ballot,
-        kind: ReleaseKind::Final,
-        fate_unknown: false,
-    }
+    leave(ballot, ReleaseKind::Final, None, false)
 }
 
 fn undo(ballot: Ballot) -> Op {
-    Op::Release {
-        ballot,
-        kind: ReleaseKind::Undo,
-        fate_unknown: false,
-    }
+    leave(ballot, ReleaseKind::Undo, None, true)
 }
 
 fn undo_blindly(ballot: Ballot) -> Op {
@@ -175,6 +296,8 @@ fn undo_blindly(ballot: Ballot) -> Op {
         ballot,
         kind: ReleaseKind::Undo,
         fate_unknown: true,
+        place: None,
+        stays: true,
     }
 }
 

@@ -25,6 +25,7 @@ fn a_foreign_value_is_a_holder_without_a_label() {
         label: None,
         id: None,
         for_ms: Some(700),
+        ahead: 0,
     };
     assert_eq!(
         desk.ask(BOB, acquire(desk.ballot(0))),

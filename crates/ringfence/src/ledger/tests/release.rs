@@ -64,6 +64,8 @@ fn a_final_release_of_an_absent_key_retires_only_when_the_fate_is_unknown() {
         ballot,
         kind: ReleaseKind::Final,
         fate_unknown: true,
+        place: None,
+        stays: false,
     };
     desk.ask(ALICE, blind);
     assert_eq!(desk.floor("x"), ballot);
