@@ -1,10 +1,13 @@
-//! What the nodes inside this process share: what they are asked, kept until it is answered, and
-//! answers, kept until they may be delivered.
+//! What the nodes inside this process share: what they are asked, kept until it is answered,
+//! answers, kept until they may be delivered, and who is to hear of wakes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::group::Group;
-use crate::message::{Reply, Request};
+use crate::message::{Reply, Request, Wake};
 
-use super::{Call, CallError, Completion, Facts, InitMode, NodeClock, Trouble, TroubleKind};
+use super::{Call, CallError, Completion, Facts, Hear, InitMode, NodeClock, Trouble, TroubleKind};
 
 /// A node's store, asked for one thing at a time.
 pub(super) trait Store {
@@ -81,6 +84,40 @@ impl Answered {
             Self::Facts(done, outcome) => Self::Facts(done, outcome.and_then(|_| Err(but()))),
         }
     }
+}
+
+/// Who in this process listens to a node, by client.
+#[derive(Default)]
+pub(super) struct Listeners(Mutex<HashMap<String, Vec<Arc<dyn Hear>>>>);
+
+impl Listeners {
+    /// Has `client`'s wakes told to `to`; whether it is the first who listens for this client.
+    pub(super) fn add(&self, client: &str, to: Arc<dyn Hear>) -> bool {
+        let mut by_client = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let listening = by_client.entry(client.to_owned()).or_default();
+        listening.push(to);
+        listening.len() == 1
+    }
+
+    /// Tells `wake` to whoever listens for its client; gives it back if nobody does.
+    pub(super) fn tell(&self, wake: Wake) -> Option<Wake> {
+        let by_client = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let listening = client_of(&wake.ticket).and_then(|client| by_client.get(client));
+        let Some(listening) = listening.cloned() else {
+            return Some(wake);
+        };
+        // Whoever hears may ask the node again at once, or listen to it for another client.
+        drop(by_client);
+        for to in listening {
+            to.hear(wake.clone());
+        }
+        None
+    }
+}
+
+/// Whose ticket it is: what stands before the last dot.
+pub(super) fn client_of(ticket: &str) -> Option<&str> {
+    ticket.rsplit_once('.').map(|(client, _)| client)
 }
 
 /// The answer of a node that is asked for locks before it belongs to a group.

@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use crate::message::{Answer, Request};
+use crate::message::{Answer, Request, Wake};
 use crate::node::embedded::{Answered, Job};
 use crate::node::{CallError, NodeClock, Trouble, TroubleKind};
 
@@ -25,6 +25,7 @@ pub(super) struct Faults {
     hang: bool,
     hold_replies: bool,
     lose_replies: bool,
+    lose_wakes: bool,
     /// Asked while it hung, in order.
     asked: Vec<Job>,
     /// Answered while replies were held back, in order.
@@ -57,6 +58,11 @@ impl MemoryNode {
         self.lock().faults.lose_replies = lose;
     }
 
+    /// Loses wakes: nobody is told that it may be its turn.
+    pub fn lose_wakes(&self, lose: bool) {
+        self.lock().faults.lose_wakes = lose;
+    }
+
     /// Restarts the node without its data: another incarnation, born now.
     pub fn forget(&self) {
         self.lock().store.forget();
@@ -83,8 +89,7 @@ impl MemoryNode {
         let mut state = self.lock();
         change(&mut state.faults);
         let answered = state.resume();
-        drop(state);
-        answered.into_iter().for_each(Answered::deliver);
+        self.deliver(state, answered);
     }
 }
 
@@ -120,6 +125,15 @@ impl State {
             return None;
         }
         Some(answered)
+    }
+
+    /// Who is to be told by now.
+    pub(super) fn take_wakes(&mut self) -> Vec<Wake> {
+        let mut wakes = self.store.take_wakes();
+        if self.faults.lose_wakes {
+            wakes.clear();
+        }
+        wakes
     }
 
     /// Carries on where a fault had stopped it.

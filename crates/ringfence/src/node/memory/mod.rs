@@ -16,8 +16,8 @@ use crate::group::Group;
 use crate::ledger::Entry;
 use crate::name::Name;
 
-use super::embedded::{Answered, Job};
-use super::{Call, Completion, Facts, InitMode, Node, NodeClock};
+use super::embedded::{Answered, Job, Listeners};
+use super::{Call, Completion, Facts, Hear, InitMode, Node, NodeClock};
 
 use faults::Faults;
 pub use faults::Operation;
@@ -31,6 +31,7 @@ struct Shared {
     name: String,
     clock: NodeClock,
     state: Mutex<State>,
+    listeners: Listeners,
 }
 
 struct State {
@@ -52,6 +53,7 @@ impl MemoryNode {
                 store: MemoryStore::new(clock.clone()),
                 faults: Faults::default(),
             }),
+            listeners: Listeners::default(),
             clock,
         }))
     }
@@ -83,7 +85,23 @@ impl MemoryNode {
     }
 
     fn take(&self, job: Job) {
-        let answered = self.lock().take(job, &self.0.clock);
+        let mut state = self.lock();
+        let answered = state.take(job, &self.0.clock);
+        self.deliver(state, answered);
+    }
+
+    /// Delivers what `state` has said, once its lock is given back.
+    fn deliver(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        answered: impl IntoIterator<Item = Answered>,
+    ) {
+        let wakes = state.take_wakes();
+        drop(state);
+        for wake in wakes {
+            // A ticket whose client does not listen: it will come and look.
+            let _ = self.0.listeners.tell(wake);
+        }
         answered.into_iter().for_each(Answered::deliver);
     }
 
@@ -100,6 +118,10 @@ impl Node for MemoryNode {
 
     fn send(&self, call: Call) {
         self.take(Job::Call(call));
+    }
+
+    fn listen(&self, client: &str, to: Arc<dyn Hear>) {
+        self.0.listeners.add(client, to);
     }
 
     fn probe(&self, done: Completion<Facts>) {

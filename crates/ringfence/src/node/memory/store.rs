@@ -1,11 +1,12 @@
 //! What an in-memory node keeps, and how it answers when nothing is wrong with it.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::group::Group;
 use crate::ledger::{self, Entry, Moment, Rules};
-use crate::message::{Reply, Request, Standing};
+use crate::message::{Reply, Request, Standing, Wake};
 use crate::name::Name;
 use crate::node::embedded::{Store, not_joined, not_new};
 use crate::node::{CallError, Facts, InitMode, NodeClock, Tier};
@@ -17,6 +18,7 @@ pub(super) struct MemoryStore {
     clock: NodeClock,
     entries: HashMap<Name, Entry>,
     sweep_at: usize,
+    wakes: Vec<Wake>,
     born: Option<Born>,
     serial: u64,
     incarnation: u64,
@@ -34,6 +36,7 @@ impl MemoryStore {
             clock,
             entries: HashMap::new(),
             sweep_at: SWEEP_FROM,
+            wakes: Vec::new(),
             born: None,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             incarnation: 1,
@@ -48,6 +51,11 @@ impl MemoryStore {
 
     pub(super) fn entry(&self, name: &Name) -> Entry {
         self.entries.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Who has become entitled to a wake since this was last asked.
+    pub(super) fn take_wakes(&mut self) -> Vec<Wake> {
+        mem::take(&mut self.wakes)
     }
 
     /// A restart without its data. Whoever had joined shakes hands again at once.
@@ -105,7 +113,7 @@ impl Store for MemoryStore {
         let rules = Rules::of_group(&group.ok_or_else(not_joined)?);
         let names = || request.claims.iter().map(|claim| &claim.name);
         let mut entries: Vec<Entry> = names().map(|name| self.entry(name)).collect();
-        let (answer, stamp) = ledger::apply(&rules, now, &mut entries, request);
+        let outcome = ledger::apply(&rules, now, &mut entries, request);
         for (name, entry) in names().zip(entries) {
             if entry == Entry::default() {
                 self.entries.remove(name);
@@ -114,11 +122,11 @@ impl Store for MemoryStore {
             }
         }
         self.sweep(&rules, now);
-        let stamp = (!request.op.is_plain()).then_some(stamp);
+        self.wakes.extend(outcome.wakes);
         Ok(Reply {
-            stamp,
+            stamp: (!request.op.is_plain()).then_some(outcome.stamp),
             standing,
-            answer,
+            answer: outcome.answer,
         })
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::{Clock, SteppedClock};
-use crate::message::{Answer, Ballot, Claim, Mode, Op, Reply, Request};
+use crate::message::{Answer, Ballot, Claim, Mode, Op, Place, ReleaseKind, Reply, Request, Wake};
 use crate::node::{CallError, Deliver, Trouble, TroubleKind};
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -59,7 +59,21 @@ impl Bench {
                 ballot: Ballot::new(self.node.clock().now_us() + tag),
                 ttl_ms,
                 label: Arc::from("job"),
+                place: None,
             },
+        };
+        self.send(tag, request, self.time.now() + Duration::from_secs(1));
+    }
+
+    /// Asks for something to be done about `x`.
+    fn ask(&self, tag: u64, who: u8, op: Op) {
+        let request = Request {
+            claims: Arc::from([Claim {
+                name: name(),
+                mode: Mode::Exclusive,
+            }]),
+            token: Token::from_entropy([who; TOKEN_ENTROPY_BYTES]),
+            op,
         };
         self.send(tag, request, self.time.now() + Duration::from_secs(1));
     }
@@ -146,6 +160,42 @@ fn a_lost_reply_leaves_its_mark_on_the_node() {
     let operations = bench.node.take_operations();
     assert_eq!(operations.len(), 1);
     assert_eq!(operations[0].answer, Answer::Granted);
+}
+
+struct Ear(Sender<Wake>);
+
+impl Hear for Ear {
+    fn hear(&self, wake: Wake) {
+        let _ = self.0.send(wake);
+    }
+}
+
+#[test]
+fn lost_wakes_are_told_to_nobody() {
+    let bench = Bench::new();
+    let (to, heard) = channel();
+    bench.node.listen("b", Arc::new(Ear(to)));
+    let places = Arc::from([Place {
+        since_us: START_US,
+        id: Arc::from("b.1"),
+        first: true,
+    }]);
+    bench.ask(0, 2, Op::Refresh { places });
+    for (lose, told) in [(true, 0), (false, 1)] {
+        bench.node.lose_wakes(lose);
+        // The line lets nobody else in but a plain lock.
+        bench.ask(1, 1, Op::PlainAcquire { ttl_ms: 1_000 });
+        let release = Op::Release {
+            ballot: Ballot::new(START_US),
+            kind: ReleaseKind::Final,
+            fate_unknown: false,
+            place: None,
+            stays: false,
+        };
+        bench.ask(2, 1, release);
+        assert!(bench.answers().contains(&(2, Ok(Answer::Released))));
+        assert_eq!(heard.try_iter().count(), told);
+    }
 }
 
 #[test]
