@@ -2,12 +2,16 @@
 //!
 //! ```text
 //! send ─► channel ─► worker.rs: one thread, one transaction for all that waits
-//!                      └─► store.rs: the ledger over rows.rs, at a moment of past.rs
+//!                      ├─► store.rs: the ledger over rows.rs and line_rows.rs,
+//!                      │             at a moment of past.rs
+//!                      └─► bell.rs: wakes, to this process and to others
 //! ```
 //! Opening is `file.rs` (is this a place for a lock file?) and `schema.rs` (is this our file?).
 
+mod bell;
 mod error;
 mod file;
+mod line_rows;
 mod past;
 mod rows;
 mod schema;
@@ -23,8 +27,11 @@ use std::thread;
 use crate::group::Group;
 
 use super::embedded::Job;
-use super::{Call, CallError, Completion, Facts, InitMode, Node, NodeClock, Trouble, TroubleKind};
+use super::{
+    Call, CallError, Completion, Facts, Hear, InitMode, Node, NodeClock, Trouble, TroubleKind,
+};
 
+use bell::Bells;
 pub use error::SqliteError;
 use store::SqliteStore;
 
@@ -40,6 +47,14 @@ struct Handle {
     name: String,
     path: PathBuf,
     jobs: Sender<Job>,
+    bells: Arc<Bells>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // The thread may still have calls to answer; nobody of this node listens any more.
+        self.bells.silence();
+    }
 }
 
 impl SqliteNode {
@@ -55,15 +70,18 @@ impl SqliteNode {
         let connection = schema::open(&file, &clock)?;
         let path = file.path().to_owned();
         let store = SqliteStore::new(connection, file, clock);
+        let bells = Arc::new(Bells::beside(&path));
+        let rung = Arc::clone(&bells);
         let (jobs, inbox) = channel();
         thread::Builder::new()
             .name("ringfence-sqlite".to_owned())
-            .spawn(move || worker::run(store, &inbox))
+            .spawn(move || worker::run(store, &rung, &inbox))
             .map_err(SqliteError::Thread)?;
         Ok(Self(Arc::new(Handle {
             name: format!("sqlite:{}", path.display()),
             path,
             jobs,
+            bells,
         })))
     }
 
@@ -97,6 +115,10 @@ impl Node for SqliteNode {
 
     fn send(&self, call: Call) {
         self.ask(Job::Call(call));
+    }
+
+    fn listen(&self, client: &str, to: Arc<dyn Hear>) {
+        self.0.bells.listen(client, to);
     }
 
     fn probe(&self, done: Completion<Facts>) {

@@ -1,10 +1,10 @@
-//! The ledger's entries as rows. What is read may be damaged or hostile; what is written is exact.
+//! The ledger's entries as rows, without their lines (`line_rows.rs`). What is read may be damaged or hostile; what is written is exact.
 
 use std::num::TryFromIntError;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::ledger::{Entry, Moment, PlainKey, Record, Seat};
+use crate::ledger::{Entry, Line, Moment, PlainKey, Record, Seat};
 use crate::message::Ballot;
 use crate::name::Name;
 
@@ -12,13 +12,14 @@ use crate::name::Name;
 #[derive(Debug)]
 pub(super) struct Damaged;
 
-/// The entry under `name`; an empty one if there is no row.
+/// The entry under `name`, nobody in line; an empty one if there is no row.
 pub(super) fn load(
     connection: &Connection,
     name: &Name,
 ) -> rusqlite::Result<Result<Entry, Damaged>> {
     let sql = "SELECT key_value, key_until_ms, fence, closed, record_until_ms,
-                   seat_token, seat_ballot, seat_label FROM entry WHERE name = ?1";
+                   seat_token, seat_ballot, seat_label,
+                   seat_until_ms, stranger, free_since_ms FROM entry WHERE name = ?1";
     let row = connection
         .prepare_cached(sql)?
         .query_row([name.as_str()], |row| Ok(entry(row)))
@@ -26,9 +27,10 @@ pub(super) fn load(
     Ok(row.unwrap_or_else(|| Ok(Entry::default())))
 }
 
-/// Writes the entry under `name`, or takes it away if nothing is left of it.
+/// Writes the entry under `name`, or takes it away if nothing is left of it. Its line is another
+/// table's matter.
 pub(super) fn store(connection: &Connection, name: &Name, entry: &Entry) -> rusqlite::Result<()> {
-    if *entry == Entry::default() {
+    if entry.key.is_none() && entry.record.is_none() {
         let sql = "DELETE FROM entry WHERE name = ?1";
         connection.prepare_cached(sql)?.execute([name.as_str()])?;
         return Ok(());
@@ -45,8 +47,9 @@ pub(super) fn store(connection: &Connection, name: &Name, entry: &Entry) -> rusq
         key_until_ms.max(record_until_ms)
     };
     let sql = "INSERT OR REPLACE INTO entry (name, key_value, key_until_ms, fence, closed,
-                   record_until_ms, seat_token, seat_ballot, seat_label, lapses_ms)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+                   record_until_ms, seat_token, seat_ballot, seat_label, seat_until_ms,
+                   stranger, free_since_ms, lapses_ms)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
     connection.prepare_cached(sql)?.execute(params![
         name.as_str(),
         key.map(|key| &key.value),
@@ -57,6 +60,9 @@ pub(super) fn store(connection: &Connection, name: &Name, entry: &Entry) -> rusq
         seat.map(|seat| &seat.token),
         seat.map(|seat| signed(seat.ballot.get())),
         seat.map(|seat| &seat.label),
+        seat.map_or(0, |seat| signed(seat.until_ms)),
+        record.is_some_and(|record| record.stranger),
+        record.map_or(0, |record| signed(record.free_since_ms)),
         lapses_ms.unwrap_or(i64::MAX),
     ])?;
     Ok(())
@@ -79,12 +85,13 @@ pub(super) fn sweep(
 }
 
 /// After a boot all holders are dead, but what they were granted counts: keys go, and fences stay
-/// for a whole retention on the new boot's clock.
+/// for a whole retention on the new boot's clock. Times of the old one mean nothing any more.
 pub(super) fn free_all(connection: &Connection, record_until_ms: u64) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM entry WHERE fence IS NULL", [])?;
     connection.execute(
         "UPDATE entry SET key_value = NULL, key_until_ms = NULL,
-             record_until_ms = ?1, lapses_ms = ?1",
+             record_until_ms = ?1, lapses_ms = ?1,
+             seat_until_ms = 0, stranger = 0, free_since_ms = 0",
         [signed(record_until_ms)],
     )?;
     Ok(())
@@ -92,15 +99,15 @@ pub(super) fn free_all(connection: &Connection, record_until_ms: u64) -> rusqlit
 
 /// Whether anything at all is kept.
 pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.query_row("SELECT NOT EXISTS (SELECT 1 FROM entry)", [], |row| {
-        row.get(0)
-    })
+    let sql = "SELECT NOT EXISTS (SELECT 1 FROM entry) AND NOT EXISTS (SELECT 1 FROM ticket)";
+    connection.query_row(sql, [], |row| row.get(0))
 }
 
 fn entry(row: &Row<'_>) -> Result<Entry, Damaged> {
     Ok(Entry {
         key: key(row)?,
         record: record(row)?,
+        line: Line::default(),
     })
 }
 
@@ -121,6 +128,8 @@ fn record(row: &Row<'_>) -> Result<Option<Record>, Damaged> {
             fence,
             closed,
             seat,
+            stranger: row.get(9)?,
+            free_since_ms: u64::try_from(row.get::<_, i64>(10)?)?,
             until_ms: u64::try_from(until_ms)?,
         })),
         (None, None, None, None) => Ok(None),
@@ -134,6 +143,7 @@ fn seat(row: &Row<'_>) -> Result<Option<Seat>, Damaged> {
             token,
             ballot,
             label,
+            until_ms: u64::try_from(row.get::<_, i64>(8)?)?,
         })),
         (None, None, None) => Ok(None),
         _ => Err(Damaged),
@@ -165,6 +175,6 @@ impl From<TryFromIntError> for Damaged {
     }
 }
 
-fn signed(value: u64) -> i64 {
+pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

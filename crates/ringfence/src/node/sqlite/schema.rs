@@ -16,17 +16,20 @@ use super::past::Past;
 
 /// `RFNC`: how we, and `file(1)`, know the database.
 const APPLICATION_ID: i64 = 0x5246_4e43;
-/// The only format so far.
-const FORMAT: i64 = 1;
+/// The format that we write: how many of the [`STEPS`] have been taken.
+const FORMAT: i64 = STEPS.len() as i64;
 
 /// How long other processes that open the same fresh file may keep us waiting.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long SQLite itself tries before it reports that the database is busy.
 const BUSY_MS: i32 = 50;
 
+/// How a database came to be what it is, from a fresh one on: step n makes format n.
+const STEPS: [&str; 2] = [ENTRIES, LINES];
+
 /// One row of `node` says what the node last knew of time and which group it belongs to (see
 /// `past.rs`); `entry` is the ledger, and `lapses_ms` tells where a sweep may look.
-const SCHEMA: &str = "
+const ENTRIES: &str = "
     CREATE TABLE node (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         boot_id TEXT NOT NULL,
@@ -51,10 +54,31 @@ const SCHEMA: &str = "
     CREATE INDEX entry_lapses ON entry (lapses_ms);
 ";
 
+/// Those who wait, a row each. The new columns have defaults, so that a process which still runs
+/// the code of format 1 does no harm: it passes the line, but its locks are locks.
+const LINES: &str = "
+    ALTER TABLE entry ADD COLUMN seat_until_ms INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE entry ADD COLUMN stranger INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE entry ADD COLUMN free_since_ms INTEGER NOT NULL DEFAULT 0;
+    UPDATE entry SET seat_until_ms = ifnull(key_until_ms, record_until_ms)
+        WHERE key_value = seat_token;
+    CREATE TABLE ticket (
+        name TEXT NOT NULL,
+        since_us INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        until_ms INTEGER NOT NULL,
+        refreshed_ms INTEGER NOT NULL,
+        elsewhere INTEGER NOT NULL,
+        PRIMARY KEY (name, since_us, id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX ticket_until ON ticket (until_ms);
+";
+
 #[derive(Debug, PartialEq, Eq)]
 enum Identity {
     Fresh,
-    Ours,
+    /// Ours, in the present format or an earlier one.
+    Ours(usize),
     Newer(i64),
     Other,
 }
@@ -70,7 +94,7 @@ pub(super) fn open(file: &LockFile, clock: &NodeClock) -> Result<Connection, Sql
     // One transaction, lest a file that is just being made ours look like somebody else's.
     let identity = patiently(|| identity(&*connection.unchecked_transaction()?));
     match identity.map_err(|error| SqliteError::opening(path, error))? {
-        Identity::Fresh | Identity::Ours => {}
+        Identity::Fresh | Identity::Ours(_) => {}
         Identity::Newer(found) => {
             return Err(SqliteError::Newer {
                 path: path.to_owned(),
@@ -106,23 +130,34 @@ fn identity(connection: &Connection) -> rusqlite::Result<Identity> {
     let format = number("PRAGMA user_version")?;
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     Ok(match (application, format, tables) {
-        (APPLICATION_ID, FORMAT, _) => Identity::Ours,
         (APPLICATION_ID, format, _) if format > FORMAT => Identity::Newer(format),
+        (APPLICATION_ID, format @ 1.., _) => Identity::Ours(format as usize),
         (0, 0, 0) => Identity::Fresh,
         _ => Identity::Other,
     })
 }
 
-/// Sets the connection up and makes the tables, unless another process was faster.
+/// Sets the connection up and makes the tables or brings them up to date, unless another process
+/// was faster.
 fn set_up(connection: &mut Connection, clock: &NodeClock) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "wal")?;
     // A grant is on disk before it is answered: that is what makes this node durable.
     connection.pragma_update(None, "synchronous", "full")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if identity(&transaction)? == Identity::Fresh {
-        transaction.execute_batch(SCHEMA)?;
+    let taken = match identity(&transaction)? {
+        Identity::Fresh => 0,
+        Identity::Ours(format) => format,
+        // Changed since it was first looked at; every call will say so.
+        Identity::Newer(_) | Identity::Other => STEPS.len(),
+    };
+    for step in &STEPS[taken..] {
+        transaction.execute_batch(step)?;
+    }
+    if taken == 0 {
         Past::beginning(clock).insert(&transaction)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    }
+    if taken < STEPS.len() {
         transaction.pragma_update(None, "user_version", FORMAT)?;
     }
     transaction.commit()

@@ -1,17 +1,19 @@
 //! One transaction on the lock file: the ledger over rows, at one moment.
 
+use std::mem;
+
 use rusqlite::Connection;
 
 use crate::group::Group;
 use crate::ledger::{self, Entry, Rules};
-use crate::message::{Reply, Request, Standing};
+use crate::message::{Reply, Request, Standing, Wake};
 use crate::node::embedded::{Store, not_joined, not_new};
 use crate::node::{CallError, Facts, InitMode, NodeClock, Tier, Trouble, TroubleKind};
 
 use super::error::{damaged, is_busy, refused, trouble};
 use super::file::LockFile;
 use super::past::Past;
-use super::rows;
+use super::{line_rows, rows};
 
 /// The file of one node, and what is needed to work on it.
 pub(super) struct SqliteStore {
@@ -35,6 +37,9 @@ pub(super) struct Transaction<'s> {
     /// The node's own row has to be written, whether or not an entry was.
     changed: bool,
     entries_written: u32,
+    tickets_written: u32,
+    /// Who is to be told, once it has come true.
+    wakes: Vec<Wake>,
     /// A write failed: whatever this transaction has said so far, it will not come true.
     failed: Option<CallError>,
 }
@@ -86,13 +91,17 @@ impl SqliteStore {
             let group = present.group.unwrap_or(Group::new(1));
             let retention_ms = Rules::of_group(&group).retention_ms;
             let until_ms = present.moment().lease_ms.saturating_add(retention_ms);
-            rows::free_all(&self.connection, until_ms).map_err(|error| refused(path, &error))?;
+            rows::free_all(&self.connection, until_ms)
+                .and_then(|()| line_rows::clear(&self.connection))
+                .map_err(|error| refused(path, &error))?;
         }
         Ok(Transaction {
             store: self,
             present,
             changed: booted,
             entries_written: 0,
+            tickets_written: 0,
+            wakes: Vec::new(),
             failed: None,
         })
     }
@@ -111,33 +120,36 @@ impl Transaction<'_> {
         self.failed.as_ref()
     }
 
-    /// Makes it true. After an error nobody knows whether it is.
-    pub(super) fn commit(mut self) -> Result<(), CallError> {
-        if self.changed || self.entries_written > 0 {
+    /// Makes it true, and says who is to be told. After an error nobody knows whether it is.
+    pub(super) fn commit(mut self) -> Result<Vec<Wake>, CallError> {
+        if self.changed || self.entries_written > 0 || self.tickets_written > 0 {
             self.finish()?;
         }
         let committed = self.store.connection.execute_batch("COMMIT");
-        committed.map_err(|error| CallError::Unknown(trouble(self.store.file.path(), &error)))
+        committed.map_err(|error| CallError::Unknown(trouble(self.store.file.path(), &error)))?;
+        Ok(mem::take(&mut self.wakes))
     }
 
     /// Writes what every writing transaction writes: the node's clock, lest it ever go back, and
     /// room for what was added, lest the file grow with every name that was ever locked.
     fn finish(&mut self) -> Result<(), CallError> {
         let now = self.present.moment();
-        let sweep_max = self.entries_written.saturating_mul(2);
+        let entries_max = self.entries_written.saturating_mul(2);
+        let tickets_max = self.tickets_written.saturating_mul(2);
         self.write(|connection, present| {
             if let Some(group) = &present.group {
                 let ground = now.ground(&Rules::of_group(group));
-                rows::sweep(connection, now, ground, sweep_max)?;
+                rows::sweep(connection, now, ground, entries_max)?;
             }
+            line_rows::sweep(connection, now, tickets_max)?;
             present.update(connection)
         })
     }
 
-    fn write(
+    fn write<T>(
         &mut self,
-        write: impl FnOnce(&Connection, &Past) -> rusqlite::Result<()>,
-    ) -> Result<(), CallError> {
+        write: impl FnOnce(&Connection, &Past) -> rusqlite::Result<T>,
+    ) -> Result<T, CallError> {
         write(&self.store.connection, &self.present).map_err(|error| {
             let error = refused(self.store.file.path(), &error);
             self.failed = Some(error.clone());
@@ -159,10 +171,15 @@ impl Transaction<'_> {
         let now = self.present.moment();
         let mut entries = Vec::with_capacity(request.claims.len());
         for claim in request.claims.iter() {
-            let loaded = rows::load(&self.store.connection, &claim.name);
-            let mut entry = loaded
+            let connection = &self.store.connection;
+            let makes_no_sense =
+                |_| damaged(path, &format!("the row of the lock `{}`", claim.name));
+            let mut entry = rows::load(connection, &claim.name)
                 .map_err(|error| refused(path, &error))?
-                .map_err(|_| damaged(path, &format!("the row of the lock `{}`", claim.name)))?;
+                .map_err(makes_no_sense)?;
+            entry.line = line_rows::load(connection, &claim.name, now)
+                .map_err(|error| refused(path, &error))?
+                .map_err(makes_no_sense)?;
             // The two clocks may disagree: a fence above the ground counts however old it is.
             if let Some(record) = &mut entry.record
                 && !record.is_lapsed(rules, now)
@@ -206,18 +223,22 @@ impl Store for Transaction<'_> {
         let before = self.load(request, &rules);
         let before = before.map_err(|error| self.stop_if_rolled_back(error))?;
         let mut after = before.clone();
-        let (answer, stamp) = ledger::apply(&rules, self.present.moment(), &mut after, request);
+        let outcome = ledger::apply(&rules, self.present.moment(), &mut after, request);
         for ((claim, before), after) in request.claims.iter().zip(&before).zip(&after) {
             // What merely expired is left to the sweep: a refusal costs no write to the disk.
-            if before != after {
+            if (&before.key, &before.record) != (&after.key, &after.record) {
                 self.write(|connection, _| rows::store(connection, &claim.name, after))?;
                 self.entries_written += 1;
             }
+            let (before, after) = (&before.line, &after.line);
+            self.tickets_written += self
+                .write(|connection, _| line_rows::store(connection, &claim.name, before, after))?;
         }
+        self.wakes.extend(outcome.wakes);
         Ok(Reply {
-            stamp: (!request.op.is_plain()).then_some(stamp),
+            stamp: (!request.op.is_plain()).then_some(outcome.stamp),
             standing: self.standing(),
-            answer,
+            answer: outcome.answer,
         })
     }
 

@@ -4,9 +4,11 @@
 use std::iter;
 use std::sync::mpsc::Receiver;
 
+use crate::message::Wake;
 use crate::node::CallError;
 use crate::node::embedded::{Answered, Job};
 
+use super::bell::Bells;
 use super::store::{NotBegun, SqliteStore, Transaction};
 
 /// How many calls one transaction takes: enough to share a write, few enough that other processes
@@ -18,18 +20,22 @@ const BATCH_MAX: usize = 256;
 const BEGIN_MAX: usize = 200;
 
 /// Answers jobs until nobody can ask any more.
-pub(super) fn run(store: SqliteStore, inbox: &Receiver<Job>) {
+pub(super) fn run(store: SqliteStore, bells: &Bells, inbox: &Receiver<Job>) {
     while let Ok(first) = inbox.recv() {
         let others = inbox.try_iter().take(BATCH_MAX - 1);
         let batch = iter::once(first).chain(others).collect();
-        for answered in carry_out(&store, batch) {
+        let (answered, wakes) = carry_out(&store, batch);
+        // Wakes first: somebody waits for them idly.
+        bells.ring(wakes);
+        for answered in answered {
             answered.deliver();
         }
     }
 }
 
-fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> Vec<Answered> {
+fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> (Vec<Answered>, Vec<Wake>) {
     let mut answered = Vec::with_capacity(batch.len());
+    let mut wakes = Vec::new();
     for tries in 1.. {
         let expired = batch.extract_if(.., |job| job.has_expired(store.clock()));
         answered.extend(expired.map(Job::expire));
@@ -38,7 +44,7 @@ fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> Vec<Answered> {
         }
         match store.begin() {
             Ok(transaction) => {
-                answered.extend(commit(transaction, batch));
+                answered.extend(commit(transaction, batch, &mut wakes));
                 break;
             }
             Err(NotBegun::Busy(_)) if tries < BEGIN_MAX => {}
@@ -48,12 +54,16 @@ fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> Vec<Answered> {
             }
         }
     }
-    answered
+    (answered, wakes)
 }
 
 /// Carries out `batch` in one transaction. A request reads all it needs before it writes, so one
 /// that fails to read has changed nothing; one that fails to write takes the others with it.
-fn commit(mut transaction: Transaction<'_>, batch: Vec<Job>) -> Vec<Answered> {
+fn commit(
+    mut transaction: Transaction<'_>,
+    batch: Vec<Job>,
+    wakes: &mut Vec<Wake>,
+) -> Vec<Answered> {
     let mut answered = Vec::with_capacity(batch.len());
     for job in batch {
         answered.push(match transaction.failure() {
@@ -66,7 +76,10 @@ fn commit(mut transaction: Transaction<'_>, batch: Vec<Job>) -> Vec<Answered> {
         None => transaction.commit(),
     };
     match outcome {
-        Ok(()) => answered,
+        Ok(to_be_told) => {
+            wakes.extend(to_be_told);
+            answered
+        }
         Err(error) => but_all(answered, &error),
     }
 }

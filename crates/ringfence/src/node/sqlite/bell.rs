@@ -1,0 +1,284 @@
+//! Wakes between the processes that share a file: each client that listens has a datagram socket
+//! beside it, `locks.db-wake-CLIENT`, and whoever releases writes to the sockets of those next in
+//! line. Nothing is stored or polled for, and a process that does not listen pays nothing.
+//!
+//! A wake may be lost (a full socket, a client in another mount namespace): then its client finds
+//! out when it next refreshes its ticket.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use crate::message::Wake;
+use crate::node::Hear;
+use crate::node::embedded::{Listeners, client_of};
+
+/// The most that one datagram carries: a fraction of what sockets take by default.
+const DATAGRAM_MAX_BYTES: usize = 8 * 1024;
+/// The longest path of a socket on the systems we know, less the byte that ends it.
+const SOCKET_PATH_MAX_BYTES: usize = 103;
+/// A socket that nobody has bound for this long was left behind by a process that was killed;
+/// one that is younger may just be about to be bound.
+const LEFT_BEHIND_SECS: i64 = 10;
+
+/// Who listens on one file in this process, and the way to those in others.
+pub(super) struct Bells {
+    listeners: Arc<Listeners>,
+    place: Place,
+    ears: Mutex<HashMap<String, Ear>>,
+}
+
+/// The folder of the sockets, by a path that is short enough for them.
+struct Place {
+    folder: PathBuf,
+    prefix: OsString,
+    file: PathBuf,
+    /// What a short path leads through.
+    _folder: Option<File>,
+}
+
+/// A socket that is listened to until this is dropped.
+struct Ear {
+    path: PathBuf,
+    socket: Arc<UnixDatagram>,
+    closed: Arc<AtomicBool>,
+}
+
+impl Bells {
+    /// The bells of the lock file at `file`.
+    pub(super) fn beside(file: &Path) -> Self {
+        Self {
+            listeners: Arc::default(),
+            place: Place::beside(file),
+            ears: Mutex::default(),
+        }
+    }
+
+    /// Has the wakes of `client` told to `to`, whichever process they come from.
+    pub(super) fn listen(&self, client: &str, to: Arc<dyn Hear>) {
+        if !self.listeners.add(client, to) {
+            return;
+        }
+        match self.open_ear(client) {
+            Ok(ear) => {
+                let mut ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
+                ears.insert(client.to_owned(), ear);
+            }
+            Err(error) => tracing::warn!(
+                file = %self.place.file.display(),
+                %error,
+                "no wakes from other processes: waiting polls instead"
+            ),
+        }
+    }
+
+    /// Stops listening to other processes.
+    pub(super) fn silence(&self) {
+        let mut ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
+        ears.clear();
+    }
+
+    fn open_ear(&self, client: &str) -> io::Result<Ear> {
+        let path = self.place.socket(client);
+        let path = path.ok_or(io::ErrorKind::InvalidFilename)?;
+        let socket = Arc::new(self.place.bind(&path)?);
+        let ear = Ear {
+            path,
+            socket: Arc::clone(&socket),
+            closed: Arc::default(),
+        };
+        self.place.clear_away(&ear.path);
+        let closed = Arc::clone(&ear.closed);
+        let listeners = Arc::clone(&self.listeners);
+        thread::Builder::new()
+            .name("ringfence-wakes".to_owned())
+            .spawn(move || hear(&socket, &closed, &listeners))?;
+        Ok(ear)
+    }
+
+    /// Tells those who are to be woken, in this process and in others. Never blocks.
+    pub(super) fn ring(&self, wakes: Vec<Wake>) {
+        let mut elsewhere: BTreeMap<PathBuf, Vec<Wake>> = BTreeMap::new();
+        for wake in wakes {
+            let Some(wake) = self.listeners.tell(wake) else {
+                continue;
+            };
+            let path = client_of(&wake.ticket).and_then(|client| self.place.socket(client));
+            if let Some(path) = path {
+                elsewhere.entry(path).or_default().push(wake);
+            }
+        }
+        for (path, wakes) in elsewhere {
+            // Not listening, dead or too busy to hear: all of them will come and look.
+            let _ = write(&path, &wakes);
+        }
+    }
+}
+
+impl Place {
+    fn beside(file: &Path) -> Self {
+        let mut folder = file.parent().unwrap_or(file).to_owned();
+        let mut prefix = file.file_name().unwrap_or_default().to_owned();
+        prefix.push("-wake-");
+        let mut handle = None;
+        // Sockets have short paths. Linux has one for every folder that is open.
+        if cfg!(target_os = "linux") && file.as_os_str().len() + 48 > SOCKET_PATH_MAX_BYTES {
+            handle = File::open(&folder).ok();
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(open) = &handle {
+            use std::os::fd::AsRawFd;
+            folder = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        }
+        Self {
+            folder,
+            prefix,
+            file: file.to_owned(),
+            _folder: handle,
+        }
+    }
+
+    /// The socket of `client`; none for an id that could lead elsewhere, since tickets are read
+    /// from a file that others write.
+    fn socket(&self, client: &str) -> Option<PathBuf> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        if client.is_empty() || !client.bytes().all(plain) {
+            return None;
+        }
+        let mut name = self.prefix.clone();
+        name.push(client);
+        Some(self.folder.join(name))
+    }
+
+    fn bind(&self, path: &Path) -> io::Result<UnixDatagram> {
+        let socket = match UnixDatagram::bind(path) {
+            // Of a process that was killed and whose client had this very id.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
+                fs::remove_file(path)?;
+                UnixDatagram::bind(path)?
+            }
+            bound => bound?,
+        };
+        // Whoever may write the lock file may wake those who wait for it.
+        fs::set_permissions(path, fs::metadata(&self.file)?.permissions())?;
+        Ok(socket)
+    }
+
+    /// Removes the sockets that killed processes have left behind. `own` was bound just now and
+    /// tells the time of the file system.
+    fn clear_away(&self, own: &Path) {
+        let (Ok(own), Ok(files)) = (fs::metadata(own), fs::read_dir(&self.folder)) else {
+            return;
+        };
+        let prefix = self.prefix.as_encoded_bytes();
+        for file in files.flatten() {
+            let ours = file.file_name().as_encoded_bytes().starts_with(prefix);
+            if ours && file.metadata().is_ok_and(|found| is_old(&found, &own)) {
+                let path = file.path();
+                if is_dead(&path) {
+                    // Another process may be clearing away too.
+                    let _ = fs::remove_file(path);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::SeqCst);
+        // The thread hears either of these, the one on every system, the other on Linux even if
+        // the file is gone. Nothing that fails here can be mended: the thread then ends with its
+        // process, and the next who listens clears the socket away.
+        let _ = write(&self.path, &[]);
+        let _ = self.socket.shutdown(Shutdown::Both);
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn is_old(found: &Metadata, own: &Metadata) -> bool {
+    found.file_type().is_socket() && found.mtime() < own.mtime() - LEFT_BEHIND_SECS
+}
+
+fn is_dead(path: &Path) -> bool {
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    UnixDatagram::unbound()
+        .and_then(|socket| socket.connect(path))
+        .is_err_and(refused)
+}
+
+/// Hears wakes on `socket` until it is closed.
+fn hear(socket: &UnixDatagram, closed: &AtomicBool, listeners: &Listeners) {
+    let mut buffer = vec![0; DATAGRAM_MAX_BYTES];
+    loop {
+        let received = socket.recv(&mut buffer);
+        if closed.load(Ordering::SeqCst) {
+            return;
+        }
+        match received {
+            Ok(bytes) => read(&buffer[..bytes]).for_each(|wake| {
+                // Not for anybody here: a mistake of whoever sent it.
+                let _ = listeners.tell(wake);
+            }),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                tracing::warn!(%error, "no more wakes from other processes: waiting polls instead");
+                return;
+            }
+        }
+    }
+}
+
+/// One line for each wake: when to come, and the ticket.
+fn write(path: &Path, wakes: &[Wake]) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    let mut text = String::new();
+    for wake in wakes {
+        let line = format!("{} {}\n", wake.after_ms, wake.ticket);
+        if text.len() + line.len() > DATAGRAM_MAX_BYTES {
+            socket.send_to(text.as_bytes(), path)?;
+            text.clear();
+        }
+        text.push_str(&line);
+    }
+    socket.send_to(text.as_bytes(), path)?;
+    Ok(())
+}
+
+fn read(datagram: &[u8]) -> impl Iterator<Item = Wake> {
+    let text = std::str::from_utf8(datagram).unwrap_or_default();
+    text.lines().filter_map(|line| {
+        let (after_ms, ticket) = line.split_once(' ')?;
+        Some(Wake {
+            ticket: ticket.to_owned(),
+            after_ms: after_ms.parse().ok()?,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_wake_in_a_datagram_is_passed_over() {
+        let wakes = |text: &[u8]| read(text).collect::<Vec<_>>();
+        let wake = |ticket: &str, after_ms| Wake {
+            ticket: ticket.to_owned(),
+            after_ms,
+        };
+        let some = b"0 a.1\n\nx a.2\n-1 a.3\n1500 a.4\n7";
+        assert_eq!(wakes(some), [wake("a.1", 0), wake("a.4", 1500)]);
+        assert_eq!(wakes(b"0 a.1\n\xff"), []);
+        assert_eq!(wakes(b""), []);
+    }
+}

@@ -1,0 +1,109 @@
+//! The ledger's lines as rows, one for each ticket: of a thousand who wait, only those who changed
+//! are written.
+
+use std::cmp::Ordering;
+
+use rusqlite::{Connection, Row, params};
+
+use crate::ledger::{Line, Moment, Ticket};
+use crate::name::Name;
+
+use super::rows::{Damaged, signed};
+
+/// Who waits for `name` at the moment `now`.
+pub(super) fn load(
+    connection: &Connection,
+    name: &Name,
+    now: Moment,
+) -> rusqlite::Result<Result<Line, Damaged>> {
+    let sql = "SELECT since_us, id, until_ms, refreshed_ms, elsewhere FROM ticket
+               WHERE name = ?1 AND (until_ms >= ?2 OR until_ms < 0) ORDER BY since_us, id";
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map(params![name.as_str(), signed(now.lease_ms)], |row| {
+        Ok(ticket(row))
+    })?;
+    let tickets = rows.collect::<rusqlite::Result<Result<Vec<_>, _>>>()?;
+    Ok(tickets.map(|tickets| Line { tickets }))
+}
+
+/// Writes what is different in `after`; how many rows that took.
+pub(super) fn store(
+    connection: &Connection,
+    name: &Name,
+    before: &Line,
+    after: &Line,
+) -> rusqlite::Result<u32> {
+    let mut written = 0;
+    let mut old = before.tickets.iter().peekable();
+    for new in &after.tickets {
+        while let Some(gone) = old.next_if(|old| order(old, new).is_lt()) {
+            delete(connection, name, gone)?;
+            written += 1;
+        }
+        let known = old.next_if(|old| order(old, new).is_eq());
+        if known != Some(new) {
+            insert(connection, name, new)?;
+            written += 1;
+        }
+    }
+    for gone in old {
+        delete(connection, name, gone)?;
+        written += 1;
+    }
+    Ok(written)
+}
+
+/// Clears away up to `most` tickets that nobody has refreshed in time.
+pub(super) fn sweep(connection: &Connection, now: Moment, most: u32) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM ticket WHERE (name, since_us, id) IN
+                   (SELECT name, since_us, id FROM ticket WHERE until_ms < ?1
+                    ORDER BY until_ms LIMIT ?2)";
+    let values = params![signed(now.lease_ms), most];
+    connection.prepare_cached(sql)?.execute(values)?;
+    Ok(())
+}
+
+/// After a boot nobody waits any more.
+pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM ticket", [])?;
+    Ok(())
+}
+
+fn insert(connection: &Connection, name: &Name, ticket: &Ticket) -> rusqlite::Result<()> {
+    let sql =
+        "INSERT OR REPLACE INTO ticket (name, since_us, id, until_ms, refreshed_ms, elsewhere)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    connection.prepare_cached(sql)?.execute(params![
+        name.as_str(),
+        signed(ticket.since_us),
+        ticket.id,
+        signed(ticket.until_ms),
+        signed(ticket.refreshed_ms),
+        ticket.elsewhere,
+    ])?;
+    Ok(())
+}
+
+fn delete(connection: &Connection, name: &Name, ticket: &Ticket) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM ticket WHERE name = ?1 AND since_us = ?2 AND id = ?3";
+    let values = params![name.as_str(), signed(ticket.since_us), ticket.id];
+    connection.prepare_cached(sql)?.execute(values)?;
+    Ok(())
+}
+
+fn ticket(row: &Row<'_>) -> Result<Ticket, Damaged> {
+    let number =
+        |column| -> Result<u64, Damaged> { Ok(u64::try_from(row.get::<_, i64>(column)?)?) };
+    Ok(Ticket {
+        since_us: number(0)?,
+        id: row.get(1)?,
+        until_ms: number(2)?,
+        refreshed_ms: number(3)?,
+        elsewhere: row.get(4)?,
+    })
+}
+
+/// As the ledger keeps them, and as SQLite sorts them: text is compared byte by byte.
+fn order(a: &Ticket, b: &Ticket) -> Ordering {
+    (a.since_us, &a.id).cmp(&(b.since_us, &b.id))
+}
