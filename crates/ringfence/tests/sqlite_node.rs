@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::group::Group;
 use ringfence::ledger::{self, Entry, Moment, Rules};
-use ringfence::message::{Answer, Ballot, Op, Request};
+use ringfence::message::{Answer, Ballot, Op, Place, ReleaseKind, Request};
 use ringfence::name::Name;
 use ringfence::node::sqlite::{SqliteError, SqliteNode};
 use ringfence::node::{CallError, Node, NodeClock, Tier, TroubleKind};
@@ -268,11 +268,18 @@ fn a_damaged_row_is_an_error_that_names_the_file_and_the_lock() {
         "UPDATE entry SET key_until_ms = -1",
         "UPDATE entry SET key_value = NULL",
         "UPDATE entry SET key_value = CAST(x'ff' AS TEXT)",
+        "UPDATE entry SET seat_until_ms = -1",
+        "UPDATE entry SET free_since_ms = -1",
+        "UPDATE ticket SET since_us = -1",
+        "UPDATE ticket SET until_ms = -1",
+        "UPDATE ticket SET refreshed_ms = -1",
+        "UPDATE ticket SET id = CAST(x'ff' AS TEXT)",
     ];
     for damage in damages {
         let machine = Machine::new();
         let node = machine.open(machine.clock());
         take(&node, "x", ALICE);
+        ask(&node, "x", BOB, refresh(&[&place(WALL_US, "b.1")]));
         Connection::open(machine.file())
             .unwrap()
             .execute(damage, [])
@@ -401,6 +408,308 @@ fn the_name_memory_is_a_file_like_any_other() {
     assert!(path.exists());
 }
 
+/// The first format: no lines yet. Alice holds `held`, and `old` has a fence.
+const FORMAT_1: &str = "
+    CREATE TABLE node (
+        one INTEGER PRIMARY KEY CHECK (one = 1), boot_id TEXT NOT NULL, boot_us INTEGER NOT NULL,
+        clock_us INTEGER NOT NULL, window_us INTEGER, quarantine_us INTEGER, grace_us INTEGER
+    ) STRICT;
+    CREATE TABLE entry (
+        name TEXT PRIMARY KEY, key_value TEXT, key_until_ms INTEGER, fence INTEGER, closed INTEGER,
+        seat_token TEXT, seat_ballot INTEGER, seat_label TEXT, record_until_ms INTEGER,
+        lapses_ms INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX entry_lapses ON entry (lapses_ms);
+    PRAGMA application_id = 0x52464e43;
+    PRAGMA user_version = 1;
+    INSERT INTO node VALUES
+        (1, 'a test''s boot', 1000000000, 1700000000000000, 5000000, 35000000, 1500000);
+    INSERT INTO entry VALUES
+        ('old', NULL, NULL, 1700000000000007, 1700000000000007, NULL, NULL, NULL, 1060000, 1060000);
+";
+
+fn format_1(machine: &Machine) -> Ballot {
+    let file = Connection::open(machine.file()).unwrap();
+    file.execute_batch(FORMAT_1).unwrap();
+    let fence = Ballot::new(WALL_US + 5);
+    file.execute(
+        "INSERT INTO entry VALUES ('held', ?1, 1010000, ?2, 0, ?1, ?2, 'job', 1060000, 1060000)",
+        rusqlite::params![token(ALICE).expose(), fence.get().cast_signed()],
+    )
+    .unwrap();
+    fence
+}
+
+#[test]
+fn a_file_of_the_first_format_is_brought_up_to_date_with_its_locks_and_fences() {
+    let machine = Machine::new();
+    let fence = format_1(&machine);
+    let node = machine.open(machine.clock());
+    assert_eq!(stamp(&node, "old").floor, Ballot::new(WALL_US + 7));
+    let bob = place(WALL_US, "b.1");
+    let waiting = come(plus(fence, 1), TTL_MS, &bob);
+    let holder = held(ask(&node, "held", BOB, waiting.clone()));
+    assert_eq!(holder.label.as_deref(), Some("job"));
+    assert_eq!(holder.for_ms, Some(10_000));
+    assert_eq!(
+        ask(&node, "held", ALICE, extend(fence, 1)),
+        Answer::Extended
+    );
+    // The lease that was granted before the upgrade tells when the name became free.
+    machine.time.step(Duration::from_millis(10_100));
+    let carol = place(WALL_US + 1, "c.1");
+    ask(&node, "held", BOB, refresh(&[&bob, &carol]));
+    let late = come(plus(fence, 20_000_000), TTL_MS, &carol);
+    let behind = Answer::Behind {
+        ahead: 1,
+        for_ms: Some(1_500 - 99),
+    };
+    assert_eq!(ask(&node, "held", 3, late), behind);
+    assert!(take_in_line(&node, "held", BOB, &bob) > fence);
+    let format: i64 = Connection::open(machine.file())
+        .unwrap()
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(format, 2);
+}
+
+#[test]
+fn a_file_of_the_first_format_that_cannot_be_brought_up_to_date_stays_as_it_is() {
+    let machine = Machine::new();
+    format_1(&machine);
+    let file = Connection::open(machine.file()).unwrap();
+    file.execute_batch("CREATE TABLE ticket (mine)").unwrap();
+    let error = SqliteNode::open(machine.file(), machine.clock()).unwrap_err();
+    assert!(matches!(error, SqliteError::Database { .. }), "{error:?}");
+    let (format, columns): (i64, i64) = file
+        .query_row(
+            "SELECT (SELECT user_version FROM pragma_user_version),
+                    (SELECT count(*) FROM pragma_table_info('entry'))",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .unwrap();
+    assert_eq!((format, columns), (1, 10));
+}
+
+fn take_in_line(node: &dyn Node, name: &str, who: u8, place: &Place) -> Ballot {
+    let ballot = next_ballot(node, name);
+    let op = come(ballot, TTL_MS, place);
+    assert_eq!(ask(node, name, who, op), Answer::Granted);
+    ballot
+}
+
+fn count(machine: &Machine, sql: &str) -> u64 {
+    let file = Connection::open(machine.file()).unwrap();
+    let count: i64 = file.query_row(sql, [], |row| row.get(0)).unwrap();
+    count.try_into().unwrap()
+}
+
+#[test]
+fn the_line_is_there_after_a_restart_but_not_after_another_boot() {
+    let machine = Machine::new();
+    let clock = || machine.clock().with_boot_id("first");
+    let node = machine.open(clock());
+    let ballot = take(&node, "x", ALICE);
+    let (bob, carol) = (place(WALL_US, "b.1"), place(WALL_US, "c.1"));
+    ask(&node, "x", BOB, refresh(&[&carol, &bob]));
+    drop(node);
+
+    let node = machine.open(clock());
+    assert_eq!(held(ask(&node, "x", BOB, acquire(ballot, 1))).ahead, 2);
+    drop(node);
+
+    let time = SteppedClock::starting_at(Duration::from_secs(5));
+    let clock = NodeClock::following(Clock::Stepped(time), WALL_US);
+    let node = machine.open(clock.with_boot_id("second"));
+    assert!(take(&node, "x", BOB) > ballot);
+    assert_eq!(count(&machine, "SELECT count(*) FROM ticket"), 0);
+}
+
+#[test]
+fn tickets_that_have_lapsed_are_cleared_away() {
+    let machine = Machine::new();
+    let node = machine.open(machine.clock());
+    for round in 0..4 {
+        let places: Vec<_> = (0..100)
+            .map(|i| place(WALL_US, &format!("t.{round}-{i}")))
+            .collect();
+        let name = format!("n{round}");
+        ask(
+            &node,
+            &name,
+            BOB,
+            refresh(&places.iter().collect::<Vec<_>>()),
+        );
+        machine.time.step(Duration::from_millis(3_001));
+    }
+    let left = count(&machine, "SELECT count(*) FROM ticket");
+    assert_eq!(left, 100, "the last ones only");
+}
+
+#[test]
+fn an_attempt_in_a_long_line_writes_its_own_ticket_only() {
+    let machine = Machine::new();
+    let node = machine.open(machine.clock());
+    take(&node, "x", ALICE);
+    let places: Vec<_> = (0..1000)
+        .map(|i| place(WALL_US, &format!("t.{i:03}")))
+        .collect();
+    ask(&node, "x", BOB, refresh(&places.iter().collect::<Vec<_>>()));
+    machine.time.step(Duration::from_millis(10));
+    held(ask(
+        &node,
+        "x",
+        BOB,
+        come(Ballot::new(WALL_US), 1, &places[500]),
+    ));
+    let refreshed = "SELECT count(*) FROM ticket WHERE refreshed_ms >
+                         (SELECT min(refreshed_ms) FROM ticket)";
+    assert_eq!(count(&machine, refreshed), 1);
+    let wal = || {
+        fs::metadata(machine.scratch.path("locks.db-wal"))
+            .unwrap()
+            .len()
+    };
+    let before = wal();
+    held(ask(
+        &node,
+        "x",
+        BOB,
+        come(Ballot::new(WALL_US), 1, &places[500]),
+    ));
+    assert_eq!(wal(), before, "nothing is new");
+    machine.time.step(Duration::from_millis(10));
+    held(ask(
+        &node,
+        "x",
+        BOB,
+        come(Ballot::new(WALL_US), 1, &places[500]),
+    ));
+    assert!(wal() - before < 10 * 4_200, "{} bytes", wal() - before);
+}
+
+#[test]
+fn a_wake_reaches_another_node_on_the_same_file() {
+    let machine = Machine::new();
+    let (a, b) = (machine.open(machine.clock()), machine.open(machine.clock()));
+    let ear = Ear::at(&b, "b");
+    let ballot = take(&a, "x", ALICE);
+    ask(
+        &b,
+        "x",
+        BOB,
+        refresh(&[&place(WALL_US, "b.1"), &place(WALL_US, "c.1")]),
+    );
+    ask(&a, "x", ALICE, release(ballot));
+    assert_eq!(ear.wait(), wake("b.1", 0));
+    assert_eq!(ear.heard(), []);
+}
+
+#[test]
+fn hundreds_of_wakes_for_one_client_arrive() {
+    let machine = Machine::new();
+    let (a, b) = (machine.open(machine.clock()), machine.open(machine.clock()));
+    let ear = Ear::at(&b, "b");
+    let names: Vec<String> = (0..100).map(|i| format!("n{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let ballot = next_ballot(&a, "x");
+    reply(&a, &names, ALICE, acquire(ballot, TTL_MS));
+    let padding = "x".repeat(100);
+    for (i, name) in names.iter().enumerate() {
+        let place = place(WALL_US, &format!("b.{padding}{i:03}"));
+        ask(&b, name, BOB, refresh(&[&place]));
+    }
+    reply(&a, &names, ALICE, release(ballot));
+    for i in 0..100 {
+        assert_eq!(ear.wait(), wake(&format!("b.{padding}{i:03}"), 0));
+    }
+}
+
+#[test]
+fn a_deep_folder_is_no_obstacle_to_wakes() {
+    let machine = Machine::new();
+    let folder = machine.scratch.path(&"deep".repeat(50));
+    fs::create_dir(&folder).unwrap();
+    let open = || {
+        let node = SqliteNode::open(folder.join("locks.db"), machine.clock()).unwrap();
+        join(&node, Group::new(1)).unwrap();
+        node
+    };
+    let (a, b) = (open(), open());
+    let ear = Ear::at(&b, "0123456789abcdef");
+    let ballot = take(&a, "x", ALICE);
+    ask(
+        &b,
+        "x",
+        BOB,
+        refresh(&[&place(WALL_US, "0123456789abcdef.1")]),
+    );
+    ask(&a, "x", ALICE, release(ballot));
+    assert_eq!(ear.wait(), wake("0123456789abcdef.1", 0));
+}
+
+#[test]
+fn a_ticket_cannot_lead_a_wake_out_of_the_folder() {
+    let machine = Machine::new();
+    let node = machine.open(machine.clock());
+    let outside = machine.scratch.path("outside");
+    let socket = std::os::unix::net::UnixDatagram::bind(&outside).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    fs::create_dir(machine.scratch.path("locks.db-wake-y")).unwrap();
+    let ballot = take(&node, "x", ALICE);
+    ask(
+        &node,
+        "x",
+        BOB,
+        refresh(&[&place(WALL_US, "y/../outside.1")]),
+    );
+    ask(&node, "x", ALICE, release(ballot));
+    assert!(socket.recv(&mut [0; 16]).is_err());
+}
+
+#[test]
+fn a_node_that_is_gone_leaves_no_socket_and_clears_away_those_of_killed_processes() {
+    let machine = Machine::new();
+    let node = machine.open(machine.clock());
+    let sockets = || {
+        let files = fs::read_dir(machine.scratch.folder()).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.filter(|name| name.contains("-wake-")).collect();
+        names.sort();
+        names
+    };
+    // Closing a socket leaves its file: all that remains of a process that was killed.
+    for (client, age) in [("old", 60), ("young", 0)] {
+        let path = machine.scratch.path(&format!("locks.db-wake-{client}"));
+        drop(std::os::unix::net::UnixDatagram::bind(&path).unwrap());
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        set_modified(&path, modified - Duration::from_secs(age));
+    }
+    let ear = Ear::at(&node, "b");
+    assert_eq!(sockets(), ["locks.db-wake-b", "locks.db-wake-young"]);
+    ear.listen(&node, "young");
+    assert_eq!(sockets(), ["locks.db-wake-b", "locks.db-wake-young"]);
+    drop(node);
+    assert_eq!(sockets(), [""; 0]);
+}
+
+fn set_modified(path: &Path, to: std::time::SystemTime) {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+    let since_1970 = to
+        .duration_since(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap();
+    let time = Timespec {
+        tv_sec: since_1970.as_secs().try_into().unwrap(),
+        tv_nsec: since_1970.subsec_nanos().into(),
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    utimensat(CWD, path, &times, AtFlags::empty()).unwrap();
+}
+
 /// One random step of the comparison with the ledger.
 #[derive(Debug, Clone)]
 struct Step {
@@ -414,18 +723,31 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0u64..80_000_000).prop_map(|by| Ballot::new(WALL_US - 6_000_000 + by)),
     ];
     let ttl = prop_oneof![2 => 0u64..30, 1 => 0u64..100_000];
-    let op = (0..9, ballot, ttl).prop_map(|(kind, ballot, ttl_ms)| match kind {
-        0 | 1 => acquire(ballot, ttl_ms),
-        2 => extend(ballot, ttl_ms),
-        3 => release(ballot),
-        4 => undo(ballot, false),
-        5 => undo(ballot, true),
-        6 => restore(ballot),
-        7 => Op::PlainAcquire { ttl_ms },
-        _ => Op::PlainRelease,
+    let ticket = (0u64..3, 0u64..4, any::<bool>()).prop_map(|(since, id, first)| Place {
+        first,
+        ..place(WALL_US + since, &format!("t.{id}"))
     });
+    let release_kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
+    let op = (0..15, ballot, ttl, ticket, release_kind, any::<bool>()).prop_map(
+        |(kind, ballot, ttl_ms, ticket, release_kind, stays)| match kind {
+            0 | 1 => acquire(ballot, ttl_ms),
+            2 => extend(ballot, ttl_ms),
+            3 => release(ballot),
+            4 => undo(ballot, false),
+            5 => undo(ballot, true),
+            6 => restore(ballot),
+            7 => Op::PlainAcquire { ttl_ms },
+            8 => Op::PlainRelease,
+            9..12 => come(ballot, ttl_ms, &ticket),
+            12 => refresh(&[&ticket, &place(WALL_US + 1, "t.9")]),
+            13 => Op::Inspect,
+            _ => leave(ballot, release_kind, Some(&ticket), stays),
+        },
+    );
     let names = prop_oneof![Just(vec!["a"]), Just(vec!["b"]), Just(vec!["a", "b"])];
-    let pass = prop_oneof![5 => 0u64..5, 1 => 0u64..20_000, 1 => 55_000u64..65_000];
+    let pass = prop_oneof![
+        8 => 0u64..5, 3 => 0u64..2_000, 1 => 0u64..20_000, 1 => 55_000u64..65_000
+    ];
     let step = (pass, 1u8..4, names, op).prop_map(|(pass_ms, who, names, op)| Step {
         pass_ms,
         request: request(&names, who, op),
@@ -440,6 +762,7 @@ proptest! {
     fn it_answers_as_the_ledger_does(steps in steps()) {
         let machine = Machine::new();
         let node = machine.open(machine.clock());
+        let ear = Ear::at(&node, "t");
         let rules = Rules::of_group(&Group::new(1));
         let mut model: BTreeMap<Name, Entry> = BTreeMap::new();
         let mut now = Moment { clock_us: WALL_US, lease_ms: 1_000_000 };
@@ -450,13 +773,15 @@ proptest! {
             let names = || step.request.claims.iter().map(|claim| claim.name.clone());
             let load = |name| model.get(&name).cloned().unwrap_or_default();
             let mut entries: Vec<Entry> = names().map(load).collect();
-            let (answer, stamp) = ledger::apply(&rules, now, &mut entries, &step.request);
+            let outcome = ledger::apply(&rules, now, &mut entries, &step.request);
             model.extend(names().zip(entries));
             let reply = send(&node, step.request.clone(), NEVER).wait().unwrap();
-            prop_assert_eq!(&reply.answer, &answer);
+            prop_assert_eq!(&reply.answer, &outcome.answer);
             if let Some(told) = reply.stamp {
-                prop_assert_eq!(told, stamp);
+                prop_assert_eq!(told, outcome.stamp);
             }
+            // Those who are told are told before the answer.
+            prop_assert_eq!(ear.heard(), outcome.wakes);
         }
     }
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use std::{env, thread};
 
+use ringfence::clock::Clock;
 use ringfence::group::Group;
 use ringfence::message::{Answer, Ballot, Op};
 use ringfence::node::sqlite::SqliteNode;
@@ -121,6 +122,82 @@ fn the_default_file_is_made_with_its_folders_for_the_user_alone() {
     assert_eq!(mode("new/state/ringfence/locks.db"), 0o600);
 }
 
+#[test]
+fn a_release_in_one_process_is_heard_in_another_that_does_nothing_meanwhile() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("go"), "").unwrap();
+    let node = SqliteNode::open(scratch.path("locks.db"), NodeClock::system()).unwrap();
+    join(&node, Group::new(1)).unwrap();
+    let mut ballot = lock(&node, ALICE, 60_000);
+    let mut child = spawn(&scratch, "listen");
+    wait_until(|| scratch.path("listening").exists());
+
+    // Whoever listens touches nothing: no transaction, no byte in the log.
+    let file = Connection::open(scratch.path("locks.db")).unwrap();
+    let version = || -> i64 {
+        file.query_row("PRAGMA data_version", [], |row| row.get(0))
+            .unwrap()
+    };
+    let written = || fs::metadata(scratch.path("locks.db-wal")).unwrap();
+    let before = (version(), written().len(), written().modified().unwrap());
+    thread::sleep(Duration::from_millis(300));
+    let after = (version(), written().len(), written().modified().unwrap());
+    assert_eq!(before, after);
+
+    let since_us = fs::read_to_string(scratch.path("listening")).unwrap();
+    let since_us = since_us.parse().unwrap();
+    for round in 1..=WAKES {
+        if round > 1 {
+            // The child keeps its place, so nobody else gets in but by a plain lock.
+            let plain = Op::PlainAcquire { ttl_ms: 60_000 };
+            assert_eq!(ask(&node, "x", ALICE, plain), Answer::Granted);
+        }
+        // On the child's behalf, which is to do nothing but hear.
+        ask(&node, "x", BOB, refresh(&[&place(since_us, "other.1")]));
+        ballot = plus(ballot, 1);
+        let freed = Clock::System.now();
+        assert_eq!(ask(&node, "x", ALICE, release(ballot)), Answer::Released);
+        wait_until(|| fences(&scratch).len() >= round);
+        let took = Clock::System.now().since(freed);
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_listener_that_was_killed_delays_nobody_and_another_takes_its_place() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("go"), "").unwrap();
+    let node = SqliteNode::open(scratch.path("locks.db"), NodeClock::system()).unwrap();
+    join(&node, Group::new(1)).unwrap();
+    let ballot = lock(&node, ALICE, 60_000);
+    for _ in 0..2 {
+        let mut child = spawn(&scratch, "listen");
+        wait_until(|| scratch.path("listening").exists());
+        stop(&mut child);
+        fs::remove_file(scratch.path("listening")).unwrap();
+        assert!(scratch.path("locks.db-wake-other").exists());
+    }
+    assert_eq!(ask(&node, "x", ALICE, release(ballot)), Answer::Released);
+    assert_eq!(fences(&scratch), [0; 0]);
+}
+
+/// How many wakes a process of the listening test waits for.
+const WAKES: usize = 5;
+
+/// Waits in line for `x`, then does nothing but hear, and notes each wake.
+fn listen(node: &dyn Node, folder: &Path) {
+    let ear = Ear::at(node, "other");
+    let since_us = stamp(node, "x").clock_us;
+    ask(node, "x", BOB, refresh(&[&place(since_us, "other.1")]));
+    fs::write(folder.join("new"), since_us.to_string()).unwrap();
+    fs::rename(folder.join("new"), folder.join("listening")).unwrap();
+    for _ in 0..WAKES {
+        assert_eq!(ear.wait(), wake("other.1", 0));
+        note(folder, Ballot::new(1));
+    }
+}
+
 /// How often a process of the counting test takes the lock.
 const ROUNDS: usize = 25;
 
@@ -160,6 +237,7 @@ fn child() {
             ask(&node, "x", who, release(fence));
         },
         "fill" => fill(&node, &folder),
+        "listen" => listen(&node, &folder),
         other => panic!("no such task: {other}"),
     }
 }

@@ -13,10 +13,10 @@ use std::{env, fs, process, thread};
 use ringfence::clock::Clock;
 use ringfence::group::Group;
 use ringfence::message::{
-    Answer, Ballot, Claim, Holder, Mode, Op, ReleaseKind, Reply, Request, Stamp,
+    Answer, Ballot, Claim, Holder, Mode, Op, Place, ReleaseKind, Reply, Request, Stamp, Wake,
 };
 use ringfence::name::Name;
-use ringfence::node::{Call, CallError, Completion, Deliver, Facts, InitMode, Node};
+use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Hear, InitMode, Node};
 use ringfence::time::Timestamp;
 use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
 
@@ -122,6 +122,32 @@ pub(crate) fn acquire(ballot: Ballot, ttl_ms: u64) -> Op {
         ballot,
         ttl_ms,
         label: Arc::from("job"),
+        place: None,
+    }
+}
+
+/// An acquire of one who waits.
+pub(crate) fn come(ballot: Ballot, ttl_ms: u64, place: &Place) -> Op {
+    Op::Acquire {
+        ballot,
+        ttl_ms,
+        label: Arc::from("job"),
+        place: Some(place.clone()),
+    }
+}
+
+pub(crate) fn refresh(places: &[&Place]) -> Op {
+    Op::Refresh {
+        places: places.iter().map(|place| (*place).clone()).collect(),
+    }
+}
+
+/// A place that was taken at `since_us`.
+pub(crate) fn place(since_us: u64, id: &str) -> Place {
+    Place {
+        since_us,
+        id: Arc::from(id),
+        first: false,
     }
 }
 
@@ -138,11 +164,7 @@ pub(crate) fn restore(ballot: Ballot) -> Op {
 }
 
 pub(crate) fn release(ballot: Ballot) -> Op {
-    Op::Release {
-        ballot,
-        kind: ReleaseKind::Final,
-        fate_unknown: false,
-    }
+    leave(ballot, ReleaseKind::Final, None, false)
 }
 
 pub(crate) fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
@@ -150,6 +172,70 @@ pub(crate) fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
         ballot,
         kind: ReleaseKind::Undo,
         fate_unknown,
+        place: None,
+        stays: true,
+    }
+}
+
+/// A release or an undo of one who waits, or has waited.
+pub(crate) fn leave(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, stays: bool) -> Op {
+    Op::Release {
+        ballot,
+        kind,
+        fate_unknown: false,
+        place: place.cloned(),
+        stays,
+    }
+}
+
+/// Hears wakes and keeps them.
+pub(crate) struct Ear {
+    to: Arc<HeardBy>,
+    heard: Receiver<Wake>,
+}
+
+struct HeardBy(Sender<Wake>);
+
+impl Hear for HeardBy {
+    fn hear(&self, wake: Wake) {
+        // A test that has stopped listening does not want to know.
+        let _ = self.0.send(wake);
+    }
+}
+
+impl Ear {
+    pub(crate) fn new() -> Self {
+        let (to, heard) = channel();
+        let to = Arc::new(HeardBy(to));
+        Self { to, heard }
+    }
+
+    /// One that listens to `node` for `client`.
+    pub(crate) fn at(node: &dyn Node, client: &str) -> Self {
+        let ear = Self::new();
+        ear.listen(node, client);
+        ear
+    }
+
+    pub(crate) fn listen(&self, node: &dyn Node, client: &str) {
+        node.listen(client, Arc::clone(&self.to) as Arc<dyn Hear>);
+    }
+
+    /// The next wake, when it comes.
+    pub(crate) fn wait(&self) -> Wake {
+        self.heard.recv_timeout(PATIENCE).expect("no wake in time")
+    }
+
+    /// What has been heard by now.
+    pub(crate) fn heard(&self) -> Vec<Wake> {
+        self.heard.try_iter().collect()
+    }
+}
+
+pub(crate) fn wake(ticket: &str, after_ms: u64) -> Wake {
+    Wake {
+        ticket: ticket.to_owned(),
+        after_ms,
     }
 }
 
