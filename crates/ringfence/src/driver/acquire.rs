@@ -62,7 +62,7 @@ pub(crate) async fn acquire(
         }
         let next = trial.flight.with(|attempt| {
             let now = clock.now();
-            let next = acquisition.conclude(attempt, &mut driver.cluster(), now);
+            let next = acquisition.conclude(attempt, &driver.cluster(), now);
             if let Next::Retry { at } = next {
                 on_lost(attempt, at);
             }
