@@ -40,6 +40,8 @@ struct NodeState {
     target: Target,
     progress: Progress,
     tries: u32,
+    /// An earlier try may have been carried out although its answer was lost.
+    maybe_done: bool,
     /// The first word of the node on the matter.
     said: Option<Said>,
 }
@@ -56,6 +58,8 @@ enum Said {
     Released,
     Gone,
     Taken,
+    /// Gone or taken, perhaps because of an earlier try of ours.
+    Unclear,
 }
 
 /// What a final release amounted to.
@@ -89,6 +93,7 @@ impl Withdrawal {
                 _ => Progress::Due { at: now },
             },
             tries: 0,
+            maybe_done: false,
             said: None,
         });
         Self {
@@ -123,12 +128,18 @@ impl Withdrawal {
             Ok(reply) => {
                 let said = match reply.answer {
                     Answer::Released => Said::Released,
+                    // To call that expired would accuse a holder that did everything right.
+                    _ if state.maybe_done => Said::Unclear,
                     Answer::Held(_) => Said::Taken,
                     _ => Said::Gone,
                 };
                 // A second try that finds nothing does not unsay what the first one did.
                 state.said.get_or_insert(said);
                 state.progress = Progress::Over;
+            }
+            Err(error) if error.may_have_been_applied() && state.target != Target::Nothing => {
+                state.maybe_done = true;
+                state.try_again(now, until);
             }
             // Nothing of ours was there to begin with: one word to it was enough.
             Err(_) if state.target == Target::Nothing => state.progress = Progress::Over,
@@ -143,7 +154,10 @@ impl Withdrawal {
             match state.progress {
                 Progress::Sent { timeout } if timeout <= now => match state.target {
                     Target::Nothing => state.progress = Progress::Over,
-                    Target::Holds | Target::Unknown => state.try_again(now, until),
+                    Target::Holds | Target::Unknown => {
+                        state.maybe_done = true;
+                        state.try_again(now, until);
+                    }
                 },
                 Progress::Due { .. } if until <= now => state.progress = Progress::Over,
                 _ => {}
@@ -185,7 +199,7 @@ impl Withdrawal {
                 || state.tries > 1
                 || (state.tries == 1 && matches!(state.progress, Progress::Due { .. }))
         };
-        let answered = released + gone + taken;
+        let answered = released + gone + taken + said(Said::Unclear);
         let open = self.nodes.iter().filter(|state| !heard(state)).count();
         if released + open >= quorum {
             return None;
@@ -193,7 +207,10 @@ impl Withdrawal {
         if open > 0 && answered < quorum {
             return None;
         }
-        Some(if answered < quorum {
+        // As with every loss: proved only once so many nodes lack it that no majority can have had
+        // it. A node that could not be told may well have.
+        let lacking = gone + taken;
+        Some(if self.nodes.len() - lacking >= quorum {
             WithdrawalVerdict::Unconfirmed
         } else if taken > 0 {
             WithdrawalVerdict::Taken
