@@ -146,7 +146,7 @@ impl Acquisition {
             min_validity: self.terms.min_validity,
             timeout: self.round_timeout(now),
         };
-        let suspects = (0..self.terms.nodes).map(|node| !cluster.answers(node));
+        let suspects = (0..self.terms.nodes).map(|node| cluster.is_silent(node));
         Attempt::new(token, ballot, now, timing, suspects)
     }
 

@@ -26,6 +26,8 @@ struct NodeView {
     offset_us: Option<i64>,
     /// Whether the last call to it was answered, even late.
     answers: bool,
+    /// Whether the last call to it was not. One that was never called is neither.
+    silent: bool,
     /// Whether a forgetful node has to wait before it votes.
     quarantines: bool,
     standing: Option<Standing>,
@@ -101,10 +103,10 @@ impl Cluster {
                 self.observe_standing(node, reply.standing, now);
                 match reply.stamp {
                     Some(stamp) => self.observe_clock(node, stamp.clock_us, sent, now),
-                    None => self.nodes[node].answers = true,
+                    None => self.nodes[node].heard(),
                 }
             }
-            Err(CallError::Refused(_)) => self.nodes[node].answers = true,
+            Err(CallError::Refused(_)) => self.nodes[node].heard(),
             Err(CallError::NotSent(_) | CallError::Unknown(_)) => self.silent(node),
         }
     }
@@ -113,11 +115,13 @@ impl Cluster {
     /// nobody waits for it to lose.
     pub fn silent(&mut self, node: usize) {
         self.nodes[node].answers = false;
+        self.nodes[node].silent = true;
     }
 
-    /// Whether the last call to `node` was answered.
-    pub fn answers(&self, node: usize) -> bool {
-        self.nodes[node].answers
+    /// Whether the last call to `node` brought no answer in time. Not so for one that has not been
+    /// called: without its clock a first attempt may be lost for want of a good ballot.
+    pub fn is_silent(&self, node: usize) -> bool {
+        self.nodes[node].silent
     }
 
     /// For how much longer nothing that `node` says under `standing` counts, if it is so.
@@ -200,7 +204,7 @@ impl Cluster {
     fn observe_clock(&mut self, node: usize, clock_us: u64, sent: Timestamp, now: Timestamp) {
         let middle_us = sent.as_micros() + micros(now.since(sent)) / 2;
         let view = &mut self.nodes[node];
-        view.answers = true;
+        view.heard();
         // A hostile clock saturates; it costs this node's vote only.
         let offset = i128::from(clock_us) - i128::from(middle_us);
         view.offset_us = Some(offset.clamp(i64::MIN.into(), i64::MAX.into()) as i64);
@@ -215,6 +219,13 @@ impl Cluster {
             view.reborn = Some(now);
         }
         view.standing = Some(standing);
+    }
+}
+
+impl NodeView {
+    fn heard(&mut self) {
+        self.answers = true;
+        self.silent = false;
     }
 }
 
