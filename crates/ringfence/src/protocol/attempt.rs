@@ -203,6 +203,11 @@ impl Attempt {
         let stale = count(|vote| *vote == Vote::Stale);
         let ahead = count(|vote| *vote == Vote::Ahead);
         let answers = count(Vote::is_answer);
+        // Lost it is; but whether somebody holds it or nobody is there to ask, the rest must tell.
+        let awaited = self.awaited(quorum);
+        if awaited > 0 && answers < quorum && answers + awaited >= quorum {
+            return None;
+        }
         Some(Verdict::Lost(if answers < quorum {
             Loss::NoQuorum
         } else if granted + stale >= quorum {
