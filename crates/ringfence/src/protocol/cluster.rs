@@ -8,7 +8,7 @@ use crate::message::{Ballot, Reply, Standing};
 use crate::node::{CallError, Facts};
 use crate::time::Timestamp;
 
-use super::Drift;
+use super::{Drift, quorum};
 
 /// What this client knows of its nodes.
 #[derive(Debug, Clone)]
@@ -147,6 +147,23 @@ impl Cluster {
         // A birth in the node's future is a clock that was set back; it must not count for ever.
         let left = by_node.min(self.quarantine()).max(by_us);
         (!left.is_zero()).then_some(left)
+    }
+
+    /// Whether so many nodes are in quarantine, as far as is known, that no majority can vote.
+    pub fn is_young(&self, now: Timestamp) -> bool {
+        let is_young = |(node, view): &(usize, &NodeView)| {
+            let (Some(standing), Some(offset_us)) = (view.standing, view.offset_us) else {
+                return false;
+            };
+            let clock_us = now.as_micros().saturating_add_signed(offset_us);
+            let standing = Standing {
+                clock_us,
+                ..standing
+            };
+            self.quarantine_left(*node, standing, now).is_some()
+        };
+        let young = self.nodes.iter().enumerate().filter(is_young).count();
+        self.nodes.len() - young < quorum(self.nodes.len())
     }
 
     /// The ballot that most nodes should accept at `now`. `floors` are the claims' floors as the
