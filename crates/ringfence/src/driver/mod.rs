@@ -15,14 +15,14 @@ mod timer;
 pub(crate) mod withdraw;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::message::{Reply, Request};
-use crate::node::{Call, Completion, Deliver, Node};
+use crate::node::{Call, CallError, Completion, Deliver, Node, Trouble};
 use crate::protocol::{Cluster, Drift};
 use crate::time::Timestamp;
 
@@ -36,6 +36,8 @@ pub(crate) struct Driver {
     pub(crate) clock: Clock,
     pub(crate) drift: Drift,
     pub(crate) schedule: Arc<Schedule>,
+    /// Nodes that must not vote, and why not.
+    barred: Vec<OnceLock<Trouble>>,
     /// Set by `Locks::close`: no new attempts.
     closed: AtomicBool,
     closing: Notify,
@@ -55,6 +57,7 @@ impl Driver {
         drift: Drift,
     ) -> Self {
         Self {
+            barred: nodes.iter().map(|_| OnceLock::new()).collect(),
             nodes,
             cluster: Mutex::new(cluster),
             clock,
@@ -82,11 +85,21 @@ impl Driver {
         expires: Timestamp,
         to: Arc<dyn Deliver<Reply>>,
     ) {
+        let done = Completion::new(to, node as u64);
+        if let Some(trouble) = self.barred[node].get() {
+            return done.complete(Err(CallError::Refused(trouble.clone())));
+        }
         self.nodes[node].send(Call {
             request: Arc::clone(request),
             expires,
-            done: Completion::new(to, node as u64),
+            done,
         });
+    }
+
+    /// Asks `node` for nothing any more, because of `trouble`.
+    pub(crate) fn bar(&self, node: usize, trouble: Trouble) {
+        // Barred twice is barred for the first reason.
+        let _ = self.barred[node].set(trouble);
     }
 
     /// Whether `close` was called.

@@ -147,7 +147,8 @@ impl Acquisition {
             timeout: self.round_timeout(now),
         };
         let suspects = (0..self.terms.nodes).map(|node| cluster.is_silent(node));
-        Attempt::new(token, ballot, now, timing, suspects)
+        let attempt = Attempt::new(token, ballot, now, timing, suspects);
+        attempt.only_looking(cluster.is_young(now))
     }
 
     /// Decides what comes after `attempt`, which has its verdict.
