@@ -9,9 +9,9 @@ use crate::group::Group;
 use crate::node::{CallError, Facts, TroubleKind};
 use crate::protocol::{Vote, quorum};
 
-use super::Locks;
 use super::builder::Wishes;
 use super::error::{ConfigError, ConnectError, Votes};
+use super::{Locks, twins};
 
 /// After this a client starts without the nodes that have not answered.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -31,6 +31,10 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
         check_fit(&shared.names, &answers)?;
         if is_majority(&answers) {
             let group = join(driver, decide(&answers, &shared.settings.wishes)).await;
+            tokio::spawn(twins::watch(
+                Arc::downgrade(driver),
+                twins::run_ids(&answers),
+            ));
             return check_fit(&shared.names, &group);
         }
         // Only silence is worth waiting for: who says no at once is asked again in the background.
@@ -58,6 +62,9 @@ async fn join_later(driver: std::sync::Weak<Driver>, wishes: Wishes) {
         let answers = probe(&driver, PATIENCE).await;
         if is_majority(&answers) {
             join(&driver, decide(&answers, &wishes)).await;
+            // All of them: those that have answered were not compared yet.
+            let unknown = vec![None; answers.len()];
+            tokio::spawn(twins::watch(Arc::downgrade(&driver), unknown));
             return;
         }
         let clock = driver.clock.clone();
@@ -130,19 +137,8 @@ pub(super) fn check_distinct(
     names: &[String],
     answers: &[Result<Facts, CallError>],
 ) -> Result<(), ConnectError> {
-    for (i, one) in answers.iter().enumerate() {
-        for (j, other) in answers.iter().enumerate().skip(i + 1) {
-            if let (Ok(one), Ok(other)) = (one, other)
-                && !one.run_id.is_empty()
-                && one.run_id == other.run_id
-            {
-                return Err(ConfigError::Other(format!(
-                    "{} and {} are the same server; every node must be a server of its own",
-                    names[i], names[j]
-                ))
-                .into());
-            }
-        }
+    if let Some((one, other)) = twins::find(&twins::run_ids(answers)) {
+        return Err(ConfigError::Other(twins::words(&names[one], &names[other])).into());
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod inspect;
 mod lock;
 mod plain;
 mod receipt;
+mod twins;
 
 use std::sync::Arc;
 

@@ -196,7 +196,9 @@ impl<'a> Trial<'a> {
         let request = Arc::new(Request {
             claims: Arc::clone(&wanted.claims),
             token: attempt.token().clone(),
-            op: if wanted.terms.plain {
+            op: if attempt.only_looks() {
+                Op::Inspect
+            } else if wanted.terms.plain {
                 Op::PlainAcquire { ttl_ms }
             } else {
                 Op::Acquire {

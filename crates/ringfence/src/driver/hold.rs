@@ -345,6 +345,23 @@ impl Hold {
         }
     }
 
+    /// A round that had been given up was confirmed late. On a busy machine every round may be: if
+    /// they did not count, a lock that all nodes hold would be lost.
+    fn conclude_late(&self, deadline: Timestamp, now: Timestamp) {
+        let mut state = lock(&self.state);
+        if state.phase != Phase::Held || now >= self.deadline() {
+            return;
+        }
+        let deadline = self.end.map_or(deadline, |end| end.min(deadline));
+        self.deadline
+            .fetch_max(deadline.as_nanos(), Ordering::AcqRel);
+        if state.renew_at.is_some() {
+            state.failures = 0;
+            state.renew_at = Some(now + self.care.ttl / 3);
+            self.reschedule(&mut state);
+        }
+    }
+
     fn renewal_over(&self, of: &Extending) {
         let mut state = lock(&self.state);
         let same = |one: &Arc<Extending>| std::ptr::eq(&raw const **one, of);
@@ -501,6 +518,9 @@ impl Extending {
             // The verdict was there before: only this late node is concerned.
             Some((false, node)) => {
                 self.hold.hear_late_vote(node, &votes[node]);
+                if let Some(deadline) = self.flight.with(|round| round.late_deadline()) {
+                    self.hold.conclude_late(deadline, now);
+                }
                 if to_restore.contains(&node) {
                     self.restore(node);
                 }

@@ -16,7 +16,7 @@ pub(crate) mod waiting;
 pub(crate) mod withdraw;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::entropy;
 use crate::message::{Reply, Request};
-use crate::node::{Call, Completion, Deliver, Node};
+use crate::node::{Call, CallError, Completion, Deliver, Node, Trouble};
 use crate::protocol::{Cluster, Drift};
 use crate::time::Timestamp;
 
@@ -40,6 +40,8 @@ pub(crate) struct Driver {
     pub(crate) drift: Drift,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) room: Arc<WaitingRoom>,
+    /// Nodes that must not vote, and why not.
+    barred: Vec<OnceLock<Trouble>>,
     /// Set by `Locks::close`: no new attempts.
     closed: AtomicBool,
     closing: Notify,
@@ -60,6 +62,7 @@ impl Driver {
     ) -> Self {
         Self {
             room: Arc::new(WaitingRoom::new(entropy::client_id(), clock.clone())),
+            barred: nodes.iter().map(|_| OnceLock::new()).collect(),
             nodes,
             cluster: Mutex::new(cluster),
             clock,
@@ -87,11 +90,21 @@ impl Driver {
         expires: Timestamp,
         to: Arc<dyn Deliver<Reply>>,
     ) {
+        let done = Completion::new(to, node as u64);
+        if let Some(trouble) = self.barred[node].get() {
+            return done.complete(Err(CallError::Refused(trouble.clone())));
+        }
         self.nodes[node].send(Call {
             request: Arc::clone(request),
             expires,
-            done: Completion::new(to, node as u64),
+            done,
         });
+    }
+
+    /// Asks `node` for nothing any more, because of `trouble`.
+    pub(crate) fn bar(&self, node: usize, trouble: Trouble) {
+        // Barred twice is barred for the first reason.
+        let _ = self.barred[node].set(trouble);
     }
 
     /// Whether `close` was called.

@@ -180,8 +180,10 @@ impl Acquisition {
             timeout: self.round_timeout(now),
         };
         let suspects = (0..self.terms.nodes).map(|node| cluster.is_silent(node));
-        let place = self.place(cluster, now);
-        Attempt::new(token, ballot, place, now, timing, suspects)
+        // A new cluster is only looked at: there is no line to stand in yet.
+        let young = cluster.is_young(now);
+        let place = self.place(cluster, now).filter(|_| !young);
+        Attempt::new(token, ballot, place, now, timing, suspects).only_looking(young)
     }
 
     /// The place in line, taken at the first attempt: the nodes' own median time, so that a wrong

@@ -23,6 +23,7 @@ pub struct Attempt {
     /// When nodes that have not answered count as silent.
     timeout: Timestamp,
     nodes: Vec<NodeState>,
+    only_looks: bool,
     verdict: Option<Verdict>,
 }
 
@@ -99,8 +100,22 @@ impl Attempt {
                     holds: false,
                 })
                 .collect(),
+            only_looks: false,
             verdict: None,
         }
+    }
+
+    /// The same attempt, as a look at the nodes if `only_looks`. It cannot be won.
+    ///
+    /// A new cluster is only looked at: what an attempt leaves behind would be taken for a sign of
+    /// use by the `init` that its error recommends.
+    pub(super) fn only_looking(self, only_looks: bool) -> Self {
+        Self { only_looks, ..self }
+    }
+
+    /// Whether the nodes are to be asked how they are, in place of the lock.
+    pub fn only_looks(&self) -> bool {
+        self.only_looks
     }
 
     /// Who proposes.
@@ -156,7 +171,11 @@ impl Attempt {
             state.floor = reply.stamp.map(|stamp| stamp.floor);
             state.holds = reply.answer == Answer::Granted;
         }
-        state.vote = Vote::of(outcome, quarantine);
+        state.vote = match &outcome {
+            // It has grown up, or was declared to have: worth an attempt in earnest, at once.
+            Ok(_) if self.only_looks && quarantine.is_none() => Vote::Stale,
+            _ => Vote::of(outcome, quarantine),
+        };
         if self.verdict.is_none() {
             self.verdict = self.tally(now);
         }
@@ -213,6 +232,7 @@ impl Attempt {
         self.nodes
             .iter()
             .map(|state| match &state.vote {
+                _ if self.only_looks => Target::Nothing,
                 _ if state.holds => Target::Holds,
                 Vote::Pending | Vote::Silent => Target::Unknown,
                 Vote::Failed(error) if error.may_have_been_applied() => Target::Unknown,

@@ -8,7 +8,7 @@ use crate::message::{Ballot, Reply, Standing};
 use crate::node::{CallError, Facts};
 use crate::time::Timestamp;
 
-use super::Drift;
+use super::{Drift, quorum};
 
 /// What this client knows of its nodes.
 #[derive(Debug, Clone)]
@@ -119,13 +119,8 @@ impl Cluster {
         self.nodes[node].silent = true;
     }
 
-    /// Whether the last call to `node` was answered.
-    pub fn answers(&self, node: usize) -> bool {
-        self.nodes[node].answers
-    }
-
-    /// Whether the last call to `node` brought no answer. A node that was never called is not
-    /// silent: it may well be the one that makes a majority.
+    /// Whether the last call to `node` brought no answer in time. Not so for one that has not been
+    /// called: without its clock a first attempt may be lost for want of a good ballot.
     pub fn is_silent(&self, node: usize) -> bool {
         self.nodes[node].silent
     }
@@ -153,6 +148,23 @@ impl Cluster {
         // A birth in the node's future is a clock that was set back; it must not count for ever.
         let left = by_node.min(self.quarantine()).max(by_us);
         (!left.is_zero()).then_some(left)
+    }
+
+    /// Whether so many nodes are in quarantine, as far as is known, that no majority can vote.
+    pub fn is_young(&self, now: Timestamp) -> bool {
+        let is_young = |(node, view): &(usize, &NodeView)| {
+            let (Some(standing), Some(offset_us)) = (view.standing, view.offset_us) else {
+                return false;
+            };
+            let clock_us = now.as_micros().saturating_add_signed(offset_us);
+            let standing = Standing {
+                clock_us,
+                ..standing
+            };
+            self.quarantine_left(*node, standing, now).is_some()
+        };
+        let young = self.nodes.iter().enumerate().filter(is_young).count();
+        self.nodes.len() - young < quorum(self.nodes.len())
     }
 
     /// The ballot that most nodes should accept at `now`. `floors` are the claims' floors as the

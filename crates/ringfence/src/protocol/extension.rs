@@ -104,6 +104,15 @@ impl Extension {
         vacant.filter_map(move |(node, &vacant)| (alive && vacant).then_some(node))
     }
 
+    /// Until when the hold may be counted on after all, if a majority confirmed a round that had
+    /// been given up. It is as good as in time: the deadline counts from t0, whenever they answer.
+    pub fn late_deadline(&self) -> Option<Timestamp> {
+        let kept = self.votes.iter().filter(|vote| **vote == Vote::Granted);
+        let confirmed = self.verdict == Some(ExtensionVerdict::Unsure)
+            && kept.count() >= quorum(self.votes.len());
+        confirmed.then_some(self.deadline)
+    }
+
     fn tally(&self, now: Timestamp) -> Option<ExtensionVerdict> {
         let nodes = self.votes.len();
         let quorum = quorum(nodes);

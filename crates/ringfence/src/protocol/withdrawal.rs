@@ -40,6 +40,8 @@ struct NodeState {
     target: Target,
     progress: Progress,
     tries: u32,
+    /// An earlier try may have been carried out although its answer was lost.
+    maybe_done: bool,
     /// The first word of the node on the matter.
     said: Option<Said>,
 }
@@ -56,6 +58,8 @@ enum Said {
     Released,
     Gone,
     Taken,
+    /// Gone or taken, perhaps because of an earlier try of ours.
+    Unclear,
 }
 
 /// What a final release amounted to.
@@ -89,6 +93,7 @@ impl Withdrawal {
                 _ => Progress::Due { at: now },
             },
             tries: 0,
+            maybe_done: false,
             said: None,
         });
         Self {
@@ -123,6 +128,8 @@ impl Withdrawal {
             Ok(reply) => {
                 let said = match reply.answer {
                     Answer::Released => Said::Released,
+                    // To call that expired would accuse a holder that did everything right.
+                    _ if state.maybe_done => Said::Unclear,
                     Answer::Held(_) => Said::Taken,
                     _ => Said::Gone,
                 };
@@ -132,6 +139,10 @@ impl Withdrawal {
             }
             // An earlier try that failed late does not unsay what a later one achieved.
             Err(_) if state.progress == Progress::Over => {}
+            Err(error) if error.may_have_been_applied() && state.target != Target::Nothing => {
+                state.maybe_done = true;
+                state.try_again(now, until);
+            }
             // Nothing of ours was there to begin with: one word to it was enough.
             Err(_) if state.target == Target::Nothing => state.progress = Progress::Over,
             Err(_) => state.try_again(now, until),
@@ -145,7 +156,10 @@ impl Withdrawal {
             match state.progress {
                 Progress::Sent { timeout } if timeout <= now => match state.target {
                     Target::Nothing => state.progress = Progress::Over,
-                    Target::Holds | Target::Unknown => state.try_again(now, until),
+                    Target::Holds | Target::Unknown => {
+                        state.maybe_done = true;
+                        state.try_again(now, until);
+                    }
                 },
                 Progress::Due { .. } if until <= now => state.progress = Progress::Over,
                 _ => {}
@@ -187,10 +201,11 @@ impl Withdrawal {
                 || state.tries > 1
                 || (state.tries == 1 && matches!(state.progress, Progress::Due { .. }))
         };
-        let answered = released + gone + taken;
-        // Those who said nothing may have made a majority with those who released it.
-        let unheard = self.nodes.len() - answered;
-        if answered < quorum || released + unheard >= quorum {
+        let answered = released + gone + taken + said(Said::Unclear);
+        // As with every loss: proved only once so many nodes lack it that no majority can have had
+        // it. A node that could not be told, or not clearly, may well have.
+        let proved = self.nodes.len() - (gone + taken) < quorum;
+        if answered < quorum || !proved {
             let all_heard = self.nodes.iter().all(heard);
             return all_heard.then_some(WithdrawalVerdict::Unconfirmed);
         }

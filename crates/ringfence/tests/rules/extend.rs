@@ -126,9 +126,12 @@ async fn rule_7_nothing_is_restored_after_the_release() {
     bench.nodes[2].hang(true);
     at_once(guard.extend(ms(10_000))).await.unwrap();
     at_once(guard.release()).await.unwrap();
+    bench.log_operations();
     bench.nodes[2].hang(false);
     idle().await;
     assert_eq!(bench.holding("x"), 0);
+    let restores = bench.count(|op| matches!(op, Op::Restore { .. }));
+    assert_eq!(restores, [0; 3], "and no node is asked to");
 }
 
 #[tokio::test]

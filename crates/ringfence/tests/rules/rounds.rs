@@ -262,3 +262,14 @@ async fn rule_12_one_node_is_the_same() {
     let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
 }
+
+#[tokio::test]
+async fn g4_a_node_that_was_never_heard_may_make_the_majority() {
+    let bench = Bench::new(3).await;
+    bench.nodes[2].hang(true);
+    let locks = bench.client().await;
+    bench.nodes[2].hang(false);
+    bench.nodes[1].fail_with(Some(unreachable()));
+    let guard = at_once(locks.mutex("x").try_lock()).await.unwrap();
+    assert_eq!(bench.held_by("x", &guard), 2);
+}

@@ -25,6 +25,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 /// A connection that held this long was a good one: the next is made without waiting.
 const GOOD: Duration = Duration::from_secs(1);
+/// The longest rest after a connection that had shaken hands: its server is there, and votes are
+/// lost while we rest. Not none, or a server that hangs up on everybody would be stormed.
+const REST_MAX: Duration = Duration::from_millis(50);
 /// The most calls in one batch, so that one batch does not occupy a server for long.
 const BATCH_MAX: usize = 256;
 
@@ -100,7 +103,10 @@ impl Link {
             if trouble.is_none() && self.clock().now().since(began) >= GOOD {
                 self.backoff.reset();
             }
-            let rest = self.backoff.next();
+            let mut rest = self.backoff.next();
+            if trouble.is_none() {
+                rest = rest.min(REST_MAX);
+            }
             // After a lost connection calls wait a moment for the next; after a failed attempt,
             // and while we rest, they are told.
             if (trouble.is_some() || !rest.is_zero())

@@ -111,12 +111,12 @@ fn a_node_that_answers_late_is_counted_again() {
     let servers = [Server::new(0)];
     let mut cluster = acquainted(&servers, at(0));
     cluster.silent(0);
-    assert!(!cluster.answers(0));
+    assert!(cluster.is_silent(0));
     cluster.observe(0, &says(Answer::Gone), at(0), at(5_000));
-    assert!(cluster.answers(0));
+    assert!(!cluster.is_silent(0));
     cluster.silent(0);
     cluster.observe(0, &refused(TroubleKind::Loading), at(0), at(5_000));
-    assert!(cluster.answers(0));
+    assert!(!cluster.is_silent(0));
 }
 
 #[test]

@@ -1,0 +1,70 @@
+//! One server under two names would vote twice. Whoever answers in time is found out when the client
+//! connects; this looks after those that come later.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use crate::driver::Driver;
+use crate::driver::gather::gather;
+use crate::node::{CallError, Facts, Trouble, TroubleKind};
+
+/// How long a node may take to say which server it is.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The pauses between two questions to a node that has not answered.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The first two nodes that are one server, if any are.
+pub(super) fn find(run_ids: &[Option<String>]) -> Option<(usize, usize)> {
+    (0..run_ids.len()).find_map(|later| {
+        let run_id = run_ids[later].as_ref()?;
+        let earlier = run_ids[..later]
+            .iter()
+            .position(|other| other.as_ref() == Some(run_id))?;
+        Some((earlier, later))
+    })
+}
+
+/// Which server each node is, as far as it said.
+pub(super) fn run_ids(answers: &[Result<Facts, CallError>]) -> Vec<Option<String>> {
+    let known = |answer: &Result<Facts, CallError>| {
+        let run_id = &answer.as_ref().ok()?.run_id;
+        (!run_id.is_empty()).then(|| run_id.clone())
+    };
+    answers.iter().map(known).collect()
+}
+
+/// The words for two nodes that are one server.
+pub(super) fn words(one: &str, other: &str) -> String {
+    format!("{one} and {other} are the same server; every node must be a server of its own")
+}
+
+/// Asks the nodes that are not in `known` until each has said which server it is, and takes the
+/// vote from one that turns out to be another's twin.
+pub(super) async fn watch(driver: Weak<Driver>, mut known: Vec<Option<String>>) {
+    let mut pause = PAUSE_MIN;
+    loop {
+        let missing: Vec<usize> = (0..known.len()).filter(|&i| known[i].is_none()).collect();
+        let Some(driver) = driver.upgrade().filter(|_| !missing.is_empty()) else {
+            return;
+        };
+        let clock = driver.clock.clone();
+        let until = clock.now() + PATIENCE;
+        let ask = |index: usize, done| driver.nodes[missing[index]].probe(done);
+        let answers = gather(missing.len(), &clock, until, ask, |_| false).await;
+        for (&node, run_id) in missing.iter().zip(run_ids(&answers)) {
+            known[node] = run_id;
+            if let Some((one, other)) = find(&known) {
+                let name = |node: usize| driver.nodes[node].name();
+                let words = words(name(one), name(other));
+                tracing::error!("{words}");
+                // The one that just answered, so that the place of the other stays taken.
+                driver.bar(node, Trouble::new(TroubleKind::Twice, words));
+                known[node] = Some(format!("barred {node}"));
+            }
+        }
+        drop(driver);
+        clock.sleep_until(clock.now() + pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}

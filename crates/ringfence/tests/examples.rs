@@ -1,0 +1,104 @@
+//! The examples, run as a reader would run them.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use ringfence_testkit::Fleet;
+
+/// Cargo builds the examples beside the folder of this test's program, unless it was told to build
+/// this test alone.
+fn example(name: &str) -> Command {
+    let test = std::env::current_exe().unwrap();
+    let folder: PathBuf = test.ancestors().nth(2).unwrap().join("examples");
+    let program = folder.join(name);
+    assert!(
+        program.is_file(),
+        "{} was not built: run cargo build --examples --all-features",
+        program.display()
+    );
+    let mut command = Command::new(program);
+    command.env_remove("RINGFENCE_NODES").stdin(Stdio::null());
+    command
+}
+
+/// What `command` prints; it must succeed.
+fn said(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The number behind `word` in `line`.
+fn number_after(line: &str, word: &str) -> u64 {
+    let (_, rest) = line.split_once(word).unwrap_or_else(|| panic!("{line}"));
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_else(|_| panic!("{line}"))
+}
+
+#[test]
+fn the_simplest_lock_holds_with_a_fence() {
+    let text = said(&mut example("simplest"));
+    assert!(text.starts_with("holding orders:42"), "{text}");
+    assert!(number_after(&text, "fence ") > 0);
+}
+
+#[test]
+fn the_simplest_lock_works_on_a_quorum() {
+    let fleet = Fleet::start(3);
+    let nodes = fleet.urls_without_quarantine();
+    let fence = |text: String| number_after(&text, "fence ");
+    let first = fence(said(example("simplest").arg(&nodes)));
+    assert!(fence(said(example("simplest").arg(&nodes))) > first);
+}
+
+#[test]
+fn work_is_stopped_when_the_lock_ends() {
+    let text = said(&mut example("hold_and_cancel"));
+    assert!(text.contains("step 2"), "{text}");
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with("stopped in time: "), "{text}");
+}
+
+#[test]
+fn a_late_write_is_refused_by_its_fence() {
+    let text = said(&mut example("fence_in_sql"));
+    assert!(text.ends_with("accepted: false\n"), "{text}");
+}
+
+#[test]
+fn the_blocking_example_holds_twice_with_rising_fences() {
+    let text = said(&mut example("blocking"));
+    let fences: Vec<u64> = text.lines().map(|l| number_after(l, "fence ")).collect();
+    assert!(fences.len() == 2 && fences[0] < fences[1], "{text}");
+}
+
+/// Both copies write into one pipe, so that the order of their lines is the order of their deeds.
+#[test]
+fn two_copies_of_the_redlock_demo_do_not_overlap() {
+    let fleet = Fleet::start(3);
+    let (mut lines, pipe) = std::io::pipe().unwrap();
+    let start = || -> Child {
+        let mut command = example("redlock_demo");
+        command.env("RINGFENCE_NODES", fleet.urls_without_quarantine());
+        command.stdout(pipe.try_clone().unwrap()).spawn().unwrap()
+    };
+    let copies = [start(), start()];
+    drop(pipe);
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut lines, &mut text).unwrap();
+    for mut copy in copies {
+        assert!(copy.wait().unwrap().success(), "{text}");
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let [begun, finished, begun_again, finished_again] = lines[..] else {
+        panic!("{text}");
+    };
+    let who = |line: &str| line.split(' ').next().unwrap().to_owned();
+    assert!(begun.contains("has begun"), "{text}");
+    assert_eq!(finished, format!("{} has finished", who(begun)), "{text}");
+    assert!(begun_again.contains("has begun"), "{text}");
+    let again = who(begun_again);
+    assert_eq!(finished_again, format!("{again} has finished"), "{text}");
+    assert_ne!(who(begun), again, "{text}");
+    assert!(number_after(begun_again, "fence ") > number_after(begun, "fence "));
+}

@@ -1,0 +1,117 @@
+//! TLS and users with no more rights than locks need.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ringfence_testkit::{Certificates, Flavor, Fleet, Server, wait_until_async};
+
+use crate::stage::*;
+
+/// The least rights, as docs/operations.md gives them: copy it from there into an ACL file. Locks
+/// are under `orders:` here.
+const USER: &str = "user ringfence on >PASSWORD ~ringfence:* ~orders:* resetchannels -@all \
+    +info +config|get +time +eval +evalsha +script|load +get +mget +set +del +exists +pttl +pexpire +scan";
+
+fn secured(certificates: &Certificates) -> Fleet {
+    Fleet::start_with(3, |_| {
+        Server::builder(Flavor::Redis)
+            .tls(certificates)
+            .acl_file(&format!("user default off\n{USER}"))
+    })
+}
+
+fn urls(fleet: &Fleet, certificates: &Certificates) -> String {
+    let ca = certificates.authority_file();
+    let urls: Vec<String> = fleet
+        .iter()
+        .map(|server| {
+            format!(
+                "{}?ca={}",
+                server.url_as("ringfence", "PASSWORD"),
+                ca.display()
+            )
+        })
+        .collect();
+    urls.join(",")
+}
+
+/// Everything that a client can do.
+async fn everything(fleet: &Fleet, urls: &str) {
+    builder(urls).init(false).await.unwrap();
+    let locks = connect(urls).await;
+    let lock = locks.mutex("orders:1").ttl(Duration::from_secs(2));
+    let guard = lock.lock().await.unwrap();
+    assert!(lock.try_lock().await.is_err());
+    assert!(locks.inspect("orders:1").await.unwrap().held);
+    guard.extend(Duration::from_secs(3)).await.unwrap();
+    // One renewal and what a node forgot.
+    fleet[0].command(&["DEL", "orders:1"]);
+    wait_until_async("the token to come back", SOON, async || {
+        has_key(&fleet[0], "orders:1")
+    })
+    .await;
+    guard.release().await.unwrap();
+    let several = locks.multi(["orders:1", "orders:2"]).lock().await;
+    several.unwrap().release().await.unwrap();
+    let plain = locks.plain_mutex("orders:1").lock().await.unwrap();
+    plain.extend(TTL).await.unwrap();
+    plain.release().await.unwrap();
+    until_granted_by(&locks, "orders:1", &[true; 3]).await;
+    locks.close().await;
+}
+
+#[tokio::test]
+async fn a_quorum_over_tls_needs_the_rights_of_the_guide_and_no_others() {
+    let certificates = Certificates::generate();
+    let fleet = secured(&certificates);
+    for server in fleet.iter() {
+        server.command(&["CONFIG", "RESETSTAT"]);
+        server.command(&["ACL", "LOG", "RESET"]);
+    }
+    everything(&fleet, &urls(&fleet, &certificates)).await;
+
+    let granted: BTreeSet<&str> = USER
+        .split(' ')
+        .filter_map(|w| w.strip_prefix('+'))
+        .collect();
+    let mut used = BTreeSet::new();
+    for server in fleet.iter() {
+        assert_eq!(server.command(&["ACL", "LOG"]), "", "something was denied");
+        let stats = server.command(&["INFO", "commandstats"]);
+        let names = stats
+            .lines()
+            .filter_map(|line| line.strip_prefix("cmdstat_"));
+        used.extend(names.map(|line| line.split(':').next().unwrap().to_owned()));
+    }
+    // What the test itself asks the servers, and logging in, which everybody may.
+    for own in ["auth", "acl|log", "config|resetstat"] {
+        used.remove(own);
+    }
+    let used: BTreeSet<&str> = used.iter().map(String::as_str).collect();
+    assert_eq!(used, granted);
+}
+
+#[tokio::test]
+async fn other_names_and_other_authorities_are_refused() {
+    let certificates = Certificates::generate();
+    let fleet = secured(&certificates);
+    let urls = urls(&fleet, &certificates);
+    builder(&urls).init(false).await.unwrap();
+    let locks = connect(&urls).await;
+    let error = locks.mutex("invoices:1").lock().await.unwrap_err();
+    says(&error, ["grant it with ACL SETUSER"]);
+    round(&locks, "orders:1").await;
+
+    let strangers = Certificates::generate();
+    let distrusting = self::urls(&fleet, &strangers);
+    let locks = connect(&distrusting).await;
+    let error = locks.mutex("orders:1").try_lock().await.unwrap_err();
+    says(&error, fleet.iter().map(address));
+    says(&error, ["certificate"]);
+}
+
+#[test]
+fn the_operations_guide_has_the_line_that_is_tested() {
+    let guide = include_str!("../../../../docs/operations.md");
+    assert!(guide.contains(USER), "docs/operations.md needs:\n{USER}");
+}

@@ -1,0 +1,95 @@
+//! New clusters, and the operator's word for them.
+
+use std::time::Duration;
+
+use ringfence::{AcquireError, InitError, ReleaseError};
+use ringfence_testkit::{Flavor, Fleet, Server};
+
+use crate::stage::*;
+
+#[tokio::test]
+async fn a_new_cluster_is_an_error_at_once_that_names_init_the_nodes_and_the_time() {
+    let fleet = Fleet::start(3);
+    let locks = connect(&fleet.urls()).await;
+    let (took, outcome) = timed(locks.mutex("n").lock()).await;
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let error = outcome.unwrap_err();
+    let AcquireError::Quarantined { left, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(*left > Duration::from_secs(20), "{left:?}");
+    assert!(*left < Duration::from_secs(40), "{left:?}");
+    says(&error, fleet.iter().map(address));
+    let seconds = left.as_millis().div_ceil(1000);
+    says(
+        &error,
+        [&format!("may vote in {seconds} s"), "`ringfence init`"],
+    );
+    no_key_remains(fleet.iter()).await;
+}
+
+#[tokio::test]
+async fn init_makes_a_new_cluster_usable_and_is_done_once() {
+    for flavor in Flavor::ALL {
+        let fleet = Fleet::start_with(3, |_| Server::builder(flavor));
+        // The client that found it new goes on with it.
+        let early = connect(&fleet.urls()).await;
+        let error = early.mutex("n").lock().await.unwrap_err();
+        assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
+
+        let group = builder(&fleet.urls()).init(false).await.unwrap();
+        assert_eq!(group.nodes, 3);
+        let late = connect(&fleet.urls()).await;
+        let first = round(&late, "n").await;
+        assert!(round(&early, "n").await > first);
+
+        let error = builder(&fleet.urls()).init(false).await.unwrap_err();
+        assert!(matches!(error, InitError::Refused { .. }), "{error}");
+        says(&error, ["not new", "votes already"]);
+        assert!(round(&late, "n").await > first);
+    }
+}
+
+#[tokio::test]
+async fn init_needs_every_node_and_writes_nothing_without() {
+    let fleet = Fleet::start(3);
+    fleet[1].kill();
+    let error = builder(&fleet.urls()).init(false).await.unwrap_err();
+    assert!(matches!(error, InitError::Unreachable { .. }), "{error}");
+    says(&error, [&address(&fleet[1]), "cannot be reached"]);
+    for server in [&fleet[0], &fleet[2]] {
+        assert_eq!(server.command(&["DBSIZE"]), "0");
+    }
+    fleet[1].restart();
+    builder(&fleet.urls()).init(false).await.unwrap();
+    round(&connect(&fleet.urls()).await, "n").await;
+}
+
+#[tokio::test]
+async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
+    let fleet = Fleet::start(3);
+    let careless = client_of(&fleet).await;
+    let lock = careless.mutex("n").label("the careless one");
+    let guard = lock.lock().await.unwrap();
+    let error = builder(&fleet.urls()).init(false).await.unwrap_err();
+    assert!(matches!(error, InitError::Refused { .. }), "{error}");
+    says(&error, ["`n` by the careless one", "--force"]);
+    let error = connect(&fleet.urls()).await.mutex("m").lock().await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
+
+    builder(&fleet.urls()).init(true).await.unwrap();
+    let locks = connect(&fleet.urls()).await;
+    round(&locks, "m").await;
+    // Declared new, but not emptied: what was held still is.
+    let error = locks.mutex("n").try_lock().await.unwrap_err();
+    says(&error, ["the careless one"]);
+    // Each node has to be met again first, so that perhaps nobody confirms at once.
+    let released = guard.release().await;
+    assert!(
+        matches!(released, Ok(()) | Err(ReleaseError::Unconfirmed)),
+        "{released:?}"
+    );
+    no_key_remains(fleet.iter()).await;
+    round(&locks, "n").await;
+}

@@ -1,0 +1,164 @@
+//! Servers that are killed, and come back.
+
+use std::time::Duration;
+
+use ringfence::{AcquireError, ConnectError};
+use ringfence_testkit::{Flavor, Fleet, Server};
+
+use crate::stage::*;
+
+#[tokio::test]
+async fn with_two_of_five_killed_everything_goes_on_and_fences_rise() {
+    for flavor in Flavor::ALL {
+        let fleet = Fleet::start_with(5, |_| Server::builder(flavor));
+        let locks = client_of(&fleet).await;
+        let mut last = round(&locks, "n").await;
+        fleet[1].kill();
+        fleet[4].kill();
+        // A newcomer does not need them either.
+        let newcomer = client_of(&fleet).await;
+        for locks in [&locks, &newcomer].into_iter().cycle().take(10) {
+            let guard = locks.mutex("n").wait(PATIENCE).lock().await.unwrap();
+            assert!(guard.fence() > last, "{} after {last}", guard.fence());
+            last = guard.fence();
+            guard.extend(TTL).await.unwrap();
+            guard.release().await.unwrap();
+        }
+        no_key_remains([&fleet[0], &fleet[2], &fleet[3]]).await;
+    }
+}
+
+#[tokio::test]
+async fn with_three_of_five_killed_the_error_comes_in_time_and_names_every_node() {
+    let fleet = Fleet::start(5);
+    let locks = client_of(&fleet).await;
+    round(&locks, "n").await;
+    for dead in [0, 2, 3] {
+        fleet[dead].kill();
+    }
+    let wait = Duration::from_millis(700);
+    let (took, outcome) = timed(locks.mutex("n").wait(wait).lock()).await;
+    assert!(took < wait + Duration::from_secs(1), "{took:?}");
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+    assert!(error.is_retryable());
+    let lines: Vec<String> = error.to_string().lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 1 + 5, "{error}");
+    for (number, line) in lines[1..].iter().enumerate() {
+        says(line, [address(&fleet[number])]);
+        let is_dead = line.contains("cannot be reached");
+        assert_eq!(is_dead, [0, 2, 3].contains(&number), "{error}");
+    }
+
+    // Without a bound it is not for ever.
+    let patience = Duration::from_millis(500);
+    let lock = locks.mutex("n").no_quorum_after(patience);
+    let (took, outcome) = timed(lock.lock()).await;
+    assert!(
+        matches!(outcome, Err(AcquireError::NoQuorum { .. })),
+        "{outcome:?}"
+    );
+    assert!(took >= patience, "{took:?}");
+    assert!(took < patience + Duration::from_secs(2), "{took:?}");
+    // What the two granted each time was taken back.
+    no_key_remains([&fleet[1], &fleet[4]]).await;
+}
+
+#[tokio::test]
+async fn without_any_server_a_client_starts_and_says_so_when_asked() {
+    let fleet = Fleet::start(3);
+    let urls = fleet.urls_without_quarantine();
+    fleet.iter().for_each(Server::kill);
+    let locks = connect(&urls).await;
+    let error = locks.mutex("n").try_lock().await.unwrap_err();
+    says(&error, fleet.iter().map(address));
+    says(&error, ["no majority", "cannot be reached"]);
+    // And finds them once they are there.
+    fleet.iter().for_each(Server::restart);
+    until_granted_by(&locks, "n", &[true; 3]).await;
+}
+
+#[tokio::test]
+async fn servers_that_come_back_are_used_again() {
+    let fleet = Fleet::start(3);
+    let locks = client_of(&fleet).await;
+    let before = round(&locks, "n").await;
+    fleet[0].kill();
+    fleet[1].kill();
+    let error = locks.mutex("n").try_lock().await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+    fleet[0].restart();
+    fleet[1].restart();
+    assert!(round(&locks, "n").await > before);
+    until_granted_by(&locks, "n", &[true; 3]).await;
+}
+
+#[tokio::test]
+async fn servers_that_came_back_empty_wait_unless_the_operator_vouches_for_them() {
+    let fleet = Fleet::start(3);
+    builder(&fleet.urls()).init(false).await.unwrap();
+    let locks = connect(&fleet.urls()).await;
+    let before = round(&locks, "n").await;
+    fleet[0].restart();
+    // One that forgot costs its vote.
+    until_granted_by(&locks, "n", &[false, true, true]).await;
+    fleet[1].restart();
+    let error = loop {
+        match locks.mutex("n").lock().await {
+            // Until the client has found the second one again, it is just not there.
+            Err(AcquireError::NoQuorum { .. }) => {}
+            other => break other.unwrap_err(),
+        }
+    };
+    assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
+    let restarted = format!("nodes {}, {}", address(&fleet[0]), address(&fleet[1]));
+    says(&error, [&restarted, "new or restarted"]);
+    builder(&fleet.urls()).init(true).await.unwrap();
+    assert!(round(&locks, "n").await > before);
+    until_granted_by(&locks, "n", &[true; 3]).await;
+}
+
+#[tokio::test]
+async fn a_majority_that_is_not_fit_is_an_error_at_once_that_says_what_to_do() {
+    let (primary, locked) = (
+        Server::start(Flavor::Redis),
+        Server::builder(Flavor::Redis).requirepass("secret").start(),
+    );
+    let replica = Server::builder(Flavor::Redis).replica_of(&primary).start();
+    let wrong = format!("redis://:guess@{}", address(&locked));
+    let urls = format!("{},{},{wrong}", primary.url(), replica.url());
+    let (took, outcome) = timed(builder(&urls).connect()).await;
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let error = outcome.unwrap_err();
+    assert!(
+        matches!(error, ConnectError::Misconfigured { .. }),
+        "{error}"
+    );
+    says(&error, [address(&replica), address(&locked)]);
+    says(
+        &error,
+        ["name its master instead", "the password in the URL"],
+    );
+    assert!(!error.to_string().contains("guess"), "{error}");
+}
+
+#[tokio::test]
+async fn a_majority_that_becomes_unfit_is_an_error_at_once_too() {
+    let fleet = Fleet::start(3);
+    let locks = client_of(&fleet).await;
+    round(&locks, "n").await;
+    for spoilt in [0, 2] {
+        fleet[spoilt].command(&["CONFIG", "SET", "requirepass", "secret"]);
+        fleet[spoilt].command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    }
+    let (took, outcome) = timed(locks.mutex("n").lock()).await;
+    let error = outcome.unwrap_err();
+    assert!(
+        matches!(error, AcquireError::Misconfigured { .. }),
+        "{error}"
+    );
+    assert!(!error.is_retryable());
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    says(&error, fleet.iter().map(address));
+    says(&error, ["put it into the URL"]);
+}

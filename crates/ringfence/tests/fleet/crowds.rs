@@ -1,0 +1,80 @@
+//! Many at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ringfence::{Guard, Locks};
+use ringfence_testkit::{Fleet, wait_until_async};
+use tokio::task::JoinSet;
+
+use crate::stage::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_64_tasks_one_is_inside_and_fences_rise_in_grant_order() {
+    let fleet = Fleet::start(3);
+    let clients = [client_of(&fleet).await, client_of(&fleet).await];
+    let inside = Arc::new(AtomicBool::new(false));
+    let fences = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    for task in 0..64 {
+        let locks = clients[task % clients.len()].clone();
+        let (inside, fences) = (Arc::clone(&inside), Arc::clone(&fences));
+        tasks.spawn(async move {
+            let guard = locks.mutex("n").lock().await.unwrap();
+            assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
+            fences.lock().unwrap().push(guard.fence());
+            tokio::task::yield_now().await;
+            assert!(inside.swap(false, Ordering::SeqCst));
+            guard.release().await.unwrap();
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    let fences = fences.lock().unwrap();
+    assert_eq!(fences.len(), 64);
+    assert!(fences.is_sorted_by(|one, next| one < next), "{fences:?}");
+    no_key_remains(fleet.iter()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_guards_are_renewed_and_none_is_lost() {
+    let fleet = Fleet::start(3);
+    // Half a TTL to answer: on a busy machine a tenth would only make everybody ask twice.
+    let patient = Locks::builder().node_timeout(Duration::from_millis(500));
+    let locks = patient
+        .nodes(&fleet.urls_without_quarantine())
+        .ttl(Duration::from_secs(1))
+        .connect()
+        .await
+        .unwrap();
+    let mut guards = Vec::new();
+    // Not all in one instant, so that they are not all renewed in one.
+    for number in 0..1_000 {
+        guards.push(locks.mutex(format!("n{number}")).lock().await.unwrap());
+    }
+    let end = now() + Duration::from_secs(3);
+    // Past it by the nodes' word, not only by the clock. Whoever is lost stays lost.
+    wait_until_async("three seconds of holding", PATIENCE, async || {
+        let is_over = |guard: &Guard| guard.deadline() > end || guard.check().is_err();
+        guards.iter().all(is_over)
+    })
+    .await;
+    let lost: Vec<&Guard> = guards
+        .iter()
+        .filter(|guard| guard.check().is_err())
+        .collect();
+    assert!(
+        lost.is_empty(),
+        "{} lost: {:?}",
+        lost.len(),
+        lost[0].votes()
+    );
+    for server in fleet.iter() {
+        assert_eq!(lock_keys(server).len(), 1_000);
+    }
+    drop(guards);
+    locks.close().await;
+    no_key_remains(fleet.iter()).await;
+}

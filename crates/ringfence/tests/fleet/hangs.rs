@@ -1,0 +1,100 @@
+//! Servers that hang, and requests that arrive late.
+
+use std::time::Duration;
+
+use ringfence::AcquireError;
+use ringfence_testkit::{Fault, Fleet, Proxy, wait_until_async};
+
+use crate::stage::*;
+
+/// Below the second after which a connection is given up, so that this is what a wait would last.
+const NODE_TIMEOUT: Duration = Duration::from_millis(800);
+
+#[tokio::test]
+async fn a_hung_server_delays_no_grant() {
+    let fleet = Fleet::start(5);
+    let urls = fleet.urls_without_quarantine();
+    let patient = builder(&urls).node_timeout(Duration::from_secs(5));
+    let locks = patient.connect().await.unwrap();
+    round(&locks, "n").await;
+    fleet[2].pause();
+    for _ in 0..5 {
+        let (took, fence) = timed(round(&locks, "n")).await;
+        assert!(fence > 0 && took < Duration::from_secs(5), "{took:?}");
+    }
+    let (took, _) = timed(connect(&urls)).await;
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    fleet[2].resume();
+    until_granted_by(&locks, "n", &[true; 5]).await;
+    locks.close().await;
+    no_key_remains(fleet.iter()).await;
+}
+
+/// One node grants, one is held by a stranger, one hangs: whether it is lost depends on the hung
+/// one, which is worth waiting for once.
+#[tokio::test]
+async fn a_hung_server_delays_contention_only_the_first_time() {
+    let fleet = Fleet::start(3);
+    let urls = fleet.urls_without_quarantine();
+    let builder = builder(&urls).node_timeout(NODE_TIMEOUT);
+    let locks = builder.connect().await.unwrap();
+    until_granted_by(&locks, "other", &[true; 3]).await;
+    fleet[2].command(&["SET", "n", "a stranger", "PX", "60000"]);
+    fleet[1].pause();
+    let held = |outcome: Result<_, AcquireError>| {
+        let error = outcome.map(|_: ringfence::Guard| ()).unwrap_err();
+        assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    };
+    let (took, outcome) = timed(locks.mutex("n").try_lock()).await;
+    held(outcome);
+    assert!(took >= NODE_TIMEOUT, "{took:?}");
+    for _ in 0..5 {
+        let (took, outcome) = timed(locks.mutex("n").try_lock()).await;
+        held(outcome);
+        assert!(took < NODE_TIMEOUT, "{took:?}");
+    }
+
+    // What it did not read before it hung, it carries out now: nothing of it may stay.
+    fleet[1].resume();
+    locks.close().await;
+    let record = "ringfence:{n}:n";
+    assert!(has_key(&fleet[1], record), "no attempt ever reached it");
+    assert!(!has_key(&fleet[1], "n"));
+    assert!(!has_key(&fleet[0], "n"));
+}
+
+#[tokio::test]
+async fn an_acquire_that_arrives_after_its_undo_is_refused() {
+    let fleet = Fleet::start(3);
+    let slow = Proxy::in_front_of(&fleet[0]);
+    let urls = format!(
+        "{}?quarantine=off,{},{}",
+        slow.url(),
+        fleet[1].url_without_quarantine(),
+        fleet[2].url_without_quarantine()
+    );
+    let builder = builder(&urls).node_timeout(Duration::from_millis(300));
+    let locks = builder.connect().await.unwrap();
+    until_granted_by(&locks, "other", &[true; 3]).await;
+    fleet[2].command(&["SET", "n", "a stranger", "PX", "60000"]);
+    assert_eq!(slow.connections(), 1);
+
+    slow.requests(Fault::Delay(Duration::from_millis(3_000)));
+    let error = locks.mutex("n").try_lock().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    // From now on the way is free, but what was sent before is still on it.
+    slow.requests(Fault::None);
+    let record = "ringfence:{n}:n";
+    wait_until_async("the undo to arrive", SOON, async || {
+        has_key(&fleet[0], record)
+    })
+    .await;
+    assert_eq!(slow.connections(), 2, "the acquire was not late");
+    wait_until_async("the acquire to arrive", SOON, async || {
+        slow.connections() == 1
+    })
+    .await;
+    assert!(!has_key(&fleet[0], "n"));
+    locks.close().await;
+    assert!(!has_key(&fleet[1], "n"));
+}

@@ -1,0 +1,92 @@
+//! Holders that lose their lock, or part of it.
+
+use std::time::Duration;
+
+use ringfence::{Lost, ReleaseError};
+use ringfence_testkit::{Fleet, wait_until_async};
+
+use crate::stage::*;
+
+#[tokio::test]
+async fn keys_deleted_on_a_majority_are_told_before_the_deadline() {
+    let fleet = Fleet::start(3);
+    let locks = client_of(&fleet).await;
+    let lock = locks.mutex("n").ttl(Duration::from_secs(3));
+    let guard = lock.lock().await.unwrap();
+    guard.extend(Duration::from_secs(3)).await.unwrap();
+    for server in [&fleet[0], &fleet[2]] {
+        server.command(&["DEL", "n"]);
+    }
+    assert_eq!(guard.lost().await, Lost::Gone);
+    assert!(now() < guard.deadline());
+    assert_eq!(guard.check(), Err(Lost::Gone));
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    assert_eq!(guard.release().await, Err(ReleaseError::Expired));
+    no_key_remains(fleet.iter()).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_another_took_is_told_as_gone() {
+    let fleet = Fleet::start(3);
+    let locks = client_of(&fleet).await;
+    let lock = locks.mutex("n").ttl(Duration::from_secs(2));
+    let guard = lock.lock().await.unwrap();
+    for server in fleet.iter() {
+        server.command(&["SET", "n", "a stranger", "PX", "60000"]);
+    }
+    assert_eq!(guard.lost().await, Lost::Gone);
+    assert!(now() < guard.deadline());
+    assert_eq!(guard.release().await, Err(ReleaseError::Taken));
+    assert_eq!(fleet[1].command(&["GET", "n"]), "a stranger");
+}
+
+#[tokio::test]
+async fn with_a_majority_killed_a_lock_expires_at_its_deadline() {
+    let fleet = Fleet::start(3);
+    let locks = client_of(&fleet).await;
+    let lock = locks.mutex("n").ttl(Duration::from_millis(1_500));
+    let guard = lock.lock().await.unwrap();
+    fleet[0].kill();
+    fleet[1].kill();
+    assert_eq!(guard.lost().await, Lost::Expired);
+    let late = now().since(guard.deadline());
+    assert!(
+        now() >= guard.deadline() && late < Duration::from_secs(1),
+        "{late:?}"
+    );
+    assert_eq!(guard.check(), Err(Lost::Expired));
+    assert_eq!(guard.release().await, Err(ReleaseError::Unconfirmed));
+}
+
+#[tokio::test]
+async fn what_a_minority_forgot_is_restored_by_the_next_renewal() {
+    let fleet = Fleet::start(3);
+    builder(&fleet.urls()).init(false).await.unwrap();
+    let locks = connect(&fleet.urls()).await;
+    let lock = locks.mutex("n").ttl(Duration::from_secs(3));
+    let guard = lock.lock().await.unwrap();
+    fleet[2].command(&["FLUSHALL"]);
+    wait_until_async("the token to come back", PATIENCE, async || {
+        fleet[2].command(&["GET", "n"]) == guard.token().expose()
+    })
+    .await;
+    assert_eq!(guard.check(), Ok(()));
+    guard.release().await.unwrap();
+    no_key_remains(fleet.iter()).await;
+}
+
+#[tokio::test]
+async fn work_that_is_held_is_stopped_when_the_lock_is_gone() {
+    let fleet = Fleet::start(3);
+    let locks = client_of(&fleet).await;
+    let lock = locks.mutex("n").ttl(Duration::from_secs(2));
+    let outcome = lock
+        .hold(async |_guard| {
+            for server in fleet.iter() {
+                server.command(&["DEL", "n"]);
+            }
+            std::future::pending::<()>().await;
+        })
+        .await;
+    says(&outcome.unwrap_err(), ["the work was stopped", "gone"]);
+}

@@ -1,0 +1,16 @@
+//! The library against real fleets: servers that die, hang, lie, forget and disagree, and clients
+//! that give up half-way.
+
+mod stage;
+
+mod access;
+mod births;
+mod clocks;
+mod crashes;
+mod crowds;
+mod drops;
+mod groups;
+mod hangs;
+mod loss;
+mod minorities;
+mod storms;

@@ -1,0 +1,123 @@
+//! What the tests of this binary share: clients, stopwatches, and a look at the servers' keys.
+
+use std::time::Duration;
+
+use ringfence::clock::Clock;
+use ringfence::protocol::Vote;
+use ringfence::time::Timestamp;
+use ringfence::{Builder, Guard, Locks};
+use ringfence_testkit::{Fleet, Server, wait_until_async};
+
+/// Longer than anything takes on a busy machine, shorter than anybody waits for a hung test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Far below the TTL of the locks that it is waited for: what is gone by then did not expire.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+/// A TTL that outlasts [`SOON`].
+pub(crate) const TTL: Duration = Duration::from_secs(20);
+
+/// A client with a TTL of [`TTL`] and the node timeout of one second that goes with it.
+pub(crate) async fn connect(urls: &str) -> Locks {
+    builder(urls).connect().await.unwrap()
+}
+
+pub(crate) fn builder(urls: &str) -> Builder {
+    Locks::builder().nodes(urls).ttl(TTL)
+}
+
+/// A client of servers that need no quarantine.
+pub(crate) async fn client_of(fleet: &Fleet) -> Locks {
+    connect(&fleet.urls_without_quarantine()).await
+}
+
+pub(crate) fn now() -> Timestamp {
+    Clock::System.now()
+}
+
+/// How long `work` took, and what it brought.
+pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (Duration, T) {
+    let begun = now();
+    let made = work.await;
+    (now().since(begun), made)
+}
+
+/// Locks and releases `name`; the fence.
+pub(crate) async fn round(locks: &Locks, name: &str) -> u64 {
+    let guard = locks.mutex(name).wait(PATIENCE).lock().await.unwrap();
+    let fence = guard.fence();
+    guard.release().await.unwrap();
+    fence
+}
+
+pub(crate) fn has_key(server: &Server, name: &str) -> bool {
+    server.command(&["EXISTS", name]) == "1"
+}
+
+/// Every key that is a lock's own, not one of the library's records.
+pub(crate) fn lock_keys(server: &Server) -> Vec<String> {
+    let keys = server.command(&["KEYS", "*"]);
+    let keys = keys.lines().filter(|key| !key.starts_with("ringfence:"));
+    keys.map(str::to_owned).collect()
+}
+
+/// Waits until no server has a lock any more, for much less than any of them would live.
+#[track_caller]
+pub(crate) fn no_key_remains<'a>(
+    servers: impl IntoIterator<Item = &'a Server>,
+) -> impl Future<Output = ()> {
+    let servers: Vec<&Server> = servers.into_iter().collect();
+    wait_until_async("the last key to go", SOON, async move || {
+        servers.iter().all(|server| lock_keys(server).is_empty())
+    })
+}
+
+/// Whether each node granted `guard`, in node order, as far as they have answered.
+pub(crate) fn granted_by(guard: &Guard) -> Vec<bool> {
+    let votes = guard.votes();
+    votes
+        .iter()
+        .map(|node| node.vote == Vote::Granted)
+        .collect()
+}
+
+/// Locks `name` again and again until the nodes that grant it are those of `expected`.
+#[track_caller]
+pub(crate) fn until_granted_by(
+    locks: &Locks,
+    name: &str,
+    expected: &[bool],
+) -> impl Future<Output = ()> {
+    wait_until_async("the right nodes to vote", PATIENCE, async move || {
+        let guard = locks.mutex(name).wait(PATIENCE).lock().await.unwrap();
+        // The stragglers of a won attempt answer later, if they do.
+        let settled = wait_for_votes(&guard).await;
+        let granted = granted_by(&guard);
+        guard.release().await.unwrap();
+        settled && granted == expected
+    })
+}
+
+async fn wait_for_votes(guard: &Guard) -> bool {
+    let until = now() + Duration::from_millis(500);
+    while guard.votes().iter().any(|node| node.vote == Vote::Pending) {
+        if now() >= until {
+            return false;
+        }
+        tokio::task::yield_now().await;
+    }
+    true
+}
+
+/// Asserts that `text` has every one of `words`.
+#[track_caller]
+pub(crate) fn says<W: AsRef<str>>(text: &impl ToString, words: impl IntoIterator<Item = W>) {
+    let text = text.to_string();
+    for word in words {
+        let word = word.as_ref();
+        assert!(text.contains(word), "no `{word}` in:\n{text}");
+    }
+}
+
+/// A server's address as errors show it.
+pub(crate) fn address(server: &Server) -> String {
+    server.addr().to_string()
+}
