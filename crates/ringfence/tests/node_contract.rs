@@ -65,6 +65,7 @@ macro_rules! contract {
             a_ticket_that_is_not_refreshed_lapses
             an_undo_keeps_the_place_and_a_cancel_drops_it
             a_dead_head_is_passed_after_its_grace
+            a_plain_lock_that_is_gone_leaves_the_head_its_grace
             several_names_are_waited_for_with_one_ticket
             a_release_wakes_the_head_and_the_next_after_grace
             a_cancel_of_the_head_wakes_the_next
@@ -533,6 +534,25 @@ fn a_dead_head_is_passed_after_its_grace(stage: &Stage) {
     assert_eq!(try_in_line(node, CAROL, &carol), Answer::Granted);
     assert_eq!(waiting(node, "x"), 1, "whoever did not come is out");
     assert_eq!(held(try_in_line(node, BOB, &bob)).ahead, 0);
+}
+
+fn a_plain_lock_that_is_gone_leaves_the_head_its_grace(stage: &Stage) {
+    let node = stage.node();
+    ask(node, "x", ALICE, Op::PlainAcquire { ttl_ms: TTL_MS });
+    let now_us = stamp(node, "x").clock_us;
+    let (bob, carol) = (place(now_us, "b.1"), place(now_us + 1, "c.1"));
+    held(try_in_line(node, BOB, &bob));
+    assert_eq!(ask(node, "x", ALICE, Op::PlainRelease), Answer::Released);
+    // Nobody was told when it went: the time counts from when it is missed.
+    for _ in 0..2 {
+        let answer = try_in_line(node, CAROL, &carol);
+        assert!(
+            matches!(answer, Answer::Behind { ahead: 1, for_ms: Some(ms) } if ms <= GRACE_MS),
+            "{answer:?}"
+        );
+    }
+    stage.pass_ms(GRACE_MS);
+    assert_eq!(try_in_line(node, CAROL, &carol), Answer::Granted);
 }
 
 fn several_names_are_waited_for_with_one_ticket(stage: &Stage) {

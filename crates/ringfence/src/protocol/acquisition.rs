@@ -291,6 +291,12 @@ impl Acquisition {
         now: Timestamp,
     ) -> Next {
         self.stale_in_a_row = 0;
+        self.lost += 1;
+        let spent = self.terms.attempts.is_some_and(|most| self.lost >= most);
+        let give_up_at = self.terms.wait.map(|wait| self.started + wait);
+        if spent || give_up_at.is_some_and(|at| now >= at) {
+            return self.give_up(attempt, kind);
+        }
         if let Some(ticket) = &mut self.ticket
             && !ticket.shown
         {
@@ -300,12 +306,6 @@ impl Acquisition {
                 at: now,
                 stays: true,
             };
-        }
-        self.lost += 1;
-        let spent = self.terms.attempts.is_some_and(|most| self.lost >= most);
-        let give_up_at = self.terms.wait.map(|wait| self.started + wait);
-        if spent || give_up_at.is_some_and(|at| now >= at) {
-            return self.give_up(attempt, kind);
         }
         let mut pause = self.backoff(self.lost, POLL_MIN.max(self.round * 2), POLL_MAX);
         if attempt.place().is_some() && kind == FailureKind::Held {

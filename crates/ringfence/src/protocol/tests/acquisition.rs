@@ -84,7 +84,7 @@ impl Way {
     pub(super) fn until_it_ends(&mut self, outcomes: &[Option<Outcome>]) -> (u32, Failure) {
         for attempts in 1..10_000 {
             match self.round(outcomes) {
-                Next::Retry { at } => {
+                Next::Retry { at, .. } => {
                     assert!(at >= self.now, "a retry in the past");
                     self.now = at;
                 }
@@ -97,7 +97,7 @@ impl Way {
 
     pub(super) fn pause(&self, next: Next) -> Duration {
         match next {
-            Next::Retry { at } => {
+            Next::Retry { at, .. } => {
                 assert!(at >= self.now, "a retry in the past");
                 at.since(self.now)
             }
@@ -301,7 +301,7 @@ fn clocks_too_far_apart_are_said_to_be_so() {
             attempt.handle_reply(node, outcome, None, way.now);
         }
         match way.acquisition.conclude(&attempt, &way.cluster, way.now) {
-            Next::Retry { at } => way.now = at,
+            Next::Retry { at, .. } => way.now = at,
             Next::GiveUp(failure) => {
                 assert_eq!(failure.kind, FailureKind::ClocksApart);
                 assert_eq!(failure.votes, [Vote::Ahead, Vote::Granted, Vote::Stale]);
@@ -339,7 +339,7 @@ fn a_floor_out_of_reach_is_no_clocks_apart() {
         }
         way.now = way.now + ROUND;
         match way.acquisition.conclude(&attempt, &way.cluster, way.now) {
-            Next::Retry { at } => way.now = at,
+            Next::Retry { at, .. } => way.now = at,
             Next::Granted { .. } => break,
             Next::GiveUp(failure) => panic!("{failure:?}"),
         }

@@ -338,6 +338,7 @@ impl World {
                 ballot,
                 ttl_ms: LEASE.as_millis() as u64,
                 label: Arc::from(""),
+                place: None,
             };
             self.send(client, node, round, &who, op);
         }
@@ -361,7 +362,7 @@ impl World {
                 let ballot = attempt.ballot();
                 self.granted(client, ballot, deadline);
             }
-            Next::Retry { at } => {
+            Next::Retry { at, .. } => {
                 this.phase = Phase::Pausing { at };
                 let (_, attempt) = this.attempt.take().unwrap();
                 self.withdraw(client, &attempt, ReleaseKind::Undo);
@@ -417,6 +418,8 @@ impl World {
                     ballot: taking.ballot,
                     kind: taking.kind,
                     fate_unknown,
+                    place: None,
+                    stays: true,
                 };
                 calls.push((node, taking.round, taking.token.clone(), op));
             }

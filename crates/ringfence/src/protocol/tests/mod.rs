@@ -150,14 +150,15 @@ impl Server {
         let rules = Rules {
             window_us: WINDOW_US,
             retention_ms: 60_000,
+            grace_ms: 1_500,
         };
         let moment = Moment::of_clock(self.clock_us(now));
         let entries = std::slice::from_mut(&mut self.entry);
-        let (answer, stamp) = apply(&rules, moment, entries, &request);
+        let outcome = apply(&rules, moment, entries, &request);
         Ok(Reply {
-            stamp: Some(stamp),
+            stamp: Some(outcome.stamp),
             standing: Standing::default(),
-            answer,
+            answer: outcome.answer,
         })
     }
 }
@@ -167,6 +168,7 @@ fn acquire(ballot: Ballot) -> Op {
         ballot,
         ttl_ms: TTL.as_millis() as u64,
         label: Arc::from("job"),
+        place: None,
     }
 }
 
@@ -175,6 +177,8 @@ fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
         ballot,
         kind: ReleaseKind::Undo,
         fate_unknown,
+        place: None,
+        stays: true,
     }
 }
 

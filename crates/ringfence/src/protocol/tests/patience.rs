@@ -323,7 +323,7 @@ proptest! {
             let mut nexts = Vec::new();
             for outcomes in &rounds {
                 let next = way.round(outcomes);
-                if let Next::Retry { at } = next {
+                if let Next::Retry { at, .. } = next {
                     way.now = at;
                 }
                 nexts.push(next);
@@ -341,7 +341,7 @@ proptest! {
         let mut ended = false;
         for outcomes in rounds.iter().cycle().take(5_000) {
             match way.round(outcomes) {
-                Next::Retry { at } => {
+                Next::Retry { at, .. } => {
                     prop_assert!(at >= way.now);
                     way.now = at;
                 }

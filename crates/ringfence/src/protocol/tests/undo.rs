@@ -11,7 +11,7 @@ fn attempt(who: u64, ballot: Ballot, nodes: usize, t0: Timestamp) -> Attempt {
         timeout: t0 + CALL_TIMEOUT,
     };
     let suspects = vec![false; nodes];
-    Attempt::new(token(who), ballot, t0, timing, suspects.into_iter())
+    Attempt::new(token(who), ballot, None, t0, timing, suspects.into_iter())
 }
 
 fn ballot(more: u64) -> Ballot {
@@ -40,6 +40,8 @@ fn take_back(
             ballot: attempt.ballot(),
             kind,
             fate_unknown,
+            place: None,
+            stays: true,
         };
         let outcome = servers[node].ask(now, attempt.token(), op);
         machine.handle_reply(node, &outcome, now);
