@@ -32,7 +32,7 @@ async fn of_64_tasks_one_is_inside_and_fences_rise_in_grant_order() {
     while let Some(task) = tasks.join_next().await {
         task.unwrap();
     }
-    let fences = fences.lock().unwrap();
+    let fences = fences.lock().unwrap().clone();
     assert_eq!(fences.len(), 64);
     assert!(fences.is_sorted_by(|one, next| one < next), "{fences:?}");
     no_key_remains(fleet.iter()).await;

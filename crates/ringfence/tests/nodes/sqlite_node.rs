@@ -1,10 +1,6 @@
 //! What is particular to the SQLite node: boots, clocks that are set, and files that are not what
 //! they should be. Several processes on one file are `sqlite_processes.rs`' matter.
 
-#![cfg(feature = "sqlite")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +17,7 @@ use ringfence::node::sqlite::{SqliteError, SqliteNode};
 use ringfence::node::{CallError, Node, NodeClock, Tier, TroubleKind};
 use rusqlite::Connection;
 
-use support::*;
+use crate::support::*;
 
 const WALL_US: u64 = 1_700_000_000_000_000;
 const HOUR_US: i64 = 3_600_000_000;
@@ -50,7 +46,7 @@ impl Machine {
 
     fn open(&self, clock: NodeClock) -> SqliteNode {
         let node = SqliteNode::open(self.file(), clock).unwrap();
-        join(&node, Group::new(1)).unwrap();
+        join(&node, Group::new(1)).wait().unwrap();
         node
     }
 }
@@ -68,9 +64,9 @@ fn take(node: &dyn Node, name: &str, who: u8) -> Ballot {
 fn it_is_durable_grown_up_and_alone() {
     let machine = Machine::new();
     let node = SqliteNode::open(machine.file(), machine.clock()).unwrap();
-    let quorum = join(&node, Group::new(3)).unwrap_err();
+    let quorum = join(&node, Group::new(3)).wait().unwrap_err();
     assert_eq!(quorum.trouble().kind, TroubleKind::Group);
-    let facts = join(&node, Group::new(1)).unwrap();
+    let facts = join(&node, Group::new(1)).wait().unwrap();
     assert_eq!(facts.tier, Tier::Durable);
     assert_eq!(facts.standing.unwrap().born_us, 0);
 }
@@ -183,7 +179,7 @@ fn a_clock_that_goes_back_within_one_boot_frees_nobody() {
     let time = SteppedClock::starting_at(Duration::from_secs(5));
     let clock = NodeClock::following(Clock::Stepped(time), WALL_US);
     let node = SqliteNode::open(machine.file(), clock).unwrap();
-    let error = probe(&node).unwrap_err();
+    let error = probe(&node).wait().unwrap_err();
     assert!(error.to_string().contains("time namespaces"), "{error}");
 }
 
@@ -244,7 +240,7 @@ fn a_call_that_expires_behind_another_process_is_not_sent() {
     let scratch = Scratch::new();
     let file = scratch.path("locks.db");
     let node = SqliteNode::open(&file, NodeClock::system()).unwrap();
-    join(&node, Group::new(1)).unwrap();
+    join(&node, Group::new(1)).wait().unwrap();
     let blocker = Connection::open(&file).unwrap();
     blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
     let expires = Clock::System.now() + Duration::from_millis(60);
@@ -311,7 +307,7 @@ fn a_damaged_node_row_stops_the_node_and_says_so() {
             .unwrap()
             .execute(damage, [])
             .unwrap();
-        let error = probe(&node).unwrap_err();
+        let error = probe(&node).wait().unwrap_err();
         assert!(
             matches!(error, CallError::Refused(_)),
             "{damage}: {error:?}"
@@ -348,7 +344,7 @@ fn scrambled_pages_are_errors_and_never_a_panic() {
             // Any answer will do, as long as there is one.
             let _ = send(&node, call, NEVER).wait();
         }
-        probe(&node).map(drop).unwrap_or_default();
+        probe(&node).wait().map(drop).unwrap_or_default();
     }
 }
 
@@ -358,7 +354,7 @@ fn a_file_that_is_removed_while_in_use_is_noticed() {
     let node = machine.open(machine.clock());
     take(&node, "x", ALICE);
     fs::remove_file(machine.file()).unwrap();
-    let error = probe(&node).unwrap_err();
+    let error = probe(&node).wait().unwrap_err();
     assert!(error.to_string().contains("removed or replaced"), "{error}");
 }
 

@@ -1,14 +1,13 @@
-//! Asking a node and waiting for its answer, without a runtime; and a folder that goes away.
-
-// Each test binary uses its own part of this.
-#![allow(dead_code)]
+//! Asking a node and waiting for its answer, with a runtime or without; and a folder that goes away.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
-use std::{env, fs, process, thread};
+use std::{env, fs, process};
 
 use ringfence::clock::Clock;
 use ringfence::group::Group;
@@ -19,6 +18,7 @@ use ringfence::name::Name;
 use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Hear, InitMode, Node};
 use ringfence::time::Timestamp;
 use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
+use tokio::sync::oneshot;
 
 /// No answer takes this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,40 +30,66 @@ pub(crate) const ALICE: u8 = 0xaa;
 pub(crate) const BOB: u8 = 0xbb;
 pub(crate) const TTL_MS: u64 = 10_000;
 
-struct Inbox<T>(Sender<Result<T, CallError>>);
+struct Inbox<T>(Mutex<Option<oneshot::Sender<Result<T, CallError>>>>);
 
 impl<T: Send> Deliver<T> for Inbox<T> {
     fn deliver(&self, _tag: u64, outcome: Result<T, CallError>) {
+        let sender = self.0.lock().unwrap().take().expect("answered twice");
         // A test that has stopped listening does not want to know.
-        let _ = self.0.send(outcome);
+        let _ = sender.send(outcome);
     }
 }
 
-/// An answer that is on its way.
-pub(crate) struct Pending<T>(Receiver<Result<T, CallError>>);
+/// An answer that is on its way: to be awaited, or waited for in a thread without a runtime.
+pub(crate) struct Pending<T>(oneshot::Receiver<Result<T, CallError>>);
 
 impl<T> Pending<T> {
-    pub(crate) fn wait(self) -> Result<T, CallError> {
-        self.0.recv_timeout(PATIENCE).expect("no answer in time")
+    pub(crate) fn wait(mut self) -> Result<T, CallError> {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let deadline = Clock::System.now() + PATIENCE;
+        loop {
+            match Pin::new(&mut self).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(answer) => return answer,
+                Poll::Pending => thread::park_timeout(PATIENCE),
+            }
+            assert!(Clock::System.now() < deadline, "no answer in time");
+        }
     }
 }
 
-pub(crate) fn start<T: Send + 'static>(ask: impl FnOnce(Completion<T>)) -> Pending<T> {
-    let (to, answers) = channel();
-    ask(Completion::new(Arc::new(Inbox(to)), 0));
-    Pending(answers)
+impl<T> Future for Pending<T> {
+    type Output = Result<T, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = Pin::new(&mut self.0).poll(cx);
+        answer.map(|answer| answer.expect("the node keeps its word"))
+    }
 }
 
-pub(crate) fn join(node: &dyn Node, group: Group) -> Result<Facts, CallError> {
-    start(|done| node.join(group, done)).wait()
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
-pub(crate) fn probe(node: &dyn Node) -> Result<Facts, CallError> {
-    start(|done| node.probe(done)).wait()
+fn start<T: Send + 'static>(ask: impl FnOnce(Completion<T>)) -> Pending<T> {
+    let (to, answer) = oneshot::channel();
+    ask(Completion::new(Arc::new(Inbox(Mutex::new(Some(to)))), 0));
+    Pending(answer)
 }
 
-pub(crate) fn init(node: &dyn Node, group: Group, mode: InitMode) -> Result<Facts, CallError> {
-    start(|done| node.init(group, mode, done)).wait()
+pub(crate) fn join(node: &dyn Node, group: Group) -> Pending<Facts> {
+    start(|done| node.join(group, done))
+}
+
+pub(crate) fn probe(node: &dyn Node) -> Pending<Facts> {
+    start(|done| node.probe(done))
+}
+
+pub(crate) fn init(node: &dyn Node, group: Group, mode: InitMode) -> Pending<Facts> {
+    start(|done| node.init(group, mode, done))
 }
 
 pub(crate) fn send(node: &dyn Node, request: Request, expires: Timestamp) -> Pending<Reply> {
@@ -244,14 +270,6 @@ pub(crate) fn held(answer: Answer) -> Holder {
     match answer {
         Answer::Held(holder) => holder,
         other => panic!("not held but {other:?}"),
-    }
-}
-
-pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
-    let deadline = Clock::System.now() + PATIENCE;
-    while !condition() {
-        assert!(Clock::System.now() < deadline, "nothing came of it");
-        thread::sleep(Duration::from_millis(1));
     }
 }
 

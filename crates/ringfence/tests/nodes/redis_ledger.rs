@@ -1,9 +1,6 @@
 //! The Lua against its specification: random operations go to real servers and to the ledger, which
 //! runs at the clock that the server's reply carries. Answers, stamps and what is stored must agree.
 
-#[path = "servers/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +11,10 @@ use ringfence::group::Group;
 use ringfence::ledger::{self, Entry, Moment, PlainKey, Record, Rules, Seat};
 use ringfence::message::{Answer, Ballot, Op, ReleaseKind, Reply, Request};
 use ringfence::node::redis::RedisNode;
+use ringfence_testkit::{Flavor, Server};
 
-use support::{Make, Server};
+use crate::redis_node::{call, client, group, node};
+use crate::support::{join, request, token};
 
 /// How much later a lease may end on a server than in the ledger: older servers take their time anew
 /// for each command of a script. Never earlier.
@@ -127,23 +126,23 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(make: Make) -> Self {
-        let server = Server::start(make, &[]);
+    fn new(flavor: Flavor) -> Self {
+        let server = Server::start(flavor);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
         let group = Group {
             window: Duration::from_millis(200),
-            ..support::group()
+            ..group()
         };
         let node = runtime.block_on(async {
-            let node = support::node(server.url());
-            support::join(&node, group).await.unwrap();
+            let node = node(&server.url());
+            join(&node, group).await.unwrap();
             node
         });
         Self {
-            connection: server.client(),
+            connection: client(&server),
             runtime,
             node,
             rules: Rules {
@@ -198,9 +197,7 @@ impl Bench {
     }
 
     fn ask(&mut self, request: &Request) -> Reply {
-        let reply = self
-            .runtime
-            .block_on(support::call(&self.node, request.clone()));
+        let reply = self.runtime.block_on(call(&self.node, request.clone()));
         reply.unwrap_or_else(|error| panic!("{request:?}: {error}"))
     }
 
@@ -219,7 +216,7 @@ impl Bench {
                 ttl_ms,
             } => {
                 let value = match value {
-                    Some(holder) => support::token(*holder).expose().to_owned(),
+                    Some(holder) => token(*holder).expose().to_owned(),
                     None => "another library's value".to_owned(),
                 };
                 let mut cmd = redis::cmd("SET");
@@ -284,12 +281,13 @@ impl Bench {
             What::PlainExtend => Op::PlainExtend { ttl_ms },
             What::PlainRelease => Op::PlainRelease,
         };
-        let request = support::request(&names, support::token(holder), op);
+        let request = request(&names, holder, op);
         let before_us = self.clock_us();
         let reply = self.ask(&request);
         // Plain replies carry no clock; when theirs was does not matter beyond the margin.
         let clock_us = reply.stamp.map_or(before_us, |stamp| stamp.clock_us);
-        let slack_ms = LATE_MS + (self.clock_us() - before_us) / 1000 * u64::from(plain);
+        // A busy machine may stop the server in the middle of a script, for no longer than the call.
+        let slack_ms = LATE_MS + (self.clock_us() - before_us) / 1000;
         let (answer, stamp) = ledger::apply(
             &self.rules,
             Moment::of_clock(clock_us),
@@ -428,8 +426,8 @@ fn same_entry(stored: &Entry, expected: &Entry, slack_ms: u64) -> Result<(), Tes
     Ok(())
 }
 
-fn lua_does_what_the_ledger_says(make: Make) {
-    let bench = std::cell::RefCell::new(Bench::new(make));
+fn lua_does_what_the_ledger_says(flavor: Flavor) {
+    let bench = std::cell::RefCell::new(Bench::new(flavor));
     let mut runner = TestRunner::new(Config {
         cases: 300,
         failure_persistence: None,
@@ -446,16 +444,16 @@ fn lua_does_what_the_ledger_says(make: Make) {
         steps.iter().try_for_each(|step| bench.take(step))
     });
     if let Err(error) = outcome {
-        panic!("{make:?}: {error}");
+        panic!("{flavor:?}: {error}");
     }
 }
 
 #[test]
 fn redis_does_what_the_ledger_says() {
-    lua_does_what_the_ledger_says(Make::Redis);
+    lua_does_what_the_ledger_says(Flavor::Redis);
 }
 
 #[test]
 fn valkey_does_what_the_ledger_says() {
-    lua_does_what_the_ledger_says(Make::Valkey);
+    lua_does_what_the_ledger_says(Flavor::Valkey);
 }

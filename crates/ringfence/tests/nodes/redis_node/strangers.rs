@@ -7,17 +7,20 @@ use redis::Commands;
 use ringfence::message::Op;
 use ringfence::node::{CallError, Node, TroubleKind};
 
-use crate::support::{self, Make, Server, kind};
+use ringfence_testkit::{Flavor, Server};
+
+use super::*;
+use crate::support::*;
 
 #[tokio::test]
 async fn a_key_of_another_type_is_named_and_nothing_is_written() {
-    let server = Server::start(Make::Redis, &[]);
-    let node = support::member(&server).await;
-    let mut client = server.client();
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let mut client = client(&server);
     let _: () = client.hset("hash", "field", "value").unwrap();
-    let ballot = support::ballot(&node).await;
+    let ballot = ballot(&node).await;
     for names in [&["hash"][..], &["a", "hash", "b"]] {
-        let error = support::call(&node, support::acquire(names, 1, ballot))
+        let error = call(&node, request(names, 1, acquire(ballot, TTL_MS)))
             .await
             .unwrap_err();
         assert!(
@@ -26,21 +29,18 @@ async fn a_key_of_another_type_is_named_and_nothing_is_written() {
         );
         assert!(error.to_string().contains("`hash`"), "{error}");
     }
-    let plain = support::request(&["hash"], support::token(1), Op::PlainRelease);
-    assert_eq!(
-        kind(support::call(&node, plain).await),
-        TroubleKind::ForeignType
-    );
+    let plain = request(&["hash"], 1, Op::PlainRelease);
+    assert_eq!(kind(call(&node, plain).await), TroubleKind::ForeignType);
     let keys: Vec<String> = client.keys("*").unwrap();
     assert_eq!(keys.len(), 2, "{keys:?}");
 }
 
 #[tokio::test]
 async fn a_damaged_record_is_never_taken_for_an_absent_one() {
-    let server = Server::start(Make::Redis, &[]);
-    let node = support::member(&server).await;
-    let ballot = support::ballot(&node).await;
-    let mut client = server.client();
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let ballot = ballot(&node).await;
+    let mut client = client(&server);
     let huge = format!("1:{}:0", u64::MAX);
     for damage in [
         "",
@@ -54,7 +54,7 @@ async fn a_damaged_record_is_never_taken_for_an_absent_one() {
         &huge,
     ] {
         let _: () = client.set("ringfence:{n}:n", damage).unwrap();
-        let error = support::call(&node, support::acquire(&["m", "n"], 1, ballot))
+        let error = call(&node, request(&["m", "n"], 1, acquire(ballot, TTL_MS)))
             .await
             .unwrap_err();
         assert!(
@@ -104,12 +104,17 @@ async fn what_is_no_redis_is_told_so() {
         (b"+OK\r\n".to_vec(), 10),
         (b":1\r\n".to_vec(), 10),
     ] {
-        let node = support::node(support::url(&format!(
+        let node = node(&format!(
             "redis://127.0.0.1:{}",
-            junk_server(junk, times)
-        )));
-        let error = support::probe(&node).await.unwrap_err();
-        assert_eq!(error.trouble().kind, TroubleKind::Garbage, "{error}");
+            junk_server(junk.clone(), times)
+        ));
+        let error = probe(&node).await.unwrap_err();
+        assert_eq!(
+            error.trouble().kind,
+            TroubleKind::Garbage,
+            "{error}: {:?}",
+            junk.get(..8).unwrap_or(&junk)
+        );
         assert!(error.to_string().contains(node.name()), "{error}");
     }
 }
@@ -125,25 +130,25 @@ async fn replies_without_end_are_cut_off() {
         let mut junk = head.to_vec();
         junk.resize(1 << 20, b'x');
         let port = junk_server(junk, 1_000);
-        let node = support::node(support::url(&format!("redis://127.0.0.1:{port}")));
-        let outcome = support::probe(&node).await;
+        let node = node(&format!("redis://127.0.0.1:{port}"));
+        let outcome = probe(&node).await;
         assert!(outcome.is_err(), "{outcome:?}");
     }
 }
 
 #[tokio::test]
 async fn a_server_without_memory_takes_no_lock_and_says_what_to_do() {
-    let server = Server::start(Make::Redis, &[]);
-    let node = support::member(&server).await;
-    let ballot = support::ballot(&node).await;
-    let mut client = server.client();
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let ballot = ballot(&node).await;
+    let mut client = client(&server);
     redis::cmd("CONFIG")
         .arg("SET")
         .arg("maxmemory")
         .arg(1)
         .exec(&mut client)
         .unwrap();
-    let error = support::call(&node, support::acquire(&["a", "b"], 1, ballot))
+    let error = call(&node, request(&["a", "b"], 1, acquire(ballot, TTL_MS)))
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::Refused(_)), "{error:?}");

@@ -2,10 +2,6 @@
 //!
 //! The processes are this very binary, started again: see `child`.
 
-#![cfg(feature = "sqlite")]
-
-mod support;
-
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -20,9 +16,10 @@ use ringfence::group::Group;
 use ringfence::message::{Answer, Ballot, Op};
 use ringfence::node::sqlite::SqliteNode;
 use ringfence::node::{CallError, Node, NodeClock};
+use ringfence_testkit::wait_until;
 use rusqlite::Connection;
 
-use support::*;
+use crate::support::*;
 
 /// What a child process is told: what to do, in which folder, and as whom.
 const TASK: &str = "RINGFENCE_TEST_TASK";
@@ -59,7 +56,9 @@ fn killed_processes_leave_a_sound_file_and_fences_rise() {
     let mut children: Vec<_> = (0..3).map(|_| spawn(&scratch, "churn")).collect();
     for kill in 0..12 {
         let before = fences(&scratch).len();
-        wait_until(|| fences(&scratch).len() > before + 5);
+        wait_until("more fences", PATIENCE, || {
+            fences(&scratch).len() > before + 5
+        });
         let victim = kill % children.len();
         stop(&mut children[victim]);
         children[victim] = spawn(&scratch, "churn");
@@ -208,13 +207,13 @@ fn child() {
         return;
     };
     let folder = PathBuf::from(folder);
-    wait_until(|| folder.join("go").exists());
+    wait_until("the word to go", PATIENCE, || folder.join("go").exists());
     let file = match task.as_str() {
         "open default" => SqliteNode::default_path().unwrap(),
         _ => folder.join("locks.db"),
     };
     let node = SqliteNode::open(file, NodeClock::system()).unwrap();
-    join(&node, Group::new(1)).unwrap();
+    join(&node, Group::new(1)).wait().unwrap();
     let who = env::var(WHO).unwrap().parse().unwrap();
     match task.as_str() {
         "open" | "open default" => {}
@@ -300,7 +299,7 @@ fn spawn_by(command: &mut Command, scratch: &Scratch, task: &str) -> Child {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let who = NEXT.fetch_add(1, Ordering::Relaxed);
     command
-        .args(["--exact", "child", "--nocapture"])
+        .args(["--exact", "sqlite_processes::child", "--nocapture"])
         .env(TASK, task)
         .env(FOLDER, scratch.folder())
         .env(WHO, who.to_string())

@@ -3,39 +3,15 @@
 //!
 //! Nothing here knows the node's time except by asking, so that a real server can stand in.
 
-#![cfg(feature = "client")]
-
-mod support;
-
-use std::any::Any;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence::clock::{Clock, SteppedClock};
 use ringfence::group::Group;
 use ringfence::message::{Answer, Ballot, Op, Place, ReleaseKind, Reply, Turn, View, Wake};
-use ringfence::node::memory::MemoryNode;
-use ringfence::node::{CallError, Hear, InitMode, Node, NodeClock};
+use ringfence::node::{CallError, Hear, InitMode, Node};
 
-use support::*;
-
-/// A fresh node that has joined a group of one, and the means to let its time pass.
-struct Stage {
-    node: Arc<dyn Node>,
-    pass: Box<dyn Fn(Duration)>,
-    /// What the node needs as long as it is used.
-    _keep: Box<dyn Any>,
-}
-
-impl Stage {
-    fn node(&self) -> &dyn Node {
-        &*self.node
-    }
-
-    fn pass_ms(&self, ms: u64) {
-        (self.pass)(Duration::from_millis(ms));
-    }
-}
+use crate::stages::Stage;
+use crate::support::*;
 
 /// Every test of the contract, for nodes made by `$stage: fn() -> Stage`.
 macro_rules! contract {
@@ -78,49 +54,20 @@ macro_rules! contract {
             $(
                 #[test]
                 fn $test() {
-                    super::$test(&$stage());
+                    crate::contract::$test(&$stage());
                 }
             )+
         }
     };
 }
 
-fn memory() -> Stage {
-    let (time, clock) = stepped_clock();
-    let node = MemoryNode::with_clock("memory", clock);
-    joined(Arc::new(node), move |by| time.step(by), ())
-}
-
+contract!(on_memory, crate::stages::memory);
 #[cfg(feature = "sqlite")]
-fn sqlite() -> Stage {
-    let scratch = Scratch::new();
-    let (time, clock) = stepped_clock();
-    let node = ringfence::node::sqlite::SqliteNode::open(scratch.path("locks.db"), clock);
-    joined(Arc::new(node.unwrap()), move |by| time.step(by), scratch)
-}
-
-fn stepped_clock() -> (SteppedClock, NodeClock) {
-    let time = SteppedClock::starting_at(Duration::from_secs(1_000));
-    let clock = NodeClock::following(Clock::Stepped(time.clone()), 1_700_000_000_000_000);
-    (time, clock)
-}
-
-/// A stage for `node`, which has not joined yet. For a server, time passes by waiting.
-fn joined(node: Arc<dyn Node>, pass: impl Fn(Duration) + 'static, keep: impl Any) -> Stage {
-    // Part of the contract too: no call gets through before the node has joined.
-    let before = send(&*node, request(&["x"], ALICE, Op::Inspect), NEVER).wait();
-    assert!(matches!(before, Err(CallError::NotSent(_))), "{before:?}");
-    join(&*node, Group::new(1)).unwrap();
-    Stage {
-        node,
-        pass: Box::new(pass),
-        _keep: Box::new(keep),
-    }
-}
-
-contract!(on_memory, super::memory);
-#[cfg(feature = "sqlite")]
-contract!(on_sqlite, super::sqlite);
+contract!(on_sqlite, crate::stages::sqlite);
+#[cfg(feature = "redis")]
+contract!(on_redis, crate::stages::redis);
+#[cfg(feature = "redis")]
+contract!(on_valkey, crate::stages::valkey);
 
 fn an_acquire_is_granted_once_and_held_for_the_others(stage: &Stage) {
     let node = stage.node();
@@ -154,12 +101,12 @@ fn an_extend_keeps_a_holder_and_only_a_holder(stage: &Stage) {
     let node = stage.node();
     let ballot = next_ballot(node, "x");
     assert_eq!(ask(node, "x", ALICE, extend(ballot, TTL_MS)), Answer::Gone);
-    ask(node, "x", ALICE, acquire(ballot, 200));
+    ask(node, "x", ALICE, acquire(ballot, 1_000));
     assert_eq!(
         ask(node, "x", ALICE, extend(ballot, TTL_MS)),
         Answer::Extended
     );
-    stage.pass_ms(202);
+    stage.pass_ms(1_002);
     held(ask(node, "x", BOB, acquire(plus(ballot, 1), TTL_MS)));
     held(ask(node, "x", BOB, extend(ballot, TTL_MS)));
 }
@@ -394,7 +341,7 @@ fn a_burst_of_calls_grants_exactly_one(stage: &Stage) {
 
 fn a_node_tells_its_group_and_refuses_another(stage: &Stage) {
     let node = stage.node();
-    let facts = probe(node).unwrap();
+    let facts = probe(node).wait().unwrap();
     assert_eq!(facts.group, Some(Group::new(1)));
     assert!(facts.standing.is_some() && facts.clock_us > 0);
     assert!(!facts.run_id.is_empty() && !facts.version.is_empty());
@@ -402,13 +349,19 @@ fn a_node_tells_its_group_and_refuses_another(stage: &Stage) {
         window: Duration::from_secs(1),
         ..Group::new(1)
     };
-    assert!(matches!(join(node, other), Err(CallError::Refused(_))));
-    assert!(join(node, Group::new(1)).is_ok());
     assert!(matches!(
-        init(node, Group::new(1), InitMode::Write),
+        join(node, other).wait(),
         Err(CallError::Refused(_))
     ));
-    assert!(init(node, Group::new(1), InitMode::Force).is_ok());
+    assert!(join(node, Group::new(1)).wait().is_ok());
+    // Whatever else makes a node old, a lock does.
+    let ballot = next_ballot(node, "x");
+    ask(node, "x", ALICE, acquire(ballot, TTL_MS));
+    assert!(matches!(
+        init(node, Group::new(1), InitMode::Write).wait(),
+        Err(CallError::Refused(_))
+    ));
+    assert!(init(node, Group::new(1), InitMode::Force).wait().is_ok());
 }
 
 const CAROL: u8 = 0xcc;

@@ -1,0 +1,14 @@
+//! Nodes one by one: the contract that all of them keep, and what is particular to each.
+
+mod stages;
+mod support;
+
+mod contract;
+#[cfg(feature = "redis")]
+mod redis_ledger;
+#[cfg(feature = "redis")]
+mod redis_node;
+#[cfg(feature = "sqlite")]
+mod sqlite_node;
+#[cfg(feature = "sqlite")]
+mod sqlite_processes;

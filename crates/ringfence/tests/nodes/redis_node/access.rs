@@ -1,0 +1,118 @@
+//! The ways to a server: passwords and rights, databases, sockets, TLS, clients that are handed in.
+
+use redis::Commands;
+use ringfence::clock::Clock;
+use ringfence::message::Answer;
+use ringfence::node::redis::RedisNode;
+use ringfence::node::{CallError, Node, TroubleKind};
+
+use ringfence_testkit::{Certificates, Flavor, Server};
+
+use super::*;
+use crate::support::*;
+
+#[tokio::test]
+async fn passwords_and_rights_are_checked_and_never_shown() {
+    let server = Server::builder(Flavor::Redis)
+        .requirepass("hunter2")
+        .start();
+    let at = server.addr();
+    for (login, ok) in [("", false), (":wrong-secret@", false), (":hunter2@", true)] {
+        let node = node(&format!("redis://{login}{at}"));
+        match probe(&node).await {
+            Ok(_) => assert!(ok, "{login}"),
+            Err(error) => {
+                assert!(!ok, "{login}: {error}");
+                assert_eq!(error.trouble().kind, TroubleKind::Denied, "{error}");
+                assert!(!error.to_string().contains("secret"), "{error}");
+            }
+        }
+    }
+    let acl = |rules: &[&str]| {
+        let user = ["ACL", "SETUSER", "lock", "reset", "on", ">pw", "~*"];
+        server.command(&[&user, rules].concat());
+    };
+    let node = || node(&format!("redis://lock:pw@{at}"));
+    acl(&["+@all", "-info"]);
+    let error = probe(&node()).await.unwrap_err();
+    assert_eq!(error.trouble().kind, TroubleKind::Denied);
+    assert!(error.to_string().contains("'info'"), "{error}");
+    // The least rights: no CONFIG, so nothing is known to be durable, and no SCRIPT LOAD.
+    acl(&[
+        "+info", "+eval", "+evalsha", "+time", "+get", "+set", "+mget", "+pttl", "+pexpire",
+        "+del", "+exists",
+    ]);
+    let least = node();
+    join(&least, group()).await.unwrap();
+    let ballot = ballot(&least).await;
+    let reply = call(&least, request(&["n"], 1, acquire(ballot, TTL_MS)))
+        .await
+        .unwrap();
+    assert_eq!(reply.answer, Answer::Granted);
+    // A script that breaks off may have written something before.
+    acl(&["+info", "+eval", "+evalsha", "+time", "+get", "+mget"]);
+    let outcome = call(&least, request(&["m"], 1, acquire(ballot, TTL_MS))).await;
+    assert!(
+        matches!(&outcome, Err(CallError::Unknown(t)) if t.kind == TroubleKind::Denied),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_database_of_the_url_is_used() {
+    let server = Server::start(Flavor::Redis);
+    for tail in ["/2", "?db=2"] {
+        let node = node(&format!("{}{tail}", server.url()));
+        join(&node, group()).await.unwrap();
+    }
+    let mut client = client(&server);
+    assert!(!client.exists::<_, bool>("ringfence:born").unwrap());
+    redis::cmd("SELECT").arg(2).exec(&mut client).unwrap();
+    assert!(client.exists::<_, bool>("ringfence:born").unwrap());
+}
+
+#[tokio::test]
+async fn a_unix_socket_will_do() {
+    let server = Server::builder(Flavor::Redis).unix_socket().start();
+    let node = node(&server.url());
+    join(&node, group()).await.unwrap();
+    ballot(&node).await;
+}
+
+#[tokio::test]
+async fn a_client_can_be_handed_in() {
+    let server = Server::start(Flavor::Redis);
+    let client = redis::Client::open(format!("{}/1", server.url())).unwrap();
+    let node = RedisNode::from_client(client, "mine", Clock::System).unwrap();
+    assert_eq!(node.name(), "mine");
+    join(&node, group()).await.unwrap();
+    ballot(&node).await;
+}
+
+#[tokio::test]
+async fn tls_trusts_the_authority_of_the_url_and_no_other() {
+    let certificates = Certificates::generate();
+    let server = Server::builder(Flavor::Redis).tls(&certificates).start();
+    let ca = certificates.authority_file();
+    let trusting = format!("rediss://localhost:{}?ca={}", server.port(), ca.display());
+    let node = node(&trusting);
+    join(&node, group()).await.unwrap();
+    ballot(&node).await;
+    let identified = format!(
+        "{}?ca={}&cert={}&key={}",
+        server.url(),
+        ca.display(),
+        certificates.certificate_file().display(),
+        certificates.key_file().display()
+    );
+    probe(&super::node(&identified)).await.unwrap();
+    // Whether or not this system has roots, none of them signed that certificate.
+    if let Ok(doubting) = RedisNode::connect(url(&server.url()), Clock::System) {
+        let error = probe(&doubting).await.unwrap_err();
+        assert_eq!(error.trouble().kind, TroubleKind::Unreachable);
+        assert!(error.to_string().contains("?ca="), "{error}");
+    }
+    let no_file = url("rediss://localhost?ca=/no/such.pem");
+    let error = RedisNode::connect(no_file, Clock::System).unwrap_err();
+    assert!(error.to_string().contains("/no/such.pem"), "{error}");
+}
