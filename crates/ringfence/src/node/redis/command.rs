@@ -3,11 +3,10 @@
 use redis::{Cmd, ToRedisArgs};
 
 use crate::group::Group;
-use crate::ledger::Rules;
-use crate::message::{Op, ReleaseKind, Request};
+use crate::ledger::{Rules, TICKET_MS};
+use crate::message::{Op, Place, ReleaseKind, Request};
 
-use super::born::{micros, millis};
-use super::key::{BORN_KEY, record_key};
+use super::key::{BORN_KEY, mark_key, record_key};
 use super::script::{SCRIPTS, Script};
 
 /// How a script is named to the server.
@@ -33,10 +32,7 @@ impl Terms {
     pub(super) fn new(born: String, group: &Group) -> Self {
         Self {
             born,
-            rules: Rules {
-                window_us: micros(group.window),
-                retention_ms: millis(group.retention()),
-            },
+            rules: Rules::of_group(group),
         }
     }
 }
@@ -51,20 +47,31 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
             ballot,
             ttl_ms,
             label,
-        } => with(
-            lock(&scripts.acquire),
-            (ballot.get(), ttl(*ttl_ms), &**label),
-        ),
+            place,
+        } => {
+            let mut cmd = with(
+                lock(&scripts.acquire),
+                (ballot.get(), ttl(*ttl_ms), &**label),
+            );
+            if let Some(place) = place {
+                cmd.arg((TICKET_MS, u8::from(place.first), ticket(place)));
+            }
+            cmd
+        }
         Op::Extend { ballot, ttl_ms } => with(lock(&scripts.extend), (ballot.get(), ttl(*ttl_ms))),
         Op::Release {
             ballot,
             kind,
             fate_unknown,
+            place,
+            stays,
         } => {
             let last = u8::from(*kind == ReleaseKind::Final);
+            let (unknown, stays) = (u8::from(*fate_unknown), u8::from(*stays));
+            let ticket = place.as_ref().map(ticket);
             with(
                 lock(&scripts.release),
-                (ballot.get(), last, u8::from(*fate_unknown)),
+                (ballot.get(), last, unknown, stays, ticket),
             )
         }
         Op::Restore {
@@ -75,6 +82,10 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
             lock(&scripts.restore),
             (ballot.get(), ttl(*ttl_ms), &**label),
         ),
+        Op::Refresh { places } => {
+            let tickets: Vec<String> = places.iter().map(ticket).collect();
+            with(lock(&scripts.refresh), (TICKET_MS, tickets))
+        }
         Op::Inspect => lock(&scripts.inspect),
         Op::PlainAcquire { ttl_ms } => {
             let mut cmd = redis::cmd("SET");
@@ -98,12 +109,15 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
 
 /// An operation on claims, up to and including the token.
 fn lock_command(request: &Request, terms: &Terms, script: &Script, by: By) -> Cmd {
-    let mut cmd = call(script, by, 1 + 2 * request.claims.len());
+    let mut cmd = call(script, by, 1 + 3 * request.claims.len());
     for claim in request.claims.iter() {
         cmd.arg(claim.name.as_str());
     }
     for claim in request.claims.iter() {
         cmd.arg(record_key(claim.name.as_str()));
+    }
+    for claim in request.claims.iter() {
+        cmd.arg(mark_key(claim.name.as_str()));
     }
     cmd.arg(BORN_KEY)
         .arg(&terms.born)
@@ -136,6 +150,11 @@ fn plain_key(request: &Request) -> &str {
         .claims
         .first()
         .map_or("", |claim| claim.name.as_str())
+}
+
+/// A place in line as a text that sorts like the place itself.
+fn ticket(place: &Place) -> String {
+    format!("{:020}{}", place.since_us, place.id)
 }
 
 /// A server refuses an expiry of zero; the ledger lets such a key stand for its last millisecond.

@@ -82,14 +82,40 @@ impl Flight {
         for call in &calls {
             pipe.add_command(command(&call.request, &membership.terms, by));
         }
+        self.push(calls, pipe, connection, now);
+    }
+
+    /// Sends `pipe`, whose answers are for `calls`.
+    fn push(
+        &mut self,
+        calls: Vec<Call>,
+        pipe: redis::Pipeline,
+        connection: &MultiplexedConnection,
+        now: Timestamp,
+    ) {
         if self.is_empty() {
             self.progress = now;
         }
-        let (mut connection, count) = (connection.clone(), calls.len());
+        let (mut connection, count) = (connection.clone(), pipe.len());
         self.batches.push_back(calls);
         self.answers.push_back(Box::pin(async move {
             connection.send_packed_commands(&pipe, 0, count).await
         }));
+    }
+
+    /// Has what is said on `channels` pushed to us. What the server says to that concerns nobody: one
+    /// that forbids it gives no wakes, and those who wait look for themselves.
+    pub(super) fn subscribe(
+        &mut self,
+        channels: &[String],
+        connection: &MultiplexedConnection,
+        now: Timestamp,
+    ) {
+        let mut pipe = redis::pipe();
+        for channel in channels {
+            pipe.cmd("SUBSCRIBE").arg(channel);
+        }
+        self.push(Vec::new(), pipe, connection, now);
     }
 
     /// The answers to the oldest batch. Never comes if there is none; safe to cancel.
@@ -123,6 +149,21 @@ impl Flight {
             land_one(call, answer, membership, reporter, now, &mut landing);
         }
         Ok(landing)
+    }
+
+    /// Takes note of the answers to a batch that nobody waits for. The error, if the connection is of
+    /// no more use.
+    pub(super) fn discard(
+        &mut self,
+        answers: RedisResult<Vec<Value>>,
+        now: Timestamp,
+    ) -> Option<RedisError> {
+        self.progress = now;
+        let lost = answers.err();
+        if lost.is_none() {
+            self.batches.pop_front();
+        }
+        lost
     }
 
     /// The connection is gone: nobody knows what has been carried out.

@@ -1,7 +1,10 @@
-//! Where a name's side record stands.
+//! Where a name's side record and its line stand.
 
 /// The node's birth record.
 pub(super) const BORN_KEY: &str = "ringfence:born";
+
+/// What the name of every channel for wakes begins with.
+pub(super) const WAKE_CHANNEL: &str = "ringfence:wake:";
 
 /// Stands before keys that have no hash tag and cannot be one. `{}` is an empty tag, so Redis hashes
 /// the whole key; and because the CRC16 of this prefix is zero, it hashes to the slot of the rest.
@@ -16,6 +19,26 @@ pub(super) fn record_key(key: &str) -> String {
         None if key.contains('}') => format!("{UNTAGGED_PREFIX}{key}"),
         None => format!("ringfence:{{{key}}}:{key}"),
     }
+}
+
+/// Stands behind the tag in the keys of a line, where a record's key has nothing: such a key belongs
+/// to no record. The mark's word is ours to say; the scripts put `rankjgpk` and `tilllna` in its place
+/// for the two sets. CRC16 runs through each of the three and comes out as it went in, so that even
+/// without a tag the slot stays the same.
+const MARK_WORD: &str = "lineqclm";
+
+/// The key of the mark that says that there may be a line for the lock at `key`.
+pub(super) fn mark_key(key: &str) -> String {
+    let mut mark = record_key(key);
+    if let Some(end) = mark.find('}') {
+        mark.insert_str(end + 1, MARK_WORD);
+    }
+    mark
+}
+
+/// The channel on which `client` hears of its turns.
+pub(super) fn wake_channel(client: &str) -> String {
+    format!("{WAKE_CHANNEL}{client}")
 }
 
 /// Redis' rule: what stands between the first `{` and the first `}` after it, unless that is empty.
@@ -60,6 +83,20 @@ mod tests {
         #[test]
         fn a_record_is_in_the_slot_of_its_key(key in "[{}:ab]{1,12}|\\PC{1,20}") {
             prop_assert_eq!(slot(&record_key(&key)), slot(&key), "{}", record_key(&key));
+        }
+
+        #[test]
+        fn a_line_is_in_the_slot_of_its_key(key in "[{}:ab]{1,12}|\\PC{1,20}") {
+            let mark = mark_key(&key);
+            for word in [MARK_WORD, "rankjgpk", "tilllna"] {
+                let part = mark.replacen(MARK_WORD, word, 1);
+                prop_assert_eq!(slot(&part), slot(&key), "{}", part);
+            }
+        }
+
+        #[test]
+        fn a_line_is_nobody_s_record(a in "[{}:abonilqcm]{1,12}", b in "[{}:abonilqcm]{1,12}") {
+            prop_assert_ne!(mark_key(&a), record_key(&b));
         }
 
         #[test]

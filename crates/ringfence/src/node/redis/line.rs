@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, Pipeline, RedisConnectionInfo, RedisError, RedisResult,
-    Value,
+    AsyncConnectionConfig, ConnectionAddr, ErrorKind, Pipeline, ProtocolVersion, PushInfo,
+    RedisConnectionInfo, RedisError, RedisResult, Value,
 };
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,6 +18,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::url::{Address, RedisUrl, TlsFiles};
 
+use super::ears::Ears;
 use super::flood::{Bounded, Gauge};
 use super::tls::{self, TlsError};
 
@@ -58,11 +60,7 @@ impl Dial {
     /// If it wants TLS and nobody is trusted.
     pub(super) fn client(client: redis::Client) -> Result<Self, TlsError> {
         let info = client.get_connection_info();
-        // Push messages are RESP3's; nothing here asks for any.
-        let login = info
-            .redis_settings()
-            .clone()
-            .set_protocol(redis::ProtocolVersion::RESP2);
+        let login = info.redis_settings().clone();
         let (address, tls) = match info.addr() {
             ConnectionAddr::Tcp(host, port) => (Address::Tcp(host.clone(), *port), None),
             ConnectionAddr::Unix(path) => (Address::Unix(path.clone()), None),
@@ -89,7 +87,17 @@ impl Dial {
     }
 
     /// Connects, logs in and selects the database. How long that may take is the caller's business.
-    pub(super) async fn connect(&self) -> RedisResult<Line> {
+    ///
+    /// Wakes are pushed, which RESP3 alone can do on a connection that is also asked. A server that
+    /// does not know it gives none.
+    pub(super) async fn connect(&self, ears: &Arc<Ears>) -> RedisResult<Line> {
+        match self.connect_with(Some(ears)).await {
+            Err(error) if cannot_push(&error) => self.connect_with(None).await,
+            outcome => outcome,
+        }
+    }
+
+    async fn connect_with(&self, ears: Option<&Arc<Ears>>) -> RedisResult<Line> {
         match self {
             Self::Ourselves {
                 address,
@@ -101,40 +109,75 @@ impl Dial {
                     // Our batches are whole: waiting for more to send would only delay them.
                     stream.set_nodelay(true)?;
                     match tls {
-                        None => Line::new(stream, login).await,
+                        None => Line::new(stream, login, ears).await,
                         Some(tls) => {
                             let server = ServerName::try_from(host.clone())?;
-                            Line::new(tls.connect(server, stream).await?, login).await
+                            let stream = tls.connect(server, stream).await?;
+                            Line::new(stream, login, ears).await
                         }
                     }
                 }
                 #[cfg(unix)]
-                Address::Unix(path) => Line::new(UnixStream::connect(path).await?, login).await,
+                Address::Unix(path) => {
+                    Line::new(UnixStream::connect(path).await?, login, ears).await
+                }
                 #[cfg(not(unix))]
                 Address::Unix(_) => {
                     Err(std::io::Error::from(std::io::ErrorKind::Unsupported).into())
                 }
             },
             Self::Client(client) => {
+                let gauge = Gauge::default();
+                let info = client.get_connection_info().clone();
+                let login = speaking(info.redis_settings(), ears);
+                let client = redis::Client::open(info.set_redis_settings(login))?;
                 let connection = client
-                    .get_multiplexed_async_connection_with_config(&config())
+                    .get_multiplexed_async_connection_with_config(&config(ears, &gauge))
                     .await?;
                 Ok(Line {
                     connection,
                     driver: Box::pin(std::future::pending()),
-                    gauge: Gauge::default(),
+                    gauge,
+                    hears: ears.is_some(),
                 })
             }
         }
     }
 }
 
+/// Whether the server said that it does not know RESP3, in the words of one age or another.
+fn cannot_push(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::RESP3NotSupported
+        || error.code() == Some("NOPROTO")
+        || error
+            .detail()
+            .is_some_and(|detail| detail.starts_with("unknown command"))
+}
+
 /// No timeouts: the link has its own, and a timeout of the library's would drop a request that may
 /// not have been sent.
-fn config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
+fn config(ears: Option<&Arc<Ears>>, gauge: &Gauge) -> AsyncConnectionConfig {
+    let config = AsyncConnectionConfig::new()
         .set_response_timeout(None)
-        .set_connection_timeout(None)
+        .set_connection_timeout(None);
+    let Some(ears) = ears.map(Arc::clone) else {
+        return config;
+    };
+    let gauge = gauge.clone();
+    config.set_push_sender(move |push: PushInfo| {
+        // As complete as a reply, and it may be long until the next of those.
+        gauge.reset();
+        ears.hear(&push);
+        Ok::<(), ()>(())
+    })
+}
+
+/// `login` in the protocol that can push to `ears`, or the one that every server knows.
+fn speaking(login: &RedisConnectionInfo, ears: Option<&Arc<Ears>>) -> RedisConnectionInfo {
+    login.clone().set_protocol(match ears {
+        Some(_) => ProtocolVersion::RESP3,
+        None => ProtocolVersion::RESP2,
+    })
 }
 
 /// One connection.
@@ -146,21 +189,29 @@ pub(super) struct Line {
     pub(super) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Counts what arrives.
     pub(super) gauge: Gauge,
+    /// Whether the server can push.
+    pub(super) hears: bool,
 }
 
 impl Line {
-    async fn new<S>(stream: S, login: &RedisConnectionInfo) -> RedisResult<Self>
+    async fn new<S>(
+        stream: S,
+        login: &RedisConnectionInfo,
+        ears: Option<&Arc<Ears>>,
+    ) -> RedisResult<Self>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let gauge = Gauge::default();
         let stream = Bounded::new(stream, gauge.clone());
+        let login = speaking(login, ears);
         let (connection, driver) =
-            MultiplexedConnection::new_with_config(login, stream, config()).await?;
+            MultiplexedConnection::new_with_config(&login, stream, config(ears, &gauge)).await?;
         Ok(Self {
             connection,
             driver: Box::pin(driver),
             gauge,
+            hears: ears.is_some(),
         })
     }
 

@@ -1,6 +1,7 @@
 //! The one task of a node: connects, shakes hands, sends what is wanted and answers it, and begins
 //! anew when the connection is lost. Everything that is pending goes out as one batch.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -10,8 +11,10 @@ use crate::time::Timestamp;
 
 use super::backoff::Backoff;
 use super::command::By;
+use super::ears::Ears;
 use super::flight::Flight;
 use super::handshake::{Handshake, Membership};
+use super::key::wake_channel;
 use super::line::{Dial, Line};
 use super::queue::{Control, Queue, Work};
 
@@ -42,6 +45,7 @@ pub(super) struct Link {
 pub(super) struct Maker {
     pub(super) dial: Dial,
     pub(super) handshake: Handshake,
+    pub(super) ears: Arc<Ears>,
 }
 
 /// A connection after its handshake.
@@ -49,6 +53,8 @@ struct Session {
     line: Line,
     /// Or why no call may be sent: no group is known, or the node belongs to another.
     membership: Result<Membership, Trouble>,
+    /// How many of those who listen are subscribed to.
+    listening: usize,
 }
 
 /// Why a session stopped taking calls.
@@ -181,6 +187,7 @@ impl Link {
         let mut pending_end = None;
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        self.subscribe(&mut flight, session);
         loop {
             if flight.is_empty()
                 && let Some(end) = pending_end.take()
@@ -198,6 +205,10 @@ impl Link {
                     pending_end = match work {
                         None => Some(End::Closed),
                         Some(Work::Control(control)) => Some(End::Control(control)),
+                        Some(Work::Listen) => {
+                            self.subscribe(&mut flight, session);
+                            None
+                        }
                         Some(Work::Call(call)) => {
                             self.send_all(call, &mut flight, session);
                             None
@@ -214,6 +225,18 @@ impl Link {
         }
     }
 
+    /// Subscribes to the wakes of everybody who listens and is not subscribed to yet. What is sent
+    /// afterwards is carried out afterwards, so nobody enters a line and misses its first wake.
+    fn subscribe(&self, flight: &mut Flight, session: &mut Session) {
+        let new = self.maker.ears.clients_after(session.listening);
+        if new.is_empty() || !session.line.hears {
+            return;
+        }
+        session.listening += new.len();
+        let channels: Vec<String> = new.iter().map(|client| wake_channel(client)).collect();
+        flight.subscribe(&channels, &session.line.connection, self.clock().now());
+    }
+
     /// Sends `first` and all the calls that wait behind it as one batch.
     fn send_all(&mut self, first: Call, flight: &mut Flight, session: &Session) {
         let now = self.clock().now();
@@ -227,7 +250,7 @@ impl Link {
             if batch.len() < BATCH_MAX {
                 match self.queue.try_next() {
                     Some(Work::Call(call)) => next = Some(call),
-                    Some(control) => self.queue.put_back(control),
+                    Some(other) => self.queue.put_back(other),
                     None => {}
                 }
             }
@@ -269,8 +292,12 @@ impl Link {
     ) -> Option<Trouble> {
         let reporter = &self.maker.handshake.reporter;
         let now = self.clock().now();
-        // Without membership nothing is sent, so nothing can land.
-        let membership = session.membership.as_mut().ok()?;
+        // Without membership no call is sent, so all that can land is a subscription.
+        let Ok(membership) = session.membership.as_mut() else {
+            return flight
+                .discard(answers, now)
+                .map(|error| lost_in_use(&self.maker.handshake, &error));
+        };
         match flight.land(answers, membership, reporter, now) {
             Err(error) => Some(lost_in_use(&self.maker.handshake, &error)),
             Ok(landing) => {
@@ -333,7 +360,7 @@ impl Maker {
         let reporter = &self.handshake.reporter;
         let mut line = match kept {
             Some(line) => line,
-            None => match tokio::time::timeout(STEP, self.dial.connect()).await {
+            None => match tokio::time::timeout(STEP, self.dial.connect(&self.ears)).await {
                 Ok(Ok(line)) => line,
                 Ok(Err(error)) => {
                     let trouble = reporter.connection(&error);
@@ -364,12 +391,18 @@ impl Maker {
             }
         };
         let membership = self.in_time(handshake).await?;
-        Ok(Session { line, membership })
+        Ok(Session {
+            line,
+            membership,
+            listening: 0,
+        })
     }
 
     /// Does what `control` wants over a session on which nothing else is under way.
     async fn control(&self, session: &mut Session, control: &Control) -> Result<Facts, CallError> {
-        let Session { line, membership } = session;
+        let Session {
+            line, membership, ..
+        } = session;
         self.in_time(async {
             let (server, facts) = self.handshake.probe(line).await?;
             let (joined, facts) = match control {

@@ -4,6 +4,7 @@
 mod backoff;
 mod born;
 mod command;
+mod ears;
 mod flight;
 mod flood;
 mod handshake;
@@ -25,9 +26,10 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 use crate::entropy;
 use crate::group::Group;
-use crate::node::{Call, CallError, Completion, Facts, InitMode, Node, Trouble, TroubleKind};
+use crate::node::{Call, CallError, Completion, Facts, Hear, InitMode, Node, Trouble, TroubleKind};
 use crate::url::RedisUrl;
 
+use self::ears::Ears;
 use self::handshake::Handshake;
 use self::line::Dial;
 use self::link::{Link, Maker};
@@ -43,6 +45,7 @@ pub use self::tls::TlsError;
 pub struct RedisNode {
     name: Arc<str>,
     work: mpsc::UnboundedSender<Work>,
+    ears: Arc<Ears>,
 }
 
 /// Why a node cannot even be tried.
@@ -112,9 +115,15 @@ impl RedisNode {
             leniency,
             clock,
         };
-        let link = Link::new(Maker { dial, handshake }, queue, entropy::seed());
+        let ears = Arc::new(Ears::default());
+        let maker = Maker {
+            dial,
+            handshake,
+            ears: Arc::clone(&ears),
+        };
+        let link = Link::new(maker, queue, entropy::seed());
         runtime.spawn(link.run());
-        Ok(Self { name, work })
+        Ok(Self { name, work, ears })
     }
 
     fn enqueue(&self, work: Work) {
@@ -139,6 +148,11 @@ impl Node for RedisNode {
 
     fn send(&self, call: Call) {
         self.enqueue(Work::Call(call));
+    }
+
+    fn listen(&self, client: &str, to: Arc<dyn Hear>) {
+        self.ears.add(client, to);
+        self.enqueue(Work::Listen);
     }
 
     fn probe(&self, done: Completion<Facts>) {

@@ -19,6 +19,8 @@ pub(super) enum Work {
     Call(Call),
     /// A matter of the node itself.
     Control(Control),
+    /// Somebody new listens for wakes.
+    Listen,
 }
 
 /// A matter of the node itself.
@@ -39,6 +41,8 @@ impl Work {
                     .complete(Err(CallError::NotSent(failure.trouble().clone())));
             }
             Self::Control(control) => control.complete(Err(failure.clone())),
+            // The next connection will subscribe to everything.
+            Self::Listen => {}
         }
     }
 }
@@ -146,7 +150,7 @@ impl Queue {
             let due = match &work {
                 Work::Call(call) => call.expires.min(patient_until),
                 // Probes and joins wait for the attempt, which is bounded itself.
-                Work::Control(_) => {
+                Work::Control(_) | Work::Listen => {
                     self.held.push_back(work);
                     continue;
                 }

@@ -3,7 +3,7 @@
 
 use redis::Value;
 
-use crate::message::{Answer, Ballot, Holder, Op, Request, Stamp, View};
+use crate::message::{Answer, Ballot, Holder, Op, Request, Stamp, Turn, View};
 
 /// A reply of a shape that no script of ours gives.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,6 +60,11 @@ fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
     let answer = match word.as_slice() {
         b"granted" => Answer::Granted,
         b"stale" => Answer::Stale,
+        b"old" => Answer::TicketOld,
+        b"behind" => Answer::Behind {
+            ahead: fields.number()?,
+            for_ms: fields.maybe_number()?,
+        },
         b"ahead" => Answer::Ahead,
         b"extended" => Answer::Extended,
         b"gone" => Answer::Gone,
@@ -72,7 +77,22 @@ fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
             if claim >= request.claims.len() {
                 return Err(Misshapen);
             }
-            Answer::Held(fields.holder(claim)?)
+            let holder = fields.holder(claim)?;
+            Answer::Held(Holder {
+                ahead: fields.number()?,
+                ..holder
+            })
+        }
+        b"turns" => {
+            let Op::Refresh { places } = &request.op else {
+                return Err(Misshapen);
+            };
+            let free = fields.number()? == 1;
+            let turns = places.iter().map(|_| {
+                let ahead = fields.number()?;
+                Ok(Turn { ahead, free })
+            });
+            Answer::Turns(turns.collect::<Result<_, _>>()?)
         }
         b"views" => {
             let views = (0..request.claims.len()).map(|claim| fields.view(claim));
@@ -91,13 +111,17 @@ fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
 /// Whether `answer` is one that `op` can have: a grant must not come out of a mixed-up reply.
 fn fits(op: &Op, answer: &Answer) -> bool {
     match answer {
-        Answer::Granted | Answer::Stale => matches!(op, Op::Acquire { .. }),
+        Answer::Granted | Answer::Stale | Answer::Behind { .. } => {
+            matches!(op, Op::Acquire { .. })
+        }
+        Answer::TicketOld => matches!(op, Op::Acquire { place: Some(_), .. }),
         Answer::Ahead => matches!(op, Op::Acquire { .. } | Op::Restore { .. }),
         Answer::Extended => matches!(op, Op::Extend { .. }),
         Answer::Released | Answer::Newer => matches!(op, Op::Release { .. }),
         Answer::Restored => matches!(op, Op::Restore { .. }),
-        Answer::Gone => !matches!(op, Op::Acquire { .. } | Op::Inspect),
-        Answer::Held(_) => !matches!(op, Op::Inspect),
+        Answer::Gone => !matches!(op, Op::Acquire { .. } | Op::Refresh { .. } | Op::Inspect),
+        Answer::Held(_) => !matches!(op, Op::Refresh { .. } | Op::Inspect),
+        Answer::Turns(_) => matches!(op, Op::Refresh { .. }),
         Answer::Views(_) => matches!(op, Op::Inspect),
     }
 }
@@ -149,6 +173,7 @@ impl Fields {
             label: self.text()?,
             id: self.text()?,
             for_ms: self.maybe_number()?,
+            ahead: 0,
         })
     }
 
@@ -159,6 +184,7 @@ impl Fields {
             holder: held.then_some(holder),
             ballot: self.maybe_number()?.map(Ballot::new),
             floor: self.ballot()?,
+            waiting: self.number()?,
         })
     }
 
@@ -177,7 +203,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::message::{Claim, Mode};
+    use crate::message::{Claim, Mode, Place};
     use crate::name::Name;
     use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
@@ -197,6 +223,7 @@ mod tests {
             ballot: Ballot::new(7),
             ttl_ms: 1000,
             label: Arc::from("me"),
+            place: None,
         })
     }
 
@@ -219,7 +246,9 @@ mod tests {
 
     #[test]
     fn an_answer_to_another_question_is_misshapen() {
-        for wrong in ["extended", "released", "gone", "views", "what"] {
+        for wrong in [
+            "extended", "released", "gone", "views", "turns", "old", "what",
+        ] {
             let reply = Value::Array(vec![Value::Int(9), Value::Int(7), word(wrong)]);
             assert_eq!(read(&acquire(), reply), Err(Misshapen), "{wrong}");
         }
@@ -230,6 +259,7 @@ mod tests {
     fn a_holder_of_a_claim_that_was_not_made_is_misshapen() {
         let reply = |claim| {
             let items = [Value::Int(claim), Value::Nil, Value::Nil, Value::Int(5)];
+            let items = items.into_iter().chain([Value::Int(0)]);
             let head = [Value::Int(9), Value::Int(7), word("held")];
             Value::Array(head.into_iter().chain(items).collect())
         };
@@ -246,6 +276,8 @@ mod tests {
             prop_oneof![
                 Just("held"),
                 Just("views"),
+                Just("turns"),
+                Just("behind"),
                 Just("newborn"),
                 Just("granted")
             ]
@@ -259,10 +291,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_reply_makes_it_panic(value in any_value(), which in 0usize..3) {
+        fn no_reply_makes_it_panic(value in any_value(), which in 0usize..4) {
+            let place = Place { since_us: 1, id: Arc::from("c.1"), first: false };
             let request = match which {
                 0 => acquire(),
                 1 => request(Op::Inspect),
+                2 => request(Op::Refresh { places: Arc::from([place]) }),
                 _ => request(Op::PlainRelease),
             };
             let _ = read(&request, value);

@@ -14,14 +14,15 @@ pub(super) struct Script {
 
 /// Every script, ready to be called.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: Script::new(lock_script!("write", "seat", "acquire")),
+    acquire: Script::new(lock_script!("write", "seat", "line", "enter", "acquire")),
     extend: Script::new(lock_script!(
         "write", "seat", "prolong", "not_held", "extend"
     )),
-    release: Script::new(lock_script!("write", "not_held", "release")),
+    release: Script::new(lock_script!("write", "not_held", "line", "release")),
     restore: Script::new(lock_script!(
         "write", "seat", "prolong", "not_held", "restore"
     )),
+    refresh: Script::new(lock_script!("write", "line", "enter", "refresh")),
     inspect: Script::new(lock_script!("inspect")),
     plain_extend: Script::new(include_str!("lua/plain_extend.lua")),
     plain_release: Script::new(include_str!("lua/plain_release.lua")),
@@ -36,6 +37,7 @@ pub(super) struct Scripts {
     pub(super) extend: Script,
     pub(super) release: Script,
     pub(super) restore: Script,
+    pub(super) refresh: Script,
     pub(super) inspect: Script,
     pub(super) plain_extend: Script,
     pub(super) plain_release: Script,
@@ -47,12 +49,13 @@ pub(super) struct Scripts {
 
 impl Scripts {
     /// The scripts that are called by their hash, to be loaded at every handshake.
-    pub(super) fn by_hash(&self) -> [&Script; 7] {
+    pub(super) fn by_hash(&self) -> [&Script; 8] {
         [
             &self.acquire,
             &self.extend,
             &self.release,
             &self.restore,
+            &self.refresh,
             &self.inspect,
             &self.plain_extend,
             &self.plain_release,

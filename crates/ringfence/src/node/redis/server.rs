@@ -71,6 +71,7 @@ impl Server {
         };
         let info = |value: &Value| match value {
             Value::BulkString(text) => Ok(Info(String::from_utf8_lossy(text).into_owned())),
+            Value::VerbatimString { text, .. } => Ok(Info(text.clone())),
             Value::ServerError(error) => Err(CallError::Refused(reporter.server_error(error))),
             _ => Err(garbage()),
         };
@@ -88,11 +89,14 @@ impl Server {
             }
             _ => return Err(garbage()),
         };
-        let appendfsync_always = matches!(
-            &appendfsync,
-            // Where CONFIG is forbidden nothing is known, and what is unknown is not durable.
-            Value::Array(pair) if matches!(pair.get(1), Some(Value::BulkString(v)) if v == b"always")
-        );
+        // Where CONFIG is forbidden nothing is known, and what is unknown is not durable.
+        let appendfsync = match &appendfsync {
+            Value::Array(pair) => pair.get(1),
+            Value::Map(pairs) => pairs.first().map(|(_, value)| value),
+            _ => None,
+        };
+        let appendfsync_always =
+            matches!(appendfsync, Some(Value::BulkString(v)) if v == b"always");
         let policy = memory.get("maxmemory_policy").unwrap_or("noeviction");
         let found = Self {
             run_id: run_id.to_owned(),

@@ -1,12 +1,12 @@
 -- What every lock operation begins with: is this the incarnation that the client shook hands with,
 -- and what stands under the claimed names? The operation's own file follows in the same chunk.
 --
--- KEYS: the lock key of each claim, then the record of each claim, then born.
+-- KEYS: the lock key of each claim, then the record of each, then the mark of each's line, then born.
 -- ARGV: born as the client saw it, window in us, retention in ms, token; then the operation's own.
 --
 -- A function here is made anew at every call of the script, so there are few, and none that only
 -- some operations need.
-local claims = (#KEYS - 1) / 2
+local claims = (#KEYS - 1) / 3
 local token = ARGV[4]
 -- `values[i]` is what stands at the lock key of claim i.
 local values = redis.call('MGET', unpack(KEYS))
@@ -19,35 +19,53 @@ end
 local MAX = 9007199254740991
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
+local now_ms = math.floor(clock / 1000)
 -- No ballot above the ceiling is ever stored; no fence counts below the ground.
 local ceiling, ground = math.min(clock + ARGV[2], MAX), math.max(clock - ARGV[2], 0)
 
--- Each record as the ledger sees it: `fence` is the effective one, `ballot` and `label` are those of
--- the seat, which counts only while its token is the lock key's value.
--- Stored as `1:fence:closed` or `1:fence:closed:ballot:token:label`; the label is last because it
--- may hold anything.
+-- Each record as the ledger sees it: `fence` is the effective one; the seat counts only while its
+-- token is the lock key's value.
+-- Stored as `2:fence:closed:free since:stranger`, and if somebody is seated
+-- `:ballot:until:token:label` behind it; the label is last because it may hold anything.
 local records = {}
 for i = 1, claims do
-  local record = { fence = ground, closed = 0, ballot = 0 }
+  local record = { fence = ground, closed = 0, free_since = 0, stranger = false }
   local text = values[claims + i]
   if text then
-    local fence, closed, seat = string.match(text, '^1:(%d+):(%d+)(.*)$')
-    local ballot, owner, label = '0', nil, nil
-    if seat and seat ~= '' then
-      ballot, owner, label = string.match(seat, '^:(%d+):([^:]+):(.*)$')
+    if string.sub(text, 1, 2) == '1:' then
+      -- Of a client that knew no lines: `1:fence:closed` and `:ballot:token:label`. When the seat
+      -- ends is not known, so whoever is gone from it has only now been missed.
+      text = string.gsub(text, '^1:(%d+:%d+)$', '2:%1:0:0')
+      text = string.gsub(text, '^1:(%d+:%d+):(%d+):(.*)$', '2:%1:0:0:%2:9007199254740991:%3')
+    end
+    local fence, closed, free_since, stranger, rest =
+      string.match(text, '^2:(%d+):(%d+):(%d+):([01])(.*)$')
+    local ballot, until_ms, owner, label = '0', '0', nil, nil
+    if rest and rest ~= '' then
+      ballot, until_ms, owner, label = string.match(rest, '^:(%d+):(%d+):([^:]+):(.*)$')
     end
     -- A record that cannot be read is never taken for an absent one: its fence would be lost.
     if not fence or not ballot
-      or math.max(tonumber(fence), tonumber(closed), tonumber(ballot)) > MAX then
+      or math.max(tonumber(fence), tonumber(closed), tonumber(free_since), tonumber(ballot),
+        tonumber(until_ms)) > MAX then
       return redis.error_reply('DAMAGED ' .. i)
     end
     record.fence = math.max(ground, tonumber(fence))
     record.closed = tonumber(closed)
-    if owner and owner == values[i] then
-      record.ballot, record.owner, record.label = tonumber(ballot), owner, label
+    record.free_since, record.stranger = tonumber(free_since), stranger == '1'
+    if owner then
+      record.seat = {
+        ballot = tonumber(ballot), until_ms = tonumber(until_ms), token = owner, label = label,
+      }
     end
   end
   records[i] = record
+end
+
+-- The seat of claim i, if the key still says that its owner holds.
+local function seated(i)
+  local seat = records[i].seat
+  return seat and seat.token == values[i] and seat or nil
 end
 
 -- Replies are flat: clock, floor, answer, then the answer's own.
@@ -59,10 +77,12 @@ local function reply(answer, ...)
   return { clock, floor, answer, ... }
 end
 
--- Who holds claim i, as others may see it: position, label, the public half of a token of ours, and
--- for how long. Another library's value is a secret as a whole, and may have no expiry.
-local function holder(i)
+-- Who holds claim i, as others may see it: position, label, the public half of a token of ours, for
+-- how long, and how many are ahead of the caller in line. Another library's value is a secret as a
+-- whole, and may have no expiry.
+local function holder(i, ahead)
   local left = redis.call('PTTL', KEYS[i])
   local id = string.match(values[i], '^(%x%x%x%x%x%x%x%x%x%x)%.')
-  return i - 1, records[i].label or false, id or false, left >= 0 and left
+  local seat = seated(i)
+  return i - 1, seat and seat.label or false, id or false, left >= 0 and left, ahead or 0
 end

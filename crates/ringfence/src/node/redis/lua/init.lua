@@ -11,12 +11,19 @@ local group, usual = table.concat(ARGV, ' ', 4, 7), table.concat(ARGV, ' ', 8, 1
 
 local count, holders = 0, {}
 local function look_at(record_key)
-  count = count + 1
+  -- The keys of a line have a word before that colon. Whoever only waits holds nothing.
   local name = string.match(record_key, '^ringfence:{[^}]+}:(.*)$')
-    or string.match(record_key, '^ringfence:{}%l+:(.*)$')
-  local stored = name and redis.call('MGET', record_key, name)
-  if stored and stored[1] and stored[2] and #holders < 2 * HOLDERS then
-    local token, label = string.match(stored[1], '^1:%d+:%d+:%d+:([^:]+):(.*)$')
+    or string.match(record_key, '^ringfence:{}onoi:(.*)$')
+  if not name then
+    return
+  end
+  count = count + 1
+  local stored = redis.call('MGET', record_key, name)
+  if stored[1] and stored[2] and #holders < 2 * HOLDERS then
+    local token, label = string.match(stored[1], '^2:%d+:%d+:%d+:[01]:%d+:%d+:([^:]+):(.*)$')
+    if not token then
+      token, label = string.match(stored[1], '^1:%d+:%d+:%d+:([^:]+):(.*)$')
+    end
     if token == stored[2] then
       holders[#holders + 1] = name
       holders[#holders + 1] = label

@@ -1,8 +1,6 @@
 -- Keeps this token in the seat that it has on claim i, under the higher of the two ballots.
 local function prolong(i, ballot, ttl)
-  local kept = records[i].ballot
-  if ballot <= ceiling then
-    kept = math.max(kept, ballot)
-  end
-  return seat(i, kept, records[i].label or '', ttl)
+  local kept = seated(i) or { ballot = 0, label = '' }
+  local higher = ballot <= ceiling and math.max(kept.ballot, ballot) or kept.ballot
+  return seat(i, higher, kept.label, ttl)
 end

@@ -1,29 +1,64 @@
 -- Release: a holder is done, or an attempt is withdrawn.
--- ARGV: ballot, 1 if final, 1 if the fate of the acquire is unknown.
+-- ARGV: ballot, 1 if final, 1 if the fate of the acquire is unknown, 1 if the place in line is kept;
+-- and the ticket, if the caller has one.
 local ballot, final, fate_unknown = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] == '1'
+local stays, ticket = ARGV[8] == '1', ARGV[9]
 -- A late undo of an earlier attempt must not delete the key of a later one.
 for i = 1, claims do
-  if values[i] == token and records[i].ballot > ballot then
+  local seat = seated(i)
+  if values[i] == token and seat and seat.ballot > ballot then
     return reply('newer')
   end
 end
 local held, gone = not_held()
+-- Whom to tell that it may be their turn, and after how long: the earliest, if in several lines.
+local told, after = {}, {}
 for i = 1, claims do
   local ours, record = values[i] == token, records[i]
+  local was_first = false
+  if ticket and not stays and lines[i] then
+    was_first = redis.call('ZRANGE', lines[i].order, 0, 0)[1] == ticket
+    drop(i, { ticket })
+  end
   -- Retiring always would let pollers starve everyone else: against an absent key the fence rises
   -- only if the acquire may still be on its way.
   if ours or final or fate_unknown then
-    local key_left = 0
+    local key_left, kept, since = 0, nil, nil
     if ours then
+      -- The holder is done: from now on those in line have their time to come. An attempt that
+      -- comes and goes must not restart that time.
+      since = final and now_ms or record.free_since
       redis.call('DEL', KEYS[i])
-      record.owner = nil
+      values[i] = false
     elseif values[i] then
-      key_left = redis.call('PTTL', KEYS[i])
+      key_left, kept = redis.call('PTTL', KEYS[i]), seated(i)
     end
     if final and ballot <= ceiling then
       record.closed = math.max(record.closed, ballot)
     end
-    write(i, (ours or fate_unknown) and ballot or 0, key_left)
+    write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)
+  end
+  if lines[i] and not values[i] and (ours or was_first) then
+    local first = redis.call('ZRANGE', lines[i].order, 0, 1)
+    -- Nobody, if the first is the sender itself, who knows, and will be back.
+    if not (ticket and stays and first[1] == ticket) then
+      for j, other in ipairs(first) do
+        if string.sub(other, 1, 1) ~= 'e' then
+          local id, wait = string.sub(other, 21), (j - 1) * string.match(ARGV[1], '%d+$')
+          if not after[id] then
+            told[#told + 1] = id
+          end
+          after[id] = math.min(after[id] or wait, wait)
+        end
+      end
+    end
+  end
+end
+for _, id in ipairs(told) do
+  local client = string.match(id, '^(.*)%.')
+  if client then
+    -- Nobody's release fails because a wake may not be published: those who wait look for themselves.
+    redis.pcall('PUBLISH', 'ringfence:wake:' .. client, string.format('%.0f ', after[id]) .. id)
   end
 end
 if held then

@@ -2,20 +2,21 @@
 -- would free the lock under a guard that still counts on it. Answers an error if the key is not a
 -- string, and then has written nothing.
 local function seat(i, ballot, label, ttl)
-  local key_left = ttl
+  local key_left, until_ms = ttl, now_ms + ttl
   if values[i] then
     local left = redis.call('PTTL', KEYS[i])
     if left >= 0 and left < ttl then
       redis.call('PEXPIRE', KEYS[i], ttl)
     else
       key_left = left
+      until_ms = left >= 0 and now_ms + left or until_ms
     end
   elseif not redis.call('SET', KEYS[i], token, 'NX', 'PX', ttl) then
     return redis.error_reply('FOREIGN ' .. i)
   end
-  local record = records[i]
-  record.ballot, record.owner, record.label = ballot, token, label
-  write(i, ballot, key_left)
+  values[i] = token
+  local taken = { ballot = ballot, until_ms = until_ms, token = token, label = label }
+  write(i, ballot, key_left, taken)
 end
 
 -- A key that MGET shows as absent may be a list or a hash. Of several claims none may be written

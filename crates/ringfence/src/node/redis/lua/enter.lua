@@ -1,0 +1,57 @@
+-- Writes down what a caller in line found: that a stranger holds claim i, or that a holder is gone.
+-- Only then does the time that lets others pass a dead head begin to run.
+local function take_notice(i)
+  local record = records[i]
+  local stranger = values[i] and not seated(i)
+  local vacated = not values[i] and (record.seat or record.stranger)
+  if vacated or stranger and not record.stranger then
+    write(i, 0, values[i] and redis.call('PTTL', KEYS[i]) or 0, nil)
+  end
+end
+
+-- Enters or refreshes `tickets` in every line, for `lease_ms`. One that also waits for a name that
+-- somebody other than `who` holds cannot come to the others, and must not be passed there as if it
+-- were dead.
+local function enter(who, tickets, lease_ms)
+  local held = 0
+  for i = 1, claims do
+    held = held + ((values[i] and values[i] ~= who) and 1 or 0)
+  end
+  local until_ms = string.format('%.0f', now_ms + lease_ms)
+  for i = 1, claims do
+    local line = lines[i] or open(i)
+    local elsewhere = held > ((values[i] and values[i] ~= who) and 1 or 0)
+    local added = 0
+    for from = 1, #tickets, BATCH do
+      local to = math.min(from + BATCH - 1, #tickets)
+      local leases, order, twice, again = {}, {}, {}, {}
+      for j = from, to do
+        local n = #order
+        leases[n + 1], leases[n + 2] = until_ms, tickets[j]
+        order[n + 1], order[n + 2] = '0', tickets[j]
+        twice[n + 1], twice[n + 2] = '0', 'e' .. tickets[j]
+        again[#again + 1] = 'e' .. tickets[j]
+      end
+      local new = redis.call('ZADD', line.lease, unpack(leases))
+      if new > 0 then
+        redis.call('ZADD', line.order, unpack(order))
+      end
+      if elsewhere then
+        redis.call('ZADD', line.order, unpack(twice))
+      elseif line.elsewhere then
+        redis.call('ZREM', line.order, unpack(again))
+      end
+      added = added + new
+    end
+    -- The sets are kept for longer than a ticket, so that not every refresh has to say so again.
+    if added > 0 or line.kept_until < now_ms + 2 * lease_ms or elsewhere and not line.elsewhere then
+      line.elsewhere = line.elsewhere or elsewhere
+      line.kept_until = now_ms + 4 * lease_ms
+      local mark = string.format('%.0f', line.kept_until) .. (line.elsewhere and 'e' or '')
+      redis.call('SET', line.mark, mark, 'PX', 4 * lease_ms)
+      redis.call('PEXPIRE', line.order, 4 * lease_ms)
+      redis.call('PEXPIRE', line.lease, 4 * lease_ms)
+    end
+    take_notice(i)
+  end
+end
