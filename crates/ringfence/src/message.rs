@@ -122,6 +122,41 @@ pub enum Op {
         /// Their places in line.
         places: Arc<[Place]>,
     },
+    /// Take one slot of a semaphore. Its claims are the gate and then every slot.
+    AcquireSlot {
+        /// Which slot, and no other; `None` if the node is to pick one.
+        slot: Option<u32>,
+        /// What this attempt proposes.
+        ballot: Ballot,
+        /// How long the holder may keep it.
+        ttl_ms: u64,
+        /// Who holds, for people.
+        label: Arc<str>,
+        /// The caller's place in the semaphore's line, if it waits.
+        place: Option<Place>,
+    },
+    /// Give slots of a semaphore back, each of them if this token holds it under no later ballot.
+    /// The claims are those of [`Op::AcquireSlot`].
+    ReleaseSlot {
+        /// Which.
+        slots: Slots,
+        /// The ballot of the attempt or grant.
+        ballot: Ballot,
+        /// Whether a granted holder is done or an attempt is withdrawn.
+        kind: ReleaseKind,
+        /// As in [`Op::Release`], for each of the slots.
+        fate_unknown: bool,
+        /// The caller's place in line, if it has one.
+        place: Option<Place>,
+        /// The attempt is withdrawn only to be tried again: the place is taken again.
+        stays: bool,
+    },
+    /// These callers still wait for a slot: enters or refreshes their places, and says how they
+    /// stand. The claims are those of [`Op::AcquireSlot`].
+    RefreshSlots {
+        /// Their places in line.
+        places: Arc<[Place]>,
+    },
     /// Who holds? Changes nothing.
     Inspect,
     /// Plain Redlock: `SET NX PX`. One claim.
@@ -160,6 +195,28 @@ pub struct Place {
     pub id: Arc<str>,
     /// The caller has never been in line before: a time long ago is a wrong clock, not patience.
     pub first: bool,
+}
+
+/// Some of a semaphore's slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Slots {
+    /// This one.
+    Only(u32),
+    /// All others.
+    AllBut(u32),
+    /// Every one.
+    All,
+}
+
+impl Slots {
+    /// Whether `slot` is one of them.
+    pub fn include(self, slot: u32) -> bool {
+        match self {
+            Self::Only(one) => slot == one,
+            Self::AllBut(one) => slot != one,
+            Self::All => true,
+        }
+    }
 }
 
 /// Why a claim is given back.
@@ -237,18 +294,36 @@ pub enum Answer {
     Newer,
     /// Restore: all claims are held by this token.
     Restored,
+    /// Acquire of a slot: what the semaphore looks like, and the answer itself.
+    Permit(Permit),
     /// Refresh: how each of the places stands, in their order.
     Turns(Vec<Turn>),
     /// Inspect: one view per claim.
     Views(Vec<View>),
 }
 
+/// What a node says to whoever asks for a slot of a semaphore.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permit {
+    /// The answer, as if the slot were a lock of its own.
+    pub answer: Box<Answer>,
+    /// Which slot it is about; `None` if there was none to pick.
+    pub slot: Option<u32>,
+    /// The slots that were free for the caller, or its own already.
+    pub free: Vec<u32>,
+    /// How many were ahead of the caller in line; of a caller without a place, all.
+    pub ahead: u64,
+    /// The largest number of permits that anybody gave this semaphore of late.
+    pub most: u64,
+}
+
 /// How a place in line stands on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Turn {
-    /// How many are ahead, in the longest of the claims' lines.
+    /// How many are ahead, in the longest of the claims' lines; of a semaphore, how many more than
+    /// the free slots serve.
     pub ahead: u64,
-    /// Whether nobody holds any of the claims.
+    /// Whether nobody holds any of the claims; of a semaphore, whether a slot is free.
     pub free: bool,
 }
 

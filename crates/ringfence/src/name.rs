@@ -83,10 +83,36 @@ impl Name {
         Ok(names.into())
     }
 
+    /// Where those wait who want a permit of the semaphore of this name. Not a name that anybody
+    /// could give: a semaphore and a lock of one name have nothing to do with each other.
+    pub fn gate(&self) -> Self {
+        self.part("gate")
+    }
+
+    /// The slot number `slot` of the semaphore of this name: a lock of its own.
+    pub fn slot(&self, slot: u32) -> Self {
+        self.part(&format!("slot{slot}"))
+    }
+
+    /// A key of ours in which the hash tag comes first, so that a semaphore stands in one cluster
+    /// slot. Where the name has no tag and cannot be one, it is one without its closing braces.
+    fn part(&self, part: &str) -> Self {
+        let tag = hash_tag(&self.0).map_or_else(|| self.0.replace('}', ""), str::to_owned);
+        let tag = if tag.is_empty() { "-" } else { &tag };
+        Self(format!("{RESERVED}{{{tag}}}{part}:{}", self.0).into())
+    }
+
     /// The key as it stands on a node.
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Redis' rule: what stands between the first `{` and the first `}` after it, unless that is empty.
+pub(crate) fn hash_tag(key: &str) -> Option<&str> {
+    let (_, after) = key.split_once('{')?;
+    let (tag, _) = after.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
 }
 
 impl fmt::Display for Name {
@@ -139,6 +165,22 @@ mod tests {
             Name::set("", (0..129).map(|i| i.to_string())),
             Err(NameError::TooMany(129))
         ));
+    }
+
+    #[test]
+    fn the_parts_of_a_semaphore_share_a_hash_tag_and_are_nobody_s_name() {
+        let parts = |name: &str| {
+            let name = Name::new("", name).unwrap();
+            [name.gate(), name.slot(0), name.slot(12)].map(|part| part.as_str().to_owned())
+        };
+        assert_eq!(parts("x")[0], "ringfence:{x}gate:x");
+        assert_eq!(parts("{x}y")[2], "ringfence:{x}slot12:{x}y");
+        for (name, tag) in [("x", "x"), ("{x}y", "x"), ("a}b", "ab"), ("}", "-"), ("{}", "{")] {
+            for part in parts(name) {
+                assert_eq!(hash_tag(&part), Some(tag), "{part}");
+                assert_eq!(Name::new("", &part), Err(NameError::Reserved));
+            }
+        }
     }
 
     #[test]

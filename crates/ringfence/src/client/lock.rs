@@ -30,10 +30,10 @@ const MAX_HOLD: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone)]
 #[must_use = "a lock does nothing until `lock` or `try_lock` is awaited"]
 pub struct Lock {
-    locks: Locks,
+    pub(super) locks: Locks,
     claims: Result<Arc<[Claim]>, NameError>,
     ttl: Duration,
-    wait: Option<Duration>,
+    pub(super) wait: Option<Duration>,
     label: Option<String>,
     renew: bool,
     min_validity: Option<Duration>,
@@ -42,6 +42,8 @@ pub struct Lock {
     attempts: Option<u32>,
     no_quorum_after: Duration,
     pub(super) plain: bool,
+    /// One slot of a semaphore: the claims are its gate and its slots.
+    pub(super) of_slots: bool,
 }
 
 impl Lock {
@@ -58,6 +60,7 @@ impl Lock {
             attempts: None,
             no_quorum_after: NO_QUORUM_AFTER,
             plain: false,
+            of_slots: false,
         }
     }
 
@@ -125,14 +128,28 @@ impl Lock {
     }
 
     async fn take(&self, wait: Option<Duration>) -> Result<Guard, AcquireError> {
-        let wanted = self.wanted(wait)?;
         let name = self.name();
+        let (guard, _) = self.take_noting(wait, name, |_| ()).await?;
+        Ok(guard)
+    }
+
+    /// Takes the lock; `note` sees every attempt that was lost, and the one that was won. Says which
+    /// slot of a semaphore it is.
+    pub(super) async fn take_noting(
+        &self,
+        wait: Option<Duration>,
+        name: String,
+        mut note: impl FnMut(&Attempt),
+    ) -> Result<(Guard, Option<u32>), AcquireError> {
+        let wanted = self.wanted(wait)?;
         let span = tracing::debug_span!("acquire", name = %name, label = %wanted.label);
         let driver = &self.locks.shared.driver;
         let mut warned = false;
-        let waiting = wait.is_none_or(|wait| !wait.is_zero());
+        // Of a semaphore one client may well hold several.
+        let waiting = wait.is_none_or(|wait| !wait.is_zero()) && !self.of_slots;
         let on_lost = |attempt: &Attempt, again: Timestamp| {
             tracing::trace!(ballot = %attempt.ballot(), ?again, votes = ?attempt.votes().collect::<Vec<_>>(), "attempt lost");
+            note(attempt);
             if waiting && !warned {
                 warned = self.warn_of_self_deadlock(&wanted);
             }
@@ -153,8 +170,12 @@ impl Lock {
                 .unwrap_or(Some(MAX_HOLD.max(wanted.terms.ttl))),
             label: wanted.label,
         };
+        let slot = won.flight.with(|attempt| {
+            note(attempt);
+            attempt.slot()
+        });
         let hold = Hold::new(driver, won, care);
-        Ok(Guard::new(hold, self.locks.clone(), name))
+        Ok((Guard::new(hold, self.locks.clone(), name), slot))
     }
 
     /// Extends a hold that was left behind by [`Guard::leave`], perhaps by another process. Says
@@ -231,6 +252,7 @@ impl Lock {
         Ok(Wanted {
             claims,
             label,
+            of_slots: self.of_slots,
             terms: Terms {
                 nodes: shared.driver.nodes.len(),
                 ttl,

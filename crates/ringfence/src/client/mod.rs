@@ -10,6 +10,7 @@ mod inspect;
 mod lock;
 mod plain;
 mod receipt;
+mod semaphore;
 mod twins;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub use inspect::{Inspection, NodeStatus, NodeView};
 pub use lock::{Lock, ReleaseReceiptError};
 pub use plain::{PlainGuard, PlainLock};
 pub use receipt::{Receipt, ReceiptError};
+pub use semaphore::{PERMITS_MAX, Semaphore, SemaphoreGuard};
 
 use builder::Settings;
 
@@ -88,6 +90,15 @@ impl Locks {
     /// name both ways where the fence matters.
     pub fn plain_mutex(&self, name: impl AsRef<str>) -> PlainLock {
         PlainLock::new(Lock::new(self.clone(), self.claims([name])))
+    }
+
+    /// The semaphore `name`, of which `permits` may be held at once. It has nothing to do with a
+    /// lock of the same name.
+    ///
+    /// While clients disagree on the number, as during a rolling deploy, no more than the largest
+    /// number are inside; those with a smaller one trace a warning.
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
+        Semaphore::new(self.clone(), name.as_ref(), permits)
     }
 
     /// The nodes as people know them, in node order.

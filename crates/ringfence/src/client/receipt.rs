@@ -61,6 +61,7 @@ impl Receipt {
             ballot: self.ballot,
             plain,
             place: None,
+            slots: None,
         }
     }
 }

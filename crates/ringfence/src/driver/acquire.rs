@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use crate::entropy;
 use crate::ledger::TICKET_MS;
-use crate::message::{Claim, Op, Place, ReleaseKind, Reply, Request};
+use crate::message::{Claim, Op, Place, ReleaseKind, Reply, Request, Slots};
 use crate::node::Deliver;
-use crate::protocol::{Acquisition, Attempt, Failure, Next, Target, Terms};
+use crate::protocol::{Acquisition, Asked, Attempt, Failure, Next, Target, Terms};
 use crate::time::Timestamp;
 
 use super::Driver;
 use super::flight::Flight;
+use super::strays::Strays;
 use super::waiting::Waiter;
 use super::withdraw::{Traces, Withdrawing};
 
@@ -23,6 +24,8 @@ pub(crate) struct Wanted {
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) label: Arc<str>,
     pub(crate) terms: Terms,
+    /// One slot of a semaphore is wanted: the claims are its gate and then every slot.
+    pub(crate) of_slots: bool,
 }
 
 /// An attempt that was won. Late votes still arrive in its flight.
@@ -52,6 +55,9 @@ pub(crate) async fn acquire(
     let mut acquisition = Acquisition::new(wanted.terms, clock.now(), entropy::seed());
     if wanted.waits_in_line() {
         acquisition = acquisition.in_line(driver.room.ticket());
+    }
+    if wanted.of_slots {
+        acquisition = acquisition.of_slots();
     }
     let mut line = InLine::new(driver, wanted);
     loop {
@@ -129,7 +135,9 @@ impl<'a> InLine<'a> {
             _ => {
                 self.leave_room();
                 let claims = &self.wanted.claims;
-                let waiter = self.driver.room.enter(self.driver, claims, place.clone());
+                let of_slots = self.wanted.of_slots;
+                let room = &self.driver.room;
+                let waiter = room.enter(self.driver, claims, place.clone(), of_slots);
                 self.waiter = Some(waiter);
             }
         }
@@ -137,6 +145,9 @@ impl<'a> InLine<'a> {
 
     /// The attempt was lost.
     fn step_back(&mut self, trial: &Trial<'_>) {
+        if let Some(waiter) = &self.waiter {
+            waiter.end();
+        }
         let traces = trial.traces();
         if trial.stays && traces.place.is_some() {
             let targets = trial.flight.with(|attempt| attempt.remains_in_line());
@@ -185,6 +196,8 @@ struct Trial<'a> {
     driver: &'a Arc<Driver>,
     wanted: &'a Wanted,
     flight: Arc<Flight<Attempt>>,
+    /// Where the replies go if each node may give another slot.
+    strays: Option<Arc<Strays>>,
     kept: bool,
     /// Lost, but to be tried again: the place in line is kept.
     stays: bool,
@@ -198,6 +211,17 @@ impl<'a> Trial<'a> {
             token: attempt.token().clone(),
             op: if attempt.only_looks() {
                 Op::Inspect
+            } else if let Some(asked) = attempt.asked() {
+                Op::AcquireSlot {
+                    slot: match asked {
+                        Asked::Any => None,
+                        Asked::Slot(slot) => Some(slot),
+                    },
+                    ballot: attempt.ballot(),
+                    ttl_ms,
+                    label: Arc::clone(&wanted.label),
+                    place: attempt.place().cloned(),
+                }
             } else if wanted.terms.plain {
                 Op::PlainAcquire { ttl_ms }
             } else {
@@ -211,18 +235,24 @@ impl<'a> Trial<'a> {
         });
         let t0 = attempt.t0();
         let expires = attempt.poll_timeout().unwrap_or(t0);
+        let any = attempt.asked() == Some(Asked::Any);
         let flight = Arc::new(Flight::new(driver, attempt, t0));
+        let strays = any.then(|| Arc::new(Strays::new(driver, &flight, expires)));
         // Made before the first send, so that not even a panic in a node leaves something behind.
         let trial = Self {
             driver,
             wanted,
             flight,
+            strays,
             kept: false,
             stays: false,
         };
         driver.attempting.fetch_add(1, Ordering::SeqCst);
         for node in 0..driver.nodes.len() {
-            let to = Arc::clone(&trial.flight) as Arc<dyn Deliver<Reply>>;
+            let to = match &trial.strays {
+                Some(strays) => Arc::clone(strays) as Arc<dyn Deliver<Reply>>,
+                None => Arc::clone(&trial.flight) as Arc<dyn Deliver<Reply>>,
+            };
             driver.send(node, &request, expires, to);
         }
         trial
@@ -230,9 +260,21 @@ impl<'a> Trial<'a> {
 
     fn keep(mut self, deadline: Timestamp) -> Won {
         self.kept = true;
+        let mut traces = self.traces();
+        let slot = self.flight.with(|attempt| attempt.slot());
+        if let Some(slot) = slot {
+            let of = |slots| Some((Arc::clone(&self.wanted.claims), slots));
+            if let Some(strays) = &self.strays {
+                traces.slots = of(Slots::AllBut(slot));
+                strays.won(traces.clone(), &self.wanted.terms);
+            }
+            traces.slots = of(Slots::Only(slot));
+            // The gate comes first.
+            traces.claims = Arc::from([self.wanted.claims[slot as usize + 1].clone()]);
+        }
         Won {
             flight: Arc::clone(&self.flight),
-            traces: self.traces(),
+            traces,
             deadline,
             t0: self.flight.with(|attempt| attempt.t0()),
         }
@@ -265,6 +307,13 @@ impl<'a> Trial<'a> {
             ballot: attempt.ballot(),
             plain: self.wanted.terms.plain,
             place: attempt.place().cloned(),
+            slots: attempt.asked().map(|asked| {
+                let slots = match asked {
+                    Asked::Any => Slots::All,
+                    Asked::Slot(slot) => Slots::Only(slot),
+                };
+                (Arc::clone(&self.wanted.claims), slots)
+            }),
         })
     }
 }

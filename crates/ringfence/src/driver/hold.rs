@@ -95,7 +95,7 @@ impl Hold {
         let leased_until = driver.clock.now() + care.ttl;
         let (targets, votes) = won
             .flight
-            .with(|attempt| (attempt.remains(), attempt.votes().cloned().collect()));
+            .with(|attempt| (attempt.remains_of_won(), attempt.votes().cloned().collect()));
         let hold = Arc::new_cyclic(|this| Self {
             driver: Arc::clone(driver),
             this: Weak::clone(this),
@@ -425,7 +425,7 @@ impl State {
     fn hear_late_votes(&mut self) {
         if let Some(won) = &self.won {
             (self.targets, self.votes) =
-                won.with(|attempt| (attempt.remains(), attempt.votes().cloned().collect()));
+                won.with(|attempt| (attempt.remains_of_won(), attempt.votes().cloned().collect()));
         }
     }
 }

@@ -46,6 +46,7 @@ fn attend(due: &Due, driver: &Weak<Driver>) {
             hold.due();
         }
         Due::Withdrawal(withdrawal) => withdrawal.time_out(),
+        Due::Strays(strays) => strays.time_out(),
         Due::Line => {
             if let Some(driver) = driver.upgrade() {
                 driver.room.refresh(&driver);

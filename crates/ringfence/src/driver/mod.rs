@@ -11,6 +11,7 @@ pub(crate) mod gather;
 pub(crate) mod hold;
 pub(crate) mod keeper;
 pub(crate) mod schedule;
+pub(crate) mod strays;
 mod timer;
 pub(crate) mod waiting;
 pub(crate) mod withdraw;

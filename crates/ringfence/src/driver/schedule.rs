@@ -11,6 +11,7 @@ use crate::time::Timestamp;
 
 use super::hold::Hold;
 use super::lock;
+use super::strays::Strays;
 use super::withdraw::Withdrawing;
 
 /// What is due when.
@@ -38,6 +39,8 @@ pub(crate) enum Due {
     Hold(Arc<Hold>),
     /// A release or undo has to be looked at.
     Withdrawal(Arc<Withdrawing>),
+    /// Nodes that have not said which slot they gave have had their time.
+    Strays(Arc<Strays>),
     /// Those who wait in line have to show that they still do.
     Line,
 }
@@ -86,7 +89,7 @@ impl Schedule {
                 let same = ours.iter().any(|claim| claims.contains(claim));
                 same.then(|| Arc::clone(hold))
             }
-            Due::Withdrawal(_) | Due::Line => None,
+            Due::Withdrawal(_) | Due::Strays(_) | Due::Line => None,
         })
     }
 

@@ -50,6 +50,8 @@ struct Waiters {
 pub(crate) struct Waiter {
     claims: Arc<[Claim]>,
     place: Place,
+    /// For a slot of a semaphore.
+    of_slots: bool,
     state: Mutex<State>,
     woken: Notify,
 }
@@ -58,6 +60,8 @@ pub(crate) struct Waiter {
 struct State {
     /// When it was told to come.
     due: Option<Timestamp>,
+    /// An attempt is under way.
+    attempting: bool,
     /// How it stands on each node, as last heard.
     turns: Vec<Option<Turn>>,
 }
@@ -84,12 +88,15 @@ impl WaitingRoom {
         driver: &Driver,
         claims: &Arc<[Claim]>,
         place: Place,
+        of_slots: bool,
     ) -> Arc<Waiter> {
         let waiter = Arc::new(Waiter {
             claims: Arc::clone(claims),
             place,
+            of_slots,
             state: Mutex::new(State {
                 due: None,
+                attempting: true,
                 turns: vec![None; driver.nodes.len()],
             }),
             woken: Notify::new(),
@@ -123,6 +130,10 @@ impl WaitingRoom {
             let mut waiters = lock(&self.waiters);
             waiters.scheduled = !waiters.by_ticket.is_empty();
             for waiter in waiters.by_ticket.values() {
+                // A ticket leaves a semaphore's line when it is granted: it must not be put back.
+                if waiter.of_slots && lock(&waiter.state).attempting {
+                    continue;
+                }
                 let group = groups.entry(Arc::clone(&waiter.claims)).or_default();
                 group.push(Arc::clone(waiter));
             }
@@ -174,7 +185,14 @@ impl Waiter {
 
     /// An attempt begins: what it was told before is done with. A wake from now on counts after it.
     pub(crate) fn begin(&self) {
-        lock(&self.state).due = None;
+        let mut state = lock(&self.state);
+        state.due = None;
+        state.attempting = true;
+    }
+
+    /// The attempt is over, and lost.
+    pub(crate) fn end(&self) {
+        lock(&self.state).attempting = false;
     }
 
     /// Waits until `at`, or until it is woken.
@@ -225,8 +243,13 @@ impl Refreshing {
             claims: Arc::clone(claims),
             // Nobody's: those who wait hold nothing.
             token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
-            op: Op::Refresh {
-                places: places.collect(),
+            op: match waiters.first().is_some_and(|waiter| waiter.of_slots) {
+                false => Op::Refresh {
+                    places: places.collect(),
+                },
+                true => Op::RefreshSlots {
+                    places: places.collect(),
+                },
             },
         });
         let sent = driver.clock.now();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use crate::message::{Ballot, Claim, Op, Place, ReleaseKind, Reply, Request};
+use crate::message::{Ballot, Claim, Op, Place, ReleaseKind, Reply, Request, Slots};
 use crate::node::{CallError, Deliver};
 use crate::protocol::{Target, Withdrawal, WithdrawalVerdict};
 use crate::time::Timestamp;
@@ -25,6 +25,8 @@ pub(crate) struct Traces {
     pub(crate) plain: bool,
     /// The place in line under which it was asked for.
     pub(crate) place: Option<Place>,
+    /// For slots of a semaphore: all its claims, and which of the slots.
+    pub(crate) slots: Option<(Arc<[Claim]>, Slots)>,
 }
 
 /// A release or undo on its way.
@@ -67,20 +69,34 @@ impl Withdrawing {
         let now = driver.clock.now();
         let until = now + ttl;
         let request = |fate_unknown| {
-            Arc::new(Request {
-                claims: Arc::clone(&traces.claims),
-                token: traces.token.clone(),
-                op: if traces.plain {
-                    Op::PlainRelease
-                } else {
-                    Op::Release {
+            let (claims, op) = match &traces.slots {
+                Some((claims, slots)) => {
+                    let op = Op::ReleaseSlot {
+                        slots: *slots,
                         ballot: traces.ballot,
                         kind,
                         fate_unknown,
                         place: traces.place.clone(),
                         stays,
-                    }
-                },
+                    };
+                    (claims, op)
+                }
+                None if traces.plain => (&traces.claims, Op::PlainRelease),
+                None => {
+                    let op = Op::Release {
+                        ballot: traces.ballot,
+                        kind,
+                        fate_unknown,
+                        place: traces.place.clone(),
+                        stays,
+                    };
+                    (&traces.claims, op)
+                }
+            };
+            Arc::new(Request {
+                claims: Arc::clone(claims),
+                token: traces.token.clone(),
+                op,
             })
         };
         let machine = Withdrawal::new(kind, targets, now, until, call_timeout);
@@ -211,6 +227,7 @@ mod tests {
             ballot: Ballot::new(1),
             plain: false,
             place: None,
+            slots: None,
         };
         let hour = Duration::from_secs(3600);
         let timeout = Duration::from_secs(1);

@@ -14,6 +14,7 @@ mod plain;
 mod refresh;
 mod release;
 mod restore;
+mod slots;
 
 pub use entry::{Entry, PlainKey, Record, Seat};
 pub use line::{Line, TICKET_MS, Ticket};
@@ -143,16 +144,52 @@ pub fn apply(
             label,
         } => restore::restore(rules, now, entries, token, *ballot, *ttl_ms, label),
         Op::Refresh { places } => refresh::refresh(rules, now, entries, places),
+        Op::AcquireSlot {
+            slot,
+            ballot,
+            ttl_ms,
+            label,
+            place,
+        } => {
+            let wanted = acquire::Wanted {
+                token,
+                ballot: *ballot,
+                ttl_ms: *ttl_ms,
+                label,
+                place: place.as_ref(),
+            };
+            slots::acquire(rules, now, entries, &wanted, *slot)
+        }
+        Op::ReleaseSlot {
+            slots,
+            ballot,
+            kind,
+            fate_unknown,
+            place,
+            stays,
+        } => {
+            let leaving = release::Leaving {
+                token,
+                ballot: *ballot,
+                kind: *kind,
+                fate_unknown: *fate_unknown,
+                place: place.as_ref(),
+                stays: *stays,
+            };
+            slots::release(rules, now, entries, &leaving, *slots, &mut wakes)
+        }
+        Op::RefreshSlots { places } => slots::refresh(rules, now, entries, places),
         Op::Inspect => inspect::inspect(rules, now, entries),
         Op::PlainAcquire { ttl_ms } => plain::acquire(now, entries, token, *ttl_ms),
         Op::PlainExtend { ttl_ms } => plain::extend(now, entries, token, *ttl_ms),
         Op::PlainRelease => plain::release(now, entries, token),
     };
-    let floor = entries
-        .iter()
-        .map(|entry| entry.effective_fence(rules, now))
-        .max()
-        .unwrap_or_default();
+    let fence = |entry: &Entry| entry.effective_fence(rules, now);
+    let floor = match &answer {
+        // The other slots' fences are no concern of this ballot.
+        Answer::Permit(permit) => slots::floor(rules, now, entries, permit),
+        _ => entries.iter().map(fence).max().unwrap_or_default(),
+    };
     Outcome {
         answer,
         stamp: Stamp {

@@ -37,7 +37,7 @@ pub(super) fn release(
     answer
 }
 
-fn release_one(
+pub(super) fn release_one(
     rules: &Rules,
     now: Moment,
     entry: &mut Entry,

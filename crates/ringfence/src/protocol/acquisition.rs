@@ -9,6 +9,7 @@ use crate::token::Token;
 
 use super::attempt::{Attempt, Loss, Timing, Verdict};
 use super::jitter::Jitter;
+use super::slots::Asked;
 use super::{Cluster, Drift, Vote, quorum};
 
 /// Stale rounds in a row that are no contention yet; beyond, somebody is really in the way.
@@ -63,6 +64,8 @@ pub struct Acquisition {
     no_quorum_in_a_row: u32,
     /// The place in line, for a caller that waits.
     ticket: Option<Ticket>,
+    /// Which slot of a semaphore comes next; `None` for a lock.
+    asks: Option<Asked>,
     /// How long the slowest round took: a pause must be longer, or clients meet again and again.
     round: Duration,
 }
@@ -143,6 +146,7 @@ impl Acquisition {
             no_quorum_since: None,
             no_quorum_in_a_row: 0,
             ticket: None,
+            asks: None,
             round: Duration::ZERO,
         }
     }
@@ -156,6 +160,14 @@ impl Acquisition {
             since_us: None,
             entered: false,
         });
+        self
+    }
+
+    /// Asks for a slot of a semaphore: first for whichever each node picks; after a loss, while it
+    /// is our turn, for one that is free on a majority.
+    #[must_use]
+    pub fn of_slots(mut self) -> Self {
+        self.asks = Some(Asked::Any);
         self
     }
 
@@ -183,7 +195,9 @@ impl Acquisition {
         // A new cluster is only looked at: there is no line to stand in yet.
         let young = cluster.is_young(now);
         let place = self.place(cluster, now).filter(|_| !young);
-        Attempt::new(token, ballot, place, now, timing, suspects).only_looking(young)
+        Attempt::new(token, ballot, place, now, timing, suspects)
+            .only_looking(young)
+            .asking(self.asks)
     }
 
     /// The place in line, taken at the first attempt: the nodes' own median time, so that a wrong
@@ -249,7 +263,11 @@ impl Acquisition {
             self.no_quorum_since = None;
             self.no_quorum_in_a_row = 0;
         }
+        let other_slot = self.asks_next(attempt);
         match loss {
+            Loss::Held if other_slot && self.stale_in_a_row < STALE_ROUNDS_MAX => {
+                self.after_stale(attempt, cluster, now)
+            }
             Loss::NoQuorum => self.after_no_quorum(attempt, now),
             Loss::Stale | Loss::Skewed if self.stale_in_a_row < STALE_ROUNDS_MAX => {
                 self.after_stale(attempt, cluster, now)
@@ -259,6 +277,17 @@ impl Acquisition {
                 self.after_lost(attempt, cluster, FailureKind::Held, now)
             }
         }
+    }
+
+    /// Decides which slot of a semaphore comes next; whether there is one that may be had at once.
+    fn asks_next(&mut self, attempt: &Attempt) -> bool {
+        let Some(asks) = &mut self.asks else {
+            return false;
+        };
+        // What was free when somebody was in the way says nothing about when we are woken.
+        let next = attempt.next_slot();
+        *asks = next.map_or(Asked::Any, Asked::Slot);
+        next.is_some()
     }
 
     /// Nobody holds it: at once again with a higher ballot. From the second time on with jitter,

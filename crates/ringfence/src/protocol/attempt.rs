@@ -8,6 +8,7 @@ use crate::time::Timestamp;
 use crate::token::Token;
 
 use super::withdrawal::Target;
+use super::slots::{self, Asked, Sight};
 use super::{Drift, Vote, deadline, quorum};
 
 /// One ballot, proposed to all nodes at once.
@@ -24,6 +25,8 @@ pub struct Attempt {
     timeout: Timestamp,
     nodes: Vec<NodeState>,
     only_looks: bool,
+    /// Which slot of a semaphore is wanted; `None` for a lock.
+    asked: Option<Asked>,
     verdict: Option<Verdict>,
 }
 
@@ -35,6 +38,8 @@ struct NodeState {
     suspect: bool,
     /// It said that our token holds, counted or not.
     holds: bool,
+    /// What it told of the semaphore.
+    sight: Option<Sight>,
 }
 
 /// How an attempt ended.
@@ -98,9 +103,11 @@ impl Attempt {
                     floor: None,
                     suspect,
                     holds: false,
+                    sight: None,
                 })
                 .collect(),
             only_looks: false,
+            asked: None,
             verdict: None,
         }
     }
@@ -111,6 +118,42 @@ impl Attempt {
     /// use by the `init` that its error recommends.
     pub(super) fn only_looking(self, only_looks: bool) -> Self {
         Self { only_looks, ..self }
+    }
+
+    /// The same attempt, at a slot of a semaphore.
+    pub(super) fn asking(self, asked: Option<Asked>) -> Self {
+        Self { asked, ..self }
+    }
+
+    /// Which slot of a semaphore is wanted; `None` for a lock.
+    pub fn asked(&self) -> Option<Asked> {
+        self.asked
+    }
+
+    /// The slot for which there are most votes, if it is a semaphore's.
+    pub fn slot(&self) -> Option<u32> {
+        match self.asked? {
+            Asked::Slot(slot) => Some(slot),
+            Asked::Any => slots::best(self.granted_slots()).map(|(slot, _)| slot),
+        }
+    }
+
+    /// The slot to ask for next, if it is our turn at one.
+    pub(super) fn next_slot(&self) -> Option<u32> {
+        let nodes = self.nodes.iter();
+        let votes = nodes.filter_map(|node| Some((&node.vote, node.sight.as_ref()?)));
+        slots::next(votes, self.nodes.len())
+    }
+
+    /// The largest number of permits that anybody gives the semaphore, as far as the nodes told.
+    pub fn most_permits(&self) -> Option<u64> {
+        let sights = self.nodes.iter().filter_map(|node| node.sight.as_ref());
+        sights.map(|sight| sight.most).max()
+    }
+
+    fn granted_slots(&self) -> impl Iterator<Item = u32> + Clone {
+        let granted = self.nodes.iter().filter(|n| n.vote == Vote::Granted);
+        granted.filter_map(|node| node.sight.as_ref()?.slot)
     }
 
     /// Whether the nodes are to be asked how they are, in place of the lock.
@@ -166,7 +209,9 @@ impl Attempt {
         quarantine: Option<Duration>,
         now: Timestamp,
     ) {
+        let (outcome, sight) = slots::look(outcome);
         let state = &mut self.nodes[node];
+        state.sight = sight;
         if let Ok(reply) = &outcome {
             state.floor = reply.stamp.map(|stamp| stamp.floor);
             state.holds = reply.answer == Answer::Granted;
@@ -241,11 +286,44 @@ impl Attempt {
             .collect()
     }
 
+    /// As [`remains`](Self::remains) of the slot that was won: what a node gave in its place is
+    /// none of it.
+    pub fn remains_of_won(&self) -> Vec<Target> {
+        let won = self.slot();
+        let remains = self.remains().into_iter().zip(&self.nodes);
+        let of_won = |(target, node): (Target, &NodeState)| match (&node.sight, target) {
+            (Some(sight), Target::Holds) if sight.slot != won => Target::Nothing,
+            (_, target) => target,
+        };
+        remains.map(of_won).collect()
+    }
+
+    /// What the nodes gave in place of the slot that was won. Of those that have not answered it
+    /// is [`Target::Unknown`].
+    pub fn strays(&self) -> Vec<Target> {
+        let won = self.slot();
+        let remains = self.remains().into_iter().zip(&self.nodes);
+        let stray = |(target, node): (Target, &NodeState)| match (&node.sight, target) {
+            (Some(sight), Target::Holds) if sight.slot == won => Target::Nothing,
+            (_, target) => target,
+        };
+        remains.map(stray).collect()
+    }
+
     fn tally(&self, now: Timestamp) -> Option<Verdict> {
         let quorum = quorum(self.nodes.len());
         let count =
             |wanted: fn(&Vote) -> bool| self.nodes.iter().filter(|node| wanted(&node.vote)).count();
-        let granted = count(|vote| *vote == Vote::Granted);
+        let all_granted = count(|vote| *vote == Vote::Granted);
+        let granted = match self.asked {
+            None => all_granted,
+            // Votes for different slots do not add up.
+            Some(_) => {
+                let wanted = self.slot();
+                let granted = self.granted_slots();
+                granted.filter(|slot| Some(*slot) == wanted).count()
+            }
+        };
         if granted >= quorum {
             // A clock that jumped over the whole validity between sending and now lands here.
             return Some(if now <= self.latest_grant {
@@ -268,9 +346,9 @@ impl Attempt {
         let ahead = count(|vote| matches!(vote, Vote::Ahead | Vote::TicketOld));
         Some(Verdict::Lost(if answers < quorum {
             Loss::NoQuorum
-        } else if granted + stale >= quorum {
+        } else if all_granted + stale >= quorum {
             Loss::Stale
-        } else if granted + stale + ahead >= quorum {
+        } else if all_granted + stale + ahead >= quorum {
             Loss::Skewed
         } else {
             Loss::Held

@@ -10,6 +10,7 @@ mod attempt;
 mod cluster;
 mod extension;
 mod jitter;
+mod slots;
 mod validity;
 mod vote;
 mod withdrawal;
@@ -18,6 +19,7 @@ pub use acquisition::{Acquisition, Failure, FailureKind, Next, Terms};
 pub use attempt::{Attempt, Loss, Verdict};
 pub use cluster::{Choice, Cluster};
 pub use extension::{Extension, ExtensionVerdict};
+pub use slots::Asked;
 pub use validity::{Drift, DriftError, deadline};
 pub use vote::Vote;
 #[cfg(feature = "client")]

@@ -4,7 +4,7 @@ use redis::{Cmd, ToRedisArgs};
 
 use crate::group::Group;
 use crate::ledger::{Rules, TICKET_MS};
-use crate::message::{Op, Place, ReleaseKind, Request};
+use crate::message::{Op, Place, ReleaseKind, Request, Slots};
 
 use super::key::{BORN_KEY, mark_key, record_key};
 use super::script::{SCRIPTS, Script};
@@ -85,6 +85,51 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
         Op::Refresh { places } => {
             let tickets: Vec<String> = places.iter().map(ticket).collect();
             with(lock(&scripts.refresh), (TICKET_MS, tickets))
+        }
+        Op::AcquireSlot {
+            slot,
+            ballot,
+            ttl_ms,
+            label,
+            place,
+        } => {
+            let slot = slot.map(|slot| slot.to_string()).unwrap_or_default();
+            let mut cmd = with(
+                lock(&scripts.acquire_slot),
+                (ballot.get(), ttl(*ttl_ms), &**label, slot),
+            );
+            if let Some(place) = place {
+                cmd.arg((TICKET_MS, u8::from(place.first), ticket(place)));
+            }
+            cmd
+        }
+        Op::ReleaseSlot {
+            slots,
+            ballot,
+            kind,
+            fate_unknown,
+            place,
+            stays,
+        } => {
+            let last = u8::from(*kind == ReleaseKind::Final);
+            let (unknown, stays) = (u8::from(*fate_unknown), u8::from(*stays));
+            let which = match slots {
+                Slots::Only(slot) => ("only", *slot),
+                Slots::AllBut(slot) => ("but", *slot),
+                Slots::All => ("all", 0),
+            };
+            let mut cmd = with(
+                lock(&scripts.release_slot),
+                (ballot.get(), last, unknown, stays, which),
+            );
+            if let Some(place) = place {
+                cmd.arg((TICKET_MS, ticket(place)));
+            }
+            cmd
+        }
+        Op::RefreshSlots { places } => {
+            let tickets: Vec<String> = places.iter().map(ticket).collect();
+            with(lock(&scripts.refresh_slots), (TICKET_MS, tickets))
         }
         Op::Inspect => lock(&scripts.inspect),
         Op::PlainAcquire { ttl_ms } => {

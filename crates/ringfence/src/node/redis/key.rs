@@ -1,5 +1,7 @@
 //! Where a name's side record and its line stand.
 
+use crate::name::hash_tag;
+
 /// The node's birth record.
 pub(super) const BORN_KEY: &str = "ringfence:born";
 
@@ -39,13 +41,6 @@ pub(super) fn mark_key(key: &str) -> String {
 /// The channel on which `client` hears of its turns.
 pub(super) fn wake_channel(client: &str) -> String {
     format!("{WAKE_CHANNEL}{client}")
-}
-
-/// Redis' rule: what stands between the first `{` and the first `}` after it, unless that is empty.
-fn hash_tag(key: &str) -> Option<&str> {
-    let (_, after) = key.split_once('{')?;
-    let (tag, _) = after.split_once('}')?;
-    (!tag.is_empty()).then_some(tag)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use redis::Value;
 
-use crate::message::{Answer, Ballot, Holder, Op, Request, Stamp, Turn, View};
+use crate::message::{Answer, Ballot, Holder, Op, Permit, Request, Stamp, Turn, View};
 
 /// A reply of a shape that no script of ours gives.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,7 +56,12 @@ fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
     }
     let clock_us = fields.number()?;
     let floor = fields.ballot()?;
-    let word = fields.bytes()?.ok_or(Misshapen)?;
+    let mut word = fields.bytes()?.ok_or(Misshapen)?;
+    let mut permit = None;
+    if word == b"permit" {
+        permit = Some(fields.permit(request)?);
+        word = fields.bytes()?.ok_or(Misshapen)?;
+    }
     let answer = match word.as_slice() {
         b"granted" => Answer::Granted,
         b"stale" => Answer::Stale,
@@ -84,7 +89,7 @@ fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
             })
         }
         b"turns" => {
-            let Op::Refresh { places } = &request.op else {
+            let (Op::Refresh { places } | Op::RefreshSlots { places }) = &request.op else {
                 return Err(Misshapen);
             };
             let free = fields.number()? == 1;
@@ -101,29 +106,56 @@ fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
         _ => return Err(Misshapen),
     };
     fields.end()?;
-    if fits(&request.op, &answer) {
-        Ok(Said::Answer(answer, Some(Stamp { clock_us, floor })))
-    } else {
-        Err(Misshapen)
+    let of_slot = matches!(request.op, Op::AcquireSlot { .. });
+    if !fits(&request.op, &answer) || of_slot != permit.is_some() {
+        return Err(Misshapen);
     }
+    let answer = match permit {
+        // A grant without a slot is none.
+        Some(permit) if permit.slot.is_none() && answer == Answer::Granted => {
+            return Err(Misshapen);
+        }
+        Some(permit) => Answer::Permit(Permit {
+            answer: Box::new(answer),
+            ..permit
+        }),
+        None => answer,
+    };
+    Ok(Said::Answer(answer, Some(Stamp { clock_us, floor })))
 }
 
 /// Whether `answer` is one that `op` can have: a grant must not come out of a mixed-up reply.
 fn fits(op: &Op, answer: &Answer) -> bool {
     match answer {
-        Answer::Granted | Answer::Stale | Answer::Behind { .. } => {
-            matches!(op, Op::Acquire { .. })
-        }
-        Answer::TicketOld => matches!(op, Op::Acquire { place: Some(_), .. }),
-        Answer::Ahead => matches!(op, Op::Acquire { .. } | Op::Restore { .. }),
+        Answer::Granted | Answer::Stale | Answer::Behind { .. } => acquires(op),
+        Answer::TicketOld => matches!(
+            op,
+            Op::Acquire { place: Some(_), .. } | Op::AcquireSlot { place: Some(_), .. }
+        ),
+        Answer::Ahead => acquires(op) || matches!(op, Op::Restore { .. }),
         Answer::Extended => matches!(op, Op::Extend { .. }),
-        Answer::Released | Answer::Newer => matches!(op, Op::Release { .. }),
+        Answer::Released | Answer::Newer => {
+            matches!(op, Op::Release { .. } | Op::ReleaseSlot { .. })
+        }
         Answer::Restored => matches!(op, Op::Restore { .. }),
-        Answer::Gone => !matches!(op, Op::Acquire { .. } | Op::Refresh { .. } | Op::Inspect),
-        Answer::Held(_) => !matches!(op, Op::Refresh { .. } | Op::Inspect),
-        Answer::Turns(_) => matches!(op, Op::Refresh { .. }),
+        Answer::Gone => !acquires(op) && !looks(op),
+        Answer::Held(_) => !looks(op),
+        Answer::Turns(_) => matches!(op, Op::Refresh { .. } | Op::RefreshSlots { .. }),
         Answer::Views(_) => matches!(op, Op::Inspect),
+        // Only ever around another answer.
+        Answer::Permit(_) => false,
     }
+}
+
+fn acquires(op: &Op) -> bool {
+    matches!(op, Op::Acquire { .. } | Op::AcquireSlot { .. })
+}
+
+fn looks(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Refresh { .. } | Op::RefreshSlots { .. } | Op::Inspect
+    )
 }
 
 /// The values of a flat reply, one after the other.
@@ -174,6 +206,28 @@ impl Fields {
             id: self.text()?,
             for_ms: self.maybe_number()?,
             ahead: 0,
+        })
+    }
+
+    /// What stands before the answer to whoever asks for a slot. The gate is no slot.
+    fn permit(&mut self, request: &Request) -> Result<Permit, Misshapen> {
+        let slots = request.claims.len().saturating_sub(1);
+        let number = |n: u64| u32::try_from(n).ok().filter(|n| (*n as usize) < slots);
+        let slot = match self.maybe_number()? {
+            Some(slot) => Some(number(slot).ok_or(Misshapen)?),
+            None => None,
+        };
+        let map = self.bytes()?.ok_or(Misshapen)?;
+        if map.len() != slots || map.iter().any(|one| !b"01".contains(one)) {
+            return Err(Misshapen);
+        }
+        let free = (0..).zip(&map).filter(|(_, one)| **one == b'1');
+        Ok(Permit {
+            answer: Box::new(Answer::Stale),
+            slot,
+            free: free.map(|(slot, _)| slot).collect(),
+            ahead: self.number()?,
+            most: self.number()?,
         })
     }
 

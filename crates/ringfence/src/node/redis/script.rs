@@ -23,6 +23,15 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
         "write", "seat", "prolong", "not_held", "restore"
     )),
     refresh: Script::new(lock_script!("write", "line", "enter", "refresh")),
+    acquire_slot: Script::new(lock_script!(
+        "write", "seat", "line", "slots", "enter_gate", "acquire_slot"
+    )),
+    release_slot: Script::new(lock_script!(
+        "write", "line", "slots", "enter_gate", "release_slot"
+    )),
+    refresh_slots: Script::new(lock_script!(
+        "write", "line", "slots", "enter_gate", "refresh_slots"
+    )),
     inspect: Script::new(lock_script!("inspect")),
     plain_extend: Script::new(include_str!("lua/plain_extend.lua")),
     plain_release: Script::new(include_str!("lua/plain_release.lua")),
@@ -38,6 +47,9 @@ pub(super) struct Scripts {
     pub(super) release: Script,
     pub(super) restore: Script,
     pub(super) refresh: Script,
+    pub(super) acquire_slot: Script,
+    pub(super) release_slot: Script,
+    pub(super) refresh_slots: Script,
     pub(super) inspect: Script,
     pub(super) plain_extend: Script,
     pub(super) plain_release: Script,
@@ -49,13 +61,16 @@ pub(super) struct Scripts {
 
 impl Scripts {
     /// The scripts that are called by their hash, to be loaded at every handshake.
-    pub(super) fn by_hash(&self) -> [&Script; 8] {
+    pub(super) fn by_hash(&self) -> [&Script; 11] {
         [
             &self.acquire,
             &self.extend,
             &self.release,
             &self.restore,
             &self.refresh,
+            &self.acquire_slot,
+            &self.release_slot,
+            &self.refresh_slots,
             &self.inspect,
             &self.plain_extend,
             &self.plain_release,

@@ -1,0 +1,258 @@
+//! A semaphore: so many holders at once, each in a slot of its own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::hold::Lost;
+use crate::message::{Claim, Mode};
+use crate::name::Name;
+use crate::protocol::Attempt;
+use crate::time::Timestamp;
+use crate::token::Token;
+
+use super::Locks;
+use super::error::{AcquireError, ConfigError, ExtendError, HoldError, ReleaseError, Votes};
+use super::guard::Guard;
+use super::lock::Lock;
+
+/// The most permits that a semaphore may have: a node looks at every slot at each acquire.
+pub const PERMITS_MAX: u32 = 256;
+
+/// A semaphore, of which no permit has been taken yet. Made by [`Locks::semaphore`].
+#[derive(Debug, Clone)]
+#[must_use = "a semaphore does nothing until `acquire` or `try_acquire` is awaited"]
+pub struct Semaphore {
+    /// The lock of which one slot is taken.
+    lock: Lock,
+    name: String,
+    permits: u32,
+}
+
+/// A permit that is held. Renews itself unless told otherwise; dropping it gives the permit back in
+/// the background, without blocking and without needing a runtime.
+#[must_use = "dropping the guard gives the permit back"]
+pub struct SemaphoreGuard {
+    guard: Guard,
+    slot: u32,
+}
+
+impl Semaphore {
+    pub(super) fn new(locks: Locks, name: &str, permits: u32) -> Self {
+        let name = Name::new(&locks.shared.settings.prefix, name);
+        let shown = name.as_ref().map(ToString::to_string).unwrap_or_default();
+        let claims = name.map(|name| {
+            let slots = (0..permits.min(PERMITS_MAX)).map(|slot| name.slot(slot));
+            let claims = std::iter::once(name.gate()).chain(slots);
+            let claims = claims.map(|name| Claim {
+                name,
+                mode: Mode::Exclusive,
+            });
+            claims.collect::<Arc<[Claim]>>()
+        });
+        let mut lock = Lock::new(locks, claims);
+        lock.of_slots = true;
+        Self {
+            lock,
+            name: shown,
+            permits,
+        }
+    }
+
+    /// See [`Lock::ttl`].
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.lock = self.lock.ttl(ttl);
+        self
+    }
+
+    /// See [`Lock::wait`].
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.lock = self.lock.wait(wait);
+        self
+    }
+
+    /// See [`Lock::label`].
+    pub fn label(mut self, label: &str) -> Self {
+        self.lock = self.lock.label(label);
+        self
+    }
+
+    /// See [`Lock::renew`].
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.lock = self.lock.renew(renew);
+        self
+    }
+
+    /// See [`Lock::min_validity`].
+    pub fn min_validity(mut self, min_validity: Duration) -> Self {
+        self.lock = self.lock.min_validity(min_validity);
+        self
+    }
+
+    /// See [`Lock::max_hold`].
+    pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Self {
+        self.lock = self.lock.max_hold(max_hold);
+        self
+    }
+
+    /// See [`Lock::attempts`].
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.lock = self.lock.attempts(attempts);
+        self
+    }
+
+    /// See [`Lock::no_quorum_after`].
+    pub fn no_quorum_after(mut self, span: Duration) -> Self {
+        self.lock = self.lock.no_quorum_after(span);
+        self
+    }
+
+    /// Takes a permit, waiting in line while none is free.
+    ///
+    /// Dropping the future at any point takes back whatever may have been set, in the background.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = ringfence::Locks::connect("memory:").await?;
+    /// let permit = locks.semaphore("downloads", 3).acquire().await?;
+    /// println!("slot {}, fence {}", permit.slot(), permit.fence());
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
+        self.take(self.lock.wait).await
+    }
+
+    /// Takes a permit if one is free and nobody waits for it; [`AcquireError::Held`] if not.
+    pub async fn try_acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
+        self.take(Some(Duration::ZERO)).await
+    }
+
+    /// Takes a permit, does `work`, and gives it back. The work is dropped at its next await when
+    /// the permit is lost. See [`Lock::hold`].
+    pub async fn hold<T>(
+        &self,
+        work: impl AsyncFnOnce(&SemaphoreGuard) -> T,
+    ) -> Result<T, HoldError> {
+        let guard = self.acquire().await?;
+        let done = tokio::select! {
+            biased;
+            why = guard.lost() => Err(HoldError::Lost(why)),
+            done = work(&guard) => Ok(done),
+        };
+        if let Err(error) = guard.release().await {
+            tracing::warn!(%error, "released after the work was over");
+        }
+        done
+    }
+
+    async fn take(&self, wait: Option<Duration>) -> Result<SemaphoreGuard, AcquireError> {
+        if !(1..=PERMITS_MAX).contains(&self.permits) {
+            let why = format!(
+                "a semaphore may have 1 to {PERMITS_MAX} permits, this one has {}",
+                self.permits
+            );
+            return Err(ConfigError::Other(why).into());
+        }
+        let mut warned = false;
+        let note = |attempt: &Attempt| {
+            if !warned {
+                warned = self.warn_of_other_number(attempt);
+            }
+        };
+        let taken = self.lock.take_noting(wait, self.name.clone(), note).await?;
+        let (guard, slot) = taken;
+        Ok(SemaphoreGuard {
+            guard,
+            slot: slot.unwrap_or_default(),
+        })
+    }
+
+    /// Clients that disagree on the number of permits are a deploy under way, or a mistake.
+    fn warn_of_other_number(&self, attempt: &Attempt) -> bool {
+        let most = attempt.most_permits().unwrap_or(0);
+        if most <= u64::from(self.permits) {
+            return false;
+        }
+        tracing::warn!(
+            name = %self.name,
+            permits = self.permits,
+            others = most,
+            "another client gives this semaphore more permits: as many may be inside"
+        );
+        true
+    }
+}
+
+impl SemaphoreGuard {
+    /// Which of the slots this is, from 0 on. No two holders have the same at once: use it to pick
+    /// one of as many resources.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// The fence: higher than that of every earlier grant of this slot. It says nothing about the
+    /// other slots.
+    pub fn fence(&self) -> u64 {
+        self.guard.fence()
+    }
+
+    /// See [`Guard::token`].
+    pub fn token(&self) -> &Token {
+        self.guard.token()
+    }
+
+    /// The semaphore's name.
+    pub fn name(&self) -> &str {
+        self.guard.name()
+    }
+
+    /// See [`Guard::check`].
+    pub fn check(&self) -> Result<(), Lost> {
+        self.guard.check()
+    }
+
+    /// See [`Guard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// See [`Guard::deadline`].
+    pub fn deadline(&self) -> Timestamp {
+        self.guard.deadline()
+    }
+
+    /// See [`Guard::extend`].
+    pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        self.guard.extend(ttl).await
+    }
+
+    /// See [`Guard::lost`].
+    pub async fn lost(&self) -> Lost {
+        self.guard.lost().await
+    }
+
+    /// See [`Guard::votes`].
+    pub fn votes(&self) -> Votes {
+        self.guard.votes()
+    }
+
+    /// See [`Guard::release`].
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.guard.release().await
+    }
+}
+
+impl fmt::Debug for SemaphoreGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SemaphoreGuard")
+            .field("name", &self.name())
+            .field("slot", &self.slot)
+            .field("fence", &self.fence())
+            .field("token", self.token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

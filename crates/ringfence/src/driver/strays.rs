@@ -1,0 +1,120 @@
+//! Slots of a semaphore that nodes gave beside the one that was won: each node picks for itself when
+//! it is asked for any. They are given back as soon as they are known; what a node that does not
+//! answer may have given is taken back when its time is over.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::message::{ReleaseKind, Reply};
+use crate::node::{CallError, Deliver};
+use crate::protocol::{Attempt, Target, Terms};
+use crate::time::Timestamp;
+
+use super::flight::Flight;
+use super::schedule::{Due, Key};
+use super::withdraw::{Traces, Withdrawing};
+use super::{Driver, lock};
+
+/// Where the replies of an attempt at any slot go.
+pub(crate) struct Strays {
+    driver: Arc<Driver>,
+    flight: Arc<Flight<Attempt>>,
+    /// When a node that has not answered counts as silent.
+    timeout: Timestamp,
+    /// Set once the attempt is won, until every node has been looked at.
+    open: Mutex<Option<Open>>,
+}
+
+struct Open {
+    /// The slots that were not won.
+    traces: Traces,
+    ttl: Duration,
+    call_timeout: Duration,
+    looked_at: Vec<bool>,
+    scheduled: Option<Key>,
+}
+
+impl Strays {
+    pub(crate) fn new(
+        driver: &Arc<Driver>,
+        flight: &Arc<Flight<Attempt>>,
+        timeout: Timestamp,
+    ) -> Self {
+        Self {
+            driver: Arc::clone(driver),
+            flight: Arc::clone(flight),
+            timeout,
+            open: Mutex::new(None),
+        }
+    }
+
+    /// The attempt was won: whatever is there of `traces` is to be given back.
+    pub(crate) fn won(self: &Arc<Self>, mut traces: Traces, terms: &Terms) {
+        // The winner waits no longer; where it still stands in line, its release says so.
+        traces.place = None;
+        // Whoever closes the client waits for these, too.
+        self.driver.withdrawing.fetch_add(1, Ordering::SeqCst);
+        *lock(&self.open) = Some(Open {
+            traces,
+            ttl: terms.ttl,
+            call_timeout: terms.call_timeout,
+            looked_at: vec![false; terms.nodes],
+            scheduled: None,
+        });
+        self.give_back(false);
+        if let Some(open) = &mut *lock(&self.open) {
+            let due = Due::Strays(Arc::clone(self));
+            open.scheduled = Some(self.driver.schedule.insert(self.timeout, due));
+        }
+    }
+
+    /// Those who have not answered have had their time.
+    pub(crate) fn time_out(&self) {
+        self.give_back(true);
+    }
+
+    /// Gives back what is known to be astray; with `all`, also what may be.
+    fn give_back(&self, all: bool) {
+        let mut slot = lock(&self.open);
+        let Some(open) = &mut *slot else { return };
+        let mut targets = self.flight.with(|attempt| attempt.strays());
+        for (target, looked_at) in targets.iter_mut().zip(&mut open.looked_at) {
+            if *looked_at || (*target == Target::Unknown && !all) {
+                *target = Target::Nothing;
+            } else {
+                *looked_at = true;
+            }
+        }
+        let (traces, ttl, call_timeout) = (open.traces.clone(), open.ttl, open.call_timeout);
+        let over = open.looked_at.iter().all(|looked_at| *looked_at);
+        let closed = if over { slot.take() } else { None };
+        drop(slot);
+        if targets.iter().any(|target| *target != Target::Nothing) {
+            let undo = ReleaseKind::Undo;
+            Withdrawing::begin(&self.driver, undo, &traces, targets, ttl, call_timeout);
+        }
+        if let Some(closed) = closed {
+            if let Some(key) = closed.scheduled {
+                self.driver.schedule.remove(key);
+            }
+            if self.driver.withdrawing.fetch_sub(1, Ordering::SeqCst) == 1 {
+                self.driver.withdrawn.notify_waiters();
+            }
+        }
+    }
+}
+
+impl Deliver<Reply> for Strays {
+    fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
+        self.flight.take(tag as usize, outcome, |_, _| ());
+        self.give_back(false);
+    }
+}
+
+impl fmt::Debug for Strays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Strays({:?})", self.flight)
+    }
+}

@@ -1,0 +1,314 @@
+//! A semaphore: slots that are locks of their own, and one line before them all, at the gate.
+//!
+//! Every rule of an exclusive name holds for each slot: ballots, fence, ceiling, retirement,
+//! closing. What is new here is who may have one: whoever has fewer ahead in line than there are
+//! free slots. Permits are never merely counted: three clients could then be counted in by three
+//! majorities of five nodes that have two permits each.
+
+use crate::message::{Answer, Ballot, Holder, Permit, Place, Slots, Turn, Wake};
+
+use super::acquire::Wanted;
+use super::release::{Leaving, release_one};
+use super::{Entry, Line, Moment, PlainKey, Rules, Seat};
+
+pub(super) fn acquire(
+    rules: &Rules,
+    now: Moment,
+    entries: &mut [Entry],
+    wanted: &Wanted<'_>,
+    asked: Option<u32>,
+) -> Answer {
+    let (gate, slots) = parts(entries);
+    let old = |place: &Place| gate.line.is_too_old(place, now);
+    let too_old = wanted.place.is_some_and(old);
+    if !too_old {
+        count_permits(rules, now, gate, slots.len());
+        if let Some(place) = wanted.place {
+            gate.line.enter(place, false, now);
+            take_notice(rules, now, slots);
+        }
+    }
+    let free: Vec<u32> = numbered(slots)
+        .filter(|(_, slot)| slot.key.is_none() || slot.is_held_by(wanted.token))
+        .map(|(number, _)| number)
+        .collect();
+    let ahead = match too_old {
+        false => gate.line.ahead_of(wanted.place).len() as u64,
+        true => 0,
+    };
+    let most = permits(gate).max(slots.len() as u64);
+    let (slot, answer) = if too_old {
+        (None, Answer::TicketOld)
+    } else {
+        rule(rules, now, gate, slots, wanted, asked)
+    };
+    if let (Answer::Granted, Some(slot)) = (&answer, slot) {
+        seat(rules, now, gate, &mut slots[slot as usize], wanted);
+    }
+    Answer::Permit(Permit {
+        answer: Box::new(answer),
+        slot,
+        free,
+        ahead,
+        most,
+    })
+}
+
+/// Which slot it is about, and what is said to the caller.
+fn rule(
+    rules: &Rules,
+    now: Moment,
+    gate: &mut Entry,
+    slots: &[Entry],
+    wanted: &Wanted<'_>,
+    asked: Option<u32>,
+) -> (Option<u32>, Answer) {
+    let ours = numbered(slots).find(|(number, slot)| {
+        slot.is_held_by(wanted.token) && asked.is_none_or(|asked| asked == *number)
+    });
+    if let Some((number, slot)) = ours {
+        return (Some(number), by_ballot(rules, now, slot, wanted.ballot));
+    }
+    let free = free(slots);
+    let ahead = gate.line.ahead_of(wanted.place).len();
+    let beyond = beyond(ahead, free.len());
+    // A slot that the caller named is never replaced by another: its votes would not add up.
+    let held = asked.or(free.is_empty().then_some(0));
+    if let Some(number) = held.filter(|number| !free.contains(number)) {
+        let holder = slots.get(number as usize);
+        let holder = holder.and_then(|slot| slot.holder(number as usize + 1, now));
+        let holder = Holder {
+            ahead: beyond,
+            ..holder.unwrap_or_default()
+        };
+        return (asked, Answer::Held(holder));
+    }
+    if ahead >= free.len() {
+        let pass_at = may_pass_at(rules, now, slots, wanted.place, beyond);
+        if pass_at.is_none_or(|at| at > now.lease_ms) {
+            let for_ms = pass_at.map(|at| at - now.lease_ms);
+            let behind = Answer::Behind {
+                ahead: beyond,
+                for_ms,
+            };
+            return (asked, behind);
+        }
+    }
+    let last = free.len() - 1;
+    let number = asked.unwrap_or(free[ahead.min(last)]);
+    let answer = by_ballot(rules, now, &slots[number as usize], wanted.ballot);
+    if let (Answer::Granted, Some(place)) = (&answer, wanted.place)
+        && ahead >= free.len()
+    {
+        gate.line.pass(place, free_since_ms(now, slots));
+    }
+    (Some(number), answer)
+}
+
+/// What a slot that is free, or the caller's own, says to a ballot.
+fn by_ballot(rules: &Rules, now: Moment, slot: &Entry, ballot: Ballot) -> Answer {
+    let seated = slot.holder_ballot();
+    if slot.key.is_some() && ballot == seated {
+        Answer::Granted
+    } else if ballot < seated || ballot <= slot.effective_fence(rules, now) {
+        Answer::Stale
+    } else if ballot > now.ceiling(rules) {
+        Answer::Ahead
+    } else {
+        Answer::Granted
+    }
+}
+
+/// Seats the caller, who from now on waits no longer: a ticket left in line would keep a slot from
+/// those behind it.
+fn seat(rules: &Rules, now: Moment, gate: &mut Entry, slot: &mut Entry, wanted: &Wanted<'_>) {
+    if let Some(place) = wanted.place {
+        gate.line.leave(place);
+    }
+    let seat = Seat {
+        token: wanted.token.to_owned(),
+        ballot: wanted.ballot,
+        label: wanted.label.to_owned(),
+        until_ms: 0,
+    };
+    slot.seat_for(rules, now, seat, wanted.ttl_ms);
+}
+
+pub(super) fn release(
+    rules: &Rules,
+    now: Moment,
+    entries: &mut [Entry],
+    leaving: &Leaving<'_>,
+    which: Slots,
+    wakes: &mut Vec<Wake>,
+) -> Answer {
+    let (gate, slots) = parts(entries);
+    let served = served(&gate.line, free(slots).len());
+    let (mut released, mut newer, mut taken) = (false, false, None);
+    for (number, slot) in (0u32..).zip(slots.iter_mut()) {
+        if !which.include(number) {
+            continue;
+        }
+        let held = slot.is_held_by(leaving.token);
+        // A late undo of an earlier attempt must not give back what a later one got.
+        if held && slot.holder_ballot() > leaving.ballot {
+            newer = true;
+            continue;
+        }
+        if !held && which == Slots::Only(number) {
+            taken = slot.holder(number as usize + 1, now);
+        }
+        released |= held;
+        // Nobody waits at a slot of its own.
+        release_one(rules, now, slot, leaving, &mut Vec::new());
+    }
+    match leaving.place {
+        // Its ticket left the line with the grant that is now taken back.
+        Some(place) if leaving.stays && released => gate.line.enter(place, false, now),
+        Some(place) if !leaving.stays => {
+            gate.line.leave(place);
+        }
+        _ => {}
+    }
+    let sender = leaving.place.filter(|_| leaving.stays);
+    wake(rules, &gate.line, free(slots).len(), &served, sender, wakes);
+    match taken {
+        _ if released => Answer::Released,
+        _ if newer => Answer::Newer,
+        Some(holder) => Answer::Held(holder),
+        None => Answer::Gone,
+    }
+}
+
+/// Tells those whom the free slots serve now and did not before, and the next, to come if they do
+/// not. Never `sender`, who knows.
+fn wake(
+    rules: &Rules,
+    line: &Line,
+    free: usize,
+    served_before: &[String],
+    sender: Option<&Place>,
+    wakes: &mut Vec<Wake>,
+) {
+    let sends = |id: &String| sender.is_some_and(|place| *place.id == **id);
+    let mut newly = served(line, free);
+    newly.retain(|id| !served_before.contains(id) && !sends(id));
+    if newly.is_empty() {
+        return;
+    }
+    wakes.extend(newly.into_iter().map(|ticket| Wake {
+        ticket,
+        after_ms: 0,
+    }));
+    if let Some(next) = line.tickets.get(free)
+        && !sends(&next.id)
+    {
+        wakes.push(Wake {
+            ticket: next.id.clone(),
+            after_ms: rules.grace_ms,
+        });
+    }
+}
+
+pub(super) fn refresh(
+    rules: &Rules,
+    now: Moment,
+    entries: &mut [Entry],
+    places: &[Place],
+) -> Answer {
+    let (gate, slots) = parts(entries);
+    for place in places {
+        gate.line.enter(place, false, now);
+    }
+    if !places.is_empty() {
+        take_notice(rules, now, slots);
+    }
+    let free = free(slots).len();
+    let turns = places.iter().map(|place| Turn {
+        ahead: beyond(gate.line.ahead_of(Some(place)).len(), free),
+        free: free > 0,
+    });
+    Answer::Turns(turns.collect())
+}
+
+/// The floor that an answer tells: that of the slot that it is about.
+pub(super) fn floor(rules: &Rules, now: Moment, entries: &[Entry], permit: &Permit) -> Ballot {
+    let slot = permit.slot.and_then(|slot| entries.get(slot as usize + 1));
+    slot.map_or(now.ground(rules), |slot| slot.effective_fence(rules, now))
+}
+
+/// The gate and the slots.
+fn parts(entries: &mut [Entry]) -> (&mut Entry, &mut [Entry]) {
+    match entries {
+        [gate, slots @ ..] => (gate, slots),
+        [] => panic!("a semaphore has a gate"),
+    }
+}
+
+fn numbered(slots: &[Entry]) -> impl Iterator<Item = (u32, &Entry)> {
+    (0u32..).zip(slots)
+}
+
+fn free(slots: &[Entry]) -> Vec<u32> {
+    let free = numbered(slots).filter(|(_, slot)| slot.key.is_none());
+    free.map(|(number, _)| number).collect()
+}
+
+/// How many of those `ahead` have to go before the caller's turn comes, beyond those whom the free
+/// slots serve.
+fn beyond(ahead: usize, free: usize) -> u64 {
+    (ahead as u64).saturating_sub(free.max(1) as u64 - 1)
+}
+
+/// Whose turn it is while `free` slots are free.
+fn served(line: &Line, free: usize) -> Vec<String> {
+    let first = line.tickets.iter().take(free);
+    first.map(|ticket| ticket.id.clone()).collect()
+}
+
+/// When the caller may pass those ahead who have not come; `None` without a ticket.
+fn may_pass_at(
+    rules: &Rules,
+    now: Moment,
+    slots: &[Entry],
+    place: Option<&Place>,
+    beyond: u64,
+) -> Option<u64> {
+    place?;
+    let patience = rules.grace_ms.saturating_mul(beyond);
+    Some(free_since_ms(now, slots).saturating_add(patience))
+}
+
+/// Since when as many slots are free as are free now.
+fn free_since_ms(now: Moment, slots: &[Entry]) -> u64 {
+    let free = slots.iter().filter(|slot| slot.key.is_none());
+    free.map(|slot| slot.free_since_ms(now)).max().unwrap_or(0)
+}
+
+/// As for a lock of its own: a slot whose holder is gone has been free since somebody looked.
+fn take_notice(rules: &Rules, now: Moment, slots: &mut [Entry]) {
+    for slot in slots {
+        slot.take_notice(rules, now);
+    }
+}
+
+/// The largest number of permits that was written at the gate.
+fn permits(gate: &Entry) -> u64 {
+    let written = gate.key.as_ref().map(|key| key.value.parse());
+    written.and_then(Result::ok).unwrap_or(0)
+}
+
+/// Writes down how many permits the caller thinks there are, where nobody says more: only so do
+/// those who disagree hear of it. It is written again when half of its time is over.
+fn count_permits(rules: &Rules, now: Moment, gate: &mut Entry, count: usize) {
+    let most = permits(gate);
+    let half = now.lease_ms.saturating_add(rules.retention_ms / 2);
+    let until_ms = gate.key.as_ref().and_then(|key| key.until_ms);
+    let lasts = until_ms.is_some_and(|until| until >= half);
+    if most < count as u64 || (most == count as u64 && !lasts) {
+        gate.key = Some(PlainKey {
+            value: count.to_string(),
+            until_ms: Some(now.lease_ms.saturating_add(rules.retention_ms)),
+        });
+    }
+}
