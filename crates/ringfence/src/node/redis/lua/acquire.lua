@@ -17,7 +17,7 @@ end
 local behind, behind_for, stale, ahead = nil, false, false, false
 for i = 1, claims do
   local ours = values[i] == token
-  local queue = not ours and ahead_of(i, ticket) or 0
+  local queue = not ours and lines[i] and ahead_of(i, ticket) or 0
   if values[i] and not ours then
     return reply('held', holder(i, queue))
   end

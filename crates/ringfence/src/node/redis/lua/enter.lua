@@ -1,18 +1,10 @@
--- Writes down what a caller in line found: that a stranger holds claim i, or that a holder is gone.
--- Only then does the time that lets others pass a dead head begin to run.
-local function take_notice(i)
-  local record = records[i]
-  local stranger = values[i] and not seated(i)
-  local vacated = not values[i] and (record.seat or record.stranger)
-  if vacated or stranger and not record.stranger then
-    write(i, 0, values[i] and redis.call('PTTL', KEYS[i]) or 0, nil)
-  end
-end
-
 -- Enters or refreshes `tickets` in every line, for `lease_ms`. One that also waits for a name that
 -- somebody other than `who` holds cannot come to the others, and must not be passed there as if it
 -- were dead.
 local function enter(who, tickets, lease_ms)
+  if not open then
+    look_at_lines()
+  end
   local held = 0
   for i = 1, claims do
     held = held + ((values[i] and values[i] ~= who) and 1 or 0)
@@ -52,6 +44,13 @@ local function enter(who, tickets, lease_ms)
       redis.call('PEXPIRE', line.order, 4 * lease_ms)
       redis.call('PEXPIRE', line.lease, 4 * lease_ms)
     end
-    take_notice(i)
+    -- Writes down what a caller in line found: that a stranger holds, or that a holder is gone. Only
+    -- then does the time that lets others pass a dead head begin to run.
+    local record = records[i]
+    local stranger = values[i] and not seated(i)
+    local vacated = not values[i] and (record.seat or record.stranger)
+    if vacated or stranger and not record.stranger then
+      write(i, 0, values[i] and redis.call('PTTL', KEYS[i]) or 0, nil)
+    end
   end
 end

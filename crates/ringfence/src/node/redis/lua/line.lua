@@ -8,50 +8,62 @@
 local lines = {}
 -- What goes into one command: Lua's stack is bounded.
 local BATCH = 500
+local open, drop, ahead_of
 
-local function open(i)
-  local mark = KEYS[2 * claims + i]
-  local kept, elsewhere = string.match(values[2 * claims + i] or '', '^(%d+)(e?)$')
-  lines[i] = {
-    mark = mark,
-    order = (string.gsub(mark, '}lineqclm', '}rankjgpk', 1)),
-    lease = (string.gsub(mark, '}lineqclm', '}tilllna', 1)),
-    kept_until = tonumber(kept or 0),
-    elsewhere = elsewhere == 'e',
-  }
-  return lines[i]
-end
+-- Makes what follows, and takes out of the lines who is no longer there. Most locks are waited for
+-- by nobody, and a function costs something even if it is not called: they are made when needed.
+local function look_at_lines()
+  function open(i)
+    local mark = KEYS[2 * claims + i]
+    local kept, elsewhere = string.match(values[2 * claims + i] or '', '^(%d+)(e?)$')
+    lines[i] = {
+      mark = mark,
+      order = (string.gsub(mark, '}lineqclm', '}rankjgpk', 1)),
+      lease = (string.gsub(mark, '}lineqclm', '}tilllna', 1)),
+      kept_until = tonumber(kept or 0),
+      elsewhere = elsewhere == 'e',
+    }
+    return lines[i]
+  end
 
-local function drop(i, tickets)
-  local line = lines[i]
-  for from = 1, #tickets, BATCH do
-    local to = math.min(from + BATCH - 1, #tickets)
-    redis.call('ZREM', line.lease, unpack(tickets, from, to))
-    redis.call('ZREM', line.order, unpack(tickets, from, to))
-    for j = from, line.elsewhere and to or 0 do
-      redis.call('ZREM', line.order, 'e' .. tickets[j])
+  function drop(i, tickets)
+    local line = lines[i]
+    for from = 1, #tickets, BATCH do
+      local to = math.min(from + BATCH - 1, #tickets)
+      redis.call('ZREM', line.lease, unpack(tickets, from, to))
+      redis.call('ZREM', line.order, unpack(tickets, from, to))
+      for j = from, line.elsewhere and to or 0 do
+        redis.call('ZREM', line.order, 'e' .. tickets[j])
+      end
+    end
+    if redis.call('EXISTS', line.lease) == 0 then
+      redis.call('DEL', line.mark, line.order)
+      lines[i], values[2 * claims + i] = nil, false
     end
   end
-  if redis.call('EXISTS', line.lease) == 0 then
-    redis.call('DEL', line.mark, line.order)
-    lines[i], values[2 * claims + i] = nil, false
+
+  -- How many are ahead of `ticket` in the line of claim i; all of them if it is nil.
+  function ahead_of(i, ticket)
+    local line = lines[i]
+    if not line then
+      return 0
+    end
+    return ticket and redis.call('ZRANK', line.order, ticket) or redis.call('ZCARD', line.lease)
+  end
+
+  for i = 1, claims do
+    if values[2 * claims + i] then
+      local over = redis.call('ZRANGEBYSCORE', open(i).lease, '-inf', string.format('(%.0f', now_ms))
+      if #over > 0 then
+        drop(i, over)
+      end
+    end
   end
 end
 
 for i = 1, claims do
   if values[2 * claims + i] then
-    local over = redis.call('ZRANGEBYSCORE', open(i).lease, '-inf', string.format('(%.0f', now_ms))
-    if #over > 0 then
-      drop(i, over)
-    end
+    look_at_lines()
+    break
   end
-end
-
--- How many are ahead of `ticket` in the line of claim i; all of them if it is nil.
-local function ahead_of(i, ticket)
-  local line = lines[i]
-  if not line then
-    return 0
-  end
-  return ticket and redis.call('ZRANK', line.order, ticket) or redis.call('ZCARD', line.lease)
 end
