@@ -12,3 +12,5 @@ mod redis_node;
 mod sqlite_node;
 #[cfg(feature = "sqlite")]
 mod sqlite_processes;
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+mod slots_ledger;

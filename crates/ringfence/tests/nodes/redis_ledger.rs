@@ -28,7 +28,7 @@ const LATE_MS: u64 = 2;
 const MARGIN_MS: u64 = 5;
 
 /// Those who wait: since when, counted from the beginning of the history, and their tickets.
-const TICKETS: [(i64, &str); 7] = [
+pub(crate) const TICKETS: [(i64, &str); 7] = [
     (0, "c1.1"),
     (0, "c1.10"),
     (-10_000_000, "c1.4"),
@@ -93,7 +93,7 @@ enum What {
 }
 
 /// Which of the tickets is shown, and whether as a new one.
-type Shown = (usize, bool);
+pub(crate) type Shown = (usize, bool);
 
 /// Where a ballot comes from: an offset from something that is known when the step is taken.
 #[derive(Debug, Clone, Copy)]
@@ -194,22 +194,22 @@ fn any_step_in_line() -> impl Strategy<Value = Step> {
 }
 
 /// A server, a node that speaks to it, and the rules of their group.
-struct Bench {
+pub(crate) struct Bench {
     runtime: tokio::runtime::Runtime,
-    connection: redis::Connection,
+    pub(crate) connection: redis::Connection,
     node: RedisNode,
     rules: Rules,
     /// When the present history began.
-    began_us: u64,
+    pub(crate) began_us: u64,
     /// What is said on any channel.
     said: Receiver<(String, String)>,
     /// What has been seen to happen, so that a test which tests nothing is noticed.
-    tally: BTreeMap<&'static str, u32>,
+    pub(crate) tally: BTreeMap<&'static str, u32>,
     _server: Server,
 }
 
 impl Bench {
-    fn new(flavor: Flavor) -> Self {
+    pub(crate) fn new(flavor: Flavor) -> Self {
         let server = Server::start(flavor);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -237,13 +237,13 @@ impl Bench {
         }
     }
 
-    fn clock_us(&mut self) -> u64 {
+    pub(crate) fn clock_us(&mut self) -> u64 {
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut self.connection).unwrap();
         seconds * 1_000_000 + micros
     }
 
     /// What stands under `name`, read past our library. Nothing of ours may stay for ever.
-    fn stored(&mut self, name: &str) -> Entry {
+    pub(crate) fn stored(&mut self, name: &str) -> Entry {
         let record_key = record_key(name);
         let [mark_key, order_key, lease_key] = line_keys(name);
         let mut pipe = redis::pipe();
@@ -280,7 +280,7 @@ impl Bench {
     }
 
     /// The entries of `names`, at a moment when none of them is about to expire.
-    fn settled(&mut self, names: &[&str]) -> Vec<Entry> {
+    pub(crate) fn settled(&mut self, names: &[&str]) -> Vec<Entry> {
         loop {
             let entries: Vec<Entry> = names.iter().map(|name| self.stored(name)).collect();
             let now_ms = self.clock_us() / 1000;
@@ -298,7 +298,7 @@ impl Bench {
         }
     }
 
-    fn wait_until(&mut self, clock_us: u64) {
+    pub(crate) fn wait_until(&mut self, clock_us: u64) {
         while self.clock_us() < clock_us {
             std::thread::sleep(Duration::from_micros(300));
         }
@@ -422,9 +422,18 @@ impl Bench {
             What::PlainExtend => Op::PlainExtend { ttl_ms },
             What::PlainRelease => Op::PlainRelease,
         };
-        let request = request(&names, holder, op);
+        self.compare_request(&request(&names, holder, op), &mut entries)
+    }
+
+    /// `request` on the server, and in the ledger on `entries`, which are settled.
+    pub(crate) fn compare_request(
+        &mut self,
+        request: &Request,
+        entries: &mut [Entry],
+    ) -> Result<(), TestCaseError> {
+        let plain = request.op.is_plain();
         let before_us = self.clock_us();
-        let reply = self.ask(&request);
+        let reply = self.ask(request);
         // Plain replies carry no clock; when theirs was does not matter beyond the margin.
         let clock_us = reply.stamp.map_or(before_us, |stamp| stamp.clock_us);
         // A busy machine may stop the server in the middle of a script, for no longer than the call.
@@ -432,7 +441,7 @@ impl Bench {
         let slack_ms = LATE_MS + self.clock_us().saturating_sub(before_us) / 1000;
         let waited: usize = entries.iter().map(|entry| entry.line.tickets.len()).sum();
         let now = Moment::of_clock(clock_us);
-        let outcome = ledger::apply(&self.rules, now, &mut entries, &request);
+        let outcome = ledger::apply(&self.rules, now, entries, request);
         let (answer, stamp) = (outcome.answer, outcome.stamp);
         let wait: usize = entries.iter().map(|entry| entry.line.tickets.len()).sum();
         self.count(&answer, wait < waited, &outcome.wakes);
@@ -460,8 +469,8 @@ impl Bench {
             request
         );
         same_leases(&reply.answer, &answer, slack_ms)?;
-        for (name, expected) in names.iter().zip(&entries) {
-            let mut stored = self.stored(name);
+        for (claim, expected) in request.claims.iter().zip(entries.iter()) {
+            let mut stored = self.stored(claim.name.as_str());
             // What has expired may stand until somebody looks at the line again.
             let tickets = &mut stored.line.tickets;
             tickets.retain(|ticket| ticket.until_ms >= now.lease_ms);
@@ -472,7 +481,7 @@ impl Bench {
     }
 
     /// The ticket that is shown.
-    fn place(&self, (ticket, first): Shown) -> Place {
+    pub(crate) fn place(&self, (ticket, first): Shown) -> Place {
         let (by_us, id) = TICKETS[ticket];
         Place {
             since_us: self.began_us.saturating_add_signed(by_us),
@@ -494,6 +503,10 @@ impl Bench {
     }
 
     fn count(&mut self, answer: &Answer, fewer_wait: bool, wakes: &[ringfence::message::Wake]) {
+        let answer = match answer {
+            Answer::Permit(permit) => &*permit.answer,
+            answer => answer,
+        };
         let what = match answer {
             Answer::Granted if fewer_wait => "granted past others",
             Answer::Granted => "granted",
@@ -531,8 +544,10 @@ impl Bench {
 }
 
 /// The documented place of a name's record, written down a second time.
-fn record_key(name: &str) -> String {
+pub(crate) fn record_key(name: &str) -> String {
     match name {
+        // A part of a semaphore.
+        part if part.starts_with("ringfence:{s}") => format!("ringfence:{{s}}:{part}"),
         "{a}" => "ringfence:{a}:{a}".to_owned(),
         "b}{" => "ringfence:{}onoi:b}{".to_owned(),
         plain => format!("ringfence:{{{plain}}}:{plain}"),
@@ -540,7 +555,7 @@ fn record_key(name: &str) -> String {
 }
 
 /// The documented places of what belongs to a name's line: mark, order, leases.
-fn line_keys(name: &str) -> [String; 3] {
+pub(crate) fn line_keys(name: &str) -> [String; 3] {
     ["}lineqclm", "}rankjgpk", "}tilllna"].map(|word| record_key(name).replacen('}', word, 1))
 }
 
@@ -626,6 +641,10 @@ fn overhear(mut connection: redis::Connection) -> Receiver<(String, String)> {
 /// `answer` without its leases, which are compared apart. A plain `Held` names nobody on Redis.
 fn comparable(mut answer: Answer, plain: bool) -> Answer {
     match &mut answer {
+        Answer::Permit(permit) => {
+            let inside = comparable((*permit.answer).clone(), plain);
+            permit.answer = Box::new(inside);
+        }
         Answer::Held(holder) if plain => *holder = Default::default(),
         Answer::Held(holder) => holder.for_ms = holder.for_ms.map(|_| 0),
         Answer::Views(views) => {
@@ -639,6 +658,9 @@ fn comparable(mut answer: Answer, plain: bool) -> Answer {
 }
 
 fn same_leases(said: &Answer, expected: &Answer, slack_ms: u64) -> Result<(), TestCaseError> {
+    if let (Answer::Permit(said), Answer::Permit(expected)) = (said, expected) {
+        return same_leases(&said.answer, &expected.answer, slack_ms);
+    }
     let leases = |answer: &Answer| match answer {
         Answer::Held(holder) => vec![holder.for_ms],
         Answer::Views(views) => views

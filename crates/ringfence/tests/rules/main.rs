@@ -21,4 +21,5 @@ mod renew;
 mod retry;
 mod rounds;
 mod secrets;
+mod semaphore;
 mod time;

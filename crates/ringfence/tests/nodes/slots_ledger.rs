@@ -1,0 +1,329 @@
+//! Semaphores on Redis, Valkey and SQLite against the ledger: random operations on slots, by clients
+//! that do not agree on how many there are. Answers, stamps, what is stored and who is woken agree.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use ringfence::message::{Ballot, Claim, Mode, Op, Place, ReleaseKind, Request, Slots};
+use ringfence::name::Name;
+
+use crate::support::token;
+
+/// Three may be inside; some think two.
+const SLOTS: u32 = 3;
+const TICKETS: usize = 5;
+
+/// One operation on the semaphore `s`.
+#[derive(Debug, Clone)]
+struct Ask {
+    holder: u8,
+    /// How many slots the caller thinks there are.
+    size: u32,
+    what: What,
+    /// From the clock, or from the ballot of who sits in a slot.
+    ballot_by: (Option<u32>, i64),
+    ttl_ms: u64,
+}
+
+#[derive(Debug, Clone)]
+enum What {
+    Acquire(Option<u32>, Option<(usize, bool)>),
+    Release {
+        slots: Slots,
+        kind: ReleaseKind,
+        fate_unknown: bool,
+        place: Option<usize>,
+        stays: bool,
+    },
+    Refresh(Vec<usize>),
+    Extend(u32),
+    Restore(u32),
+    Inspect,
+}
+
+fn any_ask() -> impl Strategy<Value = Ask> {
+    let slot = 0..SLOTS;
+    let place = proptest::option::weighted(0.6, 0..TICKETS);
+    let slots = prop_oneof![
+        3 => Just(Slots::All),
+        3 => slot.clone().prop_map(Slots::Only),
+        1 => slot.clone().prop_map(Slots::AllBut),
+    ];
+    let kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
+    let release = (slots, kind, any::<bool>(), place, any::<bool>()).prop_map(
+        |(slots, kind, fate_unknown, place, stays)| What::Release {
+            slots,
+            kind,
+            fate_unknown: fate_unknown && stays,
+            place,
+            stays,
+        },
+    );
+    let shown = proptest::option::weighted(0.6, (0..TICKETS, any::<bool>()));
+    let what = prop_oneof![
+        8 => (proptest::option::weighted(0.4, slot.clone()), shown)
+            .prop_map(|(slot, shown)| What::Acquire(slot, shown)),
+        6 => release,
+        2 => proptest::collection::vec(0..TICKETS, 0..5).prop_map(What::Refresh),
+        1 => slot.clone().prop_map(What::Extend),
+        1 => slot.clone().prop_map(What::Restore),
+        1 => Just(What::Inspect),
+    ];
+    let by = prop_oneof![4 => Just(0i64), 2 => Just(1), 1 => Just(-1), 1 => -250_000..250_000i64];
+    let ballot_by = (proptest::option::weighted(0.3, slot), by);
+    let size = prop_oneof![5 => Just(SLOTS), 1 => Just(SLOTS - 1)];
+    let ttl_ms = prop_oneof![2 => 20..60u64, 4 => 200..2_000u64, 1 => 50_000..90_000u64];
+    (0..4u8, size, what, ballot_by, ttl_ms).prop_map(|(holder, size, what, ballot_by, ttl_ms)| {
+        Ask {
+            holder,
+            size,
+            what,
+            ballot_by,
+            ttl_ms,
+        }
+    })
+}
+
+/// The gate, then the slots.
+fn parts(size: u32) -> Vec<Name> {
+    let name = Name::new("", "s").unwrap();
+    let slots = (0..size).map(|slot| name.slot(slot));
+    std::iter::once(name.gate()).chain(slots).collect()
+}
+
+fn request(ask: &Ask, ballot: Ballot, place: impl Fn((usize, bool)) -> Place) -> Request {
+    let label: Arc<str> = format!("label of {}: with colons", ask.holder).into();
+    let ttl_ms = ask.ttl_ms;
+    let mut names = parts(ask.size);
+    let mut only = |slot: u32| names = vec![names[(slot % ask.size) as usize + 1].clone()];
+    let op = match &ask.what {
+        What::Acquire(slot, shown) => Op::AcquireSlot {
+            slot: slot.map(|slot| slot % ask.size),
+            ballot,
+            ttl_ms,
+            label,
+            place: shown.map(&place),
+        },
+        What::Release {
+            slots,
+            kind,
+            fate_unknown,
+            place: ticket,
+            stays,
+        } => Op::ReleaseSlot {
+            slots: *slots,
+            ballot,
+            kind: *kind,
+            fate_unknown: *fate_unknown,
+            place: ticket.map(|ticket| place((ticket, false))),
+            stays: *stays,
+        },
+        What::Refresh(tickets) => Op::RefreshSlots {
+            places: tickets.iter().map(|ticket| place((*ticket, false))).collect(),
+        },
+        What::Extend(slot) => {
+            only(*slot);
+            Op::Extend { ballot, ttl_ms }
+        }
+        What::Restore(slot) => {
+            only(*slot);
+            Op::Restore {
+                ballot,
+                ttl_ms,
+                label,
+            }
+        }
+        What::Inspect => Op::Inspect,
+    };
+    let claims = names.into_iter().map(|name| Claim {
+        name,
+        mode: Mode::Exclusive,
+    });
+    Request {
+        claims: claims.collect(),
+        token: token(ask.holder),
+        op,
+    }
+}
+
+#[cfg(feature = "redis")]
+mod servers {
+    use proptest::test_runner::{Config, TestCaseError, TestRunner};
+    use redis::Commands;
+    use ringfence_testkit::Flavor;
+
+    use super::*;
+    use crate::redis_ledger::{Bench, line_keys, record_key};
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Ask(Ask),
+        /// Somebody deletes a slot's key by hand, or sets it.
+        Delete(u32),
+        Foreign(u32),
+        /// A ticket was refreshed long ago, and ends in so many milliseconds.
+        Age(usize, u64),
+        Wait(u64),
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            16 => any_ask().prop_map(Step::Ask),
+            1 => (0..SLOTS).prop_map(Step::Delete),
+            1 => (0..SLOTS).prop_map(Step::Foreign),
+            2 => (0..TICKETS, 1..60u64).prop_map(|(ticket, ms)| Step::Age(ticket, ms)),
+            2 => (1..60u64).prop_map(Step::Wait),
+        ]
+    }
+
+    fn take(bench: &mut Bench, step: &Step) -> Result<(), TestCaseError> {
+        let names = parts(SLOTS);
+        let key = |slot: u32| names[slot as usize + 1].as_str();
+        match step {
+            Step::Ask(ask) => {
+                let names: Vec<&str> = names.iter().map(Name::as_str).collect();
+                // All of them, so that no slot is about to expire.
+                bench.settled(&names);
+                let (slot, by) = ask.ballot_by;
+                let seat = slot.and_then(|slot| bench.stored(key(slot)).record?.seat);
+                let clock = bench.clock_us();
+                let base = seat.map_or(clock, |seat| seat.ballot.get());
+                let ballot = Ballot::new(base.saturating_add_signed(by));
+                let request = request(ask, ballot, |shown| bench.place(shown));
+                let asked: Vec<&str> = request.claims.iter().map(|c| c.name.as_str()).collect();
+                let mut entries = bench.settled(&asked);
+                return bench.compare_request(&request, &mut entries);
+            }
+            Step::Delete(slot) => bench.connection.del(key(*slot)).unwrap(),
+            Step::Foreign(slot) => {
+                let _: () = bench.connection.pset_ex(key(*slot), "foreign", 300).unwrap();
+            }
+            Step::Age(ticket, ms) => {
+                let [_, _, lease] = line_keys(names[0].as_str());
+                let place = bench.place((*ticket, false));
+                let member = format!("{:020}{}", place.since_us, place.id);
+                let until_ms = bench.clock_us() / 1000 + ms;
+                redis::cmd("ZADD")
+                    .arg((lease, "XX", until_ms, member))
+                    .exec(&mut bench.connection)
+                    .unwrap();
+            }
+            Step::Wait(ms) => {
+                let until = bench.clock_us() + ms * 1000;
+                bench.wait_until(until);
+            }
+        }
+        Ok(())
+    }
+
+    fn lua_does_what_the_ledger_says(flavor: Flavor) {
+        let bench = std::cell::RefCell::new(Bench::new(flavor));
+        let mut runner = TestRunner::new(Config {
+            cases: 200,
+            failure_persistence: None,
+            max_shrink_iters: 200,
+            ..Config::default()
+        });
+        let histories = proptest::collection::vec(any_step(), 1..50);
+        let outcome = runner.run(&histories, |steps| {
+            let mut bench = bench.borrow_mut();
+            for name in parts(SLOTS) {
+                let name = name.as_str();
+                let keys = [name.to_owned(), record_key(name)];
+                let _: () = bench.connection.del(&keys).unwrap();
+                let _: () = bench.connection.del(&line_keys(name)).unwrap();
+            }
+            bench.began_us = bench.clock_us();
+            steps.iter().try_for_each(|step| take(&mut bench, step))
+        });
+        if let Err(error) = outcome {
+            panic!("{flavor:?}: {error}");
+        }
+        let tally = &bench.borrow().tally;
+        for what in [
+            "granted",
+            "granted past others",
+            "held behind others",
+            "behind for as long as they wait",
+            "behind for a while",
+            "ticket too old",
+            "turns",
+            "woke two",
+        ] {
+            assert!(tally.contains_key(what), "never seen: {what}; {tally:?}");
+        }
+    }
+
+    #[test]
+    fn redis_does_with_slots_what_the_ledger_says() {
+        lua_does_what_the_ledger_says(Flavor::Redis);
+    }
+
+    #[test]
+    fn valkey_does_with_slots_what_the_ledger_says() {
+        lua_does_what_the_ledger_says(Flavor::Valkey);
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use std::collections::BTreeMap;
+
+    use ringfence::group::Group;
+    use ringfence::ledger::{self, Entry, Moment, Rules};
+
+    use super::*;
+    use crate::stages;
+    use crate::support::{Ear, NEVER, send};
+
+    const WALL_US: u64 = 1_700_000_000_000_000;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        #[test]
+        fn sqlite_does_with_slots_what_the_ledger_says(
+            steps in prop::collection::vec((any_ask(), any_pass()), 1..40)
+        ) {
+            let stage = stages::sqlite();
+            let ear = Ear::at(stage.node(), "c");
+            let rules = Rules::of_group(&Group::new(1));
+            let mut model: BTreeMap<Name, Entry> = BTreeMap::new();
+            let mut now = Moment { clock_us: WALL_US, lease_ms: 1_000_000 };
+            for (ask, pass_ms) in steps {
+                stage.pass_ms(pass_ms);
+                now.clock_us += pass_ms * 1000;
+                now.lease_ms += pass_ms;
+                let load = |name: &Name| model.get(name).cloned().unwrap_or_default();
+                let (slot, by) = ask.ballot_by;
+                let seat = slot.and_then(|slot| load(&parts(SLOTS)[slot as usize + 1]).record?.seat);
+                let base = seat.map_or(now.clock_us, |seat| seat.ballot.get());
+                let ballot = Ballot::new(base.saturating_add_signed(by));
+                let request = request(&ask, ballot, place);
+                let names: Vec<Name> = request.claims.iter().map(|c| c.name.clone()).collect();
+                let mut entries: Vec<Entry> = names.iter().map(load).collect();
+                let outcome = ledger::apply(&rules, now, &mut entries, &request);
+                model.extend(names.into_iter().zip(entries));
+                let reply = send(stage.node(), request.clone(), NEVER).wait().unwrap();
+                prop_assert_eq!(&reply.answer, &outcome.answer, "{:?}", request);
+                prop_assert_eq!(reply.stamp, Some(outcome.stamp), "{:?}", request);
+                // Those who are told are told before the answer.
+                prop_assert_eq!(ear.heard(), outcome.wakes);
+            }
+        }
+    }
+
+    fn any_pass() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            8 => 0u64..5, 3 => 0u64..2_000, 1 => 0u64..20_000, 1 => 55_000u64..65_000
+        ]
+    }
+
+    fn place((ticket, first): (usize, bool)) -> Place {
+        Place {
+            since_us: WALL_US + ticket as u64,
+            id: format!("c.{ticket}").into(),
+            first,
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Semaphores: so many inside and no more, in order, and nothing left behind.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use ringfence::message::Op;
+use ringfence::name::Name;
+use ringfence::{AcquireError, Locks, Lost, SemaphoreGuard};
+use tokio::task::{JoinSet, yield_now};
+
+use crate::bench::{Bench, Dice, at_once, idle, ms};
+
+/// How many slots of `name` have a holder on some node.
+fn taken(bench: &Bench, name: &str, permits: u32) -> usize {
+    let name = Name::new("", name).unwrap();
+    let slots = (0..permits).map(|slot| name.slot(slot));
+    let held = |slot: &Name| bench.nodes.iter().any(|node| node.entry(slot).key.is_some());
+    slots.filter(held).count()
+}
+
+fn keys(bench: &Bench, name: &str, slot: u32) -> usize {
+    let slot = Name::new("", name).unwrap().slot(slot);
+    let nodes = bench.nodes.iter();
+    nodes.filter(|node| node.entry(&slot).key.is_some()).count()
+}
+
+fn waiting(bench: &Bench, name: &str) -> Vec<usize> {
+    let gate = Name::new("", name).unwrap().gate();
+    let nodes = bench.nodes.iter();
+    nodes.map(|node| node.entry(&gate).line.tickets.len()).collect()
+}
+
+#[tokio::test]
+async fn each_permit_is_a_slot_of_its_own() {
+    let bench = Bench::new(5).await;
+    let locks = bench.client().await;
+    let semaphore = locks.semaphore("s", 3);
+    let mut guards = Vec::new();
+    for _ in 0..3 {
+        guards.push(at_once(semaphore.try_acquire()).await.unwrap());
+    }
+    let mut slots: Vec<u32> = guards.iter().map(SemaphoreGuard::slot).collect();
+    slots.sort_unstable();
+    assert_eq!(slots, [0, 1, 2]);
+    let error = at_once(semaphore.try_acquire()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    assert!(error.to_string().starts_with("`s` is held by job"), "{error}");
+    bench.pass(ms(30_000)).await;
+    for guard in &guards {
+        assert_eq!(guard.check(), Ok(()), "all are renewed");
+        assert_eq!(keys(&bench, "s", guard.slot()), 5);
+    }
+    let (slot, fence) = (guards[1].slot(), guards[1].fence());
+    at_once(guards.remove(1).release()).await.unwrap();
+    let next = at_once(semaphore.try_acquire()).await.unwrap();
+    assert_eq!(next.slot(), slot);
+    assert!(next.fence() > fence, "fences of a slot rise");
+    drop((guards, next));
+    at_once(locks.close()).await;
+    assert_eq!(taken(&bench, "s", 3), 0);
+}
+
+#[tokio::test]
+async fn a_semaphore_and_a_mutex_of_one_name_do_not_meet() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let mutex = at_once(locks.mutex("n").try_lock()).await.unwrap();
+    let permit = at_once(locks.semaphore("n", 1).try_acquire()).await.unwrap();
+    assert!(at_once(locks.mutex("n").try_lock()).await.is_err());
+    assert!(at_once(locks.semaphore("n", 1).try_acquire()).await.is_err());
+    assert_eq!(permit.name(), "n");
+    at_once(mutex.release()).await.unwrap();
+    at_once(permit.release()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_number_of_permits_that_makes_no_sense_is_refused() {
+    let bench = Bench::new(1).await;
+    let locks = bench.client().await;
+    for permits in [0, 257, u32::MAX] {
+        let error = at_once(locks.semaphore("n", permits).acquire()).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Invalid(_)), "{error}");
+    }
+    let error = at_once(locks.semaphore("", 1).acquire()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Invalid(_)), "{error}");
+    at_once(locks.semaphore("n", 256).acquire()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_released_slot_goes_to_the_first_in_line_without_delay() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let semaphore = locks.semaphore("s", 2);
+    let one = at_once(semaphore.try_acquire()).await.unwrap();
+    let _two = at_once(semaphore.try_acquire()).await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..3 {
+        let semaphore = bench.client().await.semaphore("s", 2);
+        waiters.push(tokio::spawn(async move { semaphore.acquire().await }));
+        bench.pass(ms(50)).await;
+    }
+    assert_eq!(waiting(&bench, "s"), [3, 3, 3]);
+    let error = at_once(semaphore.try_acquire()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    let slot = one.slot();
+    at_once(one.release()).await.unwrap();
+    idle().await;
+    assert!(waiters[0].is_finished(), "woken, not polling");
+    assert!(!waiters[1].is_finished() && !waiters[2].is_finished());
+    assert!(
+        at_once(semaphore.try_acquire()).await.is_err(),
+        "nobody jumps the line"
+    );
+    let first = waiters.remove(0).await.unwrap().unwrap();
+    assert_eq!(first.slot(), slot);
+    assert_eq!(waiting(&bench, "s"), [2, 2, 2], "a holder waits no longer");
+    waiters[0].abort();
+    idle().await;
+    assert_eq!(waiting(&bench, "s"), [1, 1, 1], "nor does who gave up");
+    at_once(first.release()).await.unwrap();
+    idle().await;
+    assert!(waiters[1].is_finished());
+}
+
+#[tokio::test]
+async fn a_holder_that_dies_frees_its_slot_after_the_ttl() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let semaphore = locks.semaphore("s", 1);
+    let held = semaphore.clone().renew(false).ttl(ms(2_000));
+    let dead = at_once(held.try_acquire()).await.unwrap();
+    let started = bench.time.now();
+    let next = bench.drive(semaphore.acquire()).await.unwrap();
+    let took = bench.time.now().since(started);
+    assert!((ms(1_990)..ms(3_100)).contains(&took), "{took:?}");
+    assert_eq!(dead.check(), Err(Lost::Expired));
+    assert!(next.fence() > dead.fence());
+    // Its late release takes nothing from the next one.
+    assert!(at_once(dead.release()).await.is_err());
+    assert_eq!(keys(&bench, "s", 0), 3);
+    assert_eq!(next.check(), Ok(()));
+}
+
+#[tokio::test]
+async fn a_permit_is_put_back_on_a_node_that_lost_it() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let permit = at_once(locks.semaphore("s", 2).acquire()).await.unwrap();
+    bench.nodes[0].forget();
+    assert_eq!(keys(&bench, "s", 0), 2);
+    bench.pass(ms(4_000)).await;
+    assert_eq!(keys(&bench, "s", 0), 3);
+    assert_eq!(permit.check(), Ok(()));
+}
+
+/// What some node gave beside the slot that was won is given back, and what a node that does not
+/// answer may have given, too.
+#[tokio::test]
+async fn only_the_slot_that_was_won_is_kept() {
+    let bench = Bench::new(5).await;
+    let (one, other) = (bench.client().await, bench.client().await);
+    // Two nodes miss the first grant: they will give its slot to the second.
+    bench.break_first(2);
+    let first = at_once(one.semaphore("s", 2).try_acquire()).await.unwrap();
+    bench.mend();
+    assert_eq!((first.slot(), keys(&bench, "s", 0)), (0, 3));
+    bench.nodes[0].hold_replies(true);
+    let second = at_once(other.semaphore("s", 2).try_acquire()).await.unwrap();
+    assert_eq!(second.slot(), 1);
+    idle().await;
+    assert_eq!(keys(&bench, "s", 0), 4, "the second node's was known");
+    bench.pass(ms(1_100)).await;
+    assert_eq!(keys(&bench, "s", 0), 3, "the first node's could be guessed");
+    bench.mend();
+    bench.pass(ms(30_000)).await;
+    assert_eq!((first.check(), second.check()), (Ok(()), Ok(())));
+    assert_eq!((keys(&bench, "s", 0), keys(&bench, "s", 1)), (5, 5));
+}
+
+#[tokio::test]
+async fn dropping_the_future_takes_everything_back() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    for node in &bench.nodes {
+        node.hold_replies(true);
+    }
+    let semaphore = locks.semaphore("s", 2);
+    let task = tokio::spawn(async move { semaphore.acquire().await });
+    idle().await;
+    assert_eq!(taken(&bench, "s", 2), 1);
+    task.abort();
+    idle().await;
+    bench.mend();
+    bench.pass(ms(3_000)).await;
+    assert_eq!(taken(&bench, "s", 2), 0);
+}
+
+/// How many are inside, of each size, and whether there were ever too many.
+#[derive(Default)]
+struct Inside {
+    now: usize,
+    most: usize,
+    slots: BTreeMap<u32, u64>,
+}
+
+async fn visit(locks: Locks, permits: u32, seed: u64, inside: Arc<Mutex<Inside>>) {
+    let mut dice = Dice(seed);
+    for _ in 0..6 {
+        let permit = locks.semaphore("s", permits).acquire().await.unwrap();
+        {
+            let mut inside = inside.lock().unwrap();
+            inside.now += 1;
+            inside.most = inside.most.max(inside.now);
+            let before = inside.slots.insert(permit.slot(), permit.fence());
+            assert!(before < Some(permit.fence()), "fences of a slot rise");
+        }
+        for _ in 0..dice.roll(20) {
+            yield_now().await;
+        }
+        inside.lock().unwrap().now -= 1;
+        permit.release().await.unwrap();
+    }
+}
+
+async fn crowd(sizes: &[u32], visitors: usize, seed: u64) -> usize {
+    let bench = Bench::new(5).await;
+    let inside = Arc::<Mutex<Inside>>::default();
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(bench.client().await);
+    }
+    let mut tasks = JoinSet::new();
+    for visitor in 0..visitors {
+        let locks = clients[visitor % clients.len()].clone();
+        let size = sizes[visitor % sizes.len()];
+        let seed = seed * 1000 + visitor as u64;
+        tasks.spawn(visit(locks, size, seed, Arc::clone(&inside)));
+    }
+    let started = bench.time.now();
+    bench
+        .drive(async {
+            while let Some(done) = tasks.join_next().await {
+                done.unwrap();
+            }
+        })
+        .await;
+    let took = bench.time.now().since(started);
+    assert!(took < ms(20_000), "no permit idles while somebody waits: {took:?}");
+    bench.pass(ms(3_000)).await;
+    assert_eq!(taken(&bench, "s", 8), 0, "nothing is left");
+    let most = inside.lock().unwrap().most;
+    most
+}
+
+#[tokio::test]
+async fn never_more_than_its_permits_are_inside_and_none_is_idle() {
+    for seed in 0..5 {
+        assert_eq!(crowd(&[3], 20, seed).await, 3);
+    }
+}
+
+#[tokio::test]
+async fn of_two_sizes_never_more_than_the_larger_are_inside() {
+    for seed in 0..5 {
+        let most = crowd(&[2, 4], 20, seed).await;
+        assert!((2..=4).contains(&most), "{most}");
+    }
+}
+
+#[tokio::test]
+async fn an_uncontended_permit_costs_one_round() {
+    let bench = Bench::new(5).await;
+    let locks = bench.client().await;
+    bench.log_operations();
+    let permit = at_once(locks.semaphore("s", 3).acquire()).await.unwrap();
+    at_once(permit.release()).await.unwrap();
+    for node in &bench.nodes {
+        let operations = node.take_operations();
+        assert!(matches!(operations[0].request.op, Op::AcquireSlot { .. }));
+        assert_eq!(operations.len(), 2, "{operations:?}");
+    }
+}
