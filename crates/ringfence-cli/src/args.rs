@@ -102,6 +102,9 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) terms: Terms,
+    /// Let this many run at once: NAME is a semaphore, apart from any lock NAME
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ringfence::PERMITS_MAX)))]
+    pub(crate) permits: Option<u32>,
     /// Hold the lock no longer than this; the command is ended before
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,

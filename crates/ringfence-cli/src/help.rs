@@ -22,6 +22,10 @@ The command sees RINGFENCE_NAME, RINGFENCE_TOKEN, RINGFENCE_FENCE and
 RINGFENCE_NODES. The fence is a number that only goes up: hand it to whatever
 the command writes to, and refuse a number lower than the last one seen there.
 
+With --permits it also sees RINGFENCE_SLOT, from 0 to N-1: no two that run at
+once have the same. Fences then count for each slot by itself. Where some say
+--permits 3 and others 4, no more than 4 run at once.
+
 The lock is renewed while the command runs. When that fails, TERM goes to the
 command and all its descendants at the lock's deadline less --kill-grace, and
 KILL before the deadline. INT, TERM, HUP and QUIT sent to ringfence are passed
@@ -37,6 +41,7 @@ Examples:
   ringfence run nightly-report -- ./report.sh
   ringfence run -n backup -- rsync -a /home /backup      skip it if one runs
   ringfence run -w 5m --ttl 30s deploy -- make deploy    wait 5 minutes at most
+  ringfence run --permits 3 encode -- ./encode.sh        three at a time
   ringfence run job -- sh -c 'curl -d fence=$RINGFENCE_FENCE http://…/import'
 
 Exit code: the command's own, or 128+n if signal n ended it; 75 another held the

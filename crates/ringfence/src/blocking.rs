@@ -117,6 +117,14 @@ impl Locks {
         }
     }
 
+    /// See [`crate::Locks::semaphore`].
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
+        Semaphore {
+            engine: Arc::clone(&self.engine),
+            lock: self.engine.locks.semaphore(name, permits),
+        }
+    }
+
     /// See [`crate::Locks::inspect`].
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection, InspectError> {
         self.engine.run(self.engine.locks.inspect(name))
@@ -351,6 +359,92 @@ impl PlainGuard {
 }
 
 impl fmt::Debug for PlainGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.guard.fmt(f)
+    }
+}
+
+/// A semaphore, of which no permit has been taken yet. See [`crate::Semaphore`].
+#[derive(Debug, Clone)]
+#[must_use = "a semaphore does nothing until `acquire` or `try_acquire` is called"]
+pub struct Semaphore {
+    engine: Arc<Engine>,
+    lock: client::Semaphore,
+}
+
+impl Semaphore {
+    setters! {
+        ttl(ttl: Duration),
+        wait(wait: Duration),
+        label(label: &str),
+        renew(renew: bool),
+        min_validity(min_validity: Duration),
+        max_hold(max_hold: impl Into<Option<Duration>>),
+        attempts(attempts: u32),
+        no_quorum_after(span: Duration),
+    }
+
+    /// See [`crate::Semaphore::acquire`].
+    pub fn acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
+        self.guard(self.engine.run(self.lock.acquire()))
+    }
+
+    /// See [`crate::Semaphore::try_acquire`].
+    pub fn try_acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
+        self.guard(self.engine.run(self.lock.try_acquire()))
+    }
+
+    fn guard(
+        &self,
+        guard: Result<client::SemaphoreGuard, AcquireError>,
+    ) -> Result<SemaphoreGuard, AcquireError> {
+        guard.map(|guard| SemaphoreGuard {
+            guard,
+            engine: Arc::clone(&self.engine),
+        })
+    }
+}
+
+/// A permit that is held. See [`crate::SemaphoreGuard`].
+#[must_use = "dropping the guard gives the permit back"]
+pub struct SemaphoreGuard {
+    guard: client::SemaphoreGuard,
+    engine: Arc<Engine>,
+}
+
+impl SemaphoreGuard {
+    getters! {
+        fence -> u64,
+        token -> &Token,
+        name -> &str,
+        check -> Result<(), Lost>,
+        remaining -> Duration,
+        deadline -> Timestamp,
+        votes -> Votes,
+    }
+
+    /// See [`crate::SemaphoreGuard::slot`].
+    pub fn slot(&self) -> u32 {
+        self.guard.slot()
+    }
+
+    /// See [`crate::SemaphoreGuard::extend`].
+    pub fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        self.engine.run(self.guard.extend(ttl))
+    }
+
+    /// Blocks until the permit is lost. See [`crate::SemaphoreGuard::lost`].
+    pub fn lost(&self) -> Lost {
+        self.engine.run(self.guard.lost())
+    }
+
+    /// See [`crate::SemaphoreGuard::release`].
+    pub fn release(self) -> Result<(), ReleaseError> {
+        self.engine.run(self.guard.release())
+    }
+}
+
+impl fmt::Debug for SemaphoreGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.guard.fmt(f)
     }

@@ -3,6 +3,7 @@
 mod acquire;
 mod extend;
 mod failure;
+mod held;
 mod init;
 mod release;
 mod run;

@@ -2,19 +2,18 @@
 
 use std::env;
 
-use ringfence::Guard;
-use ringfence::time::Timestamp;
-
+use super::held::Held;
 use super::{Session, interruptible, take};
 use crate::args::Run;
 use crate::exit::Exit;
 use crate::report::Failure;
-use crate::supervise::{Ended, Lease, OnLost, Outcome, Signals, Work, supervise};
+use crate::supervise::{Ended, OnLost, Outcome, Signals, Work, supervise};
 
 /// The environment of the command.
 const NAME: &str = "RINGFENCE_NAME";
 const TOKEN: &str = "RINGFENCE_TOKEN";
 const FENCE: &str = "RINGFENCE_FENCE";
+const SLOT: &str = "RINGFENCE_SLOT";
 const NODES: &str = "RINGFENCE_NODES";
 
 pub(super) async fn run(
@@ -22,24 +21,23 @@ pub(super) async fn run(
     args: Run,
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
-    warn_of_self_deadlock(session, &args.name);
-    let lock = take::lock(session, &args.name, &args.terms).max_hold(args.max_hold);
-    let taking = take::take(session, lock, &args.name, &args.terms);
-    let guard = match interruptible(signals, taking).await {
+    let guard = match interruptible(signals, take(session, &args)).await {
         Err(failure) if failure.is_conflict() => {
             return Err(failure.with_exit(Exit::Conflict(args.conflict_exit_code)));
         }
         taken => taken?,
     };
+    let slot = guard.slot().map(|slot| (SLOT, slot.to_string()));
+    let env = [
+        (NAME, args.name.clone()),
+        (TOKEN, guard.token()),
+        (FENCE, guard.fence().to_string()),
+        (NODES, session.nodes.clone()),
+    ];
     let work = Work {
         schedule: args.schedule(),
         leftovers: args.leftovers,
-        env: vec![
-            (NAME, args.name.clone()),
-            (TOKEN, guard.receipt().expose()),
-            (FENCE, guard.fence().to_string()),
-            (NODES, session.nodes.clone()),
-        ],
+        env: env.into_iter().chain(slot).collect(),
         lock: args.name,
         argv: args.command,
     };
@@ -65,14 +63,18 @@ pub(super) async fn run(
     Ok(exit_of(outcome))
 }
 
-impl Lease for Guard {
-    fn deadline(&self) -> Timestamp {
-        Guard::deadline(self)
+/// Takes the lock, or a permit of the semaphore.
+async fn take(session: &Session, args: &Run) -> Result<Held, Failure> {
+    if let Some(permits) = args.permits {
+        let permit = take::semaphore(session, &args.name, permits, &args.terms);
+        let permit = permit.max_hold(args.max_hold);
+        let taken = take::permit(session, permit, &args.name, &args.terms).await?;
+        return Ok(Held::Permit(taken));
     }
-
-    async fn lost(&self) -> String {
-        Guard::lost(self).await.to_string()
-    }
+    warn_of_self_deadlock(session, &args.name);
+    let lock = take::lock(session, &args.name, &args.terms).max_hold(args.max_hold);
+    let taken = take::take(session, lock, &args.name, &args.terms).await?;
+    Ok(Held::Lock(taken))
 }
 
 fn exit_of(outcome: Outcome) -> Exit {

@@ -1,9 +1,10 @@
 //! Taking a lock, and saying so when it takes long.
 
+use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use ringfence::{Guard, Inspection, Lock};
+use ringfence::{AcquireError, Guard, Inspection, Lock, Semaphore, SemaphoreGuard};
 
 use super::Session;
 use crate::args::Terms;
@@ -38,14 +39,53 @@ pub(super) async fn take(
     if terms.no_wait {
         return Ok(lock.try_lock().await?);
     }
-    let mut taken = pin!(lock.lock());
+    patiently(session, name, lock.lock(), obstacle(session, name)).await
+}
+
+/// The semaphore `name` on `terms`, of which no permit has been taken yet.
+pub(super) fn semaphore(session: &Session, name: &str, permits: u32, terms: &Terms) -> Semaphore {
+    let mut semaphore = session.locks.semaphore(name, permits).ttl(terms.ttl);
+    if let Some(wait) = terms.wait {
+        semaphore = semaphore.wait(wait);
+    }
+    if let Some(attempts) = terms.attempts {
+        semaphore = semaphore.attempts(attempts);
+    }
+    if let Some(patience) = terms.no_quorum_after {
+        semaphore = semaphore.no_quorum_after(patience);
+    }
+    semaphore
+}
+
+/// Takes a permit of `semaphore`.
+pub(super) async fn permit(
+    session: &Session,
+    semaphore: Semaphore,
+    name: &str,
+    terms: &Terms,
+) -> Result<SemaphoreGuard, Failure> {
+    if terms.no_wait {
+        return Ok(semaphore.try_acquire().await?);
+    }
+    let obstacle = async || ", of which no permit is free".to_owned();
+    patiently(session, name, semaphore.acquire(), obstacle()).await
+}
+
+/// Waits for what is being taken, and says what for when it takes long.
+async fn patiently<T>(
+    session: &Session,
+    name: &str,
+    taken: impl Future<Output = Result<T, AcquireError>>,
+    obstacle: impl Future<Output = String>,
+) -> Result<T, Failure> {
+    let mut taken = pin!(taken);
     tokio::select! {
         taken = &mut taken => return Ok(taken?),
         () = tokio::time::sleep(SILENT) => {}
     }
     tokio::select! {
         taken = &mut taken => return Ok(taken?),
-        why = obstacle(session, name) => session.report.warn(&format!("waiting for `{name}`{why}")),
+        why = obstacle => session.report.warn(&format!("waiting for `{name}`{why}")),
     }
     Ok(taken.await?)
 }

@@ -9,6 +9,7 @@ mod exit_codes;
 mod fleet;
 mod leftovers;
 mod loss;
+mod permits;
 mod scene;
 mod signals;
 mod terminal;

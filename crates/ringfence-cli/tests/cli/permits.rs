@@ -1,0 +1,50 @@
+//! `run --permits`: so many at a time.
+
+use super::scene::{Finished, Scene};
+
+/// A command that says its slot in the file `NAME`, and stays.
+fn holder(name: &str) -> String {
+    format!("echo $RINGFENCE_SLOT > $DIR/{name}; exec sleep 1000")
+}
+
+#[test]
+fn as_many_run_at_once_as_there_are_permits() {
+    let scene = Scene::embedded();
+    let permits = ["--permits", "2"];
+    let first = scene.run(&permits, &holder("a"));
+    let second = scene.run(&permits, &holder("b"));
+    let mut slots = [scene.line("a"), scene.line("b")];
+    slots.sort();
+    assert_eq!(slots, ["0", "1"]);
+    let refused = scene.run(&["--permits", "2", "-n"], "true").finish();
+    assert_eq!(refused.code(), 75);
+    assert!(refused.stderr().contains("`x` is held"), "{}", refused.stderr());
+    assert!(scene.is_free(), "a lock of that name is another thing");
+    let waiting = scene.run(&permits, "echo $RINGFENCE_SLOT $RINGFENCE_FENCE $RINGFENCE_NAME");
+    waiting.wait_for_words();
+    first.signal(rustix::process::Signal::TERM);
+    assert_eq!(first.finish().code(), 128 + 15);
+    let waited = waiting.finish();
+    assert_eq!(waited.code(), 0);
+    assert!(
+        waited.stderr().contains("waiting for `x`, of which no permit is free"),
+        "{}",
+        waited.stderr()
+    );
+    let words: Vec<&str> = waited.stdout().split_whitespace().collect();
+    assert_eq!((words[0], words[2]), (scene.line("a").as_str(), "x"));
+    assert!(words[1].parse::<u64>().is_ok_and(|fence| fence > 0));
+    second.signal(rustix::process::Signal::TERM);
+    assert_eq!(second.finish().code(), 128 + 15);
+}
+
+#[test]
+fn a_lock_has_no_slot_and_a_semaphore_at_least_one() {
+    let scene = Scene::embedded();
+    let done = scene.run(&[], "echo \"<$RINGFENCE_SLOT>\"").finish();
+    assert_eq!(done.stdout(), "<>\n");
+    for permits in ["0", "257", "x"] {
+        let args = ["run", "--permits", permits, "x", "--", "true"];
+        assert_eq!(Finished::of(scene.ringfence(&args)).code(), 64);
+    }
+}
