@@ -10,6 +10,7 @@ mod clients;
 mod extension;
 mod patience;
 mod quarantine;
+mod slots;
 mod undo;
 mod validity;
 mod withdrawal;

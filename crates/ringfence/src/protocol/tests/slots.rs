@@ -1,0 +1,316 @@
+//! A semaphore's slots: how votes for them add up, which one is asked for next, and why permits are
+//! not merely counted.
+
+use super::super::attempt::Timing;
+use super::*;
+use crate::message::{Permit, Slots};
+
+const PERMITS: u32 = 2;
+
+/// A node that only counts how many it has let in, as a semaphore is often built.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counter(u32);
+
+impl Counter {
+    fn acquire(&mut self) -> bool {
+        let free = self.0 < PERMITS;
+        self.0 += u32::from(free);
+        free
+    }
+}
+
+/// Five nodes with two permits each, and three clients who reach three nodes each: every node has
+/// let in no more than two, every client has a majority, and three are inside.
+const REACHED: [[usize; 3]; 3] = [[0, 1, 2], [2, 3, 4], [0, 1, 3]];
+
+#[test]
+fn counting_permits_on_each_node_would_admit_three_on_two() {
+    let mut nodes = [Counter::default(); 5];
+    let inside = REACHED.iter().filter(|reached| {
+        let granted = reached.iter().filter(|node| nodes[**node].acquire());
+        granted.count() >= quorum(5)
+    });
+    assert_eq!(inside.count(), 3, "on two permits");
+    assert!(nodes.iter().all(|node| node.0 <= PERMITS));
+}
+
+#[test]
+fn by_slots_the_same_three_clients_are_two_inside() {
+    let mut nodes = vec![Semaphore::default(); 5];
+    let mut inside = Vec::new();
+    for (client, reached) in (1..).zip(REACHED) {
+        let mut attempt = attempt(Asked::Any, client);
+        for node in 0..5 {
+            let outcome = match reached.contains(&node) {
+                true => nodes[node].ask(&attempt),
+                false => unknown(),
+            };
+            attempt.handle_reply(node, outcome, None, at(1));
+        }
+        if let Some(Verdict::Won { .. }) = attempt.verdict() {
+            inside.push(attempt.slot());
+        }
+    }
+    assert_eq!(inside, [Some(0), Some(1)], "the third has no majority for any slot");
+}
+
+/// Whatever each client reaches, in whatever order: no slot has two holders.
+#[test]
+fn no_two_of_any_four_clients_win_the_same_slot() {
+    let reach: Vec<[usize; 3]> = (0..5usize)
+        .flat_map(|a| (a + 1..5).flat_map(move |b| (b + 1..5).map(move |c| [a, b, c])))
+        .collect();
+    for (index, reaches) in words(&reach, 4) {
+        let mut nodes = vec![Semaphore::default(); 5];
+        let mut won = Vec::new();
+        // All ask before anybody hears, each node in another order.
+        let mut attempts: Vec<Attempt> = (1..=4).map(|who| attempt(Asked::Any, who)).collect();
+        for (node, server) in nodes.iter_mut().enumerate() {
+            for turn in 0..4 {
+                let client = (turn + node * (index % 4)) % 4;
+                let outcome = match reaches[client].contains(&node) {
+                    true => server.ask(&attempts[client]),
+                    false => unknown(),
+                };
+                attempts[client].handle_reply(node, outcome, None, at(1));
+            }
+        }
+        for attempt in &attempts {
+            if let Some(Verdict::Won { .. }) = attempt.verdict() {
+                won.push(attempt.slot().unwrap());
+            }
+        }
+        let winners = won.len();
+        won.sort_unstable();
+        won.dedup();
+        assert_eq!(won.len(), winners, "{reaches:?}");
+        assert!(winners <= PERMITS as usize);
+    }
+}
+
+/// One node's ledger of a semaphore of two.
+#[derive(Debug, Clone)]
+struct Semaphore {
+    entries: Vec<Entry>,
+}
+
+impl Default for Semaphore {
+    fn default() -> Self {
+        Self {
+            entries: vec![Entry::default(); PERMITS as usize + 1],
+        }
+    }
+}
+
+impl Semaphore {
+    fn ask(&mut self, attempt: &Attempt) -> Outcome {
+        let slot = match attempt.asked() {
+            Some(Asked::Slot(slot)) => Some(slot),
+            _ => None,
+        };
+        self.carry_out(
+            attempt.token(),
+            Op::AcquireSlot {
+                slot,
+                ballot: attempt.ballot(),
+                ttl_ms: TTL.as_millis() as u64,
+                label: Arc::from("job"),
+                place: None,
+            },
+        )
+    }
+
+    fn carry_out(&mut self, token: &Token, op: Op) -> Outcome {
+        let name = Name::new("", "s").unwrap();
+        let names = std::iter::once(name.gate()).chain((0..PERMITS).map(|slot| name.slot(slot)));
+        let claims = names.map(|name| Claim {
+            name,
+            mode: Mode::Exclusive,
+        });
+        let request = Request {
+            claims: claims.collect(),
+            token: token.clone(),
+            op,
+        };
+        let rules = Rules {
+            window_us: WINDOW_US,
+            retention_ms: 60_000,
+            grace_ms: 1_500,
+        };
+        let moment = Moment::of_clock(START_US);
+        let outcome = apply(&rules, moment, &mut self.entries, &request);
+        Ok(Reply {
+            stamp: Some(outcome.stamp),
+            standing: Standing::default(),
+            answer: outcome.answer,
+        })
+    }
+}
+
+fn attempt(asked: Asked, who: u64) -> Attempt {
+    let timing = Timing {
+        ttl: TTL,
+        drift: Drift::default(),
+        min_validity: MIN_VALIDITY,
+        timeout: at(100),
+    };
+    let ballot = Ballot::new(START_US + who);
+    let suspects = std::iter::repeat_n(false, 5);
+    Attempt::new(token(who), ballot, None, at(0), timing, suspects).asking(Some(asked))
+}
+
+/// What a node says: the slot that it is about, those that are free, and how many are ahead.
+fn permit(answer: Answer, slot: u32, free: &[u32], ahead: u64) -> Outcome {
+    says(Answer::Permit(Permit {
+        answer: Box::new(answer),
+        slot: Some(slot),
+        free: free.to_vec(),
+        ahead,
+        most: 3,
+    }))
+}
+
+fn feed(asked: Asked, outcomes: [Outcome; 5]) -> Attempt {
+    let mut attempt = attempt(asked, 1);
+    for (node, outcome) in outcomes.into_iter().enumerate() {
+        attempt.handle_reply(node, outcome, None, at(1));
+    }
+    attempt
+}
+
+#[test]
+fn votes_for_different_slots_do_not_add_up() {
+    let yes = |slot| permit(Answer::Granted, slot, &[0, 1, 2], 0);
+    let split = feed(Asked::Any, [yes(0), yes(1), yes(2), yes(1), yes(0)]);
+    assert_eq!(split.verdict(), Some(Verdict::Lost(Loss::Stale)));
+    assert_eq!(split.remains(), [Target::Holds; 5]);
+    let won = feed(Asked::Any, [yes(0), yes(1), yes(1), yes(2), yes(1)]);
+    assert!(matches!(won.verdict(), Some(Verdict::Won { .. })));
+    assert_eq!(won.slot(), Some(1));
+    let (astray, nothing) = (Target::Holds, Target::Nothing);
+    assert_eq!(won.strays(), [astray, nothing, nothing, astray, nothing]);
+    let of_won = [nothing, astray, astray, nothing, astray];
+    assert_eq!(won.remains_of_won(), of_won);
+}
+
+#[test]
+fn a_grant_of_another_slot_than_the_one_that_was_named_does_not_count() {
+    let yes = |slot| permit(Answer::Granted, slot, &[0, 1], 0);
+    let attempt = feed(Asked::Slot(0), [yes(0), yes(1), yes(1), yes(1), yes(0)]);
+    assert!(matches!(attempt.verdict(), Some(Verdict::Lost(_))));
+}
+
+#[test]
+fn a_quarantined_node_s_slot_does_not_count() {
+    let mut attempt = attempt(Asked::Any, 1);
+    for node in 0..5 {
+        let quarantine = (node > 1).then_some(ms(5_000));
+        let yes = permit(Answer::Granted, 0, &[0], 0);
+        attempt.handle_reply(node, yes, quarantine, at(1));
+    }
+    assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
+    assert_eq!(attempt.remains(), [Target::Holds; 5], "but it is taken back");
+}
+
+#[test]
+fn whoever_has_not_answered_may_have_given_any_slot() {
+    let mut attempt = attempt(Asked::Any, 1);
+    for node in 0..3 {
+        attempt.handle_reply(node, permit(Answer::Granted, 2, &[2], 0), None, at(1));
+    }
+    assert!(matches!(attempt.verdict(), Some(Verdict::Won { .. })));
+    let (nothing, unknown) = (Target::Nothing, Target::Unknown);
+    assert_eq!(attempt.strays(), [nothing, nothing, nothing, unknown, unknown]);
+    attempt.handle_reply(3, permit(Answer::Granted, 2, &[2], 0), None, at(2));
+    attempt.handle_reply(4, permit(Answer::Granted, 0, &[0], 0), None, at(2));
+    assert_eq!(attempt.strays()[3..], [nothing, Target::Holds]);
+    assert_eq!(attempt.slot(), Some(2), "late votes change nothing");
+}
+
+#[test]
+fn after_a_loss_the_slot_after_those_ahead_is_asked_for_if_a_majority_has_it_free() {
+    let no = |free: &[u32], ahead| permit(held(Some(500)), 0, free, ahead);
+    // Slot 1 is free on three nodes only, slot 0 on two, slot 2 on four.
+    let free = |ahead| {
+        [
+            no(&[0, 1, 2], ahead),
+            no(&[0, 2], ahead),
+            no(&[1, 2], ahead),
+            no(&[1], ahead),
+            no(&[2], ahead),
+        ]
+    };
+    assert_eq!(feed(Asked::Slot(0), free(0)).next_slot(), Some(1));
+    assert_eq!(feed(Asked::Slot(0), free(1)).next_slot(), Some(2));
+    assert_eq!(feed(Asked::Slot(0), free(2)).next_slot(), None, "not our turn");
+    // What was given to us already is the best guess.
+    let mut some = free(0);
+    some[2] = permit(Answer::Granted, 2, &[1, 2], 0);
+    assert_eq!(feed(Asked::Any, some).next_slot(), Some(2));
+    // Too few answers tell nothing.
+    let few = [no(&[0], 0), no(&[0], 0), unknown(), unknown(), not_sent()];
+    assert_eq!(feed(Asked::Any, few).next_slot(), None);
+}
+
+/// Drives one client's attempts at two nodes' worth of stragglers: first any, then a named slot.
+#[test]
+fn the_first_attempt_is_at_any_slot_and_a_split_one_is_followed_by_a_named_one_at_once() {
+    let terms = Terms {
+        nodes: 5,
+        ttl: TTL,
+        drift: Drift::default(),
+        min_validity: MIN_VALIDITY,
+        call_timeout: CALL_TIMEOUT,
+        wait: Some(Duration::ZERO),
+        attempts: None,
+        no_quorum_after: Duration::from_secs(15),
+        plain: false,
+    };
+    let servers = vec![Server::new(0); 5];
+    let mut cluster = acquainted(&servers, at(0));
+    let mut acquisition = Acquisition::new(terms, at(0), 1).of_slots();
+    let mut first = acquisition.begin(&mut cluster, at(0), token(1));
+    assert_eq!(first.asked(), Some(Asked::Any));
+    for (node, slot) in [0, 0, 1, 1, 2].into_iter().enumerate() {
+        first.handle_reply(node, permit(Answer::Granted, slot, &[0, 1, 2], 0), None, at(1));
+    }
+    let next = acquisition.conclude(&first, &cluster, at(1));
+    assert!(matches!(next, Next::Retry { at: again, .. } if again == at(1)), "{next:?}");
+    let mut second = acquisition.begin(&mut cluster, at(1), token(2));
+    assert_eq!(second.asked(), Some(Asked::Slot(0)));
+    assert!(second.ballot() > first.ballot());
+    // That slot is taken, another is free: at once again, for whoever does not wait as well.
+    for node in 0..5 {
+        second.handle_reply(node, permit(held(Some(500)), 0, &[2], 0), None, at(2));
+    }
+    let next = acquisition.conclude(&second, &cluster, at(2));
+    assert!(matches!(next, Next::Retry { .. }), "{next:?}");
+    let mut third = acquisition.begin(&mut cluster, at(3), token(3));
+    assert_eq!(third.asked(), Some(Asked::Slot(2)));
+    for node in 0..5 {
+        third.handle_reply(node, permit(held(Some(500)), 2, &[], 0), None, at(4));
+    }
+    let next = acquisition.conclude(&third, &cluster, at(4));
+    assert!(matches!(next, Next::GiveUp(_)), "{next:?}");
+}
+
+/// The undo of an attempt at any slot and its late arrival, on one node.
+#[test]
+fn an_attempt_that_lands_after_its_undo_takes_no_slot() {
+    let mut node = Semaphore::default();
+    let attempt = attempt(Asked::Any, 1);
+    let undo = Op::ReleaseSlot {
+        slots: Slots::All,
+        ballot: attempt.ballot(),
+        kind: ReleaseKind::Undo,
+        fate_unknown: true,
+        place: None,
+        stays: false,
+    };
+    node.carry_out(attempt.token(), undo).unwrap();
+    let Answer::Permit(late) = node.ask(&attempt).unwrap().answer else {
+        panic!("not an answer to that");
+    };
+    assert_eq!(*late.answer, Answer::Stale);
+    assert!(node.entries.iter().skip(1).all(|slot| slot.key.is_none()));
+}
