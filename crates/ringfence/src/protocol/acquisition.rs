@@ -58,6 +58,8 @@ pub struct Acquisition {
     stale_in_a_row: u32,
     no_quorum_since: Option<Timestamp>,
     no_quorum_in_a_row: u32,
+    /// What the last attempt was told that a majority answered.
+    held: Option<Failure>,
     /// How long the slowest round took: a pause must be longer, or clients meet again and again.
     round: Duration,
 }
@@ -122,6 +124,7 @@ impl Acquisition {
             stale_in_a_row: 0,
             no_quorum_since: None,
             no_quorum_in_a_row: 0,
+            held: None,
             round: Duration::ZERO,
         }
     }
@@ -212,6 +215,10 @@ impl Acquisition {
         if spent || give_up_at.is_some_and(|at| now >= at) {
             return self.give_up(attempt, kind);
         }
+        self.held = Some(Failure {
+            kind,
+            votes: attempt.votes().cloned().collect(),
+        });
         let pause = self.backoff(self.lost, POLL_MIN.max(self.round * 2), POLL_MAX);
         let free = attempt.votes().filter_map(free_in).min();
         let at = now + free.map_or(pause, |free| pause.min(free));
@@ -254,7 +261,11 @@ impl Acquisition {
             end = end.min(self.started + wait);
         }
         if spent || now >= end {
-            return self.give_up(attempt, FailureKind::NoQuorum);
+            return match self.held.take() {
+                // The last round of a wait may be cut short: that alone is no outage.
+                Some(held) if self.no_quorum_in_a_row == 0 => Next::GiveUp(held),
+                _ => self.give_up(attempt, FailureKind::NoQuorum),
+            };
         }
         self.no_quorum_in_a_row += 1;
         let pause = self.backoff(
