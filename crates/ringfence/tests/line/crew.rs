@@ -1,6 +1,6 @@
 //! Processes that take one lock again and again, and tell each time when they asked, held and let go.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -120,6 +120,6 @@ async fn work(locks: Locks) {
         tokio::time::sleep(HOLD).await;
         let (left_ns, fence) = (now_ns(), guard.fence());
         guard.release().await.unwrap();
-        writeln!(std::io::stdout(), "{asked_ns} {held_ns} {left_ns} {fence}").unwrap();
+        println!("{asked_ns} {held_ns} {left_ns} {fence}");
     }
 }

@@ -12,8 +12,7 @@ use crate::crew::Crew;
 use crate::order::one_at_a_time;
 
 /// What a dead head of the line may cost at most: its ticket's lease, and the grace.
-const WORST: Duration =
-    Duration::from_millis(TICKET_MS + Group::DEFAULT_GRACE.as_millis() as u64);
+const WORST: Duration = Duration::from_millis(TICKET_MS + Group::DEFAULT_GRACE.as_millis() as u64);
 
 #[test]
 fn processes_killed_while_they_wait_delay_nobody_for_good() {
@@ -74,7 +73,9 @@ async fn in_line(locks: &Locks, count: u64) {
     wait_until_async("so many in line", Duration::from_secs(10), async || {
         let inspection = locks.inspect("x").await.unwrap();
         let views = inspection.nodes.iter();
-        views.filter_map(|node| node.view.as_ref().ok()).all(|v| v.waiting == count)
+        views
+            .filter_map(|node| node.view.as_ref().ok())
+            .all(|v| v.waiting == count)
     })
     .await;
 }

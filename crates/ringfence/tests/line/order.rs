@@ -30,7 +30,12 @@ fn in_order(turns: &[Turn]) {
         });
         passed += usize::from(overtaken);
     }
-    assert_eq!(passed, 0, "of {} turns so many were out of order", turns.len());
+    assert_eq!(
+        passed,
+        0,
+        "of {} turns so many were out of order",
+        turns.len()
+    );
 }
 
 /// Jain's index of what each process got: 1 if all got the same.
@@ -40,7 +45,10 @@ fn fairness(turns: &[Turn], processes: usize) -> f64 {
         of_process.count() as f64
     });
     let got: Vec<f64> = got.collect();
-    let (sum, squares) = (got.iter().sum::<f64>(), got.iter().map(|x| x * x).sum::<f64>());
+    let (sum, squares) = (
+        got.iter().sum::<f64>(),
+        got.iter().map(|x| x * x).sum::<f64>(),
+    );
     sum * sum / (processes as f64 * squares)
 }
 
