@@ -103,14 +103,15 @@ async fn servers_that_came_back_empty_wait_unless_the_operator_vouches_for_them(
     // One that forgot costs its vote.
     until_granted_by(&locks, "n", &[false, true, true]).await;
     fleet[1].restart();
+    // Until the client has found both again, they are just not there.
     let restarted = format!("nodes {}, {}", address(&fleet[0]), address(&fleet[1]));
-    // Until the client has found the second one again, it is just not there.
-    wait_until_async("an error that names both", PATIENCE, async || {
-        let error = locks.mutex("n").lock().await.unwrap_err();
-        let quarantined = matches!(error, AcquireError::Quarantined { .. });
-        quarantined && error.to_string().contains(&restarted)
+    wait_until_async("both to be found again", PATIENCE, async || {
+        let error = locks.mutex("n").try_lock().await.unwrap_err();
+        matches!(error, AcquireError::Quarantined { .. }) && error.to_string().contains(&restarted)
     })
     .await;
+    let error = locks.mutex("n").lock().await.unwrap_err();
+    says(&error, ["new or restarted"]);
     builder(&fleet.urls()).init(true).await.unwrap();
     assert!(round(&locks, "n").await > before);
     until_granted_by(&locks, "n", &[true; 3]).await;
