@@ -113,7 +113,9 @@ impl WaitingRoom {
             }
         }
         if schedule {
-            driver.schedule.insert(self.clock.now() + REFRESH, Due::Line);
+            driver
+                .schedule
+                .insert(self.clock.now() + REFRESH, Due::Line);
         }
         waiter
     }
@@ -138,7 +140,9 @@ impl WaitingRoom {
                 group.push(Arc::clone(waiter));
             }
             if waiters.scheduled {
-                driver.schedule.insert(self.clock.now() + REFRESH, Due::Line);
+                driver
+                    .schedule
+                    .insert(self.clock.now() + REFRESH, Due::Line);
             }
         }
         for (claims, waiters) in groups {

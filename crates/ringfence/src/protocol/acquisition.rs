@@ -66,6 +66,8 @@ pub struct Acquisition {
     ticket: Option<Ticket>,
     /// Which slot of a semaphore comes next; `None` for a lock.
     asks: Option<Asked>,
+    /// What the last attempt was told that a majority answered.
+    held: Option<Failure>,
     /// How long the slowest round took: a pause must be longer, or clients meet again and again.
     round: Duration,
 }
@@ -147,6 +149,7 @@ impl Acquisition {
             no_quorum_in_a_row: 0,
             ticket: None,
             asks: None,
+            held: None,
             round: Duration::ZERO,
         }
     }
@@ -326,6 +329,10 @@ impl Acquisition {
         if spent || give_up_at.is_some_and(|at| now >= at) {
             return self.give_up(attempt, kind);
         }
+        self.held = Some(Failure {
+            kind,
+            votes: attempt.votes().cloned().collect(),
+        });
         if let Some(ticket) = &mut self.ticket
             && !ticket.shown
         {
@@ -386,7 +393,11 @@ impl Acquisition {
             end = end.min(self.started + wait);
         }
         if spent || now >= end {
-            return self.give_up(attempt, FailureKind::NoQuorum);
+            return match self.held.take() {
+                // The last round of a wait may be cut short: that alone is no outage.
+                Some(held) if self.no_quorum_in_a_row == 0 => Next::GiveUp(held),
+                _ => self.give_up(attempt, FailureKind::NoQuorum),
+            };
         }
         self.no_quorum_in_a_row += 1;
         let pause = self.backoff(
