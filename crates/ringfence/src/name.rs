@@ -175,7 +175,13 @@ mod tests {
         };
         assert_eq!(parts("x")[0], "ringfence:{x}gate:x");
         assert_eq!(parts("{x}y")[2], "ringfence:{x}slot12:{x}y");
-        for (name, tag) in [("x", "x"), ("{x}y", "x"), ("a}b", "ab"), ("}", "-"), ("{}", "{")] {
+        for (name, tag) in [
+            ("x", "x"),
+            ("{x}y", "x"),
+            ("a}b", "ab"),
+            ("}", "-"),
+            ("{}", "{"),
+        ] {
             for part in parts(name) {
                 assert_eq!(hash_tag(&part), Some(tag), "{part}");
                 assert_eq!(Name::new("", &part), Err(NameError::Reserved));

@@ -18,16 +18,25 @@ fn as_many_run_at_once_as_there_are_permits() {
     assert_eq!(slots, ["0", "1"]);
     let refused = scene.run(&["--permits", "2", "-n"], "true").finish();
     assert_eq!(refused.code(), 75);
-    assert!(refused.stderr().contains("`x` is held"), "{}", refused.stderr());
+    assert!(
+        refused.stderr().contains("`x` is held"),
+        "{}",
+        refused.stderr()
+    );
     assert!(scene.is_free(), "a lock of that name is another thing");
-    let waiting = scene.run(&permits, "echo $RINGFENCE_SLOT $RINGFENCE_FENCE $RINGFENCE_NAME");
+    let waiting = scene.run(
+        &permits,
+        "echo $RINGFENCE_SLOT $RINGFENCE_FENCE $RINGFENCE_NAME",
+    );
     waiting.wait_for_words();
     first.signal(rustix::process::Signal::TERM);
     assert_eq!(first.finish().code(), 128 + 15);
     let waited = waiting.finish();
     assert_eq!(waited.code(), 0);
     assert!(
-        waited.stderr().contains("waiting for `x`, of which no permit is free"),
+        waited
+            .stderr()
+            .contains("waiting for `x`, of which no permit is free"),
         "{}",
         waited.stderr()
     );

@@ -7,8 +7,8 @@ use crate::node::CallError;
 use crate::time::Timestamp;
 use crate::token::Token;
 
-use super::withdrawal::Target;
 use super::slots::{self, Asked, Sight};
+use super::withdrawal::Target;
 use super::{Drift, Vote, deadline, quorum};
 
 /// One ballot, proposed to all nodes at once.

@@ -27,9 +27,7 @@ pub(super) struct Sight {
 }
 
 /// Takes apart what a node said: the answer as that of a lock, and what it told of the semaphore.
-pub(super) fn look(
-    outcome: Result<Reply, CallError>,
-) -> (Result<Reply, CallError>, Option<Sight>) {
+pub(super) fn look(outcome: Result<Reply, CallError>) -> (Result<Reply, CallError>, Option<Sight>) {
     match outcome {
         Ok(Reply {
             answer: Answer::Permit(permit),
@@ -72,14 +70,20 @@ pub(super) fn best(granted: impl Iterator<Item = u32> + Clone) -> Option<(u32, u
 /// as many others as are ahead of us. `None` if it is not our turn.
 ///
 /// `votes` are those that count, with what their nodes told.
-pub(super) fn next<'a>(votes: impl Iterator<Item = (&'a Vote, &'a Sight)>, nodes: usize) -> Option<u32> {
+pub(super) fn next<'a>(
+    votes: impl Iterator<Item = (&'a Vote, &'a Sight)>,
+    nodes: usize,
+) -> Option<u32> {
     let votes: Vec<(&Vote, &Sight)> = votes.filter(|(vote, _)| vote.is_answer()).collect();
     let quorum = quorum(nodes);
     let mut aheads: Vec<u64> = votes.iter().map(|(_, sight)| sight.ahead).collect();
     aheads.sort_unstable();
     let ahead = *aheads.get(quorum - 1)?;
     let free_on = |slot: u32| votes.iter().filter(|(_, s)| s.free.contains(&slot)).count();
-    let mut slots: Vec<u32> = votes.iter().flat_map(|(_, s)| s.free.iter().copied()).collect();
+    let mut slots: Vec<u32> = votes
+        .iter()
+        .flat_map(|(_, s)| s.free.iter().copied())
+        .collect();
     slots.sort_unstable();
     slots.dedup();
     slots.retain(|slot| free_on(*slot) >= quorum);

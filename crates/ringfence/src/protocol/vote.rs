@@ -63,13 +63,14 @@ impl Vote {
             Answer::Stale => Self::Stale,
             Answer::Ahead => Self::Ahead,
             Answer::Gone => Self::Gone,
-            Answer::Released | Answer::Newer | Answer::Turns(_) | Answer::Views(_)
-            | Answer::Permit(_) => {
-                Self::Failed(CallError::Refused(Trouble::new(
-                    TroubleKind::Garbage,
-                    "the node answered something else than it was asked",
-                )))
-            }
+            Answer::Released
+            | Answer::Newer
+            | Answer::Turns(_)
+            | Answer::Views(_)
+            | Answer::Permit(_) => Self::Failed(CallError::Refused(Trouble::new(
+                TroubleKind::Garbage,
+                "the node answered something else than it was asked",
+            ))),
         }
     }
 

@@ -99,7 +99,10 @@ async fn nothing_of_a_semaphore_stays_without_an_expiry() {
     let waits = semaphore.clone().wait(Duration::from_millis(300));
     assert!(waits.acquire().await.is_err());
     let keys = fleet[0].command(&["KEYS", "*"]);
-    let keys: Vec<&str> = keys.lines().filter(|key| *key != "ringfence:born").collect();
+    let keys: Vec<&str> = keys
+        .lines()
+        .filter(|key| *key != "ringfence:born")
+        .collect();
     assert!(keys.contains(&"ringfence:{s}slot1:s"), "{keys:?}");
     for key in keys {
         let left = fleet[0].command(&["PTTL", key]);

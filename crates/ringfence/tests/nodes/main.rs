@@ -8,9 +8,9 @@ mod contract;
 mod redis_ledger;
 #[cfg(feature = "redis")]
 mod redis_node;
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+mod slots_ledger;
 #[cfg(feature = "sqlite")]
 mod sqlite_node;
 #[cfg(feature = "sqlite")]
 mod sqlite_processes;
-#[cfg(any(feature = "redis", feature = "sqlite"))]
-mod slots_ledger;

@@ -643,7 +643,7 @@ fn comparable(mut answer: Answer, plain: bool) -> Answer {
     match &mut answer {
         Answer::Permit(permit) => {
             let inside = comparable((*permit.answer).clone(), plain);
-            permit.answer = Box::new(inside);
+            *permit.answer = inside;
         }
         Answer::Held(holder) if plain => *holder = Default::default(),
         Answer::Held(holder) => holder.for_ms = holder.for_ms.map(|_| 0),

@@ -119,7 +119,10 @@ fn request(ask: &Ask, ballot: Ballot, place: impl Fn((usize, bool)) -> Place) ->
             stays: *stays,
         },
         What::Refresh(tickets) => Op::RefreshSlots {
-            places: tickets.iter().map(|ticket| place((*ticket, false))).collect(),
+            places: tickets
+                .iter()
+                .map(|ticket| place((*ticket, false)))
+                .collect(),
         },
         What::Extend(slot) => {
             only(*slot);
@@ -196,7 +199,10 @@ mod servers {
             }
             Step::Delete(slot) => bench.connection.del(key(*slot)).unwrap(),
             Step::Foreign(slot) => {
-                let _: () = bench.connection.pset_ex(key(*slot), "foreign", 300).unwrap();
+                let _: () = bench
+                    .connection
+                    .pset_ex(key(*slot), "foreign", 300)
+                    .unwrap();
             }
             Step::Age(ticket, ms) => {
                 let [_, _, lease] = line_keys(names[0].as_str());

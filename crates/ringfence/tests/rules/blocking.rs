@@ -180,3 +180,24 @@ async fn blocking_handles_may_be_dropped_inside_an_async_task() {
     drop(guard);
     assert!(is_free(&node));
 }
+
+#[test]
+fn blocking_semaphore_gives_out_its_permits() {
+    let (locks, node, _time) = stepped();
+    let semaphore = locks.semaphore("s", 2).label("me").ttl(ms(5000));
+    let one = semaphore.acquire().unwrap();
+    let two = semaphore.try_acquire().unwrap();
+    assert_eq!((one.slot(), two.slot(), one.name()), (0, 1, "s"));
+    assert_eq!((one.check(), two.fence() > 0), (Ok(()), true));
+    one.extend(ms(8000)).unwrap();
+    assert_eq!(one.remaining(), ms(7918));
+    let error = semaphore.try_acquire().unwrap_err();
+    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    one.release().unwrap();
+    drop(two);
+    let name = ringfence::name::Name::new("", "s").unwrap();
+    eventually("both are given back", || {
+        (0..2).all(|slot| node.entry(&name.slot(slot)).key.is_none())
+    });
+    drop(locks);
+}

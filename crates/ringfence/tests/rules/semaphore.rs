@@ -9,12 +9,18 @@ use ringfence::{AcquireError, Locks, Lost, SemaphoreGuard};
 use tokio::task::{JoinSet, yield_now};
 
 use crate::bench::{Bench, Dice, at_once, idle, ms};
+use crate::log::Log;
 
 /// How many slots of `name` have a holder on some node.
 fn taken(bench: &Bench, name: &str, permits: u32) -> usize {
     let name = Name::new("", name).unwrap();
     let slots = (0..permits).map(|slot| name.slot(slot));
-    let held = |slot: &Name| bench.nodes.iter().any(|node| node.entry(slot).key.is_some());
+    let held = |slot: &Name| {
+        bench
+            .nodes
+            .iter()
+            .any(|node| node.entry(slot).key.is_some())
+    };
     slots.filter(held).count()
 }
 
@@ -27,7 +33,9 @@ fn keys(bench: &Bench, name: &str, slot: u32) -> usize {
 fn waiting(bench: &Bench, name: &str) -> Vec<usize> {
     let gate = Name::new("", name).unwrap().gate();
     let nodes = bench.nodes.iter();
-    nodes.map(|node| node.entry(&gate).line.tickets.len()).collect()
+    nodes
+        .map(|node| node.entry(&gate).line.tickets.len())
+        .collect()
 }
 
 #[tokio::test]
@@ -44,7 +52,10 @@ async fn each_permit_is_a_slot_of_its_own() {
     assert_eq!(slots, [0, 1, 2]);
     let error = at_once(semaphore.try_acquire()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Held { .. }), "{error}");
-    assert!(error.to_string().starts_with("`s` is held by job"), "{error}");
+    assert!(
+        error.to_string().starts_with("`s` is held by job"),
+        "{error}"
+    );
     bench.pass(ms(30_000)).await;
     for guard in &guards {
         assert_eq!(guard.check(), Ok(()), "all are renewed");
@@ -65,9 +76,15 @@ async fn a_semaphore_and_a_mutex_of_one_name_do_not_meet() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let mutex = at_once(locks.mutex("n").try_lock()).await.unwrap();
-    let permit = at_once(locks.semaphore("n", 1).try_acquire()).await.unwrap();
+    let permit = at_once(locks.semaphore("n", 1).try_acquire())
+        .await
+        .unwrap();
     assert!(at_once(locks.mutex("n").try_lock()).await.is_err());
-    assert!(at_once(locks.semaphore("n", 1).try_acquire()).await.is_err());
+    assert!(
+        at_once(locks.semaphore("n", 1).try_acquire())
+            .await
+            .is_err()
+    );
     assert_eq!(permit.name(), "n");
     at_once(mutex.release()).await.unwrap();
     at_once(permit.release()).await.unwrap();
@@ -78,12 +95,15 @@ async fn a_number_of_permits_that_makes_no_sense_is_refused() {
     let bench = Bench::new(1).await;
     let locks = bench.client().await;
     for permits in [0, 257, u32::MAX] {
-        let error = at_once(locks.semaphore("n", permits).acquire()).await.unwrap_err();
+        let error = at_once(locks.semaphore("n", permits).acquire())
+            .await
+            .unwrap_err();
         assert!(matches!(error, AcquireError::Invalid(_)), "{error}");
     }
     let error = at_once(locks.semaphore("", 1).acquire()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Invalid(_)), "{error}");
-    at_once(locks.semaphore("n", 256).acquire()).await.unwrap();
+    let most = at_once(locks.semaphore("n", 256).acquire()).await.unwrap();
+    assert_eq!(most.slot(), 0);
 }
 
 #[tokio::test]
@@ -165,7 +185,9 @@ async fn only_the_slot_that_was_won_is_kept() {
     bench.mend();
     assert_eq!((first.slot(), keys(&bench, "s", 0)), (0, 3));
     bench.nodes[0].hold_replies(true);
-    let second = at_once(other.semaphore("s", 2).try_acquire()).await.unwrap();
+    let second = at_once(other.semaphore("s", 2).try_acquire())
+        .await
+        .unwrap();
     assert_eq!(second.slot(), 1);
     idle().await;
     assert_eq!(keys(&bench, "s", 0), 4, "the second node's was known");
@@ -245,26 +267,43 @@ async fn crowd(sizes: &[u32], visitors: usize, seed: u64) -> usize {
         })
         .await;
     let took = bench.time.now().since(started);
-    assert!(took < ms(20_000), "no permit idles while somebody waits: {took:?}");
+    assert!(
+        took < ms(20_000),
+        "no permit idles while somebody waits: {took:?}"
+    );
     bench.pass(ms(3_000)).await;
     assert_eq!(taken(&bench, "s", 8), 0, "nothing is left");
-    let most = inside.lock().unwrap().most;
-    most
+    inside.lock().unwrap().most
 }
 
 #[tokio::test]
 async fn never_more_than_its_permits_are_inside_and_none_is_idle() {
-    for seed in 0..5 {
+    for seed in 0..3 {
         assert_eq!(crowd(&[3], 20, seed).await, 3);
     }
 }
 
 #[tokio::test]
 async fn of_two_sizes_never_more_than_the_larger_are_inside() {
-    for seed in 0..5 {
+    for seed in 0..3 {
         let most = crowd(&[2, 4], 20, seed).await;
         assert!((2..=4).contains(&most), "{most}");
     }
+}
+
+#[tokio::test]
+async fn whoever_has_the_smaller_number_is_told_that_others_have_a_larger_one() {
+    let bench = Bench::new(3).await;
+    let (old, new) = (bench.client().await, bench.client().await);
+    let _held = at_once(old.semaphore("s", 2).acquire()).await.unwrap();
+    let (log, _listening) = Log::listen();
+    let _new = at_once(new.semaphore("s", 3).acquire()).await.unwrap();
+    assert_eq!(log.warnings(), [""; 0]);
+    let waits = old.semaphore("s", 2).wait(ms(300));
+    let _ = bench.drive(waits.acquire()).await.unwrap_err();
+    let warnings = log.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("permits=2 others=3"), "{warnings:?}");
 }
 
 #[tokio::test]

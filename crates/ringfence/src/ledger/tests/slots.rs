@@ -36,7 +36,13 @@ impl Desk {
         self.enter_of(2, who, None, place)
     }
 
-    fn go_from(&mut self, slots: Slots, who: u8, kind: ReleaseKind, back: Option<&Place>) -> Answer {
+    fn go_from(
+        &mut self,
+        slots: Slots,
+        who: u8,
+        kind: ReleaseKind,
+        back: Option<&Place>,
+    ) -> Answer {
         let ballot = self.ballot(0);
         let op = release_slots(slots, ballot, kind, back, back.is_some());
         self.ask_slots(2, who, op).0
@@ -125,26 +131,41 @@ fn the_rules_of_an_exclusive_name_hold_for_each_slot() {
     desk.go_from(Slots::Only(0), ALICE, ReleaseKind::Final, None);
     // Fences are per slot, and so is the floor that the answer tells.
     let (answer, stamp) = desk.ask_slots(2, BOB, acquire_slot(ballot, Some(0), None));
-    let Answer::Permit(permit) = answer else { panic!() };
+    let Answer::Permit(permit) = answer else {
+        panic!()
+    };
     assert_eq!((*permit.answer, stamp.floor), (Answer::Stale, ballot));
     let (answer, stamp) = desk.ask_slots(2, BOB, acquire_slot(ballot, Some(1), None));
-    let Answer::Permit(permit) = answer else { panic!() };
+    let Answer::Permit(permit) = answer else {
+        panic!()
+    };
     assert_eq!((*permit.answer, stamp.floor), (Answer::Granted, ballot));
     let high = desk.ballot(WINDOW_US as i64 + 1);
     let (answer, _) = desk.ask_slots(2, CAROL, acquire_slot(high, Some(0), None));
-    let Answer::Permit(permit) = answer else { panic!() };
+    let Answer::Permit(permit) = answer else {
+        panic!()
+    };
     assert_eq!(*permit.answer, Answer::Ahead);
     // A closed ballot is not restored; one that is not closed is, and extended.
-    assert_eq!(desk.ask_for(&["slot0"], ALICE, restore(ballot)).0, Answer::Gone);
+    assert_eq!(
+        desk.ask_for(&["slot0"], ALICE, restore(ballot)).0,
+        Answer::Gone
+    );
     let held = desk.ask_for(&["slot1"], BOB, extend(ballot, TTL_MS)).0;
     assert_eq!(held, Answer::Extended);
     desk.forget();
-    assert_eq!(desk.ask_for(&["slot1"], BOB, restore(ballot)).0, Answer::Restored);
+    assert_eq!(
+        desk.ask_for(&["slot1"], BOB, restore(ballot)).0,
+        Answer::Restored
+    );
     // A holder that comes again keeps its slot, under the higher ballot.
     let again = desk.any_of_two(BOB, None);
     assert!(granted(&again, 1), "{again:?}");
     desk.pass_ms(TTL_MS + 1);
-    assert!(granted(&desk.enter_of(2, CAROL, Some(1), None), 1), "expired");
+    assert!(
+        granted(&desk.enter_of(2, CAROL, Some(1), None), 1),
+        "expired"
+    );
 }
 
 #[test]
@@ -174,17 +195,23 @@ fn an_attempt_at_any_slot_whose_fate_is_unknown_is_retired_in_each() {
     };
     assert_eq!(desk.ask_slots(2, ALICE, blind).0, Answer::Gone);
     let (answer, _) = desk.ask_slots(2, ALICE, acquire_slot(ballot, None, None));
-    let Answer::Permit(permit) = answer else { panic!() };
+    let Answer::Permit(permit) = answer else {
+        panic!()
+    };
     assert_eq!((permit.slot, *permit.answer), (Some(0), Answer::Stale));
     let (answer, _) = desk.ask_slots(2, ALICE, acquire_slot(ballot, Some(1), None));
-    let Answer::Permit(permit) = answer else { panic!() };
+    let Answer::Permit(permit) = answer else {
+        panic!()
+    };
     assert_eq!(*permit.answer, Answer::Granted, "that one was not meant");
 }
 
 #[test]
 fn whoever_has_fewer_ahead_than_slots_are_free_may_come() {
     let mut desk = Desk::new();
-    let places: Vec<Place> = (0..3).map(|n| desk.old_place(n, &format!("t.{n}"))).collect();
+    let places: Vec<Place> = (0..3)
+        .map(|n| desk.old_place(n, &format!("t.{n}")))
+        .collect();
     for who in [ALICE, BOB] {
         desk.any_of_two(who, None);
     }
@@ -195,14 +222,27 @@ fn whoever_has_fewer_ahead_than_slots_are_free_may_come() {
     desk.go_from(Slots::Only(1), BOB, ReleaseKind::Final, None);
     // Without a ticket all three are ahead.
     let jumping = desk.any_of_two(ALICE, None);
-    assert_eq!(*jumping.answer, Answer::Behind { ahead: 2, for_ms: None });
+    assert_eq!(
+        *jumping.answer,
+        Answer::Behind {
+            ahead: 2,
+            for_ms: None
+        }
+    );
     let third = desk.any_of_two(ERIN, Some(&places[2]));
     assert!(is_behind(&third.answer, 1), "{third:?}");
     // The second in line does not wait for the first, and leaves it the first slot.
     let second = desk.any_of_two(DAVE, Some(&places[1]));
     assert!(granted(&second, 1), "{second:?}");
-    assert_eq!(desk.line("gate"), ["t.0", "t.2"], "who has a slot waits no longer");
-    assert!(is_behind(&desk.any_of_two(ERIN, Some(&places[2])).answer, 1));
+    assert_eq!(
+        desk.line("gate"),
+        ["t.0", "t.2"],
+        "who has a slot waits no longer"
+    );
+    assert!(is_behind(
+        &desk.any_of_two(ERIN, Some(&places[2])).answer,
+        1
+    ));
     assert!(granted(&desk.any_of_two(CAROL, Some(&places[0])), 0));
 }
 
@@ -219,7 +259,13 @@ fn those_ahead_who_do_not_come_are_passed_after_their_grace() {
     desk.ask_slots(1, ALICE, done);
     desk.pass_ms(GRACE_MS - 1);
     let behind = one(&mut desk, CAROL, Some(&alive));
-    assert_eq!(*behind.answer, Answer::Behind { ahead: 1, for_ms: Some(1) });
+    assert_eq!(
+        *behind.answer,
+        Answer::Behind {
+            ahead: 1,
+            for_ms: Some(1)
+        }
+    );
     desk.pass_ms(1);
     assert!(granted(&one(&mut desk, CAROL, Some(&alive)), 0));
     assert_eq!(desk.line("gate"), Vec::<String>::new(), "it did not come");
@@ -228,7 +274,9 @@ fn those_ahead_who_do_not_come_are_passed_after_their_grace() {
 #[test]
 fn a_release_wakes_whom_the_slot_serves_and_the_next_after_grace() {
     let mut desk = Desk::new();
-    let places: Vec<Place> = (0..4).map(|n| desk.old_place(n, &format!("t.{n}"))).collect();
+    let places: Vec<Place> = (0..4)
+        .map(|n| desk.old_place(n, &format!("t.{n}")))
+        .collect();
     for who in [ALICE, BOB] {
         desk.any_of_two(who, None);
     }
@@ -270,7 +318,13 @@ fn an_undo_takes_the_place_in_line_again_and_wakes_nobody_in_vain() {
     // It is the second's turn after all if the first was behind it.
     assert!(granted(&desk.enter_of(1, ALICE, None, Some(&first)), 0));
     let third = desk.old_place(2, "t.2");
-    let undo = release_slots(Slots::All, desk.ballot(0), ReleaseKind::Undo, Some(&third), true);
+    let undo = release_slots(
+        Slots::All,
+        desk.ballot(0),
+        ReleaseKind::Undo,
+        Some(&third),
+        true,
+    );
     desk.ask_slots(1, ALICE, undo);
     assert_eq!(desk.wakes, [wake("t.1", 0)]);
 }
@@ -285,7 +339,14 @@ fn the_largest_number_that_anybody_gave_is_told_to_all() {
     assert_eq!(told.most, 3);
     assert_eq!(desk.enter_of(3, CAROL, None, None).slot, Some(2));
     desk.pass_ms(RETENTION_MS + 1);
-    assert_eq!(desk.enter_of(2, ALICE, None, None).most, 2, "that is long ago");
-    let until = desk.entry("gate").key.and_then(|key: PlainKey| key.until_ms);
+    assert_eq!(
+        desk.enter_of(2, ALICE, None, None).most,
+        2,
+        "that is long ago"
+    );
+    let until = desk
+        .entry("gate")
+        .key
+        .and_then(|key: PlainKey| key.until_ms);
     assert!(until.is_some(), "nothing stays for ever");
 }

@@ -24,13 +24,26 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     )),
     refresh: Script::new(lock_script!("write", "line", "enter", "refresh")),
     acquire_slot: Script::new(lock_script!(
-        "write", "seat", "line", "slots", "enter_gate", "acquire_slot"
+        "write",
+        "seat",
+        "line",
+        "slots",
+        "enter_gate",
+        "acquire_slot"
     )),
     release_slot: Script::new(lock_script!(
-        "write", "line", "slots", "enter_gate", "release_slot"
+        "write",
+        "line",
+        "slots",
+        "enter_gate",
+        "release_slot"
     )),
     refresh_slots: Script::new(lock_script!(
-        "write", "line", "slots", "enter_gate", "refresh_slots"
+        "write",
+        "line",
+        "slots",
+        "enter_gate",
+        "refresh_slots"
     )),
     inspect: Script::new(lock_script!("inspect")),
     plain_extend: Script::new(include_str!("lua/plain_extend.lua")),

@@ -40,9 +40,9 @@ fn by_slots_the_same_three_clients_are_two_inside() {
     let mut inside = Vec::new();
     for (client, reached) in (1..).zip(REACHED) {
         let mut attempt = attempt(Asked::Any, client);
-        for node in 0..5 {
+        for (node, server) in nodes.iter_mut().enumerate() {
             let outcome = match reached.contains(&node) {
-                true => nodes[node].ask(&attempt),
+                true => server.ask(&attempt),
                 false => unknown(),
             };
             attempt.handle_reply(node, outcome, None, at(1));
@@ -51,7 +51,11 @@ fn by_slots_the_same_three_clients_are_two_inside() {
             inside.push(attempt.slot());
         }
     }
-    assert_eq!(inside, [Some(0), Some(1)], "the third has no majority for any slot");
+    assert_eq!(
+        inside,
+        [Some(0), Some(1)],
+        "the third has no majority for any slot"
+    );
 }
 
 /// Whatever each client reaches, in whatever order: no slot has two holders.
@@ -209,7 +213,11 @@ fn a_quarantined_node_s_slot_does_not_count() {
         attempt.handle_reply(node, yes, quarantine, at(1));
     }
     assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
-    assert_eq!(attempt.remains(), [Target::Holds; 5], "but it is taken back");
+    assert_eq!(
+        attempt.remains(),
+        [Target::Holds; 5],
+        "but it is taken back"
+    );
 }
 
 #[test]
@@ -220,7 +228,10 @@ fn whoever_has_not_answered_may_have_given_any_slot() {
     }
     assert!(matches!(attempt.verdict(), Some(Verdict::Won { .. })));
     let (nothing, unknown) = (Target::Nothing, Target::Unknown);
-    assert_eq!(attempt.strays(), [nothing, nothing, nothing, unknown, unknown]);
+    assert_eq!(
+        attempt.strays(),
+        [nothing, nothing, nothing, unknown, unknown]
+    );
     attempt.handle_reply(3, permit(Answer::Granted, 2, &[2], 0), None, at(2));
     attempt.handle_reply(4, permit(Answer::Granted, 0, &[0], 0), None, at(2));
     assert_eq!(attempt.strays()[3..], [nothing, Target::Holds]);
@@ -242,7 +253,11 @@ fn after_a_loss_the_slot_after_those_ahead_is_asked_for_if_a_majority_has_it_fre
     };
     assert_eq!(feed(Asked::Slot(0), free(0)).next_slot(), Some(1));
     assert_eq!(feed(Asked::Slot(0), free(1)).next_slot(), Some(2));
-    assert_eq!(feed(Asked::Slot(0), free(2)).next_slot(), None, "not our turn");
+    assert_eq!(
+        feed(Asked::Slot(0), free(2)).next_slot(),
+        None,
+        "not our turn"
+    );
     // What was given to us already is the best guess.
     let mut some = free(0);
     some[2] = permit(Answer::Granted, 2, &[1, 2], 0);
@@ -272,10 +287,18 @@ fn the_first_attempt_is_at_any_slot_and_a_split_one_is_followed_by_a_named_one_a
     let mut first = acquisition.begin(&mut cluster, at(0), token(1));
     assert_eq!(first.asked(), Some(Asked::Any));
     for (node, slot) in [0, 0, 1, 1, 2].into_iter().enumerate() {
-        first.handle_reply(node, permit(Answer::Granted, slot, &[0, 1, 2], 0), None, at(1));
+        first.handle_reply(
+            node,
+            permit(Answer::Granted, slot, &[0, 1, 2], 0),
+            None,
+            at(1),
+        );
     }
     let next = acquisition.conclude(&first, &cluster, at(1));
-    assert!(matches!(next, Next::Retry { at: again, .. } if again == at(1)), "{next:?}");
+    assert!(
+        matches!(next, Next::Retry { at: again, .. } if again == at(1)),
+        "{next:?}"
+    );
     let mut second = acquisition.begin(&mut cluster, at(1), token(2));
     assert_eq!(second.asked(), Some(Asked::Slot(0)));
     assert!(second.ballot() > first.ballot());
