@@ -196,7 +196,7 @@ struct Trial<'a> {
     driver: &'a Arc<Driver>,
     wanted: &'a Wanted,
     flight: Arc<Flight<Attempt>>,
-    /// Where the replies go if each node may give another slot.
+    /// Where the replies go if a node may keep more of ours than the slot that is won.
     strays: Option<Arc<Strays>>,
     kept: bool,
     /// Lost, but to be tried again: the place in line is kept.
@@ -235,9 +235,10 @@ impl<'a> Trial<'a> {
         });
         let t0 = attempt.t0();
         let expires = attempt.poll_timeout().unwrap_or(t0);
-        let any = attempt.asked() == Some(Asked::Any);
+        let strays = attempt.asked() == Some(Asked::Any)
+            || attempt.asked().is_some() && attempt.place().is_some();
         let flight = Arc::new(Flight::new(driver, attempt, t0));
-        let strays = any.then(|| Arc::new(Strays::new(driver, &flight, expires)));
+        let strays = strays.then(|| Arc::new(Strays::new(driver, &flight, expires)));
         // Made before the first send, so that not even a panic in a node leaves something behind.
         let trial = Self {
             driver,

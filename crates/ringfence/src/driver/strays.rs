@@ -1,6 +1,7 @@
-//! Slots of a semaphore that nodes gave beside the one that was won: each node picks for itself when
-//! it is asked for any. They are given back as soon as they are known; what a node that does not
-//! answer may have given is taken back when its time is over.
+//! What nodes have of ours beside the slot of a semaphore that was won: another slot, since each
+//! picks for itself when it is asked for any, or our ticket, where it gave none. It is given back as
+//! soon as it is known; what a node that does not answer may have is taken back when its time is
+//! over.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -17,7 +18,7 @@ use super::schedule::{Due, Key};
 use super::withdraw::{Traces, Withdrawing};
 use super::{Driver, lock};
 
-/// Where the replies of an attempt at any slot go.
+/// Where the replies of an attempt at a slot go.
 pub(crate) struct Strays {
     driver: Arc<Driver>,
     flight: Arc<Flight<Attempt>>,
@@ -51,9 +52,7 @@ impl Strays {
     }
 
     /// The attempt was won: whatever is there of `traces` is to be given back.
-    pub(crate) fn won(self: &Arc<Self>, mut traces: Traces, terms: &Terms) {
-        // The winner waits no longer; where it still stands in line, its release says so.
-        traces.place = None;
+    pub(crate) fn won(self: &Arc<Self>, traces: Traces, terms: &Terms) {
         // Whoever closes the client waits for these, too.
         self.driver.withdrawing.fetch_add(1, Ordering::SeqCst);
         *lock(&self.open) = Some(Open {

@@ -298,13 +298,21 @@ impl Attempt {
         remains.map(of_won).collect()
     }
 
-    /// What the nodes gave in place of the slot that was won. Of those that have not answered it
-    /// is [`Target::Unknown`].
+    /// What the nodes have of ours beside the slot that was won: another slot, or the ticket where
+    /// none was given. What those have that have not answered is [`Target::Unknown`].
     pub fn strays(&self) -> Vec<Target> {
-        let won = self.slot();
+        let (won, named) = (self.slot(), self.asked != Some(Asked::Any));
+        let waits = self.place.is_some();
         let remains = self.remains().into_iter().zip(&self.nodes);
         let stray = |(target, node): (Target, &NodeState)| match (&node.sight, target) {
             (Some(sight), Target::Holds) if sight.slot == won => Target::Nothing,
+            // A ticket that waits no longer would keep a slot from those behind it.
+            (Some(_), Target::Nothing) if waits => Target::Holds,
+            // Where a slot was named, no other can have been given.
+            (_, Target::Unknown) if named => match waits {
+                true => Target::Holds,
+                false => Target::Nothing,
+            },
             (_, target) => target,
         };
         remains.map(stray).collect()

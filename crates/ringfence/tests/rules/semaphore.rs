@@ -199,6 +199,25 @@ async fn only_the_slot_that_was_won_is_kept() {
     assert_eq!((keys(&bench, "s", 0), keys(&bench, "s", 1)), (5, 5));
 }
 
+/// A ticket that is left on a node which did not grant would keep a slot from those behind it.
+#[tokio::test]
+async fn whoever_has_a_permit_stands_in_no_line() {
+    let bench = Bench::new(5).await;
+    let (one, other) = (bench.client().await, bench.client().await);
+    let held = at_once(one.semaphore("s", 1).try_acquire()).await.unwrap();
+    let waits = other.semaphore("s", 1);
+    let waiter = tokio::spawn(async move { waits.acquire().await });
+    bench.pass(ms(50)).await;
+    assert_eq!(waiting(&bench, "s"), [1; 5]);
+    // Two nodes do not hear of the release for a while.
+    bench.break_first(2);
+    at_once(held.release()).await.unwrap();
+    bench.mend();
+    bench.pass(ms(500)).await;
+    let _next = waiter.await.unwrap().unwrap();
+    assert_eq!(waiting(&bench, "s"), [0; 5]);
+}
+
 #[tokio::test]
 async fn dropping_the_future_takes_everything_back() {
     let bench = Bench::new(3).await;

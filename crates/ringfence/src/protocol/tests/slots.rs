@@ -152,6 +152,10 @@ impl Semaphore {
 }
 
 fn attempt(asked: Asked, who: u64) -> Attempt {
+    attempt_at(asked, who, None)
+}
+
+fn attempt_at(asked: Asked, who: u64, place: Option<crate::message::Place>) -> Attempt {
     let timing = Timing {
         ttl: TTL,
         drift: Drift::default(),
@@ -160,7 +164,7 @@ fn attempt(asked: Asked, who: u64) -> Attempt {
     };
     let ballot = Ballot::new(START_US + who);
     let suspects = std::iter::repeat_n(false, 5);
-    Attempt::new(token(who), ballot, None, at(0), timing, suspects).asking(Some(asked))
+    Attempt::new(token(who), ballot, place, at(0), timing, suspects).asking(Some(asked))
 }
 
 /// What a node says: the slot that it is about, those that are free, and how many are ahead.
@@ -265,6 +269,32 @@ fn after_a_loss_the_slot_after_those_ahead_is_asked_for_if_a_majority_has_it_fre
     // Too few answers tell nothing.
     let few = [no(&[0], 0), no(&[0], 0), unknown(), unknown(), not_sent()];
     assert_eq!(feed(Asked::Any, few).next_slot(), None);
+}
+
+#[test]
+fn whoever_has_won_leaves_the_lines_that_it_still_stands_in() {
+    let place = crate::message::Place {
+        since_us: START_US,
+        id: Arc::from("c.1"),
+        first: true,
+    };
+    let yes = || permit(Answer::Granted, 0, &[0], 0);
+    let no = || permit(held(None), 0, &[], 0);
+    let outcomes = || [yes(), yes(), no(), yes()];
+    let (nothing, ticket) = (Target::Nothing, Target::Holds);
+    for (asked, silent) in [(Asked::Slot(0), ticket), (Asked::Any, Target::Unknown)] {
+        let mut waiting = attempt_at(asked, 1, Some(place.clone()));
+        let mut passing = attempt_at(asked, 1, None);
+        for (node, (one, other)) in outcomes().into_iter().zip(outcomes()).enumerate() {
+            waiting.handle_reply(node, one, None, at(1));
+            passing.handle_reply(node, other, None, at(1));
+        }
+        assert_eq!(
+            waiting.strays(),
+            [nothing, nothing, ticket, nothing, silent]
+        );
+        assert_eq!(passing.strays()[..4], [nothing; 4]);
+    }
 }
 
 /// Drives one client's attempts at two nodes' worth of stragglers: first any, then a named slot.
