@@ -289,7 +289,7 @@ impl Hold {
     }
 
     /// Takes what a round of extending came to.
-    fn conclude(&self, verdict: ExtensionVerdict, votes: &[Vote], now: Timestamp) {
+    fn conclude(&self, verdict: ExtensionVerdict, votes: &[Vote], t0: Timestamp, now: Timestamp) {
         match verdict {
             ExtensionVerdict::Extended { deadline } => {
                 let deadline = self.end.map_or(deadline, |end| end.min(deadline));
@@ -324,7 +324,7 @@ impl Hold {
             state.renew_at = Some(now + self.pause(state.failures, now));
         } else {
             state.failures = 0;
-            state.renew_at = Some(now + self.care.ttl / 3);
+            state.renew_at = Some(self.renewal_after(t0, now));
         }
         self.reschedule(&mut state);
     }
@@ -345,9 +345,15 @@ impl Hold {
         }
     }
 
+    /// When to renew after the round that began at `t0`. The lease counts from there: after a slow
+    /// round a third of the TTL from its end may lie behind the deadline.
+    fn renewal_after(&self, t0: Timestamp, now: Timestamp) -> Timestamp {
+        (t0 + self.care.ttl / 3).max(now)
+    }
+
     /// A round that had been given up was confirmed late. On a busy machine every round may be: if
     /// they did not count, a lock that all nodes hold would be lost.
-    fn conclude_late(&self, deadline: Timestamp, now: Timestamp) {
+    fn conclude_late(&self, deadline: Timestamp, t0: Timestamp, now: Timestamp) {
         let mut state = lock(&self.state);
         if state.phase != Phase::Held || now >= self.deadline() {
             return;
@@ -357,7 +363,7 @@ impl Hold {
             .fetch_max(deadline.as_nanos(), Ordering::AcqRel);
         if state.renew_at.is_some() {
             state.failures = 0;
-            state.renew_at = Some(now + self.care.ttl / 3);
+            state.renew_at = Some(self.renewal_after(t0, now));
             self.reschedule(&mut state);
         }
     }
@@ -509,9 +515,10 @@ impl Extending {
     /// lost our token gets it back, in this round or late.
     fn concluded_by(&self, reply: Option<(bool, usize)>) {
         let now = self.flight.driver.clock.now();
-        let (verdict, votes, to_restore) = self.flight.with(|round| {
+        let (verdict, votes, to_restore, t0) = self.flight.with(|round| {
             let to_restore: Vec<usize> = round.to_restore().collect();
-            (round.verdict(), round.votes().to_vec(), to_restore)
+            let votes = round.votes().to_vec();
+            (round.verdict(), votes, to_restore, round.t0())
         });
         let Some(verdict) = verdict else { return };
         match reply {
@@ -519,7 +526,7 @@ impl Extending {
             Some((false, node)) => {
                 self.hold.hear_late_vote(node, &votes[node]);
                 if let Some(deadline) = self.flight.with(|round| round.late_deadline()) {
-                    self.hold.conclude_late(deadline, now);
+                    self.hold.conclude_late(deadline, t0, now);
                 }
                 if to_restore.contains(&node) {
                     self.restore(node);
@@ -529,7 +536,7 @@ impl Extending {
                 if self.renewal {
                     self.hold.renewal_over(self);
                 }
-                self.hold.conclude(verdict, &votes, now);
+                self.hold.conclude(verdict, &votes, t0, now);
                 for node in to_restore {
                     self.restore(node);
                 }
