@@ -19,7 +19,7 @@ use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
 
 use crate::client::{
     self, AcquireError, Builder, ConnectError, ExtendError, HoldError, InspectError, Inspection,
-    NodeStatus, Receipt, ReleaseError, ReleaseReceiptError, Votes,
+    NodeStatus, Owner, Receipt, ReleaseError, ReleaseReceiptError, Votes,
 };
 use crate::driver::hold::Lost;
 use crate::time::Timestamp;
@@ -171,6 +171,9 @@ impl Lock {
         max_hold(max_hold: impl Into<Option<Duration>>),
         attempts(attempts: u32),
         no_quorum_after(span: Duration),
+        owner(owner: &Owner),
+        lock_delay(delay: Duration),
+        hold_at_least(span: Duration),
     }
 
     /// See [`crate::Lock::lock`].

@@ -8,6 +8,7 @@ mod hold_work;
 mod init;
 mod inspect;
 mod lock;
+mod owner;
 mod plain;
 mod receipt;
 mod twins;
@@ -26,6 +27,7 @@ pub use error::{
 pub use guard::Guard;
 pub use inspect::{Inspection, NodeStatus, NodeView};
 pub use lock::{Lock, ReleaseReceiptError};
+pub use owner::Owner;
 pub use plain::{PlainGuard, PlainLock};
 pub use receipt::{Receipt, ReceiptError};
 
