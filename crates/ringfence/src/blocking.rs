@@ -10,6 +10,8 @@
 //! # }
 //! ```
 
+mod election;
+
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use crate::client::{
 use crate::driver::hold::Lost;
 use crate::time::Timestamp;
 use crate::token::Token;
+
+pub use election::{Election, Leadership, Observer};
 
 /// How long the thread behind a client lives on to send releases that are still under way.
 const LINGER: Duration = Duration::from_secs(1);
