@@ -246,7 +246,11 @@ impl Observer {
             |answers| self.tally(answers.iter().map(Option::as_ref)).is_some(),
         )
         .await;
-        for (node, answer) in answers.iter().enumerate().filter(|(_, answer)| answer.is_ok()) {
+        for (node, answer) in answers
+            .iter()
+            .enumerate()
+            .filter(|(_, answer)| answer.is_ok())
+        {
             // A node that was born again is noticed by those who only watch, too.
             let now = driver.clock.now();
             driver.cluster().observe(node, answer, sent, now);
@@ -267,7 +271,9 @@ impl Observer {
             .collect();
         let quorum = quorum(self.driver.nodes.len());
         let votes = |one: &Leader| {
-            let same = seated.iter().filter(|other| (&other.id, other.term) == (&one.id, one.term));
+            let same = seated
+                .iter()
+                .filter(|other| (&other.id, other.term) == (&one.id, one.term));
             same.count()
         };
         seated.iter().find(|one| votes(one) >= quorum).cloned()
@@ -276,7 +282,10 @@ impl Observer {
     /// Whom `node` says to lead. One in quarantine has no say: no candidate counts its grant.
     fn seated(&self, node: usize, reply: &Reply) -> Option<Leader> {
         let now = self.driver.clock.now();
-        let quarantine = self.driver.cluster().quarantine_left(node, reply.standing, now);
+        let quarantine = self
+            .driver
+            .cluster()
+            .quarantine_left(node, reply.standing, now);
         let Answer::Views(views) = &reply.answer else {
             return None;
         };

@@ -50,7 +50,9 @@ impl Node for CutOff {
 async fn the_next_candidate_is_elected_when_the_leader_resigns() {
     let bench = Bench::new(3).await;
     let (one, other) = (bench.client().await, bench.client().await);
-    let first = at_once(one.election("e").label("one").campaign()).await.unwrap();
+    let first = at_once(one.election("e").label("one").campaign())
+        .await
+        .unwrap();
     assert_eq!(first.term(), first.fence());
     let second = other.election("e").label("two");
     let mut second = pin!(second.campaign());
@@ -68,7 +70,9 @@ async fn the_next_candidate_is_elected_when_the_leader_resigns() {
 async fn a_leader_is_not_bounded_to_an_hour() {
     let bench = Bench::new(1).await;
     let locks = bench.client().await;
-    let leader = at_once(locks.election("e").ttl(ms(600_000)).campaign()).await.unwrap();
+    let leader = at_once(locks.election("e").ttl(ms(600_000)).campaign())
+        .await
+        .unwrap();
     bench.pass_in(ms(2 * 3_600_000), ms(60_000)).await;
     assert_eq!(leader.check(), Ok(()));
 }
@@ -79,7 +83,11 @@ async fn a_leader_that_loses_quorum_steps_down_before_another_is_elected() {
     let cut = Arc::new(AtomicBool::new(false));
     let builder = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
     let behind_cut = |node: &MemoryNode| CutOff(node.clone(), Arc::clone(&cut));
-    let builder = bench.nodes.iter().map(behind_cut).fold(builder, Builder::node);
+    let builder = bench
+        .nodes
+        .iter()
+        .map(behind_cut)
+        .fold(builder, Builder::node);
     let leader = builder.connect().await.unwrap().election("e");
     let leader = at_once(leader.campaign()).await.unwrap();
     let others = bench.client().await;
@@ -113,7 +121,9 @@ async fn observers_hear_of_each_leader_once_and_terms_rise() {
         let mut next = pin!(observer.next());
         assert!(waits(next.as_mut()).await, "nobody leads");
     }
-    let first = at_once(locks.election("e").label("one").campaign()).await.unwrap();
+    let first = at_once(locks.election("e").label("one").campaign())
+        .await
+        .unwrap();
     let seen = bench.drive(observer.next()).await.unwrap();
     assert_eq!((seen.label.as_str(), seen.term), ("one", first.term()));
     assert_eq!(seen.id, first.token().id());
@@ -121,10 +131,15 @@ async fn observers_hear_of_each_leader_once_and_terms_rise() {
         let mut next = pin!(observer.next());
         assert!(waits(next.as_mut()).await);
         bench.pass(ms(20_000)).await;
-        assert!(poll_once(next.as_mut()).await.is_pending(), "told once, renewals are no news");
+        assert!(
+            poll_once(next.as_mut()).await.is_pending(),
+            "told once, renewals are no news"
+        );
     }
     at_once(first.resign()).await.unwrap();
-    let second = at_once(locks.election("e").label("two").campaign()).await.unwrap();
+    let second = at_once(locks.election("e").label("two").campaign())
+        .await
+        .unwrap();
     let seen = bench.drive(observer.next()).await.unwrap();
     assert_eq!((seen.label.as_str(), seen.term), ("two", second.term()));
 }
@@ -148,13 +163,18 @@ async fn a_candidate_on_a_minority_is_not_reported_and_neither_is_what_is_kept()
         );
     }
     let locks = bench.client().await;
-    let guard = at_once(locks.mutex("k").hold_at_least(ms(60_000)).lock()).await.unwrap();
+    let guard = at_once(locks.mutex("k").hold_at_least(ms(60_000)).lock())
+        .await
+        .unwrap();
     at_once(guard.release()).await.unwrap();
     let mut observer = locks.election("k").observe().unwrap();
     let mut next = pin!(observer.next());
     assert!(waits(next.as_mut()).await);
     bench.pass(ms(2000)).await;
-    assert!(poll_once(next.as_mut()).await.is_pending(), "released is released");
+    assert!(
+        poll_once(next.as_mut()).await.is_pending(),
+        "released is released"
+    );
 }
 
 #[tokio::test]
@@ -198,7 +218,9 @@ async fn among_many_candidates_observers_see_only_those_who_led_in_order() {
                     elected = election.campaign() => elected.unwrap(),
                     () = clock.sleep_until(until) => continue,
                 };
-                led.lock().unwrap().push((leadership.token().id().to_owned(), leadership.term()));
+                led.lock()
+                    .unwrap()
+                    .push((leadership.token().id().to_owned(), leadership.term()));
                 clock.sleep_until(clock.now() + ms(dice.roll(60))).await;
                 leadership.resign().await.unwrap();
             }
@@ -224,7 +246,10 @@ async fn among_many_candidates_observers_see_only_those_who_led_in_order() {
     bench.drive(watcher).await.unwrap();
     let (led, seen) = (led.lock().unwrap(), seen.lock().unwrap());
     assert!(!seen.is_empty());
-    assert!(seen.windows(2).all(|pair| pair[0].1 < pair[1].1), "{seen:?}");
+    assert!(
+        seen.windows(2).all(|pair| pair[0].1 < pair[1].1),
+        "{seen:?}"
+    );
     for leader in seen.iter() {
         assert!(led.contains(leader), "{leader:?} never led");
     }

@@ -9,7 +9,11 @@ use crate::bench::{Bench, at_once, idle, ms};
 async fn with_a_lock_delay_the_nodes_keep_it_longer_than_the_holder_counts_on() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
-    let lock = locks.mutex("x").ttl(ms(2000)).lock_delay(ms(3000)).renew(false);
+    let lock = locks
+        .mutex("x")
+        .ttl(ms(2000))
+        .lock_delay(ms(3000))
+        .renew(false);
     let guard = at_once(lock.lock()).await.unwrap();
     assert!(guard.remaining() < ms(2000), "{:?}", guard.remaining());
     let seen = at_once(locks.inspect("x")).await.unwrap();
@@ -30,7 +34,11 @@ async fn with_a_lock_delay_the_nodes_keep_it_longer_than_the_holder_counts_on() 
 async fn dropped_after_the_deadline_the_delay_stands_too() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
-    let lock = locks.mutex("x").ttl(ms(2000)).lock_delay(ms(3000)).renew(false);
+    let lock = locks
+        .mutex("x")
+        .ttl(ms(2000))
+        .lock_delay(ms(3000))
+        .renew(false);
     let guard = at_once(lock.lock()).await.unwrap();
     bench.time.step(ms(2500));
     drop(guard);
@@ -46,8 +54,15 @@ async fn a_release_in_time_frees_at_once_in_spite_of_a_delay() {
     let guard = at_once(lock.lock()).await.unwrap();
     bench.pass(ms(10_000)).await;
     assert_eq!(guard.check(), Ok(()), "renewed");
-    let left = at_once(locks.inspect("x")).await.unwrap().remaining.unwrap();
-    assert!(left > ms(4000), "each renewal has the delay on top: {left:?}");
+    let left = at_once(locks.inspect("x"))
+        .await
+        .unwrap()
+        .remaining
+        .unwrap();
+    assert!(
+        left > ms(4000),
+        "each renewal has the delay on top: {left:?}"
+    );
     at_once(guard.release()).await.unwrap();
     assert_eq!(bench.holding("x"), 0);
 }
@@ -92,7 +107,10 @@ async fn released_early_it_is_kept_for_the_rest_of_the_time() {
     let (token, fence) = (guard.token().clone(), guard.fence());
     bench.time.step(ms(1000));
     at_once(guard.release()).await.unwrap();
-    assert_eq!(bench.keys("x"), vec![Some(format!("kept.{}", token.id())); 3]);
+    assert_eq!(
+        bench.keys("x"),
+        vec![Some(format!("kept.{}", token.id())); 3]
+    );
     let error = at_once(other.mutex("x").try_lock()).await.unwrap_err();
     let words = "`x` is kept for 59.0 s after nightly released it";
     assert!(error.to_string().starts_with(words), "{error}");
@@ -151,7 +169,13 @@ async fn a_node_that_hears_of_the_release_late_keeps_it_no_longer() {
     bench.mend();
     bench.pass(ms(2000)).await;
     assert_eq!(bench.holding("x"), 3);
-    assert!(bench.keys("x").iter().flatten().all(|key| key.starts_with("kept.")));
+    assert!(
+        bench
+            .keys("x")
+            .iter()
+            .flatten()
+            .all(|key| key.starts_with("kept."))
+    );
     bench.pass(ms(1100)).await;
     assert_eq!(bench.holding("x"), 0);
 }
@@ -164,7 +188,11 @@ async fn what_is_kept_is_nobodys_to_extend_release_or_restore() {
     let guard = at_once(lock.lock()).await.unwrap();
     let receipt = guard.receipt();
     at_once(guard.release()).await.unwrap();
-    assert!(at_once(lock.extend_receipt(&receipt, ms(5000))).await.is_err());
+    assert!(
+        at_once(lock.extend_receipt(&receipt, ms(5000)))
+            .await
+            .is_err()
+    );
     assert!(at_once(lock.release_receipt(&receipt)).await.is_err());
     assert!(bench.keys("x")[0].as_ref().unwrap().starts_with("kept."));
     let forged = bench.keys("x")[0].clone().unwrap() + ".1";

@@ -12,10 +12,18 @@ async fn the_first_release_of_two_does_not_free() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
     let owner = Owner::new();
-    let outer = at_once(locks.mutex("x").owner(&owner).lock()).await.unwrap();
+    let outer = at_once(locks.mutex("x").owner(&owner).lock())
+        .await
+        .unwrap();
     bench.log_operations();
-    let inner = at_once(locks.mutex("x").owner(&owner).lock()).await.unwrap();
-    assert_eq!(bench.count(|_| true), [0; 3], "the nodes are not asked again");
+    let inner = at_once(locks.mutex("x").owner(&owner).lock())
+        .await
+        .unwrap();
+    assert_eq!(
+        bench.count(|_| true),
+        [0; 3],
+        "the nodes are not asked again"
+    );
     assert_eq!(outer.fence(), inner.fence());
     assert_eq!(outer.token(), inner.token());
     assert_eq!(outer.deadline(), inner.deadline());
@@ -76,7 +84,10 @@ async fn two_tasks_of_one_owner_join_one_acquisition() {
     bench.pass(ms(100)).await;
     assert!(waits(one.as_mut()).await && waits(two.as_mut()).await);
     let waiting = at_once(other.inspect("x")).await.unwrap();
-    let in_line = waiting.nodes.iter().map(|node| node.view.as_ref().unwrap().waiting);
+    let in_line = waiting
+        .nodes
+        .iter()
+        .map(|node| node.view.as_ref().unwrap().waiting);
     assert_eq!(in_line.collect::<Vec<_>>(), [1; 3], "one ticket for both");
     bench.log_operations();
     at_once(held.release()).await.unwrap();
@@ -84,8 +95,14 @@ async fn two_tasks_of_one_owner_join_one_acquisition() {
     let (one, two) = (one.unwrap(), two.unwrap());
     assert_eq!(one.fence(), two.fence());
     let tokens = bench.nodes[0].take_operations();
-    let acquires = tokens.iter().filter(|one| matches!(one.request.op, Op::Acquire { .. }));
-    assert!(acquires.map(|one| one.request.token.clone()).all(|token| token == *one.token()));
+    let acquires = tokens
+        .iter()
+        .filter(|one| matches!(one.request.op, Op::Acquire { .. }));
+    assert!(
+        acquires
+            .map(|one| one.request.token.clone())
+            .all(|token| token == *one.token())
+    );
     drop(one);
     assert_eq!(bench.held_by("x", &two), 3);
 }
@@ -111,7 +128,9 @@ async fn when_the_task_that_asks_gives_up_the_other_goes_on() {
 async fn each_caller_keeps_to_its_own_wait() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
-    let _held = at_once(other.mutex("x").label("them").lock()).await.unwrap();
+    let _held = at_once(other.mutex("x").label("them").lock())
+        .await
+        .unwrap();
     let owner = Owner::new();
     let patient = locks.mutex("x").owner(&owner);
     let mut patient = pin!(patient.lock());
@@ -128,7 +147,9 @@ async fn each_caller_keeps_to_its_own_wait() {
     assert!(error.to_string().contains("held by them"), "{error}");
     let took = bench.time.now().since(begun);
     assert!(took >= ms(300) && took < ms(400), "{took:?}");
-    let error = at_once(locks.mutex("x").owner(&owner).try_lock()).await.unwrap_err();
+    let error = at_once(locks.mutex("x").owner(&owner).try_lock())
+        .await
+        .unwrap_err();
     assert!(matches!(error, AcquireError::Held { .. }), "{error}");
     assert!(poll_once(patient).await.is_pending());
 }
@@ -144,7 +165,9 @@ async fn all_guards_are_lost_together_and_a_lost_hold_is_not_joined() {
         at_once(lock.lock()).await.unwrap(),
     );
     bench.break_first(2);
-    let (first, second) = bench.drive(async { tokio::join!(one.lost(), two.lost()) }).await;
+    let (first, second) = bench
+        .drive(async { tokio::join!(one.lost(), two.lost()) })
+        .await;
     assert_eq!((first, second), (Lost::Expired, Lost::Expired));
     bench.mend();
     let new = bench.drive(lock.lock()).await.unwrap();
@@ -154,7 +177,11 @@ async fn all_guards_are_lost_together_and_a_lost_hold_is_not_joined() {
     assert_eq!(at_once(one.release()).await, Err(ReleaseError::Expired));
     at_once(two.release()).await.unwrap_err();
     assert_eq!(new.check(), Ok(()));
-    assert_eq!(bench.held_by("x", &new), held, "old guards take nothing away");
+    assert_eq!(
+        bench.held_by("x", &new),
+        held,
+        "old guards take nothing away"
+    );
 }
 
 #[tokio::test]
@@ -162,13 +189,19 @@ async fn a_set_of_names_is_one_lock_in_any_order() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let owner = Owner::new();
-    let one = at_once(locks.multi(["a", "b"]).owner(&owner).lock()).await.unwrap();
-    let two = at_once(locks.multi(["b", "a"]).owner(&owner).lock()).await.unwrap();
+    let one = at_once(locks.multi(["a", "b"]).owner(&owner).lock())
+        .await
+        .unwrap();
+    let two = at_once(locks.multi(["b", "a"]).owner(&owner).lock())
+        .await
+        .unwrap();
     assert_eq!(one.fence(), two.fence());
     drop(one);
     assert_eq!((bench.held_by("a", &two), bench.held_by("b", &two)), (3, 3));
     assert!(
-        at_once(locks.mutex("a").owner(&owner).try_lock()).await.is_err(),
+        at_once(locks.mutex("a").owner(&owner).try_lock())
+            .await
+            .is_err(),
         "another set is another lock"
     );
     drop(two);
@@ -181,8 +214,12 @@ async fn a_common_owner_is_not_warned_of_itself() {
     let locks = bench.client().await;
     let owner = Owner::new();
     let (log, _scope) = crate::log::Log::listen();
-    let _one = at_once(locks.mutex("x").owner(&owner).lock()).await.unwrap();
-    let _two = at_once(locks.mutex("x").owner(&owner).lock()).await.unwrap();
+    let _one = at_once(locks.mutex("x").owner(&owner).lock())
+        .await
+        .unwrap();
+    let _two = at_once(locks.mutex("x").owner(&owner).lock())
+        .await
+        .unwrap();
     assert_eq!(log.warnings(), Vec::<String>::new());
 }
 
@@ -199,7 +236,9 @@ async fn a_hold_that_one_guard_leaves_behind_is_not_released_by_the_last() {
     assert_eq!(two.check(), Ok(()));
     at_once(two.release()).await.unwrap();
     assert_eq!(bench.holding("x"), 3);
-    at_once(locks.mutex("x").release_receipt(&receipt)).await.unwrap();
+    at_once(locks.mutex("x").release_receipt(&receipt))
+        .await
+        .unwrap();
     assert_eq!(bench.holding("x"), 0);
 }
 

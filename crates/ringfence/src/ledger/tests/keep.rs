@@ -68,7 +68,11 @@ fn nobody_is_woken_and_the_time_to_come_begins_when_it_ends() {
     desk.pass_ms(2_001);
     let answer = desk.come(CAROL, &second);
     let for_ms = Some(GRACE_MS);
-    assert_eq!(answer, Answer::Behind { ahead: 1, for_ms }, "bob has the whole grace");
+    assert_eq!(
+        answer,
+        Answer::Behind { ahead: 1, for_ms },
+        "bob has the whole grace"
+    );
     assert_eq!(desk.come(BOB, &first), Answer::Granted);
 }
 
