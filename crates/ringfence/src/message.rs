@@ -308,7 +308,12 @@ impl fmt::Display for Holder {
             let who = who.or(self.id.as_deref()).unwrap_or_default();
             let ms = self.for_ms.unwrap_or_default();
             let who = who.escape_debug();
-            return write!(f, "kept for {}.{} s after {who} released it", ms / 1000, ms % 1000 / 100);
+            return write!(
+                f,
+                "kept for {}.{} s after {who} released it",
+                ms / 1000,
+                ms % 1000 / 100
+            );
         }
         match (self.label.as_deref(), self.id.as_deref()) {
             (Some(label), _) if !label.is_empty() => write!(f, "held by {}", label.escape_debug())?,

@@ -68,7 +68,10 @@ impl Token {
 /// What stands in the lock's key after a release that keeps it from others: `kept.` and the public
 /// half of the token that released. No token looks like that, so nobody can extend or release it.
 pub(crate) fn tombstone(token: &str) -> String {
-    let id = token.split_once('.').map(|(id, _)| id).filter(|id| is_id(id));
+    let id = token
+        .split_once('.')
+        .map(|(id, _)| id)
+        .filter(|id| is_id(id));
     format!("{TOMBSTONE}{}", id.unwrap_or("0000000000"))
 }
 
@@ -125,7 +128,16 @@ mod tests {
         assert_eq!(Token::parse(token.expose()), Ok(token));
         let dead = tombstone(Token::from_entropy([7; TOKEN_ENTROPY_BYTES]).expose());
         assert_eq!(dead, "kept.0707070707");
-        for bad in ["", "x", ".x", "x.", "a b.c", "a.b\n", &"a.".repeat(200), &dead] {
+        for bad in [
+            "",
+            "x",
+            ".x",
+            "x.",
+            "a b.c",
+            "a.b\n",
+            &"a.".repeat(200),
+            &dead,
+        ] {
             assert_eq!(Token::parse(bad), Err(TokenError), "{bad:?}");
         }
     }

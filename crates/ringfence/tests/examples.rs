@@ -74,7 +74,10 @@ fn the_blocking_example_holds_twice_with_rising_fences() {
 
 #[test]
 fn the_election_example_has_two_leaders_in_turn() {
-    assert_eq!(said(&mut example("election")), "first leads\nsecond leads\n");
+    assert_eq!(
+        said(&mut example("election")),
+        "first leads\nsecond leads\n"
+    );
 }
 
 /// Both copies write into one pipe, so that the order of their lines is the order of their deeds.

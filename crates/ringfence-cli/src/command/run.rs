@@ -38,7 +38,14 @@ pub(super) async fn run(
         taken => taken?,
     };
     let (schedule, leftovers) = (args.schedule(), args.leftovers);
-    let work = work_under(session, &guard, &args.name, args.command, schedule, leftovers);
+    let work = work_under(
+        session,
+        &guard,
+        &args.name,
+        args.command,
+        schedule,
+        leftovers,
+    );
     let outcome = supervise(&work, &guard, signals, session.report).await;
     // Looked at before the release, which may itself take longer than the lock would have lasted.
     let lost_unnoticed = guard.check().is_err() && args.on_lost != OnLost::Ignore;

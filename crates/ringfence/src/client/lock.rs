@@ -6,8 +6,8 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::driver::acquire::{Wanted, acquire};
-use crate::driver::{Driver, call_timeout};
 use crate::driver::hold::{Care, Hold};
+use crate::driver::{Driver, call_timeout};
 use crate::message::{Claim, ReleaseKind};
 use crate::name::NameError;
 use crate::protocol::{Attempt, Target, Terms, WithdrawalVerdict};
@@ -269,7 +269,9 @@ impl Lock {
         let delay = whole_millis(self.lock_delay);
         settings.check_lease(ttl, delay, shared.driver.cluster().group())?;
         if self.hold_at_least > TTL_MAX {
-            return Err(ConfigError::Other("hold_at_least must be at most a year".to_owned()));
+            return Err(ConfigError::Other(
+                "hold_at_least must be at most a year".to_owned(),
+            ));
         }
         let min_validity = self.min_validity.unwrap_or(ttl / 10);
         if settings.drift.allowance(ttl).saturating_add(min_validity) >= ttl {

@@ -186,7 +186,9 @@ impl Withdrawing {
     /// What to say at `now`: said again later, it keeps for a shorter time.
     fn request(&self, fate_unknown: bool, now: Timestamp) -> Arc<Request> {
         let request = &self.requests[usize::from(fate_unknown)];
-        let left = self.keep_until.map_or(Duration::ZERO, |until| until.since(now));
+        let left = self
+            .keep_until
+            .map_or(Duration::ZERO, |until| until.since(now));
         if left.is_zero() {
             return Arc::clone(request);
         }

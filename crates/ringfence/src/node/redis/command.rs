@@ -72,7 +72,14 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
             let ticket = place.as_ref().map(ticket);
             with(
                 lock(&scripts.release),
-                (ballot.get(), last, unknown, stays, keep_ms.unwrap_or(0), ticket),
+                (
+                    ballot.get(),
+                    last,
+                    unknown,
+                    stays,
+                    keep_ms.unwrap_or(0),
+                    ticket,
+                ),
             )
         }
         Op::Restore {
