@@ -19,7 +19,10 @@ enum Ruling {
     Free,
     Ahead,
     Stale,
-    Behind { ahead: u64, for_ms: Option<u64> },
+    Behind {
+        ahead: u64,
+        for_ms: Option<u64>,
+    },
     Held(Holder),
 }
 
@@ -30,7 +33,10 @@ pub(super) fn acquire(
     wanted: &Wanted<'_>,
 ) -> Answer {
     if let Some(place) = wanted.place {
-        if entries.iter().any(|entry| entry.line.is_too_old(place, now)) {
+        if entries
+            .iter()
+            .any(|entry| entry.line.is_too_old(place, now))
+        {
             return Answer::TicketOld;
         }
         enter(rules, now, entries, wanted.token, place);
@@ -76,13 +82,7 @@ fn refusal(rulings: impl Iterator<Item = Ruling>) -> Option<Answer> {
 
 /// Enters or refreshes `place` in every line. One that also waits for a name that is held cannot
 /// come to the others, and must not be passed there as if it were dead.
-pub(super) fn enter(
-    rules: &Rules,
-    now: Moment,
-    entries: &mut [Entry],
-    token: &str,
-    place: &Place,
-) {
+pub(super) fn enter(rules: &Rules, now: Moment, entries: &mut [Entry], token: &str, place: &Place) {
     let held_by_others: Vec<bool> = entries
         .iter()
         .map(|entry| entry.key.is_some() && !entry.is_held_by(token))

@@ -33,11 +33,14 @@ pub struct Ticket {
 
 impl Line {
     pub(super) fn expire(&mut self, now: Moment) {
-        self.tickets.retain(|ticket| ticket.until_ms >= now.lease_ms);
+        self.tickets
+            .retain(|ticket| ticket.until_ms >= now.lease_ms);
     }
 
     pub(super) fn is_lapsed(&self, now: Moment) -> bool {
-        self.tickets.iter().all(|ticket| ticket.until_ms < now.lease_ms)
+        self.tickets
+            .iter()
+            .all(|ticket| ticket.until_ms < now.lease_ms)
     }
 
     /// Whether `place` must not be entered: it claims to be new, and yet to have waited for long.
@@ -105,9 +108,8 @@ impl Line {
     /// Drops the tickets ahead of `place` that have not been refreshed since the name became free:
     /// they did not come. If they live, they enter again with the same ticket.
     pub(super) fn pass(&mut self, place: &Place, free_since_ms: u64) {
-        self.tickets.retain(|ticket| {
-            ticket.cmp_to(place).is_ge() || ticket.refreshed_ms >= free_since_ms
-        });
+        self.tickets
+            .retain(|ticket| ticket.cmp_to(place).is_ge() || ticket.refreshed_ms >= free_since_ms);
     }
 
     /// Who is to be told that the name is free: the first, and the next, to come if the first does

@@ -630,7 +630,7 @@ fn a_deep_folder_is_no_obstacle_to_wakes() {
     fs::create_dir(&folder).unwrap();
     let open = || {
         let node = SqliteNode::open(folder.join("locks.db"), machine.clock()).unwrap();
-        join(&node, Group::new(1)).unwrap();
+        join(&node, Group::new(1)).wait().unwrap();
         node
     };
     let (a, b) = (open(), open());

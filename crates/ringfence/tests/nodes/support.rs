@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{self, Context, Poll, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 use std::{env, fs, process};
@@ -68,7 +69,7 @@ impl<T> Future for Pending<T> {
 
 struct Unpark(Thread);
 
-impl Wake for Unpark {
+impl task::Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -200,6 +201,7 @@ pub(crate) fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
         fate_unknown,
         place: None,
         stays: true,
+        keep_ms: None,
     }
 }
 
@@ -211,6 +213,7 @@ pub(crate) fn leave(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, st
         fate_unknown: false,
         place: place.cloned(),
         stays,
+        keep_ms: None,
     }
 }
 

@@ -53,10 +53,10 @@ for i = 1, claims do
   end
   if lines[i] and not values[i] and (ours or was_first) then
     local first = redis.call('ZRANGE', lines[i].order, 0, 1)
-    -- Nobody, if the first is the sender itself, who knows, and will be back.
-    if not (ticket and stays and first[1] == ticket) then
+    -- Never the sender itself, who knows; and nobody if it is the first, and will be back.
+    if not ticket or first[1] ~= ticket then
       for j, other in ipairs(first) do
-        if string.sub(other, 1, 1) ~= 'e' then
+        if other ~= ticket and string.sub(other, 1, 1) ~= 'e' then
           local id, wait = string.sub(other, 21), (j - 1) * string.match(ARGV[1], '%d+$')
           if not after[id] then
             told[#told + 1] = id
