@@ -1,6 +1,7 @@
 //! `ringfence run`: a lock for as long as a command runs.
 
 use std::env;
+use std::ffi::OsString;
 
 use ringfence::Guard;
 use ringfence::time::Timestamp;
@@ -9,7 +10,9 @@ use super::{Session, interruptible, take};
 use crate::args::Run;
 use crate::exit::Exit;
 use crate::report::Failure;
-use crate::supervise::{Ended, Lease, OnLost, Outcome, Signals, Work, supervise};
+use crate::supervise::{
+    Ended, Lease, Leftovers, OnLost, Outcome, Schedule, Signals, Work, supervise,
+};
 
 /// The environment of the command.
 const NAME: &str = "RINGFENCE_NAME";
@@ -23,7 +26,10 @@ pub(super) async fn run(
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
     warn_of_self_deadlock(session, &args.name);
-    let lock = take::lock(session, &args.name, &args.terms).max_hold(args.max_hold);
+    let lock = take::lock(session, &args.name, &args.terms)
+        .max_hold(args.max_hold)
+        .lock_delay(args.lock_delay.unwrap_or_default())
+        .hold_at_least(args.hold_at_least.unwrap_or_default());
     let taking = take::take(session, lock, &args.name, &args.terms);
     let guard = match interruptible(signals, taking).await {
         Err(failure) if failure.is_conflict() => {
@@ -31,18 +37,15 @@ pub(super) async fn run(
         }
         taken => taken?,
     };
-    let work = Work {
-        schedule: args.schedule(),
-        leftovers: args.leftovers,
-        env: vec![
-            (NAME, args.name.clone()),
-            (TOKEN, guard.receipt().expose()),
-            (FENCE, guard.fence().to_string()),
-            (NODES, session.nodes.clone()),
-        ],
-        lock: args.name,
-        argv: args.command,
-    };
+    let (schedule, leftovers) = (args.schedule(), args.leftovers);
+    let work = work_under(
+        session,
+        &guard,
+        &args.name,
+        args.command,
+        schedule,
+        leftovers,
+    );
     let outcome = supervise(&work, &guard, signals, session.report).await;
     // Looked at before the release, which may itself take longer than the lock would have lasted.
     let lost_unnoticed = guard.check().is_err() && args.on_lost != OnLost::Ignore;
@@ -65,6 +68,29 @@ pub(super) async fn run(
     Ok(exit_of(outcome))
 }
 
+/// The command `argv` as it runs under `guard`.
+pub(super) fn work_under(
+    session: &Session,
+    guard: &Guard,
+    name: &str,
+    argv: Vec<OsString>,
+    schedule: Schedule,
+    leftovers: Leftovers,
+) -> Work {
+    Work {
+        schedule,
+        leftovers,
+        env: vec![
+            (NAME, name.to_owned()),
+            (TOKEN, guard.receipt().expose()),
+            (FENCE, guard.fence().to_string()),
+            (NODES, session.nodes.clone()),
+        ],
+        lock: name.to_owned(),
+        argv,
+    }
+}
+
 impl Lease for Guard {
     fn deadline(&self) -> Timestamp {
         Guard::deadline(self)
@@ -75,7 +101,7 @@ impl Lease for Guard {
     }
 }
 
-fn exit_of(outcome: Outcome) -> Exit {
+pub(super) fn exit_of(outcome: Outcome) -> Exit {
     match outcome.ended {
         Some(Ended::Code(code)) => Exit::Code(code),
         Some(Ended::Signal(signal)) => Exit::Signal(signal),
@@ -84,7 +110,7 @@ fn exit_of(outcome: Outcome) -> Exit {
 }
 
 /// A `run` inside a `run` of the same lock waits for its own parent.
-fn warn_of_self_deadlock(session: &Session, name: &str) {
+pub(super) fn warn_of_self_deadlock(session: &Session, name: &str) {
     let inherited = |key, value: &str| env::var_os(key).is_some_and(|given| given == *value);
     if inherited(NAME, name) && inherited(NODES, &session.nodes) {
         session.report.warn(&format!(

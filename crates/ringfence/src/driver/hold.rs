@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::message::{Answer, Op, ReleaseKind, Reply, Request};
+use crate::message::{Answer, Op, Reply, Request};
 use crate::node::{CallError, Deliver};
 use crate::protocol::{Attempt, Extension, ExtensionVerdict, Target, Vote};
 use crate::time::Timestamp;
@@ -40,12 +40,23 @@ pub enum Lost {
 #[derive(Debug, Clone)]
 pub(crate) struct Care {
     pub(crate) ttl: Duration,
+    /// For how much longer than the TTL the nodes keep it from others.
+    pub(crate) delay: Duration,
+    /// Released sooner than this, it is kept from others until then.
+    pub(crate) hold_at_least: Duration,
     pub(crate) call_timeout: Duration,
     /// Renewed by the keeper, or left to the caller.
     pub(crate) renew: bool,
     /// For how long it may be held in all.
     pub(crate) max_hold: Option<Duration>,
     pub(crate) label: Arc<str>,
+}
+
+impl Care {
+    /// How long the nodes keep what is asked for `ttl`.
+    fn lease(&self, ttl: Duration) -> Duration {
+        ttl.saturating_add(self.delay)
+    }
 }
 
 /// A lock that is held.
@@ -56,6 +67,8 @@ pub(crate) struct Hold {
     care: Care,
     /// When `max_hold` ends it.
     end: Option<Timestamp>,
+    /// Until when a release keeps it from others.
+    keep_until: Option<Timestamp>,
     /// In nanoseconds of the client's clock. Never moves back.
     deadline: AtomicU64,
     state: Mutex<State>,
@@ -92,7 +105,9 @@ impl Hold {
         let deadline = end.map_or(won.deadline, |end| end.min(won.deadline));
         let renew_at = care.renew.then(|| won.t0 + care.ttl / 3);
         // The nodes' leases began after t0, at the latest now.
-        let leased_until = driver.clock.now() + care.ttl;
+        let now = driver.clock.now();
+        let leased_until = now + care.lease(care.ttl);
+        let keep_until = (!care.hold_at_least.is_zero()).then(|| now + care.hold_at_least);
         let (targets, votes) = won
             .flight
             .with(|attempt| (attempt.remains(), attempt.votes().cloned().collect()));
@@ -102,6 +117,7 @@ impl Hold {
             traces: won.traces,
             care,
             end,
+            keep_until,
             deadline: AtomicU64::new(deadline.as_nanos()),
             state: Mutex::new(State {
                 phase: Phase::Held,
@@ -131,6 +147,7 @@ impl Hold {
             traces,
             care,
             end: None,
+            keep_until: None,
             deadline: AtomicU64::new(deadline.as_nanos()),
             state: Mutex::new(State {
                 phase: Phase::Held,
@@ -245,21 +262,26 @@ impl Hold {
         self.reschedule(&mut state);
     }
 
-    /// The holder is done, or gone: stops the renewal and begins the final release.
-    pub(crate) fn release(self: &Arc<Self>) -> Arc<Withdrawing> {
+    /// The holder is done, or gone: stops the renewal and begins the final release. `None` if it is
+    /// too late for one: with a lock delay, who comes after its deadline is one of those from whom
+    /// the delay protects the others.
+    pub(crate) fn release(self: &Arc<Self>) -> Option<Arc<Withdrawing>> {
         let targets = self.stop();
+        if !self.care.delay.is_zero() && self.driver.clock.now() >= self.deadline() {
+            return None;
+        }
         // A lease that is on its way still counts from when it arrives, which is what the TTL is
         // for; one that was extended further lasts longer.
         let leased_until = lock(&self.state).leased_until;
         let left = leased_until.since(self.driver.clock.now());
-        Withdrawing::begin(
+        Some(Withdrawing::begin_keeping(
             &self.driver,
-            ReleaseKind::Final,
             &self.traces,
             targets,
-            left.max(self.care.ttl),
+            left.max(self.care.lease(self.care.ttl)),
             self.care.call_timeout,
-        )
+            self.keep_until,
+        ))
     }
 
     /// Stops looking after it and tells what the nodes may have of it. Whoever waits for the loss
@@ -458,7 +480,8 @@ pub(crate) struct Extending {
 impl Extending {
     fn begin(hold: &Arc<Hold>, ttl: Duration, renewal_timeout: Option<Timestamp>) -> Arc<Self> {
         let driver = &hold.driver;
-        let ttl_ms = ttl.as_millis() as u64;
+        let lease = hold.care.lease(ttl);
+        let ttl_ms = lease.as_millis() as u64;
         let request = Arc::new(Request {
             claims: Arc::clone(&hold.traces.claims),
             token: hold.traces.token.clone(),
@@ -478,7 +501,7 @@ impl Extending {
         {
             // The node may carry it out as late as its call expires.
             let mut state = lock(&hold.state);
-            state.leased_until = state.leased_until.max(t0 + call_timeout + ttl);
+            state.leased_until = state.leased_until.max(t0 + call_timeout + lease);
         }
         let this = Arc::new(Self {
             flight: Flight::new(driver, round, t0),
@@ -556,7 +579,7 @@ impl Extending {
             token: traces.token.clone(),
             op: Op::Restore {
                 ballot: traces.ballot,
-                ttl_ms: self.ttl.as_millis() as u64,
+                ttl_ms: self.hold.care.lease(self.ttl).as_millis() as u64,
                 label: Arc::clone(&self.hold.care.label),
             },
         });

@@ -19,7 +19,7 @@ pub use entry::{Entry, PlainKey, Record, Seat};
 pub use line::{Line, TICKET_MS, Ticket};
 
 use crate::group::Group;
-use crate::message::{Answer, Ballot, Op, Request, Stamp, Wake};
+use crate::message::{Answer, Ballot, Op, ReleaseKind, Request, Stamp, Wake};
 
 /// The constants of a group that the ledger needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +121,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             fate_unknown,
             place,
             stays,
+            keep_ms,
         } => {
             let leaving = release::Leaving {
                 token,
@@ -129,6 +130,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
                 fate_unknown: *fate_unknown,
                 place: place.as_ref(),
                 stays: *stays,
+                keep_ms: keep_ms.filter(|&ms| ms > 0 && *kind == ReleaseKind::Final),
             };
             release::release(rules, now, entries, &leaving, &mut wakes)
         }

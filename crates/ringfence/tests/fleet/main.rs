@@ -14,3 +14,4 @@ mod hangs;
 mod loss;
 mod minorities;
 mod storms;
+mod tombstones;
