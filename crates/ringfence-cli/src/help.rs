@@ -7,6 +7,7 @@ Examples:
   export RINGFENCE_NODES=redis://a,redis://b,redis://c
   ringfence init                                   once, for a new cluster
   ringfence run migrate -- ./migrate.sh            one at a time in the fleet
+  ringfence elect scheduler -- ./scheduler         one in the fleet, always
   ringfence status migrate                         who holds it?
 
 Without --nodes locks live in a file of this user's own, so root's cron and
@@ -48,6 +49,25 @@ Exit code: the command's own, or 128+n if signal n ended it; 75 another held the
 lock (-E), 79 the lock was lost (--lost-exit-code; with --on-lost ignore the
 command's own), 69 no quorum, 64 usage, 70 internal, 126 the command cannot be
 run, 127 it was not found.";
+
+pub(crate) const ELECT: &str = "\
+The command runs while this process leads, and again when it leads again. It
+sees RINGFENCE_NAME, RINGFENCE_TOKEN, RINGFENCE_FENCE (the term, a number that
+only goes up) and RINGFENCE_NODES.
+
+When the command exits by itself the lead is given up and ringfence exits with
+its code. When the lead is lost (no majority answers, --max-hold), the command
+is ended as with `run`, and ringfence stands again; it then waits for a majority
+as long as it takes unless --no-quorum-after is given. INT, TERM, HUP and QUIT
+are passed on and end both.
+
+Examples:
+  ringfence elect scheduler -- ./scheduler         one in the fleet, always
+  ringfence status scheduler                       who leads, how many wait
+
+Exit code: the command's own, or 128+n if signal n ended it; 75 not elected
+within --wait (-E), 79 lost while it was being ended, 69 no quorum, 64 usage,
+70 internal, 126 the command cannot be run, 127 it was not found.";
 
 pub(crate) const ACQUIRE: &str = "\
 Example:

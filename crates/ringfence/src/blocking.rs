@@ -10,6 +10,8 @@
 //! # }
 //! ```
 
+mod election;
+
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -19,11 +21,13 @@ use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
 
 use crate::client::{
     self, AcquireError, Builder, ConnectError, ExtendError, HoldError, InspectError, Inspection,
-    NodeStatus, Receipt, ReleaseError, ReleaseReceiptError, Votes,
+    NodeStatus, Owner, Receipt, ReleaseError, ReleaseReceiptError, Votes,
 };
 use crate::driver::hold::Lost;
 use crate::time::Timestamp;
 use crate::token::Token;
+
+pub use election::{Election, Leadership, Observer};
 
 /// How long the thread behind a client lives on to send releases that are still under way.
 const LINGER: Duration = Duration::from_secs(1);
@@ -179,6 +183,9 @@ impl Lock {
         max_hold(max_hold: impl Into<Option<Duration>>),
         attempts(attempts: u32),
         no_quorum_after(span: Duration),
+        owner(owner: &Owner),
+        lock_delay(delay: Duration),
+        hold_at_least(span: Duration),
     }
 
     /// See [`crate::Lock::lock`].

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::name::Name;
-use crate::token::Token;
+use crate::token::{Token, is_tombstone};
 
 /// What an attempt proposes, and its fence if it is granted: microseconds, near the nodes' time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -106,6 +106,8 @@ pub enum Op {
         place: Option<Place>,
         /// The attempt is withdrawn only to be tried again: the place is kept.
         stays: bool,
+        /// A final release for whose sake nobody else may have the claims for this much longer.
+        keep_ms: Option<u64>,
     },
     /// Put a granted holder back on a node that lost it.
     Restore {
@@ -343,7 +345,8 @@ pub struct Holder {
     pub claim: usize,
     /// The holder's label; `None` for another library's client or a plain lock.
     pub label: Option<String>,
-    /// The public half of the holder's token, if it is one of ours.
+    /// The public half of the holder's token, if it is one of ours; `kept.` and that half, if it
+    /// was released and is [kept](Self::is_kept) from others.
     pub id: Option<String>,
     /// How long it may last; `None` if the key has no expiry.
     pub for_ms: Option<u64>,
@@ -364,9 +367,29 @@ pub struct View {
     pub waiting: u64,
 }
 
+impl Holder {
+    /// Whether nobody holds any more: the last holder released it and keeps it from others for a
+    /// while.
+    pub fn is_kept(&self) -> bool {
+        self.id.as_deref().is_some_and(is_tombstone)
+    }
+}
+
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Labels come from other processes: nothing in them may reach a terminal raw.
+        if self.is_kept() {
+            let who = self.label.as_deref().filter(|label| !label.is_empty());
+            let who = who.or(self.id.as_deref()).unwrap_or_default();
+            let ms = self.for_ms.unwrap_or_default();
+            let who = who.escape_debug();
+            return write!(
+                f,
+                "kept for {}.{} s after {who} released it",
+                ms / 1000,
+                ms % 1000 / 100
+            );
+        }
         match (self.label.as_deref(), self.id.as_deref()) {
             (Some(label), _) if !label.is_empty() => write!(f, "held by {}", label.escape_debug())?,
             (_, Some(id)) => write!(f, "held by {}", id.escape_debug())?,

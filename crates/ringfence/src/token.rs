@@ -47,7 +47,7 @@ impl Token {
             && text
                 .split_once('.')
                 .is_some_and(|(id, secret)| !id.is_empty() && !secret.is_empty());
-        if shaped {
+        if shaped && !is_tombstone(text) {
             Ok(Self(text.into()))
         } else {
             Err(TokenError)
@@ -65,12 +65,35 @@ impl Token {
     }
 }
 
-/// The part of a lock key's value that may be shown: `None` for a value that is not `id.secret`,
+/// What stands in the lock's key after a release that keeps it from others: `kept.` and the public
+/// half of the token that released. No token looks like that, so nobody can extend or release it.
+pub(crate) fn tombstone(token: &str) -> String {
+    let id = token
+        .split_once('.')
+        .map(|(id, _)| id)
+        .filter(|id| is_id(id));
+    format!("{TOMBSTONE}{}", id.unwrap_or("0000000000"))
+}
+
+/// Whether a lock key's value is a tombstone.
+pub(crate) fn is_tombstone(value: &str) -> bool {
+    value.strip_prefix(TOMBSTONE).is_some_and(is_id)
+}
+
+const TOMBSTONE: &str = "kept.";
+
+fn is_id(text: &str) -> bool {
+    text.len() == 2 * ID_BYTES && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// The part of a lock key's value that may be shown: all of a tombstone, which has no secret; `None` for a value that is not `id.secret`,
 /// since another library's value is a secret as a whole.
 pub fn public_half(value: &str) -> Option<&str> {
+    if is_tombstone(value) {
+        return Some(value);
+    }
     let (id, _) = value.split_once('.')?;
-    let ours = id.len() == 2 * ID_BYTES && id.bytes().all(|b| b.is_ascii_hexdigit());
-    ours.then_some(id)
+    is_id(id).then_some(id)
 }
 
 impl fmt::Debug for Token {
@@ -103,7 +126,18 @@ mod tests {
     fn only_id_dot_secret_parses() {
         let token = Token::from_entropy([7; TOKEN_ENTROPY_BYTES]);
         assert_eq!(Token::parse(token.expose()), Ok(token));
-        for bad in ["", "x", ".x", "x.", "a b.c", "a.b\n", &"a.".repeat(200)] {
+        let dead = tombstone(Token::from_entropy([7; TOKEN_ENTROPY_BYTES]).expose());
+        assert_eq!(dead, "kept.0707070707");
+        for bad in [
+            "",
+            "x",
+            ".x",
+            "x.",
+            "a b.c",
+            "a.b\n",
+            &"a.".repeat(200),
+            &dead,
+        ] {
             assert_eq!(Token::parse(bad), Err(TokenError), "{bad:?}");
         }
     }

@@ -72,6 +72,14 @@ fn the_blocking_example_holds_twice_with_rising_fences() {
     assert!(fences.len() == 2 && fences[0] < fences[1], "{text}");
 }
 
+#[test]
+fn the_election_example_has_two_leaders_in_turn() {
+    assert_eq!(
+        said(&mut example("election")),
+        "first leads\nsecond leads\n"
+    );
+}
+
 /// Both copies write into one pipe, so that the order of their lines is the order of their deeds.
 #[test]
 fn two_copies_of_the_redlock_demo_do_not_overlap() {

@@ -1,6 +1,7 @@
 //! The commands, one file each, and what they share: a client, and a way out when interrupted.
 
 mod acquire;
+mod elect;
 mod extend;
 mod failure;
 mod held;
@@ -74,6 +75,7 @@ impl Session {
     async fn run(&self, command: LockCommand, signals: &mut Signals) -> Result<Exit, Failure> {
         match command {
             LockCommand::Run(args) => run::run(self, *args, signals).await,
+            LockCommand::Elect(args) => elect::elect(self, *args, signals).await,
             LockCommand::Acquire(args) => {
                 interruptible(signals, acquire::acquire(self, args)).await
             }
@@ -93,7 +95,7 @@ async fn interruptible<T>(
 ) -> Result<T, Failure> {
     tokio::select! {
         done = work => done,
-        signal = signals.recv() => {
+        signal = signals.asked_to_end() => {
             let signal = signal.as_raw();
             Err(Failure::new(Exit::Signal(signal), format!("interrupted by signal {signal}")))
         }

@@ -1,13 +1,14 @@
 //! `ringfence run`: a lock for as long as a command runs.
 
 use std::env;
+use std::ffi::OsString;
 
 use super::held::Held;
 use super::{Session, interruptible, take};
 use crate::args::Run;
 use crate::exit::Exit;
 use crate::report::Failure;
-use crate::supervise::{Ended, OnLost, Outcome, Signals, Work, supervise};
+use crate::supervise::{Ended, Leftovers, OnLost, Outcome, Schedule, Signals, Work, supervise};
 
 /// The environment of the command.
 const NAME: &str = "RINGFENCE_NAME";
@@ -27,20 +28,15 @@ pub(super) async fn run(
         }
         taken => taken?,
     };
-    let slot = guard.slot().map(|slot| (SLOT, slot.to_string()));
-    let env = [
-        (NAME, args.name.clone()),
-        (TOKEN, guard.token()),
-        (FENCE, guard.fence().to_string()),
-        (NODES, session.nodes.clone()),
-    ];
-    let work = Work {
-        schedule: args.schedule(),
-        leftovers: args.leftovers,
-        env: env.into_iter().chain(slot).collect(),
-        lock: args.name,
-        argv: args.command,
-    };
+    let (schedule, leftovers) = (args.schedule(), args.leftovers);
+    let work = work_under(
+        session,
+        &guard,
+        &args.name,
+        args.command,
+        schedule,
+        leftovers,
+    );
     let outcome = supervise(&work, &guard, signals, session.report).await;
     // Looked at before the release, which may itself take longer than the lock would have lasted.
     let lost_unnoticed = guard.check().is_err() && args.on_lost != OnLost::Ignore;
@@ -72,12 +68,40 @@ async fn take(session: &Session, args: &Run) -> Result<Held, Failure> {
         return Ok(Held::Permit(taken));
     }
     warn_of_self_deadlock(session, &args.name);
-    let lock = take::lock(session, &args.name, &args.terms).max_hold(args.max_hold);
+    let lock = take::lock(session, &args.name, &args.terms)
+        .max_hold(args.max_hold)
+        .lock_delay(args.lock_delay.unwrap_or_default())
+        .hold_at_least(args.hold_at_least.unwrap_or_default());
     let taken = take::take(session, lock, &args.name, &args.terms).await?;
     Ok(Held::Lock(taken))
 }
 
-fn exit_of(outcome: Outcome) -> Exit {
+/// The command `argv` as it runs under `guard`.
+pub(super) fn work_under(
+    session: &Session,
+    guard: &Held,
+    name: &str,
+    argv: Vec<OsString>,
+    schedule: Schedule,
+    leftovers: Leftovers,
+) -> Work {
+    let slot = guard.slot().map(|slot| (SLOT, slot.to_string()));
+    let env = [
+        (NAME, name.to_owned()),
+        (TOKEN, guard.token()),
+        (FENCE, guard.fence().to_string()),
+        (NODES, session.nodes.clone()),
+    ];
+    Work {
+        schedule,
+        leftovers,
+        env: env.into_iter().chain(slot).collect(),
+        lock: name.to_owned(),
+        argv,
+    }
+}
+
+pub(super) fn exit_of(outcome: Outcome) -> Exit {
     match outcome.ended {
         Some(Ended::Code(code)) => Exit::Code(code),
         Some(Ended::Signal(signal)) => Exit::Signal(signal),
@@ -86,7 +110,7 @@ fn exit_of(outcome: Outcome) -> Exit {
 }
 
 /// A `run` inside a `run` of the same lock waits for its own parent.
-fn warn_of_self_deadlock(session: &Session, name: &str) {
+pub(super) fn warn_of_self_deadlock(session: &Session, name: &str) {
     let inherited = |key, value: &str| env::var_os(key).is_some_and(|given| given == *value);
     if inherited(NAME, name) && inherited(NODES, &session.nodes) {
         session.report.warn(&format!(

@@ -47,6 +47,9 @@ fn lock_text(inspection: &Inspection) -> String {
     if let Some(fence) = inspection.fence.filter(|_| inspection.held) {
         text += &format!(", fence {fence}");
     }
+    if inspection.waiting > 0 {
+        text += &format!(", {} waiting in line", inspection.waiting);
+    }
     for NodeView { node, view } in &inspection.nodes {
         let said = match view {
             Ok(view) => match &view.holder {
@@ -74,6 +77,7 @@ fn lock_value(inspection: &Inspection) -> Value {
                     "id": holder.and_then(|holder| holder.id.as_ref()),
                     "remaining_ms": holder.and_then(|holder| holder.for_ms),
                     "fence": view.ballot.map(|ballot| ballot.get()),
+                    "waiting": view.waiting,
                 })
             }
             Err(error) => json!({"node": node, "error": error.to_string()}),
@@ -85,6 +89,8 @@ fn lock_value(inspection: &Inspection) -> Value {
         "id": inspection.holder_id,
         "remaining_ms": inspection.remaining.map(millis),
         "fence": inspection.fence,
+        "kept": inspection.kept,
+        "waiting": inspection.waiting,
         "nodes": nodes.collect::<Vec<_>>(),
     })
 }

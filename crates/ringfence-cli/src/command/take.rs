@@ -111,6 +111,9 @@ pub(super) fn holder(inspection: &Inspection) -> Option<String> {
         (None, None) => "another client".to_owned(),
     };
     Some(match inspection.remaining {
+        Some(left) if inspection.kept => {
+            format!("kept for {} after {who} released it", duration::show(left))
+        }
         Some(left) => format!("held by {who} for up to {}", duration::show(left)),
         None => format!("held by {who} without an expiry"),
     })

@@ -79,6 +79,8 @@ pub(crate) struct Outcome {
     pub(crate) ended: Option<Ended>,
     /// Whether the lock was lost before everything had ended.
     pub(crate) lost: bool,
+    /// Whether a signal of ours asked to end.
+    pub(crate) told_to_end: bool,
 }
 
 /// Runs `work` under `lease` until nothing of it is left that must not be.
@@ -131,6 +133,7 @@ struct Supervisor<'a, L> {
     ended: Option<Ended>,
     stage: Stage,
     lost: bool,
+    told_to_end: bool,
 }
 
 impl<'a, L: Lease> Supervisor<'a, L> {
@@ -157,6 +160,7 @@ impl<'a, L: Lease> Supervisor<'a, L> {
             ended: None,
             stage: Stage::Working,
             lost: false,
+            told_to_end: false,
         })
     }
 
@@ -186,6 +190,7 @@ impl<'a, L: Lease> Supervisor<'a, L> {
         let outcome = Outcome {
             ended: self.ended,
             lost: self.lost && self.work.schedule.on_lost() != OnLost::Ignore,
+            told_to_end: self.told_to_end,
         };
         let is_over = match self.stage {
             Stage::Working => match (self.ended, self.work.leftovers) {
@@ -270,6 +275,7 @@ impl<'a, L: Lease> Supervisor<'a, L> {
 
     /// Passes a signal of ours on.
     fn forward(&mut self, signal: Signal) {
+        self.told_to_end |= is_terminating(signal);
         if !is_terminating(signal) {
             self.family.signal_group(signal);
         } else if let Stage::Working = self.stage {

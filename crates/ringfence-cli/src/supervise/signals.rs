@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
-use rustix::process::Signal;
+use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{self, SignalKind};
 
 /// Asks that end everything: what outlives them for longer than the grace is killed.
@@ -46,12 +46,28 @@ impl Signals {
 
     fn listen(&mut self, signals: &[Signal]) -> io::Result<()> {
         for &signal in signals {
-            if self.ignored & (1 << (signal.as_raw() - 1)) == 0 {
+            let heard = self.streams.iter().any(|(known, _)| *known == signal);
+            if !heard && self.ignored & (1 << (signal.as_raw() - 1)) == 0 {
                 let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
                 self.streams.push((signal, stream));
             }
         }
         Ok(())
+    }
+
+    /// The next signal that asks to end, while there is no command. Of the others, which are heard
+    /// once there was a command, only the one that stops has a meaning.
+    pub(crate) async fn asked_to_end(&mut self) -> Signal {
+        loop {
+            match self.recv().await {
+                signal if is_terminating(signal) => return signal,
+                Signal::TSTP => {
+                    // Returns when the shell has continued us.
+                    let _ = kill_process(getpid(), Signal::STOP);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// The next signal. Cancelling loses none.

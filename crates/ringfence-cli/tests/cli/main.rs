@@ -5,8 +5,10 @@
 
 #![allow(missing_docs)]
 
+mod elect;
 mod exit_codes;
 mod fleet;
+mod keep;
 mod leftovers;
 mod loss;
 mod permits;

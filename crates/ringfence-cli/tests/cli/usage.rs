@@ -125,11 +125,13 @@ fn the_default_is_a_file_in_the_users_state_folder() {
 #[test]
 fn help_fits_80_columns_and_names_every_exit_code() {
     let scene = Scene::embedded();
-    let pages: [&[&str]; 8] = [
+    let pages: [&[&str]; 10] = [
         &["-h"],
         &["--help"],
         &["run", "-h"],
         &["run", "--help"],
+        &["elect", "-h"],
+        &["elect", "--help"],
         &["acquire", "-h"],
         &["extend", "-h"],
         &["release", "-h"],

@@ -279,6 +279,22 @@ impl Settings {
         }
         Ok(())
     }
+
+    /// The same with a lock delay on top, for which the nodes keep the lock longer.
+    pub(super) fn check_lease(
+        &self,
+        ttl: Duration,
+        delay: Duration,
+        group: &Group,
+    ) -> Result<(), ConfigError> {
+        self.check_ttl(ttl, group)?;
+        match self.check_ttl(ttl.saturating_add(delay), group) {
+            Err(ConfigError::TtlTooLong { most, .. }) => Err(ConfigError::Other(format!(
+                "the TTL of {ttl:?} and the lock delay of {delay:?} together must be at most {most:?}"
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 #[cfg_attr(

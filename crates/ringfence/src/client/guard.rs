@@ -11,6 +11,7 @@ use crate::token::Token;
 
 use super::Locks;
 use super::error::{ExtendError, ReleaseError, Votes};
+use super::owner::{Parting, Share};
 use super::receipt::Receipt;
 
 /// A lock that is held. Renews itself unless told otherwise; dropping it releases the lock in the
@@ -20,6 +21,8 @@ pub struct Guard {
     hold: Arc<Hold>,
     locks: Locks,
     name: String,
+    /// Its part in the hold, if an owner has several guards.
+    share: Option<Share>,
     /// Released or left behind: dropping it has nothing to do any more.
     done: bool,
 }
@@ -30,7 +33,27 @@ impl Guard {
             hold,
             locks,
             name,
+            share: None,
             done: false,
+        }
+    }
+
+    /// The same, as one of several guards.
+    pub(super) fn shared(mut self, share: Share) -> Self {
+        self.share = Some(share);
+        self
+    }
+
+    pub(super) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    /// Takes this guard out of those that share its hold. What is left to do is this guard's.
+    fn part(&mut self, leave: bool) -> Parting {
+        match self.share.take() {
+            Some(share) => share.part(leave),
+            None if leave => Parting::LastLeaves,
+            None => Parting::Last,
         }
     }
 
@@ -70,7 +93,8 @@ impl Guard {
     pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
         let group = *self.locks.shared.driver.cluster().group();
         let ttl = whole_millis(ttl);
-        self.locks.shared.settings.check_ttl(ttl, &group)?;
+        let delay = self.hold.care().delay;
+        self.locks.shared.settings.check_lease(ttl, delay, &group)?;
         Self::extend_hold(&self.hold, ttl, self.locks.node_names()).await?;
         Ok(())
     }
@@ -110,13 +134,29 @@ impl Guard {
 
     /// Releases the lock and says what was found. `Err` never means that the work failed: only
     /// that it may not have been alone, or that nobody could confirm.
+    ///
+    /// While other guards of its owner hold on, only the count goes down.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
+        match self.part(false) {
+            Parting::Last => {}
+            Parting::OthersHold => {
+                self.done = true;
+                return self.hold.check().map_err(|_| ReleaseError::Expired);
+            }
+            Parting::LastLeaves => {
+                self.done = true;
+                self.hold.stop();
+                return Ok(());
+            }
+        }
         // The renewal is stopped, and joined if one is under way.
         if let Some(renewal) = self.hold.renewing() {
             renewal.verdict().await;
         }
         self.done = true;
-        let withdrawing = self.hold.release();
+        let Some(withdrawing) = self.hold.release() else {
+            return Err(ReleaseError::Expired);
+        };
         release_result(withdrawing.verdict().await)
     }
 
@@ -127,17 +167,30 @@ impl Guard {
 
     /// Leaves the lock behind: stops renewing it and does not release it. It ends with its TTL
     /// unless whoever has the receipt extends or releases it.
+    ///
+    /// Where an owner has other guards of it, it is left behind when the last of them has gone.
     pub fn leave(mut self) -> Receipt {
         self.done = true;
-        self.hold.stop();
+        if self.part(true) != Parting::OthersHold {
+            self.hold.stop();
+        }
         self.receipt()
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.done {
-            self.hold.release();
+        if self.done {
+            return;
+        }
+        match self.part(false) {
+            Parting::Last => {
+                self.hold.release();
+            }
+            Parting::LastLeaves => {
+                self.hold.stop();
+            }
+            Parting::OthersHold => {}
         }
     }
 }

@@ -27,10 +27,14 @@ pub struct Inspection {
     pub label: Option<String>,
     /// The public half of the holder's token, if it is one of ours.
     pub holder_id: Option<String>,
+    /// Whether nobody holds it any more: it was released and is kept from others for a while.
+    pub kept: bool,
     /// How long until it may be free unless it is extended; `None` if never or not held.
     pub remaining: Option<Duration>,
     /// The holder's fence; `None` for a holder without one.
     pub fence: Option<u64>,
+    /// How many wait in line, as a majority sees it.
+    pub waiting: u64,
     /// Every node's own view, in node order.
     pub nodes: Vec<NodeView>,
 }
@@ -175,6 +179,9 @@ fn majority_view(
         .collect();
     lasts.sort_unstable_by(|a, b| b.cmp(a));
     let lasts = lasts.get(quorum - 1).copied();
+    // At least so many on a majority: a ticket on a few nodes only is no place in line.
+    let mut waiting: Vec<u64> = answered.iter().map(|view| view.waiting).collect();
+    waiting.sort_unstable_by(|a, b| b.cmp(a));
     Ok(Inspection {
         name,
         held: holder.is_some(),
@@ -182,6 +189,7 @@ fn majority_view(
             .and_then(|h| h.label.clone())
             .filter(|l| !l.is_empty()),
         holder_id: holder.and_then(|h| h.id.clone()),
+        kept: holder.is_some_and(crate::message::Holder::is_kept),
         remaining: lasts
             .filter(|&ms| ms != u64::MAX)
             .map(Duration::from_millis),
@@ -190,6 +198,7 @@ fn majority_view(
             .filter_map(|v| v.ballot)
             .max()
             .map(|b| b.get()),
+        waiting: waiting.get(quorum - 1).copied().unwrap_or_default(),
         nodes,
     })
 }

@@ -6,17 +6,18 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::driver::acquire::{Wanted, acquire};
-use crate::driver::call_timeout;
 use crate::driver::hold::{Care, Hold};
+use crate::driver::{Driver, call_timeout};
 use crate::message::{Claim, ReleaseKind};
 use crate::name::NameError;
 use crate::protocol::{Attempt, Target, Terms, WithdrawalVerdict};
 use crate::time::Timestamp;
 
 use super::Locks;
-use super::builder::checked_label;
+use super::builder::{TTL_MAX, checked_label};
 use super::error::{AcquireError, ConfigError, ExtendError, ReleaseError};
 use super::guard::{Guard, release_result, whole_millis};
+use super::owner::Owner;
 use super::receipt::Receipt;
 
 /// How long to go on without a majority, unless the lock says otherwise: long enough for a
@@ -41,6 +42,9 @@ pub struct Lock {
     max_hold: Option<Option<Duration>>,
     attempts: Option<u32>,
     no_quorum_after: Duration,
+    owner: Option<Owner>,
+    lock_delay: Duration,
+    hold_at_least: Duration,
     pub(super) plain: bool,
     /// One slot of a semaphore: the claims are its gate and its slots.
     pub(super) of_slots: bool,
@@ -59,6 +63,9 @@ impl Lock {
             max_hold: None,
             attempts: None,
             no_quorum_after: NO_QUORUM_AFTER,
+            owner: None,
+            lock_delay: Duration::ZERO,
+            hold_at_least: Duration::ZERO,
             plain: false,
             of_slots: false,
         }
@@ -115,6 +122,30 @@ impl Lock {
         self
     }
 
+    /// Takes it for `owner`, who may take it again while holding it: all its guards share one
+    /// fence and deadline, on the terms of the first, and the last one to go frees the lock.
+    /// Default nobody's: taking it twice waits for oneself.
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// After a holder that is lost (crashed, cut off) nobody gets the lock for this much longer, so
+    /// that what it still has under way can end. A release in time frees it at once. Default zero;
+    /// together with the TTL at most the cluster's longest TTL.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.lock_delay = delay;
+        self
+    }
+
+    /// If it is released sooner than this after it was granted, nobody gets the lock until then:
+    /// for short jobs that clocks which disagree would start twice. Default zero. A holder that
+    /// is lost frees it with its TTL all the same.
+    pub fn hold_at_least(mut self, span: Duration) -> Self {
+        self.hold_at_least = span;
+        self
+    }
+
     /// Takes the lock, waiting while somebody else holds it.
     ///
     /// Dropping the future at any point takes back whatever may have been set, in the background.
@@ -128,6 +159,13 @@ impl Lock {
     }
 
     async fn take(&self, wait: Option<Duration>) -> Result<Guard, AcquireError> {
+        match &self.owner {
+            Some(owner) => self.take_for(owner, wait).await,
+            None => self.take_alone(wait).await,
+        }
+    }
+
+    pub(super) async fn take_alone(&self, wait: Option<Duration>) -> Result<Guard, AcquireError> {
         let name = self.name();
         let (guard, _) = self.take_noting(wait, name, |_| ()).await?;
         Ok(guard)
@@ -163,6 +201,8 @@ impl Lock {
         tracing::debug!(%name, fence = %won.traces.ballot, token = %won.traces.token, "lock granted");
         let care = Care {
             ttl: wanted.terms.ttl,
+            delay: wanted.delay,
+            hold_at_least: self.hold_at_least,
             call_timeout: wanted.terms.call_timeout,
             renew: self.renew,
             max_hold: self
@@ -178,6 +218,14 @@ impl Lock {
         Ok((Guard::new(hold, self.locks.clone(), name), slot))
     }
 
+    pub(super) fn guard(&self, hold: Arc<Hold>) -> Guard {
+        Guard::new(hold, self.locks.clone(), self.name())
+    }
+
+    pub(super) fn driver(&self) -> &Arc<Driver> {
+        &self.locks.shared.driver
+    }
+
     /// Extends a hold that was left behind by [`Guard::leave`], perhaps by another process. Says
     /// how long it is valid now.
     pub async fn extend_receipt(
@@ -188,6 +236,8 @@ impl Lock {
         let wanted = self.clone().ttl(ttl).wanted(None)?;
         let care = Care {
             ttl: wanted.terms.ttl,
+            delay: wanted.delay,
+            hold_at_least: Duration::ZERO,
             call_timeout: wanted.terms.call_timeout,
             renew: false,
             max_hold: None,
@@ -207,10 +257,10 @@ impl Lock {
         let verdict: WithdrawalVerdict = crate::driver::withdraw::Withdrawing::begin(
             driver,
             ReleaseKind::Final,
-            &receipt.traces(wanted.claims, self.plain),
+            &receipt.traces(Arc::clone(&wanted.claims), self.plain),
             // Whoever left it may have left requests on their way, too.
             vec![Target::Unknown; driver.nodes.len()],
-            wanted.terms.ttl,
+            wanted.lease(),
             wanted.terms.call_timeout,
         )
         .verdict()
@@ -229,7 +279,7 @@ impl Lock {
         }
     }
 
-    fn wanted(&self, wait: Option<Duration>) -> Result<Wanted, ConfigError> {
+    pub(super) fn wanted(&self, wait: Option<Duration>) -> Result<Wanted, ConfigError> {
         let claims = self.claims.clone()?;
         let shared = &self.locks.shared;
         let settings = &shared.settings;
@@ -238,7 +288,13 @@ impl Lock {
             None => Arc::clone(&settings.label),
         };
         let ttl = whole_millis(self.ttl);
-        settings.check_ttl(ttl, shared.driver.cluster().group())?;
+        let delay = whole_millis(self.lock_delay);
+        settings.check_lease(ttl, delay, shared.driver.cluster().group())?;
+        if self.hold_at_least > TTL_MAX {
+            return Err(ConfigError::Other(
+                "hold_at_least must be at most a year".to_owned(),
+            ));
+        }
         let min_validity = self.min_validity.unwrap_or(ttl / 10);
         if settings.drift.allowance(ttl).saturating_add(min_validity) >= ttl {
             return Err(ConfigError::MinValidity { min_validity, ttl });
@@ -252,6 +308,7 @@ impl Lock {
         Ok(Wanted {
             claims,
             label,
+            delay,
             of_slots: self.of_slots,
             terms: Terms {
                 nodes: shared.driver.nodes.len(),

@@ -1,6 +1,7 @@
 //! What users see: [`Locks`] and what it hands out.
 
 mod builder;
+mod election;
 mod error;
 mod guard;
 mod handshake;
@@ -8,6 +9,7 @@ mod hold_work;
 mod init;
 mod inspect;
 mod lock;
+mod owner;
 mod plain;
 mod receipt;
 mod semaphore;
@@ -20,6 +22,7 @@ use crate::message::{Claim, Mode};
 use crate::name::{Name, NameError};
 
 pub use builder::Builder;
+pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{
     AcquireError, ConfigError, ConnectError, ExtendError, HoldError, InitError, InspectError,
     NodeVote, ReleaseError, Votes,
@@ -27,6 +30,7 @@ pub use error::{
 pub use guard::Guard;
 pub use inspect::{Inspection, NodeStatus, NodeView};
 pub use lock::{Lock, ReleaseReceiptError};
+pub use owner::Owner;
 pub use plain::{PlainGuard, PlainLock};
 pub use receipt::{Receipt, ReceiptError};
 pub use semaphore::{PERMITS_MAX, Semaphore, SemaphoreGuard};
@@ -99,6 +103,11 @@ impl Locks {
     /// number are inside; those with a smaller one trace a warning.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
         Semaphore::new(self.clone(), name.as_ref(), permits)
+    }
+
+    /// The election `name`: one leader at a time. It shares its name with the mutex.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self.mutex(name))
     }
 
     /// The nodes as people know them, in node order.

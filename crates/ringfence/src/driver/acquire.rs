@@ -23,6 +23,8 @@ use super::withdraw::{Traces, Withdrawing};
 pub(crate) struct Wanted {
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) label: Arc<str>,
+    /// For how much longer than the TTL the nodes keep it from others.
+    pub(crate) delay: Duration,
     pub(crate) terms: Terms,
     /// One slot of a semaphore is wanted: the claims are its gate and then every slot.
     pub(crate) of_slots: bool,
@@ -100,6 +102,11 @@ pub(crate) async fn acquire(
 }
 
 impl Wanted {
+    /// How long the nodes keep it. What the holder may count on is the TTL alone.
+    pub(crate) fn lease(&self) -> Duration {
+        self.terms.ttl.saturating_add(self.delay)
+    }
+
     /// Whoever may try once only has nothing to wait for.
     fn waits_in_line(&self) -> bool {
         let waits = self.terms.wait.is_none_or(|wait| !wait.is_zero());
@@ -205,7 +212,7 @@ struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     fn begin(driver: &'a Arc<Driver>, wanted: &'a Wanted, attempt: Attempt) -> Self {
-        let ttl_ms = wanted.terms.ttl.as_millis() as u64;
+        let ttl_ms = wanted.lease().as_millis() as u64;
         let request = Arc::new(Request {
             claims: Arc::clone(&wanted.claims),
             token: attempt.token().clone(),
@@ -295,7 +302,7 @@ impl<'a> Trial<'a> {
             ReleaseKind::Undo,
             &self.traces(),
             targets,
-            terms.ttl,
+            self.wanted.lease(),
             terms.call_timeout,
             self.stays,
         );

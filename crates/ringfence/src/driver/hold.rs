@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::message::{Answer, Op, ReleaseKind, Reply, Request};
+use crate::message::{Answer, Op, Reply, Request};
 use crate::node::{CallError, Deliver};
 use crate::protocol::{Attempt, Extension, ExtensionVerdict, Target, Vote};
 use crate::time::Timestamp;
@@ -40,12 +40,23 @@ pub enum Lost {
 #[derive(Debug, Clone)]
 pub(crate) struct Care {
     pub(crate) ttl: Duration,
+    /// For how much longer than the TTL the nodes keep it from others.
+    pub(crate) delay: Duration,
+    /// Released sooner than this, it is kept from others until then.
+    pub(crate) hold_at_least: Duration,
     pub(crate) call_timeout: Duration,
     /// Renewed by the keeper, or left to the caller.
     pub(crate) renew: bool,
     /// For how long it may be held in all.
     pub(crate) max_hold: Option<Duration>,
     pub(crate) label: Arc<str>,
+}
+
+impl Care {
+    /// How long the nodes keep what is asked for `ttl`.
+    fn lease(&self, ttl: Duration) -> Duration {
+        ttl.saturating_add(self.delay)
+    }
 }
 
 /// A lock that is held.
@@ -56,6 +67,8 @@ pub(crate) struct Hold {
     care: Care,
     /// When `max_hold` ends it.
     end: Option<Timestamp>,
+    /// Until when a release keeps it from others.
+    keep_until: Option<Timestamp>,
     /// In nanoseconds of the client's clock. Never moves back.
     deadline: AtomicU64,
     state: Mutex<State>,
@@ -92,7 +105,9 @@ impl Hold {
         let deadline = end.map_or(won.deadline, |end| end.min(won.deadline));
         let renew_at = care.renew.then(|| won.t0 + care.ttl / 3);
         // The nodes' leases began after t0, at the latest now.
-        let leased_until = driver.clock.now() + care.ttl;
+        let now = driver.clock.now();
+        let leased_until = now + care.lease(care.ttl);
+        let keep_until = (!care.hold_at_least.is_zero()).then(|| now + care.hold_at_least);
         let (targets, votes) = won
             .flight
             .with(|attempt| (attempt.remains_of_won(), attempt.votes().cloned().collect()));
@@ -102,6 +117,7 @@ impl Hold {
             traces: won.traces,
             care,
             end,
+            keep_until,
             deadline: AtomicU64::new(deadline.as_nanos()),
             state: Mutex::new(State {
                 phase: Phase::Held,
@@ -131,6 +147,7 @@ impl Hold {
             traces,
             care,
             end: None,
+            keep_until: None,
             deadline: AtomicU64::new(deadline.as_nanos()),
             state: Mutex::new(State {
                 phase: Phase::Held,
@@ -245,21 +262,26 @@ impl Hold {
         self.reschedule(&mut state);
     }
 
-    /// The holder is done, or gone: stops the renewal and begins the final release.
-    pub(crate) fn release(self: &Arc<Self>) -> Arc<Withdrawing> {
+    /// The holder is done, or gone: stops the renewal and begins the final release. `None` if it is
+    /// too late for one: with a lock delay, who comes after its deadline is one of those from whom
+    /// the delay protects the others.
+    pub(crate) fn release(self: &Arc<Self>) -> Option<Arc<Withdrawing>> {
         let targets = self.stop();
+        if !self.care.delay.is_zero() && self.driver.clock.now() >= self.deadline() {
+            return None;
+        }
         // A lease that is on its way still counts from when it arrives, which is what the TTL is
         // for; one that was extended further lasts longer.
         let leased_until = lock(&self.state).leased_until;
         let left = leased_until.since(self.driver.clock.now());
-        Withdrawing::begin(
+        Some(Withdrawing::begin_keeping(
             &self.driver,
-            ReleaseKind::Final,
             &self.traces,
             targets,
-            left.max(self.care.ttl),
+            left.max(self.care.lease(self.care.ttl)),
             self.care.call_timeout,
-        )
+            self.keep_until,
+        ))
     }
 
     /// Stops looking after it and tells what the nodes may have of it. Whoever waits for the loss
@@ -289,7 +311,7 @@ impl Hold {
     }
 
     /// Takes what a round of extending came to.
-    fn conclude(&self, verdict: ExtensionVerdict, votes: &[Vote], now: Timestamp) {
+    fn conclude(&self, verdict: ExtensionVerdict, votes: &[Vote], t0: Timestamp, now: Timestamp) {
         match verdict {
             ExtensionVerdict::Extended { deadline } => {
                 let deadline = self.end.map_or(deadline, |end| end.min(deadline));
@@ -324,7 +346,7 @@ impl Hold {
             state.renew_at = Some(now + self.pause(state.failures, now));
         } else {
             state.failures = 0;
-            state.renew_at = Some(now + self.care.ttl / 3);
+            state.renew_at = Some(self.renewal_after(t0, now));
         }
         self.reschedule(&mut state);
     }
@@ -345,9 +367,15 @@ impl Hold {
         }
     }
 
+    /// When to renew after the round that began at `t0`. The lease counts from there: after a slow
+    /// round a third of the TTL from its end may lie behind the deadline.
+    fn renewal_after(&self, t0: Timestamp, now: Timestamp) -> Timestamp {
+        (t0 + self.care.ttl / 3).max(now)
+    }
+
     /// A round that had been given up was confirmed late. On a busy machine every round may be: if
     /// they did not count, a lock that all nodes hold would be lost.
-    fn conclude_late(&self, deadline: Timestamp, now: Timestamp) {
+    fn conclude_late(&self, deadline: Timestamp, t0: Timestamp, now: Timestamp) {
         let mut state = lock(&self.state);
         if state.phase != Phase::Held || now >= self.deadline() {
             return;
@@ -357,7 +385,7 @@ impl Hold {
             .fetch_max(deadline.as_nanos(), Ordering::AcqRel);
         if state.renew_at.is_some() {
             state.failures = 0;
-            state.renew_at = Some(now + self.care.ttl / 3);
+            state.renew_at = Some(self.renewal_after(t0, now));
             self.reschedule(&mut state);
         }
     }
@@ -452,7 +480,8 @@ pub(crate) struct Extending {
 impl Extending {
     fn begin(hold: &Arc<Hold>, ttl: Duration, renewal_timeout: Option<Timestamp>) -> Arc<Self> {
         let driver = &hold.driver;
-        let ttl_ms = ttl.as_millis() as u64;
+        let lease = hold.care.lease(ttl);
+        let ttl_ms = lease.as_millis() as u64;
         let request = Arc::new(Request {
             claims: Arc::clone(&hold.traces.claims),
             token: hold.traces.token.clone(),
@@ -472,7 +501,7 @@ impl Extending {
         {
             // The node may carry it out as late as its call expires.
             let mut state = lock(&hold.state);
-            state.leased_until = state.leased_until.max(t0 + call_timeout + ttl);
+            state.leased_until = state.leased_until.max(t0 + call_timeout + lease);
         }
         let this = Arc::new(Self {
             flight: Flight::new(driver, round, t0),
@@ -509,9 +538,10 @@ impl Extending {
     /// lost our token gets it back, in this round or late.
     fn concluded_by(&self, reply: Option<(bool, usize)>) {
         let now = self.flight.driver.clock.now();
-        let (verdict, votes, to_restore) = self.flight.with(|round| {
+        let (verdict, votes, to_restore, t0) = self.flight.with(|round| {
             let to_restore: Vec<usize> = round.to_restore().collect();
-            (round.verdict(), round.votes().to_vec(), to_restore)
+            let votes = round.votes().to_vec();
+            (round.verdict(), votes, to_restore, round.t0())
         });
         let Some(verdict) = verdict else { return };
         match reply {
@@ -519,7 +549,7 @@ impl Extending {
             Some((false, node)) => {
                 self.hold.hear_late_vote(node, &votes[node]);
                 if let Some(deadline) = self.flight.with(|round| round.late_deadline()) {
-                    self.hold.conclude_late(deadline, now);
+                    self.hold.conclude_late(deadline, t0, now);
                 }
                 if to_restore.contains(&node) {
                     self.restore(node);
@@ -529,7 +559,7 @@ impl Extending {
                 if self.renewal {
                     self.hold.renewal_over(self);
                 }
-                self.hold.conclude(verdict, &votes, now);
+                self.hold.conclude(verdict, &votes, t0, now);
                 for node in to_restore {
                     self.restore(node);
                 }
@@ -549,7 +579,7 @@ impl Extending {
             token: traces.token.clone(),
             op: Op::Restore {
                 ballot: traces.ballot,
-                ttl_ms: self.ttl.as_millis() as u64,
+                ttl_ms: self.hold.care.lease(self.ttl).as_millis() as u64,
                 label: Arc::clone(&self.hold.care.label),
             },
         });

@@ -91,7 +91,17 @@ impl Driver {
         expires: Timestamp,
         to: Arc<dyn Deliver<Reply>>,
     ) {
-        let done = Completion::new(to, node as u64);
+        self.ask(node, request, expires, Completion::new(to, node as u64));
+    }
+
+    /// The same, with the answer to `done`.
+    pub(crate) fn ask(
+        &self,
+        node: usize,
+        request: &Arc<Request>,
+        expires: Timestamp,
+        done: Completion<Reply>,
+    ) {
         if let Some(trouble) = self.barred[node].get() {
             return done.complete(Err(CallError::Refused(trouble.clone())));
         }
@@ -146,7 +156,7 @@ impl Driver {
 }
 
 /// Waits until `done`, looking again at every `notify`.
-async fn wait_for(notify: &Notify, done: impl Fn() -> bool) {
+pub(crate) async fn wait_for(notify: &Notify, done: impl Fn() -> bool) {
     loop {
         let notified = notify.notified();
         tokio::pin!(notified);

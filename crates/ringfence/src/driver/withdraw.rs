@@ -29,6 +29,14 @@ pub(crate) struct Traces {
     pub(crate) slots: Option<(Arc<[Claim]>, Slots)>,
 }
 
+/// How something is taken back.
+struct Manner {
+    kind: ReleaseKind,
+    /// The place in line is kept.
+    stays: bool,
+    keep_until: Option<Timestamp>,
+}
+
 /// A release or undo on its way.
 pub(crate) struct Withdrawing {
     this: Weak<Self>,
@@ -36,6 +44,8 @@ pub(crate) struct Withdrawing {
     /// The request to nodes of which the acquire's fate is known, and to the others.
     requests: [Arc<Request>; 2],
     until: Timestamp,
+    /// Until when what is given back is kept from others.
+    keep_until: Option<Timestamp>,
     counted: AtomicBool,
     /// Where it stands on the schedule: in one place at most, however often it has failed.
     scheduled: Mutex<Option<Key>>,
@@ -66,6 +76,44 @@ impl Withdrawing {
         call_timeout: Duration,
         stays: bool,
     ) -> Arc<Self> {
+        let manner = Manner {
+            kind,
+            stays,
+            keep_until: None,
+        };
+        Self::start(driver, traces, targets, ttl, call_timeout, manner)
+    }
+
+    /// The final release of a holder, who keeps it from others until `keep_until`.
+    pub(crate) fn begin_keeping(
+        driver: &Arc<Driver>,
+        traces: &Traces,
+        targets: Vec<Target>,
+        ttl: Duration,
+        call_timeout: Duration,
+        keep_until: Option<Timestamp>,
+    ) -> Arc<Self> {
+        let manner = Manner {
+            kind: ReleaseKind::Final,
+            stays: false,
+            keep_until,
+        };
+        Self::start(driver, traces, targets, ttl, call_timeout, manner)
+    }
+
+    fn start(
+        driver: &Arc<Driver>,
+        traces: &Traces,
+        targets: Vec<Target>,
+        ttl: Duration,
+        call_timeout: Duration,
+        manner: Manner,
+    ) -> Arc<Self> {
+        let Manner {
+            kind,
+            stays,
+            keep_until,
+        } = manner;
         let now = driver.clock.now();
         let until = now + ttl;
         let request = |fate_unknown| {
@@ -89,6 +137,7 @@ impl Withdrawing {
                         fate_unknown,
                         place: traces.place.clone(),
                         stays,
+                        keep_ms: None,
                     };
                     (&traces.claims, op)
                 }
@@ -106,6 +155,7 @@ impl Withdrawing {
             flight: Flight::new(driver, machine, now),
             requests: [request(false), request(true)],
             until,
+            keep_until,
             counted: AtomicBool::new(!settled),
             scheduled: Mutex::new(None),
         });
@@ -135,9 +185,9 @@ impl Withdrawing {
             .flight
             .with(|machine| machine.poll_send(driver.clock.now()))
         {
-            let request = &self.requests[usize::from(fate_unknown)];
+            let request = self.request(fate_unknown, driver.clock.now());
             let to = Arc::clone(self) as Arc<dyn Deliver<Reply>>;
-            driver.send(node, request, self.until, to);
+            driver.send(node, &request, self.until, to);
         }
         let (timeout, settled) = self
             .flight
@@ -147,6 +197,22 @@ impl Withdrawing {
         } else if let Some(at) = timeout {
             self.reschedule(at);
         }
+    }
+
+    /// What to say at `now`: said again later, it keeps for a shorter time.
+    fn request(&self, fate_unknown: bool, now: Timestamp) -> Arc<Request> {
+        let request = &self.requests[usize::from(fate_unknown)];
+        let left = self
+            .keep_until
+            .map_or(Duration::ZERO, |until| until.since(now));
+        if left.is_zero() {
+            return Arc::clone(request);
+        }
+        let mut request = Request::clone(request);
+        if let Op::Release { keep_ms, .. } = &mut request.op {
+            *keep_ms = Some(left.as_nanos().div_ceil(1_000_000) as u64);
+        }
+        Arc::new(request)
     }
 
     fn reschedule(&self, at: Timestamp) {

@@ -20,7 +20,7 @@ pub use entry::{Entry, PlainKey, Record, Seat};
 pub use line::{Line, TICKET_MS, Ticket};
 
 use crate::group::Group;
-use crate::message::{Answer, Ballot, Op, Request, Stamp, Wake};
+use crate::message::{Answer, Ballot, Op, ReleaseKind, Request, Stamp, Wake};
 
 /// The constants of a group that the ledger needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +122,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             fate_unknown,
             place,
             stays,
+            keep_ms,
         } => {
             let leaving = release::Leaving {
                 token,
@@ -130,6 +131,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
                 fate_unknown: *fate_unknown,
                 place: place.as_ref(),
                 stays: *stays,
+                keep_ms: keep_ms.filter(|&ms| ms > 0 && *kind == ReleaseKind::Final),
             };
             release::release(rules, now, entries, &leaving, &mut wakes)
         }
@@ -170,6 +172,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
                 fate_unknown: *fate_unknown,
                 place: place.as_ref(),
                 stays: *stays,
+                keep_ms: None,
             };
             slots::release(rules, now, entries, &leaving, *slots, &mut wakes)
         }

@@ -1,9 +1,10 @@
 //! Release: a holder is done, or an attempt is withdrawn.
 
 use crate::message::{Answer, Ballot, Place, ReleaseKind, Wake};
+use crate::token::tombstone;
 
 use super::extend::not_held;
-use super::{Entry, Moment, Rules};
+use super::{Entry, Moment, PlainKey, Rules, Seat};
 
 /// Who leaves, and how.
 pub(super) struct Leaving<'a> {
@@ -13,6 +14,7 @@ pub(super) struct Leaving<'a> {
     pub(super) fate_unknown: bool,
     pub(super) place: Option<&'a Place>,
     pub(super) stays: bool,
+    pub(super) keep_ms: Option<u64>,
 }
 
 pub(super) fn release(
@@ -54,8 +56,7 @@ pub(super) fn release_one(
     // nothing: the fence rises only against an acquire that may still be on its way.
     if held || closes || leaving.fate_unknown {
         let seat = if held {
-            entry.key = None;
-            None
+            bury(now, entry, leaving)
         } else {
             entry.seat().cloned()
         };
@@ -87,6 +88,29 @@ pub(super) fn release_one(
         let sender = leaving.place.filter(|_| leaving.stays);
         wakes.extend(entry.line.wakes(rules, sender));
     }
+}
+
+/// Frees what the caller holds; or, if it is to be kept from others, puts a tombstone in its place,
+/// which no token matches. The tombstone is a holder like any other: it has a seat, and its end is
+/// when the name becomes free.
+fn bury(now: Moment, entry: &mut Entry, leaving: &Leaving<'_>) -> Option<Seat> {
+    let (ballot, label) = match entry.seat() {
+        Some(seat) => (seat.ballot, seat.label.clone()),
+        None => (Ballot::default(), String::new()),
+    };
+    entry.key = None;
+    let until_ms = now.lease_ms.saturating_add(leaving.keep_ms?);
+    let value = tombstone(leaving.token);
+    entry.key = Some(PlainKey {
+        value: value.clone(),
+        until_ms: Some(until_ms),
+    });
+    Some(Seat {
+        token: value,
+        ballot,
+        label,
+        until_ms,
+    })
 }
 
 /// One wake for each ticket, the earliest: a ticket may stand in several lines.

@@ -11,6 +11,7 @@ use super::{Drift, Vote, deadline, quorum};
 /// One round of extending a hold on all nodes.
 #[derive(Debug, Clone)]
 pub struct Extension {
+    t0: Timestamp,
     deadline: Timestamp,
     timeout: Timestamp,
     votes: Vec<Vote>,
@@ -43,12 +44,18 @@ impl Extension {
         call_timeout: Duration,
     ) -> Self {
         Self {
+            t0,
             deadline: deadline(t0, ttl, drift),
             timeout: t0 + call_timeout,
             votes: vec![Vote::Pending; nodes],
             vacant: vec![false; nodes],
             verdict: None,
         }
+    }
+
+    /// When it began: before the first send. What it confirms counts from here, however late.
+    pub fn t0(&self) -> Timestamp {
+        self.t0
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called, unless the round is over.
@@ -133,5 +140,61 @@ impl Extension {
         let may_extend = in_time && kept + pending >= quorum;
         let may_prove_loss = nodes - lost - pending < quorum;
         (!may_extend && !may_prove_loss).then_some(ExtensionVerdict::Unsure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Standing;
+    use crate::node::{Trouble, TroubleKind};
+
+    const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
+    const TTL: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(1);
+
+    fn round() -> Extension {
+        Extension::new(3, T0, TTL, Drift::default(), TIMEOUT)
+    }
+
+    fn extended() -> Result<Reply, CallError> {
+        Ok(Reply {
+            stamp: None,
+            standing: Standing {
+                incarnation: 1,
+                born_us: 0,
+                clock_us: 1,
+            },
+            answer: Answer::Extended,
+        })
+    }
+
+    #[test]
+    fn a_majority_that_confirms_late_counts_from_t0() {
+        let mut round = round();
+        round.handle_timeout(T0 + TIMEOUT);
+        assert_eq!(round.verdict(), Some(ExtensionVerdict::Unsure));
+        let late = T0 + TIMEOUT * 2;
+        round.handle_reply(0, extended(), None, late);
+        assert_eq!(round.late_deadline(), None);
+        round.handle_reply(2, extended(), None, late);
+        assert_eq!(
+            round.late_deadline(),
+            Some(deadline(T0, TTL, Drift::default()))
+        );
+        // What the caller was told stands.
+        assert_eq!(round.verdict(), Some(ExtensionVerdict::Unsure));
+    }
+
+    #[test]
+    fn neither_a_quarantined_nor_a_failed_node_confirms_late() {
+        let mut round = round();
+        round.handle_timeout(T0 + TIMEOUT);
+        let late = T0 + TIMEOUT * 2;
+        round.handle_reply(0, extended(), None, late);
+        round.handle_reply(1, extended(), Some(TTL), late);
+        let trouble = Trouble::new(TroubleKind::Disconnected, "gone");
+        round.handle_reply(2, Err(CallError::Unknown(trouble)), None, late);
+        assert_eq!(round.late_deadline(), None);
     }
 }

@@ -230,3 +230,70 @@ impl NodeState {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Holder, Standing};
+    use crate::node::{Trouble, TroubleKind};
+
+    const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A final release that has been sent to three nodes which all hold.
+    fn sent() -> Withdrawal {
+        let targets = vec![Target::Holds; 3];
+        let until = T0 + SECOND * 10;
+        let mut release = Withdrawal::new(ReleaseKind::Final, targets, T0, until, SECOND);
+        while release.poll_send(T0).is_some() {}
+        release
+    }
+
+    fn said(answer: Answer) -> Result<Reply, CallError> {
+        Ok(Reply {
+            stamp: None,
+            standing: Standing {
+                incarnation: 1,
+                born_us: 0,
+                clock_us: 1,
+            },
+            answer,
+        })
+    }
+
+    fn trouble() -> Trouble {
+        Trouble::new(TroubleKind::Disconnected, "gone")
+    }
+
+    #[test]
+    fn a_node_that_could_not_be_told_may_have_held() {
+        let mut release = sent();
+        release.handle_reply(0, &said(Answer::Released), T0);
+        release.handle_reply(1, &said(Answer::Gone), T0);
+        release.handle_reply(2, &Err(CallError::NotSent(trouble())), T0);
+        assert_eq!(release.verdict(), Some(WithdrawalVerdict::Unconfirmed));
+    }
+
+    #[test]
+    fn what_is_gone_after_a_lost_answer_may_be_our_own_doing() {
+        let mut release = sent();
+        for node in 0..3 {
+            release.handle_reply(node, &Err(CallError::Unknown(trouble())), T0);
+        }
+        let later = T0 + SECOND;
+        while release.poll_send(later).is_some() {}
+        release.handle_reply(0, &said(Answer::Gone), later);
+        release.handle_reply(1, &said(Answer::Held(Holder::default())), later);
+        release.handle_reply(2, &said(Answer::Gone), later);
+        assert_eq!(release.verdict(), Some(WithdrawalVerdict::Unconfirmed));
+    }
+
+    #[test]
+    fn a_majority_without_the_token_is_proof_of_loss() {
+        let mut release = sent();
+        release.handle_reply(0, &said(Answer::Released), T0);
+        release.handle_reply(1, &said(Answer::Gone), T0);
+        release.handle_reply(2, &said(Answer::Held(Holder::default())), T0);
+        assert_eq!(release.verdict(), Some(WithdrawalVerdict::Taken));
+    }
+}

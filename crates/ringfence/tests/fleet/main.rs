@@ -15,3 +15,4 @@ mod loss;
 mod minorities;
 mod semaphores;
 mod storms;
+mod tombstones;

@@ -4,6 +4,7 @@ mod stages;
 mod support;
 
 mod contract;
+mod keep;
 #[cfg(feature = "redis")]
 mod redis_ledger;
 #[cfg(feature = "redis")]

@@ -83,6 +83,7 @@ enum What {
         fate_unknown: bool,
         place: Option<Shown>,
         stays: bool,
+        keep_ms: Option<u64>,
     },
     Restore,
     Refresh(Vec<Shown>),
@@ -114,12 +115,13 @@ fn any_step() -> impl Strategy<Value = Step> {
     let kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
     let shown = (0..TICKETS.len(), any::<bool>());
     let place = proptest::option::weighted(0.7, shown.clone());
-    let release = (kind, any::<bool>(), place.clone(), any::<bool>());
+    let keep = proptest::option::weighted(0.3, prop_oneof![Just(0), 20..60u64, 200..90_000u64]);
+    let release = (kind, any::<bool>(), place.clone(), any::<bool>(), keep);
     let what = prop_oneof![
         8 => place.prop_map(What::Acquire),
         3 => Just(What::Extend),
-        6 => release.prop_map(|(kind, fate_unknown, place, stays)| What::Release {
-            kind, fate_unknown, place, stays,
+        6 => release.prop_map(|(kind, fate_unknown, place, stays, keep_ms)| What::Release {
+            kind, fate_unknown, place, stays, keep_ms,
         }),
         3 => Just(What::Restore),
         3 => proptest::collection::vec(shown, 0..6).prop_map(What::Refresh),
@@ -166,11 +168,12 @@ fn any_step_in_line() -> impl Strategy<Value = Step> {
     let shown = (0..TICKETS.len(), Just(false));
     let place = proptest::option::weighted(0.9, shown.clone());
     let kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
-    let release = (kind, place.clone(), any::<bool>());
+    let keep = proptest::option::weighted(0.3, 20..60u64);
+    let release = (kind, place.clone(), any::<bool>(), keep);
     let what = prop_oneof![
         4 => place.prop_map(What::Acquire),
-        3 => release.prop_map(|(kind, place, stays)| What::Release {
-            kind, place, stays, fate_unknown: false,
+        3 => release.prop_map(|(kind, place, stays, keep_ms)| What::Release {
+            kind, place, stays, keep_ms, fate_unknown: false,
         }),
         1 => proptest::collection::vec(shown, 1..4).prop_map(What::Refresh),
         1 => Just(What::Inspect),
@@ -402,12 +405,14 @@ impl Bench {
                 fate_unknown,
                 place,
                 stays,
+                keep_ms,
             } => Op::Release {
                 ballot,
                 kind: *kind,
                 fate_unknown: *fate_unknown,
                 place: place.map(|shown| self.place(shown)),
                 stays: *stays,
+                keep_ms: *keep_ms,
             },
             What::Refresh(shown) => Op::Refresh {
                 places: shown.iter().map(|shown| self.place(*shown)).collect(),

@@ -201,6 +201,7 @@ pub(crate) fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
         fate_unknown,
         place: None,
         stays: true,
+        keep_ms: None,
     }
 }
 
@@ -212,6 +213,7 @@ pub(crate) fn leave(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, st
         fate_unknown: false,
         place: place.cloned(),
         stays,
+        keep_ms: None,
     }
 }
 

@@ -67,6 +67,7 @@ fn a_ballot_above_the_ceiling_is_never_stored_by_any_operation() {
         fate_unknown: true,
         place: None,
         stays: false,
+        keep_ms: None,
     };
     let ops = [
         acquire(high),

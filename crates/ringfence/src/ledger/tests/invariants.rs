@@ -30,6 +30,7 @@ enum Kind {
     PlainRelease,
     Come,
     Leave,
+    Keep,
     Refresh,
 }
 
@@ -41,6 +42,7 @@ impl Step {
             Kind::Acquire => acquire_for(ballot, ttl_ms),
             Kind::Extend => extend(ballot, ttl_ms),
             Kind::Release => release(ballot),
+            Kind::Keep => keep(ballot, ttl_ms),
             Kind::Undo => undo(ballot),
             Kind::UndoBlindly => undo_blindly(ballot),
             Kind::Restore => restore(ballot),
@@ -109,6 +111,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         5 => Just(Kind::Acquire),
         2 => Just(Kind::Extend),
         2 => Just(Kind::Release),
+        2 => Just(Kind::Keep),
         2 => Just(Kind::Undo),
         1 => Just(Kind::UndoBlindly),
         1 => Just(Kind::Restore),
@@ -197,7 +200,7 @@ fn listen(desk: &Desk, step: &Step, answer: &Answer, believed: &mut Believed) {
             believed.holds(step.speaker(), now_ms, now_ms + step.promised_ms());
         }
         (Kind::PlainRelease, Answer::Released) => believed.gave_back(step.speaker()),
-        (Kind::Release | Kind::Undo | Kind::UndoBlindly | Kind::Leave, answer)
+        (Kind::Release | Kind::Keep | Kind::Undo | Kind::UndoBlindly | Kind::Leave, answer)
             if *answer != Answer::Newer =>
         {
             believed.gave_back(step.speaker());

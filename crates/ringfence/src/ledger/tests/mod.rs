@@ -6,6 +6,7 @@ mod acquire;
 mod extend;
 mod fence;
 mod invariants;
+mod keep;
 mod line;
 mod order;
 mod passing;
@@ -248,6 +249,7 @@ fn leave(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, stays: bool) 
         fate_unknown: false,
         place: place.cloned(),
         stays,
+        keep_ms: None,
     }
 }
 
@@ -288,6 +290,15 @@ fn release(ballot: Ballot) -> Op {
     leave(ballot, ReleaseKind::Final, None, false)
 }
 
+/// A release after which nobody gets the lock for `keep_ms`.
+fn keep(ballot: Ballot, keep_ms: u64) -> Op {
+    let mut op = release(ballot);
+    if let Op::Release { keep_ms: kept, .. } = &mut op {
+        *kept = Some(keep_ms);
+    }
+    op
+}
+
 fn undo(ballot: Ballot) -> Op {
     leave(ballot, ReleaseKind::Undo, None, true)
 }
@@ -299,6 +310,7 @@ fn undo_blindly(ballot: Ballot) -> Op {
         fate_unknown: true,
         place: None,
         stays: true,
+        keep_ms: None,
     }
 }
 

@@ -66,6 +66,7 @@ fn a_final_release_of_an_absent_key_retires_only_when_the_fate_is_unknown() {
         fate_unknown: true,
         place: None,
         stays: false,
+        keep_ms: None,
     };
     desk.ask(ALICE, blind);
     assert_eq!(desk.floor("x"), ballot);

@@ -191,6 +191,7 @@ fn lost_wakes_are_told_to_nobody() {
             fate_unknown: false,
             place: None,
             stays: false,
+            keep_ms: None,
         };
         bench.ask(2, 1, release);
         assert!(bench.answers().contains(&(2, Ok(Answer::Released))));

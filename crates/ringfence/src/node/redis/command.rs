@@ -65,13 +65,21 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
             fate_unknown,
             place,
             stays,
+            keep_ms,
         } => {
             let last = u8::from(*kind == ReleaseKind::Final);
             let (unknown, stays) = (u8::from(*fate_unknown), u8::from(*stays));
             let ticket = place.as_ref().map(ticket);
             with(
                 lock(&scripts.release),
-                (ballot.get(), last, unknown, stays, ticket),
+                (
+                    ballot.get(),
+                    last,
+                    unknown,
+                    stays,
+                    keep_ms.unwrap_or(0),
+                    ticket,
+                ),
             )
         }
         Op::Restore {

@@ -420,6 +420,7 @@ impl World {
                     fate_unknown,
                     place: None,
                     stays: true,
+                    keep_ms: None,
                 };
                 calls.push((node, taking.round, taking.token.clone(), op));
             }

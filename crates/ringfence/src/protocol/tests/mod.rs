@@ -180,6 +180,7 @@ fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
         fate_unknown,
         place: None,
         stays: true,
+        keep_ms: None,
     }
 }
 

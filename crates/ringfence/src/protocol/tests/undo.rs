@@ -42,6 +42,7 @@ fn take_back(
             fate_unknown,
             place: None,
             stays: true,
+            keep_ms: None,
         };
         let outcome = servers[node].ask(now, attempt.token(), op);
         machine.handle_reply(node, &outcome, now);

@@ -271,6 +271,7 @@ async fn a_thousand_in_line_cost_no_more_calls_than_two() {
             fate_unknown: true,
             place: Some(places[1].clone()),
             stays: true,
+            keep_ms: None,
         };
         let undo = request(&["n"], 2, undo);
         costs.push((

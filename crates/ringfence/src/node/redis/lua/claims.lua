@@ -82,7 +82,9 @@ end
 -- whole, and may have no expiry.
 local function holder(i, ahead)
   local left = redis.call('PTTL', KEYS[i])
+  -- What was released and is kept from others has no secret.
   local id = string.match(values[i], '^(%x%x%x%x%x%x%x%x%x%x)%.')
+    or string.match(values[i], '^kept%.%x%x%x%x%x%x%x%x%x%x$')
   local seat = seated(i)
   return i - 1, seat and seat.label or false, id or false, left >= 0 and left, ahead or 0
 end

@@ -1,8 +1,8 @@
 -- Release: a holder is done, or an attempt is withdrawn.
--- ARGV: ballot, 1 if final, 1 if the fate of the acquire is unknown, 1 if the place in line is kept;
--- and the ticket, if the caller has one.
+-- ARGV: ballot, 1 if final, 1 if the fate of the acquire is unknown, 1 if the place in line is kept,
+-- for how many ms others are kept out; and the ticket, if the caller has one.
 local ballot, final, fate_unknown = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] == '1'
-local stays, ticket = ARGV[8] == '1', ARGV[9]
+local stays, keep, ticket = ARGV[8] == '1', final and tonumber(ARGV[9]) or 0, ARGV[10]
 -- A late undo of an earlier attempt must not delete the key of a later one.
 for i = 1, claims do
   local seat = seated(i)
@@ -28,8 +28,21 @@ for i = 1, claims do
       -- The holder is done: from now on those in line have their time to come. An attempt that
       -- comes and goes must not restart that time.
       since = final and now_ms or record.free_since
-      redis.call('DEL', KEYS[i])
-      values[i] = false
+      if keep > 0 then
+        -- A tombstone, which no token matches. It is a holder like any other: it has a seat, and
+        -- its end is when the claim becomes free.
+        local was = seated(i) or { ballot = 0, label = '' }
+        local id = string.match(token, '^(%x%x%x%x%x%x%x%x%x%x)%.') or '0000000000'
+        values[i] = 'kept.' .. id
+        redis.call('SET', KEYS[i], values[i], 'PX', keep)
+        key_left = keep
+        kept = {
+          ballot = was.ballot, until_ms = now_ms + keep, token = values[i], label = was.label,
+        }
+      else
+        redis.call('DEL', KEYS[i])
+        values[i] = false
+      end
     elseif values[i] then
       key_left, kept = redis.call('PTTL', KEYS[i]), seated(i)
     end

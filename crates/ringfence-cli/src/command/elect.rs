@@ -1,0 +1,70 @@
+//! `ringfence elect`: a command that runs wherever the leader is.
+
+use std::time::Duration;
+
+use super::held::Held;
+use super::run::{exit_of, warn_of_self_deadlock, work_under};
+use super::{Session, interruptible, take};
+use crate::args::Elect;
+use crate::exit::{self, Exit};
+use crate::report::Failure;
+use crate::supervise::{Signals, supervise};
+
+pub(super) async fn elect(
+    session: &Session,
+    args: Elect,
+    signals: &mut Signals,
+) -> Result<Exit, Failure> {
+    warn_of_self_deadlock(session, &args.name);
+    let name = &args.name;
+    let mut lock = take::lock(session, name, &args.terms)
+        .max_hold(args.max_hold)
+        .lock_delay(args.lock_delay.unwrap_or_default());
+    if let Some(label) = &args.label {
+        lock = lock.label(label);
+    }
+    loop {
+        let campaign = take::take(session, lock.clone(), name, &args.terms);
+        let guard = match interruptible(signals, campaign).await {
+            Err(failure) if failure.is_conflict() => {
+                return Err(failure.with_exit(Exit::Conflict(args.conflict_exit_code)));
+            }
+            elected => Held::Lock(elected?),
+        };
+        let command = args.command.clone();
+        let work = work_under(
+            session,
+            &guard,
+            name,
+            command,
+            args.schedule(),
+            args.leftovers,
+        );
+        let outcome = supervise(&work, &guard, signals, session.report).await?;
+        // Looked at before the release, which may itself take longer than the lead would have.
+        let lost_unnoticed = !outcome.lost && guard.check().is_err();
+        if outcome.lost && outcome.ended.is_some() && !outcome.told_to_end {
+            // Not waited for: whatever the nodes still have of it is freed in the background.
+            drop(guard);
+            // The nodes were there once, so the address is right: an outage is to be outlasted.
+            if args.terms.no_quorum_after.is_none() {
+                lock = lock.no_quorum_after(Duration::MAX);
+            }
+            continue;
+        }
+        let resigned = guard.release().await;
+        if outcome.lost {
+            return Ok(Exit::Lost(exit::LOST));
+        }
+        if lost_unnoticed {
+            return Err(Failure::new(
+                Exit::Lost(exit::LOST),
+                format!("lost the lock `{name}` before the command had ended"),
+            ));
+        }
+        if let Err(error) = resigned {
+            session.report.warn(&format!("releasing `{name}`: {error}"));
+        }
+        return Ok(exit_of(outcome));
+    }
+}

@@ -1,0 +1,57 @@
+//! `run --hold-at-least` and `--lock-delay`, and what `status` says of them.
+
+use rustix::process::Signal;
+
+use super::scene::{Finished, Scene};
+
+#[test]
+fn a_short_command_keeps_the_lock_from_others() {
+    let scene = Scene::embedded();
+    let run = scene.run(&["--hold-at-least", "1h"], "exit 3");
+    assert_eq!(run.finish().code(), 3, "not delayed itself");
+    assert!(!scene.is_free());
+    let status = Finished::of(scene.ringfence(&["status", "x"]));
+    let kept = status.stdout().starts_with("kept for 59m59s after ");
+    assert!(
+        kept && status.stdout().contains("released it"),
+        "{}",
+        status.stdout()
+    );
+    let refused = Finished::of(scene.ringfence(&["run", "-n", "x", "--", "true"]));
+    assert_eq!(refused.code(), 75);
+    assert!(
+        refused.stderr().contains("`x` is kept for"),
+        "{}",
+        refused.stderr()
+    );
+}
+
+#[test]
+fn a_long_command_keeps_nothing() {
+    let scene = Scene::embedded();
+    let run = scene.run(&["--hold-at-least", "50ms"], "sleep 0.1");
+    assert_eq!(run.finish().code(), 0);
+    assert!(scene.is_free());
+}
+
+#[test]
+fn after_a_crash_the_lock_delay_is_added() {
+    let scene = Scene::embedded();
+    let run = scene.run(
+        &["--ttl", "1s", "--lock-delay", "1h"],
+        "echo $$ > $DIR/child; exec sleep 1000",
+    );
+    let child = scene.process("child");
+    run.signal(Signal::KILL);
+    child.wait_gone();
+    let status = Finished::of(scene.ringfence(&["status", "x"]));
+    assert!(
+        status.stdout().contains("for up to 1h"),
+        "{}",
+        status.stdout()
+    );
+    let in_time = scene.ringfence(&["run", "--lock-delay", "1h", "y", "--", "true"]);
+    assert_eq!(Finished::of(in_time).code(), 0);
+    let free = Finished::of(scene.ringfence(&["run", "-n", "y", "--", "true"]));
+    assert_eq!(free.code(), 0, "a release in time frees at once");
+}

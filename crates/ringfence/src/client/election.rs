@@ -1,0 +1,300 @@
+//! Leader election: a lock that is held for as long as one leads, and a way to see who does.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::Driver;
+use crate::driver::gather::gather;
+use crate::driver::hold::Lost;
+use crate::message::{Answer, Ballot, Claim, Op, Reply, Request};
+use crate::node::CallError;
+use crate::protocol::quorum;
+use crate::time::Timestamp;
+use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+use super::error::{AcquireError, ConfigError, ReleaseError, Votes};
+use super::guard::Guard;
+use super::lock::Lock;
+use super::receipt::Receipt;
+
+/// How long a node may take to say who leads.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The pauses between two looks: short after a change, longer while nothing happens.
+const LOOK_MIN: Duration = Duration::from_millis(20);
+const LOOK_MAX: Duration = Duration::from_millis(500);
+
+/// An election, in which this client may stand or which it may watch. Made by
+/// [`Locks::election`](super::Locks::election).
+///
+/// Leading is holding the lock of that name: an election and a mutex of one name exclude each
+/// other, and the fence is the term.
+#[derive(Debug, Clone)]
+#[must_use = "an election does nothing until `campaign` or `observe` is called"]
+pub struct Election(Lock);
+
+/// The lead, until it is lost or resigned. Dropping it resigns in the background.
+#[must_use = "dropping the leadership resigns"]
+pub struct Leadership(Guard);
+
+/// Who leads.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The leader's label, for people.
+    pub label: String,
+    /// The public half of its token: this term's identity.
+    pub id: String,
+    /// The term: the leader's fence, higher than that of every leader before.
+    pub term: u64,
+}
+
+/// Watches an election. Every leader is told once, in the order of their terms; one that led only
+/// between two looks may be missed.
+#[derive(Debug)]
+pub struct Observer {
+    driver: Arc<Driver>,
+    request: Arc<Request>,
+    /// The highest term told so far.
+    term: Ballot,
+    pause: Duration,
+}
+
+impl Election {
+    pub(super) fn new(lock: Lock) -> Self {
+        // Whoever leads well leads on; a mutex is bounded because its work should end.
+        Self(lock.max_hold(None))
+    }
+
+    /// How long after its last sign of life a leader is deposed. See [`Lock::ttl`].
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self(self.0.ttl(ttl))
+    }
+
+    /// How long to campaign. Default until cancelled. See [`Lock::wait`].
+    pub fn wait(self, wait: Duration) -> Self {
+        Self(self.0.wait(wait))
+    }
+
+    /// Who stands, for people. See [`Lock::label`].
+    pub fn label(self, label: &str) -> Self {
+        Self(self.0.label(label))
+    }
+
+    /// See [`Lock::min_validity`].
+    pub fn min_validity(self, min_validity: Duration) -> Self {
+        Self(self.0.min_validity(min_validity))
+    }
+
+    /// For how long one may lead. Default without a bound. See [`Lock::max_hold`].
+    pub fn max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
+        Self(self.0.max_hold(max_hold))
+    }
+
+    /// See [`Lock::attempts`].
+    pub fn attempts(self, attempts: u32) -> Self {
+        Self(self.0.attempts(attempts))
+    }
+
+    /// See [`Lock::no_quorum_after`].
+    pub fn no_quorum_after(self, span: Duration) -> Self {
+        Self(self.0.no_quorum_after(span))
+    }
+
+    /// For how long nobody leads after a leader was lost. See [`Lock::lock_delay`].
+    pub fn lock_delay(self, delay: Duration) -> Self {
+        Self(self.0.lock_delay(delay))
+    }
+
+    /// Stands for election and waits in line until elected. Dropping the future withdraws.
+    pub async fn campaign(&self) -> Result<Leadership, AcquireError> {
+        self.0.lock().await.map(Leadership)
+    }
+
+    /// Watches who leads, without standing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = ringfence::Locks::connect("memory:").await?;
+    /// let election = locks.election("scheduler").label("eu-1");
+    /// let leadership = election.campaign().await?;
+    /// let mut observer = election.observe()?;
+    /// let leader = observer.next().await.expect("the client is open");
+    /// assert_eq!((leader.label.as_str(), leader.term), ("eu-1", leadership.term()));
+    /// leadership.resign().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn observe(&self) -> Result<Observer, ConfigError> {
+        let claims: Arc<[Claim]> = self.0.wanted(None)?.claims;
+        Ok(Observer {
+            driver: Arc::clone(self.0.driver()),
+            request: Arc::new(Request {
+                claims,
+                // Nobody speaks: an inspection is nobody's.
+                token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
+                op: Op::Inspect,
+            }),
+            term: Ballot::default(),
+            pause: LOOK_MIN,
+        })
+    }
+}
+
+impl Leadership {
+    /// The term: higher than that of every leader before. It is the [fence](Guard::fence): hand it
+    /// to the resource, which refuses whatever comes with a lower one.
+    pub fn term(&self) -> u64 {
+        self.0.fence()
+    }
+
+    /// See [`Guard::fence`]: the same as the [term](Self::term).
+    pub fn fence(&self) -> u64 {
+        self.0.fence()
+    }
+
+    /// The identity of this term. Whoever has it can end it.
+    pub fn token(&self) -> &Token {
+        self.0.token()
+    }
+
+    /// The election.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Whether we still lead, by the local clock. See [`Guard::check`].
+    pub fn check(&self) -> Result<(), Lost> {
+        self.0.check()
+    }
+
+    /// How long we lead at least, unless it is renewed. See [`Guard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// Until when we surely lead. See [`Guard::deadline`].
+    pub fn deadline(&self) -> Timestamp {
+        self.0.deadline()
+    }
+
+    /// Completes when the lead is lost: before anybody else can be elected. Cancel-safe.
+    pub async fn lost(&self) -> Lost {
+        self.0.lost().await
+    }
+
+    /// See [`Guard::votes`].
+    pub fn votes(&self) -> Votes {
+        self.0.votes()
+    }
+
+    /// See [`Guard::receipt`].
+    pub fn receipt(&self) -> Receipt {
+        self.0.receipt()
+    }
+
+    /// Resigns: the next in line is elected at once. See [`Guard::release`].
+    pub async fn resign(self) -> Result<(), ReleaseError> {
+        self.0.release().await
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leadership")
+            .field("name", &self.name())
+            .field("term", &self.term())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Observer {
+    /// The next leader: the present one at first, afterwards each with a higher term. `None` once
+    /// the client is closed. Goes on while no majority answers. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Leader> {
+        loop {
+            if self.driver.is_closed() {
+                return None;
+            }
+            if let Some(leader) = self.look().await {
+                self.term = Ballot::new(leader.term);
+                self.pause = LOOK_MIN;
+                return Some(leader);
+            }
+            let clock = &self.driver.clock;
+            tokio::select! {
+                biased;
+                () = self.driver.closing() => return None,
+                () = clock.sleep_until(clock.now() + self.pause) => {}
+            }
+            self.pause = (self.pause * 2).min(LOOK_MAX);
+        }
+    }
+
+    /// One round: who leads, if a majority agrees and nobody with that term was told before.
+    async fn look(&self) -> Option<Leader> {
+        let driver = &self.driver;
+        let sent = driver.clock.now();
+        let expires = sent + PATIENCE;
+        let answers = gather(
+            driver.nodes.len(),
+            &driver.clock,
+            expires,
+            |node, done| driver.ask(node, &self.request, expires, done),
+            |answers| self.tally(answers.iter().map(Option::as_ref)).is_some(),
+        )
+        .await;
+        for (node, answer) in answers
+            .iter()
+            .enumerate()
+            .filter(|(_, answer)| answer.is_ok())
+        {
+            // A node that was born again is noticed by those who only watch, too.
+            let now = driver.clock.now();
+            driver.cluster().observe(node, answer, sent, now);
+        }
+        self.tally(answers.iter().map(Some))
+            .filter(|leader| leader.term > self.term.get())
+    }
+
+    /// Whoever sits on a majority under one and the same ballot. The ballot of the holder counts,
+    /// not the fence: a candidate that failed raises that.
+    fn tally<'a>(
+        &self,
+        answers: impl Iterator<Item = Option<&'a Result<Reply, CallError>>>,
+    ) -> Option<Leader> {
+        let seated: Vec<Leader> = answers
+            .enumerate()
+            .filter_map(|(node, answer)| self.seated(node, answer?.as_ref().ok()?))
+            .collect();
+        let quorum = quorum(self.driver.nodes.len());
+        let votes = |one: &Leader| {
+            let same = seated
+                .iter()
+                .filter(|other| (&other.id, other.term) == (&one.id, one.term));
+            same.count()
+        };
+        seated.iter().find(|one| votes(one) >= quorum).cloned()
+    }
+
+    /// Whom `node` says to lead. One in quarantine has no say: no candidate counts its grant.
+    fn seated(&self, node: usize, reply: &Reply) -> Option<Leader> {
+        let now = self.driver.clock.now();
+        let quarantine = self
+            .driver
+            .cluster()
+            .quarantine_left(node, reply.standing, now);
+        let Answer::Views(views) = &reply.answer else {
+            return None;
+        };
+        let view = views.first().filter(|_| quarantine.is_none())?;
+        let holder = view.holder.as_ref().filter(|holder| !holder.is_kept())?;
+        Some(Leader {
+            label: holder.label.clone().unwrap_or_default(),
+            id: holder.id.clone()?,
+            term: view.ballot?.get(),
+        })
+    }
+}

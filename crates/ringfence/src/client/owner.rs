@@ -1,0 +1,227 @@
+//! Reentrant locks: holds of one owner are counted here, inside the client. The nodes know one.
+//!
+//! Two tokens do not fit one plain key, and an inner hold with a fence of its own would make the
+//! resource refuse the outer guard: so all holds share one token, fence and deadline.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::pending;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::sync::{Mutex as Turn, Notify};
+
+use crate::driver::hold::Hold;
+use crate::driver::{Driver, lock, wait_for};
+use crate::message::Claim;
+
+use super::error::AcquireError;
+use super::guard::Guard;
+use super::lock::Lock;
+
+/// Whoever may take the same lock several times: a task, a request, a call tree. Clones are the
+/// same owner.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let locks = ringfence::Locks::connect("memory:").await?;
+/// let owner = ringfence::Owner::new();
+/// let outer = locks.mutex("orders:42").owner(&owner).lock().await?;
+/// let inner = locks.mutex("orders:42").owner(&owner).lock().await?;
+/// assert_eq!(outer.fence(), inner.fence());
+/// outer.release().await?; // still held
+/// inner.release().await?; // free
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct Owner {
+    seats: Arc<Mutex<HashMap<Key, Weak<Seat>>>>,
+}
+
+/// A client, by address, and a set of claims in the order of their names. A seat that lives has
+/// guards or callers, and these keep their client, so no address is used twice.
+type Key = (usize, Vec<Claim>);
+
+/// Where the holds of one owner on one set of names meet.
+struct Seat {
+    /// Held by the one caller that asks the nodes; the others join what it gets.
+    turn: Turn<()>,
+    current: Mutex<Option<Arc<Joint>>>,
+    /// There is a new `current`.
+    taken: Notify,
+}
+
+/// One hold and how many guards share it.
+struct Joint {
+    hold: Arc<Hold>,
+    count: Mutex<Count>,
+}
+
+struct Count {
+    guards: usize,
+    /// One of the guards was left behind: the last one must not release.
+    left_behind: bool,
+}
+
+/// A guard's part in a hold.
+pub(super) struct Share {
+    seat: Arc<Seat>,
+    joint: Arc<Joint>,
+}
+
+/// What a guard that goes has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parting {
+    /// Nothing: others go on holding.
+    OthersHold,
+    /// It was the last: release.
+    Last,
+    /// It was the last, and the lock is to be left behind.
+    LastLeaves,
+}
+
+impl Owner {
+    /// An owner like no other.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn seat(&self, driver: &Arc<Driver>, claims: &[Claim]) -> Arc<Seat> {
+        let mut claims = claims.to_vec();
+        claims.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut seats = lock(&self.seats);
+        seats.retain(|_, seat| seat.strong_count() > 0);
+        let key = (Arc::as_ptr(driver).addr(), claims);
+        let known = seats.get(&key).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let seat = Arc::new(Seat {
+                turn: Turn::new(()),
+                current: Mutex::new(None),
+                taken: Notify::new(),
+            });
+            seats.insert(key, Arc::downgrade(&seat));
+            seat
+        })
+    }
+}
+
+impl Lock {
+    /// Takes the lock for `owner`: joins what it holds, or what another of its callers is about to
+    /// get. Each caller keeps to its own wait.
+    pub(super) async fn take_for(
+        &self,
+        owner: &Owner,
+        wait: Option<Duration>,
+    ) -> Result<Guard, AcquireError> {
+        let claims = self.wanted(wait)?.claims;
+        let driver = self.driver();
+        let clock = &driver.clock;
+        let seat = owner.seat(driver, &claims);
+        let end = wait.map(|wait| clock.now() + wait);
+        let over = async || match end {
+            Some(end) => clock.sleep_until(end).await,
+            None => pending().await,
+        };
+        loop {
+            if let Some(share) = seat.join() {
+                return Ok(self.guard(Arc::clone(&share.joint.hold)).shared(share));
+            }
+            let turn = tokio::select! {
+                biased;
+                () = seat.is_taken() => continue,
+                turn = seat.turn.lock() => Some(turn),
+                () = over() => None,
+                () = driver.closing() => None,
+            };
+            // Out of time while another caller asks for us all: one attempt of our own says what is
+            // in the way.
+            let left = match &turn {
+                Some(_) => end.map(|end| end.since(clock.now())),
+                None => Some(Duration::ZERO),
+            };
+            let guard = tokio::select! {
+                biased;
+                () = seat.is_taken() => continue,
+                guard = self.take_alone(left) => guard?,
+            };
+            let share = seat.fill(guard.hold());
+            return Ok(guard.shared(share));
+        }
+    }
+}
+
+impl Seat {
+    /// A share in what is held, if anything is.
+    fn join(self: &Arc<Self>) -> Option<Share> {
+        let joint = lock(&self.current).clone()?;
+        joint.hold.check().ok()?;
+        let mut count = lock(&joint.count);
+        if count.guards == 0 {
+            return None;
+        }
+        count.guards += 1;
+        drop(count);
+        Some(Share {
+            seat: Arc::clone(self),
+            joint,
+        })
+    }
+
+    /// Completes when there is something to join.
+    async fn is_taken(&self) {
+        wait_for(&self.taken, || {
+            let current = lock(&self.current);
+            let joint = current.as_ref();
+            joint.is_some_and(|joint| joint.hold.check().is_ok() && lock(&joint.count).guards > 0)
+        })
+        .await;
+    }
+
+    /// `hold` is what all share from now on. Guards of an earlier one, which is lost, keep that.
+    fn fill(self: &Arc<Self>, hold: &Arc<Hold>) -> Share {
+        let joint = Arc::new(Joint {
+            hold: Arc::clone(hold),
+            count: Mutex::new(Count {
+                guards: 1,
+                left_behind: false,
+            }),
+        });
+        *lock(&self.current) = Some(Arc::clone(&joint));
+        self.taken.notify_waiters();
+        Share {
+            seat: Arc::clone(self),
+            joint,
+        }
+    }
+}
+
+impl Share {
+    /// The guard goes; with `leave` it leaves the lock behind.
+    pub(super) fn part(self, leave: bool) -> Parting {
+        let mut count = lock(&self.joint.count);
+        count.guards -= 1;
+        count.left_behind |= leave;
+        let parting = match (count.guards, count.left_behind) {
+            (0, false) => Parting::Last,
+            (0, true) => Parting::LastLeaves,
+            _ => Parting::OthersHold,
+        };
+        drop(count);
+        if parting != Parting::OthersHold {
+            let mut current = lock(&self.seat.current);
+            let same = |joint: &Arc<Joint>| Arc::ptr_eq(joint, &self.joint);
+            if current.as_ref().is_some_and(same) {
+                *current = None;
+            }
+        }
+        parting
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({:p})", Arc::as_ptr(&self.seats))
+    }
+}

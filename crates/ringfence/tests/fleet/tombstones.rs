@@ -1,0 +1,369 @@
+//! Locks that are released and kept from others, on real servers; and the script that keeps them
+//! against its specification.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use ringfence::AcquireError;
+use ringfence::clock::Clock;
+use ringfence::group::Group;
+use ringfence::ledger::{self, Entry, Moment, Rules};
+use ringfence::message::{
+    Answer, Ballot, Claim, Holder, Mode, Op, Place, ReleaseKind, Reply, Request,
+};
+use ringfence::name::Name;
+use ringfence::node::redis::RedisNode;
+use ringfence::node::{Call, CallError, Completion, Deliver, Node};
+use ringfence::time::Timestamp;
+use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
+use ringfence::url::{NodeUrl, parse_nodes};
+use ringfence_testkit::{Flavor, Fleet, Server};
+use tokio::sync::oneshot;
+
+use super::stage::{PATIENCE, client_of, now, timed};
+
+#[tokio::test]
+async fn released_early_a_lock_is_kept_on_every_server_and_then_free() {
+    let fleet = Fleet::start(3);
+    let (locks, other) = (client_of(&fleet).await, client_of(&fleet).await);
+    let lock = locks
+        .mutex("x")
+        .label("short")
+        .hold_at_least(Duration::from_secs(2));
+    let begun = now();
+    let guard = lock.lock().await.unwrap();
+    let kept = format!("kept.{}", guard.token().id());
+    guard.release().await.unwrap();
+    locks.close().await;
+    for server in fleet.iter() {
+        assert_eq!(server.command(&["GET", "x"]), kept);
+        let left: u64 = server.command(&["PTTL", "x"]).parse().unwrap();
+        assert!(left <= 2000, "{left}");
+    }
+    let error = other.mutex("x").try_lock().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    assert!(
+        error.to_string().contains("after short released it"),
+        "{error}"
+    );
+    let next = other.mutex("x").wait(PATIENCE).lock().await.unwrap();
+    assert!(now().since(begun) >= Duration::from_secs(2));
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn with_one_server_down_the_others_keep_it() {
+    let fleet = Fleet::start(3);
+    let (locks, other) = (client_of(&fleet).await, client_of(&fleet).await);
+    let lock = locks.mutex("x").hold_at_least(Duration::from_secs(60));
+    let guard = lock.lock().await.unwrap();
+    fleet[0].kill();
+    guard.release().await.unwrap();
+    fleet[0].restart();
+    let wait = Duration::from_millis(300);
+    let (took, refused) = timed(other.mutex("x").wait(wait).lock()).await;
+    assert!(refused.is_err() && took >= wait);
+}
+
+#[tokio::test]
+async fn a_lock_delay_outlives_the_holder_on_every_server() {
+    let fleet = Fleet::start(3);
+    let (locks, other) = (client_of(&fleet).await, client_of(&fleet).await);
+    let lock = locks
+        .mutex("x")
+        .ttl(Duration::from_millis(500))
+        .renew(false);
+    let begun = now();
+    let guard = lock
+        .lock_delay(Duration::from_secs(1))
+        .lock()
+        .await
+        .unwrap();
+    guard.lost().await;
+    drop(guard);
+    let next = other.mutex("x").wait(PATIENCE).lock().await.unwrap();
+    assert!(now().since(begun) >= Duration::from_millis(1500));
+    next.release().await.unwrap();
+}
+
+/// Long enough that nothing ends while a history lasts, and so short that a sleep outlasts it.
+const LONG_MS: u64 = 600_000;
+const SHORT_MS: u64 = 15;
+const NAMES: [&str; 2] = ["a", "{a}:b"];
+
+#[derive(Debug, Clone)]
+struct Step {
+    who: u8,
+    names: Vec<usize>,
+    op: Kind,
+    /// Which of the ballots proposed so far, counted from the last; 0 is a new one.
+    back: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Acquire { waits: bool },
+    Extend,
+    Release(ReleaseKind, Option<u64>, bool),
+    Restore,
+    Inspect,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let names = prop_oneof![3 => Just(vec![0]), 1 => Just(vec![1]), 2 => Just(vec![1, 0])];
+    let keep = prop_oneof![
+        1 => Just(None),
+        1 => Just(Some(0)),
+        6 => Just(Some(SHORT_MS)),
+        1 => Just(Some(LONG_MS)),
+    ];
+    let kind = prop_oneof![4 => Just(ReleaseKind::Final), 1 => Just(ReleaseKind::Undo)];
+    let op = prop_oneof![
+        5 => any::<bool>().prop_map(|waits| Kind::Acquire { waits }),
+        1 => Just(Kind::Extend),
+        5 => (kind, keep, any::<bool>()).prop_map(|(kind, keep, unknown)| Kind::Release(kind, keep, unknown)),
+        2 => Just(Kind::Restore),
+        2 => Just(Kind::Inspect),
+    ];
+    let back = prop_oneof![4 => Just(0), 4 => Just(1), 1 => Just(2)];
+    let who = prop_oneof![3 => Just(0u8), 1 => Just(1)];
+    (who, names, op, back).prop_map(|(who, names, op, back)| Step {
+        who,
+        names,
+        op,
+        back,
+    })
+}
+
+struct Bench {
+    runtime: tokio::runtime::Runtime,
+    server: Server,
+    node: RedisNode,
+    rules: Rules,
+}
+
+impl Bench {
+    fn new(flavor: Flavor) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let server = Server::start(flavor);
+        let NodeUrl::Redis(url) = parse_nodes(&server.url()).unwrap().remove(0) else {
+            panic!("a Redis URL");
+        };
+        let group = Group::new(3);
+        let node = runtime.block_on(async {
+            let node = RedisNode::connect(url, Clock::System).unwrap();
+            ask(|done| node.join(group, done)).await.unwrap();
+            node
+        });
+        Self {
+            rules: Rules::of_group(&group),
+            runtime,
+            server,
+            node,
+        }
+    }
+
+    /// Takes `steps` on the server and in the ledger at the server's clock; how often something
+    /// was kept.
+    fn run(&self, steps: &[Step]) -> Result<usize, TestCaseError> {
+        for key in self
+            .server
+            .command(&["KEYS", "*"])
+            .lines()
+            .filter(|key| *key != "ringfence:born")
+        {
+            self.server.command(&["DEL", key]);
+        }
+        let mut entries = NAMES.map(|_| Entry::default());
+        let mut ballots: Vec<Ballot> = Vec::new();
+        let mut kept = 0;
+        for step in steps {
+            let clock = self.call(&[0], 0, Op::Inspect).stamp.unwrap().clock_us;
+            if step.back == 0 || ballots.len() < step.back {
+                ballots.push(Ballot::new(clock));
+            }
+            let back = step.back.clamp(1, ballots.len());
+            let op = step.op(ballots[ballots.len() - back]);
+            let reply = self.call(&step.names, step.who, op.clone());
+            let stamp = reply.stamp.unwrap();
+            let mut touched: Vec<Entry> = step.names.iter().map(|&i| entries[i].clone()).collect();
+            let expected = ledger::apply(
+                &self.rules,
+                Moment::of_clock(stamp.clock_us),
+                &mut touched,
+                &request(&step.names, step.who, op),
+            );
+            prop_assert_eq!(
+                untimed(&reply.answer),
+                untimed(&expected.answer),
+                "{:?}",
+                step
+            );
+            prop_assert_eq!(stamp, expected.stamp, "{:?}", step);
+            for (&name, entry) in step.names.iter().zip(touched) {
+                self.compare(NAMES[name], &entry, stamp.clock_us / 1000)?;
+                entries[name] = entry;
+            }
+            if let (Kind::Release(ReleaseKind::Final, Some(ms), _), Answer::Released) =
+                (step.op, &reply.answer)
+                && ms > 0
+            {
+                kept += 1;
+                if ms == SHORT_MS {
+                    std::thread::sleep(Duration::from_millis(SHORT_MS + 10));
+                }
+            }
+        }
+        Ok(kept)
+    }
+
+    /// What stands in the lock's own key, and for how long.
+    fn compare(&self, name: &str, entry: &Entry, now_ms: u64) -> Result<(), TestCaseError> {
+        let Some(key) = &entry.key else {
+            prop_assert_eq!(self.server.command(&["EXISTS", name]), "0");
+            return Ok(());
+        };
+        let expected = key.until_ms.unwrap();
+        if expected <= now_ms + SHORT_MS {
+            // It may be gone by now.
+            return Ok(());
+        }
+        prop_assert_eq!(self.server.command(&["GET", name]), key.value.as_str());
+        let until: u64 = self.server.command(&["PEXPIRETIME", name]).parse().unwrap();
+        prop_assert!(
+            until >= expected && until <= expected + 50,
+            "{until} {expected}"
+        );
+        Ok(())
+    }
+
+    fn call(&self, names: &[usize], who: u8, op: Op) -> Reply {
+        let call = |done| {
+            self.node.send(Call {
+                request: Arc::new(request(names, who, op)),
+                expires: Timestamp::from_nanos(u64::MAX),
+                done,
+            });
+        };
+        self.runtime.block_on(async { ask(call).await.unwrap() })
+    }
+}
+
+impl Step {
+    fn op(&self, ballot: Ballot) -> Op {
+        let label = Arc::from("job: ü");
+        // One of the two has a place in line, so that who is woken, and when it may pass, matters.
+        let place = (self.who == 0).then(|| Place {
+            since_us: 1,
+            id: Arc::from("c.1"),
+            first: false,
+        });
+        let ttl_ms = LONG_MS;
+        match self.op {
+            Kind::Acquire { waits } => Op::Acquire {
+                ballot,
+                ttl_ms,
+                label,
+                place: place.filter(|_| waits),
+            },
+            Kind::Extend => Op::Extend { ballot, ttl_ms },
+            Kind::Release(kind, keep_ms, fate_unknown) => Op::Release {
+                ballot,
+                kind,
+                fate_unknown,
+                place,
+                stays: false,
+                keep_ms,
+            },
+            Kind::Restore => Op::Restore {
+                ballot,
+                ttl_ms,
+                label,
+            },
+            Kind::Inspect => Op::Inspect,
+        }
+    }
+}
+
+fn request(names: &[usize], who: u8, op: Op) -> Request {
+    let claims = names.iter().map(|&name| Claim {
+        name: Name::new("", NAMES[name]).unwrap(),
+        mode: Mode::Exclusive,
+    });
+    Request {
+        claims: claims.collect(),
+        token: Token::from_entropy([who; TOKEN_ENTROPY_BYTES]),
+        op,
+    }
+}
+
+/// The answer without the milliseconds, of which a server may need some.
+fn untimed(answer: &Answer) -> Answer {
+    let without = |holder: &Holder| Holder {
+        for_ms: None,
+        ..holder.clone()
+    };
+    match answer {
+        Answer::Held(holder) => Answer::Held(without(holder)),
+        Answer::Behind { ahead, .. } => Answer::Behind {
+            ahead: *ahead,
+            for_ms: None,
+        },
+        Answer::Views(views) => {
+            let mut views = views.clone();
+            for view in &mut views {
+                view.holder = view.holder.as_ref().map(without);
+            }
+            Answer::Views(views)
+        }
+        other => other.clone(),
+    }
+}
+
+struct Once<T>(Mutex<Option<oneshot::Sender<Result<T, CallError>>>>);
+
+impl<T: Send> Deliver<T> for Once<T> {
+    fn deliver(&self, _tag: u64, outcome: Result<T, CallError>) {
+        let sender = self.0.lock().unwrap().take().expect("one answer");
+        let _ = sender.send(outcome);
+    }
+}
+
+async fn ask<T: Send + 'static>(call: impl FnOnce(Completion<T>)) -> Result<T, CallError> {
+    let (sender, receiver) = oneshot::channel();
+    call(Completion::new(Arc::new(Once(Mutex::new(Some(sender)))), 0));
+    receiver.await.expect("an answer")
+}
+
+fn the_script_does_what_the_ledger_does(flavor: Flavor) {
+    let bench = Bench::new(flavor);
+    let kept = Mutex::new(0);
+    let config = Config {
+        cases: 100,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    TestRunner::new(config)
+        .run(&proptest::collection::vec(any_step(), 10..30), |steps| {
+            *kept.lock().unwrap() += bench.run(&steps)?;
+            Ok(())
+        })
+        .unwrap();
+    let kept = kept.into_inner().unwrap();
+    assert!(kept > 50, "kept {kept} times only: this tests nothing");
+}
+
+#[test]
+fn redis_keeps_what_the_ledger_keeps() {
+    the_script_does_what_the_ledger_does(Flavor::Redis);
+}
+
+#[test]
+fn valkey_keeps_what_the_ledger_keeps() {
+    the_script_does_what_the_ledger_does(Flavor::Valkey);
+}

@@ -1,0 +1,71 @@
+//! A release that keeps the lock from others, on every sort of node.
+
+use ringfence::message::{Answer, Op};
+
+use crate::stages::{self, Stage};
+use crate::support::*;
+
+fn what_is_kept_is_nobodys_until_its_time_is_over(stage: &Stage) {
+    const KEEP_MS: u64 = 1_000;
+    let node = stage.node();
+    let ballot = next_ballot(node, "x");
+    assert_eq!(
+        ask(node, "x", ALICE, acquire(ballot, TTL_MS)),
+        Answer::Granted
+    );
+    let mut keep = release(ballot);
+    if let Op::Release { keep_ms, .. } = &mut keep {
+        *keep_ms = Some(KEEP_MS);
+    }
+    assert_eq!(ask(node, "x", ALICE, keep), Answer::Released);
+    for op in [
+        acquire(next_ballot(node, "x"), TTL_MS),
+        extend(ballot, TTL_MS),
+        release(ballot),
+        restore(ballot),
+        Op::PlainExtend { ttl_ms: TTL_MS },
+        Op::PlainRelease,
+    ] {
+        let plain = op.is_plain();
+        let Answer::Held(holder) = ask(node, "x", ALICE, op) else {
+            panic!("it is kept");
+        };
+        // A plain reply names nobody.
+        if !plain {
+            assert!(holder.is_kept(), "{holder:?}");
+            assert_eq!(holder.label.as_deref(), Some("job"));
+            assert!(holder.for_ms.is_some_and(|ms| ms <= KEEP_MS), "{holder:?}");
+        }
+    }
+    stage.pass_ms(KEEP_MS + 10);
+    assert_eq!(
+        ask(node, "x", ALICE, restore(ballot)),
+        Answer::Gone,
+        "closed"
+    );
+    let next = next_ballot(node, "x");
+    assert_eq!(ask(node, "x", BOB, acquire(next, TTL_MS)), Answer::Granted);
+}
+
+#[test]
+fn in_memory() {
+    what_is_kept_is_nobodys_until_its_time_is_over(&stages::memory());
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn on_sqlite() {
+    what_is_kept_is_nobodys_until_its_time_is_over(&stages::sqlite());
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn on_redis() {
+    what_is_kept_is_nobodys_until_its_time_is_over(&stages::redis());
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn on_valkey() {
+    what_is_kept_is_nobodys_until_its_time_is_over(&stages::valkey());
+}

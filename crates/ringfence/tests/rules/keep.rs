@@ -1,0 +1,200 @@
+//! `lock_delay` and `hold_at_least`: a lock that others do not get although nobody holds it.
+
+use ringfence::message::Op;
+use ringfence::{AcquireError, Lost, ReleaseError};
+
+use crate::bench::{Bench, at_once, idle, ms};
+
+#[tokio::test]
+async fn with_a_lock_delay_the_nodes_keep_it_longer_than_the_holder_counts_on() {
+    let bench = Bench::new(3).await;
+    let (locks, other) = (bench.client().await, bench.client().await);
+    let lock = locks
+        .mutex("x")
+        .ttl(ms(2000))
+        .lock_delay(ms(3000))
+        .renew(false);
+    let guard = at_once(lock.lock()).await.unwrap();
+    assert!(guard.remaining() < ms(2000), "{:?}", guard.remaining());
+    let seen = at_once(locks.inspect("x")).await.unwrap();
+    assert_eq!(seen.remaining, Some(ms(5000)));
+    bench.time.step(ms(2000));
+    assert_eq!(guard.check(), Err(Lost::Expired));
+    // Too late: the release must not cut the delay.
+    assert_eq!(at_once(guard.release()).await, Err(ReleaseError::Expired));
+    idle().await;
+    assert_eq!(bench.holding("x"), 3);
+    bench.time.step(ms(2999));
+    assert!(at_once(other.mutex("x").try_lock()).await.is_err());
+    bench.time.step(ms(2));
+    drop(at_once(other.mutex("x").try_lock()).await.unwrap());
+}
+
+#[tokio::test]
+async fn dropped_after_the_deadline_the_delay_stands_too() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks
+        .mutex("x")
+        .ttl(ms(2000))
+        .lock_delay(ms(3000))
+        .renew(false);
+    let guard = at_once(lock.lock()).await.unwrap();
+    bench.time.step(ms(2500));
+    drop(guard);
+    idle().await;
+    assert_eq!(bench.holding("x"), 3);
+}
+
+#[tokio::test]
+async fn a_release_in_time_frees_at_once_in_spite_of_a_delay() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").ttl(ms(2000)).lock_delay(ms(3000));
+    let guard = at_once(lock.lock()).await.unwrap();
+    bench.pass(ms(10_000)).await;
+    assert_eq!(guard.check(), Ok(()), "renewed");
+    let left = at_once(locks.inspect("x"))
+        .await
+        .unwrap()
+        .remaining
+        .unwrap();
+    assert!(
+        left > ms(4000),
+        "each renewal has the delay on top: {left:?}"
+    );
+    at_once(guard.release()).await.unwrap();
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn a_node_that_is_restored_keeps_the_delay() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").ttl(ms(2000)).lock_delay(ms(3000));
+    let guard = at_once(lock.lock()).await.unwrap();
+    bench.delete(0, "x", guard.token());
+    bench.log_operations();
+    bench.pass(ms(700)).await;
+    let restores = bench.nodes[0].take_operations();
+    let restored = restores.iter().find_map(|one| match one.request.op {
+        Op::Restore { ttl_ms, .. } => Some(ttl_ms),
+        _ => None,
+    });
+    assert_eq!(restored, Some(5000));
+}
+
+#[tokio::test]
+async fn ttl_and_delay_together_are_bounded() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").ttl(ms(10_000)).lock_delay(ms(20_001));
+    let error = at_once(lock.lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Invalid(_)), "{error}");
+    assert!(error.to_string().contains("lock delay"), "{error}");
+    let lock = locks.mutex("x").ttl(ms(10_000)).lock_delay(ms(20_000));
+    let guard = at_once(lock.lock()).await.unwrap();
+    assert!(at_once(guard.extend(ms(10_001))).await.is_err());
+    at_once(guard.extend(ms(10_000))).await.unwrap();
+}
+
+#[tokio::test]
+async fn released_early_it_is_kept_for_the_rest_of_the_time() {
+    let bench = Bench::new(3).await;
+    let (locks, other) = (bench.labelled("nightly").await, bench.client().await);
+    let lock = locks.mutex("x").hold_at_least(ms(60_000));
+    let guard = at_once(lock.lock()).await.unwrap();
+    let (token, fence) = (guard.token().clone(), guard.fence());
+    bench.time.step(ms(1000));
+    at_once(guard.release()).await.unwrap();
+    assert_eq!(
+        bench.keys("x"),
+        vec![Some(format!("kept.{}", token.id())); 3]
+    );
+    let error = at_once(other.mutex("x").try_lock()).await.unwrap_err();
+    let words = "`x` is kept for 59.0 s after nightly released it";
+    assert!(error.to_string().starts_with(words), "{error}");
+    assert!(at_once(other.plain_mutex("x").try_lock()).await.is_err());
+    let seen = at_once(other.inspect("x")).await.unwrap();
+    assert!(seen.held && seen.kept);
+    assert_eq!(seen.remaining, Some(ms(59_000)));
+    bench.time.step(ms(58_999));
+    assert!(at_once(lock.try_lock()).await.is_err(), "not even its own");
+    bench.time.step(ms(2));
+    let next = at_once(other.mutex("x").try_lock()).await.unwrap();
+    assert!(next.fence() > fence);
+}
+
+#[tokio::test]
+async fn released_late_or_dropped_late_nothing_is_kept() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").hold_at_least(ms(500));
+    let guard = at_once(lock.lock()).await.unwrap();
+    bench.pass(ms(500)).await;
+    at_once(guard.release()).await.unwrap();
+    assert_eq!(bench.holding("x"), 0);
+    drop(at_once(lock.lock()).await.unwrap());
+    assert_eq!(bench.holding("x"), 3, "dropped early it is");
+    bench.time.step(ms(501));
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn who_waits_gets_it_when_it_is_no_longer_kept() {
+    let bench = Bench::new(3).await;
+    let (locks, other) = (bench.client().await, bench.client().await);
+    let lock = locks.mutex("x").hold_at_least(ms(5000));
+    let begun = bench.time.now();
+    let guard = at_once(lock.lock()).await.unwrap();
+    let next = other.mutex("x");
+    let mut next = Box::pin(next.lock());
+    assert!(crate::bench::waits(next.as_mut()).await);
+    at_once(guard.release()).await.unwrap();
+    let next = bench.drive(next).await.unwrap();
+    let took = bench.time.now().since(begun);
+    assert!(took >= ms(5000) && took < ms(6500), "{took:?}");
+    drop(next);
+}
+
+#[tokio::test]
+async fn a_node_that_hears_of_the_release_late_keeps_it_no_longer() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").hold_at_least(ms(5000)).ttl(ms(8000));
+    let guard = at_once(lock.lock()).await.unwrap();
+    bench.nodes[2].fail_with(Some(crate::bench::unreachable()));
+    at_once(guard.release()).await.unwrap();
+    bench.pass(ms(2000)).await;
+    bench.mend();
+    bench.pass(ms(2000)).await;
+    assert_eq!(bench.holding("x"), 3);
+    assert!(
+        bench
+            .keys("x")
+            .iter()
+            .flatten()
+            .all(|key| key.starts_with("kept."))
+    );
+    bench.pass(ms(1100)).await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn what_is_kept_is_nobodys_to_extend_release_or_restore() {
+    let bench = Bench::new(1).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").hold_at_least(ms(60_000));
+    let guard = at_once(lock.lock()).await.unwrap();
+    let receipt = guard.receipt();
+    at_once(guard.release()).await.unwrap();
+    assert!(
+        at_once(lock.extend_receipt(&receipt, ms(5000)))
+            .await
+            .is_err()
+    );
+    assert!(at_once(lock.release_receipt(&receipt)).await.is_err());
+    assert!(bench.keys("x")[0].as_ref().unwrap().starts_with("kept."));
+    let forged = bench.keys("x")[0].clone().unwrap() + ".1";
+    assert!(ringfence::Receipt::parse(&forged).is_err());
+}
