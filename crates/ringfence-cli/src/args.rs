@@ -105,6 +105,9 @@ pub(crate) struct Run {
     /// Hold the lock no longer than this; the command is ended before
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
+    /// Share the lock with others that run --shared; only others are kept out
+    #[arg(long)]
+    pub(crate) shared: bool,
     /// When the lock is lost: term, kill or ignore
     #[arg(
         long,

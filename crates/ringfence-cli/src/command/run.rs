@@ -2,7 +2,7 @@
 
 use std::env;
 
-use ringfence::Guard;
+use ringfence::{Guard, Lost, ReadGuard, ReleaseError};
 use ringfence::time::Timestamp;
 
 use super::{Session, interruptible, take};
@@ -23,9 +23,7 @@ pub(super) async fn run(
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
     warn_of_self_deadlock(session, &args.name);
-    let lock = take::lock(session, &args.name, &args.terms).max_hold(args.max_hold);
-    let taking = take::take(session, lock, &args.name, &args.terms);
-    let guard = match interruptible(signals, taking).await {
+    let guard = match interruptible(signals, taken(session, &args)).await {
         Err(failure) if failure.is_conflict() => {
             return Err(failure.with_exit(Exit::Conflict(args.conflict_exit_code)));
         }
@@ -36,7 +34,7 @@ pub(super) async fn run(
         leftovers: args.leftovers,
         env: vec![
             (NAME, args.name.clone()),
-            (TOKEN, guard.receipt().expose()),
+            (TOKEN, guard.token()),
             (FENCE, guard.fence().to_string()),
             (NODES, session.nodes.clone()),
         ],
@@ -65,13 +63,68 @@ pub(super) async fn run(
     Ok(exit_of(outcome))
 }
 
-impl Lease for Guard {
+async fn taken(session: &Session, args: &Run) -> Result<Held, Failure> {
+    let (name, terms) = (&args.name, &args.terms);
+    if args.shared {
+        let lock = take::shared_lock(session, name, terms).max_hold(args.max_hold);
+        let guard = take::take_shared(session, lock, name, terms).await?;
+        return Ok(Held::Shared(guard));
+    }
+    let lock = take::lock(session, name, terms).max_hold(args.max_hold);
+    let guard = take::take(session, lock, name, terms).await?;
+    Ok(Held::Alone(guard))
+}
+
+/// The lock while the command runs.
+enum Held {
+    Alone(Guard),
+    Shared(ReadGuard),
+}
+
+impl Held {
+    fn fence(&self) -> u64 {
+        match self {
+            Self::Alone(guard) => guard.fence(),
+            Self::Shared(guard) => guard.fence(),
+        }
+    }
+
+    fn token(&self) -> String {
+        match self {
+            Self::Alone(guard) => guard.receipt().expose(),
+            Self::Shared(guard) => format!("{}.{}", guard.token().expose(), guard.fence()),
+        }
+    }
+
+    fn check(&self) -> Result<(), Lost> {
+        match self {
+            Self::Alone(guard) => guard.check(),
+            Self::Shared(guard) => guard.check(),
+        }
+    }
+
+    async fn release(self) -> Result<(), ReleaseError> {
+        match self {
+            Self::Alone(guard) => guard.release().await,
+            Self::Shared(guard) => guard.release().await,
+        }
+    }
+}
+
+impl Lease for Held {
     fn deadline(&self) -> Timestamp {
-        Guard::deadline(self)
+        match self {
+            Self::Alone(guard) => guard.deadline(),
+            Self::Shared(guard) => guard.deadline(),
+        }
     }
 
     async fn lost(&self) -> String {
-        Guard::lost(self).await.to_string()
+        let why = match self {
+            Self::Alone(guard) => guard.lost().await,
+            Self::Shared(guard) => guard.lost().await,
+        };
+        why.to_string()
     }
 }
 

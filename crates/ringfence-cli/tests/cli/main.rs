@@ -10,6 +10,7 @@ mod fleet;
 mod leftovers;
 mod loss;
 mod scene;
+mod shared;
 mod signals;
 mod terminal;
 mod tokens;

@@ -13,4 +13,5 @@ mod groups;
 mod hangs;
 mod loss;
 mod minorities;
+mod readers;
 mod storms;

@@ -15,6 +15,7 @@ mod input;
 mod kinds;
 mod log;
 mod postman;
+mod readers;
 mod receipts;
 mod release;
 mod renew;
