@@ -31,7 +31,15 @@ pub(super) fn release(
     {
         return Answer::Newer;
     }
-    let answer = not_held(now, entries, leaving.claims, leaving.token);
+    // Whatever this token has is given back, its share too if it claimed more.
+    let claims = leaving.claims.iter().zip(&*entries).map(|(claim, entry)| {
+        match entry.reader(leaving.token) {
+            Some(_) => claim.shared(),
+            None => claim.clone(),
+        }
+    });
+    let claims: Vec<Claim> = claims.collect();
+    let answer = not_held(now, entries, &claims, leaving.token);
     for (entry, claim) in entries.iter_mut().zip(leaving.claims) {
         release_one(rules, now, entry, claim.mode, leaving, wakes);
     }

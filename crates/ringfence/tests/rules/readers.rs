@@ -78,6 +78,7 @@ async fn the_writer_enters_next_after_a_hundred_readers() {
     assert!(waits(writer.as_mut()).await);
     let refused = at_once(lock.try_read()).await;
     assert!(matches!(refused, Err(AcquireError::Held { .. })), "no way past the writer");
+    bench.pass(ms(1)).await;
     let late = bench.client().await.rw_lock("x");
     let mut late = pin!(late.read());
     for reader in readers {
@@ -102,6 +103,7 @@ async fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
     {
         let mut writer = pin!(lock.write());
         assert!(waits(writer.as_mut()).await);
+        bench.pass(ms(1)).await;
         assert!(waits(late.as_mut()).await);
     }
     let late = bench.drive(late).await.unwrap();

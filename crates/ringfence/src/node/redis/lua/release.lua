@@ -10,7 +10,7 @@ for i = 1, claims do
     return reply('newer')
   end
 end
-local held, gone = not_held()
+local held, gone = not_held(true)
 for i = 1, claims do
   local reader, record = mine[i], records[i]
   local ours = values[i] == token or reader
