@@ -33,8 +33,11 @@ local function share(i, ballot, label, ttl)
     end
   else
     if values[i] then
-      -- It holds the claim alone.
-      until_ms = math.max(until_ms, now_ms + redis.call('PTTL', KEYS[i]))
+      -- It holds the claim alone. An older server reads the remaining time anew, and so too low; but
+      -- the oldest records do not know when their seat ends.
+      local alone = seated(i)
+      local told = alone and alone.until_ms < MAX and alone.until_ms or 0
+      until_ms = math.max(until_ms, now_ms + redis.call('PTTL', KEYS[i]), told)
     elseif not dead[i] and not redis.call('SET', KEYS[i], SHARED, 'NX', 'PX', ttl) then
       return redis.error_reply('FOREIGN ' .. i)
     end
