@@ -6,7 +6,9 @@ use ringfence_testkit::wait_until;
 #[test]
 fn shared_runs_are_beside_each_other_and_keep_others_out() {
     let scene = Scene::embedded();
-    let script = |name: &str| format!("echo $RINGFENCE_FENCE > $DIR/{name}; while [ ! -e $DIR/go ]; do sleep 0.05; done");
+    let script = |name: &str| {
+        format!("echo $RINGFENCE_FENCE > $DIR/{name}; while [ ! -e $DIR/go ]; do sleep 0.05; done")
+    };
     let one = scene.run(&["--shared"], &script("one"));
     let other = scene.run(&["--shared", "-n"], &script("other"));
     assert!(scene.line("one").trim().parse::<u64>().is_ok());

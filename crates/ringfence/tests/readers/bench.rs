@@ -105,7 +105,11 @@ impl Step {
         };
         let claims = self.claims.iter().map(|&(name, shared)| Claim {
             name: Name::new("", NAMES[name]).unwrap(),
-            mode: if shared { Mode::Shared } else { Mode::Exclusive },
+            mode: if shared {
+                Mode::Shared
+            } else {
+                Mode::Exclusive
+            },
         });
         Request {
             claims: claims.collect(),
@@ -129,7 +133,9 @@ fn wait<T: Send + 'static>(ask: impl FnOnce(Completion<T>)) -> T {
     let (to, answer) = sync_channel(1);
     ask(Completion::new(Arc::new(Inbox(Mutex::new(Some(to)))), 0));
     let answer = answer.recv_timeout(Duration::from_secs(30));
-    answer.expect("an answer").unwrap_or_else(|error| panic!("{error}"))
+    answer
+        .expect("an answer")
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 pub(crate) fn ask(node: &dyn Node, request: Request) -> Reply {

@@ -120,7 +120,9 @@ impl Bench {
             .collect();
         readers.sort_by(|a, b| a.token.cmp(&b.token));
         let twice = |mark: &str, ticket: &str| order.contains(&format!("{mark}{ticket}"));
-        let own = order.iter().filter(|t| t.starts_with(|c: char| c.is_ascii_digit()));
+        let own = order
+            .iter()
+            .filter(|t| t.starts_with(|c: char| c.is_ascii_digit()));
         let tickets = own.map(|text| Ticket {
             since_us: text[..20].parse().unwrap(),
             id: text[20..].to_owned(),
@@ -154,7 +156,11 @@ impl Bench {
                 let tickets = entry.line.tickets.iter().map(|ticket| ticket.until_ms);
                 let seat = entry.record.as_ref().and_then(|r| r.seat.as_ref());
                 let seat = seat.map(|seat| seat.until_ms);
-                readers.chain(tickets).chain(key).chain(seat).collect::<Vec<_>>()
+                readers
+                    .chain(tickets)
+                    .chain(key)
+                    .chain(seat)
+                    .collect::<Vec<_>>()
             });
             match ends.filter(|end| end.abs_diff(now_ms) <= MARGIN_MS).max() {
                 None => return entries,
@@ -185,7 +191,12 @@ impl Bench {
         prop_assert_eq!(stamp, outcome.stamp, "{:?}", request);
         let (said, expected) = (level(reply.answer), level(outcome.answer));
         prop_assert_eq!(said, expected, "{:?}", request);
-        prop_assert_eq!(self.hear(outcome.wakes.len()), outcome.wakes, "{:?}", request);
+        prop_assert_eq!(
+            self.hear(outcome.wakes.len()),
+            outcome.wakes,
+            "{:?}",
+            request
+        );
         for (claim, expected) in request.claims.iter().zip(&entries) {
             let stored = self.stored(claim.name.as_str());
             self.same(stored, expected, &request, now, slack_ms)?;
@@ -197,7 +208,10 @@ impl Bench {
     fn hear(&mut self, count: usize) -> Vec<Wake> {
         let mut wakes: Vec<Wake> = (0..count)
             .map(|_| {
-                let text = self.heard.recv_timeout(Duration::from_secs(2)).expect("a wake");
+                let text = self
+                    .heard
+                    .recv_timeout(Duration::from_secs(2))
+                    .expect("a wake");
                 let (after_ms, ticket) = text.split_once(' ').unwrap();
                 Wake {
                     ticket: ticket.to_owned(),
@@ -219,7 +233,12 @@ impl Bench {
     ) -> Result<(), TestCaseError> {
         let mut stored = stored;
         // Readers without the marker, and the marker without readers, are nobody's.
-        let shared = |entry: &Entry| entry.key.as_ref().is_some_and(|k| k.value == ledger::SHARED);
+        let shared = |entry: &Entry| {
+            entry
+                .key
+                .as_ref()
+                .is_some_and(|k| k.value == ledger::SHARED)
+        };
         let live = expected.readers.iter().map(|reader| &reader.token);
         let live: Vec<String> = live.cloned().collect();
         stored.readers.retain(|reader| live.contains(&reader.token));
@@ -235,7 +254,13 @@ impl Bench {
         }
         let late = |stored: &mut u64, expected: u64| {
             let ok = (expected..=expected + slack_ms).contains(stored);
-            prop_assert!(ok, "ends at {} instead of {}: {:?}", stored, expected, request);
+            prop_assert!(
+                ok,
+                "ends at {} instead of {}: {:?}",
+                stored,
+                expected,
+                request
+            );
             *stored = expected;
             Ok(())
         };
@@ -247,7 +272,13 @@ impl Bench {
         // What was read off a key's remaining time may be a little early: it was read later.
         let near = |stored: &mut u64, expected: u64| {
             let ok = stored.abs_diff(expected) <= slack_ms;
-            prop_assert!(ok, "until {} instead of {}: {:?}", stored, expected, request);
+            prop_assert!(
+                ok,
+                "until {} instead of {}: {:?}",
+                stored,
+                expected,
+                request
+            );
             *stored = expected;
             Ok(())
         };
@@ -261,7 +292,10 @@ impl Bench {
             }
         }
         // Whoever has not been seen for long enough may still be written there.
-        stored.line.tickets.retain(|ticket| ticket.until_ms >= now.lease_ms);
+        stored
+            .line
+            .tickets
+            .retain(|ticket| ticket.until_ms >= now.lease_ms);
         prop_assert_eq!(&stored, expected, "{:?}", request);
         Ok(())
     }
@@ -349,10 +383,19 @@ fn valkey_does_what_the_ledger_says() {
 fn records_from_before_readers_are_still_read() {
     let mut bench = Bench::new(Flavor::Redis);
     let clock = bench.clock_us();
-    for (name, record) in [("a", format!("1:{clock}:5")), ("b}{", format!("2:{clock}:5:7:0"))] {
-        let _: () = bench.connection.pset_ex(record_key(name), record, 60_000).unwrap();
+    for (name, record) in [
+        ("a", format!("1:{clock}:5")),
+        ("b}{", format!("2:{clock}:5:7:0")),
+    ] {
+        let _: () = bench
+            .connection
+            .pset_ex(record_key(name), record, 60_000)
+            .unwrap();
         let mut request = bench_request(name, Op::Inspect);
-        assert_eq!(ask(&bench.node, request.clone()).stamp.unwrap().floor, Ballot::new(clock));
+        assert_eq!(
+            ask(&bench.node, request.clone()).stamp.unwrap().floor,
+            Ballot::new(clock)
+        );
         request.op = Op::Acquire {
             ballot: Ballot::new(clock + 1),
             ttl_ms: 1_000,
@@ -361,7 +404,10 @@ fn records_from_before_readers_are_still_read() {
         };
         assert_eq!(ask(&bench.node, request).answer, Answer::Granted);
         let stored = bench.stored(name).record.unwrap();
-        assert_eq!((stored.fence, stored.closed), (Ballot::new(clock), Ballot::new(5)));
+        assert_eq!(
+            (stored.fence, stored.closed),
+            (Ballot::new(clock), Ballot::new(5))
+        );
         assert_eq!(stored.read_fence, Ballot::new(clock + 1));
     }
     drop(bench.runtime);

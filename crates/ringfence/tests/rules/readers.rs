@@ -11,8 +11,14 @@ use super::bench::*;
 async fn readers_share_and_a_writer_waits_for_all_of_them() {
     let bench = Bench::new(3).await;
     let lock = bench.client().await.rw_lock("x");
-    let (one, other) = (at_once(lock.read()).await.unwrap(), at_once(lock.read()).await.unwrap());
-    assert!(matches!(at_once(lock.try_write()).await, Err(AcquireError::Held { .. })));
+    let (one, other) = (
+        at_once(lock.read()).await.unwrap(),
+        at_once(lock.read()).await.unwrap(),
+    );
+    assert!(matches!(
+        at_once(lock.try_write()).await,
+        Err(AcquireError::Held { .. })
+    ));
     let mut writer = pin!(lock.write());
     assert!(waits(writer.as_mut()).await);
     at_once(one.release()).await.unwrap();
@@ -21,7 +27,10 @@ async fn readers_share_and_a_writer_waits_for_all_of_them() {
     at_once(other.release()).await.unwrap();
     let writer = bench.drive(writer).await.unwrap();
     assert!(writer.fence() > fence);
-    assert!(matches!(at_once(lock.try_read()).await, Err(AcquireError::Held { .. })));
+    assert!(matches!(
+        at_once(lock.try_read()).await,
+        Err(AcquireError::Held { .. })
+    ));
     writer.release().await.unwrap();
     let reader = at_once(lock.try_read()).await.unwrap();
     bench.pass(ms(30_000)).await;
@@ -77,7 +86,10 @@ async fn the_writer_enters_next_after_a_hundred_readers() {
     let mut writer = pin!(writing.write());
     assert!(waits(writer.as_mut()).await);
     let refused = at_once(lock.try_read()).await;
-    assert!(matches!(refused, Err(AcquireError::Held { .. })), "no way past the writer");
+    assert!(
+        matches!(refused, Err(AcquireError::Held { .. })),
+        "no way past the writer"
+    );
     bench.pass(ms(1)).await;
     let late = bench.client().await.rw_lock("x");
     let mut late = pin!(late.read());
@@ -129,14 +141,22 @@ async fn downgrade_lets_readers_in_without_letting_go() {
     assert!(at_once(lock.try_write()).await.is_err());
     at_once(reader.release()).await.unwrap();
     assert_eq!(bench.holding("x"), 0);
-    at_once(lock.try_write()).await.unwrap().release().await.unwrap();
+    at_once(lock.try_write())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// With every reply lost the nodes have let readers in, and nobody says that it is alone.
 #[tokio::test]
 async fn downgrade_with_all_replies_cut_leaves_no_writer_beside_a_reader() {
     let bench = Bench::new(3).await;
-    let (lock, other) = (bench.client().await.rw_lock("x"), bench.client().await.rw_lock("x"));
+    let (lock, other) = (
+        bench.client().await.rw_lock("x"),
+        bench.client().await.rw_lock("x"),
+    );
     let writer = at_once(lock.write()).await.unwrap();
     for node in &bench.nodes {
         node.lose_replies(true);
@@ -145,7 +165,9 @@ async fn downgrade_with_all_replies_cut_leaves_no_writer_beside_a_reader() {
     bench.mend();
     // The exclusive guard is gone, by its type, since the first send.
     let reader = downgraded.expect("still valid: no writer can be there");
-    let beside = at_once(other.try_read()).await.expect("the nodes had been told");
+    let beside = at_once(other.try_read())
+        .await
+        .expect("the nodes had been told");
     assert!(at_once(other.try_write()).await.is_err());
     reader.check().unwrap();
     bench.pass(ms(20_000)).await;
@@ -163,7 +185,9 @@ async fn a_downgrade_that_some_nodes_never_heard_of_is_made_up_for() {
     bench.mend();
     bench.pass(ms(5_000)).await;
     reader.check().unwrap();
-    let other = at_once(lock.try_read()).await.expect("every node knows by now");
+    let other = at_once(lock.try_read())
+        .await
+        .expect("every node knows by now");
     drop((reader, other));
 }
 
@@ -184,7 +208,10 @@ async fn downgrade_of_a_lock_that_is_gone_is_a_loss() {
 async fn a_reader_comes_back_to_a_node_that_lost_it() {
     let bench = Bench::new(3).await;
     let lock = bench.client().await.rw_lock("x");
-    let (one, other) = (at_once(lock.read()).await.unwrap(), at_once(lock.read()).await.unwrap());
+    let (one, other) = (
+        at_once(lock.read()).await.unwrap(),
+        at_once(lock.read()).await.unwrap(),
+    );
     bench.nodes[0].forget();
     bench.pass(ms(8_000)).await;
     assert_eq!(bench.holding("x"), 3);

@@ -100,7 +100,9 @@ fn readers_and_a_writer_exclude_each_other() {
     let mut desk = Desk::new();
     desk.read(ALICE, desk.ballot(1));
     let answer = desk.write_lock(BOB, desk.ballot(2));
-    assert!(matches!(&answer, Answer::Held(h) if h.id.is_none() && h.label.as_deref() == Some("job")));
+    assert!(
+        matches!(&answer, Answer::Held(h) if h.id.is_none() && h.label.as_deref() == Some("job"))
+    );
     desk.ask_as(READ, ALICE, release(desk.ballot(1)));
     assert_eq!(desk.write_lock(BOB, desk.ballot(2)), Answer::Granted);
     assert!(is_held_by(&desk.read(ALICE, desk.ballot(3)), BOB));
@@ -136,7 +138,10 @@ fn the_last_reader_to_leave_frees_the_name() {
     let ballot = desk.ballot(1);
     desk.read(ALICE, ballot);
     desk.read(BOB, ballot);
-    assert_eq!(desk.ask_as(READ, ALICE, release(ballot)).0, Answer::Released);
+    assert_eq!(
+        desk.ask_as(READ, ALICE, release(ballot)).0,
+        Answer::Released
+    );
     assert!(desk.holder("x").is_some());
     assert_eq!(desk.ask_as(READ, ALICE, release(ballot)).0, Answer::Gone);
     desk.pass_ms(7);
@@ -159,11 +164,23 @@ fn a_reader_who_finds_a_foreign_value_is_gone() {
     let ballot = desk.ballot(1);
     desk.read(ALICE, ballot);
     desk.set_foreign("x", "somebody", Some(desk.now().lease_ms + 50));
-    assert_eq!(desk.ask_as(READ, ALICE, extend(ballot, 100)).0, Answer::Gone);
-    assert!(matches!(desk.ask_as(READ, ALICE, restore(ballot)).0, Answer::Held(_)));
+    assert_eq!(
+        desk.ask_as(READ, ALICE, extend(ballot, 100)).0,
+        Answer::Gone
+    );
+    assert!(matches!(
+        desk.ask_as(READ, ALICE, restore(ballot)).0,
+        Answer::Held(_)
+    ));
     desk.pass_ms(51);
-    assert_eq!(desk.ask_as(READ, ALICE, extend(ballot, 100)).0, Answer::Gone);
-    assert_eq!(desk.ask_as(READ, ALICE, restore(ballot)).0, Answer::Restored);
+    assert_eq!(
+        desk.ask_as(READ, ALICE, extend(ballot, 100)).0,
+        Answer::Gone
+    );
+    assert_eq!(
+        desk.ask_as(READ, ALICE, restore(ballot)).0,
+        Answer::Restored
+    );
 }
 
 #[test]
@@ -203,7 +220,10 @@ fn a_late_undo_leaves_the_later_attempt_s_share() {
     let mut desk = Desk::new();
     desk.read(ALICE, desk.ballot(1));
     desk.read(ALICE, desk.ballot(5));
-    assert_eq!(desk.ask_as(READ, ALICE, undo(desk.ballot(1))).0, Answer::Newer);
+    assert_eq!(
+        desk.ask_as(READ, ALICE, undo(desk.ballot(1))).0,
+        Answer::Newer
+    );
     assert_eq!(desk.entry("x").readers.len(), 1);
 }
 
@@ -216,13 +236,25 @@ fn downgrade_lets_readers_in_and_keeps_writers_out() {
     desk.queue(READ, BOB, &bob);
     desk.queue(READ, CAROL, &carol);
     desk.queue(WRITE, DAVE, &dave);
-    assert_eq!(desk.ask_as(READ, ALICE, downgrade(ballot)).0, Answer::Downgraded);
+    assert_eq!(
+        desk.ask_as(READ, ALICE, downgrade(ballot)).0,
+        Answer::Downgraded
+    );
     assert_eq!(desk.wakes, [wake("c.b", 0), wake("c.c", 0)]);
     assert_eq!(desk.entry("x").readers[0].ballot, ballot);
     assert_eq!(desk.queue(READ, CAROL, &again(&carol)), Answer::Granted);
-    assert!(matches!(desk.queue(WRITE, DAVE, &again(&dave)), Answer::Held(_)));
-    assert_eq!(desk.ask_as(READ, ALICE, extend(ballot, 100)).0, Answer::Extended);
-    assert_eq!(desk.ask_as(READ, ALICE, downgrade(ballot)).0, Answer::Downgraded);
+    assert!(matches!(
+        desk.queue(WRITE, DAVE, &again(&dave)),
+        Answer::Held(_)
+    ));
+    assert_eq!(
+        desk.ask_as(READ, ALICE, extend(ballot, 100)).0,
+        Answer::Extended
+    );
+    assert_eq!(
+        desk.ask_as(READ, ALICE, downgrade(ballot)).0,
+        Answer::Downgraded
+    );
     assert_eq!(desk.wakes, []);
 }
 
@@ -232,7 +264,10 @@ fn downgrade_of_what_is_not_held_is_refused() {
     let ballot = desk.ballot(1);
     assert_eq!(desk.ask_as(READ, ALICE, downgrade(ballot)).0, Answer::Gone);
     desk.write_lock(BOB, ballot);
-    assert!(is_held_by(&desk.ask_as(READ, ALICE, downgrade(ballot)).0, BOB));
+    assert!(is_held_by(
+        &desk.ask_as(READ, ALICE, downgrade(ballot)).0,
+        BOB
+    ));
 }
 
 #[test]
@@ -240,8 +275,15 @@ fn an_extend_of_a_share_makes_up_for_a_downgrade_that_never_arrived() {
     let mut desk = Desk::new();
     let ballot = desk.ballot(1);
     desk.write_lock(ALICE, ballot);
-    assert_eq!(desk.ask_as(READ, ALICE, extend(ballot, 50)).0, Answer::Extended);
-    assert_eq!(desk.until_ms("x"), Some(desk.now().lease_ms + TTL_MS), "not shortened");
+    assert_eq!(
+        desk.ask_as(READ, ALICE, extend(ballot, 50)).0,
+        Answer::Extended
+    );
+    assert_eq!(
+        desk.until_ms("x"),
+        Some(desk.now().lease_ms + TTL_MS),
+        "not shortened"
+    );
     assert_eq!(desk.read(BOB, desk.ballot(2)), Answer::Granted);
 }
 
@@ -249,7 +291,10 @@ fn an_extend_of_a_share_makes_up_for_a_downgrade_that_never_arrived() {
 fn a_reader_cannot_become_a_writer() {
     let mut desk = Desk::new();
     desk.read(ALICE, desk.ballot(1));
-    assert!(matches!(desk.write_lock(ALICE, desk.ballot(2)), Answer::Held(_)));
+    assert!(matches!(
+        desk.write_lock(ALICE, desk.ballot(2)),
+        Answer::Held(_)
+    ));
     assert!(matches!(
         desk.ask_as(WRITE, ALICE, extend(desk.ballot(1), 100)).0,
         Answer::Held(_)
@@ -263,12 +308,21 @@ fn readers_do_not_pass_a_writer_in_line() {
     let (writer, reader) = (desk.place("c.1"), desk.place("c.2"));
     assert!(matches!(desk.queue(WRITE, BOB, &writer), Answer::Held(_)));
     assert!(is_behind(&desk.queue(READ, CAROL, &reader), 1));
-    assert!(is_behind(&desk.read(DAVE, desk.ballot(2)), 1), "without a place neither");
+    assert!(
+        is_behind(&desk.read(DAVE, desk.ballot(2)), 1),
+        "without a place neither"
+    );
     // However long the first reader stays: the writer is not dead, it cannot come.
     for _ in 0..4 {
         desk.pass_ms(2_000);
         desk.ask_as(READ, ALICE, extend(desk.ballot(-8_000_000), TTL_MS));
-        desk.ask_as(WRITE, 0, Op::Refresh { places: Arc::from([again(&writer)]) });
+        desk.ask_as(
+            WRITE,
+            0,
+            Op::Refresh {
+                places: Arc::from([again(&writer)]),
+            },
+        );
         assert!(is_behind(&desk.queue(READ, CAROL, &again(&reader)), 1));
     }
 }
@@ -279,7 +333,10 @@ fn the_writer_is_next_after_a_hundred_readers() {
     let ballot = desk.ballot(1);
     let reader = |n: u8| Token::from_entropy([n; TOKEN_ENTROPY_BYTES]);
     for n in 0..100 {
-        assert_eq!(desk.ask_with(READ, reader(n), acquire(ballot)).0, Answer::Granted);
+        assert_eq!(
+            desk.ask_with(READ, reader(n), acquire(ballot)).0,
+            Answer::Granted
+        );
     }
     let (writer, late) = (desk.place("c.1"), desk.place("c.2"));
     desk.queue(WRITE, 200, &writer);
@@ -319,7 +376,12 @@ fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
     let (writer, reader) = (desk.place("c.1"), desk.place("c.2"));
     desk.queue(WRITE, BOB, &writer);
     desk.queue(READ, CAROL, &reader);
-    let cancel = leave(desk.ballot(2), ReleaseKind::Undo, Some(&again(&writer)), false);
+    let cancel = leave(
+        desk.ballot(2),
+        ReleaseKind::Undo,
+        Some(&again(&writer)),
+        false,
+    );
     desk.ask_as(WRITE, BOB, cancel);
     assert_eq!(desk.wakes, [wake("c.2", 0)]);
     assert_eq!(desk.queue(READ, CAROL, &again(&reader)), Answer::Granted);
@@ -347,9 +409,14 @@ fn claims_of_several_names_may_mix_modes() {
     let ballot = desk.ballot(1);
     desk.read(ALICE, ballot);
     assert_eq!(desk.ask_as(both, BOB, acquire(ballot)).0, Answer::Granted);
-    assert!(matches!(desk.ask_as(both, CAROL, acquire(desk.ballot(2))).0, Answer::Held(h) if h.claim == 1));
+    assert!(
+        matches!(desk.ask_as(both, CAROL, acquire(desk.ballot(2))).0, Answer::Held(h) if h.claim == 1)
+    );
     assert_eq!(desk.read(CAROL, ballot), Answer::Granted);
-    assert_eq!(desk.ask_as(both, BOB, extend(ballot, 100)).0, Answer::Extended);
+    assert_eq!(
+        desk.ask_as(both, BOB, extend(ballot, 100)).0,
+        Answer::Extended
+    );
     assert_eq!(desk.ask_as(both, BOB, release(ballot)).0, Answer::Released);
     assert_eq!(desk.holder("y"), None);
     assert_eq!(desk.entry("x").readers.len(), 2);
