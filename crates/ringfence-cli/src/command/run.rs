@@ -2,8 +2,8 @@
 
 use std::env;
 
-use ringfence::{Guard, Lost, ReadGuard, ReleaseError};
 use ringfence::time::Timestamp;
+use ringfence::{Guard, Lost, ReadGuard, ReleaseError};
 
 use super::{Session, interruptible, take};
 use crate::args::Run;

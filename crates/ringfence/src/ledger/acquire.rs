@@ -20,7 +20,10 @@ enum Ruling {
     Free,
     Ahead,
     Stale,
-    Behind { ahead: u64, for_ms: Option<u64> },
+    Behind {
+        ahead: u64,
+        for_ms: Option<u64>,
+    },
     Held(Holder),
 }
 
@@ -31,13 +34,17 @@ pub(super) fn acquire(
     wanted: &Wanted<'_>,
 ) -> Answer {
     if let Some(place) = wanted.place {
-        if entries.iter().any(|entry| entry.line.is_too_old(place, now)) {
+        if entries
+            .iter()
+            .any(|entry| entry.line.is_too_old(place, now))
+        {
             return Answer::TicketOld;
         }
         enter(rules, now, entries, wanted.claims, wanted.token, place);
     }
     let rulings = entries.iter().zip(wanted.claims).enumerate();
-    let rulings = rulings.map(|(at, (entry, claim))| rule(rules, now, entry, at, claim.mode, wanted));
+    let rulings =
+        rulings.map(|(at, (entry, claim))| rule(rules, now, entry, at, claim.mode, wanted));
     if let Some(refusal) = refusal(rulings) {
         return refusal;
     }

@@ -101,10 +101,13 @@ impl Entry {
     /// written while the node had forgotten would otherwise pin the floor too low. Readers need not be
     /// in order among themselves, or they would starve each other.
     pub(super) fn effective_fence(&self, rules: &Rules, now: Moment, mode: Mode) -> Ballot {
-        let recorded = self.record.as_ref().map_or(Ballot::default(), |r| match mode {
-            Mode::Exclusive => r.fence.max(r.read_fence),
-            Mode::Shared => r.fence,
-        });
+        let recorded = self
+            .record
+            .as_ref()
+            .map_or(Ballot::default(), |r| match mode {
+                Mode::Exclusive => r.fence.max(r.read_fence),
+                Mode::Shared => r.fence,
+            });
         recorded.max(now.ground(rules))
     }
 

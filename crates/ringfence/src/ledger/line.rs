@@ -35,11 +35,14 @@ pub struct Ticket {
 
 impl Line {
     pub(super) fn expire(&mut self, now: Moment) {
-        self.tickets.retain(|ticket| ticket.until_ms >= now.lease_ms);
+        self.tickets
+            .retain(|ticket| ticket.until_ms >= now.lease_ms);
     }
 
     pub(super) fn is_lapsed(&self, now: Moment) -> bool {
-        self.tickets.iter().all(|ticket| ticket.until_ms < now.lease_ms)
+        self.tickets
+            .iter()
+            .all(|ticket| ticket.until_ms < now.lease_ms)
     }
 
     /// Whether `place` must not be entered: it claims to be new, and yet to have waited for long.

@@ -38,12 +38,7 @@ pub(super) fn extend(
     Answer::Extended
 }
 
-pub(super) fn release(
-    now: Moment,
-    entries: &mut [Entry],
-    claims: &[Claim],
-    token: &str,
-) -> Answer {
+pub(super) fn release(now: Moment, entries: &mut [Entry], claims: &[Claim], token: &str) -> Answer {
     if let Some(refusal) = not_held(now, entries, claims, token) {
         return refusal;
     }

@@ -86,7 +86,10 @@ fn release_one(
             // The holder is done: from now on those in line have their time to come.
             (true, true) => now.lease_ms,
             // Nobody held anything: an attempt that comes and goes must not restart that time.
-            (true, false) => entry.record.as_ref().map_or(0, |record| record.free_since_ms),
+            (true, false) => entry
+                .record
+                .as_ref()
+                .map_or(0, |record| record.free_since_ms),
             (false, _) => entry.free_since_ms(now),
         };
         entry.write(rules, now, (Mode::Exclusive, raise), closed, seat);
@@ -125,7 +128,10 @@ fn stop_sharing(
     entry.key = None;
     let free_since_ms = match leaving.kind {
         ReleaseKind::Final => now.lease_ms,
-        ReleaseKind::Undo => entry.record.as_ref().map_or(0, |record| record.free_since_ms),
+        ReleaseKind::Undo => entry
+            .record
+            .as_ref()
+            .map_or(0, |record| record.free_since_ms),
     };
     entry.write(rules, now, raise, closed, None);
     if let Some(record) = &mut entry.record {

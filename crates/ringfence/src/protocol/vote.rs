@@ -55,7 +55,7 @@ impl Vote {
         match answer {
             Answer::Granted | Answer::Extended | Answer::Downgraded | Answer::Restored => {
                 Self::Granted
-            },
+            }
             Answer::Held(holder) => Self::Held(holder),
             Answer::Behind { ahead, for_ms } => Self::Behind {
                 ahead,
