@@ -114,6 +114,9 @@ pub(crate) struct Run {
     /// If the command ends sooner than this, keep the lock from others until then
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) hold_at_least: Option<Duration>,
+    /// Share the lock with others that run --shared; only others are kept out
+    #[arg(long, conflicts_with_all = ["lock_delay", "hold_at_least"])]
+    pub(crate) shared: bool,
     /// When the lock is lost: term, kill or ignore
     #[arg(
         long,

@@ -33,7 +33,7 @@ pub(super) async fn elect(
         let command = args.command.clone();
         let work = work_under(
             session,
-            &guard,
+            (guard.receipt().expose(), guard.fence()),
             name,
             command,
             args.schedule(),

@@ -3,8 +3,8 @@
 use std::env;
 use std::ffi::OsString;
 
-use ringfence::Guard;
 use ringfence::time::Timestamp;
+use ringfence::{Guard, Lost, ReadGuard, ReleaseError};
 
 use super::{Session, interruptible, take};
 use crate::args::Run;
@@ -26,12 +26,7 @@ pub(super) async fn run(
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
     warn_of_self_deadlock(session, &args.name);
-    let lock = take::lock(session, &args.name, &args.terms)
-        .max_hold(args.max_hold)
-        .lock_delay(args.lock_delay.unwrap_or_default())
-        .hold_at_least(args.hold_at_least.unwrap_or_default());
-    let taking = take::take(session, lock, &args.name, &args.terms);
-    let guard = match interruptible(signals, taking).await {
+    let guard = match interruptible(signals, taken(session, &args)).await {
         Err(failure) if failure.is_conflict() => {
             return Err(failure.with_exit(Exit::Conflict(args.conflict_exit_code)));
         }
@@ -40,7 +35,7 @@ pub(super) async fn run(
     let (schedule, leftovers) = (args.schedule(), args.leftovers);
     let work = work_under(
         session,
-        &guard,
+        (guard.token(), guard.fence()),
         &args.name,
         args.command,
         schedule,
@@ -68,10 +63,10 @@ pub(super) async fn run(
     Ok(exit_of(outcome))
 }
 
-/// The command `argv` as it runs under `guard`.
+/// The command `argv` as it runs under the lock `name` with this token and fence.
 pub(super) fn work_under(
     session: &Session,
-    guard: &Guard,
+    (token, fence): (String, u64),
     name: &str,
     argv: Vec<OsString>,
     schedule: Schedule,
@@ -82,12 +77,63 @@ pub(super) fn work_under(
         leftovers,
         env: vec![
             (NAME, name.to_owned()),
-            (TOKEN, guard.receipt().expose()),
-            (FENCE, guard.fence().to_string()),
+            (TOKEN, token),
+            (FENCE, fence.to_string()),
             (NODES, session.nodes.clone()),
         ],
         lock: name.to_owned(),
         argv,
+    }
+}
+
+async fn taken(session: &Session, args: &Run) -> Result<Held, Failure> {
+    let (name, terms) = (&args.name, &args.terms);
+    if args.shared {
+        let lock = take::shared_lock(session, name, terms).max_hold(args.max_hold);
+        let guard = take::take_shared(session, lock, name, terms).await?;
+        return Ok(Held::Shared(guard));
+    }
+    let lock = take::lock(session, name, terms)
+        .max_hold(args.max_hold)
+        .lock_delay(args.lock_delay.unwrap_or_default())
+        .hold_at_least(args.hold_at_least.unwrap_or_default());
+    let guard = take::take(session, lock, name, terms).await?;
+    Ok(Held::Alone(guard))
+}
+
+/// The lock while the command runs.
+enum Held {
+    Alone(Guard),
+    Shared(ReadGuard),
+}
+
+impl Held {
+    fn fence(&self) -> u64 {
+        match self {
+            Self::Alone(guard) => guard.fence(),
+            Self::Shared(guard) => guard.fence(),
+        }
+    }
+
+    fn token(&self) -> String {
+        match self {
+            Self::Alone(guard) => guard.receipt().expose(),
+            Self::Shared(guard) => format!("{}.{}", guard.token().expose(), guard.fence()),
+        }
+    }
+
+    fn check(&self) -> Result<(), Lost> {
+        match self {
+            Self::Alone(guard) => guard.check(),
+            Self::Shared(guard) => guard.check(),
+        }
+    }
+
+    async fn release(self) -> Result<(), ReleaseError> {
+        match self {
+            Self::Alone(guard) => guard.release().await,
+            Self::Shared(guard) => guard.release().await,
+        }
     }
 }
 
@@ -98,6 +144,23 @@ impl Lease for Guard {
 
     async fn lost(&self) -> String {
         Guard::lost(self).await.to_string()
+    }
+}
+
+impl Lease for Held {
+    fn deadline(&self) -> Timestamp {
+        match self {
+            Self::Alone(guard) => guard.deadline(),
+            Self::Shared(guard) => guard.deadline(),
+        }
+    }
+
+    async fn lost(&self) -> String {
+        let why = match self {
+            Self::Alone(guard) => guard.lost().await,
+            Self::Shared(guard) => guard.lost().await,
+        };
+        why.to_string()
     }
 }
 

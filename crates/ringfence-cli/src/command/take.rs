@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use ringfence::{Guard, Inspection, Lock};
+use ringfence::{AcquireError, Guard, Inspection, Lock, ReadGuard, RwLock};
 
 use super::Session;
 use crate::args::Terms;
@@ -28,6 +28,34 @@ pub(super) fn lock(session: &Session, name: &str, terms: &Terms) -> Lock {
     lock
 }
 
+/// The same for one who shares it.
+pub(super) fn shared_lock(session: &Session, name: &str, terms: &Terms) -> RwLock {
+    let mut lock = session.locks.rw_lock(name).ttl(terms.ttl);
+    if let Some(wait) = terms.wait {
+        lock = lock.wait(wait);
+    }
+    if let Some(attempts) = terms.attempts {
+        lock = lock.attempts(attempts);
+    }
+    if let Some(patience) = terms.no_quorum_after {
+        lock = lock.no_quorum_after(patience);
+    }
+    lock
+}
+
+/// Takes a share of `lock`.
+pub(super) async fn take_shared(
+    session: &Session,
+    lock: RwLock,
+    name: &str,
+    terms: &Terms,
+) -> Result<ReadGuard, Failure> {
+    if terms.no_wait {
+        return Ok(lock.try_read().await?);
+    }
+    patiently(session, name, lock.read()).await
+}
+
 /// Takes `lock`.
 pub(super) async fn take(
     session: &Session,
@@ -38,7 +66,16 @@ pub(super) async fn take(
     if terms.no_wait {
         return Ok(lock.try_lock().await?);
     }
-    let mut taken = pin!(lock.lock());
+    patiently(session, name, lock.lock()).await
+}
+
+/// Waits for `taken`, and says for whom if that is long.
+async fn patiently<T>(
+    session: &Session,
+    name: &str,
+    taken: impl Future<Output = Result<T, AcquireError>>,
+) -> Result<T, Failure> {
+    let mut taken = pin!(taken);
     tokio::select! {
         taken = &mut taken => return Ok(taken?),
         () = tokio::time::sleep(SILENT) => {}

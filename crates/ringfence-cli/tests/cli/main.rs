@@ -12,6 +12,7 @@ mod keep;
 mod leftovers;
 mod loss;
 mod scene;
+mod shared;
 mod signals;
 mod terminal;
 mod tokens;

@@ -15,7 +15,7 @@ mod refresh;
 mod release;
 mod restore;
 
-pub use entry::{Entry, PlainKey, Record, Seat};
+pub use entry::{Entry, PlainKey, Record, SHARED, Seat};
 pub use line::{Line, TICKET_MS, Ticket};
 
 use crate::group::Group;
@@ -94,7 +94,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
     for entry in entries.iter_mut() {
         entry.expire(now);
     }
-    let token = request.token.expose();
+    let (claims, token) = (&request.claims[..], request.token.expose());
     let mut wakes = Vec::new();
     let answer = match &request.op {
         Op::Acquire {
@@ -104,6 +104,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             place,
         } => {
             let wanted = acquire::Wanted {
+                claims,
                 token,
                 ballot: *ballot,
                 ttl_ms: *ttl_ms,
@@ -113,7 +114,10 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             acquire::acquire(rules, now, entries, &wanted)
         }
         Op::Extend { ballot, ttl_ms } => {
-            extend::extend(rules, now, entries, token, *ballot, *ttl_ms)
+            extend::extend(rules, now, entries, request, *ballot, *ttl_ms)
+        }
+        Op::Downgrade { ballot, ttl_ms } => {
+            extend::downgrade(rules, now, entries, request, *ballot, *ttl_ms, &mut wakes)
         }
         Op::Release {
             ballot,
@@ -124,6 +128,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             keep_ms,
         } => {
             let leaving = release::Leaving {
+                claims,
                 token,
                 ballot: *ballot,
                 kind: *kind,
@@ -138,16 +143,17 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             ballot,
             ttl_ms,
             label,
-        } => restore::restore(rules, now, entries, token, *ballot, *ttl_ms, label),
-        Op::Refresh { places } => refresh::refresh(rules, now, entries, places),
-        Op::Inspect => inspect::inspect(rules, now, entries),
+        } => restore::restore(rules, now, entries, request, *ballot, *ttl_ms, label),
+        Op::Refresh { places } => refresh::refresh(rules, now, entries, claims, places),
+        Op::Inspect => inspect::inspect(rules, now, entries, claims),
         Op::PlainAcquire { ttl_ms } => plain::acquire(now, entries, token, *ttl_ms),
-        Op::PlainExtend { ttl_ms } => plain::extend(now, entries, token, *ttl_ms),
-        Op::PlainRelease => plain::release(now, entries, token),
+        Op::PlainExtend { ttl_ms } => plain::extend(now, entries, claims, token, *ttl_ms),
+        Op::PlainRelease => plain::release(now, entries, claims, token),
     };
     let floor = entries
         .iter()
-        .map(|entry| entry.effective_fence(rules, now))
+        .zip(claims)
+        .map(|(entry, claim)| entry.effective_fence(rules, now, claim.mode))
         .max()
         .unwrap_or_default();
     Outcome {

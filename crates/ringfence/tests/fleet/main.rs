@@ -13,5 +13,6 @@ mod groups;
 mod hangs;
 mod loss;
 mod minorities;
+mod readers;
 mod storms;
 mod tombstones;
