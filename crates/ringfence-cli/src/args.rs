@@ -107,7 +107,7 @@ pub(crate) struct Run {
     pub(crate) terms: Terms,
     /// Let this many run at once: NAME is a semaphore, apart from any lock NAME
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ringfence::PERMITS_MAX)))]
-    #[arg(conflicts_with_all = ["lock_delay", "hold_at_least"])]
+    #[arg(conflicts_with_all = ["lock_delay", "hold_at_least", "shared"])]
     pub(crate) permits: Option<u32>,
     /// Hold the lock no longer than this; the command is ended before
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
@@ -118,6 +118,9 @@ pub(crate) struct Run {
     /// If the command ends sooner than this, keep the lock from others until then
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) hold_at_least: Option<Duration>,
+    /// Share the lock with others that run --shared; only others are kept out
+    #[arg(long, conflicts_with_all = ["lock_delay", "hold_at_least"])]
+    pub(crate) shared: bool,
     /// When the lock is lost: term, kill or ignore
     #[arg(
         long,

@@ -113,6 +113,14 @@ impl Locks {
         self.lock(self.engine.locks.multi(names))
     }
 
+    /// See [`crate::Locks::rw_lock`].
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock {
+            engine: Arc::clone(&self.engine),
+            lock: self.engine.locks.rw_lock(name),
+        }
+    }
+
     /// See [`crate::Locks::plain_mutex`].
     pub fn plain_mutex(&self, name: impl AsRef<str>) -> PlainLock {
         PlainLock {
@@ -286,6 +294,15 @@ impl Guard {
     pub fn leave(self) -> Receipt {
         self.guard.leave()
     }
+
+    /// See [`crate::Guard::downgrade`].
+    pub fn downgrade(self) -> Result<ReadGuard, Lost> {
+        let guard = self.engine.run(self.guard.downgrade())?;
+        Ok(ReadGuard {
+            guard,
+            engine: self.engine,
+        })
+    }
 }
 
 impl fmt::Debug for Guard {
@@ -366,6 +383,104 @@ impl PlainGuard {
 }
 
 impl fmt::Debug for PlainGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.guard.fmt(f)
+    }
+}
+
+/// A lock for many readers or one writer, not yet taken. See [`crate::RwLock`].
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until `read` or `write` is called"]
+pub struct RwLock {
+    engine: Arc<Engine>,
+    lock: client::RwLock,
+}
+
+impl RwLock {
+    setters! {
+        ttl(ttl: Duration),
+        wait(wait: Duration),
+        label(label: &str),
+        renew(renew: bool),
+        min_validity(min_validity: Duration),
+        max_hold(max_hold: impl Into<Option<Duration>>),
+        attempts(attempts: u32),
+        no_quorum_after(span: Duration),
+    }
+
+    /// See [`crate::RwLock::read`].
+    pub fn read(&self) -> Result<ReadGuard, AcquireError> {
+        self.reading(self.engine.run(self.lock.read()))
+    }
+
+    /// See [`crate::RwLock::try_read`].
+    pub fn try_read(&self) -> Result<ReadGuard, AcquireError> {
+        self.reading(self.engine.run(self.lock.try_read()))
+    }
+
+    /// See [`crate::RwLock::write`].
+    pub fn write(&self) -> Result<Guard, AcquireError> {
+        self.writing(self.engine.run(self.lock.write()))
+    }
+
+    /// See [`crate::RwLock::try_write`].
+    pub fn try_write(&self) -> Result<Guard, AcquireError> {
+        self.writing(self.engine.run(self.lock.try_write()))
+    }
+
+    fn reading(
+        &self,
+        guard: Result<client::ReadGuard, AcquireError>,
+    ) -> Result<ReadGuard, AcquireError> {
+        guard.map(|guard| ReadGuard {
+            guard,
+            engine: Arc::clone(&self.engine),
+        })
+    }
+
+    fn writing(&self, guard: Result<client::Guard, AcquireError>) -> Result<Guard, AcquireError> {
+        guard.map(|guard| Guard {
+            guard,
+            engine: Arc::clone(&self.engine),
+        })
+    }
+}
+
+/// A share of a lock. See [`crate::ReadGuard`].
+#[must_use = "dropping the guard releases the lock"]
+pub struct ReadGuard {
+    guard: client::ReadGuard,
+    engine: Arc<Engine>,
+}
+
+impl ReadGuard {
+    getters! {
+        fence -> u64,
+        token -> &Token,
+        name -> &str,
+        check -> Result<(), Lost>,
+        remaining -> Duration,
+        deadline -> Timestamp,
+        votes -> Votes,
+    }
+
+    /// See [`crate::ReadGuard::extend`].
+    pub fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        self.engine.run(self.guard.extend(ttl))
+    }
+
+    /// Blocks until the lock is lost. See [`crate::ReadGuard::lost`].
+    pub fn lost(&self) -> Lost {
+        self.engine.run(self.guard.lost())
+    }
+
+    /// See [`crate::ReadGuard::release`].
+    pub fn release(self) -> Result<(), ReleaseError> {
+        self.engine.run(self.guard.release())
+    }
+}
+
+impl fmt::Debug for ReadGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.guard.fmt(f)
     }

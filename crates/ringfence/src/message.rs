@@ -48,6 +48,8 @@ impl fmt::Display for Ballot {
 pub enum Mode {
     /// One holder, nobody beside it.
     Exclusive,
+    /// Any number of holders beside each other, and no exclusive one.
+    Shared,
 }
 
 /// One name, and how it is claimed.
@@ -57,6 +59,16 @@ pub struct Claim {
     pub name: Name,
     /// How.
     pub mode: Mode,
+}
+
+impl Claim {
+    /// A share of the same name.
+    pub fn shared(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            mode: Mode::Shared,
+        }
+    }
 }
 
 /// One operation on one node: atomic, over all its claims or none.
@@ -108,6 +120,13 @@ pub enum Op {
         stays: bool,
         /// A final release for whose sake nobody else may have the claims for this much longer.
         keep_ms: Option<u64>,
+    },
+    /// From exclusive to shared, under the same token and ballot, for at least `ttl_ms` more.
+    Downgrade {
+        /// The ballot of the grant.
+        ballot: Ballot,
+        /// How long from now.
+        ttl_ms: u64,
     },
     /// Put a granted holder back on a node that lost it.
     Restore {
@@ -246,7 +265,8 @@ pub struct Reply {
 pub struct Stamp {
     /// The node's clock in microseconds.
     pub clock_us: u64,
-    /// The highest effective fence among the claims: only ballots above it are granted.
+    /// The highest effective fence among the claims, each in its mode: only ballots above it are
+    /// granted.
     pub floor: Ballot,
 }
 
@@ -270,7 +290,7 @@ pub struct Standing {
 pub enum Answer {
     /// Acquire: all claims are held by this token under this ballot.
     Granted,
-    /// Acquire, extend, release, restore: another holder has at least one claim.
+    /// Acquire, extend, downgrade, release, restore: another holder has at least one claim.
     Held(Holder),
     /// Acquire: nobody holds the claims, but others are ahead in line.
     Behind {
@@ -287,7 +307,10 @@ pub enum Answer {
     Ahead,
     /// Extend: all claims are held for at least the TTL.
     Extended,
-    /// Extend, release, restore: this token holds nothing here, and nobody else is in the way.
+    /// Downgrade: all claims are shared by this token now, for at least the TTL.
+    Downgraded,
+    /// Extend, downgrade, release, restore: this token holds nothing here, and nobody else is in the
+    /// way. For the extend of a shared claim: whoever is in the way.
     /// For a restore: the ballot has been closed.
     Gone,
     /// Release: the claims were held by this token and are free now.

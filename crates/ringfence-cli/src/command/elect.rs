@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::held::Held;
 use super::run::{exit_of, warn_of_self_deadlock, work_under};
 use super::{Session, interruptible, take};
 use crate::args::Elect;
@@ -29,12 +28,12 @@ pub(super) async fn elect(
             Err(failure) if failure.is_conflict() => {
                 return Err(failure.with_exit(Exit::Conflict(args.conflict_exit_code)));
             }
-            elected => Held::Lock(elected?),
+            elected => elected?,
         };
         let command = args.command.clone();
         let work = work_under(
             session,
-            &guard,
+            (guard.receipt().expose(), guard.fence()),
             name,
             command,
             args.schedule(),

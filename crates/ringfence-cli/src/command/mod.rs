@@ -4,7 +4,6 @@ mod acquire;
 mod elect;
 mod extend;
 mod failure;
-mod held;
 mod init;
 mod release;
 mod run;

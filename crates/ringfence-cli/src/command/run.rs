@@ -3,12 +3,16 @@
 use std::env;
 use std::ffi::OsString;
 
-use super::held::Held;
+use ringfence::time::Timestamp;
+use ringfence::{Guard, Lost, ReadGuard, ReleaseError, SemaphoreGuard};
+
 use super::{Session, interruptible, take};
 use crate::args::Run;
 use crate::exit::Exit;
 use crate::report::Failure;
-use crate::supervise::{Ended, Leftovers, OnLost, Outcome, Schedule, Signals, Work, supervise};
+use crate::supervise::{
+    Ended, Lease, Leftovers, OnLost, Outcome, Schedule, Signals, Work, supervise,
+};
 
 /// The environment of the command.
 const NAME: &str = "RINGFENCE_NAME";
@@ -22,21 +26,26 @@ pub(super) async fn run(
     args: Run,
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
-    let guard = match interruptible(signals, take(session, &args)).await {
+    if args.permits.is_none() {
+        warn_of_self_deadlock(session, &args.name);
+    }
+    let guard = match interruptible(signals, taken(session, &args)).await {
         Err(failure) if failure.is_conflict() => {
             return Err(failure.with_exit(Exit::Conflict(args.conflict_exit_code)));
         }
         taken => taken?,
     };
     let (schedule, leftovers) = (args.schedule(), args.leftovers);
-    let work = work_under(
+    let mut work = work_under(
         session,
-        &guard,
+        (guard.token(), guard.fence()),
         &args.name,
         args.command,
         schedule,
         leftovers,
     );
+    work.env
+        .extend(guard.slot().map(|slot| (SLOT, slot.to_string())));
     let outcome = supervise(&work, &guard, signals, session.report).await;
     // Looked at before the release, which may itself take longer than the lock would have lasted.
     let lost_unnoticed = guard.check().is_err() && args.on_lost != OnLost::Ignore;
@@ -59,45 +68,124 @@ pub(super) async fn run(
     Ok(exit_of(outcome))
 }
 
-/// Takes the lock, or a permit of the semaphore.
-async fn take(session: &Session, args: &Run) -> Result<Held, Failure> {
-    if let Some(permits) = args.permits {
-        let permit = take::semaphore(session, &args.name, permits, &args.terms);
-        let permit = permit.max_hold(args.max_hold);
-        let taken = take::permit(session, permit, &args.name, &args.terms).await?;
-        return Ok(Held::Permit(taken));
-    }
-    warn_of_self_deadlock(session, &args.name);
-    let lock = take::lock(session, &args.name, &args.terms)
-        .max_hold(args.max_hold)
-        .lock_delay(args.lock_delay.unwrap_or_default())
-        .hold_at_least(args.hold_at_least.unwrap_or_default());
-    let taken = take::take(session, lock, &args.name, &args.terms).await?;
-    Ok(Held::Lock(taken))
-}
-
-/// The command `argv` as it runs under `guard`.
+/// The command `argv` as it runs under the lock `name` with this token and fence.
 pub(super) fn work_under(
     session: &Session,
-    guard: &Held,
+    (token, fence): (String, u64),
     name: &str,
     argv: Vec<OsString>,
     schedule: Schedule,
     leftovers: Leftovers,
 ) -> Work {
-    let slot = guard.slot().map(|slot| (SLOT, slot.to_string()));
-    let env = [
-        (NAME, name.to_owned()),
-        (TOKEN, guard.token()),
-        (FENCE, guard.fence().to_string()),
-        (NODES, session.nodes.clone()),
-    ];
     Work {
         schedule,
         leftovers,
-        env: env.into_iter().chain(slot).collect(),
+        env: vec![
+            (NAME, name.to_owned()),
+            (TOKEN, token),
+            (FENCE, fence.to_string()),
+            (NODES, session.nodes.clone()),
+        ],
         lock: name.to_owned(),
         argv,
+    }
+}
+
+async fn taken(session: &Session, args: &Run) -> Result<Held, Failure> {
+    let (name, terms) = (&args.name, &args.terms);
+    if let Some(permits) = args.permits {
+        let permit = take::semaphore(session, name, permits, terms).max_hold(args.max_hold);
+        let guard = take::permit(session, permit, name, terms).await?;
+        return Ok(Held::Permit(guard));
+    }
+    if args.shared {
+        let lock = take::shared_lock(session, name, terms).max_hold(args.max_hold);
+        let guard = take::take_shared(session, lock, name, terms).await?;
+        return Ok(Held::Shared(guard));
+    }
+    let lock = take::lock(session, name, terms)
+        .max_hold(args.max_hold)
+        .lock_delay(args.lock_delay.unwrap_or_default())
+        .hold_at_least(args.hold_at_least.unwrap_or_default());
+    let guard = take::take(session, lock, name, terms).await?;
+    Ok(Held::Alone(guard))
+}
+
+/// The lock while the command runs.
+enum Held {
+    Alone(Guard),
+    Shared(ReadGuard),
+    Permit(SemaphoreGuard),
+}
+
+impl Held {
+    fn fence(&self) -> u64 {
+        match self {
+            Self::Alone(guard) => guard.fence(),
+            Self::Shared(guard) => guard.fence(),
+            Self::Permit(guard) => guard.fence(),
+        }
+    }
+
+    fn token(&self) -> String {
+        match self {
+            Self::Alone(guard) => guard.receipt().expose(),
+            Self::Shared(guard) => format!("{}.{}", guard.token().expose(), guard.fence()),
+            Self::Permit(guard) => format!("{}.{}", guard.token().expose(), guard.fence()),
+        }
+    }
+
+    /// Which slot of a semaphore it is.
+    fn slot(&self) -> Option<u32> {
+        match self {
+            Self::Permit(guard) => Some(guard.slot()),
+            Self::Alone(_) | Self::Shared(_) => None,
+        }
+    }
+
+    fn check(&self) -> Result<(), Lost> {
+        match self {
+            Self::Alone(guard) => guard.check(),
+            Self::Shared(guard) => guard.check(),
+            Self::Permit(guard) => guard.check(),
+        }
+    }
+
+    async fn release(self) -> Result<(), ReleaseError> {
+        match self {
+            Self::Alone(guard) => guard.release().await,
+            Self::Shared(guard) => guard.release().await,
+            Self::Permit(guard) => guard.release().await,
+        }
+    }
+}
+
+impl Lease for Guard {
+    fn deadline(&self) -> Timestamp {
+        Guard::deadline(self)
+    }
+
+    async fn lost(&self) -> String {
+        Guard::lost(self).await.to_string()
+    }
+}
+
+impl Lease for Held {
+    fn deadline(&self) -> Timestamp {
+        match self {
+            Self::Alone(guard) => guard.deadline(),
+            Self::Shared(guard) => guard.deadline(),
+            Self::Permit(guard) => guard.deadline(),
+        }
+    }
+
+    async fn lost(&self) -> String {
+        let why = match self {
+            Self::Alone(guard) => guard.lost().await,
+            Self::Shared(guard) => guard.lost().await,
+            Self::Permit(guard) => guard.lost().await,
+        };
+        why.to_string()
     }
 }
 

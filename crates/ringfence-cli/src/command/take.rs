@@ -1,10 +1,11 @@
 //! Taking a lock, and saying so when it takes long.
 
-use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use ringfence::{AcquireError, Guard, Inspection, Lock, Semaphore, SemaphoreGuard};
+use ringfence::{
+    AcquireError, Guard, Inspection, Lock, ReadGuard, RwLock, Semaphore, SemaphoreGuard,
+};
 
 use super::Session;
 use crate::args::Terms;
@@ -27,6 +28,34 @@ pub(super) fn lock(session: &Session, name: &str, terms: &Terms) -> Lock {
         lock = lock.no_quorum_after(patience);
     }
     lock
+}
+
+/// The same for one who shares it.
+pub(super) fn shared_lock(session: &Session, name: &str, terms: &Terms) -> RwLock {
+    let mut lock = session.locks.rw_lock(name).ttl(terms.ttl);
+    if let Some(wait) = terms.wait {
+        lock = lock.wait(wait);
+    }
+    if let Some(attempts) = terms.attempts {
+        lock = lock.attempts(attempts);
+    }
+    if let Some(patience) = terms.no_quorum_after {
+        lock = lock.no_quorum_after(patience);
+    }
+    lock
+}
+
+/// Takes a share of `lock`.
+pub(super) async fn take_shared(
+    session: &Session,
+    lock: RwLock,
+    name: &str,
+    terms: &Terms,
+) -> Result<ReadGuard, Failure> {
+    if terms.no_wait {
+        return Ok(lock.try_read().await?);
+    }
+    patiently(session, name, lock.read(), obstacle(session, name)).await
 }
 
 /// Takes `lock`.
@@ -71,7 +100,7 @@ pub(super) async fn permit(
     patiently(session, name, semaphore.acquire(), obstacle()).await
 }
 
-/// Waits for what is being taken, and says what for when it takes long.
+/// Waits for `taken`, and says for whom if that is long.
 async fn patiently<T>(
     session: &Session,
     name: &str,

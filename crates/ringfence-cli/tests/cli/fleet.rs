@@ -1,6 +1,9 @@
 //! Locks on real Redis servers, which can be tampered with, paused and killed.
 
-use ringfence_testkit::{Flavor, Fleet, Server};
+use std::time::Duration;
+
+use ringfence::clock::Clock;
+use ringfence_testkit::{Flavor, Fleet, Server, WallClock};
 
 use super::loss::{CROWD, assert_crowd_gone};
 use super::scene::{Finished, Running, Scene};
@@ -130,4 +133,40 @@ fn after_init_a_new_cluster_votes_at_once() {
     assert_eq!(init.code(), 0, "{}", init.stderr());
     let done = scene.run(&["-n"], "true").finish();
     assert_eq!(done.code(), 0, "{}", done.stderr());
+}
+
+#[test]
+fn a_client_whose_clock_is_an_hour_wrong_gains_and_loses_nothing() {
+    const HOUR_US: i64 = 3_600_000_000;
+    let fleet = Fleet::start(3);
+    let scene = Scene::on(&fleet.urls_without_quarantine());
+    let fence_of = |offset_us: i64| -> u64 {
+        let clock = WallClock::ahead_by(offset_us);
+        let mut command = scene.ringfence(&["run", "x", "--", "sh", "-c", "echo $RINGFENCE_FENCE"]);
+        command.envs(clock.environment());
+        let done = Finished::of(command);
+        assert_eq!(done.code(), 0, "{}", done.stderr());
+        done.stdout().trim().parse().unwrap()
+    };
+    let fences = [0, HOUR_US, -HOUR_US, HOUR_US, 0].map(fence_of);
+    assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
+}
+
+#[test]
+fn after_sigkill_the_next_one_enters_when_the_lease_has_ended() {
+    let fleet = Fleet::start(3);
+    let scene = Scene::on(&fleet.urls_without_quarantine());
+    let ttl = Duration::from_secs(2);
+    let first = scene.run(&["--ttl", "2s"], "echo $$ > $DIR/pid; exec sleep 1000");
+    scene.line("pid");
+    let next = scene.run(&["--ttl", "2s"], "true");
+    next.wait_for_words();
+    let killed = Clock::System.now();
+    first.signal(rustix::process::Signal::KILL);
+    let next = next.finish();
+    let took = Clock::System.now().since(killed);
+    assert_eq!(next.code(), 0, "{}", next.stderr());
+    // It was renewed at a third of its TTL at the latest, so at least this much was left of it.
+    assert!(took >= ttl / 2, "{took:?}");
+    assert!(took < ttl + Duration::from_secs(4), "{took:?}");
 }

@@ -13,6 +13,7 @@ mod leftovers;
 mod loss;
 mod permits;
 mod scene;
+mod shared;
 mod signals;
 mod terminal;
 mod tokens;

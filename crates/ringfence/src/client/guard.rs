@@ -13,6 +13,7 @@ use super::Locks;
 use super::error::{ExtendError, ReleaseError, Votes};
 use super::owner::{Parting, Share};
 use super::receipt::Receipt;
+use super::rw_lock::ReadGuard;
 
 /// A lock that is held. Renews itself unless told otherwise; dropping it releases the lock in the
 /// background, without blocking and without needing a runtime.
@@ -158,6 +159,26 @@ impl Guard {
             return Err(ReleaseError::Expired);
         };
         release_result(withdrawing.verdict().await)
+    }
+
+    /// Shares the lock with readers from now on, without giving it up in between: the same token and
+    /// fence, and readers may enter. There is no way back but to release and to lock again.
+    ///
+    /// From the moment it is called this is no exclusive lock any more, whatever the nodes answer or
+    /// do not. `Err` if the lock is lost.
+    pub async fn downgrade(mut self) -> Result<ReadGuard, Lost> {
+        // As with a release: what is under way would count as exclusive.
+        if let Some(renewal) = self.hold.renewing() {
+            renewal.verdict().await;
+        }
+        self.hold.check()?;
+        self.done = true;
+        let (hold, round) = self.hold.downgrade();
+        let guard = ReadGuard::new(Self::new(hold, self.locks.clone(), self.name.clone()));
+        // Too few answers are no loss: whichever way a node holds it, no writer is there.
+        round.verdict().await;
+        guard.check()?;
+        Ok(guard)
     }
 
     /// What another process needs to extend or release this lock.

@@ -158,6 +158,15 @@ impl Lock {
         self.take(Some(Duration::ZERO)).await
     }
 
+    /// The same lock for those who share it.
+    pub(super) fn shared(&self) -> Self {
+        let shared = |claims: Arc<[Claim]>| claims.iter().map(Claim::shared).collect();
+        Self {
+            claims: self.claims.clone().map(shared),
+            ..self.clone()
+        }
+    }
+
     async fn take(&self, wait: Option<Duration>) -> Result<Guard, AcquireError> {
         match &self.owner {
             Some(owner) => self.take_for(owner, wait).await,

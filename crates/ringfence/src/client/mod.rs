@@ -12,6 +12,7 @@ mod lock;
 mod owner;
 mod plain;
 mod receipt;
+mod rw_lock;
 mod semaphore;
 mod twins;
 
@@ -33,6 +34,7 @@ pub use lock::{Lock, ReleaseReceiptError};
 pub use owner::Owner;
 pub use plain::{PlainGuard, PlainLock};
 pub use receipt::{Receipt, ReceiptError};
+pub use rw_lock::{ReadGuard, RwLock};
 pub use semaphore::{PERMITS_MAX, Semaphore, SemaphoreGuard};
 
 use builder::Settings;
@@ -86,6 +88,12 @@ impl Locks {
     /// The exclusive locks `names`, all at once or none: no deadlock, whatever the order.
     pub fn multi<S: AsRef<str>>(&self, names: impl IntoIterator<Item = S>) -> Lock {
         Lock::new(self.clone(), self.claims(names))
+    }
+
+    /// The lock `name` for many readers or one writer. The writer excludes, and is excluded by,
+    /// [`mutex`](Self::mutex) and [`multi`](Self::multi) of the same name.
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(self.mutex(name))
     }
 
     /// The exclusive lock `name` as the original Redlock has it: no fence, no side records.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::message::{Answer, Op, Reply, Request};
+use crate::message::{Answer, Claim, Op, Reply, Request};
 use crate::node::{CallError, Deliver};
 use crate::protocol::{Attempt, Extension, ExtensionVerdict, Target, Vote};
 use crate::time::Timestamp;
@@ -228,7 +228,49 @@ impl Hold {
 
     /// Begins one round of extending to `ttl`.
     pub(crate) fn extend(self: &Arc<Self>, ttl: Duration) -> Arc<Extending> {
-        Extending::begin(self, ttl, None)
+        Extending::begin(self, ttl, Kind::Extend)
+    }
+
+    /// Ends this hold and begins a shared one in its place: the same token and ballot, so that
+    /// nothing is given back in between. From the first send on it is a share, whatever is answered:
+    /// with the replies lost, readers may be in already.
+    pub(crate) fn downgrade(self: &Arc<Self>) -> (Arc<Self>, Arc<Extending>) {
+        let traces = Traces {
+            claims: self.traces.claims.iter().map(Claim::shared).collect(),
+            ..self.traces.clone()
+        };
+        let targets = self.stop();
+        let now = self.driver.clock.now();
+        // Should the round be slow, it must not keep the renewal from its work.
+        let renew_at = self.care.renew.then(|| now + self.care.call_timeout);
+        let old = lock(&self.state);
+        let state = State {
+            phase: Phase::Held,
+            targets,
+            votes: old.votes.clone(),
+            won: old.won.clone(),
+            renewing: None,
+            renew_at,
+            failures: 0,
+            scheduled: None,
+            leased_until: old.leased_until,
+        };
+        drop(old);
+        let shared = Arc::new_cyclic(|this| Self {
+            driver: Arc::clone(&self.driver),
+            this: Weak::clone(this),
+            traces,
+            care: self.care.clone(),
+            end: self.end,
+            // Others share it from now on: there is nothing to keep from them.
+            keep_until: None,
+            deadline: AtomicU64::new(self.deadline.load(Ordering::Acquire)),
+            state: Mutex::new(state),
+            lost: Notify::new(),
+        });
+        shared.reschedule(&mut lock(&shared.state));
+        let round = Extending::begin(&shared, self.care.ttl, Kind::Downgrade);
+        (shared, round)
     }
 
     /// The keeper found this due.
@@ -251,7 +293,7 @@ impl Hold {
         }
         state.renew_at = None;
         drop(state);
-        let extending = Extending::begin(self, self.care.ttl, Some(now + self.care.call_timeout));
+        let extending = Extending::begin(self, self.care.ttl, Kind::Renew);
         let mut state = lock(&self.state);
         // A node that answers while it is being asked may have ended the round already.
         // And a guard that was dropped meanwhile has no use for it.
@@ -473,12 +515,21 @@ pub(crate) struct Extending {
     flight: Flight<Extension>,
     hold: Arc<Hold>,
     ttl: Duration,
+    kind: Kind,
+}
+
+/// What a round of extending is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Extend,
     /// Begun by the keeper.
-    renewal: bool,
+    Renew,
+    /// The first of a shared hold that was an exclusive one.
+    Downgrade,
 }
 
 impl Extending {
-    fn begin(hold: &Arc<Hold>, ttl: Duration, renewal_timeout: Option<Timestamp>) -> Arc<Self> {
+    fn begin(hold: &Arc<Hold>, ttl: Duration, kind: Kind) -> Arc<Self> {
         let driver = &hold.driver;
         let lease = hold.care.lease(ttl);
         let ttl_ms = lease.as_millis() as u64;
@@ -487,6 +538,11 @@ impl Extending {
             token: hold.traces.token.clone(),
             op: if hold.traces.plain {
                 Op::PlainExtend { ttl_ms }
+            } else if kind == Kind::Downgrade {
+                Op::Downgrade {
+                    ballot: hold.traces.ballot,
+                    ttl_ms,
+                }
             } else {
                 Op::Extend {
                     ballot: hold.traces.ballot,
@@ -507,7 +563,7 @@ impl Extending {
             flight: Flight::new(driver, round, t0),
             hold: Arc::clone(hold),
             ttl,
-            renewal: renewal_timeout.is_some(),
+            kind,
         });
         for node in 0..driver.nodes.len() {
             let to = Arc::clone(&this) as Arc<dyn Deliver<Reply>>;
@@ -556,7 +612,7 @@ impl Extending {
                 }
             }
             _ => {
-                if self.renewal {
+                if self.kind == Kind::Renew {
                     self.hold.renewal_over(self);
                 }
                 self.hold.conclude(verdict, &votes, t0, now);

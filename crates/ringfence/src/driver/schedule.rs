@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
-use crate::message::Claim;
+use crate::message::{Claim, Mode};
 use crate::time::Timestamp;
 
 use super::hold::Hold;
@@ -80,13 +80,16 @@ impl Schedule {
         entries.map.first_key_value().map(|(key, _)| key.0)
     }
 
-    /// A hold of this client on any of `claims`. Looks through all of them: for warnings only.
+    /// A hold of this client that is in the way of any of `claims`. Looks through all of them: for warnings only.
     pub(crate) fn hold_of(&self, claims: &[Claim]) -> Option<Arc<Hold>> {
         let entries = lock(&self.entries);
         entries.map.values().find_map(|due| match due {
             Due::Hold(hold) => {
                 let ours = &hold.traces().claims;
-                let same = ours.iter().any(|claim| claims.contains(claim));
+                let clash = |a: &Claim, b: &Claim| {
+                    a.name == b.name && (a.mode, b.mode) != (Mode::Shared, Mode::Shared)
+                };
+                let same = ours.iter().any(|a| claims.iter().any(|b| clash(a, b)));
                 same.then(|| Arc::clone(hold))
             }
             Due::Withdrawal(_) | Due::Strays(_) | Due::Line => None,

@@ -1,11 +1,12 @@
 //! Acquire: all claims, or none.
 
-use crate::message::{Answer, Ballot, Holder, Place};
+use crate::message::{Answer, Ballot, Claim, Holder, Mode, Place};
 
 use super::{Entry, Moment, Rules, Seat};
 
 /// What the caller wants, and as whom.
 pub(super) struct Wanted<'a> {
+    pub(super) claims: &'a [Claim],
     pub(super) token: &'a str,
     pub(super) ballot: Ballot,
     pub(super) ttl_ms: u64,
@@ -39,17 +40,18 @@ pub(super) fn acquire(
         {
             return Answer::TicketOld;
         }
-        enter(rules, now, entries, wanted.token, place);
+        enter(rules, now, entries, wanted.claims, wanted.token, place);
     }
-    let rulings = entries.iter().enumerate();
-    let rulings = rulings.map(|(claim, entry)| rule(rules, now, entry, claim, wanted));
+    let rulings = entries.iter().zip(wanted.claims).enumerate();
+    let rulings =
+        rulings.map(|(at, (entry, claim))| rule(rules, now, entry, at, claim.mode, wanted));
     if let Some(refusal) = refusal(rulings) {
         return refusal;
     }
-    for entry in entries {
+    for (entry, claim) in entries.iter_mut().zip(wanted.claims) {
         if let Some(place) = wanted.place {
             let free_since_ms = entry.free_since_ms(now);
-            entry.line.pass(place, free_since_ms);
+            entry.line.pass(place, claim.mode, free_since_ms);
         }
         let seat = Seat {
             token: wanted.token.to_owned(),
@@ -57,7 +59,7 @@ pub(super) fn acquire(
             label: wanted.label.to_owned(),
             until_ms: 0,
         };
-        entry.seat_for(rules, now, seat, wanted.ttl_ms);
+        entry.take_for(rules, now, claim.mode, seat, wanted.ttl_ms);
     }
     Answer::Granted
 }
@@ -82,33 +84,47 @@ fn refusal(rulings: impl Iterator<Item = Ruling>) -> Option<Answer> {
 
 /// Enters or refreshes `place` in every line. One that also waits for a name that is held cannot
 /// come to the others, and must not be passed there as if it were dead.
-pub(super) fn enter(rules: &Rules, now: Moment, entries: &mut [Entry], token: &str, place: &Place) {
+pub(super) fn enter(
+    rules: &Rules,
+    now: Moment,
+    entries: &mut [Entry],
+    claims: &[Claim],
+    token: &str,
+    place: &Place,
+) {
     let held_by_others: Vec<bool> = entries
         .iter()
-        .map(|entry| entry.key.is_some() && !entry.is_held_by(token))
+        .zip(claims)
+        .map(|(entry, claim)| entry.is_closed_to(claim.mode) && !entry.is_held_by(token))
         .collect();
     let held = held_by_others.iter().filter(|held| **held).count();
-    for (entry, &held_here) in entries.iter_mut().zip(&held_by_others) {
+    for ((entry, claim), &held_here) in entries.iter_mut().zip(claims).zip(&held_by_others) {
         let elsewhere = held > usize::from(held_here);
-        entry.line.enter(place, elsewhere, now);
+        entry.line.enter(place, claim.mode, elsewhere, now);
         entry.take_notice(rules, now);
     }
 }
 
-fn rule(rules: &Rules, now: Moment, entry: &Entry, claim: usize, wanted: &Wanted<'_>) -> Ruling {
+fn rule(
+    rules: &Rules,
+    now: Moment,
+    entry: &Entry,
+    claim: usize,
+    mode: Mode,
+    wanted: &Wanted<'_>,
+) -> Ruling {
     let ballot = wanted.ballot;
-    if entry.is_held_by(wanted.token) {
-        let seated = entry.holder_ballot();
+    if let Some(seated) = entry.held_as(mode, wanted.token) {
         if ballot == seated {
             return Ruling::Free;
         }
         if ballot < seated {
             return Ruling::Stale;
         }
-    } else if let Some(ruling) = in_the_way(rules, now, entry, claim, wanted.place) {
+    } else if let Some(ruling) = in_the_way(rules, now, entry, claim, mode, wanted.place) {
         return ruling;
     }
-    if ballot <= entry.effective_fence(rules, now) {
+    if ballot <= entry.effective_fence(rules, now, mode) {
         Ruling::Stale
     } else if ballot > now.ceiling(rules) {
         Ruling::Ahead
@@ -123,14 +139,18 @@ fn in_the_way(
     now: Moment,
     entry: &Entry,
     claim: usize,
+    mode: Mode,
     place: Option<&Place>,
 ) -> Option<Ruling> {
-    let ahead = entry.line.ahead_of(place).len() as u64;
-    if let Some(holder) = entry.holder(claim, now) {
+    let ahead = entry.line.count_ahead(place, mode);
+    let holder = entry.holder(claim, now);
+    if let Some(holder) = holder.filter(|_| entry.is_closed_to(mode)) {
         return Some(Ruling::Held(Holder { ahead, ..holder }));
     }
     let free_since_ms = entry.free_since_ms(now);
-    let pass_at = entry.line.may_pass_at(rules, place, free_since_ms);
+    let pass_at = entry.line.may_pass_at(rules, place, mode, free_since_ms);
+    // While others share the name, whoever is ahead cannot come: it is not dead.
+    let pass_at = pass_at.filter(|_| ahead == 0 || entry.key.is_none());
     if pass_at.is_some_and(|at| at <= now.lease_ms) {
         return None;
     }

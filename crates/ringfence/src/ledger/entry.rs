@@ -1,7 +1,7 @@
 //! All that a node keeps under one name: the plain key that every Redlock client understands, and
 //! beside it the record that only we know.
 
-use crate::message::{Ballot, Holder};
+use crate::message::{Ballot, Holder, Mode};
 use crate::token::public_half;
 
 use super::{Line, Moment, Rules};
@@ -13,9 +13,14 @@ pub struct Entry {
     pub key: Option<PlainKey>,
     /// What the name's history demands of the next ballot.
     pub record: Option<Record>,
+    /// Who shares the name, by token. They count only while [`SHARED`] is the key's value.
+    pub readers: Vec<Seat>,
     /// Who waits.
     pub line: Line,
 }
+
+/// What stands in the key while the name is shared: no token matches it.
+pub const SHARED: &str = "ringfence-shared";
 
 /// The string at the lock's own key, as any Redlock client would set it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,8 +34,10 @@ pub struct PlainKey {
 /// The side record of one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The highest ballot accepted or retired.
+    /// The highest ballot accepted for an exclusive claim, or retired.
     pub fence: Ballot,
+    /// The highest ballot accepted for a shared claim, if it is above `fence`; else zero.
+    pub read_fence: Ballot,
     /// The highest ballot that a granted holder gave back: no restore brings it back.
     pub closed: Ballot,
     /// Who was seated last. It counts only while its token is the key's value.
@@ -43,7 +50,8 @@ pub struct Record {
     pub until_ms: u64,
 }
 
-/// An exclusive holder as the record knows it.
+/// A holder as the record knows it. While the name is shared, the record's seat is [`SHARED`]'s: as long
+/// and under the label as the last of the readers, under the highest of their ballots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seat {
     /// The holder's token.
@@ -79,13 +87,27 @@ impl Entry {
         if self.record.as_ref().is_some_and(|r| over(r.until_ms)) {
             self.record = None;
         }
+        self.readers.retain(|reader| !over(reader.until_ms));
+        // The marker without a reader is nobody's, and readers without the marker have lost the name.
+        if !self.is_shared() {
+            self.readers.clear();
+        } else if self.readers.is_empty() {
+            self.key = None;
+        }
         self.line.expire(now);
     }
 
-    /// The fence that a ballot must exceed: never below the ground, record or not. A record written
-    /// while the node had forgotten would otherwise pin the floor too low.
-    pub(super) fn effective_fence(&self, rules: &Rules, now: Moment) -> Ballot {
-        let recorded = self.record.as_ref().map(|r| r.fence).unwrap_or_default();
+    /// The fence that a ballot for `mode` must exceed: never below the ground, record or not. A record
+    /// written while the node had forgotten would otherwise pin the floor too low. Readers need not be
+    /// in order among themselves, or they would starve each other.
+    pub(super) fn effective_fence(&self, rules: &Rules, now: Moment, mode: Mode) -> Ballot {
+        let recorded = self
+            .record
+            .as_ref()
+            .map_or(Ballot::default(), |r| match mode {
+                Mode::Exclusive => r.fence.max(r.read_fence),
+                Mode::Shared => r.fence,
+            });
         recorded.max(now.ground(rules))
     }
 
@@ -93,7 +115,32 @@ impl Entry {
         self.record.as_ref().map(|r| r.closed).unwrap_or_default()
     }
 
-    /// Whether `token` holds this name.
+    /// Whether the name is shared, by whomever.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_held_by(SHARED)
+    }
+
+    /// Whether somebody holds the name in a way that `mode` does not go with.
+    pub(super) fn is_closed_to(&self, mode: Mode) -> bool {
+        self.key.is_some() && (mode == Mode::Exclusive || !self.is_shared())
+    }
+
+    /// The ballot under which `token` has what `mode` asks for, if it does. Whoever holds the name
+    /// alone has its share too.
+    pub(super) fn held_as(&self, mode: Mode, token: &str) -> Option<Ballot> {
+        if self.is_held_by(token) {
+            return Some(self.holder_ballot());
+        }
+        let reader = self.reader(token).filter(|_| mode == Mode::Shared);
+        reader.map(|reader| reader.ballot)
+    }
+
+    /// `token` among those who share the name.
+    pub(super) fn reader(&self, token: &str) -> Option<&Seat> {
+        self.readers.iter().find(|reader| reader.token == token)
+    }
+
+    /// Whether `token` is the key's value: it holds this name alone.
     pub(super) fn is_held_by(&self, token: &str) -> bool {
         self.key.as_ref().is_some_and(|key| key.value == token)
     }
@@ -147,13 +194,29 @@ impl Entry {
         let news = stranger && !known.is_some_and(|record| record.stranger);
         if news || vacated {
             let seat = self.seat().cloned();
-            self.write(rules, now, Ballot::default(), self.closed(), seat);
+            let nothing = (Mode::Exclusive, Ballot::default());
+            self.write(rules, now, nothing, self.closed(), seat);
+        }
+    }
+
+    /// Gives the name to `seat` in `mode`, for at least `ttl_ms`.
+    pub(super) fn take_for(
+        &mut self,
+        rules: &Rules,
+        now: Moment,
+        mode: Mode,
+        seat: Seat,
+        ttl_ms: u64,
+    ) {
+        match mode {
+            Mode::Exclusive => self.seat_for(rules, now, seat, ttl_ms),
+            Mode::Shared => self.share_for(rules, now, seat, ttl_ms),
         }
     }
 
     /// Seats `seat` for at least `ttl_ms`, never for less than it already has: shortening would
     /// free the lock under a guard that still counts on it.
-    pub(super) fn seat_for(&mut self, rules: &Rules, now: Moment, mut seat: Seat, ttl_ms: u64) {
+    fn seat_for(&mut self, rules: &Rules, now: Moment, mut seat: Seat, ttl_ms: u64) {
         let asked = now.lease_ms.saturating_add(ttl_ms);
         let until_ms = match &self.key {
             Some(key) if key.value == seat.token => key.until_ms.map(|until| until.max(asked)),
@@ -166,22 +229,75 @@ impl Entry {
         seat.until_ms = until_ms.unwrap_or(asked);
         let ballot = seat.ballot;
         let closed = self.closed();
-        self.write(rules, now, ballot, closed, Some(seat));
+        self.write(rules, now, (Mode::Exclusive, ballot), closed, Some(seat));
+    }
+
+    /// Has `reader` share the name for at least `ttl_ms`, never for less than it already has.
+    fn share_for(&mut self, rules: &Rules, now: Moment, mut reader: Seat, ttl_ms: u64) {
+        let alone = self.key.as_ref().filter(|key| key.value == reader.token);
+        let left = match self.reader(&reader.token) {
+            Some(known) => known.until_ms,
+            None => alone.and_then(|key| key.until_ms).unwrap_or_default(),
+        };
+        reader.until_ms = now.lease_ms.saturating_add(ttl_ms).max(left);
+        let ballot = reader.ballot;
+        let by_token = |other: &Seat| other.token.cmp(&reader.token);
+        match self.readers.binary_search_by(by_token) {
+            Ok(at) => self.readers[at] = reader,
+            Err(at) => self.readers.insert(at, reader),
+        }
+        self.mark_shared(rules, now, (Mode::Shared, ballot), self.closed(), ballot);
+    }
+
+    /// Writes the marker for as long as the last of the readers, and the seat behind it. `ballot` is
+    /// that of whoever comes or goes.
+    pub(super) fn mark_shared(
+        &mut self,
+        rules: &Rules,
+        now: Moment,
+        raise: (Mode, Ballot),
+        closed: Ballot,
+        ballot: Ballot,
+    ) {
+        let seat = self.seat().filter(|seat| seat.token == SHARED);
+        let ballot = seat.map_or(ballot, |seat| seat.ballot.max(ballot));
+        let by_lease = |reader: &&Seat| (reader.until_ms, reader.token.clone());
+        let Some(last) = self.readers.iter().max_by_key(by_lease).cloned() else {
+            return;
+        };
+        self.key = Some(PlainKey {
+            value: SHARED.to_owned(),
+            until_ms: Some(last.until_ms),
+        });
+        let seat = Seat {
+            token: SHARED.to_owned(),
+            ballot,
+            ..last
+        };
+        self.write(rules, now, raise, closed, Some(seat));
     }
 
     /// Writes the record. Every write stores the effective fence or the ballot, whichever is
-    /// higher, and re-arms the record's expiry beyond that of the key it vouches for.
+    /// higher, in the fence of the ballot's mode, and re-arms the record's expiry beyond that of the key it vouches for.
     pub(super) fn write(
         &mut self,
         rules: &Rules,
         now: Moment,
-        ballot: Ballot,
+        (mode, ballot): (Mode, Ballot),
         closed: Ballot,
         seat: Option<Seat>,
     ) {
-        let mut fence = self.effective_fence(rules, now);
+        let mut fence = self.effective_fence(rules, now, Mode::Shared);
+        let mut read_fence = self.effective_fence(rules, now, Mode::Exclusive);
         if ballot <= now.ceiling(rules) {
-            fence = fence.max(ballot);
+            match mode {
+                Mode::Exclusive => fence = fence.max(ballot),
+                Mode::Shared => read_fence = read_fence.max(ballot),
+            }
+        }
+        if read_fence <= fence {
+            // Whoever is above the one is above the other.
+            read_fence = Ballot::default();
         }
         let kept = now.lease_ms.saturating_add(rules.retention_ms);
         let key_until = self.key.as_ref().and_then(|key| key.until_ms);
@@ -189,6 +305,7 @@ impl Entry {
         let free_since_ms = self.free_since_ms(now);
         self.record = Some(Record {
             fence,
+            read_fence,
             closed,
             stranger: self.key.is_some() && seat.is_none(),
             free_since_ms,
@@ -203,6 +320,7 @@ impl Record {
     /// ballot, the ground demands by now. Retention alone makes that so while the two clocks of a
     /// node agree; it is checked because nobody would notice a fence that fell.
     pub fn is_lapsed(&self, rules: &Rules, now: Moment) -> bool {
-        self.until_ms < now.lease_ms && self.fence.max(self.closed) <= now.ground(rules)
+        let demanded = self.fence.max(self.read_fence).max(self.closed);
+        self.until_ms < now.lease_ms && demanded <= now.ground(rules)
     }
 }

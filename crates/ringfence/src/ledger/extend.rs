@@ -1,62 +1,105 @@
-//! Extend: only what this token still holds, and never for a shorter time.
+//! Extend and downgrade: only what this token still holds, and never for a shorter time.
 
-use crate::message::{Answer, Ballot};
+use crate::message::{Answer, Ballot, Claim, Mode, Request, Wake};
 
 use super::{Entry, Moment, Rules, Seat};
 
+/// Also how a downgrade that never arrived is made up for: whoever holds the name alone and extends
+/// its share of it has no more than its share from then on.
 pub(super) fn extend(
     rules: &Rules,
     now: Moment,
     entries: &mut [Entry],
-    token: &str,
+    request: &Request,
     ballot: Ballot,
     ttl_ms: u64,
 ) -> Answer {
-    if let Some(refusal) = not_held(now, entries, token) {
-        return refusal;
+    let (claims, token) = (&request.claims[..], request.token.expose());
+    match not_held(now, entries, claims, token) {
+        // A reader who finds somebody else there has lost its share, whoever it is.
+        Some(Answer::Held(holder)) if claims[holder.claim].mode == Mode::Shared => {
+            return Answer::Gone;
+        }
+        Some(refusal) => return refusal,
+        None => {}
     }
-    for entry in entries {
-        prolong(rules, now, entry, token, ballot, ttl_ms);
+    for (entry, claim) in entries.iter_mut().zip(claims) {
+        prolong(rules, now, entry, claim.mode, token, ballot, ttl_ms);
     }
     Answer::Extended
 }
 
+/// From exclusive to shared, whatever the claims say.
+pub(super) fn downgrade(
+    rules: &Rules,
+    now: Moment,
+    entries: &mut [Entry],
+    request: &Request,
+    ballot: Ballot,
+    ttl_ms: u64,
+    wakes: &mut Vec<Wake>,
+) -> Answer {
+    let token = request.token.expose();
+    let claims: Vec<Claim> = request.claims.iter().map(Claim::shared).collect();
+    if let Some(refusal) = not_held(now, entries, &claims, token) {
+        return refusal;
+    }
+    for entry in entries {
+        let was_alone = entry.is_held_by(token);
+        prolong(rules, now, entry, Mode::Shared, token, ballot, ttl_ms);
+        if was_alone {
+            wakes.extend(entry.line.wakes(rules, None, Mode::Shared));
+        }
+    }
+    super::release::tidy(wakes);
+    Answer::Downgraded
+}
+
 /// The answer for a token that does not hold every claim: a holder in the way, or nobody.
-pub(super) fn not_held(now: Moment, entries: &[Entry], token: &str) -> Option<Answer> {
+pub(super) fn not_held(
+    now: Moment,
+    entries: &[Entry],
+    claims: &[Claim],
+    token: &str,
+) -> Option<Answer> {
     let mut gone = None;
-    for (claim, entry) in entries.iter().enumerate() {
-        if entry.is_held_by(token) {
+    for (at, (entry, claim)) in entries.iter().zip(claims).enumerate() {
+        if entry.held_as(claim.mode, token).is_some() {
             continue;
         }
-        match entry.holder(claim, now) {
-            Some(holder) => return Some(Answer::Held(holder)),
-            None => gone = Some(Answer::Gone),
+        match entry.holder(at, now) {
+            Some(holder) if entry.is_closed_to(claim.mode) => return Some(Answer::Held(holder)),
+            _ => gone = Some(Answer::Gone),
         }
     }
     gone
 }
 
-/// Keeps `token` in its seat, under the higher of the two ballots.
+/// Keeps `token` where it is, under the higher of the two ballots.
 pub(super) fn prolong(
     rules: &Rules,
     now: Moment,
     entry: &mut Entry,
+    mode: Mode,
     token: &str,
     ballot: Ballot,
     ttl_ms: u64,
 ) {
-    let seated = entry.holder_ballot();
+    let seated = entry.held_as(mode, token).unwrap_or_default();
     let ballot = if ballot <= now.ceiling(rules) {
         ballot.max(seated)
     } else {
         seated
     };
-    let label = entry.seat().map(|seat| seat.label.clone());
+    let seat = match entry.reader(token) {
+        Some(reader) if mode == Mode::Shared => Some(reader),
+        _ => entry.seat(),
+    };
     let seat = Seat {
         token: token.to_owned(),
         ballot,
-        label: label.unwrap_or_default(),
+        label: seat.map(|seat| seat.label.clone()).unwrap_or_default(),
         until_ms: 0,
     };
-    entry.seat_for(rules, now, seat, ttl_ms);
+    entry.take_for(rules, now, mode, seat, ttl_ms);
 }

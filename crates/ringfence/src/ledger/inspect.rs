@@ -1,14 +1,15 @@
 //! Inspect: who holds, as far as this node knows.
 
-use crate::message::{Answer, View};
+use crate::message::{Answer, Claim, View};
 
 use super::{Entry, Moment, Rules};
 
-pub(super) fn inspect(rules: &Rules, now: Moment, entries: &[Entry]) -> Answer {
-    let views = entries.iter().enumerate().map(|(claim, entry)| View {
-        holder: entry.holder(claim, now),
+pub(super) fn inspect(rules: &Rules, now: Moment, entries: &[Entry], claims: &[Claim]) -> Answer {
+    let views = entries.iter().zip(claims).enumerate();
+    let views = views.map(|(at, (entry, claim))| View {
+        holder: entry.holder(at, now),
         ballot: entry.seat().map(|seat| seat.ballot),
-        floor: entry.effective_fence(rules, now),
+        floor: entry.effective_fence(rules, now, claim.mode),
         waiting: entry.line.tickets.len() as u64,
     });
     Answer::Views(views.collect())

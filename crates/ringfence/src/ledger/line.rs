@@ -1,6 +1,6 @@
 //! Who waits for a name, in order. A ticket is a lease: whoever stops refreshing it is gone.
 
-use crate::message::{Place, Wake};
+use crate::message::{Mode, Place, Wake};
 
 use super::{Moment, Rules};
 
@@ -29,6 +29,8 @@ pub struct Ticket {
     pub refreshed_ms: u64,
     /// It also waits for another name that is held: it cannot come, but it is not dead.
     pub elsewhere: bool,
+    /// It waits to share the name: others who do are not in its way.
+    pub shared: bool,
 }
 
 impl Line {
@@ -53,13 +55,14 @@ impl Line {
     }
 
     /// Enters or refreshes `place`.
-    pub(super) fn enter(&mut self, place: &Place, elsewhere: bool, now: Moment) {
+    pub(super) fn enter(&mut self, place: &Place, mode: Mode, elsewhere: bool, now: Moment) {
         let ticket = Ticket {
             since_us: place.since_us,
             id: place.id.to_string(),
             until_ms: now.lease_ms.saturating_add(TICKET_MS),
             refreshed_ms: now.lease_ms,
             elsewhere,
+            shared: mode == Mode::Shared,
         };
         match self.tickets.binary_search_by(|other| other.cmp_to(place)) {
             Ok(at) => self.tickets[at] = ticket,
@@ -67,15 +70,21 @@ impl Line {
         }
     }
 
-    /// Takes `place` out of the line; whether it was the first.
-    pub(super) fn leave(&mut self, place: &Place) -> bool {
-        let first = self.tickets.first().is_some_and(|ticket| ticket.is(place));
+    /// Takes `place` out of the line; whether others now come first: it was the first itself, or
+    /// the first that was not to share.
+    pub(super) fn leave(&mut self, place: &Place, mode: Mode) -> bool {
+        let ahead = self.ahead_of(Some(place));
+        let stood = self.tickets.get(ahead.len()).is_some_and(|t| t.is(place));
+        let first = match mode {
+            Mode::Exclusive => ahead.iter().all(|ticket| ticket.shared),
+            Mode::Shared => ahead.is_empty(),
+        };
         self.tickets.retain(|ticket| !ticket.is(place));
-        first
+        stood && first
     }
 
     /// The tickets ahead of `place`; all of them for a caller without one.
-    pub(super) fn ahead_of(&self, place: Option<&Place>) -> &[Ticket] {
+    fn ahead_of(&self, place: Option<&Place>) -> &[Ticket] {
         let end = match place {
             None => self.tickets.len(),
             Some(place) => match self.tickets.binary_search_by(|other| other.cmp_to(place)) {
@@ -85,6 +94,12 @@ impl Line {
         &self.tickets[..end]
     }
 
+    /// How many of them are in the way of a claim in `mode`: those who share do not mind each other.
+    pub(super) fn count_ahead(&self, place: Option<&Place>, mode: Mode) -> u64 {
+        let ahead = self.ahead_of(place).iter();
+        ahead.filter(|ticket| ticket.is_in_the_way_of(mode)).count() as u64
+    }
+
     /// When, on the lease clock, `place` may pass those ahead of it; `None` if never while they
     /// stand. A dead head must not block a node for ever, but one that waits for another held name
     /// is not dead.
@@ -92,44 +107,62 @@ impl Line {
         &self,
         rules: &Rules,
         place: Option<&Place>,
+        mode: Mode,
         free_since_ms: u64,
     ) -> Option<u64> {
-        let ahead = self.ahead_of(place);
-        if ahead.is_empty() {
+        let ahead = self.count_ahead(place, mode);
+        if ahead == 0 {
             return Some(0);
         }
-        if place.is_none() || ahead.iter().any(|ticket| ticket.elsewhere) {
+        let elsewhere = |ticket: &Ticket| ticket.elsewhere;
+        if place.is_none() || self.ahead_of(place).iter().any(elsewhere) {
             return None;
         }
-        let patience = rules.grace_ms.saturating_mul(ahead.len() as u64);
+        let patience = rules.grace_ms.saturating_mul(ahead);
         Some(free_since_ms.saturating_add(patience))
     }
 
-    /// Drops the tickets ahead of `place` that have not been refreshed since the name became free:
-    /// they did not come. If they live, they enter again with the same ticket.
-    pub(super) fn pass(&mut self, place: &Place, free_since_ms: u64) {
-        self.tickets
-            .retain(|ticket| ticket.cmp_to(place).is_ge() || ticket.refreshed_ms >= free_since_ms);
+    /// Drops the tickets ahead of `place` and in its way that have not been refreshed since the name
+    /// became free: they did not come. If they live, they enter again with the same ticket.
+    pub(super) fn pass(&mut self, place: &Place, mode: Mode, free_since_ms: u64) {
+        self.tickets.retain(|ticket| {
+            ticket.cmp_to(place).is_ge()
+                || !ticket.is_in_the_way_of(mode)
+                || ticket.refreshed_ms >= free_since_ms
+        });
     }
 
-    /// Who is to be told that the name is free: the first, and the next, to come if the first does
-    /// not. Never `sender` itself, who knows; and nobody if it is the first, and will be back.
-    pub(super) fn wakes(&self, rules: &Rules, sender: Option<&Place>) -> Vec<Wake> {
+    /// Who is to be told that the name is free for claims in `mode`: the first, or all the first who
+    /// share, and the next, to come if they do not. Never `sender` itself, who knows; and nobody if
+    /// it is the first, and will be back.
+    pub(super) fn wakes(&self, rules: &Rules, sender: Option<&Place>, mode: Mode) -> Vec<Wake> {
         let sends = |ticket: &Ticket| sender.is_some_and(|sender| ticket.is(sender));
         if self.tickets.first().is_some_and(sends) {
             return Vec::new();
         }
-        let first_two = self.tickets.iter().take(2).enumerate();
-        let others = first_two.filter(|(_, ticket)| !sends(ticket));
+        let leading = self.tickets.iter().take_while(|t| t.shared).count();
+        let count = match mode {
+            Mode::Shared => leading,
+            Mode::Exclusive => (leading + 1).max(2),
+        };
+        let first = self.tickets.iter().take(count).enumerate();
+        let others = first.filter(|(_, ticket)| !sends(ticket));
         let wakes = others.map(|(ahead, ticket)| Wake {
             ticket: ticket.id.clone(),
-            after_ms: rules.grace_ms.saturating_mul(ahead as u64),
+            after_ms: match ahead < leading {
+                true => 0,
+                false => rules.grace_ms.saturating_mul(ahead as u64),
+            },
         });
         wakes.collect()
     }
 }
 
 impl Ticket {
+    fn is_in_the_way_of(&self, mode: Mode) -> bool {
+        mode == Mode::Exclusive || !self.shared
+    }
+
     fn is(&self, place: &Place) -> bool {
         self.cmp_to(place).is_eq()
     }

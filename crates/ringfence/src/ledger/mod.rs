@@ -16,7 +16,7 @@ mod release;
 mod restore;
 mod slots;
 
-pub use entry::{Entry, PlainKey, Record, Seat};
+pub use entry::{Entry, PlainKey, Record, SHARED, Seat};
 pub use line::{Line, TICKET_MS, Ticket};
 
 use crate::group::Group;
@@ -95,7 +95,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
     for entry in entries.iter_mut() {
         entry.expire(now);
     }
-    let token = request.token.expose();
+    let (claims, token) = (&request.claims[..], request.token.expose());
     let mut wakes = Vec::new();
     let answer = match &request.op {
         Op::Acquire {
@@ -105,6 +105,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             place,
         } => {
             let wanted = acquire::Wanted {
+                claims,
                 token,
                 ballot: *ballot,
                 ttl_ms: *ttl_ms,
@@ -114,7 +115,10 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             acquire::acquire(rules, now, entries, &wanted)
         }
         Op::Extend { ballot, ttl_ms } => {
-            extend::extend(rules, now, entries, token, *ballot, *ttl_ms)
+            extend::extend(rules, now, entries, request, *ballot, *ttl_ms)
+        }
+        Op::Downgrade { ballot, ttl_ms } => {
+            extend::downgrade(rules, now, entries, request, *ballot, *ttl_ms, &mut wakes)
         }
         Op::Release {
             ballot,
@@ -125,6 +129,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             keep_ms,
         } => {
             let leaving = release::Leaving {
+                claims,
                 token,
                 ballot: *ballot,
                 kind: *kind,
@@ -139,8 +144,8 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             ballot,
             ttl_ms,
             label,
-        } => restore::restore(rules, now, entries, token, *ballot, *ttl_ms, label),
-        Op::Refresh { places } => refresh::refresh(rules, now, entries, places),
+        } => restore::restore(rules, now, entries, request, *ballot, *ttl_ms, label),
+        Op::Refresh { places } => refresh::refresh(rules, now, entries, claims, places),
         Op::AcquireSlot {
             slot,
             ballot,
@@ -149,6 +154,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             place,
         } => {
             let wanted = acquire::Wanted {
+                claims,
                 token,
                 ballot: *ballot,
                 ttl_ms: *ttl_ms,
@@ -166,6 +172,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             stays,
         } => {
             let leaving = release::Leaving {
+                claims,
                 token,
                 ballot: *ballot,
                 kind: *kind,
@@ -177,16 +184,17 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             slots::release(rules, now, entries, &leaving, *slots, &mut wakes)
         }
         Op::RefreshSlots { places } => slots::refresh(rules, now, entries, places),
-        Op::Inspect => inspect::inspect(rules, now, entries),
+        Op::Inspect => inspect::inspect(rules, now, entries, claims),
         Op::PlainAcquire { ttl_ms } => plain::acquire(now, entries, token, *ttl_ms),
-        Op::PlainExtend { ttl_ms } => plain::extend(now, entries, token, *ttl_ms),
-        Op::PlainRelease => plain::release(now, entries, token),
+        Op::PlainExtend { ttl_ms } => plain::extend(now, entries, claims, token, *ttl_ms),
+        Op::PlainRelease => plain::release(now, entries, claims, token),
     };
-    let fence = |entry: &Entry| entry.effective_fence(rules, now);
+    let fences = entries.iter().zip(claims);
+    let mut fences = fences.map(|(entry, claim)| entry.effective_fence(rules, now, claim.mode));
     let floor = match &answer {
         // The other slots' fences are no concern of this ballot.
         Answer::Permit(permit) => slots::floor(rules, now, entries, permit),
-        _ => entries.iter().map(fence).max().unwrap_or_default(),
+        _ => fences.by_ref().max().unwrap_or_default(),
     };
     Outcome {
         answer,

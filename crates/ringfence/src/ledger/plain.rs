@@ -1,6 +1,6 @@
 //! Plain Redlock: the key alone, no ballots and no record. What every other library does.
 
-use crate::message::Answer;
+use crate::message::{Answer, Claim};
 
 use super::extend::not_held;
 use super::{Entry, Moment, PlainKey};
@@ -21,8 +21,14 @@ pub(super) fn acquire(now: Moment, entries: &mut [Entry], token: &str, ttl_ms: u
     Answer::Granted
 }
 
-pub(super) fn extend(now: Moment, entries: &mut [Entry], token: &str, ttl_ms: u64) -> Answer {
-    if let Some(refusal) = not_held(now, entries, token) {
+pub(super) fn extend(
+    now: Moment,
+    entries: &mut [Entry],
+    claims: &[Claim],
+    token: &str,
+    ttl_ms: u64,
+) -> Answer {
+    if let Some(refusal) = not_held(now, entries, claims, token) {
         return refusal;
     }
     let asked = now.lease_ms.saturating_add(ttl_ms);
@@ -32,8 +38,8 @@ pub(super) fn extend(now: Moment, entries: &mut [Entry], token: &str, ttl_ms: u6
     Answer::Extended
 }
 
-pub(super) fn release(now: Moment, entries: &mut [Entry], token: &str) -> Answer {
-    if let Some(refusal) = not_held(now, entries, token) {
+pub(super) fn release(now: Moment, entries: &mut [Entry], claims: &[Claim], token: &str) -> Answer {
+    if let Some(refusal) = not_held(now, entries, claims, token) {
         return refusal;
     }
     for entry in entries {

@@ -1,6 +1,6 @@
 //! Refresh: callers in line say that they still wait, and learn how they stand.
 
-use crate::message::{Answer, Place, Turn};
+use crate::message::{Answer, Claim, Place, Turn};
 
 use super::acquire::enter;
 use super::{Entry, Moment, Rules};
@@ -9,19 +9,24 @@ pub(super) fn refresh(
     rules: &Rules,
     now: Moment,
     entries: &mut [Entry],
+    claims: &[Claim],
     places: &[Place],
 ) -> Answer {
     for place in places {
         // Nobody's token: whoever waits holds nothing.
-        enter(rules, now, entries, "", place);
+        enter(rules, now, entries, claims, "", place);
     }
     let turns = places.iter().map(|place| Turn {
         ahead: entries
             .iter()
-            .map(|entry| entry.line.ahead_of(Some(place)).len() as u64)
+            .zip(claims)
+            .map(|(entry, claim)| entry.line.count_ahead(Some(place), claim.mode))
             .max()
             .unwrap_or_default(),
-        free: entries.iter().all(|entry| entry.key.is_none()),
+        free: entries
+            .iter()
+            .zip(claims)
+            .all(|(entry, claim)| !entry.is_closed_to(claim.mode)),
     });
     Answer::Turns(turns.collect())
 }

@@ -1,6 +1,6 @@
 //! Release: a holder is done, or an attempt is withdrawn.
 
-use crate::message::{Answer, Ballot, Place, ReleaseKind, Wake};
+use crate::message::{Answer, Ballot, Claim, Mode, Place, ReleaseKind, Wake};
 use crate::token::tombstone;
 
 use super::extend::not_held;
@@ -8,6 +8,7 @@ use super::{Entry, Moment, PlainKey, Rules, Seat};
 
 /// Who leaves, and how.
 pub(super) struct Leaving<'a> {
+    pub(super) claims: &'a [Claim],
     pub(super) token: &'a str,
     pub(super) ballot: Ballot,
     pub(super) kind: ReleaseKind,
@@ -27,34 +28,47 @@ pub(super) fn release(
     // A late undo of an earlier attempt must not delete the key of a later one.
     if entries
         .iter()
-        .any(|entry| entry.is_held_by(leaving.token) && entry.holder_ballot() > leaving.ballot)
+        .filter_map(|entry| entry.held_as(Mode::Shared, leaving.token))
+        .any(|seated| seated > leaving.ballot)
     {
         return Answer::Newer;
     }
-    let answer = not_held(now, entries, leaving.token).unwrap_or(Answer::Released);
-    for entry in entries {
-        release_one(rules, now, entry, leaving, wakes);
+    // Whatever this token has is given back, its share too if it claimed more.
+    let claims = leaving.claims.iter().zip(&*entries).map(|(claim, entry)| {
+        match entry.reader(leaving.token) {
+            Some(_) => claim.shared(),
+            None => claim.clone(),
+        }
+    });
+    let claims: Vec<Claim> = claims.collect();
+    let answer = not_held(now, entries, &claims, leaving.token);
+    for (entry, claim) in entries.iter_mut().zip(leaving.claims) {
+        release_one(rules, now, entry, claim.mode, leaving, wakes);
     }
     tidy(wakes);
-    answer
+    answer.unwrap_or(Answer::Released)
 }
 
 pub(super) fn release_one(
     rules: &Rules,
     now: Moment,
     entry: &mut Entry,
+    mode: Mode,
     leaving: &Leaving<'_>,
     wakes: &mut Vec<Wake>,
 ) {
-    let held = entry.is_held_by(leaving.token);
+    let reader = entry.reader(leaving.token).cloned();
+    let held = entry.is_held_by(leaving.token) || reader.is_some();
     let was_first = match leaving.place {
-        Some(place) if !leaving.stays => entry.line.leave(place),
+        Some(place) if !leaving.stays => entry.line.leave(place, mode),
         _ => false,
     };
     let closes = leaving.kind == ReleaseKind::Final;
     // Retiring always would let pollers starve everyone else, so an absent key alone changes
     // nothing: the fence rises only against an acquire that may still be on its way.
-    if held || closes || leaving.fate_unknown {
+    if let Some(reader) = reader {
+        stop_sharing(rules, now, entry, leaving, reader);
+    } else if held || closes || leaving.fate_unknown {
         let seat = if held {
             bury(now, entry, leaving)
         } else {
@@ -79,14 +93,50 @@ pub(super) fn release_one(
                 .map_or(0, |record| record.free_since_ms),
             (false, _) => entry.free_since_ms(now),
         };
-        entry.write(rules, now, raise, closed, seat);
+        entry.write(rules, now, (Mode::Exclusive, raise), closed, seat);
         if let Some(record) = &mut entry.record {
             record.free_since_ms = free_since_ms;
         }
     }
+    let sender = leaving.place.filter(|_| leaving.stays);
     if entry.key.is_none() && (held || was_first) {
-        let sender = leaving.place.filter(|_| leaving.stays);
-        wakes.extend(entry.line.wakes(rules, sender));
+        wakes.extend(entry.line.wakes(rules, sender, Mode::Exclusive));
+    } else if entry.is_shared() && was_first {
+        wakes.extend(entry.line.wakes(rules, sender, Mode::Shared));
+    }
+}
+
+/// Takes `reader` from those who share the name. Its ballot is not closed: those of others who still
+/// share it may be lower, and must be able to come back.
+fn stop_sharing(
+    rules: &Rules,
+    now: Moment,
+    entry: &mut Entry,
+    leaving: &Leaving<'_>,
+    reader: Seat,
+) {
+    // An acquire of a higher ballot may be on its way still, and only the write fence stops it. The
+    // one that came is no reason to raise it: every reader that leaves would hold up those who come.
+    let raise = match leaving.fate_unknown && reader.ballot < leaving.ballot {
+        true => (Mode::Exclusive, leaving.ballot),
+        false => (Mode::Shared, leaving.ballot),
+    };
+    let closed = entry.closed();
+    entry.readers.retain(|other| other.token != reader.token);
+    if !entry.readers.is_empty() {
+        return entry.mark_shared(rules, now, raise, closed, reader.ballot);
+    }
+    entry.key = None;
+    let free_since_ms = match leaving.kind {
+        ReleaseKind::Final => now.lease_ms,
+        ReleaseKind::Undo => entry
+            .record
+            .as_ref()
+            .map_or(0, |record| record.free_since_ms),
+    };
+    entry.write(rules, now, raise, closed, None);
+    if let Some(record) = &mut entry.record {
+        record.free_since_ms = free_since_ms;
     }
 }
 
@@ -114,7 +164,7 @@ fn bury(now: Moment, entry: &mut Entry, leaving: &Leaving<'_>) -> Option<Seat> {
 }
 
 /// One wake for each ticket, the earliest: a ticket may stand in several lines.
-fn tidy(wakes: &mut Vec<Wake>) {
+pub(super) fn tidy(wakes: &mut Vec<Wake>) {
     wakes.sort();
     wakes.dedup_by(|later, earlier| later.ticket == earlier.ticket);
 }

@@ -1,6 +1,6 @@
 //! Restore: a granted holder comes back to a node that lost it.
 
-use crate::message::{Answer, Ballot};
+use crate::message::{Answer, Ballot, Request};
 
 use super::extend::{not_held, prolong};
 use super::{Entry, Moment, Rules, Seat};
@@ -9,12 +9,13 @@ pub(super) fn restore(
     rules: &Rules,
     now: Moment,
     entries: &mut [Entry],
-    token: &str,
+    request: &Request,
     ballot: Ballot,
     ttl_ms: u64,
     label: &str,
 ) -> Answer {
-    if let Some(held @ Answer::Held(_)) = not_held(now, entries, token) {
+    let (claims, token) = (&request.claims[..], request.token.expose());
+    if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token) {
         return held;
     }
     // A late restore must not bring back what its holder released, or `break` closed.
@@ -24,9 +25,9 @@ pub(super) fn restore(
     if ballot > now.ceiling(rules) {
         return Answer::Ahead;
     }
-    for entry in entries {
-        if entry.is_held_by(token) {
-            prolong(rules, now, entry, token, ballot, ttl_ms);
+    for (entry, claim) in entries.iter_mut().zip(claims) {
+        if entry.held_as(claim.mode, token).is_some() {
+            prolong(rules, now, entry, claim.mode, token, ballot, ttl_ms);
         } else {
             let seat = Seat {
                 token: token.to_owned(),
@@ -34,7 +35,7 @@ pub(super) fn restore(
                 label: label.to_owned(),
                 until_ms: 0,
             };
-            entry.seat_for(rules, now, seat, ttl_ms);
+            entry.take_for(rules, now, claim.mode, seat, ttl_ms);
         }
     }
     Answer::Restored

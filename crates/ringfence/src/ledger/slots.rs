@@ -5,7 +5,7 @@
 //! free slots. Permits are never merely counted: three clients could then be counted in by three
 //! majorities of five nodes that have two permits each.
 
-use crate::message::{Answer, Ballot, Holder, Permit, Place, Slots, Turn, Wake};
+use crate::message::{Answer, Ballot, Holder, Mode, Permit, Place, Slots, Turn, Wake};
 
 use super::acquire::Wanted;
 use super::release::{Leaving, release_one};
@@ -24,7 +24,7 @@ pub(super) fn acquire(
     if !too_old {
         count_permits(rules, now, gate, slots.len());
         if let Some(place) = wanted.place {
-            gate.line.enter(place, false, now);
+            gate.line.enter(place, Mode::Exclusive, false, now);
             take_notice(rules, now, slots);
         }
     }
@@ -33,7 +33,7 @@ pub(super) fn acquire(
         .map(|(number, _)| number)
         .collect();
     let ahead = match too_old {
-        false => gate.line.ahead_of(wanted.place).len() as u64,
+        false => gate.line.count_ahead(wanted.place, Mode::Exclusive),
         true => 0,
     };
     let most = permits(gate).max(slots.len() as u64);
@@ -70,7 +70,7 @@ fn rule(
         return (Some(number), by_ballot(rules, now, slot, wanted.ballot));
     }
     let free = free(slots);
-    let ahead = gate.line.ahead_of(wanted.place).len();
+    let ahead = gate.line.count_ahead(wanted.place, Mode::Exclusive) as usize;
     let beyond = beyond(ahead, free.len());
     // A slot that the caller named is never replaced by another: its votes would not add up.
     let held = asked.or(free.is_empty().then_some(0));
@@ -100,7 +100,8 @@ fn rule(
     if let (Answer::Granted, Some(place)) = (&answer, wanted.place)
         && ahead >= free.len()
     {
-        gate.line.pass(place, free_since_ms(now, slots));
+        gate.line
+            .pass(place, Mode::Exclusive, free_since_ms(now, slots));
     }
     (Some(number), answer)
 }
@@ -110,7 +111,7 @@ fn by_ballot(rules: &Rules, now: Moment, slot: &Entry, ballot: Ballot) -> Answer
     let seated = slot.holder_ballot();
     if slot.key.is_some() && ballot == seated {
         Answer::Granted
-    } else if ballot < seated || ballot <= slot.effective_fence(rules, now) {
+    } else if ballot < seated || ballot <= slot.effective_fence(rules, now, Mode::Exclusive) {
         Answer::Stale
     } else if ballot > now.ceiling(rules) {
         Answer::Ahead
@@ -123,7 +124,7 @@ fn by_ballot(rules: &Rules, now: Moment, slot: &Entry, ballot: Ballot) -> Answer
 /// those behind it.
 fn seat(rules: &Rules, now: Moment, gate: &mut Entry, slot: &mut Entry, wanted: &Wanted<'_>) {
     if let Some(place) = wanted.place {
-        gate.line.leave(place);
+        gate.line.leave(place, Mode::Exclusive);
     }
     let seat = Seat {
         token: wanted.token.to_owned(),
@@ -131,7 +132,7 @@ fn seat(rules: &Rules, now: Moment, gate: &mut Entry, slot: &mut Entry, wanted: 
         label: wanted.label.to_owned(),
         until_ms: 0,
     };
-    slot.seat_for(rules, now, seat, wanted.ttl_ms);
+    slot.take_for(rules, now, Mode::Exclusive, seat, wanted.ttl_ms);
 }
 
 pub(super) fn release(
@@ -160,13 +161,15 @@ pub(super) fn release(
         }
         released |= held;
         // Nobody waits at a slot of its own.
-        release_one(rules, now, slot, leaving, &mut Vec::new());
+        release_one(rules, now, slot, Mode::Exclusive, leaving, &mut Vec::new());
     }
     match leaving.place {
         // Its ticket left the line with the grant that is now taken back.
-        Some(place) if leaving.stays && released => gate.line.enter(place, false, now),
+        Some(place) if leaving.stays && released => {
+            gate.line.enter(place, Mode::Exclusive, false, now)
+        }
         Some(place) if !leaving.stays => {
-            gate.line.leave(place);
+            gate.line.leave(place, Mode::Exclusive);
         }
         _ => {}
     }
@@ -218,14 +221,17 @@ pub(super) fn refresh(
 ) -> Answer {
     let (gate, slots) = parts(entries);
     for place in places {
-        gate.line.enter(place, false, now);
+        gate.line.enter(place, Mode::Exclusive, false, now);
     }
     if !places.is_empty() {
         take_notice(rules, now, slots);
     }
     let free = free(slots).len();
     let turns = places.iter().map(|place| Turn {
-        ahead: beyond(gate.line.ahead_of(Some(place)).len(), free),
+        ahead: beyond(
+            gate.line.count_ahead(Some(place), Mode::Exclusive) as usize,
+            free,
+        ),
         free: free > 0,
     });
     Answer::Turns(turns.collect())
@@ -234,7 +240,9 @@ pub(super) fn refresh(
 /// The floor that an answer tells: that of the slot that it is about.
 pub(super) fn floor(rules: &Rules, now: Moment, entries: &[Entry], permit: &Permit) -> Ballot {
     let slot = permit.slot.and_then(|slot| entries.get(slot as usize + 1));
-    slot.map_or(now.ground(rules), |slot| slot.effective_fence(rules, now))
+    slot.map_or(now.ground(rules), |slot| {
+        slot.effective_fence(rules, now, Mode::Exclusive)
+    })
 }
 
 /// The gate and the slots.

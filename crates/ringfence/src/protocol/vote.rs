@@ -53,7 +53,9 @@ impl Vote {
             return Self::Quarantined { left };
         }
         match answer {
-            Answer::Granted | Answer::Extended | Answer::Restored => Self::Granted,
+            Answer::Granted | Answer::Extended | Answer::Downgraded | Answer::Restored => {
+                Self::Granted
+            }
             Answer::Held(holder) => Self::Held(holder),
             Answer::Behind { ahead, for_ms } => Self::Behind {
                 ahead,

@@ -13,6 +13,7 @@ mod groups;
 mod hangs;
 mod loss;
 mod minorities;
+mod readers;
 mod semaphores;
 mod storms;
 mod tombstones;

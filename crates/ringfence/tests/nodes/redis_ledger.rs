@@ -279,6 +279,8 @@ impl Bench {
             }),
             record: record.map(|text| parse_record(&text, u64::try_from(record_until).unwrap())),
             line: parse_line(mark, mark_until, sets),
+            // Names are shared in the histories of `tests/readers`.
+            readers: Vec::new(),
         }
     }
 
@@ -583,6 +585,7 @@ fn parse_record(text: &str, until_ms: u64) -> Record {
     });
     Record {
         fence: Ballot::new(fence),
+        read_fence: Ballot::default(),
         closed: Ballot::new(closed),
         seat,
         stranger: stranger == 1,
@@ -617,6 +620,7 @@ fn parse_line(
         until_ms,
         refreshed_ms: until_ms - TICKET_MS,
         elsewhere: twice.contains(&ticket.as_str()),
+        shared: false,
     });
     Line {
         tickets: tickets.collect(),

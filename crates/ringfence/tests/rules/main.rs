@@ -17,6 +17,7 @@ mod keep;
 mod kinds;
 mod log;
 mod postman;
+mod readers;
 mod receipts;
 mod reentrant;
 mod release;

@@ -14,6 +14,7 @@ mod plain;
 mod release;
 mod restore;
 mod several;
+mod shared;
 mod slots;
 mod wakes;
 

@@ -4,7 +4,7 @@ use redis::{Cmd, ToRedisArgs};
 
 use crate::group::Group;
 use crate::ledger::{Rules, TICKET_MS};
-use crate::message::{Op, Place, ReleaseKind, Request, Slots};
+use crate::message::{Mode, Op, Place, ReleaseKind, Request, Slots};
 
 use super::key::{BORN_KEY, mark_key, record_key};
 use super::script::{SCRIPTS, Script};
@@ -59,6 +59,9 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
             cmd
         }
         Op::Extend { ballot, ttl_ms } => with(lock(&scripts.extend), (ballot.get(), ttl(*ttl_ms))),
+        Op::Downgrade { ballot, ttl_ms } => {
+            with(lock(&scripts.downgrade), (ballot.get(), ttl(*ttl_ms)))
+        }
         Op::Release {
             ballot,
             kind,
@@ -175,9 +178,24 @@ fn lock_command(request: &Request, terms: &Terms, script: &Script, by: By) -> Cm
     cmd.arg(BORN_KEY)
         .arg(&terms.born)
         .arg(terms.rules.window_us)
-        .arg(terms.rules.retention_ms)
-        .arg(request.token.expose());
+        .arg(terms.rules.retention_ms);
+    let shared = request.claims.iter().any(|c| c.mode == Mode::Shared);
+    if shared {
+        cmd.arg(speaker(request));
+    } else {
+        cmd.arg(request.token.expose());
+    }
     cmd
+}
+
+/// The token, and behind a blank how each claim is made: s for shared.
+fn speaker(request: &Request) -> String {
+    let modes = request.claims.iter().map(|claim| match claim.mode {
+        Mode::Exclusive => 'x',
+        Mode::Shared => 's',
+    });
+    let token = request.token.expose();
+    format!("{token} {}", modes.collect::<String>())
 }
 
 fn call(script: &Script, by: By, keys: usize) -> Cmd {

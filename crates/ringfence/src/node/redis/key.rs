@@ -25,7 +25,7 @@ pub(super) fn record_key(key: &str) -> String {
 
 /// Stands behind the tag in the keys of a line, where a record's key has nothing: such a key belongs
 /// to no record. The mark's word is ours to say; the scripts put `rankjgpk` and `tilllna` in its place
-/// for the two sets. CRC16 runs through each of the three and comes out as it went in, so that even
+/// for the two sets, and `leasesaanc` and `whoavjp` for those who share. CRC16 runs through each and comes out as it went in, so that even
 /// without a tag the slot stays the same.
 const MARK_WORD: &str = "lineqclm";
 
@@ -83,7 +83,7 @@ mod tests {
         #[test]
         fn a_line_is_in_the_slot_of_its_key(key in "[{}:ab]{1,12}|\\PC{1,20}") {
             let mark = mark_key(&key);
-            for word in [MARK_WORD, "rankjgpk", "tilllna"] {
+            for word in [MARK_WORD, "rankjgpk", "tilllna", "leasesaanc", "whoavjp"] {
                 let part = mark.replacen(MARK_WORD, word, 1);
                 prop_assert_eq!(slot(&part), slot(&key), "{}", part);
             }

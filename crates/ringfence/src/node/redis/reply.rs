@@ -72,6 +72,7 @@ fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
         },
         b"ahead" => Answer::Ahead,
         b"extended" => Answer::Extended,
+        b"downgraded" => Answer::Downgraded,
         b"gone" => Answer::Gone,
         b"released" => Answer::Released,
         b"newer" => Answer::Newer,
@@ -134,6 +135,7 @@ fn fits(op: &Op, answer: &Answer) -> bool {
         ),
         Answer::Ahead => acquires(op) || matches!(op, Op::Restore { .. }),
         Answer::Extended => matches!(op, Op::Extend { .. }),
+        Answer::Downgraded => matches!(op, Op::Downgrade { .. }),
         Answer::Released | Answer::Newer => {
             matches!(op, Op::Release { .. } | Op::ReleaseSlot { .. })
         }

@@ -14,13 +14,27 @@ pub(super) struct Script {
 
 /// Every script, ready to be called.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: Script::new(lock_script!("write", "seat", "line", "enter", "acquire")),
-    extend: Script::new(lock_script!(
-        "write", "seat", "prolong", "not_held", "extend"
+    acquire: Script::new(lock_script!(
+        "write", "share", "seat", "line", "enter", "acquire"
     )),
-    release: Script::new(lock_script!("write", "not_held", "line", "release")),
+    extend: Script::new(lock_script!(
+        "write", "share", "seat", "prolong", "not_held", "extend"
+    )),
+    downgrade: Script::new(lock_script!(
+        "write",
+        "share",
+        "seat",
+        "prolong",
+        "not_held",
+        "line",
+        "wake",
+        "downgrade"
+    )),
+    release: Script::new(lock_script!(
+        "write", "share", "unshare", "not_held", "line", "wake", "release"
+    )),
     restore: Script::new(lock_script!(
-        "write", "seat", "prolong", "not_held", "restore"
+        "write", "share", "seat", "prolong", "not_held", "restore"
     )),
     refresh: Script::new(lock_script!("write", "line", "enter", "refresh")),
     acquire_slot: Script::new(lock_script!(
@@ -57,6 +71,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 pub(super) struct Scripts {
     pub(super) acquire: Script,
     pub(super) extend: Script,
+    pub(super) downgrade: Script,
     pub(super) release: Script,
     pub(super) restore: Script,
     pub(super) refresh: Script,
@@ -74,10 +89,11 @@ pub(super) struct Scripts {
 
 impl Scripts {
     /// The scripts that are called by their hash, to be loaded at every handshake.
-    pub(super) fn by_hash(&self) -> [&Script; 11] {
+    pub(super) fn by_hash(&self) -> [&Script; 12] {
         [
             &self.acquire,
             &self.extend,
+            &self.downgrade,
             &self.release,
             &self.restore,
             &self.refresh,
@@ -106,6 +122,7 @@ macro_rules! lock_script {
     ($($part:literal),+) => {
         concat!(
             include_str!("lua/claims.lua"),
+            include_str!("lua/readers.lua"),
             $(include_str!(concat!("lua/", $part, ".lua"))),+
         )
     };

@@ -16,7 +16,7 @@ pub(super) fn load(
     name: &Name,
     now: Moment,
 ) -> rusqlite::Result<Result<Line, Damaged>> {
-    let sql = "SELECT since_us, id, until_ms, refreshed_ms, elsewhere FROM ticket
+    let sql = "SELECT since_us, id, until_ms, refreshed_ms, elsewhere, shared FROM ticket
                WHERE name = ?1 AND (until_ms >= ?2 OR until_ms < 0) ORDER BY since_us, id";
     let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map(params![name.as_str(), signed(now.lease_ms)], |row| {
@@ -71,8 +71,8 @@ pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
 
 fn insert(connection: &Connection, name: &Name, ticket: &Ticket) -> rusqlite::Result<()> {
     let sql =
-        "INSERT OR REPLACE INTO ticket (name, since_us, id, until_ms, refreshed_ms, elsewhere)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        "INSERT OR REPLACE INTO ticket (name, since_us, id, until_ms, refreshed_ms, elsewhere, shared)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     connection.prepare_cached(sql)?.execute(params![
         name.as_str(),
         signed(ticket.since_us),
@@ -80,6 +80,7 @@ fn insert(connection: &Connection, name: &Name, ticket: &Ticket) -> rusqlite::Re
         signed(ticket.until_ms),
         signed(ticket.refreshed_ms),
         ticket.elsewhere,
+        ticket.shared,
     ])?;
     Ok(())
 }
@@ -100,6 +101,7 @@ fn ticket(row: &Row<'_>) -> Result<Ticket, Damaged> {
         until_ms: number(2)?,
         refreshed_ms: number(3)?,
         elsewhere: row.get(4)?,
+        shared: row.get(5)?,
     })
 }
 

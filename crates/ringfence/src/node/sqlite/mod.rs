@@ -13,6 +13,7 @@ mod error;
 mod file;
 mod line_rows;
 mod past;
+mod reader_rows;
 mod rows;
 mod schema;
 mod store;

@@ -1,4 +1,4 @@
-//! The ledger's entries as rows, without their lines (`line_rows.rs`). What is read may be damaged or hostile; what is written is exact.
+//! The ledger's entries as rows, without their lines (`line_rows.rs`) and readers (`reader_rows.rs`). What is read may be damaged or hostile; what is written is exact.
 
 use std::num::TryFromIntError;
 
@@ -12,14 +12,14 @@ use crate::name::Name;
 #[derive(Debug)]
 pub(super) struct Damaged;
 
-/// The entry under `name`, nobody in line; an empty one if there is no row.
+/// The entry under `name`, nobody in line and nobody sharing it; an empty one if there is no row.
 pub(super) fn load(
     connection: &Connection,
     name: &Name,
 ) -> rusqlite::Result<Result<Entry, Damaged>> {
     let sql = "SELECT key_value, key_until_ms, fence, closed, record_until_ms,
                    seat_token, seat_ballot, seat_label,
-                   seat_until_ms, stranger, free_since_ms FROM entry WHERE name = ?1";
+                   seat_until_ms, stranger, free_since_ms, read_fence FROM entry WHERE name = ?1";
     let row = connection
         .prepare_cached(sql)?
         .query_row([name.as_str()], |row| Ok(entry(row)))
@@ -48,8 +48,8 @@ pub(super) fn store(connection: &Connection, name: &Name, entry: &Entry) -> rusq
     };
     let sql = "INSERT OR REPLACE INTO entry (name, key_value, key_until_ms, fence, closed,
                    record_until_ms, seat_token, seat_ballot, seat_label, seat_until_ms,
-                   stranger, free_since_ms, lapses_ms)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+                   stranger, free_since_ms, lapses_ms, read_fence)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     connection.prepare_cached(sql)?.execute(params![
         name.as_str(),
         key.map(|key| &key.value),
@@ -64,6 +64,7 @@ pub(super) fn store(connection: &Connection, name: &Name, entry: &Entry) -> rusq
         record.is_some_and(|record| record.stranger),
         record.map_or(0, |record| signed(record.free_since_ms)),
         lapses_ms.unwrap_or(i64::MAX),
+        record.map_or(0, |record| signed(record.read_fence.get())),
     ])?;
     Ok(())
 }
@@ -78,7 +79,7 @@ pub(super) fn sweep(
 ) -> rusqlite::Result<()> {
     let sql = "DELETE FROM entry WHERE name IN
                    (SELECT name FROM entry WHERE lapses_ms < ?1 ORDER BY lapses_ms LIMIT ?3)
-               AND max(ifnull(fence, 0), ifnull(closed, 0)) <= ?2";
+               AND max(ifnull(fence, 0), ifnull(closed, 0), read_fence) <= ?2";
     let values = [signed(now.lease_ms), signed(ground.get()), i64::from(most)];
     connection.prepare_cached(sql)?.execute(values)?;
     Ok(())
@@ -107,6 +108,7 @@ fn entry(row: &Row<'_>) -> Result<Entry, Damaged> {
     Ok(Entry {
         key: key(row)?,
         record: record(row)?,
+        readers: Vec::new(),
         line: Line::default(),
     })
 }
@@ -126,6 +128,7 @@ fn record(row: &Row<'_>) -> Result<Option<Record>, Damaged> {
     match (ballot(row, 2)?, ballot(row, 3)?, until_ms, seat(row)?) {
         (Some(fence), Some(closed), Some(until_ms), seat) => Ok(Some(Record {
             fence,
+            read_fence: ballot(row, 11)?.unwrap_or_default(),
             closed,
             seat,
             stranger: row.get(9)?,

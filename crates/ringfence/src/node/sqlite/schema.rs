@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const BUSY_MS: i32 = 50;
 
 /// How a database came to be what it is, from a fresh one on: step n makes format n.
-const STEPS: [&str; 2] = [ENTRIES, LINES];
+const STEPS: [&str; 3] = [ENTRIES, LINES, READERS];
 
 /// One row of `node` says what the node last knew of time and which group it belongs to (see
 /// `past.rs`); `entry` is the ledger, and `lapses_ms` tells where a sweep may look.
@@ -72,6 +72,23 @@ const LINES: &str = "
         PRIMARY KEY (name, since_us, id)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX ticket_until ON ticket (until_ms);
+";
+
+/// Those who share a name, a row each. A process which still runs the code of an earlier format takes
+/// the marker in the key for another library's lock, so it excludes and is excluded; but it knows
+/// nothing of the read fence, and its own writes forget it.
+const READERS: &str = "
+    ALTER TABLE entry ADD COLUMN read_fence INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE ticket ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE reader (
+        name TEXT NOT NULL,
+        token TEXT NOT NULL,
+        ballot INTEGER NOT NULL,
+        label TEXT NOT NULL,
+        until_ms INTEGER NOT NULL,
+        PRIMARY KEY (name, token)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX reader_until ON reader (until_ms);
 ";
 
 #[derive(Debug, PartialEq, Eq)]

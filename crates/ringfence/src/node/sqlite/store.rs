@@ -13,7 +13,7 @@ use crate::node::{CallError, Facts, InitMode, NodeClock, Tier, Trouble, TroubleK
 use super::error::{damaged, is_busy, refused, trouble};
 use super::file::LockFile;
 use super::past::Past;
-use super::{line_rows, rows};
+use super::{line_rows, reader_rows, rows};
 
 /// The file of one node, and what is needed to work on it.
 pub(super) struct SqliteStore {
@@ -93,6 +93,7 @@ impl SqliteStore {
             let until_ms = present.moment().lease_ms.saturating_add(retention_ms);
             rows::free_all(&self.connection, until_ms)
                 .and_then(|()| line_rows::clear(&self.connection))
+                .and_then(|()| reader_rows::clear(&self.connection))
                 .map_err(|error| refused(path, &error))?;
         }
         Ok(Transaction {
@@ -142,6 +143,7 @@ impl Transaction<'_> {
                 rows::sweep(connection, now, ground, entries_max)?;
             }
             line_rows::sweep(connection, now, tickets_max)?;
+            reader_rows::sweep(connection, now, entries_max)?;
             present.update(connection)
         })
     }
@@ -180,6 +182,11 @@ impl Transaction<'_> {
             entry.line = line_rows::load(connection, &claim.name, now)
                 .map_err(|error| refused(path, &error))?
                 .map_err(makes_no_sense)?;
+            if entry.is_shared() {
+                entry.readers = reader_rows::load(connection, &claim.name, now)
+                    .map_err(|error| refused(path, &error))?
+                    .map_err(makes_no_sense)?;
+            }
             // The two clocks may disagree: a fence above the ground counts however old it is.
             if let Some(record) = &mut entry.record
                 && !record.is_lapsed(rules, now)
@@ -230,6 +237,10 @@ impl Store for Transaction<'_> {
                 self.write(|connection, _| rows::store(connection, &claim.name, after))?;
                 self.entries_written += 1;
             }
+            let readers = (&before.readers[..], &after.readers[..]);
+            self.write(|connection, _| {
+                reader_rows::store(connection, &claim.name, readers.0, readers.1)
+            })?;
             let (before, after) = (&before.line, &after.line);
             self.tickets_written += self
                 .write(|connection, _| line_rows::store(connection, &claim.name, before, after))?;

@@ -16,23 +16,24 @@ end
 
 local behind, behind_for, stale, ahead = nil, false, false, false
 for i = 1, claims do
-  local ours = values[i] == token
+  local ours = values[i] == token or shares[i] and mine[i]
   local queue = not ours and lines[i] and ahead_of(i, ticket) or 0
-  if values[i] and not ours then
+  if values[i] and not ours and not (shares[i] and values[i] == SHARED) then
     return reply('held', holder(i, queue))
   end
   local pass_at = 0
   if queue > 0 then
     -- Those ahead have their time to come, unless they wait for another name; without a ticket
-    -- nobody passes them. The grace stands at the end of born.
+    -- nobody passes them, nor while others share the claim: those ahead are not dead, but cannot
+    -- come. The grace stands at the end of born.
     pass_at = nil
     local line = lines[i]
-    if ticket and not (line.elsewhere
+    if ticket and not values[i] and not (line.elsewhere
         and redis.call('ZLEXCOUNT', line.order, '[e', '(e' .. ticket) > 0) then
       pass_at = free_since(i) + queue * string.match(ARGV[1], '%d+$')
     end
   end
-  local seat = seated(i)
+  local seat = shares[i] and mine[i] or seated(i)
   local hers = seat and seat.ballot or 0
   if not pass_at or pass_at > now_ms then
     if not behind then
@@ -41,7 +42,7 @@ for i = 1, claims do
   elseif ours and ballot < hers then
     stale = true
   elseif not (ours and ballot == hers) then
-    if ballot <= records[i].fence then
+    if ballot <= math.max(records[i].fence, shares[i] and 0 or records[i].read_fence) then
       stale = true
     elseif ballot > ceiling then
       ahead = true
@@ -60,13 +61,16 @@ end
 
 local refusal = foreign_type()
 for i = 1, claims do
-  -- Those who were passed and have not been seen since the claim became free did not come. If they
+  -- Those who were passed, in the way and not seen since the claim became free did not come. If they
   -- live, they enter again with the same ticket.
   local queue = ticket and ahead_of(i, ticket) or 0
   if queue > 0 and not refusal then
     local missing, since = {}, free_since(i)
-    for _, other in ipairs(redis.call('ZRANGE', lines[i].order, 0, queue - 1)) do
-      if redis.call('ZSCORE', lines[i].lease, other) - lease_ms < since then
+    local rank = redis.call('ZRANK', lines[i].order, ticket)
+    for _, other in ipairs(redis.call('ZRANGE', lines[i].order, 0, rank - 1)) do
+      local beside = shares[i] and lines[i].shared
+        and redis.call('ZSCORE', lines[i].order, 's' .. other)
+      if not beside and redis.call('ZSCORE', lines[i].lease, other) - lease_ms < since then
         missing[#missing + 1] = other
       end
     end
@@ -74,6 +78,6 @@ for i = 1, claims do
       drop(i, missing)
     end
   end
-  refusal = refusal or seat(i, ballot, label, ttl)
+  refusal = refusal or (shares[i] and share or seat)(i, ballot, label, ttl)
 end
 return refusal or reply('granted')

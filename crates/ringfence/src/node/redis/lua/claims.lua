@@ -3,11 +3,19 @@
 --
 -- KEYS: the lock key of each claim, then the record of each, then the mark of each's line, then born.
 -- ARGV: born as the client saw it, window in us, retention in ms, token; then the operation's own.
+-- If a claim is shared, a blank and a letter for each claim stand behind the token: s or x.
 --
 -- A function here is made anew at every call of the script, so there are few, and none that only
 -- some operations need.
 local claims = (#KEYS - 1) / 3
-local token = ARGV[4]
+local token, shares = ARGV[4], {}
+local blank = string.find(token, ' ', 1, true)
+if blank then
+  for i = 1, claims do
+    shares[i] = string.sub(token, blank + i, blank + i) == 's'
+  end
+  token = string.sub(token, 1, blank - 1)
+end
 -- `values[i]` is what stands at the lock key of claim i.
 local values = redis.call('MGET', unpack(KEYS))
 -- FLUSHALL, an empty restart, a snapshot rolled back, a promoted replica: whatever this node has
@@ -23,13 +31,14 @@ local now_ms = math.floor(clock / 1000)
 -- No ballot above the ceiling is ever stored; no fence counts below the ground.
 local ceiling, ground = math.min(clock + ARGV[2], MAX), math.max(clock - ARGV[2], 0)
 
--- Each record as the ledger sees it: `fence` is the effective one; the seat counts only while its
--- token is the lock key's value.
+-- Each record as the ledger sees it: `fence` is the effective one, `read_fence` that of shared claims
+-- if it is higher; the seat counts only while its token is the lock key's value.
 -- Stored as `2:fence:closed:free since:stranger`, and if somebody is seated
 -- `:ballot:until:token:label` behind it; the label is last because it may hold anything.
+-- With a read fence: `3:fence:read fence:closed` and so on.
 local records = {}
 for i = 1, claims do
-  local record = { fence = ground, closed = 0, free_since = 0, stranger = false }
+  local record = { fence = ground, read_fence = 0, closed = 0, free_since = 0, stranger = false }
   local text = values[claims + i]
   if text then
     if string.sub(text, 1, 2) == '1:' then
@@ -37,6 +46,11 @@ for i = 1, claims do
       -- ends is not known, so whoever is gone from it has only now been missed.
       text = string.gsub(text, '^1:(%d+:%d+)$', '2:%1:0:0')
       text = string.gsub(text, '^1:(%d+:%d+):(%d+):(.*)$', '2:%1:0:0:%2:9007199254740991:%3')
+    end
+    local read_fence = '0'
+    if string.sub(text, 1, 2) == '3:' then
+      read_fence = string.match(text, '^3:%d+:(%d+):') or '0'
+      text = string.gsub(text, '^3:(%d+):%d+:', '2:%1:')
     end
     local fence, closed, free_since, stranger, rest =
       string.match(text, '^2:(%d+):(%d+):(%d+):([01])(.*)$')
@@ -47,10 +61,13 @@ for i = 1, claims do
     -- A record that cannot be read is never taken for an absent one: its fence would be lost.
     if not fence or not ballot
       or math.max(tonumber(fence), tonumber(closed), tonumber(free_since), tonumber(ballot),
-        tonumber(until_ms)) > MAX then
+        tonumber(until_ms), tonumber(read_fence)) > MAX then
       return redis.error_reply('DAMAGED ' .. i)
     end
     record.fence = math.max(ground, tonumber(fence))
+    if tonumber(read_fence) > record.fence then
+      record.read_fence = tonumber(read_fence)
+    end
     record.closed = tonumber(closed)
     record.free_since, record.stranger = tonumber(free_since), stranger == '1'
     if owner then
@@ -72,7 +89,7 @@ end
 local function reply(answer, ...)
   local floor = 0
   for i = 1, claims do
-    floor = math.max(floor, records[i].fence)
+    floor = math.max(floor, records[i].fence, shares[i] and 0 or records[i].read_fence)
   end
   return { clock, floor, answer, ... }
 end

@@ -6,23 +6,27 @@ local function enter(who, tickets, lease_ms)
     look_at_lines()
   end
   local held = 0
+  local function blocked(i)
+    return values[i] and values[i] ~= who and not (shares[i] and values[i] == SHARED)
+  end
   for i = 1, claims do
-    held = held + ((values[i] and values[i] ~= who) and 1 or 0)
+    held = held + (blocked(i) and 1 or 0)
   end
   local until_ms = string.format('%.0f', now_ms + lease_ms)
   for i = 1, claims do
     local line = lines[i] or open(i)
-    local elsewhere = held > ((values[i] and values[i] ~= who) and 1 or 0)
+    local elsewhere = held > (blocked(i) and 1 or 0)
     local added = 0
     for from = 1, #tickets, BATCH do
       local to = math.min(from + BATCH - 1, #tickets)
-      local leases, order, twice, again = {}, {}, {}, {}
+      local leases, order, twice, again, shared = {}, {}, {}, {}, {}
       for j = from, to do
         local n = #order
         leases[n + 1], leases[n + 2] = until_ms, tickets[j]
         order[n + 1], order[n + 2] = '0', tickets[j]
         twice[n + 1], twice[n + 2] = '0', 'e' .. tickets[j]
         again[#again + 1] = 'e' .. tickets[j]
+        shared[n + 1], shared[n + 2] = '0', 's' .. tickets[j]
       end
       local new = redis.call('ZADD', line.lease, unpack(leases))
       if new > 0 then
@@ -33,13 +37,23 @@ local function enter(who, tickets, lease_ms)
       elseif line.elsewhere then
         redis.call('ZREM', line.order, unpack(again))
       end
+      if shares[i] then
+        redis.call('ZADD', line.order, unpack(shared))
+      elseif line.shared then
+        for j = from, to do
+          redis.call('ZREM', line.order, 's' .. tickets[j])
+        end
+      end
       added = added + new
     end
     -- The sets are kept for longer than a ticket, so that not every refresh has to say so again.
-    if added > 0 or line.kept_until < now_ms + 2 * lease_ms or elsewhere and not line.elsewhere then
+    if added > 0 or line.kept_until < now_ms + 2 * lease_ms or elsewhere and not line.elsewhere
+      or shares[i] and not line.shared then
       line.elsewhere = line.elsewhere or elsewhere
+      line.shared = line.shared or shares[i]
       line.kept_until = now_ms + 4 * lease_ms
       local mark = string.format('%.0f', line.kept_until) .. (line.elsewhere and 'e' or '')
+        .. (line.shared and 's' or '')
       redis.call('SET', line.mark, mark, 'PX', 4 * lease_ms)
       redis.call('PEXPIRE', line.order, 4 * lease_ms)
       redis.call('PEXPIRE', line.lease, 4 * lease_ms)

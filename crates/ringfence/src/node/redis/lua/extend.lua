@@ -1,10 +1,11 @@
 -- Extend: only what this token still holds, and never for a shorter time. ARGV: ballot, ttl in ms.
 local ballot, ttl = tonumber(ARGV[5]), tonumber(ARGV[6])
 local held, gone = not_held()
-if held then
+-- A reader who finds somebody else there has lost its share, whoever it is.
+if held and not shares[held] then
   return reply('held', holder(held))
 end
-if gone then
+if held or gone then
   return reply('gone')
 end
 for i = 1, claims do

@@ -11,7 +11,7 @@ local group, usual = table.concat(ARGV, ' ', 4, 7), table.concat(ARGV, ' ', 8, 1
 
 local count, holders = 0, {}
 local function look_at(record_key)
-  -- The keys of a line have a word before that colon. Whoever only waits holds nothing.
+  -- The keys of a line and of readers have a word before that colon. Whoever only waits holds nothing.
   local name = string.match(record_key, '^ringfence:{[^}]+}:(.*)$')
     or string.match(record_key, '^ringfence:{}onoi:(.*)$')
   if not name then
@@ -23,6 +23,9 @@ local function look_at(record_key)
     local token, label = string.match(stored[1], '^2:%d+:%d+:%d+:[01]:%d+:%d+:([^:]+):(.*)$')
     if not token then
       token, label = string.match(stored[1], '^1:%d+:%d+:%d+:([^:]+):(.*)$')
+    end
+    if not token then
+      token, label = string.match(stored[1], '^3:%d+:%d+:%d+:%d+:[01]:%d+:%d+:([^:]+):(.*)$')
     end
     if token == stored[2] then
       holders[#holders + 1] = name

@@ -15,6 +15,7 @@ for i = 1, claims do
   views[n + 1] = values[i] and 1 or 0
   views[n + 2], views[n + 3], views[n + 4] = label, id, left
   views[n + 5] = seat and seat.ballot or false
-  views[n + 6], views[n + 7] = records[i].fence, waiting
+  views[n + 6] = math.max(records[i].fence, shares[i] and 0 or records[i].read_fence)
+  views[n + 7] = waiting
 end
 return views

@@ -2,9 +2,9 @@
 --
 -- A ticket is written as its time in 20 digits and its id, so that tickets sort as text. Two sorted
 -- sets hold them: `order` by text, with `e` and the ticket once more for one that also waits for
--- another name that is held; `lease` by the last millisecond at which the ticket stands. The mark
+-- another name that is held, and with `s` for one that is to share the claim; `lease` by the last millisecond at which the ticket stands. The mark
 -- says that there may be a line, so that nobody looks for one in vain: until when the sets are kept,
--- and `e` if some ticket may stand twice. All three expire by themselves.
+-- and `e` or `s` if some ticket may stand twice. All three expire by themselves.
 local lines = {}
 -- What goes into one command: Lua's stack is bounded.
 local BATCH = 500
@@ -15,13 +15,14 @@ local open, drop, ahead_of
 local function look_at_lines()
   function open(i)
     local mark = KEYS[2 * claims + i]
-    local kept, elsewhere = string.match(values[2 * claims + i] or '', '^(%d+)(e?)$')
+    local kept, elsewhere, shared = string.match(values[2 * claims + i] or '', '^(%d+)(e?)(s?)$')
     lines[i] = {
       mark = mark,
       order = (string.gsub(mark, '}lineqclm', '}rankjgpk', 1)),
       lease = (string.gsub(mark, '}lineqclm', '}tilllna', 1)),
       kept_until = tonumber(kept or 0),
       elsewhere = elsewhere == 'e',
+      shared = shared == 's',
     }
     return lines[i]
   end
@@ -35,6 +36,9 @@ local function look_at_lines()
       for j = from, line.elsewhere and to or 0 do
         redis.call('ZREM', line.order, 'e' .. tickets[j])
       end
+      for j = from, line.shared and to or 0 do
+        redis.call('ZREM', line.order, 's' .. tickets[j])
+      end
     end
     if redis.call('EXISTS', line.lease) == 0 then
       redis.call('DEL', line.mark, line.order)
@@ -42,13 +46,18 @@ local function look_at_lines()
     end
   end
 
-  -- How many are ahead of `ticket` in the line of claim i; all of them if it is nil.
+  -- How many are ahead of `ticket` and in its way in the line of claim i; of all if it is nil. Those
+  -- who share do not mind each other.
   function ahead_of(i, ticket)
     local line = lines[i]
     if not line then
       return 0
     end
-    return ticket and redis.call('ZRANK', line.order, ticket) or redis.call('ZCARD', line.lease)
+    local all = ticket and redis.call('ZRANK', line.order, ticket) or redis.call('ZCARD', line.lease)
+    if shares[i] and line.shared then
+      return all - redis.call('ZLEXCOUNT', line.order, '[s', ticket and '(s' .. ticket or '(t')
+    end
+    return all
   end
 
   for i = 1, claims do

@@ -11,7 +11,7 @@ if #tickets > 0 then
   enter('', tickets, tonumber(ARGV[5]))
 end
 for i = 1, claims do
-  if values[i] then
+  if values[i] and not (shares[i] and values[i] == SHARED) then
     free = 0
   end
 end

@@ -5,24 +5,28 @@ local ballot, final, fate_unknown = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] =
 local stays, keep, ticket = ARGV[8] == '1', final and tonumber(ARGV[9]) or 0, ARGV[10]
 -- A late undo of an earlier attempt must not delete the key of a later one.
 for i = 1, claims do
-  local seat = seated(i)
-  if values[i] == token and seat and seat.ballot > ballot then
+  local hers = mine[i] or values[i] == token and seated(i)
+  if hers and hers.ballot > ballot then
     return reply('newer')
   end
 end
-local held, gone = not_held()
--- Whom to tell that it may be their turn, and after how long: the earliest, if in several lines.
-local told, after = {}, {}
+local held, gone = not_held(true)
 for i = 1, claims do
-  local ours, record = values[i] == token, records[i]
+  local reader, record = mine[i], records[i]
+  local ours = values[i] == token or reader
   local was_first = false
   if ticket and not stays and lines[i] then
-    was_first = redis.call('ZRANGE', lines[i].order, 0, 0)[1] == ticket
+    -- The first itself, or the first that was not to share: others now come first.
+    local line, rank = lines[i], redis.call('ZRANK', lines[i].order, ticket)
+    was_first = rank == 0 or rank and not shares[i] and line.shared
+      and rank == redis.call('ZLEXCOUNT', line.order, '[s', '(s' .. ticket)
     drop(i, { ticket })
   end
+  if reader then
+    unshare(i, reader, ballot, final, fate_unknown)
   -- Retiring always would let pollers starve everyone else: against an absent key the fence rises
   -- only if the acquire may still be on its way.
-  if ours or final or fate_unknown then
+  elseif ours or final or fate_unknown then
     local key_left, kept, since = 0, nil, nil
     if ours then
       -- The holder is done: from now on those in line have their time to come. An attempt that
@@ -52,28 +56,12 @@ for i = 1, claims do
     write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)
   end
   if lines[i] and not values[i] and (ours or was_first) then
-    local first = redis.call('ZRANGE', lines[i].order, 0, 1)
-    -- Never the sender itself, who knows; and nobody if it is the first, and will be back.
-    if not ticket or first[1] ~= ticket then
-      for j, other in ipairs(first) do
-        if other ~= ticket and string.sub(other, 1, 1) ~= 'e' then
-          local id, wait = string.sub(other, 21), (j - 1) * string.match(ARGV[1], '%d+$')
-          if not after[id] then
-            told[#told + 1] = id
-          end
-          after[id] = math.min(after[id] or wait, wait)
-        end
-      end
-    end
+    tell(i, stays and ticket, false)
+  elseif lines[i] and values[i] == SHARED and was_first then
+    tell(i, stays and ticket, true)
   end
 end
-for _, id in ipairs(told) do
-  local client = string.match(id, '^(.*)%.')
-  if client then
-    -- Nobody's release fails because a wake may not be published: those who wait look for themselves.
-    redis.pcall('PUBLISH', 'ringfence:wake:' .. client, string.format('%.0f ', after[id]) .. id)
-  end
-end
+publish()
 if held then
   return reply('held', holder(held))
 end

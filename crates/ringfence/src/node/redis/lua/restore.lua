@@ -15,10 +15,10 @@ if ballot > ceiling then
 end
 local refusal = foreign_type()
 for i = 1, claims do
-  if values[i] then
+  if values[i] == token or shares[i] and mine[i] then
     refusal = refusal or prolong(i, ballot, ttl)
   else
-    refusal = refusal or seat(i, ballot, label, ttl)
+    refusal = refusal or (shares[i] and share or seat)(i, ballot, label, ttl)
   end
 end
 return refusal or reply('restored')

@@ -1,0 +1,175 @@
+//! Many readers, or one writer.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::driver::hold::Lost;
+use crate::time::Timestamp;
+use crate::token::Token;
+
+use super::error::{AcquireError, ExtendError, ReleaseError, Votes};
+use super::guard::Guard;
+use super::lock::Lock;
+
+/// A lock for many readers or one writer, not yet taken. Made by
+/// [`Locks::rw_lock`](super::Locks::rw_lock).
+///
+/// First come, first served: a writer in line is not passed by readers who come later.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let locks = ringfence::Locks::connect("memory:").await?;
+/// let config = locks.rw_lock("config");
+/// let (one, other) = (config.read().await?, config.read().await?);
+/// one.release().await?;
+/// other.release().await?;
+/// let writer = config.write().await?;
+/// let reader = writer.downgrade().await?; // nobody wrote in between
+/// reader.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until `read` or `write` is awaited"]
+pub struct RwLock(Lock);
+
+/// A share of a lock: others may read beside it, nobody writes.
+///
+/// Renews itself unless told otherwise; dropping it releases in the background, like a [`Guard`].
+#[must_use = "dropping the guard releases the lock"]
+pub struct ReadGuard(Guard);
+
+impl RwLock {
+    pub(super) fn new(lock: Lock) -> Self {
+        Self(lock)
+    }
+
+    /// See [`Lock::ttl`].
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self(self.0.ttl(ttl))
+    }
+
+    /// See [`Lock::wait`].
+    pub fn wait(self, wait: Duration) -> Self {
+        Self(self.0.wait(wait))
+    }
+
+    /// See [`Lock::label`].
+    pub fn label(self, label: &str) -> Self {
+        Self(self.0.label(label))
+    }
+
+    /// See [`Lock::renew`].
+    pub fn renew(self, renew: bool) -> Self {
+        Self(self.0.renew(renew))
+    }
+
+    /// See [`Lock::min_validity`].
+    pub fn min_validity(self, min_validity: Duration) -> Self {
+        Self(self.0.min_validity(min_validity))
+    }
+
+    /// See [`Lock::max_hold`].
+    pub fn max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
+        Self(self.0.max_hold(max_hold))
+    }
+
+    /// See [`Lock::attempts`].
+    pub fn attempts(self, attempts: u32) -> Self {
+        Self(self.0.attempts(attempts))
+    }
+
+    /// See [`Lock::no_quorum_after`].
+    pub fn no_quorum_after(self, span: Duration) -> Self {
+        Self(self.0.no_quorum_after(span))
+    }
+
+    /// Takes a share, waiting while a writer holds the lock or is ahead in line. See [`Lock::lock`].
+    pub async fn read(&self) -> Result<ReadGuard, AcquireError> {
+        self.0.shared().lock().await.map(ReadGuard)
+    }
+
+    /// Takes a share if no writer holds the lock or waits for it. See [`Lock::try_lock`].
+    pub async fn try_read(&self) -> Result<ReadGuard, AcquireError> {
+        self.0.shared().try_lock().await.map(ReadGuard)
+    }
+
+    /// Takes the lock alone, waiting for readers and writers. See [`Lock::lock`].
+    pub async fn write(&self) -> Result<Guard, AcquireError> {
+        self.0.lock().await
+    }
+
+    /// Takes the lock alone if nobody holds it or waits for it. See [`Lock::try_lock`].
+    pub async fn try_write(&self) -> Result<Guard, AcquireError> {
+        self.0.try_lock().await
+    }
+}
+
+impl ReadGuard {
+    pub(super) fn new(guard: Guard) -> Self {
+        Self(guard)
+    }
+
+    /// The fence: higher than that of every earlier writer, and lower than that of every later one.
+    /// Readers of one time may have any order among themselves.
+    pub fn fence(&self) -> u64 {
+        self.0.fence()
+    }
+
+    /// See [`Guard::token`].
+    pub fn token(&self) -> &Token {
+        self.0.token()
+    }
+
+    /// See [`Guard::name`].
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// See [`Guard::check`].
+    pub fn check(&self) -> Result<(), Lost> {
+        self.0.check()
+    }
+
+    /// See [`Guard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// See [`Guard::deadline`].
+    pub fn deadline(&self) -> Timestamp {
+        self.0.deadline()
+    }
+
+    /// See [`Guard::extend`].
+    pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        self.0.extend(ttl).await
+    }
+
+    /// See [`Guard::lost`].
+    pub async fn lost(&self) -> Lost {
+        self.0.lost().await
+    }
+
+    /// See [`Guard::votes`].
+    pub fn votes(&self) -> Votes {
+        self.0.votes()
+    }
+
+    /// See [`Guard::release`].
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.0.release().await
+    }
+}
+
+impl fmt::Debug for ReadGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadGuard")
+            .field("name", &self.0.name())
+            .field("fence", &self.fence())
+            .field("token", self.token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

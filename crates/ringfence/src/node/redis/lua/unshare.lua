@@ -1,0 +1,20 @@
+-- Takes this token from those who share claim i. Its ballot is not closed: those of others who still
+-- share it may be lower, and must be able to come back.
+local function unshare(i, reader, ballot, final, fate_unknown)
+  local mark = KEYS[2 * claims + i]
+  local leases = string.gsub(mark, '}lineqclm', '}leasesaanc', 1)
+  local who = string.gsub(mark, '}lineqclm', '}whoavjp', 1)
+  redis.call('ZREM', leases, token)
+  redis.call('HDEL', who, token)
+  mine[i] = nil
+  -- An acquire of a higher ballot may be on its way still, and only the write fence stops it. The one
+  -- that came is no reason to raise it: every reader that leaves would hold up those who come.
+  local reads = not (fate_unknown and reader.ballot < ballot)
+  if redis.call('ZCOUNT', leases, string.format('%.0f', now_ms), '+inf') > 0 then
+    mark_shared(i, leases, who, reader.ballot, ballot, reads)
+  else
+    redis.call('DEL', KEYS[i], leases, who)
+    values[i] = false
+    write(i, ballot, 0, nil, final and now_ms or records[i].free_since, reads)
+  end
+end

@@ -1,0 +1,94 @@
+//! Those who share a name, one row for each: of a thousand readers, only those who changed are
+//! written.
+
+use rusqlite::{Connection, Row, params};
+
+use crate::ledger::{Moment, Seat};
+use crate::message::Ballot;
+use crate::name::Name;
+
+use super::rows::{Damaged, signed};
+
+/// Who shares `name` at the moment `now`, by token.
+pub(super) fn load(
+    connection: &Connection,
+    name: &Name,
+    now: Moment,
+) -> rusqlite::Result<Result<Vec<Seat>, Damaged>> {
+    let sql = "SELECT token, ballot, label, until_ms FROM reader
+               WHERE name = ?1 AND (until_ms >= ?2 OR until_ms < 0) ORDER BY token";
+    let mut statement = connection.prepare_cached(sql)?;
+    let values = params![name.as_str(), signed(now.lease_ms)];
+    let rows = statement.query_map(values, |row| Ok(reader(row)))?;
+    rows.collect()
+}
+
+/// Writes what is different in `after`.
+pub(super) fn store(
+    connection: &Connection,
+    name: &Name,
+    before: &[Seat],
+    after: &[Seat],
+) -> rusqlite::Result<()> {
+    let mut old = before.iter().peekable();
+    for new in after {
+        while let Some(gone) = old.next_if(|old| old.token < new.token) {
+            delete(connection, name, gone)?;
+        }
+        if old.next_if(|old| old.token == new.token) != Some(new) {
+            insert(connection, name, new)?;
+        }
+    }
+    old.try_for_each(|gone| delete(connection, name, gone))
+}
+
+/// Clears away up to `most` readers whose lease is over.
+pub(super) fn sweep(connection: &Connection, now: Moment, most: u32) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM reader WHERE (name, token) IN
+                   (SELECT name, token FROM reader WHERE until_ms < ?1
+                    ORDER BY until_ms LIMIT ?2)";
+    let values = params![signed(now.lease_ms), most];
+    connection.prepare_cached(sql)?.execute(values)?;
+    Ok(())
+}
+
+/// After a boot nobody shares anything any more.
+pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM reader", [])?;
+    Ok(())
+}
+
+fn insert(connection: &Connection, name: &Name, reader: &Seat) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO reader (name, token, ballot, label, until_ms)
+               VALUES (?1, ?2, ?3, ?4, ?5)";
+    connection.prepare_cached(sql)?.execute(params![
+        name.as_str(),
+        reader.token,
+        signed(reader.ballot.get()),
+        reader.label,
+        signed(reader.until_ms),
+    ])?;
+    Ok(())
+}
+
+fn delete(connection: &Connection, name: &Name, reader: &Seat) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM reader WHERE name = ?1 AND token = ?2";
+    let values = params![name.as_str(), reader.token];
+    connection.prepare_cached(sql)?.execute(values)?;
+    Ok(())
+}
+
+fn reader(row: &Row<'_>) -> Result<Seat, Damaged> {
+    let number =
+        |column| -> Result<u64, Damaged> { Ok(u64::try_from(row.get::<_, i64>(column)?)?) };
+    let ballot = number(1)?;
+    if ballot > Ballot::MAX.get() {
+        return Err(Damaged);
+    }
+    Ok(Seat {
+        token: row.get(0)?,
+        ballot: Ballot::new(ballot),
+        label: row.get(2)?,
+        until_ms: number(3)?,
+    })
+}

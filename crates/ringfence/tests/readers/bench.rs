@@ -1,0 +1,154 @@
+//! Random histories of readers and writers, in line and not, and a node to ask.
+
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use ringfence::group::Group;
+use ringfence::message::{Ballot, Claim, Mode, Op, Place, ReleaseKind, Reply, Request};
+use ringfence::name::Name;
+use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Node};
+use ringfence::time::Timestamp;
+use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
+
+pub(crate) const NAMES: [&str; 2] = ["a", "b}{"];
+
+/// One step: time passes, then somebody asks for something.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    pub(crate) pass_ms: u64,
+    pub(crate) meddling: Option<Meddling>,
+    who: u8,
+    claims: Vec<(usize, bool)>,
+    what: u8,
+    in_line: bool,
+    stays: bool,
+    offset_us: i64,
+    ttl_ms: u64,
+}
+
+/// What another program does to the first name's key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Meddling {
+    Set,
+    Delete,
+}
+
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let claims = prop_oneof![
+        5 => any::<bool>().prop_map(|shared| vec![(0, shared)]),
+        1 => any::<bool>().prop_map(|shared| vec![(1, shared)]),
+        2 => any::<(bool, bool)>().prop_map(|(one, other)| vec![(1, one), (0, other)]),
+    ];
+    let offset = prop_oneof![6 => -40i64..40, 1 => -20_000i64..20_000];
+    let ttl = prop_oneof![2 => 20u64..60, 3 => 200u64..2_000];
+    let pass = prop_oneof![8 => Just(0u64), 1 => 1u64..40];
+    let meddling = prop_oneof![
+        30 => Just(None),
+        1 => Just(Some(Meddling::Set)),
+        1 => Just(Some(Meddling::Delete)),
+    ];
+    let how = (any::<bool>(), any::<bool>(), offset, ttl);
+    let step = (pass, meddling, 1u8..5, claims, 0u8..14, how).prop_map(
+        |(pass_ms, meddling, who, claims, what, (in_line, stays, offset_us, ttl_ms))| Step {
+            pass_ms,
+            meddling,
+            who,
+            claims,
+            what,
+            in_line,
+            stays,
+            offset_us,
+            ttl_ms,
+        },
+    );
+    proptest::collection::vec(step, 1..40)
+}
+
+impl Step {
+    /// What is asked when the node's clock is `clock_us`; a while ago, `base_us`, the history began.
+    pub(crate) fn request(&self, clock_us: u64, base_us: u64) -> Request {
+        let ballot = Ballot::new(clock_us.saturating_add_signed(self.offset_us));
+        let ttl_ms = self.ttl_ms;
+        let label: Arc<str> = format!("label of {}: with colons:\n{ttl_ms}", self.who).into();
+        let place = Place {
+            since_us: base_us + u64::from(self.who % 3),
+            id: format!("c.{}", self.who).into(),
+            first: false,
+        };
+        let op = match self.what {
+            0..=4 => Op::Acquire {
+                ballot,
+                ttl_ms,
+                label,
+                place: self.in_line.then_some(place),
+            },
+            5 => Op::Extend { ballot, ttl_ms },
+            6 | 7 => Op::Downgrade { ballot, ttl_ms },
+            8..=10 => Op::Release {
+                ballot,
+                kind: [ReleaseKind::Final, ReleaseKind::Undo][usize::from(self.what == 9)],
+                fate_unknown: self.offset_us % 4 == 0,
+                place: self.in_line.then_some(place),
+                stays: self.stays,
+                keep_ms: None,
+            },
+            11 => Op::Restore {
+                ballot,
+                ttl_ms,
+                label,
+            },
+            12 => Op::Refresh {
+                places: Arc::from([place]),
+            },
+            _ => Op::Inspect,
+        };
+        let claims = self.claims.iter().map(|&(name, shared)| Claim {
+            name: Name::new("", NAMES[name]).unwrap(),
+            mode: if shared {
+                Mode::Shared
+            } else {
+                Mode::Exclusive
+            },
+        });
+        Request {
+            claims: claims.collect(),
+            token: Token::from_entropy([self.who; TOKEN_ENTROPY_BYTES]),
+            op,
+        }
+    }
+}
+
+struct Inbox<T>(Mutex<Option<std::sync::mpsc::SyncSender<Result<T, CallError>>>>);
+
+impl<T: Send> Deliver<T> for Inbox<T> {
+    fn deliver(&self, _tag: u64, outcome: Result<T, CallError>) {
+        let to = self.0.lock().unwrap().take().expect("answered twice");
+        let _ = to.send(outcome);
+    }
+}
+
+/// Waits for an answer in a thread that runs nothing else.
+fn wait<T: Send + 'static>(ask: impl FnOnce(Completion<T>)) -> T {
+    let (to, answer) = sync_channel(1);
+    ask(Completion::new(Arc::new(Inbox(Mutex::new(Some(to)))), 0));
+    let answer = answer.recv_timeout(Duration::from_secs(30));
+    answer
+        .expect("an answer")
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+pub(crate) fn ask(node: &dyn Node, request: Request) -> Reply {
+    wait(|done| {
+        node.send(Call {
+            request: Arc::new(request),
+            expires: Timestamp::from_nanos(u64::MAX),
+            done,
+        });
+    })
+}
+
+pub(crate) fn join(node: &dyn Node, group: Group) -> Facts {
+    wait(|done| node.join(group, done))
+}
