@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::Driver;
-use crate::driver::gather::gather;
+use crate::driver::gather::{Rest, gather, gather_first};
 use crate::group::Group;
 use crate::node::{CallError, Facts, TroubleKind};
 use crate::protocol::{Vote, quorum};
@@ -30,12 +30,12 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
         check_distinct(&shared.names, &answers)?;
         check_fit(&shared.names, &answers)?;
         if is_majority(&answers) {
-            let group = join(driver, decide(&answers, &shared.settings.wishes)).await;
-            tokio::spawn(twins::watch(
-                Arc::downgrade(driver),
-                twins::run_ids(&answers),
-            ));
-            return check_fit(&shared.names, &group);
+            let group = decide(&answers, &shared.settings.wishes);
+            let (joined, rest) = join(driver, group).await;
+            let known = twins::merged(twins::run_ids(&answers), twins::run_ids(&joined));
+            refuse_twins(&shared.names, &known)?;
+            tokio::spawn(twins::watch(Arc::downgrade(driver), known, rest));
+            return check_fit(&shared.names, &joined);
         }
         // Only silence is worth waiting for: who says no at once is asked again in the background.
         let silent = answers.iter().any(
@@ -61,10 +61,10 @@ async fn join_later(driver: std::sync::Weak<Driver>, wishes: Wishes) {
         };
         let answers = probe(&driver, PATIENCE).await;
         if is_majority(&answers) {
-            join(&driver, decide(&answers, &wishes)).await;
+            let (_, rest) = join(&driver, decide(&answers, &wishes)).await;
             // All of them: those that have answered were not compared yet.
             let unknown = vec![None; answers.len()];
-            tokio::spawn(twins::watch(Arc::downgrade(&driver), unknown));
+            tokio::spawn(twins::watch(Arc::downgrade(&driver), unknown, rest));
             return;
         }
         let clock = driver.clock.clone();
@@ -89,11 +89,11 @@ pub(super) async fn probe(driver: &Driver, patience: Duration) -> Answers {
 }
 
 /// Has every node join `group`, and waits until a majority has.
-async fn join(driver: &Driver, group: Group) -> Answers {
+async fn join(driver: &Driver, group: Group) -> (Answers, Rest<Facts>) {
     driver.cluster().adopt(&group);
     let until = driver.clock.now() + PATIENCE;
     let nodes = driver.nodes.len();
-    let answers = gather(
+    let (answers, rest) = gather_first(
         nodes,
         &driver.clock,
         until,
@@ -113,7 +113,8 @@ async fn join(driver: &Driver, group: Group) -> Answers {
             }
         }
     }
-    answers
+    drop(cluster);
+    (answers, rest)
 }
 
 /// The values of the group: what most nodes say, where nothing else was set explicitly.
@@ -137,10 +138,16 @@ pub(super) fn check_distinct(
     names: &[String],
     answers: &[Result<Facts, CallError>],
 ) -> Result<(), ConnectError> {
-    if let Some((one, other)) = twins::find(&twins::run_ids(answers)) {
-        return Err(ConfigError::Other(twins::words(&names[one], &names[other])).into());
+    refuse_twins(names, &twins::run_ids(answers))
+}
+
+fn refuse_twins(names: &[String], run_ids: &[Option<String>]) -> Result<(), ConnectError> {
+    match twins::find(run_ids) {
+        Some((one, other)) => {
+            Err(ConfigError::Other(twins::words(&names[one], &names[other])).into())
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Waiting does not help where a majority is wrongly set up.

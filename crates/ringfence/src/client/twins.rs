@@ -5,13 +5,13 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use crate::driver::Driver;
-use crate::driver::gather::gather;
+use crate::driver::gather::{Rest, gather};
 use crate::node::{CallError, Facts, Trouble, TroubleKind};
 
 /// How long a node may take to say which server it is.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The pauses between two questions to a node that has not answered.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The first two nodes that are one server, if any are.
@@ -34,14 +34,31 @@ pub(super) fn run_ids(answers: &[Result<Facts, CallError>]) -> Vec<Option<String
     answers.iter().map(known).collect()
 }
 
+/// What is known from either of two rounds.
+pub(super) fn merged(one: Vec<Option<String>>, other: Vec<Option<String>>) -> Vec<Option<String>> {
+    let both = one.into_iter().zip(other);
+    both.map(|(one, other)| one.or(other)).collect()
+}
+
 /// The words for two nodes that are one server.
 pub(super) fn words(one: &str, other: &str) -> String {
     format!("{one} and {other} are the same server; every node must be a server of its own")
 }
 
-/// Asks the nodes that are not in `known` until each has said which server it is, and takes the
-/// vote from one that turns out to be another's twin.
-pub(super) async fn watch(driver: Weak<Driver>, mut known: Vec<Option<String>>) {
+/// Learns which server each node is that is not in `known`, and takes the vote from one that turns
+/// out to be another's twin. Most have only not answered *yet*: theirs comes in `rest`. The others
+/// are asked until they say.
+pub(super) async fn watch(
+    driver: Weak<Driver>,
+    mut known: Vec<Option<String>>,
+    mut rest: Rest<Facts>,
+) {
+    while let Some((node, answer)) = rest.recv().await {
+        let Some(driver) = driver.upgrade() else {
+            return;
+        };
+        learn(&driver, &mut known, node, answer);
+    }
     let mut pause = PAUSE_MIN;
     loop {
         let missing: Vec<usize> = (0..known.len()).filter(|&i| known[i].is_none()).collect();
@@ -52,19 +69,34 @@ pub(super) async fn watch(driver: Weak<Driver>, mut known: Vec<Option<String>>) 
         let until = clock.now() + PATIENCE;
         let ask = |index: usize, done| driver.nodes[missing[index]].probe(done);
         let answers = gather(missing.len(), &clock, until, ask, |_| false).await;
-        for (&node, run_id) in missing.iter().zip(run_ids(&answers)) {
-            known[node] = run_id;
-            if let Some((one, other)) = find(&known) {
-                let name = |node: usize| driver.nodes[node].name();
-                let words = words(name(one), name(other));
-                tracing::error!("{words}");
-                // The one that just answered, so that the place of the other stays taken.
-                driver.bar(node, Trouble::new(TroubleKind::Twice, words));
-                known[node] = Some(format!("barred {node}"));
-            }
+        for (&node, answer) in missing.iter().zip(answers) {
+            learn(&driver, &mut known, node, answer);
         }
         drop(driver);
         clock.sleep_until(clock.now() + pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+fn learn(
+    driver: &Driver,
+    known: &mut [Option<String>],
+    node: usize,
+    answer: Result<Facts, CallError>,
+) {
+    let [run_id] = &mut run_ids(&[answer])[..] else {
+        return;
+    };
+    if known[node].is_some() {
+        return;
+    }
+    known[node] = run_id.take();
+    if let Some((one, other)) = find(known) {
+        let name = |node: usize| driver.nodes[node].name();
+        let words = words(name(one), name(other));
+        tracing::error!("{words}");
+        // The one that just answered, so that the place of the other stays taken.
+        driver.bar(node, Trouble::new(TroubleKind::Twice, words));
+        known[node] = Some(format!("barred {node}"));
     }
 }

@@ -23,15 +23,30 @@ pub(crate) async fn gather<T: Clone + Send + 'static>(
     nodes: usize,
     clock: &Clock,
     until: Timestamp,
-    mut ask: impl FnMut(usize, Completion<T>),
+    ask: impl FnMut(usize, Completion<T>),
     enough: impl Fn(&[Option<Result<T, CallError>>]) -> bool,
 ) -> Vec<Result<T, CallError>> {
+    gather_first(nodes, clock, until, ask, enough).await.0
+}
+
+/// What nodes say after enough of them have spoken; ends once all have.
+pub(crate) type Rest<T> = mpsc::UnboundedReceiver<(usize, Result<T, CallError>)>;
+
+/// The same as [`gather`], with the answers that are still to come.
+pub(crate) async fn gather_first<T: Clone + Send + 'static>(
+    nodes: usize,
+    clock: &Clock,
+    until: Timestamp,
+    mut ask: impl FnMut(usize, Completion<T>),
+    enough: impl Fn(&[Option<Result<T, CallError>>]) -> bool,
+) -> (Vec<Result<T, CallError>>, Rest<T>) {
     let (sender, mut receiver) = mpsc::unbounded_channel();
     let collector: Arc<dyn Deliver<T>> = Arc::new(Collector(sender));
     let mut answers = vec![None; nodes];
     for node in 0..nodes {
         ask(node, Completion::new(Arc::clone(&collector), node as u64));
     }
+    drop(collector);
     let mut open = nodes;
     while open > 0 && !enough(&answers) {
         tokio::select! {
@@ -54,8 +69,9 @@ pub(crate) async fn gather<T: Clone + Send + 'static>(
             "no answer in time",
         )))
     };
-    answers
-        .into_iter()
+    let answers = answers.into_iter();
+    let answers = answers
         .map(|answer| answer.unwrap_or_else(silent))
-        .collect()
+        .collect();
+    (answers, receiver)
 }

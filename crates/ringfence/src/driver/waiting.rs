@@ -106,7 +106,9 @@ impl WaitingRoom {
             }
         }
         if schedule {
-            driver.schedule.insert(self.clock.now() + REFRESH, Due::Line);
+            driver
+                .schedule
+                .insert(self.clock.now() + REFRESH, Due::Line);
         }
         waiter
     }
@@ -127,7 +129,9 @@ impl WaitingRoom {
                 group.push(Arc::clone(waiter));
             }
             if waiters.scheduled {
-                driver.schedule.insert(self.clock.now() + REFRESH, Due::Line);
+                driver
+                    .schedule
+                    .insert(self.clock.now() + REFRESH, Due::Line);
             }
         }
         for (claims, waiters) in groups {

@@ -89,12 +89,7 @@ pub struct Outcome {
 ///
 /// # Panics
 /// If there is not exactly one entry per claim: that is a mistake of the node.
-pub fn apply(
-    rules: &Rules,
-    now: Moment,
-    entries: &mut [Entry],
-    request: &Request,
-) -> Outcome {
+pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Request) -> Outcome {
     assert_eq!(entries.len(), request.claims.len(), "one entry per claim");
     for entry in entries.iter_mut() {
         entry.expire(now);

@@ -63,6 +63,8 @@ pub struct Acquisition {
     no_quorum_in_a_row: u32,
     /// The place in line, for a caller that waits.
     ticket: Option<Ticket>,
+    /// What the last attempt was told that a majority answered.
+    held: Option<Failure>,
     /// How long the slowest round took: a pause must be longer, or clients meet again and again.
     round: Duration,
 }
@@ -143,6 +145,7 @@ impl Acquisition {
             no_quorum_since: None,
             no_quorum_in_a_row: 0,
             ticket: None,
+            held: None,
             round: Duration::ZERO,
         }
     }
@@ -297,6 +300,10 @@ impl Acquisition {
         if spent || give_up_at.is_some_and(|at| now >= at) {
             return self.give_up(attempt, kind);
         }
+        self.held = Some(Failure {
+            kind,
+            votes: attempt.votes().cloned().collect(),
+        });
         if let Some(ticket) = &mut self.ticket
             && !ticket.shown
         {
@@ -357,7 +364,11 @@ impl Acquisition {
             end = end.min(self.started + wait);
         }
         if spent || now >= end {
-            return self.give_up(attempt, FailureKind::NoQuorum);
+            return match self.held.take() {
+                // The last round of a wait may be cut short: that alone is no outage.
+                Some(held) if self.no_quorum_in_a_row == 0 => Next::GiveUp(held),
+                _ => self.give_up(attempt, FailureKind::NoQuorum),
+            };
         }
         self.no_quorum_in_a_row += 1;
         let pause = self.backoff(

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ringfence::group::Group;
 use ringfence::message::{Answer, Ballot, Op, Place, ReleaseKind, Reply, Turn, View, Wake};
 use ringfence::node::{CallError, Hear, InitMode, Node};
+use ringfence_testkit::wait_until;
 
 use crate::stages::Stage;
 use crate::support::*;
@@ -578,13 +579,15 @@ fn whoever_hears_a_wake_may_ask_at_once(stage: &Stage) {
     let node = stage.node();
     let (ballot, bob, _) = two_wait(node);
     let eager = Arc::new(Eager {
-        node: Arc::clone(&stage.node),
+        node: stage.share(),
         op: come(plus(ballot, 1), TTL_MS, &bob),
         answer: Mutex::default(),
     });
     node.listen("b", Arc::clone(&eager) as Arc<dyn Hear>);
     assert_eq!(ask(node, "x", ALICE, release(ballot)), Answer::Released);
-    wait_until(|| eager.answer.lock().unwrap().is_some());
+    wait_until("somebody to come", PATIENCE, || {
+        eager.answer.lock().unwrap().is_some()
+    });
     let pending = eager.answer.lock().unwrap().take().unwrap();
     assert_eq!(pending.wait().unwrap().answer, Answer::Granted);
 }

@@ -1,26 +1,47 @@
 //! The Lua against its specification: random operations go to real servers and to the ledger, which
-//! runs at the clock that the server's reply carries. Answers, stamps and what is stored must agree.
+//! runs at the clock that the server's reply carries. Answers, stamps, what is stored and who is woken
+//! must agree.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use redis::Commands;
 use ringfence::group::Group;
-use ringfence::ledger::{self, Entry, Moment, PlainKey, Record, Rules, Seat};
-use ringfence::message::{Answer, Ballot, Op, ReleaseKind, Reply, Request};
+use ringfence::ledger::{
+    self, Entry, Line, Moment, PlainKey, Record, Rules, Seat, TICKET_MS, Ticket,
+};
+use ringfence::message::{Answer, Ballot, Op, Place, ReleaseKind, Reply, Request};
 use ringfence::node::redis::RedisNode;
 use ringfence_testkit::{Flavor, Server};
 
 use crate::redis_node::{call, client, group, node};
 use crate::support::{join, request, token};
 
-/// How much later a lease may end on a server than in the ledger: older servers take their time anew
-/// for each command of a script. Never earlier.
+/// How much later a lease may end on a server than in the ledger, beside the time that the operation
+/// took: older servers take their time anew for each command of a script. Never earlier.
 const LATE_MS: u64 = 2;
 /// No operation is sent when something expires this close to it.
 const MARGIN_MS: u64 = 5;
+
+/// Those who wait: since when, counted from the beginning of the history, and their tickets.
+const TICKETS: [(i64, &str); 7] = [
+    (0, "c1.1"),
+    (0, "c1.10"),
+    (-10_000_000, "c1.4"),
+    // Too old for a newcomer soon after the history has begun.
+    (-997_000, "c1.5"),
+    (7, "c.2.5"),
+    (9, "c.2.6"),
+    (1_000_000, "ü c.7"),
+];
+/// How long those ahead in line have to come.
+const GRACE_MS: u64 = 25;
+/// What is said when all wakes of an operation have been said.
+const THAT_IS_ALL: &str = "that is all";
 
 const NAMES: [&str; 4] = ["a", "{a}", "b}{", "ü:\n"];
 
@@ -45,21 +66,34 @@ enum Step {
     Delete { name: usize },
     /// The record is near its end, as after a long time without a write.
     Lapse { name: usize, ms: u64 },
+    /// A ticket was refreshed long ago, and ends in `ms`.
+    Age { name: usize, ticket: usize, ms: u64 },
+    /// The record is one of a client that knew no lines.
+    Older { name: usize },
     /// Time passes.
     Wait { ms: u64 },
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum What {
-    Acquire,
+    Acquire(Option<Shown>),
     Extend,
-    Release(ReleaseKind, bool),
+    Release {
+        kind: ReleaseKind,
+        fate_unknown: bool,
+        place: Option<Shown>,
+        stays: bool,
+    },
     Restore,
+    Refresh(Vec<Shown>),
     Inspect,
     PlainAcquire,
     PlainExtend,
     PlainRelease,
 }
+
+/// Which of the tickets is shown, and whether as a new one.
+type Shown = (usize, bool);
 
 /// Where a ballot comes from: an offset from something that is known when the step is taken.
 #[derive(Debug, Clone, Copy)]
@@ -73,15 +107,22 @@ enum Pick {
 
 fn any_step() -> impl Strategy<Value = Step> {
     let names = prop_oneof![
+        4 => Just(vec![0]),
         4 => (0..NAMES.len()).prop_map(|name| vec![name]),
-        1 => proptest::sample::subsequence((0..NAMES.len()).collect::<Vec<_>>(), 2..=3).prop_shuffle(),
+        2 => proptest::sample::subsequence((0..NAMES.len()).collect::<Vec<_>>(), 2..=3).prop_shuffle(),
     ];
     let kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
+    let shown = (0..TICKETS.len(), any::<bool>());
+    let place = proptest::option::weighted(0.7, shown.clone());
+    let release = (kind, any::<bool>(), place.clone(), any::<bool>());
     let what = prop_oneof![
-        6 => Just(What::Acquire),
+        8 => place.prop_map(What::Acquire),
         3 => Just(What::Extend),
-        4 => (kind, any::<bool>()).prop_map(|(kind, unknown)| What::Release(kind, unknown)),
+        6 => release.prop_map(|(kind, fate_unknown, place, stays)| What::Release {
+            kind, fate_unknown, place, stays,
+        }),
         3 => Just(What::Restore),
+        3 => proptest::collection::vec(shown, 0..6).prop_map(What::Refresh),
         2 => Just(What::Inspect),
         1 => Just(What::PlainAcquire),
         1 => Just(What::PlainExtend),
@@ -112,7 +153,43 @@ fn any_step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, value, ttl_ms)| Step::Foreign { name, value, ttl_ms }),
         1 => (0..NAMES.len()).prop_map(|name| Step::Delete { name }),
         1 => (0..NAMES.len(), 1..60u64).prop_map(|(name, ms)| Step::Lapse { name, ms }),
-        1 => (1..40u64).prop_map(|ms| Step::Wait { ms }),
+        2 => (0..NAMES.len(), 0..TICKETS.len(), 1..60u64)
+            .prop_map(|(name, ticket, ms)| Step::Age { name, ticket, ms }),
+        1 => (0..NAMES.len()).prop_map(|name| Step::Older { name }),
+        3 => (1..60u64).prop_map(|ms| Step::Wait { ms }),
+    ]
+}
+
+/// A step where people wait for two names and little else happens, so that the line decides.
+fn any_step_in_line() -> impl Strategy<Value = Step> {
+    let names = prop_oneof![4 => Just(vec![0]), 2 => Just(vec![0, 1]), 1 => Just(vec![1])];
+    let shown = (0..TICKETS.len(), Just(false));
+    let place = proptest::option::weighted(0.9, shown.clone());
+    let kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
+    let release = (kind, place.clone(), any::<bool>());
+    let what = prop_oneof![
+        4 => place.prop_map(What::Acquire),
+        3 => release.prop_map(|(kind, place, stays)| What::Release {
+            kind, place, stays, fate_unknown: false,
+        }),
+        1 => proptest::collection::vec(shown, 1..4).prop_map(What::Refresh),
+        1 => Just(What::Inspect),
+    ];
+    let ttl = prop_oneof![Just(20u64), Just(500u64)];
+    let ask = (0..2u8, names, what, ttl).prop_map(|(holder, names, what, ttl_ms)| Step::Ask {
+        holder,
+        names,
+        what,
+        ballot: Pick::Clock(0),
+        ttl_ms,
+    });
+    prop_oneof![
+        12 => ask,
+        2 => (0..2usize, 0..TICKETS.len(), 1..60u64)
+            .prop_map(|(name, ticket, ms)| Step::Age { name, ticket, ms }),
+        1 => (0..2usize).prop_map(|name| Step::Foreign { name, value: None, ttl_ms: Some(20) }),
+        1 => (0..2usize).prop_map(|name| Step::Delete { name }),
+        2 => (20..60u64).prop_map(|ms| Step::Wait { ms }),
     ]
 }
 
@@ -122,6 +199,12 @@ struct Bench {
     connection: redis::Connection,
     node: RedisNode,
     rules: Rules,
+    /// When the present history began.
+    began_us: u64,
+    /// What is said on any channel.
+    said: Receiver<(String, String)>,
+    /// What has been seen to happen, so that a test which tests nothing is noticed.
+    tally: BTreeMap<&'static str, u32>,
     _server: Server,
 }
 
@@ -134,6 +217,7 @@ impl Bench {
             .unwrap();
         let group = Group {
             window: Duration::from_millis(200),
+            grace: Duration::from_millis(GRACE_MS),
             ..group()
         };
         let node = runtime.block_on(async {
@@ -145,10 +229,10 @@ impl Bench {
             connection: client(&server),
             runtime,
             node,
-            rules: Rules {
-                window_us: 200_000,
-                retention_ms: group.retention().as_millis() as u64,
-            },
+            rules: Rules::of_group(&group),
+            began_us: 0,
+            said: overhear(client(&server)),
+            tally: BTreeMap::new(),
             _server: server,
         }
     }
@@ -158,21 +242,41 @@ impl Bench {
         seconds * 1_000_000 + micros
     }
 
-    /// What stands under `name`, read past our library.
+    /// What stands under `name`, read past our library. Nothing of ours may stay for ever.
     fn stored(&mut self, name: &str) -> Entry {
         let record_key = record_key(name);
+        let [mark_key, order_key, lease_key] = line_keys(name);
         let mut pipe = redis::pipe();
-        for key in [name, &record_key] {
+        for key in [name, &record_key, &mark_key] {
             pipe.get(key).cmd("PEXPIRETIME").arg(key);
         }
-        let (value, until, record, record_until): (Option<String>, i64, Option<String>, i64) =
-            pipe.atomic().query(&mut self.connection).unwrap();
+        pipe.zrange(&order_key, 0, -1)
+            .zrange_withscores(&lease_key, 0, -1);
+        for key in [&order_key, &lease_key] {
+            pipe.cmd("PEXPIRETIME").arg(key);
+        }
+        type Texts = (
+            Option<String>,
+            i64,
+            Option<String>,
+            i64,
+            Option<String>,
+            i64,
+        );
+        type Sets = (Vec<String>, Vec<(String, u64)>, i64, i64);
+        let mut found: Vec<redis::Value> = pipe.atomic().query(&mut self.connection).unwrap();
+        let sets = redis::Value::Array(found.split_off(6));
+        let texts: Texts = redis::from_redis_value(redis::Value::Array(found)).unwrap();
+        let sets: Sets = redis::from_redis_value(sets).unwrap();
+        let (value, until, record, record_until, mark, mark_until) = texts;
         Entry {
+            readers: Vec::new(),
             key: value.map(|value| PlainKey {
                 value,
                 until_ms: u64::try_from(until).ok(),
             }),
             record: record.map(|text| parse_record(&text, u64::try_from(record_until).unwrap())),
+            line: parse_line(mark, mark_until, sets),
         }
     }
 
@@ -183,16 +287,21 @@ impl Bench {
             let now_ms = self.clock_us() / 1000;
             let ends = entries.iter().flat_map(|entry| {
                 let key = entry.key.as_ref().and_then(|key| key.until_ms);
-                [key, entry.record.as_ref().map(|record| record.until_ms)]
+                let record = entry.record.as_ref().map(|record| record.until_ms);
+                // Tickets end by the clock that the reply carries, to the millisecond.
+                [key, record].into_iter().flatten()
             });
-            let last = ends
-                .flatten()
-                .filter(|end| end.abs_diff(now_ms) <= MARGIN_MS)
-                .max();
+            let last = ends.filter(|end| end.abs_diff(now_ms) <= MARGIN_MS).max();
             match last {
                 None => return entries,
-                Some(last) => while self.clock_us() / 1000 <= last + 1 {},
+                Some(last) => self.wait_until((last + 2) * 1000),
             }
+        }
+    }
+
+    fn wait_until(&mut self, clock_us: u64) {
+        while self.clock_us() < clock_us {
+            std::thread::sleep(Duration::from_micros(300));
         }
     }
 
@@ -209,7 +318,7 @@ impl Bench {
                 what,
                 ballot,
                 ttl_ms,
-            } => self.compare(*holder, names, *what, *ballot, *ttl_ms)?,
+            } => self.compare(*holder, names, what, *ballot, *ttl_ms)?,
             Step::Foreign {
                 name,
                 value,
@@ -231,9 +340,31 @@ impl Bench {
                 let key = record_key(NAMES[*name]);
                 let _: bool = self.connection.pexpire(key, *ms as i64).unwrap();
             }
+            Step::Age { name, ticket, ms } => {
+                let [_, _, lease] = line_keys(NAMES[*name]);
+                let place = self.place((*ticket, false));
+                let member = format!("{:020}{}", place.since_us, place.id);
+                let until_ms = self.clock_us() / 1000 + ms;
+                redis::cmd("ZADD")
+                    .arg((lease, "XX", until_ms, member))
+                    .exec(&mut self.connection)
+                    .unwrap();
+            }
+            Step::Older { name } => {
+                if let Some(record) = self.stored(NAMES[*name]).record {
+                    let mut text = format!("1:{}:{}", record.fence, record.closed);
+                    if let Some(seat) = &record.seat {
+                        text += &format!(":{}:{}:{}", seat.ballot, seat.token, seat.label);
+                    }
+                    redis::cmd("SET")
+                        .arg((record_key(NAMES[*name]), text, "XX", "KEEPTTL"))
+                        .exec(&mut self.connection)
+                        .unwrap();
+                }
+            }
             Step::Wait { ms } => {
                 let until = self.clock_us() + ms * 1000;
-                while self.clock_us() < until {}
+                self.wait_until(until);
             }
         }
         Ok(())
@@ -244,7 +375,7 @@ impl Bench {
         &mut self,
         holder: u8,
         names: &[usize],
-        what: What,
+        what: &What,
         pick: Pick,
         ttl_ms: u64,
     ) -> Result<(), TestCaseError> {
@@ -260,16 +391,27 @@ impl Bench {
         let ballot = self.ballot(pick, &names);
         let label: Arc<str> = format!("label of {holder}: with colons:\n{ttl_ms}").into();
         let op = match what {
-            What::Acquire => Op::Acquire {
+            What::Acquire(shown) => Op::Acquire {
                 ballot,
                 ttl_ms,
                 label,
+                place: shown.map(|shown| self.place(shown)),
             },
             What::Extend => Op::Extend { ballot, ttl_ms },
-            What::Release(kind, fate_unknown) => Op::Release {
-                ballot,
+            What::Release {
                 kind,
                 fate_unknown,
+                place,
+                stays,
+            } => Op::Release {
+                ballot,
+                kind: *kind,
+                fate_unknown: *fate_unknown,
+                place: place.map(|shown| self.place(shown)),
+                stays: *stays,
+            },
+            What::Refresh(shown) => Op::Refresh {
+                places: shown.iter().map(|shown| self.place(*shown)).collect(),
             },
             What::Restore => Op::Restore {
                 ballot,
@@ -287,12 +429,25 @@ impl Bench {
         // Plain replies carry no clock; when theirs was does not matter beyond the margin.
         let clock_us = reply.stamp.map_or(before_us, |stamp| stamp.clock_us);
         // A busy machine may stop the server in the middle of a script, for no longer than the call.
-        let slack_ms = LATE_MS + (self.clock_us() - before_us) / 1000;
-        let (answer, stamp) = ledger::apply(
-            &self.rules,
-            Moment::of_clock(clock_us),
-            &mut entries,
-            &request,
+        // A wall clock may also step back.
+        let slack_ms = LATE_MS + self.clock_us().saturating_sub(before_us) / 1000;
+        let waited: usize = entries.iter().map(|entry| entry.line.tickets.len()).sum();
+        let now = Moment::of_clock(clock_us);
+        let outcome = ledger::apply(&self.rules, now, &mut entries, &request);
+        let (answer, stamp) = (outcome.answer, outcome.stamp);
+        let wait: usize = entries.iter().map(|entry| entry.line.tickets.len()).sum();
+        self.count(&answer, wait < waited, &outcome.wakes);
+        let wakes = outcome.wakes.iter().map(|wake| {
+            let (client, _) = wake.ticket.rsplit_once('.').unwrap();
+            let message = format!("{} {}", wake.after_ms, wake.ticket);
+            (format!("ringfence:wake:{client}"), message)
+        });
+        let wakes: BTreeSet<(String, String)> = wakes.collect();
+        prop_assert_eq!(
+            self.overheard(),
+            wakes.into_iter().collect::<Vec<_>>(),
+            "{:?}",
+            request
         );
         prop_assert_eq!(reply.stamp.is_none(), plain);
         if !plain {
@@ -307,9 +462,53 @@ impl Bench {
         );
         same_leases(&reply.answer, &answer, slack_ms)?;
         for (name, expected) in names.iter().zip(&entries) {
-            same_entry(&self.stored(name), expected, slack_ms)?;
+            let mut stored = self.stored(name);
+            // What has expired may stand until somebody looks at the line again.
+            let tickets = &mut stored.line.tickets;
+            tickets.retain(|ticket| ticket.until_ms >= now.lease_ms);
+            let looked_ms = self.clock_us() / 1000;
+            same_entry(&stored, expected, slack_ms, looked_ms)?;
         }
         Ok(())
+    }
+
+    /// The ticket that is shown.
+    fn place(&self, (ticket, first): Shown) -> Place {
+        let (by_us, id) = TICKETS[ticket];
+        Place {
+            since_us: self.began_us.saturating_add_signed(by_us),
+            id: id.into(),
+            first,
+        }
+    }
+
+    /// All that was said since this was last asked, sorted.
+    fn overheard(&mut self) -> Vec<(String, String)> {
+        let _: u32 = self
+            .connection
+            .publish("ringfence:wake:", THAT_IS_ALL)
+            .unwrap();
+        let said = std::iter::from_fn(|| self.said.recv().ok());
+        let mut said: Vec<_> = said.take_while(|(_, text)| text != THAT_IS_ALL).collect();
+        said.sort();
+        said
+    }
+
+    fn count(&mut self, answer: &Answer, fewer_wait: bool, wakes: &[ringfence::message::Wake]) {
+        let what = match answer {
+            Answer::Granted if fewer_wait => "granted past others",
+            Answer::Granted => "granted",
+            Answer::Held(holder) if holder.ahead > 1 => "held behind others",
+            Answer::Behind { for_ms: None, .. } => "behind for as long as they wait",
+            Answer::Behind { .. } => "behind for a while",
+            Answer::TicketOld => "ticket too old",
+            Answer::Turns(turns) if turns.iter().any(|turn| turn.ahead > 1 && turn.free) => "turns",
+            _ => "other",
+        };
+        *self.tally.entry(what).or_default() += 1;
+        if wakes.len() > 1 {
+            *self.tally.entry("woke two").or_default() += 1;
+        }
     }
 
     fn ballot(&mut self, pick: Pick, names: &[&str]) -> Ballot {
@@ -341,22 +540,90 @@ fn record_key(name: &str) -> String {
     }
 }
 
+/// The documented places of what belongs to a name's line: mark, order, leases.
+fn line_keys(name: &str) -> [String; 3] {
+    ["}lineqclm", "}rankjgpk", "}tilllna"].map(|word| record_key(name).replacen('}', word, 1))
+}
+
 fn parse_record(text: &str, until_ms: u64) -> Record {
-    let mut fields = text.splitn(6, ':');
-    assert_eq!(fields.next(), Some("1"), "{text}");
-    let mut number = || Ballot::new(fields.next().unwrap().parse().unwrap());
+    let older = text.starts_with("1:");
+    let mut fields = text.splitn(if older { 6 } else { 9 }, ':');
+    assert_eq!(fields.next(), Some(if older { "1" } else { "2" }), "{text}");
+    let mut number = || fields.next().unwrap().parse::<u64>().unwrap();
     let (fence, closed) = (number(), number());
+    let (free_since_ms, stranger) = if older { (0, 0) } else { (number(), number()) };
     let seat = fields.next().map(|ballot| Seat {
         ballot: Ballot::new(ballot.parse().unwrap()),
+        until_ms: if older {
+            Ballot::MAX.get()
+        } else {
+            fields.next().unwrap().parse().unwrap()
+        },
         token: fields.next().unwrap().to_owned(),
         label: fields.next().unwrap().to_owned(),
     });
     Record {
-        fence,
-        closed,
+        read_fence: Ballot::default(),
+        fence: Ballot::new(fence),
+        closed: Ballot::new(closed),
         seat,
+        stranger: stranger == 1,
+        free_since_ms,
         until_ms,
     }
+}
+
+/// A line from its mark and its two sets, with their expiries, which must fit each other.
+fn parse_line(
+    mark: Option<String>,
+    mark_until: i64,
+    (order, leases, order_until, lease_until): (Vec<String>, Vec<(String, u64)>, i64, i64),
+) -> Line {
+    let (twice, order): (Vec<String>, Vec<String>) = order
+        .into_iter()
+        .partition(|ticket| ticket.starts_with('e'));
+    let leases: BTreeMap<String, u64> = leases.into_iter().collect();
+    assert!(order.iter().eq(leases.keys()), "{order:?} {leases:?}");
+    let twice: Vec<&str> = twice.iter().map(|ticket| &ticket[1..]).collect();
+    assert!(twice.iter().all(|ticket| leases.contains_key(*ticket)));
+    if let Some(last) = leases.values().max() {
+        let mark = mark.expect("a line is marked");
+        assert!(twice.is_empty() || mark.ends_with('e'), "{mark} {twice:?}");
+        for until in [mark_until, order_until, lease_until] {
+            assert!(until > *last as i64, "{until} {last}");
+        }
+    }
+    let tickets = leases.into_iter().map(|(ticket, until_ms)| Ticket {
+        shared: false,
+        since_us: ticket[..20].parse().unwrap(),
+        id: ticket[20..].to_owned(),
+        until_ms,
+        refreshed_ms: until_ms - TICKET_MS,
+        elsewhere: twice.contains(&ticket.as_str()),
+    });
+    Line {
+        tickets: tickets.collect(),
+    }
+}
+
+/// Everything that is said on channels for wakes, by channel and text.
+fn overhear(mut connection: redis::Connection) -> Receiver<(String, String)> {
+    let (to, said) = std::sync::mpsc::channel();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut channels = connection.as_pubsub();
+        channels.psubscribe("ringfence:wake:*").unwrap();
+        ready.send(()).unwrap();
+        // Until the server is stopped.
+        while let Ok(message) = channels.get_message() {
+            let channel = message.get_channel_name().to_owned();
+            if to.send((channel, message.get_payload().unwrap())).is_err() {
+                return;
+            }
+        }
+    });
+    is_ready.recv().unwrap();
+    said
 }
 
 /// `answer` without its leases, which are compared apart. A plain `Held` names nobody on Redis.
@@ -396,21 +663,26 @@ fn same_leases(said: &Answer, expected: &Answer, slack_ms: u64) -> Result<(), Te
     Ok(())
 }
 
-fn same_entry(stored: &Entry, expected: &Entry, slack_ms: u64) -> Result<(), TestCaseError> {
+fn same_entry(
+    stored: &Entry,
+    expected: &Entry,
+    slack_ms: u64,
+    looked_ms: u64,
+) -> Result<(), TestCaseError> {
     let later = |stored: u64, expected: u64| {
         let ok = (expected..=expected + slack_ms).contains(&stored);
         prop_assert!(ok, "ends at {} instead of {}", stored, expected);
         Ok(())
     };
     let mut stored = stored.clone();
-    // A short key may have run out between the reply and our look at it.
-    let ran_out = stored.key.is_none()
-        && expected
-            .key
-            .as_ref()
-            .is_some_and(|key| key.until_ms.is_some());
-    if ran_out {
+    // What is short may have run out between the reply and our look at it.
+    let key_until = expected.key.as_ref().and_then(|key| key.until_ms);
+    if stored.key.is_none() && key_until.is_some_and(|until| until < looked_ms) {
         stored.key.clone_from(&expected.key);
+    }
+    let record_until = expected.record.as_ref().map(|record| record.until_ms);
+    if stored.record.is_none() && record_until.is_some_and(|until| until < looked_ms) {
+        stored.record.clone_from(&expected.record);
     }
     if let (Some(key), Some(expected)) = (&mut stored.key, &expected.key)
         && let (Some(until), Some(expected)) = (&mut key.until_ms, expected.until_ms)
@@ -421,6 +693,10 @@ fn same_entry(stored: &Entry, expected: &Entry, slack_ms: u64) -> Result<(), Tes
     if let (Some(record), Some(expected)) = (&mut stored.record, &expected.record) {
         later(record.until_ms, expected.until_ms)?;
         record.until_ms = expected.until_ms;
+        if let (Some(seat), Some(expected)) = (&mut record.seat, &expected.seat) {
+            prop_assert!(seat.until_ms.abs_diff(expected.until_ms) <= slack_ms);
+            seat.until_ms = expected.until_ms;
+        }
     }
     prop_assert_eq!(&stored, expected);
     Ok(())
@@ -434,17 +710,36 @@ fn lua_does_what_the_ledger_says(flavor: Flavor) {
         max_shrink_iters: 200,
         ..Config::default()
     });
-    let histories = proptest::collection::vec(any_step(), 1..40);
+    let histories = prop_oneof![
+        proptest::collection::vec(any_step(), 1..40),
+        proptest::collection::vec(any_step_in_line(), 1..40),
+    ];
     let outcome = runner.run(&histories, |steps| {
         let mut bench = bench.borrow_mut();
         for name in NAMES {
             let keys = [name.to_owned(), record_key(name)];
             let _: () = bench.connection.del(&keys).unwrap();
+            let _: () = bench.connection.del(&line_keys(name)).unwrap();
         }
+        bench.began_us = bench.clock_us();
         steps.iter().try_for_each(|step| bench.take(step))
     });
     if let Err(error) = outcome {
         panic!("{flavor:?}: {error}");
+    }
+    let tally = &bench.borrow().tally;
+    println!("{tally:?}");
+    for what in [
+        "granted",
+        "granted past others",
+        "held behind others",
+        "behind for as long as they wait",
+        "behind for a while",
+        "ticket too old",
+        "turns",
+        "woke two",
+    ] {
+        assert!(tally.contains_key(what), "never seen: {what}; {tally:?}");
     }
 }
 

@@ -463,7 +463,7 @@ fn a_file_of_the_first_format_is_brought_up_to_date_with_its_locks_and_fences() 
         .unwrap()
         .query_row("PRAGMA user_version", [], |row| row.get(0))
         .unwrap();
-    assert_eq!(format, 2);
+    assert_eq!(format, 3);
 }
 
 #[test]
@@ -630,7 +630,7 @@ fn a_deep_folder_is_no_obstacle_to_wakes() {
     fs::create_dir(&folder).unwrap();
     let open = || {
         let node = SqliteNode::open(folder.join("locks.db"), machine.clock()).unwrap();
-        join(&node, Group::new(1)).unwrap();
+        join(&node, Group::new(1)).wait().unwrap();
         node
     };
     let (a, b) = (open(), open());

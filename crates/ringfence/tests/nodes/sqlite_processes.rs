@@ -126,10 +126,12 @@ fn a_release_in_one_process_is_heard_in_another_that_does_nothing_meanwhile() {
     let scratch = Scratch::new();
     fs::write(scratch.path("go"), "").unwrap();
     let node = SqliteNode::open(scratch.path("locks.db"), NodeClock::system()).unwrap();
-    join(&node, Group::new(1)).unwrap();
+    join(&node, Group::new(1)).wait().unwrap();
     let mut ballot = lock(&node, ALICE, 60_000);
     let mut child = spawn(&scratch, "listen");
-    wait_until(|| scratch.path("listening").exists());
+    wait_until("a listener", PATIENCE, || {
+        scratch.path("listening").exists()
+    });
 
     // Whoever listens touches nothing: no transaction, no byte in the log.
     let file = Connection::open(scratch.path("locks.db")).unwrap();
@@ -156,7 +158,7 @@ fn a_release_in_one_process_is_heard_in_another_that_does_nothing_meanwhile() {
         ballot = plus(ballot, 1);
         let freed = Clock::System.now();
         assert_eq!(ask(&node, "x", ALICE, release(ballot)), Answer::Released);
-        wait_until(|| fences(&scratch).len() >= round);
+        wait_until("the wake", PATIENCE, || fences(&scratch).len() >= round);
         let took = Clock::System.now().since(freed);
         assert!(took < Duration::from_secs(5), "{took:?}");
     }
@@ -168,11 +170,13 @@ fn a_listener_that_was_killed_delays_nobody_and_another_takes_its_place() {
     let scratch = Scratch::new();
     fs::write(scratch.path("go"), "").unwrap();
     let node = SqliteNode::open(scratch.path("locks.db"), NodeClock::system()).unwrap();
-    join(&node, Group::new(1)).unwrap();
+    join(&node, Group::new(1)).wait().unwrap();
     let ballot = lock(&node, ALICE, 60_000);
     for _ in 0..2 {
         let mut child = spawn(&scratch, "listen");
-        wait_until(|| scratch.path("listening").exists());
+        wait_until("a listener", PATIENCE, || {
+            scratch.path("listening").exists()
+        });
         stop(&mut child);
         fs::remove_file(scratch.path("listening")).unwrap();
         assert!(scratch.path("locks.db-wake-other").exists());

@@ -1,6 +1,7 @@
 //! Where the contract is played: fresh nodes of every sort.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
@@ -13,7 +14,7 @@ use crate::support::*;
 
 /// A fresh node that has joined a group of one, and the means to let its time pass.
 pub(crate) struct Stage {
-    node: Box<dyn Node>,
+    node: Arc<dyn Node>,
     pass: Box<dyn Fn(Duration)>,
     /// What the node needs as long as it is used.
     _keep: Box<dyn Any>,
@@ -24,6 +25,11 @@ impl Stage {
         &*self.node
     }
 
+    /// The node, for one who keeps it.
+    pub(crate) fn share(&self) -> Arc<dyn Node> {
+        Arc::clone(&self.node)
+    }
+
     pub(crate) fn pass_ms(&self, ms: u64) {
         (self.pass)(Duration::from_millis(ms));
     }
@@ -32,7 +38,7 @@ impl Stage {
 pub(crate) fn memory() -> Stage {
     let (time, clock) = stepped_clock();
     let node = MemoryNode::with_clock("memory", clock);
-    joined(Box::new(node), move |by| time.step(by), ())
+    joined(Arc::new(node), move |by| time.step(by), ())
 }
 
 #[cfg(feature = "sqlite")]
@@ -40,7 +46,7 @@ pub(crate) fn sqlite() -> Stage {
     let scratch = Scratch::new();
     let (time, clock) = stepped_clock();
     let node = ringfence::node::sqlite::SqliteNode::open(scratch.path("locks.db"), clock);
-    joined(Box::new(node.unwrap()), move |by| time.step(by), scratch)
+    joined(Arc::new(node.unwrap()), move |by| time.step(by), scratch)
 }
 
 #[cfg(feature = "redis")]
@@ -61,7 +67,7 @@ fn server(flavor: ringfence_testkit::Flavor) -> Stage {
         let _inside = runtime.enter();
         crate::redis_node::node(&server.url())
     };
-    joined(Box::new(node), std::thread::sleep, (runtime, server))
+    joined(Arc::new(node), std::thread::sleep, (runtime, server))
 }
 
 fn stepped_clock() -> (SteppedClock, NodeClock) {
@@ -71,7 +77,7 @@ fn stepped_clock() -> (SteppedClock, NodeClock) {
 }
 
 /// A stage for `node`, which has not joined yet. For a server, time passes by waiting.
-fn joined(node: Box<dyn Node>, pass: impl Fn(Duration) + 'static, keep: impl Any) -> Stage {
+fn joined(node: Arc<dyn Node>, pass: impl Fn(Duration) + 'static, keep: impl Any) -> Stage {
     // Part of the contract too: no call gets through before the node has joined.
     let before = send(&*node, request(&["x"], ALICE, Op::Inspect), NEVER).wait();
     assert!(matches!(before, Err(CallError::NotSent(_))), "{before:?}");

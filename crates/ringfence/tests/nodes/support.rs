@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{self, Context, Poll, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 use std::{env, fs, process};
@@ -68,7 +69,7 @@ impl<T> Future for Pending<T> {
 
 struct Unpark(Thread);
 
-impl Wake for Unpark {
+impl task::Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }

@@ -8,7 +8,7 @@ use ringfence::clock::SteppedClock;
 use ringfence::group::Group;
 use ringfence::message::Op;
 use ringfence::node::memory::MemoryNode;
-use ringfence::node::{Hear, Call, Completion, Facts, InitMode, Node};
+use ringfence::node::{Call, Completion, Facts, Hear, InitMode, Node};
 use ringfence::time::Timestamp;
 
 /// Stands before a node. Counts what the node is asked, may keep acquires back, and may take its

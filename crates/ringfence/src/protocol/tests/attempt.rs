@@ -125,7 +125,14 @@ fn attempt(suspects: &[bool], timeout: Timestamp) -> Attempt {
         timeout,
     };
     let ballot = Ballot::new(START_US);
-    Attempt::new(token(1), ballot, None, at(0), timing, suspects.iter().copied())
+    Attempt::new(
+        token(1),
+        ballot,
+        None,
+        at(0),
+        timing,
+        suspects.iter().copied(),
+    )
 }
 
 /// What the node answers, whether its word counts, and what is known then.

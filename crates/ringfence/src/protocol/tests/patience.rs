@@ -63,6 +63,29 @@ fn a_held_lock_is_waited_for_until_the_wait_is_over() {
 }
 
 #[test]
+fn a_last_round_that_is_cut_short_does_not_make_an_outage_of_a_held_lock() {
+    let mut way = Way::new(terms(3));
+    way.round(&all(3, held(None)));
+    way.now = at(0) + WAIT;
+    let next = way.round(&[None, None, None]);
+    assert!(
+        matches!(&next, Next::GiveUp(failure) if failure.kind == FailureKind::Held
+            && matches!(failure.votes[0], Vote::Held(_))),
+        "{next:?}"
+    );
+    // Two silent rounds in a row are one.
+    let mut way = Way::new(terms(3));
+    way.round(&all(3, held(None)));
+    way.round(&[None, None, None]);
+    way.now = at(0) + WAIT;
+    let next = way.round(&[None, None, None]);
+    assert!(
+        matches!(&next, Next::GiveUp(failure) if failure.kind == FailureKind::NoQuorum),
+        "{next:?}"
+    );
+}
+
+#[test]
 fn a_held_lock_without_a_bound_is_waited_for() {
     let mut way = Way::new(for_ever(3));
     for _ in 0..1_000 {

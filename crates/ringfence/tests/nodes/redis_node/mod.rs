@@ -4,6 +4,7 @@ mod access;
 mod connection;
 mod handshake;
 mod strangers;
+mod wakes;
 
 use std::time::Duration;
 

@@ -41,12 +41,18 @@ async fn a_damaged_record_is_never_taken_for_an_absent_one() {
     let node = member(&server).await;
     let ballot = ballot(&node).await;
     let mut client = client(&server);
-    let huge = format!("1:{}:0", u64::MAX);
+    let huge = format!("2:{}:0:0:0", u64::MAX);
     for damage in [
         "",
         "nonsense",
-        "2:5:5",
+        "3:5:5:5:0",
         "1:5",
+        "2:5",
+        "2:5:5:5",
+        "2:5:5:5:2",
+        "2:5:5:5:0:",
+        "2:5:5:5:0:7:t:l",
+        "2:5:5:5:0:7:x:t:l",
         "1:5:5:",
         "1:5:5:x:t:l",
         "1:5:5:7:t",

@@ -1,0 +1,302 @@
+//! Those who wait are told: over connections that break and servers that restart, and whatever else is
+//! said on the channel.
+
+use std::collections::BTreeMap;
+
+use redis::Commands;
+use ringfence::clock::Clock;
+use ringfence::message::{Answer, Ballot, Op, Place, ReleaseKind, Request, Wake};
+use ringfence::node::redis::RedisNode;
+
+use ringfence_testkit::{Flavor, Server, wait_until_async};
+
+use super::*;
+use crate::support::*;
+
+/// Waits for `wake` and nothing else, without blocking the node's runtime.
+async fn hears(ear: &Ear, wake: Wake) {
+    let mut heard = Vec::new();
+    wait_until_async("a wake", PATIENCE, async || {
+        heard = ear.heard();
+        !heard.is_empty()
+    })
+    .await;
+    assert_eq!(heard, [wake]);
+}
+
+/// A place that was taken at the time of `ballot`.
+fn since(ballot: Ballot, id: &str) -> Place {
+    place(ballot.get(), id)
+}
+
+/// Lets one hold and another wait, and has the first release: all on `other`.
+async fn hold_wait_and_release(other: &RedisNode, ticket: &str) {
+    let ballot = ballot(other).await;
+    let ticket = since(ballot, ticket);
+    let hold = request(&["n"], 1, acquire(ballot, TTL_MS));
+    let held = call_until_answered(other, hold).await;
+    assert_eq!(held.answer, Answer::Granted);
+    let waits = request(&["n"], 2, come(ballot, TTL_MS, &ticket));
+    let waits = call(other, waits).await.unwrap();
+    assert!(matches!(waits.answer, Answer::Held(_)), "{waits:?}");
+    let released = call(other, request(&["n"], 1, release(ballot))).await;
+    assert_eq!(released.unwrap().answer, Answer::Released);
+    // And out of the line again, which wakes nobody: there is no one else.
+    let cancel = leave(ballot, ReleaseKind::Undo, Some(&ticket), false);
+    call(other, request(&["n"], 2, cancel)).await.unwrap();
+}
+
+async fn a_wake_is_heard_over_every_break(flavor: Flavor) {
+    let server = Server::start(flavor);
+    let (node, other) = (member(&server).await, member(&server).await);
+    let heard = Ear::at(&node, "me");
+    let also_heard = Ear::at(&node, "her.self");
+    ballot(&node).await;
+    hold_wait_and_release(&other, "me.1").await;
+    hears(&heard, wake("me.1", 0)).await;
+    hold_wait_and_release(&other, "her.self.2").await;
+    hears(&also_heard, wake("her.self.2", 0)).await;
+
+    // A connection that is cut: the next one subscribes by itself.
+    let killed = server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    assert_eq!(killed, "1");
+    call_until_answered(&node, inspect(&["n"])).await;
+    hold_wait_and_release(&other, "me.3").await;
+    hears(&heard, wake("me.3", 0)).await;
+
+    // A server that is restarted has forgotten who listens, and the calls that say so are lost.
+    server.restart();
+    call_until_answered(&node, inspect(&["n"])).await;
+    hold_wait_and_release(&other, "her.self.4").await;
+    hears(&also_heard, wake("her.self.4", 0)).await;
+    assert_eq!((heard.heard(), also_heard.heard()), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn a_wake_is_heard_over_every_break_on_redis() {
+    a_wake_is_heard_over_every_break(Flavor::Redis).await;
+}
+
+#[tokio::test]
+async fn a_wake_is_heard_over_every_break_on_valkey() {
+    a_wake_is_heard_over_every_break(Flavor::Valkey).await;
+}
+
+#[tokio::test]
+async fn who_listens_first_and_connects_later_hears() {
+    let server = Server::start(Flavor::Redis);
+    let node = node(&server.url());
+    let heard = Ear::at(&node, "me");
+    join(&node, group()).await.unwrap();
+    hold_wait_and_release(&node, "me.1").await;
+    hears(&heard, wake("me.1", 0)).await;
+}
+
+#[tokio::test]
+async fn a_client_that_is_handed_in_hears() {
+    let server = Server::start(Flavor::Redis);
+    let client = redis::Client::open(server.url()).unwrap();
+    let node = RedisNode::from_client(client, "mine", Clock::System).unwrap();
+    join(&node, group()).await.unwrap();
+    let heard = Ear::at(&node, "me");
+    hold_wait_and_release(&node, "me.1").await;
+    hears(&heard, wake("me.1", 0)).await;
+}
+
+#[tokio::test]
+async fn nobody_is_subscribed_who_does_not_listen() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    hold_wait_and_release(&node, "me.1").await;
+    assert_eq!(server.command(&["PUBSUB", "CHANNELS"]), "");
+}
+
+#[tokio::test]
+async fn noise_on_the_channel_is_ignored() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let heard = Ear::at(&node, "me");
+    ballot(&node).await;
+    let mut client = client(&server);
+    let long = "9".repeat(1 << 20);
+    for noise in [
+        "",
+        "0",
+        "0 you.1",
+        "soon me.1",
+        "0 me.x",
+        "\0\u{feff}",
+        &long,
+    ] {
+        let _: u32 = client.publish("ringfence:wake:me", noise).unwrap();
+    }
+    let _: u32 = client
+        .publish("ringfence:wake:me", b"0 me.\xff".as_slice())
+        .unwrap();
+    hold_wait_and_release(&node, "me.1").await;
+    hears(&heard, wake("me.1", 0)).await;
+    assert_eq!(heard.heard(), []);
+}
+
+#[tokio::test]
+async fn where_channels_are_forbidden_locks_work_without_wakes() {
+    let server = Server::start(Flavor::Redis);
+    let user = "ACL SETUSER lock on >pw ~* +@all resetchannels";
+    server.command(&user.split_whitespace().collect::<Vec<_>>());
+    let node = node(&server.url_as("lock", "pw"));
+    join(&node, group()).await.unwrap();
+    let heard = Ear::at(&node, "me");
+    hold_wait_and_release(&node, "me.1").await;
+    assert_eq!(heard.heard(), []);
+}
+
+#[tokio::test]
+async fn these_are_the_least_rights_of_one_who_waits() {
+    let server = Server::start(Flavor::Redis);
+    let user = "ACL SETUSER lock on >pw ~* \
+        +info +eval +evalsha +time +get +set +mget +pttl +pexpire +del +exists +zadd \
+        +zrem +zrank +zcard +zrange +zrangebyscore +zscore +zlexcount +zcount +publish +subscribe \
+        &ringfence:wake:*";
+    server.command(&user.split_whitespace().collect::<Vec<_>>());
+    let node = node(&server.url_as("lock", "pw"));
+    join(&node, group()).await.unwrap();
+    let heard = Ear::at(&node, "me");
+    hold_wait_and_release(&node, "me.1").await;
+    hears(&heard, wake("me.1", 0)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_know_how_to_push_will_do() {
+    let server = Server::builder(Flavor::Redis)
+        .arg("--rename-command HELLO", "")
+        .start();
+    let node = member(&server).await;
+    let _heard = Ear::at(&node, "me");
+    hold_wait_and_release(&node, "me.1").await;
+}
+
+#[tokio::test]
+async fn a_newcomer_is_as_old_as_a_round_trip_and_no_older() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let now = ballot(&node).await;
+    for (age_us, first, too_old) in [
+        (500_000, true, false),
+        (1_000_001, true, true),
+        (9_000_000, false, false),
+        // By now it is in line, and may be as old as it likes.
+        (9_000_000, true, false),
+    ] {
+        let shown = Place {
+            first,
+            ..place(now.get() - age_us, "me.1")
+        };
+        let asked = request(&["n"], 1, come(now, TTL_MS, &shown));
+        let answer = call(&node, asked).await.unwrap().answer;
+        assert_eq!(answer == Answer::TicketOld, too_old, "{age_us}: {answer:?}");
+    }
+}
+
+/// How often each command was called, by scripts too.
+fn calls(client: &mut redis::Connection) -> BTreeMap<String, u64> {
+    let stats: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(client)
+        .unwrap();
+    let stats = stats.lines().filter_map(|line| {
+        let (name, numbers) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let calls = numbers.split(',').next()?.parse().ok()?;
+        Some((name.to_owned(), calls))
+    });
+    stats.filter(|(name, _)| name != "info").collect()
+}
+
+/// What `request` makes the server do.
+async fn cost(node: &RedisNode, client: &mut redis::Connection, request: Request) -> Vec<String> {
+    let before = calls(client);
+    call(node, request).await.unwrap();
+    let after = calls(client).into_iter().flat_map(|(name, calls)| {
+        let more = calls - before.get(&name).copied().unwrap_or(0);
+        std::iter::repeat_n(name, more as usize)
+    });
+    after.filter(|name| name != "evalsha").collect()
+}
+
+#[tokio::test]
+async fn a_lock_that_nobody_waits_for_costs_four_calls_and_four_to_release() {
+    for flavor in [Flavor::Redis, Flavor::Valkey] {
+        let server = Server::start(flavor);
+        let node = member(&server).await;
+        let mut client = client(&server);
+        for _ in 0..2 {
+            let ballot = ballot(&node).await;
+            let acquire = request(&["n"], 1, acquire(ballot, TTL_MS));
+            let cost_of_it = cost(&node, &mut client, acquire).await;
+            assert_eq!(cost_of_it, ["mget", "set", "set", "time"]);
+            let release = request(&["n"], 1, release(ballot));
+            let cost_of_it = cost(&node, &mut client, release).await;
+            assert_eq!(cost_of_it, ["del", "mget", "set", "time"]);
+            // And so it is again when a line has come and gone.
+            hold_wait_and_release(&node, "me.1").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_in_line_cost_no_more_calls_than_two() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let mut client = client(&server);
+    let ballot = ballot(&node).await;
+    let granted = call(&node, request(&["n"], 1, acquire(ballot, TTL_MS))).await;
+    assert_eq!(granted.unwrap().answer, Answer::Granted);
+    let mut costs = Vec::new();
+    for many in [2, 1_000] {
+        let places = (0..many).map(|n| since(ballot, &format!("me.{n}")));
+        let places: Vec<Place> = places.collect();
+        let all: Vec<&Place> = places.iter().collect();
+        let turns = call(&node, request(&["n"], 2, refresh(&all)))
+            .await
+            .unwrap()
+            .answer;
+        let Answer::Turns(turns) = turns else {
+            panic!("{turns:?}");
+        };
+        let last = turns.iter().map(|turn| turn.ahead).max();
+        assert_eq!((turns.len(), last), (many, Some(many as u64 - 1)));
+        let again = request(&["n"], 2, come(ballot, TTL_MS, &places[1]));
+        let undo = Op::Release {
+            ballot,
+            kind: ReleaseKind::Undo,
+            fate_unknown: true,
+            place: Some(places[1].clone()),
+            stays: true,
+        };
+        let undo = request(&["n"], 2, undo);
+        costs.push((
+            cost(&node, &mut client, again).await,
+            cost(&node, &mut client, undo).await,
+        ));
+    }
+    assert_eq!(costs[0], costs[1]);
+    assert!(costs[0].0.len() <= 8, "{costs:?}");
+}
+
+#[tokio::test]
+async fn nothing_of_a_line_stays_for_ever() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let mut client = client(&server);
+    let ballot = ballot(&node).await;
+    call(&node, request(&["b"], 1, acquire(ballot, TTL_MS)))
+        .await
+        .unwrap();
+    let waits = come(ballot, TTL_MS, &since(ballot, "me.1"));
+    call(&node, request(&["a", "b"], 2, waits)).await.unwrap();
+    let keys: Vec<String> = client.keys("*").unwrap();
+    assert_eq!(keys.len(), 9, "{keys:?}");
+    for key in keys.iter().filter(|key| *key != "ringfence:born") {
+        let left_ms: i64 = client.pttl(key).unwrap();
+        assert!(left_ms > 3_000, "{key}: {left_ms}");
+    }
+}
