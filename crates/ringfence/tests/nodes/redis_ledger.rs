@@ -273,7 +273,6 @@ impl Bench {
         let sets: Sets = redis::from_redis_value(sets).unwrap();
         let (value, until, record, record_until, mark, mark_until) = texts;
         Entry {
-            readers: Vec::new(),
             key: value.map(|value| PlainKey {
                 value,
                 until_ms: u64::try_from(until).ok(),
@@ -570,7 +569,6 @@ fn parse_record(text: &str, until_ms: u64) -> Record {
         label: fields.next().unwrap().to_owned(),
     });
     Record {
-        read_fence: Ballot::default(),
         fence: Ballot::new(fence),
         read_fence: Ballot::default(),
         closed: Ballot::new(closed),
@@ -602,7 +600,6 @@ fn parse_line(
         }
     }
     let tickets = leases.into_iter().map(|(ticket, until_ms)| Ticket {
-        shared: false,
         since_us: ticket[..20].parse().unwrap(),
         id: ticket[20..].to_owned(),
         until_ms,
