@@ -12,7 +12,7 @@ use crate::stage::*;
 /// are under `orders:` here.
 const USER: &str = "user ringfence on >PASSWORD ~ringfence:* ~orders:* resetchannels \
     &ringfence:wake:* -@all +info +config|get +time +eval +evalsha +script|load +get +mget +set +del +exists +pttl +pexpire +scan \
-    +hello +zadd +zrem +zrank +zcard +zrange +zrangebyscore +zscore +zlexcount +zcount +publish +subscribe";
+    +hello +zadd +zrem +zrank +zcard +zrange +zrangebyscore +zscore +zlexcount +zcount +hget +hset +hdel +publish +subscribe";
 
 fn secured(certificates: &Certificates) -> Fleet {
     Fleet::start_with(3, |_| {
@@ -41,6 +41,10 @@ fn urls(fleet: &Fleet, certificates: &Certificates) -> String {
 async fn everything(fleet: &Fleet, urls: &str) {
     builder(urls).init(false).await.unwrap();
     let locks = connect(urls).await;
+    let shared = locks.rw_lock("orders:2");
+    let reader = shared.write().await.unwrap().downgrade().await.unwrap();
+    shared.read().await.unwrap().release().await.unwrap();
+    reader.release().await.unwrap();
     let lock = locks.mutex("orders:1").ttl(Duration::from_secs(2));
     let guard = lock.lock().await.unwrap();
     assert!(lock.try_lock().await.is_err());

@@ -60,6 +60,7 @@ proptest! {
             let waiting: Vec<Place> = places.iter().flatten().cloned().collect();
             desk.refresh(&["x"], &waiting.iter().collect::<Vec<_>>());
             // Before anybody's grace is over, the head comes, as a living one does.
+            // One that steps back has not restarted it.
             if holder.is_none() && !alice_holds && idle_ms > GRACE_MS / 2 {
                 let head = (0..CROWD).filter(|i| places[*i].is_some()).min_by_key(|i| {
                     places[*i].clone()

@@ -8,7 +8,7 @@ local mine, dead = {}, {}
 for i = 1, claims do
   if values[i] == SHARED then
     local leases = string.gsub(KEYS[2 * claims + i], '}lineqclm', '}leasesaanc', 1)
-    local last = redis.call('ZREVRANGE', leases, 0, 0, 'WITHSCORES')
+    local last = redis.call('ZRANGE', leases, -1, -1, 'WITHSCORES')
     local till = redis.call('ZSCORE', leases, token)
     if not last[2] or tonumber(last[2]) < now_ms then
       values[i], dead[i] = false, true

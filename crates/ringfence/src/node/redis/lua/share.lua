@@ -1,7 +1,7 @@
 -- Writes SHARED for as long as the last of the readers of claim i, and the record behind it. `ballot`
 -- is that of whoever comes or goes; `raised` and `reads` say what it does to which fence.
 local function mark_shared(i, leases, who, ballot, raised, reads)
-  local last = redis.call('ZREVRANGE', leases, 0, 0, 'WITHSCORES')
+  local last = redis.call('ZRANGE', leases, -1, -1, 'WITHSCORES')
   local until_ms = tonumber(last[2])
   local label = string.match(redis.call('HGET', who, last[1]) or '', '^%d+:(.*)$') or ''
   local kept = values[i] == SHARED and seated(i)

@@ -6,7 +6,7 @@ local told, after = {}, {}
 -- for those who share only.
 local function tell(i, sender, readers)
   local line, grace = lines[i], string.match(ARGV[1], '%d+$')
-  local share = line.shared and redis.call('ZRANGEBYLEX', line.order, '[s', '(t') or {}
+  local share = line.shared and redis.call('ZRANGE', line.order, '[s', '(t', 'BYLEX') or {}
   local first = redis.call('ZRANGE', line.order, 0, math.max(#share, 1))
   if sender and first[1] == sender then
     return
