@@ -110,3 +110,17 @@ fn two_copies_of_the_redlock_demo_do_not_overlap() {
     assert_ne!(who(begun), again, "{text}");
     assert!(number_after(begun_again, "fence ") > number_after(begun, "fence "));
 }
+
+#[test]
+fn the_read_write_example_shares_and_keeps_out() {
+    let text = said(&mut example("read_write"));
+    assert!(text.contains("writing is refused: true"), "{text}");
+    assert!(text.contains("reads on, with others: true"), "{text}");
+}
+
+#[test]
+fn the_semaphore_example_lets_two_in_and_no_third() {
+    let text = said(&mut example("semaphore"));
+    assert!(text.contains("slots 0 and 1 are taken"), "{text}");
+    assert!(text.contains("a third is refused: true"), "{text}");
+}
