@@ -378,7 +378,8 @@ impl Maker {
         let handshake = async {
             let (server, _) = self.handshake.probe(&mut line).await?;
             let Some(group) = group else {
-                let what = "was not asked: it has not joined a group yet";
+                let what =
+                    "is there, but was not asked: its group is not known before a majority answers";
                 return Ok(Err(reporter.trouble(TroubleKind::Other, what)));
             };
             match self.handshake.join(&mut line, &server, &group).await {
