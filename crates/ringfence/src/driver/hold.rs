@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::message::{Answer, Claim, Op, Reply, Request};
-use crate::node::{CallError, Deliver};
-use crate::protocol::{Attempt, Extension, ExtensionVerdict, Target, Vote};
+use crate::message::Claim;
+use crate::protocol::{Attempt, ExtensionVerdict, Target, Vote};
 use crate::time::Timestamp;
 
 use super::acquire::Won;
+use super::extending::{Extending, Kind};
 use super::flight::Flight;
 use super::schedule::{Due, Key};
 use super::withdraw::{Traces, Withdrawing};
@@ -54,7 +54,7 @@ pub(crate) struct Care {
 
 impl Care {
     /// How long the nodes keep what is asked for `ttl`.
-    fn lease(&self, ttl: Duration) -> Duration {
+    pub(super) fn lease(&self, ttl: Duration) -> Duration {
         ttl.saturating_add(self.delay)
     }
 }
@@ -166,6 +166,21 @@ impl Hold {
 
     pub(crate) fn traces(&self) -> &Traces {
         &self.traces
+    }
+
+    pub(super) fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
+    /// A lease was asked for that may last until `until`.
+    pub(super) fn leased_until(&self, until: Timestamp) {
+        let mut state = lock(&self.state);
+        state.leased_until = state.leased_until.max(until);
+    }
+
+    /// Our token is being put back on `node`: a release has to take it back there too.
+    pub(super) fn put_back_on(&self, node: usize) {
+        lock(&self.state).targets[node] = Target::Holds;
     }
 
     pub(crate) fn care(&self) -> &Care {
@@ -353,7 +368,13 @@ impl Hold {
     }
 
     /// Takes what a round of extending came to.
-    fn conclude(&self, verdict: ExtensionVerdict, votes: &[Vote], t0: Timestamp, now: Timestamp) {
+    pub(super) fn conclude(
+        &self,
+        verdict: ExtensionVerdict,
+        votes: &[Vote],
+        t0: Timestamp,
+        now: Timestamp,
+    ) {
         match verdict {
             ExtensionVerdict::Extended { deadline } => {
                 let deadline = self.end.map_or(deadline, |end| end.min(deadline));
@@ -402,7 +423,7 @@ impl Hold {
     }
 
     /// An answer that came after its round was over: better than none.
-    fn hear_late_vote(&self, node: usize, vote: &Vote) {
+    pub(super) fn hear_late_vote(&self, node: usize, vote: &Vote) {
         let mut state = lock(&self.state);
         if matches!(state.votes[node], Vote::Pending | Vote::Silent) {
             state.votes[node] = vote.clone();
@@ -417,7 +438,7 @@ impl Hold {
 
     /// A round that had been given up was confirmed late. On a busy machine every round may be: if
     /// they did not count, a lock that all nodes hold would be lost.
-    fn conclude_late(&self, deadline: Timestamp, t0: Timestamp, now: Timestamp) {
+    pub(super) fn conclude_late(&self, deadline: Timestamp, t0: Timestamp, now: Timestamp) {
         let mut state = lock(&self.state);
         if state.phase != Phase::Held || now >= self.deadline() {
             return;
@@ -432,7 +453,7 @@ impl Hold {
         }
     }
 
-    fn renewal_over(&self, of: &Extending) {
+    pub(super) fn renewal_over(&self, of: &Extending) {
         let mut state = lock(&self.state);
         let same = |one: &Arc<Extending>| std::ptr::eq(&raw const **one, of);
         if state.renewing.as_ref().is_some_and(same) {
@@ -507,168 +528,5 @@ impl fmt::Debug for Hold {
             .field("ballot", &self.traces.ballot)
             .field("deadline", &self.deadline())
             .finish_non_exhaustive()
-    }
-}
-
-/// One round of extending under way.
-pub(crate) struct Extending {
-    flight: Flight<Extension>,
-    hold: Arc<Hold>,
-    ttl: Duration,
-    kind: Kind,
-}
-
-/// What a round of extending is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Extend,
-    /// Begun by the keeper.
-    Renew,
-    /// The first of a shared hold that was an exclusive one.
-    Downgrade,
-}
-
-impl Extending {
-    fn begin(hold: &Arc<Hold>, ttl: Duration, kind: Kind) -> Arc<Self> {
-        let driver = &hold.driver;
-        let lease = hold.care.lease(ttl);
-        let ttl_ms = lease.as_millis() as u64;
-        let request = Arc::new(Request {
-            claims: Arc::clone(&hold.traces.claims),
-            token: hold.traces.token.clone(),
-            op: if hold.traces.plain {
-                Op::PlainExtend { ttl_ms }
-            } else if kind == Kind::Downgrade {
-                Op::Downgrade {
-                    ballot: hold.traces.ballot,
-                    ttl_ms,
-                }
-            } else {
-                Op::Extend {
-                    ballot: hold.traces.ballot,
-                    ttl_ms,
-                }
-            },
-        });
-        // t0 of this round, before anything is sent.
-        let t0 = driver.clock.now();
-        let call_timeout = hold.care.call_timeout;
-        let round = Extension::new(driver.nodes.len(), t0, ttl, driver.drift, call_timeout);
-        {
-            // The node may carry it out as late as its call expires.
-            let mut state = lock(&hold.state);
-            state.leased_until = state.leased_until.max(t0 + call_timeout + lease);
-        }
-        let this = Arc::new(Self {
-            flight: Flight::new(driver, round, t0),
-            hold: Arc::clone(hold),
-            ttl,
-            kind,
-        });
-        for node in 0..driver.nodes.len() {
-            let to = Arc::clone(&this) as Arc<dyn Deliver<Reply>>;
-            driver.send(node, &request, t0 + call_timeout, to);
-        }
-        this
-    }
-
-    /// Waits for what it comes to.
-    pub(crate) async fn verdict(&self) -> ExtensionVerdict {
-        self.flight.verdict(|| self.time_out()).await
-    }
-
-    pub(crate) fn votes(&self) -> Vec<Vote> {
-        self.flight.with(|round| round.votes().to_vec())
-    }
-
-    /// Its time is over.
-    pub(crate) fn time_out(&self) {
-        let before = self.flight.with(|round| round.verdict());
-        self.flight.time_out();
-        if before.is_none() {
-            self.concluded_by(None);
-        }
-    }
-
-    /// After a reply or the timeout: if that brought the verdict, the hold takes it; and whoever
-    /// lost our token gets it back, in this round or late.
-    fn concluded_by(&self, reply: Option<(bool, usize)>) {
-        let now = self.flight.driver.clock.now();
-        let (verdict, votes, to_restore, t0) = self.flight.with(|round| {
-            let to_restore: Vec<usize> = round.to_restore().collect();
-            let votes = round.votes().to_vec();
-            (round.verdict(), votes, to_restore, round.t0())
-        });
-        let Some(verdict) = verdict else { return };
-        match reply {
-            // The verdict was there before: only this late node is concerned.
-            Some((false, node)) => {
-                self.hold.hear_late_vote(node, &votes[node]);
-                if let Some(deadline) = self.flight.with(|round| round.late_deadline()) {
-                    self.hold.conclude_late(deadline, t0, now);
-                }
-                if to_restore.contains(&node) {
-                    self.restore(node);
-                }
-            }
-            _ => {
-                if self.kind == Kind::Renew {
-                    self.hold.renewal_over(self);
-                }
-                self.hold.conclude(verdict, &votes, t0, now);
-                for node in to_restore {
-                    self.restore(node);
-                }
-            }
-        }
-    }
-
-    /// Puts our token back on a node that lost it, unless there is no lock to put back. A restored
-    /// key counts from the next round on.
-    fn restore(&self, node: usize) {
-        let traces = &self.hold.traces;
-        if traces.plain || self.hold.check().is_err() {
-            return;
-        }
-        let request = Arc::new(Request {
-            claims: Arc::clone(&traces.claims),
-            token: traces.token.clone(),
-            op: Op::Restore {
-                ballot: traces.ballot,
-                ttl_ms: self.hold.care.lease(self.ttl).as_millis() as u64,
-                label: Arc::clone(&self.hold.care.label),
-            },
-        });
-        tracing::debug!(
-            node = self.flight.driver.nodes[node].name(),
-            token = %traces.token,
-            "putting the lock back on a node that lost it"
-        );
-        lock(&self.hold.state).targets[node] = Target::Holds;
-        let driver = &self.flight.driver;
-        let to = Arc::new(Restoring(Arc::clone(&self.hold)));
-        driver.send(node, &request, self.hold.deadline(), to);
-    }
-}
-
-impl Deliver<Reply> for Extending {
-    fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
-        let node = tag as usize;
-        let before = self.flight.with(|round| round.verdict()).is_none();
-        self.flight.take(node, outcome, |_, _| ());
-        self.concluded_by(Some((before, node)));
-    }
-}
-
-/// Where the answer to a restore goes: nobody waits for it.
-struct Restoring(Arc<Hold>);
-
-impl Deliver<Reply> for Restoring {
-    fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
-        if let Ok(reply) = &outcome
-            && reply.answer == Answer::Restored
-        {
-            tracing::debug!(token = %self.0.traces.token, node = tag, "the lock is back");
-        }
     }
 }

@@ -6,6 +6,7 @@
 //! due later: renewals, deadlines, and what has to be said again.
 
 pub(crate) mod acquire;
+mod extending;
 pub(crate) mod flight;
 pub(crate) mod gather;
 pub(crate) mod hold;
