@@ -11,6 +11,7 @@ use ringfence_testkit::wait_until;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::tcgetpgrp;
 
 use super::scene::{PATIENCE, Scene, program};
 
@@ -159,11 +160,22 @@ fn ctrl_c_ends_the_wait_for_leftovers() {
     let scene = Scene::embedded();
     scene.write(
         "job",
-        "sh -c 'echo $$ > $DIR/left; exec sleep 1000' & while [ ! -s $DIR/left ]; do :; done",
+        "echo $$ > $DIR/child
+         sh -c 'echo $$ > $DIR/left; exec sleep 1000' & while [ ! -s $DIR/left ]; do :; done",
     );
     let person = Person::at(&scene);
     person.types("$RF run --leftovers wait --kill-grace 100ms x -- sh $DIR/job\n");
     let left = scene.process("left");
+    // Typed sooner it would go to the command, of which only the deaf one may be left.
+    let command: i32 = scene
+        .line("child")
+        .trim()
+        .parse()
+        .expect("a process number");
+    wait_until("the command to be done with the terminal", PATIENCE, || {
+        let group = tcgetpgrp(&person.keyboard).expect("a terminal");
+        group.as_raw_nonzero().get() != command
+    });
     person.types(CTRL_C);
     person.sees("prompt> ");
     left.wait_gone();
