@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
 
+use crate::client::terms::terms;
 use crate::client::{
     self, AcquireError, Builder, ConnectError, ExtendError, HoldError, InspectError, Inspection,
     NodeStatus, Owner, Receipt, ReleaseError, ReleaseReceiptError, Votes,
@@ -168,21 +169,9 @@ pub struct Lock {
     lock: client::Lock,
 }
 
-/// The setters of a lock, which do not block and so are the same on both sides.
-macro_rules! setters {
-    ($($name:ident($($argument:ident: $type:ty)?)),* $(,)?) => {
-        $(
-            #[doc = concat!("See [`crate::Lock::", stringify!($name), "`].")]
-            pub fn $name(mut self $(, $argument: $type)?) -> Self {
-                self.lock = self.lock.$name($($argument)?);
-                self
-            }
-        )*
-    };
-}
-
 impl Lock {
-    setters! {
+    terms! {
+        lock:
         ttl(ttl: Duration),
         wait(wait: Duration),
         label(label: &str),
@@ -320,7 +309,8 @@ pub struct PlainLock {
 }
 
 impl PlainLock {
-    setters! {
+    terms! {
+        lock:
         ttl(ttl: Duration),
         wait(wait: Duration),
         renew(renew: bool),
@@ -397,7 +387,8 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    setters! {
+    terms! {
+        lock:
         ttl(ttl: Duration),
         wait(wait: Duration),
         label(label: &str),
@@ -495,7 +486,8 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    setters! {
+    terms! {
+        lock:
         ttl(ttl: Duration),
         wait(wait: Duration),
         label(label: &str),

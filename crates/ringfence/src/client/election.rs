@@ -17,6 +17,7 @@ use super::error::{AcquireError, ConfigError, ReleaseError, Votes};
 use super::guard::Guard;
 use super::lock::Lock;
 use super::receipt::Receipt;
+use super::terms::terms;
 
 /// How long a node may take to say who leads.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -81,24 +82,16 @@ impl Election {
         Self(self.0.label(label))
     }
 
-    /// See [`Lock::min_validity`].
-    pub fn min_validity(self, min_validity: Duration) -> Self {
-        Self(self.0.min_validity(min_validity))
+    terms! {
+        0:
+        min_validity(min_validity: Duration),
+        attempts(attempts: u32),
+        no_quorum_after(span: Duration),
     }
 
     /// For how long one may lead. Default without a bound. See [`Lock::max_hold`].
     pub fn max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
         Self(self.0.max_hold(max_hold))
-    }
-
-    /// See [`Lock::attempts`].
-    pub fn attempts(self, attempts: u32) -> Self {
-        Self(self.0.attempts(attempts))
-    }
-
-    /// See [`Lock::no_quorum_after`].
-    pub fn no_quorum_after(self, span: Duration) -> Self {
-        Self(self.0.no_quorum_after(span))
     }
 
     /// For how long nobody leads after a leader was lost. See [`Lock::lock_delay`].

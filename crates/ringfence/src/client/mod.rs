@@ -14,6 +14,7 @@ mod plain;
 mod receipt;
 mod rw_lock;
 mod semaphore;
+pub(crate) mod terms;
 mod twins;
 
 use std::sync::Arc;

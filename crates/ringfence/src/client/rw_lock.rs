@@ -10,6 +10,7 @@ use crate::token::Token;
 use super::error::{AcquireError, ExtendError, ReleaseError, Votes};
 use super::guard::Guard;
 use super::lock::Lock;
+use super::terms::terms;
 
 /// A lock for many readers or one writer, not yet taken. Made by
 /// [`Locks::rw_lock`](super::Locks::rw_lock).
@@ -45,44 +46,16 @@ impl RwLock {
         Self(lock)
     }
 
-    /// See [`Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self(self.0.ttl(ttl))
-    }
-
-    /// See [`Lock::wait`].
-    pub fn wait(self, wait: Duration) -> Self {
-        Self(self.0.wait(wait))
-    }
-
-    /// See [`Lock::label`].
-    pub fn label(self, label: &str) -> Self {
-        Self(self.0.label(label))
-    }
-
-    /// See [`Lock::renew`].
-    pub fn renew(self, renew: bool) -> Self {
-        Self(self.0.renew(renew))
-    }
-
-    /// See [`Lock::min_validity`].
-    pub fn min_validity(self, min_validity: Duration) -> Self {
-        Self(self.0.min_validity(min_validity))
-    }
-
-    /// See [`Lock::max_hold`].
-    pub fn max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
-        Self(self.0.max_hold(max_hold))
-    }
-
-    /// See [`Lock::attempts`].
-    pub fn attempts(self, attempts: u32) -> Self {
-        Self(self.0.attempts(attempts))
-    }
-
-    /// See [`Lock::no_quorum_after`].
-    pub fn no_quorum_after(self, span: Duration) -> Self {
-        Self(self.0.no_quorum_after(span))
+    terms! {
+        0:
+        ttl(ttl: Duration),
+        wait(wait: Duration),
+        label(label: &str),
+        renew(renew: bool),
+        min_validity(min_validity: Duration),
+        max_hold(max_hold: impl Into<Option<Duration>>),
+        attempts(attempts: u32),
+        no_quorum_after(span: Duration),
     }
 
     /// Takes a share, waiting while a writer holds the lock or is ahead in line. See [`Lock::lock`].

@@ -15,6 +15,7 @@ use super::Locks;
 use super::error::{AcquireError, ConfigError, ExtendError, HoldError, ReleaseError, Votes};
 use super::guard::Guard;
 use super::lock::Lock;
+use super::terms::terms;
 
 /// The most permits that a semaphore may have: a node looks at every slot at each acquire.
 pub const PERMITS_MAX: u32 = 256;
@@ -59,52 +60,16 @@ impl Semaphore {
         }
     }
 
-    /// See [`Lock::ttl`].
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.lock = self.lock.ttl(ttl);
-        self
-    }
-
-    /// See [`Lock::wait`].
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.lock = self.lock.wait(wait);
-        self
-    }
-
-    /// See [`Lock::label`].
-    pub fn label(mut self, label: &str) -> Self {
-        self.lock = self.lock.label(label);
-        self
-    }
-
-    /// See [`Lock::renew`].
-    pub fn renew(mut self, renew: bool) -> Self {
-        self.lock = self.lock.renew(renew);
-        self
-    }
-
-    /// See [`Lock::min_validity`].
-    pub fn min_validity(mut self, min_validity: Duration) -> Self {
-        self.lock = self.lock.min_validity(min_validity);
-        self
-    }
-
-    /// See [`Lock::max_hold`].
-    pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Self {
-        self.lock = self.lock.max_hold(max_hold);
-        self
-    }
-
-    /// See [`Lock::attempts`].
-    pub fn attempts(mut self, attempts: u32) -> Self {
-        self.lock = self.lock.attempts(attempts);
-        self
-    }
-
-    /// See [`Lock::no_quorum_after`].
-    pub fn no_quorum_after(mut self, span: Duration) -> Self {
-        self.lock = self.lock.no_quorum_after(span);
-        self
+    terms! {
+        lock:
+        ttl(ttl: Duration),
+        wait(wait: Duration),
+        label(label: &str),
+        renew(renew: bool),
+        min_validity(min_validity: Duration),
+        max_hold(max_hold: impl Into<Option<Duration>>),
+        attempts(attempts: u32),
+        no_quorum_after(span: Duration),
     }
 
     /// Takes a permit, waiting in line while none is free.
