@@ -1,0 +1,3 @@
+//! Proof that ringfence keeps its promises: the product's own two machines in a simulated world, a
+//! model of the protocol's core searched to the end, and real clients on real servers under faults,
+//! all judged by the same invariants.
