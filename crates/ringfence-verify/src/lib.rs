@@ -1,3 +1,6 @@
-//! Proof that ringfence keeps its promises: the product's own two machines in a simulated world, a
-//! model of the protocol's core searched to the end, and real clients on real servers under faults,
+//! Proof that ringfence keeps its promises: the product's own client and nodes in a simulated world,
+//! a model of the protocol's core searched to the end, and real clients on real servers under faults,
 //! all judged by the same invariants.
+
+pub mod history;
+pub mod invariants;

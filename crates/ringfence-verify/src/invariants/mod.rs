@@ -1,0 +1,63 @@
+//! What must be true of every history, one file for each. They know nothing of how a history came
+//! about, so that the simulator and the runs on real servers are judged alike; and each is shown
+//! histories made by hand that break it.
+
+pub mod exclusion;
+pub mod fences;
+pub mod leftovers;
+pub mod liveness;
+pub mod order;
+pub mod ownership;
+pub mod permits;
+pub mod readers;
+pub mod updates;
+
+use std::fmt;
+
+use crate::history::History;
+
+/// A history that must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which invariant.
+    pub invariant: &'static str,
+    /// When it was broken, in microseconds of true time.
+    pub at_us: u64,
+    /// How, for people.
+    pub how: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, micros) = (self.at_us / 1_000_000, self.at_us % 1_000_000);
+        write!(
+            f,
+            "{} at {seconds}.{micros:06} s: {}",
+            self.invariant, self.how
+        )
+    }
+}
+
+/// Looks through a history for what must not be.
+pub type Check = fn(&History) -> Result<(), Violation>;
+
+/// All of them, by name.
+pub const ALL: [(&str, Check); 9] = [
+    ("exclusion", exclusion::check),
+    ("readers", readers::check),
+    ("permits", permits::check),
+    ("fences", fences::check),
+    ("updates", updates::check),
+    ("ownership", ownership::check),
+    ("order", order::check),
+    ("leftovers", leftovers::check),
+    ("liveness", liveness::check),
+];
+
+/// Checks all of them; the first that is broken.
+///
+/// # Errors
+/// If one is broken.
+pub fn check(history: &History) -> Result<(), Violation> {
+    ALL.iter().try_for_each(|(_, check)| check(history))
+}
