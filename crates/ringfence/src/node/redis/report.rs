@@ -36,18 +36,21 @@ impl Reporter {
 
     /// Trouble with what the server said in answer to `request`.
     pub(super) fn refusal(&self, error: &ServerError, request: &Request) -> CallError {
-        let name = || {
-            let position = error
-                .details()
-                .and_then(|text| text.trim().parse::<usize>().ok());
-            let claim = position.and_then(|i| request.claims.get(i.checked_sub(1)?));
-            claim.or(request.claims.first()).map(|claim| &claim.name)
-        };
-        let trouble = match (error.code(), name()) {
-            ("FOREIGN" | "WRONGTYPE", Some(name)) => self.trouble(
-                TroubleKind::ForeignType,
-                format!("holds something that is not a lock under the key `{name}`; use another name or delete that key"),
-            ),
+        // Our scripts say which claim is meant, and of what type its key is.
+        let mut details = error.details().unwrap_or_default().split_whitespace();
+        let position = details.next().and_then(|word| word.parse::<usize>().ok());
+        let claim = position.and_then(|i| request.claims.get(i.checked_sub(1)?));
+        let name = claim.or(request.claims.first()).map(|claim| &claim.name);
+        let trouble = match (error.code(), name) {
+            ("FOREIGN" | "WRONGTYPE", Some(name)) => {
+                let what = kind_of_key(claim.and(details.next()));
+                self.trouble(
+                    TroubleKind::ForeignType,
+                    format!(
+                        "holds {what} under the key `{name}`; use another name or delete that key"
+                    ),
+                )
+            }
             ("DAMAGED", Some(name)) => {
                 let record = record_key(name.as_str());
                 self.trouble(
@@ -193,6 +196,20 @@ fn broke_off(error: &ServerError) -> bool {
         && error
             .details()
             .is_some_and(|text| text.contains("user_script"))
+}
+
+/// What a key of `kind`, as the server calls it, may be: no lock of ours, nor of those who use the
+/// plain key as we do.
+fn kind_of_key(kind: Option<&str>) -> &'static str {
+    match kind {
+        Some("hash") => "a hash, which is no lock, or one of Redisson's,",
+        Some("list") => "a list, which is no lock,",
+        Some("set") => "a set, which is no lock,",
+        Some("zset") => "a sorted set (zset), which is no lock,",
+        Some("stream") => "a stream, which is no lock,",
+        // The name of a module's type is a stranger's word.
+        _ => "something that is not a lock",
+    }
 }
 
 /// A stranger's words, safe to print.

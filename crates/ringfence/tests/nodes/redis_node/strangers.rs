@@ -28,6 +28,7 @@ async fn a_key_of_another_type_is_named_and_nothing_is_written() {
             "{error:?}"
         );
         assert!(error.to_string().contains("`hash`"), "{error}");
+        assert!(error.to_string().contains("a hash,"), "{error}");
     }
     let plain = request(&["hash"], 1, Op::PlainRelease);
     assert_eq!(kind(call(&node, plain).await), TroubleKind::ForeignType);

@@ -12,7 +12,7 @@ local function seat(i, ballot, label, ttl)
       until_ms = left >= 0 and now_ms + left or until_ms
     end
   elseif not redis.call('SET', KEYS[i], token, dead[i] and 'XX' or 'NX', 'PX', ttl) then
-    return redis.error_reply('FOREIGN ' .. i)
+    return foreign(i)
   end
   values[i] = token
   local taken = { ballot = ballot, until_ms = until_ms, token = token, label = label }
@@ -24,7 +24,7 @@ end
 local function foreign_type()
   for i = 1, claims do
     if claims > 1 and not values[i] and not dead[i] and redis.call('EXISTS', KEYS[i]) == 1 then
-      return redis.error_reply('FOREIGN ' .. i)
+      return foreign(i)
     end
   end
 end

@@ -39,7 +39,7 @@ local function share(i, ballot, label, ttl)
       local told = alone and alone.until_ms < MAX and alone.until_ms or 0
       until_ms = math.max(until_ms, now_ms + redis.call('PTTL', KEYS[i]), told)
     elseif not dead[i] and not redis.call('SET', KEYS[i], SHARED, 'NX', 'PX', ttl) then
-      return redis.error_reply('FOREIGN ' .. i)
+      return foreign(i)
     end
     -- Whoever shared it before has lost it.
     redis.call('DEL', leases, who)

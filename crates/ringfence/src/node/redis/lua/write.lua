@@ -36,3 +36,9 @@ local function write(i, ballot, key_left, seat, since, reads)
   end
   redis.call('SET', KEYS[claims + i], text, 'PX', math.max(tonumber(ARGV[3]), key_left))
 end
+
+-- The error of a key that is no string. Which type it has may be a secret of the server's, but not a
+-- reason to fail in another way.
+local function foreign(i)
+  return redis.error_reply('FOREIGN ' .. i .. ' ' .. (redis.pcall('TYPE', KEYS[i]).ok or ''))
+end

@@ -1,0 +1,141 @@
+// The clients of Node behind the line protocol of ../README.md.
+//
+// usage: node peer.mjs redlock|redlock-4 URL,URL,…
+
+import { closeSync, openSync, unlinkSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Redis } from "ioredis";
+import * as redlock5 from "redlock";
+import Redlock4 from "redlock4";
+
+const [library, urls] = process.argv.slice(2);
+const clients = urls.split(",").map((url) => new Redis(url));
+
+// Refusals are thrown; what else goes wrong is told by the answers.
+const managers = {
+  redlock: (settings) => new redlock5.default(clients, settings),
+  "redlock-4": (settings) => new Redlock4(clients, settings),
+}[library];
+const once = managers({ retryCount: 0 });
+const patient = managers({ retryCount: -1 });
+for (const manager of [once, patient]) manager.on("error", () => {});
+
+async function acquire(name, ttl, wait) {
+  const manager = wait ? patient : once;
+  return library === "redlock" ? manager.acquire([name], ttl) : manager.lock(name, ttl);
+}
+
+async function release(held) {
+  return library === "redlock" ? held.release() : held.unlock();
+}
+
+const isRefusal = (failure) => ["ExecutionError", "LockError"].includes(failure.name);
+
+// Enters again and again. The witness is a file that only one can create.
+async function contend(name, ttl, ms, witness) {
+  const end = performance.now() + ms;
+  let entered = 0;
+  while (performance.now() < end) {
+    let held;
+    try {
+      held = await acquire(name, ttl, false);
+    } catch (failure) {
+      if (!isRefusal(failure)) throw failure;
+      await sleep(5);
+      continue;
+    }
+    try {
+      closeSync(openSync(witness, "wx"));
+    } catch {
+      return "broken somebody else was inside";
+    }
+    entered += 1;
+    await sleep(2);
+    unlinkSync(witness);
+    await release(held);
+  }
+  return `entered ${entered}`;
+}
+
+// Runs `work(task)` for all tasks at once; how long it took, in microseconds.
+async function together(tasks, work) {
+  const begun = performance.now();
+  await Promise.all(Array.from({ length: tasks }, (_, task) => work(task)));
+  return (performance.now() - begun) * 1000;
+}
+
+// Lock and release until the time is over. Timed: the wait if it is held, else both.
+async function againAndAgain(tasks, ms, nameOf, ttl, holdUs) {
+  const counts = Array(tasks).fill(0);
+  const times = [];
+  const tookUs = await together(tasks, async (task) => {
+    const end = performance.now() + ms;
+    for (let begun; (begun = performance.now()) < end; ) {
+      const held = await acquire(nameOf(task), ttl, true);
+      if (holdUs) {
+        times.push(performance.now() - begun);
+        await sleep(holdUs / 1000);
+      }
+      await release(held);
+      if (!holdUs) times.push(performance.now() - begun);
+      counts[task] += 1;
+    }
+  });
+  return report(counts, tookUs, times);
+}
+
+// All come at once, each once.
+async function drain(tasks, name, ttl, holdUs) {
+  const tookUs = await together(tasks, async () => {
+    const held = await acquire(name, ttl, true);
+    await sleep(holdUs / 1000);
+    await release(held);
+  });
+  return report(Array(tasks).fill(1), tookUs, []);
+}
+
+function report(counts, tookUs, times) {
+  times.sort((a, b) => a - b);
+  const quantile = (q) => (times.length ? times[Math.floor((times.length - 1) * q)] * 1000 : 0);
+  return JSON.stringify({ counts, took_us: Math.round(tookUs), p50_us: quantile(0.5), p99_us: quantile(0.99) });
+}
+
+let held;
+async function answer([command, ...words]) {
+  switch (command) {
+    case "try":
+      try {
+        held = await acquire(words[0], Number(words[1]), false);
+        return "held";
+      } catch (failure) {
+        if (!isRefusal(failure)) throw failure;
+        return "refused";
+      }
+    case "release":
+      await release(held);
+      return "released";
+    case "contend":
+      return contend(words[0], Number(words[1]), Number(words[2]), words[3]);
+    case "cycles":
+      return againAndAgain(Number(words[0]), Number(words[1]), (task) => `${words[2]}:${task}`, Number(words[3]), 0);
+    case "share":
+      return againAndAgain(Number(words[0]), Number(words[1]), () => words[2], Number(words[3]), Number(words[4]));
+    case "drain":
+      return drain(Number(words[0]), words[1], Number(words[2]), Number(words[3]));
+    default:
+      return `error unknown command: ${command}`;
+  }
+}
+
+console.log("ready");
+for await (const line of createInterface({ input: process.stdin })) {
+  let said;
+  try {
+    said = await answer(line.split(" "));
+  } catch (failure) {
+    said = `error ${failure}`.replaceAll("\n", " ");
+  }
+  console.log(said);
+}
+process.exit(0);

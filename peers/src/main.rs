@@ -1,0 +1,7 @@
+//! The clients of Rust behind the line protocol of `peers/README.md`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ringfence_peers::serve::main(std::env::args().skip(1))
+}

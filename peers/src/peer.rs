@@ -1,0 +1,171 @@
+//! One running client: lines out, lines in.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::library::Library;
+use crate::toolchain::Missing;
+
+/// A client that runs as a process of its own. Dropping it ends the process.
+#[derive(Debug)]
+pub struct Peer {
+    library: Library,
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+/// What came of a workload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// How often each task had the lock.
+    pub counts: Vec<u64>,
+    /// From the beginning until the last task was done.
+    pub took_us: f64,
+    /// The median of what was timed: lock and release, or the wait where the lock is held on purpose.
+    pub p50_us: f64,
+    /// Its 99th percentile.
+    pub p99_us: f64,
+}
+
+impl Peer {
+    /// Starts `library` on `urls`. `rust` is how to run the program of the clients in Rust.
+    ///
+    /// # Errors
+    /// [`Missing`] if its toolchain, or what it would install, is not to be had.
+    ///
+    /// # Panics
+    /// If the program does not start although everything is there.
+    pub fn start(library: Library, urls: &str, rust: &Command) -> Result<Self, Missing> {
+        let mut command = library.toolchain().command(rust)?;
+        let mut child = command
+            .args([library.argument(), urls])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|failure| panic!("{library}: {failure}"));
+        let input = child.stdin.take().expect("a piped input");
+        let output = BufReader::new(child.stdout.take().expect("a piped output"));
+        let mut peer = Self {
+            library,
+            child,
+            input,
+            output,
+        };
+        assert_eq!(peer.hear(), "ready", "{library} did not start");
+        Ok(peer)
+    }
+
+    /// Which client it is.
+    pub fn library(&self) -> Library {
+        self.library
+    }
+
+    /// Attempts once to take `name`; whether it has it now.
+    ///
+    /// # Panics
+    /// Here and below: if the client failed in any other way than by being refused.
+    pub fn try_lock(&mut self, name: &str, ttl_ms: u64) -> bool {
+        match self.ask(&format!("try {name} {ttl_ms}")).as_str() {
+            "held" => true,
+            "refused" => false,
+            other => panic!("{}: {other}", self.library),
+        }
+    }
+
+    /// Gives back what [`try_lock`](Self::try_lock) took.
+    pub fn release(&mut self) {
+        let said = self.ask("release");
+        assert_eq!(said, "released", "{}", self.library);
+    }
+
+    /// Says a command without waiting for its answer, which [`hear`](Self::hear) brings.
+    pub fn say(&mut self, command: &str) {
+        writeln!(self.input, "{command}")
+            .unwrap_or_else(|failure| panic!("{}: {failure}", self.library));
+    }
+
+    /// The next line that it says.
+    pub fn hear(&mut self) -> String {
+        let mut line = String::new();
+        let read = self.output.read_line(&mut line);
+        match read {
+            Ok(bytes) if bytes > 0 => line.trim_end().to_owned(),
+            Ok(_) => panic!("{} ended", self.library),
+            Err(failure) => panic!("{}: {failure}", self.library),
+        }
+    }
+
+    /// Says a command and waits for its answer.
+    pub fn ask(&mut self, command: &str) -> String {
+        self.say(command);
+        self.hear()
+    }
+
+    /// Runs a workload. `Err` is what the client said instead of a report.
+    pub fn run(&mut self, command: &str) -> Result<Report, String> {
+        let said = self.ask(command);
+        Report::parse(&said).ok_or(said)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // Nothing to be done if it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Report {
+    fn parse(text: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let counts = value["counts"].as_array()?.iter();
+        Some(Self {
+            counts: counts.map(Value::as_u64).collect::<Option<_>>()?,
+            took_us: value["took_us"].as_f64()?,
+            p50_us: value["p50_us"].as_f64()?,
+            p99_us: value["p99_us"].as_f64()?,
+        })
+    }
+
+    /// How often the lock was had, by all.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// How often in a second.
+    pub fn per_second(&self) -> f64 {
+        self.total() as f64 / (self.took_us / 1e6)
+    }
+
+    /// Jain's index: 1 if all had the same, 1/n if one had everything.
+    pub fn fairness(&self) -> f64 {
+        let squares: f64 = self
+            .counts
+            .iter()
+            .map(|&count| (count as f64).powi(2))
+            .sum();
+        (self.total() as f64).powi(2) / (self.counts.len() as f64 * squares)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_and_anything_else_is_not() {
+        let report = Report::parse(r#"{"counts":[3,1],"took_us":2000000,"p50_us":1.5,"p99_us":9}"#);
+        let report = report.expect("a report");
+        assert_eq!((report.total(), report.per_second()), (4, 2.0));
+        assert!((report.fairness() - 0.8).abs() < 1e-9);
+        assert_eq!(Report::parse("error refused"), None);
+        assert_eq!(
+            Report::parse(r#"{"counts":[-1],"took_us":1,"p50_us":1,"p99_us":1}"#),
+            None
+        );
+    }
+}
