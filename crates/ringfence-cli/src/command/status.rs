@@ -1,5 +1,6 @@
 //! `ringfence status`: who holds a lock, or how the nodes are. Changes nothing.
 
+use ringfence::protocol::{Discount, Vote};
 use ringfence::{Inspection, NodeStatus, NodeView};
 use serde_json::{Value, json};
 
@@ -96,18 +97,19 @@ fn lock_value(inspection: &Inspection) -> Value {
 }
 
 fn votes(node: &NodeStatus) -> bool {
-    node.facts.is_ok() && node.quarantine.is_none()
+    node.facts.is_ok() && node.discount.is_none()
 }
 
 fn node_text(node: &NodeStatus) -> String {
-    match (&node.facts, node.quarantine) {
+    match (&node.facts, node.discount) {
         (Err(error), _) => error.to_string(),
-        (Ok(facts), Some(left)) => format!(
+        (Ok(facts), Some(Discount::Quarantined { left })) => format!(
             "{}, {}; new or restarted, votes in {}",
             facts.version,
             facts.tier,
             duration::show(left)
         ),
+        (Ok(facts), Some(why)) => format!("{}, {}; {}", facts.version, facts.tier, Vote::from(why)),
         (Ok(facts), None) => format!("{}, {}; votes", facts.version, facts.tier),
     }
 }
@@ -118,6 +120,7 @@ fn node_value(node: &NodeStatus) -> Value {
             "node": node.node,
             "votes": votes(node),
             "quarantine_ms": node.quarantine.map(millis),
+            "clock_jumps": node.clock_jumps,
             "version": facts.version,
             "tier": facts.tier.to_string(),
         }),

@@ -171,7 +171,14 @@ impl Builder {
         let nodes: Vec<_> = members.into_iter().map(|member| member.node).collect();
         let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
         let group = settings.wishes.over(Group::new(nodes.len()));
-        let cluster = Cluster::new(&group, settings.drift, &quarantines);
+        let mut cluster = Cluster::new(&group, settings.drift, &quarantines);
+        for (node, _) in nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| !node.leases_follow_clock())
+        {
+            cluster.leases_run_elsewhere(node);
+        }
         let driver = Arc::new(Driver::new(nodes, cluster, self.clock, settings.drift));
         tokio::spawn(keeper::keep(
             Arc::downgrade(&driver),

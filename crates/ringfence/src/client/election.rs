@@ -236,7 +236,10 @@ impl Observer {
             &driver.clock,
             expires,
             |node, done| driver.ask(node, &self.request, expires, done),
-            |answers| self.tally(answers.iter().map(Option::as_ref)).is_some(),
+            |answers| {
+                self.tally(answers.iter().map(Option::as_ref), sent)
+                    .is_some()
+            },
         )
         .await;
         for (node, answer) in answers
@@ -246,9 +249,9 @@ impl Observer {
         {
             // A node that was born again is noticed by those who only watch, too.
             let now = driver.clock.now();
-            driver.cluster().observe(node, answer, sent, now);
+            driver.hear(node, answer, sent, now);
         }
-        self.tally(answers.iter().map(Some))
+        self.tally(answers.iter().map(Some), sent)
             .filter(|leader| leader.term > self.term.get())
     }
 
@@ -257,10 +260,11 @@ impl Observer {
     fn tally<'a>(
         &self,
         answers: impl Iterator<Item = Option<&'a Result<Reply, CallError>>>,
+        sent: Timestamp,
     ) -> Option<Leader> {
         let seated: Vec<Leader> = answers
             .enumerate()
-            .filter_map(|(node, answer)| self.seated(node, answer?.as_ref().ok()?))
+            .filter_map(|(node, answer)| self.seated(node, answer?.as_ref().ok()?, sent))
             .collect();
         let quorum = quorum(self.driver.nodes.len());
         let votes = |one: &Leader| {
@@ -272,17 +276,16 @@ impl Observer {
         seated.iter().find(|one| votes(one) >= quorum).cloned()
     }
 
-    /// Whom `node` says to lead. One in quarantine has no say: no candidate counts its grant.
-    fn seated(&self, node: usize, reply: &Reply) -> Option<Leader> {
+    /// Whom `node` says to lead. One that does not count has no say: no candidate counts its grant.
+    fn seated(&self, node: usize, reply: &Reply, sent: Timestamp) -> Option<Leader> {
         let now = self.driver.clock.now();
-        let quarantine = self
-            .driver
-            .cluster()
-            .quarantine_left(node, reply.standing, now);
+        let cluster = self.driver.cluster();
+        let discount = cluster.discount(node, reply.standing, sent, now);
+        drop(cluster);
         let Answer::Views(views) = &reply.answer else {
             return None;
         };
-        let view = views.first().filter(|_| quarantine.is_none())?;
+        let view = views.first().filter(|_| discount.is_none())?;
         let holder = view.holder.as_ref().filter(|holder| !holder.is_kept())?;
         Some(Leader {
             label: holder.label.clone().unwrap_or_default(),

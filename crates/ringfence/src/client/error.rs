@@ -8,7 +8,7 @@ use crate::driver::acquire::Refusal;
 use crate::driver::hold::Lost;
 use crate::message::Holder;
 use crate::name::NameError;
-use crate::protocol::{FailureKind, Vote, quorum};
+use crate::protocol::{FailureKind, Vote, ceil_secs, quorum};
 
 use super::builder::TTL_MAX;
 
@@ -126,12 +126,8 @@ pub enum AcquireError {
         /// Every node's vote.
         votes: Votes,
     },
-    /// A majority is new or was restarted and does not vote yet.
-    #[error(
-        "nodes {} are new or restarted and may vote in {} s; for a new cluster run `ringfence init`{votes}",
-        young(votes),
-        crate::protocol::ceil_secs(*left)
-    )]
+    /// Of a majority nothing counts yet: it is new, was restarted, or its clocks jumped.
+    #[error("{}{votes}", not_voting(votes, *left))]
     Quarantined {
         /// The lock.
         name: String,
@@ -236,13 +232,31 @@ fn held_by(votes: &Votes) -> String {
     }
 }
 
-fn young(votes: &Votes) -> String {
-    let young: Vec<&str> = votes
-        .iter()
-        .filter(|node| matches!(node.vote, Vote::Quarantined { .. }))
-        .map(|node| node.node.as_str())
-        .collect();
-    young.join(", ")
+/// Who does not vote yet, until when, and what to do.
+fn not_voting(votes: &Votes, left: Duration) -> String {
+    let who = |wanted: fn(&Vote) -> bool| -> String {
+        let nodes = votes.iter().filter(|node| wanted(&node.vote));
+        let nodes: Vec<&str> = nodes.map(|node| node.node.as_str()).collect();
+        nodes.join(", ")
+    };
+    let young = who(|vote| matches!(vote, Vote::Quarantined { .. }));
+    let jumped = who(|vote| matches!(vote, Vote::ClockJumped { .. }));
+    let secs = ceil_secs(left);
+    if votes.iter().any(|node| node.vote == Vote::Outdated) {
+        return "this machine was paused while it asked the nodes; try again".to_owned();
+    }
+    match (young.is_empty(), jumped.is_empty()) {
+        (false, true) => format!(
+            "nodes {young} are new or restarted and may vote in {secs} s; for a new cluster run `ringfence init`"
+        ),
+        (true, false) => format!(
+            "the clocks of nodes {jumped} jumped, and they may vote in {secs} s; look at what sets their clocks"
+        ),
+        (false, false) => format!(
+            "nodes {young} are new or restarted, the clocks of nodes {jumped} jumped, and a majority may vote in {secs} s"
+        ),
+        (true, true) => format!("a majority of the nodes may vote in {secs} s"),
+    }
 }
 
 /// A setting or argument that cannot be meant. Nothing was sent.

@@ -119,7 +119,11 @@ impl Guard {
                 why: Lost::Gone,
                 votes,
             }),
-            ExtensionVerdict::Unsure => Err(ExtendError::Unconfirmed { votes }),
+            ExtensionVerdict::Unsure => Err(match hold.check() {
+                // Trying again cannot help.
+                Err(why @ Lost::ClockStoodStill) => ExtendError::Lost { why, votes },
+                _ => ExtendError::Unconfirmed { votes },
+            }),
         }
     }
 

@@ -91,7 +91,8 @@ pub(super) async fn probe(driver: &Driver, patience: Duration) -> Answers {
 /// Has every node join `group`, and waits until a majority has.
 async fn join(driver: &Driver, group: Group) -> (Answers, Rest<Facts>) {
     driver.cluster().adopt(&group);
-    let until = driver.clock.now() + PATIENCE;
+    let asked = driver.clock.now();
+    let until = asked + PATIENCE;
     let nodes = driver.nodes.len();
     let (answers, rest) = gather_first(
         nodes,
@@ -101,19 +102,17 @@ async fn join(driver: &Driver, group: Group) -> (Answers, Rest<Facts>) {
         |answers| answers.iter().filter(|a| matches!(a, Some(Ok(_)))).count() >= quorum(nodes),
     )
     .await;
-    let mut cluster = driver.cluster();
     for (node, answer) in answers.iter().enumerate() {
         match answer {
             Ok(facts) => {
                 tracing::debug!(node = driver.nodes[node].name(), version = %facts.version, tier = %facts.tier, "joined");
-                cluster.observe_facts(node, facts);
+                driver.hear_facts(node, facts, asked);
             }
             Err(error) => {
                 tracing::debug!(node = driver.nodes[node].name(), %error, "not joined yet");
             }
         }
     }
-    drop(cluster);
     (answers, rest)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::driver::gather::gather;
 use crate::message::{Answer, Op, Request, View};
 use crate::node::{Call, CallError, Facts};
-use crate::protocol::{Vote, quorum};
+use crate::protocol::{Discount, Vote, quorum};
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
 use super::error::{InspectError, Votes};
@@ -57,6 +57,11 @@ pub struct NodeStatus {
     pub facts: Result<Facts, CallError>,
     /// For how long it does not vote yet.
     pub quarantine: Option<Duration>,
+    /// Why it does not vote although it answers: a quarantine, or a clock that jumped.
+    pub discount: Option<Discount>,
+    /// How often this client proved that the node's clock had jumped. A client that has just
+    /// begun has nothing to compare with.
+    pub clock_jumps: u64,
 }
 
 impl Locks {
@@ -104,10 +109,17 @@ impl Locks {
         majority_view(name, names, nodes)
     }
 
+    /// How often this client found that its own clock had stood still, as in a virtual machine that
+    /// is paused. All its guards are lost each time.
+    pub fn standstills(&self) -> u64 {
+        self.shared.driver.standstills()
+    }
+
     /// How the nodes are, in node order.
     pub async fn nodes(&self) -> Vec<NodeStatus> {
         let driver = &self.shared.driver;
-        let until = driver.clock.now() + PATIENCE;
+        let asked = driver.clock.now();
+        let until = asked + PATIENCE;
         let answers = gather(
             driver.nodes.len(),
             &driver.clock,
@@ -116,18 +128,28 @@ impl Locks {
             |_| false,
         )
         .await;
+        for (node, answer) in answers.iter().enumerate() {
+            if let Ok(facts) = answer {
+                driver.hear_facts(node, facts, asked);
+            }
+        }
         let cluster = driver.cluster();
         let group = handshake::decide(&answers, &self.shared.settings.wishes);
         debug_assert_eq!(group.nodes, answers.len());
         let statuses = answers.into_iter().enumerate().map(|(node, facts)| {
-            let quarantine = facts
-                .as_ref()
-                .ok()
+            let known = facts.as_ref().ok();
+            let quarantine = known
                 .and_then(|facts| cluster.quarantine_left(node, facts.standing?, facts.received));
+            let discount = known.and_then(|facts| {
+                let standing = facts.standing.unwrap_or_default();
+                cluster.discount(node, standing, facts.sent, facts.received)
+            });
             NodeStatus {
                 node: self.shared.names[node].clone(),
                 facts,
                 quarantine,
+                discount,
+                clock_jumps: cluster.jumps(node),
             }
         });
         statuses.collect()

@@ -4,11 +4,10 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
 use crate::message::Reply;
 use crate::node::{CallError, Deliver};
-use crate::protocol::{Attempt, Extension, ExtensionVerdict, Verdict, Vote, Withdrawal};
+use crate::protocol::{Attempt, Discount, Extension, ExtensionVerdict, Verdict, Vote, Withdrawal};
 use crate::time::Timestamp;
 
 use super::{Driver, lock};
@@ -21,7 +20,7 @@ pub(crate) trait Round: Send + 'static {
         &mut self,
         node: usize,
         outcome: Result<Reply, CallError>,
-        quarantine: Option<Duration>,
+        discount: Option<Discount>,
         now: Timestamp,
     );
     fn handle_timeout(&mut self, now: Timestamp);
@@ -67,16 +66,9 @@ impl<R: Round> Flight<R> {
         then: impl FnOnce(&mut R, Timestamp) -> T,
     ) -> T {
         let now = self.driver.clock.now();
-        let quarantine = {
-            let mut cluster = self.driver.cluster();
-            cluster.observe(node, &outcome, self.sent, now);
-            outcome
-                .as_ref()
-                .ok()
-                .and_then(|reply| cluster.quarantine_left(node, reply.standing, now))
-        };
+        let discount = self.driver.hear(node, &outcome, self.sent, now);
         let mut state = lock(&self.state);
-        state.round.handle_reply(node, outcome, quarantine, now);
+        state.round.handle_reply(node, outcome, discount, now);
         let made = then(&mut state.round, now);
         let waker = match state.round.verdict() {
             Some(_) => state.waker.take(),
@@ -157,10 +149,10 @@ impl Round for Attempt {
         &mut self,
         node: usize,
         outcome: Result<Reply, CallError>,
-        quarantine: Option<Duration>,
+        discount: Option<Discount>,
         now: Timestamp,
     ) {
-        Attempt::handle_reply(self, node, outcome, quarantine, now);
+        Attempt::handle_reply(self, node, outcome, discount, now);
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
@@ -187,10 +179,10 @@ impl Round for Extension {
         &mut self,
         node: usize,
         outcome: Result<Reply, CallError>,
-        quarantine: Option<Duration>,
+        discount: Option<Discount>,
         now: Timestamp,
     ) {
-        Extension::handle_reply(self, node, outcome, quarantine, now);
+        Extension::handle_reply(self, node, outcome, discount, now);
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
@@ -217,7 +209,7 @@ impl Round for Withdrawal {
         &mut self,
         node: usize,
         outcome: Result<Reply, CallError>,
-        _quarantine: Option<Duration>,
+        _discount: Option<Discount>,
         now: Timestamp,
     ) {
         Withdrawal::handle_reply(self, node, &outcome, now);

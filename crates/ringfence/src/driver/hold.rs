@@ -34,6 +34,14 @@ pub enum Lost {
     /// It was released.
     #[error("the lock was released")]
     Released,
+    /// A majority of the nodes' clocks leapt ahead of ours alike: this machine stood still without
+    /// its clock noticing, as a paused virtual machine does, or theirs were set forward. Either
+    /// way the lock may have expired meanwhile.
+    #[error(
+        "this machine was paused, or the nodes' clocks were set forward, and the lock may have \
+         expired meanwhile"
+    )]
+    ClockStoodStill,
 }
 
 /// How a hold is looked after.
@@ -65,6 +73,9 @@ pub(crate) struct Hold {
     this: Weak<Self>,
     traces: Traces,
     care: Care,
+    /// When the round began that won it: if our clock stood still since, nobody knows how much of
+    /// its time is left.
+    since: Timestamp,
     /// When `max_hold` ends it.
     end: Option<Timestamp>,
     /// Until when a release keeps it from others.
@@ -116,6 +127,7 @@ impl Hold {
             this: Weak::clone(this),
             traces: won.traces,
             care,
+            since: won.t0,
             end,
             keep_until,
             deadline: AtomicU64::new(deadline.as_nanos()),
@@ -140,12 +152,14 @@ impl Hold {
     pub(crate) fn resume(driver: &Arc<Driver>, traces: Traces, care: Care) -> Arc<Self> {
         let nodes = driver.nodes.len();
         // Until the nodes have answered nobody knows; no round takes longer than this.
-        let deadline = driver.clock.now() + care.ttl;
+        let now = driver.clock.now();
+        let deadline = now + care.ttl;
         Arc::new_cyclic(|this| Self {
             driver: Arc::clone(driver),
             this: Weak::clone(this),
             traces,
             care,
+            since: now,
             end: None,
             keep_until: None,
             deadline: AtomicU64::new(deadline.as_nanos()),
@@ -204,10 +218,9 @@ impl Hold {
         if let Phase::Lost(why) = lock(&self.state).phase {
             return Err(why);
         }
-        if now < self.deadline() {
-            return Ok(());
+        if let Some(why) = self.why_over(now) {
+            self.lose(why);
         }
-        self.lose(self.why_over(now));
         self.check_phase()
     }
 
@@ -226,6 +239,7 @@ impl Hold {
             tokio::select! {
                 biased;
                 () = wait_for(&self.lost, || self.check_phase().is_err()) => {}
+                () = self.driver.standing_still_since(self.since) => {}
                 () = self.driver.clock.sleep_until(deadline) => {}
             }
             if let Err(why) = self.check() {
@@ -276,6 +290,7 @@ impl Hold {
             this: Weak::clone(this),
             traces,
             care: self.care.clone(),
+            since: self.since,
             end: self.end,
             // Others share it from now on: there is nothing to keep from them.
             keep_until: None,
@@ -296,9 +311,9 @@ impl Hold {
         if state.phase != Phase::Held {
             return;
         }
-        if now >= self.deadline() {
+        if let Some(why) = self.why_over(now) {
             drop(state);
-            self.lose(self.why_over(now));
+            self.lose(why);
             return;
         }
         let renew = state.renew_at.is_some_and(|at| at <= now) && state.renewing.is_none();
@@ -324,7 +339,7 @@ impl Hold {
     /// the delay protects the others.
     pub(crate) fn release(self: &Arc<Self>) -> Option<Arc<Withdrawing>> {
         let targets = self.stop();
-        if !self.care.delay.is_zero() && self.driver.clock.now() >= self.deadline() {
+        if !self.care.delay.is_zero() && self.why_over(self.driver.clock.now()).is_some() {
             return None;
         }
         // A lease that is on its way still counts from when it arrives, which is what the TTL is
@@ -470,10 +485,15 @@ impl Hold {
         }
     }
 
-    fn why_over(&self, now: Timestamp) -> Lost {
+    /// Why it is over at `now`, if it is.
+    fn why_over(&self, now: Timestamp) -> Option<Lost> {
+        if self.driver.stood_still_since(self.since) {
+            return Some(Lost::ClockStoodStill);
+        }
         match self.end {
-            Some(end) if end <= now && end <= self.deadline() => Lost::MaxHold,
-            _ => Lost::Expired,
+            _ if now < self.deadline() => None,
+            Some(end) if end <= now && end <= self.deadline() => Some(Lost::MaxHold),
+            _ => Some(Lost::Expired),
         }
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod acquire;
 mod extending;
 pub(crate) mod flight;
 pub(crate) mod gather;
+mod hearing;
 pub(crate) mod hold;
 pub(crate) mod keeper;
 pub(crate) mod schedule;
@@ -30,6 +31,7 @@ use crate::node::{Call, CallError, Completion, Deliver, Node, Trouble};
 use crate::protocol::{Cluster, Drift};
 use crate::time::Timestamp;
 
+use hearing::Standstill;
 use schedule::Schedule;
 use waiting::WaitingRoom;
 
@@ -42,6 +44,7 @@ pub(crate) struct Driver {
     pub(crate) drift: Drift,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) room: Arc<WaitingRoom>,
+    standstill: Standstill,
     /// Nodes that must not vote, and why not.
     barred: Vec<OnceLock<Trouble>>,
     /// Set by `Locks::close`: no new attempts.
@@ -64,6 +67,7 @@ impl Driver {
     ) -> Self {
         Self {
             room: Arc::new(WaitingRoom::new(entropy::client_id(), clock.clone())),
+            standstill: Standstill::default(),
             barred: nodes.iter().map(|_| OnceLock::new()).collect(),
             nodes,
             cluster: Mutex::new(cluster),

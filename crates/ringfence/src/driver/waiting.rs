@@ -272,14 +272,8 @@ impl Refreshing {
 impl Deliver<Reply> for Refreshing {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let (node, now) = (tag as usize, self.driver.clock.now());
-        {
-            let mut cluster = self.driver.cluster();
-            cluster.observe(node, &outcome, self.sent, now);
-            if let Ok(reply) = &outcome
-                && cluster.quarantine_left(node, reply.standing, now).is_some()
-            {
-                return;
-            }
+        if self.driver.hear(node, &outcome, self.sent, now).is_some() {
+            return;
         }
         if let Ok(reply) = outcome
             && let Answer::Turns(turns) = reply.answer

@@ -49,6 +49,12 @@ pub trait Node: Send + Sync + fmt::Debug + 'static {
     /// it answers calls with [`CallError::NotSent`].
     fn join(&self, group: Group, done: Completion<Facts>);
 
+    /// Whether leases run on the clock that replies carry, as they do on Redis. If not, a jump of
+    /// that clock shortens no lease, and costs the node nothing.
+    fn leases_follow_clock(&self) -> bool {
+        true
+    }
+
     /// Marks the node as grown up in `group`, on the operator's word that it is new. Refused, with
     /// the holders it knows of, if it holds locks or already votes.
     fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>);

@@ -248,7 +248,10 @@ impl Acquisition {
         }
         let loss = match attempt.verdict() {
             // Looked at again: the caller may have stood still since the verdict.
-            Some(Verdict::Won { deadline }) if now + self.terms.min_validity <= deadline => {
+            Some(Verdict::Won { deadline })
+                if now + self.terms.min_validity <= deadline
+                    && !cluster.stood_still_since(attempt.t0()) =>
+            {
                 return Next::Granted { deadline };
             }
             Some(Verdict::Won { .. }) => Loss::Late,
@@ -443,14 +446,13 @@ fn free_in(vote: &Vote) -> Option<Duration> {
     }
 }
 
-/// When a majority may vote, if only quarantine stands in the way of one.
+/// When a majority may vote, if only time stands in the way of one.
 fn majority_grows_up(attempt: &Attempt, quorum: usize) -> Option<Duration> {
     let mut left: Vec<Duration> = attempt
         .votes()
         .filter_map(|vote| match vote {
-            Vote::Quarantined { left } => Some(*left),
             vote if vote.is_answer() => Some(Duration::ZERO),
-            _ => None,
+            vote => vote.counts_in(),
         })
         .collect();
     left.sort_unstable();

@@ -9,7 +9,7 @@ use crate::token::Token;
 
 use super::slots::{self, Asked, Sight};
 use super::withdrawal::Target;
-use super::{Drift, Vote, deadline, quorum};
+use super::{Discount, Drift, Vote, deadline, quorum};
 
 /// One ballot, proposed to all nodes at once.
 #[derive(Debug, Clone)]
@@ -201,12 +201,12 @@ impl Attempt {
         self.nodes.iter().map(|node| node.floor)
     }
 
-    /// Takes `node`'s outcome at `now`. `quarantine`: for how long nothing it says counts.
+    /// Takes `node`'s outcome at `now`. `discount`: why nothing it says counts, if so.
     pub fn handle_reply(
         &mut self,
         node: usize,
         outcome: Result<Reply, CallError>,
-        quarantine: Option<Duration>,
+        discount: Option<Discount>,
         now: Timestamp,
     ) {
         let (outcome, sight) = slots::look(outcome);
@@ -218,8 +218,8 @@ impl Attempt {
         }
         state.vote = match &outcome {
             // It has grown up, or was declared to have: worth an attempt in earnest, at once.
-            Ok(_) if self.only_looks && quarantine.is_none() => Vote::Stale,
-            _ => Vote::of(outcome, quarantine),
+            Ok(_) if self.only_looks && discount.is_none() => Vote::Stale,
+            _ => Vote::of(outcome, discount),
         };
         if self.verdict.is_none() {
             self.verdict = self.tally(now);

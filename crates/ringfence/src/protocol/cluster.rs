@@ -8,7 +8,9 @@ use crate::message::{Ballot, Reply, Standing};
 use crate::node::{CallError, Facts};
 use crate::time::Timestamp;
 
-use super::{Drift, quorum};
+use super::clocks::{ClockEvent, Clocks};
+use super::offsets::Reading;
+use super::{Discount, Drift, quorum};
 
 /// What this client knows of its nodes.
 #[derive(Debug, Clone)]
@@ -16,6 +18,7 @@ pub struct Cluster {
     group: Group,
     drift: Drift,
     nodes: Vec<NodeView>,
+    clocks: Clocks,
     /// The highest ballot this client ever proposed, for any name.
     proposed: Ballot,
 }
@@ -63,8 +66,15 @@ impl Cluster {
                     ..NodeView::default()
                 })
                 .collect(),
+            clocks: Clocks::new(quarantines.len(), drift),
             proposed: Ballot::default(),
         }
+    }
+
+    /// Leases of `node` run on another clock than the one in its replies: no jump of that one
+    /// shortens them.
+    pub fn leases_run_elsewhere(&mut self, node: usize) {
+        self.clocks.exempt(node);
     }
 
     /// Takes over the values that the group turned out to have.
@@ -83,33 +93,72 @@ impl Cluster {
         quarantine + self.drift.fraction_of(quarantine) + Duration::from_secs(1)
     }
 
-    /// Learns from a handshake.
-    pub fn observe_facts(&mut self, node: usize, facts: &Facts) {
+    /// Learns from a handshake. What it proves about clocks, if anything.
+    pub fn observe_facts(&mut self, node: usize, facts: &Facts) -> Option<ClockEvent> {
         if let Some(standing) = facts.standing {
             self.observe_standing(node, standing, facts.received);
         }
-        self.observe_clock(node, facts.clock_us, facts.sent, facts.received);
+        self.observe_clock(node, facts.clock_us, facts.sent, facts.received)
     }
 
-    /// Learns from a call that was `sent` and answered, or not, by `now`.
+    /// Learns from a call that was `sent` and answered, or not, by `now`. What it proves about
+    /// clocks, if anything.
     pub fn observe(
         &mut self,
         node: usize,
         outcome: &Result<Reply, CallError>,
         sent: Timestamp,
         now: Timestamp,
-    ) {
+    ) -> Option<ClockEvent> {
         match outcome {
             Ok(reply) => {
                 self.observe_standing(node, reply.standing, now);
-                match reply.stamp {
-                    Some(stamp) => self.observe_clock(node, stamp.clock_us, sent, now),
-                    None => self.nodes[node].answered(),
+                if let Some(stamp) = reply.stamp {
+                    return self.observe_clock(node, stamp.clock_us, sent, now);
                 }
+                self.nodes[node].answered();
             }
             Err(CallError::Refused(_)) => self.nodes[node].answered(),
             Err(CallError::NotSent(_) | CallError::Unknown(_)) => self.silent(node),
         }
+        None
+    }
+
+    /// Why nothing counts that `node` said under `standing` to a request of `sent`, if it is so.
+    pub fn discount(
+        &self,
+        node: usize,
+        standing: Standing,
+        sent: Timestamp,
+        now: Timestamp,
+    ) -> Option<Discount> {
+        if self.stood_still_since(sent) {
+            return Some(Discount::Outdated);
+        }
+        let young = self.quarantine_left(node, standing, now);
+        match self.jump_left(node, now) {
+            Some((left, by_us)) if young.is_none_or(|young| young < left) => {
+                Some(Discount::ClockJumped { by_us, left })
+            }
+            _ => young.map(|left| Discount::Quarantined { left }),
+        }
+    }
+
+    /// For how much longer `node` does not vote because its clock jumped, and by how many
+    /// microseconds at least it did.
+    pub fn jump_left(&self, node: usize, now: Timestamp) -> Option<(Duration, i64)> {
+        let jumped = self.clocks.jumped(node, self.quarantine(), now);
+        jumped.filter(|_| self.nodes[node].quarantines)
+    }
+
+    /// How often `node`'s clock was proved to have jumped.
+    pub fn jumps(&self, node: usize) -> u64 {
+        self.clocks.jumps(node)
+    }
+
+    /// Whether our own clock was found to have stood still at `then` or since.
+    pub fn stood_still_since(&self, then: Timestamp) -> bool {
+        self.clocks.stood_still().is_some_and(|found| found >= then)
     }
 
     /// The last call to `node` brought no answer in time. Until it answers again, even late,
@@ -150,7 +199,7 @@ impl Cluster {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Whether so many nodes are in quarantine, as far as is known, that no majority can vote.
+    /// Whether so many nodes are in quarantine or jumped, as far as is known, that no majority can vote.
     pub fn is_young(&self, now: Timestamp) -> bool {
         let is_young = |(node, view): &(usize, &NodeView)| {
             let (Some(standing), Some(offset_us)) = (view.standing, view.offset_us) else {
@@ -162,6 +211,7 @@ impl Cluster {
                 ..standing
             };
             self.quarantine_left(*node, standing, now).is_some()
+                || self.jump_left(*node, now).is_some()
         };
         let young = self.nodes.iter().enumerate().filter(is_young).count();
         self.nodes.len() - young < quorum(self.nodes.len())
@@ -241,13 +291,25 @@ impl Cluster {
             .collect()
     }
 
-    fn observe_clock(&mut self, node: usize, clock_us: u64, sent: Timestamp, now: Timestamp) {
+    fn observe_clock(
+        &mut self,
+        node: usize,
+        clock_us: u64,
+        sent: Timestamp,
+        now: Timestamp,
+    ) -> Option<ClockEvent> {
         let middle_us = sent.as_micros() + micros(now.since(sent)) / 2;
         let view = &mut self.nodes[node];
         view.answered();
         // A hostile clock saturates; it costs this node's vote only.
         let offset = i128::from(clock_us) - i128::from(middle_us);
         view.offset_us = Some(offset.clamp(i64::MIN.into(), i64::MAX.into()) as i64);
+        let reading = Reading {
+            clock_us,
+            sent,
+            received: now,
+        };
+        self.clocks.hear(node, reading, self.quarantine())
     }
 
     fn observe_standing(&mut self, node: usize, standing: Standing, now: Timestamp) {

@@ -6,7 +6,7 @@ use crate::message::{Answer, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 
-use super::{Drift, Vote, deadline, quorum};
+use super::{Discount, Drift, Vote, deadline, quorum};
 
 /// One round of extending a hold on all nodes.
 #[derive(Debug, Clone)]
@@ -75,16 +75,16 @@ impl Extension {
 
     /// Takes `node`'s outcome at `now`.
     ///
-    /// A node in quarantine neither keeps a lock nor loses it, even if it has our token.
+    /// A node that does not count neither keeps a lock nor loses it, even if it has our token.
     pub fn handle_reply(
         &mut self,
         node: usize,
         outcome: Result<Reply, CallError>,
-        quarantine: Option<Duration>,
+        discount: Option<Discount>,
         now: Timestamp,
     ) {
         self.vacant[node] = matches!(&outcome, Ok(reply) if reply.answer == Answer::Gone);
-        self.votes[node] = Vote::of(outcome, quarantine);
+        self.votes[node] = Vote::of(outcome, discount);
         if self.verdict.is_none() {
             self.verdict = self.tally(now);
         }
@@ -192,7 +192,8 @@ mod tests {
         round.handle_timeout(T0 + TIMEOUT);
         let late = T0 + TIMEOUT * 2;
         round.handle_reply(0, extended(), None, late);
-        round.handle_reply(1, extended(), Some(TTL), late);
+        let young = Discount::Quarantined { left: TTL };
+        round.handle_reply(1, extended(), Some(young), late);
         let trouble = Trouble::new(TroubleKind::Disconnected, "gone");
         round.handle_reply(2, Err(CallError::Unknown(trouble)), None, late);
         assert_eq!(round.late_deadline(), None);

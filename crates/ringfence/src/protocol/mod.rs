@@ -7,9 +7,11 @@
 
 mod acquisition;
 mod attempt;
+mod clocks;
 mod cluster;
 mod extension;
 mod jitter;
+mod offsets;
 mod slots;
 mod validity;
 mod vote;
@@ -17,13 +19,14 @@ mod withdrawal;
 
 pub use acquisition::{Acquisition, Failure, FailureKind, Next, Terms};
 pub use attempt::{Attempt, Loss, Verdict};
+pub use clocks::ClockEvent;
 pub use cluster::{Choice, Cluster};
 pub use extension::{Extension, ExtensionVerdict};
 pub use slots::Asked;
 pub use validity::{Drift, DriftError, deadline};
-pub use vote::Vote;
+pub use vote::{Discount, Vote};
 #[cfg(feature = "client")]
-pub(crate) use vote::ceil_secs;
+pub(crate) use vote::{Leap, ceil_secs};
 pub use withdrawal::{Target, Withdrawal, WithdrawalVerdict};
 
 /// How many of `nodes` make a majority. For an even number a tie is no majority.

@@ -34,6 +34,11 @@ impl Drift {
         self.fraction_of(span).saturating_add(self.fixed)
     }
 
+    /// The part that does not grow with the span.
+    pub(super) fn fixed(&self) -> Duration {
+        self.fixed
+    }
+
     /// The part that grows with `span`.
     pub fn fraction_of(&self, span: Duration) -> Duration {
         let nanos = span.as_nanos() * u128::from(self.parts_per_million) / 1_000_000;

@@ -6,6 +6,36 @@ use std::time::Duration;
 use crate::message::{Answer, Holder, Reply};
 use crate::node::{CallError, Trouble, TroubleKind};
 
+/// Why nothing that a node says counts, although it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Discount {
+    /// It may have forgotten locks.
+    Quarantined {
+        /// For how much longer.
+        left: Duration,
+    },
+    /// Its clock jumped.
+    ClockJumped {
+        /// By how many microseconds at least; below zero it was set back.
+        by_us: i64,
+        /// For how much longer.
+        left: Duration,
+    },
+    /// Our own clock stood still since the request was sent.
+    Outdated,
+}
+
+impl From<Discount> for Vote {
+    fn from(discount: Discount) -> Self {
+        match discount {
+            Discount::Quarantined { left } => Self::Quarantined { left },
+            Discount::ClockJumped { by_us, left } => Self::ClockJumped { by_us, left },
+            Discount::Outdated => Self::Outdated,
+        }
+    }
+}
+
 /// One node's part in a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -36,6 +66,15 @@ pub enum Vote {
         /// For how much longer.
         left: Duration,
     },
+    /// The node's clock jumped, so its locks may have expired early: nothing it says counts yet.
+    ClockJumped {
+        /// By how many microseconds at least; below zero it was set back.
+        by_us: i64,
+        /// For how much longer.
+        left: Duration,
+    },
+    /// Our own clock stood still since the request was sent: nobody knows how old the answer is.
+    Outdated,
     /// No answer in time.
     Silent,
     /// No answer that counts.
@@ -43,14 +82,14 @@ pub enum Vote {
 }
 
 impl Vote {
-    /// What the outcome of a call means, given how long its node is still in quarantine.
-    pub(super) fn of(outcome: Result<Reply, CallError>, quarantine: Option<Duration>) -> Self {
+    /// What the outcome of a call means, given why its node's answers do not count, if so.
+    pub(super) fn of(outcome: Result<Reply, CallError>, discount: Option<Discount>) -> Self {
         let answer = match outcome {
             Ok(reply) => reply.answer,
             Err(error) => return Self::Failed(error),
         };
-        if let Some(left) = quarantine {
-            return Self::Quarantined { left };
+        if let Some(discount) = discount {
+            return discount.into();
         }
         match answer {
             Answer::Granted | Answer::Extended | Answer::Downgraded | Answer::Restored => {
@@ -90,6 +129,15 @@ impl Vote {
         )
     }
 
+    /// For how much longer nothing that the node says counts, if it answers and yet does not.
+    pub(super) fn counts_in(&self) -> Option<Duration> {
+        match self {
+            Self::Quarantined { left } | Self::ClockJumped { left, .. } => Some(*left),
+            Self::Outdated => Some(Duration::ZERO),
+            _ => None,
+        }
+    }
+
     /// Whether somebody has to change a setting before this node can vote.
     pub fn is_misconfigured(&self) -> bool {
         matches!(self, Self::Failed(error) if error.trouble().is_misconfiguration())
@@ -110,9 +158,29 @@ impl fmt::Display for Vote {
             Self::Quarantined { left } => {
                 write!(f, "new or restarted, may vote in {} s", ceil_secs(*left))
             }
+            Self::ClockJumped { by_us, left } => write!(
+                f,
+                "its clock jumped {}, may vote in {} s",
+                Leap(*by_us),
+                ceil_secs(*left)
+            ),
+            Self::Outdated => {
+                f.write_str("answered a question from before this machine stood still")
+            }
             Self::Silent => f.write_str("no answer in time"),
             Self::Failed(error) => fmt::Display::fmt(error, f),
         }
+    }
+}
+
+/// How far a clock jumped, for people: `forward by 1.250 s`.
+pub(crate) struct Leap(pub(crate) i64);
+
+impl fmt::Display for Leap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = if self.0 < 0 { "back" } else { "forward" };
+        let ms = self.0.unsigned_abs() / 1000;
+        write!(f, "{way} by {}.{:03} s", ms / 1000, ms % 1000)
     }
 }
 

@@ -11,6 +11,7 @@ mod crowds;
 mod drops;
 mod groups;
 mod hangs;
+mod jumps;
 mod loss;
 mod minorities;
 mod readers;

@@ -13,6 +13,7 @@ mod extend;
 mod fence;
 mod hold;
 mod input;
+mod jumps;
 mod keep;
 mod kinds;
 mod log;

@@ -118,6 +118,12 @@ impl Node for SqliteNode {
         self.ask(Job::Call(call));
     }
 
+    /// Leases run on the clock that counts suspend. The one in replies is for ballots: it follows
+    /// the wall clock of whichever process had the latest, and leaps when that is set.
+    fn leases_follow_clock(&self) -> bool {
+        false
+    }
+
     fn listen(&self, client: &str, to: Arc<dyn Hear>) {
         self.0.bells.listen(client, to);
     }

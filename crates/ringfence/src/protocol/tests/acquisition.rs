@@ -68,7 +68,7 @@ impl Way {
         let mut attempt = self.begin();
         let answers = outcomes.iter().enumerate();
         for (node, outcome) in answers.filter_map(|(node, o)| Some((node, o.clone()?))) {
-            attempt.handle_reply(node, outcome, quarantine, self.now + ROUND);
+            attempt.handle_reply(node, outcome, quarantine.map(young), self.now + ROUND);
         }
         match attempt.poll_timeout() {
             Some(timeout) => {

@@ -136,14 +136,14 @@ fn attempt(suspects: &[bool], timeout: Timestamp) -> Attempt {
 }
 
 /// What the node answers, whether its word counts, and what is known then.
-fn outcome(act: Act, salt: usize) -> (Outcome, Option<Duration>, Known) {
+fn outcome(act: Act, salt: usize) -> (Outcome, Option<Discount>, Known) {
     let said = |answer, known| (says(answer), None, known);
     match act {
         Act::Granted | Act::Late | Act::Never => said(Answer::Granted, Known::Granted),
         Act::Held => said(held(Some(500)), Known::Held),
         Act::Stale => said(Answer::Stale, Known::Stale),
         Act::Ahead => said(Answer::Ahead, Known::Ahead),
-        Act::Quarantined => (says(Answer::Granted), Some(ms(30_000)), Known::Young),
+        Act::Quarantined => (says(Answer::Granted), Some(young(ms(30_000))), Known::Young),
         Act::Failed => match salt % 3 {
             0 => (not_sent(), None, Known::Untouched),
             1 => (unknown(), None, Known::Unclear),
@@ -318,9 +318,9 @@ fn a_held_lock_is_told_from_an_outage_whoever_answers_first() {
 fn without_a_majority_everybody_who_may_answer_is_heard() {
     let mut attempt = attempt(&[false; 3], at(100));
     attempt.handle_reply(0, not_sent(), None, at(1));
-    attempt.handle_reply(1, says(Answer::Granted), Some(ms(30_000)), at(2));
+    attempt.handle_reply(1, says(Answer::Granted), Some(young(ms(30_000))), at(2));
     assert_eq!(attempt.verdict(), None);
-    attempt.handle_reply(2, says(Answer::Granted), Some(ms(30_000)), at(3));
+    attempt.handle_reply(2, says(Answer::Granted), Some(young(ms(30_000))), at(3));
     assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
 }
 
@@ -328,7 +328,7 @@ fn without_a_majority_everybody_who_may_answer_is_heard() {
 fn a_quarantined_node_never_counts_whatever_it_says() {
     for answer in [Answer::Granted, held(None), Answer::Stale, Answer::Ahead] {
         let mut attempt = attempt(&[false], at(100));
-        attempt.handle_reply(0, says(answer.clone()), Some(ms(1)), at(1));
+        attempt.handle_reply(0, says(answer.clone()), Some(young(ms(1))), at(1));
         assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
         let holds = answer == Answer::Granted;
         let expected = if holds {

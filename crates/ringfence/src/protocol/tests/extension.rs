@@ -27,8 +27,8 @@ const ACTS: [Act; 7] = [
     Act::Silent,
 ];
 
-fn outcome(act: Act, salt: usize) -> (Outcome, Option<Duration>) {
-    let young = Some(ms(30_000));
+fn outcome(act: Act, salt: usize) -> (Outcome, Option<Discount>) {
+    let young = Some(young(ms(30_000)));
     match act {
         Act::Kept | Act::Silent => (says(Answer::Extended), None),
         Act::Gone => (says(Answer::Gone), None),
@@ -153,9 +153,9 @@ fn loss_is_proved_even_if_dead_nodes_fail_first() {
 #[test]
 fn a_quarantined_node_proves_no_loss_and_keeps_nothing_but_may_be_restored() {
     let mut round = Extension::new(3, at(0), TTL, Drift::default(), CALL_TIMEOUT);
-    round.handle_reply(0, says(Answer::Gone), Some(ms(1)), at(1));
+    round.handle_reply(0, says(Answer::Gone), Some(young(ms(1))), at(1));
     round.handle_reply(1, says(Answer::Gone), None, at(1));
-    round.handle_reply(2, says(Answer::Extended), Some(ms(1)), at(1));
+    round.handle_reply(2, says(Answer::Extended), Some(young(ms(1))), at(1));
     assert_eq!(round.verdict(), Some(ExtensionVerdict::Unsure));
     assert_eq!(round.to_restore().collect::<Vec<_>>(), [0, 1]);
 }

@@ -8,6 +8,7 @@ mod attempt;
 mod ballot;
 mod clients;
 mod extension;
+mod offsets;
 mod patience;
 mod quarantine;
 mod slots;
@@ -84,6 +85,11 @@ fn unknown() -> Outcome {
 
 fn refused(kind: TroubleKind) -> Outcome {
     Err(CallError::Refused(Trouble::new(kind, "turned down")))
+}
+
+/// Why a node does not count that may have forgotten locks.
+fn young(left: Duration) -> Discount {
+    Discount::Quarantined { left }
 }
 
 /// The `index`-th of all words of `length` letters out of `letters`.

@@ -214,7 +214,7 @@ fn a_quarantined_node_s_slot_does_not_count() {
     for node in 0..5 {
         let quarantine = (node > 1).then_some(ms(5_000));
         let yes = permit(Answer::Granted, 0, &[0], 0);
-        attempt.handle_reply(node, yes, quarantine, at(1));
+        attempt.handle_reply(node, yes, quarantine.map(young), at(1));
     }
     assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
     assert_eq!(

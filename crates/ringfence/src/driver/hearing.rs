@@ -1,0 +1,108 @@
+//! What a reply tells beside its answer: how its node stands, whose clock jumped, and whether it
+//! was our own that stood still. Everything that comes from a node is heard here first.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::message::Reply;
+use crate::node::{CallError, Facts};
+use crate::protocol::{ClockEvent, Discount, Leap};
+use crate::time::Timestamp;
+
+use super::{Driver, wait_for};
+
+/// When our own clock was last found to have stood still, for those who hold something.
+///
+/// Every hold compares it with its own beginning: no list of holds is kept, and none can be missed.
+#[derive(Debug, Default)]
+pub(super) struct Standstill {
+    /// In nanoseconds of the client's clock; zero for never.
+    found: AtomicU64,
+    times: AtomicU64,
+    noticed: Notify,
+}
+
+impl Driver {
+    /// Hears what came of a call; why its answer does not count, if it does not.
+    pub(crate) fn hear(
+        &self,
+        node: usize,
+        outcome: &Result<Reply, CallError>,
+        sent: Timestamp,
+        now: Timestamp,
+    ) -> Option<Discount> {
+        let mut cluster = self.cluster();
+        let event = cluster.observe(node, outcome, sent, now);
+        // Before anybody else can count a reply that this one outdated.
+        self.take_note(event.as_ref(), now);
+        let reply = outcome.as_ref().ok();
+        let discount = reply.and_then(|reply| cluster.discount(node, reply.standing, sent, now));
+        drop(cluster);
+        self.tell(event);
+        discount
+    }
+
+    /// Hears what came of a handshake that was asked for at `asked`.
+    pub(crate) fn hear_facts(&self, node: usize, facts: &Facts, asked: Timestamp) {
+        let now = self.clock.now();
+        let mut facts = facts.clone();
+        if facts.sent < asked || now < facts.received {
+            // A node of another's making may measure on a clock of its own.
+            (facts.sent, facts.received) = (asked, now);
+        }
+        let mut cluster = self.cluster();
+        let event = cluster.observe_facts(node, &facts);
+        self.take_note(event.as_ref(), facts.received);
+        drop(cluster);
+        self.tell(event);
+    }
+
+    /// Whether our own clock was found to have stood still at `then` or since: whatever was held
+    /// then may have expired unnoticed.
+    pub(crate) fn stood_still_since(&self, then: Timestamp) -> bool {
+        let found = self.standstill.found.load(Ordering::SeqCst);
+        found != 0 && found >= then.as_nanos()
+    }
+
+    /// Completes once our own clock is found to have stood still at `then` or since.
+    pub(crate) async fn standing_still_since(&self, then: Timestamp) {
+        wait_for(&self.standstill.noticed, || self.stood_still_since(then)).await;
+    }
+
+    /// How often our own clock was found to have stood still.
+    pub(crate) fn standstills(&self) -> u64 {
+        self.standstill.times.load(Ordering::Relaxed)
+    }
+
+    fn take_note(&self, event: Option<&ClockEvent>, now: Timestamp) {
+        if let Some(ClockEvent::StoodStill { .. }) = event {
+            let found = now.as_nanos().max(1);
+            self.standstill.found.fetch_max(found, Ordering::SeqCst);
+            self.standstill.times.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn tell(&self, event: Option<ClockEvent>) {
+        match event {
+            None => {}
+            Some(ClockEvent::Jumped { node, by_us }) => tracing::warn!(
+                node = self.nodes[node].name(),
+                by_us,
+                "a node's clock jumped {}; its locks may have expired early, so it does not vote for a while",
+                Leap(by_us)
+            ),
+            Some(ClockEvent::StoodStill { span }) => {
+                tracing::warn!(
+                    ?span,
+                    "a majority of the nodes' clocks leapt ahead alike: our own stood still, as in a virtual machine that is paused, or theirs were set forward; all locks are lost"
+                );
+                self.standstill.noticed.notify_waiters();
+            }
+            Some(ClockEvent::RanAhead { span }) => tracing::warn!(
+                ?span,
+                "our own clock ran ahead of a majority of the nodes, or they were all set back; nothing is lost"
+            ),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Servers whose wall clocks are set while a lock is held on them.
+
+use ringfence::protocol::{Discount, Vote};
+use ringfence::{Locks, Lost};
+use ringfence_testkit::{Flavor, Fleet, Server, WallClock, wait_until_async};
+
+use crate::stage::*;
+
+const HOUR_US: i64 = 3_600_000_000;
+
+/// Servers that vote, and the clocks that they go by.
+async fn clocked(flavor: Flavor, nodes: usize) -> (Fleet, Vec<WallClock>) {
+    let clocks: Vec<WallClock> = (0..nodes).map(|_| WallClock::ahead_by(0)).collect();
+    let fleet = Fleet::start_with(nodes, |node| {
+        Server::builder(flavor).wall_clock(&clocks[node])
+    });
+    if nodes > 1 {
+        builder(&fleet.urls()).init(false).await.unwrap();
+    }
+    (fleet, clocks)
+}
+
+async fn jumps(locks: &Locks) -> Vec<u64> {
+    let nodes = locks.nodes().await;
+    nodes.iter().map(|node| node.clock_jumps).collect()
+}
+
+/// The debate's clock jump: the key of the third server expires while the lock is held.
+#[tokio::test]
+async fn a_step_past_the_ttl_is_found_at_the_next_extend_and_costs_that_node_its_vote() {
+    for flavor in Flavor::ALL {
+        let (fleet, clocks) = clocked(flavor, 5).await;
+        let locks = connect(&fleet.urls()).await;
+        let other = connect(&fleet.urls()).await;
+        round(&locks, "warm").await;
+        round(&other, "warm").await;
+        let lock = locks.mutex("n").renew(false);
+        let guard = lock.lock().await.unwrap();
+        clocks[2].set(30_000_000);
+        wait_until_async("the third key to expire", SOON, async || {
+            !has_key(&fleet[2], "n")
+        })
+        .await;
+        guard.extend(TTL).await.unwrap();
+        wait_until_async("the third vote to come in", SOON, async || {
+            matches!(guard.votes()[2].vote, Vote::ClockJumped { .. })
+        })
+        .await;
+        assert_eq!(jumps(&locks).await, [0, 0, 1, 0, 0]);
+        let status = locks.nodes().await;
+        let discount = status[2].discount;
+        assert!(
+            matches!(discount, Some(Discount::ClockJumped { by_us, .. }) if by_us > 25_000_000),
+            "{discount:?}"
+        );
+        // It is put back there, which costs nobody anything.
+        wait_until_async("the third key to be put back", SOON, async || {
+            has_key(&fleet[2], "n")
+        })
+        .await;
+        // Another client that knew the clock comes to the same verdict by itself.
+        let error = other.mutex("n").try_lock().await.unwrap_err();
+        says(&error, ["is held by"]);
+        assert_eq!(jumps(&other).await, [0, 0, 1, 0, 0]);
+        until_granted_by(&other, "m", &[true, true, false, true, true]).await;
+        assert_eq!(guard.check(), Ok(()));
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn two_that_jump_by_themselves_leave_no_majority_and_no_second_holder() {
+    let (fleet, clocks) = clocked(Flavor::Redis, 3).await;
+    let locks = connect(&fleet.urls()).await;
+    let other = connect(&fleet.urls()).await;
+    round(&other, "warm").await;
+    let guard = locks.mutex("n").renew(false).lock().await.unwrap();
+    clocks[0].set(30_000_000);
+    clocks[1].set(60_000_000);
+    let error = other.mutex("n").try_lock().await.unwrap_err();
+    says(&error, ["the clocks of nodes", &address(&fleet[0])]);
+    says(&error, [&address(&fleet[1]), "may vote in"]);
+    assert_eq!(guard.check(), Ok(()));
+}
+
+#[tokio::test]
+async fn a_majority_that_steps_alike_is_a_pause_of_ours_and_every_guard_is_lost() {
+    let (fleet, clocks) = clocked(Flavor::Redis, 3).await;
+    let locks = connect(&fleet.urls()).await;
+    let guard = locks.mutex("n").lock().await.unwrap();
+    let other = locks.mutex("m").lock().await.unwrap();
+    let lost = tokio::spawn(async move { other.lost().await });
+    clocks.iter().for_each(|clock| clock.set(HOUR_US));
+    // Its renewal comes after a third of the TTL; this is sooner.
+    let error = guard.extend(TTL).await.unwrap_err();
+    says(&error, ["this machine was paused"]);
+    let why = tokio::time::timeout(SOON, lost).await.unwrap().unwrap();
+    assert_eq!(why, Lost::ClockStoodStill);
+    assert_eq!(guard.check(), Err(Lost::ClockStoodStill));
+    assert_eq!(locks.standstills(), 1);
+    drop(guard);
+    // And nobody is blamed for it.
+    until_granted_by(&locks, "n", &[true; 3]).await;
+    assert_eq!(jumps(&locks).await, [0; 3]);
+}
+
+#[tokio::test]
+async fn the_step_of_a_single_node_loses_its_guards() {
+    let (fleet, clocks) = clocked(Flavor::Valkey, 1).await;
+    let locks = connect(&fleet.urls()).await;
+    let guard = locks.mutex("n").renew(false).lock().await.unwrap();
+    clocks[0].set(30_000_000);
+    let error = guard.extend(TTL).await.unwrap_err();
+    says(&error, ["this machine was paused"]);
+    assert_eq!(guard.check(), Err(Lost::ClockStoodStill));
+    drop(guard);
+    round(&locks, "n").await;
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_for_seconds_has_not_jumped() {
+    let (fleet, _clocks) = clocked(Flavor::Redis, 3).await;
+    let locks = connect(&fleet.urls()).await;
+    round(&locks, "n").await;
+    let guard = locks.mutex("n").lock().await.unwrap();
+    fleet[1].pause();
+    guard.extend(TTL).await.unwrap();
+    wait_until_async("the hung server to be given up", PATIENCE, async || {
+        matches!(guard.votes()[1].vote, Vote::Failed(_) | Vote::Silent)
+    })
+    .await;
+    fleet[1].resume();
+    until_granted_by(&locks, "m", &[true; 3]).await;
+    assert_eq!(jumps(&locks).await, [0; 3]);
+    guard.release().await.unwrap();
+}
