@@ -33,6 +33,26 @@ impl Flavor {
     }
 }
 
+/// A program of PostgreSQL: of the newest one in Debian's folders, or else from the search path.
+///
+/// # Panics
+/// If it is not installed.
+pub(crate) fn postgres_program(name: &str) -> PathBuf {
+    let newest = children(Path::new("/usr/lib/postgresql"))
+        .filter_map(|folder| {
+            let version: u32 = folder.file_name()?.to_str()?.parse().ok()?;
+            Some((version, folder.join("bin").join(name)))
+        })
+        .filter(|(_, path)| path.is_file())
+        .max();
+    newest
+        .map(|(_, path)| path)
+        .or_else(|| on_search_path(name))
+        .unwrap_or_else(|| {
+            panic!("PostgreSQL's {name} is not installed: run ./verify, which installs it")
+        })
+}
+
 fn on_search_path(program: &str) -> Option<PathBuf> {
     let folders = env::var_os("PATH")?;
     env::split_paths(&folders)

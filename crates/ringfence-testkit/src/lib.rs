@@ -32,11 +32,16 @@ mod pipe;
 mod proxy;
 mod relay;
 
+mod postgres;
+mod psql;
+
 pub use binary::Flavor;
 pub use builder::{Persistence, ServerBuilder};
 pub use certificates::Certificates;
 pub use fleet::Fleet;
+pub use postgres::Postgres;
 pub use proxy::{Fault, Proxy};
+pub use psql::Psql;
 pub use server::Server;
 pub use wait::{wait_until, wait_until_async};
 pub use wall_clock::WallClock;

@@ -51,7 +51,7 @@ impl Process {
         });
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
         // The child has not been waited for, so the id is still its own even if it has ended.
         let _ = kill_process(id.expect("a process id is positive"), signal);

@@ -2,5 +2,6 @@
 
 mod certificates;
 mod fleet;
+mod postgres;
 mod proxy;
 mod server;

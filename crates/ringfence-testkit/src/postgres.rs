@@ -1,0 +1,171 @@
+//! One running PostgreSQL, on a Unix socket in a folder of its own.
+
+use std::fs::{self, File};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::binary::postgres_program;
+use crate::process::Process;
+use crate::psql::{Psql, USER};
+use crate::wait::{Patience, wait_until};
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+const END_LIMIT: Duration = Duration::from_secs(20);
+
+/// A real PostgreSQL that listens on no port. Dropping it ends its processes and removes its folder.
+///
+/// It forgets everything in a crash of the machine: tests of locks need its rules, not its disk.
+#[derive(Debug)]
+pub struct Postgres {
+    // Before the folder: fields are dropped in this order, and the processes write there.
+    process: Process,
+    folder: TempDir,
+}
+
+impl Postgres {
+    /// Makes a new, empty database and starts its server.
+    ///
+    /// # Panics
+    /// If it is not installed or does not start; the message has the server's own words.
+    pub fn start() -> Self {
+        let folder = tempfile::Builder::new().prefix("ringfence-pg-").tempdir();
+        let folder = folder.expect("cannot make a temporary folder");
+        let owner = Owner::of_servers();
+        owner.take(folder.path());
+        initialize(folder.path(), &owner);
+        let process = Process::spawn(&mut invocation(folder.path(), &owner));
+        let mut postgres = Self { process, folder };
+        postgres.wait_until_it_answers();
+        postgres
+    }
+
+    /// The folder with its socket: what drivers and `psql -h` call the host.
+    pub fn host(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// A session of its own, with all rights.
+    pub fn session(&self) -> Psql {
+        Psql::connect(self.host())
+    }
+
+    fn wait_until_it_answers(&mut self) {
+        let patience = Patience::new(START_LIMIT);
+        while !Psql::can_connect(self.folder.path()) {
+            let given_up = self.process.has_ended() || patience.is_over();
+            assert!(
+                !given_up,
+                "PostgreSQL did not start; it said:\n{}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(log_file(self.folder.path())).unwrap_or_default()
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // The server's "immediate shutdown": it ends its own children first, which a SIGKILL would leave
+        // behind for a while.
+        self.process.signal(Signal::QUIT);
+        if std::thread::panicking() {
+            let patience = Patience::new(END_LIMIT);
+            while !self.process.has_ended() && !patience.is_over() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        } else {
+            wait_until("PostgreSQL to end", END_LIMIT, || self.process.has_ended());
+        }
+    }
+}
+
+fn initialize(folder: &Path, owner: &Owner) {
+    let mut command = Command::new(postgres_program("initdb"));
+    command
+        .args([
+            "--auth=trust",
+            "--no-locale",
+            "--encoding=UTF8",
+            "--no-sync",
+        ])
+        .arg(format!("--username={USER}"))
+        .arg("--pgdata")
+        .arg(folder.join("data"))
+        .current_dir(folder)
+        .stdin(Stdio::null());
+    let output = owner.run(&mut command).output();
+    let output = output.unwrap_or_else(|error| panic!("cannot start initdb: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "initdb failed; it said:\n{said}");
+}
+
+fn invocation(folder: &Path, owner: &Owner) -> Command {
+    let log = File::create(log_file(folder)).expect("cannot write the server's log");
+    let log_again = log.try_clone().expect("cannot share the server's log");
+    let mut command = Command::new(postgres_program("postgres"));
+    command
+        .arg("-D")
+        .arg(folder.join("data"))
+        .args(["-c", "fsync=off", "-c", "listen_addresses=", "-c"])
+        .arg(format!("unix_socket_directories={}", folder.display()))
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(log_again);
+    owner.run(&mut command);
+    command
+}
+
+fn log_file(folder: &Path) -> std::path::PathBuf {
+    folder.join("server.log")
+}
+
+/// Whom the server runs as. It refuses to be root, so root lends it to `nobody`.
+struct Owner(Option<(u32, u32)>);
+
+impl Owner {
+    fn of_servers() -> Self {
+        if !rustix::process::geteuid().is_root() {
+            return Self(None);
+        }
+        let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let ids = users.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split(':').collect();
+            let [name, _, user, group, ..] = fields[..] else {
+                return None;
+            };
+            (name == "nobody").then_some((user.parse().ok()?, group.parse().ok()?))
+        });
+        Self(Some(
+            ids.expect("root needs the user `nobody` to run PostgreSQL as"),
+        ))
+    }
+
+    fn take(&self, folder: &Path) {
+        if let Some((user, group)) = self.0 {
+            chown(folder, Some(user), Some(group)).expect("cannot give the folder away");
+        }
+    }
+
+    fn run<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        if let Some((user, group)) = self.0 {
+            command.uid(user).gid(group);
+        }
+        command
+    }
+}
