@@ -8,16 +8,19 @@
 use std::time::Duration;
 
 use ringfence::Locks;
-use rusqlite::{Connection, params};
+use ringfence::resource::sql::{self, SQLITE};
+use ringfence::resource::{Marks, Refused};
+use rusqlite::{Connection, TransactionBehavior, params};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let nodes = std::env::args().nth(1).unwrap_or("memory:".to_owned());
     let locks = Locks::connect(&nodes).await?;
-    let database = Connection::open_in_memory()?;
+    let mut database = Connection::open_in_memory()?;
+    database.execute(SQLITE.create, [])?;
     database.execute_batch(
-        "CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER, fence INTEGER);
-         INSERT INTO account VALUES (1, 100, 0);",
+        "CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER);
+         INSERT INTO account VALUES (1, 100);",
     )?;
 
     let lock = locks.mutex("account:1").ttl(Duration::from_millis(200));
@@ -30,26 +33,37 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let awake = lock.lock().await?;
     println!("the second holder has fence {} and writes", awake.fence());
-    assert!(write(&database, 150, awake.fence())?);
+    deposit(&mut database, 50, awake.fence())?;
     awake.release().await?;
 
     println!("the first holder wakes up and writes");
-    let accepted = write(&database, 90, paused.fence())?;
-    println!("accepted: {accepted}");
-    assert!(!accepted, "a late write got through");
+    let outcome = deposit(&mut database, -10, paused.fence());
+    let refusal = outcome.expect_err("a late write got through");
+    println!("refused: {refusal}");
 
     drop(paused);
     locks.close().await;
     Ok(())
 }
 
-/// Writes only if nobody with a higher fence has written before.
-fn write(database: &Connection, balance: i64, fence: u64) -> rusqlite::Result<bool> {
-    // Fences stay below 2^53.
-    let fence = fence as i64;
-    let changed = database.execute(
-        "UPDATE account SET balance = ?1, fence = ?2 WHERE id = 1 AND fence <= ?2",
-        params![balance, fence],
-    )?;
-    Ok(changed == 1)
+/// Adds to the balance, unless somebody with a higher fence has used the account before.
+fn deposit(
+    database: &mut Connection,
+    amount: i64,
+    fence: u64,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let transaction = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Raise the mark first, then read, then write, all in one transaction.
+    let resource = "account:1";
+    if transaction.execute(SQLITE.admit_write, params![resource, sql::number(fence)])? == 0 {
+        let marks = transaction.query_row(SQLITE.marks, [resource], |row| {
+            Ok(Marks::from_row(row.get(0)?, row.get(1)?))
+        })?;
+        let mark = marks.writer_needs();
+        return Err(Refused { fence, mark }.into());
+    }
+    let update = "UPDATE account SET balance = balance + ?1 WHERE id = 1";
+    transaction.execute(update, [amount])?;
+    transaction.commit()?;
+    Ok(())
 }

@@ -15,6 +15,7 @@ mod driver;
 pub mod ledger;
 pub mod node;
 pub mod protocol;
+pub mod resource;
 
 #[cfg(feature = "client")]
 pub mod clock;

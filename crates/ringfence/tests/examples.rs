@@ -62,7 +62,13 @@ fn work_is_stopped_when_the_lock_ends() {
 #[test]
 fn a_late_write_is_refused_by_its_fence() {
     let text = said(&mut example("fence_in_sql"));
-    assert!(text.ends_with("accepted: false\n"), "{text}");
+    let last = text.lines().last().unwrap();
+    let (late, mark) = (
+        number_after(last, "refused: fence "),
+        number_after(last, "the mark "),
+    );
+    assert_eq!(late, number_after(&text, "first holder has fence "));
+    assert_eq!(mark, number_after(&text, "second holder has fence "));
 }
 
 #[test]
