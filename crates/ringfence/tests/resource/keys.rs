@@ -1,0 +1,183 @@
+//! Fenced keys on Redis and Valkey, beyond the rule itself.
+
+use std::time::Duration;
+
+use redis::{Client, Connection, FromRedisValue, RedisResult, Script};
+use ringfence::resource::Refused;
+use ringfence::resource::redis::{ADMIT, Call, FENCED, FencedKey, STALE_FENCE};
+use ringfence_testkit::{Flavor, Server};
+
+fn connect(server: &Server) -> Connection {
+    let client = Client::open(server.url()).unwrap();
+    client.get_connection().unwrap()
+}
+
+fn run<T: FromRedisValue>(connection: &mut Connection, call: &Call) -> RedisResult<T> {
+    let script = Script::new(FENCED);
+    script.key(call.keys()).arg(call.args()).invoke(connection)
+}
+
+#[test]
+fn any_command_on_one_key_can_be_fenced() {
+    for flavor in Flavor::ALL {
+        let server = Server::start(flavor);
+        let mut connection = connect(&server);
+        let key = FencedKey::new("cart:1");
+        let set = key.write(5, ["HSET", "apples", "3", "pears", "2"]);
+        assert_eq!(run::<i64>(&mut connection, &set), Ok(2));
+        let add = key.write(5, ["HINCRBY", "apples", "4"]);
+        assert_eq!(run::<i64>(&mut connection, &add), Ok(7));
+        let get = key.read(6, ["HMGET", "apples", "plums"]);
+        let found: Vec<Option<String>> = run(&mut connection, &get).unwrap();
+        assert_eq!(found, [Some("7".to_owned()), None]);
+        let delete = key.write(6, ["DEL"]);
+        assert_eq!(run::<i64>(&mut connection, &delete), Ok(1));
+        // The data is gone; that fence 6 was there is not.
+        let error = run::<i64>(&mut connection, &set).unwrap_err();
+        assert_eq!(error.code(), Some(STALE_FENCE));
+        let refused = Refused { fence: 5, mark: 6 };
+        assert_eq!(Refused::in_message(&error.to_string()), Some(refused));
+        assert_eq!(server.command(&["EXISTS", "cart:1"]), "0");
+    }
+}
+
+#[test]
+fn a_command_that_fails_has_raised_the_mark_and_a_refused_one_has_not() {
+    let server = Server::start(Flavor::Redis);
+    let mut connection = connect(&server);
+    server.command(&["SET", "x", "text"]);
+    let key = FencedKey::new("x");
+    let error = run::<i64>(&mut connection, &key.write(7, ["INCR"])).unwrap_err();
+    assert!(error.to_string().contains("not an integer"), "{error}");
+    let marks = ["HMGET", "ringfence-marks:{x}:x", "read", "write"];
+    assert_eq!(server.command(&marks), "0\n7");
+    run::<i64>(&mut connection, &key.write(6, ["DEL"])).unwrap_err();
+    run::<String>(&mut connection, &key.read(6, ["GET"])).unwrap_err();
+    assert_eq!(server.command(&marks), "0\n7");
+    assert_eq!(server.command(&["GET", "x"]), "text");
+}
+
+#[test]
+fn nonsense_is_an_error_and_changes_nothing() {
+    let server = Server::start(Flavor::Redis);
+    let over = (1u64 << 53).to_string();
+    for (args, word) in [
+        (["write", "-1", "0"], "a fence is"),
+        (["write", "1e3", "0"], "a fence is"),
+        (["write", "0x10", "0"], "a fence is"),
+        (["write", "", "0"], "a fence is"),
+        (["write", &over, "0"], "a fence is"),
+        (["wriet", "5", "0"], "the access is"),
+        (["write", "5", "1h"], "whole number of milliseconds"),
+        (
+            ["write", "5", "9007199254741"],
+            "whole number of milliseconds",
+        ),
+    ] {
+        let head = ["EVAL", FENCED, "2", "x", "marks"];
+        let command: Vec<&str> = head.into_iter().chain(args).chain(["SET", "1"]).collect();
+        let error = server.try_command(&command).unwrap_err();
+        assert!(error.contains(word), "{args:?}: {error}");
+        assert_eq!(server.command(&["DBSIZE"]), "0", "{args:?}");
+    }
+}
+
+/// What the server's clock says, as a fence.
+fn clock(server: &Server) -> u64 {
+    let time = server.command(&["TIME"]);
+    let (seconds, micros) = time.split_once('\n').unwrap();
+    seconds.parse::<u64>().unwrap() * 1_000_000 + micros.parse::<u64>().unwrap()
+}
+
+#[test]
+fn marks_stay_for_ever_unless_told_otherwise_and_then_for_as_long_as_they_matter() {
+    let server = Server::start(Flavor::Redis);
+    let mut connection = connect(&server);
+    let now = clock(&server);
+    let key = FencedKey::new("x");
+    let marks_of_x = "ringfence-marks:{x}:x";
+    run::<()>(&mut connection, &key.write(now, ["SET", "1"])).unwrap();
+    assert_eq!(server.command(&["PTTL", marks_of_x]), "-1");
+
+    let hour = key.clone().keep_marks(Duration::from_secs(3600));
+    let minute_us = 60_000_000;
+    run::<()>(&mut connection, &hour.write(now + minute_us, ["SET", "2"])).unwrap();
+    let left_ms: u64 = server.command(&["PTTL", marks_of_x]).parse().unwrap();
+    // As long as the server's clock, less an hour, has not passed the mark.
+    assert!((3_600_000..=3_660_001).contains(&left_ms), "{left_ms}");
+    // One who forgets to say it makes them stay.
+    run::<()>(&mut connection, &key.write(now + minute_us, ["SET", "3"])).unwrap();
+    assert_eq!(server.command(&["PTTL", marks_of_x]), "-1");
+}
+
+#[test]
+fn when_marks_are_gone_fences_from_before_are_still_refused() {
+    let server = Server::start(Flavor::Redis);
+    let mut connection = connect(&server);
+    let keep = Duration::from_millis(300);
+    let key = FencedKey::new("x").keep_marks(keep);
+    let fence = clock(&server);
+    run::<()>(&mut connection, &key.write(fence, ["SET", "1"])).unwrap();
+    ringfence_testkit::wait_until("the marks to go", Duration::from_secs(10), || {
+        server.command(&["EXISTS", "ringfence-marks:{x}:x"]) == "0"
+    });
+    for late in [fence - 1, fence] {
+        let error = run::<()>(&mut connection, &key.write(late, ["SET", "2"])).unwrap_err();
+        let refused = Refused::in_message(&error.to_string()).unwrap();
+        assert!(refused.mark > fence, "{error}");
+        run::<String>(&mut connection, &key.read(late, ["GET"])).unwrap_err();
+    }
+    assert_eq!(server.command(&["GET", "x"]), "1");
+    let fresh = clock(&server);
+    run::<()>(&mut connection, &key.write(fresh, ["SET", "3"])).unwrap();
+}
+
+#[test]
+fn marks_are_in_the_cluster_slot_of_their_key() {
+    let server = Server::builder(Flavor::Redis).cluster_mode().start();
+    for key in [
+        "x",
+        "balance:1",
+        "balance:{1}:eur",
+        "{x}",
+        "a}b",
+        "{}",
+        "}{",
+    ] {
+        let call = FencedKey::new(key).read(1, ["GET"]);
+        let [slot, slot_of_marks] = call
+            .keys()
+            .clone()
+            .map(|key| server.command(&["CLUSTER", "KEYSLOT", &key]));
+        assert_eq!(slot, slot_of_marks, "{:?}", call.keys());
+    }
+}
+
+#[test]
+fn a_script_of_one_s_own_can_begin_with_admission() {
+    let server = Server::start(Flavor::Valkey);
+    let mut connection = connect(&server);
+    server.command(&["MSET", "{bank}a", "100", "{bank}b", "0"]);
+    let transfer = format!(
+        "{ADMIT}
+         local refusal = admit(KEYS[3], 'write', ARGV[1], '0')
+         if refusal then return refusal end
+         redis.call('DECRBY', KEYS[1], ARGV[2])
+         return redis.call('INCRBY', KEYS[2], ARGV[2])"
+    );
+    let script = Script::new(&transfer);
+    let mut transfer = |fence: u64| -> RedisResult<i64> {
+        let mut call = script.key(&["{bank}a", "{bank}b", "{bank}marks"][..]);
+        call.arg(fence).arg(30).invoke(&mut connection)
+    };
+    assert_eq!(transfer(7), Ok(30));
+    let error = transfer(6).unwrap_err();
+    assert_eq!(error.code(), Some(STALE_FENCE));
+    assert_eq!(transfer(8), Ok(60));
+    assert_eq!(server.command(&["GET", "{bank}a"]), "40");
+    // A key of the same group, guarded by the same marks.
+    let key = FencedKey::new("{bank}a").marks_at("{bank}marks");
+    let mut connection = connect(&server);
+    run::<i64>(&mut connection, &key.read(7, ["GET"])).unwrap_err();
+    assert_eq!(run::<i64>(&mut connection, &key.read(8, ["GET"])), Ok(40));
+}
