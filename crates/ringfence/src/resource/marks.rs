@@ -88,12 +88,14 @@ impl Refused {
     /// The refusal that an error of a Redis client tells of, if it is one: looks for the words that
     /// the script of [`redis`](super::redis) answers with.
     pub fn in_message(message: &str) -> Option<Self> {
-        let (_, numbers) = message.split_once(FENCE_WORDS)?;
-        let (fence, mark) = numbers.split_once(MARK_WORDS)?;
-        let digits = mark.find(|c: char| !c.is_ascii_digit());
+        let (before, after) = message.split_once(MARK_WORDS)?;
+        let (_, fence) = before.rsplit_once(FENCE_WORDS)?;
+        // Clients put words of their own around it.
+        let end = after.find(|c: char| !c.is_ascii_digit());
+        let mark = &after[..end.unwrap_or(after.len())];
         Some(Self {
             fence: fence.parse().ok()?,
-            mark: mark[..digits.unwrap_or(mark.len())].parse().ok()?,
+            mark: mark.parse().ok()?,
         })
     }
 }
@@ -151,7 +153,7 @@ mod tests {
     fn a_refusal_is_read_from_the_words_it_is_told_in() {
         let refused = Refused { fence: 5, mark: 17 };
         assert_eq!(Refused::in_message(&refused.to_string()), Some(refused));
-        let client = "\"STALEFENCE\": fence 5 is below the mark 17";
+        let client = "a fence was checked - STALEFENCE: fence 5 is below the mark 17 (script 1f)";
         assert_eq!(Refused::in_message(client), Some(refused));
         for other in [
             "",

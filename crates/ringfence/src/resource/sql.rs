@@ -15,6 +15,9 @@
 //! the mark's row is locked (PostgreSQL) or the file is (SQLite). Without a transaction a holder might
 //! pause between the two, and another might write in between.
 //!
+//! What was read in a transaction that is rolled back must not be used: the mark that guards it was rolled
+//! back too. Commit, also after reading only. And ask the primary: a replica cannot raise a mark.
+//!
 //! Each placeholder stands once and in order, resource and fence, so that the same text does for
 //! drivers with another kind (`%s`, `?`). Fences stay below 2<sup>53</sup> and fit a `BIGINT`:
 //! [`number`] turns one into what drivers bind.

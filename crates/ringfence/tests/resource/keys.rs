@@ -82,6 +82,34 @@ fn nonsense_is_an_error_and_changes_nothing() {
     }
 }
 
+#[test]
+fn a_user_needs_no_more_rights_than_the_guide_says() {
+    const RIGHTS: &str = "~balance:* ~ringfence-marks:*";
+    const COMMANDS: &str = "+eval +evalsha +hmget +hset +pexpireat +persist +time";
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/resources.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    assert!(guide.contains(RIGHTS) && guide.contains(COMMANDS));
+    let user = format!("user app on >secret {RIGHTS} -@all {COMMANDS} +get +set");
+    let server = Server::builder(Flavor::Redis).acl_file(&user).start();
+    let client = Client::open(server.url_as("app", "secret")).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    for keep in [false, true] {
+        let key = FencedKey::new("balance:1");
+        let key = if keep {
+            key.keep_marks(Duration::from_secs(3600))
+        } else {
+            key
+        };
+        let fence = clock(&server);
+        // With the whole text, as the crate's own helper would need the right to load it.
+        let mut eval = |call: Call| -> RedisResult<String> {
+            redis::cmd("EVAL").arg(call.eval()).query(&mut connection)
+        };
+        assert_eq!(eval(key.write(fence, ["SET", "150"])).unwrap(), "OK");
+        assert_eq!(eval(key.read(fence, ["GET"])).unwrap(), "150");
+    }
+}
+
 /// What the server's clock says, as a fence.
 fn clock(server: &Server) -> u64 {
     let time = server.command(&["TIME"]);
