@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::binary::Flavor;
 use crate::certificates::Certificates;
 use crate::port;
+use crate::proxy::Proxy;
 use crate::server::{ADMIN, SOCKET, Server};
 use crate::wait::wait_until;
 use crate::wall_clock::WallClock;
@@ -92,6 +93,15 @@ impl ServerBuilder {
     pub fn replica_of(mut self, primary: &Server) -> Self {
         self.primary = Some(Primary {
             addr: primary.addr(),
+            has_tls: primary.has_tls(),
+        });
+        self
+    }
+
+    /// A replica of `primary` behind `proxy`, which can cut the two off from each other.
+    pub fn replica_through(mut self, proxy: &Proxy, primary: &Server) -> Self {
+        self.primary = Some(Primary {
+            addr: proxy.addr(),
             has_tls: primary.has_tls(),
         });
         self

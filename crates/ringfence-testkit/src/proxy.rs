@@ -53,12 +53,12 @@ impl Proxy {
     /// # Panics
     /// If the server has only a Unix socket.
     pub fn in_front_of(server: &Server) -> Self {
-        let line = Arc::new(Line::default());
+        let line = Arc::new(Line::to(server.addr()));
         let listener = relay::listen();
         let addr = listener.local_addr().expect("a listener has an address");
         let thread = thread::spawn({
-            let (line, server) = (Arc::clone(&line), server.addr());
-            move || relay::run(listener, server, &line)
+            let line = Arc::clone(&line);
+            move || relay::run(listener, &line)
         });
         Self {
             addr,
@@ -106,6 +106,13 @@ impl Proxy {
         self.wait_for("to cut its connections", Line::has_only_new_connections);
     }
 
+    /// Leads to `server` from now on, as an address does that moves in a failover. Connections to
+    /// the former one are closed.
+    pub fn lead_to(&self, server: &Server) {
+        *self.line.server() = server.addr();
+        self.cut();
+    }
+
     /// Closes every connection and refuses new ones, as a machine does whose server is down.
     pub fn refuse(&self) {
         self.line.rules.send_modify(|rules| {
@@ -144,8 +151,9 @@ impl Drop for Proxy {
 }
 
 /// What the test's thread and the proxy's thread share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Line {
+    server: Mutex<SocketAddr>,
     pub(crate) rules: watch::Sender<Rules>,
     pub(crate) held_bytes: AtomicUsize,
     /// The refusal as carried out; the rules have it as ordered.
@@ -165,6 +173,21 @@ pub(crate) struct Rules {
 }
 
 impl Line {
+    fn to(server: SocketAddr) -> Self {
+        Self {
+            server: Mutex::new(server),
+            rules: watch::Sender::default(),
+            held_bytes: AtomicUsize::default(),
+            refuses: AtomicBool::default(),
+            open: Mutex::default(),
+        }
+    }
+
+    /// Where new connections lead.
+    pub(crate) fn server(&self) -> MutexGuard<'_, SocketAddr> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn open(&self) -> MutexGuard<'_, Vec<usize>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,7 +3,7 @@
 
 use std::future;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::net::{Ipv4Addr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,17 +23,16 @@ pub(crate) fn listen() -> StdListener {
         .expect("no free port for the proxy")
 }
 
-/// Relays connections to `server` until the rules say stop.
-pub(crate) fn run(listener: StdListener, server: SocketAddr, line: &Arc<Line>) {
+/// Relays connections to the line's server until the rules say stop.
+pub(crate) fn run(listener: StdListener, line: &Arc<Line>) {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("cannot start the proxy's runtime");
-    let accepting = accept_all(listener, server, line);
     runtime
-        .block_on(accepting)
+        .block_on(accept_all(listener, line))
         .expect("the proxy cannot listen");
 }
 
-async fn accept_all(listener: StdListener, server: SocketAddr, line: &Arc<Line>) -> io::Result<()> {
+async fn accept_all(listener: StdListener, line: &Arc<Line>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let addr = listener.local_addr()?;
     let mut listener = Some(TcpListener::from_std(listener)?);
@@ -54,7 +53,7 @@ async fn accept_all(listener: StdListener, server: SocketAddr, line: &Arc<Line>)
         tokio::select! {
             _ = rules.changed() => {}
             client = accept(listener.as_ref()) => {
-                connections.spawn(relay(client, server, Arc::clone(line)));
+                connections.spawn(relay(client, Arc::clone(line)));
             }
             Some(_) = connections.join_next() => {}
         }
@@ -71,8 +70,14 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     }
 }
 
-async fn relay(mut client: TcpStream, server: SocketAddr, line: Arc<Line>) {
+async fn relay(mut client: TcpStream, line: Arc<Line>) {
+    // Before the server is looked up: a cut that follows its change finds this entry.
     let entry = Entry::new(&line);
+    let server = *line.server();
+    // Accepted in the moment between the order to refuse and the end of the listener.
+    if line.rules.borrow().refuses {
+        return;
+    }
     let Ok(mut server) = TcpStream::connect(server).await else {
         return;
     };

@@ -129,6 +129,25 @@ impl Server {
         }
     }
 
+    /// How much of its append-only file has been written so far, as a mark for
+    /// [`lose_writes_after`](Self::lose_writes_after).
+    ///
+    /// # Panics
+    /// If it has no append-only file.
+    pub fn written(&self) -> u64 {
+        self.append_only_file().1
+    }
+
+    /// Takes back what was written to its append-only file after `mark`, as a power failure does to
+    /// what was not synced. The server must have been killed.
+    pub fn lose_writes_after(&self, mark: u64) {
+        assert!(self.process().is_none(), "this server still writes");
+        let (path, _) = self.append_only_file();
+        let file = File::options().write(true).open(path);
+        file.and_then(|file| file.set_len(mark))
+            .expect("cannot cut the append-only file");
+    }
+
     /// Carries out one command with all rights, whatever users the test has set up. A nil reply is
     /// empty text, a list is one line per item.
     ///
@@ -258,6 +277,15 @@ impl Server {
             format!("{user}:{password}@")
         });
         format!("{scheme}://{user}127.0.0.1:{port}")
+    }
+
+    /// The part of the append-only file that grows, and its size.
+    fn append_only_file(&self) -> (PathBuf, u64) {
+        let folder = self.folder.path().join("appendonlydir");
+        let entries = folder.read_dir().into_iter().flatten().flatten();
+        let parts = entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.len())));
+        let mut growing = parts.filter(|(path, _)| path.to_string_lossy().ends_with(".incr.aof"));
+        growing.next().expect("this server has no append-only file")
     }
 
     fn log(&self) -> String {

@@ -2,6 +2,8 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::mpsc::{TryRecvError, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfence_testkit::{Fault, Flavor, Proxy, Server, wait_until};
@@ -258,4 +260,45 @@ fn a_dropped_proxy_is_a_closed_port() {
     drop(proxy);
     assert!(client.ask("PING").is_err());
     assert!(TcpStream::connect(addr).is_err());
+}
+
+#[test]
+fn an_address_that_moves_leads_to_the_other_server() {
+    let (first, proxy) = server_and_proxy();
+    let second = Server::start(Flavor::Valkey);
+    let mut client = Client::connect(&proxy);
+    assert_eq!(client.ask("SET key first").unwrap(), "+OK");
+    proxy.lead_to(&second);
+    assert!(
+        client.ask("PING").is_err(),
+        "the old connection still works"
+    );
+    let mut client = Client::connect(&proxy);
+    assert_eq!(client.ask("SET key second").unwrap(), "+OK");
+    assert_eq!(first.command(&["GET", "key"]), "first");
+    assert_eq!(second.command(&["GET", "key"]), "second");
+}
+
+#[test]
+fn nobody_slips_in_while_the_proxy_begins_to_refuse() {
+    let (_server, proxy) = server_and_proxy();
+    let addr = proxy.addr();
+    for _ in 0..20 {
+        let (stop, stopped) = channel::<()>();
+        thread::scope(|scope| {
+            // Dials all the time, as a replica does that has lost its primary.
+            scope.spawn(move || {
+                let mut dialled = Vec::new();
+                while stopped.try_recv() == Err(TryRecvError::Empty) {
+                    dialled.extend(TcpStream::connect(addr));
+                    thread::sleep(Duration::from_micros(50));
+                }
+            });
+            wait_until("somebody to dial", SOON, || proxy.connections() > 2);
+            proxy.refuse();
+            wait_until("all to be gone", SOON, || proxy.connections() == 0);
+            drop(stop);
+        });
+        proxy.pass();
+    }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use ringfence_testkit::{Flavor, Persistence, Server, WallClock, wait_until};
+use ringfence_testkit::{Flavor, Persistence, Proxy, Server, WallClock, wait_until};
 
 fn is_process(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
@@ -105,6 +105,27 @@ fn persistence_decides_what_a_kill_and_a_clean_shutdown_keep() {
 }
 
 #[test]
+fn a_power_failure_takes_back_what_was_written_last() {
+    for flavor in Flavor::ALL {
+        let server = Server::builder(flavor)
+            .persistence(Persistence::AofEverysec)
+            .start();
+        server.command(&["SET", "first", "value"]);
+        let limit = Duration::from_secs(5);
+        // Writing may be put off while an earlier part is being synced.
+        wait_until("the first to be written", limit, || server.written() > 0);
+        let mark = server.written();
+        server.command(&["SET", "last", "value"]);
+        wait_until("the last to be written", limit, || server.written() > mark);
+        server.kill();
+        server.lose_writes_after(mark);
+        server.restart();
+        assert_eq!(server.command(&["GET", "first"]), "value");
+        assert_eq!(server.command(&["GET", "last"]), "");
+    }
+}
+
+#[test]
 fn settings_reach_the_server() {
     let server = Server::builder(Flavor::Redis)
         .arg("--maxmemory", "10mb")
@@ -159,6 +180,24 @@ fn a_replica_follows_its_primary() {
     wait_until("the write to arrive", Duration::from_secs(5), || {
         replica.command(&["GET", "key"]) == "value"
     });
+}
+
+#[test]
+fn a_replica_behind_a_proxy_can_be_cut_off_from_its_primary() {
+    let primary = Server::start(Flavor::Redis);
+    let link = Proxy::in_front_of(&primary);
+    let replica = Server::builder(Flavor::Redis)
+        .replica_through(&link, &primary)
+        .start();
+    primary.command(&["SET", "before", "value"]);
+    wait_until("the write to arrive", Duration::from_secs(5), || {
+        replica.command(&["GET", "before"]) == "value"
+    });
+    link.refuse();
+    primary.command(&["SET", "after", "value"]);
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(replica.command(&["GET", "before"]), "value");
+    assert_eq!(replica.command(&["GET", "after"]), "");
 }
 
 #[test]
