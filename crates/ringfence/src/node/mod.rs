@@ -160,7 +160,7 @@ pub struct Facts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Tier {
-    /// Every write is on disk before it is answered.
+    /// Every write is on disk before it is answered, and no replica could take its place.
     Durable,
     /// A restart forgets; the node does not vote until what it forgot has expired.
     Quarantined,

@@ -23,7 +23,8 @@ pub(super) struct Server {
     pub(super) run_id: String,
     /// Server and version, for people.
     pub(super) version: String,
-    /// Whether every write is on disk before it is answered.
+    /// Whether every write is on disk before it is answered, and nobody else has a copy: a replica
+    /// that is started as a master has this one's birth record, and perhaps not its last locks.
     pub(super) durable: bool,
     /// Whether its data is its own: a promoted replica has its former master's, or some of it.
     pub(super) never_promoted: bool,
@@ -101,7 +102,9 @@ impl Server {
         let found = Self {
             run_id: run_id.to_owned(),
             version: version(&server),
-            durable: persistence.get("aof_enabled") == Some("1") && appendfsync_always,
+            durable: persistence.get("aof_enabled") == Some("1")
+                && appendfsync_always
+                && replication.get("connected_slaves") == Some("0"),
             never_promoted: replication
                 .get("master_replid2")
                 .is_some_and(|id| id.bytes().all(|byte| byte == b'0')),
@@ -201,7 +204,7 @@ mod tests {
     fn answers(memory: &str) -> Vec<Value> {
         vec![
             text("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:ab12\r\n"),
-            text("role:master\r\nmaster_replid2:0000\r\n"),
+            text("role:master\r\nconnected_slaves:0\r\nmaster_replid2:0000\r\n"),
             text(memory),
             text("loading:0\r\naof_enabled:1\r\n"),
             Value::Array(vec![text("appendfsync"), text("always")]),
@@ -223,6 +226,13 @@ mod tests {
     fn where_config_is_forbidden_nothing_is_durable() {
         let mut answers = answers("maxmemory:0");
         answers[4] = redis::parse_redis_value(b"-NOPERM no\r\n").unwrap();
+        assert!(!Server::read(answers, &reporter(), STRICT).unwrap().durable);
+    }
+
+    #[test]
+    fn a_master_with_a_replica_is_not_durable() {
+        let mut answers = answers("maxmemory:0");
+        answers[1] = text("role:master\r\nconnected_slaves:1\r\nmaster_replid2:0000\r\n");
         assert!(!Server::read(answers, &reporter(), STRICT).unwrap().durable);
     }
 
