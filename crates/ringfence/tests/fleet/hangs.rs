@@ -1,10 +1,9 @@
-//! Servers that hang, and requests that arrive late.
+//! Servers that hang.
 
 use std::time::Duration;
 
 use ringfence::AcquireError;
-use ringfence::protocol::Vote;
-use ringfence_testkit::{Fault, Fleet, Proxy, wait_until_async};
+use ringfence_testkit::Fleet;
 
 use crate::stage::*;
 
@@ -59,42 +58,4 @@ async fn a_hung_server_delays_contention_only_the_first_time() {
     locks.close().await;
     assert!(!has_key(&fleet[1], "n"));
     assert!(!has_key(&fleet[0], "n"));
-}
-
-#[tokio::test]
-async fn an_acquire_that_arrives_after_its_undo_is_refused() {
-    let fleet = Fleet::start(3);
-    let slow = Proxy::in_front_of(&fleet[0]);
-    let urls = format!(
-        "{}?quarantine=off,{},{}",
-        slow.url(),
-        fleet[1].url_without_quarantine(),
-        fleet[2].url_without_quarantine()
-    );
-    let builder = builder(&urls).node_timeout(Duration::from_millis(300));
-    let locks = builder.connect().await.unwrap();
-    until_granted_by(&locks, "other", &[true; 3]).await;
-    fleet[2].command(&["SET", "n", "a stranger", "PX", "60000"]);
-    assert_eq!(slow.connections(), 1);
-
-    slow.requests(Fault::Delay(Duration::from_millis(3_000)));
-    let error = locks.mutex("n").try_lock().await.unwrap_err();
-    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
-    let vote = &error.votes().unwrap()[0].vote;
-    assert_eq!(*vote, Vote::Silent, "the acquire was not sent");
-    // From now on the way is free, but what was sent before is still on it.
-    slow.requests(Fault::None);
-    let record = "ringfence:{n}:n";
-    wait_until_async("the undo to arrive", SOON, async || {
-        has_key(&fleet[0], record)
-    })
-    .await;
-    assert_eq!(slow.connections(), 2, "the acquire was not late");
-    wait_until_async("the acquire to arrive", SOON, async || {
-        slow.connections() == 1
-    })
-    .await;
-    assert!(!has_key(&fleet[0], "n"));
-    locks.close().await;
-    assert!(!has_key(&fleet[1], "n"));
 }

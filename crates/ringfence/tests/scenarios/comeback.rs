@@ -1,0 +1,59 @@
+//! Nodes that restart empty one after the other, while a lock is held for longer than all of it.
+
+use ringfence::protocol::Vote;
+use ringfence_testkit::{Fleet, wait_until_async};
+
+use crate::redlock::Redlock;
+use crate::short_quarantine;
+use crate::stage::*;
+use crate::witness::{refused_by_quarantine_of, until_held_by};
+
+#[tokio::test]
+async fn a_long_held_lock_is_put_back_on_every_node_that_forgot_it() {
+    let fleet = Fleet::start(3);
+    short_quarantine::init(&fleet).await;
+    let plain = Redlock::connect(&fleet.urls()).await;
+    let locks = short_quarantine::connect(&fleet.urls()).await;
+    let other = short_quarantine::connect(&fleet.urls()).await;
+    let mut plain_first = plain.lock("theirs", TTL).await.unwrap();
+    let first = locks.mutex("ours").lock().await.unwrap();
+
+    fleet[0].restart();
+    wait_until_async("the lock to be put back", PATIENCE, async || {
+        fleet[0].command(&["GET", "ours"]) == first.token().expose()
+    })
+    .await;
+    // It is there, and does not count before the node may vote again.
+    refused_by_quarantine_of(&[0], &other, "ours").await;
+    let vote = || first.votes()[0].vote.clone();
+    assert!(matches!(vote(), Vote::Quarantined { .. }), "{}", vote());
+    wait_until_async("the node to vote again", PATIENCE, async || {
+        vote() == Vote::Granted
+    })
+    .await;
+
+    // The next one forgets. The first is what makes a majority now.
+    assert!(plain.extend(&mut plain_first, TTL).await);
+    fleet[1].restart();
+    assert!(!plain.extend(&mut plain_first, TTL).await);
+    let plain_second = plain.lock("theirs", TTL).await;
+    let plain_second = plain_second.expect("Redlock grants it twice");
+    assert!(plain_first.is_valid() && plain_second.is_valid());
+
+    refused_by_quarantine_of(&[1], &other, "ours").await;
+    wait_until_async("every node to have it", PATIENCE, async || {
+        let token = first.token().expose();
+        fleet
+            .iter()
+            .all(|node| node.command(&["GET", "ours"]) == token)
+    })
+    .await;
+    let deadline = first.deadline();
+    wait_until_async("another renewal", PATIENCE, async || {
+        first.deadline() > deadline
+    })
+    .await;
+    assert_eq!(first.check(), Ok(()));
+    first.release().await.unwrap();
+    until_held_by(&fleet, "ours", &[false; 3]).await;
+}

@@ -1,0 +1,75 @@
+//! `FLUSHALL` while a lock is held.
+
+use ringfence::{ExtendError, Lost};
+use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
+
+use crate::redlock::Redlock;
+use crate::short_quarantine::{self, QUARANTINE};
+use crate::stage::*;
+use crate::witness::{refused_by_quarantine_of, until_held_by};
+
+#[tokio::test]
+async fn a_minority_that_was_flushed_changes_nothing() {
+    let fleet = Fleet::start_with(5, |node| Server::builder(Flavor::ALL[node % 2]));
+    builder(&fleet.urls()).init(false).await.unwrap();
+    let plain = Redlock::connect(&fleet.urls()).await;
+    let (locks, other) = (connect(&fleet.urls()).await, connect(&fleet.urls()).await);
+    until_granted_by(&locks, "another", &[true; 5]).await;
+    let plain_first = plain.lock("theirs", TTL).await.unwrap();
+    let first = locks.mutex("ours").lock().await.unwrap();
+    for name in ["theirs", "ours"] {
+        until_held_by(&fleet, name, &[true; 5]).await;
+    }
+
+    for flushed in [1, 4] {
+        fleet[flushed].command(&["FLUSHALL"]);
+    }
+    // All held it, so that three still do: the original is right here too.
+    assert!(plain.lock("theirs", TTL).await.is_none() && plain_first.is_valid());
+    refused_by_quarantine_of(&[1, 4], &other, "ours").await;
+    wait_until_async("every node to have it again", PATIENCE, async || {
+        first.extend(TTL).await.unwrap();
+        let token = first.token().expose();
+        fleet
+            .iter()
+            .all(|node| node.command(&["GET", "ours"]) == token)
+    })
+    .await;
+    first.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_majority_that_was_flushed_is_noticed_and_grants_nobody_before_its_quarantine_ends() {
+    let fleet = Fleet::start(5);
+    short_quarantine::init(&fleet).await;
+    let plain = Redlock::connect(&fleet.urls()).await;
+    let locks = short_quarantine::connect(&fleet.urls()).await;
+    let other = short_quarantine::connect(&fleet.urls()).await;
+    until_granted_by(&locks, "another", &[true; 5]).await;
+    let plain_first = plain.lock("theirs", TTL).await.unwrap();
+    let first = locks.mutex("ours").lock().await.unwrap();
+    for name in ["theirs", "ours"] {
+        until_held_by(&fleet, name, &[true; 5]).await;
+    }
+
+    let struck = now();
+    for flushed in [0, 2, 3] {
+        fleet[flushed].command(&["FLUSHALL"]);
+    }
+    let plain_second = plain.lock("theirs", TTL).await;
+    let plain_second = plain_second.expect("Redlock grants it twice");
+    assert!(plain_first.is_valid() && plain_second.is_valid());
+
+    let error = first.extend(short_quarantine::TTL).await.unwrap_err();
+    assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
+    let waiting = async {
+        let guard = other.mutex("ours").wait(PATIENCE).lock().await.unwrap();
+        (now(), guard)
+    };
+    let (lost, (granted, second)) = tokio::join!(first.lost(), waiting);
+    assert_eq!(lost, Lost::Expired);
+    assert!(granted > first.deadline());
+    let waited = granted.since(struck);
+    assert!(waited >= QUARANTINE, "{waited:?}");
+    assert!(second.fence() > first.fence());
+}

@@ -1,0 +1,104 @@
+//! Nodes that write to disk, and lose power.
+
+use std::time::Duration;
+
+use ringfence_testkit::{Flavor, Fleet, Persistence, Server, wait_until};
+
+use crate::partition::Partition;
+use crate::redlock::Redlock;
+use crate::stage::*;
+use crate::witness::{refused_by_quarantine_of, until_held_by};
+
+fn fleet_with(flavor: Flavor, persistence: Persistence) -> Fleet {
+    Fleet::start_with(3, |_| Server::builder(flavor).persistence(persistence))
+}
+
+#[tokio::test]
+async fn a_node_that_lost_its_last_second_does_not_grant_what_it_had_granted() {
+    for flavor in Flavor::ALL {
+        let fleet = fleet_with(flavor, Persistence::AofEverysec);
+        builder(&fleet.urls()).init(false).await.unwrap();
+        let party = Partition::before(&fleet, &[2]);
+        let (plain, plain_other) = (
+            Redlock::connect(&party.urls()).await,
+            Redlock::connect(&fleet.urls()).await,
+        );
+        let (locks, other) = (connect(&party.urls()).await, connect(&fleet.urls()).await);
+        // Its birth is on disk, so that it does not come back as a new one.
+        let before = round(&locks, "before").await;
+        wait_until("the past to be written", SOON, || fleet[1].written() > 0);
+        let mark = fleet[1].written();
+        party.begin();
+
+        let plain_first = plain.lock("theirs", TTL).await.unwrap();
+        let first = locks.mutex("ours").lock().await.unwrap();
+        assert!(first.fence() > before);
+        for name in ["theirs", "ours"] {
+            until_held_by(&fleet, name, &[true, true, false]).await;
+        }
+        fleet[1].kill();
+        fleet[1].lose_writes_after(mark);
+        fleet[1].restart();
+        assert!(has_key(&fleet[1], "ringfence:born") && !has_key(&fleet[1], "ours"));
+
+        let plain_second = plain_other.lock("theirs", TTL).await;
+        let plain_second = plain_second.expect("Redlock grants it twice");
+        assert!(plain_first.is_valid() && plain_second.is_valid());
+        for other in [other, connect(&fleet.urls()).await] {
+            refused_by_quarantine_of(&[1], &other, "ours").await;
+            assert_eq!(first.check(), Ok(()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_durable_node_that_lost_power_has_kept_the_lock_and_votes_at_once() {
+    for flavor in Flavor::ALL {
+        let fleet = fleet_with(flavor, Persistence::AofAlways);
+        builder(&fleet.urls()).init(false).await.unwrap();
+        let party = Partition::before(&fleet, &[2]);
+        let (locks, other) = (connect(&party.urls()).await, connect(&fleet.urls()).await);
+        party.begin();
+        let first = locks.mutex("ours").lock().await.unwrap();
+        until_held_by(&fleet, "ours", &[true, true, false]).await;
+        fleet[1].restart();
+        until_granted_by(&other, "another", &[true; 3]).await;
+        let error = other.mutex("ours").try_lock().await.unwrap_err();
+        let votes = error.votes().unwrap().iter();
+        let held = votes.filter(|node| node.vote.to_string().contains("held by"));
+        assert_eq!(held.count(), 2, "{error}");
+        first.extend(TTL).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_expired_while_its_nodes_were_down_is_gone_when_they_come_back() {
+    for persistence in [Persistence::AofAlways, Persistence::AofEverysec] {
+        let fleet = fleet_with(Flavor::Redis, persistence);
+        builder(&fleet.urls()).init(false).await.unwrap();
+        let locks = connect(&fleet.urls()).await;
+        until_granted_by(&locks, "another", &[true; 3]).await;
+        let ttl = Duration::from_secs(2);
+        let plain = Redlock::connect(&fleet.urls()).await;
+        let plain_first = plain.lock("theirs", ttl).await.unwrap();
+        let lock = locks.mutex("ours").ttl(ttl).renew(false);
+        let first = lock.lock().await.unwrap();
+        fleet.iter().for_each(Server::shutdown_cleanly);
+        let (deadline, fence) = (first.deadline(), first.fence());
+        wait_until("the lock to expire", PATIENCE, || {
+            now() > deadline + ttl / 10
+        });
+        fleet.iter().for_each(Server::restart);
+        assert!(!plain_first.is_valid());
+        for server in fleet.iter() {
+            assert!(!has_key(server, "theirs") && !has_key(server, "ours"));
+        }
+        let record = "ringfence:{ours}:ours";
+        let remember = fleet.iter().filter(|server| has_key(server, record));
+        assert!(remember.count() >= 2);
+        // What is durable votes at once, and knows the fence.
+        if persistence == Persistence::AofAlways {
+            assert!(round(&locks, "ours").await > fence);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! A group whose quarantine is short enough to be waited for: the least that its TTL allows.
+
+use std::time::Duration;
+
+use ringfence::{Builder, Locks};
+use ringfence_testkit::Fleet;
+
+use crate::stage;
+
+/// How long a node that forgot does not vote.
+pub(crate) const QUARANTINE: Duration = Duration::from_secs(9);
+/// The longest TTL that goes with it.
+pub(crate) const TTL: Duration = Duration::from_secs(4);
+/// Servers on one machine have one clock.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Declares the servers of `fleet` a new group.
+pub(crate) async fn init(fleet: &Fleet) {
+    let group = builder(&fleet.urls()).init(false).await.unwrap();
+    assert_eq!((group.window, group.quarantine), (WINDOW, QUARANTINE));
+}
+
+/// A client of the group, patient with servers on a busy machine.
+pub(crate) async fn connect(urls: &str) -> Locks {
+    let builder = builder(urls).node_timeout(Duration::from_secs(1));
+    builder.connect().await.unwrap()
+}
+
+fn builder(urls: &str) -> Builder {
+    stage::builder(urls)
+        .ttl(TTL)
+        .window(WINDOW)
+        .quarantine(QUARANTINE)
+}

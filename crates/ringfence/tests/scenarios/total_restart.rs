@@ -1,0 +1,53 @@
+//! Every node restarts at once, and none has kept anything.
+
+use ringfence::{AcquireError, Lost};
+use ringfence_testkit::{Flavor, Fleet, Server};
+
+use crate::redlock::Redlock;
+use crate::short_quarantine::{self, QUARANTINE};
+use crate::stage::*;
+
+#[tokio::test]
+async fn after_a_restart_of_all_nobody_is_granted_before_the_quarantine_ends() {
+    let fleet = Fleet::start_with(3, |node| Server::builder(Flavor::ALL[node % 2]));
+    short_quarantine::init(&fleet).await;
+    let plain = Redlock::connect(&fleet.urls()).await;
+    let locks = short_quarantine::connect(&fleet.urls()).await;
+    let other = short_quarantine::connect(&fleet.urls()).await;
+
+    let plain_first = plain.lock("theirs", TTL).await.unwrap();
+    let mut fences = Vec::new();
+    for name in ["a", "b", "c"] {
+        fences.push((name, round(&locks, name).await));
+    }
+    let first = locks.mutex("ours").lock().await.unwrap();
+    fences.push(("ours", first.fence()));
+
+    let struck = now();
+    fleet.iter().for_each(Server::kill);
+    fleet.iter().for_each(Server::restart);
+
+    let plain_second = plain.lock("theirs", TTL).await;
+    let plain_second = plain_second.expect("Redlock grants it twice");
+    assert!(plain_first.is_valid() && plain_second.is_valid());
+
+    // Those who will not wait that long are told at once; the holder when its time is over.
+    let newcomer = short_quarantine::connect(&fleet.urls()).await;
+    let error = newcomer.mutex("ours").try_lock().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
+    let waiting = async {
+        let guard = other.mutex("ours").wait(PATIENCE).lock().await.unwrap();
+        (now(), guard)
+    };
+    let (lost, (granted, second)) = tokio::join!(first.lost(), waiting);
+    assert_eq!(lost, Lost::Expired);
+    assert!(granted > first.deadline());
+    let waited = granted.since(struck);
+    assert!(waited >= QUARANTINE, "{waited:?}");
+    assert!(second.fence() > first.fence());
+    second.release().await.unwrap();
+    for (name, fence) in fences {
+        let later = round(&newcomer, name).await;
+        assert!(later > fence, "{name}: {later} after {fence}");
+    }
+}

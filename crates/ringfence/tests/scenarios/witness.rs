@@ -1,0 +1,42 @@
+//! What a scenario looks for on its servers and in what clients are told.
+
+use ringfence::Locks;
+use ringfence::protocol::Vote;
+use ringfence_testkit::{Fleet, wait_until_async};
+
+use crate::stage::{PATIENCE, SOON, has_key};
+
+/// Waits until the servers that have the lock `name` are those of `expected`: a round is won
+/// before its last node has answered, and a node that missed it gets the lock by the next renewal.
+#[track_caller]
+pub(crate) fn until_held_by(
+    fleet: &Fleet,
+    name: &str,
+    expected: &[bool],
+) -> impl Future<Output = ()> {
+    wait_until_async(
+        "the right nodes to have the lock",
+        PATIENCE,
+        async move || {
+            let held = fleet.iter().map(|server| has_key(server, name));
+            held.eq(expected.iter().copied())
+        },
+    )
+}
+
+/// Tries for the lock `name` in vain, until `nodes` are found to be what they are: there, and in
+/// quarantine. A node that is only not there yet would prove nothing.
+#[track_caller]
+pub(crate) fn refused_by_quarantine_of(
+    nodes: &[usize],
+    locks: &Locks,
+    name: &str,
+) -> impl Future<Output = ()> {
+    wait_until_async("the nodes to be in quarantine", SOON, async move || {
+        let outcome = locks.mutex(name).try_lock().await;
+        let error = outcome.expect_err("a second holder");
+        let votes = error.votes().expect("an error about votes");
+        let waits = |&node: &usize| matches!(votes[node].vote, Vote::Quarantined { .. });
+        nodes.iter().all(waits)
+    })
+}
