@@ -119,6 +119,8 @@ impl std::error::Error for Refused {}
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn marks(read: u64, write: u64) -> Marks {
@@ -162,6 +164,34 @@ mod tests {
             "fence 5 is below the mark ",
         ] {
             assert_eq!(Refused::in_message(other), None, "{other}");
+        }
+    }
+
+    proptest! {
+        /// Each holder reads, and then writes one more than it read, whenever its turn comes.
+        #[test]
+        fn no_order_of_turns_loses_an_update(turns in prop::collection::vec(0..6usize, 0..40)) {
+            let (mut marks, mut number, mut written) = (Marks::default(), 0, 0);
+            let mut has_read = [None; 6];
+            for holder in turns {
+                let fence = holder as u64;
+                let admitted = match has_read[holder] {
+                    None => marks.admit_read(fence),
+                    Some(_) => marks.admit_write(fence),
+                };
+                let Ok(raised) = admitted else {
+                    continue;
+                };
+                marks = raised;
+                match has_read[holder].take() {
+                    None => has_read[holder] = Some(number),
+                    Some(read) => {
+                        number = read + 1;
+                        written += 1;
+                    }
+                }
+            }
+            prop_assert_eq!(number, written);
         }
     }
 

@@ -93,6 +93,8 @@ impl std::error::Error for Displaced {}
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::token::TOKEN_ENTROPY_BYTES;
 
@@ -105,6 +107,33 @@ mod tests {
         assert_eq!(stamp(0xab, 7).as_str(), "ababababab.7");
         assert_ne!(stamp(1, 7), stamp(1, 8));
         assert_ne!(stamp(1, 7), stamp(2, 7));
+    }
+
+    proptest! {
+        /// Each holder claims and reads, and then writes one more than it read, whenever its turn
+        /// comes.
+        #[test]
+        fn no_order_of_turns_loses_an_update(turns in prop::collection::vec(0..4u8, 0..40)) {
+            let (mut claimed, mut number, mut written) = (None, 0, 0);
+            let mut has_read = [None; 4];
+            for holder in turns {
+                let ours = stamp(holder, 1);
+                match has_read[usize::from(holder)].take() {
+                    None => {
+                        claimed = Some(ours);
+                        has_read[usize::from(holder)] = Some(number);
+                    }
+                    Some(read) => {
+                        let found = claimed.as_ref().map(Stamp::as_str);
+                        if ours.check(found).is_ok() {
+                            number = read + 1;
+                            written += 1;
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!(number, written);
+        }
     }
 
     #[test]

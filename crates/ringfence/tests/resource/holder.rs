@@ -21,7 +21,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const LOCK: &str = "lock-of-balance";
 pub(crate) const RESOURCE: &str = "balance";
 /// Of a holder that will be stopped for longer.
-pub(crate) const TTL: Duration = Duration::from_secs(1);
+pub(crate) const TTL: Duration = Duration::from_secs(2);
 
 const TASK: &str = "RINGFENCE_TEST_TASK";
 const NODES: &str = "RINGFENCE_TEST_NODES";

@@ -78,7 +78,7 @@ impl Scene {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn grants_that_are_read_after_their_ttl_are_no_grant() {
     // An algorithm that counts from the replies believes that it holds a lock that another has.
     let scene = Scene::set();

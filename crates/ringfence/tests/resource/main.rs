@@ -9,5 +9,6 @@ mod keys;
 mod kinds;
 mod late_replies;
 mod pauses;
+mod races;
 mod rows;
 mod sequences;

@@ -1,5 +1,7 @@
 //! A holder is stopped right after it was told that it holds the lock, for longer than its TTL, and
 //! then goes on as if nothing had been.
+//!
+//! These tests wait for a process where they stand, so the lock is renewed on another thread.
 
 use ringfence::resource::{Marks, Stamp};
 use ringfence::{Guard, Locks};
@@ -70,7 +72,7 @@ impl Scene {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_fence_a_late_write_destroys_what_a_later_holder_wrote() {
     let mut scene = Scene::set().await;
     scene.each(|store, _| store.write_unfenced(150));
@@ -80,7 +82,7 @@ async fn without_a_fence_a_late_write_destroys_what_a_later_holder_wrote() {
     scene.each(|store, _| assert_eq!(store.read_unfenced(), 90));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_late_write_is_refused_and_so_is_a_late_read() {
     let mut scene = Scene::set().await;
     scene.each(|store, fence| store.write(fence, 150).unwrap());
@@ -97,7 +99,7 @@ async fn a_late_write_is_refused_and_so_is_a_late_read() {
 }
 
 /// Two who both read before either writes: one of the updates would be lost.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_late_holder_does_not_write_what_a_later_one_has_read() {
     let mut scene = Scene::set().await;
     // Unguarded, both add to the same 100 and 50 of it is lost.
@@ -118,7 +120,7 @@ async fn a_late_holder_does_not_write_what_a_later_one_has_read() {
     scene.each(|store, fence| assert_eq!(store.read(fence), Ok(150)));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_older_holder_that_comes_first_is_admitted_and_the_newer_one_builds_on_it() {
     let mut scene = Scene::set().await;
     assert_eq!(scene.wakes_and("read"), all("has 100"));
@@ -132,7 +134,7 @@ async fn an_older_holder_that_comes_first_is_admitted_and_the_newer_one_builds_o
     scene.each(|store, fence| assert_eq!(store.read(fence), Ok(170)));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn where_only_equality_is_known_the_stamp_of_a_late_holder_does_not_match() {
     let scene = Scene::set().await;
     let database = Connection::open(scene.stores.addresses().sqlite).unwrap();
