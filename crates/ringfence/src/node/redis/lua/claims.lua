@@ -1,9 +1,5 @@
--- What every lock operation begins with: is this the incarnation that the client shook hands with,
--- and what stands under the claimed names? The operation's own file follows in the same chunk.
---
--- KEYS: the lock key of each claim, then the record of each, then the mark of each's line, then born.
--- ARGV: born as the client saw it, window in us, retention in ms, token; then the operation's own.
--- If a claim is shared, a blank and a letter for each claim stand behind the token: s or x.
+-- What most of the rest needs to know of the claims. The operation's own file follows in the same
+-- chunk.
 --
 -- A function here is made anew at every call of the script, so there are few, and none that only
 -- some operations need.
@@ -16,21 +12,6 @@ if blank then
   end
   token = string.sub(token, 1, blank - 1)
 end
--- `values[i]` is what stands at the lock key of claim i.
-local values = redis.call('MGET', unpack(KEYS))
--- FLUSHALL, an empty restart, a snapshot rolled back, a promoted replica: whatever this node has
--- forgotten, it must not decide anything before the client knows.
-if values[#KEYS] ~= ARGV[1] then
-  return { 'newborn' }
-end
-
-local MAX = 9007199254740991
-local time = redis.call('TIME')
-local clock = time[1] * 1000000 + time[2]
-local now_ms = math.floor(clock / 1000)
--- No ballot above the ceiling is ever stored; no fence counts below the ground.
-local ceiling, ground = math.min(clock + ARGV[2], MAX), math.max(clock - ARGV[2], 0)
-
 -- Each record as the ledger sees it: `fence` is the effective one, `read_fence` that of shared claims
 -- if it is higher; the seat counts only while its token is the lock key's value.
 -- Stored as `2:fence:closed:free since:stranger`, and if somebody is seated
