@@ -13,6 +13,7 @@ mod redlock;
 mod short_quarantine;
 mod witness;
 
+mod clock_jump;
 mod comeback;
 mod eviction;
 mod failover;
