@@ -27,8 +27,8 @@ const LABEL_MAX_BYTES: usize = 128;
 /// Settings of a client. What is not set has the default that stands beside it.
 #[derive(Default)]
 pub struct Builder {
-    urls: Option<String>,
-    given: Vec<Arc<dyn Node>>,
+    pub(super) urls: Option<String>,
+    pub(super) given: Vec<Arc<dyn Node>>,
     ttl: Option<Duration>,
     node_timeout: Option<Duration>,
     drift: Option<(f64, Duration)>,
@@ -36,7 +36,7 @@ pub struct Builder {
     quarantine: Option<Duration>,
     prefix: String,
     label: Option<String>,
-    clock: Clock,
+    pub(super) clock: Clock,
 }
 
 /// Settings after they were checked.
@@ -193,7 +193,7 @@ impl Builder {
         })
     }
 
-    fn settings(&self) -> Result<Settings, ConfigError> {
+    pub(super) fn settings(&self) -> Result<Settings, ConfigError> {
         let drift = match self.drift {
             Some((fraction, fixed)) => {
                 Drift::new(fraction, fixed).map_err(|error| other(&error.to_string()))?

@@ -3,6 +3,7 @@
 mod builder;
 mod election;
 mod error;
+mod examine;
 mod guard;
 mod handshake;
 mod hold_work;

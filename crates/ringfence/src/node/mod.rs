@@ -5,6 +5,8 @@ mod clock;
 #[cfg(feature = "client")]
 mod embedded;
 #[cfg(feature = "client")]
+mod examination;
+#[cfg(feature = "client")]
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -21,6 +23,11 @@ use crate::time::Timestamp;
 
 #[cfg(feature = "client")]
 pub use clock::NodeClock;
+#[cfg(feature = "client")]
+pub use examination::{
+    Birth, ClockReading, Contents, Examination, FileExamination, FileMode, Found, Identity, Keys,
+    Machine, Memory, OnDisk, Right, Role, ServerExamination, Voting,
+};
 pub use trouble::{CallError, Trouble, TroubleKind};
 
 /// One lock server.

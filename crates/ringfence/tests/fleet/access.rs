@@ -4,37 +4,36 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ringfence::Locks;
+use ringfence::node::Found;
+use ringfence::node::redis::acl_line;
 use ringfence_testkit::{Certificates, Flavor, Fleet, Server, wait_until_async};
 
 use crate::stage::*;
 
 /// The least rights, as docs/operations.md gives them: copy it from there into an ACL file. Locks
 /// are under `orders:` here.
-const USER: &str = "user ringfence on >PASSWORD ~ringfence:* ~orders:* resetchannels \
-    &ringfence:wake:* -@all +info +config|get +time +eval +evalsha +script|load +get +mget +set +del +exists +pttl +pexpire +scan \
-    +hello +zadd +zrem +zrank +zcard +zrange +zrangebyscore +zscore +zlexcount +zcount +hget +hset +hdel +publish +subscribe";
+fn user() -> String {
+    acl_line("ringfence", "PASSWORD", "orders:*")
+}
 
-fn secured(certificates: &Certificates) -> Fleet {
+/// Three servers that know only this user, over TLS if there are certificates for it.
+fn secured(flavor: Flavor, certificates: Option<&Certificates>) -> Fleet {
     Fleet::start_with(3, |_| {
-        Server::builder(Flavor::Redis)
-            .tls(certificates)
-            .acl_file(&format!("user default off\n{USER}"))
+        let users = format!("user default off\n{}", user());
+        let server = Server::builder(flavor).acl_file(&users);
+        match certificates {
+            Some(certificates) => server.tls(certificates),
+            None => server,
+        }
     })
 }
 
-fn urls(fleet: &Fleet, certificates: &Certificates) -> String {
-    let ca = certificates.authority_file();
-    let urls: Vec<String> = fleet
-        .iter()
-        .map(|server| {
-            format!(
-                "{}?ca={}",
-                server.url_as("ringfence", "PASSWORD"),
-                ca.display()
-            )
-        })
-        .collect();
-    urls.join(",")
+fn urls(fleet: &Fleet, certificates: Option<&Certificates>) -> String {
+    let query = certificates.map_or_else(String::new, |certificates| {
+        format!("?ca={}", certificates.authority_file().display())
+    });
+    let url = |server: &Server| format!("{}{query}", server.url_as("ringfence", "PASSWORD"));
+    fleet.iter().map(url).collect::<Vec<_>>().join(",")
 }
 
 /// Everything that a client can do.
@@ -75,8 +74,31 @@ async fn everything(fleet: &Fleet, urls: &str) {
     let plain = locks.plain_mutex("orders:1").lock().await.unwrap();
     plain.extend(TTL).await.unwrap();
     plain.release().await.unwrap();
+    // Two permits for three.
+    let semaphore = locks.semaphore("orders:3", 2).ttl(Duration::from_secs(2));
+    let permit = semaphore.acquire().await.unwrap();
+    let other = semaphore.acquire().await.unwrap();
+    assert!(semaphore.try_acquire().await.is_err());
+    let third = semaphore.clone().wait(PATIENCE);
+    let third = tokio::spawn(async move { third.acquire().await.map(drop) });
+    permit.extend(TTL).await.unwrap();
+    permit.release().await.unwrap();
+    third.await.unwrap().unwrap();
+    other.release().await.unwrap();
+    let leader = locks.election("orders:4").campaign().await.unwrap();
+    leader.resign().await.unwrap();
     until_granted_by(&locks, "orders:1", &[true; 3]).await;
     locks.close().await;
+    let examined = builder(urls).examine(Some("orders:1")).await.unwrap();
+    for node in examined {
+        let Ok(Found::Server(server)) = node.found else {
+            panic!("{node:?}");
+        };
+        assert_eq!(server.rights.unwrap(), [], "{}", node.node);
+        assert!(server.identity.is_ok() && server.clock.is_ok() && server.birth.is_ok());
+        let keys = server.keys.unwrap();
+        assert!(keys.complete && keys.lasting == 0, "{keys:?}");
+    }
 }
 
 /// Waits until `count` stand in line for `name` on every node.
@@ -95,14 +117,28 @@ async fn until_waiting(locks: &Locks, name: &str, count: u64) {
 #[tokio::test]
 async fn a_quorum_over_tls_needs_the_rights_of_the_guide_and_no_others() {
     let certificates = Certificates::generate();
-    let fleet = secured(&certificates);
+    needs_the_rights_of_the_guide_and_no_others(Flavor::Redis, Some(&certificates)).await;
+}
+
+/// Another server may log as denied what the first does not even know.
+#[tokio::test]
+async fn a_quorum_of_valkey_servers_needs_no_other_rights() {
+    needs_the_rights_of_the_guide_and_no_others(Flavor::Valkey, None).await;
+}
+
+async fn needs_the_rights_of_the_guide_and_no_others(
+    flavor: Flavor,
+    certificates: Option<&Certificates>,
+) {
+    let fleet = secured(flavor, certificates);
     for server in fleet.iter() {
         server.command(&["CONFIG", "RESETSTAT"]);
         server.command(&["ACL", "LOG", "RESET"]);
     }
-    everything(&fleet, &urls(&fleet, &certificates)).await;
+    everything(&fleet, &urls(&fleet, certificates)).await;
 
-    let granted: BTreeSet<&str> = USER
+    let user = user();
+    let granted: BTreeSet<&str> = user
         .split(' ')
         .filter_map(|w| w.strip_prefix('+'))
         .collect();
@@ -129,8 +165,8 @@ async fn a_quorum_over_tls_needs_the_rights_of_the_guide_and_no_others() {
 #[tokio::test]
 async fn other_names_and_other_authorities_are_refused() {
     let certificates = Certificates::generate();
-    let fleet = secured(&certificates);
-    let urls = urls(&fleet, &certificates);
+    let fleet = secured(Flavor::Redis, Some(&certificates));
+    let urls = urls(&fleet, Some(&certificates));
     builder(&urls).init(false).await.unwrap();
     let locks = connect(&urls).await;
     let error = locks.mutex("invoices:1").lock().await.unwrap_err();
@@ -138,7 +174,7 @@ async fn other_names_and_other_authorities_are_refused() {
     round(&locks, "orders:1").await;
 
     let strangers = Certificates::generate();
-    let distrusting = self::urls(&fleet, &strangers);
+    let distrusting = self::urls(&fleet, Some(&strangers));
     let locks = connect(&distrusting).await;
     let error = locks.mutex("orders:1").try_lock().await.unwrap_err();
     says(&error, fleet.iter().map(address));
@@ -148,5 +184,6 @@ async fn other_names_and_other_authorities_are_refused() {
 #[test]
 fn the_operations_guide_has_the_line_that_is_tested() {
     let guide = include_str!("../../../../docs/operations.md");
-    assert!(guide.contains(USER), "docs/operations.md needs:\n{USER}");
+    let user = user();
+    assert!(guide.contains(&user), "docs/operations.md needs:\n{user}");
 }

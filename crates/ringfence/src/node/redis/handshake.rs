@@ -6,7 +6,7 @@ use redis::{RedisError, Value};
 use crate::clock::Clock;
 use crate::group::Group;
 use crate::message::Standing;
-use crate::node::{CallError, Facts, InitMode, Tier, TroubleKind};
+use crate::node::{CallError, Facts, InitMode, TroubleKind};
 use crate::time::Timestamp;
 
 use super::born::{Born, group_fields};
@@ -191,7 +191,6 @@ impl Handshake {
     ) -> Facts {
         // The record of an earlier run says nothing about this one, save the group's values.
         let own = born.filter(|born| born.run_id == server.run_id);
-        let durable = server.durable && own.is_none_or(|born| born.durable);
         Facts {
             standing: own.map(|born| self.standing(born, clock_us)),
             clock_us,
@@ -200,11 +199,7 @@ impl Handshake {
             group: born.map(|born| born.group),
             run_id: server.run_id.clone(),
             version: server.version.clone(),
-            tier: match () {
-                () if self.leniency.no_quarantine || server.evicts => Tier::BestEffort,
-                () if durable => Tier::Durable,
-                () => Tier::Quarantined,
-            },
+            tier: server.tier(self.leniency, own),
         }
     }
 
@@ -221,10 +216,7 @@ impl Handshake {
     }
 
     fn read_born(&self, text: &str) -> Result<Born, CallError> {
-        Born::parse(text).ok_or_else(|| {
-            let what = format!("has a damaged birth record, or one of a newer ringfence; if not, delete `{BORN_KEY}`");
-            self.refused(TroubleKind::Other, what)
-        })
+        Born::parse(text).ok_or_else(|| CallError::Refused(self.reporter.damaged_birth()))
     }
 
     fn fields(&self, value: Value) -> Result<Fields, CallError> {

@@ -40,7 +40,9 @@ impl Dial {
     /// # Errors
     /// If the TLS files cannot be used.
     pub(super) fn url(url: &RedisUrl) -> Result<Self, TlsError> {
-        let mut login = RedisConnectionInfo::default().set_db(url.db.into());
+        // A library name is worth no right of its own, and denied it would fill the server's ACL LOG.
+        let login = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let mut login = login.set_db(url.db.into());
         if let Some(user) = &url.user {
             login = login.set_username(user);
         }

@@ -5,6 +5,7 @@ mod backoff;
 mod born;
 mod command;
 mod ears;
+mod examine;
 mod flight;
 mod flood;
 mod handshake;
@@ -14,6 +15,7 @@ mod link;
 mod queue;
 mod reply;
 mod report;
+mod rights;
 mod script;
 mod server;
 mod tls;
@@ -37,6 +39,8 @@ use self::queue::{Control, Queue, Work};
 use self::report::Reporter;
 use self::server::Leniency;
 
+pub(crate) use self::examine::Examiner;
+pub use self::rights::acl_line;
 pub use self::tls::TlsError;
 
 /// A Redis or Valkey server as a node.

@@ -110,12 +110,7 @@ impl Reporter {
                 TroubleKind::Other,
                 format!("does not accept writes at present ({said})"),
             ),
-            "DAMAGED" => (
-                TroubleKind::Other,
-                format!(
-                    "has a damaged birth record, or one of a newer ringfence; if not, delete `{BORN_KEY}`"
-                ),
-            ),
+            "DAMAGED" => return self.damaged_birth(),
             "WRONGTYPE" => (
                 TroubleKind::ForeignType,
                 format!("holds something of another program under `{BORN_KEY}`; delete that key"),
@@ -137,6 +132,14 @@ impl Reporter {
             ),
         };
         self.trouble(kind, what)
+    }
+
+    /// Trouble with a birth record that cannot be read.
+    pub(super) fn damaged_birth(&self) -> Trouble {
+        let what = format!(
+            "has a damaged birth record, or one of a newer ringfence; if not, delete `{BORN_KEY}`"
+        );
+        self.trouble(TroubleKind::Other, what)
     }
 
     /// Trouble with a connection that could not be made or used.
@@ -213,7 +216,7 @@ fn kind_of_key(kind: Option<&str>) -> &'static str {
 }
 
 /// A stranger's words, safe to print.
-fn quote(text: &str) -> String {
+pub(super) fn quote(text: &str) -> String {
     let mut shown: String = text.trim().chars().take(QUOTE_MAX_CHARS).collect();
     if shown.len() < text.trim().len() {
         shown.push('…');

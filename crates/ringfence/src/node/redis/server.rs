@@ -2,10 +2,11 @@
 
 use redis::{Pipeline, Value};
 
-use crate::node::{CallError, TroubleKind};
+use crate::node::{CallError, Memory, OnDisk, Role, Tier, TroubleKind};
 
+use super::born::Born;
 use super::key::BORN_KEY;
-use super::report::Reporter;
+use super::report::{Reporter, quote};
 
 /// What the URL says about how strict to be.
 #[derive(Debug, Clone, Copy)]
@@ -16,18 +17,28 @@ pub(super) struct Leniency {
     pub(super) eviction_allowed: bool,
 }
 
-/// A server that may keep locks.
+/// What a server says about itself. Whether such a one may keep locks, [`Server::refusal`] tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Server {
     /// What the server calls this run of itself.
     pub(super) run_id: String,
     /// Server and version, for people.
     pub(super) version: String,
+    /// What it is among other servers.
+    pub(super) role: Role,
+    /// Whether it still reads its data.
+    pub(super) loading: bool,
+    /// When what it wrote is on disk.
+    pub(super) on_disk: OnDisk,
+    /// Whether replicas follow it, or may: nothing else is known.
+    pub(super) has_replicas: bool,
     /// Whether every write is on disk before it is answered, and nobody else has a copy: a replica
     /// that is started as a master has this one's birth record, and perhaps not its last locks.
     pub(super) durable: bool,
     /// Whether its data is its own: a promoted replica has its former master's, or some of it.
     pub(super) never_promoted: bool,
+    /// How much it may keep, and what it does beyond that.
+    pub(super) memory: Memory,
     /// Whether locks may be evicted.
     pub(super) evicts: bool,
     /// The birth record, if there is one.
@@ -35,6 +46,9 @@ pub(super) struct Server {
     /// The server's clock.
     pub(super) clock_us: u64,
 }
+
+/// Which of the answers to [`questions`] is the birth record.
+pub(super) const BORN_ANSWER: usize = 5;
 
 /// The questions that [`Server::read`] takes the answers to. They change nothing.
 pub(super) fn questions() -> Pipeline {
@@ -55,6 +69,15 @@ impl Server {
         reporter: &Reporter,
         leniency: Leniency,
     ) -> Result<Self, CallError> {
+        let found = Self::look(answers, reporter)?;
+        match found.refusal(leniency) {
+            None => Ok(found),
+            Some((kind, what)) => Err(CallError::Refused(reporter.trouble(kind, what))),
+        }
+    }
+
+    /// Reads the answers to [`questions`], whatever server it is.
+    pub(super) fn look(answers: Vec<Value>, reporter: &Reporter) -> Result<Self, CallError> {
         let garbage = || CallError::Refused(reporter.garbage());
         let Ok(
             [
@@ -90,74 +113,116 @@ impl Server {
             }
             _ => return Err(garbage()),
         };
-        // Where CONFIG is forbidden nothing is known, and what is unknown is not durable.
-        let appendfsync = match &appendfsync {
-            Value::Array(pair) => pair.get(1),
-            Value::Map(pairs) => pairs.first().map(|(_, value)| value),
-            _ => None,
+        let on_disk = on_disk(&persistence, &appendfsync);
+        let has_replicas = replication.get("connected_slaves") != Some("0");
+        let memory = Memory {
+            used_bytes: memory.number("used_memory"),
+            max_bytes: memory.number("maxmemory"),
+            policy: quote(memory.get("maxmemory_policy").unwrap_or("noeviction")),
         };
-        let appendfsync_always =
-            matches!(appendfsync, Some(Value::BulkString(v)) if v == b"always");
-        let policy = memory.get("maxmemory_policy").unwrap_or("noeviction");
-        let found = Self {
+        Ok(Self {
             run_id: run_id.to_owned(),
             version: version(&server),
-            durable: persistence.get("aof_enabled") == Some("1")
-                && appendfsync_always
-                && replication.get("connected_slaves") == Some("0"),
+            role: role(&server, &replication),
+            loading: persistence.get("loading") == Some("1"),
+            on_disk,
+            has_replicas,
+            durable: on_disk == OnDisk::Always && !has_replicas,
             never_promoted: replication
                 .get("master_replid2")
                 .is_some_and(|id| id.bytes().all(|byte| byte == b'0')),
-            evicts: memory.get("maxmemory").is_some_and(|bytes| bytes != "0")
-                && policy != "noeviction",
+            evicts: memory.evicts(),
+            memory,
             born,
             clock_us: clock_us(&time).ok_or_else(garbage)?,
-        };
-        let mode = server.get("redis_mode").or(server.get("server_mode"));
-        let refusal = match mode {
-            Some("cluster") => Some((
+        })
+    }
+
+    /// What a crash may cost, with `born` for its birth record.
+    pub(super) fn tier(&self, leniency: Leniency, born: Option<&Born>) -> Tier {
+        // The record of an earlier run says nothing about this one.
+        let own = born.filter(|born| born.run_id == self.run_id);
+        match () {
+            () if leniency.no_quarantine || self.evicts => Tier::BestEffort,
+            () if self.durable && own.is_none_or(|born| born.durable) => Tier::Durable,
+            () => Tier::Quarantined,
+        }
+    }
+
+    /// Why this server cannot keep locks, if it cannot.
+    fn refusal(&self, leniency: Leniency) -> Option<(TroubleKind, String)> {
+        match &self.role {
+            Role::ClusterNode => Some((
                 TroubleKind::Cluster,
                 "runs in cluster mode; locks need independent masters".to_owned(),
             )),
-            Some("sentinel") => Some((
+            Role::Sentinel => Some((
                 TroubleKind::Other,
                 "is a Sentinel and keeps no data; name the masters themselves".to_owned(),
             )),
-            _ if replication.get("role") == Some("slave") => Some((
+            Role::Replica(_) => Some((
                 TroubleKind::Replica,
                 "is a replica, and replicas do not vote; name its master instead".to_owned(),
             )),
-            _ if persistence.get("loading") == Some("1") => {
+            Role::Master if self.loading => {
                 Some((TroubleKind::Loading, "is still reading its data".to_owned()))
             }
-            _ if found.evicts && !leniency.eviction_allowed => Some((
+            Role::Master if self.evicts && !leniency.eviction_allowed => Some((
                 TroubleKind::Evicts,
                 format!(
-                    "may evict locks (maxmemory-policy {policy}); set it to noeviction, or accept \
-                     the risk with ?eviction=allow"
+                    "may evict locks (maxmemory-policy {}); set it to noeviction, or accept \
+                     the risk with ?eviction=allow",
+                    self.memory.policy
                 ),
             )),
-            _ => None,
-        };
-        match refusal {
-            None => Ok(found),
-            Some((kind, what)) => Err(CallError::Refused(reporter.trouble(kind, what))),
+            Role::Master => None,
         }
+    }
+}
+
+fn role(server: &Info, replication: &Info) -> Role {
+    match server.get("redis_mode").or(server.get("server_mode")) {
+        Some("cluster") => Role::ClusterNode,
+        Some("sentinel") => Role::Sentinel,
+        _ if replication.get("role") == Some("slave") => {
+            let master = |field| replication.get(field).filter(|value| !value.is_empty());
+            Role::Replica(
+                master("master_host")
+                    .zip(master("master_port"))
+                    .map(|(host, port)| quote(&format!("{host}:{port}"))),
+            )
+        }
+        _ => Role::Master,
+    }
+}
+
+/// Where CONFIG is forbidden nothing is known, and what is unknown is not durable.
+fn on_disk(persistence: &Info, appendfsync: &Value) -> OnDisk {
+    let appendfsync = match appendfsync {
+        Value::Array(pair) => pair.get(1),
+        Value::Map(pairs) => pairs.first().map(|(_, value)| value),
+        _ => None,
+    };
+    match appendfsync {
+        _ if persistence.get("aof_enabled") != Some("1") => OnDisk::Never,
+        Some(Value::BulkString(value)) if value == b"always" => OnDisk::Always,
+        Some(_) => OnDisk::Later,
+        None => OnDisk::Unknown,
     }
 }
 
 fn version(server: &Info) -> String {
     match server.get("valkey_version") {
-        Some(version) => format!("Valkey {version}"),
-        None => format!(
+        Some(version) => quote(&format!("Valkey {version}")),
+        None => quote(&format!(
             "Redis {}",
             server.get("redis_version").unwrap_or("of unknown version")
-        ),
+        )),
     }
 }
 
 /// The answer to `TIME`, in microseconds.
-fn clock_us(time: &Value) -> Option<u64> {
+pub(super) fn clock_us(time: &Value) -> Option<u64> {
     let Value::Array(parts) = time else {
         return None;
     };
@@ -178,6 +243,13 @@ impl Info {
             let (found, value) = line.split_once(':')?;
             (found == name).then(|| value.trim_end())
         })
+    }
+
+    /// Zero if it is not there or no number.
+    fn number(&self, name: &str) -> u64 {
+        self.get(name)
+            .and_then(|value| value.parse().ok())
+            .unwrap_or_default()
     }
 }
 
@@ -252,6 +324,24 @@ mod tests {
         );
         let harmless = "maxmemory:1000\r\nmaxmemory_policy:noeviction";
         assert!(Server::read(answers(harmless), &reporter(), STRICT).is_ok());
+    }
+
+    #[test]
+    fn what_a_server_says_of_itself_is_safe_to_print() {
+        let mut answers = answers("maxmemory:0");
+        answers[0] = text("redis_version:7\u{1b}[2J\r\nrun_id:ab12\r\n");
+        let server = Server::read(answers, &reporter(), STRICT).unwrap();
+        assert_eq!(server.version, "Redis 7\\u{1b}[2J");
+    }
+
+    #[test]
+    fn a_replica_names_its_master() {
+        let mut answers = answers("maxmemory:0");
+        answers[1] = text("role:slave\r\nmaster_host:h2\r\nmaster_port:6380\r\n");
+        let server = Server::look(answers.clone(), &reporter()).unwrap();
+        assert_eq!(server.role, Role::Replica(Some("h2:6380".to_owned())));
+        let refused = Server::read(answers, &reporter(), STRICT).unwrap_err();
+        assert_eq!(refused.trouble().kind, TroubleKind::Replica);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use super::SqliteError;
 
 /// The smallest page that an SQLite database can have.
-const PAGE_MIN_BYTES: u64 = 512;
+pub(super) const PAGE_MIN_BYTES: u64 = 512;
 
 /// A file that is there, and the identity it had when it was looked at.
 #[derive(Debug)]
@@ -115,14 +115,8 @@ fn make_file(path: &Path, folder: &Path) -> io::Result<Metadata> {
     fs::metadata(path)
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_network(path: &Path, on: &Path) -> Result<(), SqliteError> {
-    let Ok(found) = rustix::fs::statfs(on) else {
-        // Whatever is wrong with this place, opening the file will say it better.
-        return Ok(());
-    };
-    // The type is signed here and unsigned there, but the magic numbers have 32 bits everywhere.
-    match network_kind(found.f_type as u32) {
+    match network(on) {
         Some(kind) => Err(SqliteError::Network {
             path: path.to_owned(),
             kind,
@@ -131,9 +125,18 @@ fn refuse_network(path: &Path, on: &Path) -> Result<(), SqliteError> {
     }
 }
 
+/// What sort of network file system `path` is on, if it is on one.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn network(path: &Path) -> Option<&'static str> {
+    // Whatever is wrong with this place, opening the file will say it better.
+    let found = rustix::fs::statfs(path).ok()?;
+    // The type is signed here and unsigned there, but the magic numbers have 32 bits everywhere.
+    network_kind(found.f_type as u32)
+}
+
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn refuse_network(_path: &Path, _on: &Path) -> Result<(), SqliteError> {
-    Ok(())
+pub(super) fn network(_path: &Path) -> Option<&'static str> {
+    None
 }
 
 /// The file systems that may be shared between machines, by their magic number: write-ahead logs

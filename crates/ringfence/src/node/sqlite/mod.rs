@@ -10,6 +10,7 @@
 
 mod bell;
 mod error;
+mod examine;
 mod file;
 mod line_rows;
 mod past;
@@ -34,6 +35,7 @@ use super::{
 
 use bell::Bells;
 pub use error::SqliteError;
+pub(crate) use examine::examine;
 use store::SqliteStore;
 
 /// A lock node in one SQLite file. Clones share the file's connection and its thread, which ends

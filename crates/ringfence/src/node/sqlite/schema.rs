@@ -15,9 +15,9 @@ use super::file::LockFile;
 use super::past::Past;
 
 /// `RFNC`: how we, and `file(1)`, know the database.
-const APPLICATION_ID: i64 = 0x5246_4e43;
+pub(super) const APPLICATION_ID: i64 = 0x5246_4e43;
 /// The format that we write: how many of the [`STEPS`] have been taken.
-const FORMAT: i64 = STEPS.len() as i64;
+pub(super) const FORMAT: i64 = STEPS.len() as i64;
 
 /// How long other processes that open the same fresh file may keep us waiting.
 const PATIENCE: Duration = Duration::from_secs(10);

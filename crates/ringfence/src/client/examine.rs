@@ -1,0 +1,163 @@
+//! A look at every node before, instead of or beside using it. Nothing is written anywhere: no birth
+//! record, no file, and nobody's place in a group.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::clock::Clock;
+use crate::driver::gather::gather;
+use crate::name::Name;
+use crate::node::{Examination, Found, Machine, Node};
+use crate::protocol::Drift;
+use crate::url::{NodeUrl, parse_nodes};
+
+use super::Builder;
+use super::error::{ConfigError, ConnectError};
+
+/// How long the name of a host may take to be found, and a node that was handed in to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What every look at a node needs to know.
+#[derive(Clone)]
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "servers need it all")
+)]
+struct Look {
+    nodes: usize,
+    drift: Drift,
+    clock: Clock,
+    wall: crate::node::NodeClock,
+    name: Option<Name>,
+}
+
+impl Builder {
+    /// Looks at every node, in node order: what it is, what it lets us do and what of ours it keeps.
+    /// The rights to the lock `name` are looked at too, if one is given.
+    ///
+    /// Changes nothing, ends within seconds whatever the nodes do, and needs none of them to be
+    /// well.
+    ///
+    /// # Errors
+    /// Only if the settings themselves cannot be meant.
+    pub async fn examine(self, name: Option<&str>) -> Result<Vec<Examination>, ConnectError> {
+        let settings = self.settings()?;
+        let name = name.map(|name| Name::new(&settings.prefix, name));
+        let name = name.transpose().map_err(ConfigError::from)?;
+        let urls = match &self.urls {
+            Some(urls) => parse_nodes(urls).map_err(|e| ConfigError::Other(e.to_string()))?,
+            None => Vec::new(),
+        };
+        let look = Look {
+            nodes: self.given.len() + urls.len(),
+            drift: settings.drift,
+            clock: self.clock.clone(),
+            wall: crate::node::NodeClock::system(),
+            name,
+        };
+        let mut looks = JoinSet::new();
+        for (index, url) in urls.into_iter().enumerate() {
+            let look = look.clone();
+            looks.spawn(async move { (index, look.at(url).await) });
+        }
+        let mut found = examine_given(&self.given, &self.clock).await;
+        let mut by_url = looks.join_all().await;
+        by_url.sort_by_key(|(index, _)| *index);
+        for (_, examination) in by_url {
+            found.push(examination?);
+        }
+        Ok(found)
+    }
+}
+
+impl Look {
+    async fn at(self, url: NodeUrl) -> Result<Examination, ConnectError> {
+        match url {
+            #[cfg(feature = "redis")]
+            NodeUrl::Redis(url) => Ok(self.at_server(url).await),
+            #[cfg(feature = "sqlite")]
+            NodeUrl::Sqlite(path) => {
+                let look = move || crate::node::sqlite::examine(&path);
+                let file = tokio::task::spawn_blocking(look).await;
+                let file = file.map_err(|error| ConnectError::Open(Box::new(error)))?;
+                Ok(Examination {
+                    node: format!("sqlite:{}", file.path.display().to_string().escape_debug()),
+                    machine: Machine::ThisOne,
+                    found: Ok(Found::File(Box::new(file))),
+                })
+            }
+            NodeUrl::Memory(label) => Ok(Examination {
+                node: format!("memory:{}", label.escape_debug()),
+                machine: Machine::ThisOne,
+                found: Ok(Found::Memory),
+            }),
+            #[cfg(not(all(feature = "redis", feature = "sqlite")))]
+            _ => {
+                let what = "this build has no such nodes (features `redis` and `sqlite`)";
+                Err(ConfigError::Other(what.to_owned()).into())
+            }
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    async fn at_server(self, url: crate::url::RedisUrl) -> Examination {
+        let Self {
+            nodes,
+            drift,
+            clock,
+            wall,
+            name,
+        } = self;
+        let machine = machine(url.address.clone(), clock.clone());
+        let node = url.address.to_string();
+        let examiner = crate::node::redis::Examiner::new(url, clock, nodes, drift);
+        let name = name.as_ref().map(Name::as_str);
+        let (machine, found) = tokio::join!(machine, examiner.examine(&wall, name));
+        Examination {
+            node,
+            machine,
+            found: found.map(|found| Found::Server(Box::new(found))),
+        }
+    }
+}
+
+/// Where `address` leads, as far as can be told without going there.
+#[cfg(feature = "redis")]
+async fn machine(address: crate::url::Address, clock: Clock) -> Machine {
+    let crate::url::Address::Tcp(host, port) = address else {
+        return Machine::ThisOne;
+    };
+    let found = tokio::select! {
+        found = tokio::net::lookup_host((host, port)) => found,
+        () = clock.sleep_until(clock.now() + PATIENCE) => return Machine::Unknown,
+    };
+    let addresses: Vec<_> = found
+        .into_iter()
+        .flatten()
+        .map(|found| found.ip())
+        .collect();
+    match addresses.as_slice() {
+        [] => Machine::Unknown,
+        all if all.iter().all(|address| address.is_loopback()) => Machine::ThisOne,
+        _ => Machine::At(addresses),
+    }
+}
+
+/// Of nodes that were handed in only what they say of themselves is known.
+async fn examine_given(given: &[Arc<dyn Node>], clock: &Clock) -> Vec<Examination> {
+    let until = clock.now() + PATIENCE;
+    let ask = |node: usize, done| given[node].probe(done);
+    let answers = gather(given.len(), clock, until, ask, |_| false).await;
+    let both = given.iter().zip(answers);
+    let looks = both.map(|(node, answer)| Examination {
+        node: node.name().to_owned(),
+        machine: Machine::Unknown,
+        found: match answer {
+            Ok(facts) => Ok(Found::Given(Box::new(facts))),
+            Err(error) => Err(error.trouble().clone()),
+        },
+    });
+    looks.collect()
+}

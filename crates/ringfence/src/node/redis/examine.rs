@@ -1,0 +1,310 @@
+//! A look at one server over a connection of its own: what it is, what it lets us do and what of ours
+//! it keeps. Every command here only reads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{RedisError, RedisResult, Value};
+
+use crate::clock::Clock;
+use crate::message::Standing;
+use crate::node::{
+    Birth, ClockReading, Identity, Keys, NodeClock, Right, ServerExamination, Trouble, TroubleKind,
+    Voting,
+};
+use crate::protocol::{Cluster, Drift};
+use crate::url::RedisUrl;
+
+use super::born::Born;
+use super::ears::Ears;
+use super::key::BORN_KEY;
+use super::line::{Dial, Line};
+use super::report::{Reporter, quote};
+use super::rights;
+use super::server::{BORN_ANSWER, Leniency, Server, clock_us, questions};
+
+/// How long connecting and logging in may take, and how long an answer.
+const STEP: Duration = Duration::from_secs(2);
+/// How often the clock is asked for; the quickest answer counts.
+const READINGS: usize = 5;
+/// How long the search for keys may take, and how many pages it may turn.
+const SEARCH: Duration = Duration::from_secs(1);
+const PAGES_MAX: usize = 200;
+const PAGE_KEYS: usize = 500;
+
+/// Who looks at a server, and how.
+pub(crate) struct Examiner {
+    url: RedisUrl,
+    reporter: Reporter,
+    clock: Clock,
+    nodes: usize,
+    drift: Drift,
+}
+
+impl Examiner {
+    /// Looks at the server that `url` names, one of `nodes`, for clients that allow for `drift`.
+    pub(crate) fn new(url: RedisUrl, clock: Clock, nodes: usize, drift: Drift) -> Self {
+        let reporter = Reporter {
+            node: url.address.to_string().into(),
+            password: url.password.as_deref().map(Arc::from),
+        };
+        Self {
+            url,
+            reporter,
+            clock,
+            nodes,
+            drift,
+        }
+    }
+
+    /// Finds out everything, with the node's clock beside `wall`. The rights to the lock `name` are
+    /// looked at too. Ends within a bounded time, whatever the server does.
+    pub(crate) async fn examine(
+        &self,
+        wall: &NodeClock,
+        name: Option<&str>,
+    ) -> Result<ServerExamination, Trouble> {
+        let dial = Dial::url(&self.url).map_err(|error| {
+            let what = format!("cannot be tried: {error}");
+            self.reporter.trouble(TroubleKind::Other, what)
+        })?;
+        let ears = Arc::new(Ears::default());
+        let mut line = self.bounded(dial.connect(&ears)).await?;
+        let mut pipe = questions();
+        pipe.add_command(rights::question(name));
+        let mut answers = self.bounded(line.ask(&pipe)).await?;
+        let rights = self.read_rights(answers.pop(), name);
+        // Looked at by itself: a cluster denies the key, but still says that it is one.
+        let born = answers.get_mut(BORN_ANSWER);
+        let born = born.map_or(Value::Nil, |born| std::mem::replace(born, Value::Nil));
+        let server = Server::look(answers, &self.reporter).map_err(|e| e.trouble().clone());
+        let born = self.read_born(born);
+        let clock = self.read_clock(&mut line, wall).await;
+        let keys = self.search_keys(&mut line).await;
+        let leniency = self.leniency();
+        let birth = born.as_ref().map_err(Trouble::clone).map(|born| Birth {
+            voting: self.voting(born.as_ref(), server.as_ref().ok()),
+            kept_for: kept_for(born.as_ref(), server.as_ref().ok()),
+            group: born.as_ref().map(|born| born.group),
+        });
+        let own_born = born.ok().flatten();
+        Ok(ServerExamination {
+            user: self
+                .url
+                .user
+                .clone()
+                .unwrap_or_else(|| "default".to_owned()),
+            clock,
+            identity: server.map(|server| Identity {
+                tier: server.tier(leniency, own_born.as_ref()),
+                run_id: server.run_id,
+                version: server.version,
+                role: server.role,
+                loading: server.loading,
+                on_disk: server.on_disk,
+                has_replicas: server.has_replicas,
+                memory: server.memory,
+            }),
+            birth,
+            rights,
+            keys,
+            pushes: line.hears,
+            quarantine_off: leniency.no_quarantine,
+            eviction_allowed: leniency.eviction_allowed,
+        })
+    }
+
+    fn leniency(&self) -> Leniency {
+        Leniency {
+            no_quarantine: !self.url.quarantine,
+            eviction_allowed: self.url.eviction_allowed,
+        }
+    }
+
+    /// Waits for `step`, but not for ever.
+    async fn bounded<T>(&self, step: impl Future<Output = RedisResult<T>>) -> Result<T, Trouble> {
+        tokio::select! {
+            biased;
+            done = step => done.map_err(|error: RedisError| self.reporter.connection(&error)),
+            () = self.clock.sleep_until(self.clock.now() + STEP) => Err(self.reporter.trouble(
+                TroubleKind::Timeout,
+                format!("does not answer within {} s", STEP.as_secs()),
+            )),
+        }
+    }
+
+    fn read_rights(
+        &self,
+        answer: Option<Value>,
+        name: Option<&str>,
+    ) -> Result<Vec<Right>, Trouble> {
+        match answer {
+            Some(Value::Array(items)) => {
+                let may: Vec<bool> = items.iter().map(|item| *item == Value::Int(1)).collect();
+                rights::lacking(&may, name).ok_or_else(|| self.reporter.garbage())
+            }
+            Some(Value::ServerError(error)) => Err(self.reporter.server_error(&error)),
+            _ => Err(self.reporter.garbage()),
+        }
+    }
+
+    fn read_born(&self, answer: Value) -> Result<Option<Born>, Trouble> {
+        match answer {
+            Value::Nil => Ok(None),
+            Value::BulkString(text) => {
+                let born = Born::parse(&String::from_utf8_lossy(&text));
+                let damaged = || self.reporter.damaged_birth();
+                born.map(Some).ok_or_else(damaged)
+            }
+            Value::ServerError(error) => Err(self.reporter.server_error(&error)),
+            _ => Err(self.reporter.garbage()),
+        }
+    }
+
+    /// Whether its votes count, with this birth record.
+    fn voting(&self, born: Option<&Born>, server: Option<&Server>) -> Voting {
+        // Nobody waits where nobody else could vouch for what was forgotten, or where it was waived.
+        let (true, Some(server)) = (self.nodes > 1 && self.url.quarantine, server) else {
+            return Voting::Now;
+        };
+        let Some(born) = born else {
+            return Voting::NeverMet;
+        };
+        if !has_kept(born, server) {
+            return Voting::Restarted;
+        }
+        let standing = Standing {
+            incarnation: born.since_us,
+            born_us: born.birth_us,
+            clock_us: server.clock_us,
+        };
+        let cluster = Cluster::new(&born.group, self.drift, &vec![true; self.nodes]);
+        let left = cluster.quarantine_left(0, standing, self.clock.now());
+        left.map_or(Voting::Now, Voting::In)
+    }
+
+    /// The quickest of several readings: the less time it took, the less uncertain it is.
+    async fn read_clock(&self, line: &mut Line, wall: &NodeClock) -> Result<ClockReading, Trouble> {
+        let mut question = redis::pipe();
+        question.cmd("TIME");
+        let mut best: Option<ClockReading> = None;
+        for _ in 0..READINGS {
+            let sent_us = wall.now_us();
+            let answer = self.bounded(line.ask(&question)).await?;
+            let round_trip_us = wall.now_us().saturating_sub(sent_us);
+            let round_trip = Duration::from_micros(round_trip_us);
+            let clock_us = match answer.first() {
+                Some(Value::ServerError(error)) => return Err(self.reporter.server_error(error)),
+                Some(time) => clock_us(time),
+                None => None,
+            };
+            let clock_us = clock_us.ok_or_else(|| self.reporter.garbage())?;
+            if best.is_none_or(|best| round_trip < best.round_trip) {
+                let ours_us = sent_us + round_trip_us / 2;
+                best = Some(ClockReading {
+                    ahead_us: signed(clock_us).saturating_sub(signed(ours_us)),
+                    round_trip,
+                });
+            }
+        }
+        best.ok_or_else(|| self.reporter.garbage())
+    }
+
+    /// Looks for keys of ours that have no expiry; `born` alone is meant to have none.
+    async fn search_keys(&self, line: &mut Line) -> Result<Keys, Trouble> {
+        let until = self.clock.now() + SEARCH;
+        let mut keys = Keys::default();
+        let mut cursor = b"0".to_vec();
+        for _ in 0..PAGES_MAX {
+            let (next, page) = self.turn_page(line, &cursor).await?;
+            let page: Vec<Vec<u8>> = page
+                .into_iter()
+                .filter(|key| key != BORN_KEY.as_bytes())
+                .collect();
+            keys.looked_at += page.len() as u64;
+            for key in self.without_expiry(line, page).await? {
+                keys.lasting += 1;
+                keys.example
+                    .get_or_insert_with(|| quote(&String::from_utf8_lossy(&key)));
+            }
+            cursor = next;
+            if cursor == b"0" {
+                keys.complete = true;
+                break;
+            }
+            if self.clock.now() >= until {
+                break;
+            }
+        }
+        Ok(keys)
+    }
+
+    async fn turn_page(
+        &self,
+        line: &mut Line,
+        cursor: &[u8],
+    ) -> Result<(Vec<u8>, Vec<Vec<u8>>), Trouble> {
+        let mut question = redis::pipe();
+        question.cmd("SCAN").arg(cursor);
+        question
+            .arg("MATCH")
+            .arg("ringfence:*")
+            .arg("COUNT")
+            .arg(PAGE_KEYS);
+        let answer = self.bounded(line.ask(&question)).await?.pop();
+        let page = match answer {
+            Some(Value::Array(parts)) => <[Value; 2]>::try_from(parts).ok(),
+            Some(Value::ServerError(error)) => return Err(self.reporter.server_error(&error)),
+            _ => None,
+        };
+        match page {
+            Some([Value::BulkString(next), Value::Array(keys)]) => {
+                let keys = keys.into_iter().filter_map(|key| match key {
+                    Value::BulkString(key) => Some(key),
+                    _ => None,
+                });
+                Ok((next, keys.collect()))
+            }
+            _ => Err(self.reporter.garbage()),
+        }
+    }
+
+    async fn without_expiry(
+        &self,
+        line: &mut Line,
+        keys: Vec<Vec<u8>>,
+    ) -> Result<Vec<Vec<u8>>, Trouble> {
+        if keys.is_empty() {
+            return Ok(keys);
+        }
+        let mut question = redis::pipe();
+        for key in &keys {
+            question.cmd("PTTL").arg(key);
+        }
+        let answers = self.bounded(line.ask(&question)).await?;
+        if let Some(Value::ServerError(error)) = answers.first() {
+            return Err(self.reporter.server_error(error));
+        }
+        // -1: it is there and has no expiry. -2, gone meanwhile, is as it should be.
+        let lasting = keys.into_iter().zip(answers);
+        let lasting = lasting.filter(|(_, answer)| *answer == Value::Int(-1));
+        Ok(lasting.map(|(key, _)| key).collect())
+    }
+}
+
+/// Whether this run of the server has all that was there when its birth record was written. As
+/// `join.lua` has it, another run does only if everything was on disk before it counted, then and now.
+fn has_kept(born: &Born, server: &Server) -> bool {
+    let durable = born.durable && server.durable && server.never_promoted;
+    born.run_id == server.run_id || durable
+}
+
+fn kept_for(born: Option<&Born>, server: Option<&Server>) -> Option<Duration> {
+    let (born, server) = (born?, server?);
+    let kept_us = server.clock_us.saturating_sub(born.since_us);
+    has_kept(born, server).then(|| Duration::from_micros(kept_us))
+}
+
+fn signed(us: u64) -> i64 {
+    i64::try_from(us).unwrap_or(i64::MAX)
+}

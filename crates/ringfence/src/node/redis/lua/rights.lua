@@ -1,0 +1,11 @@
+#!lua flags=no-writes
+-- Rights: which of the commands that are named our user may run. Runs none of them, and could not
+-- write if it did. ARGV: for each command how many words it has, then the words. Answers 1 or 0 for each.
+local answers, at = {}, 1
+while ARGV[at] do
+  local words = tonumber(ARGV[at])
+  local known, may = pcall(redis.acl_check_cmd, unpack(ARGV, at + 1, at + words))
+  answers[#answers + 1] = known and may and 1 or 0
+  at = at + words + 1
+end
+return answers

@@ -1,0 +1,152 @@
+//! A look at a lock file that neither makes it nor changes it, nor anything beside it.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{self, Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{Access, access};
+
+use crate::node::{Contents, FileExamination, FileMode, Trouble, TroubleKind};
+
+use super::file::{PAGE_MIN_BYTES, default_path, network};
+use super::schema::{APPLICATION_ID, FORMAT};
+
+/// The head of every SQLite database: what it begins with, and where in it what stands.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+const HEAD_BYTES: usize = 100;
+const WRITE_VERSION: usize = 18;
+const USER_VERSION: usize = 60;
+const APPLICATION: usize = 68;
+
+/// Looks at the lock file at `path`.
+pub(crate) fn examine(path: &Path) -> FileExamination {
+    let path = path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().unwrap_or(&path);
+    // The folders of the user's own file are made when they are needed.
+    let is_default = default_path().is_ok_and(|default| default == path);
+    let folder = if is_default { existing(folder) } else { folder };
+    let found = fs::metadata(&path);
+    let may_write = |path: &Path| access(path, Access::WRITE_OK).is_ok();
+    let folder_writable = access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    FileExamination {
+        network: network(if found.is_ok() { &path } else { folder }),
+        contents: contents(&path, folder, &found),
+        mode: found.as_ref().ok().map(|found| FileMode {
+            bits: found.permissions().mode() & 0o777,
+            own: found.uid() == rustix::process::geteuid().as_raw(),
+        }),
+        writable: match &found {
+            Ok(_) => may_write(&path),
+            Err(_) => folder_writable,
+        },
+        folder_writable,
+        path,
+    }
+}
+
+/// The nearest folder on the way that is there.
+fn existing(folder: &Path) -> &Path {
+    let on_the_way = folder.ancestors();
+    let mut there = on_the_way.skip_while(|folder| !folder.exists());
+    there.next().unwrap_or(folder)
+}
+
+fn contents(
+    path: &Path,
+    folder: &Path,
+    found: &io::Result<fs::Metadata>,
+) -> Result<Contents, Trouble> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && folder.is_dir() => {
+            return Ok(Contents::Missing);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(trouble("its folder is not there"));
+        }
+        Err(error) => return Err(trouble(&error.to_string())),
+        Ok(found) if !found.is_file() => return Err(trouble("it is not a file")),
+        Ok(found) if found.len() == 0 && !beside(path, "-wal").exists() => {
+            return Ok(Contents::Fresh);
+        }
+        Ok(found) if (1..PAGE_MIN_BYTES).contains(&found.len()) => {
+            return Ok(Contents::NotADatabase);
+        }
+        Ok(_) => {}
+    }
+    // Where the log's index is, somebody may be using the file, perhaps in this very process: only
+    // SQLite may then open it, since closing it by hand would drop that one's locks. Where it is
+    // not, SQLite would make it; but nobody is using the file, and its head says everything.
+    let head = if beside(path, "-shm").exists() {
+        asked_of_sqlite(path).map_err(|error| trouble(&error.to_string()))?
+    } else {
+        read_head(path).map_err(|error| trouble(&error.to_string()))?
+    };
+    Ok(head.map_or(Contents::NotADatabase, Head::contents))
+}
+
+/// What the head of a database says.
+struct Head {
+    application: i64,
+    format: i64,
+    wal: bool,
+}
+
+impl Head {
+    fn contents(self) -> Contents {
+        match (self.application, self.format) {
+            (APPLICATION_ID, format) if format > FORMAT => Contents::Newer,
+            (APPLICATION_ID, _) => Contents::Ours { wal: self.wal },
+            _ => Contents::OtherApplication,
+        }
+    }
+}
+
+/// `None` if it is no database.
+fn read_head(path: &Path) -> io::Result<Option<Head>> {
+    let mut head = [0; HEAD_BYTES];
+    File::open(path)?.read_exact(&mut head)?;
+    let number = |at: usize| {
+        let bytes = [head[at], head[at + 1], head[at + 2], head[at + 3]];
+        i64::from(i32::from_be_bytes(bytes))
+    };
+    Ok(head.starts_with(MAGIC).then(|| Head {
+        application: number(APPLICATION),
+        format: number(USER_VERSION),
+        wal: head[WRITE_VERSION] == 2,
+    }))
+}
+
+fn asked_of_sqlite(path: &Path) -> rusqlite::Result<Option<Head>> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let application = match number("PRAGMA application_id") {
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
+            return Ok(None);
+        }
+        application => application?,
+    };
+    let journal: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    Ok(Some(Head {
+        application,
+        format: number("PRAGMA user_version")?,
+        wal: journal == "wal",
+    }))
+}
+
+/// The companion of `path` with this ending.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    name.into()
+}
+
+fn trouble(what: &str) -> Trouble {
+    Trouble::new(
+        TroubleKind::Other,
+        what.escape_debug().to_string().replace("\\'", "'"),
+    )
+}
