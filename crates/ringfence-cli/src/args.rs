@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Lock(LockCommand),
     /// Declare the nodes a new cluster, so that they vote at once
     Init(Init),
+    /// Look at the nodes: what is wrong, and what to do
+    Doctor(Doctor),
     /// Print the completions of a shell
     Completions(Completions),
     /// Print the manual page
@@ -311,6 +313,17 @@ pub(crate) struct Init {
     /// Even if nodes hold locks or vote already
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// Look at the nodes: what is wrong, and what to do
+///
+/// Looks at every node and at what they are to each other, and changes nothing.
+#[derive(Debug, Args)]
+#[command(after_help = help::DOCTOR)]
+pub(crate) struct Doctor {
+    /// A lock: our user's rights to it are looked at too
+    #[arg(value_parser = name)]
+    pub(crate) name: Option<String>,
 }
 
 /// Print the completions of a shell

@@ -20,6 +20,8 @@ pub(crate) enum Exit {
     Conflict(u8),
     /// The lock was lost; the code can be chosen with `--lost-exit-code`.
     Lost(u8),
+    /// `doctor` found a problem.
+    Problem,
     /// Too few nodes could be asked to decide anything.
     NoQuorum,
     /// The arguments or the environment make no sense.
@@ -39,6 +41,7 @@ impl Exit {
             Self::Success => 0,
             Self::Code(code) | Self::Conflict(code) | Self::Lost(code) => code,
             Self::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+            Self::Problem => 1,
             Self::NoQuorum => 69,
             Self::Usage => 64,
             Self::Internal => 70,
@@ -66,6 +69,7 @@ mod tests {
             (Exit::Signal(15), 143),
             (Exit::Conflict(CONFLICT), 75),
             (Exit::Lost(LOST), 79),
+            (Exit::Problem, 1),
             (Exit::NoQuorum, 69),
             (Exit::Usage, 64),
             (Exit::Internal, 70),

@@ -9,6 +9,7 @@ Examples:
   ringfence run migrate -- ./migrate.sh            one at a time in the fleet
   ringfence elect scheduler -- ./scheduler         one in the fleet, always
   ringfence status migrate                         who holds it?
+  ringfence doctor                                 what is wrong?
 
 Without --nodes locks live in a file of this user's own, so root's cron and
 another user's do not exclude each other. To share one on this machine:
@@ -77,3 +78,16 @@ Example:
 
 `ringfence run` renews the lock and stops the command when it is lost; prefer it
 where you can.";
+
+pub(crate) const DOCTOR: &str = "\
+Each line has a verdict: ok, warning or PROBLEM, and below it what to do. -q
+leaves out what is ok. With --json each finding has a word in \"check\" that does
+not change. Nothing is written to any node: a new one stays new.
+
+Examples:
+  ringfence doctor                  all that can be known
+  ringfence doctor -q               only what is wrong
+  ringfence doctor orders:42        may our user take this lock?
+
+Exit code: 1 if there is a problem (a node that cannot vote, or no majority),
+0 if there is none, 64 usage.";

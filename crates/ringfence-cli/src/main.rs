@@ -48,10 +48,13 @@ fn main() -> ExitCode {
 
 /// Everything runs on this one thread: the supervised command dies with the thread that started it.
 fn run(cli: Cli, report: Report) -> Result<Exit, Failure> {
-    tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()?
-        .block_on(command::run(cli, report))
+        .build()?;
+    let done = runtime.block_on(command::run(cli, report));
+    // A host whose name is still being looked up must not keep us from leaving.
+    runtime.shutdown_background();
+    done
 }
 
 /// Asking for help is no error; what clap calls one exits 2, which here is a command's own code.

@@ -4,15 +4,23 @@ use ringfence::node::sqlite::SqliteNode;
 
 use crate::report::Failure;
 
-/// The nodes to use: those given, or the file in the user's state folder.
+/// The nodes to take locks on: those given, or the file in the user's state folder.
 pub(crate) fn resolve(given: Option<String>) -> Result<String, Failure> {
+    let urls = locate(given)?;
+    // The library has it for tests: nobody outside this process would see the lock.
+    if urls.trim_start().starts_with("memory:") {
+        return Err(Failure::usage(
+            "locks in memory: exclude nobody; leave --nodes out to use this user's own file",
+        ));
+    }
+    Ok(urls)
+}
+
+/// The nodes that are meant, fit for locks or not.
+pub(crate) fn locate(given: Option<String>) -> Result<String, Failure> {
     match given {
         Some(urls) if urls.trim().is_empty() => Err(Failure::usage(
             "--nodes (or RINGFENCE_NODES) is empty; leave it out to use this user's own file",
-        )),
-        // The library has it for tests: nobody outside this process would see the lock.
-        Some(urls) if urls.trim_start().starts_with("memory:") => Err(Failure::usage(
-            "locks in memory: exclude nobody; leave --nodes out to use this user's own file",
         )),
         Some(urls) => Ok(urls),
         None => default_file(),

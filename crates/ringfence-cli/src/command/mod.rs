@@ -1,6 +1,7 @@
 //! The commands, one file each, and what they share: a client, and a way out when interrupted.
 
 mod acquire;
+mod doctor;
 mod elect;
 mod extend;
 mod failure;
@@ -31,6 +32,9 @@ pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, Failure> {
     match cli.command {
         Command::Lock(command) => on_locks(command, cli.global.nodes, report).await,
         Command::Init(args) => init::init(args, &nodes::resolve(cli.global.nodes)?, report).await,
+        Command::Doctor(args) => {
+            doctor::doctor(args, &nodes::locate(cli.global.nodes)?, report).await
+        }
         Command::Completions(args) => {
             let mut cli = Cli::command();
             clap_complete::generate(args.shell, &mut cli, "ringfence", &mut io::stdout());

@@ -5,6 +5,7 @@
 
 #![allow(missing_docs)]
 
+mod doctor;
 mod elect;
 mod exit_codes;
 mod fleet;

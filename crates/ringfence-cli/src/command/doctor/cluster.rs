@@ -1,0 +1,293 @@
+//! What the nodes are to each other, as findings: clocks, groups, hosts, and whether a majority votes.
+
+use std::time::Duration;
+
+use ringfence::group::Group;
+use ringfence::node::{Examination, Found, Machine, ServerExamination};
+
+use super::clocks::{agreeing, median};
+use super::diagnosis::Wait;
+use super::finding::{Finding, listed};
+use super::server::exactly;
+use crate::duration;
+
+/// This machine's clock may be this far from the nodes' before it is worth a word.
+const OWN_CLOCK: Duration = Duration::from_secs(1);
+
+const GROUP: &str = "group";
+pub(super) const TWINS: &str = "twins";
+
+/// How each node's clock stands to the others', for those whose clock is known.
+pub(super) fn clocks(nodes: &[Examination]) -> Vec<Finding> {
+    let known: Vec<(&str, i64)> = nodes
+        .iter()
+        .filter_map(|node| {
+            Some((
+                node.node.as_str(),
+                server(node)?.clock.as_ref().ok()?.ahead_us,
+            ))
+        })
+        .collect();
+    let ahead_us: Vec<i64> = known.iter().map(|(_, ahead_us)| *ahead_us).collect();
+    let window = common_group(nodes).map_or(Group::DEFAULT_WINDOW, |group| group.window);
+    let window_us = i64::try_from(window.as_micros()).unwrap_or(i64::MAX);
+    let middle_us = median(&ahead_us);
+    let agreeing = agreeing(&ahead_us, window_us);
+    let mut findings = Vec::new();
+    for ((node, ahead_us), agrees) in known.iter().zip(agreeing) {
+        let apart_us = ahead_us.saturating_sub(middle_us);
+        let own = format!("{} this machine's", offset(*ahead_us));
+        let others = match known.len() {
+            1 => String::new(),
+            _ => format!(", {} the median", offset(apart_us)),
+        };
+        let says = format!("clock {own}{others}");
+        findings.push(
+            match apart_us.saturating_abs() {
+                _ if !agrees => Finding::problem(
+                    "clock",
+                    format!("{says}: it cannot vote"),
+                    "set its clock right and keep it so (chrony, ntpd, systemd-timesyncd)",
+                ),
+                apart if apart > window_us / 5 => Finding::warning(
+                    "clock",
+                    says,
+                    format!(
+                        "look at its time service: beyond {} it may lose its vote",
+                        duration::show(window)
+                    ),
+                ),
+                _ => Finding::ok("clock", says),
+            }
+            .of(node),
+        );
+    }
+    if middle_us.unsigned_abs() > OWN_CLOCK.as_micros() as u64 {
+        findings.push(Finding::warning(
+            "own-clock",
+            format!("this machine's clock is {} the nodes'", offset(-middle_us)),
+            "locks do not depend on it, but times in logs will not match: set it right",
+        ));
+    }
+    findings
+}
+
+/// How far ahead or behind, in words that go before a clock.
+fn offset(us: i64) -> String {
+    let size = Duration::from_micros(us.unsigned_abs());
+    let side = if us < 0 { "behind" } else { "ahead of" };
+    format!("{} {side}", exactly(size))
+}
+
+/// What concerns all nodes; `voting` of them vote, and others are `waiting` until they may.
+pub(super) fn findings(nodes: &[Examination], voting: usize, waiting: &[Wait]) -> Vec<Finding> {
+    if nodes.iter().any(|node| !is_server(node)) {
+        return Vec::new();
+    }
+    let mut findings = vec![count(nodes.len())];
+    findings.extend(twins(nodes));
+    findings.extend(hosts(nodes));
+    findings.extend(group(nodes));
+    findings.push(votes(nodes.len(), voting, waiting));
+    findings
+}
+
+fn count(nodes: usize) -> Finding {
+    const CHECK: &str = "count";
+    let spare = nodes - quorum(nodes);
+    match nodes {
+        1 => Finding::ok(
+            CHECK,
+            "1 node: no locks while it is down; 3 nodes bear the loss of one",
+        ),
+        _ if nodes.is_multiple_of(2) => Finding::warning(
+            CHECK,
+            format!(
+                "{nodes} nodes bear the loss of {spare}, no more than {} would",
+                nodes - 1
+            ),
+            format!("use {} or {}", nodes - 1, nodes + 1),
+        ),
+        _ => Finding::ok(CHECK, format!("{nodes} nodes bear the loss of {spare}")),
+    }
+}
+
+fn twins(nodes: &[Examination]) -> Vec<Finding> {
+    let known: Vec<(&str, &str)> = nodes
+        .iter()
+        .filter_map(|node| {
+            let identity = server(node)?.identity.as_ref().ok()?;
+            Some((node.node.as_str(), identity.run_id.as_str()))
+        })
+        .collect();
+    let mut findings = Vec::new();
+    for (index, (_, run_id)) in known.iter().enumerate() {
+        let same = |range: &[(&str, &str)]| range.iter().any(|(_, other)| other == run_id);
+        if same(&known[..index]) || !same(&known[index + 1..]) {
+            continue;
+        }
+        let names: Vec<&str> = known
+            .iter()
+            .filter(|(_, other)| other == run_id)
+            .map(|(node, _)| *node)
+            .collect();
+        findings.push(Finding::problem(
+            TWINS,
+            format!(
+                "{} are the same server and would vote twice",
+                listed(&names)
+            ),
+            "name each server once",
+        ));
+    }
+    if findings.is_empty() && known.len() > 1 {
+        findings.push(Finding::ok(TWINS, "no server is named twice"));
+    }
+    findings
+}
+
+fn hosts(nodes: &[Examination]) -> Vec<Finding> {
+    const CHECK: &str = "hosts";
+    let mut findings = Vec::new();
+    let mut told = vec![false; nodes.len()];
+    for (index, node) in nodes.iter().enumerate() {
+        let beside: Vec<usize> = (index..nodes.len())
+            .filter(|&other| !told[other] && (other == index || share(node, &nodes[other])))
+            .collect();
+        if beside.len() < 2 {
+            continue;
+        }
+        for &other in &beside {
+            told[other] = true;
+        }
+        let names: Vec<&str> = beside
+            .iter()
+            .map(|&other| nodes[other].node.as_str())
+            .collect();
+        findings.push(Finding::warning(
+            CHECK,
+            format!("{} run on one host and fail together", listed(&names)),
+            "give every node a machine of its own",
+        ));
+    }
+    if findings.is_empty() && nodes.len() > 1 {
+        let says = "no two nodes share a host, as far as addresses tell";
+        findings.push(Finding::ok(CHECK, says));
+    }
+    findings
+}
+
+fn share(one: &Examination, other: &Examination) -> bool {
+    match (&one.machine, &other.machine) {
+        (Machine::ThisOne, Machine::ThisOne) => true,
+        (Machine::At(one), Machine::At(other)) => one.iter().any(|ip| other.contains(ip)),
+        _ => false,
+    }
+}
+
+/// The nodes that belong to another group than the others, or than these nodes make.
+pub(super) fn strangers(nodes: &[Examination]) -> Vec<Finding> {
+    let given = nodes.len();
+    let common = common_group(nodes);
+    let strange = groups(nodes).filter_map(|(node, group)| {
+        let finding = if group.nodes != given {
+            Finding::problem(
+                GROUP,
+                format!(
+                    "belongs to a group of {} nodes, but {given} were given",
+                    group.nodes
+                ),
+                "name the same nodes everywhere",
+            )
+        } else if common.is_some_and(|common| common != group) {
+            Finding::problem(
+                GROUP,
+                format!("belongs to another group than most: {group}"),
+                "set window and quarantine alike everywhere, or nowhere",
+            )
+        } else {
+            return None;
+        };
+        Some(finding.of(node))
+    });
+    strange.collect()
+}
+
+fn group(nodes: &[Examination]) -> Option<Finding> {
+    let common = common_group(nodes).filter(|_| strangers(nodes).is_empty())?;
+    let [window, quarantine] = [common.window, common.quarantine].map(duration::show);
+    let says = format!("one group: window {window}, quarantine {quarantine}");
+    Some(Finding::ok(GROUP, says))
+}
+
+fn votes(count: usize, voting: usize, waiting: &[Wait]) -> Finding {
+    const CHECK: &str = "votes";
+    let quorum = quorum(count);
+    let some = of_all(voting, count);
+    if voting == count {
+        return Finding::ok(CHECK, format!("{some} may vote"));
+    }
+    if voting >= quorum {
+        return Finding::warning(
+            CHECK,
+            format!("{some} may vote: enough, for {quorum} are needed"),
+            "mend the others before one more fails",
+        );
+    }
+    let longest = waiting.iter().filter_map(|wait| match wait {
+        Wait::Quarantine(left) => *left,
+        Wait::Loading => None,
+    });
+    let advice = match longest.max() {
+        // Waiting alone does not make a majority of these.
+        _ if voting + waiting.len() < quorum => "mend the nodes with a problem above".to_owned(),
+        _ if waiting.contains(&Wait::Loading) => "wait until the servers have started".to_owned(),
+        Some(left) => format!(
+            "if this cluster is new, run `ringfence init`; else wait {}",
+            exactly(left)
+        ),
+        None => "if this cluster is new, run `ringfence init`".to_owned(),
+    };
+    let says = format!("{some} may vote, but {quorum} are needed: no lock can be had");
+    Finding::problem(CHECK, says, advice)
+}
+
+fn of_all(some: usize, all: usize) -> String {
+    match (some, all) {
+        (1, 1) => "the node".to_owned(),
+        (0, _) => "no node".to_owned(),
+        _ if some == all => format!("all {all} nodes"),
+        _ => format!("{some} of {all} nodes"),
+    }
+}
+
+/// How many nodes make a majority.
+pub(super) fn quorum(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// The values that most nodes have.
+fn common_group(nodes: &[Examination]) -> Option<Group> {
+    let said = |group: &Group| groups(nodes).filter(|(_, other)| other == group).count();
+    groups(nodes)
+        .map(|(_, group)| group)
+        .max_by_key(|group| said(group))
+}
+
+fn groups(nodes: &[Examination]) -> impl Iterator<Item = (&str, Group)> {
+    nodes.iter().filter_map(|node| {
+        let birth = server(node)?.birth.as_ref().ok()?;
+        Some((node.node.as_str(), birth.group?))
+    })
+}
+
+fn is_server(node: &Examination) -> bool {
+    matches!(node.found, Err(_) | Ok(Found::Server(_) | Found::Given(_)))
+}
+
+pub(super) fn server(node: &Examination) -> Option<&ServerExamination> {
+    match &node.found {
+        Ok(Found::Server(server)) => Some(server),
+        _ => None,
+    }
+}

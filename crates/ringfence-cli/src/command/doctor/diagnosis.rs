@@ -1,0 +1,109 @@
+//! From what was found to what it means: pure, so that every line can be tried without a server.
+
+use std::time::Duration;
+
+use ringfence::node::{Examination, Found, Voting};
+
+use super::finding::{Finding, Verdict};
+use super::{cluster, file, server};
+
+/// What is to be known about the nodes.
+#[derive(Debug)]
+pub(super) struct Diagnosis {
+    /// Node by node, then what concerns all of them.
+    pub(super) findings: Vec<Finding>,
+    /// Which nodes may vote, in node order.
+    pub(super) voting: Vec<bool>,
+}
+
+impl Diagnosis {
+    /// What `nodes` look like; the rights to the lock `name` were looked at, if one was given.
+    pub(super) fn of(nodes: &[Examination], name: Option<&str>) -> Self {
+        let mut others = cluster::clocks(nodes);
+        others.extend(cluster::strangers(nodes));
+        let mut findings = Vec::new();
+        let mut voting = Vec::new();
+        let mut waiting = Vec::new();
+        for node in nodes {
+            let mut own: Vec<Finding> = alone(node, nodes.len(), name)
+                .into_iter()
+                .map(|finding| finding.of(&node.node))
+                .collect();
+            own.extend(others.extract_if(.., |finding| finding.node.as_ref() == Some(&node.node)));
+            let is_well = own.iter().all(|finding| finding.verdict < Verdict::Problem);
+            let wait = wait(node).filter(|_| is_well);
+            voting.push(is_well && wait.is_none());
+            waiting.extend(wait);
+            findings.extend(own);
+        }
+        findings.extend(others);
+        let count = voting.iter().filter(|votes| **votes).count();
+        findings.extend(cluster::findings(nodes, count, &waiting));
+        Self { findings, voting }
+    }
+
+    /// The worst of all verdicts.
+    pub(super) fn verdict(&self) -> Verdict {
+        let verdicts = self.findings.iter().map(|finding| finding.verdict);
+        verdicts.max().unwrap_or(Verdict::Ok)
+    }
+
+    /// How many findings have this verdict.
+    pub(super) fn count(&self, verdict: Verdict) -> u64 {
+        let findings = self.findings.iter();
+        findings
+            .filter(|finding| finding.verdict == verdict)
+            .count() as u64
+    }
+
+    /// How many nodes may vote.
+    pub(super) fn voting(&self) -> usize {
+        self.voting.iter().filter(|votes| **votes).count()
+    }
+
+    /// Whether locks can be had. Whoever is given one server twice is refused altogether.
+    pub(super) fn has_quorum(&self) -> bool {
+        let twice = |finding: &Finding| {
+            finding.check == cluster::TWINS && finding.verdict == Verdict::Problem
+        };
+        let enough = self.voting() >= cluster::quorum(self.voting.len());
+        enough && !self.findings.iter().any(twice)
+    }
+}
+
+/// What can be said of a node without the others.
+fn alone(node: &Examination, nodes: usize, name: Option<&str>) -> Vec<Finding> {
+    match &node.found {
+        Err(trouble) => vec![server::unreachable(trouble, &node.node)],
+        Ok(Found::Server(found)) => server::findings(found, &node.node, nodes, name),
+        Ok(Found::File(found)) => file::findings(found),
+        Ok(Found::Memory) => vec![Finding::problem(
+            "file",
+            "keeps locks in one process's memory: they exclude nobody else",
+            "use sqlite:/path on one machine, or Redis",
+        )],
+        Ok(Found::Given(facts)) => vec![Finding::ok("reach", facts.version.clone())],
+    }
+}
+
+/// What a node waits for before its votes count, if nothing else is in the way.
+fn wait(node: &Examination) -> Option<Wait> {
+    let server = cluster::server(node)?;
+    if server.identity.as_ref().is_ok_and(|found| found.loading) {
+        return Some(Wait::Loading);
+    }
+    match server.birth.as_ref().ok()?.voting {
+        Voting::Now => None,
+        Voting::In(left) => Some(Wait::Quarantine(Some(left))),
+        Voting::NeverMet | Voting::Restarted => Some(Wait::Quarantine(None)),
+    }
+}
+
+/// What a node waits for before its votes count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// It reads its data.
+    Loading,
+    /// It may have forgotten locks; for how long, if that is known.
+    Quarantine(Option<Duration>),
+}

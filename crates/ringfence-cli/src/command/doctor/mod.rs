@@ -1,0 +1,50 @@
+//! `ringfence doctor`: how the nodes are, what is wrong with them and what to do. Changes nothing.
+//!
+//! The library looks (`Builder::examine`); `diagnosis.rs` says what it means, with `server.rs`,
+//! `file.rs` and `cluster.rs`; `text.rs` and `json.rs` write it.
+
+mod clocks;
+mod cluster;
+mod diagnosis;
+mod file;
+mod finding;
+mod json;
+mod server;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::io::{self, IsTerminal};
+
+use ringfence::Locks;
+
+use crate::args::Doctor;
+use crate::exit::Exit;
+use crate::report::{Failure, Report};
+
+use diagnosis::Diagnosis;
+use finding::Verdict;
+use text::Style;
+
+/// Exits 1 if there is a problem, so that a monitor need not read.
+pub(super) async fn doctor(args: Doctor, nodes: &str, report: Report) -> Result<Exit, Failure> {
+    let name = args.name.as_deref();
+    let found = Locks::builder().nodes(nodes).examine(name).await?;
+    let diagnosis = Diagnosis::of(&found, name);
+    let style = Style {
+        colour: io::stdout().is_terminal() && wants_colour(),
+        quiet: report.quiet,
+    };
+    let text = text::render(&diagnosis, style);
+    report.result(&text, &json::value(&diagnosis, &found))?;
+    Ok(match diagnosis.verdict() {
+        Verdict::Problem => Exit::Problem,
+        Verdict::Ok | Verdict::Warning => Exit::Success,
+    })
+}
+
+/// As <https://no-color.org> has it, and terminals that cannot.
+fn wants_colour() -> bool {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
+}

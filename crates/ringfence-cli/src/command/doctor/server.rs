@@ -1,0 +1,358 @@
+//! What was found on one server, as findings. How it stands to the others is the cluster's business.
+
+use std::time::Duration;
+
+use ringfence::node::{
+    Birth, ClockReading, Identity, Keys, OnDisk, Right, Role, ServerExamination, Tier, Trouble,
+    TroubleKind, Voting,
+};
+
+use super::finding::{Finding, many};
+use crate::duration;
+
+/// The oldest release of Redis that `./verify` tests. Every Valkey comes from a later one.
+const OLDEST_TESTED: (u32, u32) = (7, 0);
+/// An answer that takes longer than this comes too late for locks with a short TTL.
+const SLOW: Duration = Duration::from_millis(100);
+/// With less than a tenth of its memory left a server will soon refuse locks.
+const NEARLY_FULL: (u64, u64) = (9, 10);
+
+/// What is to be known about a server of `nodes`, whose rights to the lock `name` were looked at.
+pub(super) fn findings(
+    server: &ServerExamination,
+    node: &str,
+    nodes: usize,
+    name: Option<&str>,
+) -> Vec<Finding> {
+    let mut findings = vec![reach(&server.clock, node)];
+    match &server.identity {
+        Ok(identity) => {
+            findings.push(version(identity));
+            findings.push(role(identity));
+            if identity.role != Role::Master {
+                // Whatever else is wrong with it, locks are to be kept elsewhere.
+                return findings;
+            }
+            findings.push(durability(server, identity, nodes));
+            findings.push(eviction(server, identity));
+        }
+        Err(trouble) => {
+            let says = said(trouble, node);
+            findings.push(Finding::problem("identity", says, advice(trouble)));
+        }
+    }
+    findings.push(birth(&server.birth, node, nodes));
+    findings.push(rights(server, node, name));
+    findings.push(keys(&server.keys, node));
+    if !server.pushes {
+        findings.push(Finding::warning(
+            "wakes",
+            "cannot push: those who wait for a lock find out by asking",
+            "use a server that speaks RESP3, and allow the user `hello`",
+        ));
+    }
+    findings
+}
+
+/// A server that could not be looked at.
+pub(super) fn unreachable(trouble: &Trouble, node: &str) -> Finding {
+    Finding::problem("reach", said(trouble, node), advice(trouble))
+}
+
+/// The words of `trouble` without the name of the node, which stands above them.
+fn said(trouble: &Trouble, node: &str) -> String {
+    let words = trouble.to_string();
+    match words.strip_prefix(node) {
+        Some(rest) => rest.trim_start().to_owned(),
+        None => words,
+    }
+}
+
+fn advice(trouble: &Trouble) -> &'static str {
+    let words = &trouble.detail;
+    match trouble.kind {
+        TroubleKind::Unreachable if words.contains("lookup") => {
+            "mend the host's name in --nodes, or its entry in DNS"
+        }
+        TroubleKind::Unreachable if words.contains("certificate") => {
+            "renew its certificate, or name the authority that signed it (?ca=)"
+        }
+        TroubleKind::Unreachable => "start it, or mend its address, port or firewall",
+        TroubleKind::Timeout => "hung, overloaded or behind a firewall: look at the machine itself",
+        TroubleKind::Disconnected => "see its log: it hung up on us",
+        TroubleKind::Loading => "wait until it has read its data",
+        TroubleKind::Garbage => "mend the address; a server that wants TLS needs rediss://",
+        TroubleKind::Denied => "mend user and password in the URL, or the user's rights",
+        _ => "see the server's log",
+    }
+}
+
+fn reach(clock: &Result<ClockReading, Trouble>, node: &str) -> Finding {
+    match clock {
+        Ok(reading) if reading.round_trip > SLOW => Finding::warning(
+            "reach",
+            format!("answers in {}, which is slow", exactly(reading.round_trip)),
+            "look at the network and its load; until then use TTLs of several seconds",
+        ),
+        Ok(reading) => Finding::ok(
+            "reach",
+            format!("answers in {}", exactly(reading.round_trip)),
+        ),
+        Err(trouble) => unreachable(trouble, node),
+    }
+}
+
+/// A short time with the precision that it is worth.
+pub(super) fn exactly(time: Duration) -> String {
+    let ms = time.as_secs_f64() * 1e3;
+    match ms {
+        ..10.0 => format!("{ms:.1} ms"),
+        ..1e4 => format!("{ms:.0} ms"),
+        // Beyond ten seconds nobody cares for less than one.
+        _ => duration::show(Duration::from_secs(time.as_secs_f64().round() as u64)),
+    }
+}
+
+fn version(identity: &Identity) -> Finding {
+    let version = &identity.version;
+    let (major, minor) = OLDEST_TESTED;
+    match number(version) {
+        Some(found) if found < OLDEST_TESTED => Finding::warning(
+            "version",
+            format!("{version} is older than {major}.{minor}, the oldest that is tested"),
+            format!("upgrade it to {major}.{minor} or later"),
+        ),
+        Some(_) => Finding::ok("version", version),
+        None => Finding::warning(
+            "version",
+            format!("{version}: not known to work"),
+            format!("use Redis {major}.{minor} or later, or Valkey"),
+        ),
+    }
+}
+
+/// The first two numbers of a version.
+fn number(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split(' ').nth(1)?.split('.');
+    let mut number = || numbers.next()?.parse().ok();
+    Some((number()?, number()?))
+}
+
+fn role(identity: &Identity) -> Finding {
+    match &identity.role {
+        Role::Master if identity.loading => Finding::warning(
+            "role",
+            "is still reading its data and does not vote yet",
+            "wait",
+        ),
+        Role::Master => Finding::ok("role", "is a master"),
+        Role::Replica(master) => Finding::problem(
+            "role",
+            "is a replica, and replicas do not vote",
+            match master {
+                Some(master) => format!("name its master instead: {master}"),
+                None => "name its master instead".to_owned(),
+            },
+        ),
+        Role::ClusterNode => Finding::problem(
+            "role",
+            "runs in cluster mode, where no master is independent",
+            "use servers with `cluster-enabled no`",
+        ),
+        Role::Sentinel => Finding::problem(
+            "role",
+            "is a Sentinel and keeps no data",
+            "name the masters themselves",
+        ),
+    }
+}
+
+fn durability(server: &ServerExamination, identity: &Identity, nodes: usize) -> Finding {
+    const CHECK: &str = "durability";
+    let tier = identity.tier;
+    let why = match identity.on_disk {
+        _ if identity.memory.evicts() => "evicts keys",
+        OnDisk::Always if identity.has_replicas => "has replicas",
+        OnDisk::Always => "appendfsync always, but not all along",
+        OnDisk::Later => "appendfsync not always",
+        OnDisk::Never => "no append-only file",
+        OnDisk::Unknown => "CONFIG GET denied",
+    };
+    match tier {
+        Tier::Durable => Finding::ok(CHECK, format!("{tier}: on disk before it counts")),
+        _ if nodes == 1 => Finding::warning(
+            CHECK,
+            format!("{tier} ({why}): after a restart a lock may be held twice"),
+            "`appendonly yes`, `appendfsync always` and no replica, or three nodes",
+        ),
+        Tier::BestEffort if server.quarantine_off => Finding::warning(
+            CHECK,
+            format!("{tier} (?quarantine=off): after a restart a lock may be held twice"),
+            "that is for development: take it out of the URL",
+        ),
+        _ => Finding::ok(CHECK, format!("{tier} ({why}): a restart costs its vote")),
+    }
+}
+
+fn eviction(server: &ServerExamination, identity: &Identity) -> Finding {
+    const CHECK: &str = "eviction";
+    let memory = &identity.memory;
+    let (part, whole) = NEARLY_FULL;
+    let full = memory.max_bytes > 0 && memory.used_bytes / part >= memory.max_bytes / whole;
+    let keep = "set `maxmemory-policy noeviction`";
+    match () {
+        () if memory.evicts() && server.eviction_allowed => Finding::warning(
+            CHECK,
+            format!(
+                "may evict locks ({}), as ?eviction=allow permits",
+                memory.policy
+            ),
+            keep,
+        ),
+        () if memory.evicts() => Finding::problem(
+            CHECK,
+            format!("may evict locks ({}), so it does not vote", memory.policy),
+            keep,
+        ),
+        () if full => Finding::warning(
+            CHECK,
+            format!(
+                "uses {} of {} MB and will then refuse locks",
+                memory.used_bytes >> 20,
+                memory.max_bytes >> 20
+            ),
+            "raise `maxmemory`, or keep other data elsewhere",
+        ),
+        () => Finding::ok(CHECK, "evicts nothing"),
+    }
+}
+
+fn birth(birth: &Result<Birth, Trouble>, node: &str, nodes: usize) -> Finding {
+    const CHECK: &str = "birth";
+    let birth = match birth {
+        Ok(birth) => birth,
+        Err(trouble) => {
+            return Finding::problem(CHECK, said(trouble, node), advice(trouble));
+        }
+    };
+    match birth.voting {
+        Voting::Now if birth.group.is_none() && nodes == 1 => {
+            Finding::ok(CHECK, "is new: no client has used it yet")
+        }
+        Voting::Now => Finding::ok(
+            CHECK,
+            match birth.kept_for {
+                Some(kept_for) => format!(
+                    "is in no quarantine, and has forgotten nothing for {}",
+                    exactly(kept_for)
+                ),
+                None => "is in no quarantine".to_owned(),
+            },
+        ),
+        Voting::In(left) => Finding::warning(
+            CHECK,
+            format!("is new or was restarted: votes in {}", exactly(left)),
+            "wait: it may have forgotten locks that are still held",
+        ),
+        Voting::NeverMet => Finding::warning(
+            CHECK,
+            "is new: does not vote until a while after its first client",
+            "if the whole cluster is new: `ringfence init`; else nothing",
+        ),
+        Voting::Restarted => Finding::warning(
+            CHECK,
+            "was restarted: does not vote until a while after its next client",
+            "nothing: it may have forgotten locks that are still held",
+        ),
+    }
+}
+
+fn rights(server: &ServerExamination, node: &str, name: Option<&str>) -> Finding {
+    const CHECK: &str = "rights";
+    let user = server.user.escape_debug();
+    let lacking = match &server.rights {
+        Ok(lacking) => lacking,
+        Err(trouble) if trouble.kind == TroubleKind::Denied => {
+            return Finding::problem(
+                CHECK,
+                said(trouble, node),
+                format!("ACL SETUSER {user} +eval, then look again"),
+            );
+        }
+        Err(trouble) => {
+            return Finding::warning(
+                CHECK,
+                format!(
+                    "could not be asked for the user's rights: {}",
+                    said(trouble, node)
+                ),
+                "compare them with the line in docs/operations.md",
+            );
+        }
+    };
+    let rules = |which: &dyn Fn(&&Right) -> bool| -> String {
+        let rules = lacking
+            .iter()
+            .filter(which)
+            .map(|right| right.rule.as_str());
+        rules.collect::<Vec<_>>().join(" ")
+    };
+    let grant = format!("ACL SETUSER {user} {}", rules(&|_| true));
+    let essential = rules(&|right| right.essential);
+    match name {
+        _ if !essential.is_empty() => {
+            Finding::problem(CHECK, format!("denies user {user} {essential}"), grant)
+        }
+        _ if !lacking.is_empty() => Finding::warning(
+            CHECK,
+            format!(
+                "denies user {user} {}: locks work, but not as well",
+                rules(&|_| true)
+            ),
+            grant,
+        ),
+        Some(name) => Finding::ok(
+            CHECK,
+            format!("gives user {user} all rights to `{}`", name.escape_debug()),
+        ),
+        None => Finding::ok(
+            CHECK,
+            format!("gives user {user} all rights (`doctor NAME` checks a lock's own)"),
+        ),
+    }
+}
+
+fn keys(keys: &Result<Keys, Trouble>, node: &str) -> Finding {
+    const CHECK: &str = "expiry";
+    let keys = match keys {
+        Ok(keys) => keys,
+        Err(trouble) => {
+            return Finding::warning(
+                CHECK,
+                format!(
+                    "was not searched for keys without expiry: {}",
+                    said(trouble, node)
+                ),
+                advice(trouble),
+            );
+        }
+    };
+    let looked_at = match (keys.looked_at, keys.complete) {
+        (count, true) => format!("{count} looked at"),
+        (count, false) => format!("the first {count} looked at"),
+    };
+    match (&keys.example, keys.lasting) {
+        (Some(example), lasting) => Finding::warning(
+            CHECK,
+            format!(
+                "has {} of ours without expiry, such as `{example}` ({looked_at})",
+                many(lasting, "key")
+            ),
+            "ringfence sets one on every key: find out who wrote these, then delete them",
+        ),
+        (None, _) => Finding::ok(
+            CHECK,
+            format!("has no key of ours without expiry ({looked_at})"),
+        ),
+    }
+}

@@ -1,0 +1,154 @@
+//! A diagnosis for people: within 80 columns, problems in capitals, and again at the end, where a
+//! terminal stops.
+
+use std::fmt::Write as _;
+
+use super::diagnosis::Diagnosis;
+use super::finding::{Finding, Verdict, many};
+
+const WIDTH: usize = 80;
+/// Where sentences begin: behind the verdict.
+const INDENT: usize = 11;
+
+/// How to write.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Style {
+    /// For a terminal.
+    pub(super) colour: bool,
+    /// Leave out what is ok.
+    pub(super) quiet: bool,
+}
+
+/// The whole diagnosis, without a newline at the end.
+pub(super) fn render(diagnosis: &Diagnosis, style: Style) -> String {
+    let mut text = String::new();
+    let mut under: Option<&Option<String>> = None;
+    for finding in &diagnosis.findings {
+        if style.quiet && finding.verdict == Verdict::Ok {
+            continue;
+        }
+        if under != Some(&finding.node) {
+            let heading = finding.node.as_deref().unwrap_or("all nodes");
+            for line in wrap(heading, WIDTH) {
+                text += &paint(&line, "1", style);
+                text.push('\n');
+            }
+            under = Some(&finding.node);
+        }
+        text += &lines(finding, &finding.says, style);
+        if let Some(advice) = &finding.advice {
+            indented(&mut text, &format!("-> {advice}"));
+        }
+    }
+    text + &summary(diagnosis, style)
+}
+
+fn lines(finding: &Finding, says: &str, style: Style) -> String {
+    let (word, colour) = match finding.verdict {
+        Verdict::Ok => ("ok", "32"),
+        Verdict::Warning => ("warning", "33"),
+        Verdict::Problem => ("PROBLEM", "1;31"),
+    };
+    let word = paint(&format!("{word:<8}"), colour, style);
+    let mut says = wrap(says, WIDTH - INDENT).into_iter();
+    let mut text = format!("  {word} {}\n", says.next().unwrap_or_default());
+    for line in says {
+        let _ = writeln!(text, "{:INDENT$}{line}", "");
+    }
+    text
+}
+
+fn indented(text: &mut String, advice: &str) {
+    for (number, line) in wrap(advice, WIDTH - INDENT - 3).into_iter().enumerate() {
+        let hang = if number == 0 { 0 } else { 3 };
+        let _ = writeln!(text, "{:INDENT$}{:hang$}{line}", "", "");
+    }
+}
+
+/// The problems once more, and the last line: whether locks can be had.
+fn summary(diagnosis: &Diagnosis, style: Style) -> String {
+    let mut text = String::new();
+    let (problems, warnings) = (
+        diagnosis.count(Verdict::Problem),
+        diagnosis.count(Verdict::Warning),
+    );
+    if !(style.quiet && problems + warnings == 0) {
+        text.push('\n');
+    }
+    let problem = |finding: &&Finding| finding.verdict == Verdict::Problem;
+    for finding in diagnosis.findings.iter().filter(problem) {
+        let says = match &finding.node {
+            Some(node) => format!("{node}: {}", finding.says),
+            None => finding.says.clone(),
+        };
+        text += &lines(finding, &says, style);
+    }
+    let found = match (problems, warnings) {
+        (0, 0) => "all is well".to_owned(),
+        (0, warnings) => many(warnings, "warning"),
+        (problems, 0) => many(problems, "problem"),
+        (problems, warnings) => {
+            format!(
+                "{}, {}",
+                many(problems, "problem"),
+                many(warnings, "warning")
+            )
+        }
+    };
+    let (voting, nodes) = (diagnosis.voting(), diagnosis.voting.len());
+    let locks = if diagnosis.has_quorum() {
+        "locks can be had"
+    } else {
+        "no lock can be had"
+    };
+    let votes = match nodes {
+        1 => String::new(),
+        _ => format!(" with {voting} of {nodes} nodes"),
+    };
+    let line = format!("{found}: {locks}{votes}");
+    let colour = match diagnosis.verdict() {
+        Verdict::Ok => "32",
+        Verdict::Warning => "33",
+        Verdict::Problem => "1;31",
+    };
+    text + &paint(&line, colour, style)
+}
+
+fn paint(text: &str, colour: &str, style: Style) -> String {
+    if style.colour {
+        format!("\x1b[{colour}m{text}\x1b[0m")
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Breaks `text` between words, and a word that is too long wherever it has to.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut column = 0;
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let mut word: Vec<char> = word.chars().collect();
+        if column > 0 && column + 1 + word.len() <= width {
+            push(&mut lines, &[' ']);
+            column += 1;
+        } else if column > 0 {
+            lines.push(String::new());
+            column = 0;
+        }
+        while word.len() > width {
+            let rest = word.split_off(width);
+            push(&mut lines, &word);
+            lines.push(String::new());
+            word = rest;
+        }
+        push(&mut lines, &word);
+        column += word.len();
+    }
+    lines
+}
+
+fn push(lines: &mut [String], text: &[char]) {
+    if let Some(last) = lines.last_mut() {
+        last.extend(text);
+    }
+}

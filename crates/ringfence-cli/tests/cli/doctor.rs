@@ -1,0 +1,455 @@
+//! `ringfence doctor` on real servers: each way in which a node can be ill, and that looking at it
+//! changes nothing.
+
+use std::fs;
+use std::time::Duration;
+
+use ringfence::clock::Clock;
+use ringfence::node::redis::acl_line;
+use ringfence_testkit::{Certificates, Flavor, Fleet, Persistence, Server, WallClock};
+use serde_json::Value;
+
+use super::scene::{Finished, Scene};
+
+/// Three servers that vote.
+fn grown_up(fleet: &Fleet) -> Scene {
+    let scene = Scene::on(&fleet.urls());
+    let init = Finished::of(scene.ringfence(&["init"]));
+    assert_eq!(init.code(), 0, "{}", init.stderr());
+    scene
+}
+
+/// What the doctor says in text, after checking that its JSON has the same verdicts.
+#[track_caller]
+fn doctor(scene: &Scene, code: i32) -> (String, Value) {
+    let said = Finished::of(scene.ringfence(&["doctor"]));
+    assert_eq!(said.code(), code, "{}{}", said.stdout(), said.stderr());
+    assert_eq!(said.stderr(), "");
+    let text = said.stdout().to_owned();
+    assert!(!text.contains('\x1b'), "no colour in a pipe");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    let said = Finished::of(scene.ringfence(&["doctor", "--json"]));
+    assert_eq!(said.code(), code, "{}", said.stdout());
+    let value: Value = serde_json::from_str(said.stdout()).expect("JSON");
+    let verdict = |word: &str| {
+        let findings = value["findings"].as_array().unwrap().iter();
+        findings
+            .filter(|finding| finding["verdict"] == word)
+            .count()
+    };
+    // Problems stand at the end once more.
+    let lines = |word: &str| text.matches(&format!("\n  {word:<8} ")).count();
+    assert_eq!(verdict("problem") * 2, lines("PROBLEM"), "{text}{value}");
+    assert_eq!(verdict("warning"), lines("warning"), "{text}{value}");
+    assert_eq!(verdict("ok"), lines("ok"), "{text}{value}");
+    assert_eq!(value["problems"], verdict("problem"));
+    assert_eq!(value["verdict"] == "problem", code == 1);
+    (text, value)
+}
+
+/// The finding about `check` that is not ok, about `node` if it is about one.
+#[track_caller]
+fn finding<'v>(value: &'v Value, check: &str, node: Option<&Server>) -> &'v Value {
+    let node = node.map(|server| server.addr().to_string());
+    let findings = value["findings"].as_array().unwrap();
+    let found = findings.iter().find(|finding| {
+        finding["check"] == check
+            && finding["verdict"] != "ok"
+            && finding["node"].as_str() == node.as_deref()
+    });
+    found.unwrap_or_else(|| panic!("nothing wrong with {check} of {node:?} in {value:#}"))
+}
+
+#[track_caller]
+fn assert_says(finding: &Value, verdict: &str, words: &[&str]) {
+    assert_eq!(finding["verdict"], verdict, "{finding}");
+    let all = format!("{} {}", finding["says"], finding["advice"]);
+    for word in words {
+        assert!(all.contains(word), "no `{word}` in {all}");
+    }
+}
+
+#[test]
+fn a_healthy_cluster_on_one_host_is_a_warning_and_exits_0() {
+    for flavor in Flavor::ALL {
+        let fleet = Fleet::start_with(3, |_| Server::builder(flavor));
+        let scene = grown_up(&fleet);
+        let (text, value) = doctor(&scene, 0);
+        assert_says(finding(&value, "hosts", None), "warning", &["one host"]);
+        assert_eq!(value["warnings"], 1, "{value:#}");
+        assert!(value["nodes"][0]["round_trip_us"].as_u64().unwrap() > 0);
+        assert!(
+            text.ends_with("1 warning: locks can be had with 3 of 3 nodes\n"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_new_cluster_asks_for_init_and_stays_new() {
+    let fleet = Fleet::start(3);
+    let scene = Scene::on(&fleet.urls());
+    let (text, value) = doctor(&scene, 1);
+    assert_says(
+        finding(&value, "votes", None),
+        "problem",
+        &["`ringfence init`"],
+    );
+    assert_says(
+        finding(&value, "birth", Some(&fleet[1])),
+        "warning",
+        &["is new"],
+    );
+    assert!(
+        text.ends_with("no lock can be had with 0 of 3 nodes\n"),
+        "{text}"
+    );
+    for server in fleet.iter() {
+        assert_eq!(server.command(&["DBSIZE"]), "0");
+    }
+    // Once a client has met them the time runs, and looking does not start it again.
+    let young = scene.run(&["-n"], "true").finish();
+    assert_eq!(young.code(), 69, "{}", young.stderr());
+    let born = fleet[0].command(&["GET", "ringfence:born"]);
+    let (_, value) = doctor(&scene, 1);
+    assert_says(finding(&value, "votes", None), "problem", &["else wait 3"]);
+    assert_eq!(fleet[0].command(&["GET", "ringfence:born"]), born);
+}
+
+#[test]
+fn looking_at_nodes_with_locks_changes_nothing() {
+    let fleet = Fleet::start(3);
+    let scene = grown_up(&fleet);
+    let run = scene.run(&["--ttl", "20s"], "echo > $DIR/on; exec sleep 1000");
+    scene.line("on");
+    let everything = |server: &Server| {
+        let mut keys: Vec<String> = server
+            .command(&["KEYS", "*"])
+            .lines()
+            .map(|key| format!("{key} {}", server.command(&["DUMP", key])))
+            .collect();
+        keys.sort();
+        keys
+    };
+    let writes = |server: &Server| {
+        let stats = server.command(&["INFO", "persistence"]);
+        let count = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+        count.unwrap().trim().to_owned()
+    };
+    let before: Vec<_> = fleet.iter().map(|s| (everything(s), writes(s))).collect();
+    let (_, value) = doctor(&scene, 0);
+    let after: Vec<_> = fleet.iter().map(|s| (everything(s), writes(s))).collect();
+    assert_eq!(before, after);
+    assert_eq!(value["problems"], 0);
+    drop(run);
+}
+
+#[test]
+fn a_node_that_is_down_is_a_problem_of_its_own() {
+    let fleet = Fleet::start(3);
+    let scene = grown_up(&fleet);
+    fleet[1].kill();
+    let (text, value) = doctor(&scene, 1);
+    let down = finding(&value, "reach", Some(&fleet[1]));
+    assert_says(down, "problem", &["cannot be reached", "start it"]);
+    assert_eq!(value["nodes"][1]["votes"], false);
+    assert_eq!(value["quorum"], true);
+    assert!(
+        text.ends_with("locks can be had with 2 of 3 nodes\n"),
+        "{text}"
+    );
+    for server in fleet.iter() {
+        server.kill();
+    }
+    let (text, _) = doctor(&scene, 1);
+    assert!(
+        text.ends_with("no lock can be had with 0 of 3 nodes\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_node_that_hangs_does_not_hang_the_doctor() {
+    let fleet = Fleet::start(3);
+    let scene = grown_up(&fleet);
+    fleet[2].pause();
+    let began = Clock::System.now();
+    let (_, value) = doctor(&scene, 1);
+    let took = Clock::System.now().since(began);
+    fleet[2].resume();
+    assert_says(
+        finding(&value, "reach", Some(&fleet[2])),
+        "problem",
+        &["does not answer"],
+    );
+    // It looks twice, two seconds each.
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
+#[test]
+fn a_wrong_password_is_a_problem_and_is_not_shown() {
+    let server = Server::builder(Flavor::Redis)
+        .requirepass("hunter2")
+        .start();
+    let wrong = server.url().replace("hunter2", "swordfish");
+    let (text, value) = doctor(&Scene::on(&wrong), 1);
+    assert_says(
+        finding(&value, "reach", Some(&server)),
+        "problem",
+        &["password"],
+    );
+    assert!(!format!("{text}{value}").contains("swordfish"), "{text}");
+    let none = format!("redis://{}", server.addr());
+    let (_, value) = doctor(&Scene::on(&none), 1);
+    assert_says(
+        finding(&value, "reach", Some(&server)),
+        "problem",
+        &["asks for a password"],
+    );
+}
+
+#[test]
+fn a_certificate_that_nobody_trusts_says_what_to_name() {
+    let certificates = Certificates::generate();
+    let server = Server::builder(Flavor::Redis).tls(&certificates).start();
+    let strangers = Certificates::generate();
+    let url = format!(
+        "{}?ca={}",
+        server.url(),
+        strangers.authority_file().display()
+    );
+    let (_, value) = doctor(&Scene::on(&url), 1);
+    assert_says(
+        finding(&value, "reach", Some(&server)),
+        "problem",
+        &["certificate", "?ca="],
+    );
+    let missing = format!("{}?ca=/no/such/file", server.url());
+    let (_, value) = doctor(&Scene::on(&missing), 1);
+    assert_says(
+        finding(&value, "reach", Some(&server)),
+        "problem",
+        &["/no/such/file"],
+    );
+    let plain = format!("redis://{}", server.addr());
+    let (_, value) = doctor(&Scene::on(&plain), 1);
+    finding(&value, "reach", Some(&server));
+}
+
+#[test]
+fn servers_that_cannot_keep_locks_say_why() {
+    let primary = Server::start(Flavor::Redis);
+    let replica = Server::builder(Flavor::Redis).replica_of(&primary).start();
+    let cluster = Server::builder(Flavor::Redis).cluster_mode().start();
+    let evicting = Server::builder(Flavor::Redis)
+        .arg("--maxmemory", "100mb")
+        .arg("--maxmemory-policy", "volatile-lru")
+        .start();
+    let urls = [&replica, &cluster, &evicting].map(Server::url).join(",");
+    let (_, value) = doctor(&Scene::on(&urls), 1);
+    let master = primary.addr().to_string();
+    assert_says(
+        finding(&value, "role", Some(&replica)),
+        "problem",
+        &["replica", &master],
+    );
+    assert_says(
+        finding(&value, "role", Some(&cluster)),
+        "problem",
+        &["cluster mode"],
+    );
+    assert_says(
+        finding(&value, "eviction", Some(&evicting)),
+        "problem",
+        &["volatile-lru"],
+    );
+    assert_eq!(value["nodes"][0]["role"], "replica");
+    assert_eq!(value["nodes"][0]["version"], value["nodes"][2]["version"]);
+    let allowed = format!("{}?eviction=allow", evicting.url());
+    let (_, value) = doctor(&Scene::on(&allowed), 0);
+    assert_says(
+        finding(&value, "eviction", Some(&evicting)),
+        "warning",
+        &["volatile-lru"],
+    );
+}
+
+#[test]
+fn the_same_server_twice_and_an_even_number_are_seen() {
+    let server = Server::start(Flavor::Valkey);
+    let twice = format!("{},redis://localhost:{}", server.url(), server.port());
+    let (text, value) = doctor(&Scene::on(&twice), 1);
+    let twins = finding(&value, "twins", None);
+    let localhost = format!("localhost:{}", server.port());
+    assert_says(
+        twins,
+        "problem",
+        &[&server.addr().to_string(), &localhost, "same server"],
+    );
+    assert_says(finding(&value, "count", None), "warning", &["use 1 or 3"]);
+    assert!(text.contains("no lock can be had"), "{text}");
+}
+
+#[test]
+fn a_clock_an_hour_wrong_is_a_problem() {
+    const HOUR_US: i64 = 3_600_000_000;
+    let clocks = [0, HOUR_US, 0].map(WallClock::ahead_by);
+    let fleet = Fleet::start_with(3, |node| {
+        Server::builder(Flavor::Redis).wall_clock(&clocks[node])
+    });
+    let scene = grown_up(&fleet);
+    let (text, value) = doctor(&scene, 1);
+    let wrong = finding(&value, "clock", Some(&fleet[1]));
+    assert_says(wrong, "problem", &["1h ahead", "cannot vote", "chrony"]);
+    let ahead_us = value["nodes"][1]["clock_ahead_us"].as_i64().unwrap();
+    assert!((ahead_us - HOUR_US).abs() < 1_000_000, "{ahead_us}");
+    assert!(
+        text.ends_with("locks can be had with 2 of 3 nodes\n"),
+        "{text}"
+    );
+    // Seen from a machine that is wrong itself, the same node is wrong.
+    let mut command = scene.ringfence(&["doctor", "--json"]);
+    command.envs(clocks[1].environment());
+    let said = Finished::of(command);
+    assert_eq!(said.code(), 1, "{}", said.stderr());
+    let value: Value = serde_json::from_str(said.stdout()).expect("JSON");
+    assert_says(
+        finding(&value, "clock", Some(&fleet[1])),
+        "problem",
+        &["cannot vote"],
+    );
+    assert_says(finding(&value, "own-clock", None), "warning", &["1h ahead"]);
+}
+
+#[test]
+fn a_key_of_ours_without_expiry_is_found() {
+    let server = Server::start(Flavor::Redis);
+    for number in 0..2_000 {
+        server.command(&["SET", &format!("other:{number}"), "x"]);
+    }
+    server.command(&["SET", "ringfence:{x}:x", "junk"]);
+    server.command(&["SET", "ringfence:{y}:y\u{1b}[2J", "junk", "PX", "100000"]);
+    let (_, value) = doctor(&Scene::on(&server.url()), 0);
+    let lasting = finding(&value, "expiry", Some(&server));
+    assert_says(
+        lasting,
+        "warning",
+        &["1 key of ours", "`ringfence:{x}:x`", "2 looked at"],
+    );
+    server.command(&["PERSIST", "ringfence:{y}:y\u{1b}[2J"]);
+    server.command(&["DEL", "ringfence:{x}:x"]);
+    let (text, _) = doctor(&Scene::on(&server.url()), 0);
+    assert!(text.contains(r"ringfence:{y}:y\u{1b}[2J"), "{text}");
+}
+
+#[test]
+fn durability_and_restarts_are_told() {
+    let server = Server::builder(Flavor::Redis)
+        .persistence(Persistence::AofAlways)
+        .start();
+    let (text, _) = doctor(&Scene::on(&server.url()), 0);
+    assert!(text.contains("durable: on disk"), "{text}");
+    let fleet = Fleet::start(3);
+    let scene = grown_up(&fleet);
+    fleet[0].restart();
+    let (_, value) = doctor(&scene, 0);
+    assert_says(
+        finding(&value, "birth", Some(&fleet[0])),
+        "warning",
+        &["is new"],
+    );
+    assert_eq!(value["nodes"][0]["votes"], false);
+    assert_eq!(fleet[0].command(&["DBSIZE"]), "0");
+}
+
+#[test]
+fn a_user_with_the_rights_of_the_guide_is_enough_and_one_without_is_told_the_line() {
+    for flavor in Flavor::ALL {
+        let least = acl_line("ringfence", "PASSWORD", "orders:*");
+        let poor = least
+            .replace("user ringfence", "user poor")
+            .replace(" +zadd", "");
+        let blind = least
+            .replace("user ringfence", "user blind")
+            .replace(" +info", "");
+        let mute = least
+            .replace("user ringfence", "user mute")
+            .replace(" +eval ", " ");
+        let users = format!("user default off\n{least}\n{poor}\n{blind}\n{mute}");
+        let server = Server::builder(flavor).acl_file(&users).start();
+        let scene = |user: &str| Scene::on(&server.url_as(user, "PASSWORD"));
+        let (_, value) = doctor(&scene("ringfence"), 0);
+        assert_eq!(value["problems"], 0, "{value:#}");
+
+        let (_, value) = doctor(&scene("poor"), 1);
+        let rights = finding(&value, "rights", Some(&server));
+        assert_says(rights, "problem", &["ACL SETUSER poor +zadd"]);
+        let line = rights["advice"].as_str().unwrap();
+        server.command(&line.split(' ').collect::<Vec<_>>());
+        doctor(&scene("poor"), 0);
+
+        let (_, value) = doctor(&scene("blind"), 1);
+        let rights = finding(&value, "rights", Some(&server));
+        assert_says(rights, "problem", &["ACL SETUSER blind +info"]);
+        let (_, value) = doctor(&scene("mute"), 1);
+        let rights = finding(&value, "rights", Some(&server));
+        assert_says(rights, "problem", &["ACL SETUSER mute +eval"]);
+
+        // A lock that the user may not touch, and one that it may.
+        let named = |name| Finished::of(scene("ringfence").ringfence(&["doctor", name]));
+        let denied = named("invoices:1");
+        assert_eq!(denied.code(), 1, "{}", denied.stdout());
+        assert!(
+            denied
+                .stdout()
+                .contains("ACL SETUSER ringfence ~invoices:1")
+        );
+        assert_eq!(named("orders:1").code(), 0);
+    }
+}
+
+#[test]
+fn an_embedded_file_is_looked_at_and_not_made() {
+    let scene = Scene::embedded();
+    let (text, _) = doctor(&scene, 0);
+    assert!(text.contains("is not there yet"), "{text}");
+    assert!(!scene.has("locks.db"));
+    assert!(scene.is_free());
+    let folder = |scene: &Scene| {
+        let entries = fs::read_dir(scene.path(".")).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = (folder(&scene), fs::read(scene.path("locks.db")).unwrap());
+    let (text, _) = doctor(&scene, 0);
+    assert!(text.contains("is a lock file of ringfence"), "{text}");
+    assert!(text.contains("write-ahead log"), "{text}");
+    assert_eq!(
+        before,
+        (folder(&scene), fs::read(scene.path("locks.db")).unwrap())
+    );
+    // The same while somebody holds a lock in it.
+    let run = scene.run(&[], "echo > $DIR/on; exec sleep 1000");
+    scene.line("on");
+    let (text, _) = doctor(&scene, 0);
+    assert!(text.contains("write-ahead log"), "{text}");
+    assert!(!scene.is_free());
+    drop(run);
+    scene.write("text", &"not a database ".repeat(100));
+    let text = Scene::on(&format!("sqlite:{}", scene.path("text").display()));
+    assert!(doctor(&text, 1).0.contains("is no SQLite database"));
+    let astray = Scene::on("sqlite:/no/such/folder/locks.db");
+    assert!(doctor(&astray, 1).0.contains("its folder is not there"));
+}
+
+#[test]
+fn locks_in_memory_are_a_problem() {
+    let (text, _) = doctor(&Scene::on("memory:"), 1);
+    assert!(text.contains("exclude nobody else"), "{text}");
+}
