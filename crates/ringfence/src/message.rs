@@ -178,6 +178,28 @@ pub enum Op {
         /// Their places in line.
         places: Arc<[Place]>,
     },
+    /// These parties have arrived at a latch, which is the one claim. Nobody ever leaves.
+    Arrive {
+        /// Who has arrived: one party, or all that somebody knows of.
+        parties: Arc<[Arc<str>]>,
+        /// When the latch was made, in microseconds of the nodes' clocks. `None`: the caller does not
+        /// know, and a node that knows nothing of the latch takes nobody.
+        since_us: Option<u64>,
+        /// How many the caller's latch waits for: from so many on, those who wait are woken.
+        count: u64,
+        /// How long the latch is kept from now on, at least.
+        ttl_ms: u64,
+    },
+    /// Who has arrived at a latch? Enters or refreshes the places of those who wait to be told, and
+    /// keeps the latch for their sake.
+    Attend {
+        /// Their places.
+        places: Arc<[Place]>,
+        /// Whether all who arrived are to be listed, not only counted.
+        list: bool,
+        /// How long the latch is kept from now on, at least.
+        ttl_ms: u64,
+    },
     /// Who holds? Changes nothing.
     Inspect,
     /// Plain Redlock: `SET NX PX`. One claim.
@@ -195,6 +217,11 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether this is about a latch.
+    pub fn is_of_latch(&self) -> bool {
+        matches!(self, Self::Arrive { .. } | Self::Attend { .. })
+    }
+
     /// Whether this is plain Redlock: the key alone, no ballot and no record.
     pub fn is_plain(&self) -> bool {
         matches!(
@@ -303,7 +330,8 @@ pub enum Answer {
     Stale,
     /// Acquire: the place in line is new and yet older than it can be. Nothing was done.
     TicketOld,
-    /// Acquire, restore: the ballot is too far above the node's clock.
+    /// Acquire, restore: the ballot is too far above the node's clock. Arrive: so is the time at which
+    /// the latch is said to have been made.
     Ahead,
     /// Extend: all claims are held for at least the TTL.
     Extended,
@@ -323,8 +351,22 @@ pub enum Answer {
     Permit(Permit),
     /// Refresh: how each of the places stands, in their order.
     Turns(Vec<Turn>),
+    /// Arrive, attend: what the node knows of the latch, now.
+    Arrivals(Arrivals),
     /// Inspect: one view per claim.
     Views(Vec<View>),
+}
+
+/// What a node knows of a latch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Arrivals {
+    /// When the latch was made, in microseconds of the nodes' clocks; `None` if the node knows nothing
+    /// of it.
+    pub since_us: Option<u64>,
+    /// How many have arrived.
+    pub arrived: u64,
+    /// Who they are, sorted, where the list was asked for.
+    pub parties: Vec<Arc<str>>,
 }
 
 /// What a node says to whoever asks for a slot of a semaphore.

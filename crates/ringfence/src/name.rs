@@ -94,6 +94,12 @@ impl Name {
         self.part(&format!("slot{slot}"))
     }
 
+    /// Where those stand who have arrived at the latch of this name. A lock or semaphore of the same
+    /// name has nothing to do with it.
+    pub fn latch(&self) -> Self {
+        self.part("latch")
+    }
+
     /// A key of ours in which the hash tag comes first, so that a semaphore stands in one cluster
     /// slot. Where the name has no tag and cannot be one, it is one without its closing braces.
     fn part(&self, part: &str) -> Self {
@@ -168,11 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_semaphore_share_a_hash_tag_and_are_nobody_s_name() {
+    fn the_parts_of_a_semaphore_or_latch_share_a_hash_tag_and_are_nobody_s_name() {
         let parts = |name: &str| {
             let name = Name::new("", name).unwrap();
-            [name.gate(), name.slot(0), name.slot(12)].map(|part| part.as_str().to_owned())
+            [name.gate(), name.slot(0), name.slot(12), name.latch()]
+                .map(|part| part.as_str().to_owned())
         };
+        assert_eq!(parts("{x}y")[3], "ringfence:{x}latch:{x}y");
         assert_eq!(parts("x")[0], "ringfence:{x}gate:x");
         assert_eq!(parts("{x}y")[2], "ringfence:{x}slot12:{x}y");
         for (name, tag) in [

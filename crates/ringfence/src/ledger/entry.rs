@@ -4,7 +4,7 @@
 use crate::message::{Ballot, Holder, Mode};
 use crate::token::public_half;
 
-use super::{Line, Moment, Rules};
+use super::{Latch, Line, Moment, Rules};
 
 /// All that a node keeps under one name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,6 +17,8 @@ pub struct Entry {
     pub readers: Vec<Seat>,
     /// Who waits.
     pub line: Line,
+    /// Who has arrived, where the name is that of a latch.
+    pub latch: Option<Latch>,
 }
 
 /// What stands in the key while the name is shared: no token matches it.
@@ -72,6 +74,7 @@ impl Entry {
         !self.key.as_ref().is_some_and(stands)
             && !self.record.as_ref().is_some_and(matters)
             && self.line.is_lapsed(now)
+            && self.latch.as_ref().is_none_or(|l| l.is_over(now))
     }
 
     /// Drops what has expired. Like Redis, a key still stands in its last millisecond.
@@ -95,6 +98,7 @@ impl Entry {
             self.key = None;
         }
         self.line.expire(now);
+        self.latch.take_if(|latch| latch.is_over(now));
     }
 
     /// The fence that a ballot for `mode` must exceed: never below the ground, record or not. A record

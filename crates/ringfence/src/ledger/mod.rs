@@ -9,6 +9,7 @@ mod acquire;
 mod entry;
 mod extend;
 mod inspect;
+mod latch;
 mod line;
 mod plain;
 mod refresh;
@@ -17,6 +18,7 @@ mod restore;
 mod slots;
 
 pub use entry::{Entry, PlainKey, Record, SHARED, Seat};
+pub use latch::Latch;
 pub use line::{Line, TICKET_MS, Ticket};
 
 use crate::group::Group;
@@ -184,6 +186,25 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             slots::release(rules, now, entries, &leaving, *slots, &mut wakes)
         }
         Op::RefreshSlots { places } => slots::refresh(rules, now, entries, places),
+        Op::Arrive {
+            parties,
+            since_us,
+            count,
+            ttl_ms,
+        } => {
+            let arriving = latch::Arriving {
+                parties,
+                since_us: *since_us,
+                count: *count,
+                ttl_ms: *ttl_ms,
+            };
+            latch::arrive(rules, now, &mut entries[0], &arriving, &mut wakes)
+        }
+        Op::Attend {
+            places,
+            list,
+            ttl_ms,
+        } => latch::attend(now, &mut entries[0], places, *list, *ttl_ms),
         Op::Inspect => inspect::inspect(rules, now, entries, claims),
         Op::PlainAcquire { ttl_ms } => plain::acquire(now, entries, token, *ttl_ms),
         Op::PlainExtend { ttl_ms } => plain::extend(now, entries, claims, token, *ttl_ms),

@@ -75,6 +75,8 @@ pub enum Vote {
     },
     /// Our own clock stood still since the request was sent: nobody knows how old the answer is.
     Outdated,
+    /// The node was born after the latch was made, so it may have forgotten who arrived.
+    BornLater,
     /// No answer in time.
     Silent,
     /// No answer that counts.
@@ -108,6 +110,7 @@ impl Vote {
             | Answer::Newer
             | Answer::Turns(_)
             | Answer::Views(_)
+            | Answer::Arrivals(_)
             | Answer::Permit(_) => Self::Failed(CallError::Refused(Trouble::new(
                 TroubleKind::Garbage,
                 "the node answered something else than it was asked",
@@ -166,6 +169,9 @@ impl fmt::Display for Vote {
             ),
             Self::Outdated => {
                 f.write_str("answered a question from before this machine stood still")
+            }
+            Self::BornLater => {
+                f.write_str("new or restarted since the latch was made, does not vote on it")
             }
             Self::Silent => f.write_str("no answer in time"),
             Self::Failed(error) => fmt::Display::fmt(error, f),

@@ -5,6 +5,8 @@ mod support;
 
 mod contract;
 mod keep;
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+mod latch_ledger;
 #[cfg(feature = "redis")]
 mod redis_ledger;
 #[cfg(feature = "redis")]

@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use redis::Commands;
 use ringfence::group::Group;
 use ringfence::ledger::{
-    self, Entry, Line, Moment, PlainKey, Record, Rules, Seat, TICKET_MS, Ticket,
+    self, Entry, Latch, Line, Moment, PlainKey, Record, Rules, Seat, TICKET_MS, Ticket,
 };
 use ringfence::message::{Answer, Ballot, Op, Place, ReleaseKind, Reply, Request};
 use ringfence::node::redis::RedisNode;
@@ -251,27 +251,22 @@ impl Bench {
         let [mark_key, order_key, lease_key] = line_keys(name);
         let mut pipe = redis::pipe();
         for key in [name, &record_key, &mark_key] {
-            pipe.get(key).cmd("PEXPIRETIME").arg(key);
+            // What is no text, as the key of a latch, is none.
+            pipe.mget(&[key]).cmd("PEXPIRETIME").arg(key);
         }
         pipe.zrange(&order_key, 0, -1)
             .zrange_withscores(&lease_key, 0, -1);
         for key in [&order_key, &lease_key] {
             pipe.cmd("PEXPIRETIME").arg(key);
         }
-        type Texts = (
-            Option<String>,
-            i64,
-            Option<String>,
-            i64,
-            Option<String>,
-            i64,
-        );
+        type Text = [Option<String>; 1];
+        type Texts = (Text, i64, Text, i64, Text, i64);
         type Sets = (Vec<String>, Vec<(String, u64)>, i64, i64);
         let mut found: Vec<redis::Value> = pipe.atomic().query(&mut self.connection).unwrap();
         let sets = redis::Value::Array(found.split_off(6));
         let texts: Texts = redis::from_redis_value(redis::Value::Array(found)).unwrap();
         let sets: Sets = redis::from_redis_value(sets).unwrap();
-        let (value, until, record, record_until, mark, mark_until) = texts;
+        let ([value], until, [record], record_until, [mark], mark_until) = texts;
         Entry {
             key: value.map(|value| PlainKey {
                 value,
@@ -281,7 +276,31 @@ impl Bench {
             line: parse_line(mark, mark_until, sets),
             // Names are shared in the histories of `tests/readers`.
             readers: Vec::new(),
+            latch: self.stored_latch(name),
         }
+    }
+
+    /// Who has arrived, where `name` is that of a latch.
+    fn stored_latch(&mut self, name: &str) -> Option<Latch> {
+        let kind: String = redis::cmd("TYPE")
+            .arg(name)
+            .query(&mut self.connection)
+            .unwrap();
+        if kind != "zset" {
+            return None;
+        }
+        let mut pipe = redis::pipe();
+        pipe.zrange_withscores(name, 0, -1)
+            .cmd("PEXPIRETIME")
+            .arg(name);
+        let (parties, until): (Vec<(String, u64)>, i64) =
+            pipe.atomic().query(&mut self.connection).unwrap();
+        let since_us = parties.iter().map(|(_, since_us)| *since_us).min()?;
+        Some(Latch {
+            since_us,
+            parties: parties.into_iter().map(|(party, _)| party.into()).collect(),
+            until_ms: u64::try_from(until).expect("no key without an expiry"),
+        })
     }
 
     /// The entries of `names`, at a moment when none of them is about to expire.
@@ -292,8 +311,9 @@ impl Bench {
             let ends = entries.iter().flat_map(|entry| {
                 let key = entry.key.as_ref().and_then(|key| key.until_ms);
                 let record = entry.record.as_ref().map(|record| record.until_ms);
+                let latch = entry.latch.as_ref().map(|latch| latch.until_ms);
                 // Tickets end by the clock that the reply carries, to the millisecond.
-                [key, record].into_iter().flatten()
+                [key, record, latch].into_iter().flatten()
             });
             let last = ends.filter(|end| end.abs_diff(now_ms) <= MARGIN_MS).max();
             match last {
@@ -521,6 +541,9 @@ impl Bench {
             Answer::Behind { for_ms: None, .. } => "behind for as long as they wait",
             Answer::Behind { .. } => "behind for a while",
             Answer::TicketOld => "ticket too old",
+            Answer::Arrivals(arrivals) if arrivals.parties.len() > 1 => "several arrived",
+            Answer::Arrivals(arrivals) if arrivals.since_us.is_none() => "no latch",
+            Answer::Ahead => "ahead",
             Answer::Turns(turns) if turns.iter().any(|turn| turn.ahead > 1 && turn.free) => "turns",
             _ => "other",
         };
@@ -553,7 +576,7 @@ impl Bench {
 /// The documented place of a name's record, written down a second time.
 pub(crate) fn record_key(name: &str) -> String {
     match name {
-        // A part of a semaphore.
+        // A part of a semaphore, or a latch.
         part if part.starts_with("ringfence:{s}") => format!("ringfence:{{s}}:{part}"),
         "{a}" => "ringfence:{a}:{a}".to_owned(),
         "b}{" => "ringfence:{}onoi:b}{".to_owned(),
@@ -711,6 +734,14 @@ fn same_entry(
     let record_until = expected.record.as_ref().map(|record| record.until_ms);
     if stored.record.is_none() && record_until.is_some_and(|until| until < looked_ms) {
         stored.record.clone_from(&expected.record);
+    }
+    let latch_until = expected.latch.as_ref().map(|latch| latch.until_ms);
+    if stored.latch.is_none() && latch_until.is_some_and(|until| until < looked_ms) {
+        stored.latch.clone_from(&expected.latch);
+    }
+    if let (Some(latch), Some(expected)) = (&mut stored.latch, &expected.latch) {
+        later(latch.until_ms, expected.until_ms)?;
+        latch.until_ms = expected.until_ms;
     }
     if let (Some(key), Some(expected)) = (&mut stored.key, &expected.key)
         && let (Some(until), Some(expected)) = (&mut key.until_ms, expected.until_ms)

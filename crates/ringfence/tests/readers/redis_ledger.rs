@@ -141,6 +141,7 @@ impl Bench {
             line: Line {
                 tickets: tickets.collect(),
             },
+            latch: None,
         }
     }
 

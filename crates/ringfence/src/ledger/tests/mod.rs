@@ -7,6 +7,7 @@ mod extend;
 mod fence;
 mod invariants;
 mod keep;
+mod latch;
 mod line;
 mod order;
 mod passing;

@@ -142,6 +142,30 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
             let tickets: Vec<String> = places.iter().map(ticket).collect();
             with(lock(&scripts.refresh_slots), (TICKET_MS, tickets))
         }
+        Op::Arrive {
+            parties,
+            since_us,
+            count,
+            ttl_ms,
+        } => {
+            let since = since_us.map(|us| us.to_string()).unwrap_or_default();
+            let parties: Vec<&str> = parties.iter().map(|party| &**party).collect();
+            with(
+                lock(&scripts.arrive),
+                (ttl(*ttl_ms), *count, since, parties),
+            )
+        }
+        Op::Attend {
+            places,
+            list,
+            ttl_ms,
+        } => {
+            let tickets: Vec<String> = places.iter().map(ticket).collect();
+            with(
+                lock(&scripts.attend),
+                (ttl(*ttl_ms), u8::from(*list), TICKET_MS, tickets),
+            )
+        }
         Op::Inspect => lock(&scripts.inspect),
         Op::PlainAcquire { ttl_ms } => {
             let mut cmd = redis::cmd("SET");

@@ -1,9 +1,11 @@
 //! What a server answered, read with suspicion: an answer of the wrong shape is an error like any
 //! other, whoever sent it.
 
+use std::sync::Arc;
+
 use redis::Value;
 
-use crate::message::{Answer, Ballot, Holder, Op, Permit, Request, Stamp, Turn, View};
+use crate::message::{Answer, Arrivals, Ballot, Holder, Op, Permit, Request, Stamp, Turn, View};
 
 /// A reply of a shape that no script of ours gives.
 #[derive(Debug, PartialEq, Eq)]
@@ -100,6 +102,7 @@ fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
             });
             Answer::Turns(turns.collect::<Result<_, _>>()?)
         }
+        b"arrivals" => Answer::Arrivals(fields.arrivals(&request.op)?),
         b"views" => {
             let views = (0..request.claims.len()).map(|claim| fields.view(claim));
             Answer::Views(views.collect::<Result<_, _>>()?)
@@ -133,15 +136,16 @@ fn fits(op: &Op, answer: &Answer) -> bool {
             op,
             Op::Acquire { place: Some(_), .. } | Op::AcquireSlot { place: Some(_), .. }
         ),
-        Answer::Ahead => acquires(op) || matches!(op, Op::Restore { .. }),
+        Answer::Ahead => acquires(op) || matches!(op, Op::Restore { .. } | Op::Arrive { .. }),
         Answer::Extended => matches!(op, Op::Extend { .. }),
         Answer::Downgraded => matches!(op, Op::Downgrade { .. }),
         Answer::Released | Answer::Newer => {
             matches!(op, Op::Release { .. } | Op::ReleaseSlot { .. })
         }
         Answer::Restored => matches!(op, Op::Restore { .. }),
-        Answer::Gone => !acquires(op) && !looks(op),
-        Answer::Held(_) => !looks(op),
+        Answer::Gone => !acquires(op) && !looks(op) && !op.is_of_latch(),
+        Answer::Held(_) => !looks(op) && !op.is_of_latch(),
+        Answer::Arrivals(_) => op.is_of_latch(),
         Answer::Turns(_) => matches!(op, Op::Refresh { .. } | Op::RefreshSlots { .. }),
         Answer::Views(_) => matches!(op, Op::Inspect),
         // Only ever around another answer.
@@ -233,6 +237,26 @@ impl Fields {
         })
     }
 
+    /// What is known of a latch: all that is left of the reply are parties, if they were asked for.
+    fn arrivals(&mut self, op: &Op) -> Result<Arrivals, Misshapen> {
+        let since_us = self.maybe_number()?;
+        let arrived = self.number()?;
+        let mut parties = Vec::new();
+        while !self.0.as_slice().is_empty() {
+            parties.push(Arc::from(self.text()?.ok_or(Misshapen)?));
+        }
+        let listed = !matches!(op, Op::Attend { list: false, .. });
+        if parties.len() as u64 != if listed { arrived } else { 0 } {
+            return Err(Misshapen);
+        }
+        parties.sort_unstable();
+        Ok(Arrivals {
+            since_us,
+            arrived,
+            parties,
+        })
+    }
+
     fn view(&mut self, claim: usize) -> Result<View, Misshapen> {
         let held = self.number()? == 1;
         let holder = self.holder(claim)?;
@@ -254,8 +278,6 @@ impl Fields {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -334,6 +356,7 @@ mod tests {
                 Just("views"),
                 Just("turns"),
                 Just("behind"),
+                Just("arrivals"),
                 Just("newborn"),
                 Just("granted")
             ]
@@ -347,12 +370,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_reply_makes_it_panic(value in any_value(), which in 0usize..4) {
+        fn no_reply_makes_it_panic(value in any_value(), which in 0usize..5) {
             let place = Place { since_us: 1, id: Arc::from("c.1"), first: false };
             let request = match which {
                 0 => acquire(),
                 1 => request(Op::Inspect),
                 2 => request(Op::Refresh { places: Arc::from([place]) }),
+                3 => request(Op::Attend { places: Arc::from([place]), list: true, ttl_ms: 1 }),
                 _ => request(Op::PlainRelease),
             };
             let _ = read(&request, value);

@@ -61,6 +61,14 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
         "enter_gate",
         "refresh_slots"
     )),
+    arrive: Script::new(lock_script!("latch", "arrive")),
+    attend: Script::new(lock_script!(
+        "write",
+        "line",
+        "enter_gate",
+        "latch",
+        "attend"
+    )),
     inspect: Script::new(lock_script!("inspect")),
     plain_extend: Script::new(include_str!("lua/plain_extend.lua")),
     plain_release: Script::new(include_str!("lua/plain_release.lua")),
@@ -80,6 +88,8 @@ pub(super) struct Scripts {
     pub(super) acquire_slot: Script,
     pub(super) release_slot: Script,
     pub(super) refresh_slots: Script,
+    pub(super) arrive: Script,
+    pub(super) attend: Script,
     pub(super) inspect: Script,
     pub(super) plain_extend: Script,
     pub(super) plain_release: Script,
@@ -91,7 +101,7 @@ pub(super) struct Scripts {
 
 impl Scripts {
     /// The scripts that are called by their hash, to be loaded at every handshake.
-    pub(super) fn by_hash(&self) -> [&Script; 12] {
+    pub(super) fn by_hash(&self) -> [&Script; 14] {
         [
             &self.acquire,
             &self.extend,
@@ -102,6 +112,8 @@ impl Scripts {
             &self.acquire_slot,
             &self.release_slot,
             &self.refresh_slots,
+            &self.arrive,
+            &self.attend,
             &self.inspect,
             &self.plain_extend,
             &self.plain_release,

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! send ─► channel ─► worker.rs: one thread, one transaction for all that waits
-//!                      ├─► store.rs: the ledger over rows.rs and line_rows.rs,
-//!                      │             at a moment of past.rs
+//!                      ├─► store.rs: the ledger over rows.rs, line_rows.rs, reader_rows.rs
+//!                      │             and latch_rows.rs, at a moment of past.rs
 //!                      └─► bell.rs: wakes, to this process and to others
 //! ```
 //! Opening is `file.rs` (is this a place for a lock file?) and `schema.rs` (is this our file?).
@@ -12,6 +12,7 @@ mod bell;
 mod error;
 mod examine;
 mod file;
+mod latch_rows;
 mod line_rows;
 mod past;
 mod reader_rows;

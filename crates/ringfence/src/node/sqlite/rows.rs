@@ -1,4 +1,5 @@
-//! The ledger's entries as rows, without their lines (`line_rows.rs`) and readers (`reader_rows.rs`). What is read may be damaged or hostile; what is written is exact.
+//! The ledger's entries as rows, without their lines (`line_rows.rs`), readers (`reader_rows.rs`) and
+//! latches (`latch_rows.rs`). What is read may be damaged or hostile; what is written is exact.
 
 use std::num::TryFromIntError;
 
@@ -100,7 +101,8 @@ pub(super) fn free_all(connection: &Connection, record_until_ms: u64) -> rusqlit
 
 /// Whether anything at all is kept.
 pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
-    let sql = "SELECT NOT EXISTS (SELECT 1 FROM entry) AND NOT EXISTS (SELECT 1 FROM ticket)";
+    let sql = "SELECT NOT EXISTS (SELECT 1 FROM entry) AND NOT EXISTS (SELECT 1 FROM ticket)
+                   AND NOT EXISTS (SELECT 1 FROM latch)";
     connection.query_row(sql, [], |row| row.get(0))
 }
 
@@ -110,6 +112,7 @@ fn entry(row: &Row<'_>) -> Result<Entry, Damaged> {
         record: record(row)?,
         readers: Vec::new(),
         line: Line::default(),
+        latch: None,
     })
 }
 

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const BUSY_MS: i32 = 50;
 
 /// How a database came to be what it is, from a fresh one on: step n makes format n.
-const STEPS: [&str; 3] = [ENTRIES, LINES, READERS];
+const STEPS: [&str; 4] = [ENTRIES, LINES, READERS, LATCHES];
 
 /// One row of `node` says what the node last knew of time and which group it belongs to (see
 /// `past.rs`); `entry` is the ledger, and `lapses_ms` tells where a sweep may look.
@@ -89,6 +89,24 @@ const READERS: &str = "
         PRIMARY KEY (name, token)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX reader_until ON reader (until_ms);
+";
+
+/// Latches, and those who have arrived at them, a row each. `lasts_ms` is how long a latch had to live
+/// when it was last written: after a boot, when the time on the lease clock means nothing any more, it
+/// lives as long again. A process which still runs the code of an earlier format knows no latches.
+const LATCHES: &str = "
+    CREATE TABLE latch (
+        name TEXT PRIMARY KEY,
+        since_us INTEGER NOT NULL,
+        until_ms INTEGER NOT NULL,
+        lasts_ms INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX latch_until ON latch (until_ms);
+    CREATE TABLE party (
+        name TEXT NOT NULL,
+        party TEXT NOT NULL,
+        PRIMARY KEY (name, party)
+    ) STRICT, WITHOUT ROWID;
 ";
 
 #[derive(Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::node::{CallError, Facts, InitMode, NodeClock, Tier, Trouble, TroubleK
 use super::error::{damaged, is_busy, refused, trouble};
 use super::file::LockFile;
 use super::past::Past;
-use super::{line_rows, reader_rows, rows};
+use super::{latch_rows, line_rows, reader_rows, rows};
 
 /// The file of one node, and what is needed to work on it.
 pub(super) struct SqliteStore {
@@ -38,6 +38,7 @@ pub(super) struct Transaction<'s> {
     changed: bool,
     entries_written: u32,
     tickets_written: u32,
+    latches_written: u32,
     /// Who is to be told, once it has come true.
     wakes: Vec<Wake>,
     /// A write failed: whatever this transaction has said so far, it will not come true.
@@ -94,6 +95,7 @@ impl SqliteStore {
             rows::free_all(&self.connection, until_ms)
                 .and_then(|()| line_rows::clear(&self.connection))
                 .and_then(|()| reader_rows::clear(&self.connection))
+                .and_then(|()| latch_rows::carry_on(&self.connection, present.moment()))
                 .map_err(|error| refused(path, &error))?;
         }
         Ok(Transaction {
@@ -102,6 +104,7 @@ impl SqliteStore {
             changed: booted,
             entries_written: 0,
             tickets_written: 0,
+            latches_written: 0,
             wakes: Vec::new(),
             failed: None,
         })
@@ -123,7 +126,8 @@ impl Transaction<'_> {
 
     /// Makes it true, and says who is to be told. After an error nobody knows whether it is.
     pub(super) fn commit(mut self) -> Result<Vec<Wake>, CallError> {
-        if self.changed || self.entries_written > 0 || self.tickets_written > 0 {
+        let written = self.entries_written + self.tickets_written + self.latches_written;
+        if self.changed || written > 0 {
             self.finish()?;
         }
         let committed = self.store.connection.execute_batch("COMMIT");
@@ -137,6 +141,7 @@ impl Transaction<'_> {
         let now = self.present.moment();
         let entries_max = self.entries_written.saturating_mul(2);
         let tickets_max = self.tickets_written.saturating_mul(2);
+        let latches_max = self.latches_written.saturating_mul(2);
         self.write(|connection, present| {
             if let Some(group) = &present.group {
                 let ground = now.ground(&Rules::of_group(group));
@@ -144,6 +149,7 @@ impl Transaction<'_> {
             }
             line_rows::sweep(connection, now, tickets_max)?;
             reader_rows::sweep(connection, now, entries_max)?;
+            latch_rows::sweep(connection, now, latches_max)?;
             present.update(connection)
         })
     }
@@ -182,6 +188,11 @@ impl Transaction<'_> {
             entry.line = line_rows::load(connection, &claim.name, now)
                 .map_err(|error| refused(path, &error))?
                 .map_err(makes_no_sense)?;
+            if request.op.is_of_latch() {
+                entry.latch = latch_rows::load(connection, &claim.name)
+                    .map_err(|error| refused(path, &error))?
+                    .map_err(makes_no_sense)?;
+            }
             if entry.is_shared() {
                 entry.readers = reader_rows::load(connection, &claim.name, now)
                     .map_err(|error| refused(path, &error))?
@@ -241,6 +252,16 @@ impl Store for Transaction<'_> {
             self.write(|connection, _| {
                 reader_rows::store(connection, &claim.name, readers.0, readers.1)
             })?;
+            let latches = (before.latch.as_ref(), after.latch.as_ref());
+            if let (before, Some(after)) = latches
+                && before != Some(after)
+            {
+                let now = self.present.moment();
+                self.write(|connection, _| {
+                    latch_rows::store(connection, &claim.name, before, after, now)
+                })?;
+                self.latches_written += 1;
+            }
             let (before, after) = (&before.line, &after.line);
             self.tickets_written += self
                 .write(|connection, _| line_rows::store(connection, &claim.name, before, after))?;

@@ -1,0 +1,206 @@
+//! Latches on Redis, Valkey and SQLite against the ledger: random arrivals, and callers who wait to be
+//! told. Answers, stamps, what is stored and who is woken agree.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use ringfence::message::{Claim, Mode, Op, Place, Request};
+use ringfence::name::Name;
+
+use crate::support::token;
+
+const PARTIES: [&str; 6] = ["a", "b", "drawn:c", "ü\n", "named:0", "%d"];
+const TICKETS: usize = 5;
+
+/// One operation on the latch `s`.
+#[derive(Debug, Clone)]
+enum Ask {
+    Arrive {
+        parties: Vec<&'static str>,
+        /// From the clock.
+        since_by_us: Option<i64>,
+        count: u64,
+        ttl_ms: u64,
+    },
+    Attend {
+        tickets: Vec<usize>,
+        list: bool,
+        ttl_ms: u64,
+    },
+}
+
+fn any_ask() -> impl Strategy<Value = Ask> {
+    let ttl = prop_oneof![2 => 20..60u64, 4 => 200..2_000u64, 1 => 50_000..90_000u64];
+    let by = prop_oneof![
+        4 => Just(0i64),
+        3 => -100_000_000..0i64,
+        1 => 100_000..300_000i64,
+        1 => 10_000_000..20_000_000i64,
+    ];
+    let parties = prop_oneof![
+        4 => proptest::sample::subsequence(PARTIES.to_vec(), 1),
+        1 => proptest::sample::subsequence(PARTIES.to_vec(), 0..=PARTIES.len()),
+    ];
+    let since = proptest::option::weighted(0.6, by);
+    let arrive =
+        (parties, since, 1..5u64, ttl.clone()).prop_map(|(parties, since_by_us, count, ttl_ms)| {
+            Ask::Arrive {
+                parties,
+                since_by_us,
+                count,
+                ttl_ms,
+            }
+        });
+    let tickets = proptest::collection::vec(0..TICKETS, 0..4);
+    let attend = (tickets, any::<bool>(), ttl).prop_map(|(tickets, list, ttl_ms)| Ask::Attend {
+        tickets,
+        list,
+        ttl_ms,
+    });
+    prop_oneof![3 => arrive, 2 => attend]
+}
+
+fn latch() -> Name {
+    Name::new("", "s").unwrap().latch()
+}
+
+fn request(ask: &Ask, clock_us: u64, place: impl Fn(usize) -> Place) -> Request {
+    let op = match ask {
+        Ask::Arrive {
+            parties,
+            since_by_us,
+            count,
+            ttl_ms,
+        } => Op::Arrive {
+            parties: parties.iter().map(|party| Arc::from(*party)).collect(),
+            since_us: since_by_us.map(|by| clock_us.saturating_add_signed(by)),
+            count: *count,
+            ttl_ms: *ttl_ms,
+        },
+        Ask::Attend {
+            tickets,
+            list,
+            ttl_ms,
+        } => Op::Attend {
+            places: tickets.iter().map(|ticket| place(*ticket)).collect(),
+            list: *list,
+            ttl_ms: *ttl_ms,
+        },
+    };
+    Request {
+        claims: Arc::from([Claim {
+            name: latch(),
+            mode: Mode::Exclusive,
+        }]),
+        token: token(0),
+        op,
+    }
+}
+
+#[cfg(feature = "redis")]
+mod servers {
+    use proptest::test_runner::{Config, TestCaseError, TestRunner};
+    use redis::Commands;
+    use ringfence_testkit::Flavor;
+
+    use super::*;
+    use crate::redis_ledger::{Bench, line_keys};
+
+    fn take(bench: &mut Bench, ask: &Ask, wait_ms: u64) -> Result<(), TestCaseError> {
+        let until = bench.clock_us() + wait_ms * 1000;
+        bench.wait_until(until);
+        let mut entries = bench.settled(&[latch().as_str()]);
+        let clock_us = bench.clock_us();
+        let request = request(ask, clock_us, |ticket| bench.place((ticket, false)));
+        bench.compare_request(&request, &mut entries)
+    }
+
+    fn lua_does_what_the_ledger_says(flavor: Flavor) {
+        let bench = std::cell::RefCell::new(Bench::new(flavor));
+        let mut runner = TestRunner::new(Config {
+            cases: 200,
+            failure_persistence: None,
+            max_shrink_iters: 200,
+            ..Config::default()
+        });
+        let wait = prop_oneof![6 => Just(0u64), 1 => 1..60u64];
+        let histories = proptest::collection::vec((any_ask(), wait), 1..30);
+        let outcome = runner.run(&histories, |steps| {
+            let mut bench = bench.borrow_mut();
+            let _: () = bench.connection.del(latch().as_str()).unwrap();
+            let _: () = bench.connection.del(&line_keys(latch().as_str())).unwrap();
+            bench.began_us = bench.clock_us();
+            steps
+                .iter()
+                .try_for_each(|(ask, wait_ms)| take(&mut bench, ask, *wait_ms))
+        });
+        if let Err(error) = outcome {
+            panic!("{flavor:?}: {error}");
+        }
+        let tally = &bench.borrow().tally;
+        for what in ["several arrived", "no latch", "ahead", "woke two"] {
+            assert!(tally.contains_key(what), "never seen: {what}; {tally:?}");
+        }
+    }
+
+    #[test]
+    fn redis_does_with_latches_what_the_ledger_says() {
+        lua_does_what_the_ledger_says(Flavor::Redis);
+    }
+
+    #[test]
+    fn valkey_does_with_latches_what_the_ledger_says() {
+        lua_does_what_the_ledger_says(Flavor::Valkey);
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use ringfence::group::Group;
+    use ringfence::ledger::{self, Entry, Moment, Rules};
+
+    use super::*;
+    use crate::stages;
+    use crate::support::{Ear, NEVER, send};
+
+    const WALL_US: u64 = 1_700_000_000_000_000;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        #[test]
+        fn sqlite_does_with_latches_what_the_ledger_says(
+            steps in prop::collection::vec((any_ask(), any_pass()), 1..40)
+        ) {
+            let stage = stages::sqlite();
+            let ear = Ear::at(stage.node(), "c");
+            let rules = Rules::of_group(&Group::new(1));
+            let mut entry = [Entry::default()];
+            let mut now = Moment { clock_us: WALL_US, lease_ms: 1_000_000 };
+            for (ask, pass_ms) in steps {
+                stage.pass_ms(pass_ms);
+                now.clock_us += pass_ms * 1000;
+                now.lease_ms += pass_ms;
+                let request = request(&ask, now.clock_us, place);
+                let outcome = ledger::apply(&rules, now, &mut entry, &request);
+                let reply = send(stage.node(), request.clone(), NEVER).wait().unwrap();
+                prop_assert_eq!(&reply.answer, &outcome.answer, "{:?}", request);
+                prop_assert_eq!(reply.stamp, Some(outcome.stamp), "{:?}", request);
+                // Those who are told are told before the answer.
+                prop_assert_eq!(ear.heard(), outcome.wakes);
+            }
+        }
+    }
+
+    fn any_pass() -> impl Strategy<Value = u64> {
+        prop_oneof![8 => 0u64..5, 3 => 0u64..2_000, 1 => 55_000u64..95_000]
+    }
+
+    fn place(ticket: usize) -> Place {
+        Place {
+            since_us: 0,
+            id: format!("c.{ticket}").into(),
+            first: false,
+        }
+    }
+}
