@@ -175,27 +175,41 @@ impl Cluster {
     }
 
     /// For how much longer nothing that `node` says under `standing` counts, if it is so.
-    ///
-    /// Both clocks must agree that the time is over: the node's own, and ours if we saw it happen
-    /// (the node's may have been set since).
     pub fn quarantine_left(
         &self,
         node: usize,
         standing: Standing,
         now: Timestamp,
     ) -> Option<Duration> {
+        self.too_young_for(node, standing, Duration::ZERO, now)
+    }
+
+    /// For how much longer `node` under `standing` may have forgotten what a node was told `span` ago
+    /// or later, if it is so: it must be older than that by a whole quarantine.
+    ///
+    /// Both clocks must agree that the time is over: the node's own, and ours if we saw it happen
+    /// (the node's may have been set since). Only differences on one clock are compared, so that a
+    /// node whose clock is wrong is not taken for older than it is.
+    pub(super) fn too_young_for(
+        &self,
+        node: usize,
+        standing: Standing,
+        span: Duration,
+        now: Timestamp,
+    ) -> Option<Duration> {
         let view = &self.nodes[node];
         if !view.quarantines || standing.born_us == 0 {
             return None;
         }
-        let grown_us = standing.born_us.saturating_add(micros(self.quarantine()));
+        let needed = self.quarantine().saturating_add(span);
+        let grown_us = standing.born_us.saturating_add(micros(needed));
         let by_node = Duration::from_micros(grown_us.saturating_sub(standing.clock_us));
         let by_us = view
             .reborn
-            .map(|reborn| (reborn + self.quarantine()).since(now))
+            .map(|reborn| (reborn + needed).since(now))
             .unwrap_or_default();
         // A birth in the node's future is a clock that was set back; it must not count for ever.
-        let left = by_node.min(self.quarantine()).max(by_us);
+        let left = by_node.min(needed).max(by_us);
         (!left.is_zero()).then_some(left)
     }
 

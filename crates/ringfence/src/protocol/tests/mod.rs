@@ -8,6 +8,8 @@ mod attempt;
 mod ballot;
 mod clients;
 mod extension;
+mod latch;
+mod latch_seen_open;
 mod offsets;
 mod patience;
 mod quarantine;
