@@ -11,6 +11,7 @@
 //! ```
 
 mod election;
+mod latch;
 
 use std::fmt;
 use std::future::Future;
@@ -29,6 +30,7 @@ use crate::time::Timestamp;
 use crate::token::Token;
 
 pub use election::{Election, Leadership, Observer};
+pub use latch::Latch;
 
 /// How long the thread behind a client lives on to send releases that are still under way.
 const LINGER: Duration = Duration::from_secs(1);

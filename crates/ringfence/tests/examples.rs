@@ -130,3 +130,13 @@ fn the_semaphore_example_lets_two_in_and_no_third() {
     assert!(text.contains("slots 0 and 1 are taken"), "{text}");
     assert!(text.contains("a third is refused: true"), "{text}");
 }
+
+#[test]
+fn the_latch_example_opens_when_the_last_has_arrived() {
+    let text = said(&mut example("latch"));
+    assert!(text.contains("us is there, 1 missing"), "{text}");
+    assert!(
+        text.ends_with("asia is there, 0 missing\nall are there\n"),
+        "{text}"
+    );
+}

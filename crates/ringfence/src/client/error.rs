@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::driver::acquire::Refusal;
 use crate::driver::hold::Lost;
+use crate::driver::latch;
 use crate::message::Holder;
 use crate::name::NameError;
-use crate::protocol::{FailureKind, Vote, ceil_secs, quorum};
+use crate::protocol::{FailureKind, LatchFailureKind, Vote, ceil_secs, quorum};
 
 use super::builder::TTL_MAX;
 
@@ -413,4 +414,105 @@ pub enum InspectError {
     /// The request could not be meant. Nothing was sent.
     #[error(transparent)]
     Invalid(#[from] ConfigError),
+}
+
+/// Why a party did not arrive at a latch, or a latch was not seen open.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LatchError {
+    /// The wait is over, and too few have arrived.
+    #[error("`{name}` is shut: {arrived} of {count} have arrived{votes}")]
+    Shut {
+        /// The latch.
+        name: String,
+        /// How many have arrived.
+        arrived: u64,
+        /// How many it waits for.
+        count: u64,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// No majority of the nodes answers and remembers the latch from its beginning. A party may have
+    /// arrived all the same: to repeat the call changes nothing then.
+    #[error("no majority of the nodes can tell who has arrived at `{name}`{votes}")]
+    NoQuorum {
+        /// The latch.
+        name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// Of a majority nothing counts yet: its clocks jumped, or it is new or was restarted, and cannot
+    /// tell whether it forgot the latch.
+    #[error(
+        "`{name}`: {}; a latch with a shorter ttl waits for less{votes}",
+        not_voting(votes, *left)
+    )]
+    Quarantined {
+        /// The latch.
+        name: String,
+        /// When a majority may vote.
+        left: Duration,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// A majority of the nodes cannot vote before somebody changes a setting.
+    #[error("a majority of the nodes is not fit to hold locks{votes}")]
+    Misconfigured {
+        /// The latch.
+        name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// The client was closed meanwhile.
+    #[error("the wait at `{name}` was cancelled: the client was closed")]
+    Cancelled {
+        /// The latch.
+        name: String,
+    },
+    /// The request could not be meant. Nothing was sent.
+    #[error(transparent)]
+    Invalid(#[from] ConfigError),
+    /// The operating system gave no random bytes to tell this party from others.
+    #[error("no random bytes to tell this party from others: {0}")]
+    NoEntropy(String),
+}
+
+impl LatchError {
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        !matches!(
+            self,
+            Self::Misconfigured { .. } | Self::Invalid(_) | Self::Cancelled { .. }
+        )
+    }
+
+    /// Every node's vote, where nodes were asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Shut { votes, .. }
+            | Self::NoQuorum { votes, .. }
+            | Self::Quarantined { votes, .. }
+            | Self::Misconfigured { votes, .. } => Some(votes),
+            Self::Cancelled { .. } | Self::Invalid(_) | Self::NoEntropy(_) => None,
+        }
+    }
+
+    pub(super) fn new(name: String, count: u64, names: &[String], refusal: latch::Refusal) -> Self {
+        let failure = match refusal {
+            latch::Refusal::Closed => return Self::Cancelled { name },
+            latch::Refusal::Failed(failure) => failure,
+        };
+        let votes = Votes::worded("answers", names, failure.votes);
+        match failure.kind {
+            LatchFailureKind::Shut { arrived } => Self::Shut {
+                name,
+                arrived,
+                count,
+                votes,
+            },
+            LatchFailureKind::NoQuorum => Self::NoQuorum { name, votes },
+            LatchFailureKind::Quarantined { left } => Self::Quarantined { name, left, votes },
+            LatchFailureKind::Misconfigured => Self::Misconfigured { name, votes },
+        }
+    }
 }

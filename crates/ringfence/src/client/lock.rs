@@ -22,7 +22,7 @@ use super::receipt::Receipt;
 
 /// How long to go on without a majority, unless the lock says otherwise: long enough for a
 /// restart, short enough that a mistyped host does not hang a job for ever.
-const NO_QUORUM_AFTER: Duration = Duration::from_secs(15);
+pub(super) const NO_QUORUM_AFTER: Duration = Duration::from_secs(15);
 /// How long a lock may be held, unless the lock says otherwise.
 const MAX_HOLD: Duration = Duration::from_secs(3600);
 

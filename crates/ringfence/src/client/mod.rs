@@ -9,6 +9,7 @@ mod handshake;
 mod hold_work;
 mod init;
 mod inspect;
+mod latch;
 mod lock;
 mod owner;
 mod plain;
@@ -28,10 +29,11 @@ pub use builder::Builder;
 pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{
     AcquireError, ConfigError, ConnectError, ExtendError, HoldError, InitError, InspectError,
-    NodeVote, ReleaseError, Votes,
+    LatchError, NodeVote, ReleaseError, Votes,
 };
 pub use guard::Guard;
 pub use inspect::{Inspection, NodeStatus, NodeView};
+pub use latch::{Arrival, Latch, PARTIES_MAX};
 pub use lock::{Lock, ReleaseReceiptError};
 pub use owner::Owner;
 pub use plain::{PlainGuard, PlainLock};
@@ -115,6 +117,15 @@ impl Locks {
         Semaphore::new(self.clone(), name.as_ref(), permits)
     }
 
+    /// The latch `name`, which is open once `count` parties have arrived. It has nothing to do with a
+    /// lock or semaphore of the same name.
+    ///
+    /// Clients that disagree on the number each judge by their own; one at which more arrive than it
+    /// waits for traces a warning.
+    pub fn latch(&self, name: impl AsRef<str>, count: u32) -> Latch {
+        Latch::new(self.clone(), name.as_ref(), count)
+    }
+
     /// The election `name`: one leader at a time. It shares its name with the mutex.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(self.mutex(name))
@@ -131,6 +142,10 @@ impl Locks {
         self.shared.driver.close();
         self.shared.driver.given_up().await;
         self.shared.driver.drained().await;
+    }
+
+    fn driver(&self) -> &Arc<Driver> {
+        &self.shared.driver
     }
 
     fn claims<S: AsRef<str>>(

@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 use super::Driver;
 use super::flight::Flight;
 use super::strays::Strays;
-use super::waiting::Waiter;
+use super::waiting::{Waiter, WaitsFor};
 use super::withdraw::{Traces, Withdrawing};
 
 /// What is to be acquired.
@@ -142,9 +142,12 @@ impl<'a> InLine<'a> {
             _ => {
                 self.leave_room();
                 let claims = &self.wanted.claims;
-                let of_slots = self.wanted.of_slots;
+                let what = match self.wanted.of_slots {
+                    false => WaitsFor::Lock,
+                    true => WaitsFor::Slot,
+                };
                 let room = &self.driver.room;
-                let waiter = room.enter(self.driver, claims, place.clone(), of_slots);
+                let waiter = room.enter(self.driver, claims, place.clone(), what);
                 self.waiter = Some(waiter);
             }
         }

@@ -7,7 +7,9 @@ use std::task::{Poll, Waker};
 
 use crate::message::Reply;
 use crate::node::{CallError, Deliver};
-use crate::protocol::{Attempt, Discount, Extension, ExtensionVerdict, Verdict, Vote, Withdrawal};
+use crate::protocol::{
+    Attempt, Discount, Extension, ExtensionVerdict, LatchRound, Verdict, Vote, Withdrawal,
+};
 use crate::time::Timestamp;
 
 use super::{Driver, lock};
@@ -229,6 +231,42 @@ impl Round for Withdrawal {
 
     fn silent(&self) -> Vec<usize> {
         Vec::new()
+    }
+}
+
+impl Deliver<Reply> for Flight<LatchRound> {
+    fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
+        self.take(tag as usize, outcome, |_, _| ());
+    }
+}
+
+impl Round for LatchRound {
+    type Verdict = ();
+
+    fn handle_reply(
+        &mut self,
+        node: usize,
+        outcome: Result<Reply, CallError>,
+        discount: Option<Discount>,
+        now: Timestamp,
+    ) {
+        LatchRound::handle_reply(self, node, outcome, discount, now);
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        LatchRound::handle_timeout(self, now);
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        LatchRound::poll_timeout(self)
+    }
+
+    fn verdict(&self) -> Option<()> {
+        self.is_over().then_some(())
+    }
+
+    fn silent(&self) -> Vec<usize> {
+        LatchRound::silent(self)
     }
 }
 

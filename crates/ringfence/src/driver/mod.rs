@@ -12,6 +12,7 @@ pub(crate) mod gather;
 mod hearing;
 pub(crate) mod hold;
 pub(crate) mod keeper;
+pub(crate) mod latch;
 pub(crate) mod schedule;
 pub(crate) mod strays;
 mod timer;

@@ -50,10 +50,20 @@ struct Waiters {
 pub(crate) struct Waiter {
     claims: Arc<[Claim]>,
     place: Place,
-    /// For a slot of a semaphore.
-    of_slots: bool,
+    what: WaitsFor,
     state: Mutex<State>,
     woken: Notify,
+}
+
+/// What somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum WaitsFor {
+    /// Its turn to hold.
+    Lock,
+    /// Its turn to have a slot of a semaphore.
+    Slot,
+    /// That enough arrive at a latch, which is kept for so long for the sake of those who wait.
+    Latch { ttl_ms: u64 },
 }
 
 #[derive(Debug)]
@@ -64,6 +74,8 @@ struct State {
     attempting: bool,
     /// How it stands on each node, as last heard.
     turns: Vec<Option<Turn>>,
+    /// How many each node said had arrived at the latch, when it was last looked at.
+    arrived: Vec<Option<u64>>,
 }
 
 impl WaitingRoom {
@@ -88,16 +100,17 @@ impl WaitingRoom {
         driver: &Driver,
         claims: &Arc<[Claim]>,
         place: Place,
-        of_slots: bool,
+        what: WaitsFor,
     ) -> Arc<Waiter> {
         let waiter = Arc::new(Waiter {
             claims: Arc::clone(claims),
             place,
-            of_slots,
+            what,
             state: Mutex::new(State {
                 due: None,
                 attempting: true,
                 turns: vec![None; driver.nodes.len()],
+                arrived: vec![None; driver.nodes.len()],
             }),
             woken: Notify::new(),
         });
@@ -127,17 +140,17 @@ impl WaitingRoom {
 
     /// Shows all who wait to the nodes.
     pub(crate) fn refresh(&self, driver: &Arc<Driver>) {
-        let mut groups: HashMap<Arc<[Claim]>, Vec<Arc<Waiter>>> = HashMap::new();
+        let mut groups: HashMap<_, Vec<Arc<Waiter>>> = HashMap::new();
         {
             let mut waiters = lock(&self.waiters);
             waiters.scheduled = !waiters.by_ticket.is_empty();
             for waiter in waiters.by_ticket.values() {
                 // A ticket leaves a semaphore's line when it is granted: it must not be put back.
-                if waiter.of_slots && lock(&waiter.state).attempting {
+                if waiter.what == WaitsFor::Slot && lock(&waiter.state).attempting {
                     continue;
                 }
-                let group = groups.entry(Arc::clone(&waiter.claims)).or_default();
-                group.push(Arc::clone(waiter));
+                let alike = (Arc::clone(&waiter.claims), waiter.what);
+                groups.entry(alike).or_default().push(Arc::clone(waiter));
             }
             if waiters.scheduled {
                 driver
@@ -145,9 +158,9 @@ impl WaitingRoom {
                     .insert(self.clock.now() + REFRESH, Due::Line);
             }
         }
-        for (claims, waiters) in groups {
+        for ((claims, what), waiters) in groups {
             for waiters in waiters.chunks(PLACES_MAX) {
-                Refreshing::begin(driver, &claims, waiters.to_vec());
+                Refreshing::begin(driver, &claims, what, waiters.to_vec());
             }
         }
     }
@@ -215,6 +228,22 @@ impl Waiter {
         }
     }
 
+    /// A look at the latch is over: so many had arrived, node by node. Only what differs is news.
+    pub(crate) fn looked(&self, arrived: Vec<Option<u64>>) {
+        let mut state = lock(&self.state);
+        state.arrived = arrived;
+        state.attempting = false;
+    }
+
+    /// Hears how many have arrived at the latch on `node`; whether that is news.
+    fn hears_of(&self, node: usize, arrived: u64) -> bool {
+        let mut state = lock(&self.state);
+        let news = !state.attempting && state.arrived[node] != Some(arrived);
+        // Once is enough, whatever comes of the look.
+        state.arrived[node] = Some(arrived);
+        news
+    }
+
     /// Hears how it stands on `node`; whether a majority would let it in.
     fn stands(&self, node: usize, turn: Turn) -> bool {
         let mut state = lock(&self.state);
@@ -238,21 +267,28 @@ struct Refreshing {
 }
 
 impl Refreshing {
-    fn begin(driver: &Arc<Driver>, claims: &Arc<[Claim]>, waiters: Vec<Arc<Waiter>>) {
+    fn begin(
+        driver: &Arc<Driver>,
+        claims: &Arc<[Claim]>,
+        what: WaitsFor,
+        waiters: Vec<Arc<Waiter>>,
+    ) {
         let places = waiters.iter().map(|waiter| Place {
             first: false,
             ..waiter.place.clone()
         });
+        let places = places.collect();
         let request = Arc::new(Request {
             claims: Arc::clone(claims),
             // Nobody's: those who wait hold nothing.
             token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
-            op: match waiters.first().is_some_and(|waiter| waiter.of_slots) {
-                false => Op::Refresh {
-                    places: places.collect(),
-                },
-                true => Op::RefreshSlots {
-                    places: places.collect(),
+            op: match what {
+                WaitsFor::Lock => Op::Refresh { places },
+                WaitsFor::Slot => Op::RefreshSlots { places },
+                WaitsFor::Latch { ttl_ms } => Op::Attend {
+                    places,
+                    list: false,
+                    ttl_ms,
                 },
             },
         });
@@ -275,14 +311,22 @@ impl Deliver<Reply> for Refreshing {
         if self.driver.hear(node, &outcome, self.sent, now).is_some() {
             return;
         }
-        if let Ok(reply) = outcome
-            && let Answer::Turns(turns) = reply.answer
-        {
-            for (waiter, turn) in self.waiters.iter().zip(turns) {
-                if waiter.stands(node, turn) {
-                    waiter.wake(now);
+        match outcome.map(|reply| reply.answer) {
+            Ok(Answer::Turns(turns)) => {
+                for (waiter, turn) in self.waiters.iter().zip(turns) {
+                    if waiter.stands(node, turn) {
+                        waiter.wake(now);
+                    }
                 }
             }
+            Ok(Answer::Arrivals(arrivals)) => {
+                for waiter in &self.waiters {
+                    if waiter.hears_of(node, arrivals.arrived) {
+                        waiter.wake(now);
+                    }
+                }
+            }
+            _ => {}
         }
     }
 }

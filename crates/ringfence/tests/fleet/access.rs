@@ -44,6 +44,13 @@ async fn everything(fleet: &Fleet, urls: &str) {
     let reader = shared.write().await.unwrap().downgrade().await.unwrap();
     shared.read().await.unwrap().release().await.unwrap();
     reader.release().await.unwrap();
+    let latch = locks.latch("orders:3", 1).wait_for(PATIENCE);
+    let opened = {
+        let latch = latch.clone();
+        tokio::spawn(async move { latch.wait().await })
+    };
+    latch.arrive().await.unwrap();
+    opened.await.unwrap().unwrap();
     let lock = locks.mutex("orders:1").ttl(Duration::from_secs(2));
     let guard = lock.lock().await.unwrap();
     assert!(lock.try_lock().await.is_err());

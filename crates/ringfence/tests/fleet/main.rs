@@ -12,6 +12,7 @@ mod drops;
 mod groups;
 mod hangs;
 mod jumps;
+mod latches;
 mod loss;
 mod minorities;
 mod readers;

@@ -8,7 +8,7 @@ use ringfence::blocking::Locks;
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::node::NodeClock;
 use ringfence::node::memory::MemoryNode;
-use ringfence::{AcquireError, HoldError, Lost, ReleaseError, ReleaseReceiptError};
+use ringfence::{AcquireError, HoldError, LatchError, Lost, ReleaseError, ReleaseReceiptError};
 
 use crate::bench::{ms, unreachable};
 
@@ -200,4 +200,23 @@ fn blocking_semaphore_gives_out_its_permits() {
         (0..2).all(|slot| node.entry(&name.slot(slot)).key.is_none())
     });
     drop(locks);
+}
+
+#[test]
+fn blocking_latch_opens_when_the_last_has_arrived() {
+    let locks = Locks::connect("memory:").unwrap();
+    let waiting = {
+        let latch = locks.latch("x", 2).ttl(ms(60_000));
+        std::thread::spawn(move || latch.wait())
+    };
+    let first = locks.latch("x", 2).party("a").arrive().unwrap();
+    assert_eq!((first.arrived, first.missing), (1, 1));
+    let error = locks.latch("x", 2).wait_for(ms(0)).wait().unwrap_err();
+    assert!(
+        matches!(error, LatchError::Shut { arrived: 1, .. }),
+        "{error}"
+    );
+    let latch = locks.latch("x", 2).no_quorum_after(ms(100));
+    assert!(latch.arrive().unwrap().is_open());
+    waiting.join().unwrap().unwrap();
 }

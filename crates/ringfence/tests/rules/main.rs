@@ -16,6 +16,7 @@ mod input;
 mod jumps;
 mod keep;
 mod kinds;
+mod latch;
 mod log;
 mod postman;
 mod readers;

@@ -1,0 +1,211 @@
+//! A latch: shut until so many parties have arrived, and open from then on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::call_timeout;
+use crate::driver::latch::{self, LatchWanted};
+use crate::entropy;
+use crate::message::{Claim, Mode};
+use crate::name::{Name, NameError};
+use crate::protocol::LatchTerms;
+
+use super::Locks;
+use super::builder::TTL_MAX;
+use super::error::{ConfigError, LatchError};
+use super::guard::whole_millis;
+use super::lock::NO_QUORUM_AFTER;
+
+/// The most parties that a latch may wait for: nodes tell all of them to whoever asks.
+pub const PARTIES_MAX: u32 = 1024;
+/// How long a latch lives without being heard of, unless it says otherwise.
+const TTL: Duration = Duration::from_secs(3600);
+/// The shortest life of a latch: those who wait keep it alive about once a second.
+const TTL_MIN: Duration = Duration::from_secs(3);
+/// The longest name of a party, in bytes.
+const PARTY_MAX_BYTES: usize = 256;
+
+/// A latch, shut until so many parties have arrived. Made by [`Locks::latch`].
+///
+/// One value, with its clones, is one party: however often it [arrives](Self::arrive), it counts once.
+/// Every call of [`Locks::latch`] makes another party, unless [`party`](Self::party) says which.
+///
+/// Once anybody has seen the latch open, it is open for everyone, whatever minority of the nodes fails
+/// afterwards. Nodes that may have forgotten arrivals do not count; see [`ttl`](Self::ttl).
+///
+/// A latch opens once. For the next round take another name, with the round's number in it.
+#[derive(Debug, Clone)]
+#[must_use = "a latch does nothing until `arrive` or `wait` is awaited"]
+pub struct Latch {
+    locks: Locks,
+    name: Result<Name, NameError>,
+    count: u32,
+    party: Result<Arc<str>, LatchError>,
+    ttl: Duration,
+    wait_for: Option<Duration>,
+    no_quorum_after: Duration,
+}
+
+/// What a party found when it had arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Arrival {
+    /// How many have arrived, this party included.
+    pub arrived: u64,
+    /// How many are still missing. None: the latch is open, for everyone.
+    pub missing: u64,
+}
+
+impl Arrival {
+    /// Whether the latch is open.
+    pub fn is_open(&self) -> bool {
+        self.missing == 0
+    }
+}
+
+impl Latch {
+    pub(super) fn new(locks: Locks, name: &str, count: u32) -> Self {
+        let drawn = entropy::token().map(|token| format!("drawn:{}", token.expose()));
+        Self {
+            name: Name::new(&locks.shared.settings.prefix, name),
+            locks,
+            count,
+            party: drawn
+                .map(Arc::from)
+                .map_err(|error| LatchError::NoEntropy(error.to_string())),
+            ttl: TTL,
+            wait_for: None,
+            no_quorum_after: NO_QUORUM_AFTER,
+        }
+    }
+
+    /// Who arrives: the same name is the same party, in whichever process and after whatever restart.
+    /// Default one that nobody else is.
+    pub fn party(mut self, party: &str) -> Self {
+        self.party = match party.len() {
+            1..=PARTY_MAX_BYTES => Ok(format!("named:{party}").into()),
+            bytes => Err(LatchError::Invalid(ConfigError::Other(format!(
+                "a party's name may have 1 to {PARTY_MAX_BYTES} bytes, this one has {bytes}"
+            )))),
+        };
+        self
+    }
+
+    /// How long the nodes keep the latch after the last arrival, and beyond that while somebody
+    /// waits. Default one hour; the same for all clients of one latch.
+    ///
+    /// As long as this (and the quarantine) a node that forgot cannot tell whether it forgot the latch,
+    /// so a latch can be *made*, which the first arrival does, only while a majority of the nodes is
+    /// older. In a cluster that was restarted as a whole that takes a while; a new one is told by
+    /// `ringfence init` that it is new. One node, or nodes that sync every write, need no such time.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long to wait until it opens. Default until cancelled; zero only looks.
+    pub fn wait_for(mut self, span: Duration) -> Self {
+        self.wait_for = Some(span);
+        self
+    }
+
+    /// How long to go on while no majority of the nodes answers. Default 15 s, or the wait if that
+    /// is shorter.
+    pub fn no_quorum_after(mut self, span: Duration) -> Self {
+        self.no_quorum_after = span;
+        self
+    }
+
+    /// Arrives, without waiting for others. `Ok` once a majority of the nodes has taken note.
+    ///
+    /// Arriving again, after an error for instance, counts once. Dropping the future takes nothing
+    /// back: the arrival may count.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = ringfence::Locks::connect("memory:").await?;
+    /// for shard in ["eu", "us"] {
+    ///     let arrival = locks.latch("imported:42", 2).party(shard).arrive().await?;
+    ///     println!("{} arrived, {} missing", arrival.arrived, arrival.missing);
+    /// }
+    /// locks.latch("imported:42", 2).wait().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn arrive(&self) -> Result<Arrival, LatchError> {
+        let wanted = self.wanted(None)?;
+        let party = self.party.clone()?;
+        let arrived = latch::arrive(self.locks.driver(), &wanted, &party).await;
+        let arrived = arrived.map_err(|refusal| self.failed(refusal))?;
+        let count = u64::from(self.count);
+        if arrived > count {
+            // Each judges by its own number: there is none that all would have to agree on.
+            tracing::warn!(
+                name = %self.shown(), count, arrived,
+                "more have arrived at this latch than it waits for: do clients disagree on the number?"
+            );
+        }
+        Ok(Arrival {
+            arrived,
+            missing: count.saturating_sub(arrived),
+        })
+    }
+
+    /// Waits until the latch is open, without arriving. Cancel-safe.
+    pub async fn wait(&self) -> Result<(), LatchError> {
+        let wanted = self.wanted(self.wait_for)?;
+        let opened = latch::wait(self.locks.driver(), &wanted).await;
+        opened.map(|_| ()).map_err(|refusal| self.failed(refusal))
+    }
+
+    fn wanted(&self, wait: Option<Duration>) -> Result<LatchWanted, ConfigError> {
+        let name = self.name.clone()?;
+        if !(1..=PARTIES_MAX).contains(&self.count) {
+            return Err(ConfigError::Other(format!(
+                "a latch may wait for 1 to {PARTIES_MAX} parties, this one for {}",
+                self.count
+            )));
+        }
+        let ttl = whole_millis(self.ttl);
+        if ttl < TTL_MIN {
+            let least = TTL_MIN;
+            return Err(ConfigError::TtlTooShort { ttl, least });
+        }
+        if ttl > TTL_MAX {
+            let most = TTL_MAX;
+            return Err(ConfigError::TtlTooLong { ttl, most });
+        }
+        let shared = &self.locks.shared;
+        let settings = &shared.settings;
+        Ok(LatchWanted {
+            claims: Arc::from([Claim {
+                name: name.latch(),
+                mode: Mode::Exclusive,
+            }]),
+            terms: LatchTerms {
+                nodes: shared.driver.nodes.len(),
+                count: u64::from(self.count),
+                ttl,
+                call_timeout: settings
+                    .node_timeout
+                    .unwrap_or_else(|| call_timeout(settings.ttl)),
+                wait,
+                no_quorum_after: self.no_quorum_after,
+            },
+        })
+    }
+
+    fn failed(&self, refusal: latch::Refusal) -> LatchError {
+        let names = &self.locks.shared.names;
+        LatchError::new(self.shown(), u64::from(self.count), names, refusal)
+    }
+
+    /// The name, for people.
+    fn shown(&self) -> String {
+        self.name
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    }
+}

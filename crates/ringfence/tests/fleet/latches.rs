@@ -1,0 +1,147 @@
+//! Latches on real servers, some of which die and come back with nothing.
+
+use std::time::Duration;
+
+use ringfence::{LatchError, Locks};
+use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
+use tokio::task::JoinSet;
+
+use crate::stage::*;
+
+const PARTIES: u32 = 12;
+
+async fn look(locks: &Locks, count: u32) -> Result<(), LatchError> {
+    let latch = locks.latch("x", count).wait_for(Duration::ZERO);
+    latch.wait().await
+}
+
+async fn arrive(locks: &Locks, party: usize) {
+    let latch = locks.latch("x", PARTIES).party(&party.to_string());
+    latch.no_quorum_after(PATIENCE).arrive().await.unwrap();
+}
+
+/// How many have arrived, as long as it is shut.
+async fn arrived(locks: &Locks) -> u64 {
+    match look(locks, PARTIES).await {
+        Err(LatchError::Shut { arrived, .. }) => arrived,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_opens_for_everyone_while_two_of_five_nodes_come_back_empty() {
+    let fleet = Fleet::start_with(5, |node| Server::builder(Flavor::ALL[node % 2]));
+    builder(&fleet.urls()).init(false).await.unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(connect(&fleet.urls()).await);
+    }
+    let mut waiting = JoinSet::new();
+    for locks in &clients {
+        let latch = locks.latch("x", PARTIES).wait_for(3 * PATIENCE);
+        waiting.spawn(async move { latch.wait().await });
+    }
+    for party in 0..PARTIES as usize - 1 {
+        match party {
+            3 => fleet[1].kill(),
+            5 => fleet[1].restart(),
+            7 => fleet[3].kill(),
+            9 => fleet[3].restart(),
+            _ => {}
+        }
+        arrive(&clients[party % clients.len()], party).await;
+        // Said twice by somebody else: it counts once.
+        arrive(&clients[(party + 1) % clients.len()], party).await;
+        assert_eq!(arrived(&clients[0]).await, party as u64 + 1);
+    }
+    arrive(&clients[3], PARTIES as usize - 1).await;
+    while let Some(opened) = waiting.join_next().await {
+        opened.unwrap().unwrap();
+    }
+    clients.push(connect(&fleet.urls()).await);
+    for locks in &clients {
+        look(locks, PARTIES).await.unwrap();
+    }
+    // The two that came back have forgotten. Without one of the others nobody can tell, and nobody
+    // says that it is shut.
+    fleet[0].kill();
+    let error = look(&clients[4], PARTIES).await.unwrap_err();
+    assert!(matches!(error, LatchError::NoQuorum { .. }), "{error}");
+    says(&error, ["since the latch was made"]);
+}
+
+#[tokio::test]
+async fn a_latch_that_one_majority_shows_open_is_open_to_every_other() {
+    let fleet = Fleet::start(5);
+    builder(&fleet.urls()).init(false).await.unwrap();
+    let (one, other) = (connect(&fleet.urls()).await, connect(&fleet.urls()).await);
+    let away = |nodes: [usize; 2]| nodes.iter().for_each(|&node| fleet[node].pause());
+    let back = |nodes: [usize; 2]| nodes.iter().for_each(|&node| fleet[node].resume());
+    away([0, 1]);
+    for party in 0..PARTIES as usize {
+        arrive(&one, party).await;
+    }
+    look(&one, PARTIES).await.unwrap();
+    back([0, 1]);
+    for hung in [[2, 3], [3, 4], [2, 4], [0, 4]] {
+        away(hung);
+        // Never shut; a server that hung may take a moment to answer again.
+        let latch = other.latch("x", PARTIES).wait_for(PATIENCE);
+        latch.wait().await.unwrap();
+        back(hung);
+    }
+}
+
+#[tokio::test]
+async fn whoever_waits_is_woken_and_does_not_find_out_by_asking() {
+    let fleet = Fleet::start(3);
+    let (one, other) = (client_of(&fleet).await, client_of(&fleet).await);
+    let rounds = 20;
+    let (took, ()) = timed(async {
+        for round in 0..rounds {
+            let name = format!("round {round}");
+            let latch = other.latch(&name, 1).wait_for(PATIENCE);
+            let waiting = tokio::spawn(async move { latch.wait().await });
+            let tickets = format!("ringfence:{{{name}}}tilllna:ringfence:{{{name}}}latch:{name}");
+            wait_until_async("a ticket on every node", PATIENCE, async || {
+                let waits = |server: &Server| server.command(&["ZCARD", &tickets]) == "1";
+                fleet.iter().all(waits)
+            })
+            .await;
+            one.latch(&name, 1).arrive().await.unwrap();
+            waiting.await.unwrap().unwrap();
+        }
+    })
+    .await;
+    // By asking alone it would be nine tenths of a second each time.
+    assert!(took < rounds * Duration::from_millis(450), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_latch_is_gone_from_the_servers_after_its_ttl() {
+    let fleet = Fleet::start(3);
+    let locks = client_of(&fleet).await;
+    let latch = locks.latch("x", 2).ttl(Duration::from_secs(3));
+    latch.arrive().await.unwrap();
+    assert!(
+        latch
+            .clone()
+            .wait_for(Duration::from_millis(50))
+            .wait()
+            .await
+            .is_err()
+    );
+    for server in fleet.iter() {
+        let keys = server.command(&["KEYS", "ringfence:{x}*"]);
+        assert!(keys.contains("ringfence:{x}latch:x"), "{keys}");
+        for key in keys.lines() {
+            let left: i64 = server.command(&["PTTL", key]).parse().unwrap();
+            assert!(left > 0, "{key} stays for ever");
+        }
+    }
+    wait_until_async("the latch to end", PATIENCE, async || {
+        let gone = |server: &Server| server.command(&["KEYS", "ringfence:{x}*"]).is_empty();
+        fleet.iter().all(gone)
+    })
+    .await;
+}

@@ -1,0 +1,396 @@
+//! Latches: shut until enough have arrived, then open for everyone.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use ringfence::message::Op;
+use ringfence::{LatchError, Locks};
+
+use crate::bench::{Bench, at_once, idle, ms, poll_once, unreachable, waits};
+
+/// Longer than a quarantine as it is used.
+const GROWN_UP: Duration = Duration::from_secs(37);
+
+/// How many have arrived, as somebody sees it who only looks.
+async fn look(bench: &Bench, locks: &Locks, count: u32) -> Result<(), LatchError> {
+    bench
+        .drive(locks.latch("x", count).wait_for(Duration::ZERO).wait())
+        .await
+}
+
+async fn arrive(locks: &Locks, count: u32, party: &str) -> (u64, u64) {
+    let latch = locks.latch("x", count).party(party);
+    let arrival = at_once(latch.arrive()).await.unwrap();
+    assert_eq!(arrival.is_open(), arrival.missing == 0);
+    (arrival.arrived, arrival.missing)
+}
+
+fn arrived(outcome: Result<(), LatchError>) -> u64 {
+    match outcome {
+        Err(LatchError::Shut { arrived, .. }) => arrived,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn latch_opens_when_the_last_has_arrived_and_wakes_whoever_waits() {
+    let bench = Bench::new(3).await;
+    let (one, other) = (bench.client().await, bench.client().await);
+    let latch = other.latch("x", 3);
+    let mut waiting = pin!(latch.wait());
+    assert!(waits(waiting.as_mut()).await);
+    assert_eq!(arrive(&one, 3, "a").await, (1, 2));
+    assert_eq!(arrive(&other, 3, "b").await, (2, 1));
+    assert!(waits(waiting.as_mut()).await);
+    assert_eq!(arrive(&one, 3, "c").await, (3, 0));
+    at_once(waiting).await.unwrap();
+    at_once(one.latch("x", 3).wait()).await.unwrap();
+}
+
+#[tokio::test]
+async fn latch_that_is_shut_says_how_many_have_arrived() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    arrive(&locks, 2, "a").await;
+    let error = look(&bench, &locks, 2).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`x` is shut: 1 of 2 have arrived\n  a: answers\n  b: answers\n  c: answers"
+    );
+    assert!(error.is_retryable());
+    let start = bench.time.now();
+    let waiting = locks.latch("x", 2).wait_for(ms(700));
+    assert_eq!(arrived(bench.drive(waiting.wait()).await), 1);
+    let took = bench.time.now().since(start);
+    assert!(took >= ms(700) && took < ms(720), "{took:?}");
+}
+
+#[tokio::test]
+async fn latch_counts_an_arrival_once_whose_replies_were_lost() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    arrive(&locks, 3, "a").await;
+    let latch = locks.latch("x", 3).no_quorum_after(ms(300));
+    bench.nodes.iter().for_each(|node| node.lose_replies(true));
+    let error = bench.drive(latch.arrive()).await.unwrap_err();
+    assert!(matches!(error, LatchError::NoQuorum { .. }), "{error}");
+    assert_eq!(error.votes().unwrap().len(), 3);
+    bench.mend();
+    let again = at_once(latch.arrive()).await.unwrap();
+    assert_eq!((again.arrived, again.missing), (2, 1));
+    // A clone is the same party; another latch of the same name is another.
+    at_once(latch.clone().arrive()).await.unwrap();
+    assert_eq!(arrived(look(&bench, &locks, 3).await), 2);
+    at_once(locks.latch("x", 3).arrive()).await.unwrap();
+    look(&bench, &locks, 3).await.unwrap();
+}
+
+#[tokio::test]
+async fn latch_arrives_only_with_a_majority() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    arrive(&locks, 2, "a").await;
+    bench.break_first(2);
+    let latch = locks.latch("x", 2).no_quorum_after(ms(100));
+    let error = bench.drive(latch.arrive()).await.unwrap_err();
+    let said = error.to_string();
+    assert!(said.starts_with("no majority of the nodes can tell who has arrived at `x`"));
+    let lines: Vec<&str> = said.lines().skip(1).collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(lines[0].starts_with("  a: ") && lines[0].contains("connection refused"));
+    assert_eq!(lines[2], "  c: answers");
+}
+
+/// Whatever minority fails or forgets afterwards.
+#[tokio::test]
+async fn latch_once_seen_open_is_open_for_everyone() {
+    for lost in 0..3 {
+        for seen_by in 0..3 {
+            let bench = Bench::new(3).await;
+            let locks = bench.client().await;
+            // Each arrives on another majority.
+            for (party, away) in [("a", 0), ("b", 1), ("c", 2)] {
+                bench.nodes[away].fail_with(Some(unreachable()));
+                let latch = locks.latch("x", 3).party(party);
+                bench.drive(latch.arrive()).await.unwrap();
+                bench.mend();
+            }
+            // Seen open by one who reaches two nodes only.
+            bench.nodes[seen_by].fail_with(Some(unreachable()));
+            look(&bench, &locks, 3).await.unwrap();
+            bench.mend();
+            bench.nodes[lost].forget();
+            bench.pass_in(GROWN_UP, ms(500)).await;
+            let newcomer = bench.client().await;
+            look(&bench, &newcomer, 3).await.unwrap();
+            look(&bench, &locks, 3).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn latch_is_not_voted_on_by_a_node_that_was_born_later() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    arrive(&locks, 2, "a").await;
+    bench.nodes[0].forget();
+    assert_eq!(arrived(look(&bench, &locks, 2).await), 1);
+    bench.pass_in(GROWN_UP, ms(500)).await;
+    // For a lock it votes again.
+    bench.nodes[1].fail_with(Some(unreachable()));
+    drop(at_once(locks.mutex("x").lock()).await.unwrap());
+    let error = look(&bench, &locks, 2).await.unwrap_err();
+    let LatchError::NoQuorum { votes, .. } = &error else {
+        panic!("{error}");
+    };
+    let said = votes[0].said();
+    assert_eq!(
+        said,
+        "new or restarted since the latch was made, does not vote on it"
+    );
+    // It does vote on a latch that was made since.
+    bench.mend();
+    let younger = locks.latch("y", 1);
+    at_once(younger.arrive()).await.unwrap();
+    bench.nodes[1].fail_with(Some(unreachable()));
+    bench.drive(younger.wait()).await.unwrap();
+}
+
+/// The two that answer may have forgotten the latch, and the third, which has not, is away.
+#[tokio::test]
+async fn latch_is_not_made_anew_by_nodes_that_may_have_forgotten_it() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.nodes[2].fail_with(Some(unreachable()));
+    let life = Duration::from_secs(600);
+    let of = |party: &str| locks.latch("x", 2).party(party).ttl(life);
+    bench.drive(of("a").arrive()).await.unwrap();
+    bench.mend();
+    bench.nodes[1].forget();
+    bench.pass_in(GROWN_UP, ms(500)).await;
+    bench.nodes[0].fail_with(Some(unreachable()));
+    let error = bench
+        .drive(of("b").no_quorum_after(ms(100)).arrive())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, LatchError::Quarantined { .. }), "{error}");
+    bench.mend();
+    let arrival = bench.drive(of("b").arrive()).await.unwrap();
+    assert_eq!(arrival.arrived, 2, "{arrival:?}");
+}
+
+#[tokio::test]
+async fn latch_in_a_new_cluster_fails_at_once_and_says_what_to_do() {
+    let bench = Bench::uninitialised(&[0, 0, 0]);
+    let locks = bench.client().await;
+    let life = Duration::from_secs(100);
+    let latch = locks.latch("x", 1).ttl(life);
+    let error = at_once(latch.arrive()).await.unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.starts_with("`x`: nodes a, b, c are new or restarted and may vote in 137 s"),
+        "{said}"
+    );
+    assert!(said.contains("`ringfence init`"), "{said}");
+    // Whoever waits for long enough need not do anything.
+    let latch = latch.wait_for(Duration::from_secs(200));
+    let mut waiting = pin!(latch.wait());
+    assert!(waits(waiting.as_mut()).await);
+    bench.pass_in(Duration::from_secs(138), ms(500)).await;
+    at_once(locks.latch("x", 1).ttl(life).arrive())
+        .await
+        .unwrap();
+    bench.drive(waiting).await.unwrap();
+}
+
+#[tokio::test]
+async fn latch_on_one_node_needs_no_quarantine() {
+    let bench = Bench::new(1).await;
+    let locks = bench.client().await;
+    arrive(&locks, 2, "a").await;
+    bench.nodes[0].forget();
+    assert_eq!(arrive(&locks, 2, "b").await, (1, 1));
+}
+
+#[tokio::test]
+async fn latch_ends_with_its_ttl_unless_somebody_waits() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let life = Duration::from_secs(10);
+    let of = |party: &str| locks.latch("x", 2).party(party).ttl(life);
+    at_once(of("a").arrive()).await.unwrap();
+    {
+        let latch = of("");
+        let mut waiting = pin!(latch.wait());
+        assert!(waits(waiting.as_mut()).await);
+        bench.pass_in(life * 3, ms(100)).await;
+        assert!(waits(waiting.as_mut()).await);
+    }
+    bench.pass_in(life - ms(1_000), ms(100)).await;
+    let seen = bench.drive(of("").wait_for(Duration::ZERO).wait()).await;
+    assert_eq!(arrived(seen), 1);
+    bench.pass_in(life + ms(100), ms(100)).await;
+    let seen = bench.drive(of("").wait_for(Duration::ZERO).wait()).await;
+    assert_eq!(arrived(seen), 0);
+}
+
+#[tokio::test]
+async fn latch_is_found_open_soon_when_every_wake_is_lost() {
+    let bench = Bench::new(3).await;
+    let (one, other) = (bench.client().await, bench.client().await);
+    bench.nodes.iter().for_each(|node| node.lose_wakes(true));
+    let latch = other.latch("x", 1);
+    let mut waiting = pin!(latch.wait());
+    assert!(waits(waiting.as_mut()).await);
+    at_once(one.latch("x", 1).arrive()).await.unwrap();
+    let start = bench.time.now();
+    bench.drive(waiting).await.unwrap();
+    let took = bench.time.now().since(start);
+    assert!(took <= ms(1_000), "{took:?}");
+}
+
+/// Whoever knew that it is open is gone before it has told anybody.
+#[tokio::test]
+async fn latch_whose_parties_are_nowhere_together_is_found_open_by_whoever_waits() {
+    let bench = Bench::new(3).await;
+    let (one, other) = (bench.client().await, bench.client().await);
+    at_once(one.latch("x", 4).party("first").arrive())
+        .await
+        .unwrap();
+    let latch = other.latch("x", 4);
+    let mut waiting = pin!(latch.wait());
+    assert!(waits(waiting.as_mut()).await);
+    for (party, away) in [("a", 0), ("b", 1), ("c", 2)] {
+        bench.nodes[away].fail_with(Some(unreachable()));
+        // By their own number it is not open, so they write nothing back.
+        let latch = one.latch("x", 9).party(party);
+        bench.drive(latch.arrive()).await.unwrap();
+        bench.mend();
+    }
+    bench.drive(waiting).await.unwrap();
+    look(&bench, &one, 4).await.unwrap();
+}
+
+#[tokio::test]
+async fn latch_whose_wait_is_dropped_costs_nothing_any_more() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    {
+        let latch = locks.latch("x", 2);
+        let mut waiting = pin!(latch.wait());
+        assert!(waits(waiting.as_mut()).await);
+        bench.pass(ms(2_000)).await;
+    }
+    bench.pass(ms(1_000)).await;
+    bench.log_operations();
+    bench.pass(ms(5_000)).await;
+    let asked = bench.count(|op| matches!(op, Op::Attend { .. }));
+    assert_eq!(asked, [0, 0, 0]);
+    // And nothing is in the way of the others.
+    arrive(&locks, 1, "a").await;
+    look(&bench, &locks, 1).await.unwrap();
+}
+
+#[tokio::test]
+async fn latch_whose_arrival_is_dropped_counts_once_if_it_is_repeated() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    arrive(&locks, 3, "a").await;
+    let latch = locks.latch("x", 3);
+    bench.nodes.iter().for_each(|node| node.hold_replies(true));
+    {
+        let mut arriving = pin!(latch.arrive());
+        assert!(poll_once(arriving.as_mut()).await.is_pending());
+    }
+    bench.mend();
+    idle().await;
+    assert_eq!(arrived(look(&bench, &locks, 3).await), 2, "it counts");
+    at_once(latch.arrive()).await.unwrap();
+    assert_eq!(arrived(look(&bench, &locks, 3).await), 2, "once");
+}
+
+#[tokio::test]
+async fn latch_is_given_up_when_the_client_is_closed() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let latch = locks.latch("x", 2);
+    let mut waiting = pin!(latch.wait());
+    assert!(waits(waiting.as_mut()).await);
+    at_once(locks.clone().close()).await;
+    let error = at_once(waiting).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the wait at `x` was cancelled: the client was closed"
+    );
+    let error = at_once(latch.arrive()).await.unwrap_err();
+    assert!(matches!(error, LatchError::Cancelled { .. }), "{error}");
+    assert!(!error.is_retryable() && error.votes().is_none());
+}
+
+/// A rolling deploy that changes the number.
+#[tokio::test]
+async fn latch_is_judged_by_each_client_by_its_own_number() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    assert_eq!(arrive(&locks, 2, "a").await, (1, 1));
+    assert_eq!(arrive(&locks, 3, "b").await, (2, 1));
+    look(&bench, &locks, 2).await.unwrap();
+    assert_eq!(arrived(look(&bench, &locks, 3).await), 2);
+    assert_eq!(arrive(&locks, 2, "c").await, (3, 0));
+    look(&bench, &locks, 3).await.unwrap();
+}
+
+#[tokio::test]
+async fn latch_waiters_of_one_client_are_shown_to_the_nodes_together() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let waiters: Vec<_> = (0..50)
+        .map(|_| {
+            let latch = locks.latch("x", 1);
+            tokio::spawn(async move { latch.wait().await })
+        })
+        .collect();
+    bench.pass(ms(2_000)).await;
+    bench.log_operations();
+    bench.pass(ms(10_000)).await;
+    let asked = bench.count(|op| matches!(op, Op::Attend { .. }));
+    assert!(asked.iter().all(|&asked| asked <= 12), "{asked:?}");
+    at_once(locks.latch("x", 1).arrive()).await.unwrap();
+    for waiter in waiters {
+        at_once(waiter).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn latch_and_lock_of_one_name_have_nothing_to_do_with_each_other() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let _guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    let _permit = at_once(locks.semaphore("x", 1).acquire()).await.unwrap();
+    assert_eq!(arrive(&locks, 1, "a").await, (1, 0));
+}
+
+#[tokio::test]
+async fn latch_refuses_what_cannot_be_meant() {
+    let bench = Bench::new(1).await;
+    let locks = bench.client().await;
+    let long = "p".repeat(257);
+    for (latch, why) in [
+        (locks.latch("x", 0), "1 to 1024 parties, this one for 0"),
+        (
+            locks.latch("x", 1025),
+            "1 to 1024 parties, this one for 1025",
+        ),
+        (locks.latch("", 1), "must not be empty"),
+        (locks.latch("ringfence:{x}latch:x", 1), "kept for ringfence"),
+        (locks.latch("x", 1).ttl(ms(2_999)), "at least 3s"),
+        (locks.latch("x", 1).ttl(Duration::MAX), "longest ttl"),
+        (locks.latch("x", 1).party(""), "1 to 256 bytes"),
+        (locks.latch("x", 1).party(&long), "this one has 257"),
+    ] {
+        let error = at_once(latch.arrive()).await.unwrap_err();
+        assert!(matches!(error, LatchError::Invalid(_)), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    assert!(bench.nodes[0].entries().is_empty());
+}
