@@ -204,6 +204,11 @@ fn a_wrong_password_is_a_problem_and_is_not_shown() {
         &["password"],
     );
     assert!(!format!("{text}{value}").contains("swordfish"), "{text}");
+    assert_says(
+        finding(&value, "votes", None),
+        "problem",
+        &["the node does not vote"],
+    );
     let none = format!("redis://{}", server.addr());
     let (_, value) = doctor(&Scene::on(&none), 1);
     assert_says(

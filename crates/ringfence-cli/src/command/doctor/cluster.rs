@@ -248,7 +248,10 @@ fn votes(count: usize, voting: usize, waiting: &[Wait]) -> Finding {
         ),
         None => "if this cluster is new, run `ringfence init`".to_owned(),
     };
-    let says = format!("{some} may vote, but {quorum} are needed: no lock can be had");
+    let says = match count {
+        1 => "the node does not vote: no lock can be had".to_owned(),
+        _ => format!("{some} may vote, but {quorum} are needed: no lock can be had"),
+    };
     Finding::problem(CHECK, says, advice)
 }
 

@@ -78,7 +78,9 @@ fn advice(trouble: &Trouble) -> &'static str {
             "renew its certificate, or name the authority that signed it (?ca=)"
         }
         TroubleKind::Unreachable => "start it, or mend its address, port or firewall",
-        TroubleKind::Timeout => "hung, overloaded or behind a firewall: look at the machine itself",
+        TroubleKind::Timeout => {
+            "hung, overloaded, behind a firewall, or plain where the URL wants TLS"
+        }
         TroubleKind::Disconnected => "see its log: it hung up on us",
         TroubleKind::Loading => "wait until it has read its data",
         TroubleKind::Garbage => "mend the address; a server that wants TLS needs rediss://",
