@@ -6,6 +6,7 @@ mod error;
 mod examine;
 mod guard;
 mod handshake;
+mod held;
 mod hold_work;
 mod init;
 mod inspect;

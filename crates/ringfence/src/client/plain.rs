@@ -3,11 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::driver::hold::Lost;
-use crate::time::Timestamp;
-
-use super::error::{AcquireError, ExtendError, ReleaseError, Votes};
+use super::error::AcquireError;
 use super::guard::Guard;
+use super::held::held;
 use super::lock::Lock;
 use super::terms::terms;
 
@@ -50,40 +48,7 @@ impl PlainLock {
 }
 
 impl PlainGuard {
-    /// See [`Guard::check`].
-    pub fn check(&self) -> Result<(), Lost> {
-        self.0.check()
-    }
-
-    /// See [`Guard::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.0.remaining()
-    }
-
-    /// See [`Guard::deadline`].
-    pub fn deadline(&self) -> Timestamp {
-        self.0.deadline()
-    }
-
-    /// See [`Guard::extend`].
-    pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
-        self.0.extend(ttl).await
-    }
-
-    /// See [`Guard::lost`].
-    pub async fn lost(&self) -> Lost {
-        self.0.lost().await
-    }
-
-    /// See [`Guard::votes`].
-    pub fn votes(&self) -> Votes {
-        self.0.votes()
-    }
-
-    /// See [`Guard::release`].
-    pub async fn release(self) -> Result<(), ReleaseError> {
-        self.0.release().await
-    }
+    held!(0);
 }
 
 impl fmt::Debug for PlainGuard {

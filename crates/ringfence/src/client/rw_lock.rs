@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::driver::hold::Lost;
-use crate::time::Timestamp;
 use crate::token::Token;
 
-use super::error::{AcquireError, ExtendError, ReleaseError, Votes};
+use super::error::AcquireError;
 use super::guard::Guard;
+use super::held::held;
 use super::lock::Lock;
 use super::terms::terms;
 
@@ -100,40 +99,7 @@ impl ReadGuard {
         self.0.name()
     }
 
-    /// See [`Guard::check`].
-    pub fn check(&self) -> Result<(), Lost> {
-        self.0.check()
-    }
-
-    /// See [`Guard::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.0.remaining()
-    }
-
-    /// See [`Guard::deadline`].
-    pub fn deadline(&self) -> Timestamp {
-        self.0.deadline()
-    }
-
-    /// See [`Guard::extend`].
-    pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
-        self.0.extend(ttl).await
-    }
-
-    /// See [`Guard::lost`].
-    pub async fn lost(&self) -> Lost {
-        self.0.lost().await
-    }
-
-    /// See [`Guard::votes`].
-    pub fn votes(&self) -> Votes {
-        self.0.votes()
-    }
-
-    /// See [`Guard::release`].
-    pub async fn release(self) -> Result<(), ReleaseError> {
-        self.0.release().await
-    }
+    held!(0);
 }
 
 impl fmt::Debug for ReadGuard {

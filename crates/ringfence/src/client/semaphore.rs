@@ -4,16 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::hold::Lost;
 use crate::message::{Claim, Mode};
 use crate::name::Name;
 use crate::protocol::Attempt;
-use crate::time::Timestamp;
 use crate::token::Token;
 
 use super::Locks;
-use super::error::{AcquireError, ConfigError, ExtendError, HoldError, ReleaseError, Votes};
+use super::error::{AcquireError, ConfigError, HoldError};
 use super::guard::Guard;
+use super::held::held;
 use super::lock::Lock;
 use super::terms::terms;
 
@@ -174,40 +173,7 @@ impl SemaphoreGuard {
         self.guard.name()
     }
 
-    /// See [`Guard::check`].
-    pub fn check(&self) -> Result<(), Lost> {
-        self.guard.check()
-    }
-
-    /// See [`Guard::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
-    /// See [`Guard::deadline`].
-    pub fn deadline(&self) -> Timestamp {
-        self.guard.deadline()
-    }
-
-    /// See [`Guard::extend`].
-    pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
-        self.guard.extend(ttl).await
-    }
-
-    /// See [`Guard::lost`].
-    pub async fn lost(&self) -> Lost {
-        self.guard.lost().await
-    }
-
-    /// See [`Guard::votes`].
-    pub fn votes(&self) -> Votes {
-        self.guard.votes()
-    }
-
-    /// See [`Guard::release`].
-    pub async fn release(self) -> Result<(), ReleaseError> {
-        self.guard.release().await
-    }
+    held!(guard);
 }
 
 impl fmt::Debug for SemaphoreGuard {
