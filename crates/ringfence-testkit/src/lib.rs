@@ -40,6 +40,7 @@ pub use builder::{Persistence, ServerBuilder};
 pub use certificates::Certificates;
 pub use fleet::Fleet;
 pub use postgres::Postgres;
+pub use process::Process;
 pub use proxy::{Fault, Proxy};
 pub use psql::Psql;
 pub use server::Server;

@@ -1,7 +1,7 @@
-//! One server process: signals by its id, and its end.
+//! One process of a test, a server or a client: signals by its id, and its end.
 
 use std::fs;
-use std::process::{Child, Command};
+use std::process::{Child, ChildStdout, Command};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,18 +10,28 @@ use crate::wait::wait_until;
 
 /// A child that does not outlive this value.
 #[derive(Debug)]
-pub(crate) struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
-    pub(crate) fn spawn(command: &mut Command) -> Self {
+    /// Starts `command`.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn spawn(command: &mut Command) -> Self {
         match command.spawn() {
             Ok(child) => Self(child),
             Err(error) => panic!("cannot start {:?}: {error}", command.get_program()),
         }
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Its process id.
+    pub fn id(&self) -> u32 {
         self.0.id()
+    }
+
+    /// What it writes, for whoever asks first, if the command has a pipe for it.
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.0.stdout.take()
     }
 
     /// Whether it ended by itself.
@@ -30,14 +40,15 @@ impl Process {
     }
 
     /// Stops it where it stands. It has stopped when this returns, and not only been told to.
-    pub(crate) fn pause(&self) {
+    pub fn pause(&self) {
         self.signal(Signal::STOP);
         wait_until("the process to stop", Duration::from_secs(5), || {
             self.state() == Some('T')
         });
     }
 
-    pub(crate) fn resume(&self) {
+    /// Lets it go on.
+    pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
