@@ -1,42 +1,51 @@
 //! Processes that take one lock again and again, and tell each time when they asked, held and let go.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use std::{env, thread};
 
 use ringfence::Locks;
 use ringfence::clock::Clock;
+use ringfence_testkit::Process;
 
-const NODES: &str = "RINGFENCE_TEST_NODES";
-const TASKS: &str = "RINGFENCE_TEST_TASKS";
+use crate::witness::{Book, Stub};
+use crate::worker::{self, NAME};
 
 /// How long each holds.
 const HOLD: Duration = Duration::from_millis(1);
 
 /// One time that somebody held the lock, on the clock that all processes of a machine share.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Turn {
     pub(crate) process: usize,
-    pub(crate) asked_ns: u64,
     pub(crate) held_ns: u64,
     pub(crate) left_ns: u64,
     pub(crate) fence: u64,
+    /// Its ticket; somebody who found the line empty needed none.
+    pub(crate) ticket: Option<Stub>,
 }
 
 /// Processes that are at it until they are dropped.
 pub(crate) struct Crew {
-    children: Vec<Child>,
+    processes: Vec<Option<Process>>,
     turns: Receiver<Turn>,
 }
 
 impl Crew {
-    pub(crate) fn start(nodes: &str, processes: usize, tasks: usize) -> Self {
+    pub(crate) fn start(nodes: &str, processes: usize, callers: usize) -> Self {
         let (sender, turns) = channel();
-        let children = (0..processes).map(|process| start(nodes, tasks, process, &sender));
+        let processes = (0..processes).map(|process| {
+            let sender = sender.clone();
+            let told = worker::tell(nodes, callers);
+            Some(worker::start("crew::member", told, move |line| {
+                if let Some(turn) = read(process, line) {
+                    // Whoever started the crew may have seen enough.
+                    let _ = sender.send(turn);
+                }
+            }))
+        });
         Self {
-            children: children.collect(),
+            processes: processes.collect(),
             turns,
         }
     }
@@ -50,76 +59,67 @@ impl Crew {
     }
 
     pub(crate) fn kill(&mut self, process: usize) {
-        self.children[process].kill().unwrap();
-        self.children[process].wait().unwrap();
+        self.processes[process] = None;
     }
 }
 
-impl Drop for Crew {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+/// A turn as [`member`] writes it, if `line` is one.
+fn read(process: usize, line: &str) -> Option<Turn> {
+    let words: Vec<&str> = line.strip_prefix("turn ")?.split(' ').collect();
+    let number = |at: usize| words[at].parse().unwrap();
+    Some(Turn {
+        process,
+        held_ns: number(0),
+        left_ns: number(1),
+        fence: number(2),
+        ticket: (words[3] != "-").then(|| Stub {
+            since_us: number(3),
+            id: words[4].to_owned(),
+            on_majority_ns: words[5].parse().ok(),
+        }),
+    })
 }
 
-fn start(nodes: &str, tasks: usize, process: usize, to: &Sender<Turn>) -> Child {
-    let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "crew::member", "--nocapture", "--test-threads=1"])
-        .env(NODES, nodes)
-        .env(TASKS, tasks.to_string())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let to = to.clone();
-    thread::spawn(move || {
-        for line in lines.map_while(Result::ok) {
-            let numbers: Result<Vec<u64>, _> = line.split(' ').map(str::parse).collect();
-            if let Ok([asked_ns, held_ns, left_ns, fence]) = numbers.as_deref() {
-                // Whoever started the crew has seen enough.
-                let _ = to.send(Turn {
-                    process,
-                    asked_ns: *asked_ns,
-                    held_ns: *held_ns,
-                    left_ns: *left_ns,
-                    fence: *fence,
-                });
-            }
-        }
-    });
-    child
-}
-
-/// What a member of a crew does. Nothing in a process that nobody started as one.
+/// What a member of a crew does.
 #[test]
 fn member() {
-    let (Ok(nodes), Ok(tasks)) = (env::var(NODES), env::var(TASKS)) else {
+    let Some((nodes, callers)) = worker::told() else {
         return;
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let locks = Locks::connect(&nodes).await.unwrap();
-        let tasks = (0..tasks.parse().unwrap()).map(|_| tokio::spawn(work(locks.clone())));
-        for task in tasks.collect::<Vec<_>>() {
-            task.await.unwrap();
+    worker::run(async {
+        let (nodes, book) = Book::open(&nodes);
+        let builder = nodes
+            .into_iter()
+            .fold(Locks::builder(), |b, node| b.node(node));
+        let locks = builder.connect().await.unwrap();
+        println!();
+        let callers = (0..callers).map(|caller| {
+            let (locks, book) = (locks.clone(), Arc::clone(&book));
+            tokio::spawn(async move { work(&locks, &book, &format!("caller {caller}")).await })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            caller.await.unwrap();
         }
     });
 }
 
-async fn work(locks: Locks) {
+async fn work(locks: &Locks, book: &Book, label: &str) {
     let now_ns = || Clock::System.now().as_nanos();
     loop {
-        let asked_ns = now_ns();
-        let guard = locks.mutex("the-one").lock().await.unwrap();
+        let guard = locks.mutex(NAME).label(label).lock().await.unwrap();
         let held_ns = now_ns();
+        let ticket = match book.take(label) {
+            None => "-".to_owned(),
+            Some(stub) => {
+                let on_majority_ns = stub
+                    .on_majority_ns
+                    .map_or("-".to_owned(), |ns| ns.to_string());
+                format!("{} {} {on_majority_ns}", stub.since_us, stub.id)
+            }
+        };
         tokio::time::sleep(HOLD).await;
         let (left_ns, fence) = (now_ns(), guard.fence());
         guard.release().await.unwrap();
-        println!("{asked_ns} {held_ns} {left_ns} {fence}");
+        println!("turn {held_ns} {left_ns} {fence} {ticket}");
     }
 }

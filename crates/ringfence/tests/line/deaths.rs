@@ -6,18 +6,21 @@ use ringfence::Locks;
 use ringfence::clock::Clock;
 use ringfence::group::Group;
 use ringfence::ledger::TICKET_MS;
-use ringfence_testkit::{Fleet, wait_until_async};
+use ringfence_testkit::{Fleet, wait_until};
 
 use crate::crew::Crew;
 use crate::order::one_at_a_time;
+use crate::worker::{NAME, Waiters, grown_up, in_line};
 
 /// What a dead head of the line may cost at most: its ticket's lease, and the grace.
 const WORST: Duration = Duration::from_millis(TICKET_MS + Group::DEFAULT_GRACE.as_millis() as u64);
+/// What a busy machine may cost beside.
+const BUSY: Duration = Duration::from_secs(2);
 
-#[test]
-fn processes_killed_while_they_wait_delay_nobody_for_good() {
-    let fleet = Fleet::start(3);
-    let mut crew = Crew::start(&fleet.urls_without_quarantine(), 4, 4);
+#[tokio::test]
+async fn processes_killed_while_they_wait_delay_nobody_for_good() {
+    let fleet = grown_up(3).await;
+    let mut crew = Crew::start(&fleet.urls(), 4, 4);
     crew.turns(200);
     for process in 0..3 {
         crew.kill(process);
@@ -27,55 +30,73 @@ fn processes_killed_while_they_wait_delay_nobody_for_good() {
     }
 }
 
-#[tokio::test]
-async fn a_head_that_died_is_passed_within_its_lease_and_the_grace() {
+/// When the head of the line is killed.
+#[derive(Clone, Copy, PartialEq)]
+enum Killed {
+    BeforeTheRelease,
+    /// Woken, and before it asks for the lock.
+    AfterItsWake,
+}
+
+/// A process with `heads` callers at the head of the line is killed; two more wait behind it.
+async fn a_dead_head_is_passed(heads: usize, killed: Killed) {
     let fleet = Fleet::start(3);
     let urls = fleet.urls_without_quarantine();
     let locks = Locks::connect(&urls).await.unwrap();
-    let holder = locks.mutex("x").lock().await.unwrap();
-    // A client whose runtime is gone neither comes nor says goodbye: dead, as far as anybody knows.
-    let doomed = std::thread::spawn({
-        let urls = urls.clone();
-        move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async {
-                let locks = Locks::connect(&urls).await.unwrap();
-                let waits = tokio::spawn(async move { locks.mutex("x").lock().await.map(drop) });
-                let look = Locks::connect(&urls).await.unwrap();
-                in_line(&look, 1).await;
-                drop(waits);
-            });
-            runtime.shutdown_background();
-        }
-    });
-    doomed.join().unwrap();
-    let next = tokio::spawn({
-        let locks = Locks::connect(&urls).await.unwrap();
-        async move {
-            let guard = locks.mutex("x").lock().await.unwrap();
-            (Clock::System.now(), guard)
-        }
-    });
-    in_line(&locks, 2).await;
+    let holder = locks.mutex(NAME).lock().await.unwrap();
+    let doomed = Waiters::start(&urls, heads, None);
+    in_line(&locks, heads as u64, 3).await;
+    let next = Waiters::start(&urls, 1, None);
+    in_line(&locks, heads as u64 + 1, 3).await;
+    let last = Waiters::start(&urls, 1, None);
+    in_line(&locks, heads as u64 + 2, 3).await;
+
+    // Stopped, it hears its wake, and cannot do anything about it.
+    doomed.pause();
+    let unread = || -> Vec<u64> {
+        let ports = fleet.iter().map(|server| server.port());
+        ports.map(|port| doomed.unread_from(port)).collect()
+    };
+    let before = unread();
+    if killed == Killed::BeforeTheRelease {
+        doomed.kill();
+        let freed = Clock::System.now();
+        holder.release().await.unwrap();
+        return in_turn(freed, &next, &last);
+    }
     let freed = Clock::System.now();
     holder.release().await.unwrap();
-    let (held, guard) = next.await.unwrap();
-    let waited = held.since(freed);
-    assert!(waited < WORST + Duration::from_secs(2), "{waited:?}");
-    guard.release().await.unwrap();
+    wait_until("the wakes of all nodes", BUSY, || {
+        let grew = unread()
+            .into_iter()
+            .zip(&before)
+            .map(|(now, before)| now > *before);
+        grew.filter(|grew| *grew).count() == 3
+    });
+    doomed.kill();
+    in_turn(freed, &next, &last);
 }
 
-/// Waits until `count` stand in line for `x` on every node.
-async fn in_line(locks: &Locks, count: u64) {
-    wait_until_async("so many in line", Duration::from_secs(10), async || {
-        let inspection = locks.inspect("x").await.unwrap();
-        let views = inspection.nodes.iter();
-        views
-            .filter_map(|node| node.view.as_ref().ok())
-            .all(|v| v.waiting == count)
-    })
-    .await;
+/// Whoever is next is in time, and so is the one behind it, once the name is free again.
+fn in_turn(freed: ringfence::time::Timestamp, next: &Waiters, last: &Waiters) {
+    let held = next.held();
+    let waited = held.since(freed);
+    assert!(waited < WORST + BUSY, "{waited:?}");
+    let waited = last.held().since(held);
+    assert!(waited < WORST + BUSY, "{waited:?}");
+}
+
+#[tokio::test]
+async fn a_head_that_is_killed_is_passed_within_its_lease_and_the_grace() {
+    a_dead_head_is_passed(1, Killed::BeforeTheRelease).await;
+}
+
+#[tokio::test]
+async fn a_head_killed_between_its_wake_and_its_attempt_is_passed_as_soon() {
+    a_dead_head_is_passed(1, Killed::AfterItsWake).await;
+}
+
+#[tokio::test]
+async fn a_process_killed_with_the_first_three_in_line_costs_no_more() {
+    a_dead_head_is_passed(3, Killed::AfterItsWake).await;
 }

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use ringfence_testkit::Fleet;
+use ringfence::group::Group;
 
 use crate::crew::{Crew, Turn};
+use crate::witness::Stub;
+use crate::worker::grown_up;
 
-/// Who asks this much earlier is surely ahead in line: longer than two round trips on a busy machine.
-const SURELY: Duration = Duration::from_millis(50);
+/// Whoever is ahead may be passed after this long.
+const GRACE_NS: u64 = Group::DEFAULT_GRACE.as_nanos() as u64;
+/// Whoever was passed is back in line after this long: the nodes are shown all who wait each second.
+const BACK_NS: u64 = 2_000_000_000;
 
 /// Never two at once, and fences rise in the order of holding.
 pub(crate) fn one_at_a_time(turns: &mut [Turn]) {
@@ -18,24 +22,49 @@ pub(crate) fn one_at_a_time(turns: &mut [Turn]) {
     }
 }
 
-/// Among those who were surely in line before the last holder let go, the earlier goes first.
+/// Whose ticket stood on a majority before the last holder let go is not overtaken by a later ticket,
+/// nor by somebody without one. Where the machine stood still for as long as the grace, passing is
+/// the rule and not a fault; that must be rare.
 fn in_order(turns: &[Turn]) {
-    let surely_ns = SURELY.as_nanos() as u64;
-    let mut passed = 0;
+    let mut passing_until_ns = 0;
+    let mut passing = 0;
     for (at, turn) in turns.iter().enumerate().skip(1) {
-        let in_line_since = turns[at - 1].held_ns.saturating_sub(surely_ns);
-        // Who held later than this one, but asked long before it, and long before it was free.
-        let overtaken = turns[at + 1..].iter().any(|other| {
-            other.asked_ns + surely_ns < turn.asked_ns && other.asked_ns < in_line_since
+        let released_ns = turns[at - 1].left_ns;
+        if turn.held_ns - released_ns >= GRACE_NS {
+            passing_until_ns = turn.held_ns + BACK_NS;
+        }
+        if turn.held_ns < passing_until_ns {
+            passing += 1;
+            continue;
+        }
+        let overtaken = turns[at + 1..].iter().find(|other| {
+            let ticket = other.ticket.as_ref();
+            ticket.is_some_and(|ticket| {
+                ticket.on_majority_ns.is_some_and(|ns| ns < released_ns)
+                    && turn
+                        .ticket
+                        .as_ref()
+                        .is_none_or(|own| is_before(ticket, own))
+            })
         });
-        passed += usize::from(overtaken);
+        assert!(overtaken.is_none(), "{turn:?} overtook {overtaken:?}");
     }
-    assert_eq!(
-        passed,
-        0,
-        "of {} turns so many were out of order",
-        turns.len()
-    );
+    let all = turns.len();
+    assert!(passing * 10 <= all, "{passing} of {all} turns say nothing");
+}
+
+fn is_before(one: &Stub, other: &Stub) -> bool {
+    (one.since_us, &one.id) < (other.since_us, &other.id)
+}
+
+/// How many of `turns` were judged against somebody else in line: a check that never had anything to
+/// compare shows nothing.
+fn contended(turns: &[Turn]) -> usize {
+    let in_line = |turn: &&Turn| {
+        let ticket = turn.ticket.as_ref();
+        ticket.is_some_and(|ticket| ticket.on_majority_ns.is_some_and(|ns| ns < turn.held_ns))
+    };
+    turns.iter().filter(in_line).count()
 }
 
 /// Jain's index of what each process got: 1 if all got the same.
@@ -52,46 +81,77 @@ fn fairness(turns: &[Turn], processes: usize) -> f64 {
     sum * sum / (processes as f64 * squares)
 }
 
-#[test]
-fn thirty_two_waiters_in_four_processes_take_their_turns() {
-    let fleet = Fleet::start(5);
-    let crew = Crew::start(&fleet.urls_without_quarantine(), 4, 8);
-    // While the processes start, those who are there have the lock to themselves.
-    crew.turns(400);
-    let mut turns = crew.turns(2_000);
+/// What 2,000 turns of four processes must show, whatever their nodes do.
+fn judge(mut turns: Vec<Turn>) {
     one_at_a_time(&mut turns);
     in_order(&turns);
+    let contended = contended(&turns);
+    assert!(contended * 10 >= turns.len() * 9, "{contended} in line");
     let fairness = fairness(&turns, 4);
     assert!(fairness >= 0.98, "{fairness}");
 }
 
-#[test]
-fn one_node_down_and_one_hung_stall_nobody() {
-    let fleet = Fleet::start(5);
-    let crew = Crew::start(&fleet.urls_without_quarantine(), 4, 8);
+#[tokio::test]
+async fn thirty_two_waiters_in_four_processes_take_their_turns() {
+    let fleet = grown_up(5).await;
+    let crew = Crew::start(&fleet.urls(), 4, 8);
+    // While the processes start, those who are there have the lock to themselves.
+    crew.turns(400);
+    judge(crew.turns(2_000));
+}
+
+#[tokio::test]
+async fn one_node_down_and_one_hung_stall_nobody() {
+    let fleet = grown_up(5).await;
+    let crew = Crew::start(&fleet.urls(), 4, 8);
     crew.turns(400);
     fleet[0].kill();
     fleet[1].pause();
-    let mut turns = crew.turns(600);
-    one_at_a_time(&mut turns);
-    let fairness = fairness(&turns[100..], 4);
-    assert!(fairness >= 0.9, "{fairness}");
+    let turns = crew.turns(2_000);
+    let mut times: Vec<(u64, u64)> = turns.iter().map(|t| (t.held_ns, t.left_ns)).collect();
+    times.sort_unstable();
+    let gaps = times.windows(2).map(|pair| pair[1].0 - pair[0].1);
+    let longest = Duration::from_nanos(gaps.max().unwrap());
+    // What somebody who died may cost. Nobody did.
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    judge(turns);
     fleet[1].resume();
 }
 
 #[test]
 fn the_check_finds_an_overtaker() {
-    let turn = |process, asked_ns: u64, held_ns: u64| Turn {
+    let turn = |process: usize, since: u64, held: u64| Turn {
         process,
-        asked_ns: asked_ns * 1_000_000,
-        held_ns: held_ns * 1_000_000,
-        left_ns: held_ns * 1_000_000 + 1,
-        fence: held_ns,
+        held_ns: held * 1_000_000,
+        left_ns: held * 1_000_000 + 1,
+        fence: held,
+        ticket: Some(Stub {
+            since_us: since,
+            id: process.to_string(),
+            on_majority_ns: Some(since * 1_000_000),
+        }),
     };
-    let orderly = [turn(0, 0, 1000), turn(1, 100, 1010), turn(2, 500, 1020)];
-    in_order(&orderly);
-    let overtaken = [turn(0, 0, 1000), turn(2, 500, 1010), turn(1, 100, 1020)];
-    assert!(std::panic::catch_unwind(|| in_order(&overtaken)).is_err());
+    let refused = |turns: [Turn; 3]| std::panic::catch_unwind(|| in_order(&turns)).is_err();
+    // All the tickets stand before the release at 1,000 ms.
+    in_order(&[turn(0, 0, 1000), turn(1, 100, 1010), turn(2, 500, 1020)]);
+    assert!(refused([
+        turn(0, 0, 1000),
+        turn(2, 500, 1010),
+        turn(1, 100, 1020)
+    ]));
+    let without_ticket = Turn {
+        ticket: None,
+        ..turn(2, 500, 1010)
+    };
+    assert!(refused([
+        turn(0, 0, 1000),
+        without_ticket,
+        turn(1, 100, 1020)
+    ]));
+    // The earlier ticket was not known to a majority yet: nobody could have waited for it.
+    let mut late = turn(1, 100, 1020);
+    late.ticket.as_mut().unwrap().on_majority_ns = Some(1_005_000_000);
+    in_order(&[turn(0, 0, 1000), turn(2, 500, 1010), late]);
     let two_at_once = [turn(0, 0, 1000), turn(1, 0, 1000)];
     assert!(std::panic::catch_unwind(|| one_at_a_time(&mut two_at_once.clone())).is_err());
 }
