@@ -17,5 +17,6 @@ mod loss;
 mod minorities;
 mod readers;
 mod semaphores;
+mod several;
 mod storms;
 mod tombstones;
