@@ -1,0 +1,92 @@
+//! Other processes that want a lock: this program, started again.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use ringfence::clock::Clock;
+use ringfence::time::Timestamp;
+use ringfence::{Lock, Locks};
+use ringfence_testkit::Process;
+
+/// How many processes share the callers.
+pub(crate) const PROCESSES: usize = 4;
+/// How long each caller holds.
+const HOLD: Duration = Duration::from_millis(1);
+
+/// One time that somebody held the lock. All processes of a machine share the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    pub(crate) held: Timestamp,
+    pub(crate) left: Timestamp,
+}
+
+/// Processes whose callers take one lock again and again until this is dropped.
+pub(crate) struct Crew {
+    _processes: Vec<Process>,
+    turns: Receiver<Turn>,
+}
+
+impl Crew {
+    pub(crate) fn start(nodes: &str, name: &str, callers: usize) -> Self {
+        let (sender, turns) = channel();
+        let processes = (0..PROCESSES).map(|_| {
+            let callers = (callers / PROCESSES).to_string();
+            let mut command = Command::new(env::current_exe().expect("this program"));
+            command.args(["--worker", nodes, name, &callers]);
+            let mut process = Process::spawn(command.stdout(Stdio::piped()));
+            let lines = BufReader::new(process.take_stdout().expect("a pipe")).lines();
+            let sender = sender.clone();
+            thread::spawn(move || {
+                for turn in lines.map_while(Result::ok).filter_map(|line| read(&line)) {
+                    // Whoever started it may have seen enough.
+                    let _ = sender.send(turn);
+                }
+            });
+            process
+        });
+        Self {
+            _processes: processes.collect(),
+            turns,
+        }
+    }
+
+    /// The next `count` turns, in the order of holding.
+    pub(crate) fn turns(&self, count: usize) -> Vec<Turn> {
+        let turns = (0..count).map(|_| self.turns.recv().expect("the processes are at it"));
+        let mut turns: Vec<Turn> = turns.collect();
+        turns.sort_unstable();
+        turns
+    }
+}
+
+fn read(line: &str) -> Option<Turn> {
+    let (held, left) = line.split_once(' ')?;
+    Some(Turn {
+        held: Timestamp::from_nanos(held.parse().ok()?),
+        left: Timestamp::from_nanos(left.parse().ok()?),
+    })
+}
+
+/// What such a process does.
+pub(crate) async fn work(nodes: &str, name: &str, callers: usize) {
+    let locks = Locks::connect(nodes).await.expect("a client");
+    let callers = (0..callers).map(|_| tokio::spawn(take_turns(locks.mutex(name))));
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.expect("no panic");
+    }
+}
+
+async fn take_turns(lock: Lock) {
+    loop {
+        let guard = lock.lock().await.expect("a lock");
+        let held = Clock::System.now();
+        tokio::time::sleep(HOLD).await;
+        let left = Clock::System.now();
+        guard.release().await.expect("a release");
+        println!("{} {}", held.as_nanos(), left.as_nanos());
+    }
+}
