@@ -310,9 +310,12 @@ pub(crate) struct Init {
     /// How long a restarted node does not vote; the longest TTL there can be
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) quarantine: Option<Duration>,
-    /// Even if nodes hold locks or vote already
+    /// Even if nodes hold locks or vote already; says which holders may then be doubled
     #[arg(long)]
     pub(crate) force: bool,
+    /// Change the number of nodes of a cluster; all clients must have been stopped for the quarantine
+    #[arg(long, conflicts_with = "force")]
+    pub(crate) regroup: bool,
 }
 
 /// Look at the nodes: what is wrong, and what to do

@@ -34,6 +34,9 @@ pub struct RedisUrl {
     pub db: u32,
     /// Whether a restart is followed by a quarantine. `?quarantine=off` is for development only.
     pub quarantine: bool,
+    /// The user's word that every write is on disk before it is answered (`?durable=yes`). Where the
+    /// server says otherwise it is refused; where it does not say, it is believed.
+    pub durable: bool,
     /// Whether a server that may evict keys is put up with (`?eviction=allow`), as best effort.
     pub eviction_allowed: bool,
     /// TLS, if the scheme asks for it.
@@ -245,6 +248,7 @@ fn parse_redis(scheme: Scheme, rest: &str) -> Result<RedisUrl, UrlError> {
         password,
         db: 0,
         quarantine: true,
+        durable: false,
         eviction_allowed: false,
         tls: (scheme == Scheme::Tls).then(TlsFiles::default),
     };
@@ -262,6 +266,9 @@ fn parse_redis(scheme: Scheme, rest: &str) -> Result<RedisUrl, UrlError> {
             }
             ("quarantine", _) => {
                 url.quarantine = url.flag("quarantine", &value, ["on", "off"], "`on` or `off`")?;
+            }
+            ("durable", _) => {
+                url.durable = url.flag("durable", &value, ["yes", "no"], "`yes` or `no`")?;
             }
             ("eviction", _) => {
                 url.eviction_allowed = url.flag(

@@ -19,6 +19,7 @@ pub(super) async fn acquire(session: &Session, args: Acquire) -> Result<Exit, Fa
         "token": token,
         "fence": guard.fence(),
         "valid_for_ms": super::millis(guard.remaining()),
+        "durability": guard.durability().to_string(),
     });
     // A token that nobody got is a lock that nobody can free: the guard frees it if this fails.
     session.report.result(&token, &value)?;

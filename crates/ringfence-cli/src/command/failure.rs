@@ -43,6 +43,7 @@ impl From<InitError> for Failure {
                 failure.message += "; --force overrides, if you know that no lock is held";
                 failure
             }
+            InitError::InUse { ref votes } => told(Exit::Usage, &error, Some(votes)),
             _ => told(Exit::Internal, &error, None),
         }
     }

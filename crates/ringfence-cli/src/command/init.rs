@@ -13,7 +13,15 @@ pub(super) async fn init(args: Init, nodes: &str, report: Report) -> Result<Exit
     if let Some(quarantine) = args.quarantine {
         builder = builder.quarantine(quarantine);
     }
-    let group = builder.init(args.force).await?;
+    let done = if args.regroup {
+        builder.regroup().await?
+    } else {
+        builder.init(args.force).await?
+    };
+    for node in &done.overridden {
+        report.warn(&format!("{}: {}", node.node, node.said()));
+    }
+    let group = done.group;
     let quarantine = duration::show(group.quarantine);
     let text = match group.nodes {
         1 => "1 node may vote now".to_owned(),
@@ -25,6 +33,7 @@ pub(super) async fn init(args: Init, nodes: &str, report: Report) -> Result<Exit
         "nodes": group.nodes,
         "quarantine_ms": super::millis(group.quarantine),
         "window_ms": super::millis(group.window),
+        "overridden": done.overridden.iter().map(|node| json!({"node": node.node, "said": node.said()})).collect::<Vec<_>>(),
     });
     report.result(&text, &value)?;
     Ok(Exit::Success)

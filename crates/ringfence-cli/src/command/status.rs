@@ -51,7 +51,7 @@ fn lock_text(inspection: &Inspection) -> String {
     if inspection.waiting > 0 {
         text += &format!(", {} waiting in line", inspection.waiting);
     }
-    for NodeView { node, view } in &inspection.nodes {
+    for NodeView { node, view, .. } in &inspection.nodes {
         let said = match view {
             Ok(view) => match &view.holder {
                 Some(holder) => holder.to_string(),
@@ -68,7 +68,7 @@ fn lock_value(inspection: &Inspection) -> Value {
     let nodes = inspection
         .nodes
         .iter()
-        .map(|NodeView { node, view }| match view {
+        .map(|NodeView { node, view, tier }| match view {
             Ok(view) => {
                 let holder = view.holder.as_ref();
                 json!({
@@ -78,6 +78,7 @@ fn lock_value(inspection: &Inspection) -> Value {
                     "id": holder.and_then(|holder| holder.id.as_ref()),
                     "remaining_ms": holder.and_then(|holder| holder.for_ms),
                     "fence": view.ballot.map(|ballot| ballot.get()),
+                    "tier": tier.map(|tier| tier.to_string()),
                     "waiting": view.waiting,
                 })
             }
@@ -91,6 +92,7 @@ fn lock_value(inspection: &Inspection) -> Value {
         "remaining_ms": inspection.remaining.map(millis),
         "fence": inspection.fence,
         "kept": inspection.kept,
+        "durability": inspection.durability.map(|tier| tier.to_string()),
         "waiting": inspection.waiting,
         "nodes": nodes.collect::<Vec<_>>(),
     })

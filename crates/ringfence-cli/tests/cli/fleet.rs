@@ -136,6 +136,42 @@ fn after_init_a_new_cluster_votes_at_once() {
 }
 
 #[test]
+fn init_by_force_says_who_may_be_doubled() {
+    let fleet = Fleet::start(3);
+    let careless = Scene::on(&fleet.urls_without_quarantine());
+    let taken = careless.ringfence(&["acquire", "x", "--label", "the careless one", "--json"]);
+    let taken = Finished::of(taken);
+    let words = "\"durability\":\"best effort\"";
+    assert!(taken.stdout().contains(words), "{}", taken.stdout());
+    let scene = Scene::on(&fleet.urls());
+    let refused = Finished::of(scene.ringfence(&["init"]));
+    assert_eq!(refused.code(), 64, "{}", refused.stderr());
+    let forced = Finished::of(scene.ringfence(&["init", "--force"]));
+    assert_eq!(forced.code(), 0, "{}", forced.stderr());
+    let told = forced.stderr().matches("`x` by the careless one");
+    assert_eq!(told.count(), 3, "{}", forced.stderr());
+}
+
+#[test]
+fn a_cluster_in_use_does_not_change_its_number_of_nodes() {
+    let fleet = Fleet::start(3);
+    let single = Scene::on(&fleet[0].url());
+    let taken = Finished::of(single.ringfence(&["acquire", "x"]));
+    assert_eq!(taken.code(), 0, "{}", taken.stderr());
+    let scene = Scene::on(&fleet.urls());
+    let refused = Finished::of(scene.ringfence(&["init", "--regroup"]));
+    assert_eq!(refused.code(), 64, "{}", refused.stderr());
+    let why = "stop all clients";
+    assert!(refused.stderr().contains(why), "{}", refused.stderr());
+    // What its last holder left behind is gone, as it is after a while.
+    fleet[0].command(&["DEL", "x", "ringfence:{x}:x"]);
+    let done = Finished::of(scene.ringfence(&["init", "--regroup"]));
+    assert_eq!(done.code(), 0, "{}", done.stderr());
+    let done = scene.run(&["-n"], "true").finish();
+    assert_eq!(done.code(), 0, "{}", done.stderr());
+}
+
+#[test]
 fn a_client_whose_clock_is_an_hour_wrong_gains_and_loses_nothing() {
     const HOUR_US: i64 = 3_600_000_000;
     let fleet = Fleet::start(3);

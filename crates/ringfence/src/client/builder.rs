@@ -368,10 +368,19 @@ pub(super) fn checked_label(label: &str) -> Result<Arc<str>, ConfigError> {
 
 /// `host:pid`.
 fn default_label() -> Arc<str> {
-    let system = rustix::system::uname();
-    let host = system.nodename().to_string_lossy();
-    let host: String = host.chars().take(100).collect();
+    let host: String = host_name().chars().take(100).collect();
     format!("{host}:{}", std::process::id()).into()
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    let system = rustix::system::uname();
+    system.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned())
 }
 
 fn other(text: &str) -> ConfigError {

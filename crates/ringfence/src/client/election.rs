@@ -8,7 +8,7 @@ use crate::driver::Driver;
 use crate::driver::gather::gather;
 use crate::driver::hold::Lost;
 use crate::message::{Answer, Ballot, Claim, Op, Reply, Request};
-use crate::node::CallError;
+use crate::node::{CallError, Tier};
 use crate::protocol::quorum;
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -180,6 +180,11 @@ impl Leadership {
     /// See [`Guard::votes`].
     pub fn votes(&self) -> Votes {
         self.0.votes()
+    }
+
+    /// See [`Guard::durability`].
+    pub fn durability(&self) -> Tier {
+        self.0.durability()
     }
 
     /// See [`Guard::receipt`].

@@ -9,6 +9,7 @@ use crate::driver::hold::Lost;
 use crate::driver::latch;
 use crate::message::Holder;
 use crate::name::NameError;
+use crate::node::Tier;
 use crate::protocol::{FailureKind, LatchFailureKind, Vote, ceil_secs, quorum};
 
 use super::builder::TTL_MAX;
@@ -20,6 +21,8 @@ pub struct NodeVote {
     pub node: String,
     /// What it said.
     pub vote: Vote,
+    /// What a crash of this node may cost, where that is known and asked for.
+    pub tier: Option<Tier>,
 }
 
 impl NodeVote {
@@ -55,9 +58,31 @@ impl Votes {
     ) -> Self {
         let votes = names.iter().cloned().zip(votes);
         Self {
-            nodes: votes.map(|(node, vote)| NodeVote { node, vote }).collect(),
+            nodes: votes
+                .map(|(node, vote)| NodeVote {
+                    node,
+                    vote,
+                    tier: None,
+                })
+                .collect(),
             granted,
         }
+    }
+
+    /// The same votes with what a crash of each node may cost, in node order.
+    pub(super) fn with_tiers(mut self, tiers: impl Iterator<Item = Option<Tier>>) -> Self {
+        for (node, tier) in self.nodes.iter_mut().zip(tiers) {
+            node.tier = tier;
+        }
+        self
+    }
+
+    /// What a crash may cost the lock that these votes grant: what the best majority of them
+    /// gives. `None` without a majority.
+    pub(super) fn durability(&self) -> Option<Tier> {
+        let holding = self.iter().filter(|node| node.vote == Vote::Granted);
+        let tiers = holding.map(|node| node.tier.unwrap_or(Tier::BestEffort));
+        Tier::of_majority(tiers, self.len())
     }
 
     /// The holder that stands in the way: the one that most nodes name.
@@ -342,6 +367,14 @@ pub enum InitError {
     /// A node is not new.
     #[error("this cluster is not new{votes}")]
     Refused {
+        /// What each node said.
+        votes: Votes,
+    },
+    /// A node is in use, or was a moment ago.
+    #[error(
+        "this cluster is in use, and its number of nodes must not change under its clients{votes}"
+    )]
+    InUse {
         /// What each node said.
         votes: Votes,
     },

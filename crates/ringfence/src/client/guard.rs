@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::hold::{Hold, Lost};
+use crate::node::Tier;
 use crate::protocol::{ExtensionVerdict, WithdrawalVerdict};
 use crate::time::Timestamp;
 use crate::token::Token;
@@ -134,7 +135,15 @@ impl Guard {
 
     /// Every node's vote in the latest round, in node order.
     pub fn votes(&self) -> Votes {
+        let nodes = &self.locks.shared.driver.nodes;
         Votes::new(self.locks.node_names(), self.hold.votes())
+            .with_tiers(nodes.iter().map(|node| node.tier()))
+    }
+
+    /// What crashes of nodes may cost this grant: the tier of the best majority that holds it, as
+    /// far as the nodes have answered. A round that brought no majority leaves [`Tier::BestEffort`].
+    pub fn durability(&self) -> Tier {
+        self.votes().durability().unwrap_or(Tier::BestEffort)
     }
 
     /// Releases the lock and says what was found. `Err` never means that the work failed: only

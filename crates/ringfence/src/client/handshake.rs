@@ -128,6 +128,20 @@ pub(super) fn decide(answers: &[Result<Facts, CallError>], wishes: &Wishes) -> G
     wishes.over(common.unwrap_or_else(|| Group::new(answers.len())))
 }
 
+/// The values of a group that changes its number of nodes: those that most nodes had, where nothing
+/// else was set explicitly.
+pub(super) fn inherit(answers: &[Result<Facts, CallError>], wishes: &Wishes) -> Group {
+    let told: Vec<Group> = answers
+        .iter()
+        .filter_map(|answer| answer.as_ref().ok()?.group)
+        .collect();
+    let said = |group: &Group| told.iter().filter(|other| *other == group).count();
+    let common = told.iter().max_by_key(|group| said(group)).copied();
+    let nodes = answers.len();
+    let group = common.unwrap_or_else(|| Group::new(nodes));
+    wishes.over(Group { nodes, ..group })
+}
+
 fn is_majority(answers: &[Result<Facts, CallError>]) -> bool {
     answers.iter().filter(|answer| answer.is_ok()).count() >= quorum(answers.len())
 }

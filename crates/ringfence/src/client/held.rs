@@ -34,6 +34,11 @@ macro_rules! held {
             self.$field.votes()
         }
 
+        /// See [`Guard::durability`](crate::Guard::durability).
+        pub fn durability(&self) -> crate::node::Tier {
+            self.$field.durability()
+        }
+
         /// See [`Guard::release`](crate::Guard::release).
         pub async fn release(self) -> Result<(), crate::ReleaseError> {
             self.$field.release().await

@@ -1,66 +1,110 @@
-//! `ringfence init`: the operator's word that a cluster is new.
+//! `ringfence init`: the operator's word that a cluster is new, or that nobody uses it while its number
+//! of nodes changes.
 
 use std::time::Duration;
 
 use crate::driver::gather::gather;
 use crate::group::Group;
-use crate::node::InitMode;
+use crate::node::{CallError, Facts, InitMode};
 
-use super::Builder;
-use super::error::{InitError, Votes};
-use super::handshake::{decide, votes};
+use super::error::{InitError, NodeVote, Votes};
+use super::handshake::{decide, inherit, votes};
+use super::{Builder, Locks};
 
 /// How long every node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What an `init` did.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Initialised {
+    /// The values that all nodes of the group have now.
+    pub group: Group,
+    /// The nodes that would have refused, in their own words, had it not been forced: these tell
+    /// which holders may now be doubled.
+    pub overridden: Vec<NodeVote>,
+}
+
 impl Builder {
     /// Marks a new cluster as grown up, so that it can be used at once instead of after the
-    /// quarantine. Returns the group's values.
+    /// quarantine.
     ///
-    /// Refused unless every node answers and none votes already or holds locks. `force` overrides
-    /// the latter; the holders that may then be doubled are yours to know.
-    pub async fn init(self, force: bool) -> Result<Group, InitError> {
+    /// Refused unless every node answers and none votes already or holds locks; all are asked
+    /// before any is written. `force` overrides the latter; the holders that may then be doubled are
+    /// told.
+    pub async fn init(self, force: bool) -> Result<Initialised, InitError> {
         let locks = self.prepare()?;
-        let driver = &locks.shared.driver;
-        let ask = async |mode: InitMode, group: Group| {
-            let until = driver.clock.now() + PATIENCE;
-            let nodes = driver.nodes.len();
-            let ask = |node: usize, done| driver.nodes[node].init(group, mode, done);
-            gather(nodes, &driver.clock, until, ask, |_| false).await
-        };
-        let until = driver.clock.now() + PATIENCE;
-        let answers = gather(
-            driver.nodes.len(),
-            &driver.clock,
-            until,
-            |node, done| driver.nodes[node].probe(done),
-            |_| false,
-        )
-        .await;
-        let names = &locks.shared.names;
-        if answers.iter().any(Result::is_err) {
-            let votes = Votes::worded("answers", names, votes(&answers));
-            return Err(InitError::Unreachable { votes });
+        let answers = all_answer(&locks).await?;
+        let wishes = &locks.shared.settings.wishes;
+        if force {
+            let group = wishes.over(Group::new(answers.len()));
+            let refusals = ask(&locks, InitMode::Check, group).await;
+            agreed(&locks, InitMode::Force, group).await?;
+            let overridden = refused(&locks, &refusals);
+            return Ok(Initialised { group, overridden });
         }
-        super::handshake::check_distinct(names, &answers)?;
-        let group = if force {
-            locks.shared.settings.wishes.over(Group::new(answers.len()))
-        } else {
-            decide(&answers, &locks.shared.settings.wishes)
-        };
-        // All are asked before any is written: half a new cluster is none.
-        let rounds = if force {
-            &[InitMode::Force][..]
-        } else {
-            &[InitMode::Check, InitMode::Write]
-        };
-        for &mode in rounds {
-            let answers = ask(mode, group).await;
-            if answers.iter().any(Result::is_err) {
-                let votes = Votes::worded("answers", names, votes(&answers));
-                return Err(InitError::Refused { votes });
-            }
-        }
-        Ok(group)
+        let group = decide(&answers, wishes);
+        agreed(&locks, InitMode::Check, group).await?;
+        agreed(&locks, InitMode::Write, group).await?;
+        let overridden = Vec::new();
+        Ok(Initialised { group, overridden })
     }
+
+    /// Makes one group of these nodes, although some are in one of another number: the way from one
+    /// node to three, or from three to five. Values that are not set are those of the old group.
+    ///
+    /// Only you can know that all clients are stopped, and have been for a quarantine. Refused unless every node answers, none
+    /// holds a lock and none has used one since; all are asked before any is written.
+    pub async fn regroup(self) -> Result<Initialised, InitError> {
+        let locks = self.prepare()?;
+        let answers = all_answer(&locks).await?;
+        let group = inherit(&answers, &locks.shared.settings.wishes);
+        agreed(&locks, InitMode::CheckRegroup, group).await?;
+        agreed(&locks, InitMode::Regroup, group).await?;
+        let overridden = Vec::new();
+        Ok(Initialised { group, overridden })
+    }
+}
+
+/// What every node says of itself, if every one does and each is a server of its own.
+async fn all_answer(locks: &Locks) -> Result<Vec<Result<Facts, CallError>>, InitError> {
+    let driver = &locks.shared.driver;
+    let until = driver.clock.now() + PATIENCE;
+    let ask = |node: usize, done| driver.nodes[node].probe(done);
+    let answers = gather(driver.nodes.len(), &driver.clock, until, ask, |_| false).await;
+    let names = &locks.shared.names;
+    if answers.iter().any(Result::is_err) {
+        let votes = Votes::worded("answers", names, votes(&answers));
+        return Err(InitError::Unreachable { votes });
+    }
+    super::handshake::check_distinct(names, &answers)?;
+    Ok(answers)
+}
+
+async fn ask(locks: &Locks, mode: InitMode, group: Group) -> Vec<Result<Facts, CallError>> {
+    let driver = &locks.shared.driver;
+    let until = driver.clock.now() + PATIENCE;
+    let ask = |node: usize, done| driver.nodes[node].init(group, mode, done);
+    gather(driver.nodes.len(), &driver.clock, until, ask, |_| false).await
+}
+
+/// The same, if every node agrees.
+async fn agreed(locks: &Locks, mode: InitMode, group: Group) -> Result<(), InitError> {
+    let answers = ask(locks, mode, group).await;
+    if answers.iter().all(Result::is_ok) {
+        return Ok(());
+    }
+    let votes = Votes::worded("answers", &locks.shared.names, votes(&answers));
+    Err(match mode.regroups() {
+        false => InitError::Refused { votes },
+        true => InitError::InUse { votes },
+    })
+}
+
+/// The nodes among `answers` that refused, and what they said.
+fn refused(locks: &Locks, answers: &[Result<Facts, CallError>]) -> Vec<NodeVote> {
+    let said = Votes::new(&locks.shared.names, votes(answers));
+    let pairs = said.iter().zip(answers);
+    let refused = pairs.filter(|(_, answer)| answer.is_err());
+    refused.map(|(node, _)| node.clone()).collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::driver::gather::gather;
 use crate::message::{Answer, Op, Request, View};
-use crate::node::{Call, CallError, Facts};
+use crate::node::{Call, CallError, Facts, Tier};
 use crate::protocol::{Discount, Vote, quorum};
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
@@ -33,6 +33,8 @@ pub struct Inspection {
     pub remaining: Option<Duration>,
     /// The holder's fence; `None` for a holder without one.
     pub fence: Option<u64>,
+    /// What crashes of nodes may cost the holder: the tier of the best majority that has it.
+    pub durability: Option<Tier>,
     /// How many wait in line, as a majority sees it.
     pub waiting: u64,
     /// Every node's own view, in node order.
@@ -44,6 +46,8 @@ pub struct Inspection {
 pub struct NodeView {
     /// The node as people know it.
     pub node: String,
+    /// What a crash of it may cost, if that is known.
+    pub tier: Option<Tier>,
     /// What it says.
     pub view: Result<View, CallError>,
 }
@@ -100,9 +104,11 @@ impl Locks {
         let names = &self.shared.names;
         let nodes: Vec<NodeView> = names
             .iter()
+            .zip(&driver.nodes)
             .zip(views)
-            .map(|(node, view)| NodeView {
-                node: node.clone(),
+            .map(|((name, node), view)| NodeView {
+                node: name.clone(),
+                tier: node.tier(),
                 view,
             })
             .collect();
@@ -189,6 +195,13 @@ fn majority_view(
         .max_by_key(Vec::len)
         .filter(|views| views.len() >= quorum)
         .unwrap_or_default();
+    let has_it = |node: &&NodeView| {
+        let view = node.view.as_ref().ok();
+        view.is_some_and(|view| holding.iter().any(|one| std::ptr::eq(*one, view)))
+    };
+    let tiers = nodes.iter().filter(has_it);
+    let tiers = tiers.map(|node| node.tier.unwrap_or(Tier::BestEffort));
+    let durability = Tier::of_majority(tiers, nodes.len());
     let holder = holding.first().and_then(|view| view.holder.as_ref());
     let mut lasts: Vec<u64> = holding
         .iter()
@@ -220,6 +233,7 @@ fn majority_view(
             .filter_map(|v| v.ballot)
             .max()
             .map(|b| b.get()),
+        durability,
         waiting: waiting.get(quorum - 1).copied().unwrap_or_default(),
         nodes,
     })

@@ -33,6 +33,7 @@ pub use error::{
     LatchError, NodeVote, ReleaseError, Votes,
 };
 pub use guard::Guard;
+pub use init::Initialised;
 pub use inspect::{Inspection, NodeStatus, NodeView};
 pub use latch::{Arrival, Latch, PARTIES_MAX};
 pub use lock::{Lock, ReleaseReceiptError};

@@ -56,6 +56,11 @@ pub trait Node: Send + Sync + fmt::Debug + 'static {
     /// it answers calls with [`CallError::NotSent`].
     fn join(&self, group: Group, done: Completion<Facts>);
 
+    /// What a crash of the node may cost, as the last handshake found it; `None` before the first.
+    fn tier(&self) -> Option<Tier> {
+        None
+    }
+
     /// Whether leases run on the clock that replies carry, as they do on Redis. If not, a jump of
     /// that clock shortens no lease, and costs the node nothing.
     fn leases_follow_clock(&self) -> bool {
@@ -82,6 +87,23 @@ pub enum InitMode {
     Write,
     /// Writes whatever is there.
     Force,
+    /// As `Check`, for a group that changes its number of nodes: it may vote already and remember
+    /// locks, but nobody may hold one or have used one less than a quarantine ago.
+    CheckRegroup,
+    /// As `CheckRegroup`, and writes unless it is refused.
+    Regroup,
+}
+
+impl InitMode {
+    /// Whether it changes the node, unless it is refused.
+    pub fn writes(self) -> bool {
+        !matches!(self, Self::Check | Self::CheckRegroup)
+    }
+
+    /// Whether it is about a group that is in use.
+    pub fn regroups(self) -> bool {
+        matches!(self, Self::CheckRegroup | Self::Regroup)
+    }
 }
 
 /// One operation under way to one node.
@@ -163,16 +185,32 @@ pub struct Facts {
     pub tier: Tier,
 }
 
-/// What a crash of a node may cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// What a crash of a node may cost. The better tiers come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Tier {
     /// Every write is on disk before it is answered, and no replica could take its place.
     Durable,
     /// A restart forgets; the node does not vote until what it forgot has expired.
     Quarantined,
-    /// A restart forgets and nothing is done about it: development only.
+    /// A restart forgets and nothing is done about it: development, or a single node.
     BestEffort,
+}
+
+impl Tier {
+    /// What a crash may cost that hits a lock on nodes of these tiers, out of `nodes` in all: what
+    /// a majority of them gives at least. `None` without a majority.
+    ///
+    /// A single node has nobody to wait for, so no quarantine: without durability it does what it can.
+    pub fn of_majority(holding: impl IntoIterator<Item = Self>, nodes: usize) -> Option<Self> {
+        let mut tiers: Vec<Self> = holding.into_iter().collect();
+        tiers.sort_unstable();
+        let tier = *tiers.get(nodes / 2)?;
+        Some(match tier {
+            Self::Quarantined if nodes == 1 => Self::BestEffort,
+            tier => tier,
+        })
+    }
 }
 
 impl fmt::Display for Tier {

@@ -75,6 +75,8 @@ pub enum TroubleKind {
     Cluster,
     /// The node may evict locks.
     Evicts,
+    /// The node is not as durable as its URL says.
+    NotDurable,
     /// The node belongs to a group with other values.
     Group,
     /// The lock's key holds something that is not a string.
@@ -96,10 +98,20 @@ impl Trouble {
 
     /// Whether waiting cannot help: somebody has to change a setting.
     pub fn is_misconfiguration(&self) -> bool {
-        use TroubleKind::{Cluster, Denied, Evicts, ForeignType, Garbage, Group, Replica, Twice};
+        use TroubleKind::{
+            Cluster, Denied, Evicts, ForeignType, Garbage, Group, NotDurable, Replica, Twice,
+        };
         matches!(
             self.kind,
-            Denied | Replica | Cluster | Evicts | Group | ForeignType | Twice | Garbage
+            Denied
+                | Replica
+                | Cluster
+                | Evicts
+                | NotDurable
+                | Group
+                | ForeignType
+                | Twice
+                | Garbage
         )
     }
 }

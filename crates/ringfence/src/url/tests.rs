@@ -96,6 +96,11 @@ fn tls_takes_its_files_as_parameters() {
 fn switches_take_only_their_words() {
     assert!(!one("redis://h?quarantine=off").quarantine);
     assert!(one("redis://h?eviction=allow").eviction_allowed);
+    assert!(one("redis://h?durable=yes").durable && !one("redis://h?durable=no").durable);
+    assert_eq!(
+        refused("redis://h?durable=always").to_string(),
+        "the parameter `durable` of `h:6379` must be `yes` or `no`"
+    );
     assert_eq!(
         refused("redis://h?quarantine=no").to_string(),
         "the parameter `quarantine` of `h:6379` must be `on` or `off`"

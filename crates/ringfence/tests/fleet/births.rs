@@ -37,8 +37,8 @@ async fn init_makes_a_new_cluster_usable_and_is_done_once() {
         let error = early.mutex("n").lock().await.unwrap_err();
         assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
 
-        let group = builder(&fleet.urls()).init(false).await.unwrap();
-        assert_eq!(group.nodes, 3);
+        let done = builder(&fleet.urls()).init(false).await.unwrap();
+        assert_eq!(done.group.nodes, 3);
         let late = connect(&fleet.urls()).await;
         let first = round(&late, "n").await;
         assert!(round(&early, "n").await > first);
@@ -78,7 +78,12 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
     let error = error.unwrap_err();
     assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
 
-    builder(&fleet.urls()).init(true).await.unwrap();
+    let done = builder(&fleet.urls()).init(true).await.unwrap();
+    assert_eq!(done.overridden.len(), 3);
+    says(
+        &done.overridden[0].said(),
+        ["`n` by the careless one", "may then be doubled"],
+    );
     let locks = connect(&fleet.urls()).await;
     round(&locks, "m").await;
     // Declared new, but not emptied: what was held still is.

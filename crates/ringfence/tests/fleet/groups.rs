@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence::ConnectError;
+use ringfence::{ConnectError, InitError};
 use ringfence_testkit::{Fault, Flavor, Fleet, Proxy, Server, wait_until_async};
 
 use crate::stage::*;
@@ -74,7 +74,7 @@ async fn another_quarantine_is_an_error_that_names_both() {
 async fn values_that_are_not_set_are_adopted_from_the_group() {
     let fleet = Fleet::start(3);
     let long = builder(&fleet.urls()).quarantine(Duration::from_secs(77));
-    let group = long.init(false).await.unwrap();
+    let group = long.init(false).await.unwrap().group;
     assert_eq!(group.quarantine, Duration::from_secs(77));
     let locks = connect(&fleet.urls()).await;
     // The longest TTL follows from the quarantine.
@@ -91,4 +91,56 @@ async fn values_that_are_not_set_are_adopted_from_the_group() {
         born.ends_with(" 3 5000000 77000 1500")
     })
     .await;
+}
+
+/// As if the last use were long ago: what is left of a record tells.
+fn let_age(server: &Server) {
+    let records = server.command(&["KEYS", "ringfence:{*"]);
+    for record in records.lines().filter(|record| !record.is_empty()) {
+        server.command(&["PEXPIRE", record, "20000", "LT"]);
+    }
+}
+
+#[tokio::test]
+async fn one_node_becomes_three_and_three_become_five_when_nobody_uses_them() {
+    let fleet = Fleet::start(5);
+    let first = |nodes: usize| {
+        let urls: Vec<String> = fleet.iter().take(nodes).map(Server::url).collect();
+        urls.join(",")
+    };
+    let mut last = 0;
+    for (before, after) in [(1, 3), (3, 5)] {
+        let old = connect(&first(before)).await;
+        let lock = old.mutex("n").label("the old one");
+        let guard = lock.lock().await.unwrap();
+        assert!(guard.fence() > last);
+        last = guard.fence();
+        let error = builder(&first(after)).init(false).await.unwrap_err();
+        says(&error, ["not new"]);
+        let error = builder(&first(after)).regroup().await.unwrap_err();
+        assert!(matches!(error, InitError::InUse { .. }), "{error}");
+        says(&error, ["`n` by the old one", "stop all clients"]);
+        guard.release().await.unwrap();
+        no_key_remains(fleet.iter()).await;
+        let error = builder(&first(after)).regroup().await.unwrap_err();
+        says(&error, ["was in use less than 35s ago"]);
+        // Nothing was written, not even on those that agreed.
+        assert_eq!(fleet[after - 1].command(&["EXISTS", "ringfence:born"]), "0");
+
+        fleet.iter().take(before).for_each(let_age);
+        let done = builder(&first(after)).regroup().await.unwrap();
+        assert_eq!(done.group.nodes, after);
+        let locks = connect(&first(after)).await;
+        until_granted_by(&locks, "m", &vec![true; after]).await;
+        let fence = round(&locks, "n").await;
+        assert!(fence > last, "{fence} after {last}");
+        last = fence;
+        // One that was not stopped learns it.
+        wait_until_async("the old client to be refused", SOON, async || {
+            let error = old.mutex("m").try_lock().await.unwrap_err().to_string();
+            let both = [format!("{before} nodes"), format!("{after} nodes")];
+            both.iter().all(|number| error.contains(number))
+        })
+        .await;
+    }
 }

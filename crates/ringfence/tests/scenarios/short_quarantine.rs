@@ -16,7 +16,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 
 /// Declares the servers of `fleet` a new group.
 pub(crate) async fn init(fleet: &Fleet) {
-    let group = builder(&fleet.urls()).init(false).await.unwrap();
+    let group = builder(&fleet.urls()).init(false).await.unwrap().group;
     assert_eq!((group.window, group.quarantine), (WINDOW, QUARANTINE));
 }
 

@@ -17,7 +17,7 @@ use crate::ledger::Entry;
 use crate::name::Name;
 
 use super::embedded::{Answered, Job, Listeners};
-use super::{Call, Completion, Facts, Hear, InitMode, Node, NodeClock};
+use super::{Call, Completion, Facts, Hear, InitMode, Node, NodeClock, Tier};
 
 use faults::Faults;
 pub use faults::Operation;
@@ -122,6 +122,10 @@ impl Node for MemoryNode {
 
     fn listen(&self, client: &str, to: Arc<dyn Hear>) {
         self.0.listeners.add(client, to);
+    }
+
+    fn tier(&self) -> Option<Tier> {
+        Some(Tier::Quarantined)
     }
 
     fn probe(&self, done: Completion<Facts>) {

@@ -150,14 +150,21 @@ impl Store for MemoryStore {
 
     fn init(&mut self, group: Group, mode: InitMode) -> Result<Facts, CallError> {
         let now_us = self.clock.now_us();
-        let force = mode == InitMode::Force;
+        let held = |entry: &Entry| {
+            let until_ms = entry.key.as_ref().map(|key| key.until_ms);
+            until_ms.is_some_and(|until| until.is_none_or(|until| until > now_us / 1000))
+        };
+        if mode.regroups() && self.entries.values().any(held) {
+            return Err(not_new("it holds locks"));
+        }
+        let force = mode == InitMode::Force || mode.regroups();
         if !force && !self.entries.is_empty() {
             return Err(not_new("it holds locks or remembers some"));
         }
         if !force && self.born.as_ref().is_some_and(|born| born.votes(now_us)) {
             return Err(not_new("it votes already"));
         }
-        if mode != InitMode::Check {
+        if mode.writes() {
             self.born = Some(Born { at_us: 0, group });
         }
         Ok(self.facts())

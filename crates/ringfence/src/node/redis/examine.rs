@@ -77,11 +77,13 @@ impl Examiner {
         // Looked at by itself: a cluster denies the key, but still says that it is one.
         let born = answers.get_mut(BORN_ANSWER);
         let born = born.map_or(Value::Nil, |born| std::mem::replace(born, Value::Nil));
-        let server = Server::look(answers, &self.reporter).map_err(|e| e.trouble().clone());
+        let leniency = self.leniency();
+        let server = Server::look(answers, &self.reporter)
+            .map(|server| server.believing(leniency))
+            .map_err(|e| e.trouble().clone());
         let born = self.read_born(born);
         let clock = self.read_clock(&mut line, wall).await;
         let keys = self.search_keys(&mut line).await;
-        let leniency = self.leniency();
         let birth = born.as_ref().map_err(Trouble::clone).map(|born| Birth {
             voting: self.voting(born.as_ref(), server.as_ref().ok()),
             kept_for: kept_for(born.as_ref(), server.as_ref().ok()),
@@ -118,6 +120,7 @@ impl Examiner {
         Leniency {
             no_quarantine: !self.url.quarantine,
             eviction_allowed: self.url.eviction_allowed,
+            said_durable: self.url.durable,
         }
     }
 

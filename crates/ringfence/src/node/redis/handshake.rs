@@ -121,6 +121,8 @@ impl Handshake {
                 InitMode::Check => "check",
                 InitMode::Write => "write",
                 InitMode::Force => "force",
+                InitMode::CheckRegroup => "check regroup",
+                InitMode::Regroup => "regroup",
             })
             .arg(&group_fields(group))
             .arg(&group_fields(&Group::new(group.nodes)));
@@ -153,6 +155,17 @@ impl Handshake {
             ("grown", Some(_)) => Err(self.refused(
                 TroubleKind::Other,
                 format!("votes already and has {found}; --force declares it new nevertheless, and its holders may then be doubled"),
+            )),
+            ("holders", _) => Err(self.refused(
+                TroubleKind::Other,
+                format!("has {found}; stop all clients and try again when their locks have ended"),
+            )),
+            ("recent", Some(born)) => Err(self.refused(
+                TroubleKind::Other,
+                format!(
+                    "was in use less than {:?} ago; stop all clients and wait for that long",
+                    born.group.quarantine
+                ),
             )),
             ("group", Some(born)) => Err(self.refused(
                 TroubleKind::Group,

@@ -1,12 +1,12 @@
 //! The one task of a node: connects, shakes hands, sends what is wanted and answers it, and begins
 //! anew when the connection is lost. Everything that is pending goes out as one batch.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::group::Group;
-use crate::node::{Call, CallError, Facts, InitMode, Trouble, TroubleKind};
+use crate::node::{Call, CallError, Facts, Tier, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
 use super::backoff::Backoff;
@@ -46,6 +46,8 @@ pub(super) struct Maker {
     pub(super) dial: Dial,
     pub(super) handshake: Handshake,
     pub(super) ears: Arc<Ears>,
+    /// What a crash of the server may cost, as the last handshake found it.
+    pub(super) tier: Arc<Mutex<Option<Tier>>>,
 }
 
 /// A connection after its handshake.
@@ -160,8 +162,8 @@ impl Link {
                     let Some(outcome) = held else {
                         return End::Closed;
                     };
-                    if let (Ok(_), Control::Init(group, InitMode::Write | InitMode::Force, _)) =
-                        (&outcome, &control)
+                    if let (Ok(_), Control::Init(group, mode, _)) = (&outcome, &control)
+                        && mode.writes()
                     {
                         self.queue.set_group(*group);
                     }
@@ -383,7 +385,10 @@ impl Maker {
                 return Ok(Err(reporter.trouble(TroubleKind::Other, what)));
             };
             match self.handshake.join(&mut line, &server, &group).await {
-                Ok((membership, _)) => Ok(Ok(membership)),
+                Ok((membership, facts)) => {
+                    self.found(&facts);
+                    Ok(Ok(membership))
+                }
                 // The connection stays, so that somebody can look at the group and join the right one.
                 Err(CallError::Refused(trouble)) if trouble.kind == TroubleKind::Group => {
                     Ok(Err(trouble))
@@ -422,9 +427,14 @@ impl Maker {
                 }
             };
             *membership = Ok(joined);
+            self.found(&facts);
             Ok(facts)
         })
         .await
+    }
+
+    fn found(&self, facts: &Facts) {
+        *self.tier.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts.tier);
     }
 
     async fn in_time<T>(

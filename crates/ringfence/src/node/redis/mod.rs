@@ -21,14 +21,16 @@ mod server;
 mod tls;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::entropy;
 use crate::group::Group;
-use crate::node::{Call, CallError, Completion, Facts, Hear, InitMode, Node, Trouble, TroubleKind};
+use crate::node::{
+    Call, CallError, Completion, Facts, Hear, InitMode, Node, Tier, Trouble, TroubleKind,
+};
 use crate::url::RedisUrl;
 
 use self::ears::Ears;
@@ -50,6 +52,7 @@ pub struct RedisNode {
     name: Arc<str>,
     work: mpsc::UnboundedSender<Work>,
     ears: Arc<Ears>,
+    tier: Arc<Mutex<Option<Tier>>>,
 }
 
 /// Why a node cannot even be tried.
@@ -75,6 +78,7 @@ impl RedisNode {
         let leniency = Leniency {
             no_quarantine: !url.quarantine,
             eviction_allowed: url.eviction_allowed,
+            said_durable: url.durable,
         };
         let dial = Dial::url(&url)?;
         let name = url.address.to_string();
@@ -93,6 +97,7 @@ impl RedisNode {
         let leniency = Leniency {
             no_quarantine: false,
             eviction_allowed: false,
+            said_durable: false,
         };
         let settings = client.get_connection_info().redis_settings();
         let password = settings.password().map(str::to_owned);
@@ -120,14 +125,21 @@ impl RedisNode {
             clock,
         };
         let ears = Arc::new(Ears::default());
+        let tier = Arc::default();
         let maker = Maker {
             dial,
             handshake,
             ears: Arc::clone(&ears),
+            tier: Arc::clone(&tier),
         };
         let link = Link::new(maker, queue, entropy::seed());
         runtime.spawn(link.run());
-        Ok(Self { name, work, ears })
+        Ok(Self {
+            name,
+            work,
+            ears,
+            tier,
+        })
     }
 
     fn enqueue(&self, work: Work) {
@@ -157,6 +169,10 @@ impl Node for RedisNode {
     fn listen(&self, client: &str, to: Arc<dyn Hear>) {
         self.ears.add(client, to);
         self.enqueue(Work::Listen);
+    }
+
+    fn tier(&self) -> Option<Tier> {
+        *self.tier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn probe(&self, done: Completion<Facts>) {

@@ -15,6 +15,8 @@ pub(super) struct Leniency {
     pub(super) no_quarantine: bool,
     /// `?eviction=allow`.
     pub(super) eviction_allowed: bool,
+    /// `?durable=yes`: not lenient, but the same kind of word.
+    pub(super) said_durable: bool,
 }
 
 /// What a server says about itself. Whether such a one may keep locks, [`Server::refusal`] tells.
@@ -48,7 +50,7 @@ pub(super) struct Server {
 }
 
 /// Which of the answers to [`questions`] is the birth record.
-pub(super) const BORN_ANSWER: usize = 5;
+pub(super) const BORN_ANSWER: usize = 6;
 
 /// The questions that [`Server::read`] takes the answers to. They change nothing.
 pub(super) fn questions() -> Pipeline {
@@ -56,7 +58,9 @@ pub(super) fn questions() -> Pipeline {
     for section in ["server", "replication", "memory", "persistence"] {
         pipe.cmd("INFO").arg(section);
     }
-    pipe.cmd("CONFIG").arg("GET").arg("appendfsync");
+    for setting in ["appendfsync", "no-appendfsync-on-rewrite"] {
+        pipe.cmd("CONFIG").arg("GET").arg(setting);
+    }
     pipe.cmd("GET").arg(BORN_KEY);
     pipe.cmd("TIME");
     pipe
@@ -69,7 +73,7 @@ impl Server {
         reporter: &Reporter,
         leniency: Leniency,
     ) -> Result<Self, CallError> {
-        let found = Self::look(answers, reporter)?;
+        let found = Self::look(answers, reporter)?.believing(leniency);
         match found.refusal(leniency) {
             None => Ok(found),
             Some((kind, what)) => Err(CallError::Refused(reporter.trouble(kind, what))),
@@ -86,10 +90,11 @@ impl Server {
                 memory,
                 persistence,
                 appendfsync,
+                not_on_rewrite,
                 born,
                 time,
             ],
-        ) = <[Value; 7]>::try_from(answers)
+        ) = <[Value; 8]>::try_from(answers)
         else {
             return Err(garbage());
         };
@@ -113,7 +118,7 @@ impl Server {
             }
             _ => return Err(garbage()),
         };
-        let on_disk = on_disk(&persistence, &appendfsync);
+        let on_disk = on_disk(&persistence, &appendfsync, &not_on_rewrite);
         let has_replicas = replication.get("connected_slaves") != Some("0");
         let memory = Memory {
             used_bytes: memory.number("used_memory"),
@@ -136,6 +141,15 @@ impl Server {
             born,
             clock_us: clock_us(&time).ok_or_else(garbage)?,
         })
+    }
+
+    /// The same server, with the user's word where its own is not to be had: what is unknown is not
+    /// durable otherwise.
+    pub(super) fn believing(mut self, leniency: Leniency) -> Self {
+        if leniency.said_durable && self.on_disk == OnDisk::Unknown {
+            self.durable = !self.has_replicas;
+        }
+        self
     }
 
     /// What a crash may cost, with `born` for its birth record.
@@ -167,6 +181,12 @@ impl Server {
             Role::Master if self.loading => {
                 Some((TroubleKind::Loading, "is still reading its data".to_owned()))
             }
+            Role::Master if leniency.said_durable && !self.durable => Some((
+                TroubleKind::NotDurable,
+                "is not durable, though its URL says ?durable=yes; that takes appendonly yes, \
+                 appendfsync always, no-appendfsync-on-rewrite no, and no replica"
+                    .to_owned(),
+            )),
             Role::Master if self.evicts && !leniency.eviction_allowed => Some((
                 TroubleKind::Evicts,
                 format!(
@@ -196,18 +216,26 @@ fn role(server: &Info, replication: &Info) -> Role {
     }
 }
 
-/// Where CONFIG is forbidden nothing is known, and what is unknown is not durable.
-fn on_disk(persistence: &Info, appendfsync: &Value) -> OnDisk {
-    let appendfsync = match appendfsync {
+/// A server that leaves out syncing while it rewrites its file may lose what it wrote meanwhile.
+fn on_disk(persistence: &Info, appendfsync: &Value, not_on_rewrite: &Value) -> OnDisk {
+    match (setting(appendfsync), setting(not_on_rewrite)) {
+        _ if persistence.get("aof_enabled") != Some("1") => OnDisk::Never,
+        (Some("always"), Some("no")) => OnDisk::Always,
+        (Some(_), _) => OnDisk::Later,
+        (None, _) => OnDisk::Unknown,
+    }
+}
+
+/// The answer to `CONFIG GET`; `None` where that is forbidden.
+fn setting(answer: &Value) -> Option<&str> {
+    let value = match answer {
         Value::Array(pair) => pair.get(1),
         Value::Map(pairs) => pairs.first().map(|(_, value)| value),
         _ => None,
     };
-    match appendfsync {
-        _ if persistence.get("aof_enabled") != Some("1") => OnDisk::Never,
-        Some(Value::BulkString(value)) if value == b"always" => OnDisk::Always,
-        Some(_) => OnDisk::Later,
-        None => OnDisk::Unknown,
+    match value? {
+        Value::BulkString(text) => std::str::from_utf8(text).ok(),
+        _ => None,
     }
 }
 
@@ -260,6 +288,7 @@ mod tests {
     const STRICT: Leniency = Leniency {
         no_quarantine: false,
         eviction_allowed: false,
+        said_durable: false,
     };
 
     fn reporter() -> Reporter {
@@ -280,6 +309,7 @@ mod tests {
             text(memory),
             text("loading:0\r\naof_enabled:1\r\n"),
             Value::Array(vec![text("appendfsync"), text("always")]),
+            Value::Array(vec![text("no-appendfsync-on-rewrite"), text("no")]),
             Value::Nil,
             Value::Array(vec![text("1700000000"), text("5")]),
         ]
@@ -294,11 +324,41 @@ mod tests {
         assert_eq!(server.clock_us, 1_700_000_000_000_005);
     }
 
+    const SAID: Leniency = Leniency {
+        said_durable: true,
+        ..STRICT
+    };
+
+    fn forbidden() -> Value {
+        redis::parse_redis_value(b"-NOPERM no\r\n").unwrap()
+    }
+
     #[test]
-    fn where_config_is_forbidden_nothing_is_durable() {
+    fn where_config_is_forbidden_nothing_is_durable_unless_the_user_says_so() {
         let mut answers = answers("maxmemory:0");
-        answers[4] = redis::parse_redis_value(b"-NOPERM no\r\n").unwrap();
-        assert!(!Server::read(answers, &reporter(), STRICT).unwrap().durable);
+        (answers[4], answers[5]) = (forbidden(), forbidden());
+        let read = |leniency| Server::read(answers.clone(), &reporter(), leniency);
+        assert!(!read(STRICT).unwrap().durable);
+        assert!(read(SAID).unwrap().durable);
+    }
+
+    #[test]
+    fn the_user_s_word_does_not_stand_against_the_server_s() {
+        for (answer, value) in [
+            (3, text("loading:0\r\naof_enabled:0\r\n")),
+            (4, Value::Array(vec![text("appendfsync"), text("everysec")])),
+            (
+                5,
+                Value::Array(vec![text("no-appendfsync-on-rewrite"), text("yes")]),
+            ),
+        ] {
+            let mut answers = answers("maxmemory:0");
+            answers[answer] = value;
+            let read = |leniency| Server::read(answers.clone(), &reporter(), leniency);
+            assert!(!read(STRICT).unwrap().durable, "{answer}");
+            let refused = read(SAID).unwrap_err();
+            assert_eq!(refused.trouble().kind, TroubleKind::NotDurable, "{answer}");
+        }
     }
 
     #[test]
@@ -346,8 +406,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_garbage() {
-        for i in 0..7 {
-            if i == 4 {
+        for i in 0..8 {
+            if i == 4 || i == 5 {
                 continue;
             }
             let mut answers = answers("maxmemory:0");

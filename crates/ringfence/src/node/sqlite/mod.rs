@@ -31,7 +31,7 @@ use crate::group::Group;
 
 use super::embedded::Job;
 use super::{
-    Call, CallError, Completion, Facts, Hear, InitMode, Node, NodeClock, Trouble, TroubleKind,
+    Call, CallError, Completion, Facts, Hear, InitMode, Node, NodeClock, Tier, Trouble, TroubleKind,
 };
 
 use bell::Bells;
@@ -125,6 +125,10 @@ impl Node for SqliteNode {
     /// the wall clock of whichever process had the latest, and leaps when that is set.
     fn leases_follow_clock(&self) -> bool {
         false
+    }
+
+    fn tier(&self) -> Option<Tier> {
+        Some(Tier::Durable)
     }
 
     fn listen(&self, client: &str, to: Arc<dyn Hear>) {

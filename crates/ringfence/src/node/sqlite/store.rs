@@ -292,7 +292,8 @@ impl Store for Transaction<'_> {
     }
 
     fn init(&mut self, group: Group, mode: InitMode) -> Result<Facts, CallError> {
-        let force = mode == InitMode::Force;
+        // A file is a group of one, whatever it was before: there is nothing to regroup.
+        let force = mode == InitMode::Force || mode.regroups();
         refuse_quorum(&group)?;
         let path = self.store.file.path();
         let is_empty = rows::is_empty(&self.store.connection);
@@ -302,7 +303,7 @@ impl Store for Transaction<'_> {
         if !force && self.present.group.is_some() {
             return Err(not_new("it votes already"));
         }
-        if mode != InitMode::Check {
+        if mode.writes() {
             self.present.group = Some(group);
             self.changed = true;
         }

@@ -1,5 +1,5 @@
 -- Init: the operator's word that this node's group is new. Writes the birth record as grown up.
--- KEYS: born. ARGV: run_id, 1 if durable now, how far to go (check, write, force), the group (nodes,
+-- KEYS: born. ARGV: run_id, 1 if durable now, how far to go (check, write, force, check regroup, regroup), the group (nodes,
 -- window in us, quarantine in ms, grace in ms), then the values that a client takes unless told otherwise (same four).
 -- Answers: clock, 'done' ('free' after a check) or why not, what stands there now, how many records there are ('+' behind
 -- the number if the search ended early), then name and label of each present holder.
@@ -9,7 +9,7 @@ local now = time[1] * 1000000 + time[2]
 local clock = string.format('%.0f', now)
 local group, usual = table.concat(ARGV, ' ', 4, 7), table.concat(ARGV, ' ', 8, 11)
 
-local count, holders = 0, {}
+local count, holders, longest_ms = 0, {}, -1
 local function look_at(record_key)
   -- The keys of a line and of readers have a word before that colon. Whoever only waits holds nothing.
   local name = string.match(record_key, '^ringfence:{[^}]+}:(.*)$')
@@ -18,6 +18,7 @@ local function look_at(record_key)
     return
   end
   count = count + 1
+  longest_ms = math.max(longest_ms, redis.call('PTTL', record_key))
   local stored = redis.call('MGET', record_key, name)
   if stored[1] and stored[2] and #holders < 2 * HOLDERS then
     local token, label = string.match(stored[1], '^2:%d+:%d+:%d+:[01]:%d+:%d+:([^:]+):(.*)$')
@@ -54,7 +55,23 @@ local function answer(word, born)
 end
 
 local stands = redis.call('GET', KEYS[1])
-if ARGV[3] ~= 'force' then
+local mode = ARGV[3]
+if mode == 'regroup' or mode == 'check regroup' then
+  if #holders > 0 then
+    return answer('holders', stands)
+  end
+  if stands then
+    local window_us, quarantine_ms = string.match(stands, '^1 %x+ %d+ %d+ [01] %d+ (%d+) (%d+) %d+$')
+    if not window_us then
+      return redis.error_reply('DAMAGED 0')
+    end
+    -- A record is kept for at least this long after its last use: what is left tells how long ago.
+    local retention_ms = math.max(60000, window_us / 500 + 5000)
+    if longest_ms > retention_ms - quarantine_ms then
+      return answer('recent', stands)
+    end
+  end
+elseif mode ~= 'force' then
   if stands then
     local birth, theirs = string.match(stands, '^1 %x+ %d+ (%d+) [01] (%d+ %d+ %d+ %d+)$')
     if not birth then
@@ -74,7 +91,7 @@ if ARGV[3] ~= 'force' then
     return answer('records', stands)
   end
 end
-if ARGV[3] == 'check' then
+if mode == 'check' or mode == 'check regroup' then
   return answer('free', stands)
 end
 local born = '1 ' .. ARGV[1] .. ' ' .. clock .. ' 0 ' .. ARGV[2] .. ' ' .. group

@@ -1,0 +1,108 @@
+//! Nodes that leave and come back while a lock is held: restarted ones, and masters that were demoted.
+
+use std::time::Duration;
+
+use ringfence::node::TroubleKind;
+use ringfence::protocol::Vote;
+use ringfence::{ExtendError, Guard, Locks};
+use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
+
+use crate::stage::*;
+
+/// Short enough to wait for; the longest TTL is five seconds less.
+const QUARANTINE: Duration = Duration::from_secs(8);
+const SHORT: Duration = Duration::from_secs(2);
+
+async fn quick_to_forgive(nodes: usize) -> (Fleet, Locks) {
+    let fleet = Fleet::start(nodes);
+    let quick = builder(&fleet.urls())
+        .window(Duration::from_millis(500))
+        .quarantine(QUARANTINE);
+    quick.init(false).await.unwrap();
+    let locks = Locks::builder().nodes(&fleet.urls()).ttl(SHORT);
+    (fleet, locks.connect().await.unwrap())
+}
+
+fn is_replica(vote: &Vote) -> bool {
+    matches!(vote, Vote::Failed(error) if error.trouble().kind == TroubleKind::Replica)
+}
+
+/// Extends until the votes are as `wanted`.
+#[track_caller]
+fn extended_until(
+    guard: &Guard,
+    what: &'static str,
+    wanted: impl Fn(&[Vote]) -> bool,
+) -> impl Future<Output = ()> {
+    wait_until_async(what, PATIENCE, async move || {
+        // Whether a majority confirmed is the test's own question.
+        let _ = guard.extend(TTL).await;
+        let votes: Vec<Vote> = guard.votes().iter().map(|node| node.vote.clone()).collect();
+        wanted(&votes)
+    })
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_long_ends_on_all_nodes_again_after_one_restarted_empty() {
+    let (fleet, locks) = quick_to_forgive(5).await;
+    let guard = locks.mutex("n").lock().await.unwrap();
+    wait_until_async("every node to vote", PATIENCE, async || {
+        granted_by(&guard) == [true; 5]
+    })
+    .await;
+    fleet[1].restart();
+    assert!(!has_key(&fleet[1], "n"));
+    wait_until_async("the token to be put back", PATIENCE, async || {
+        fleet[1].command(&["GET", "n"]) == guard.token().expose()
+    })
+    .await;
+    // It holds, and does not count: not in that round, and not before its quarantine is over.
+    wait_until_async("the restarted one to be heard", PATIENCE, async || {
+        matches!(guard.votes()[1].vote, Vote::Quarantined { .. })
+    })
+    .await;
+    wait_until_async("its vote to count again", PATIENCE, async || {
+        granted_by(&guard) == [true; 5]
+    })
+    .await;
+    assert_eq!(guard.check(), Ok(()));
+    guard.release().await.unwrap();
+    no_key_remains(fleet.iter()).await;
+}
+
+#[tokio::test]
+async fn a_master_that_is_demoted_while_a_lock_is_held_is_noticed_at_the_next_extend() {
+    for flavor in Flavor::ALL {
+        let fleet = Fleet::start_with(3, |_| Server::builder(flavor));
+        builder(&fleet.urls()).init(false).await.unwrap();
+        let locks = connect(&fleet.urls()).await;
+        let guard = locks.mutex("n").renew(false).lock().await.unwrap();
+        let master = Server::start(flavor);
+        let port = master.port().to_string();
+        let demote = |node: usize| {
+            fleet[node].command(&["CONFIG", "SET", "masteruser", "testkit"]);
+            fleet[node].command(&["CONFIG", "SET", "masterauth", "testkit"]);
+            fleet[node].command(&["REPLICAOF", "127.0.0.1", &port]);
+        };
+        demote(2);
+        guard.extend(TTL).await.unwrap();
+        extended_until(&guard, "the replica to be found out", |votes| {
+            is_replica(&votes[2])
+        })
+        .await;
+        assert_eq!(guard.check(), Ok(()), "two of three go on");
+        until_granted_by(&locks, "m", &[true, true, false]).await;
+
+        demote(1);
+        extended_until(&guard, "the other to be found out", |votes| {
+            is_replica(&votes[1]) && is_replica(&votes[2])
+        })
+        .await;
+        let error = guard.extend(TTL).await.unwrap_err();
+        assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
+        says(&error, [&address(&fleet[1]), &address(&fleet[2])]);
+        says(&error, ["name its master instead"]);
+        let error = locks.mutex("m").lock().await.unwrap_err();
+        says(&error, ["not fit", "replicas do not vote"]);
+    }
+}
