@@ -65,6 +65,8 @@ pub struct ServerExamination {
     pub quarantine_off: bool,
     /// Whether its URL says `?eviction=allow`.
     pub eviction_allowed: bool,
+    /// Whether its URL says `?durable=yes`: if the server says otherwise, it does not vote.
+    pub said_durable: bool,
 }
 
 /// The clock of a node.

@@ -180,7 +180,14 @@ fn durability(server: &ServerExamination, identity: &Identity, nodes: usize) -> 
         OnDisk::Never => "no append-only file",
         OnDisk::Unknown => "CONFIG GET denied",
     };
+    let forgets = matches!(identity.on_disk, OnDisk::Later | OnDisk::Never);
     match tier {
+        _ if server.said_durable && (forgets || identity.has_replicas) => Finding::problem(
+            CHECK,
+            format!("not as durable as ?durable=yes says ({why}): it does not vote"),
+            "`appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no` and no replica, \
+             or take ?durable=yes out of the URL",
+        ),
         Tier::Durable => Finding::ok(CHECK, format!("{tier}: on disk before it counts")),
         _ if nodes == 1 => Finding::warning(
             CHECK,

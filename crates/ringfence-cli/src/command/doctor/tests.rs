@@ -52,6 +52,7 @@ fn healthy(number: u8, nodes: usize) -> (Examination, ServerExamination) {
         pushes: true,
         quarantine_off: false,
         eviction_allowed: false,
+        said_durable: false,
     };
     let examination = Examination {
         node: format!("n{number}:6379"),
@@ -242,6 +243,14 @@ fn what_a_restart_costs_is_said() {
         Verdict::Warning,
         true,
         &["?quarantine=off", "held twice"],
+    );
+    let mistaken = second(|server| server.said_durable = true);
+    says(
+        &mistaken,
+        "durability",
+        Verdict::Problem,
+        false,
+        &["?durable=yes", "no append-only file"],
     );
     let followed = second(|server| {
         identity(server).on_disk = OnDisk::Always;

@@ -113,6 +113,7 @@ impl Examiner {
             pushes: line.hears,
             quarantine_off: leniency.no_quarantine,
             eviction_allowed: leniency.eviction_allowed,
+            said_durable: leniency.said_durable,
         })
     }
 
