@@ -4,3 +4,4 @@
 
 pub mod history;
 pub mod invariants;
+pub mod model;

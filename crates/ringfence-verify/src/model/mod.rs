@@ -1,0 +1,22 @@
+//! The protocol's core, searched to the end: three nodes that run the product's own ledger, two or three
+//! clients, and everything between them that can go wrong at any moment. A rule of the ledger that is broken
+//! turns the search red.
+//!
+//! What is left out is what others show: lines, several names, shared locks and the driver's timing are
+//! the simulator's.
+
+mod counter;
+pub mod ledger;
+pub mod properties;
+mod scope;
+mod search;
+mod steps;
+pub mod world;
+mod wrong;
+
+pub use counter::{Counters, Scheme};
+pub use scope::{Scope, Time, Variant};
+pub use search::{Finding, Report, search};
+pub use steps::{Protocol, Step};
+pub use world::World;
+pub use wrong::Wrong;

@@ -1,0 +1,84 @@
+//! What is not the protocol, and must be found wrong: a search that finds no mistake there finds none
+//! anywhere.
+
+use super::counter::Scheme;
+use super::scope::{Scope, Variant};
+use super::search::{Report, search, search_counters, search_shortest};
+
+/// Something that is not the protocol.
+#[derive(Debug, Clone, Copy)]
+pub struct Wrong {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// What is wrong with it.
+    pub what: &'static str,
+    model: Kind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Counters(Scheme),
+    Protocol(Scope),
+    /// So large that a way is enough, short or not.
+    Deep(Scope),
+}
+
+impl Wrong {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self {
+            name: "counter-max",
+            what: "every node counts, and the highest count of a majority is the fence",
+            model: Kind::Counters(Scheme::Max),
+        },
+        Self {
+            name: "counter-write-back",
+            what: "the same, and a majority takes the fence over before it is used",
+            model: Kind::Counters(Scheme::WriteBack),
+        },
+        Self {
+            name: "no-quarantine",
+            what: "a node that forgot everything votes at once",
+            model: Kind::Protocol(Scope::CRASH.with(Variant::NoQuarantine)),
+        },
+        Self {
+            name: "careless-release",
+            what: "an undo gives back what a later attempt of the same token got",
+            model: Kind::Protocol(Scope::RETRIES.prompt().with(Variant::CarelessRelease)),
+        },
+        Self {
+            name: "pinned-floor",
+            what: "where there is a record, the node's clock does not raise the floor",
+            model: Kind::Deep(Scope::PINNED.with(Variant::PinnedFloor)),
+        },
+        Self {
+            name: "old-votes",
+            what: "votes for an earlier attempt count for the present one",
+            model: Kind::Deep(Scope::RETRIES.with(Variant::OldVotes)),
+        },
+        Self {
+            name: "no-majority",
+            what: "a vote fewer than a majority is enough",
+            model: Kind::Protocol(Scope::CRASH.with(Variant::NoMajority)),
+        },
+        Self {
+            name: "short-quarantine",
+            what: "the quarantine is a tick shorter than 2w + S",
+            model: Kind::Protocol(Scope::QUARANTINE.keeping(3, 2)),
+        },
+        Self {
+            name: "short-retention",
+            what: "records are kept a tick shorter than 2w + S",
+            model: Kind::Protocol(Scope::RETENTION.keeping(4, 1)),
+        },
+    ];
+
+    /// Searches until a way to its mistake is known; the shortest, unless that would take too long.
+    pub fn search(&self, threads: usize) -> Report {
+        match self.model {
+            Kind::Counters(scheme) => search_counters(scheme, threads),
+            Kind::Protocol(scope) => search_shortest(scope, threads),
+            Kind::Deep(scope) => search(scope, threads),
+        }
+    }
+}
