@@ -12,6 +12,8 @@ mod handshake;
 mod key;
 mod line;
 mod link;
+#[cfg(test)]
+mod outside;
 mod queue;
 mod reply;
 mod report;

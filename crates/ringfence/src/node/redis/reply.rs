@@ -24,26 +24,34 @@ pub(super) enum Said {
 pub(super) fn read(request: &Request, value: Value) -> Result<Said, Misshapen> {
     match request.op {
         Op::PlainAcquire { .. } | Op::PlainExtend { .. } | Op::PlainRelease => {
-            read_plain(&value).map(|answer| Said::Answer(answer, None))
+            read_plain(&request.op, &value).map(|answer| Said::Answer(answer, None))
         }
         _ => read_lock(request, value),
     }
 }
 
 /// A plain reply says who holds to nobody, so `Held` names no holder.
-fn read_plain(value: &Value) -> Result<Answer, Misshapen> {
-    match value {
-        Value::Okay => Ok(Answer::Granted),
-        Value::Nil => Ok(Answer::Held(Holder::default())),
+fn read_plain(op: &Op, value: &Value) -> Result<Answer, Misshapen> {
+    let answer = match value {
+        Value::Okay => Answer::Granted,
+        Value::Nil => Answer::Held(Holder::default()),
         Value::BulkString(word) => match word.as_slice() {
-            b"extended" => Ok(Answer::Extended),
-            b"released" => Ok(Answer::Released),
-            b"gone" => Ok(Answer::Gone),
-            b"held" => Ok(Answer::Held(Holder::default())),
-            _ => Err(Misshapen),
+            b"extended" => Answer::Extended,
+            b"released" => Answer::Released,
+            b"gone" => Answer::Gone,
+            b"held" => Answer::Held(Holder::default()),
+            _ => return Err(Misshapen),
         },
-        _ => Err(Misshapen),
-    }
+        _ => return Err(Misshapen),
+    };
+    let fits = match answer {
+        Answer::Granted => matches!(op, Op::PlainAcquire { .. }),
+        Answer::Extended => matches!(op, Op::PlainExtend { .. }),
+        Answer::Released => matches!(op, Op::PlainRelease),
+        Answer::Gone => !matches!(op, Op::PlainAcquire { .. }),
+        _ => true,
+    };
+    if fits { Ok(answer) } else { Err(Misshapen) }
 }
 
 fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
@@ -331,6 +339,23 @@ mod tests {
             assert_eq!(read(&acquire(), reply), Err(Misshapen), "{wrong}");
         }
         assert_eq!(read(&acquire(), Value::Okay), Err(Misshapen));
+    }
+
+    #[test]
+    fn an_answer_to_another_plain_question_is_misshapen() {
+        let answers = [
+            (Op::PlainAcquire { ttl_ms: 1 }, Value::Okay),
+            (Op::PlainExtend { ttl_ms: 1 }, word("extended")),
+            (Op::PlainRelease, word("released")),
+        ];
+        for (asked, (op, _)) in answers.iter().enumerate() {
+            for (answered, (_, value)) in answers.iter().enumerate() {
+                let said = read(&request(op.clone()), value.clone());
+                assert_eq!(said.is_ok(), asked == answered, "{op:?}: {value:?}");
+            }
+        }
+        assert!(read(&request(Op::PlainAcquire { ttl_ms: 1 }), word("gone")).is_err());
+        assert!(read(&request(Op::PlainRelease), word("gone")).is_ok());
     }
 
     #[test]

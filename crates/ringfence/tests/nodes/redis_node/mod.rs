@@ -2,6 +2,7 @@
 
 mod access;
 mod connection;
+mod garbage;
 mod handshake;
 mod strangers;
 mod wakes;

@@ -1,0 +1,262 @@
+//! Everything that reads what comes from outside, one function for each way in, fed with random input.
+//! None may panic, and what each accepts must be worth it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use redis::{PushInfo, Value};
+
+use crate::Receipt;
+use crate::message::{Answer, Ballot, Claim, Mode, Op, Place, ReleaseKind, Request, Slots, Wake};
+use crate::name::Name;
+use crate::node::Hear;
+use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+use crate::url::parse_nodes;
+
+use super::born::Born;
+use super::ears::Ears;
+use super::key::WAKE_CHANNEL;
+use super::reply::{self, Said};
+use super::report::Reporter;
+use super::server::{Leniency, Server};
+
+/// The bytes of a reply to each operation. Only an acquire can come out as a grant.
+fn reply(bytes: &[u8]) {
+    let Ok(value) = redis::parse_redis_value(bytes) else {
+        return;
+    };
+    for op in operations() {
+        let acquires = matches!(
+            op,
+            Op::Acquire { .. } | Op::AcquireSlot { .. } | Op::PlainAcquire { .. }
+        );
+        let request = request(op);
+        if let Ok(Said::Answer(answer, _)) = reply::read(&request, value.clone()) {
+            let granted = match &answer {
+                Answer::Granted => true,
+                Answer::Permit(permit) => *permit.answer == Answer::Granted,
+                _ => false,
+            };
+            assert!(acquires || !granted);
+        }
+    }
+}
+
+/// The bytes of the answers to a handshake.
+fn handshake(bytes: &[u8]) {
+    let answers = match redis::parse_redis_value(bytes) {
+        Ok(Value::Array(answers)) => answers,
+        // Raw text, a part for each question: what INFO says is text.
+        _ => bytes
+            .split(|byte| *byte == 0)
+            .map(|part| Value::BulkString(part.to_vec()))
+            .collect(),
+    };
+    let reporter = Reporter {
+        node: "h:6379".into(),
+        password: Some("secret".into()),
+    };
+    for strict in [true, false] {
+        let leniency = Leniency {
+            no_quarantine: !strict,
+            eviction_allowed: !strict,
+            said_durable: !strict,
+        };
+        if let Ok(server) = Server::read(answers.clone(), &reporter, leniency) {
+            assert!(!server.run_id.is_empty());
+        }
+    }
+    if let Some(born) = std::str::from_utf8(bytes).ok().and_then(Born::parse) {
+        assert_eq!(born.text.as_bytes(), bytes);
+    }
+}
+
+/// The bytes of something that a server pushes. Only a wake of one who listens is heard.
+fn push(bytes: &[u8]) {
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<Wake>>);
+    impl Hear for Heard {
+        fn hear(&self, wake: Wake) {
+            let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            heard.push(wake);
+        }
+    }
+    let (ears, heard) = (Ears::default(), Arc::<Heard>::default());
+    ears.add("c", heard.clone());
+    let push = match redis::parse_redis_value(bytes) {
+        Ok(Value::Push { kind, data }) => PushInfo { kind, data },
+        _ => PushInfo {
+            kind: redis::PushKind::Message,
+            data: vec![
+                Value::BulkString(format!("{WAKE_CHANNEL}c").into_bytes()),
+                Value::BulkString(bytes.to_vec()),
+            ],
+        },
+    };
+    ears.hear(&push);
+    let heard = heard.0.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(heard.iter().all(|wake| wake.ticket.starts_with("c.")));
+}
+
+/// What a user or an environment variable gives: nodes, a name, a token, a receipt.
+fn written(text: &str) {
+    if let Ok(nodes) = parse_nodes(text) {
+        assert!(!nodes.is_empty());
+    }
+    if let Ok(name) = Name::new("", text) {
+        assert_eq!(name.as_str(), text);
+    }
+    if let Ok(token) = Token::parse(text) {
+        assert_eq!(token.expose(), text);
+        assert!(!format!("{token:?}{token}").contains(text));
+    }
+    if let Ok(receipt) = Receipt::parse(text) {
+        let again = Receipt::parse(&receipt.expose());
+        assert_eq!(again.map(|again| again.fence()), Ok(receipt.fence()));
+    }
+}
+
+fn request(op: Op) -> Request {
+    let claim = |name: &str| Claim {
+        name: Name::new("", name).expect("a good name"),
+        mode: Mode::Exclusive,
+    };
+    Request {
+        claims: Arc::from([claim("a"), claim("b")]),
+        token: Token::from_entropy([1; TOKEN_ENTROPY_BYTES]),
+        op,
+    }
+}
+
+fn operations() -> Vec<Op> {
+    let (ballot, ttl_ms, label) = (Ballot::new(7), 1_000, Arc::<str>::from("me"));
+    let place = Place {
+        since_us: 1,
+        id: Arc::from("c.1"),
+        first: true,
+    };
+    let places: Arc<[Place]> = Arc::from([place.clone(), place.clone()]);
+    vec![
+        Op::Acquire {
+            ballot,
+            ttl_ms,
+            label: label.clone(),
+            place: Some(place.clone()),
+        },
+        Op::AcquireSlot {
+            slot: None,
+            ballot,
+            ttl_ms,
+            label: label.clone(),
+            place: Some(place.clone()),
+        },
+        Op::Extend { ballot, ttl_ms },
+        Op::Downgrade { ballot, ttl_ms },
+        Op::Release {
+            ballot,
+            kind: ReleaseKind::Final,
+            fate_unknown: true,
+            place: Some(place.clone()),
+            stays: false,
+            keep_ms: None,
+        },
+        Op::ReleaseSlot {
+            slots: Slots::All,
+            ballot,
+            kind: ReleaseKind::Undo,
+            fate_unknown: true,
+            place: Some(place),
+            stays: true,
+        },
+        Op::Restore {
+            ballot,
+            ttl_ms,
+            label,
+        },
+        Op::Refresh {
+            places: places.clone(),
+        },
+        Op::RefreshSlots { places },
+        Op::Inspect,
+        Op::PlainAcquire { ttl_ms },
+        Op::PlainExtend { ttl_ms },
+        Op::PlainRelease,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Bytes that a parser gets somewhere with: pieces of RESP, of our own words and of anything.
+    fn resp() -> impl Strategy<Value = Vec<u8>> {
+        let line = |kind: &'static str| any::<i64>().prop_map(move |n| format!("{kind}{n}\r\n"));
+        let word = prop_oneof![
+            Just("granted"),
+            Just("held"),
+            Just("permit"),
+            Just("views"),
+            Just("turns"),
+            Just("behind"),
+            Just("newborn"),
+            Just("ringfence:wake:c"),
+            Just("0 c.1"),
+            Just("11"),
+        ];
+        let bulk = word.prop_map(|word| format!("${}\r\n{word}\r\n", word.len()));
+        let leaf = prop_oneof![
+            bulk,
+            line(":"),
+            line("$"),
+            Just("_\r\n".to_owned()),
+            Just("$-1\r\n".to_owned()),
+            Just("+OK\r\n".to_owned()),
+            Just("-ERR x\r\n".to_owned()),
+            (0u64..9).prop_map(|n| format!(":{n}\r\n")),
+        ];
+        let items = proptest::collection::vec(leaf, 0..10);
+        let whole = (
+            prop_oneof![Just('*'), Just('>'), Just('%'), Just('~')],
+            items,
+        )
+            .prop_map(|(kind, items)| {
+                format!("{kind}{}\r\n{}", items.len(), items.concat()).into_bytes()
+            });
+        prop_oneof![whole, any::<Vec<u8>>()]
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_of_a_node_make_it_panic(bytes in resp()) {
+            reply(&bytes);
+            handshake(&bytes);
+            push(&bytes);
+        }
+
+        #[test]
+        fn no_handshake_makes_it_panic(text in "(run_id|loading|1|[0-9a-f]{1,9}|[:\r\n\0 ]|\\PC){0,60}") {
+            handshake(text.as_bytes());
+        }
+
+        #[test]
+        fn nothing_that_is_written_makes_it_panic(
+            text in "(redis|rediss|sqlite|memory|unix|valkey)?[:/@?&=%,.a-z0-9\\[\\]{}]{0,40}|\\PC{0,40}",
+        ) {
+            written(&text);
+        }
+    }
+
+    #[test]
+    fn what_a_reply_claims_to_hold_is_not_made_room_for() {
+        // Half a gigabyte, and two thousand million parts: incomplete, and no room is made for them.
+        for head in [
+            "$536870912\r\nx",
+            "*2000000000\r\n:1\r\n",
+            "%2000000000\r\n:1\r\n",
+        ] {
+            reply(head.as_bytes());
+        }
+        reply("*1\r\n".repeat(100_000).as_bytes());
+    }
+}
