@@ -401,6 +401,34 @@ pub struct Wake {
     pub ticket: String,
     /// When to come: at once, or later if whoever is ahead does not.
     pub after_ms: u64,
+    /// The slot of a semaphore that was given back, for whom it serves.
+    pub slot: Option<u32>,
+}
+
+impl Wake {
+    /// Reads what [`Display`](fmt::Display) writes; `None` if it is anything else.
+    pub fn read(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let (after_ms, ticket) = (words.next()?, words.next()?);
+        let slot = words.next().map(str::parse);
+        let wake = Self {
+            ticket: ticket.to_owned(),
+            after_ms: after_ms.parse().ok()?,
+            slot: slot.transpose().ok()?,
+        };
+        words.next().is_none().then_some(wake)
+    }
+}
+
+/// As nodes tell it: when to come, the ticket, and the slot if there is one.
+impl fmt::Display for Wake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.after_ms, self.ticket)?;
+        match self.slot {
+            Some(slot) => write!(f, " {slot}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Who stands in the way.

@@ -93,7 +93,7 @@ pub(crate) async fn acquire(
                 drop(trial);
                 tokio::select! {
                     biased;
-                    () = line.turn(at) => {}
+                    slot = line.turn(at) => acquisition.woken_for(slot),
                     () = driver.closing() => return Err(Refusal::Closed),
                 }
             }
@@ -167,12 +167,15 @@ impl<'a> InLine<'a> {
         }
     }
 
-    /// Waits until `at`, or until woken.
-    async fn turn(&self, at: Timestamp) {
+    /// Waits until `at`, or until woken: for which slot of a semaphore, if that was told.
+    async fn turn(&self, at: Timestamp) -> Option<u32> {
         let clock = &self.driver.clock;
         match &self.waiter {
             Some(waiter) => waiter.turn(clock, at).await,
-            None => clock.sleep_until(at).await,
+            None => {
+                clock.sleep_until(at).await;
+                None
+            }
         }
     }
 

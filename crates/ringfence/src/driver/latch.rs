@@ -83,7 +83,9 @@ async fn run(
                 biased;
                 () = async {
                     match attendance {
-                        Some(attendance) => attendance.waiter.turn(clock, at).await,
+                        Some(attendance) => {
+                            attendance.waiter.turn(clock, at).await;
+                        }
                         None => clock.sleep_until(at).await,
                     }
                 } => {}

@@ -68,8 +68,8 @@ pub(crate) enum WaitsFor {
 
 #[derive(Debug)]
 struct State {
-    /// When it was told to come.
-    due: Option<Timestamp>,
+    /// When it was told to come, and for which slot of a semaphore.
+    due: Option<(Timestamp, Option<u32>)>,
     /// An attempt is under way.
     attempting: bool,
     /// How it stands on each node, as last heard.
@@ -175,7 +175,7 @@ impl Hear for WaitingRoom {
         if let Some(waiter) = waiter {
             // A node may say anything; nobody sleeps for longer than the next refresh because of it.
             let after = Duration::from_millis(wake.after_ms).min(Duration::from_secs(3600));
-            waiter.wake(self.clock.now() + after);
+            waiter.wake(self.clock.now() + after, wake.slot);
         }
     }
 }
@@ -187,10 +187,15 @@ impl fmt::Debug for WaitingRoom {
 }
 
 impl Waiter {
-    /// Has it come at `at`, or sooner if it was told so before.
-    fn wake(&self, at: Timestamp) {
+    /// Has it come at `at` for `slot`, unless it was told to come sooner.
+    fn wake(&self, at: Timestamp, slot: Option<u32>) {
+        // The gate comes first. A slot that there is not is nothing to ask for.
+        let slot = slot.filter(|slot| (*slot as usize) + 1 < self.claims.len());
+        let slot = slot.filter(|_| self.what == WaitsFor::Slot);
         let mut state = lock(&self.state);
-        state.due = Some(state.due.map_or(at, |due| due.min(at)));
+        if state.due.is_none_or(|(due, _)| at < due) {
+            state.due = Some((at, slot));
+        }
         drop(state);
         self.woken.notify_one();
     }
@@ -212,13 +217,13 @@ impl Waiter {
         lock(&self.state).attempting = false;
     }
 
-    /// Waits until `at`, or until it is woken.
-    pub(crate) async fn turn(&self, clock: &Clock, at: Timestamp) {
+    /// Waits until `at`, or until it is woken: for which slot, if it was told.
+    pub(crate) async fn turn(&self, clock: &Clock, at: Timestamp) -> Option<u32> {
         loop {
             let due = lock(&self.state).due;
-            let until = due.map_or(at, |due| due.min(at));
+            let (until, slot) = due.filter(|(due, _)| *due <= at).unwrap_or((at, None));
             if until <= clock.now() {
-                return;
+                return slot;
             }
             tokio::select! {
                 biased;
@@ -315,18 +320,82 @@ impl Deliver<Reply> for Refreshing {
             Ok(Answer::Turns(turns)) => {
                 for (waiter, turn) in self.waiters.iter().zip(turns) {
                     if waiter.stands(node, turn) {
-                        waiter.wake(now);
+                        waiter.wake(now, None);
                     }
                 }
             }
             Ok(Answer::Arrivals(arrivals)) => {
                 for waiter in &self.waiters {
                     if waiter.hears_of(node, arrivals.arrived) {
-                        waiter.wake(now);
+                        waiter.wake(now, None);
                     }
                 }
             }
             _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Mode;
+    use crate::name::Name;
+
+    /// One who waits for a semaphore of two, or for its names as a lock.
+    fn waiter(what: WaitsFor) -> Waiter {
+        let name = Name::new("", "s").unwrap();
+        let names = [name.gate(), name.slot(0), name.slot(1)];
+        let claims = names.map(|name| Claim {
+            name,
+            mode: Mode::Exclusive,
+        });
+        Waiter {
+            claims: claims.into(),
+            place: Place {
+                since_us: 0,
+                id: "c.1".into(),
+                first: false,
+            },
+            what,
+            state: Mutex::new(State {
+                due: None,
+                attempting: false,
+                turns: Vec::new(),
+                arrived: Vec::new(),
+            }),
+            woken: Notify::new(),
+        }
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn the_earliest_wake_says_for_which_slot() {
+        let waiter = waiter(WaitsFor::Slot);
+        let due = || lock(&waiter.state).due;
+        waiter.wake(at(9), None);
+        waiter.wake(at(5), Some(1));
+        waiter.wake(at(5), Some(0));
+        waiter.wake(at(7), None);
+        assert_eq!(due(), Some((at(5), Some(1))));
+        waiter.begin();
+        assert_eq!(due(), None);
+    }
+
+    #[test]
+    fn a_slot_that_there_is_not_is_not_asked_for() {
+        for (what, slot, asked) in [
+            (WaitsFor::Slot, 1, Some(1)),
+            (WaitsFor::Slot, 2, None),
+            (WaitsFor::Slot, u32::MAX, None),
+            (WaitsFor::Lock, 0, None),
+        ] {
+            let waiter = waiter(what);
+            waiter.wake(at(1), Some(slot));
+            assert_eq!(lock(&waiter.state).due, Some((at(1), asked)), "{slot}");
         }
     }
 }

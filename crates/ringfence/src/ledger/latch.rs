@@ -78,6 +78,7 @@ pub(super) fn arrive(
             wakes.extend(told.map(|ticket| Wake {
                 ticket: ticket.id,
                 after_ms: 0,
+                slot: None,
             }));
         }
     }

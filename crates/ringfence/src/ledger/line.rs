@@ -153,6 +153,7 @@ impl Line {
                 true => 0,
                 false => rules.grace_ms.saturating_mul(ahead as u64),
             },
+            slot: None,
         });
         wakes.collect()
     }

@@ -145,7 +145,7 @@ pub(super) fn release(
 ) -> Answer {
     let (gate, slots) = parts(entries);
     let served = served(&gate.line, free(slots).len());
-    let (mut released, mut newer, mut taken) = (false, false, None);
+    let (mut freed, mut newer, mut taken) = (Vec::new(), false, None);
     for (number, slot) in (0u32..).zip(slots.iter_mut()) {
         if !which.include(number) {
             continue;
@@ -159,10 +159,13 @@ pub(super) fn release(
         if !held && which == Slots::Only(number) {
             taken = slot.holder(number as usize + 1, now);
         }
-        released |= held;
+        if held {
+            freed.push(number);
+        }
         // Nobody waits at a slot of its own.
         release_one(rules, now, slot, Mode::Exclusive, leaving, &mut Vec::new());
     }
+    let released = !freed.is_empty();
     match leaving.place {
         // Its ticket left the line with the grant that is now taken back.
         Some(place) if leaving.stays && released => {
@@ -174,7 +177,9 @@ pub(super) fn release(
         _ => {}
     }
     let sender = leaving.place.filter(|_| leaving.stays);
-    wake(rules, &gate.line, free(slots).len(), &served, sender, wakes);
+    let mut told = newly_served(rules, &gate.line, free(slots).len(), &served, sender);
+    name_slots(&mut told, &freed);
+    wakes.append(&mut told);
     match taken {
         _ if released => Answer::Released,
         _ if newer => Answer::Newer,
@@ -183,33 +188,37 @@ pub(super) fn release(
     }
 }
 
-/// Tells those whom the free slots serve now and did not before, and the next, to come if they do
-/// not. Never `sender`, who knows.
-fn wake(
+/// Those whom the free slots serve now and did not before, and the next, to come if they do not.
+/// Never `sender`, who knows.
+fn newly_served(
     rules: &Rules,
     line: &Line,
     free: usize,
     served_before: &[String],
     sender: Option<&Place>,
-    wakes: &mut Vec<Wake>,
-) {
+) -> Vec<Wake> {
     let sends = |id: &String| sender.is_some_and(|place| *place.id == **id);
     let mut newly = served(line, free);
     newly.retain(|id| !served_before.contains(id) && !sends(id));
-    if newly.is_empty() {
-        return;
-    }
-    wakes.extend(newly.into_iter().map(|ticket| Wake {
+    let next = line.tickets.get(free);
+    let next = next.filter(|next| !newly.is_empty() && !sends(&next.id));
+    let wake = |ticket, after_ms| Wake {
         ticket,
-        after_ms: 0,
-    }));
-    if let Some(next) = line.tickets.get(free)
-        && !sends(&next.id)
-    {
-        wakes.push(Wake {
-            ticket: next.id.clone(),
-            after_ms: rules.grace_ms,
-        });
+        after_ms,
+        slot: None,
+    };
+    let newly = newly.into_iter().map(|ticket| wake(ticket, 0));
+    let next = next.map(|next| wake(next.id.clone(), rules.grace_ms));
+    newly.chain(next).collect()
+}
+
+/// Tells each of those who are to come at once which slot was freed for it. Were each node to pick,
+/// those that have heard of another release meanwhile would pick another, and the votes not add up.
+/// Whoever comes later finds out by itself what is free then.
+fn name_slots(wakes: &mut [Wake], freed: &[u32]) {
+    let at_once = wakes.iter_mut().filter(|wake| wake.after_ms == 0);
+    for (wake, slot) in at_once.zip(freed) {
+        wake.slot = Some(*slot);
     }
 }
 

@@ -296,6 +296,14 @@ impl Acquisition {
         next.is_some()
     }
 
+    /// The caller was woken: a node said that `slot` of the semaphore had been freed for it. What
+    /// the last attempt itself has seen goes before that.
+    pub fn woken_for(&mut self, slot: Option<u32>) {
+        if let (Some(Asked::Any), Some(slot)) = (self.asks, slot) {
+            self.asks = Some(Asked::Slot(slot));
+        }
+    }
+
     /// Nobody holds it: at once again with a higher ballot. From the second time on with jitter,
     /// or two clients duel for ever.
     fn after_stale(&mut self, attempt: &Attempt, cluster: &Cluster, now: Timestamp) -> Next {

@@ -474,8 +474,7 @@ impl Bench {
         self.count(&answer, wait < waited, &outcome.wakes);
         let wakes = outcome.wakes.iter().map(|wake| {
             let (client, _) = wake.ticket.rsplit_once('.').unwrap();
-            let message = format!("{} {}", wake.after_ms, wake.ticket);
-            (format!("ringfence:wake:{client}"), message)
+            (format!("ringfence:wake:{client}"), wake.to_string())
         });
         let wakes: BTreeSet<(String, String)> = wakes.collect();
         prop_assert_eq!(
@@ -550,6 +549,9 @@ impl Bench {
         *self.tally.entry(what).or_default() += 1;
         if wakes.len() > 1 {
             *self.tally.entry("woke two").or_default() += 1;
+        }
+        if wakes.iter().any(|wake| wake.slot.is_some()) {
+            *self.tally.entry("woke for a slot").or_default() += 1;
         }
     }
 

@@ -255,6 +255,7 @@ mod servers {
             "ticket too old",
             "turns",
             "woke two",
+            "woke for a slot",
         ] {
             assert!(tally.contains_key(what), "never seen: {what}; {tally:?}");
         }

@@ -265,6 +265,7 @@ pub(crate) fn wake(ticket: &str, after_ms: u64) -> Wake {
     Wake {
         ticket: ticket.to_owned(),
         after_ms,
+        slot: None,
     }
 }
 

@@ -213,11 +213,7 @@ impl Bench {
                     .heard
                     .recv_timeout(Duration::from_secs(2))
                     .expect("a wake");
-                let (after_ms, ticket) = text.split_once(' ').unwrap();
-                Wake {
-                    ticket: ticket.to_owned(),
-                    after_ms: after_ms.parse().unwrap(),
-                }
+                Wake::read(&text).unwrap()
             })
             .collect();
         wakes.sort();

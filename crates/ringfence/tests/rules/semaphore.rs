@@ -123,9 +123,19 @@ async fn a_released_slot_goes_to_the_first_in_line_without_delay() {
     let error = at_once(semaphore.try_acquire()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Held { .. }), "{error}");
     let slot = one.slot();
+    bench.log_operations();
     at_once(one.release()).await.unwrap();
     idle().await;
     assert!(waiters[0].is_finished(), "woken, not polling");
+    for node in &bench.nodes {
+        let operations = node.take_operations();
+        let asked = operations.iter().filter_map(|op| match op.request.op {
+            Op::AcquireSlot { slot, .. } => Some(slot),
+            _ => None,
+        });
+        let asked: Vec<Option<u32>> = asked.collect();
+        assert_eq!(asked, [Some(slot)], "for the slot that was freed, once");
+    }
     assert!(!waiters[1].is_finished() && !waiters[2].is_finished());
     assert!(
         at_once(semaphore.try_acquire()).await.is_err(),

@@ -232,6 +232,7 @@ fn wake(ticket: &str, after_ms: u64) -> Wake {
     Wake {
         ticket: ticket.to_owned(),
         after_ms,
+        slot: None,
     }
 }
 

@@ -92,6 +92,14 @@ fn release_slots(
     }
 }
 
+/// A wake to come at once, for `slot`.
+fn wake_for(ticket: &str, slot: u32) -> Wake {
+    Wake {
+        slot: Some(slot),
+        ..wake(ticket, 0)
+    }
+}
+
 fn granted(permit: &Permit, slot: u32) -> bool {
     *permit.answer == Answer::Granted && permit.slot == Some(slot)
 }
@@ -283,11 +291,11 @@ fn a_release_wakes_whom_the_slot_serves_and_the_next_after_grace() {
     for (place, who) in places.iter().zip([CAROL, DAVE, ERIN, 1]) {
         desk.any_of_two(who, Some(place));
     }
-    desk.go_from(Slots::Only(0), ALICE, ReleaseKind::Final, None);
-    assert_eq!(desk.wakes, [wake("t.0", 0), wake("t.1", GRACE_MS)]);
-    // The first was told already.
     desk.go_from(Slots::Only(1), BOB, ReleaseKind::Final, None);
-    assert_eq!(desk.wakes, [wake("t.1", 0), wake("t.2", GRACE_MS)]);
+    assert_eq!(desk.wakes, [wake_for("t.0", 1), wake("t.1", GRACE_MS)]);
+    // The first was told already, and of another slot.
+    desk.go_from(Slots::Only(0), ALICE, ReleaseKind::Final, None);
+    assert_eq!(desk.wakes, [wake_for("t.1", 0), wake("t.2", GRACE_MS)]);
     let turns = desk.turns(&[&places[0], &places[1], &places[2]]);
     let turn = |ahead| Turn { ahead, free: true };
     assert_eq!(turns, [turn(0), turn(0), turn(1)]);
@@ -300,7 +308,29 @@ fn a_release_wakes_whom_the_slot_serves_and_the_next_after_grace() {
         false,
     );
     desk.ask_slots(2, DAVE, gone);
+    // No slot was freed by that: which one is left for it, it finds out by itself.
     assert_eq!(desk.wakes, [wake("t.2", 0), wake("t.3", GRACE_MS)]);
+}
+
+#[test]
+fn each_of_several_slots_that_are_given_back_at_once_is_named_to_one() {
+    let mut desk = Desk::new();
+    let places: Vec<Place> = (0..3)
+        .map(|n| desk.old_place(n, &format!("t.{n}")))
+        .collect();
+    for slot in [0, 1] {
+        desk.enter_of(2, ALICE, Some(slot), None);
+    }
+    for (place, who) in places.iter().zip([BOB, CAROL, DAVE]) {
+        desk.any_of_two(who, Some(place));
+    }
+    desk.go_from(Slots::All, ALICE, ReleaseKind::Final, None);
+    let told = [
+        wake_for("t.0", 0),
+        wake_for("t.1", 1),
+        wake("t.2", GRACE_MS),
+    ];
+    assert_eq!(desk.wakes, told);
 }
 
 #[test]
@@ -326,7 +356,7 @@ fn an_undo_takes_the_place_in_line_again_and_wakes_nobody_in_vain() {
         true,
     );
     desk.ask_slots(1, ALICE, undo);
-    assert_eq!(desk.wakes, [wake("t.1", 0)]);
+    assert_eq!(desk.wakes, [wake_for("t.1", 0)]);
 }
 
 #[test]

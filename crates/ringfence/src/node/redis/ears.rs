@@ -52,7 +52,8 @@ impl Ears {
     }
 }
 
-/// Reads `ringfence:wake:CLIENT` and, as its message, `AFTER_MS CLIENT.NUMBER`.
+/// Reads `ringfence:wake:CLIENT` and, as its message, `AFTER_MS CLIENT.NUMBER`, with ` SLOT` behind
+/// it if a slot of a semaphore was freed.
 fn wake(push: &PushInfo) -> Option<(&str, Wake)> {
     if push.kind != PushKind::Message {
         return None;
@@ -62,15 +63,10 @@ fn wake(push: &PushInfo) -> Option<(&str, Wake)> {
     };
     let client = std::str::from_utf8(channel).ok()?;
     let client = client.strip_prefix(WAKE_CHANNEL)?;
-    let (after_ms, ticket) = std::str::from_utf8(message).ok()?.split_once(' ')?;
-    let after_ms = after_ms.parse().ok().filter(|ms| *ms <= AFTER_MAX_MS)?;
-    let number = ticket.strip_prefix(client)?.strip_prefix('.')?;
+    let wake = Wake::read(std::str::from_utf8(message).ok()?)?;
+    let number = wake.ticket.strip_prefix(client)?.strip_prefix('.')?;
     number.parse::<u64>().ok()?;
-    let wake = Wake {
-        ticket: ticket.to_owned(),
-        after_ms,
-    };
-    Some((client, wake))
+    Some((client, wake)).filter(|(_, wake)| wake.after_ms <= AFTER_MAX_MS)
 }
 
 #[cfg(test)]
@@ -103,11 +99,14 @@ mod tests {
         ears.add("a.b", diary.clone());
         ears.add("c", other.clone());
         ears.hear(&push("ringfence:wake:a.b", b"1500 a.b.7"));
-        let wake = Wake {
-            ticket: "a.b.7".to_owned(),
-            after_ms: 1500,
+        ears.hear(&push("ringfence:wake:a.b", b"0 a.b.8 2"));
+        let wake = |number, after_ms, slot| Wake {
+            ticket: format!("a.b.{number}"),
+            after_ms,
+            slot,
         };
-        assert_eq!(*diary.0.lock().unwrap(), [wake]);
+        let heard = [wake(7, 1500, None), wake(8, 0, Some(2))];
+        assert_eq!(*diary.0.lock().unwrap(), heard);
         assert!(other.0.lock().unwrap().is_empty());
         assert_eq!(ears.clients_after(1), ["c"]);
         assert!(ears.clients_after(3).is_empty());
@@ -133,6 +132,12 @@ mod tests {
             b"0  c.1",
             b"0 c.99999999999999999999999",
             b"0 c.\xff",
+            b"0 c.1 x",
+            b"0 c.1 -1",
+            b"0 c.1  1",
+            b"0 c.1 1 ",
+            b"0 c.1 1 1",
+            b"0 c.1 4294967296",
         ] {
             ears.hear(&push("ringfence:wake:c", message));
         }

@@ -237,13 +237,13 @@ fn hear(socket: &UnixDatagram, closed: &AtomicBool, listeners: &Listeners) {
     }
 }
 
-/// One line for each wake: when to come, and the ticket.
+/// One line for each wake.
 fn write(path: &Path, wakes: &[Wake]) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;
     let mut text = String::new();
     for wake in wakes {
-        let line = format!("{} {}\n", wake.after_ms, wake.ticket);
+        let line = format!("{wake}\n");
         if text.len() + line.len() > DATAGRAM_MAX_BYTES {
             socket.send_to(text.as_bytes(), path)?;
             text.clear();
@@ -256,13 +256,7 @@ fn write(path: &Path, wakes: &[Wake]) -> io::Result<()> {
 
 fn read(datagram: &[u8]) -> impl Iterator<Item = Wake> {
     let text = std::str::from_utf8(datagram).unwrap_or_default();
-    text.lines().filter_map(|line| {
-        let (after_ms, ticket) = line.split_once(' ')?;
-        Some(Wake {
-            ticket: ticket.to_owned(),
-            after_ms: after_ms.parse().ok()?,
-        })
-    })
+    text.lines().filter_map(Wake::read)
 }
 
 #[cfg(test)]
@@ -272,12 +266,18 @@ mod tests {
     #[test]
     fn what_is_no_wake_in_a_datagram_is_passed_over() {
         let wakes = |text: &[u8]| read(text).collect::<Vec<_>>();
-        let wake = |ticket: &str, after_ms| Wake {
+        let wake = |ticket: &str, after_ms, slot| Wake {
             ticket: ticket.to_owned(),
             after_ms,
+            slot,
         };
-        let some = b"0 a.1\n\nx a.2\n-1 a.3\n1500 a.4\n7";
-        assert_eq!(wakes(some), [wake("a.1", 0), wake("a.4", 1500)]);
+        let some = b"0 a.1\n\nx a.2\n-1 a.3\n1500 a.4\n0 a.5 2\n0 a.6 x\n7";
+        let heard = [
+            wake("a.1", 0, None),
+            wake("a.4", 1500, None),
+            wake("a.5", 0, Some(2)),
+        ];
+        assert_eq!(wakes(some), heard);
         assert_eq!(wakes(b"0 a.1\n\xff"), []);
         assert_eq!(wakes(b""), []);
     }

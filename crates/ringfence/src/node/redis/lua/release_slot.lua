@@ -18,7 +18,7 @@ local before, count = {}, #free
 for _, other in ipairs(served(count)) do
   before[other] = true
 end
-local released, newer, taken = false, false, nil
+local freed, newer, taken = {}, false, nil
 for i = 2, claims do
   local meant = which == 'all' or (which == 'only') == (i - 2 == slot)
   local ours, record, sitting = values[i] == token, records[i], seated(i)
@@ -38,7 +38,7 @@ for i = 2, claims do
         since = final and now_ms or record.free_since
         redis.call('DEL', KEYS[i])
         values[i] = false
-        released, count = true, count + 1
+        freed[#freed + 1], count = i - 2, count + 1
       elseif values[i] then
         key_left, kept = redis.call('PTTL', KEYS[i]), sitting
       end
@@ -49,35 +49,36 @@ for i = 2, claims do
     end
   end
 end
-if ticket and stays and released then
+if ticket and stays and #freed > 0 then
   -- Its ticket left the line with the grant that is now taken back.
   enter_gate({ ticket }, lease_ms)
 elseif ticket and not stays and lines[1] then
   drop(1, { ticket })
 end
 
-local function tell(other, after)
+local function tell(other, after, slot)
   local id = string.sub(other, 21)
   local client = string.match(id, '^(.*)%.')
   if client then
     -- Nobody's release fails because a wake may not be published: those who wait look for themselves.
-    redis.pcall('PUBLISH', 'ringfence:wake:' .. client, after .. ' ' .. id)
+    redis.pcall('PUBLISH', 'ringfence:wake:' .. client, after .. ' ' .. id .. (slot and ' ' .. slot or ''))
   end
 end
 -- Those whom the free slots serve now and did not before, and the next, to come if they do not. Never
--- the sender, who knows.
-local sender, told = stays and ticket, false
+-- the sender, who knows. Each hears which slot was freed for it: were each node to pick, those that
+-- have heard of another release meanwhile would pick another, and the votes not add up.
+local sender, told = stays and ticket, 0
 for _, other in ipairs(served(count)) do
   if not before[other] and other ~= sender then
-    tell(other, '0')
-    told = true
+    told = told + 1
+    tell(other, '0', freed[told])
   end
 end
-local next_one = told and redis.call('ZRANGE', lines[1].order, count, count)[1]
+local next_one = told > 0 and redis.call('ZRANGE', lines[1].order, count, count)[1]
 if next_one and next_one ~= sender then
   tell(next_one, string.match(ARGV[1], '%d+$'))
 end
-if released then
+if #freed > 0 then
   return reply('released')
 elseif newer then
   return reply('newer')
