@@ -2,6 +2,9 @@
 //! a model of the protocol's core searched to the end, and real clients on real servers under faults,
 //! all judged by the same invariants.
 
+pub mod faults;
 pub mod history;
 pub mod invariants;
 pub mod model;
+
+mod random;

@@ -1,6 +1,7 @@
 //! What can be asked of the proof, one file for each part of it.
 
 mod model;
+mod run;
 
 use std::process::ExitCode;
 
@@ -11,6 +12,11 @@ use clap::Subcommand;
 pub(crate) enum Part {
     /// Searches every state of the protocol's core, or of a variant that is known to be wrong.
     Model(model::Args),
+    /// Runs real clients on real servers under faults, and judges what happened.
+    Run(run::Args),
+    /// One client process of a run.
+    #[command(hide = true)]
+    Client(run::ClientArgs),
 }
 
 impl Part {
@@ -18,6 +24,8 @@ impl Part {
     pub(crate) fn run(self) -> ExitCode {
         match self {
             Self::Model(args) => args.run(),
+            Self::Run(args) => args.run(),
+            Self::Client(args) => args.run(),
         }
     }
 }

@@ -1,0 +1,120 @@
+//! `ringfence-verify run`: faults on real servers, and the client processes that it starts.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use ringfence_testkit::Flavor;
+use ringfence_verify::faults::{self, Seat, Settings};
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// For how many minutes faults are injected.
+    #[arg(long, default_value_t = 1.0)]
+    minutes: f64,
+    /// What decides which faults come when, and what clients want.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many servers.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(3..=9))]
+    nodes: u8,
+    /// Which servers.
+    #[arg(long, value_enum, default_value_t = FlavorArg::Both)]
+    flavor: FlavorArg,
+    /// Where histories and the picture go.
+    #[arg(long, default_value = "target/faults")]
+    out: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FlavorArg {
+    Redis,
+    Valkey,
+    /// In turn.
+    Both,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        let Ok(program) = env::current_exe() else {
+            eprintln!("cannot tell which program this is, to start clients with");
+            return ExitCode::FAILURE;
+        };
+        let flavors = match self.flavor {
+            FlavorArg::Redis => vec![Flavor::Redis],
+            FlavorArg::Valkey => vec![Flavor::Valkey],
+            FlavorArg::Both => vec![Flavor::Redis, Flavor::Valkey],
+        };
+        let span = Duration::from_secs_f64(self.minutes.clamp(0.1, 1e4) * 60.0);
+        let settings = Settings {
+            seed: self.seed,
+            span,
+            nodes: usize::from(self.nodes),
+            flavors,
+            out: self.out.join(format!("seed-{}", self.seed)),
+            program,
+        };
+        let bar = ProgressBar::new(span.as_millis() as u64).with_style(style());
+        let outcome = faults::run(&settings, |past, what| {
+            bar.set_position(past.as_millis() as u64);
+            bar.set_message(what.to_owned());
+        });
+        bar.finish_and_clear();
+        match outcome {
+            Ok(outcome) => {
+                print!("{outcome}");
+                match outcome.violations.is_empty() {
+                    true => ExitCode::SUCCESS,
+                    false => ExitCode::FAILURE,
+                }
+            }
+            Err(error) => {
+                eprintln!("the run could not be made: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{bar:40} {elapsed_precise} {wide_msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Who this client is, and where it finds what it needs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ClientArgs {
+    #[arg(long)]
+    number: u64,
+    #[arg(long)]
+    seed: u64,
+    #[arg(long)]
+    nodes: String,
+    #[arg(long)]
+    store: String,
+    #[arg(long)]
+    journal: PathBuf,
+}
+
+impl ClientArgs {
+    pub(crate) fn run(self) -> ExitCode {
+        let seat = Seat {
+            number: self.number,
+            seed: self.seed,
+            nodes: self.nodes,
+            store: self.store,
+            journal: self.journal,
+        };
+        match seat.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("client {}: {error}", seat.number);
+                ExitCode::FAILURE
+            }
+        }
+    }
+}

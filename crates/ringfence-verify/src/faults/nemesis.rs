@@ -1,0 +1,119 @@
+//! Carries out a plan of faults, each at its time, and writes down when each began and ended.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::error::Error;
+use std::time::Duration;
+
+use crate::history::What;
+
+use super::crew::Crew;
+use super::journal::{Journal, Note, now_us};
+use super::plan::{Kind, Strike};
+use super::stage::Stage;
+
+/// How long after a clock was set no client may begin that never saw it: longer than any lock that
+/// may have expired too early by it. See [`Kind::BlindJump`].
+const AFTER_JUMP_US: u64 = 3_000_000;
+/// When to look again whether a fault that has to wait may come.
+const AGAIN_US: u64 = 100_000;
+
+pub(super) struct Nemesis<'a> {
+    pub(super) stage: &'a Stage,
+    pub(super) crew: &'a mut Crew,
+    pub(super) journal: &'a Journal,
+}
+
+/// When, the number of the strike, and whether it ends. The earliest is the greatest.
+type Due = Reverse<(u64, usize, bool)>;
+
+impl Nemesis<'_> {
+    /// Does all of it, telling `progress` what comes.
+    pub(super) fn rage(
+        &mut self,
+        strikes: &[Strike],
+        mut progress: impl FnMut(&str),
+    ) -> Result<(), Box<dyn Error>> {
+        let start_us = now_us();
+        let at = |time: Duration| start_us + time.as_micros() as u64;
+        let mut due: BinaryHeap<Due> = (0..strikes.len())
+            .map(|number| Reverse((at(strikes[number].at), number, false)))
+            .collect();
+        let mut begun_us = vec![0; strikes.len()];
+        let mut jumped_us = 0;
+        while let Some(Reverse((at_us, number, ends))) = due.pop() {
+            sleep_until(at_us);
+            let strike = &strikes[number];
+            if !self.may_come(strike, ends, jumped_us) {
+                due.push(Reverse((now_us() + AGAIN_US, number, ends)));
+                continue;
+            }
+            if strike.kind == Kind::ClockJump {
+                jumped_us = now_us();
+            }
+            if ends {
+                self.end(strike, begun_us[number])?;
+            } else {
+                progress(&strike.to_string());
+                begun_us[number] = now_us();
+                self.begin(strike)?;
+                // Counted from now, in case the beginning had to wait.
+                let end_us = now_us() + strike.span.as_micros() as u64;
+                due.push(Reverse((end_us, number, true)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Clocks are set, and set back, while every client knows them; and no client begins soon after.
+    fn may_come(&self, strike: &Strike, ends: bool, jumped_us: u64) -> bool {
+        match strike.kind {
+            Kind::ClockJump => self.crew.is_warm(),
+            Kind::ClientCrash if ends => now_us() >= jumped_us + AFTER_JUMP_US,
+            _ => true,
+        }
+    }
+
+    fn begin(&mut self, strike: &Strike) -> Result<(), Box<dyn Error>> {
+        let timing = strike.kind == Kind::BlindJump;
+        let what = What::Fault {
+            what: strike.to_string(),
+            timing,
+        };
+        self.journal.event(now_us(), what);
+        match (strike.kind, strike.client) {
+            (Kind::ClientPause, Some(client)) => self.crew.pause(client),
+            (Kind::ClientCrash | Kind::BlindJump, Some(client)) => {
+                let client = self.crew.kill(client);
+                self.journal.note(now_us(), &Note::Dead { client });
+            }
+            _ => {}
+        }
+        self.stage.begin(strike);
+        if let (Kind::BlindJump, Some(client)) = (strike.kind, strike.client) {
+            self.crew.replace(client, self.stage)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, strike: &Strike, from_us: u64) -> Result<(), Box<dyn Error>> {
+        self.stage.end(strike);
+        match (strike.kind, strike.client) {
+            (Kind::ClientPause, Some(client)) => self.crew.resume(client),
+            (Kind::ClientCrash, Some(client)) => self.crew.replace(client, self.stage)?,
+            _ => {}
+        }
+        let note = Note::Strike {
+            kind: strike.kind.name().to_owned(),
+            on: strike.target(),
+            from_us,
+        };
+        self.journal.note(now_us(), &note);
+        Ok(())
+    }
+}
+
+fn sleep_until(at_us: u64) {
+    let left = at_us.saturating_sub(now_us());
+    std::thread::sleep(Duration::from_micros(left));
+}

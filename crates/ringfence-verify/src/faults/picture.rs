@@ -1,0 +1,432 @@
+//! The history as a picture: time runs to the right, faults above, and below them a lane for each task
+//! of each client with what it held and waited for. A page by itself, without anything from elsewhere.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Write as _;
+
+use crate::history::{Event, Hold, Mode, What};
+use crate::invariants::Violation;
+
+use super::client::{OPS_OF_CLIENT, OPS_OF_TASK, TASKS};
+use super::crew::SEATS;
+use super::journal::{Note, Record};
+use super::stage::CLIENTS;
+use super::wish::{LEAD, NAMES, POOL};
+
+/// How wide a second is, in pixels.
+const SECOND: f64 = 90.0;
+/// Where time begins, right of the lanes' names.
+const LEFT: f64 = 135.0;
+const LANE: f64 = 26.0;
+const BAR: f64 = 16.0;
+
+const HEAD: &str = r#"<!doctype html><meta charset="utf-8"><title>Faults on real servers</title>
+<style>
+ body{font:13px system-ui,sans-serif;margin:1em;color:#222;background:#fff}
+ .scroll{overflow-x:auto;border:1px solid #ccc}
+ svg text{font:11px system-ui,sans-serif;fill:#333}
+ .key span{display:inline-block;margin:0 1em .5em 0} .key i{display:inline-block;width:14px;height:12px;margin-right:4px;vertical-align:-1px}
+</style>
+"#;
+
+/// The page.
+pub(super) fn draw(record: &Record, violations: &[Violation], nodes: usize) -> String {
+    let first_us = record.history.events.first().map_or(0, |event| event.at_us);
+    let last_us = record.history.events.last().map_or(0, |event| event.at_us);
+    let mut canvas = Canvas {
+        svg: String::new(),
+        first_us,
+        last_us,
+    };
+    let mut lanes = Lanes::default();
+    for node in 0..nodes {
+        lanes.add(format!("node {node}"));
+    }
+    for client in 0..CLIENTS {
+        lanes.add(format!("links of client {client}"));
+    }
+    lanes.add("links of all clients".to_owned());
+    let faults = lanes.names.len();
+    for client in 0..CLIENTS {
+        for task in 0..TASKS {
+            lanes.add(format!("client {client}, task {task}"));
+        }
+    }
+    canvas.frame(&lanes, faults);
+    canvas.faults(record, &lanes);
+    canvas.waits(record, &lanes);
+    canvas.holds(record, &lanes, nodes);
+    for violation in violations {
+        canvas.violation(violation, lanes.height());
+    }
+    let mut page = HEAD.to_owned();
+    page.push_str(&legend(violations));
+    let (width, height) = (canvas.x(last_us) + 40.0, lanes.height() + 30.0);
+    let _ = writeln!(
+        page,
+        r#"<div class="scroll"><svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}">{}</svg></div>"#,
+        canvas.svg
+    );
+    page
+}
+
+fn legend(violations: &[Violation]) -> String {
+    let mut text = "<h1>Faults on real servers</h1><p class=key>".to_owned();
+    for name in NAMES.into_iter().chain([LEAD, POOL]) {
+        let _ = write!(
+            text,
+            r#"<span><i style="background:{}"></i>{name}</span>"#,
+            colour(name)
+        );
+    }
+    text.push_str(
+        "</p><p>A bar is a hold, from the moment its client knew of it until it no longer counted on it: full for one holder alone, \
+         pale for one that shares, framed for a permit; below it one mark for each node, dark where that node's vote was in. \
+         A thin line is a call that has not been answered; it ends in a hollow ring if it was refused and in a question mark if nobody knows. \
+         A red cross: the holder was told of the loss. A red triangle: the resource refused what came too late. \
+         Grey bars above are faults. Point at anything for its details.</p>",
+    );
+    match violations {
+        [] => text.push_str("<p><b>No violation.</b></p>"),
+        _ => {
+            for violation in violations {
+                let _ = write!(
+                    text,
+                    "<p><b>VIOLATION</b> {}</p>",
+                    escape(&violation.to_string())
+                );
+            }
+        }
+    }
+    text
+}
+
+#[derive(Default)]
+struct Lanes {
+    names: Vec<String>,
+    places: HashMap<String, usize>,
+}
+
+impl Lanes {
+    fn add(&mut self, name: String) {
+        self.places.insert(name.clone(), self.names.len());
+        self.names.push(name);
+    }
+
+    fn y(&self, name: &str) -> Option<f64> {
+        self.places
+            .get(name)
+            .map(|place| 30.0 + *place as f64 * LANE)
+    }
+
+    /// The lane of the task that made a call.
+    fn of_op(&self, op: u64) -> Option<f64> {
+        let client = (op / OPS_OF_CLIENT - 1) % SEATS;
+        let task = op % OPS_OF_CLIENT / OPS_OF_TASK;
+        self.y(&format!("client {client}, task {task}"))
+    }
+
+    /// The lanes that a fault hits.
+    fn of_fault(&self, on: &str) -> Vec<(f64, usize)> {
+        if let Some((client, _)) = on.split_once(" to node ") {
+            return self
+                .y(&format!("links of {client}"))
+                .map(|y| (y, 1))
+                .into_iter()
+                .collect();
+        }
+        if on.starts_with("client") {
+            let first = self.y(&format!("{on}, task 0"));
+            return first.map(|y| (y, TASKS as usize)).into_iter().collect();
+        }
+        let nodes = on.strip_prefix("node ").unwrap_or(on).split('+');
+        let lanes = nodes.filter_map(|node| self.y(&format!("node {node}")));
+        lanes.map(|y| (y, 1)).collect()
+    }
+
+    fn height(&self) -> f64 {
+        30.0 + self.names.len() as f64 * LANE
+    }
+}
+
+struct Canvas {
+    svg: String,
+    first_us: u64,
+    last_us: u64,
+}
+
+impl Canvas {
+    fn x(&self, at_us: u64) -> f64 {
+        let past = at_us.clamp(self.first_us, self.last_us) - self.first_us;
+        LEFT + past as f64 / 1e6 * SECOND
+    }
+
+    /// The lanes, their names, and a line for each second.
+    fn frame(&mut self, lanes: &Lanes, faults: usize) {
+        let right = self.x(self.last_us);
+        for (place, name) in lanes.names.iter().enumerate() {
+            let y = 30.0 + place as f64 * LANE;
+            let shade = match place < faults {
+                true => "#faf6ef",
+                false if ((place - faults) / TASKS as usize).is_multiple_of(2) => "#f3f6fa",
+                false => "#fff",
+            };
+            let _ = write!(
+                self.svg,
+                r#"<rect x="0" y="{y}" width="{right:.0}" height="{LANE}" fill="{shade}"/><text x="6" y="{:.0}">{name}</text>"#,
+                y + 16.0
+            );
+        }
+        let seconds = (self.last_us - self.first_us) / 1_000_000;
+        for second in 0..=seconds {
+            let x = LEFT + second as f64 * SECOND;
+            let _ = write!(
+                self.svg,
+                r##"<line x1="{x}" y1="22" x2="{x}" y2="{:.0}" stroke="#ddd"/><text x="{x}" y="16" text-anchor="middle">{second} s</text>"##,
+                lanes.height()
+            );
+        }
+    }
+
+    fn faults(&mut self, record: &Record, lanes: &Lanes) {
+        for (to_us, note) in &record.notes {
+            let Note::Strike { kind, on, from_us } = note else {
+                continue;
+            };
+            let (x, right) = (self.x(*from_us), self.x(*to_us));
+            let width = (right - x).max(3.0);
+            for (y, many) in lanes.of_fault(on) {
+                let (height, word) = match many {
+                    1 => (BAR, short(kind)),
+                    // Over the holds of all tasks of a client.
+                    _ => (LANE * many as f64, short(kind)),
+                };
+                let _ = write!(
+                    self.svg,
+                    r##"<g><title>{kind} on {on}, {:.3} s</title><rect x="{x:.1}" y="{:.1}" width="{width:.1}" height="{height}" fill="#555" fill-opacity="{}"/><text x="{:.1}" y="{:.1}" fill="#000">{word}</text></g>"##,
+                    (*to_us - *from_us) as f64 / 1e6,
+                    y + 3.0,
+                    if many == 1 { 0.35 } else { 0.18 },
+                    x + 2.0,
+                    y + 15.0
+                );
+            }
+        }
+    }
+
+    /// Calls that were not answered yet, and how those ended that were granted nothing.
+    fn waits(&mut self, record: &Record, lanes: &Lanes) {
+        let mut asked: BTreeMap<u64, u64> = BTreeMap::new();
+        for Event { at_us, what } in &record.history.events {
+            let (op, end) = match what {
+                What::Invoked { op, .. } => {
+                    asked.insert(*op, *at_us);
+                    continue;
+                }
+                What::Granted { op, .. } => (op, String::new()),
+                What::Refused { op, why } => (op, why.clone()),
+                What::Unknown { op } => (op, "unknown".to_owned()),
+                _ => continue,
+            };
+            let (Some(from_us), Some(y)) = (asked.remove(op), lanes.of_op(*op)) else {
+                continue;
+            };
+            let (from, to, middle) = (self.x(from_us), self.x(*at_us), y + 11.0);
+            let _ = write!(
+                self.svg,
+                r##"<line x1="{from:.1}" y1="{middle}" x2="{to:.1}" y2="{middle}" stroke="#999"/>"##
+            );
+            let _ = match what {
+                What::Refused { .. } => write!(
+                    self.svg,
+                    r##"<circle cx="{to:.1}" cy="{middle}" r="2.5" fill="#fff" stroke="#999"><title>op {op}: {}</title></circle>"##,
+                    escape(&end)
+                ),
+                What::Unknown { .. } => write!(
+                    self.svg,
+                    r##"<text x="{to:.1}" y="{:.1}" font-weight="bold">?<title>op {op}: nobody knows what came of it</title></text>"##,
+                    middle + 4.0
+                ),
+                _ => Ok(()),
+            };
+        }
+    }
+
+    fn holds(&mut self, record: &Record, lanes: &Lanes, nodes: usize) {
+        let mut votes: HashMap<u64, HashSet<u64>> = HashMap::new();
+        for (_, note) in &record.notes {
+            if let Note::Votes { op, nodes } = note {
+                votes.insert(*op, nodes.iter().copied().collect());
+            }
+        }
+        for hold in record.history.holds() {
+            if let Some(y) = lanes.of_op(hold.op) {
+                self.hold(&hold, y, votes.get(&hold.op), nodes);
+            }
+        }
+        for (at_us, note) in &record.notes {
+            let (op, mark, title) = match note {
+                Note::Lost { op, why } => (op, "✕", why.as_str()),
+                Note::Late { op } => (op, "▲", "the resource refused it: too late"),
+                _ => continue,
+            };
+            if let Some(y) = lanes.of_op(*op) {
+                let _ = write!(
+                    self.svg,
+                    r##"<text x="{:.1}" y="{:.1}" style="fill:#c00;font-weight:bold" text-anchor="middle">{mark}<title>op {op}: {}</title></text>"##,
+                    self.x(*at_us),
+                    y + 15.0,
+                    escape(title)
+                );
+            }
+        }
+    }
+
+    fn hold(&mut self, hold: &Hold<'_>, y: f64, votes: Option<&HashSet<u64>>, nodes: usize) {
+        let x = self.x(hold.from_us);
+        let width = (self.x(hold.to_us) - x).max(2.0);
+        let colour = colour(&hold.names[0]);
+        let style = match hold.mode {
+            Mode::Exclusive => format!(r#"fill="{colour}""#),
+            Mode::Shared => format!(r#"fill="{colour}" fill-opacity="0.35""#),
+            Mode::Permit { .. } => format!(r##"fill="#fff" stroke="{colour}" stroke-width="2""##),
+        };
+        let names = hold.names.join(" + ");
+        let slot = hold
+            .slot
+            .map(|slot| format!(" slot {slot}"))
+            .unwrap_or_default();
+        let _ = write!(
+            self.svg,
+            r#"<g><title>op {} holds {names}{slot}, fence {}, {:.3} s</title><rect x="{x:.1}" y="{:.1}" width="{width:.1}" height="{BAR}" {style}/>"#,
+            hold.op,
+            hold.fence.unwrap_or_default(),
+            (hold.to_us.saturating_sub(hold.from_us)) as f64 / 1e6,
+            y + 3.0
+        );
+        // The second name of several has its colour below.
+        if let Some(second) = hold.names.get(1) {
+            let _ = write!(
+                self.svg,
+                r#"<rect x="{x:.1}" y="{:.1}" width="{width:.1}" height="{}" fill="{}"/>"#,
+                y + 3.0 + BAR / 2.0,
+                BAR / 2.0,
+                self::colour(second)
+            );
+        }
+        for node in 0..nodes {
+            let voted = votes.is_some_and(|votes| votes.contains(&(node as u64)));
+            let _ = write!(
+                self.svg,
+                r#"<rect x="{:.1}" y="{:.1}" width="3" height="4" fill="{}"/>"#,
+                x + node as f64 * 4.0,
+                y + 4.0 + BAR,
+                if voted { "#222" } else { "#ccc" }
+            );
+        }
+        self.svg.push_str("</g>");
+    }
+
+    fn violation(&mut self, violation: &Violation, height: f64) {
+        let x = self.x(violation.at_us);
+        let _ = write!(
+            self.svg,
+            r##"<line x1="{x:.1}" y1="20" x2="{x:.1}" y2="{height}" stroke="#c00" stroke-width="2"><title>{}</title></line>"##,
+            escape(&violation.to_string())
+        );
+    }
+}
+
+/// A word that fits into a bar.
+fn short(kind: &str) -> &str {
+    match kind {
+        "server SIGKILL, memory lost" => "KILL, empty",
+        "server SIGKILL, AOF kept" => "KILL, AOF",
+        "server SIGSTOP" | "client SIGSTOP" => "STOP",
+        "client SIGKILL" => "KILL",
+        "clock jump" => "clock",
+        "clock jump unseen by a new client" => "clock, unseen",
+        "connections cut" => "cut",
+        "connections refused" => "refused",
+        "half-open connections" => "half-open",
+        "one way: requests lost" => "→ lost",
+        "one way: replies lost" => "← lost",
+        "reset after send" => "reset",
+        other => other,
+    }
+}
+
+fn colour(name: &str) -> &'static str {
+    const COLOURS: [&str; 6] = [
+        "#2b6cb0", "#2f855a", "#c05621", "#6b46c1", "#b7791f", "#b83280",
+    ];
+    let known = NAMES.into_iter().chain([LEAD, POOL]);
+    let place = known.into_iter().position(|known| known == name);
+    COLOURS[place.unwrap_or(0) % COLOURS.len()]
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::History;
+    use crate::history::made::exclusive;
+
+    #[test]
+    fn holds_losses_faults_and_violations_are_in_the_picture() {
+        let mut record = Record::default();
+        let op = 2 * OPS_OF_CLIENT + OPS_OF_TASK;
+        record.history = History::default();
+        record
+            .history
+            .held(op, exclusive("b"), 77, (1_000, 900_000));
+        let lost = Note::Lost {
+            op,
+            why: "it <expired>".to_owned(),
+        };
+        let strike = Note::Strike {
+            kind: "FLUSHALL".to_owned(),
+            on: "node 3".to_owned(),
+            from_us: 5_000,
+        };
+        record.notes = vec![(6_000, strike), (800_000, lost)];
+        let violation = Violation {
+            invariant: "fences",
+            at_us: 7,
+            how: "made up".to_owned(),
+        };
+        let page = draw(&record, &[violation], 5);
+        for part in [
+            "client 1, task 1",
+            "fence 77",
+            "FLUSHALL on node 3",
+            "it &lt;expired>",
+            "fences at 0.000007 s: made up",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn every_fault_has_a_lane_and_a_word() {
+        use super::super::plan::{Targets, plan};
+        let mut lanes = Lanes::default();
+        (0..3).for_each(|node| lanes.add(format!("node {node}")));
+        lanes.add("links of all clients".to_owned());
+        for client in 0..2 {
+            lanes.add(format!("links of client {client}"));
+            lanes.add(format!("client {client}, task 0"));
+        }
+        let targets = Targets {
+            durable: vec![false, true, false],
+            clients: 2,
+        };
+        for strike in plan(1, std::time::Duration::from_secs(60), &targets) {
+            assert!(!lanes.of_fault(&strike.target()).is_empty(), "{strike}");
+            assert!(short(strike.kind.name()).len() < 16, "{strike}");
+        }
+    }
+}

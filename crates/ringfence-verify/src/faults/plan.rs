@@ -1,0 +1,396 @@
+//! Which faults come when: decided by the seed alone, before anything starts.
+//!
+//! Every sort comes in every round, in an order of its own. Two faults never have one target at once,
+//! and no more than a minority of the nodes is made to lose its vote at a time, with an exception now
+//! and then: else there would be nothing to see but refusals.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::random::Random;
+
+/// How long a node that forgot, or whose clock jumped, does not vote: a little more than the quarantine.
+const DISCOUNT: Duration = Duration::from_secs(9);
+/// The end of a run breaks what exclusion rests on.
+const BLIND: Duration = Duration::from_secs(5);
+
+/// A sort of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// SIGKILL of a server that keeps nothing; it comes back empty.
+    CrashForgetting,
+    /// SIGKILL of a server with `appendfsync always`; it comes back with all it had.
+    CrashDurable,
+    /// SIGSTOP of a server.
+    ServerPause,
+    /// FLUSHALL.
+    Flush,
+    /// A server's wall clock is set by seconds, and back later; every client knew it before.
+    ClockJump,
+    /// The clocks of a minority are set, and a client begins that never saw them before: what
+    /// exclusion rests on is broken from here on.
+    BlindJump,
+    /// All connections are closed.
+    Cut,
+    /// Connections are closed, and new ones refused.
+    Refuse,
+    /// All arrives, late.
+    Delay,
+    /// Connections stay, and nothing arrives either way.
+    HalfOpen,
+    /// Requests vanish, replies arrive.
+    DeafNode,
+    /// Requests arrive and are carried out, replies vanish.
+    DeafClient,
+    /// The connection is reset when the reply comes: carried out, and nobody knows.
+    ResetAfterSend,
+    /// SIGSTOP of a client.
+    ClientPause,
+    /// SIGKILL of a client.
+    ClientCrash,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::CrashForgetting,
+        Self::CrashDurable,
+        Self::ServerPause,
+        Self::Flush,
+        Self::ClockJump,
+        Self::BlindJump,
+        Self::Cut,
+        Self::Refuse,
+        Self::Delay,
+        Self::HalfOpen,
+        Self::DeafNode,
+        Self::DeafClient,
+        Self::ResetAfterSend,
+        Self::ClientPause,
+        Self::ClientCrash,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CrashForgetting => "server SIGKILL, memory lost",
+            Self::CrashDurable => "server SIGKILL, AOF kept",
+            Self::ServerPause => "server SIGSTOP",
+            Self::Flush => "FLUSHALL",
+            Self::ClockJump => "clock jump",
+            Self::BlindJump => "clock jump unseen by a new client",
+            Self::Cut => "connections cut",
+            Self::Refuse => "connections refused",
+            Self::Delay => "delay",
+            Self::HalfOpen => "half-open connections",
+            Self::DeafNode => "one way: requests lost",
+            Self::DeafClient => "one way: replies lost",
+            Self::ResetAfterSend => "reset after send",
+            Self::ClientPause => "client SIGSTOP",
+            Self::ClientCrash => "client SIGKILL",
+        }
+    }
+
+    /// Whether it is a fault of the network between clients and nodes.
+    pub(super) fn is_of_network(self) -> bool {
+        (Self::Cut..=Self::ResetAfterSend).contains(&self)
+    }
+
+    /// Whether a node that it hits does not vote for a while.
+    fn discounts(self) -> bool {
+        matches!(self, Self::CrashForgetting | Self::Flush | Self::ClockJump)
+    }
+}
+
+/// One fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Strike {
+    /// When, from the beginning of the run.
+    pub at: Duration,
+    /// For how long.
+    pub span: Duration,
+    /// Which sort.
+    pub kind: Kind,
+    /// The nodes that it hits.
+    pub nodes: Vec<usize>,
+    /// The client that it hits; of a fault in the network `None` is all of them.
+    pub client: Option<usize>,
+    /// How far a clock is set, or how late bytes arrive.
+    pub by_us: i64,
+}
+
+impl fmt::Display for Strike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.kind.name(), self.target())
+    }
+}
+
+impl Strike {
+    /// Whom it hits, for people.
+    pub fn target(&self) -> String {
+        let nodes: Vec<String> = self.nodes.iter().map(ToString::to_string).collect();
+        let nodes = nodes.join("+");
+        match (self.client, self.nodes.is_empty()) {
+            (Some(client), true) => format!("client {client}"),
+            (Some(client), false) => format!("client {client} to node {nodes}"),
+            (None, _) if self.kind.is_of_network() => format!("all clients to node {nodes}"),
+            (None, _) => format!("node {nodes}"),
+        }
+    }
+}
+
+/// What there is to hit.
+#[derive(Debug, Clone)]
+pub struct Targets {
+    /// For each node whether it keeps everything over a crash.
+    pub durable: Vec<bool>,
+    /// How many clients.
+    pub clients: usize,
+}
+
+/// The faults of a run, by time.
+pub fn plan(seed: u64, span: Duration, targets: &Targets) -> Vec<Strike> {
+    let mut planner = Planner {
+        random: Random::apart(seed, 0),
+        nodes: vec![Target::default(); targets.durable.len()],
+        clients: vec![Target::default(); targets.clients],
+        links: Target::default(),
+        out_at_most: 0,
+        targets,
+    };
+    let mut strikes = Vec::new();
+    let (mut at, mut round) = (Duration::from_millis(500), Vec::new());
+    let blind_from = span.saturating_sub(BLIND);
+    while at < blind_from {
+        planner.out_at_most = targets.durable.len() / 2 + usize::from(planner.random.chance(5));
+        let fitting = round.iter().position(|kind| planner.fits(*kind, at));
+        at += match fitting {
+            Some(next) => {
+                strikes.push(planner.strike(round.remove(next), at, span));
+                Duration::from_millis(planner.random.between(250, 900))
+            }
+            // What has to wait for its target does not keep the next round from beginning.
+            None if round.len() < Kind::ALL.len() => {
+                round.extend(planner.shuffled());
+                Duration::ZERO
+            }
+            None => Duration::from_millis(200),
+        };
+    }
+    strikes.push(planner.blind(blind_from, span));
+    strikes
+}
+
+#[derive(Debug, Clone, Default)]
+struct Target {
+    busy_until: Duration,
+    discounted_until: Duration,
+}
+
+struct Planner<'a> {
+    random: Random,
+    nodes: Vec<Target>,
+    clients: Vec<Target>,
+    links: Target,
+    /// How many nodes may be without a vote at present.
+    out_at_most: usize,
+    targets: &'a Targets,
+}
+
+impl Planner<'_> {
+    fn shuffled(&mut self) -> Vec<Kind> {
+        let mut kinds: Vec<Kind> = Kind::ALL.to_vec();
+        kinds.retain(|kind| *kind != Kind::BlindJump);
+        for at in (1..kinds.len()).rev() {
+            kinds.swap(at, self.random.between(0, at as u64) as usize);
+        }
+        kinds
+    }
+
+    fn fits(&self, kind: Kind, at: Duration) -> bool {
+        match kind {
+            Kind::ClientPause | Kind::ClientCrash => self.clients.iter().any(|c| c.busy_until < at),
+            Kind::CrashForgetting
+            | Kind::CrashDurable
+            | Kind::ServerPause
+            | Kind::Flush
+            | Kind::ClockJump => !self.free_nodes(kind, at).is_empty(),
+            _ => self.links.busy_until < at,
+        }
+    }
+
+    fn free_nodes(&self, kind: Kind, at: Duration) -> Vec<usize> {
+        let out = self
+            .nodes
+            .iter()
+            .filter(|n| n.discounted_until > at)
+            .count();
+        if kind.discounts() && out >= self.out_at_most {
+            return Vec::new();
+        }
+        let free = |node: &usize| {
+            let target = &self.nodes[*node];
+            let durable = self.targets.durable[*node];
+            target.busy_until < at
+                && (!kind.discounts() || target.discounted_until < at)
+                && match kind {
+                    Kind::CrashForgetting => !durable,
+                    Kind::CrashDurable => durable,
+                    _ => true,
+                }
+        };
+        (0..self.nodes.len()).filter(free).collect()
+    }
+
+    /// A fault of a sort that [`fits`](Self::fits).
+    fn strike(&mut self, kind: Kind, at: Duration, end: Duration) -> Strike {
+        let ms = match kind {
+            Kind::ClientPause => self.random.between(300, 3_500),
+            Kind::ServerPause => self.random.between(200, 2_500),
+            Kind::ClockJump => self.random.between(800, 2_500),
+            Kind::Cut | Kind::ResetAfterSend | Kind::Flush => 100,
+            _ => self.random.between(200, 1_800),
+        };
+        let span = Duration::from_millis(ms).min(end - at);
+        let mut strike = Strike {
+            at,
+            span,
+            kind,
+            nodes: Vec::new(),
+            client: None,
+            by_us: 0,
+        };
+        let until = at + span;
+        match kind {
+            Kind::ClientPause | Kind::ClientCrash => {
+                let free = |client: &usize| self.clients[*client].busy_until < at;
+                let free: Vec<usize> = (0..self.clients.len()).filter(free).collect();
+                let client = self.random.pick(&free);
+                self.clients[client].busy_until = until;
+                strike.client = Some(client);
+            }
+            Kind::CrashForgetting
+            | Kind::CrashDurable
+            | Kind::ServerPause
+            | Kind::Flush
+            | Kind::ClockJump => {
+                let free = self.free_nodes(kind, at);
+                let node = self.random.pick(&free);
+                self.nodes[node].busy_until = until;
+                if kind.discounts() {
+                    self.nodes[node].discounted_until = until + DISCOUNT;
+                }
+                strike.nodes = vec![node];
+                strike.by_us = self.jump_of(node);
+            }
+            _ => {
+                self.links.busy_until = until;
+                strike.nodes = self.some_nodes();
+                // All clients lose one node, or one client loses many.
+                if strike.nodes.len() > 1 || self.random.chance(50) {
+                    let clients = self.clients.len() as u64;
+                    strike.client = Some(self.random.between(0, clients - 1) as usize);
+                }
+                strike.by_us = self.random.between(20, 400) as i64 * 1_000;
+            }
+        }
+        strike
+    }
+
+    /// How far `node`'s clock is set when it is. Half of the nodes only ever jump ahead and the others
+    /// back, so that no sequence of jumps steps back by more than is tolerated; and by more than a
+    /// call can last, so that every client that knew the clock finds out.
+    fn jump_of(&mut self, node: usize) -> i64 {
+        let by_us = self.random.between(2_500_000, 4_500_000) as i64;
+        match node.is_multiple_of(2) {
+            true => by_us,
+            false => -by_us,
+        }
+    }
+
+    /// One node, or so many that whoever cannot reach them has no majority.
+    fn some_nodes(&mut self) -> Vec<usize> {
+        let nodes = self.nodes.len();
+        let first = self.random.between(0, nodes as u64 - 1) as usize;
+        let many = match self.random.chance(40) {
+            true => nodes / 2 + 1,
+            false => 1,
+        };
+        (0..many).map(|more| (first + more) % nodes).collect()
+    }
+
+    /// A client is killed, the clocks of as many nodes as may fail leap ahead, and a new one begins.
+    fn blind(&mut self, at: Duration, end: Duration) -> Strike {
+        let minority = self.nodes.len() / 2;
+        let nodes = (0..self.nodes.len()).step_by(2).take(minority).collect();
+        Strike {
+            at,
+            span: end - at,
+            kind: Kind::BlindJump,
+            nodes,
+            client: Some(self.random.between(0, self.clients.len() as u64 - 1) as usize),
+            by_us: 3_000_000,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn targets() -> Targets {
+        Targets {
+            durable: vec![false, true, false, true, false],
+            clients: 4,
+        }
+    }
+
+    #[test]
+    fn a_seed_decides_everything() {
+        let span = Duration::from_secs(60);
+        assert_eq!(plan(7, span, &targets()), plan(7, span, &targets()));
+        assert_ne!(plan(7, span, &targets()), plan(8, span, &targets()));
+    }
+
+    #[test]
+    fn half_a_minute_has_every_sort() {
+        for seed in 0..50 {
+            let strikes = plan(seed, Duration::from_secs(30), &targets());
+            for kind in Kind::ALL {
+                assert!(strikes.iter().any(|s| s.kind == kind), "{seed}: {kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_server_is_hit_twice_at_once_and_none_jumps_that_forgot() {
+        for seed in 0..50 {
+            let strikes = plan(seed, Duration::from_secs(120), &targets());
+            let servers = strikes
+                .iter()
+                .filter(|s| s.client.is_none() && s.nodes.len() == 1);
+            let servers: Vec<_> = servers
+                .filter(|s| s.kind < Kind::Cut && s.kind != Kind::BlindJump)
+                .collect();
+            for (at, one) in servers.iter().enumerate() {
+                for other in &servers[at + 1..] {
+                    if one.nodes != other.nodes {
+                        continue;
+                    }
+                    assert!(one.at + one.span < other.at, "{seed}: {one} and {other}");
+                    if one.kind.discounts() && other.kind.discounts() {
+                        let voting = one.at + one.span + DISCOUNT;
+                        assert!(voting < other.at, "{seed}: {one} and {other}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_breaks_exclusion_comes_last() {
+        let strikes = plan(3, Duration::from_secs(60), &targets());
+        let blind = strikes.iter().position(|s| s.kind == Kind::BlindJump);
+        assert_eq!(blind, Some(strikes.len() - 1));
+    }
+}

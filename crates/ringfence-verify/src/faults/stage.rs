@@ -1,0 +1,196 @@
+//! The servers of a run, their clocks, and the network between each client and each of them.
+
+use std::error::Error;
+use std::time::Duration;
+
+use ringfence::Locks;
+use ringfence_testkit::{Fault, Flavor, Fleet, Persistence, Proxy, Server, WallClock};
+
+use super::plan::{Kind, Strike, Targets};
+use super::store::{Entry, fenced, unfenced};
+
+/// How many client processes there are at a time.
+pub(super) const CLIENTS: usize = 4;
+/// As small as may be, so that a node that forgot votes again within a run.
+const WINDOW: Duration = Duration::from_millis(500);
+/// At least `2w + S`; and the longest TTL is five seconds less.
+const QUARANTINE: Duration = Duration::from_secs(7);
+
+#[derive(Debug)]
+pub(super) struct Stage {
+    // Before the fleet: a proxy in front of nothing only makes noise.
+    proxies: Vec<Vec<Proxy>>,
+    pub(super) fleet: Fleet,
+    clocks: Vec<WallClock>,
+    pub(super) store: Server,
+}
+
+impl Stage {
+    /// Starts everything and says that it is new.
+    pub(super) fn set(nodes: usize, flavors: &[Flavor]) -> Result<Self, Box<dyn Error>> {
+        let clocks: Vec<WallClock> = (0..nodes).map(|_| WallClock::ahead_by(0)).collect();
+        let fleet = Fleet::start_with(nodes, |node| {
+            let server = Server::builder(flavors[node % flavors.len()]).wall_clock(&clocks[node]);
+            match is_durable(node) {
+                true => server.persistence(Persistence::AofAlways),
+                false => server,
+            }
+        });
+        let to_each = |_| fleet.iter().map(Proxy::in_front_of).collect();
+        let proxies = (0..CLIENTS).map(to_each).collect();
+        let stage = Self {
+            proxies,
+            store: Server::start(Flavor::Redis),
+            fleet,
+            clocks,
+        };
+        stage.init()?;
+        Ok(stage)
+    }
+
+    fn init(&self) -> Result<(), Box<dyn Error>> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let builder = Locks::builder().nodes(&self.fleet.urls());
+        let builder = builder.window(WINDOW).quarantine(QUARANTINE);
+        let runtime = runtime.enable_all().build()?;
+        runtime.block_on(builder.init(false))?;
+        Ok(())
+    }
+
+    pub(super) fn targets(&self) -> Targets {
+        Targets {
+            durable: (0..self.clocks.len()).map(is_durable).collect(),
+            clients: CLIENTS,
+        }
+    }
+
+    /// The nodes as client `seat` reaches them.
+    pub(super) fn urls(&self, seat: usize) -> String {
+        let urls: Vec<String> = self.proxies[seat].iter().map(Proxy::url).collect();
+        urls.join(",")
+    }
+
+    /// Begins a fault on a server or on the network.
+    pub(super) fn begin(&self, strike: &Strike) {
+        for &node in &strike.nodes {
+            let server = &self.fleet[node];
+            match strike.kind {
+                Kind::CrashForgetting | Kind::CrashDurable => server.kill(),
+                Kind::ServerPause => server.pause(),
+                Kind::Flush => drop(server.try_command(&["FLUSHALL"])),
+                Kind::ClockJump | Kind::BlindJump => self.clocks[node].set(strike.by_us),
+                _ => {}
+            }
+        }
+        for proxy in self.links(strike) {
+            match strike.kind {
+                Kind::Cut => proxy.cut(),
+                Kind::Refuse => proxy.refuse(),
+                Kind::Delay => {
+                    let by = Duration::from_micros(strike.by_us.unsigned_abs());
+                    proxy.requests(Fault::Delay(by));
+                    proxy.replies(Fault::Delay(by));
+                }
+                Kind::HalfOpen => {
+                    proxy.requests(Fault::BlackHole);
+                    proxy.replies(Fault::BlackHole);
+                }
+                Kind::DeafNode => proxy.requests(Fault::BlackHole),
+                Kind::DeafClient => proxy.replies(Fault::BlackHole),
+                Kind::ResetAfterSend => proxy.replies(Fault::ResetOnce),
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends it.
+    pub(super) fn end(&self, strike: &Strike) {
+        for &node in &strike.nodes {
+            let server = &self.fleet[node];
+            match strike.kind {
+                Kind::CrashForgetting | Kind::CrashDurable => server.restart(),
+                Kind::ServerPause => server.resume(),
+                Kind::ClockJump | Kind::BlindJump => self.clocks[node].set(0),
+                _ => {}
+            }
+        }
+        self.links(strike).for_each(Proxy::pass);
+    }
+
+    /// The links that a fault of the network hits.
+    fn links<'a>(&'a self, strike: &'a Strike) -> impl Iterator<Item = &'a Proxy> {
+        let of_network = strike.kind.is_of_network();
+        let clients = (0..CLIENTS)
+            .filter(move |client| of_network && strike.client.is_none_or(|only| only == *client));
+        clients.flat_map(move |client| {
+            strike
+                .nodes
+                .iter()
+                .map(move |&node| &self.proxies[client][node])
+        })
+    }
+
+    /// What each node still keeps for somebody: `(node, key)`.
+    pub(super) fn remains(&self) -> Vec<(usize, String)> {
+        let mut remains = Vec::new();
+        for (node, server) in self.fleet.iter().enumerate() {
+            let keys = server.command(&["KEYS", "*"]);
+            let keys = keys.lines().filter(|key| is_held_or_waited_for(key));
+            remains.extend(keys.map(|key| (node, key.to_owned())));
+        }
+        remains
+    }
+
+    /// The writes that a copy of `resource` accepted, in its order.
+    pub(super) fn writes(&self, resource: &str, checks: bool) -> Vec<Entry> {
+        let key = match checks {
+            true => fenced(resource),
+            false => unfenced(resource),
+        };
+        let entries = self.store.command(&["LRANGE", &key, "0", "-1"]);
+        entries.lines().filter_map(Entry::parse).collect()
+    }
+}
+
+/// Every other node keeps everything over a crash.
+fn is_durable(node: usize) -> bool {
+    node % 2 == 1
+}
+
+/// Whether a key is a holder or a place in line: not `born`, nor a record that only remembers fences.
+fn is_held_or_waited_for(key: &str) -> bool {
+    let Some(rest) = key.strip_prefix("ringfence:{") else {
+        return key != "ringfence:born";
+    };
+    let Some((_, rest)) = rest.split_once('}') else {
+        return true;
+    };
+    // The slot of a semaphore is a lock's own key, and its record ends in that key.
+    !(rest.starts_with(':') || rest.starts_with("gate:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_and_births_may_stay_and_nothing_else() {
+        for may_stay in [
+            "ringfence:born",
+            "ringfence:{a}:a",
+            "ringfence:{pool}gate:pool",
+            "ringfence:{pool}:ringfence:{pool}slot1:pool",
+        ] {
+            assert!(!is_held_or_waited_for(may_stay), "{may_stay}");
+        }
+        for must_go in [
+            "a",
+            "ringfence:{pool}slot1:pool",
+            "ringfence:{a}lineqclm:a",
+            "ringfence:{a}rankjgpk:a",
+            "ringfence:{a}leasesaanc:a",
+        ] {
+            assert!(is_held_or_waited_for(must_go), "{must_go}");
+        }
+    }
+}

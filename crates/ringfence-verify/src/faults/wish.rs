@@ -1,0 +1,225 @@
+//! What a client may want next, drawn by chance, and how it asks for it.
+
+use std::time::Duration;
+
+use ringfence::protocol::Vote;
+use ringfence::{
+    AcquireError, ExtendError, Guard, Leadership, Locks, Lost, ReadGuard, ReleaseError,
+    SemaphoreGuard, Votes,
+};
+
+use crate::history::Mode;
+use crate::random::Random;
+
+/// The names that all clients fight over.
+pub(super) const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+/// The name of the election, which is a lock like the others.
+pub(super) const LEAD: &str = "lead";
+/// The name of the semaphore.
+pub(super) const POOL: &str = "pool";
+/// How many permits it has.
+pub(super) const PERMITS: u32 = 2;
+
+/// One call, and what is to become of it.
+#[derive(Debug, Clone)]
+pub(super) struct Wish {
+    pub(super) kind: Kind,
+    pub(super) names: Vec<&'static str>,
+    pub(super) ttl: Duration,
+    /// For how long it stands in line; `None` not at all.
+    pub(super) wait: Option<Duration>,
+    pub(super) renew: bool,
+    /// When its caller loses patience and drops it.
+    pub(super) dropped_after: Option<Duration>,
+    /// For how long it is held.
+    pub(super) span: Duration,
+    /// The holder does not hear that it lost it, and goes on as if nothing had happened.
+    pub(super) deaf: bool,
+    pub(super) end: End,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Mutex,
+    Multi,
+    Read,
+    Write,
+    Permit,
+    Lead,
+}
+
+/// How a hold ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Release,
+    Drop,
+    /// It is shared for a while first, where that is possible.
+    Downgrade,
+    /// It is extended by hand first.
+    Extend,
+}
+
+impl Wish {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        use Kind::{Lead, Multi, Mutex, Permit, Read, Write};
+        let deaf = random.chance(10);
+        let kind = match deaf {
+            true => Mutex,
+            false => random.pick(&[Mutex, Mutex, Mutex, Multi, Read, Read, Write, Permit, Lead]),
+        };
+        // Longer than it lasts: the deaf do so without knowing.
+        let overstays = deaf || (kind != Lead && random.chance(5));
+        let first = random.between(0, NAMES.len() as u64 - 1) as usize;
+        let names = match kind {
+            Multi => vec![NAMES[first], NAMES[(first + 1) % NAMES.len()]],
+            Lead => vec![LEAD],
+            Permit => vec![POOL],
+            _ => vec![NAMES[first]],
+        };
+        let ms = |ms: u64| Duration::from_millis(ms);
+        let ttl_ms = match overstays {
+            true => random.between(300, 900),
+            false => random.between(300, 2_000),
+        };
+        let renew = kind == Lead || (!overstays && random.chance(60));
+        Self {
+            kind,
+            names,
+            ttl: ms(ttl_ms),
+            wait: match random.chance(70) {
+                true => Some(ms(random.between(200, 3_000))),
+                false => None,
+            },
+            renew,
+            dropped_after: random.chance(12).then(|| ms(random.between(1, 300))),
+            span: match (overstays, renew) {
+                (true, _) => ms(ttl_ms + random.between(50, 600)),
+                (false, true) if random.chance(15) => ms(random.between(300, 1_800)),
+                // Most are short, so that much happens.
+                _ => ms(random.between(2, 120)),
+            },
+            deaf,
+            end: random.pick(&[
+                End::Release,
+                End::Release,
+                End::Release,
+                End::Drop,
+                End::Downgrade,
+                End::Extend,
+            ]),
+        }
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        match self.kind {
+            Kind::Read => Mode::Shared,
+            Kind::Permit => Mode::Permit { of: PERMITS },
+            _ => Mode::Exclusive,
+        }
+    }
+
+    /// Asks for it.
+    pub(super) async fn ask(&self, locks: &Locks) -> Result<Held, AcquireError> {
+        let wait = self.wait.unwrap_or_default();
+        let waits = self.wait.is_some();
+        match self.kind {
+            Kind::Mutex | Kind::Multi => {
+                let lock = locks.multi(&self.names).ttl(self.ttl).wait(wait);
+                let lock = lock.renew(self.renew);
+                match waits {
+                    true => lock.lock().await.map(Held::Alone),
+                    false => lock.try_lock().await.map(Held::Alone),
+                }
+            }
+            Kind::Read | Kind::Write => {
+                let lock = locks.rw_lock(self.names[0]).ttl(self.ttl).wait(wait);
+                let lock = lock.renew(self.renew);
+                match (self.kind, waits) {
+                    (Kind::Read, true) => lock.read().await.map(Held::Sharing),
+                    (Kind::Read, false) => lock.try_read().await.map(Held::Sharing),
+                    (_, true) => lock.write().await.map(Held::Alone),
+                    (_, false) => lock.try_write().await.map(Held::Alone),
+                }
+            }
+            Kind::Permit => {
+                let pool = locks.semaphore(self.names[0], PERMITS);
+                let pool = pool.ttl(self.ttl).wait(wait).renew(self.renew);
+                match waits {
+                    true => pool.acquire().await.map(Held::Permit),
+                    false => pool.try_acquire().await.map(Held::Permit),
+                }
+            }
+            Kind::Lead => {
+                let election = locks.election(self.names[0]).ttl(self.ttl).wait(wait);
+                election.campaign().await.map(Held::Leading)
+            }
+        }
+    }
+}
+
+/// A guard of any kind.
+#[derive(Debug)]
+pub(super) enum Held {
+    Alone(Guard),
+    Sharing(ReadGuard),
+    Permit(SemaphoreGuard),
+    Leading(Leadership),
+}
+
+macro_rules! each {
+    ($held:expr, $guard:ident => $what:expr) => {
+        match $held {
+            Held::Alone($guard) => $what,
+            Held::Sharing($guard) => $what,
+            Held::Permit($guard) => $what,
+            Held::Leading($guard) => $what,
+        }
+    };
+}
+
+impl Held {
+    pub(super) fn fence(&self) -> u64 {
+        each!(self, guard => guard.fence())
+    }
+
+    pub(super) fn slot(&self) -> Option<u32> {
+        match self {
+            Self::Permit(guard) => Some(guard.slot()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn deadline_us(&self) -> u64 {
+        each!(self, guard => guard.deadline()).as_micros()
+    }
+
+    pub(super) async fn lost(&self) -> Lost {
+        each!(self, guard => guard.lost().await)
+    }
+
+    /// The nodes that granted it.
+    pub(super) fn granted_by(&self) -> Vec<u64> {
+        let votes: Votes = each!(self, guard => guard.votes());
+        let votes = (0..).zip(votes.iter());
+        let granted = votes.filter(|(_, node)| node.vote == Vote::Granted);
+        granted.map(|(node, _)| node).collect()
+    }
+
+    pub(super) async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        match self {
+            Self::Alone(guard) => guard.extend(ttl).await,
+            Self::Sharing(guard) => guard.extend(ttl).await,
+            Self::Permit(guard) => guard.extend(ttl).await,
+            Self::Leading(_) => Ok(()),
+        }
+    }
+
+    pub(super) async fn release(self) -> Result<(), ReleaseError> {
+        match self {
+            Self::Alone(guard) => guard.release().await,
+            Self::Sharing(guard) => guard.release().await,
+            Self::Permit(guard) => guard.release().await,
+            Self::Leading(guard) => guard.resign().await,
+        }
+    }
+}
