@@ -1,70 +1,194 @@
-//! What ringfence costs, measured on real servers of this machine. Figures are ratios within one
-//! run: rounds of the things that are compared take turns, so that a noisy machine disturbs both.
+//! What ringfence costs, measured side by side with other lock clients on real servers of this
+//! machine. Figures are ratios within one run: the contenders take turns, round by round, so that a
+//! noisy machine disturbs them all.
 //!
 //! ```text
 //! cargo run --release -p ringfence-bench -- --nodes 5
 //! ```
 
-mod hand_over;
-mod hung_node;
-mod idle;
+mod arena;
+mod cost;
+mod figures;
+mod plot;
+mod sheet;
 mod times;
 mod worker;
 
-use clap::Parser;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-/// What ringfence costs, measured on real servers of this machine.
+use clap::{Parser, Subcommand, ValueEnum};
+use ringfence_peers::Library;
+use serde_json::json;
+
+use figures::{
+    drain, embedded, growth, hand_over, hung_node, idle, latency, quorums, renewal, throughput,
+    turns,
+};
+use sheet::Sheet;
+
+/// Everybody, in the order of the tables. Those that know one node only take part where there is one.
+pub(crate) const ALL: [Library; 14] = [
+    Library::Ringfence,
+    Library::RingfencePlain,
+    Library::Rslock,
+    Library::Redsync,
+    Library::Redislock,
+    Library::Redlock,
+    Library::RedlockPy,
+    Library::Pottery,
+    Library::RedisPy,
+    Library::PythonRedisLock,
+    Library::RedissonLock,
+    Library::RedissonFairLock,
+    Library::RedissonFencedLock,
+    Library::RedissonRedLock,
+];
+
+/// What ringfence costs, measured side by side with other lock clients on servers of this machine.
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Args {
-    /// How many servers.
+    /// How many servers, where the figure does not say otherwise.
     #[arg(long, default_value_t = 5)]
     nodes: usize,
-    /// How many rounds of each kind, taking turns.
+    /// How many rounds of each contender, taking turns.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// How many times a lock is taken and given back in one round.
-    #[arg(long, default_value_t = 500)]
-    locks: usize,
-    /// What to measure; everything unless given.
+    /// How long a round lasts, in milliseconds.
+    #[arg(long, default_value_t = 1000)]
+    ms: u64,
+    /// What to measure; everything unless given. May be repeated.
     #[arg(long, value_enum)]
-    only: Option<Figure>,
-    /// Given to the processes that this one starts.
-    #[arg(long, hide = true, num_args = 3, value_names = ["NODES", "NAME", "CALLERS"])]
-    worker: Option<Vec<String>>,
+    only: Vec<Figure>,
+    /// Where the JSON and the pictures go.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+    #[command(subcommand)]
+    role: Option<Role>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+/// What this program does when it starts itself again.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// A client behind the line protocol of `peers/README.md`.
+    #[command(hide = true)]
+    Serve { library: String, urls: String },
+    /// Callers who take one lock again and again.
+    #[command(hide = true)]
+    Work {
+        urls: String,
+        name: String,
+        callers: usize,
+    },
+    /// Many locks that are held and renewed.
+    #[command(hide = true)]
+    Hold { count: usize, urls: String },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Figure {
-    /// Lock and release with one node that has stopped answering.
+    /// Many tasks, each with a name of its own, against everybody and against the limit.
+    Throughput,
+    /// One task, on 1, 3 and 5 nodes.
+    Latency,
+    /// One node that has stopped answering.
     HungNode,
-    /// From one release to the next grant, with many who wait.
+    /// Sixteen tasks that want one name again and again.
     HandOver,
+    /// Sixty-four who come at once, on 1 and 5 nodes.
+    Drain,
+    /// From one release to the next grant, with many who wait in several processes.
+    Turns,
     /// What those who wait cost while nothing changes.
     Idle,
+    /// Ten and a hundred thousand guards that renew themselves.
+    Renewal,
+    /// The cost of a lock, in nodes, tasks, waiters and names.
+    Growth,
+    /// Names spread over several quorums.
+    Quorums,
+    /// The embedded file, and the whole command against flock(1).
+    Embedded,
 }
 
-fn main() {
+fn main() -> ExitCode {
     let args = Args::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
-        if let Some([nodes, name, callers]) = args.worker.as_deref() {
-            return worker::work(nodes, name, callers.parse().expect("a number")).await;
+    match &args.role {
+        Some(Role::Serve { library, urls }) => {
+            return ringfence_peers::serve::main([library.clone(), urls.clone()].into_iter());
         }
-        let wanted = |figure| args.only.is_none_or(|only| only == figure);
-        if wanted(Figure::HungNode) {
-            hung_node::measure(&args).await;
-        }
-        if wanted(Figure::HandOver) {
-            for waiters in [32, 256] {
-                hand_over::measure(&args, waiters).await;
+        Some(Role::Work {
+            urls,
+            name,
+            callers,
+        }) => runtime().block_on(worker::work(urls, name, *callers)),
+        Some(Role::Hold { count, urls }) => runtime().block_on(renewal::hold(*count, urls)),
+        None => return compare(&args),
+    }
+    ExitCode::SUCCESS
+}
+
+/// All figures that are wanted, each shown as soon as it is there.
+fn compare(args: &Args) -> ExitCode {
+    let mut sheets = Vec::new();
+    for &figure in Figure::value_variants() {
+        if args.only.is_empty() || args.only.contains(&figure) {
+            for sheet in measure(figure, args) {
+                print!("{}", sheet.text());
+                sheets.push(sheet);
             }
         }
-        if wanted(Figure::Idle) {
-            idle::measure(&args).await;
-        }
-    });
+    }
+    if let Err(failure) = save(&args.out, &sheets) {
+        eprintln!("ringfence-bench: {}: {failure}", args.out.display());
+        return ExitCode::FAILURE;
+    }
+    println!("\nJSON and pictures: {}", args.out.display());
+    ExitCode::SUCCESS
+}
+
+fn measure(figure: Figure, args: &Args) -> Vec<Sheet> {
+    let Args {
+        nodes, rounds, ms, ..
+    } = *args;
+    match figure {
+        Figure::Throughput => vec![throughput::measure(nodes, rounds, ms)],
+        Figure::Latency => [1, 3, 5]
+            .map(|nodes| latency::measure(nodes, rounds, ms))
+            .into(),
+        Figure::HungNode => vec![hung_node::measure(nodes, rounds, ms)],
+        Figure::HandOver => vec![hand_over::measure(nodes, rounds, ms)],
+        Figure::Drain => [1, 5].map(|nodes| drain::measure(nodes, rounds)).into(),
+        Figure::Turns => vec![runtime().block_on(turns::measure(nodes, rounds))],
+        Figure::Idle => vec![runtime().block_on(idle::measure(nodes))],
+        Figure::Renewal => vec![renewal::measure(nodes)],
+        Figure::Growth => growth::measure(ms)
+            .into_iter()
+            .chain([growth::memory()])
+            .collect(),
+        Figure::Quorums => vec![quorums::measure(rounds, ms)],
+        Figure::Embedded => vec![embedded::locks(rounds, ms), embedded::commands(rounds)],
+    }
+}
+
+fn save(folder: &Path, sheets: &[Sheet]) -> std::io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let all: Vec<_> = sheets.iter().map(Sheet::json).collect();
+    fs::write(folder.join("results.json"), format!("{:#}\n", json!(all)))?;
+    for sheet in sheets {
+        fs::write(
+            folder.join(sheet.key).with_extension("svg"),
+            plot::svg(sheet),
+        )?;
+    }
+    Ok(())
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime")
 }

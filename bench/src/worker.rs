@@ -36,7 +36,7 @@ impl Crew {
         let processes = (0..PROCESSES).map(|_| {
             let callers = (callers / PROCESSES).to_string();
             let mut command = Command::new(env::current_exe().expect("this program"));
-            command.args(["--worker", nodes, name, &callers]);
+            command.args(["work", nodes, name, &callers]);
             let mut process = Process::spawn(command.stdout(Stdio::piped()));
             let lines = BufReader::new(process.take_stdout().expect("a pipe")).lines();
             let sender = sender.clone();

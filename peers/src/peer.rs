@@ -2,6 +2,10 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -12,7 +16,7 @@ use crate::toolchain::Missing;
 #[derive(Debug)]
 pub struct Peer {
     library: Library,
-    child: Child,
+    child: Arc<Mutex<Child>>,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -50,7 +54,7 @@ impl Peer {
         let output = BufReader::new(child.stdout.take().expect("a piped output"));
         let mut peer = Self {
             library,
-            child,
+            child: Arc::new(Mutex::new(child)),
             input,
             output,
         };
@@ -61,6 +65,14 @@ impl Peer {
     /// Which client it is.
     pub fn library(&self) -> Library {
         self.library
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .id()
     }
 
     /// Attempts once to take `name`; whether it has it now.
@@ -89,12 +101,16 @@ impl Peer {
 
     /// The next line that it says.
     pub fn hear(&mut self) -> String {
+        self.next_line()
+            .unwrap_or_else(|why| panic!("{}: {why}", self.library))
+    }
+
+    fn next_line(&mut self) -> Result<String, String> {
         let mut line = String::new();
-        let read = self.output.read_line(&mut line);
-        match read {
-            Ok(bytes) if bytes > 0 => line.trim_end().to_owned(),
-            Ok(_) => panic!("{} ended", self.library),
-            Err(failure) => panic!("{}: {failure}", self.library),
+        match self.output.read_line(&mut line) {
+            Ok(0) => Err("it ended".to_owned()),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(failure) => Err(failure.to_string()),
         }
     }
 
@@ -104,18 +120,39 @@ impl Peer {
         self.hear()
     }
 
-    /// Runs a workload. `Err` is what the client said instead of a report.
-    pub fn run(&mut self, command: &str) -> Result<Report, String> {
-        let said = self.ask(command);
+    /// Runs a workload. `Err` is what the client said instead of a report, or that it said nothing
+    /// for as long as `patience`; then its process is ended, and it is of no more use.
+    pub fn run_within(&mut self, patience: Duration, command: &str) -> Result<Report, String> {
+        self.say(command);
+        let (done, waiting) = channel::<()>();
+        let child = Arc::clone(&self.child);
+        let watchman = thread::spawn(move || {
+            let hung = waiting.recv_timeout(patience) == Err(RecvTimeoutError::Timeout);
+            if hung {
+                end(&child);
+            }
+            hung
+        });
+        let said = self.next_line();
+        drop(done);
+        if watchman.join().unwrap_or_default() {
+            return Err(format!("no answer within {patience:?}"));
+        }
+        let said = said?;
         Report::parse(&said).ok_or(said)
     }
 }
 
+/// Ends the process, if it has not ended already.
+fn end(child: &Mutex<Child>) {
+    let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Nothing to be done if it is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&self.child);
     }
 }
 

@@ -187,6 +187,7 @@ impl Link {
     async fn attend(&mut self, session: &mut Session) -> End {
         let mut flight = Flight::new();
         let mut pending_end = None;
+        let mut suspected = false;
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.subscribe(&mut flight, session);
@@ -218,7 +219,13 @@ impl Link {
                     };
                     None
                 }
-                _ = tick.tick(), if !flight.is_empty() => self.silence(&flight),
+                _ = tick.tick(), if !flight.is_empty() => {
+                    // At two looks in a row: a process that was stopped finds the time over before
+                    // it has read what arrived meanwhile.
+                    let silence = self.silence(&flight);
+                    let again = std::mem::replace(&mut suspected, silence.is_some());
+                    silence.filter(|_| again)
+                }
             };
             if let Some(trouble) = lost {
                 flight.abandon(&trouble);

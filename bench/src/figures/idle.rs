@@ -7,15 +7,15 @@ use ringfence::Locks;
 use ringfence::clock::Clock;
 use ringfence_testkit::{Fleet, Server, wait_until_async};
 
-use crate::Args;
+use crate::sheet::{Cell, Sheet};
 use crate::worker::{Crew, PROCESSES};
 
 const NAME: &str = "bench:one";
 const WAITERS: usize = 1_000;
 const WINDOW: Duration = Duration::from_secs(10);
 
-pub(crate) async fn measure(args: &Args) {
-    let fleet = Fleet::start(args.nodes);
+pub(crate) async fn measure(nodes: usize) -> Sheet {
+    let fleet = Fleet::start(nodes);
     let urls = fleet.urls_without_quarantine();
     let locks = Locks::connect(&urls).await.expect("a client");
     let guard = locks.mutex(NAME).lock().await.expect("a lock");
@@ -30,13 +30,13 @@ pub(crate) async fn measure(args: &Args) {
     let (before, begun) = (scripts(&fleet[0]), Clock::System.now());
     tokio::time::sleep(WINDOW).await;
     let per_second = (scripts(&fleet[0]) - before) / Clock::System.now().since(begun).as_secs_f64();
-    println!(
-        "idle, {} nodes, {WAITERS} waiters in {PROCESSES} processes on one name: {per_second:.1} scripts a \
-         second and node",
-        args.nodes
-    );
     drop(crew);
     drop(guard);
+    let title =
+        format!("Idle: {nodes} nodes, {WAITERS} waiters in {PROCESSES} processes on one name");
+    let mut sheet = Sheet::new("idle", title, &["scripts per s and node"]);
+    sheet.row("ringfence", vec![Cell::of([per_second])]);
+    sheet
 }
 
 /// How many scripts `server` has run.

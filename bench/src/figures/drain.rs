@@ -1,0 +1,35 @@
+//! Sixty-four who arrive at once on one name, each for a millisecond and once: until the last is
+//! through.
+
+use ringfence_peers::Library;
+
+use crate::arena::Arena;
+use crate::sheet::{Cell, Sheet, Wanted};
+
+const TASKS: usize = 64;
+
+pub(crate) fn measure(nodes: usize, rounds: usize) -> Sheet {
+    let arena = Arena::with_nodes(nodes);
+    let command = format!("drain {TASKS} bench:one 10000 1000");
+    let contest = arena.contest(&crate::ALL, rounds, &command);
+    let key = if nodes == 1 { "drain-1" } else { "drain-5" };
+    let title = format!("Drain: {nodes} nodes, {TASKS} arrive at once on one name, 1 ms each");
+    let mut sheet = Sheet::new(key, title, &["ms until the last"]);
+    for entry in &contest.entries {
+        sheet.row(
+            entry.library.name(),
+            vec![Cell::of(entry.each(|report| report.took_us / 1000.0))],
+        );
+    }
+    sheet.notes = contest.missing;
+    let ours = Library::Ringfence.name();
+    let best = sheet.best_other(&[ours, Library::RingfencePlain.name()], 0, false);
+    let ratio = best.and_then(|best| Some(best / sheet.median(ours, 0)?));
+    let wanted = if nodes == 1 { 1.8 } else { 3.0 };
+    sheet.judge(
+        "shorter than the best peer by",
+        ratio,
+        Wanted::AtLeast(wanted),
+    );
+    sheet
+}

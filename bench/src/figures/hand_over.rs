@@ -1,0 +1,46 @@
+//! Sixteen tasks that want one name again and again, each for a millisecond: the steady hand-over.
+
+use ringfence_peers::Library;
+
+use crate::arena::Arena;
+use crate::sheet::{Cell, Sheet, Wanted};
+
+const TASKS: usize = 16;
+
+pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
+    let arena = Arena::with_nodes(nodes);
+    let command = format!("share {TASKS} {ms} bench:one 10000 1000");
+    let contest = arena.contest(&crate::ALL, rounds, &command);
+    let title = format!("Steady hand-over: {nodes} nodes, {TASKS} tasks, one name, 1 ms holds");
+    let columns = ["grants per s", "Jain's index", "wait p50 ms", "wait p99 ms"];
+    let mut sheet = Sheet::new("hand-over", title, &columns);
+    for entry in &contest.entries {
+        let cells = vec![
+            Cell::of(entry.each(|report| report.per_second())),
+            Cell::of(entry.each(|report| report.fairness())),
+            Cell::of(entry.each(|report| report.p50_us / 1000.0)),
+            Cell::of(entry.each(|report| report.p99_us / 1000.0)),
+        ];
+        sheet.row(entry.library.name(), cells);
+    }
+    sheet.notes = contest.missing;
+    let ours = Library::Ringfence.name();
+    let others = [ours, Library::RingfencePlain.name()];
+    let ratio = |sheet: &Sheet, column, largest| {
+        Some(sheet.median(ours, column)? / sheet.best_other(&others, column, largest)?)
+    };
+    let (rate, wait) = (ratio(&sheet, 0, true), ratio(&sheet, 3, false));
+    let fairness = sheet.median(ours, 1);
+    sheet.judge(
+        "grants per second against the best peer",
+        rate,
+        Wanted::AtLeast(1.1),
+    );
+    sheet.judge("Jain's index", fairness, Wanted::AtLeast(0.99));
+    sheet.judge(
+        "p99 of the wait against the best peer",
+        wait,
+        Wanted::AtMost(0.1),
+    );
+    sheet
+}

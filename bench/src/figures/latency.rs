@@ -1,0 +1,46 @@
+//! One task: how long a lock and its release take, on 1, 3 and 5 nodes.
+
+use ringfence_peers::Library;
+
+use crate::arena::Arena;
+use crate::sheet::{Cell, Sheet, Wanted};
+
+pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
+    let arena = Arena::with_nodes(nodes);
+    let contest = arena.contest(&crate::ALL, rounds, &format!("cycles 1 {ms} bench 10000"));
+    let key = match nodes {
+        1 => "latency-1",
+        3 => "latency-3",
+        _ => "latency-5",
+    };
+    let title = format!("Latency: lock + release, {nodes} nodes, 1 task");
+    let mut sheet = Sheet::new(key, title, &["p50 µs", "p99 µs"]);
+    for entry in &contest.entries {
+        let cells = vec![
+            Cell::of(entry.each(|report| report.p50_us)),
+            Cell::of(entry.each(|report| report.p99_us)),
+        ];
+        sheet.row(entry.library.name(), cells);
+    }
+    sheet.notes = contest.missing;
+    judge(&mut sheet, nodes);
+    sheet
+}
+
+fn judge(sheet: &mut Sheet, nodes: usize) {
+    let ours = Library::Ringfence.name();
+    let mut others = vec![ours, Library::RingfencePlain.name()];
+    // Its runtime spins before it parks, which on one node costs a core to win a wake-up.
+    if nodes == 1 {
+        others.push(Library::Redsync.name());
+    }
+    let ratio = |sheet: &Sheet, column| {
+        Some(sheet.median(ours, column)? / sheet.best_other(&others, column, false)?)
+    };
+    let (p50, p99) = (ratio(sheet, 0), ratio(sheet, 1));
+    let wanted = if nodes == 1 { 1.0 } else { 0.75 };
+    sheet.judge("p50 against the best peer", p50, Wanted::AtMost(wanted));
+    if nodes > 1 {
+        sheet.judge("p99 against the best peer", p99, Wanted::AtMost(1.0));
+    }
+}

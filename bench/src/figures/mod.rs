@@ -1,0 +1,14 @@
+//! What is measured, one file a figure.
+
+pub(crate) mod drain;
+pub(crate) mod embedded;
+pub(crate) mod growth;
+pub(crate) mod hand_over;
+pub(crate) mod hung_node;
+pub(crate) mod idle;
+pub(crate) mod latency;
+pub(crate) mod limit;
+pub(crate) mod quorums;
+pub(crate) mod renewal;
+pub(crate) mod throughput;
+pub(crate) mod turns;

@@ -1,0 +1,251 @@
+//! What was measured, as a table: for a person, and for a program.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+/// One figure: rows of contenders, columns of what was measured.
+#[derive(Debug, Default)]
+pub(crate) struct Sheet {
+    /// A short name: of the plot's file, and in the JSON.
+    pub(crate) key: &'static str,
+    /// What was done.
+    pub(crate) title: String,
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) bars: Vec<Bar>,
+    /// What a reader has to know: who is missing, and why.
+    pub(crate) notes: Vec<String>,
+    /// Whether the columns are steps of growth, to be drawn as lines.
+    pub(crate) grows: bool,
+}
+
+/// One contender.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) who: String,
+    /// In the order of the columns; `None` where there is nothing to be measured.
+    pub(crate) cells: Vec<Option<Cell>>,
+}
+
+/// The median of the rounds, and how far they lie apart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cell {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+/// What was hoped for.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    pub(crate) what: String,
+    pub(crate) measured: f64,
+    pub(crate) wanted: Wanted,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wanted {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Cell {
+    /// Of several rounds. `None` if there was none.
+    pub(crate) fn of(rounds: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut rounds: Vec<f64> = rounds.into_iter().collect();
+        rounds.sort_by(f64::total_cmp);
+        Some(Self {
+            median: *rounds.get(rounds.len().checked_sub(1)? / 2)?,
+            low: *rounds.first()?,
+            high: *rounds.last()?,
+        })
+    }
+}
+
+impl Bar {
+    pub(crate) fn new(what: impl Into<String>, measured: f64, wanted: Wanted) -> Self {
+        let what = what.into();
+        Self {
+            what,
+            measured,
+            wanted,
+        }
+    }
+
+    pub(crate) fn is_met(&self) -> bool {
+        match self.wanted {
+            Wanted::AtLeast(least) => self.measured >= least,
+            Wanted::AtMost(most) => self.measured <= most,
+        }
+    }
+}
+
+impl Sheet {
+    pub(crate) fn new(key: &'static str, title: impl Into<String>, columns: &[&str]) -> Self {
+        Self {
+            key,
+            title: title.into(),
+            columns: columns.iter().map(|&column| column.to_owned()).collect(),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn row(&mut self, who: impl Into<String>, cells: Vec<Option<Cell>>) {
+        self.rows.push(Row {
+            who: who.into(),
+            cells,
+        });
+    }
+
+    /// The median of `who` in `column`.
+    pub(crate) fn median(&self, who: &str, column: usize) -> Option<f64> {
+        let row = self.rows.iter().find(|row| row.who == who)?;
+        Some((*row.cells.get(column)?)?.median)
+    }
+
+    /// The medians of all but `ours` in `column`.
+    pub(crate) fn others<'a>(
+        &'a self,
+        ours: &'a [&str],
+        column: usize,
+    ) -> impl Iterator<Item = (&'a str, f64)> {
+        let others = self
+            .rows
+            .iter()
+            .filter(move |row| !ours.contains(&row.who.as_str()));
+        others.filter_map(move |row| Some((row.who.as_str(), (*row.cells.get(column)?)?.median)))
+    }
+
+    /// The best of them: the largest, or the smallest.
+    pub(crate) fn best_other(&self, ours: &[&str], column: usize, largest: bool) -> Option<f64> {
+        let others = self.others(ours, column).map(|(_, median)| median);
+        others.reduce(if largest { f64::max } else { f64::min })
+    }
+
+    /// Judges `measured` if there is one.
+    pub(crate) fn judge(&mut self, what: impl Into<String>, measured: Option<f64>, wanted: Wanted) {
+        match measured {
+            Some(measured) => self.bars.push(Bar::new(what, measured, wanted)),
+            None => self.notes.push(format!(
+                "not judged, since one side is missing: {}",
+                what.into()
+            )),
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("\n{}\n", self.title);
+        let widest = self
+            .rows
+            .iter()
+            .map(|row| row.who.chars().count())
+            .max()
+            .unwrap_or_default();
+        let _ = write!(text, "{:widest$}", "");
+        for column in &self.columns {
+            let _ = write!(text, "  {column:>24}");
+        }
+        text.push('\n');
+        for row in &self.rows {
+            let _ = write!(text, "{:widest$}", row.who);
+            for cell in &row.cells {
+                let cell = cell.map_or_else(
+                    || "–".to_owned(),
+                    |cell| {
+                        format!(
+                            "{} [{}–{}]",
+                            short(cell.median),
+                            short(cell.low),
+                            short(cell.high)
+                        )
+                    },
+                );
+                let _ = write!(text, "  {cell:>24}");
+            }
+            text.push('\n');
+        }
+        for bar in &self.bars {
+            let (sign, wanted) = match bar.wanted {
+                Wanted::AtLeast(least) => ('≥', least),
+                Wanted::AtMost(most) => ('≤', most),
+            };
+            let met = if bar.is_met() { "met" } else { "NOT MET" };
+            let _ = writeln!(
+                text,
+                "  {}: {} (wanted {sign} {wanted}): {met}",
+                bar.what,
+                short(bar.measured)
+            );
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "  {note}");
+        }
+        text
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let cell = |cell: &Option<Cell>| {
+            cell.map(|cell| json!({ "median": cell.median, "low": cell.low, "high": cell.high }))
+        };
+        let row = |row: &Row| {
+            let cells: Vec<_> = row.cells.iter().map(cell).collect();
+            json!({ "who": row.who, "cells": cells })
+        };
+        let bar = |bar: &Bar| {
+            let (at, wanted) = match bar.wanted {
+                Wanted::AtLeast(least) => ("at least", least),
+                Wanted::AtMost(most) => ("at most", most),
+            };
+            json!({ "what": bar.what, "measured": bar.measured, at: wanted, "met": bar.is_met() })
+        };
+        json!({
+            "figure": self.key,
+            "title": self.title,
+            "columns": self.columns,
+            "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "bars": self.bars.iter().map(bar).collect::<Vec<_>>(),
+            "notes": self.notes,
+        })
+    }
+}
+
+/// Three digits that count, and no more than a reader needs.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_rounds_is_one_of_them() {
+        let cell = Cell::of([5.0, 1.0, 3.0, 2.0]).expect("rounds");
+        assert_eq!((cell.median, cell.low, cell.high), (2.0, 1.0, 5.0));
+        assert!(Cell::of([]).is_none());
+    }
+
+    #[test]
+    fn bars_are_judged_both_ways() {
+        assert!(Bar::new("", 1.0, Wanted::AtLeast(1.0)).is_met());
+        assert!(!Bar::new("", 0.9, Wanted::AtLeast(1.0)).is_met());
+        assert!(Bar::new("", 1.0, Wanted::AtMost(1.0)).is_met());
+        assert!(!Bar::new("", 1.1, Wanted::AtMost(1.0)).is_met());
+    }
+
+    #[test]
+    fn the_best_of_the_others_leaves_ours_out() {
+        let mut sheet = Sheet::new("x", "x", &["a"]);
+        for (who, value) in [("ours", 9.0), ("one", 2.0), ("two", 3.0)] {
+            sheet.row(who, vec![Cell::of([value])]);
+        }
+        assert_eq!(sheet.best_other(&["ours"], 0, true), Some(3.0));
+        assert_eq!(sheet.best_other(&["ours"], 0, false), Some(2.0));
+        assert_eq!(sheet.median("two", 0), Some(3.0));
+    }
+}
