@@ -65,7 +65,19 @@ fn split_when(text: &str, stop: impl Fn(char) -> bool) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Whatever is typed is read or refused, and what is shown can be typed again.
+        #[test]
+        fn nothing_that_is_typed_makes_it_panic(text in "([0-9]{0,21}(d|h|m|s|ms)?){0,3}|\\PC{0,12}") {
+            if let Ok(duration) = parse(&text) {
+                prop_assert!(parse(&show(duration)).is_ok());
+            }
+        }
+    }
 
     #[test]
     fn numbers_with_units_are_read() {

@@ -29,6 +29,11 @@ pub mod token;
 #[cfg(feature = "client")]
 pub mod url;
 
+// What fuzzers feed; no part of the API, and not there in any other build.
+#[cfg(all(fuzzing, feature = "redis"))]
+#[doc(hidden)]
+pub use node::redis::outside as fuzz;
+
 #[cfg(feature = "client")]
 pub use client::*;
 #[cfg(feature = "client")]

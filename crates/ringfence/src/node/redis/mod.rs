@@ -12,8 +12,8 @@ mod handshake;
 mod key;
 mod line;
 mod link;
-#[cfg(test)]
-mod outside;
+#[cfg(any(test, fuzzing))]
+pub mod outside;
 mod queue;
 mod reply;
 mod report;

@@ -1,5 +1,6 @@
-//! Everything that reads what comes from outside, one function for each way in, fed with random input.
-//! None may panic, and what each accepts must be worth it.
+//! Everything that reads what comes from outside, one function for each way in: fuzzers feed them
+//! (`fuzz/`), and so does a test with random input. None may panic, and what each accepts must be worth
+//! it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +21,7 @@ use super::report::Reporter;
 use super::server::{Leniency, Server};
 
 /// The bytes of a reply to each operation. Only an acquire can come out as a grant.
-fn reply(bytes: &[u8]) {
+pub fn reply(bytes: &[u8]) {
     let Ok(value) = redis::parse_redis_value(bytes) else {
         return;
     };
@@ -42,7 +43,7 @@ fn reply(bytes: &[u8]) {
 }
 
 /// The bytes of the answers to a handshake.
-fn handshake(bytes: &[u8]) {
+pub fn handshake(bytes: &[u8]) {
     let answers = match redis::parse_redis_value(bytes) {
         Ok(Value::Array(answers)) => answers,
         // Raw text, a part for each question: what INFO says is text.
@@ -71,7 +72,7 @@ fn handshake(bytes: &[u8]) {
 }
 
 /// The bytes of something that a server pushes. Only a wake of one who listens is heard.
-fn push(bytes: &[u8]) {
+pub fn push(bytes: &[u8]) {
     #[derive(Default)]
     struct Heard(Mutex<Vec<Wake>>);
     impl Hear for Heard {
@@ -98,7 +99,7 @@ fn push(bytes: &[u8]) {
 }
 
 /// What a user or an environment variable gives: nodes, a name, a token, a receipt.
-fn written(text: &str) {
+pub fn written(text: &str) {
     if let Ok(nodes) = parse_nodes(text) {
         assert!(!nodes.is_empty());
     }
@@ -175,7 +176,20 @@ fn operations() -> Vec<Op> {
         Op::Refresh {
             places: places.clone(),
         },
-        Op::RefreshSlots { places },
+        Op::RefreshSlots {
+            places: places.clone(),
+        },
+        Op::Arrive {
+            parties: Arc::from([Arc::from("p")]),
+            since_us: Some(1),
+            count: 2,
+            ttl_ms,
+        },
+        Op::Attend {
+            places,
+            list: true,
+            ttl_ms,
+        },
         Op::Inspect,
         Op::PlainAcquire { ttl_ms },
         Op::PlainExtend { ttl_ms },

@@ -184,3 +184,53 @@ impl From<TryFromIntError> for Damaged {
 pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::node::sqlite::schema;
+
+    fn number() -> impl Strategy<Value = Option<i64>> {
+        let near = prop_oneof![Just(i64::MIN), Just(-1), Just(0), Just(1), Just(i64::MAX)];
+        proptest::option::of(prop_oneof![near, any::<i64>()])
+    }
+
+    fn text() -> impl Strategy<Value = Option<String>> {
+        proptest::option::of("\\PC{0,12}")
+    }
+
+    proptest! {
+        /// Whatever stands in a row: it is damaged, or it is an entry that can be written and read
+        /// again as it was.
+        #[test]
+        fn no_row_makes_it_panic(
+            texts in [text(), text(), text()],
+            numbers in proptest::array::uniform6(number()),
+            always in proptest::array::uniform3(number()),
+        ) {
+            let connection = schema::in_memory();
+            let name = Name::new("", "job").unwrap();
+            let [key, token, label] = texts;
+            let [key_until, fence, closed, record_until, ballot, read_fence] = numbers;
+            let [seat_until, stranger, free_since] = always.map(Option::unwrap_or_default);
+            connection
+                .execute(
+                    "INSERT INTO entry (name, key_value, key_until_ms, fence, closed, record_until_ms,
+                         seat_token, seat_ballot, seat_label, seat_until_ms, stranger, free_since_ms,
+                         lapses_ms, read_fence)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 0, ?13)",
+                    params![
+                        name.as_str(), key, key_until, fence, closed, record_until, token, ballot,
+                        label, seat_until, stranger, free_since, read_fence.unwrap_or_default(),
+                    ],
+                )
+                .unwrap();
+            if let Ok(entry) = load(&connection, &name).unwrap() {
+                store(&connection, &name, &entry).unwrap();
+                prop_assert_eq!(load(&connection, &name).unwrap().ok(), Some(entry));
+            }
+        }
+    }
+}

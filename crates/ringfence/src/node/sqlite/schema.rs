@@ -211,3 +211,13 @@ fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Resu
         }
     }
 }
+
+/// A database of the present format in memory, for tests of what is read from one.
+#[cfg(test)]
+pub(super) fn in_memory() -> Connection {
+    let connection = Connection::open_in_memory().expect("memory");
+    for step in STEPS {
+        connection.execute_batch(step).expect("our own tables");
+    }
+    connection
+}

@@ -1,0 +1,5 @@
+//! What a hostile node answers.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ringfence::fuzz::reply(data));
