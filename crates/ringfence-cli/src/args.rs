@@ -108,7 +108,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) terms: Terms,
     /// Let this many run at once: NAME is a semaphore, apart from any lock NAME
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ringfence::PERMITS_MAX)))]
+    #[arg(long, value_name = "N", value_parser = permits())]
     #[arg(conflicts_with_all = ["lock_delay", "hold_at_least", "shared"])]
     pub(crate) permits: Option<u32>,
     /// Hold the lock no longer than this; the command is ended before
@@ -299,6 +299,13 @@ pub(crate) struct Status {
     /// The lock; without it the nodes are shown
     #[arg(value_parser = name)]
     pub(crate) name: Option<String>,
+    /// Show the semaphore NAME, which has this many permits: who has which slot
+    #[arg(long, value_name = "N", requires = "name", value_parser = permits())]
+    pub(crate) permits: Option<u32>,
+}
+
+fn permits() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(ringfence::PERMITS_MAX))
 }
 
 /// Declare the nodes a new cluster, so that they vote at once

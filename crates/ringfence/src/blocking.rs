@@ -23,7 +23,7 @@ use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
 use crate::client::terms::terms;
 use crate::client::{
     self, AcquireError, Builder, ConnectError, ExtendError, HoldError, InspectError, Inspection,
-    NodeStatus, Owner, Receipt, ReleaseError, ReleaseReceiptError, Votes,
+    NodeStatus, Owner, Receipt, ReleaseError, ReleaseReceiptError, SemaphoreInspection, Votes,
 };
 use crate::driver::hold::Lost;
 use crate::time::Timestamp;
@@ -508,6 +508,11 @@ impl Semaphore {
     /// See [`crate::Semaphore::try_acquire`].
     pub fn try_acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
         self.guard(self.engine.run(self.lock.try_acquire()))
+    }
+
+    /// See [`crate::Semaphore::inspect`].
+    pub fn inspect(&self) -> Result<SemaphoreInspection, InspectError> {
+        self.engine.run(self.lock.inspect())
     }
 
     fn guard(

@@ -1,7 +1,7 @@
 //! `ringfence status`: who holds a lock, or how the nodes are. Changes nothing.
 
 use ringfence::protocol::{Discount, Vote};
-use ringfence::{Inspection, NodeStatus, NodeView};
+use ringfence::{Inspection, NodeStatus, NodeView, SemaphoreInspection};
 use serde_json::{Value, json};
 
 use super::{Session, millis};
@@ -11,14 +11,21 @@ use crate::exit::Exit;
 use crate::report::Failure;
 
 pub(super) async fn status(session: &Session, args: Status) -> Result<Exit, Failure> {
-    match args.name {
-        Some(name) => {
+    match (args.name, args.permits) {
+        (Some(name), Some(permits)) => {
+            let inspection = session.locks.semaphore(&name, permits).inspect().await?;
+            let text = semaphore_text(&inspection);
+            let value = semaphore_value(&inspection);
+            session.report.result(&text, &value)?;
+            Ok(Exit::Success)
+        }
+        (Some(name), None) => {
             let inspection = session.locks.inspect(&name).await?;
             let text = lock_text(&inspection);
             session.report.result(&text, &lock_value(&inspection))?;
             Ok(Exit::Success)
         }
-        None => nodes(session).await,
+        (None, _) => nodes(session).await,
     }
 }
 
@@ -43,14 +50,56 @@ async fn nodes(session: &Session) -> Result<Exit, Failure> {
     })
 }
 
-fn lock_text(inspection: &Inspection) -> String {
+/// What is taken, in one line; then who has each slot that is not free.
+fn semaphore_text(inspection: &SemaphoreInspection) -> String {
+    let slots = || (0..).zip(&inspection.slots).filter(|(_, slot)| slot.held);
+    let permits = inspection.slots.len();
+    let mut text = format!("{} of {permits} permits taken", slots().count());
+    text += &waiting_text(inspection.waiting);
+    for (number, slot) in slots() {
+        text += &format!("\n  slot {number}: {}", holder_text(slot));
+    }
+    text
+}
+
+fn semaphore_value(inspection: &SemaphoreInspection) -> Value {
+    let slots = (0..).zip(&inspection.slots).map(|(number, slot)| {
+        json!({
+            "slot": number,
+            "held": slot.held,
+            "label": slot.label,
+            "id": slot.holder_id,
+            "remaining_ms": slot.remaining.map(millis),
+            "fence": slot.fence,
+            "durability": slot.durability.map(|tier| tier.to_string()),
+        })
+    });
+    json!({
+        "name": inspection.name,
+        "permits": inspection.slots.len(),
+        "taken": inspection.slots.iter().filter(|slot| slot.held).count(),
+        "waiting": inspection.waiting,
+        "slots": slots.collect::<Vec<_>>(),
+    })
+}
+
+fn holder_text(inspection: &Inspection) -> String {
     let mut text = super::take::holder(inspection).unwrap_or_else(|| "free".to_owned());
     if let Some(fence) = inspection.fence.filter(|_| inspection.held) {
         text += &format!(", fence {fence}");
     }
-    if inspection.waiting > 0 {
-        text += &format!(", {} waiting in line", inspection.waiting);
+    text
+}
+
+fn waiting_text(waiting: u64) -> String {
+    match waiting {
+        0 => String::new(),
+        waiting => format!(", {waiting} waiting in line"),
     }
+}
+
+fn lock_text(inspection: &Inspection) -> String {
+    let mut text = holder_text(inspection) + &waiting_text(inspection.waiting);
     for NodeView { node, view, .. } in &inspection.nodes {
         let said = match view {
             Ok(view) => match &view.holder {

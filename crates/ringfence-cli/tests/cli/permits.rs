@@ -1,5 +1,7 @@
 //! `run --permits`: so many at a time.
 
+use serde_json::Value;
+
 use super::scene::{Finished, Scene};
 
 /// A command that says its slot in the file `NAME`, and stays.
@@ -29,10 +31,27 @@ fn as_many_run_at_once_as_there_are_permits() {
         "echo $RINGFENCE_SLOT $RINGFENCE_FENCE $RINGFENCE_NAME",
     );
     waiting.wait_for_words();
+    let status = Finished::of(scene.ringfence(&["status", "x", "--permits", "2"]));
+    let lines: Vec<&str> = status.stdout().lines().collect();
+    assert_eq!(lines[0], "2 of 2 permits taken, 1 waiting in line");
+    for (slot, line) in lines[1..].iter().enumerate() {
+        let begins = format!("  slot {slot}: held by ");
+        assert!(line.starts_with(&begins), "{line}");
+        assert!(line.contains(", fence "), "{line}");
+    }
+    assert_eq!(lines.len(), 3);
     first.signal(rustix::process::Signal::TERM);
     assert_eq!(first.finish().code(), 128 + 15);
     let waited = waiting.finish();
     assert_eq!(waited.code(), 0);
+    let status = Finished::of(scene.ringfence(&["status", "--json", "x", "--permits", "2"]));
+    let status: Value = serde_json::from_str(status.stdout()).unwrap();
+    assert_eq!(status["taken"], 1, "{status}");
+    assert_eq!(status["waiting"], 0, "{status}");
+    let slots = status["slots"].as_array().unwrap();
+    let held = slots.iter().find(|slot| slot["held"] == true).unwrap();
+    assert_eq!(held["slot"].to_string(), scene.line("b"));
+    assert!(held["fence"].as_u64().is_some(), "{status}");
     assert!(
         waited
             .stderr()
@@ -54,6 +73,8 @@ fn a_lock_has_no_slot_and_a_semaphore_at_least_one() {
     assert_eq!(done.stdout(), "<>\n");
     for permits in ["0", "257", "x"] {
         let args = ["run", "--permits", permits, "x", "--", "true"];
+        assert_eq!(Finished::of(scene.ringfence(&args)).code(), 64);
+        let args = ["status", "--permits", permits, "x"];
         assert_eq!(Finished::of(scene.ringfence(&args)).code(), 64);
     }
 }

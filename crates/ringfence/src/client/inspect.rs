@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::gather::gather;
-use crate::message::{Answer, Op, Request, View};
+use crate::message::{Answer, Claim, Op, Request, View};
 use crate::node::{Call, CallError, Facts, Tier};
 use crate::protocol::{Discount, Vote, quorum};
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -41,6 +41,19 @@ pub struct Inspection {
     pub nodes: Vec<NodeView>,
 }
 
+/// A majority's view of a semaphore.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SemaphoreInspection {
+    /// The semaphore.
+    pub name: String,
+    /// Its slots, each seen as the lock that it is. There are as many as whoever looked said that
+    /// there are permits.
+    pub slots: Vec<Inspection>,
+    /// How many wait in line for one of them, as a majority sees it.
+    pub waiting: u64,
+}
+
 /// One node's view of a lock.
 #[derive(Debug, Clone)]
 pub struct NodeView {
@@ -73,8 +86,30 @@ impl Locks {
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection, InspectError> {
         let claims = self.claims([name]).map_err(super::ConfigError::from)?;
         let name = claims[0].name.to_string();
+        self.look_at(claims).await.of_claim(0, name)
+    }
+
+    /// Who has which slot of the semaphore `name`, whose gate and slots are `claims`.
+    pub(super) async fn inspect_slots(
+        &self,
+        name: &str,
+        claims: Arc<[Claim]>,
+    ) -> Result<SemaphoreInspection, InspectError> {
+        let slots = 1..claims.len();
+        let look = self.look_at(claims).await;
+        Ok(SemaphoreInspection {
+            name: name.to_owned(),
+            waiting: look.of_claim(0, name.to_owned())?.waiting,
+            slots: slots
+                .map(|claim| look.of_claim(claim, name.to_owned()))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// What every node says of `claims`.
+    async fn look_at(&self, claims: Arc<[Claim]>) -> Look<'_> {
         let request = Arc::new(Request {
-            claims,
+            claims: Arc::clone(&claims),
             // Nobody speaks: an inspection is nobody's.
             token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
             op: Op::Inspect,
@@ -97,22 +132,15 @@ impl Locks {
         .await;
         let views = answers.into_iter().map(|answer| {
             answer.map(|reply| match reply.answer {
-                Answer::Views(mut views) if views.len() == 1 => views.remove(0),
-                _ => View::default(),
+                Answer::Views(views) if views.len() == claims.len() => views,
+                _ => vec![View::default(); claims.len()],
             })
         });
-        let names = &self.shared.names;
-        let nodes: Vec<NodeView> = names
-            .iter()
-            .zip(&driver.nodes)
-            .zip(views)
-            .map(|((name, node), view)| NodeView {
-                node: name.clone(),
-                tier: node.tier(),
-                view,
-            })
-            .collect();
-        majority_view(name, names, nodes)
+        Look {
+            names: &self.shared.names,
+            tiers: driver.nodes.iter().map(|node| node.tier()).collect(),
+            views: views.collect(),
+        }
     }
 
     /// How often this client found that its own clock had stood still, as in a virtual machine that
@@ -159,6 +187,29 @@ impl Locks {
             }
         });
         statuses.collect()
+    }
+}
+
+/// What each node said of some claims, in node order.
+struct Look<'a> {
+    names: &'a [String],
+    tiers: Vec<Option<Tier>>,
+    views: Vec<Result<Vec<View>, CallError>>,
+}
+
+impl Look<'_> {
+    /// A majority's view of the claim at position `claim`, which people know as `name`.
+    fn of_claim(&self, claim: usize, name: String) -> Result<Inspection, InspectError> {
+        let nodes = self.names.iter().zip(&self.tiers).zip(&self.views);
+        let nodes = nodes.map(|((node, tier), views)| NodeView {
+            node: node.clone(),
+            tier: *tier,
+            view: views
+                .as_ref()
+                .map(|views| views[claim].clone())
+                .map_err(Clone::clone),
+        });
+        majority_view(name, self.names, nodes.collect())
     }
 }
 

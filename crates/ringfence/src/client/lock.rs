@@ -32,7 +32,7 @@ const MAX_HOLD: Duration = Duration::from_secs(3600);
 #[must_use = "a lock does nothing until `lock` or `try_lock` is awaited"]
 pub struct Lock {
     pub(super) locks: Locks,
-    claims: Result<Arc<[Claim]>, NameError>,
+    pub(super) claims: Result<Arc<[Claim]>, NameError>,
     ttl: Duration,
     pub(super) wait: Option<Duration>,
     label: Option<String>,

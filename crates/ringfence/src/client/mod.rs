@@ -34,7 +34,7 @@ pub use error::{
 };
 pub use guard::Guard;
 pub use init::Initialised;
-pub use inspect::{Inspection, NodeStatus, NodeView};
+pub use inspect::{Inspection, NodeStatus, NodeView, SemaphoreInspection};
 pub use latch::{Arrival, Latch, PARTIES_MAX};
 pub use lock::{Lock, ReleaseReceiptError};
 pub use owner::Owner;

@@ -10,9 +10,10 @@ use crate::protocol::Attempt;
 use crate::token::Token;
 
 use super::Locks;
-use super::error::{AcquireError, ConfigError, HoldError};
+use super::error::{AcquireError, ConfigError, HoldError, InspectError};
 use super::guard::Guard;
 use super::held::held;
+use super::inspect::SemaphoreInspection;
 use super::lock::Lock;
 use super::terms::terms;
 
@@ -112,14 +113,25 @@ impl Semaphore {
         done
     }
 
-    async fn take(&self, wait: Option<Duration>) -> Result<SemaphoreGuard, AcquireError> {
-        if !(1..=PERMITS_MAX).contains(&self.permits) {
-            let why = format!(
-                "a semaphore may have 1 to {PERMITS_MAX} permits, this one has {}",
-                self.permits
-            );
-            return Err(ConfigError::Other(why).into());
+    /// Who has which slot, and how many wait, as a majority of the nodes sees it. Changes nothing.
+    pub async fn inspect(&self) -> Result<SemaphoreInspection, InspectError> {
+        self.check_permits()?;
+        let claims = self.lock.claims.clone().map_err(ConfigError::from)?;
+        self.lock.locks.inspect_slots(&self.name, claims).await
+    }
+
+    fn check_permits(&self) -> Result<(), ConfigError> {
+        if (1..=PERMITS_MAX).contains(&self.permits) {
+            return Ok(());
         }
+        Err(ConfigError::Other(format!(
+            "a semaphore may have 1 to {PERMITS_MAX} permits, this one has {}",
+            self.permits
+        )))
+    }
+
+    async fn take(&self, wait: Option<Duration>) -> Result<SemaphoreGuard, AcquireError> {
+        self.check_permits()?;
         let mut warned = false;
         let note = |attempt: &Attempt| {
             if !warned {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use ringfence::message::Op;
 use ringfence::name::Name;
-use ringfence::{AcquireError, Locks, Lost, SemaphoreGuard};
+use ringfence::{AcquireError, InspectError, Locks, Lost, SemaphoreGuard};
 use tokio::task::{JoinSet, yield_now};
 
 use crate::bench::{Bench, Dice, at_once, idle, ms};
@@ -69,6 +69,46 @@ async fn each_permit_is_a_slot_of_its_own() {
     drop((guards, next));
     at_once(locks.close()).await;
     assert_eq!(taken(&bench, "s", 3), 0);
+}
+
+#[tokio::test]
+async fn inspect_shows_who_has_which_slot_and_how_many_wait() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let semaphore = locks.semaphore("s", 2).label("first");
+    let first = at_once(semaphore.try_acquire()).await.unwrap();
+    let seen = at_once(semaphore.inspect()).await.unwrap();
+    assert_eq!((seen.name.as_str(), seen.waiting), ("s", 0));
+    let held = seen.slots.iter().map(|slot| slot.held);
+    assert_eq!(held.collect::<Vec<_>>(), [true, false]);
+    let slot = &seen.slots[first.slot() as usize];
+    assert_eq!(slot.label.as_deref(), Some("first"));
+    assert_eq!(slot.fence, Some(first.fence()));
+    assert_eq!(slot.holder_id.as_deref(), Some(first.token().id()));
+
+    let semaphore = semaphore.label("second");
+    let second = at_once(semaphore.try_acquire()).await.unwrap();
+    let waiter = bench.client().await.semaphore("s", 2);
+    let waiter = tokio::spawn(async move { waiter.acquire().await });
+    bench.pass(ms(50)).await;
+    let seen = at_once(semaphore.inspect()).await.unwrap();
+    assert_eq!(seen.waiting, 1);
+    let fences = seen.slots.iter().map(|slot| slot.fence.unwrap());
+    assert_eq!(fences.collect::<Vec<_>>(), [first.fence(), second.fence()]);
+    waiter.abort();
+
+    let nothing = locks.semaphore("s", 0);
+    let refused = at_once(nothing.inspect()).await;
+    assert!(
+        matches!(refused, Err(InspectError::Invalid(_))),
+        "{refused:?}"
+    );
+    bench.break_first(2);
+    let refused = at_once(semaphore.inspect()).await;
+    assert!(
+        matches!(refused, Err(InspectError::NoQuorum { .. })),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]
