@@ -19,10 +19,10 @@ use ringfence::node::{Call, CallError, Completion, Deliver, Node};
 use ringfence::time::Timestamp;
 use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
 use ringfence::url::{NodeUrl, parse_nodes};
-use ringfence_testkit::{Flavor, Fleet, Server};
+use ringfence_testkit::{Flavor, Fleet, Server, wait_until};
 use tokio::sync::oneshot;
 
-use super::stage::{PATIENCE, client_of, now, timed};
+use super::stage::{PATIENCE, SOON, client_of, now, timed};
 
 #[tokio::test]
 async fn released_early_a_lock_is_kept_on_every_server_and_then_free() {
@@ -183,7 +183,7 @@ impl Bench {
         let mut ballots: Vec<Ballot> = Vec::new();
         let mut kept = 0;
         for step in steps {
-            let clock = self.call(&[0], 0, Op::Inspect).stamp.unwrap().clock_us;
+            let clock = self.clock_us();
             if step.back == 0 || ballots.len() < step.back {
                 ballots.push(Ballot::new(clock));
             }
@@ -215,11 +215,19 @@ impl Bench {
             {
                 kept += 1;
                 if ms == SHORT_MS {
-                    std::thread::sleep(Duration::from_millis(SHORT_MS + 10));
+                    // A key still stands in its last millisecond.
+                    let over_us = stamp.clock_us + (SHORT_MS + 1) * 1000;
+                    wait_until("the tombstone to end", SOON, || self.clock_us() > over_us);
                 }
             }
         }
         Ok(kept)
+    }
+
+    /// The server's clock.
+    fn clock_us(&self) -> u64 {
+        let stamp = self.call(&[0], 0, Op::Inspect).stamp;
+        stamp.unwrap().clock_us
     }
 
     /// What stands in the lock's own key, and for how long.

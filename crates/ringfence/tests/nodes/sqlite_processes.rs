@@ -140,10 +140,14 @@ fn a_release_in_one_process_is_heard_in_another_that_does_nothing_meanwhile() {
             .unwrap()
     };
     let written = || fs::metadata(scratch.path("locks.db-wal")).unwrap();
-    let before = (version(), written().len(), written().modified().unwrap());
-    thread::sleep(Duration::from_millis(300));
-    let after = (version(), written().len(), written().modified().unwrap());
-    assert_eq!(before, after);
+    let look = || (version(), written().len(), written().modified().unwrap());
+    let (mut last, mut alike) = (look(), 0);
+    wait_until("a file that nobody touches", PATIENCE, || {
+        let now = look();
+        alike = if now == last { alike + 1 } else { 0 };
+        last = now;
+        alike >= QUIET_LOOKS
+    });
 
     let since_us = fs::read_to_string(scratch.path("listening")).unwrap();
     let since_us = since_us.parse().unwrap();
@@ -184,6 +188,10 @@ fn a_listener_that_was_killed_delays_nobody_and_another_takes_its_place() {
     assert_eq!(ask(&node, "x", ALICE, release(ballot)), Answer::Released);
     assert_eq!(fences(&scratch), [0; 0]);
 }
+
+/// How many looks at the file in a row find it as it was, where nobody polls it: `wait_until` looks
+/// so often within a third of a second.
+const QUIET_LOOKS: usize = 150;
 
 /// How many wakes a process of the listening test waits for.
 const WAKES: usize = 5;
