@@ -15,34 +15,31 @@ use crate::report::Failure;
 /// A wait shorter than this needs no words.
 const SILENT: Duration = Duration::from_secs(1);
 
+/// A lock of any kind, on the terms that the arguments give.
+macro_rules! on {
+    ($terms:ident, $lock:expr) => {{
+        let mut lock = $lock.ttl($terms.ttl);
+        if let Some(wait) = $terms.wait {
+            lock = lock.wait(wait);
+        }
+        if let Some(attempts) = $terms.attempts {
+            lock = lock.attempts(attempts);
+        }
+        if let Some(patience) = $terms.no_quorum_after {
+            lock = lock.no_quorum_after(patience);
+        }
+        lock
+    }};
+}
+
 /// The lock `name` on `terms`, not yet taken.
 pub(super) fn lock(session: &Session, name: &str, terms: &Terms) -> Lock {
-    let mut lock = session.locks.mutex(name).ttl(terms.ttl);
-    if let Some(wait) = terms.wait {
-        lock = lock.wait(wait);
-    }
-    if let Some(attempts) = terms.attempts {
-        lock = lock.attempts(attempts);
-    }
-    if let Some(patience) = terms.no_quorum_after {
-        lock = lock.no_quorum_after(patience);
-    }
-    lock
+    on!(terms, session.locks.mutex(name))
 }
 
 /// The same for one who shares it.
 pub(super) fn shared_lock(session: &Session, name: &str, terms: &Terms) -> RwLock {
-    let mut lock = session.locks.rw_lock(name).ttl(terms.ttl);
-    if let Some(wait) = terms.wait {
-        lock = lock.wait(wait);
-    }
-    if let Some(attempts) = terms.attempts {
-        lock = lock.attempts(attempts);
-    }
-    if let Some(patience) = terms.no_quorum_after {
-        lock = lock.no_quorum_after(patience);
-    }
-    lock
+    on!(terms, session.locks.rw_lock(name))
 }
 
 /// Takes a share of `lock`.
@@ -73,17 +70,7 @@ pub(super) async fn take(
 
 /// The semaphore `name` on `terms`, of which no permit has been taken yet.
 pub(super) fn semaphore(session: &Session, name: &str, permits: u32, terms: &Terms) -> Semaphore {
-    let mut semaphore = session.locks.semaphore(name, permits).ttl(terms.ttl);
-    if let Some(wait) = terms.wait {
-        semaphore = semaphore.wait(wait);
-    }
-    if let Some(attempts) = terms.attempts {
-        semaphore = semaphore.attempts(attempts);
-    }
-    if let Some(patience) = terms.no_quorum_after {
-        semaphore = semaphore.no_quorum_after(patience);
-    }
-    semaphore
+    on!(terms, session.locks.semaphore(name, permits))
 }
 
 /// Takes a permit of `semaphore`.
