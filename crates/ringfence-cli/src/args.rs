@@ -109,7 +109,7 @@ pub(crate) struct Run {
     pub(crate) terms: Terms,
     /// Let this many run at once: NAME is a semaphore, apart from any lock NAME
     #[arg(long, value_name = "N", value_parser = permits())]
-    #[arg(conflicts_with_all = ["lock_delay", "hold_at_least", "shared"])]
+    #[arg(conflicts_with_all = ["hold_at_least", "shared"])]
     pub(crate) permits: Option<u32>,
     /// Hold the lock no longer than this; the command is ended before
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]

@@ -498,6 +498,7 @@ impl Semaphore {
         max_hold(max_hold: impl Into<Option<Duration>>),
         attempts(attempts: u32),
         no_quorum_after(span: Duration),
+        lock_delay(delay: Duration),
     }
 
     /// See [`crate::Semaphore::acquire`].

@@ -94,7 +94,9 @@ pub(super) fn work_under(
 async fn taken(session: &Session, args: &Run) -> Result<Held, Failure> {
     let (name, terms) = (&args.name, &args.terms);
     if let Some(permits) = args.permits {
-        let permit = take::semaphore(session, name, permits, terms).max_hold(args.max_hold);
+        let permit = take::semaphore(session, name, permits, terms)
+            .max_hold(args.max_hold)
+            .lock_delay(args.lock_delay.unwrap_or_default());
         let guard = take::permit(session, permit, name, terms).await?;
         return Ok(Held::Permit(guard));
     }

@@ -3,6 +3,25 @@
 use super::error::HoldError;
 use super::guard::Guard;
 use super::lock::Lock;
+use super::rw_lock::{ReadGuard, RwLock};
+
+/// Does `$work` with `$guard` for as long as it is not lost, and then releases it, whatever kind of
+/// guard it is.
+macro_rules! while_held {
+    ($guard:ident, $work:ident) => {{
+        let done = tokio::select! {
+            biased;
+            why = $guard.lost() => Err(HoldError::Lost(why)),
+            done = $work(&$guard) => Ok(done),
+        };
+        if let Err(error) = $guard.release().await {
+            tracing::warn!(%error, "released after the work was over");
+        }
+        done
+    }};
+}
+
+pub(super) use while_held;
 
 impl Lock {
     /// Takes the lock, does `work`, and releases. The work is dropped at its next await when the
@@ -22,14 +41,35 @@ impl Lock {
     /// ```
     pub async fn hold<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, HoldError> {
         let guard = self.lock().await?;
-        let done = tokio::select! {
-            biased;
-            why = guard.lost() => Err(HoldError::Lost(why)),
-            done = work(&guard) => Ok(done),
-        };
-        if let Err(error) = guard.release().await {
-            tracing::warn!(%error, "released after the work was over");
-        }
-        done
+        while_held!(guard, work)
+    }
+}
+
+impl RwLock {
+    /// Takes a share, does `work`, and gives it back. The work is dropped at its next await when
+    /// the share is lost. See [`Lock::hold`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = ringfence::Locks::connect("memory:").await?;
+    /// let config = locks.rw_lock("config");
+    /// let fence = config.hold_read(async |guard| guard.fence()).await?;
+    /// # assert!(fence > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn hold_read<T>(
+        &self,
+        work: impl AsyncFnOnce(&ReadGuard) -> T,
+    ) -> Result<T, HoldError> {
+        let guard = self.read().await?;
+        while_held!(guard, work)
+    }
+
+    /// Takes the lock alone, does `work`, and releases. See [`Lock::hold`].
+    pub async fn hold_write<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, HoldError> {
+        let guard = self.write().await?;
+        while_held!(guard, work)
     }
 }

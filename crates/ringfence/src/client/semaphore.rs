@@ -13,6 +13,7 @@ use super::Locks;
 use super::error::{AcquireError, ConfigError, HoldError, InspectError};
 use super::guard::Guard;
 use super::held::held;
+use super::hold_work::while_held;
 use super::inspect::SemaphoreInspection;
 use super::lock::Lock;
 use super::terms::terms;
@@ -21,6 +22,10 @@ use super::terms::terms;
 pub const PERMITS_MAX: u32 = 256;
 
 /// A semaphore, of which no permit has been taken yet. Made by [`Locks::semaphore`].
+///
+/// A [`lock_delay`](Self::lock_delay) counts for the slot of the holder that is lost. There is no
+/// `hold_at_least`: it is for what must not be done twice within a time, and another slot would let
+/// that happen.
 #[derive(Debug, Clone)]
 #[must_use = "a semaphore does nothing until `acquire` or `try_acquire` is awaited"]
 pub struct Semaphore {
@@ -70,6 +75,7 @@ impl Semaphore {
         max_hold(max_hold: impl Into<Option<Duration>>),
         attempts(attempts: u32),
         no_quorum_after(span: Duration),
+        lock_delay(delay: Duration),
     }
 
     /// Takes a permit, waiting in line while none is free.
@@ -102,15 +108,7 @@ impl Semaphore {
         work: impl AsyncFnOnce(&SemaphoreGuard) -> T,
     ) -> Result<T, HoldError> {
         let guard = self.acquire().await?;
-        let done = tokio::select! {
-            biased;
-            why = guard.lost() => Err(HoldError::Lost(why)),
-            done = work(&guard) => Ok(done),
-        };
-        if let Err(error) = guard.release().await {
-            tracing::warn!(%error, "released after the work was over");
-        }
-        done
+        while_held!(guard, work)
     }
 
     /// Who has which slot, and how many wait, as a majority of the nodes sees it. Changes nothing.

@@ -280,7 +280,7 @@ impl<'a> Trial<'a> {
             let of = |slots| Some((Arc::clone(&self.wanted.claims), slots));
             if let Some(strays) = &self.strays {
                 traces.slots = of(Slots::AllBut(slot));
-                strays.won(traces.clone(), &self.wanted.terms);
+                strays.won(traces.clone(), self.wanted);
             }
             traces.slots = of(Slots::Only(slot));
             // The gate comes first.

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use crate::message::{ReleaseKind, Reply};
 use crate::node::{CallError, Deliver};
-use crate::protocol::{Attempt, Target, Terms};
+use crate::protocol::{Attempt, Target};
 use crate::time::Timestamp;
 
+use super::acquire::Wanted;
 use super::flight::Flight;
 use super::schedule::{Due, Key};
 use super::withdraw::{Traces, Withdrawing};
@@ -31,7 +32,8 @@ pub(crate) struct Strays {
 struct Open {
     /// The slots that were not won.
     traces: Traces,
-    ttl: Duration,
+    /// How long the nodes keep them.
+    lease: Duration,
     call_timeout: Duration,
     looked_at: Vec<bool>,
     scheduled: Option<Key>,
@@ -52,12 +54,13 @@ impl Strays {
     }
 
     /// The attempt was won: whatever is there of `traces` is to be given back.
-    pub(crate) fn won(self: &Arc<Self>, traces: Traces, terms: &Terms) {
+    pub(crate) fn won(self: &Arc<Self>, traces: Traces, wanted: &Wanted) {
+        let terms = &wanted.terms;
         // Whoever closes the client waits for these, too.
         self.driver.withdrawing.fetch_add(1, Ordering::SeqCst);
         *lock(&self.open) = Some(Open {
             traces,
-            ttl: terms.ttl,
+            lease: wanted.lease(),
             call_timeout: terms.call_timeout,
             looked_at: vec![false; terms.nodes],
             scheduled: None,
@@ -86,13 +89,13 @@ impl Strays {
                 *looked_at = true;
             }
         }
-        let (traces, ttl, call_timeout) = (open.traces.clone(), open.ttl, open.call_timeout);
+        let (traces, lease, call_timeout) = (open.traces.clone(), open.lease, open.call_timeout);
         let over = open.looked_at.iter().all(|looked_at| *looked_at);
         let closed = if over { slot.take() } else { None };
         drop(slot);
         if targets.iter().any(|target| *target != Target::Nothing) {
             let undo = ReleaseKind::Undo;
-            Withdrawing::begin(&self.driver, undo, &traces, targets, ttl, call_timeout);
+            Withdrawing::begin(&self.driver, undo, &traces, targets, lease, call_timeout);
         }
         if let Some(closed) = closed {
             if let Some(key) = closed.scheduled {

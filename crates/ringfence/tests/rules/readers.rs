@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use ringfence::message::Op;
-use ringfence::{AcquireError, Lost, ReadGuard};
+use ringfence::{AcquireError, HoldError, Lost, ReadGuard};
 
 use super::bench::*;
 
@@ -234,4 +234,27 @@ fn blocking_readers_and_writers() {
     lock.try_read().unwrap().release().unwrap();
     reader.check().unwrap();
     reader.release().unwrap();
+}
+
+#[tokio::test]
+async fn work_is_done_beside_other_readers_and_by_one_writer() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.rw_lock("x");
+    let beside = at_once(lock.read()).await.unwrap();
+    let fence = at_once(lock.hold_read(async |guard| guard.fence())).await;
+    let fence = fence.unwrap();
+    at_once(beside.release()).await.unwrap();
+    assert_eq!(bench.holding("x"), 0, "given back");
+    let written = at_once(lock.hold_write(async |guard| guard.fence())).await;
+    assert!(written.unwrap() > fence);
+    assert_eq!(bench.holding("x"), 0);
+    // Lost, the work is over at its next await.
+    let brief = lock.clone().ttl(ms(1_000)).renew(false);
+    let cut = brief.hold_read(async |_| std::future::pending::<()>().await);
+    let cut = bench.drive(cut).await;
+    assert!(
+        matches!(cut, Err(HoldError::Lost(Lost::Expired))),
+        "{cut:?}"
+    );
 }

@@ -212,6 +212,34 @@ async fn a_holder_that_dies_frees_its_slot_after_the_ttl() {
 }
 
 #[tokio::test]
+async fn with_a_lock_delay_the_slot_of_a_lost_holder_is_kept_longer() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let semaphore = locks.semaphore("s", 2);
+    let delayed = semaphore.clone().ttl(ms(2_000)).lock_delay(ms(3_000));
+    let forgotten = delayed.clone().renew(false);
+    let dead = at_once(forgotten.try_acquire()).await.unwrap();
+    let alive = at_once(delayed.try_acquire()).await.unwrap();
+    bench.pass(ms(4_000)).await;
+    assert_eq!(dead.check(), Err(Lost::Expired));
+    assert_eq!(alive.check(), Ok(()), "renewed");
+    let slot = dead.slot();
+    assert!(at_once(dead.release()).await.is_err(), "too late");
+    assert_eq!(keys(&bench, "s", slot), 3, "and does not cut the delay");
+    assert!(at_once(semaphore.try_acquire()).await.is_err());
+    // A release in time does not wait for it.
+    let free = alive.slot();
+    at_once(alive.release()).await.unwrap();
+    assert_eq!(keys(&bench, "s", free), 0);
+    bench.pass(ms(1_100)).await;
+    let next = [
+        at_once(semaphore.try_acquire()).await.unwrap(),
+        at_once(semaphore.try_acquire()).await.unwrap(),
+    ];
+    assert_ne!(next[0].slot(), next[1].slot());
+}
+
+#[tokio::test]
 async fn a_permit_is_put_back_on_a_node_that_lost_it() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
