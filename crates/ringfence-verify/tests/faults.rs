@@ -1,10 +1,12 @@
 //! The short form of the faults on real servers.
 
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use ringfence_testkit::Flavor;
-use ringfence_verify::faults::{self, Kind, Settings};
+use ringfence_verify::faults::{self, Kind, Outcome, Settings};
+use ringfence_verify::history::{History, Mode, What};
 
 #[test]
 fn half_a_minute_of_every_fault_breaks_nothing() {
@@ -19,23 +21,67 @@ fn half_a_minute_of_every_fault_breaks_nothing() {
     let outcome = faults::run(&settings, |_, _| {}).unwrap();
     println!("{outcome}");
     assert!(outcome.violations.is_empty(), "{outcome}");
+    enough_happened(&outcome);
 
-    // And enough happened for that to mean something. A busy machine gets far less done than an idle one.
+    let read = |name: &str| fs::read_to_string(settings.out.join(name)).unwrap();
+    assert!(read("picture.html").contains("<svg"));
+    let history = History::from_json_lines(&read("history.jsonl")).unwrap();
+    lies_are_found(&history);
+}
+
+/// Enough for it to mean something. A busy machine gets far less done than an idle one.
+fn enough_happened(outcome: &Outcome) {
     let figures = &outcome.figures;
     for kind in Kind::ALL {
-        assert!(
-            figures.faults.contains_key(kind.name()),
-            "no {}",
-            kind.name()
-        );
+        let name = kind.name();
+        assert!(figures.faults.contains_key(name), "no {name}: {outcome}");
     }
-    for wanted in ["exclusive", "several names", "shared", "permits"] {
-        assert!(figures.grants.contains_key(wanted), "no grant: {wanted}");
+    for wanted in ["exclusive", "shared", "permits"] {
+        let granted = figures.grants.contains_key(wanted);
+        assert!(granted, "nothing granted of {wanted}: {outcome}");
     }
     assert!(figures.granted() >= 20, "{outcome}");
     assert!(figures.writes >= 10, "{outcome}");
     assert!(figures.lost >= 1, "{outcome}");
     assert!(figures.late + figures.lost_updates >= 1, "{outcome}");
-    let picture = settings.out.join("picture.html");
-    assert!(std::fs::read_to_string(picture).unwrap().contains("<svg"));
+}
+
+/// The same history with a lie in it is not taken for good.
+fn lies_are_found(history: &History) {
+    let holds = history.holds();
+    let mut alone = holds.iter().filter(|hold| hold.mode == Mode::Exclusive);
+    let first = alone.next().expect("somebody held alone");
+    let second = alone
+        .find(|hold| hold.names == first.names)
+        .expect("somebody held the same after it");
+    let found = |history: &History| -> Vec<&'static str> {
+        let (_, violations) = faults::judge(history);
+        violations.iter().map(|found| found.invariant).collect()
+    };
+
+    let mut repeated = history.clone();
+    let mut overlapping = history.clone();
+    for event in &mut repeated.events {
+        if let What::Granted { op, fence, .. } = &mut event.what
+            && *op == second.op
+        {
+            *fence = first.fence;
+        }
+    }
+    overlapping.events.retain(|event| {
+        !matches!(event.what,
+            What::Ended { op } | What::Deadline { op, .. } | What::Downgraded { op } if op == first.op)
+    });
+    for event in &mut overlapping.events {
+        if let What::Granted { op, until_us, .. } = &mut event.what
+            && *op == first.op
+        {
+            *until_us = second.granted_us + 1;
+        }
+    }
+    for (lie, invariant) in [(repeated, "fences"), (overlapping, "exclusion")] {
+        let found = found(&lie);
+        assert!(found.contains(&invariant), "{found:?}");
+        assert!(found.contains(&"linearizability"), "{found:?}");
+    }
 }

@@ -1,5 +1,6 @@
 //! What can be asked of the proof, one file for each part of it.
 
+mod judge;
 mod model;
 mod run;
 
@@ -14,6 +15,8 @@ pub(crate) enum Part {
     Model(model::Args),
     /// Runs real clients on real servers under faults, and judges what happened.
     Run(run::Args),
+    /// Judges the history of a run again.
+    Judge(judge::Args),
     /// One client process of a run.
     #[command(hide = true)]
     Client(run::ClientArgs),
@@ -25,6 +28,7 @@ impl Part {
         match self {
             Self::Model(args) => args.run(),
             Self::Run(args) => args.run(),
+            Self::Judge(args) => args.run(),
             Self::Client(args) => args.run(),
         }
     }

@@ -64,11 +64,11 @@ impl Crew {
         Ok(())
     }
 
-    pub(super) fn pause(&self, seat: usize) {
+    pub(super) fn pause(&mut self, seat: usize) {
         self.clients[seat].signal(Signal::STOP);
     }
 
-    pub(super) fn resume(&self, seat: usize) {
+    pub(super) fn resume(&mut self, seat: usize) {
         self.clients[seat].signal(Signal::CONT);
     }
 
@@ -80,11 +80,11 @@ impl Crew {
         client.number
     }
 
-    /// Whether every client knows every node's clock.
-    pub(super) fn is_warm(&self) -> bool {
-        self.clients
-            .iter()
-            .all(|client| client.warm.load(Ordering::SeqCst))
+    /// Whether every client that runs knows every node's clock.
+    pub(super) fn is_warm(&mut self) -> bool {
+        self.clients.iter_mut().all(|client| {
+            client.warm.load(Ordering::SeqCst) || matches!(client.child.try_wait(), Ok(Some(_)))
+        })
     }
 
     /// Tells all to end and waits for it; those that did not have to be killed failed to.
@@ -150,10 +150,13 @@ impl Crew {
 }
 
 impl Client {
-    fn signal(&self, signal: Signal) {
+    fn signal(&mut self, signal: Signal) {
+        // The id of one that has been waited for may be somebody else's by now.
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
         let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(id) = id {
-            // The child has not been waited for, so the id is still its own even if it has ended.
             let _ = kill_process(id, signal);
         }
     }

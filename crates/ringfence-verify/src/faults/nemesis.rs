@@ -40,16 +40,16 @@ impl Nemesis<'_> {
             .map(|number| Reverse((at(strikes[number].at), number, false)))
             .collect();
         let mut begun_us = vec![0; strikes.len()];
-        let mut jumped_us = 0;
+        let mut clocks = Clocks::default();
         while let Some(Reverse((at_us, number, ends))) = due.pop() {
             sleep_until(at_us);
             let strike = &strikes[number];
-            if !self.may_come(strike, ends, jumped_us) {
+            if !self.may_come(strike, ends, &clocks) {
                 due.push(Reverse((now_us() + AGAIN_US, number, ends)));
                 continue;
             }
             if strike.kind == Kind::ClockJump {
-                jumped_us = now_us();
+                clocks.note(strike, ends);
             }
             if ends {
                 self.end(strike, begun_us[number])?;
@@ -66,10 +66,14 @@ impl Nemesis<'_> {
     }
 
     /// Clocks are set, and set back, while every client knows them; and no client begins soon after.
-    fn may_come(&self, strike: &Strike, ends: bool, jumped_us: u64) -> bool {
+    /// A node that forgets while its clock is wrong would count its quarantine on that clock.
+    fn may_come(&mut self, strike: &Strike, ends: bool, clocks: &Clocks) -> bool {
         match strike.kind {
             Kind::ClockJump => self.crew.is_warm(),
-            Kind::ClientCrash if ends => now_us() >= jumped_us + AFTER_JUMP_US,
+            Kind::ClientCrash if ends => now_us() >= clocks.set_us + AFTER_JUMP_US,
+            Kind::CrashForgetting | Kind::PowerCut | Kind::Flush if !ends => {
+                !strike.nodes.iter().any(|node| clocks.wrong.contains(node))
+            }
             _ => true,
         }
     }
@@ -110,6 +114,23 @@ impl Nemesis<'_> {
         };
         self.journal.note(now_us(), &note);
         Ok(())
+    }
+}
+
+/// Which clocks are wrong at present, and when one was set last.
+#[derive(Debug, Default)]
+struct Clocks {
+    wrong: Vec<usize>,
+    set_us: u64,
+}
+
+impl Clocks {
+    fn note(&mut self, jump: &Strike, ends: bool) {
+        self.set_us = now_us();
+        match ends {
+            true => self.wrong.retain(|node| !jump.nodes.contains(node)),
+            false => self.wrong.extend(&jump.nodes),
+        }
     }
 }
 

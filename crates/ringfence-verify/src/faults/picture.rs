@@ -15,15 +15,17 @@ use super::wish::{LEAD, NAMES, POOL};
 
 /// How wide a second is, in pixels.
 const SECOND: f64 = 90.0;
-/// Where time begins, right of the lanes' names.
-const LEFT: f64 = 135.0;
+/// Where time begins.
+const LEFT: f64 = 15.0;
+/// How wide the lanes' names are, which stay when the rest is scrolled.
+const NAMES_WIDTH: f64 = 135.0;
 const LANE: f64 = 26.0;
 const BAR: f64 = 16.0;
 
 const HEAD: &str = r#"<!doctype html><meta charset="utf-8"><title>Faults on real servers</title>
 <style>
  body{font:13px system-ui,sans-serif;margin:1em;color:#222;background:#fff}
- .scroll{overflow-x:auto;border:1px solid #ccc}
+ .lanes{display:flex;border:1px solid #ccc} .lanes>svg{flex:none} .scroll{overflow-x:auto}
  svg text{font:11px system-ui,sans-serif;fill:#333}
  .key span{display:inline-block;margin:0 1em .5em 0} .key i{display:inline-block;width:14px;height:12px;margin-right:4px;vertical-align:-1px}
 </style>
@@ -35,6 +37,7 @@ pub(super) fn draw(record: &Record, violations: &[Violation], nodes: usize) -> S
     let last_us = record.history.events.last().map_or(0, |event| event.at_us);
     let mut canvas = Canvas {
         svg: String::new(),
+        names: String::new(),
         first_us,
         last_us,
     };
@@ -64,8 +67,8 @@ pub(super) fn draw(record: &Record, violations: &[Violation], nodes: usize) -> S
     let (width, height) = (canvas.x(last_us) + 40.0, lanes.height() + 30.0);
     let _ = writeln!(
         page,
-        r#"<div class="scroll"><svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}">{}</svg></div>"#,
-        canvas.svg
+        r#"<div class="lanes"><svg width="{NAMES_WIDTH}" height="{height:.0}">{}</svg><div class="scroll"><svg width="{width:.0}" height="{height:.0}">{}</svg></div></div>"#,
+        canvas.names, canvas.svg
     );
     page
 }
@@ -151,6 +154,8 @@ impl Lanes {
 
 struct Canvas {
     svg: String,
+    /// The lanes' names.
+    names: String,
     first_us: u64,
     last_us: u64,
 }
@@ -173,7 +178,11 @@ impl Canvas {
             };
             let _ = write!(
                 self.svg,
-                r#"<rect x="0" y="{y}" width="{right:.0}" height="{LANE}" fill="{shade}"/><text x="6" y="{:.0}">{name}</text>"#,
+                r#"<rect x="0" y="{y}" width="{right:.0}" height="{LANE}" fill="{shade}"/>"#
+            );
+            let _ = write!(
+                self.names,
+                r#"<rect x="0" y="{y}" width="{NAMES_WIDTH}" height="{LANE}" fill="{shade}"/><text x="6" y="{:.0}">{name}</text>"#,
                 y + 16.0
             );
         }
@@ -342,6 +351,7 @@ fn short(kind: &str) -> &str {
     match kind {
         "server SIGKILL, memory lost" => "KILL, empty",
         "server SIGKILL, AOF kept" => "KILL, AOF",
+        "power cut of all without AOF" => "power cut",
         "server SIGSTOP" | "client SIGSTOP" => "STOP",
         "client SIGKILL" => "KILL",
         "clock jump" => "clock",

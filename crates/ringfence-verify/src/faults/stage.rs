@@ -1,6 +1,7 @@
 //! The servers of a run, their clocks, and the network between each client and each of them.
 
 use std::error::Error;
+use std::thread;
 use std::time::Duration;
 
 use ringfence::Locks;
@@ -75,7 +76,7 @@ impl Stage {
         for &node in &strike.nodes {
             let server = &self.fleet[node];
             match strike.kind {
-                Kind::CrashForgetting | Kind::CrashDurable => server.kill(),
+                Kind::CrashForgetting | Kind::CrashDurable | Kind::PowerCut => server.kill(),
                 Kind::ServerPause => server.pause(),
                 Kind::Flush => drop(server.try_command(&["FLUSHALL"])),
                 Kind::ClockJump | Kind::BlindJump => self.clocks[node].set(strike.by_us),
@@ -105,15 +106,20 @@ impl Stage {
 
     /// Ends it.
     pub(super) fn end(&self, strike: &Strike) {
-        for &node in &strike.nodes {
-            let server = &self.fleet[node];
-            match strike.kind {
-                Kind::CrashForgetting | Kind::CrashDurable => server.restart(),
-                Kind::ServerPause => server.resume(),
-                Kind::ClockJump | Kind::BlindJump => self.clocks[node].set(0),
-                _ => {}
+        // At once: after a power cut all come back together.
+        thread::scope(|scope| {
+            for &node in &strike.nodes {
+                let (server, clock) = (&self.fleet[node], &self.clocks[node]);
+                match strike.kind {
+                    Kind::CrashForgetting | Kind::CrashDurable | Kind::PowerCut => {
+                        scope.spawn(|| server.restart());
+                    }
+                    Kind::ServerPause => server.resume(),
+                    Kind::ClockJump | Kind::BlindJump => clock.set(0),
+                    _ => {}
+                }
             }
-        }
+        });
         self.links(strike).for_each(Proxy::pass);
     }
 

@@ -1,0 +1,41 @@
+//! `ringfence-verify judge`: a history that was written down, judged again.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ringfence_verify::faults;
+use ringfence_verify::history::History;
+
+/// What to judge.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A history as JSON lines, such as the `history.jsonl` of a run.
+    history: PathBuf,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        let read = fs::read_to_string(&self.history).map_err(|error| error.to_string());
+        let history = read.and_then(|text| {
+            History::from_json_lines(&text).map_err(|bad_line| bad_line.to_string())
+        });
+        let history = match history {
+            Ok(history) => history,
+            Err(why) => {
+                eprintln!("{}: {why}", self.history.display());
+                return ExitCode::FAILURE;
+            }
+        };
+        let (groups, violations) = faults::judge(&history);
+        for violation in &violations {
+            println!("VIOLATION: {violation}");
+        }
+        let (events, found) = (history.events.len(), violations.len());
+        println!("{events} events, {groups} groups of grants, {found} violations");
+        match violations.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        }
+    }
+}
