@@ -4,7 +4,7 @@
 //!
 //! `plan` decides what comes when; `stage` is the servers, `crew` the client processes, `nemesis`
 //! carries the plan out; `client` is what runs in each process; `journal` is what is written down,
-//! `linear` and the [invariants](crate::invariants) judge it, `picture` shows it.
+//! `linear` and the [`invariants`] judge it, `picture` shows it.
 
 mod client;
 mod crew;
