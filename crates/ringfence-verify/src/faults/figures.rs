@@ -6,8 +6,8 @@ use std::fmt;
 use crate::history::{Event, Mode, What};
 
 use super::journal::{Note, Record};
-use super::plan::Kind;
 use super::store::Entry;
+use super::strike::Kind;
 
 /// Counts of one run.
 #[derive(Debug, Clone, Default)]

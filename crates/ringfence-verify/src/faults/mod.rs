@@ -2,7 +2,7 @@
 //! Valkey servers that are killed, stopped, flushed and cut off and whose clocks are set, and a history
 //! of all that happened, which is judged when it is over.
 //!
-//! `plan` decides what comes when; `stage` is the servers, `crew` the client processes, `nemesis`
+//! `plan` decides which `strike` comes when; `stage` is the servers, `crew` the client processes, `nemesis`
 //! carries the plan out; `client` is what runs in each process; `journal` is what is written down,
 //! `linear` and the [`invariants`] judge it, `picture` shows it.
 
@@ -10,12 +10,14 @@ mod client;
 mod crew;
 mod figures;
 mod journal;
+mod lanes;
 mod linear;
 mod nemesis;
 mod picture;
 mod plan;
 mod stage;
 mod store;
+mod strike;
 mod wish;
 
 use std::error::Error;
@@ -32,7 +34,8 @@ use crate::invariants::{self, Violation};
 pub use client::Seat;
 pub use figures::Figures;
 pub use journal::{Note, Record};
-pub use plan::{Kind, Strike, Targets, plan};
+pub use plan::{Targets, plan};
+pub use strike::{Kind, Strike};
 
 use crew::Crew;
 use journal::{Journal, now_us};

@@ -9,8 +9,8 @@ use crate::history::What;
 
 use super::crew::Crew;
 use super::journal::{Journal, Note, now_us};
-use super::plan::{Kind, Strike};
 use super::stage::Stage;
+use super::strike::{Kind, Strike};
 
 /// How long after a clock was set no client may begin that never saw it: longer than any lock that
 /// may have expired too early by it. See [`Kind::BlindJump`].

@@ -7,10 +7,9 @@ use std::fmt::Write as _;
 use crate::history::{Event, Hold, Mode, What};
 use crate::invariants::Violation;
 
-use super::client::{OPS_OF_CLIENT, OPS_OF_TASK, TASKS};
-use super::crew::SEATS;
+use super::client::TASKS;
 use super::journal::{Note, Record};
-use super::stage::CLIENTS;
+use super::lanes::{LANE, Lanes};
 use super::wish::{LEAD, NAMES, POOL};
 
 /// How wide a second is, in pixels.
@@ -19,7 +18,6 @@ const SECOND: f64 = 90.0;
 const LEFT: f64 = 15.0;
 /// How wide the lanes' names are, which stay when the rest is scrolled.
 const NAMES_WIDTH: f64 = 135.0;
-const LANE: f64 = 26.0;
 const BAR: f64 = 16.0;
 
 const HEAD: &str = r#"<!doctype html><meta charset="utf-8"><title>Faults on real servers</title>
@@ -41,21 +39,8 @@ pub(super) fn draw(record: &Record, violations: &[Violation], nodes: usize) -> S
         first_us,
         last_us,
     };
-    let mut lanes = Lanes::default();
-    for node in 0..nodes {
-        lanes.add(format!("node {node}"));
-    }
-    for client in 0..CLIENTS {
-        lanes.add(format!("links of client {client}"));
-    }
-    lanes.add("links of all clients".to_owned());
-    let faults = lanes.names.len();
-    for client in 0..CLIENTS {
-        for task in 0..TASKS {
-            lanes.add(format!("client {client}, task {task}"));
-        }
-    }
-    canvas.frame(&lanes, faults);
+    let lanes = Lanes::of(nodes);
+    canvas.frame(&lanes);
     canvas.faults(record, &lanes);
     canvas.waits(record, &lanes);
     canvas.holds(record, &lanes, nodes);
@@ -104,54 +89,6 @@ fn legend(violations: &[Violation]) -> String {
     text
 }
 
-#[derive(Default)]
-struct Lanes {
-    names: Vec<String>,
-    places: HashMap<String, usize>,
-}
-
-impl Lanes {
-    fn add(&mut self, name: String) {
-        self.places.insert(name.clone(), self.names.len());
-        self.names.push(name);
-    }
-
-    fn y(&self, name: &str) -> Option<f64> {
-        self.places
-            .get(name)
-            .map(|place| 30.0 + *place as f64 * LANE)
-    }
-
-    /// The lane of the task that made a call.
-    fn of_op(&self, op: u64) -> Option<f64> {
-        let client = (op / OPS_OF_CLIENT - 1) % SEATS;
-        let task = op % OPS_OF_CLIENT / OPS_OF_TASK;
-        self.y(&format!("client {client}, task {task}"))
-    }
-
-    /// The lanes that a fault hits.
-    fn of_fault(&self, on: &str) -> Vec<(f64, usize)> {
-        if let Some((client, _)) = on.split_once(" to node ") {
-            return self
-                .y(&format!("links of {client}"))
-                .map(|y| (y, 1))
-                .into_iter()
-                .collect();
-        }
-        if on.starts_with("client") {
-            let first = self.y(&format!("{on}, task 0"));
-            return first.map(|y| (y, TASKS as usize)).into_iter().collect();
-        }
-        let nodes = on.strip_prefix("node ").unwrap_or(on).split('+');
-        let lanes = nodes.filter_map(|node| self.y(&format!("node {node}")));
-        lanes.map(|y| (y, 1)).collect()
-    }
-
-    fn height(&self) -> f64 {
-        30.0 + self.names.len() as f64 * LANE
-    }
-}
-
 struct Canvas {
     svg: String,
     /// The lanes' names.
@@ -167,13 +104,13 @@ impl Canvas {
     }
 
     /// The lanes, their names, and a line for each second.
-    fn frame(&mut self, lanes: &Lanes, faults: usize) {
+    fn frame(&mut self, lanes: &Lanes) {
         let right = self.x(self.last_us);
         for (place, name) in lanes.names.iter().enumerate() {
-            let y = 30.0 + place as f64 * LANE;
-            let shade = match place < faults {
+            let y = Lanes::top(place);
+            let shade = match place < lanes.faults {
                 true => "#faf6ef",
-                false if ((place - faults) / TASKS as usize).is_multiple_of(2) => "#f3f6fa",
+                false if ((place - lanes.faults) / TASKS as usize).is_multiple_of(2) => "#f3f6fa",
                 false => "#fff",
             };
             let _ = write!(
@@ -347,7 +284,7 @@ impl Canvas {
 }
 
 /// A word that fits into a bar.
-fn short(kind: &str) -> &str {
+pub(super) fn short(kind: &str) -> &str {
     match kind {
         "server SIGKILL, memory lost" => "KILL, empty",
         "server SIGKILL, AOF kept" => "KILL, AOF",
@@ -385,6 +322,8 @@ mod tests {
     use crate::history::History;
     use crate::history::made::exclusive;
 
+    use super::super::client::{OPS_OF_CLIENT, OPS_OF_TASK};
+
     #[test]
     fn holds_losses_faults_and_violations_are_in_the_picture() {
         let mut record = Record::default();
@@ -417,26 +356,6 @@ mod tests {
             "fences at 0.000007 s: made up",
         ] {
             assert!(page.contains(part), "{part}");
-        }
-    }
-
-    #[test]
-    fn every_fault_has_a_lane_and_a_word() {
-        use super::super::plan::{Targets, plan};
-        let mut lanes = Lanes::default();
-        (0..3).for_each(|node| lanes.add(format!("node {node}")));
-        lanes.add("links of all clients".to_owned());
-        for client in 0..2 {
-            lanes.add(format!("links of client {client}"));
-            lanes.add(format!("client {client}, task 0"));
-        }
-        let targets = Targets {
-            durable: vec![false, true, false],
-            clients: 2,
-        };
-        for strike in plan(1, std::time::Duration::from_secs(60), &targets) {
-            assert!(!lanes.of_fault(&strike.target()).is_empty(), "{strike}");
-            assert!(short(strike.kind.name()).len() < 16, "{strike}");
         }
     }
 }

@@ -4,10 +4,11 @@
 //! and no more than a minority of the nodes is made to lose its vote at a time, with an exception now
 //! and then: else there would be nothing to see but refusals.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::random::Random;
+
+use super::strike::{Kind, Strike};
 
 /// How long a node that forgot, or whose clock jumped, does not vote: a little more than the quarantine.
 const DISCOUNT: Duration = Duration::from_secs(9);
@@ -20,137 +21,6 @@ const LAST_POWER_CUT: Duration = Duration::from_secs(8);
 
 /// A little later.
 const MOMENT: Duration = Duration::from_millis(1);
-
-/// A sort of fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// SIGKILL of a server that keeps nothing; it comes back empty.
-    CrashForgetting,
-    /// SIGKILL of a server with `appendfsync always`; it comes back with all it had.
-    CrashDurable,
-    /// SIGKILL of all servers at once that keep nothing.
-    PowerCut,
-    /// SIGSTOP of a server.
-    ServerPause,
-    /// FLUSHALL.
-    Flush,
-    /// A server's wall clock is set by seconds, and back later; every client knew it before.
-    ClockJump,
-    /// The clocks of a minority are set, and a client begins that never saw them before: what
-    /// exclusion rests on is broken from here on.
-    BlindJump,
-    /// All connections are closed.
-    Cut,
-    /// Connections are closed, and new ones refused.
-    Refuse,
-    /// All arrives, late.
-    Delay,
-    /// Connections stay, and nothing arrives either way.
-    HalfOpen,
-    /// Requests vanish, replies arrive.
-    DeafNode,
-    /// Requests arrive and are carried out, replies vanish.
-    DeafClient,
-    /// The connection is reset when the reply comes: carried out, and nobody knows.
-    ResetAfterSend,
-    /// SIGSTOP of a client.
-    ClientPause,
-    /// SIGKILL of a client.
-    ClientCrash,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 16] = [
-        Self::CrashForgetting,
-        Self::CrashDurable,
-        Self::PowerCut,
-        Self::ServerPause,
-        Self::Flush,
-        Self::ClockJump,
-        Self::BlindJump,
-        Self::Cut,
-        Self::Refuse,
-        Self::Delay,
-        Self::HalfOpen,
-        Self::DeafNode,
-        Self::DeafClient,
-        Self::ResetAfterSend,
-        Self::ClientPause,
-        Self::ClientCrash,
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CrashForgetting => "server SIGKILL, memory lost",
-            Self::CrashDurable => "server SIGKILL, AOF kept",
-            Self::PowerCut => "power cut of all without AOF",
-            Self::ServerPause => "server SIGSTOP",
-            Self::Flush => "FLUSHALL",
-            Self::ClockJump => "clock jump",
-            Self::BlindJump => "clock jump unseen by a new client",
-            Self::Cut => "connections cut",
-            Self::Refuse => "connections refused",
-            Self::Delay => "delay",
-            Self::HalfOpen => "half-open connections",
-            Self::DeafNode => "one way: requests lost",
-            Self::DeafClient => "one way: replies lost",
-            Self::ResetAfterSend => "reset after send",
-            Self::ClientPause => "client SIGSTOP",
-            Self::ClientCrash => "client SIGKILL",
-        }
-    }
-
-    /// Whether it is a fault of the network between clients and nodes.
-    pub(super) fn is_of_network(self) -> bool {
-        (Self::Cut..=Self::ResetAfterSend).contains(&self)
-    }
-
-    /// Whether a node that it hits does not vote for a while.
-    fn discounts(self) -> bool {
-        matches!(self, Self::CrashForgetting | Self::Flush | Self::ClockJump)
-    }
-}
-
-/// One fault.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Strike {
-    /// When, from the beginning of the run.
-    pub at: Duration,
-    /// For how long.
-    pub span: Duration,
-    /// Which sort.
-    pub kind: Kind,
-    /// The nodes that it hits.
-    pub nodes: Vec<usize>,
-    /// The client that it hits; of a fault in the network `None` is all of them.
-    pub client: Option<usize>,
-    /// How far a clock is set, or how late bytes arrive.
-    pub by_us: i64,
-}
-
-impl fmt::Display for Strike {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {}", self.kind.name(), self.target())
-    }
-}
-
-impl Strike {
-    /// Whom it hits, for people.
-    pub fn target(&self) -> String {
-        let nodes: Vec<String> = self.nodes.iter().map(ToString::to_string).collect();
-        let nodes = nodes.join("+");
-        match (self.client, self.nodes.is_empty()) {
-            // The client is not hit: it is the one that cannot know.
-            _ if self.kind == Kind::BlindJump => format!("node {nodes}"),
-            (Some(client), true) => format!("client {client}"),
-            (Some(client), false) => format!("client {client} to node {nodes}"),
-            (None, _) if self.kind.is_of_network() => format!("all clients to node {nodes}"),
-            (None, _) => format!("node {nodes}"),
-        }
-    }
-}
 
 /// What there is to hit.
 #[derive(Debug, Clone)]

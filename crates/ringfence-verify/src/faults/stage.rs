@@ -7,8 +7,9 @@ use std::time::Duration;
 use ringfence::Locks;
 use ringfence_testkit::{Fault, Flavor, Fleet, Persistence, Proxy, Server, WallClock};
 
-use super::plan::{Kind, Strike, Targets};
+use super::plan::Targets;
 use super::store::{Entry, fenced, unfenced};
+use super::strike::{Kind, Strike};
 
 /// How many client processes there are at a time.
 pub(super) const CLIENTS: usize = 4;

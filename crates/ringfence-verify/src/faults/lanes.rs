@@ -1,0 +1,107 @@
+//! The lanes of the picture: who has which, and where it is.
+
+use std::collections::HashMap;
+
+use super::client::{OPS_OF_CLIENT, OPS_OF_TASK, TASKS};
+use super::crew::SEATS;
+use super::stage::CLIENTS;
+
+/// How high a lane is, in pixels.
+pub(super) const LANE: f64 = 26.0;
+/// Above them is room for the seconds.
+const HEAD: f64 = 30.0;
+
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    /// From the top.
+    pub(super) names: Vec<String>,
+    /// How many of them, at the top, are for faults.
+    pub(super) faults: usize,
+    places: HashMap<String, usize>,
+}
+
+impl Lanes {
+    /// Faults above: a lane for each node, for the links of each client, and of all. Below, a lane for
+    /// each task of each client.
+    pub(super) fn of(nodes: usize) -> Self {
+        let mut lanes = Self::default();
+        for node in 0..nodes {
+            lanes.add(format!("node {node}"));
+        }
+        for client in 0..CLIENTS {
+            lanes.add(format!("links of client {client}"));
+        }
+        lanes.add("links of all clients".to_owned());
+        lanes.faults = lanes.names.len();
+        for client in 0..CLIENTS {
+            for task in 0..TASKS {
+                lanes.add(format!("client {client}, task {task}"));
+            }
+        }
+        lanes
+    }
+
+    /// Where the lane at `place` begins.
+    pub(super) fn top(place: usize) -> f64 {
+        HEAD + place as f64 * LANE
+    }
+
+    fn add(&mut self, name: String) {
+        self.places.insert(name.clone(), self.names.len());
+        self.names.push(name);
+    }
+
+    fn y(&self, name: &str) -> Option<f64> {
+        self.places.get(name).map(|place| Self::top(*place))
+    }
+
+    /// The lane of the task that made a call.
+    pub(super) fn of_op(&self, op: u64) -> Option<f64> {
+        let client = (op / OPS_OF_CLIENT - 1) % SEATS;
+        let task = op % OPS_OF_CLIENT / OPS_OF_TASK;
+        self.y(&format!("client {client}, task {task}"))
+    }
+
+    /// The lanes that a fault hits: where each begins, and how many it spans.
+    pub(super) fn of_fault(&self, on: &str) -> Vec<(f64, usize)> {
+        if let Some((client, _)) = on.split_once(" to node ") {
+            return self
+                .y(&format!("links of {client}"))
+                .map(|y| (y, 1))
+                .into_iter()
+                .collect();
+        }
+        if on.starts_with("client") {
+            let first = self.y(&format!("{on}, task 0"));
+            return first.map(|y| (y, TASKS as usize)).into_iter().collect();
+        }
+        let nodes = on.strip_prefix("node ").unwrap_or(on).split('+');
+        let lanes = nodes.filter_map(|node| self.y(&format!("node {node}")));
+        lanes.map(|y| (y, 1)).collect()
+    }
+
+    /// How high all of them are.
+    pub(super) fn height(&self) -> f64 {
+        Self::top(self.names.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::picture::short;
+    use super::super::plan::{Targets, plan};
+    use super::*;
+
+    #[test]
+    fn every_fault_has_a_lane_and_a_word() {
+        let lanes = Lanes::of(5);
+        let targets = Targets {
+            durable: vec![false, true, false, true, false],
+            clients: CLIENTS,
+        };
+        for strike in plan(1, std::time::Duration::from_secs(60), &targets) {
+            assert!(!lanes.of_fault(&strike.target()).is_empty(), "{strike}");
+            assert!(short(strike.kind.name()).len() < 16, "{strike}");
+        }
+    }
+}
