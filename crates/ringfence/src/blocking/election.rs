@@ -4,11 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::terms::terms;
 use crate::client::{self, AcquireError, ConfigError, Leader, Receipt, ReleaseError, Votes};
 use crate::driver::hold::Lost;
+use crate::node::Tier;
 use crate::time::Timestamp;
 use crate::token::Token;
 
+use super::held::getters;
 use super::{Engine, Locks};
 
 /// An election. See [`crate::Election`].
@@ -29,21 +32,9 @@ impl Locks {
     }
 }
 
-/// The setters of an election, which do not block and so are the same on both sides.
-macro_rules! setters {
-    ($($name:ident($argument:ident: $type:ty)),* $(,)?) => {
-        $(
-            #[doc = concat!("See [`crate::Election::", stringify!($name), "`].")]
-            pub fn $name(mut self, $argument: $type) -> Self {
-                self.election = self.election.$name($argument);
-                self
-            }
-        )*
-    };
-}
-
 impl Election {
-    setters! {
+    terms! {
+        election:
         ttl(ttl: Duration),
         wait(wait: Duration),
         label(label: &str),
@@ -56,9 +47,9 @@ impl Election {
 
     /// See [`crate::Election::campaign`].
     pub fn campaign(&self) -> Result<Leadership, AcquireError> {
-        let leadership = self.engine.run(self.election.campaign())?;
+        let guard = self.engine.run(self.election.campaign())?;
         Ok(Leadership {
-            leadership,
+            guard,
             engine: Arc::clone(&self.engine),
         })
     }
@@ -73,28 +64,20 @@ impl Election {
 }
 
 /// The lead. See [`crate::Leadership`].
-// The leadership stands first: it is dropped, and its release begun, before the engine goes.
+// The guard stands first: it is dropped, and its release begun, before the engine goes.
 #[must_use = "dropping the leadership resigns"]
 pub struct Leadership {
-    leadership: client::Leadership,
+    guard: client::Leadership,
     engine: Arc<Engine>,
 }
 
-/// What a leadership tells without blocking.
-macro_rules! getters {
-    ($($name:ident -> $type:ty),* $(,)?) => {
-        $(
-            #[doc = concat!("See [`crate::Leadership::", stringify!($name), "`].")]
-            pub fn $name(&self) -> $type {
-                self.leadership.$name()
-            }
-        )*
-    };
-}
-
 impl Leadership {
+    /// See [`crate::Leadership::term`].
+    pub fn term(&self) -> u64 {
+        self.guard.term()
+    }
+
     getters! {
-        term -> u64,
         fence -> u64,
         token -> &Token,
         name -> &str,
@@ -102,23 +85,24 @@ impl Leadership {
         remaining -> Duration,
         deadline -> Timestamp,
         votes -> Votes,
+        durability -> Tier,
         receipt -> Receipt,
     }
 
     /// Blocks until the lead is lost. See [`crate::Leadership::lost`].
     pub fn lost(&self) -> Lost {
-        self.engine.run(self.leadership.lost())
+        self.engine.run(self.guard.lost())
     }
 
     /// See [`crate::Leadership::resign`].
     pub fn resign(self) -> Result<(), ReleaseError> {
-        self.engine.run(self.leadership.resign())
+        self.engine.run(self.guard.resign())
     }
 }
 
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.leadership.fmt(f)
+        self.guard.fmt(f)
     }
 }
 
