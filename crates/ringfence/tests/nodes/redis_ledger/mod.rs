@@ -2,6 +2,10 @@
 //! runs at the clock that the server's reply carries. Answers, stamps, what is stored and who is woken
 //! must agree.
 
+mod sameness;
+mod steps;
+mod stored;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -17,6 +21,12 @@ use ringfence::ledger::{
 use ringfence::message::{Answer, Ballot, Op, Place, ReleaseKind, Reply, Request};
 use ringfence::node::redis::RedisNode;
 use ringfence_testkit::{Flavor, Server};
+
+pub(crate) use stored::{line_keys, record_key};
+
+use sameness::{comparable, same_entry, same_leases};
+use steps::{Pick, Shown, Step, What, any_step, any_step_in_line};
+use stored::{parse_line, parse_record};
 
 use crate::redis_node::{call, client, group, node};
 use crate::support::{join, request, token};
@@ -44,157 +54,6 @@ const GRACE_MS: u64 = 25;
 const THAT_IS_ALL: &str = "that is all";
 
 const NAMES: [&str; 4] = ["a", "{a}", "b}{", "ü:\n"];
-
-/// One step of a history.
-#[derive(Debug, Clone)]
-enum Step {
-    /// An operation by one of three holders.
-    Ask {
-        holder: u8,
-        names: Vec<usize>,
-        what: What,
-        ballot: Pick,
-        ttl_ms: u64,
-    },
-    /// Another program sets the key, with or without an expiry, as itself or as one of our tokens.
-    Foreign {
-        name: usize,
-        value: Option<u8>,
-        ttl_ms: Option<u64>,
-    },
-    /// Another program deletes the key.
-    Delete { name: usize },
-    /// The record is near its end, as after a long time without a write.
-    Lapse { name: usize, ms: u64 },
-    /// A ticket was refreshed long ago, and ends in `ms`.
-    Age { name: usize, ticket: usize, ms: u64 },
-    /// The record is one of a client that knew no lines.
-    Older { name: usize },
-    /// Time passes.
-    Wait { ms: u64 },
-}
-
-#[derive(Debug, Clone)]
-enum What {
-    Acquire(Option<Shown>),
-    Extend,
-    Release {
-        kind: ReleaseKind,
-        fate_unknown: bool,
-        place: Option<Shown>,
-        stays: bool,
-        keep_ms: Option<u64>,
-    },
-    Restore,
-    Refresh(Vec<Shown>),
-    Inspect,
-    PlainAcquire,
-    PlainExtend,
-    PlainRelease,
-}
-
-/// Which of the tickets is shown, and whether as a new one.
-pub(crate) type Shown = (usize, bool);
-
-/// Where a ballot comes from: an offset from something that is known when the step is taken.
-#[derive(Debug, Clone, Copy)]
-enum Pick {
-    Clock(i64),
-    Ground(i64),
-    Ceiling(i64),
-    Floor(i64),
-    Seat(usize, i64),
-}
-
-fn any_step() -> impl Strategy<Value = Step> {
-    let names = prop_oneof![
-        4 => Just(vec![0]),
-        4 => (0..NAMES.len()).prop_map(|name| vec![name]),
-        2 => proptest::sample::subsequence((0..NAMES.len()).collect::<Vec<_>>(), 2..=3).prop_shuffle(),
-    ];
-    let kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
-    let shown = (0..TICKETS.len(), any::<bool>());
-    let place = proptest::option::weighted(0.7, shown.clone());
-    let keep = proptest::option::weighted(0.3, prop_oneof![Just(0), 20..60u64, 200..90_000u64]);
-    let release = (kind, any::<bool>(), place.clone(), any::<bool>(), keep);
-    let what = prop_oneof![
-        8 => place.prop_map(What::Acquire),
-        3 => Just(What::Extend),
-        6 => release.prop_map(|(kind, fate_unknown, place, stays, keep_ms)| What::Release {
-            kind, fate_unknown, place, stays, keep_ms,
-        }),
-        3 => Just(What::Restore),
-        3 => proptest::collection::vec(shown, 0..6).prop_map(What::Refresh),
-        2 => Just(What::Inspect),
-        1 => Just(What::PlainAcquire),
-        1 => Just(What::PlainExtend),
-        1 => Just(What::PlainRelease),
-    ];
-    let near = prop_oneof![Just(-1i64), Just(0), Just(1), -50_000..50_000i64];
-    let far = prop_oneof![-20_000..-5_000i64, 5_000..20_000i64];
-    let pick = prop_oneof![
-        6 => near.clone().prop_map(Pick::Clock),
-        1 => far.clone().prop_map(Pick::Ground),
-        1 => far.prop_map(Pick::Ceiling),
-        3 => near.clone().prop_map(Pick::Floor),
-        4 => ((0..NAMES.len()), near).prop_map(|(name, by)| Pick::Seat(name, by)),
-    ];
-    let ttl = prop_oneof![4 => 20..60u64, 4 => 200..2_000u64, 1 => 50_000..90_000u64];
-    let ask = (0..3u8, names, what, pick, ttl.clone()).prop_map(
-        |(holder, names, what, ballot, ttl_ms)| Step::Ask {
-            holder,
-            names,
-            what,
-            ballot,
-            ttl_ms,
-        },
-    );
-    prop_oneof![
-        20 => ask,
-        1 => (0..NAMES.len(), proptest::option::of(0..3u8), proptest::option::of(ttl))
-            .prop_map(|(name, value, ttl_ms)| Step::Foreign { name, value, ttl_ms }),
-        1 => (0..NAMES.len()).prop_map(|name| Step::Delete { name }),
-        1 => (0..NAMES.len(), 1..60u64).prop_map(|(name, ms)| Step::Lapse { name, ms }),
-        2 => (0..NAMES.len(), 0..TICKETS.len(), 1..60u64)
-            .prop_map(|(name, ticket, ms)| Step::Age { name, ticket, ms }),
-        1 => (0..NAMES.len()).prop_map(|name| Step::Older { name }),
-        3 => (1..60u64).prop_map(|ms| Step::Wait { ms }),
-    ]
-}
-
-/// A step where people wait for two names and little else happens, so that the line decides.
-fn any_step_in_line() -> impl Strategy<Value = Step> {
-    let names = prop_oneof![4 => Just(vec![0]), 2 => Just(vec![0, 1]), 1 => Just(vec![1])];
-    let shown = (0..TICKETS.len(), Just(false));
-    let place = proptest::option::weighted(0.9, shown.clone());
-    let kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
-    let keep = proptest::option::weighted(0.3, 20..60u64);
-    let release = (kind, place.clone(), any::<bool>(), keep);
-    let what = prop_oneof![
-        4 => place.prop_map(What::Acquire),
-        3 => release.prop_map(|(kind, place, stays, keep_ms)| What::Release {
-            kind, place, stays, keep_ms, fate_unknown: false,
-        }),
-        1 => proptest::collection::vec(shown, 1..4).prop_map(What::Refresh),
-        1 => Just(What::Inspect),
-    ];
-    let ttl = prop_oneof![Just(20u64), Just(500u64)];
-    let ask = (0..2u8, names, what, ttl).prop_map(|(holder, names, what, ttl_ms)| Step::Ask {
-        holder,
-        names,
-        what,
-        ballot: Pick::Clock(0),
-        ttl_ms,
-    });
-    prop_oneof![
-        12 => ask,
-        2 => (0..2usize, 0..TICKETS.len(), 1..60u64)
-            .prop_map(|(name, ticket, ms)| Step::Age { name, ticket, ms }),
-        1 => (0..2usize).prop_map(|name| Step::Foreign { name, value: None, ttl_ms: Some(20) }),
-        1 => (0..2usize).prop_map(|name| Step::Delete { name }),
-        2 => (20..60u64).prop_map(|ms| Step::Wait { ms }),
-    ]
-}
 
 /// A server, a node that speaks to it, and the rules of their group.
 pub(crate) struct Bench {
@@ -575,83 +434,6 @@ impl Bench {
     }
 }
 
-/// The documented place of a name's record, written down a second time.
-pub(crate) fn record_key(name: &str) -> String {
-    match name {
-        // A part of a semaphore, or a latch.
-        part if part.starts_with("ringfence:{s}") => format!("ringfence:{{s}}:{part}"),
-        "{a}" => "ringfence:{a}:{a}".to_owned(),
-        "b}{" => "ringfence:{}onoi:b}{".to_owned(),
-        plain => format!("ringfence:{{{plain}}}:{plain}"),
-    }
-}
-
-/// The documented places of what belongs to a name's line: mark, order, leases.
-pub(crate) fn line_keys(name: &str) -> [String; 3] {
-    ["}lineqclm", "}rankjgpk", "}tilllna"].map(|word| record_key(name).replacen('}', word, 1))
-}
-
-fn parse_record(text: &str, until_ms: u64) -> Record {
-    let older = text.starts_with("1:");
-    let mut fields = text.splitn(if older { 6 } else { 9 }, ':');
-    assert_eq!(fields.next(), Some(if older { "1" } else { "2" }), "{text}");
-    let mut number = || fields.next().unwrap().parse::<u64>().unwrap();
-    let (fence, closed) = (number(), number());
-    let (free_since_ms, stranger) = if older { (0, 0) } else { (number(), number()) };
-    let seat = fields.next().map(|ballot| Seat {
-        ballot: Ballot::new(ballot.parse().unwrap()),
-        until_ms: if older {
-            Ballot::MAX.get()
-        } else {
-            fields.next().unwrap().parse().unwrap()
-        },
-        token: fields.next().unwrap().to_owned(),
-        label: fields.next().unwrap().to_owned(),
-    });
-    Record {
-        fence: Ballot::new(fence),
-        read_fence: Ballot::default(),
-        closed: Ballot::new(closed),
-        seat,
-        stranger: stranger == 1,
-        free_since_ms,
-        until_ms,
-    }
-}
-
-/// A line from its mark and its two sets, with their expiries, which must fit each other.
-fn parse_line(
-    mark: Option<String>,
-    mark_until: i64,
-    (order, leases, order_until, lease_until): (Vec<String>, Vec<(String, u64)>, i64, i64),
-) -> Line {
-    let (twice, order): (Vec<String>, Vec<String>) = order
-        .into_iter()
-        .partition(|ticket| ticket.starts_with('e'));
-    let leases: BTreeMap<String, u64> = leases.into_iter().collect();
-    assert!(order.iter().eq(leases.keys()), "{order:?} {leases:?}");
-    let twice: Vec<&str> = twice.iter().map(|ticket| &ticket[1..]).collect();
-    assert!(twice.iter().all(|ticket| leases.contains_key(*ticket)));
-    if let Some(last) = leases.values().max() {
-        let mark = mark.expect("a line is marked");
-        assert!(twice.is_empty() || mark.ends_with('e'), "{mark} {twice:?}");
-        for until in [mark_until, order_until, lease_until] {
-            assert!(until > *last as i64, "{until} {last}");
-        }
-    }
-    let tickets = leases.into_iter().map(|(ticket, until_ms)| Ticket {
-        since_us: ticket[..20].parse().unwrap(),
-        id: ticket[20..].to_owned(),
-        until_ms,
-        refreshed_ms: until_ms - TICKET_MS,
-        elsewhere: twice.contains(&ticket.as_str()),
-        shared: false,
-    });
-    Line {
-        tickets: tickets.collect(),
-    }
-}
-
 /// Everything that is said on channels for wakes, by channel and text.
 fn overhear(mut connection: redis::Connection) -> Receiver<(String, String)> {
     let (to, said) = std::sync::mpsc::channel();
@@ -670,97 +452,6 @@ fn overhear(mut connection: redis::Connection) -> Receiver<(String, String)> {
     });
     is_ready.recv().unwrap();
     said
-}
-
-/// `answer` without its leases, which are compared apart. A plain `Held` names nobody on Redis.
-fn comparable(mut answer: Answer, plain: bool) -> Answer {
-    match &mut answer {
-        Answer::Permit(permit) => {
-            let inside = comparable((*permit.answer).clone(), plain);
-            *permit.answer = inside;
-        }
-        Answer::Held(holder) if plain => *holder = Default::default(),
-        Answer::Held(holder) => holder.for_ms = holder.for_ms.map(|_| 0),
-        Answer::Views(views) => {
-            for holder in views.iter_mut().filter_map(|view| view.holder.as_mut()) {
-                holder.for_ms = holder.for_ms.map(|_| 0);
-            }
-        }
-        _ => {}
-    }
-    answer
-}
-
-fn same_leases(said: &Answer, expected: &Answer, slack_ms: u64) -> Result<(), TestCaseError> {
-    if let (Answer::Permit(said), Answer::Permit(expected)) = (said, expected) {
-        return same_leases(&said.answer, &expected.answer, slack_ms);
-    }
-    let leases = |answer: &Answer| match answer {
-        Answer::Held(holder) => vec![holder.for_ms],
-        Answer::Views(views) => views
-            .iter()
-            .map(|view| view.holder.as_ref().and_then(|h| h.for_ms))
-            .collect(),
-        _ => vec![],
-    };
-    for (said, expected) in leases(said).into_iter().zip(leases(expected)) {
-        if let (Some(said), Some(expected)) = (said, expected) {
-            prop_assert!(
-                said.abs_diff(expected) <= slack_ms,
-                "{} for {}",
-                said,
-                expected
-            );
-        }
-    }
-    Ok(())
-}
-
-fn same_entry(
-    stored: &Entry,
-    expected: &Entry,
-    slack_ms: u64,
-    looked_ms: u64,
-) -> Result<(), TestCaseError> {
-    let later = |stored: u64, expected: u64| {
-        let ok = (expected..=expected + slack_ms).contains(&stored);
-        prop_assert!(ok, "ends at {} instead of {}", stored, expected);
-        Ok(())
-    };
-    let mut stored = stored.clone();
-    // What is short may have run out between the reply and our look at it.
-    let key_until = expected.key.as_ref().and_then(|key| key.until_ms);
-    if stored.key.is_none() && key_until.is_some_and(|until| until < looked_ms) {
-        stored.key.clone_from(&expected.key);
-    }
-    let record_until = expected.record.as_ref().map(|record| record.until_ms);
-    if stored.record.is_none() && record_until.is_some_and(|until| until < looked_ms) {
-        stored.record.clone_from(&expected.record);
-    }
-    let latch_until = expected.latch.as_ref().map(|latch| latch.until_ms);
-    if stored.latch.is_none() && latch_until.is_some_and(|until| until < looked_ms) {
-        stored.latch.clone_from(&expected.latch);
-    }
-    if let (Some(latch), Some(expected)) = (&mut stored.latch, &expected.latch) {
-        later(latch.until_ms, expected.until_ms)?;
-        latch.until_ms = expected.until_ms;
-    }
-    if let (Some(key), Some(expected)) = (&mut stored.key, &expected.key)
-        && let (Some(until), Some(expected)) = (&mut key.until_ms, expected.until_ms)
-    {
-        later(*until, expected)?;
-        *until = expected;
-    }
-    if let (Some(record), Some(expected)) = (&mut stored.record, &expected.record) {
-        later(record.until_ms, expected.until_ms)?;
-        record.until_ms = expected.until_ms;
-        if let (Some(seat), Some(expected)) = (&mut record.seat, &expected.seat) {
-            prop_assert!(seat.until_ms.abs_diff(expected.until_ms) <= slack_ms);
-            seat.until_ms = expected.until_ms;
-        }
-    }
-    prop_assert_eq!(&stored, expected);
-    Ok(())
 }
 
 fn lua_does_what_the_ledger_says(flavor: Flavor) {

@@ -1,0 +1,247 @@
+//! The contract of those who wait in line, and are told when it is their turn.
+
+use super::*;
+
+const CAROL: u8 = 0xcc;
+const GRACE_MS: u64 = Group::DEFAULT_GRACE.as_millis() as u64;
+
+/// Alice holds `x` under this ballot; Bob (`b.1`) and Carol (`c.1`) wait.
+fn two_wait(node: &dyn Node) -> (Ballot, Place, Place) {
+    let ballot = next_ballot(node, "x");
+    ask(node, "x", ALICE, acquire(ballot, TTL_MS));
+    let now_us = stamp(node, "x").clock_us;
+    let (bob, carol) = (place(now_us, "b.1"), place(now_us + 1, "c.1"));
+    held(try_in_line(node, CAROL, &carol));
+    held(try_in_line(node, BOB, &bob));
+    (ballot, bob, carol)
+}
+
+fn try_in_line(node: &dyn Node, who: u8, place: &Place) -> Answer {
+    let ballot = next_ballot(node, "x");
+    ask(node, "x", who, come(ballot, TTL_MS, place))
+}
+
+fn done(node: &dyn Node, who: u8, place: &Place) -> Answer {
+    let op = leave(
+        stamp(node, "x").floor,
+        ReleaseKind::Final,
+        Some(place),
+        false,
+    );
+    ask(node, "x", who, op)
+}
+
+fn waiting(node: &dyn Node, name: &str) -> u64 {
+    match ask(node, name, ALICE, Op::Inspect) {
+        Answer::Views(views) => views[0].waiting,
+        other => panic!("no views but {other:?}"),
+    }
+}
+
+pub(super) fn those_who_wait_are_served_in_the_order_of_their_tickets(stage: &Stage) {
+    let node = stage.node();
+    let (ballot, bob, carol) = two_wait(node);
+    assert_eq!(held(try_in_line(node, CAROL, &carol)).ahead, 1);
+    assert_eq!(ask(node, "x", ALICE, release(ballot)), Answer::Released);
+    let answer = try_in_line(node, CAROL, &carol);
+    assert!(
+        matches!(answer, Answer::Behind { ahead: 1, for_ms: Some(ms) } if ms <= GRACE_MS),
+        "{answer:?}"
+    );
+    assert_eq!(try_in_line(node, BOB, &bob), Answer::Granted);
+    assert_eq!(done(node, BOB, &bob), Answer::Released);
+    assert_eq!(waiting(node, "x"), 1);
+    assert_eq!(try_in_line(node, CAROL, &carol), Answer::Granted);
+    assert_eq!(done(node, CAROL, &carol), Answer::Released);
+    assert_eq!(waiting(node, "x"), 0);
+}
+
+pub(super) fn a_caller_without_a_place_waits_behind_the_line(stage: &Stage) {
+    let node = stage.node();
+    let (ballot, ..) = two_wait(node);
+    ask(node, "x", ALICE, release(ballot));
+    let answer = ask(node, "x", ALICE, acquire(next_ballot(node, "x"), TTL_MS));
+    let behind = Answer::Behind {
+        ahead: 2,
+        for_ms: None,
+    };
+    assert_eq!(answer, behind);
+}
+
+pub(super) fn a_new_ticket_with_an_old_time_is_refused(stage: &Stage) {
+    let node = stage.node();
+    let (_, bob, _) = two_wait(node);
+    let old = Place {
+        first: true,
+        ..place(bob.since_us - 5_000_000, "s.1")
+    };
+    assert_eq!(try_in_line(node, CAROL, &old), Answer::TicketOld);
+    assert_eq!(waiting(node, "x"), 2);
+    let known = Place {
+        first: false,
+        ..old
+    };
+    assert_eq!(held(try_in_line(node, CAROL, &known)).ahead, 0);
+    assert_eq!(waiting(node, "x"), 3);
+}
+
+pub(super) fn a_ticket_that_is_not_refreshed_lapses(stage: &Stage) {
+    let node = stage.node();
+    let (_, bob, _) = two_wait(node);
+    stage.pass_ms(2_000);
+    let turns = ask(node, "x", BOB, refresh(&[&bob]));
+    let turn = Turn {
+        ahead: 0,
+        free: false,
+    };
+    assert_eq!(turns, Answer::Turns(vec![turn]));
+    stage.pass_ms(1_100);
+    assert_eq!(waiting(node, "x"), 1);
+    stage.pass_ms(2_000);
+    assert_eq!(waiting(node, "x"), 0);
+}
+
+pub(super) fn an_undo_keeps_the_place_and_a_cancel_drops_it(stage: &Stage) {
+    let node = stage.node();
+    let (ballot, bob, carol) = two_wait(node);
+    ask(node, "x", ALICE, release(ballot));
+    assert_eq!(try_in_line(node, BOB, &bob), Answer::Granted);
+    let floor = stamp(node, "x").floor;
+    let undo = leave(floor, ReleaseKind::Undo, Some(&bob), true);
+    assert_eq!(ask(node, "x", BOB, undo), Answer::Released);
+    assert_eq!(waiting(node, "x"), 2);
+    let cancel = leave(floor, ReleaseKind::Undo, Some(&bob), false);
+    assert_eq!(ask(node, "x", BOB, cancel), Answer::Gone);
+    assert_eq!(waiting(node, "x"), 1);
+    assert_eq!(try_in_line(node, CAROL, &carol), Answer::Granted);
+}
+
+pub(super) fn a_dead_head_is_passed_after_its_grace(stage: &Stage) {
+    let node = stage.node();
+    let (ballot, bob, carol) = two_wait(node);
+    stage.pass_ms(10);
+    ask(node, "x", ALICE, release(ballot));
+    stage.pass_ms(GRACE_MS + 1);
+    assert_eq!(try_in_line(node, CAROL, &carol), Answer::Granted);
+    assert_eq!(waiting(node, "x"), 1, "whoever did not come is out");
+    assert_eq!(held(try_in_line(node, BOB, &bob)).ahead, 0);
+}
+
+pub(super) fn a_plain_lock_that_is_gone_leaves_the_head_its_grace(stage: &Stage) {
+    let node = stage.node();
+    ask(node, "x", ALICE, Op::PlainAcquire { ttl_ms: TTL_MS });
+    let now_us = stamp(node, "x").clock_us;
+    let (bob, carol) = (place(now_us, "b.1"), place(now_us + 1, "c.1"));
+    held(try_in_line(node, BOB, &bob));
+    assert_eq!(ask(node, "x", ALICE, Op::PlainRelease), Answer::Released);
+    // Nobody was told when it went: the time counts from when it is missed.
+    for _ in 0..2 {
+        let answer = try_in_line(node, CAROL, &carol);
+        assert!(
+            matches!(answer, Answer::Behind { ahead: 1, for_ms: Some(ms) } if ms <= GRACE_MS),
+            "{answer:?}"
+        );
+    }
+    stage.pass_ms(GRACE_MS);
+    assert_eq!(try_in_line(node, CAROL, &carol), Answer::Granted);
+}
+
+pub(super) fn several_names_are_waited_for_with_one_ticket(stage: &Stage) {
+    let node = stage.node();
+    let (ballot, bob, carol) = two_wait(node);
+    // Bob also waits for a free name, where Carol must not pass it.
+    let both = ["y", "x"];
+    let answer = reply(node, &both, BOB, come(plus(ballot, 1), TTL_MS, &bob)).answer;
+    assert_eq!(held(answer).claim, 1);
+    let answer = ask(node, "y", CAROL, come(plus(ballot, 1), TTL_MS, &carol));
+    let behind = Answer::Behind {
+        ahead: 1,
+        for_ms: None,
+    };
+    assert_eq!(answer, behind);
+    ask(node, "x", ALICE, release(ballot));
+    let answer = reply(node, &both, BOB, come(plus(ballot, 1), TTL_MS, &bob)).answer;
+    assert_eq!(answer, Answer::Granted);
+    let op = leave(plus(ballot, 1), ReleaseKind::Final, Some(&bob), false);
+    assert_eq!(reply(node, &both, BOB, op).answer, Answer::Released);
+    assert_eq!((waiting(node, "x"), waiting(node, "y")), (1, 1));
+}
+
+pub(super) fn a_release_wakes_the_head_and_the_next_after_grace(stage: &Stage) {
+    let node = stage.node();
+    let (bobs, carols, nobodys) = (Ear::at(node, "b"), Ear::at(node, "c"), Ear::at(node, "b.1"));
+    let (ballot, bob, _) = two_wait(node);
+    ask(node, "x", ALICE, release(ballot));
+    assert_eq!(bobs.wait(), wake("b.1", 0));
+    assert_eq!(carols.wait(), wake("c.1", GRACE_MS));
+    try_in_line(node, BOB, &bob);
+    done(node, BOB, &bob);
+    assert_eq!(carols.wait(), wake("c.1", 0));
+    assert_eq!((bobs.heard(), nobodys.heard()), (vec![], vec![]));
+}
+
+pub(super) fn a_cancel_of_the_head_wakes_the_next(stage: &Stage) {
+    let node = stage.node();
+    let carols = Ear::at(node, "c");
+    let (ballot, bob, _) = two_wait(node);
+    ask(node, "x", ALICE, release(ballot));
+    assert_eq!(carols.wait(), wake("c.1", GRACE_MS));
+    let cancel = leave(plus(ballot, 1), ReleaseKind::Undo, Some(&bob), false);
+    assert_eq!(ask(node, "x", BOB, cancel), Answer::Gone);
+    assert_eq!(carols.wait(), wake("c.1", 0));
+}
+
+/// Comes as soon as it is woken, from within the wake.
+struct Eager {
+    node: Arc<dyn Node>,
+    op: Op,
+    answer: Mutex<Option<Pending<Reply>>>,
+}
+
+impl Hear for Eager {
+    fn hear(&self, _: Wake) {
+        self.node.listen("another", Arc::new(Deaf));
+        let pending = send(&*self.node, request(&["x"], BOB, self.op.clone()), NEVER);
+        *self.answer.lock().unwrap() = Some(pending);
+    }
+}
+
+struct Deaf;
+
+impl Hear for Deaf {
+    fn hear(&self, _: Wake) {}
+}
+
+pub(super) fn whoever_hears_a_wake_may_ask_at_once(stage: &Stage) {
+    let node = stage.node();
+    let (ballot, bob, _) = two_wait(node);
+    let eager = Arc::new(Eager {
+        node: stage.share(),
+        op: come(plus(ballot, 1), TTL_MS, &bob),
+        answer: Mutex::default(),
+    });
+    node.listen("b", Arc::clone(&eager) as Arc<dyn Hear>);
+    assert_eq!(ask(node, "x", ALICE, release(ballot)), Answer::Released);
+    wait_until("somebody to come", PATIENCE, || {
+        eager.answer.lock().unwrap().is_some()
+    });
+    let pending = eager.answer.lock().unwrap().take().unwrap();
+    assert_eq!(pending.wait().unwrap().answer, Answer::Granted);
+}
+
+pub(super) fn a_thousand_may_wait_for_one_name(stage: &Stage) {
+    let node = stage.node();
+    let (ballot, bob, _) = two_wait(node);
+    let places: Vec<Place> = (0..1000)
+        .map(|i| place(bob.since_us + 2, &format!("m.{i:03}")))
+        .collect();
+    let all: Vec<&Place> = places.iter().collect();
+    let Answer::Turns(turns) = ask(node, "x", BOB, refresh(&all)) else {
+        panic!("no turns");
+    };
+    let ahead: Vec<u64> = turns.iter().map(|turn| turn.ahead).collect();
+    assert_eq!(ahead, (2..1002).collect::<Vec<_>>());
+    ask(node, "x", ALICE, release(ballot));
+    assert_eq!(waiting(node, "x"), 1002);
+    assert_eq!(try_in_line(node, BOB, &bob), Answer::Granted);
+}

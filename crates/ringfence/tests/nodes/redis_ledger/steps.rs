@@ -1,0 +1,154 @@
+//! The steps of a random history.
+
+use super::*;
+
+/// One step of a history.
+#[derive(Debug, Clone)]
+pub(super) enum Step {
+    /// An operation by one of three holders.
+    Ask {
+        holder: u8,
+        names: Vec<usize>,
+        what: What,
+        ballot: Pick,
+        ttl_ms: u64,
+    },
+    /// Another program sets the key, with or without an expiry, as itself or as one of our tokens.
+    Foreign {
+        name: usize,
+        value: Option<u8>,
+        ttl_ms: Option<u64>,
+    },
+    /// Another program deletes the key.
+    Delete { name: usize },
+    /// The record is near its end, as after a long time without a write.
+    Lapse { name: usize, ms: u64 },
+    /// A ticket was refreshed long ago, and ends in `ms`.
+    Age { name: usize, ticket: usize, ms: u64 },
+    /// The record is one of a client that knew no lines.
+    Older { name: usize },
+    /// Time passes.
+    Wait { ms: u64 },
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum What {
+    Acquire(Option<Shown>),
+    Extend,
+    Release {
+        kind: ReleaseKind,
+        fate_unknown: bool,
+        place: Option<Shown>,
+        stays: bool,
+        keep_ms: Option<u64>,
+    },
+    Restore,
+    Refresh(Vec<Shown>),
+    Inspect,
+    PlainAcquire,
+    PlainExtend,
+    PlainRelease,
+}
+
+/// Which of the tickets is shown, and whether as a new one.
+pub(crate) type Shown = (usize, bool);
+
+/// Where a ballot comes from: an offset from something that is known when the step is taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Pick {
+    Clock(i64),
+    Ground(i64),
+    Ceiling(i64),
+    Floor(i64),
+    Seat(usize, i64),
+}
+
+pub(super) fn any_step() -> impl Strategy<Value = Step> {
+    let names = prop_oneof![
+        4 => Just(vec![0]),
+        4 => (0..NAMES.len()).prop_map(|name| vec![name]),
+        2 => proptest::sample::subsequence((0..NAMES.len()).collect::<Vec<_>>(), 2..=3).prop_shuffle(),
+    ];
+    let kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
+    let shown = (0..TICKETS.len(), any::<bool>());
+    let place = proptest::option::weighted(0.7, shown.clone());
+    let keep = proptest::option::weighted(0.3, prop_oneof![Just(0), 20..60u64, 200..90_000u64]);
+    let release = (kind, any::<bool>(), place.clone(), any::<bool>(), keep);
+    let what = prop_oneof![
+        8 => place.prop_map(What::Acquire),
+        3 => Just(What::Extend),
+        6 => release.prop_map(|(kind, fate_unknown, place, stays, keep_ms)| What::Release {
+            kind, fate_unknown, place, stays, keep_ms,
+        }),
+        3 => Just(What::Restore),
+        3 => proptest::collection::vec(shown, 0..6).prop_map(What::Refresh),
+        2 => Just(What::Inspect),
+        1 => Just(What::PlainAcquire),
+        1 => Just(What::PlainExtend),
+        1 => Just(What::PlainRelease),
+    ];
+    let near = prop_oneof![Just(-1i64), Just(0), Just(1), -50_000..50_000i64];
+    let far = prop_oneof![-20_000..-5_000i64, 5_000..20_000i64];
+    let pick = prop_oneof![
+        6 => near.clone().prop_map(Pick::Clock),
+        1 => far.clone().prop_map(Pick::Ground),
+        1 => far.prop_map(Pick::Ceiling),
+        3 => near.clone().prop_map(Pick::Floor),
+        4 => ((0..NAMES.len()), near).prop_map(|(name, by)| Pick::Seat(name, by)),
+    ];
+    let ttl = prop_oneof![4 => 20..60u64, 4 => 200..2_000u64, 1 => 50_000..90_000u64];
+    let ask = (0..3u8, names, what, pick, ttl.clone()).prop_map(
+        |(holder, names, what, ballot, ttl_ms)| Step::Ask {
+            holder,
+            names,
+            what,
+            ballot,
+            ttl_ms,
+        },
+    );
+    prop_oneof![
+        20 => ask,
+        1 => (0..NAMES.len(), proptest::option::of(0..3u8), proptest::option::of(ttl))
+            .prop_map(|(name, value, ttl_ms)| Step::Foreign { name, value, ttl_ms }),
+        1 => (0..NAMES.len()).prop_map(|name| Step::Delete { name }),
+        1 => (0..NAMES.len(), 1..60u64).prop_map(|(name, ms)| Step::Lapse { name, ms }),
+        2 => (0..NAMES.len(), 0..TICKETS.len(), 1..60u64)
+            .prop_map(|(name, ticket, ms)| Step::Age { name, ticket, ms }),
+        1 => (0..NAMES.len()).prop_map(|name| Step::Older { name }),
+        3 => (1..60u64).prop_map(|ms| Step::Wait { ms }),
+    ]
+}
+
+/// A step where people wait for two names and little else happens, so that the line decides.
+pub(super) fn any_step_in_line() -> impl Strategy<Value = Step> {
+    let names = prop_oneof![4 => Just(vec![0]), 2 => Just(vec![0, 1]), 1 => Just(vec![1])];
+    let shown = (0..TICKETS.len(), Just(false));
+    let place = proptest::option::weighted(0.9, shown.clone());
+    let kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
+    let keep = proptest::option::weighted(0.3, 20..60u64);
+    let release = (kind, place.clone(), any::<bool>(), keep);
+    let what = prop_oneof![
+        4 => place.prop_map(What::Acquire),
+        3 => release.prop_map(|(kind, place, stays, keep_ms)| What::Release {
+            kind, place, stays, keep_ms, fate_unknown: false,
+        }),
+        1 => proptest::collection::vec(shown, 1..4).prop_map(What::Refresh),
+        1 => Just(What::Inspect),
+    ];
+    let ttl = prop_oneof![Just(20u64), Just(500u64)];
+    let ask = (0..2u8, names, what, ttl).prop_map(|(holder, names, what, ttl_ms)| Step::Ask {
+        holder,
+        names,
+        what,
+        ballot: Pick::Clock(0),
+        ttl_ms,
+    });
+    prop_oneof![
+        12 => ask,
+        2 => (0..2usize, 0..TICKETS.len(), 1..60u64)
+            .prop_map(|(name, ticket, ms)| Step::Age { name, ticket, ms }),
+        1 => (0..2usize).prop_map(|name| Step::Foreign { name, value: None, ttl_ms: Some(20) }),
+        1 => (0..2usize).prop_map(|name| Step::Delete { name }),
+        2 => (20..60u64).prop_map(|ms| Step::Wait { ms }),
+    ]
+}

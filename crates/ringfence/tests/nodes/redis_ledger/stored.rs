@@ -1,0 +1,80 @@
+//! What a server has stored, read as the documents say that it is written.
+
+use super::*;
+
+/// The documented place of a name's record, written down a second time.
+pub(crate) fn record_key(name: &str) -> String {
+    match name {
+        // A part of a semaphore, or a latch.
+        part if part.starts_with("ringfence:{s}") => format!("ringfence:{{s}}:{part}"),
+        "{a}" => "ringfence:{a}:{a}".to_owned(),
+        "b}{" => "ringfence:{}onoi:b}{".to_owned(),
+        plain => format!("ringfence:{{{plain}}}:{plain}"),
+    }
+}
+
+/// The documented places of what belongs to a name's line: mark, order, leases.
+pub(crate) fn line_keys(name: &str) -> [String; 3] {
+    ["}lineqclm", "}rankjgpk", "}tilllna"].map(|word| record_key(name).replacen('}', word, 1))
+}
+
+pub(super) fn parse_record(text: &str, until_ms: u64) -> Record {
+    let older = text.starts_with("1:");
+    let mut fields = text.splitn(if older { 6 } else { 9 }, ':');
+    assert_eq!(fields.next(), Some(if older { "1" } else { "2" }), "{text}");
+    let mut number = || fields.next().unwrap().parse::<u64>().unwrap();
+    let (fence, closed) = (number(), number());
+    let (free_since_ms, stranger) = if older { (0, 0) } else { (number(), number()) };
+    let seat = fields.next().map(|ballot| Seat {
+        ballot: Ballot::new(ballot.parse().unwrap()),
+        until_ms: if older {
+            Ballot::MAX.get()
+        } else {
+            fields.next().unwrap().parse().unwrap()
+        },
+        token: fields.next().unwrap().to_owned(),
+        label: fields.next().unwrap().to_owned(),
+    });
+    Record {
+        fence: Ballot::new(fence),
+        read_fence: Ballot::default(),
+        closed: Ballot::new(closed),
+        seat,
+        stranger: stranger == 1,
+        free_since_ms,
+        until_ms,
+    }
+}
+
+/// A line from its mark and its two sets, with their expiries, which must fit each other.
+pub(super) fn parse_line(
+    mark: Option<String>,
+    mark_until: i64,
+    (order, leases, order_until, lease_until): (Vec<String>, Vec<(String, u64)>, i64, i64),
+) -> Line {
+    let (twice, order): (Vec<String>, Vec<String>) = order
+        .into_iter()
+        .partition(|ticket| ticket.starts_with('e'));
+    let leases: BTreeMap<String, u64> = leases.into_iter().collect();
+    assert!(order.iter().eq(leases.keys()), "{order:?} {leases:?}");
+    let twice: Vec<&str> = twice.iter().map(|ticket| &ticket[1..]).collect();
+    assert!(twice.iter().all(|ticket| leases.contains_key(*ticket)));
+    if let Some(last) = leases.values().max() {
+        let mark = mark.expect("a line is marked");
+        assert!(twice.is_empty() || mark.ends_with('e'), "{mark} {twice:?}");
+        for until in [mark_until, order_until, lease_until] {
+            assert!(until > *last as i64, "{until} {last}");
+        }
+    }
+    let tickets = leases.into_iter().map(|(ticket, until_ms)| Ticket {
+        since_us: ticket[..20].parse().unwrap(),
+        id: ticket[20..].to_owned(),
+        until_ms,
+        refreshed_ms: until_ms - TICKET_MS,
+        elsewhere: twice.contains(&ticket.as_str()),
+        shared: false,
+    });
+    Line {
+        tickets: tickets.collect(),
+    }
+}

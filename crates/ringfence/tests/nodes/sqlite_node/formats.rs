@@ -1,0 +1,89 @@
+//! SQLite files that an older version wrote.
+
+use super::*;
+
+/// The first format: no lines yet. Alice holds `held`, and `old` has a fence.
+const FORMAT_1: &str = "
+    CREATE TABLE node (
+        one INTEGER PRIMARY KEY CHECK (one = 1), boot_id TEXT NOT NULL, boot_us INTEGER NOT NULL,
+        clock_us INTEGER NOT NULL, window_us INTEGER, quarantine_us INTEGER, grace_us INTEGER
+    ) STRICT;
+    CREATE TABLE entry (
+        name TEXT PRIMARY KEY, key_value TEXT, key_until_ms INTEGER, fence INTEGER, closed INTEGER,
+        seat_token TEXT, seat_ballot INTEGER, seat_label TEXT, record_until_ms INTEGER,
+        lapses_ms INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX entry_lapses ON entry (lapses_ms);
+    PRAGMA application_id = 0x52464e43;
+    PRAGMA user_version = 1;
+    INSERT INTO node VALUES
+        (1, 'a test''s boot', 1000000000, 1700000000000000, 5000000, 35000000, 1500000);
+    INSERT INTO entry VALUES
+        ('old', NULL, NULL, 1700000000000007, 1700000000000007, NULL, NULL, NULL, 1060000, 1060000);
+";
+
+fn format_1(machine: &Machine) -> Ballot {
+    let file = Connection::open(machine.file()).unwrap();
+    file.execute_batch(FORMAT_1).unwrap();
+    let fence = Ballot::new(WALL_US + 5);
+    file.execute(
+        "INSERT INTO entry VALUES ('held', ?1, 1010000, ?2, 0, ?1, ?2, 'job', 1060000, 1060000)",
+        rusqlite::params![token(ALICE).expose(), fence.get().cast_signed()],
+    )
+    .unwrap();
+    fence
+}
+
+#[test]
+fn a_file_of_the_first_format_is_brought_up_to_date_with_its_locks_and_fences() {
+    let machine = Machine::new();
+    let fence = format_1(&machine);
+    let node = machine.open(machine.clock());
+    assert_eq!(stamp(&node, "old").floor, Ballot::new(WALL_US + 7));
+    let bob = place(WALL_US, "b.1");
+    let waiting = come(plus(fence, 1), TTL_MS, &bob);
+    let holder = held(ask(&node, "held", BOB, waiting.clone()));
+    assert_eq!(holder.label.as_deref(), Some("job"));
+    assert_eq!(holder.id.as_deref(), Some(token(ALICE).id()));
+    assert_eq!(holder.for_ms, Some(10_000));
+    // The lease that was granted before the upgrade tells when the name became free.
+    machine.time.step(Duration::from_millis(10_100));
+    let carol = place(WALL_US + 1, "c.1");
+    ask(&node, "held", BOB, refresh(&[&bob, &carol]));
+    let late = come(plus(fence, 20_000_000), TTL_MS, &carol);
+    let behind = Answer::Behind {
+        ahead: 1,
+        for_ms: Some(1_500 - 99),
+    };
+    assert_eq!(ask(&node, "held", 3, late), behind);
+    assert!(take_in_line(&node, "held", BOB, &bob) > fence);
+    let fresh = Machine::new();
+    drop(fresh.open(fresh.clock()));
+    assert_eq!(format(&machine), format(&fresh));
+}
+
+/// The format that a file says it has.
+fn format(machine: &Machine) -> i64 {
+    let file = Connection::open(machine.file()).unwrap();
+    file.query_row("PRAGMA user_version", [], |row| row.get(0))
+        .unwrap()
+}
+
+#[test]
+fn a_file_of_the_first_format_that_cannot_be_brought_up_to_date_stays_as_it_is() {
+    let machine = Machine::new();
+    format_1(&machine);
+    let file = Connection::open(machine.file()).unwrap();
+    file.execute_batch("CREATE TABLE ticket (mine)").unwrap();
+    let error = SqliteNode::open(machine.file(), machine.clock()).unwrap_err();
+    assert!(matches!(error, SqliteError::Database { .. }), "{error:?}");
+    let (format, columns): (i64, i64) = file
+        .query_row(
+            "SELECT (SELECT user_version FROM pragma_user_version),
+                    (SELECT count(*) FROM pragma_table_info('entry'))",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .unwrap();
+    assert_eq!((format, columns), (1, 10));
+}
