@@ -8,6 +8,7 @@ use crate::driver::gather::{Rest, gather, gather_first};
 use crate::group::Group;
 use crate::node::{CallError, Facts, TroubleKind};
 use crate::protocol::{Vote, quorum};
+use crate::time::Timestamp;
 
 use super::builder::Wishes;
 use super::error::{ConfigError, ConnectError, Votes};
@@ -31,10 +32,10 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
         check_fit(&shared.names, &answers)?;
         if is_majority(&answers) {
             let group = decide(&answers, &shared.settings.wishes);
-            let (joined, rest) = join(driver, group).await;
+            let (joined, rest, asked) = join(driver, group).await;
             let known = twins::merged(twins::run_ids(&answers), twins::run_ids(&joined));
             refuse_twins(&shared.names, &known)?;
-            tokio::spawn(twins::watch(Arc::downgrade(driver), known, rest));
+            tokio::spawn(twins::watch(Arc::downgrade(driver), known, rest, asked));
             return check_fit(&shared.names, &joined);
         }
         // Only silence is worth waiting for: who says no at once is asked again in the background.
@@ -61,10 +62,11 @@ async fn join_later(driver: std::sync::Weak<Driver>, wishes: Wishes) {
         };
         let answers = probe(&driver, PATIENCE).await;
         if is_majority(&answers) {
-            let (_, rest) = join(&driver, decide(&answers, &wishes)).await;
+            let (_, rest, asked) = join(&driver, decide(&answers, &wishes)).await;
             // All of them: those that have answered were not compared yet.
             let unknown = vec![None; answers.len()];
-            tokio::spawn(twins::watch(Arc::downgrade(&driver), unknown, rest));
+            let driver = Arc::downgrade(&driver);
+            tokio::spawn(twins::watch(driver, unknown, rest, asked));
             return;
         }
         let clock = driver.clock.clone();
@@ -88,8 +90,8 @@ pub(super) async fn probe(driver: &Driver, patience: Duration) -> Answers {
     .await
 }
 
-/// Has every node join `group`, and waits until a majority has.
-async fn join(driver: &Driver, group: Group) -> (Answers, Rest<Facts>) {
+/// Has every node join `group`, and waits until a majority has. Tells when it began, too.
+async fn join(driver: &Driver, group: Group) -> (Answers, Rest<Facts>, Timestamp) {
     driver.cluster().adopt(&group);
     let asked = driver.clock.now();
     let until = asked + PATIENCE;
@@ -113,7 +115,7 @@ async fn join(driver: &Driver, group: Group) -> (Answers, Rest<Facts>) {
             }
         }
     }
-    (answers, rest)
+    (answers, rest, asked)
 }
 
 /// The values of the group: what most nodes say, where nothing else was set explicitly.

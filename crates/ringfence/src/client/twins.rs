@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::driver::Driver;
 use crate::driver::gather::{Rest, gather};
 use crate::node::{CallError, Facts, Trouble, TroubleKind};
+use crate::time::Timestamp;
 
 /// How long a node may take to say which server it is.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -46,17 +47,22 @@ pub(super) fn words(one: &str, other: &str) -> String {
 }
 
 /// Learns which server each node is that is not in `known`, and takes the vote from one that turns
-/// out to be another's twin. Most have only not answered *yet*: theirs comes in `rest`. The others
-/// are asked until they say.
+/// out to be another's twin. Most have only not answered *yet*: what they were asked at `asked` comes
+/// in `rest`. The others are asked until they say.
 pub(super) async fn watch(
     driver: Weak<Driver>,
     mut known: Vec<Option<String>>,
     mut rest: Rest<Facts>,
+    asked: Timestamp,
 ) {
     while let Some((node, answer)) = rest.recv().await {
         let Some(driver) = driver.upgrade() else {
             return;
         };
+        if let Ok(facts) = &answer {
+            // Its clock counts as much as those of the nodes that were quicker.
+            driver.hear_facts(node, facts, asked);
+        }
         learn(&driver, &mut known, node, answer);
     }
     let mut pause = PAUSE_MIN;

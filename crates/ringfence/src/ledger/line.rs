@@ -7,7 +7,7 @@ use super::{Moment, Rules};
 /// How long a ticket stands without being refreshed.
 pub const TICKET_MS: u64 = 3_000;
 /// How old a ticket may be when it is first shown: a round trip, not a wrong clock.
-const FIRST_AGE_MAX_US: u64 = 1_000_000;
+pub const FIRST_AGE_MAX_US: u64 = 1_000_000;
 
 /// Who waits, earliest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -19,7 +19,7 @@ mod slots;
 
 pub use entry::{Entry, PlainKey, Record, SHARED, Seat};
 pub use latch::Latch;
-pub use line::{Line, TICKET_MS, Ticket};
+pub use line::{FIRST_AGE_MAX_US, Line, TICKET_MS, Ticket};
 
 use crate::group::Group;
 use crate::message::{Answer, Ballot, Op, ReleaseKind, Request, Stamp, Wake};

@@ -208,7 +208,7 @@ impl Acquisition {
     fn place(&mut self, cluster: &Cluster, now: Timestamp) -> Option<Place> {
         let ticket = self.ticket.as_mut()?;
         if ticket.since_us.is_none() {
-            ticket.since_us = Some(cluster.median_clock(now)?);
+            ticket.since_us = Some(cluster.place_time(now)?);
         }
         if !ticket.shown {
             return None;
@@ -221,7 +221,9 @@ impl Acquisition {
     }
 
     /// Learns whether the nodes took the ticket. If too few did because it looked old, our idea of
-    /// their clocks was wrong: the next attempt shows a new one, and this one is given up.
+    /// their clocks was wrong: the next attempt shows a new one, and this one is given up. After some
+    /// of these it is kept where it was taken: from then on its age is patience everywhere. A new one
+    /// then would stand behind the old, and be woken by its own undo.
     fn was_entered(&mut self, attempt: &Attempt) -> bool {
         let Some(ticket) = self.ticket.as_mut().filter(|ticket| ticket.shown) else {
             return true;
@@ -229,7 +231,8 @@ impl Acquisition {
         let count = |wanted: fn(&Vote) -> bool| attempt.votes().filter(|v| wanted(v)).count();
         let refused = count(|vote| *vote == Vote::TicketOld);
         let taken = count(|vote| vote.is_answer() && *vote != Vote::TicketOld);
-        if refused > 0 && taken < quorum(self.terms.nodes) {
+        let again = self.stale_in_a_row < STALE_ROUNDS_MAX || taken == 0;
+        if !ticket.entered && refused > 0 && taken < quorum(self.terms.nodes) && again {
             ticket.since_us = None;
             return false;
         }

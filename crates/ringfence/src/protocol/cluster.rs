@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::group::Group;
+use crate::ledger::FIRST_AGE_MAX_US;
 use crate::message::{Ballot, Reply, Standing};
 use crate::node::{CallError, Facts};
 use crate::time::Timestamp;
@@ -279,10 +280,24 @@ impl Cluster {
         counts.max().unwrap_or_default()
     }
 
-    /// The lower median of the clocks of the nodes that answer, in microseconds: the time by which
-    /// places in line are given out. `None` if no node's clock is known yet.
+    /// The lower median of the clocks of the nodes that answer, in microseconds. `None` if no node's
+    /// clock is known yet.
     pub(super) fn median_clock(&self, now: Timestamp) -> Option<u64> {
         median(&self.ranges(std::iter::repeat(None), now))
+    }
+
+    /// The time by which places in line are given out, in microseconds: the lower median of the
+    /// clocks of the nodes that answer; where they are so far apart that fewer than a majority would
+    /// take that for new, the earliest that a majority does. `None` if no node's clock is known yet.
+    pub(super) fn place_time(&self, now: Timestamp) -> Option<u64> {
+        let ranges = self.ranges(std::iter::repeat(None), now);
+        let median = median(&ranges)?;
+        let mut clocks: Vec<u64> = ranges.iter().map(|range| range.clock_us).collect();
+        clocks.sort_unstable();
+        // Half of what a node tolerates is left for the way there.
+        let majority = clocks.get(quorum(self.nodes.len()) - 1);
+        let taken = majority.map(|clock| clock.saturating_sub(FIRST_AGE_MAX_US / 2));
+        Some(median.max(taken.unwrap_or_default()))
     }
 
     fn answering(&self) -> usize {

@@ -321,3 +321,25 @@ fn a_hostile_minority_does_not_stop_the_others() {
         assert_eq!((choice.ballot.get(), choice.accepting), (START_US, 2));
     }
 }
+
+/// With two nodes 1.9 s apart, the slower one's time is too old to be new on the other: whoever waited
+/// with it was turned away there for ever, although the lock was free.
+#[test]
+fn a_place_in_line_is_one_that_a_majority_takes_for_new() {
+    let ahead = |offsets: &[i64]| {
+        let servers: Vec<Server> = offsets.iter().map(|us| Server::new(*us)).collect();
+        let cluster = acquainted(&servers, at(0));
+        cluster.place_time(at(0)).unwrap() as i64 - START_US as i64
+    };
+    assert_eq!(ahead(&[0, 7, 5]), 5, "the median where clocks are close");
+    assert_eq!(ahead(&[0, 900_000, -4_000_000]), 0);
+    assert_eq!(ahead(&[0, 1_900_000]), 1_400_000);
+    assert_eq!(ahead(&[0, 0, 1_900_000, 1_900_000]), 1_400_000);
+    assert_eq!(ahead(&[0, 0, 0, 1_900_000]), 0);
+    // One of three does not answer.
+    let servers = [0, 1_900_000, 0].map(Server::new);
+    let mut cluster = acquainted(&servers, at(0));
+    cluster.silent(2);
+    let time = cluster.place_time(at(0));
+    assert_eq!(time, Some(START_US + 1_400_000));
+}

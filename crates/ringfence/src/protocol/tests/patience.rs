@@ -85,6 +85,28 @@ fn a_last_round_that_is_cut_short_does_not_make_an_outage_of_a_held_lock() {
     );
 }
 
+/// A node finds the place too old, another takes it, and the third does not answer. A place that was
+/// taken once the caller was woken again stood behind its own predecessor, and every undo woke it
+/// anew: thirty thousand attempts, until the lease of the old one was over.
+#[test]
+fn a_place_that_was_taken_somewhere_is_kept_in_the_end() {
+    let mut way = Way::new(for_ever(3));
+    way.acquisition = Acquisition::new(for_ever(3), at(0), 1).in_line("c.1".into());
+    let outcomes = [says(Answer::TicketOld), says(held(None)), not_sent()].map(Some);
+    let mut places = Vec::new();
+    for _ in 0..30 {
+        way.round(&outcomes);
+        places.extend(way.begin().place().cloned());
+    }
+    let kept = &places[12..];
+    assert!(kept.iter().all(|place| !place.first), "{places:?}");
+    let times = kept.iter().map(|place| place.since_us);
+    assert!(
+        times.clone().all(|time| Some(time) == times.clone().next()),
+        "{places:?}"
+    );
+}
+
 #[test]
 fn a_held_lock_without_a_bound_is_waited_for() {
     let mut way = Way::new(for_ever(3));
