@@ -1,4 +1,4 @@
-//! Proof that ringfence keeps its promises: the product's own client and nodes in a simulated world,
+//! Proof that ringfence keeps its promises: the product's own client and ledger in a simulated world,
 //! a model of the protocol's core searched to the end, and real clients on real servers under faults,
 //! all judged by the same invariants.
 
@@ -6,5 +6,6 @@ pub mod faults;
 pub mod history;
 pub mod invariants;
 pub mod model;
+pub mod simulator;
 
 mod random;

@@ -1,8 +1,9 @@
 //! The one place where the client's clock is read: `CLOCK_BOOTTIME`, which counts suspend and is
 //! never set. A test may hand in a clock that it steps itself.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -55,6 +56,24 @@ pub struct SteppedClock(Arc<Stepped>);
 struct Stepped {
     nanos: AtomicU64,
     stepped: Notify,
+    /// Until when each of those who sleep does, told apart by a number.
+    sleepers: Mutex<BTreeSet<(Timestamp, u64)>>,
+    slept: AtomicU64,
+}
+
+/// Somebody who sleeps until then. Dropped, nobody does.
+struct Sleeper<'a>(&'a Stepped, (Timestamp, u64));
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        self.0.with_sleepers(|sleepers| sleepers.remove(&self.1));
+    }
+}
+
+impl Stepped {
+    fn with_sleepers<T>(&self, look: impl FnOnce(&mut BTreeSet<(Timestamp, u64)>) -> T) -> T {
+        look(&mut self.sleepers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl SteppedClock {
@@ -77,7 +96,18 @@ impl SteppedClock {
         self.0.stepped.notify_waiters();
     }
 
+    /// The earliest moment that anybody sleeps for: until then stepping the clock wakes nobody.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.0.with_sleepers(|sleepers| Some(sleepers.first()?.0))
+    }
+
     async fn reached(&self, until: Timestamp) {
+        if self.now() >= until {
+            return;
+        }
+        let sleeper = (until, self.0.slept.fetch_add(1, Ordering::Relaxed));
+        self.0.with_sleepers(|sleepers| sleepers.insert(sleeper));
+        let _sleeper = Sleeper(&self.0, sleeper);
         loop {
             let stepped = self.0.stepped.notified();
             tokio::pin!(stepped);

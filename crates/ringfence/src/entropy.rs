@@ -25,6 +25,10 @@ pub(crate) fn seed() -> u64 {
 #[allow(clippy::disallowed_methods)]
 fn bytes<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut bytes = [0; N];
+    #[cfg(feature = "simulation")]
+    if crate::simulation::fill(&mut bytes) {
+        return Ok(bytes);
+    }
     getrandom::fill(&mut bytes)?;
     Ok(bytes)
 }

@@ -24,6 +24,9 @@ mod entropy;
 pub mod group;
 pub mod message;
 pub mod name;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 pub mod time;
 pub mod token;
 #[cfg(feature = "client")]

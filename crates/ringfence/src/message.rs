@@ -43,7 +43,7 @@ impl fmt::Display for Ballot {
 }
 
 /// How a name is claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Mode {
     /// One holder, nobody beside it.
@@ -53,7 +53,7 @@ pub enum Mode {
 }
 
 /// One name, and how it is claimed.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Claim {
     /// What is claimed.
     pub name: Name,

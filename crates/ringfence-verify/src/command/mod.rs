@@ -3,6 +3,7 @@
 mod judge;
 mod model;
 mod run;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,8 @@ pub(crate) enum Part {
     /// One client process of a run.
     #[command(hide = true)]
     Client(run::ClientArgs),
+    /// Runs the product in a simulated world, schedule after schedule.
+    Simulate(simulate::Args),
 }
 
 impl Part {
@@ -30,6 +33,7 @@ impl Part {
             Self::Run(args) => args.run(),
             Self::Judge(args) => args.run(),
             Self::Client(args) => args.run(),
+            Self::Simulate(args) => args.run(),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! A wake is a hint that may be lost; the refresh behind it is the bounded poll. All of a client's
 //! waiters are refreshed together, one request for each set of names and node.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,8 @@ pub(crate) struct WaitingRoom {
 
 #[derive(Default)]
 struct Waiters {
-    by_ticket: HashMap<Arc<str>, Arc<Waiter>>,
+    /// In an order, so that the same run asks the nodes in the same order.
+    by_ticket: BTreeMap<Arc<str>, Arc<Waiter>>,
     /// Whether the nodes have been asked to tell us of wakes.
     listening: bool,
     /// Whether the next refresh stands on the schedule.
@@ -56,7 +57,7 @@ pub(crate) struct Waiter {
 }
 
 /// What somebody waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WaitsFor {
     /// Its turn to hold.
     Lock,
@@ -140,7 +141,7 @@ impl WaitingRoom {
 
     /// Shows all who wait to the nodes.
     pub(crate) fn refresh(&self, driver: &Arc<Driver>) {
-        let mut groups: HashMap<_, Vec<Arc<Waiter>>> = HashMap::new();
+        let mut groups: BTreeMap<_, Vec<Arc<Waiter>>> = BTreeMap::new();
         {
             let mut waiters = lock(&self.waiters);
             waiters.scheduled = !waiters.by_ticket.is_empty();

@@ -1,0 +1,193 @@
+//! Many schedules, on all cores, until one breaks something or the time is over.
+
+use std::fmt;
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crate::history::{History, What};
+use crate::invariants::{self, Violation};
+
+use super::plan::{Parts, Plan};
+use super::weather::{self, Clocks};
+use super::{shrink, world};
+
+/// Schedules to run, by their seeds.
+#[derive(Debug, Clone, Copy)]
+pub struct Campaign {
+    /// The first seed.
+    pub first: u64,
+    /// How many; the seeds follow each other.
+    pub schedules: u64,
+    /// How clocks run.
+    pub clocks: Clocks,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Schedules that were run to their end.
+    pub schedules: u64,
+    /// Calls that were made in them.
+    pub calls: u64,
+    /// Calls that were granted.
+    pub grants: u64,
+    /// Faults that were brought about.
+    pub faults: u64,
+    /// Messages, alarms and whatever else happened.
+    pub happenings: u64,
+    /// The first schedule that broke something, if one did.
+    pub failure: Option<Box<Failure>>,
+}
+
+/// A schedule that broke something.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The whole plan.
+    pub plan: Plan,
+    /// How clocks ran.
+    pub clocks: Clocks,
+    /// What it broke.
+    pub violation: Violation,
+    /// The least of it that breaks the same.
+    pub parts: Parts,
+    /// How that does.
+    pub shrunk: Violation,
+}
+
+impl Campaign {
+    /// Runs them. `on_schedule` hears of each that has ended and says whether to go on.
+    pub fn run(&self, on_schedule: impl Fn() -> bool + Sync) -> Report {
+        let next = AtomicU64::new(0);
+        let stop = AtomicBool::new(false);
+        let total = Mutex::new(Report::default());
+        let broken = Mutex::new(None::<(u64, Violation)>);
+        thread::scope(|scope| {
+            for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+                scope.spawn(|| {
+                    let mut report = Report::default();
+                    while !stop.load(Ordering::Relaxed) {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        if at >= self.schedules {
+                            break;
+                        }
+                        let seed = self.first + at;
+                        if let Err(violation) = self.one(seed, &mut report) {
+                            stop.store(true, Ordering::Relaxed);
+                            let mut broken = lock(&broken);
+                            if broken.as_ref().is_none_or(|(other, _)| seed < *other) {
+                                *broken = Some((seed, violation));
+                            }
+                        }
+                        if !on_schedule() {
+                            stop.store(true, Ordering::Relaxed);
+                        }
+                    }
+                    lock(&total).add(&report);
+                });
+            }
+        });
+        let mut report = total.into_inner().unwrap_or_default();
+        let broken = broken.into_inner().unwrap_or_default();
+        report.failure = broken.map(|(seed, violation)| Box::new(self.fail(seed, violation)));
+        report
+    }
+
+    fn one(&self, seed: u64, report: &mut Report) -> Result<(), Violation> {
+        let plan = weather::plan(seed, self.clocks);
+        let run = world::run(&plan, &plan.all(), false);
+        report.schedules += 1;
+        report.happenings += run.happenings;
+        report.faults += plan.faults.len() as u64;
+        report.calls += count(&run.history, |what| matches!(what, What::Invoked { .. }));
+        report.grants += count(&run.history, |what| matches!(what, What::Granted { .. }));
+        invariants::check(&run.history)
+    }
+
+    fn fail(&self, seed: u64, violation: Violation) -> Failure {
+        let plan = weather::plan(seed, self.clocks);
+        let (parts, shrunk) = shrink(&plan, &violation);
+        Failure {
+            plan,
+            clocks: self.clocks,
+            violation,
+            parts,
+            shrunk,
+        }
+    }
+}
+
+impl Report {
+    fn add(&mut self, other: &Self) {
+        self.schedules += other.schedules;
+        self.calls += other.calls;
+        self.grants += other.grants;
+        self.faults += other.faults;
+        self.happenings += other.happenings;
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} schedules: {} calls, {} grants, {} faults, {} happenings, {}",
+            self.schedules,
+            self.calls,
+            self.grants,
+            self.faults,
+            self.happenings,
+            match &self.failure {
+                None => "no violation".to_owned(),
+                Some(failure) => failure.to_string(),
+            }
+        )
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seed = self.plan.seed;
+        writeln!(f, "VIOLATION of seed {seed}: {}", self.violation)?;
+        writeln!(f, "the least of it that breaks the same: {}", self.shrunk)?;
+        f.write_str(&self.plan.describe(&self.parts))?;
+        let clocks = match self.clocks {
+            Clocks::Usual => "",
+            Clocks::Debate => " --clocks debate",
+            Clocks::DebateUnprepared => " --clocks debate-unprepared",
+        };
+        writeln!(f, "run it again, with every message:")?;
+        write!(
+            f,
+            "  cargo run --release -p ringfence-verify -- simulate --seed {seed}{clocks} --steps {} --faults {} --trace",
+            numbers(&self.parts.steps),
+            numbers(&self.parts.faults)
+        )
+    }
+}
+
+fn numbers(of: &[usize]) -> String {
+    match of.is_empty() {
+        true => "none".to_owned(),
+        false => of
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(","),
+    }
+}
+
+fn count(history: &History, wanted: fn(&What) -> bool) -> u64 {
+    history
+        .events
+        .iter()
+        .filter(|event| wanted(&event.what))
+        .count() as u64
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,173 @@
+//! What lies between clients and servers, each way for itself: delays, losses, repeats and cuts.
+
+use std::collections::BTreeMap;
+
+use super::plan::{Plan, Ways};
+use super::random::Random;
+
+const MS: u64 = 1_000_000;
+
+/// The network. Times are nanoseconds of true time.
+#[derive(Debug)]
+pub(super) struct Network {
+    delay: (u64, u64),
+    paths: BTreeMap<(usize, usize), Path>,
+    to_resource: Random,
+    /// Of a hundred messages so many are lost, and of requests so many repeated, until then.
+    loss: (u64, u64, u64),
+    healed: bool,
+}
+
+/// Between one client and one server.
+#[derive(Debug)]
+struct Path {
+    random: Random,
+    /// Until when nothing gets there, and back.
+    cut: [u64; 2],
+    slow: (u64, u64),
+    /// On this connection, when the last message arrived, each way: none overtakes another.
+    connection: u64,
+    last: [u64; 2],
+}
+
+impl Network {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let mut paths = BTreeMap::new();
+        for client in 0..plan.clients.len() {
+            for node in 0..plan.nodes.len() {
+                let of = (client as u64) << 8 | node as u64;
+                let path = Path {
+                    random: Random::apart(plan.seed, of),
+                    cut: [0; 2],
+                    slow: (0, 0),
+                    connection: 0,
+                    last: [0; 2],
+                };
+                paths.insert((client, node), path);
+            }
+        }
+        Self {
+            delay: plan.delay,
+            paths,
+            to_resource: Random::apart(plan.seed, 1 << 32),
+            loss: (0, 0, 0),
+            healed: false,
+        }
+    }
+
+    /// When a request that is sent now arrives: never, once, or twice.
+    pub(super) fn there(
+        &mut self,
+        client: usize,
+        node: usize,
+        connection: u64,
+        now: u64,
+    ) -> Vec<u64> {
+        let Some(at) = self.carry(client, node, connection, now, 0) else {
+            return Vec::new();
+        };
+        let (_, twice, until) = self.loss;
+        let Some(path) = self.paths.get_mut(&(client, node)) else {
+            return Vec::new();
+        };
+        let mut route = vec![at];
+        if now < until && path.random.chance(twice) {
+            route.push(at + path.random.between(0, 500 * MS));
+        }
+        route
+    }
+
+    /// When an answer that is sent now arrives, if it does.
+    pub(super) fn back(
+        &mut self,
+        client: usize,
+        node: usize,
+        connection: u64,
+        now: u64,
+    ) -> Option<u64> {
+        self.carry(client, node, connection, now, 1)
+    }
+
+    fn carry(
+        &mut self,
+        client: usize,
+        node: usize,
+        connection: u64,
+        now: u64,
+        way: usize,
+    ) -> Option<u64> {
+        let (lost, _, lossy_until) = self.loss;
+        let (least, most) = self.delay;
+        let path = self.paths.get_mut(&(client, node))?;
+        if connection > path.connection {
+            path.connection = connection;
+            path.last = [0; 2];
+        }
+        let mut at = now + path.random.between(least, most);
+        let (by, slow_until) = path.slow;
+        if now < slow_until {
+            at += path.random.between(0, by);
+        }
+        if now < lossy_until && path.random.chance(lost) {
+            return None;
+        }
+        if now < path.cut[way] {
+            // It is given up, or sent again until it gets through.
+            if path.random.chance(50) {
+                return None;
+            }
+            at += path.cut[way] - now;
+        }
+        // Of an old connection nothing is in order any more.
+        if connection == path.connection {
+            at = at.max(path.last[way] + 1);
+            path.last[way] = at;
+        }
+        Some(at)
+    }
+
+    /// How long a message to or from a resource takes: now and then very long, as a late write does.
+    pub(super) fn resource_delay(&mut self) -> u64 {
+        let (least, most) = self.delay;
+        let long = !self.healed && self.to_resource.chance(8);
+        match long {
+            true => self.to_resource.between(100 * MS, 3_000 * MS),
+            false => self.to_resource.between(least, most),
+        }
+    }
+
+    pub(super) fn part(&mut self, clients: &[usize], nodes: &[usize], ways: Ways, until: u64) {
+        for client in clients {
+            for node in nodes {
+                let Some(path) = self.paths.get_mut(&(*client, *node)) else {
+                    continue;
+                };
+                if ways != Ways::Back {
+                    path.cut[0] = until;
+                }
+                if ways != Ways::There {
+                    path.cut[1] = until;
+                }
+            }
+        }
+    }
+
+    pub(super) fn slow(&mut self, client: usize, node: usize, by: u64, until: u64) {
+        if let Some(path) = self.paths.get_mut(&(client, node)) {
+            path.slow = (by, until);
+        }
+    }
+
+    pub(super) fn lossy(&mut self, lost: u64, twice: u64, until: u64) {
+        self.loss = (lost, twice, until);
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.healed = true;
+        self.loss = (0, 0, 0);
+        for path in self.paths.values_mut() {
+            path.cut = [0; 2];
+            path.slow = (0, 0);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Chance that a seed decides: the same seed, the same world.
+
+/// A small generator (splitmix64).
+#[derive(Debug, Clone)]
+pub(super) struct Random(u64);
+
+impl Random {
+    /// A generator of its own for each `of`, so that what one draws does not change what another does.
+    pub(super) fn apart(seed: u64, of: u64) -> Self {
+        let mut mixed = Self(seed ^ of.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        Self(mixed.next())
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.next() % (high - low + 1)
+    }
+
+    /// A number from `-most` to `most`.
+    pub(super) fn about(&mut self, most: i64) -> i64 {
+        let most = most.unsigned_abs();
+        self.between(0, 2 * most) as i64 - most as i64
+    }
+
+    /// Whether something that happens `percent` times in a hundred does.
+    pub(super) fn chance(&mut self, percent: u64) -> bool {
+        self.next() % 100 < percent
+    }
+
+    /// One of `choices`.
+    pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[(self.next() % choices.len() as u64) as usize]
+    }
+}

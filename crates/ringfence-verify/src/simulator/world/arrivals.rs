@@ -1,0 +1,195 @@
+//! What reaches a server or a resource, and what goes back.
+
+use std::sync::Arc;
+
+use ringfence::message::{Answer, Op, Request};
+use ringfence::node::Tier;
+use ringfence::protocol::quorum;
+use tokio::sync::oneshot;
+
+use crate::history::What;
+use crate::simulator::link::{Parcel, Word};
+use crate::simulator::resource::Visit;
+
+use super::{Happening, World};
+
+impl World<'_> {
+    /// A request reaches its server.
+    pub(super) fn arrive(&mut self, happening: Happening) {
+        let Happening::Arrives {
+            client,
+            node,
+            connection,
+            number,
+            ref parcel,
+            late,
+        } = happening
+        else {
+            return;
+        };
+        let host = &mut self.servers[node];
+        if !host.server.up {
+            return self.answer(client, node, connection, number, Word::HungUp);
+        }
+        if host.hung_until.is_some() {
+            host.backlog.push(happening);
+            return;
+        }
+        // What its client has given up may still lie in a buffer somewhere, or be lost.
+        if self.clients[client].links[node].connection != connection && !late {
+            match self.random.between(0, 3) {
+                0 => return,
+                1 => {}
+                _ => {
+                    let at = self.now + self.random.between(0, 3_000_000_000);
+                    let parcel = parcel.clone();
+                    let again = Happening::Arrives {
+                        client,
+                        node,
+                        connection,
+                        number,
+                        parcel,
+                        late: true,
+                    };
+                    return self.schedule(at, again);
+                }
+            }
+        }
+        let host = &mut self.servers[node];
+        let known = host.connections.contains(&(client, connection));
+        let word = match parcel {
+            Parcel::Call { .. } if !known => Word::HungUp,
+            Parcel::Call {
+                request,
+                incarnation,
+            } => {
+                let request = Arc::clone(request);
+                self.carry_out(client, node, &request, *incarnation)
+            }
+            Parcel::Probe | Parcel::Join => {
+                host.connections.insert((client, connection));
+                let server = &mut host.server;
+                let born = match parcel {
+                    Parcel::Join => Some(server.join(self.now)),
+                    _ => server.born(),
+                };
+                Word::Facts {
+                    born,
+                    clock_us: server.clock_us(self.now),
+                    run_id: format!("n{node}-{}", server.runs),
+                    tier: match server.durable {
+                        true => Tier::Durable,
+                        false => Tier::Quarantined,
+                    },
+                }
+            }
+        };
+        self.answer(client, node, connection, number, word);
+    }
+
+    fn carry_out(&mut self, client: usize, node: usize, request: &Request, known: u64) -> Word {
+        let server = &mut self.servers[node].server;
+        let Some(carried) = server.carry_out(request, known, self.now) else {
+            return Word::Newborn;
+        };
+        self.tell(|| {
+            format!(
+                "n{node} does {:?} for client {client}: {:?}",
+                request.op, carried.answer
+            )
+        });
+        for (name, holder) in carried.removed {
+            let by = request.token.id().to_owned();
+            self.note(What::Removed {
+                node,
+                name,
+                holder,
+                by,
+            });
+        }
+        self.take_place(node, &request.op, &carried.answer);
+        for wake in carried.wakes {
+            let id = wake.ticket.rsplit_once('.').map(|(client, _)| client);
+            let Some(&client) = id.and_then(|id| self.ears.get(id)) else {
+                continue;
+            };
+            let connection = self.clients[client].links[node].connection;
+            if self.servers[node]
+                .connections
+                .contains(&(client, connection))
+            {
+                self.answer(client, node, connection, 0, Word::Wake(wake));
+            }
+        }
+        let stamp = (!request.op.is_plain()).then_some(carried.stamp);
+        Word::Answer(carried.answer, stamp)
+    }
+
+    /// Writes down when a call has its place in line on a majority of the nodes.
+    fn take_place(&mut self, node: usize, op: &Op, answer: &Answer) {
+        let Op::Acquire {
+            label,
+            place: Some(_),
+            ..
+        } = op
+        else {
+            return;
+        };
+        let number = label.strip_prefix("op").and_then(|op| op.parse().ok());
+        let (Some(op), false) = (number, *answer == Answer::TicketOld) else {
+            return;
+        };
+        let nodes = self.queued.entry(op).or_default();
+        if nodes.insert(node) && nodes.len() == quorum(self.servers.len()) {
+            self.note(What::Queued { op });
+        }
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        client: usize,
+        node: usize,
+        connection: u64,
+        number: u64,
+        word: Word,
+    ) {
+        if let Some(at) = self.network.back(client, node, connection, self.now) {
+            let happening = Happening::Answered {
+                client,
+                node,
+                connection,
+                number,
+                word,
+            };
+            self.schedule(at, happening);
+        }
+    }
+
+    pub(super) fn visit(
+        &mut self,
+        client: usize,
+        resource: &str,
+        visit: &Visit,
+        answer: oneshot::Sender<Option<u64>>,
+    ) {
+        let value = self.resources.visit(resource, visit);
+        self.tell(|| format!("client {client} visits {resource} {visit:?}: {value:?}"));
+        if let (Visit::Write { fence, saw, value }, Some(_)) = (visit, value) {
+            self.note(What::Updated {
+                resource: resource.to_owned(),
+                // The fence tells whose it was.
+                op: *fence,
+                fence: *fence,
+                saw: *saw,
+                wrote: *value,
+            });
+        }
+        let at = self.now + self.network.resource_delay();
+        let happening = Happening::Visited {
+            client,
+            value,
+            answer,
+        };
+        self.schedule(at, happening);
+    }
+}
