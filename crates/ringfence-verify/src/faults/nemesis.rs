@@ -1,4 +1,5 @@
-//! Carries out a plan of faults, each at its time, and writes down when each began and ended.
+//! Carries out a plan of faults, each at its time, and writes down when each began and ended. A busy
+//! machine is late with some: what would hit a target that is still under another fault waits.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -40,20 +41,23 @@ impl Nemesis<'_> {
             .map(|number| Reverse((at(strikes[number].at), number, false)))
             .collect();
         let mut begun_us = vec![0; strikes.len()];
-        let mut clocks = Clocks::default();
+        let (mut under_way, mut clocks_set_us): (Vec<&Strike>, u64) = (Vec::new(), 0);
         while let Some(Reverse((at_us, number, ends))) = due.pop() {
             sleep_until(at_us);
             let strike = &strikes[number];
-            if !self.may_come(strike, ends, &clocks) {
+            let clashes = !ends && under_way.iter().any(|other| strike.clashes_with(other));
+            if clashes || !self.may_come(strike, ends, clocks_set_us) {
                 due.push(Reverse((now_us() + AGAIN_US, number, ends)));
                 continue;
             }
             if strike.kind == Kind::ClockJump {
-                clocks.note(strike, ends);
+                clocks_set_us = now_us();
             }
             if ends {
+                under_way.retain(|other| !std::ptr::eq(*other, strike));
                 self.end(strike, begun_us[number])?;
             } else {
+                under_way.push(strike);
                 progress(&strike.to_string());
                 begun_us[number] = now_us();
                 self.begin(strike)?;
@@ -66,14 +70,10 @@ impl Nemesis<'_> {
     }
 
     /// Clocks are set, and set back, while every client knows them; and no client begins soon after.
-    /// A node that forgets while its clock is wrong would count its quarantine on that clock.
-    fn may_come(&mut self, strike: &Strike, ends: bool, clocks: &Clocks) -> bool {
+    fn may_come(&mut self, strike: &Strike, ends: bool, clocks_set_us: u64) -> bool {
         match strike.kind {
             Kind::ClockJump => self.crew.is_warm(),
-            Kind::ClientCrash if ends => now_us() >= clocks.set_us + AFTER_JUMP_US,
-            Kind::CrashForgetting | Kind::PowerCut | Kind::Flush if !ends => {
-                !strike.nodes.iter().any(|node| clocks.wrong.contains(node))
-            }
+            Kind::ClientCrash if ends => now_us() >= clocks_set_us + AFTER_JUMP_US,
             _ => true,
         }
     }
@@ -114,23 +114,6 @@ impl Nemesis<'_> {
         };
         self.journal.note(now_us(), &note);
         Ok(())
-    }
-}
-
-/// Which clocks are wrong at present, and when one was set last.
-#[derive(Debug, Default)]
-struct Clocks {
-    wrong: Vec<usize>,
-    set_us: u64,
-}
-
-impl Clocks {
-    fn note(&mut self, jump: &Strike, ends: bool) {
-        self.set_us = now_us();
-        match ends {
-            true => self.wrong.retain(|node| !jump.nodes.contains(node)),
-            false => self.wrong.extend(&jump.nodes),
-        }
     }
 }
 

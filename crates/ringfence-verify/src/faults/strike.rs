@@ -119,6 +119,17 @@ impl fmt::Display for Strike {
 }
 
 impl Strike {
+    /// Whether both hit the same server, the same client or the same link.
+    pub(super) fn clashes_with(&self, other: &Self) -> bool {
+        let node = self.nodes.iter().any(|node| other.nodes.contains(node));
+        let client = self.client.is_none() || other.client.is_none() || self.client == other.client;
+        match (self.kind.is_of_network(), other.kind.is_of_network()) {
+            (true, true) => node && client,
+            (false, false) => node || (self.client.is_some() && self.client == other.client),
+            _ => false,
+        }
+    }
+
     /// Whom it hits, for people.
     pub fn target(&self) -> String {
         let nodes: Vec<String> = self.nodes.iter().map(ToString::to_string).collect();
@@ -131,5 +142,42 @@ impl Strike {
             (None, _) if self.kind.is_of_network() => format!("all clients to node {nodes}"),
             (None, _) => format!("node {nodes}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strike(kind: Kind, nodes: &[usize], client: Option<usize>) -> Strike {
+        Strike {
+            at: Duration::ZERO,
+            span: Duration::ZERO,
+            kind,
+            nodes: nodes.to_vec(),
+            client,
+            by_us: 0,
+        }
+    }
+
+    #[test]
+    fn two_on_one_target_clash() {
+        let crash = strike(Kind::CrashForgetting, &[1], None);
+        let cut = strike(Kind::Cut, &[1, 2], Some(0));
+        let stop = strike(Kind::ClientPause, &[], Some(0));
+        let clash = |one: &Strike, kind, nodes: &[usize], client| {
+            one.clashes_with(&strike(kind, nodes, client))
+        };
+        assert!(clash(&crash, Kind::ServerPause, &[1], None));
+        assert!(!clash(&crash, Kind::ServerPause, &[0], None));
+        assert!(clash(&crash, Kind::PowerCut, &[1, 3], None));
+        assert!(!clash(&crash, Kind::Delay, &[1], None), "another matter");
+        assert!(clash(&cut, Kind::Delay, &[2], None));
+        assert!(!clash(&cut, Kind::Delay, &[2], Some(1)));
+        assert!(!clash(&cut, Kind::Delay, &[3], Some(0)));
+        assert!(clash(&stop, Kind::ClientCrash, &[], Some(0)));
+        assert!(!clash(&stop, Kind::ClientCrash, &[], Some(1)));
+        assert!(clash(&stop, Kind::BlindJump, &[0, 2], Some(0)));
+        assert!(!clash(&stop, Kind::Cut, &[0], Some(0)));
     }
 }
