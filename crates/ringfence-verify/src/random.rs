@@ -24,6 +24,12 @@ impl Random {
         low + self.next() % (high - low + 1)
     }
 
+    /// A number from `-most` to `most`.
+    pub(crate) fn about(&mut self, most: i64) -> i64 {
+        let most = most.unsigned_abs();
+        self.between(0, 2 * most) as i64 - most as i64
+    }
+
     /// Whether something that happens `percent` times in a hundred does.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent

@@ -14,7 +14,6 @@ mod link;
 mod network;
 mod plan;
 mod port;
-mod random;
 mod resource;
 mod server;
 mod shrink;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::plan::{Plan, Ways};
-use super::random::Random;
+use crate::random::Random;
 
 const MS: u64 = 1_000_000;
 

@@ -8,7 +8,7 @@ use ringfence::group::Group;
 
 use super::dial::TRUE_RATE;
 use super::plan::{ClientPlan, End, Fault, NodePlan, Plan, Step, Trouble, Want, Ways};
-use super::random::Random;
+use crate::random::Random;
 
 /// How clocks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

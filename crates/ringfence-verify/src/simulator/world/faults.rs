@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::history::What;
+use crate::random::Random;
 use crate::simulator::link::Word;
 use crate::simulator::plan::Trouble;
-use crate::simulator::random::Random;
 
 use super::{Happening, World, nanos};
 

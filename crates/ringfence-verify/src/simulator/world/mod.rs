@@ -19,9 +19,9 @@ use super::link::{Alarm, Out, Parcel, Word};
 use super::network::Network;
 use super::plan::{Parts, Plan, Step};
 use super::port::Ask;
-use super::random::Random;
 use super::resource::{Resources, Visit};
 use super::server::Server;
+use crate::random::Random;
 
 /// What the nodes' clocks show when the world begins.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
