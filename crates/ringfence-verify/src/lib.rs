@@ -6,6 +6,7 @@ pub mod faults;
 pub mod history;
 pub mod invariants;
 pub mod model;
+pub mod mutants;
 pub mod simulator;
 
 mod random;

@@ -6,6 +6,13 @@
 // What happens is told through `tracing`; a library does not write to its user's terminal.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+#[cfg(not(ringfence_mutants))]
+#[macro_use]
+mod mutants;
+#[cfg(ringfence_mutants)]
+#[macro_use]
+pub mod mutants;
+
 #[cfg(feature = "blocking")]
 pub mod blocking;
 #[cfg(feature = "client")]

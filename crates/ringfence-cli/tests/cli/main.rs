@@ -12,6 +12,7 @@ mod fleet;
 mod keep;
 mod leftovers;
 mod loss;
+mod mutants;
 mod permits;
 mod scene;
 mod shared;

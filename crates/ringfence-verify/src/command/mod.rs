@@ -2,6 +2,7 @@
 
 mod judge;
 mod model;
+mod mutants;
 mod run;
 mod simulate;
 
@@ -23,6 +24,8 @@ pub(crate) enum Part {
     Client(run::ClientArgs),
     /// Runs the product in a simulated world, schedule after schedule.
     Simulate(simulate::Args),
+    /// Breaks one rule of the product after the other, and sees that the tests notice.
+    Mutants(mutants::Args),
 }
 
 impl Part {
@@ -34,6 +37,7 @@ impl Part {
             Self::Judge(args) => args.run(),
             Self::Client(args) => args.run(),
             Self::Simulate(args) => args.run(),
+            Self::Mutants(args) => args.run(),
         }
     }
 }

@@ -257,7 +257,7 @@ impl Observer {
             driver.hear(node, answer, sent, now);
         }
         self.tally(answers.iter().map(Some), sent)
-            .filter(|leader| leader.term > self.term.get())
+            .filter(|leader| leader.term > self.term.get() || mutant!(TermsFall))
     }
 
     /// Whoever sits on a majority under one and the same ballot. The ballot of the holder counts,
@@ -271,7 +271,7 @@ impl Observer {
             .enumerate()
             .filter_map(|(node, answer)| self.seated(node, answer?.as_ref().ok()?, sent))
             .collect();
-        let quorum = quorum(self.driver.nodes.len());
+        let quorum = quorum(self.driver.nodes.len()) - usize::from(mutant!(LeaderOfFewer));
         let votes = |one: &Leader| {
             let same = seated
                 .iter()

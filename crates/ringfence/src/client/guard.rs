@@ -164,7 +164,7 @@ impl Guard {
             }
         }
         // The renewal is stopped, and joined if one is under way.
-        if let Some(renewal) = self.hold.renewing() {
+        if let Some(renewal) = self.hold.renewing().filter(|_| !mutant!(RenewalNotJoined)) {
             renewal.verdict().await;
         }
         self.done = true;

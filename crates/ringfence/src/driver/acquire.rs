@@ -334,7 +334,7 @@ impl<'a> Trial<'a> {
 
 impl Drop for Trial<'_> {
     fn drop(&mut self) {
-        if !self.kept {
+        if !self.kept && !mutant!(NoUndo) {
             self.undo();
         }
         // Last, so that whoever waits for the attempt to end finds its withdrawal begun.

@@ -125,7 +125,7 @@ impl Extending {
     /// key counts from the next round on.
     fn restore(&self, node: usize) {
         let traces = self.hold.traces();
-        if traces.plain || self.hold.check().is_err() {
+        if traces.plain || self.hold.check().is_err() && !mutant!(RestoredAfterDeadline) {
             return;
         }
         let request = Arc::new(Request {

@@ -112,9 +112,15 @@ enum Phase {
 impl Hold {
     /// Takes over an attempt that was won.
     pub(crate) fn new(driver: &Arc<Driver>, won: Won, care: Care) -> Arc<Self> {
-        let end = care.max_hold.map(|span| won.t0 + span);
+        let max_hold = care.max_hold.filter(|_| !mutant!(NoMaxHold));
+        let end = max_hold.map(|span| won.t0 + span);
         let deadline = end.map_or(won.deadline, |end| end.min(won.deadline));
-        let renew_at = care.renew.then(|| won.t0 + care.ttl / 3);
+        let third = if mutant!(RenewedTooLate) {
+            care.ttl
+        } else {
+            care.ttl / 3
+        };
+        let renew_at = care.renew.then(|| won.t0 + third);
         // The nodes' leases began after t0, at the latest now.
         let now = driver.clock.now();
         let leased_until = now + care.lease(care.ttl);
@@ -265,7 +271,10 @@ impl Hold {
     /// with the replies lost, readers may be in already.
     pub(crate) fn downgrade(self: &Arc<Self>) -> (Arc<Self>, Arc<Extending>) {
         let traces = Traces {
-            claims: self.traces.claims.iter().map(Claim::shared).collect(),
+            claims: match mutant!(DowngradedStaysExclusive) {
+                false => self.traces.claims.iter().map(Claim::shared).collect(),
+                true => Arc::clone(&self.traces.claims),
+            },
             ..self.traces.clone()
         };
         let targets = self.stop();
@@ -339,7 +348,8 @@ impl Hold {
     /// the delay protects the others.
     pub(crate) fn release(self: &Arc<Self>) -> Option<Arc<Withdrawing>> {
         let targets = self.stop();
-        if !self.care.delay.is_zero() && self.why_over(self.driver.clock.now()).is_some() {
+        let late = self.why_over(self.driver.clock.now()).is_some();
+        if !self.care.delay.is_zero() && late && !mutant!(LateReleaseCutsDelay) {
             return None;
         }
         // A lease that is on its way still counts from when it arrives, which is what the TTL is
@@ -393,6 +403,9 @@ impl Hold {
         match verdict {
             ExtensionVerdict::Extended { deadline } => {
                 let deadline = self.end.map_or(deadline, |end| end.min(deadline));
+                if mutant!(DeadlineMovesBack) {
+                    self.deadline.store(0, Ordering::Release);
+                }
                 // Never back: an earlier, longer extension still stands on the nodes.
                 self.deadline
                     .fetch_max(deadline.as_nanos(), Ordering::AcqRel);
@@ -400,6 +413,9 @@ impl Hold {
             ExtensionVerdict::Lost => {
                 tracing::warn!(token = %self.traces.token, "lock lost: the nodes no longer have it");
                 self.lose(Lost::Gone);
+            }
+            ExtensionVerdict::Unsure if mutant!(FailedExtendReleases) => {
+                self.this.upgrade().map(|this| this.release());
             }
             ExtensionVerdict::Unsure => {}
         }
@@ -487,11 +503,11 @@ impl Hold {
 
     /// Why it is over at `now`, if it is.
     fn why_over(&self, now: Timestamp) -> Option<Lost> {
-        if self.driver.stood_still_since(self.since) {
+        if self.driver.stood_still_since(self.since) && !mutant!(HoldOutlivesStandstill) {
             return Some(Lost::ClockStoodStill);
         }
         match self.end {
-            _ if now < self.deadline() => None,
+            _ if now < self.deadline() || mutant!(DeadlineNotWatched) => None,
             Some(end) if end <= now && end <= self.deadline() => Some(Lost::MaxHold),
             _ => Some(Lost::Expired),
         }

@@ -142,6 +142,9 @@ impl WaitingRoom {
     /// Shows all who wait to the nodes.
     pub(crate) fn refresh(&self, driver: &Arc<Driver>) {
         let mut groups: BTreeMap<_, Vec<Arc<Waiter>>> = BTreeMap::new();
+        if mutant!(WakeWithoutPoll) {
+            return;
+        }
         {
             let mut waiters = lock(&self.waiters);
             waiters.scheduled = !waiters.by_ticket.is_empty();

@@ -45,7 +45,12 @@ pub(super) fn acquire(
     let rulings = entries.iter().zip(wanted.claims).enumerate();
     let rulings =
         rulings.map(|(at, (entry, claim))| rule(rules, now, entry, at, claim.mode, wanted));
-    if let Some(refusal) = refusal(rulings) {
+    let count = if mutant!(FirstClaimDecides) {
+        1
+    } else {
+        usize::MAX
+    };
+    if let Some(refusal) = refusal(rulings.take(count)) {
         return refusal;
     }
     for (entry, claim) in entries.iter_mut().zip(wanted.claims) {
@@ -99,7 +104,7 @@ pub(super) fn enter(
         .collect();
     let held = held_by_others.iter().filter(|held| **held).count();
     for ((entry, claim), &held_here) in entries.iter_mut().zip(claims).zip(&held_by_others) {
-        let elsewhere = held > usize::from(held_here);
+        let elsewhere = held > usize::from(held_here) && !mutant!(WaitingElsewhereIsDead);
         entry.line.enter(place, claim.mode, elsewhere, now);
         entry.take_notice(rules, now);
     }
@@ -118,15 +123,15 @@ fn rule(
         if ballot == seated {
             return Ruling::Free;
         }
-        if ballot < seated {
+        if ballot < seated && !mutant!(LowerBallotRegranted) {
             return Ruling::Stale;
         }
     } else if let Some(ruling) = in_the_way(rules, now, entry, claim, mode, wanted.place) {
         return ruling;
     }
-    if ballot <= entry.effective_fence(rules, now, mode) {
+    if ballot <= entry.effective_fence(rules, now, mode) && !mutant!(FenceNotChecked) {
         Ruling::Stale
-    } else if ballot > now.ceiling(rules) {
+    } else if ballot > now.ceiling(rules) && !mutant!(CeilingNotChecked) {
         Ruling::Ahead
     } else {
         Ruling::Free
@@ -150,7 +155,8 @@ fn in_the_way(
     let free_since_ms = entry.free_since_ms(now);
     let pass_at = entry.line.may_pass_at(rules, place, mode, free_since_ms);
     // While others share the name, whoever is ahead cannot come: it is not dead.
-    let pass_at = pass_at.filter(|_| ahead == 0 || entry.key.is_none());
+    let pass_at =
+        pass_at.filter(|_| ahead == 0 || entry.key.is_none() || mutant!(WriterPassedByReaders));
     if pass_at.is_some_and(|at| at <= now.lease_ms) {
         return None;
     }

@@ -29,7 +29,7 @@ pub(super) fn release(
     if entries
         .iter()
         .filter_map(|entry| entry.held_as(Mode::Shared, leaving.token))
-        .any(|seated| seated > leaving.ballot)
+        .any(|seated| seated > leaving.ballot && !mutant!(ReleaseIgnoresBallot))
     {
         return Answer::Newer;
     }
@@ -58,7 +58,9 @@ pub(super) fn release_one(
     wakes: &mut Vec<Wake>,
 ) {
     let reader = entry.reader(leaving.token).cloned();
-    let held = entry.is_held_by(leaving.token) || reader.is_some();
+    let held = entry.is_held_by(leaving.token)
+        || reader.is_some()
+        || mutant!(ReleaseIgnoresOwner) && entry.key.is_some();
     let was_first = match leaving.place {
         Some(place) if !leaving.stays => entry.line.leave(place, mode),
         _ => false,
@@ -68,17 +70,22 @@ pub(super) fn release_one(
     // nothing: the fence rises only against an acquire that may still be on its way.
     if let Some(reader) = reader {
         stop_sharing(rules, now, entry, leaving, reader);
-    } else if held || closes || leaving.fate_unknown {
+    } else if held || closes || leaving.fate_unknown || mutant!(RetireAlways) {
         let seat = if held {
             bury(now, entry, leaving)
         } else {
             entry.seat().cloned()
         };
         let mut closed = entry.closed();
-        if closes && leaving.ballot <= now.ceiling(rules) {
+        if closes && leaving.ballot <= now.ceiling(rules) && !mutant!(FinalReleaseNotClosed) {
             closed = closed.max(leaving.ballot);
         }
-        let raise = if held || leaving.fate_unknown {
+        let retires = match () {
+            () if mutant!(NoRetirement) => false,
+            () if mutant!(RetireAlways) => true,
+            () => leaving.fate_unknown,
+        };
+        let raise = if held || retires {
             leaving.ballot
         } else {
             Ballot::default()
@@ -86,6 +93,7 @@ pub(super) fn release_one(
         let free_since_ms = match (held, closes) {
             // The holder is done: from now on those in line have their time to come.
             (true, true) => now.lease_ms,
+            (true, false) if mutant!(UndoSetsFreeSince) => now.lease_ms,
             // Nobody held anything: an attempt that comes and goes must not restart that time.
             (true, false) => entry
                 .record
@@ -98,7 +106,9 @@ pub(super) fn release_one(
             record.free_since_ms = free_since_ms;
         }
     }
-    let sender = leaving.place.filter(|_| leaving.stays);
+    let sender = leaving
+        .place
+        .filter(|_| leaving.stays && !mutant!(UndoWakesSender));
     if entry.key.is_none() && (held || was_first) {
         wakes.extend(entry.line.wakes(rules, sender, Mode::Exclusive));
     } else if entry.is_shared() && was_first {
@@ -117,7 +127,8 @@ fn stop_sharing(
 ) {
     // An acquire of a higher ballot may be on its way still, and only the write fence stops it. The
     // one that came is no reason to raise it: every reader that leaves would hold up those who come.
-    let raise = match leaving.fate_unknown && reader.ballot < leaving.ballot {
+    let unknown = leaving.fate_unknown && !mutant!(ReaderNotRetired);
+    let raise = match unknown && reader.ballot < leaving.ballot {
         true => (Mode::Exclusive, leaving.ballot),
         false => (Mode::Shared, leaving.ballot),
     };
@@ -149,6 +160,9 @@ fn bury(now: Moment, entry: &mut Entry, leaving: &Leaving<'_>) -> Option<Seat> {
         None => (Ballot::default(), String::new()),
     };
     entry.key = None;
+    if mutant!(KeepIgnored) {
+        return None;
+    }
     let until_ms = now.lease_ms.saturating_add(leaving.keep_ms?);
     let value = tombstone(leaving.token);
     entry.key = Some(PlainKey {

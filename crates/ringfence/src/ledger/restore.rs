@@ -15,14 +15,17 @@ pub(super) fn restore(
     label: &str,
 ) -> Answer {
     let (claims, token) = (&request.claims[..], request.token.expose());
-    if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token) {
+    if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token)
+        && !mutant!(RestoreOverHolder)
+    {
         return held;
     }
     // A late restore must not bring back what its holder released, or `break` closed.
-    if entries.iter().any(|entry| ballot <= entry.closed()) {
+    let closed = |entry: &Entry| ballot <= entry.closed() && !mutant!(RestoreIgnoresClosed);
+    if entries.iter().any(closed) {
         return Answer::Gone;
     }
-    if ballot > now.ceiling(rules) {
+    if ballot > now.ceiling(rules) && !mutant!(RestoreAboveCeiling) {
         return Answer::Ahead;
     }
     for (entry, claim) in entries.iter_mut().zip(claims) {

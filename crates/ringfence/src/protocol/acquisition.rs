@@ -184,6 +184,8 @@ impl Acquisition {
         let choice = cluster.choose(&self.floors, now);
         let ballot = choice.map(|choice| choice.ballot).unwrap_or_default();
         let token = match self.last.take() {
+            Some((token, _)) if mutant!(PlainTokenKept) && self.terms.plain => token,
+            Some((token, _)) if mutant!(TokenKeptWhenLowered) && !self.terms.plain => token,
             Some((token, before)) if !self.terms.plain && ballot > before => token,
             _ => fresh,
         };
@@ -191,14 +193,19 @@ impl Acquisition {
         let timing = Timing {
             ttl: self.terms.ttl,
             drift: self.terms.drift,
-            min_validity: self.terms.min_validity,
+            min_validity: self.min_validity(),
             timeout: self.round_timeout(now),
         };
         let suspects = (0..self.terms.nodes).map(|node| cluster.is_silent(node));
         // A new cluster is only looked at: there is no line to stand in yet.
         let young = cluster.is_young(now);
         let place = self.place(cluster, now).filter(|_| !young);
-        Attempt::new(token, ballot, place, now, timing, suspects)
+        let t0 = if mutant!(T0NotReadAgain) {
+            self.started
+        } else {
+            now
+        };
+        Attempt::new(token, ballot, place, t0, timing, suspects)
             .only_looking(young)
             .asking(self.asks)
     }
@@ -252,8 +259,9 @@ impl Acquisition {
         let loss = match attempt.verdict() {
             // Looked at again: the caller may have stood still since the verdict.
             Some(Verdict::Won { deadline })
-                if now + self.terms.min_validity <= deadline
-                    && !cluster.stood_still_since(attempt.t0()) =>
+                if now + self.min_validity() <= deadline
+                    && !cluster.stood_still_since(attempt.t0())
+                    || mutant!(GrantNotLookedAtAgain) =>
             {
                 return Next::Granted { deadline };
             }
@@ -316,7 +324,7 @@ impl Acquisition {
         if apart && self.stale_in_a_row > 2 {
             return self.give_up(attempt, FailureKind::ClocksApart);
         }
-        let pause = if self.stale_in_a_row > 1 {
+        let pause = if self.stale_in_a_row > 1 && !mutant!(DuelWithoutJitter) {
             self.jitter
                 .spread(self.round.max(Duration::from_micros(500)))
         } else {
@@ -340,7 +348,8 @@ impl Acquisition {
         self.lost += 1;
         let spent = self.terms.attempts.is_some_and(|most| self.lost >= most);
         let give_up_at = self.terms.wait.map(|wait| self.started + wait);
-        if spent || give_up_at.is_some_and(|at| now >= at) {
+        let over = give_up_at.is_some_and(|at| now >= at) && !mutant!(WaitUnbounded);
+        if spent || over {
             return self.give_up(attempt, kind);
         }
         self.held = Some(Failure {
@@ -406,7 +415,7 @@ impl Acquisition {
         if let Some(wait) = self.terms.wait {
             end = end.min(self.started + wait);
         }
-        if spent || now >= end {
+        if spent || now >= end && !mutant!(OutageUnbounded) {
             return match self.held.take() {
                 // The last round of a wait may be cut short: that alone is no outage.
                 Some(held) if self.no_quorum_in_a_row == 0 => Next::GiveUp(held),
@@ -436,6 +445,13 @@ impl Acquisition {
     fn backoff(&mut self, times: u32, least: Duration, most: Duration) -> Duration {
         let grown = least.saturating_mul(1 << times.clamp(1, 16).saturating_sub(1));
         self.jitter.spread(grown.min(most.max(least)))
+    }
+
+    fn min_validity(&self) -> Duration {
+        if mutant!(GrantBelowMinValidity) {
+            return Duration::ZERO;
+        }
+        self.terms.min_validity
     }
 
     /// A round never outlasts what is left of the wait, so that the caller is told in time.

@@ -214,7 +214,7 @@ impl Attempt {
         state.sight = sight;
         if let Ok(reply) = &outcome {
             state.floor = reply.stamp.map(|stamp| stamp.floor);
-            state.holds = reply.answer == Answer::Granted;
+            state.holds = reply.answer == Answer::Granted && !mutant!(GrantedNotUndone);
         }
         state.vote = match &outcome {
             // It has grown up, or was declared to have: worth an attempt in earnest, at once.
@@ -279,7 +279,7 @@ impl Attempt {
             .map(|state| match &state.vote {
                 _ if self.only_looks => Target::Nothing,
                 _ if state.holds => Target::Holds,
-                Vote::Pending | Vote::Silent => Target::Unknown,
+                Vote::Pending | Vote::Silent if !mutant!(SilentNotUndone) => Target::Unknown,
                 Vote::Failed(error) if error.may_have_been_applied() => Target::Unknown,
                 _ => Target::Nothing,
             })
@@ -319,12 +319,19 @@ impl Attempt {
     }
 
     fn tally(&self, now: Timestamp) -> Option<Verdict> {
-        let quorum = quorum(self.nodes.len());
+        let mut quorum = quorum(self.nodes.len());
+        if mutant!(QuorumOneShort) {
+            quorum -= 1;
+        }
+        if mutant!(TieWins) {
+            quorum = self.nodes.len().div_ceil(2);
+        }
         let count =
             |wanted: fn(&Vote) -> bool| self.nodes.iter().filter(|node| wanted(&node.vote)).count();
         let all_granted = count(|vote| *vote == Vote::Granted);
         let granted = match self.asked {
             None => all_granted,
+            Some(_) if mutant!(PermitsCountedPerNode) => all_granted,
             // Votes for different slots do not add up.
             Some(_) => {
                 let wanted = self.slot();
@@ -332,11 +339,16 @@ impl Attempt {
                 granted.filter(|slot| Some(*slot) == wanted).count()
             }
         };
+        let waits_for_all = mutant!(VerdictAwaitsAll) && count(|v| *v == Vote::Pending) > 0;
+        if waits_for_all {
+            return None;
+        }
         if granted >= quorum {
             // A clock that jumped over the whole validity between sending and now lands here.
             return Some(if now <= self.latest_grant {
+                let late = if mutant!(T0ReadLate) { now } else { self.t0 };
                 Verdict::Won {
-                    deadline: self.deadline,
+                    deadline: self.deadline + late.since(self.t0),
                 }
             } else {
                 Verdict::Lost(Loss::Late)
@@ -347,7 +359,8 @@ impl Attempt {
         // It may be lost already, but as long as a majority has not answered, those who will decide
         // what it was lost to: a holder, an outage, quarantine or a wrong setting. A dead node that
         // fails at once must not make an outage of a held lock.
-        if granted + awaited >= quorum || (answers < quorum && awaited > 0) {
+        let unheard = answers < quorum && awaited > 0 && !mutant!(OutageDecidedEarly);
+        if granted + awaited >= quorum || unheard {
             return None;
         }
         let stale = count(|vote| *vote == Vote::Stale);
@@ -369,7 +382,7 @@ impl Attempt {
         let pending = |node: &&NodeState| node.vote == Vote::Pending;
         let trusted = self.nodes.iter().filter(|node| !node.suspect);
         let able = trusted.clone().filter(|n| pending(n) || n.vote.is_answer());
-        if able.count() >= quorum {
+        if able.count() >= quorum && !mutant!(SilentNodeAwaited) {
             trusted.filter(pending).count()
         } else {
             self.nodes.iter().filter(pending).count()

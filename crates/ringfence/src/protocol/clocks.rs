@@ -90,7 +90,7 @@ impl Clocks {
         let recent = |at: Timestamp| !(at + quarantine).since(reading.received).is_zero();
         let jumps = self.nodes.iter().filter_map(|clock| clock.last.as_ref());
         let jumps = jumps.filter(|(_, at)| recent(*at)).map(|(jump, _)| jump);
-        if Jump::most_alike(jumps) < quorum(self.nodes.len()) {
+        if Jump::most_alike(jumps) < quorum(self.nodes.len()) || mutant!(StandstillUnnoticed) {
             let by_us = jump.by_us();
             return Some(ClockEvent::Jumped { node, by_us });
         }

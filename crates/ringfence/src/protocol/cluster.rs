@@ -91,6 +91,9 @@ impl Cluster {
     /// `Q` as it is used: longer by the drift and a second, so that no clock is too quick.
     pub fn quarantine(&self) -> Duration {
         let quarantine = self.group.quarantine;
+        if mutant!(QuarantineWithoutMargin) {
+            return quarantine;
+        }
         quarantine + self.drift.fraction_of(quarantine) + Duration::from_secs(1)
     }
 
@@ -133,7 +136,7 @@ impl Cluster {
         sent: Timestamp,
         now: Timestamp,
     ) -> Option<Discount> {
-        if self.stood_still_since(sent) {
+        if self.stood_still_since(sent) && !mutant!(OutdatedAnswersCount) {
             return Some(Discount::Outdated);
         }
         let young = self.quarantine_left(node, standing, now);
@@ -148,6 +151,9 @@ impl Cluster {
     /// For how much longer `node` does not vote because its clock jumped, and by how many
     /// microseconds at least it did.
     pub fn jump_left(&self, node: usize, now: Timestamp) -> Option<(Duration, i64)> {
+        if mutant!(JumpedNodeVotes) {
+            return None;
+        }
         let jumped = self.clocks.jumped(node, self.quarantine(), now);
         jumped.filter(|_| self.nodes[node].quarantines)
     }
@@ -199,7 +205,7 @@ impl Cluster {
         now: Timestamp,
     ) -> Option<Duration> {
         let view = &self.nodes[node];
-        if !view.quarantines || standing.born_us == 0 {
+        if !view.quarantines || standing.born_us == 0 || mutant!(NoQuarantine) {
             return None;
         }
         let needed = self.quarantine().saturating_add(span);
@@ -207,9 +213,15 @@ impl Cluster {
         let by_node = Duration::from_micros(grown_us.saturating_sub(standing.clock_us));
         let by_us = view
             .reborn
+            .filter(|_| !mutant!(OnlyNodeClockEndsQuarantine))
             .map(|reborn| (reborn + needed).since(now))
             .unwrap_or_default();
         // A birth in the node's future is a clock that was set back; it must not count for ever.
+        let by_node = if mutant!(OnlyOurClockEndsQuarantine) {
+            Duration::ZERO
+        } else {
+            by_node
+        };
         let left = by_node.min(needed).max(by_us);
         (!left.is_zero()).then_some(left)
     }
@@ -259,7 +271,7 @@ impl Cluster {
             .max_by_key(rank)?;
         // Each attempt of a client has a higher ballot, as long as the nodes would follow.
         let next = self.proposed.get().saturating_add(1);
-        if best < next && accepting(next) >= accepting(best) {
+        if best < next && accepting(next) >= accepting(best) && !mutant!(BallotNotRaised) {
             best = next;
         }
         let ballot = Ballot::new(best);
@@ -312,7 +324,7 @@ impl Cluster {
             .iter()
             .zip(floors)
             // A node that no longer answers has no say; with none answering, old clocks must do.
-            .filter(|(view, _)| view.answers || nobody)
+            .filter(|(view, _)| view.answers || nobody || mutant!(SilentNodesHaveASay))
             .filter_map(|(view, floor)| {
                 let clock_us = now.as_micros().checked_add_signed(view.offset_us?)?;
                 Some(Range::new(clock_us, floor, window_us))
@@ -345,7 +357,7 @@ impl Cluster {
         let view = &mut self.nodes[node];
         let reborn = view
             .standing
-            .is_some_and(|known| known.born_us != standing.born_us);
+            .is_some_and(|known| known.born_us != standing.born_us && !mutant!(RebirthUnnoticed));
         if reborn {
             view.reborn = Some(now);
         }
@@ -373,7 +385,11 @@ impl Range {
     /// Both ends of the window are taken with a margin, since the node's clock moves on and is
     /// known only to within a round trip; its record is exact.
     fn new(clock_us: u64, floor: Option<Ballot>, window_us: u64) -> Self {
-        let margin = window_us / 10;
+        let margin = if mutant!(NoBallotMargin) {
+            0
+        } else {
+            window_us / 10
+        };
         let floor = floor.unwrap_or_default().get();
         Self {
             clock_us,

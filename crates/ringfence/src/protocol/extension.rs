@@ -84,7 +84,11 @@ impl Extension {
         now: Timestamp,
     ) {
         self.vacant[node] = matches!(&outcome, Ok(reply) if reply.answer == Answer::Gone);
+        let discount = discount.filter(|_| !mutant!(QuarantinedExtendedCounted));
         self.votes[node] = Vote::of(outcome, discount);
+        if mutant!(RestoredCountsAtOnce) && self.vacant[node] {
+            self.votes[node] = Vote::Granted;
+        }
         if self.verdict.is_none() {
             self.verdict = self.tally(now);
         }
@@ -106,7 +110,8 @@ impl Extension {
     /// The nodes that lost our token and have no other holder: they are to get it back after the
     /// round, failed or not, unless the loss is proved. They count from the next round on.
     pub fn to_restore(&self) -> impl Iterator<Item = usize> {
-        let alive = !matches!(self.verdict, None | Some(ExtensionVerdict::Lost));
+        let lost = self.verdict == Some(ExtensionVerdict::Lost) && !mutant!(RestoredAfterLoss);
+        let alive = self.verdict.is_some() && !lost && !mutant!(NeverRestored);
         let vacant = self.vacant.iter().enumerate();
         vacant.filter_map(move |(node, &vacant)| (alive && vacant).then_some(node))
     }
@@ -122,18 +127,21 @@ impl Extension {
 
     fn tally(&self, now: Timestamp) -> Option<ExtensionVerdict> {
         let nodes = self.votes.len();
-        let quorum = quorum(nodes);
+        let quorum = quorum(nodes) - usize::from(mutant!(ExtendedByFewer));
         let count = |wanted: fn(&Vote) -> bool| self.votes.iter().filter(|v| wanted(v)).count();
         let kept = count(|vote| *vote == Vote::Granted);
         let lost = count(|vote| matches!(vote, Vote::Gone | Vote::Held(_)));
         let pending = count(|vote| *vote == Vote::Pending);
-        let in_time = now < self.deadline;
+        let in_time = now < self.deadline || mutant!(ExtendedTooLate);
         if kept >= quorum && in_time {
             return Some(ExtensionVerdict::Extended {
-                deadline: self.deadline,
+                deadline: match mutant!(ExtendT0ReadLate) {
+                    false => self.deadline,
+                    true => self.deadline + now.since(self.t0),
+                },
             });
         }
-        if nodes - lost < quorum {
+        if nodes - lost < quorum && !mutant!(LossNotProved) {
             return Some(ExtensionVerdict::Lost);
         }
         // Dead nodes fail first: they must not cut short the proof that the others may bring.

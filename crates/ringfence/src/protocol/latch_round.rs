@@ -125,7 +125,7 @@ impl LatchRound {
     ) {
         // What it proves about clocks, the client has noticed.
         let _ = self.cluster.observe(node, &outcome, self.t0, now);
-        if now < self.timeout {
+        if now < self.timeout || mutant!(LatchHearsLate) {
             self.heard[node] = Heard::Outcome(outcome, discount);
             self.over = self.over || self.decides(now);
         }
@@ -179,7 +179,7 @@ impl LatchRound {
                 let has = arrivals(heard).map(|arrivals| arrivals.parties.iter().collect());
                 has.is_some_and(|has| wanted(&has))
             });
-            having.count() >= quorum(self.heard.len())
+            having.count() >= quorum(self.heard.len()) - usize::from(mutant!(LatchQuorumOneShort))
         };
         LatchTally {
             speaks: majority_has(&|_| true),
@@ -218,6 +218,8 @@ impl LatchRound {
         });
         let span = age.unwrap_or(self.lifetime);
         match self.cluster.too_young_for(node, *standing, span, now) {
+            Some(_) if age.is_some() && mutant!(YoungNodeCountsForLatch) => Vote::Granted,
+            Some(_) if age.is_none() && mutant!(YoungNodeVouches) => Vote::Granted,
             None => Vote::Granted,
             // It stays so: the latch and the node grow old together.
             Some(_) if age.is_some() => Vote::BornLater,

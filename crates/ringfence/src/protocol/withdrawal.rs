@@ -90,6 +90,9 @@ impl Withdrawal {
             target,
             progress: match (kind, target) {
                 (ReleaseKind::Undo, Target::Nothing) => Progress::Over,
+                (ReleaseKind::Final, Target::Nothing) if mutant!(FinalReleaseNotToAll) => {
+                    Progress::Over
+                }
                 _ => Progress::Due { at: now },
             },
             tries: 0,
@@ -112,7 +115,8 @@ impl Withdrawal {
         let state = &mut self.nodes[node];
         state.progress = Progress::Sent { timeout };
         state.tries += 1;
-        Some((node, state.target == Target::Unknown))
+        let fate_unknown = state.target == Target::Unknown && !mutant!(FateCalledKnown);
+        Some((node, fate_unknown))
     }
 
     /// Takes `node`'s outcome at `now`.
@@ -189,7 +193,7 @@ impl Withdrawal {
         if self.kind == ReleaseKind::Undo {
             return None;
         }
-        let quorum = quorum(self.nodes.len());
+        let quorum = quorum(self.nodes.len()) - usize::from(mutant!(ReleasedByFewer));
         let said = |wanted: Said| self.nodes.iter().filter(|s| s.said == Some(wanted)).count();
         let (released, gone, taken) = (said(Said::Released), said(Said::Gone), said(Said::Taken));
         if released >= quorum {
@@ -223,7 +227,7 @@ impl NodeState {
             .saturating_mul(1 << self.tries.clamp(1, 8).saturating_sub(1))
             .min(RETRY_MAX);
         let at = now + pause;
-        self.progress = if at < until {
+        self.progress = if at < until && !mutant!(WithdrawnOnce) {
             Progress::Due { at }
         } else {
             Progress::Over

@@ -119,7 +119,9 @@ fn a_file_from_before_readers_is_brought_up_to_date() {
     drop(node);
     let file = rusqlite::Connection::open(&path).unwrap();
     file.execute_batch(
-        "DROP TABLE reader;
+        "DROP TABLE latch;
+         DROP TABLE party;
+         DROP TABLE reader;
          ALTER TABLE entry DROP COLUMN read_fence;
          ALTER TABLE ticket DROP COLUMN shared;
          PRAGMA user_version = 2;",

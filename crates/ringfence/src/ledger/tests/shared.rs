@@ -72,6 +72,41 @@ fn readers_need_no_order_among_themselves() {
 }
 
 #[test]
+fn a_reader_is_not_seated_anew_under_a_lower_ballot() {
+    let mut desk = Desk::new();
+    assert_eq!(desk.read(ALICE, desk.ballot(10)), Answer::Granted);
+    assert_eq!(desk.read(ALICE, desk.ballot(5)), Answer::Stale);
+    assert_eq!(desk.entry("x").readers[0].ballot, desk.ballot(10));
+}
+
+#[test]
+fn a_share_ends_with_its_own_lease_while_others_go_on() {
+    let mut desk = Desk::new();
+    let first = desk.ballot(10);
+    assert_eq!(desk.read(ALICE, first), Answer::Granted);
+    desk.pass_ms(TTL_MS / 2);
+    assert_eq!(desk.read(BOB, desk.ballot(10)), Answer::Granted);
+    desk.pass_ms(TTL_MS / 2 + 1);
+    let extend = Op::Extend {
+        ballot: first,
+        ttl_ms: TTL_MS,
+    };
+    assert_eq!(desk.ask_as(READ, ALICE, extend).0, Answer::Gone);
+}
+
+#[test]
+fn a_share_that_may_still_be_on_its_way_is_refused_after_its_undo() {
+    let mut desk = Desk::new();
+    let (came, late) = (desk.ballot(5), desk.ballot(10));
+    assert_eq!(desk.read(ALICE, came), Answer::Granted);
+    assert_eq!(
+        desk.ask_as(READ, ALICE, undo_blindly(late)).0,
+        Answer::Released
+    );
+    assert_eq!(desk.read(ALICE, late), Answer::Stale);
+}
+
+#[test]
 fn a_writer_must_be_above_both_fences_and_a_reader_above_the_writers() {
     let mut desk = Desk::new();
     let (low, high) = (desk.ballot(5), desk.ballot(10));

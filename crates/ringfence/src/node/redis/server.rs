@@ -132,7 +132,12 @@ impl Server {
             loading: persistence.get("loading") == Some("1"),
             on_disk,
             has_replicas,
-            durable: on_disk == OnDisk::Always && !has_replicas,
+            durable: match on_disk {
+                OnDisk::Always if mutant!(DurableWithReplicas) => true,
+                OnDisk::Later if mutant!(EverySecondIsDurable) => true,
+                OnDisk::Always => !has_replicas,
+                OnDisk::Later | OnDisk::Never | OnDisk::Unknown => false,
+            },
             never_promoted: replication
                 .get("master_replid2")
                 .is_some_and(|id| id.bytes().all(|byte| byte == b'0')),
@@ -174,6 +179,7 @@ impl Server {
                 TroubleKind::Other,
                 "is a Sentinel and keeps no data; name the masters themselves".to_owned(),
             )),
+            Role::Replica(_) if mutant!(ReplicaVotes) => None,
             Role::Replica(_) => Some((
                 TroubleKind::Replica,
                 "is a replica, and replicas do not vote; name its master instead".to_owned(),
@@ -187,6 +193,7 @@ impl Server {
                  appendfsync always, no-appendfsync-on-rewrite no, and no replica"
                     .to_owned(),
             )),
+            Role::Master if self.evicts && mutant!(EvictingNodeVotes) => None,
             Role::Master if self.evicts && !leniency.eviction_allowed => Some((
                 TroubleKind::Evicts,
                 format!(

@@ -1,0 +1,15 @@
+//! What users get has no mutants: rules that can be switched off to see that tests notice.
+
+use std::fs;
+
+#[test]
+fn no_rule_can_be_switched_off_in_a_normal_build() {
+    let program = fs::read(env!("CARGO_BIN_EXE_ringfence")).unwrap();
+    let contains = |word: &str| program.windows(word.len()).any(|at| at == word.as_bytes());
+    assert!(
+        contains("RINGFENCE_NODES"),
+        "a variable that it reads is found"
+    );
+    assert!(!contains("RINGFENCE_MUTANT"));
+    assert!(!contains("FenceNotChecked"));
+}

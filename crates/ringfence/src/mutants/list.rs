@@ -1,0 +1,447 @@
+//! What can be broken: each mutant with the rule that it breaks.
+
+/// One mutant.
+#[derive(Debug, Clone, Copy)]
+pub struct Described {
+    /// The mutant itself.
+    pub mutant: Mutant,
+    /// Its name, as `RINGFENCE_MUTANT` takes it.
+    pub name: &'static str,
+    /// The rule that it breaks.
+    pub rule: &'static str,
+    /// Where that rule is kept.
+    pub place: Place,
+}
+
+/// Where a rule is kept, and so which tests are likely to see it broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the two pure machines, and in the client around them.
+    Machines,
+    /// In what is known of one kind of node: handshake, file, resource.
+    Nodes,
+    /// In the scripts of the Redis node.
+    Scripts,
+}
+
+macro_rules! list {
+    ($($place:ident { $($(#[doc = $rule:literal])+ $name:ident,)+ })+) => {
+        /// A rule to break. The documentation of each is the rule.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Mutant {
+            $($($(#[doc = $rule])+ $name,)+)+
+        }
+
+        /// All of them, in the order of the design.
+        pub const ALL: &[Described] = &[
+            $($(Described {
+                mutant: Mutant::$name,
+                name: stringify!($name),
+                rule: concat!($($rule),+),
+                place: Place::$place,
+            },)+)+
+        ];
+    };
+}
+
+list! {
+    Machines {
+        // Time and validity.
+
+        /// Validity is shorter than the TTL by the drift.
+        NoDriftTerm,
+        /// Durations are measured on a clock that counts suspend and is never set.
+        WallClock,
+        /// t0 is read before the first send.
+        T0ReadLate,
+        /// t0 is read again for each attempt.
+        T0NotReadAgain,
+        /// t0 of an extension is read before its first send.
+        ExtendT0ReadLate,
+        /// A grant with less than `min_validity` left is not returned.
+        GrantBelowMinValidity,
+        /// A grant is looked at again when its caller wakes, who may have stood still.
+        GrantNotLookedAtAgain,
+        /// An extension that a majority confirms after its own deadline is none.
+        ExtendedTooLate,
+        /// The deadline never moves back.
+        DeadlineMovesBack,
+        /// A lock is lost when its deadline passes.
+        DeadlineNotWatched,
+        /// `max_hold` bounds renewal.
+        NoMaxHold,
+        /// Renewal begins at a third of the TTL.
+        RenewedTooLate,
+
+        // Majorities.
+
+        /// A grant needs a majority.
+        QuorumOneShort,
+        /// A tie is no majority.
+        TieWins,
+        /// An extension needs a majority.
+        ExtendedByFewer,
+        /// A release is confirmed by a majority.
+        ReleasedByFewer,
+        /// An attempt ends as soon as its verdict cannot change.
+        VerdictAwaitsAll,
+        /// A dead node that fails at once makes no outage of a held lock.
+        OutageDecidedEarly,
+        /// A node that was silent last time does not delay a lost verdict.
+        SilentNodeAwaited,
+        /// So many nodes without our token that no majority can hold it are proof of loss.
+        LossNotProved,
+        /// Votes for different slots do not add up.
+        PermitsCountedPerNode,
+        /// A leader sits on a majority.
+        LeaderOfFewer,
+        /// Only rising terms are reported.
+        TermsFall,
+
+        // Ballots and tokens.
+
+        /// A node that no longer answers has no say in the choice of a ballot.
+        SilentNodesHaveASay,
+        /// Both ends of a node's window are taken with a margin.
+        NoBallotMargin,
+        /// Each attempt has a higher ballot.
+        BallotNotRaised,
+        /// A client that must lower its ballot takes a fresh token.
+        TokenKeptWhenLowered,
+        /// Each attempt at a plain lock has a fresh token.
+        PlainTokenKept,
+        /// A ballot at or below the fence is stale.
+        FenceNotChecked,
+        /// A ballot above the ceiling is not granted.
+        CeilingNotChecked,
+        /// A ballot above the ceiling is never stored.
+        StoredAboveCeiling,
+        /// A restore above the ceiling is refused.
+        RestoreAboveCeiling,
+        /// The floor of a name is never below the clock less the window, record or not.
+        RecordPinsFloor,
+        /// A name without a record has a floor, too.
+        NoGround,
+        /// An own key is not granted again under a lower ballot.
+        LowerBallotRegranted,
+        /// An extend raises the ballot under which the holder sits.
+        ExtendKeepsBallot,
+        /// An exclusive grant needs a ballot above the readers' fence, too.
+        WriterIgnoresReadFence,
+        /// Readers need no order among themselves.
+        ReadersInOrder,
+        /// A shared grant leaves the write fence alone.
+        ReaderRaisesWriteFence,
+        /// A record outlives the key that it vouches for.
+        KeyOutlivesRecord,
+        /// A record is not forgotten before the ground has reached what it demands.
+        RecordDroppedEarly,
+        /// Retention and quarantine are at least twice the window and the largest step back.
+        ThresholdOneLess,
+
+        // Holding.
+
+        /// An exclusive claim is closed to all while others share the name.
+        WriterBesideReaders,
+        /// A share ends with its lease.
+        ReadersNeverExpire,
+        /// Of several claims all are granted, or none.
+        FirstClaimDecides,
+        /// Neither an extend nor a second grant shortens a lease.
+        LeaseShortened,
+        /// Nor that of a share.
+        ShareShortened,
+        /// Extending a plain lock does not shorten it.
+        PlainExtendShortens,
+        /// An extend does not bring a key back that is gone.
+        ExtendRecreates,
+        /// A failed extend never releases.
+        FailedExtendReleases,
+        /// A downgraded hold claims a share from the first send on.
+        DowngradedStaysExclusive,
+        /// A downgrade tells the readers who wait.
+        DowngradeWakesNobody,
+        /// Nodes that lost the key get it back after the round.
+        NeverRestored,
+        /// A restored key counts from the next round on.
+        RestoredCountsAtOnce,
+        /// Nothing is restored once the loss is proved.
+        RestoredAfterLoss,
+        /// Nothing is restored once the deadline has passed.
+        RestoredAfterDeadline,
+        /// A restore does not bring back what was released.
+        RestoreIgnoresClosed,
+        /// A restore takes nothing from another holder.
+        RestoreOverHolder,
+
+        // Giving back.
+
+        /// A lost attempt is undone.
+        NoUndo,
+        /// The undo goes to nodes that granted, counted or not.
+        GrantedNotUndone,
+        /// The undo goes to nodes that have not answered.
+        SilentNotUndone,
+        /// What could not be taken back is tried again.
+        WithdrawnOnce,
+        /// A final release goes to all nodes.
+        FinalReleaseNotToAll,
+        /// Whoever did not answer is told that the acquire's fate is unknown.
+        FateCalledKnown,
+        /// Only the owner releases.
+        ReleaseIgnoresOwner,
+        /// Nor does anybody else release a plain lock.
+        PlainReleaseIgnoresOwner,
+        /// An undo does not release what was granted under a higher ballot.
+        ReleaseIgnoresBallot,
+        /// Against an acquire of unknown fate the fence is raised.
+        NoRetirement,
+        /// The same for a share.
+        ReaderNotRetired,
+        /// The fence is raised only if the acquire's fate is unknown.
+        RetireAlways,
+        /// A final release closes its ballot.
+        FinalReleaseNotClosed,
+        /// An undo does not restart the time that those in line have to come.
+        UndoSetsFreeSince,
+        /// An undo does not wake its own sender.
+        UndoWakesSender,
+        /// `hold_at_least` keeps the name from others.
+        KeepIgnored,
+        /// A release after the deadline does not cut the lock delay.
+        LateReleaseCutsDelay,
+        /// The renewal is joined before the release.
+        RenewalNotJoined,
+
+        // Waiting.
+
+        /// `try_lock` does not jump a line.
+        TryLockJumpsQueue,
+        /// Readers do not pass a writer who waits.
+        ReadersPassWriters,
+        /// A writer who waits for readers is not dead.
+        WriterPassedByReaders,
+        /// A dead head does not block a node for ever.
+        DeadHeadBlocks,
+        /// Each of those ahead has its own grace.
+        GraceOnceForAll,
+        /// One that waits for another held name is not passed.
+        WaitingElsewhereIsDead,
+        /// Those who were passed and did not come leave the line.
+        PassedStay,
+        /// Those who were passed and live stay.
+        LivePassedAreDropped,
+        /// A ticket is a lease.
+        TicketsNeverExpire,
+        /// A new ticket that looks old is refused.
+        OldTicketAccepted,
+        /// Who re-enters keeps its time at any age.
+        OldTicketCannotReturn,
+        /// A wake that is lost is made up for by a poll.
+        WakeWithoutPoll,
+        /// All leading readers are woken.
+        OneReaderWoken,
+        /// The runner-up is told to come after the grace.
+        RunnerUpNotTold,
+        /// Two clients who met do not meet again at once.
+        DuelWithoutJitter,
+        /// `wait` bounds the waiting.
+        WaitUnbounded,
+        /// Without a majority the waiting ends sooner.
+        OutageUnbounded,
+
+        // Restarts and clocks.
+
+        /// A node that may have forgotten does not vote.
+        NoQuarantine,
+        /// Nor does its word count in an extension.
+        QuarantinedExtendedCounted,
+        /// The quarantine is longer by the drift and a second.
+        QuarantineWithoutMargin,
+        /// The quarantine lasts until a client that saw the restart agrees.
+        OnlyNodeClockEndsQuarantine,
+        /// The quarantine lasts until the node's own clock says so.
+        OnlyOurClockEndsQuarantine,
+        /// No TTL is longer than a restarted node's quarantine.
+        LongTtlAccepted,
+        /// A client notices that a node was born anew.
+        RebirthUnnoticed,
+        /// A jump of a node's clock is noticed.
+        JumpUnnoticed,
+        /// What the drift allows is no jump.
+        SlowDriftIsAJump,
+        /// A node whose clock jumped does not vote for a quarantine.
+        JumpedNodeVotes,
+        /// If a majority jumps alike, it was our own clock that stood still.
+        StandstillUnnoticed,
+        /// Then all locks are lost.
+        HoldOutlivesStandstill,
+        /// And no answer to a request from before counts.
+        OutdatedAnswersCount,
+
+        // Semaphores.
+
+        /// A slot has a fence like any lock.
+        SlotFenceNotChecked,
+        /// And a ceiling.
+        SlotCeilingNotChecked,
+        /// An undo does not give back a slot of a later attempt.
+        SlotReleaseIgnoresBallot,
+        /// A slot that was named is not replaced by another.
+        NamedSlotReplaced,
+        /// Whoever has as many ahead as slots are free waits.
+        SlotJumpsQueue,
+        /// Whoever has a slot leaves the line.
+        SlotHolderStaysInLine,
+        /// An undo takes the place in line again.
+        SlotUndoLosesPlace,
+        /// A release tells whoever is served now.
+        SlotReleaseWakesNobody,
+
+        // Latches.
+
+        /// All who have arrived are written to a majority before the latch is called open.
+        OpenWithoutWriteBack,
+        /// A majority speaks.
+        LatchQuorumOneShort,
+        /// A node that is younger than the latch does not count.
+        YoungNodeCountsForLatch,
+        /// Nor does it vouch that there is no latch.
+        YoungNodeVouches,
+        /// A node takes nobody to a latch that it does not know.
+        LatchMadeUnasked,
+        /// The earliest time at which a latch was made counts.
+        LatchAgeNotKept,
+        /// No latch is made in the future.
+        LatchFromTheFuture,
+        /// What comes after the timeout of a round does not count.
+        LatchHearsLate,
+
+        // Where the data is.
+
+        /// A fence below the mark is refused.
+        MarksNotCompared,
+        /// A writer needs a fence that is not below the read mark.
+        ReadMarkIgnored,
+        /// A reader raises its mark.
+        ReadMarkNotRaised,
+    }
+
+    Nodes {
+        /// A node that may evict locks does not vote.
+        EvictingNodeVotes,
+        /// Replicas do not vote.
+        ReplicaVotes,
+        /// Only `appendfsync always` is durable.
+        EverySecondIsDurable,
+        /// A master with replicas is not durable.
+        DurableWithReplicas,
+        /// Clients agree on the values of the group.
+        GroupsNotCompared,
+        /// The clock of a file never goes back.
+        ClockSetBackCounts,
+        /// After a boot all holders of a file are dead.
+        BootUnnoticed,
+    }
+
+    Scripts {
+        /// Every script answers `newborn` if the birth record is another.
+        LuaBornNotChecked,
+        /// A ballot at or below the fence is stale.
+        LuaFenceNotChecked,
+        /// Also where most acquires end.
+        LuaSwiftFenceNotChecked,
+        /// No fence counts below the clock less the window.
+        LuaRecordPinsFloor,
+        /// A ballot above the ceiling is not granted.
+        LuaCeilingNotChecked,
+        /// Also where most acquires end.
+        LuaSwiftCeilingNotChecked,
+        /// A ballot above the ceiling is never stored.
+        LuaStoredAboveCeiling,
+        /// An exclusive grant needs a ballot above the readers' fence, too.
+        LuaWriterIgnoresReadFence,
+        /// A shared grant leaves the write fence alone.
+        LuaReaderRaisesWriteFence,
+        /// A key is granted again only to its own token.
+        LuaAnyTokenHolds,
+        /// An own key is not granted again under a lower ballot.
+        LuaLowerBallotRegranted,
+        /// Neither an extend nor a second grant shortens a lease.
+        LuaLeaseShortened,
+        /// Nor that of a share.
+        LuaShareShortened,
+        /// An extend does not bring a key back that is gone.
+        LuaExtendRecreates,
+        /// An extend raises the ballot under which the holder sits.
+        LuaExtendKeepsBallot,
+        /// Only the owner releases.
+        LuaReleaseIgnoresOwner,
+        /// An undo does not release what was granted under a higher ballot.
+        LuaReleaseIgnoresBallot,
+        /// Also where most releases end.
+        LuaSwiftReleaseIgnoresBallot,
+        /// Against an acquire of unknown fate the fence is raised.
+        LuaNoRetirement,
+        /// The fence is raised only if the acquire's fate is unknown.
+        LuaRetireAlways,
+        /// A final release closes its ballot.
+        LuaFinalReleaseNotClosed,
+        /// Also where most releases end.
+        LuaSwiftReleaseNotClosed,
+        /// An undo does not restart the time that those in line have to come.
+        LuaUndoSetsFreeSince,
+        /// An undo does not wake its own sender.
+        LuaUndoWakesSender,
+        /// A restore does not bring back what was released.
+        LuaRestoreIgnoresClosed,
+        /// `try_lock` does not jump a line.
+        LuaTryLockJumpsQueue,
+        /// A dead head does not block a node for ever.
+        LuaDeadHeadBlocks,
+        /// A new ticket that looks old is refused.
+        LuaOldTicketAccepted,
+        /// Who re-enters keeps its time at any age.
+        LuaOldTicketCannotReturn,
+        /// A record outlives the key that it vouches for.
+        LuaKeyOutlivesRecord,
+        /// A slot that was named is not replaced by another.
+        LuaNamedSlotReplaced,
+        /// Whoever has as many ahead as slots are free waits.
+        LuaSlotJumpsQueue,
+        /// A node takes nobody to a latch that it does not know.
+        LuaLatchMadeUnasked,
+        /// The earliest time at which a latch was made counts.
+        LuaLatchAgeNotKept,
+        /// A durable node skips the quarantine only if its record was written by a durable run,
+        LuaDurableBefore,
+        /// is durable now,
+        LuaDurableNow,
+        /// and was never promoted.
+        LuaNeverPromoted,
+        /// A record of another run is not taken for this run's.
+        LuaRunNotCompared,
+        /// Nobody else releases a plain lock.
+        LuaPlainReleaseIgnoresOwner,
+        /// Extending a plain lock does not shorten it.
+        LuaPlainExtendShortens,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Also how whoever hunts them gets the list.
+    #[test]
+    #[expect(clippy::print_stdout, reason = "it is what is asked for")]
+    fn mutants_are_listed_once() {
+        let names: BTreeSet<&str> = ALL.iter().map(|one| one.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for one in ALL {
+            println!("mutant\t{}\t{:?}\t{}", one.name, one.place, one.rule.trim());
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Where a rule is kept in a script: the piece of its text that is replaced, and what takes its place.
+
+use super::{Mutant, is_chosen};
+
+use Mutant::*;
+
+/// The text of a script, broken if the chosen mutant breaks it.
+pub(crate) fn mutated(text: &'static str) -> &'static str {
+    let mut broken = text.to_owned();
+    for (mutant, piece, instead) in PIECES {
+        if is_chosen(*mutant) {
+            broken = broken.replace(piece, instead);
+        }
+    }
+    match broken == text {
+        true => text,
+        false => broken.leak(),
+    }
+}
+
+/// Each piece stands in one script file, once.
+const PIECES: &[(Mutant, &str, &str)] = &[
+    (
+        LuaBornNotChecked,
+        "if values[#KEYS] ~= ARGV[1] then",
+        "if false then",
+    ),
+    (
+        LuaFenceNotChecked,
+        "if ballot <= math.max(records[i].fence, shares[i] and 0 or records[i].read_fence) then",
+        "if false then",
+    ),
+    (
+        LuaSwiftFenceNotChecked,
+        "if fence and ballot > math.max(ground, tonumber(fence)) and ballot <= ceiling",
+        "if fence and ballot <= ceiling",
+    ),
+    (
+        LuaRecordPinsFloor,
+        "record.fence = math.max(ground, tonumber(fence))",
+        "record.fence = tonumber(fence)",
+    ),
+    (
+        LuaCeilingNotChecked,
+        "elseif ballot > ceiling then\n      ahead = true",
+        "elseif false then\n      ahead = true",
+    ),
+    (
+        LuaSwiftCeilingNotChecked,
+        "if fence and ballot > math.max(ground, tonumber(fence)) and ballot <= ceiling",
+        "if fence and ballot > math.max(ground, tonumber(fence))",
+    ),
+    (
+        LuaStoredAboveCeiling,
+        "elseif ballot <= ceiling then\n    record.fence",
+        "elseif true then\n    record.fence",
+    ),
+    (
+        LuaWriterIgnoresReadFence,
+        "if ballot <= math.max(records[i].fence, shares[i] and 0 or records[i].read_fence) then",
+        "if ballot <= records[i].fence then",
+    ),
+    (
+        LuaReaderRaisesWriteFence,
+        "mark_shared(i, leases, who, ballot, ballot, true)",
+        "mark_shared(i, leases, who, ballot, ballot, false)",
+    ),
+    (
+        LuaAnyTokenHolds,
+        "local ours = values[i] == token or shares[i] and mine[i]",
+        "local ours = values[i] or shares[i] and mine[i]",
+    ),
+    (
+        LuaLowerBallotRegranted,
+        "elseif ours and ballot < hers then",
+        "elseif false then",
+    ),
+    (
+        LuaLeaseShortened,
+        "if left >= 0 and left < ttl then",
+        "if left >= 0 then",
+    ),
+    (
+        LuaShareShortened,
+        "until_ms = math.max(until_ms, mine[i] and mine[i].until_ms or 0)",
+        "",
+    ),
+    (
+        LuaExtendRecreates,
+        "if held or gone then\n  return reply('gone')",
+        "if held then\n  return reply('gone')",
+    ),
+    (
+        LuaExtendKeepsBallot,
+        "local higher = ballot <= ceiling and math.max(kept.ballot, ballot) or kept.ballot",
+        "local higher = kept.ballot",
+    ),
+    (
+        LuaReleaseIgnoresOwner,
+        "local ours = values[i] == token or reader",
+        "local ours = values[i] or reader",
+    ),
+    (
+        LuaReleaseIgnoresBallot,
+        "if hers and hers.ballot > ballot then",
+        "if false then",
+    ),
+    (
+        LuaSwiftReleaseIgnoresBallot,
+        "if owner == ARGV[4] and tonumber(hers) <= ballot and ballot <= ceiling",
+        "if owner == ARGV[4] and ballot <= ceiling",
+    ),
+    (
+        LuaNoRetirement,
+        "write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)\n  end\n  if lines",
+        "write(i, ours and ballot or 0, key_left, kept, since)\n  end\n  if lines",
+    ),
+    (
+        LuaRetireAlways,
+        "elseif ours or final or fate_unknown then",
+        "else",
+    ),
+    (
+        LuaRetireAlways,
+        "write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)\n  end\n  if lines",
+        "write(i, ballot, key_left, kept, since)\n  end\n  if lines",
+    ),
+    (
+        LuaFinalReleaseNotClosed,
+        "      record.closed = math.max(record.closed, ballot)\n    end\n    write",
+        "    end\n    write",
+    ),
+    (
+        LuaSwiftReleaseNotClosed,
+        "math.max(tonumber(closed), ballot), now_ms)",
+        "tonumber(closed), now_ms)",
+    ),
+    (
+        LuaUndoSetsFreeSince,
+        "since = final and now_ms or record.free_since\n      if keep",
+        "since = now_ms\n      if keep",
+    ),
+    (
+        LuaUndoWakesSender,
+        "tell(i, stays and ticket, false)",
+        "tell(i, nil, false)",
+    ),
+    (
+        LuaRestoreIgnoresClosed,
+        "if ballot <= records[i].closed then",
+        "if false then",
+    ),
+    (
+        LuaTryLockJumpsQueue,
+        "local queue = not ours and lines[i] and ahead_of(i, ticket) or 0",
+        "local queue = not ours and lines[i] and ticket and ahead_of(i, ticket) or 0",
+    ),
+    (
+        LuaDeadHeadBlocks,
+        "pass_at = free_since(i) + queue * string.match(ARGV[1], '%d+$')",
+        "pass_at = nil",
+    ),
+    (
+        LuaOldTicketAccepted,
+        "if ticket and ARGV[9] == '1' and string.sub(ticket, 1, 20) + 1000000 < clock then",
+        "if false then",
+    ),
+    (
+        LuaOldTicketCannotReturn,
+        "if ticket and ARGV[9] == '1' and string.sub(ticket, 1, 20) + 1000000 < clock then",
+        "if ticket and string.sub(ticket, 1, 20) + 1000000 < clock then",
+    ),
+    (
+        LuaKeyOutlivesRecord,
+        "redis.call('SET', KEYS[claims + i], text, 'PX', math.max(tonumber(ARGV[3]), key_left))",
+        "redis.call('SET', KEYS[claims + i], text, 'PX', ARGV[3])",
+    ),
+    (
+        LuaNamedSlotReplaced,
+        "local held = asked or #free == 0 and 0",
+        "asked = asked and not values[asked + 2] and asked\n  local held = asked or #free == 0 and 0",
+    ),
+    (
+        LuaSlotJumpsQueue,
+        "passing = ahead >= #free",
+        "passing = false",
+    ),
+    (
+        LuaLatchMadeUnasked,
+        "if not (made or since) or not ARGV[8] then",
+        "since = since or not made and clock or nil\nif not ARGV[8] then",
+    ),
+    (
+        LuaLatchAgeNotKept,
+        "made = math.min(made or since, since or made)",
+        "made = made or since",
+    ),
+    (
+        LuaDurableBefore,
+        "if lasted == '1' and durable and never_promoted then",
+        "if durable and never_promoted then",
+    ),
+    (
+        LuaDurableNow,
+        "if lasted == '1' and durable and never_promoted then",
+        "if lasted == '1' and never_promoted then",
+    ),
+    (
+        LuaNeverPromoted,
+        "if lasted == '1' and durable and never_promoted then",
+        "if lasted == '1' and durable then",
+    ),
+    (LuaRunNotCompared, "if owner == run_id then", "if true then"),
+    (
+        LuaPlainReleaseIgnoresOwner,
+        "if value ~= ARGV[1] then\n  return value and 'held' or 'gone'\nend\nredis.call('DEL', KEYS[1])",
+        "redis.call('DEL', KEYS[1])",
+    ),
+    (
+        LuaPlainExtendShortens,
+        "if left >= 0 and left < tonumber(ARGV[2]) then",
+        "if left >= 0 then",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_piece_stands_in_one_script_once() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/node/redis/lua");
+        let files = fs::read_dir(folder)
+            .unwrap()
+            .map(|file| file.unwrap().path());
+        let texts: Vec<String> = files
+            .map(|path| fs::read_to_string(path).unwrap())
+            .collect();
+        for (mutant, piece, instead) in PIECES {
+            let found: usize = texts.iter().map(|text| text.matches(piece).count()).sum();
+            assert_eq!(found, 1, "{mutant:?}");
+            assert_ne!(piece, instead, "{mutant:?}");
+        }
+    }
+}
