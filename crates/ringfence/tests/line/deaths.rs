@@ -66,12 +66,13 @@ async fn a_dead_head_is_passed(heads: usize, killed: Killed) {
     }
     let freed = Clock::System.now();
     holder.release().await.unwrap();
-    wait_until("the wakes of all nodes", BUSY, || {
+    // A node that came late to the grant may have nobody to wake for.
+    wait_until("the wakes of a majority", BUSY, || {
         let grew = unread()
             .into_iter()
             .zip(&before)
             .map(|(now, before)| now > *before);
-        grew.filter(|grew| *grew).count() == 3
+        grew.filter(|grew| *grew).count() >= 2
     });
     doomed.kill();
     in_turn(freed, &next, &last);
