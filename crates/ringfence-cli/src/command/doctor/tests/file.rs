@@ -1,0 +1,97 @@
+//! What is said of an embedded file.
+
+use std::path::PathBuf;
+
+use ringfence::node::{
+    Contents, Examination, FileExamination, FileMode, Found, Machine, TroubleKind,
+};
+
+use super::{only, trouble};
+use crate::command::doctor::diagnosis::Diagnosis;
+use crate::command::doctor::finding::Verdict;
+
+fn file() -> FileExamination {
+    FileExamination {
+        path: PathBuf::from("/var/lib/locks.db"),
+        network: None,
+        contents: Ok(Contents::Ours { wal: true }),
+        mode: Some(FileMode {
+            bits: 0o600,
+            own: true,
+        }),
+        writable: true,
+        folder_writable: true,
+    }
+}
+
+fn of_file(file: FileExamination) -> Diagnosis {
+    let examination = Examination {
+        node: "sqlite:/var/lib/locks.db".to_owned(),
+        machine: Machine::ThisOne,
+        found: Ok(Found::File(Box::new(file))),
+    };
+    Diagnosis::of(&[examination], None)
+}
+
+#[test]
+fn a_lock_file_that_is_fine_is_well() {
+    for contents in [
+        Contents::Missing,
+        Contents::Fresh,
+        Contents::Ours { wal: true },
+    ] {
+        let file = FileExamination {
+            contents: Ok(contents),
+            ..file()
+        };
+        assert_eq!(of_file(file).verdict(), Verdict::Ok, "{contents:?}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_hold_locks_is_a_problem() {
+    let with = |contents| FileExamination { contents, ..file() };
+    let missing = trouble(TroubleKind::Other, "its folder is not there");
+    for (file, check) in [
+        (with(Ok(Contents::Newer)), "file"),
+        (with(Ok(Contents::OtherApplication)), "file"),
+        (with(Ok(Contents::NotADatabase)), "file"),
+        (with(Err(missing)), "file"),
+        (
+            FileExamination {
+                network: Some("NFS"),
+                ..file()
+            },
+            "file-system",
+        ),
+        (
+            FileExamination {
+                writable: false,
+                ..file()
+            },
+            "writable",
+        ),
+        (
+            FileExamination {
+                folder_writable: false,
+                ..file()
+            },
+            "writable",
+        ),
+    ] {
+        let diagnosis = of_file(file);
+        assert_eq!(only(&diagnosis, check).verdict, Verdict::Problem);
+        assert!(!diagnosis.has_quorum(), "{diagnosis:?}");
+    }
+    let open = FileMode {
+        bits: 0o666,
+        own: true,
+    };
+    let open = of_file(FileExamination {
+        mode: Some(open),
+        ..file()
+    });
+    assert_eq!(only(&open, "permissions").verdict, Verdict::Warning);
+    let plain = of_file(with(Ok(Contents::Ours { wal: false })));
+    assert_eq!(only(&plain, "log").verdict, Verdict::Warning);
+}

@@ -1,0 +1,132 @@
+//! Each line of a diagnosis, from facts alone.
+
+mod clocks;
+mod cluster;
+mod file;
+mod page;
+mod server;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use ringfence::group::Group;
+use ringfence::node::{
+    Birth, ClockReading, Examination, Found, Identity, Keys, Machine, Memory, OnDisk, Role,
+    ServerExamination, Tier, Trouble, TroubleKind, Voting,
+};
+
+use super::diagnosis::Diagnosis;
+use super::finding::{Finding, Verdict};
+use super::{json, text};
+
+const HOUR_US: i64 = 3_600_000_000;
+
+/// A server with nothing wrong, the `number`th of `nodes`.
+fn healthy(number: u8, nodes: usize) -> (Examination, ServerExamination) {
+    let server = ServerExamination {
+        user: "ringfence".to_owned(),
+        clock: Ok(ClockReading {
+            ahead_us: i64::from(number),
+            round_trip: Duration::from_micros(200),
+        }),
+        identity: Ok(Identity {
+            run_id: format!("{number:x}"),
+            version: "Redis 7.0.15".to_owned(),
+            role: Role::Master,
+            loading: false,
+            on_disk: OnDisk::Never,
+            has_replicas: false,
+            tier: Tier::Quarantined,
+            memory: Memory {
+                used_bytes: 1 << 20,
+                max_bytes: 0,
+                policy: "noeviction".to_owned(),
+            },
+        }),
+        birth: Ok(Birth {
+            voting: Voting::Now,
+            kept_for: Some(Duration::from_secs(7200)),
+            group: Some(Group::new(nodes)),
+        }),
+        rights: Ok(Vec::new()),
+        keys: Ok(Keys {
+            looked_at: 12,
+            complete: true,
+            ..Keys::default()
+        }),
+        pushes: true,
+        quarantine_off: false,
+        eviction_allowed: false,
+        said_durable: false,
+    };
+    let examination = Examination {
+        node: format!("n{number}:6379"),
+        machine: Machine::At(vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, number))]),
+        found: Ok(Found::Server(Box::new(server.clone()))),
+    };
+    (examination, server)
+}
+
+fn nodes(count: u8) -> Vec<Examination> {
+    (0..count)
+        .map(|n| healthy(n, usize::from(count)).0)
+        .collect()
+}
+
+fn identity(server: &mut ServerExamination) -> &mut Identity {
+    server.identity.as_mut().unwrap()
+}
+
+/// Three nodes, of which the second is as `change` makes it.
+fn second(change: impl FnOnce(&mut ServerExamination)) -> Vec<Examination> {
+    let mut nodes = nodes(3);
+    let (_, mut server) = healthy(1, 3);
+    change(&mut server);
+    nodes[1].found = Ok(Found::Server(Box::new(server)));
+    nodes
+}
+
+/// The one finding about `check` that is not ok.
+#[track_caller]
+fn only(diagnosis: &Diagnosis, check: &str) -> Finding {
+    let wrong = diagnosis.findings.iter();
+    let wrong = wrong.filter(|finding| finding.check == check && finding.verdict != Verdict::Ok);
+    let wrong: Vec<&Finding> = wrong.collect();
+    assert_eq!(wrong.len(), 1, "{check}: {diagnosis:#?}");
+    assert!(wrong[0].advice.is_some(), "{wrong:?}");
+    wrong[0].clone()
+}
+
+/// The second node has `verdict` for `check`, in words with all of `words`.
+#[track_caller]
+fn says(nodes: &[Examination], check: &str, verdict: Verdict, votes: bool, words: &[&str]) {
+    let diagnosis = Diagnosis::of(nodes, None);
+    let finding = only(&diagnosis, check);
+    assert_eq!(finding.verdict, verdict, "{finding:?}");
+    assert_eq!(finding.node.as_deref(), Some("n1:6379"));
+    assert_eq!(diagnosis.voting, [true, votes, true], "{diagnosis:#?}");
+    for word in words {
+        let all = format!("{} {}", finding.says, finding.advice.as_deref().unwrap());
+        assert!(all.contains(word), "no `{word}` in {all}");
+    }
+    assert!(diagnosis.has_quorum());
+}
+
+fn trouble(kind: TroubleKind, detail: &str) -> Trouble {
+    Trouble::new(kind, detail)
+}
+
+#[test]
+fn a_healthy_cluster_is_well() {
+    let nodes = nodes(3);
+    let diagnosis = Diagnosis::of(&nodes, None);
+    assert_eq!(diagnosis.verdict(), Verdict::Ok, "{diagnosis:#?}");
+    let value = json::value(&diagnosis, &nodes);
+    assert_eq!(value["verdict"], "ok");
+    assert_eq!(value["nodes"][2]["votes"], true);
+    let text = text::render(&diagnosis, text::Style::default());
+    assert!(
+        text.ends_with("all is well: locks can be had with 3 of 3 nodes"),
+        "{text}"
+    );
+}

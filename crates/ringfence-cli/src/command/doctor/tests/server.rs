@@ -1,0 +1,266 @@
+//! What is said of a server by itself.
+
+use std::time::Duration;
+
+use ringfence::node::{Found, Keys, OnDisk, Right, Role, Tier, TroubleKind};
+
+use super::{healthy, identity, nodes, only, says, second, trouble};
+use crate::command::doctor::diagnosis::Diagnosis;
+use crate::command::doctor::finding::{Finding, Verdict};
+
+#[test]
+fn a_node_that_is_down_is_a_problem_but_the_others_go_on() {
+    let mut nodes = nodes(3);
+    nodes[1].found = Err(trouble(
+        TroubleKind::Unreachable,
+        "n1:6379 cannot be reached: connection refused",
+    ));
+    says(&nodes, "reach", Verdict::Problem, false, &["start it"]);
+    let diagnosis = Diagnosis::of(&nodes, None);
+    // The node stands above it already.
+    assert!(
+        only(&diagnosis, "reach")
+            .says
+            .starts_with("cannot be reached")
+    );
+    assert_eq!(only(&diagnosis, "votes").verdict, Verdict::Warning);
+}
+
+#[test]
+fn what_to_do_depends_on_why_it_cannot_be_reached() {
+    for (kind, detail, advice) in [
+        (TroubleKind::Unreachable, "failed to lookup address", "DNS"),
+        (TroubleKind::Unreachable, "invalid peer certificate", "?ca="),
+        (TroubleKind::Timeout, "does not answer within 2 s", "hung"),
+        (TroubleKind::Garbage, "is no Redis server", "rediss://"),
+        (TroubleKind::Denied, "refuses the password", "password"),
+    ] {
+        let mut nodes = nodes(3);
+        nodes[1].found = Err(trouble(kind, detail));
+        says(&nodes, "reach", Verdict::Problem, false, &[advice]);
+    }
+}
+
+#[test]
+fn a_slow_node_is_a_warning() {
+    let slow = second(|server| {
+        server.clock.as_mut().unwrap().round_trip = Duration::from_millis(300);
+    });
+    says(&slow, "reach", Verdict::Warning, true, &["300 ms", "slow"]);
+}
+
+#[test]
+fn a_server_older_than_the_oldest_tested_is_a_warning() {
+    let version = |version: &str| {
+        let version = version.to_owned();
+        second(|server| identity(server).version = version)
+    };
+    says(
+        &version("Redis 6.2.14"),
+        "version",
+        Verdict::Warning,
+        true,
+        &["6.2.14", "7.0"],
+    );
+    says(
+        &version("Redis of unknown version"),
+        "version",
+        Verdict::Warning,
+        true,
+        &["7.0"],
+    );
+    for fine in ["Redis 7.0.0", "Redis 8.2.1", "Valkey 7.2.5", "Valkey 9.1.2"] {
+        assert_eq!(
+            Diagnosis::of(&version(fine), None).verdict(),
+            Verdict::Ok,
+            "{fine}"
+        );
+    }
+}
+
+#[test]
+fn whoever_is_no_master_of_its_own_does_not_vote() {
+    let role = |role: Role| second(|server| identity(server).role = role);
+    let replica = role(Role::Replica(Some("m:6380".to_owned())));
+    says(
+        &replica,
+        "role",
+        Verdict::Problem,
+        false,
+        &["replica", "m:6380"],
+    );
+    says(
+        &role(Role::ClusterNode),
+        "role",
+        Verdict::Problem,
+        false,
+        &["cluster-enabled no"],
+    );
+    says(
+        &role(Role::Sentinel),
+        "role",
+        Verdict::Problem,
+        false,
+        &["Sentinel"],
+    );
+    let loading = second(|server| identity(server).loading = true);
+    says(
+        &loading,
+        "role",
+        Verdict::Warning,
+        false,
+        &["reading its data"],
+    );
+}
+
+#[test]
+fn what_a_restart_costs_is_said() {
+    let off = second(|server| {
+        server.quarantine_off = true;
+        identity(server).tier = Tier::BestEffort;
+    });
+    says(
+        &off,
+        "durability",
+        Verdict::Warning,
+        true,
+        &["?quarantine=off", "held twice"],
+    );
+    let mistaken = second(|server| server.said_durable = true);
+    says(
+        &mistaken,
+        "durability",
+        Verdict::Problem,
+        false,
+        &["?durable=yes", "no append-only file"],
+    );
+    let followed = second(|server| {
+        identity(server).on_disk = OnDisk::Always;
+        identity(server).has_replicas = true;
+    });
+    let diagnosis = Diagnosis::of(&followed, None);
+    let says = |finding: &Finding| finding.says.contains("(has replicas)");
+    assert!(diagnosis.findings.iter().any(says), "{diagnosis:#?}");
+    let alone = [healthy(1, 1).0];
+    let finding = only(&Diagnosis::of(&alone, None), "durability");
+    assert!(finding.advice.unwrap().contains("appendfsync always"));
+    let (mut durable, mut server) = healthy(1, 1);
+    identity(&mut server).tier = Tier::Durable;
+    durable.found = Ok(Found::Server(Box::new(server)));
+    assert_eq!(Diagnosis::of(&[durable], None).verdict(), Verdict::Ok);
+}
+
+#[test]
+fn a_server_that_evicts_does_not_vote_unless_that_is_accepted() {
+    let evicting = |allowed: bool| {
+        second(|server| {
+            server.eviction_allowed = allowed;
+            identity(server).memory.max_bytes = 1 << 30;
+            identity(server).memory.policy = "volatile-lru".to_owned();
+        })
+    };
+    let words = ["volatile-lru", "noeviction"];
+    says(
+        &evicting(false),
+        "eviction",
+        Verdict::Problem,
+        false,
+        &words,
+    );
+    says(&evicting(true), "eviction", Verdict::Warning, true, &words);
+    let full = second(|server| {
+        identity(server).memory.max_bytes = 100 << 20;
+        identity(server).memory.used_bytes = 95 << 20;
+    });
+    says(&full, "eviction", Verdict::Warning, true, &["95 of 100 MB"]);
+}
+
+#[test]
+fn a_right_that_is_lacking_comes_with_the_line_that_grants_it() {
+    let lacking = |rules: &[(&str, bool)]| {
+        let rights = rules.iter().map(|&(rule, essential)| Right {
+            rule: rule.to_owned(),
+            essential,
+        });
+        let rights = Ok(rights.collect());
+        second(|server| server.rights = rights)
+    };
+    let essential = lacking(&[("+zadd", true), ("+scan", false)]);
+    let line = "ACL SETUSER ringfence +zadd +scan";
+    says(&essential, "rights", Verdict::Problem, false, &[line]);
+    let comfort = lacking(&[("+config|get", false)]);
+    says(&comfort, "rights", Verdict::Warning, true, &["+config|get"]);
+    let denied = trouble(TroubleKind::Denied, "n1:6379 denies eval");
+    let mute = second(|server| server.rights = Err(denied));
+    says(
+        &mute,
+        "rights",
+        Verdict::Problem,
+        false,
+        &["ACL SETUSER ringfence +eval"],
+    );
+    let old = trouble(
+        TroubleKind::Other,
+        "n1:6379 answered with an error: ERR compiling",
+    );
+    let old = second(|server| server.rights = Err(old));
+    says(
+        &old,
+        "rights",
+        Verdict::Warning,
+        true,
+        &["docs/operations.md"],
+    );
+    let blind = trouble(TroubleKind::Denied, "n1:6379 denies info");
+    let blind = second(|server| server.identity = Err(blind));
+    says(
+        &blind,
+        "identity",
+        Verdict::Problem,
+        false,
+        &["denies info"],
+    );
+}
+
+#[test]
+fn a_key_that_would_stay_for_ever_is_shown() {
+    let keys = |complete: bool| {
+        second(|server| {
+            server.keys = Ok(Keys {
+                looked_at: 9,
+                complete,
+                lasting: 2,
+                example: Some("ringfence:{x}:x".to_owned()),
+            });
+        })
+    };
+    says(
+        &keys(true),
+        "expiry",
+        Verdict::Warning,
+        true,
+        &["2 keys", "ringfence:{x}:x", "(9 looked"],
+    );
+    says(
+        &keys(false),
+        "expiry",
+        Verdict::Warning,
+        true,
+        &["the first 9 looked at"],
+    );
+    let denied = trouble(TroubleKind::Denied, "n1:6379 denies scan");
+    let denied = second(|server| server.keys = Err(denied));
+    says(
+        &denied,
+        "expiry",
+        Verdict::Warning,
+        true,
+        &["was not searched", "denies scan"],
+    );
+}
+
+#[test]
+fn a_server_that_cannot_push_is_a_warning() {
+    let mute = second(|server| server.pushes = false);
+    says(&mute, "wakes", Verdict::Warning, true, &["RESP3"]);
+}
