@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use ringfence::Locks;
 use ringfence::clock::Clock;
+use ringfence::{Locks, ReleaseError};
 use ringfence_testkit::Process;
 
 use crate::witness::{Book, Stub};
-use crate::worker::{self, NAME};
+use crate::worker::{self, NAME, PATIENCE};
 
 /// How long each holds.
 const HOLD: Duration = Duration::from_millis(1);
@@ -106,7 +106,8 @@ fn member() {
 async fn work(locks: &Locks, book: &Book, label: &str) {
     let now_ns = || Clock::System.now().as_nanos();
     loop {
-        let guard = locks.mutex(NAME).label(label).lock().await.unwrap();
+        let lock = locks.mutex(NAME).label(label).no_quorum_after(PATIENCE);
+        let guard = lock.lock().await.unwrap();
         let held_ns = now_ns();
         let ticket = match book.take(label) {
             None => "-".to_owned(),
@@ -119,7 +120,11 @@ async fn work(locks: &Locks, book: &Book, label: &str) {
         };
         tokio::time::sleep(HOLD).await;
         let (left_ns, fence) = (now_ns(), guard.fence());
-        guard.release().await.unwrap();
+        // Who held on a node that has just died cannot be told that it let go there; the others can.
+        match guard.release().await {
+            Ok(()) | Err(ReleaseError::Unconfirmed) => {}
+            Err(error) => panic!("{error}"),
+        }
         println!("turn {held_ns} {left_ns} {fence} {ticket}");
     }
 }

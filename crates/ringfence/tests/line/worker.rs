@@ -15,7 +15,7 @@ use ringfence_testkit::{Fleet, Process, WallClock, wait_until_async};
 /// What all want.
 pub(crate) const NAME: &str = "the-one";
 /// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 const NODES: &str = "RINGFENCE_TEST_NODES";
 const CALLERS: &str = "RINGFENCE_TEST_CALLERS";
