@@ -6,17 +6,22 @@
 //! the simulator's.
 
 mod counter;
+mod forget;
 pub mod ledger;
+mod mishaps;
 pub mod properties;
+mod protocol;
+mod rounds;
 mod scope;
 mod search;
-mod steps;
+mod step;
 pub mod world;
 mod wrong;
 
 pub use counter::{Counters, Scheme};
+pub use protocol::Protocol;
 pub use scope::{Scope, Time, Variant};
 pub use search::{Finding, Report, search};
-pub use steps::{Protocol, Step};
+pub use step::Step;
 pub use world::World;
 pub use wrong::Wrong;

@@ -3,7 +3,7 @@
 
 use stateright::Property;
 
-use super::steps::Protocol;
+use super::protocol::Protocol;
 use super::world::World;
 
 /// Fences are unique.

@@ -5,8 +5,8 @@ use std::fmt;
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 
 use super::counter::{Counters, Scheme};
+use super::protocol::Protocol;
 use super::scope::Scope;
-use super::steps::Protocol;
 
 use super::world::World;
 
