@@ -11,6 +11,7 @@ use crate::time::Timestamp;
 
 use super::clocks::{ClockEvent, Clocks};
 use super::offsets::Reading;
+use super::ranges::{Range, Ranges};
 use super::{Discount, Drift, quorum};
 
 /// What this client knows of its nodes.
@@ -248,37 +249,25 @@ impl Cluster {
     /// nodes last told them. `None` if no node's clock is known yet.
     ///
     /// Wrong client clocks cost nothing, since only the nodes' count; a wrong node clock costs
-    /// that node's vote.
+    /// that node's vote. Where no ballot pleases a majority yet, it is the one that will do so soonest.
     pub fn choose(&mut self, floors: &[Option<Ballot>], now: Timestamp) -> Option<Choice> {
         let answering = self.answering();
         let ranges = self.ranges(floors.iter().copied(), now);
-        let median = median(&ranges)?;
-
-        let accepting = |ballot: u64| ranges.iter().filter(|r| r.accepts(ballot)).count();
-        // Better: more nodes; then not below the median; then near it.
-        let rank = |&ballot: &u64| {
-            let below = ballot < median;
-            (
-                accepting(ballot),
-                !below,
-                if below { ballot } else { u64::MAX - ballot },
-            )
-        };
-        let mut best = ranges
-            .iter()
-            .map(|range| range.lowest.saturating_add(1))
-            .chain([median])
-            .max_by_key(rank)?;
+        let mut best = ranges.best()?;
+        let soonest = ranges.soonest(quorum(self.nodes.len()));
         // Each attempt of a client has a higher ballot, as long as the nodes would follow.
         let next = self.proposed.get().saturating_add(1);
-        if best < next && accepting(next) >= accepting(best) && !mutant!(BallotNotRaised) {
+        let followed = ranges.accepting(next) >= ranges.accepting(best);
+        if let Some(soonest) = soonest {
+            best = soonest;
+        } else if best < next && followed && !mutant!(BallotNotRaised) {
             best = next;
         }
         let ballot = Ballot::new(best);
         self.proposed = self.proposed.max(ballot);
         Some(Choice {
             ballot,
-            accepting: accepting(best),
+            accepting: ranges.accepting(best),
             answering,
         })
     }
@@ -287,15 +276,13 @@ impl Cluster {
     /// all. Floors are left aside: those that are out of reach come into it as time passes.
     pub(super) fn most_in_reach(&self, now: Timestamp) -> usize {
         let ranges = self.ranges(std::iter::repeat(None), now);
-        let accepting = |ballot: u64| ranges.iter().filter(|r| r.accepts(ballot)).count();
-        let counts = ranges.iter().map(|r| accepting(r.lowest.saturating_add(1)));
-        counts.max().unwrap_or_default()
+        ranges.best().map_or(0, |best| ranges.accepting(best))
     }
 
     /// The lower median of the clocks of the nodes that answer, in microseconds. `None` if no node's
     /// clock is known yet.
     pub(super) fn median_clock(&self, now: Timestamp) -> Option<u64> {
-        median(&self.ranges(std::iter::repeat(None), now))
+        self.ranges(std::iter::repeat(None), now).median()
     }
 
     /// The time by which places in line are given out, in microseconds: the lower median of the
@@ -303,9 +290,8 @@ impl Cluster {
     /// take that for new, the earliest that a majority does. `None` if no node's clock is known yet.
     pub(super) fn place_time(&self, now: Timestamp) -> Option<u64> {
         let ranges = self.ranges(std::iter::repeat(None), now);
-        let median = median(&ranges)?;
-        let mut clocks: Vec<u64> = ranges.iter().map(|range| range.clock_us).collect();
-        clocks.sort_unstable();
+        let median = ranges.median()?;
+        let clocks = ranges.clocks();
         // Half of what a node tolerates is left for the way there.
         let majority = clocks.get(quorum(self.nodes.len()) - 1);
         let taken = majority.map(|clock| clock.saturating_sub(FIRST_AGE_MAX_US / 2));
@@ -317,10 +303,11 @@ impl Cluster {
     }
 
     /// What each node that has a say should accept, under `floors` in node order.
-    fn ranges(&self, floors: impl Iterator<Item = Option<Ballot>>, now: Timestamp) -> Vec<Range> {
+    fn ranges(&self, floors: impl Iterator<Item = Option<Ballot>>, now: Timestamp) -> Ranges {
         let window_us = micros(self.group.window);
         let nobody = self.answering() == 0;
-        self.nodes
+        let ranges = self
+            .nodes
             .iter()
             .zip(floors)
             // A node that no longer answers has no say; with none answering, old clocks must do.
@@ -328,8 +315,8 @@ impl Cluster {
             .filter_map(|(view, floor)| {
                 let clock_us = now.as_micros().checked_add_signed(view.offset_us?)?;
                 Some(Range::new(clock_us, floor, window_us))
-            })
-            .collect()
+            });
+        Ranges::new(ranges.collect())
     }
 
     fn observe_clock(
@@ -370,43 +357,6 @@ impl NodeView {
         self.answers = true;
         self.silent = false;
     }
-}
-
-/// The ballots that one node should accept.
-struct Range {
-    clock_us: u64,
-    /// Ballots must be above this.
-    lowest: u64,
-    /// And not above this.
-    highest: u64,
-}
-
-impl Range {
-    /// Both ends of the window are taken with a margin, since the node's clock moves on and is
-    /// known only to within a round trip; its record is exact.
-    fn new(clock_us: u64, floor: Option<Ballot>, window_us: u64) -> Self {
-        let margin = if mutant!(NoBallotMargin) {
-            0
-        } else {
-            window_us / 10
-        };
-        let floor = floor.unwrap_or_default().get();
-        Self {
-            clock_us,
-            lowest: floor.max(clock_us.saturating_sub(window_us - margin)),
-            highest: clock_us.saturating_add(window_us - margin),
-        }
-    }
-
-    fn accepts(&self, ballot: u64) -> bool {
-        self.lowest < ballot && ballot <= self.highest
-    }
-}
-
-fn median(ranges: &[Range]) -> Option<u64> {
-    let mut clocks: Vec<u64> = ranges.iter().map(|range| range.clock_us).collect();
-    clocks.sort_unstable();
-    clocks.get(clocks.len().checked_sub(1)? / 2).copied()
 }
 
 fn micros(span: Duration) -> u64 {

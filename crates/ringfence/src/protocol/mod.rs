@@ -14,6 +14,7 @@ mod jitter;
 mod latch;
 mod latch_round;
 mod offsets;
+mod ranges;
 mod slots;
 mod validity;
 mod vote;

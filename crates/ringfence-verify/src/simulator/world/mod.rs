@@ -215,26 +215,10 @@ impl<'a> World<'a> {
             self.now = at;
             self.happen(happening);
         }
-        let over = self.clients.iter().all(|client| !client.is_alive());
-        if over {
+        if self.clients.iter().all(|client| !client.is_alive()) {
             self.look_for_remains();
         }
-        if over || self.clocks_in_reach() {
-            self.note(What::Over);
-        }
-    }
-
-    /// Whether one ballot could please all nodes. Where one of them is out of reach, a majority at the very
-    /// edge of each other's can fail for ever: each attempt that only a few grant lifts their floors
-    /// out of the reach of the others.
-    fn clocks_in_reach(&self) -> bool {
-        let clocks = || {
-            self.servers
-                .iter()
-                .map(|host| host.server.clock_us(self.now))
-        };
-        let apart = clocks().max().unwrap_or_default() - clocks().min().unwrap_or_default();
-        Duration::from_micros(apart) < self.plan.group.window
+        self.note(What::Over);
     }
 
     fn note(&self, what: What) {

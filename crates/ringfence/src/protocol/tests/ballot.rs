@@ -11,16 +11,18 @@ fn choose(cluster: &mut Cluster, now: Timestamp) -> Choice {
     cluster.choose(&floors, now).unwrap()
 }
 
-/// Proposes to all, as an attempt would: who grants, and what floor each of them tells.
-fn propose(
+/// Proposes to those who answer, as an attempt would: how many grant, and what floor each of them tells.
+pub(super) fn propose(
     cluster: &mut Cluster,
     servers: &mut [Server],
+    answering: &[usize],
     floors: &mut [Option<Ballot>],
     now: Timestamp,
 ) -> usize {
     let ballot = cluster.choose(floors, now).unwrap().ballot;
     let mut granted = 0;
-    for (node, server) in servers.iter_mut().enumerate() {
+    for &node in answering {
+        let server = &mut servers[node];
         let outcome = server.ask(now, &token(1), acquire(ballot));
         cluster.observe(node, &outcome, now, now);
         let reply = outcome.unwrap();
@@ -54,7 +56,8 @@ fn a_node_an_hour_wrong_costs_only_its_own_vote() {
                 servers[which].offset_us = wrong;
                 let mut cluster = acquainted(&servers, at(0));
                 let mut floors = vec![None; nodes];
-                let granted = propose(&mut cluster, &mut servers, &mut floors, at(1));
+                let all: Vec<usize> = (0..nodes).collect();
+                let granted = propose(&mut cluster, &mut servers, &all, &mut floors, at(1));
                 assert_eq!(granted, nodes - 1, "node {which} of {nodes}");
             }
         }
@@ -70,9 +73,9 @@ fn floors_that_were_learnt_win_the_second_round() {
     }
     let mut cluster = acquainted(&servers, at(0));
     let mut floors = vec![None; 3];
-    assert_eq!(propose(&mut cluster, &mut servers, &mut floors, at(1)), 0);
-    assert_eq!(floors, [Some(rival); 3]);
-    assert_eq!(propose(&mut cluster, &mut servers, &mut floors, at(2)), 3);
+    let mut propose = |now| propose(&mut cluster, &mut servers, &[0, 1, 2], &mut floors, now);
+    assert_eq!(propose(at(1)), 0);
+    assert_eq!(propose(at(2)), 3);
 }
 
 #[test]
@@ -171,8 +174,9 @@ fn clocks_within_two_windows_less_the_margin_share_a_ballot() {
     }
 }
 
-/// PROTOCOL's rule word by word: of the candidates, the one that most nodes accept; on a tie the
-/// smallest not below the median, else the largest below it.
+/// The rule word by word: of the candidates, the one that most nodes accept; on a tie the
+/// smallest not below the median, else the largest below it. If that is no majority, but the lower end
+/// of some node will please one as time passes: the one that has to wait least.
 fn chosen(nodes: &[(u64, Option<Ballot>)]) -> (u64, usize) {
     let margin = WINDOW_US / 10;
     let ends: Vec<(u64, u64)> = nodes
@@ -190,6 +194,32 @@ fn chosen(nodes: &[(u64, Option<Ballot>)]) -> (u64, usize) {
     candidates.push(median);
     let pleased = |b: u64| ends.iter().filter(|end| end.0 < b && b <= end.1).count();
     let most = candidates.iter().map(|b| pleased(*b)).max().unwrap();
+    if most < quorum(nodes.len()) {
+        let grounds = nodes.iter().map(|node| node.0 - (WINDOW_US - margin));
+        let ends: Vec<(u64, u64, u64)> = ends
+            .iter()
+            .zip(grounds)
+            .map(|(e, g)| (e.0, e.1, g))
+            .collect();
+        let pleased_after = |b: u64, wait: u64| {
+            let pleased = ends
+                .iter()
+                .filter(|(low, high, ground)| *low < b && b <= high + wait && ground + wait < b);
+            pleased.count() >= quorum(nodes.len())
+        };
+        let mut waits = Vec::new();
+        for b in ends.iter().map(|end| end.0 + 1) {
+            let moments = ends.iter().map(|end| b.saturating_sub(end.1));
+            waits.extend(
+                moments
+                    .filter(|wait| pleased_after(b, *wait))
+                    .map(|wait| (wait, b)),
+            );
+        }
+        if let Some((_, b)) = waits.into_iter().min() {
+            return (b, pleased(b));
+        }
+    }
     candidates.retain(|b| pleased(*b) == most);
     let above = candidates.iter().filter(|b| **b >= median).min();
     let below = candidates.iter().filter(|b| **b < median).max();
@@ -271,9 +301,11 @@ proptest! {
         let nodes = servers.len();
         let mut cluster = acquainted(&servers, at(0));
         let mut floors = vec![None; nodes];
-        let first = propose(&mut cluster, &mut servers, &mut floors, at(1));
+        let all: Vec<usize> = (0..nodes).collect();
+        let mut propose = |now| propose(&mut cluster, &mut servers, &all, &mut floors, now);
+        let first = propose(at(1));
         if first < quorum(nodes) {
-            let second = propose(&mut cluster, &mut servers, &mut floors, at(2));
+            let second = propose(at(2));
             prop_assert!(second >= quorum(nodes), "{first}, then {second} of {nodes}");
         }
     }

@@ -13,6 +13,7 @@ mod latch_seen_open;
 mod offsets;
 mod patience;
 mod quarantine;
+mod reach;
 mod slots;
 mod undo;
 mod validity;
