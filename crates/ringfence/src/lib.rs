@@ -47,4 +47,4 @@ pub use node::redis::outside as fuzz;
 #[cfg(feature = "client")]
 pub use client::*;
 #[cfg(feature = "client")]
-pub use driver::hold::Lost;
+pub use driver::lost::Lost;

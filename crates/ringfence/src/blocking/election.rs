@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::client::terms::terms;
 use crate::client::{self, AcquireError, ConfigError, Leader, Receipt, ReleaseError, Votes};
-use crate::driver::hold::Lost;
+use crate::driver::lost::Lost;
 use crate::node::Tier;
 use crate::time::Timestamp;
 use crate::token::Token;

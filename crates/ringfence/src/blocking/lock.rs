@@ -8,7 +8,7 @@ use crate::client::terms::terms;
 use crate::client::{
     self, AcquireError, ExtendError, HoldError, Owner, Receipt, ReleaseReceiptError,
 };
-use crate::driver::hold::Lost;
+use crate::driver::lost::Lost;
 use crate::token::Token;
 
 use super::held::{getters, held};

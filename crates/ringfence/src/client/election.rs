@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::driver::gather::gather;
-use crate::driver::hold::Lost;
+use crate::driver::lost::Lost;
 use crate::message::{Answer, Ballot, Claim, Op, Reply, Request};
 use crate::node::{CallError, Tier};
 use crate::protocol::quorum;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::driver::acquire::Refusal;
-use crate::driver::hold::Lost;
 use crate::driver::latch;
+use crate::driver::lost::Lost;
 use crate::message::Holder;
 use crate::name::NameError;
 use crate::node::Tier;

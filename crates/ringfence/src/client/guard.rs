@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::hold::{Hold, Lost};
+use crate::driver::hold::Hold;
+use crate::driver::lost::Lost;
 use crate::node::Tier;
 use crate::protocol::{ExtensionVerdict, WithdrawalVerdict};
 use crate::time::Timestamp;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::driver::acquire::{Wanted, acquire};
-use crate::driver::hold::{Care, Hold};
+use crate::driver::care::Care;
+use crate::driver::hold::Hold;
 use crate::driver::{Driver, call_timeout};
 use crate::message::{Claim, ReleaseKind};
 use crate::name::NameError;

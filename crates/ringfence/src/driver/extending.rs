@@ -1,7 +1,7 @@
 //! One round of extending a hold: renewal, an explicit extend, or a downgrade; and putting the lock
 //! back on nodes that lost it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::message::{Answer, Op, Reply, Request};
@@ -10,21 +10,23 @@ use crate::protocol::{Extension, ExtensionVerdict, Vote};
 
 use super::flight::Flight;
 use super::hold::Hold;
+use super::lock;
+use super::renewals::Turn;
 
 /// One round of extending under way.
 pub(crate) struct Extending {
     pub(super) flight: Flight<Extension>,
     hold: Arc<Hold>,
     ttl: Duration,
-    kind: Kind,
+    /// If it is a renewal, for as long as it is open.
+    turn: Mutex<Option<Turn>>,
 }
 
 /// What a round of extending is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Extend,
     /// Begun by the keeper.
-    Renew,
+    Renew(Turn),
     /// The first of a shared hold that was an exclusive one.
     Downgrade,
 }
@@ -39,7 +41,7 @@ impl Extending {
             token: hold.traces().token.clone(),
             op: if hold.traces().plain {
                 Op::PlainExtend { ttl_ms }
-            } else if kind == Kind::Downgrade {
+            } else if matches!(kind, Kind::Downgrade) {
                 Op::Downgrade {
                     ballot: hold.traces().ballot,
                     ttl_ms,
@@ -61,7 +63,10 @@ impl Extending {
             flight: Flight::new(driver, round, t0),
             hold: Arc::clone(hold),
             ttl,
-            kind,
+            turn: Mutex::new(match kind {
+                Kind::Renew(turn) => Some(turn),
+                Kind::Extend | Kind::Downgrade => None,
+            }),
         });
         for node in 0..driver.nodes.len() {
             let to = Arc::clone(&this) as Arc<dyn Deliver<Reply>>;
@@ -110,7 +115,8 @@ impl Extending {
                 }
             }
             _ => {
-                if self.kind == Kind::Renew {
+                let turn = lock(&self.turn).take();
+                if turn.is_some() {
                     self.hold.renewal_over(self);
                 }
                 self.hold.conclude(verdict, &votes, t0, now);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Poll, Waker};
 
 use crate::message::Reply;
@@ -12,6 +12,7 @@ use crate::protocol::{
 };
 use crate::time::Timestamp;
 
+use super::hold::Hold;
 use super::{Driver, lock};
 
 /// A machine that takes replies and comes to a verdict.
@@ -37,6 +38,8 @@ pub(crate) struct Flight<R> {
     pub(crate) driver: Arc<Driver>,
     sent: Timestamp,
     state: Mutex<State<R>>,
+    /// The hold that was won in this round, and wants to know when all votes are in.
+    heir: OnceLock<Weak<Hold>>,
 }
 
 struct State<R> {
@@ -51,6 +54,7 @@ impl<R: Round> Flight<R> {
             driver: Arc::clone(driver),
             sent,
             state: Mutex::new(State { round, waker: None }),
+            heir: OnceLock::new(),
         }
     }
 
@@ -138,9 +142,20 @@ impl<R> fmt::Debug for Flight<R> {
     }
 }
 
+impl Flight<Attempt> {
+    /// Has `hold` told when all votes are in.
+    pub(crate) fn left_to(&self, hold: &Arc<Hold>) {
+        // An attempt is won once.
+        let _ = self.heir.set(Arc::downgrade(hold));
+    }
+}
+
 impl Deliver<Reply> for Flight<Attempt> {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
-        self.take(tag as usize, outcome, |_, _| ());
+        let complete = self.take(tag as usize, outcome, |attempt, _| attempt.is_complete());
+        if complete && let Some(hold) = self.heir.get().and_then(Weak::upgrade) {
+            hold.votes_are_in();
+        }
     }
 }
 

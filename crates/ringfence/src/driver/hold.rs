@@ -8,64 +8,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::message::Claim;
-use crate::protocol::{Attempt, ExtensionVerdict, Target, Vote};
+use crate::protocol::{ExtensionVerdict, Target, Vote};
 use crate::time::Timestamp;
 
 use super::acquire::Won;
+use super::care::Care;
 use super::extending::{Extending, Kind};
-use super::flight::Flight;
+use super::lost::Lost;
+use super::renewals::Turn;
 use super::schedule::{Due, Key};
+use super::tally::Tally;
 use super::withdraw::{Traces, Withdrawing};
 use super::{Driver, lock, wait_for};
-
-/// Why a lock is no longer held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-#[non_exhaustive]
-pub enum Lost {
-    /// Its deadline passed before it could be extended.
-    #[error("the lock expired: it could not be extended in time")]
-    Expired,
-    /// So many nodes no longer have it that no majority can.
-    #[error("the lock is gone: a majority of the nodes cannot hold it any more")]
-    Gone,
-    /// It was held for as long as `max_hold` allows.
-    #[error("the lock was held for as long as max_hold allows")]
-    MaxHold,
-    /// It was released.
-    #[error("the lock was released")]
-    Released,
-    /// A majority of the nodes' clocks leapt ahead of ours alike: this machine stood still without
-    /// its clock noticing, as a paused virtual machine does, or theirs were set forward. Either
-    /// way the lock may have expired meanwhile.
-    #[error(
-        "this machine was paused, or the nodes' clocks were set forward, and the lock may have \
-         expired meanwhile"
-    )]
-    ClockStoodStill,
-}
-
-/// How a hold is looked after.
-#[derive(Debug, Clone)]
-pub(crate) struct Care {
-    pub(crate) ttl: Duration,
-    /// For how much longer than the TTL the nodes keep it from others.
-    pub(crate) delay: Duration,
-    /// Released sooner than this, it is kept from others until then.
-    pub(crate) hold_at_least: Duration,
-    pub(crate) call_timeout: Duration,
-    /// Renewed by the keeper, or left to the caller.
-    pub(crate) renew: bool,
-    /// For how long it may be held in all.
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) label: Arc<str>,
-}
-
-impl Care {
-    /// How long the nodes keep what is asked for `ttl`.
-    pub(super) fn lease(&self, ttl: Duration) -> Duration {
-        ttl.saturating_add(self.delay)
-    }
-}
 
 /// A lock that is held.
 pub(crate) struct Hold {
@@ -88,13 +42,9 @@ pub(crate) struct Hold {
 
 struct State {
     phase: Phase,
-    /// What each node may have of ours.
-    targets: Vec<Target>,
-    votes: Vec<Vote>,
-    /// The round that won it: late votes still arrive there.
-    won: Option<Arc<Flight<Attempt>>>,
+    tally: Tally,
     renewing: Option<Arc<Extending>>,
-    /// When to renew next.
+    /// When to renew next; `None` while that waits for its turn, or is under way.
     renew_at: Option<Timestamp>,
     failures: u32,
     scheduled: Option<Key>,
@@ -125,9 +75,7 @@ impl Hold {
         let now = driver.clock.now();
         let leased_until = now + care.lease(care.ttl);
         let keep_until = (!care.hold_at_least.is_zero()).then(|| now + care.hold_at_least);
-        let (targets, votes) = won
-            .flight
-            .with(|attempt| (attempt.remains_of_won(), attempt.votes().cloned().collect()));
+        let flight = Arc::clone(&won.flight);
         let hold = Arc::new_cyclic(|this| Self {
             driver: Arc::clone(driver),
             this: Weak::clone(this),
@@ -139,9 +87,7 @@ impl Hold {
             deadline: AtomicU64::new(deadline.as_nanos()),
             state: Mutex::new(State {
                 phase: Phase::Held,
-                targets,
-                votes,
-                won: Some(won.flight),
+                tally: Tally::of(won.flight),
                 renewing: None,
                 renew_at,
                 failures: 0,
@@ -150,7 +96,11 @@ impl Hold {
             }),
             lost: Notify::new(),
         });
-        hold.reschedule(&mut lock(&hold.state));
+        flight.left_to(&hold);
+        let mut state = lock(&hold.state);
+        state.tally.hear_late();
+        hold.reschedule(&mut state);
+        drop(state);
         hold
     }
 
@@ -171,9 +121,7 @@ impl Hold {
             deadline: AtomicU64::new(deadline.as_nanos()),
             state: Mutex::new(State {
                 phase: Phase::Held,
-                targets: vec![Target::Unknown; nodes],
-                votes: vec![Vote::Pending; nodes],
-                won: None,
+                tally: Tally::unknown(nodes),
                 renewing: None,
                 renew_at: None,
                 failures: 0,
@@ -200,7 +148,7 @@ impl Hold {
 
     /// Our token is being put back on `node`: a release has to take it back there too.
     pub(super) fn put_back_on(&self, node: usize) {
-        lock(&self.state).targets[node] = Target::Holds;
+        lock(&self.state).tally.put_back_on(node);
     }
 
     pub(crate) fn care(&self) -> &Care {
@@ -254,11 +202,16 @@ impl Hold {
         }
     }
 
+    /// All nodes have answered the round that won it.
+    pub(super) fn votes_are_in(&self) {
+        lock(&self.state).tally.hear_late();
+    }
+
     /// Every node's vote in the latest round, in node order.
     pub(crate) fn votes(&self) -> Vec<Vote> {
         let mut state = lock(&self.state);
-        state.hear_late_votes();
-        state.votes.clone()
+        state.tally.hear_late();
+        state.tally.votes()
     }
 
     /// Begins one round of extending to `ttl`.
@@ -284,9 +237,7 @@ impl Hold {
         let old = lock(&self.state);
         let state = State {
             phase: Phase::Held,
-            targets,
-            votes: old.votes.clone(),
-            won: old.won.clone(),
+            tally: old.tally.with(targets),
             renewing: None,
             renew_at,
             failures: 0,
@@ -331,8 +282,21 @@ impl Hold {
             return;
         }
         state.renew_at = None;
+        // Its deadline stays on the schedule, should its turn not come.
+        self.reschedule(&mut state);
         drop(state);
-        let extending = Extending::begin(self, self.care.ttl, Kind::Renew);
+        self.driver.renewals.want(Arc::clone(self));
+    }
+
+    /// Its turn to be renewed has come; unless that is no longer wanted, a round is begun.
+    pub(crate) fn renew(self: &Arc<Self>, turn: Turn) {
+        let state = lock(&self.state);
+        let wanted = state.phase == Phase::Held && state.renewing.is_none();
+        if !wanted || state.renew_at.is_some() {
+            return;
+        }
+        drop(state);
+        let extending = Extending::begin(self, self.care.ttl, Kind::Renew(turn));
         let mut state = lock(&self.state);
         // A node that answers while it is being asked may have ended the round already.
         // And a guard that was dropped meanwhile has no use for it.
@@ -370,9 +334,9 @@ impl Hold {
     /// is told that it was released.
     pub(crate) fn stop(&self) -> Vec<Target> {
         let mut state = lock(&self.state);
-        state.hear_late_votes();
+        state.tally.hear_late();
         state.renewing = None;
-        let targets = state.targets.clone();
+        let targets = state.tally.targets();
         let scheduled = state.scheduled.take();
         let held = state.phase == Phase::Held;
         drop(state);
@@ -420,51 +384,25 @@ impl Hold {
             ExtensionVerdict::Unsure => {}
         }
         let mut state = lock(&self.state);
-        state.won = None;
-        for (node, vote) in votes.iter().enumerate() {
-            match (vote, state.targets[node]) {
-                (Vote::Granted, _) => state.targets[node] = Target::Holds,
-                (Vote::Gone | Vote::Held(_), Target::Holds) => {
-                    state.targets[node] = Target::Nothing
-                }
-                _ => {}
-            }
-        }
-        state.votes = votes.to_vec();
+        state.tally.take(votes);
         if state.phase != Phase::Held || !self.care.renew {
             return;
         }
         if verdict == ExtensionVerdict::Unsure {
             state.failures += 1;
             tracing::debug!(token = %self.traces.token, failures = state.failures, "renewal brought no majority; trying again");
-            state.renew_at = Some(now + self.pause(state.failures, now));
+            state.renew_at =
+                Some(now + self.care.pause(state.failures, self.deadline().since(now)));
         } else {
             state.failures = 0;
-            state.renew_at = Some(self.renewal_after(t0, now));
+            state.renew_at = Some(self.care.renewal_after(t0, now));
         }
         self.reschedule(&mut state);
     }
 
-    /// The pause before a renewal is tried again: longer each time, but the nearer the deadline
-    /// the shorter, so that a majority which comes back in time is not slept through.
-    fn pause(&self, failures: u32, now: Timestamp) -> Duration {
-        let unit = self.care.call_timeout / 8;
-        let left = self.deadline().since(now);
-        (unit * 2 * failures.min(8)).min(left / 3).max(unit)
-    }
-
     /// An answer that came after its round was over: better than none.
     pub(super) fn hear_late_vote(&self, node: usize, vote: &Vote) {
-        let mut state = lock(&self.state);
-        if matches!(state.votes[node], Vote::Pending | Vote::Silent) {
-            state.votes[node] = vote.clone();
-        }
-    }
-
-    /// When to renew after the round that began at `t0`. The lease counts from there: after a slow
-    /// round a third of the TTL from its end may lie behind the deadline.
-    fn renewal_after(&self, t0: Timestamp, now: Timestamp) -> Timestamp {
-        (t0 + self.care.ttl / 3).max(now)
+        lock(&self.state).tally.take_late(node, vote);
     }
 
     /// A round that had been given up was confirmed late. On a busy machine every round may be: if
@@ -479,7 +417,7 @@ impl Hold {
             .fetch_max(deadline.as_nanos(), Ordering::AcqRel);
         if state.renew_at.is_some() {
             state.failures = 0;
-            state.renew_at = Some(self.renewal_after(t0, now));
+            state.renew_at = Some(self.care.renewal_after(t0, now));
             self.reschedule(&mut state);
         }
     }
@@ -544,16 +482,6 @@ impl Hold {
         let renewing = state.renewing.as_ref()?;
         let timeout = renewing.flight.with(|round| round.poll_timeout())?;
         (timeout <= now).then(|| Arc::clone(renewing))
-    }
-}
-
-impl State {
-    /// Votes that came after the verdict count for what a release has to take back.
-    fn hear_late_votes(&mut self) {
-        if let Some(won) = &self.won {
-            (self.targets, self.votes) =
-                won.with(|attempt| (attempt.remains_of_won(), attempt.votes().cloned().collect()));
-        }
     }
 }
 

@@ -27,6 +27,14 @@ pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>) {
                 tokio::task::yield_now().await;
             }
         }
+        while let Some((hold, turn)) = driver.upgrade().and_then(|driver| driver.renewals.next()) {
+            hold.renew(turn);
+            attended += 1;
+            if attended.is_multiple_of(TURN) {
+                drop(hold);
+                tokio::task::yield_now().await;
+            }
+        }
         match schedule.next() {
             Some(at) => tokio::select! {
                 () = timer.sleep_until(at) => {}

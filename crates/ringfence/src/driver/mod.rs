@@ -6,6 +6,7 @@
 //! due later: renewals, deadlines, and what has to be said again.
 
 pub(crate) mod acquire;
+pub(crate) mod care;
 mod extending;
 pub(crate) mod flight;
 pub(crate) mod gather;
@@ -13,8 +14,11 @@ mod hearing;
 pub(crate) mod hold;
 pub(crate) mod keeper;
 pub(crate) mod latch;
+pub(crate) mod lost;
+mod renewals;
 pub(crate) mod schedule;
 pub(crate) mod strays;
+mod tally;
 mod timer;
 pub(crate) mod waiting;
 pub(crate) mod withdraw;
@@ -33,6 +37,7 @@ use crate::protocol::{Cluster, Drift};
 use crate::time::Timestamp;
 
 use hearing::Standstill;
+use renewals::Renewals;
 use schedule::Schedule;
 use waiting::WaitingRoom;
 
@@ -44,6 +49,7 @@ pub(crate) struct Driver {
     pub(crate) clock: Clock,
     pub(crate) drift: Drift,
     pub(crate) schedule: Arc<Schedule>,
+    pub(crate) renewals: Renewals,
     pub(crate) room: Arc<WaitingRoom>,
     standstill: Standstill,
     /// Nodes that must not vote, and why not.
@@ -66,7 +72,9 @@ impl Driver {
         clock: Clock,
         drift: Drift,
     ) -> Self {
+        let schedule: Arc<Schedule> = Arc::default();
         Self {
+            renewals: Renewals::new(Arc::clone(&schedule)),
             room: Arc::new(WaitingRoom::new(entropy::client_id(), clock.clone())),
             standstill: Standstill::default(),
             barred: nodes.iter().map(|_| OnceLock::new()).collect(),
@@ -74,7 +82,7 @@ impl Driver {
             cluster: Mutex::new(cluster),
             clock,
             drift,
-            schedule: Arc::default(),
+            schedule,
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             attempting: AtomicUsize::new(0),

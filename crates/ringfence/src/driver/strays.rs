@@ -110,7 +110,7 @@ impl Strays {
 
 impl Deliver<Reply> for Strays {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
-        self.flight.take(tag as usize, outcome, |_, _| ());
+        self.flight.deliver(tag, outcome);
         self.give_back(false);
     }
 }

@@ -191,8 +191,14 @@ impl Attempt {
         self.verdict
     }
 
+    /// Whether every node has answered: nothing changes any more.
+    pub fn is_complete(&self) -> bool {
+        let awaited = |vote: &Vote| matches!(vote, Vote::Pending | Vote::Silent);
+        !self.votes().any(awaited)
+    }
+
     /// Every node's vote so far, in node order.
-    pub fn votes(&self) -> impl Iterator<Item = &Vote> {
+    pub fn votes(&self) -> impl Iterator<Item = &Vote> + Clone {
         self.nodes.iter().map(|node| &node.vote)
     }
 

@@ -236,3 +236,62 @@ async fn rule_8_ten_thousand_guards_are_renewed_by_one_task() {
             .all(|(_, entry)| entry.key.is_none())
     );
 }
+
+#[tokio::test]
+async fn rule_8_of_very_many_that_are_due_at_once_no_more_are_asked_for_than_nodes_can_answer() {
+    const GUARDS: usize = 2_500;
+    const AT_ONCE: usize = 1_024;
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let mut guards = Vec::with_capacity(GUARDS);
+    for number in 0..GUARDS {
+        let lock = locks.mutex(format!("x:{number}")).ttl(ms(9000));
+        guards.push(at_once(lock.lock()).await.unwrap());
+    }
+    bench.log_operations();
+    for node in &bench.nodes {
+        node.hold_replies(true);
+    }
+    let renewed = bench.time.now() + ms(3000 + 9000 - 90 - 2);
+    bench.time.step(ms(3000));
+    for _ in 0..1_000 {
+        yield_now().await;
+    }
+    assert_eq!(bench.count(extends), [AT_ONCE; 3], "these alone, for now");
+    // Some of those who wait are given up meanwhile: they cost the others nothing.
+    guards.truncate(GUARDS - 100);
+    for node in &bench.nodes {
+        node.hold_replies(false);
+    }
+    for _ in 0..1_000 {
+        yield_now().await;
+    }
+    assert_eq!(bench.count(extends), [GUARDS - 100 - AT_ONCE; 3]);
+    assert!(guards.iter().all(|guard| guard.deadline() == renewed));
+}
+
+#[tokio::test]
+async fn rule_8_renewals_that_hang_make_room_when_their_time_is_over() {
+    const GUARDS: usize = 1_500;
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let mut guards = Vec::with_capacity(GUARDS);
+    for number in 0..GUARDS {
+        let lock = locks.mutex(format!("x:{number}")).ttl(ms(9000));
+        guards.push(at_once(lock.lock()).await.unwrap());
+    }
+    let deadline = guards[0].deadline();
+    for node in &bench.nodes {
+        node.hang(true);
+    }
+    bench.pass(ms(3500)).await;
+    // What hung is lost for good: all that are under way must be given up before anybody is renewed.
+    bench.break_first(3);
+    for node in &bench.nodes {
+        node.hang(false);
+    }
+    bench.mend();
+    bench.pass(ms(4000)).await;
+    let kept = guards.iter().filter(|guard| guard.deadline() > deadline);
+    assert_eq!(kept.count(), GUARDS);
+}
