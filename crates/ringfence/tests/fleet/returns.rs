@@ -76,7 +76,13 @@ async fn a_master_that_is_demoted_while_a_lock_is_held_is_noticed_at_the_next_ex
         let fleet = Fleet::start_with(3, |_| Server::builder(flavor));
         builder(&fleet.urls()).init(false).await.unwrap();
         let locks = connect(&fleet.urls()).await;
+        // A majority is enough for a grant, but not if one of it is to be demoted.
+        until_granted_by(&locks, "m", &[true; 3]).await;
         let guard = locks.mutex("n").renew(false).lock().await.unwrap();
+        extended_until(&guard, "every node to have it", |votes| {
+            votes.iter().all(|vote| *vote == Vote::Granted)
+        })
+        .await;
         let master = Server::start(flavor);
         let port = master.port().to_string();
         let demote = |node: usize| {
