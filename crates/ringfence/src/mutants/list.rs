@@ -351,12 +351,16 @@ list! {
         LuaFenceNotChecked,
         /// Also where most acquires end.
         LuaSwiftFenceNotChecked,
+        /// And in bundles.
+        LuaBundleFenceNotChecked,
         /// No fence counts below the clock less the window.
         LuaRecordPinsFloor,
         /// A ballot above the ceiling is not granted.
         LuaCeilingNotChecked,
         /// Also where most acquires end.
         LuaSwiftCeilingNotChecked,
+        /// And in bundles.
+        LuaBundleCeilingNotChecked,
         /// A ballot above the ceiling is never stored.
         LuaStoredAboveCeiling,
         /// An exclusive grant needs a ballot above the readers' fence, too.
@@ -377,10 +381,14 @@ list! {
         LuaExtendKeepsBallot,
         /// Only the owner releases.
         LuaReleaseIgnoresOwner,
+        /// Also in bundles.
+        LuaBundleReleaseIgnoresOwner,
         /// An undo does not release what was granted under a higher ballot.
         LuaReleaseIgnoresBallot,
         /// Also where most releases end.
         LuaSwiftReleaseIgnoresBallot,
+        /// And in bundles.
+        LuaBundleReleaseIgnoresBallot,
         /// Against an acquire of unknown fate the fence is raised.
         LuaNoRetirement,
         /// The fence is raised only if the acquire's fate is unknown.
@@ -389,6 +397,8 @@ list! {
         LuaFinalReleaseNotClosed,
         /// Also where most releases end.
         LuaSwiftReleaseNotClosed,
+        /// And in bundles.
+        LuaBundleReleaseNotClosed,
         /// An undo does not restart the time that those in line have to come.
         LuaUndoSetsFreeSince,
         /// An undo does not wake its own sender.
@@ -397,6 +407,8 @@ list! {
         LuaRestoreIgnoresClosed,
         /// `try_lock` does not jump a line.
         LuaTryLockJumpsQueue,
+        /// Nor in bundles.
+        LuaBundleJumpsQueue,
         /// A dead head does not block a node for ever.
         LuaDeadHeadBlocks,
         /// A new ticket that looks old is refused.
@@ -405,6 +417,8 @@ list! {
         LuaOldTicketCannotReturn,
         /// A record outlives the key that it vouches for.
         LuaKeyOutlivesRecord,
+        /// Also in bundles.
+        LuaBundleKeyOutlivesRecord,
         /// A slot that was named is not replaced by another.
         LuaNamedSlotReplaced,
         /// Whoever has as many ahead as slots are free waits.
@@ -423,6 +437,8 @@ list! {
         LuaRunNotCompared,
         /// Nobody else releases a plain lock.
         LuaPlainReleaseIgnoresOwner,
+        /// Also in bundles.
+        LuaPlainBundleIgnoresOwner,
         /// Extending a plain lock does not shorten it.
         LuaPlainExtendShortens,
     }

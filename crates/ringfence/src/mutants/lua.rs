@@ -217,6 +217,46 @@ const PIECES: &[(Mutant, &str, &str)] = &[
         "redis.call('DEL', KEYS[1])",
     ),
     (
+        LuaPlainBundleIgnoresOwner,
+        "if values[i] == ARGV[i] then",
+        "if values[i] then",
+    ),
+    (
+        LuaBundleFenceNotChecked,
+        "if fence and ballot > ground and ballot > tonumber(fence)\n",
+        "if fence\n",
+    ),
+    (
+        LuaBundleCeilingNotChecked,
+        "if values[2 * calls + i] or ballot > ceiling then",
+        "if values[2 * calls + i] then",
+    ),
+    (
+        LuaBundleJumpsQueue,
+        "if values[2 * calls + i] or ballot > ceiling then",
+        "if ballot > ceiling then",
+    ),
+    (
+        LuaBundleReleaseIgnoresOwner,
+        "elseif terms == 0 and value == token and record then",
+        "elseif terms == 0 and value and record then",
+    ),
+    (
+        LuaBundleReleaseIgnoresBallot,
+        "if hers and (hers == text or tonumber(hers) <= ballot)\n",
+        "if hers\n",
+    ),
+    (
+        LuaBundleReleaseNotClosed,
+        "closed = tonumber(closed) > ballot and closed or text",
+        "",
+    ),
+    (
+        LuaBundleKeyOutlivesRecord,
+        "local longer = tonumber(retention) < tonumber(ttl) and ttl or retention",
+        "local longer = retention",
+    ),
+    (
         LuaPlainExtendShortens,
         "if left >= 0 and left < tonumber(ARGV[2]) then",
         "if left >= 0 then",

@@ -169,7 +169,7 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
         Op::Inspect => lock(&scripts.inspect),
         Op::PlainAcquire { ttl_ms } => {
             let mut cmd = redis::cmd("SET");
-            cmd.arg(plain_key(request))
+            cmd.arg(only_name(request))
                 .arg(token)
                 .arg("NX")
                 .arg("PX")
@@ -178,11 +178,11 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
         }
         Op::PlainExtend { ttl_ms } => with(
             call(&scripts.plain_extend, by, 1),
-            (plain_key(request), token, ttl(*ttl_ms)),
+            (only_name(request), token, ttl(*ttl_ms)),
         ),
         Op::PlainRelease => with(
             call(&scripts.plain_release, by, 1),
-            (plain_key(request), token),
+            (only_name(request), token),
         ),
     }
 }
@@ -223,16 +223,18 @@ fn speaker(request: &Request) -> String {
 }
 
 fn call(script: &Script, by: By, keys: usize) -> Cmd {
-    let mut cmd = match by {
-        By::Hash => redis::cmd("EVALSHA"),
-        By::Text => redis::cmd("EVAL"),
-    };
-    match by {
-        By::Hash => cmd.arg(&script.hash),
-        By::Text => cmd.arg(script.text),
-    };
+    let mut cmd = Cmd::new();
+    name_script(&mut cmd, script, by);
     cmd.arg(keys);
     cmd
+}
+
+/// The beginning of every call of `script`.
+pub(super) fn name_script(cmd: &mut Cmd, script: &Script, by: By) {
+    match by {
+        By::Hash => cmd.arg("EVALSHA").arg(&script.hash),
+        By::Text => cmd.arg("EVAL").arg(script.text),
+    };
 }
 
 fn with(mut cmd: Cmd, args: impl ToRedisArgs) -> Cmd {
@@ -240,7 +242,8 @@ fn with(mut cmd: Cmd, args: impl ToRedisArgs) -> Cmd {
     cmd
 }
 
-fn plain_key(request: &Request) -> &str {
+/// The name of an operation that has one claim.
+pub(super) fn only_name(request: &Request) -> &str {
     request
         .claims
         .first()
@@ -253,6 +256,6 @@ fn ticket(place: &Place) -> String {
 }
 
 /// A server refuses an expiry of zero; the ledger lets such a key stand for its last millisecond.
-fn ttl(ms: u64) -> u64 {
+pub(super) fn ttl(ms: u64) -> u64 {
     ms.max(1)
 }

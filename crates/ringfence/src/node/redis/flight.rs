@@ -8,13 +8,14 @@ use std::pin::Pin;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use redis::aio::MultiplexedConnection;
-use redis::{RedisError, RedisResult, Value};
+use redis::{RedisError, RedisResult, ServerError, Value};
 
-use crate::message::Reply;
+use crate::message::{Answer, Reply, Stamp};
 use crate::node::{Call, CallError, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
-use super::command::{By, command};
+use super::bundle::{self, BundleSaid, Parcel, Sort};
+use super::command::By;
 use super::handshake::Membership;
 use super::reply::{self, Misshapen, Said};
 use super::report::Reporter;
@@ -27,7 +28,7 @@ type Answers = Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>;
 
 /// See the module.
 pub(super) struct Flight {
-    batches: VecDeque<Vec<Call>>,
+    batches: VecDeque<Batch>,
     /// Never dropped before they complete, as long as the connection is of use: the library does not
     /// send a queued request whose future is gone.
     answers: FuturesOrdered<Answers>,
@@ -35,11 +36,20 @@ pub(super) struct Flight {
     progress: Timestamp,
 }
 
+/// What was sent at once.
+#[derive(Debug)]
+struct Batch {
+    parcels: Vec<Parcel>,
+    by: By,
+}
+
 /// What came of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Landing {
     /// Calls whose script the server did not have: to be sent again in full.
     pub(super) unscripted: Vec<Call>,
+    /// Calls of a bundle that was not for them, and left them alone: to be sent again, each by itself.
+    pub(super) unusual: Vec<Call>,
     /// The node has another birth record than the one we know.
     pub(super) newborn: bool,
 }
@@ -66,29 +76,29 @@ impl Flight {
         (!self.is_empty()).then_some(self.progress)
     }
 
-    /// Sends `calls` as one batch.
+    /// Sends `parcels` as one batch.
     pub(super) fn send(
         &mut self,
-        calls: Vec<Call>,
+        parcels: Vec<Parcel>,
         connection: &MultiplexedConnection,
         membership: &Membership,
         by: By,
         now: Timestamp,
     ) {
-        if calls.is_empty() {
+        if parcels.is_empty() {
             return;
         }
-        let mut pipe = redis::Pipeline::with_capacity(calls.len());
-        for call in &calls {
-            pipe.add_command(command(&call.request, &membership.terms, by));
+        let mut pipe = redis::Pipeline::with_capacity(parcels.len());
+        for parcel in &parcels {
+            pipe.add_command(parcel.command(&membership.terms, by));
         }
-        self.push(calls, pipe, connection, now);
+        self.push(Batch { parcels, by }, pipe, connection, now);
     }
 
-    /// Sends `pipe`, whose answers are for `calls`.
+    /// Sends `pipe`, whose answers are for `batch`.
     fn push(
         &mut self,
-        calls: Vec<Call>,
+        batch: Batch,
         pipe: redis::Pipeline,
         connection: &MultiplexedConnection,
         now: Timestamp,
@@ -97,7 +107,7 @@ impl Flight {
             self.progress = now;
         }
         let (mut connection, count) = (connection.clone(), pipe.len());
-        self.batches.push_back(calls);
+        self.batches.push_back(batch);
         self.answers.push_back(Box::pin(async move {
             connection.send_packed_commands(&pipe, 0, count).await
         }));
@@ -115,7 +125,16 @@ impl Flight {
         for channel in channels {
             pipe.cmd("SUBSCRIBE").arg(channel);
         }
-        self.push(Vec::new(), pipe, connection, now);
+        let parcels = Vec::new();
+        self.push(
+            Batch {
+                parcels,
+                by: By::Text,
+            },
+            pipe,
+            connection,
+            now,
+        );
     }
 
     /// The answers to the oldest batch. Never comes if there is none; safe to cancel.
@@ -140,13 +159,25 @@ impl Flight {
         self.progress = now;
         // On an error the batch still stands at the front: `abandon` answers it with the others.
         let answers = answers?;
-        let calls = self.batches.pop_front().unwrap_or_default();
         let mut landing = Landing::default();
+        let Some(Batch { parcels, by }) = self.batches.pop_front() else {
+            return Ok(landing);
+        };
+        let mut ground = Ground {
+            membership,
+            reporter,
+            now,
+            by,
+            landing: &mut landing,
+        };
         let mut answers = answers.into_iter();
-        for call in calls {
+        for parcel in parcels {
             // A missing answer is as misshapen as a wrong one.
             let answer = answers.next().unwrap_or(Value::Boolean(false));
-            land_one(call, answer, membership, reporter, now, &mut landing);
+            match parcel {
+                Parcel::Alone(call) => ground.take(call, answer),
+                Parcel::Bundle(sort, calls) => ground.take_bundle(sort, calls, answer),
+            }
         }
         Ok(landing)
     }
@@ -169,47 +200,102 @@ impl Flight {
     /// The connection is gone: nobody knows what has been carried out.
     pub(super) fn abandon(&mut self, trouble: &Trouble) {
         self.answers = FuturesOrdered::new();
-        for call in self.batches.drain(..).flatten() {
+        let parcels = self.batches.drain(..).flat_map(|batch| batch.parcels);
+        for call in parcels.flat_map(Parcel::into_calls) {
             call.done.complete(Err(CallError::Unknown(trouble.clone())));
         }
     }
 }
 
-fn land_one(
-    call: Call,
-    answer: Value,
-    membership: &mut Membership,
-    reporter: &Reporter,
+/// Where a batch lands.
+struct Ground<'a> {
+    membership: &'a mut Membership,
+    reporter: &'a Reporter,
     now: Timestamp,
-    landing: &mut Landing,
-) {
-    let outcome = match answer {
-        Value::ServerError(error) if error.code() == "NOSCRIPT" => {
-            landing.unscripted.push(call);
-            return;
-        }
-        Value::ServerError(error) => Err(reporter.refusal(&error, &call.request)),
-        answer => match reply::read(&call.request, answer) {
-            Ok(Said::Answer(answer, stamp)) => {
-                if let Some(stamp) = stamp {
-                    membership.hear(stamp.clock_us, now);
+    /// How the scripts of the batch were named.
+    by: By,
+    landing: &'a mut Landing,
+}
+
+impl Ground<'_> {
+    /// Completes `call`, unless it must be sent again.
+    fn take(&mut self, call: Call, answer: Value) {
+        let outcome = match answer {
+            Value::ServerError(error) if self.lacks_script(&error) => {
+                self.landing.unscripted.push(call);
+                return;
+            }
+            Value::ServerError(error) => Err(self.reporter.refusal(&error, &call.request)),
+            answer => match reply::read(&call.request, answer) {
+                Ok(Said::Answer(answer, stamp)) => Ok(self.reply(answer, stamp)),
+                Ok(Said::Newborn) => Err(self.newborn()),
+                Err(Misshapen) => Err(self.misshapen()),
+            },
+        };
+        call.done.complete(outcome);
+    }
+
+    /// Completes the calls of a bundle, those aside that must be sent again.
+    fn take_bundle(&mut self, sort: Sort, calls: Vec<Call>, answer: Value) {
+        let error = match answer {
+            Value::ServerError(error) if self.lacks_script(&error) => {
+                self.landing.unscripted.extend(calls);
+                return;
+            }
+            // Whose fault it was only each by itself can tell. What the bundle may have done before it
+            // broke off does no harm: a token that holds under the same ballot is granted again, and
+            // nothing is deleted before all the rest is done.
+            Value::ServerError(_) => {
+                self.landing.unusual.extend(calls);
+                return;
+            }
+            answer => match bundle::read(sort, calls.iter().map(|call| &*call.request), answer) {
+                Ok(BundleSaid::Answers(answers)) => {
+                    for (call, answer) in calls.into_iter().zip(answers) {
+                        match answer {
+                            Some((answer, stamp)) => {
+                                call.done.complete(Ok(self.reply(answer, stamp)));
+                            }
+                            None => self.landing.unusual.push(call),
+                        }
+                    }
+                    return;
                 }
-                Ok(Reply {
-                    stamp,
-                    standing: membership.standing(now),
-                    answer,
-                })
-            }
-            Ok(Said::Newborn) => {
-                landing.newborn = true;
-                Err(CallError::Refused(reporter.trouble(
-                    TroubleKind::Newborn,
-                    "was restarted or emptied; shaking hands again",
-                )))
-            }
-            // It said something: it may well have done something.
-            Err(Misshapen) => Err(CallError::Unknown(reporter.garbage())),
-        },
-    };
-    call.done.complete(outcome);
+                Ok(BundleSaid::Newborn) => self.newborn(),
+                Err(Misshapen) => self.misshapen(),
+            },
+        };
+        for call in calls {
+            call.done.complete(Err(error.clone()));
+        }
+    }
+
+    /// Whoever was sent the script itself cannot lack it, whatever it says.
+    fn lacks_script(&self, error: &ServerError) -> bool {
+        self.by == By::Hash && error.code() == "NOSCRIPT"
+    }
+
+    fn reply(&mut self, answer: Answer, stamp: Option<Stamp>) -> Reply {
+        if let Some(stamp) = stamp {
+            self.membership.hear(stamp.clock_us, self.now);
+        }
+        Reply {
+            stamp,
+            standing: self.membership.standing(self.now),
+            answer,
+        }
+    }
+
+    fn newborn(&mut self) -> CallError {
+        self.landing.newborn = true;
+        CallError::Refused(self.reporter.trouble(
+            TroubleKind::Newborn,
+            "was restarted or emptied; shaking hands again",
+        ))
+    }
+
+    /// It said something: it may well have done something.
+    fn misshapen(&self) -> CallError {
+        CallError::Unknown(self.reporter.garbage())
+    }
 }

@@ -10,6 +10,7 @@ use crate::node::{Call, CallError, Facts, Tier, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
 use super::backoff::Backoff;
+use super::bundle::{self, Parcel};
 use super::command::By;
 use super::ears::Ears;
 use super::flight::Flight;
@@ -265,7 +266,8 @@ impl Link {
             }
         }
         if let Ok(membership) = &session.membership {
-            flight.send(batch, &session.line.connection, membership, By::Hash, now);
+            let parcels = bundle::pack(batch);
+            flight.send(parcels, &session.line.connection, membership, By::Hash, now);
         }
     }
 
@@ -310,10 +312,15 @@ impl Link {
         match flight.land(answers, membership, reporter, now) {
             Err(error) => Some(lost_in_use(&self.maker.handshake, &error)),
             Ok(landing) => {
-                // In full, so that the server keeps the script. The order among these calls stays;
-                // an undo may still overtake its acquire, which is why it retires the ballot.
+                // The order among these calls stays, but a later call may overtake them. Whatever
+                // follows an acquire that has not been answered is said of one whose fate is unknown,
+                // and retires its ballot; nothing of a token follows its release.
                 let connection = &session.line.connection;
-                flight.send(landing.unscripted, connection, membership, By::Text, now);
+                // In full, so that the server keeps the script.
+                let unscripted = bundle::pack(landing.unscripted);
+                flight.send(unscripted, connection, membership, By::Text, now);
+                let unusual = landing.unusual.into_iter().map(Parcel::Alone).collect();
+                flight.send(unusual, connection, membership, By::Hash, now);
                 if landing.newborn && !matches!(pending_end, Some(End::Control(_))) {
                     *pending_end = Some(End::Newborn);
                 }

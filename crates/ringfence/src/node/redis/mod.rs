@@ -3,6 +3,7 @@
 
 mod backoff;
 mod born;
+mod bundle;
 mod command;
 mod ears;
 mod examine;

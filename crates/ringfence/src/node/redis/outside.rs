@@ -14,6 +14,7 @@ use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 use crate::url::parse_nodes;
 
 use super::born::Born;
+use super::bundle::{self, BundleSaid, Sort};
 use super::ears::Ears;
 use super::key::WAKE_CHANNEL;
 use super::reply::{self, Said};
@@ -38,6 +39,28 @@ pub fn reply(bytes: &[u8]) {
                 _ => false,
             };
             assert!(acquires || !granted);
+        }
+    }
+    bundle(&value);
+}
+
+/// The same as a reply to a bundle. Only an acquire can come out as a grant, and each call has one answer
+/// at most.
+fn bundle(value: &Value) {
+    let requests: Vec<Request> = operations().into_iter().map(request).collect();
+    for sort in [Sort::Swift, Sort::PlainRelease] {
+        let of_sort = requests.iter().filter(|request| match sort {
+            Sort::Swift => matches!(request.op, Op::Acquire { .. } | Op::Release { .. }),
+            Sort::PlainRelease => request.op == Op::PlainRelease,
+        });
+        let of_sort: Vec<&Request> = of_sort.collect();
+        let said = bundle::read(sort, of_sort.iter().copied(), value.clone());
+        if let Ok(BundleSaid::Answers(answers)) = said {
+            assert_eq!(answers.len(), of_sort.len());
+            for (request, answer) in of_sort.iter().zip(answers) {
+                let granted = answer.is_some_and(|(answer, _)| answer == Answer::Granted);
+                assert!(!granted || matches!(request.op, Op::Acquire { .. }));
+            }
         }
     }
 }

@@ -59,9 +59,7 @@ fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
         return Err(Misshapen);
     };
     let mut fields = Fields(items.into_iter());
-    if let [Value::BulkString(word)] = fields.0.as_slice()
-        && word == b"newborn"
-    {
+    if fields.are_newborn() {
         return Ok(Said::Newborn);
     }
     let clock_us = fields.number()?;
@@ -180,8 +178,13 @@ impl Fields {
         self.0.next().ok_or(Misshapen)
     }
 
+    /// Whether all that is said is that the node has forgotten its past.
+    pub(super) fn are_newborn(&self) -> bool {
+        matches!(self.0.as_slice(), [Value::BulkString(word)] if word == b"newborn")
+    }
+
     /// A number that is not negative, or nothing.
-    fn maybe_number(&mut self) -> Result<Option<u64>, Misshapen> {
+    pub(super) fn maybe_number(&mut self) -> Result<Option<u64>, Misshapen> {
         match self.next()? {
             Value::Nil => Ok(None),
             Value::Int(number) => u64::try_from(number).map(Some).map_err(|_| Misshapen),
@@ -276,7 +279,7 @@ impl Fields {
         })
     }
 
-    fn end(&mut self) -> Result<(), Misshapen> {
+    pub(super) fn end(&mut self) -> Result<(), Misshapen> {
         match self.0.next() {
             None => Ok(()),
             Some(_) => Err(Misshapen),

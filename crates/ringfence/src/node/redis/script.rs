@@ -70,8 +70,13 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
         "attend"
     )),
     inspect: Script::new(lock_script!("inspect")),
+    swift_bundle: Script::new(concat!(
+        include_str!("lua/found.lua"),
+        include_str!("lua/swift_bundle.lua")
+    )),
     plain_extend: Script::new(include_str!("lua/plain_extend.lua")),
     plain_release: Script::new(include_str!("lua/plain_release.lua")),
+    plain_release_bundle: Script::new(include_str!("lua/plain_release_bundle.lua")),
     join: Script::new(include_str!("lua/join.lua")),
     init: Script::new(include_str!("lua/init.lua")),
 });
@@ -91,8 +96,10 @@ pub(super) struct Scripts {
     pub(super) arrive: Script,
     pub(super) attend: Script,
     pub(super) inspect: Script,
+    pub(super) swift_bundle: Script,
     pub(super) plain_extend: Script,
     pub(super) plain_release: Script,
+    pub(super) plain_release_bundle: Script,
     /// Sent as a whole: rare, and not worth a place in the server's cache.
     pub(super) join: Script,
     /// See `join`.
@@ -101,7 +108,7 @@ pub(super) struct Scripts {
 
 impl Scripts {
     /// The scripts that are called by their hash, to be loaded at every handshake.
-    pub(super) fn by_hash(&self) -> [&Script; 14] {
+    pub(super) fn by_hash(&self) -> [&Script; 16] {
         [
             &self.acquire,
             &self.extend,
@@ -115,8 +122,10 @@ impl Scripts {
             &self.arrive,
             &self.attend,
             &self.inspect,
+            &self.swift_bundle,
             &self.plain_extend,
             &self.plain_release,
+            &self.plain_release_bundle,
         ]
     }
 }

@@ -5,6 +5,7 @@
 mod sameness;
 mod steps;
 mod stored;
+mod together;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use ringfence_testkit::{Flavor, Server};
 pub(crate) use stored::{line_keys, record_key};
 
 use sameness::{comparable, same_entry, same_leases};
-use steps::{Pick, Shown, Step, What, any_step, any_step_in_line};
+use steps::{Ask, Pick, Shown, Step, What, any_step, any_step_in_line};
 use stored::{parse_line, parse_record};
 
 use crate::redis_node::{call, client, group, node};
@@ -195,13 +196,8 @@ impl Bench {
 
     fn take(&mut self, step: &Step) -> Result<(), TestCaseError> {
         match step {
-            Step::Ask {
-                holder,
-                names,
-                what,
-                ballot,
-                ttl_ms,
-            } => self.compare(*holder, names, what, *ballot, *ttl_ms)?,
+            Step::Ask(ask) => self.compare(ask)?,
+            Step::Together(asks) => self.compare_together(asks)?,
             Step::Foreign {
                 name,
                 value,
@@ -254,26 +250,19 @@ impl Bench {
     }
 
     /// The heart of it: one operation on the server and in the ledger.
-    fn compare(
-        &mut self,
-        holder: u8,
-        names: &[usize],
-        what: &What,
-        pick: Pick,
-        ttl_ms: u64,
-    ) -> Result<(), TestCaseError> {
-        let mut names: Vec<&str> = names.iter().map(|name| NAMES[*name]).collect();
-        let plain = matches!(
-            what,
-            What::PlainAcquire | What::PlainExtend | What::PlainRelease
-        );
-        if plain {
-            names.truncate(1);
-        }
+    fn compare(&mut self, ask: &Ask) -> Result<(), TestCaseError> {
+        let names = ask.names();
         let mut entries = self.settled(&names);
-        let ballot = self.ballot(pick, &names);
-        let label: Arc<str> = format!("label of {holder}: with colons:\n{ttl_ms}").into();
-        let op = match what {
+        let request = self.request(ask);
+        self.compare_request(&request, &mut entries)
+    }
+
+    /// What is asked, with a ballot that fits what stands there now.
+    fn request(&mut self, ask: &Ask) -> Request {
+        let (names, ttl_ms) = (ask.names(), ask.ttl_ms);
+        let ballot = self.ballot(ask.ballot, &names);
+        let label: Arc<str> = format!("label of {}: with colons:\n{ttl_ms}", ask.holder).into();
+        let op = match &ask.what {
             What::Acquire(shown) => Op::Acquire {
                 ballot,
                 ttl_ms,
@@ -308,7 +297,7 @@ impl Bench {
             What::PlainExtend => Op::PlainExtend { ttl_ms },
             What::PlainRelease => Op::PlainRelease,
         };
-        self.compare_request(&request(&names, holder, op), &mut entries)
+        request(&names, ask.holder, op)
     }
 
     /// `request` on the server, and in the ledger on `entries`, which are settled.
@@ -331,17 +320,7 @@ impl Bench {
         let (answer, stamp) = (outcome.answer, outcome.stamp);
         let wait: usize = entries.iter().map(|entry| entry.line.tickets.len()).sum();
         self.count(&answer, wait < waited, &outcome.wakes);
-        let wakes = outcome.wakes.iter().map(|wake| {
-            let (client, _) = wake.ticket.rsplit_once('.').unwrap();
-            (format!("ringfence:wake:{client}"), wake.to_string())
-        });
-        let wakes: BTreeSet<(String, String)> = wakes.collect();
-        prop_assert_eq!(
-            self.overheard(),
-            wakes.into_iter().collect::<Vec<_>>(),
-            "{:?}",
-            request
-        );
+        prop_assert_eq!(self.overheard(), announced(&outcome.wakes), "{:?}", request);
         prop_assert_eq!(reply.stamp.is_none(), plain);
         if !plain {
             prop_assert_eq!(reply.stamp, Some(stamp), "{:?}", request);
@@ -434,6 +413,16 @@ impl Bench {
     }
 }
 
+/// What a server says of `wakes`, sorted.
+fn announced(wakes: &[ringfence::message::Wake]) -> Vec<(String, String)> {
+    let wakes = wakes.iter().map(|wake| {
+        let (client, _) = wake.ticket.rsplit_once('.').unwrap();
+        (format!("ringfence:wake:{client}"), wake.to_string())
+    });
+    let wakes: BTreeSet<(String, String)> = wakes.collect();
+    wakes.into_iter().collect()
+}
+
 /// Everything that is said on channels for wakes, by channel and text.
 fn overhear(mut connection: redis::Connection) -> Receiver<(String, String)> {
     let (to, said) = std::sync::mpsc::channel();
@@ -454,19 +443,22 @@ fn overhear(mut connection: redis::Connection) -> Receiver<(String, String)> {
     said
 }
 
-fn lua_does_what_the_ledger_says(flavor: Flavor) {
+/// Plays random histories on a server of `flavor`, in each of which everything of `seen` must be
+/// seen sooner or later.
+fn play(
+    flavor: Flavor,
+    cases: u32,
+    histories: &impl Strategy<Value = Vec<Step>>,
+    seen: &[&'static str],
+) {
     let bench = std::cell::RefCell::new(Bench::new(flavor));
     let mut runner = TestRunner::new(Config {
-        cases: 300,
+        cases,
         failure_persistence: None,
         max_shrink_iters: 200,
         ..Config::default()
     });
-    let histories = prop_oneof![
-        proptest::collection::vec(any_step(), 1..40),
-        proptest::collection::vec(any_step_in_line(), 1..40),
-    ];
-    let outcome = runner.run(&histories, |steps| {
+    let outcome = runner.run(histories, |steps| {
         let mut bench = bench.borrow_mut();
         for name in NAMES {
             let keys = [name.to_owned(), record_key(name)];
@@ -481,7 +473,17 @@ fn lua_does_what_the_ledger_says(flavor: Flavor) {
     }
     let tally = &bench.borrow().tally;
     println!("{tally:?}");
-    for what in [
+    for what in seen {
+        assert!(tally.contains_key(what), "never seen: {what}; {tally:?}");
+    }
+}
+
+fn lua_does_what_the_ledger_says(flavor: Flavor) {
+    let histories = prop_oneof![
+        proptest::collection::vec(any_step(), 1..40),
+        proptest::collection::vec(any_step_in_line(), 1..40),
+    ];
+    let seen = [
         "granted",
         "granted past others",
         "held behind others",
@@ -490,9 +492,8 @@ fn lua_does_what_the_ledger_says(flavor: Flavor) {
         "ticket too old",
         "turns",
         "woke two",
-    ] {
-        assert!(tally.contains_key(what), "never seen: {what}; {tally:?}");
-    }
+    ];
+    play(flavor, 300, &histories, &seen);
 }
 
 #[test]

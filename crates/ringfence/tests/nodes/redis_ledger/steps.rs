@@ -6,13 +6,9 @@ use super::*;
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     /// An operation by one of three holders.
-    Ask {
-        holder: u8,
-        names: Vec<usize>,
-        what: What,
-        ballot: Pick,
-        ttl_ms: u64,
-    },
+    Ask(Ask),
+    /// Several operations in one batch.
+    Together(Vec<Ask>),
     /// Another program sets the key, with or without an expiry, as itself or as one of our tokens.
     Foreign {
         name: usize,
@@ -29,6 +25,29 @@ pub(super) enum Step {
     Older { name: usize },
     /// Time passes.
     Wait { ms: u64 },
+}
+
+/// An operation.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    pub(super) holder: u8,
+    pub(super) names: Vec<usize>,
+    pub(super) what: What,
+    pub(super) ballot: Pick,
+    pub(super) ttl_ms: u64,
+}
+
+impl Ask {
+    /// The names concerned: the first alone, where the operation knows no more.
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        let plain = matches!(
+            self.what,
+            What::PlainAcquire | What::PlainExtend | What::PlainRelease
+        );
+        let most = if plain { 1 } else { self.names.len() };
+        let names = self.names.iter().take(most).map(|name| NAMES[*name]);
+        names.collect()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -98,12 +117,14 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
     ];
     let ttl = prop_oneof![4 => 20..60u64, 4 => 200..2_000u64, 1 => 50_000..90_000u64];
     let ask = (0..3u8, names, what, pick, ttl.clone()).prop_map(
-        |(holder, names, what, ballot, ttl_ms)| Step::Ask {
-            holder,
-            names,
-            what,
-            ballot,
-            ttl_ms,
+        |(holder, names, what, ballot, ttl_ms)| {
+            Step::Ask(Ask {
+                holder,
+                names,
+                what,
+                ballot,
+                ttl_ms,
+            })
         },
     );
     prop_oneof![
@@ -136,12 +157,14 @@ pub(super) fn any_step_in_line() -> impl Strategy<Value = Step> {
         1 => Just(What::Inspect),
     ];
     let ttl = prop_oneof![Just(20u64), Just(500u64)];
-    let ask = (0..2u8, names, what, ttl).prop_map(|(holder, names, what, ttl_ms)| Step::Ask {
-        holder,
-        names,
-        what,
-        ballot: Pick::Clock(0),
-        ttl_ms,
+    let ask = (0..2u8, names, what, ttl).prop_map(|(holder, names, what, ttl_ms)| {
+        Step::Ask(Ask {
+            holder,
+            names,
+            what,
+            ballot: Pick::Clock(0),
+            ttl_ms,
+        })
     });
     prop_oneof![
         12 => ask,

@@ -1,6 +1,7 @@
 //! Redis and Valkey nodes on real servers.
 
 mod access;
+mod bundles;
 mod connection;
 mod garbage;
 mod handshake;

@@ -1,0 +1,244 @@
+//! Calls that one script carries out together. A server takes about as long to begin a script as to
+//! carry out what the usual acquire or release wants, so a batch makes as few scripts of them as it can.
+
+use std::collections::HashSet;
+
+use redis::{Cmd, RedisWrite, Value};
+
+use crate::message::{Answer, Ballot, Mode, Op, ReleaseKind, Request, Stamp};
+use crate::node::Call;
+
+use super::command::{self, By, Terms};
+use super::key::{BORN_KEY, mark_key, record_key};
+use super::reply::{Fields, Misshapen};
+use super::script::{SCRIPTS, Script};
+
+/// The most calls in one bundle, so that one script does not occupy a server for long.
+const BUNDLE_MAX: usize = 32;
+/// What an acquire's letter is counted from. That of a release stands there.
+const LETTER: u8 = b'0';
+
+/// What one command carries out.
+#[derive(Debug)]
+pub(super) enum Parcel {
+    /// A call of any sort.
+    Alone(Call),
+    /// Calls on different names, each with one claim.
+    Bundle(Sort, Vec<Call>),
+}
+
+/// What a bundle is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// Acquires of callers who do not stand in line, and final releases of such.
+    Swift,
+    /// Plain releases. (A plain acquire is a native command, which no script can beat.)
+    PlainRelease,
+}
+
+/// What a bundle came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum BundleSaid {
+    /// An answer to each call, or `None` where it was not the usual one and nothing has been done.
+    Answers(Vec<Option<(Answer, Option<Stamp>)>>),
+    /// See [`super::reply::Said::Newborn`].
+    Newborn,
+}
+
+/// Packs a batch. Two calls that share a name keep their order; calls that share none may change
+/// places, which nobody can see: neither touches what the other does.
+pub(super) fn pack(calls: Vec<Call>) -> Vec<Parcel> {
+    let mut parcels = Vec::with_capacity(calls.len());
+    if calls.len() == 1 {
+        parcels.extend(calls.into_iter().map(Parcel::Alone));
+        return parcels;
+    }
+    let mut names = HashSet::with_capacity(calls.len());
+    // Where the bundle of each sort stands that may still grow.
+    let mut open = [None; 2];
+    for call in calls {
+        let mut fresh = true;
+        for claim in call.request.claims.iter() {
+            fresh &= names.insert(claim.name.clone());
+        }
+        let Some(sort) = sort(&call.request) else {
+            parcels.push(Parcel::Alone(call));
+            continue;
+        };
+        let place = &mut open[sort as usize];
+        // Into an earlier place only if nobody has named its name since the batch began.
+        if fresh
+            && let Some(Parcel::Bundle(_, bundle)) =
+                place.and_then(|place: usize| parcels.get_mut(place))
+            && bundle.len() < BUNDLE_MAX
+        {
+            bundle.push(call);
+        } else {
+            *place = Some(parcels.len());
+            parcels.push(Parcel::Bundle(sort, vec![call]));
+        }
+    }
+    for parcel in &mut parcels {
+        // By itself a call is cheaper in a script that can do whatever it may turn out to need.
+        if let Parcel::Bundle(_, bundle) = parcel
+            && bundle.len() == 1
+            && let Some(call) = bundle.pop()
+        {
+            *parcel = Parcel::Alone(call);
+        }
+    }
+    parcels
+}
+
+/// In which bundles `request` may be, if it may be in any.
+fn sort(request: &Request) -> Option<Sort> {
+    let [claim] = &*request.claims else {
+        return None;
+    };
+    match &request.op {
+        Op::Acquire { place: None, .. } if claim.mode == Mode::Exclusive => Some(Sort::Swift),
+        Op::Release {
+            kind: ReleaseKind::Final,
+            place: None,
+            keep_ms: None | Some(0),
+            ..
+        } if claim.mode == Mode::Exclusive => Some(Sort::Swift),
+        Op::PlainRelease => Some(Sort::PlainRelease),
+        _ => None,
+    }
+}
+
+impl Parcel {
+    /// The command that carries it out.
+    pub(super) fn command(&self, terms: &Terms, by: By) -> Cmd {
+        match self {
+            Self::Alone(call) => command::command(&call.request, terms, by),
+            Self::Bundle(Sort::Swift, calls) => swift_command(calls, terms, by),
+            Self::Bundle(Sort::PlainRelease, calls) => plain_command(calls, by),
+        }
+    }
+
+    /// The calls that it carries out.
+    pub(super) fn into_calls(self) -> Vec<Call> {
+        match self {
+            Self::Alone(call) => vec![call],
+            Self::Bundle(_, calls) => calls,
+        }
+    }
+}
+
+fn swift_command(calls: &[Call], terms: &Terms, by: By) -> Cmd {
+    let names = || calls.iter().map(|call| command::only_name(&call.request));
+    let script = &SCRIPTS.swift_bundle;
+    let mut cmd = begin(script, by, 3 * calls.len() + 1, 5 * calls.len() + 10);
+    names().for_each(|name| cmd.write_arg(name.as_bytes()));
+    names().for_each(|name| cmd.write_arg(record_key(name).as_bytes()));
+    names().for_each(|name| cmd.write_arg(mark_key(name).as_bytes()));
+    cmd.write_arg(BORN_KEY.as_bytes());
+    cmd.write_arg(terms.born.as_bytes());
+    cmd.write_arg_fmt(terms.rules.window_us);
+    cmd.write_arg_fmt(terms.rules.retention_ms);
+    // Most callers of one process want the same, so the terms are said once.
+    let mut wanted = Vec::new();
+    let letters: Vec<u8> = calls
+        .iter()
+        .map(|call| match &call.request.op {
+            Op::Acquire { ttl_ms, label, .. } => {
+                let terms = (command::ttl(*ttl_ms), &**label);
+                let known = wanted.iter().position(|other| *other == terms);
+                let which = known.unwrap_or_else(|| {
+                    wanted.push(terms);
+                    wanted.len() - 1
+                });
+                // As many terms as calls at most.
+                LETTER + 1 + which as u8
+            }
+            _ => LETTER,
+        })
+        .collect();
+    cmd.write_arg(&letters);
+    for call in calls {
+        cmd.write_arg(call.request.token.expose().as_bytes());
+    }
+    for call in calls {
+        cmd.write_arg_fmt(ballot(&call.request));
+    }
+    for (ttl_ms, label) in wanted {
+        cmd.write_arg_fmt(ttl_ms);
+        cmd.write_arg(label.as_bytes());
+    }
+    cmd
+}
+
+fn plain_command(calls: &[Call], by: By) -> Cmd {
+    let script = &SCRIPTS.plain_release_bundle;
+    let mut cmd = begin(script, by, calls.len(), 2 * calls.len());
+    for call in calls {
+        cmd.write_arg(command::only_name(&call.request).as_bytes());
+    }
+    for call in calls {
+        cmd.write_arg(call.request.token.expose().as_bytes());
+    }
+    cmd
+}
+
+/// The beginning of a script's call, with room for `args` more.
+fn begin(script: &Script, by: By, keys: usize, args: usize) -> Cmd {
+    let mut cmd = Cmd::with_capacity(args + 3, 48 * args);
+    command::name_script(&mut cmd, script, by);
+    cmd.write_arg_fmt(keys);
+    cmd
+}
+
+fn ballot(request: &Request) -> Ballot {
+    match &request.op {
+        Op::Acquire { ballot, .. } | Op::Release { ballot, .. } => *ballot,
+        _ => Ballot::default(),
+    }
+}
+
+/// Reads the reply to a bundle of `sort`.
+pub(super) fn read<'a>(
+    sort: Sort,
+    requests: impl Iterator<Item = &'a Request>,
+    value: Value,
+) -> Result<BundleSaid, Misshapen> {
+    let Value::Array(items) = value else {
+        return Err(Misshapen);
+    };
+    let mut fields = Fields(items.into_iter());
+    let answers = match sort {
+        Sort::Swift => {
+            if fields.are_newborn() {
+                return Ok(BundleSaid::Newborn);
+            }
+            let clock_us = fields.number()?;
+            let answers = requests.map(|request| {
+                let answer = match &request.op {
+                    Op::Acquire { .. } => Answer::Granted,
+                    _ => Answer::Released,
+                };
+                let stamp = |floor| Stamp {
+                    clock_us,
+                    floor: Ballot::new(floor),
+                };
+                let floor = fields.maybe_number()?;
+                Ok(floor.map(|floor| (answer, Some(stamp(floor)))))
+            });
+            answers.collect::<Result<_, _>>()?
+        }
+        Sort::PlainRelease => {
+            let answers = requests.map(|_| match fields.maybe_number()? {
+                None => Ok(None),
+                Some(1) => Ok(Some((Answer::Released, None))),
+                Some(_) => Err(Misshapen),
+            });
+            answers.collect::<Result<_, _>>()?
+        }
+    };
+    fields.end()?;
+    Ok(BundleSaid::Answers(answers))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! Which calls go together, what they are sent as, and what is made of the reply.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::group::Group;
+use crate::message::{Claim, Place, Reply};
+use crate::name::Name;
+use crate::node::{CallError, Completion, Deliver};
+use crate::time::Timestamp;
+use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+struct Nobody;
+
+impl Deliver<Reply> for Nobody {
+    fn deliver(&self, _tag: u64, _outcome: Result<Reply, CallError>) {}
+}
+
+fn request(names: &[&str], op: Op) -> Request {
+    let claims = names.iter().map(|name| Claim {
+        name: Name::new("", name).unwrap(),
+        mode: Mode::Exclusive,
+    });
+    Request {
+        claims: claims.collect(),
+        token: Token::from_entropy([1; TOKEN_ENTROPY_BYTES]),
+        op,
+    }
+}
+
+fn call(request: Request) -> Call {
+    Call {
+        request: Arc::new(request),
+        expires: Timestamp::from_nanos(u64::MAX),
+        done: Completion::new(Arc::new(Nobody), 0),
+    }
+}
+
+fn acquire(ttl_ms: u64, place: Option<Place>) -> Op {
+    Op::Acquire {
+        ballot: Ballot::new(7),
+        ttl_ms,
+        label: Arc::from("me"),
+        place,
+    }
+}
+
+fn release(kind: ReleaseKind, keep_ms: Option<u64>) -> Op {
+    Op::Release {
+        ballot: Ballot::new(7),
+        kind,
+        fate_unknown: false,
+        place: None,
+        stays: false,
+        keep_ms,
+    }
+}
+
+/// What becomes of calls on these names, as the names of each parcel.
+fn packed(calls: &[(&str, Op)]) -> Vec<String> {
+    let calls = calls
+        .iter()
+        .map(|(name, op)| call(request(&[name], op.clone())));
+    let names = |calls: Vec<Call>| -> Vec<String> {
+        let names = calls
+            .iter()
+            .map(|call| command::only_name(&call.request).to_owned());
+        names.collect()
+    };
+    let parcels = pack(calls.collect()).into_iter();
+    let parcels = parcels.map(|parcel| names(parcel.into_calls()).concat());
+    parcels.collect()
+}
+
+#[test]
+fn the_usual_calls_on_different_names_are_packed_together() {
+    let (take, give) = (acquire(9, None), release(ReleaseKind::Final, None));
+    let calls = [
+        ("a", take.clone()),
+        ("b", give.clone()),
+        ("c", Op::Inspect),
+        ("d", Op::PlainRelease),
+        ("e", take),
+        ("f", Op::PlainAcquire { ttl_ms: 9 }),
+        ("g", Op::PlainRelease),
+        ("h", give),
+    ];
+    assert_eq!(packed(&calls), ["abeh", "c", "dg", "f"]);
+}
+
+#[test]
+fn a_call_never_passes_another_on_its_name() {
+    let take = || acquire(9, None);
+    let calls = [
+        ("a", take()),
+        ("b", take()),
+        ("c", Op::Inspect),
+        ("c", take()),
+        ("a", take()),
+        ("d", take()),
+    ];
+    // What came for `a` again waits for the first, and `d` may go with either.
+    assert_eq!(packed(&calls), ["ab", "c", "c", "ad"]);
+    let several = call(request(&["x", "y"], take()));
+    let [one, two, three] = ["w", "y", "z"].map(|name| call(request(&[name], take())));
+    let parcels = pack(vec![one, several, two, three]);
+    let sizes: Vec<usize> = parcels.into_iter().map(|p| p.into_calls().len()).collect();
+    assert_eq!(sizes, [1, 1, 2]);
+}
+
+#[test]
+fn what_may_need_more_than_the_usual_is_sent_alone() {
+    let place = Place {
+        since_us: 1,
+        id: Arc::from("c.1"),
+        first: false,
+    };
+    for op in [
+        acquire(9, Some(place.clone())),
+        release(ReleaseKind::Undo, None),
+        release(ReleaseKind::Final, Some(5)),
+        Op::Release {
+            ballot: Ballot::new(7),
+            kind: ReleaseKind::Final,
+            fate_unknown: false,
+            place: Some(place),
+            stays: false,
+            keep_ms: None,
+        },
+        Op::Extend {
+            ballot: Ballot::new(7),
+            ttl_ms: 9,
+        },
+        Op::PlainExtend { ttl_ms: 9 },
+    ] {
+        assert_eq!(sort(&request(&["a"], op.clone())), None, "{op:?}");
+    }
+    assert_eq!(sort(&request(&["a", "b"], acquire(9, None))), None);
+    let mut shared = request(&["a"], acquire(9, None));
+    shared.claims = shared.claims.iter().map(Claim::shared).collect();
+    assert_eq!(sort(&shared), None);
+}
+
+#[test]
+fn terms_are_said_once() {
+    let terms = Terms::new("born".into(), &Group::new(3));
+    let calls = [("a", 5), ("b", 6), ("c", 5)]
+        .map(|(name, ttl_ms)| call(request(&[name], acquire(ttl_ms, None))));
+    let last = call(request(&["d"], release(ReleaseKind::Final, None)));
+    let calls = calls.into_iter().chain([last]).collect();
+    let sent = Parcel::Bundle(Sort::Swift, calls).command(&terms, By::Hash);
+    let sent = String::from_utf8(sent.get_packed_command()).unwrap();
+    let words: Vec<&str> = sent.split("\r\n").skip(2).step_by(2).collect();
+    assert_eq!(words[2], "13");
+    assert_eq!(words[3..7], ["a", "b", "c", "d"]);
+    assert_eq!(words[7..9], ["ringfence:{a}:a", "ringfence:{b}:b"]);
+    assert_eq!(words[15..17], [BORN_KEY, "born"]);
+    assert_eq!(words[19], "1210");
+    assert_eq!(words[24..], ["7", "7", "7", "7", "5", "me", "6", "me"]);
+}
+
+fn swift() -> [Request; 2] {
+    let give = release(ReleaseKind::Final, None);
+    [acquire(9, None), give].map(|op| request(&["a"], op))
+}
+
+fn said(sort: Sort, items: Vec<Value>) -> Result<BundleSaid, Misshapen> {
+    read(sort, swift().iter(), Value::Array(items))
+}
+
+#[test]
+fn each_call_has_its_own_floor_under_one_clock() {
+    let stamp = |floor| Stamp {
+        clock_us: 9,
+        floor: Ballot::new(floor),
+    };
+    let items = vec![Value::Int(9), Value::Int(7), Value::Int(8)];
+    let both = [(Answer::Granted, 7), (Answer::Released, 8)];
+    let both = both.map(|(answer, floor)| Some((answer, Some(stamp(floor)))));
+    assert_eq!(
+        said(Sort::Swift, items),
+        Ok(BundleSaid::Answers(both.into()))
+    );
+    let items = vec![Value::Int(9), Value::Nil, Value::Nil];
+    let none = BundleSaid::Answers(vec![None, None]);
+    assert_eq!(said(Sort::Swift, items), Ok(none));
+    let newborn = vec![Value::BulkString(b"newborn".to_vec())];
+    assert_eq!(said(Sort::Swift, newborn.clone()), Ok(BundleSaid::Newborn));
+    assert_eq!(said(Sort::PlainRelease, newborn), Err(Misshapen));
+}
+
+#[test]
+fn a_reply_with_too_few_too_many_or_other_parts_is_misshapen() {
+    let (one, nine) = (Value::Int(1), Value::Int(9));
+    for (sort, items) in [
+        (Sort::Swift, vec![]),
+        (Sort::Swift, vec![nine.clone()]),
+        (Sort::Swift, vec![nine.clone(), one.clone()]),
+        (Sort::Swift, vec![nine.clone(); 4]),
+        (Sort::Swift, vec![nine.clone(), Value::Int(-1), one.clone()]),
+        (Sort::Swift, vec![Value::Nil, one.clone(), one.clone()]),
+        (Sort::PlainRelease, vec![one.clone()]),
+        (Sort::PlainRelease, vec![one.clone(); 3]),
+        (Sort::PlainRelease, vec![one.clone(), nine]),
+        (Sort::PlainRelease, vec![one, Value::Okay]),
+    ] {
+        assert_eq!(said(sort, items.clone()), Err(Misshapen), "{items:?}");
+    }
+    assert_eq!(
+        read(Sort::Swift, swift().iter(), Value::Okay),
+        Err(Misshapen)
+    );
+}
+
+proptest! {
+    #[test]
+    fn calls_on_one_name_keep_their_order(names in proptest::collection::vec(0..6usize, 0..40)) {
+        let sent: Vec<(usize, usize)> = names.into_iter().enumerate().collect();
+        let calls = sent.iter().map(|(number, name)| {
+            let op = match number % 3 {
+                0 => Op::PlainRelease,
+                1 => acquire(*number as u64, None),
+                _ => Op::Inspect,
+            };
+            let mut call = call(request(&[["a", "b", "c", "d", "e", "f"][*name]], op));
+            call.expires = Timestamp::from_nanos(*number as u64);
+            call
+        });
+        let parcels = pack(calls.collect());
+        let order: Vec<usize> = parcels
+            .into_iter()
+            .flat_map(Parcel::into_calls)
+            .map(|call| call.expires.as_nanos() as usize)
+            .collect();
+        prop_assert_eq!(order.len(), sent.len());
+        for name in 0..6 {
+            let of_name = |number: &&usize| sent[**number].1 == name;
+            let order: Vec<&usize> = order.iter().filter(of_name).collect();
+            prop_assert!(order.is_sorted(), "{:?}", order);
+        }
+    }
+}

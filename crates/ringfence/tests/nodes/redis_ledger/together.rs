@@ -1,0 +1,196 @@
+//! Operations that are sent in one batch, and so for the most part carried out by one script. In the
+//! ledger each is one step, in the order of the clocks that the replies carry.
+
+use super::*;
+
+impl Bench {
+    /// All of `asks` in one batch on the server, and one after the other in the ledger.
+    pub(super) fn compare_together(&mut self, asks: &[Ask]) -> Result<(), TestCaseError> {
+        let mut entries: Vec<Entry> = self.settled(&NAMES);
+        let requests: Vec<Request> = asks.iter().map(|ask| self.request(ask)).collect();
+        let before_us = self.clock_us();
+        let replies = self.runtime.block_on(async {
+            // All are sent before any is waited for.
+            let calls: Vec<_> = requests
+                .iter()
+                .map(|request| call(&self.node, request.clone()))
+                .collect();
+            let mut replies = Vec::new();
+            for (call, request) in calls.into_iter().zip(&requests) {
+                let reply = call.await;
+                replies.push(reply.unwrap_or_else(|error| panic!("{request:?}: {error}")));
+            }
+            replies
+        });
+        let slack_ms = LATE_MS + self.clock_us().saturating_sub(before_us) / 1000;
+        let mut steps: Vec<(&Request, Reply)> = requests.iter().zip(replies).collect();
+        // What was not usual in a bundle is carried out later than what came behind it. The sort is
+        // stable: what one script did has one time, and no name twice.
+        steps.sort_by_key(|(_, reply)| reply.stamp.map(|stamp| stamp.clock_us));
+        self.count_bundles(&steps);
+        let mut wakes = Vec::new();
+        for (request, reply) in &steps {
+            wakes.extend(self.step(request, reply, &mut entries, slack_ms)?);
+        }
+        wakes.sort();
+        prop_assert_eq!(self.overheard(), wakes, "{:?}", requests);
+        for (name, expected) in NAMES.iter().zip(&entries) {
+            let mut stored = self.stored(name);
+            let now_ms = self.clock_us() / 1000;
+            stored.line.tickets.retain(|t| t.until_ms >= now_ms);
+            let mut expected = expected.clone();
+            expected.line.tickets.retain(|t| t.until_ms >= now_ms);
+            same_entry(&stored, &expected, slack_ms, now_ms)?;
+        }
+        Ok(())
+    }
+
+    /// One operation in the ledger, against what the server answered. Who is woken.
+    fn step(
+        &self,
+        request: &Request,
+        reply: &Reply,
+        entries: &mut [Entry],
+        slack_ms: u64,
+    ) -> Result<Vec<(String, String)>, TestCaseError> {
+        let places: Vec<usize> = request.claims.iter().map(place_of).collect();
+        let mut own: Vec<Entry> = places.iter().map(|place| entries[*place].clone()).collect();
+        let clock_us = reply.stamp.map_or(0, |stamp| stamp.clock_us);
+        let now = Moment::of_clock(clock_us);
+        let outcome = ledger::apply(&self.rules, now, &mut own, request);
+        prop_assert_eq!(reply.stamp, Some(outcome.stamp), "{:?}", request);
+        prop_assert_eq!(
+            comparable(reply.answer.clone(), false),
+            comparable(outcome.answer.clone(), false),
+            "{:?}",
+            request
+        );
+        same_leases(&reply.answer, &outcome.answer, slack_ms)?;
+        for (place, entry) in places.into_iter().zip(own) {
+            entries[place] = entry;
+        }
+        Ok(announced(&outcome.wakes))
+    }
+
+    fn count_bundles(&mut self, steps: &[(&Request, Reply)]) {
+        let clocks: Vec<_> = steps.iter().map(|(_, reply)| reply.stamp).collect();
+        let same = |pair: &[Option<_>]| {
+            let clock = |stamp: &Option<ringfence::message::Stamp>| stamp.map(|s| s.clock_us);
+            clock(&pair[0]) == clock(&pair[1])
+        };
+        let together = clocks.windows(2).filter(|pair| same(pair)).count();
+        for (what, seen) in [
+            ("a bundle of two or more", together > 0),
+            ("a bundle of three or more", together > 1),
+            (
+                "a bundle, and something beside it",
+                together > 0 && together + 1 < steps.len(),
+            ),
+        ] {
+            if seen {
+                *self.tally.entry(what).or_default() += 1;
+            }
+        }
+    }
+}
+
+fn place_of(claim: &ringfence::message::Claim) -> usize {
+    let place = NAMES.iter().position(|name| *name == claim.name.as_str());
+    place.expect("one of the names")
+}
+
+/// Operations in one batch, most of them usual, with now and then something else between; and what
+/// makes the usual unusual.
+fn any_step_together() -> impl Strategy<Value = Step> {
+    let release = (
+        any::<bool>(),
+        proptest::option::weighted(0.1, 200..2_000u64),
+    )
+        .prop_map(|(fate_unknown, keep_ms)| What::Release {
+            kind: ReleaseKind::Final,
+            fate_unknown,
+            place: None,
+            stays: false,
+            keep_ms,
+        });
+    let undo = any::<bool>().prop_map(|fate_unknown| What::Release {
+        kind: ReleaseKind::Undo,
+        fate_unknown,
+        place: None,
+        stays: true,
+        keep_ms: None,
+    });
+    let shown = (0..TICKETS.len(), Just(false));
+    let what = prop_oneof![
+        12 => Just(What::Acquire(None)),
+        12 => release,
+        1 => undo,
+        1 => shown.prop_map(|shown| What::Acquire(Some(shown))),
+        1 => Just(What::Extend),
+        1 => Just(What::Inspect),
+    ];
+    let near = prop_oneof![Just(-1i64), Just(0), Just(1), -50_000..50_000i64];
+    let far = prop_oneof![-20_000..-5_000i64, 5_000..20_000i64];
+    let pick = (0..NAMES.len()).prop_flat_map(move |name| {
+        prop_oneof![
+            6 => near.clone().prop_map(Pick::Clock),
+            1 => far.clone().prop_map(Pick::Ground),
+            1 => far.clone().prop_map(Pick::Ceiling),
+            3 => near.clone().prop_map(Pick::Floor),
+            8 => Just(Pick::Seat(name, 0)),
+            2 => near.clone().prop_map(move |by| Pick::Seat(name, by)),
+        ]
+    });
+    let ttl = prop_oneof![Just(500u64), Just(90_000u64), 500..2_000u64];
+    let ask = move |name: usize| {
+        let ask = (0..2u8, what.clone(), pick.clone(), ttl.clone());
+        ask.prop_map(move |(holder, what, ballot, ttl_ms)| Ask {
+            holder,
+            names: vec![name],
+            what,
+            // The seat of the very name that is asked for.
+            ballot: match ballot {
+                Pick::Seat(_, by) => Pick::Seat(name, by),
+                other => other,
+            },
+            ttl_ms,
+        })
+    };
+    let distinct = {
+        let ask = ask.clone();
+        Just((0..NAMES.len()).collect::<Vec<_>>())
+            .prop_shuffle()
+            .prop_flat_map(move |names| names.into_iter().map(&ask).collect::<Vec<_>>())
+    };
+    let repeated = proptest::collection::vec((0..NAMES.len()).prop_flat_map(ask), 2..9);
+    prop_oneof![
+        10 => distinct.prop_map(Step::Together),
+        5 => repeated.prop_map(Step::Together),
+        1 => (0..NAMES.len(), proptest::option::of(0..2u8))
+            .prop_map(|(name, value)| Step::Foreign { name, value, ttl_ms: Some(2_000) }),
+        1 => (0..NAMES.len()).prop_map(|name| Step::Delete { name }),
+        1 => (0..NAMES.len()).prop_map(|name| Step::Older { name }),
+        // Until the ground has passed the fence.
+        1 => (150..260u64).prop_map(|ms| Step::Wait { ms }),
+    ]
+}
+
+fn bundles_do_what_the_ledger_says(flavor: Flavor) {
+    let histories = proptest::collection::vec(any_step_together(), 1..20);
+    let seen = [
+        "a bundle of two or more",
+        "a bundle of three or more",
+        "a bundle, and something beside it",
+    ];
+    play(flavor, 200, &histories, &seen);
+}
+
+#[test]
+fn redis_does_in_bundles_what_the_ledger_says() {
+    bundles_do_what_the_ledger_says(Flavor::Redis);
+}
+
+#[test]
+fn valkey_does_in_bundles_what_the_ledger_says() {
+    bundles_do_what_the_ledger_says(Flavor::Valkey);
+}
