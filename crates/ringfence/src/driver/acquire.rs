@@ -9,7 +9,7 @@ use crate::entropy;
 use crate::ledger::TICKET_MS;
 use crate::message::{Claim, Op, Place, ReleaseKind, Reply, Request, Slots};
 use crate::node::Deliver;
-use crate::protocol::{Acquisition, Asked, Attempt, Failure, Next, Target, Terms};
+use crate::protocol::{Acquisition, Asked, Attempt, Failure, Line, Next, Target, Terms};
 use crate::time::Timestamp;
 
 use super::Driver;
@@ -55,8 +55,13 @@ pub(crate) async fn acquire(
 ) -> Result<Won, Refusal> {
     let clock = &driver.clock;
     let mut acquisition = Acquisition::new(wanted.terms, clock.now(), entropy::seed());
+    let asking = driver.crowd.join(&wanted.claims);
     if wanted.waits_in_line() {
-        acquisition = acquisition.in_line(driver.room.ticket());
+        let line = match asking.in_company && !wanted.of_slots {
+            true => Line::Awaited,
+            false => Line::Unknown,
+        };
+        acquisition = acquisition.in_line(driver.room.ticket(), line);
     }
     if wanted.of_slots {
         acquisition = acquisition.of_slots();

@@ -7,6 +7,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod care;
+mod crowd;
 mod extending;
 pub(crate) mod flight;
 pub(crate) mod gather;
@@ -36,6 +37,7 @@ use crate::node::{Call, CallError, Completion, Deliver, Node, Trouble};
 use crate::protocol::{Cluster, Drift};
 use crate::time::Timestamp;
 
+use crowd::Crowd;
 use hearing::Standstill;
 use renewals::Renewals;
 use schedule::Schedule;
@@ -51,6 +53,7 @@ pub(crate) struct Driver {
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) renewals: Renewals,
     pub(crate) room: Arc<WaitingRoom>,
+    crowd: Crowd,
     standstill: Standstill,
     /// Nodes that must not vote, and why not.
     barred: Vec<OnceLock<Trouble>>,
@@ -76,6 +79,7 @@ impl Driver {
         Self {
             renewals: Renewals::new(Arc::clone(&schedule)),
             room: Arc::new(WaitingRoom::new(entropy::client_id(), clock.clone())),
+            crowd: Crowd::default(),
             standstill: Standstill::default(),
             barred: nodes.iter().map(|_| OnceLock::new()).collect(),
             nodes,

@@ -72,12 +72,21 @@ pub struct Acquisition {
     round: Duration,
 }
 
+/// What a caller knows of the line beforehand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// Nothing.
+    Unknown,
+    /// Others ask for the same: there is one, or soon will be. Entering it at once saves a round.
+    Awaited,
+}
+
 /// A caller's ticket: the same through all its attempts.
 #[derive(Debug)]
 struct Ticket {
     id: Arc<str>,
-    /// Whether it is shown: the first attempt goes without, since mostly nobody else is there and
-    /// nodes need not keep what nobody asks for.
+    /// Whether it is shown: unless others are known to wait, the first attempt goes without, since
+    /// mostly nobody else is there and nodes need not keep what nobody asks for.
     shown: bool,
     /// Since when it waits, once it has been shown to the nodes.
     since_us: Option<u64>,
@@ -156,10 +165,10 @@ impl Acquisition {
 
     /// Waits in line under the ticket `id`, which nobody else has, instead of asking now and then.
     #[must_use]
-    pub fn in_line(mut self, id: Arc<str>) -> Self {
+    pub fn in_line(mut self, id: Arc<str>, line: Line) -> Self {
         self.ticket = Some(Ticket {
             id,
-            shown: false,
+            shown: line == Line::Awaited,
             since_us: None,
             entered: false,
         });

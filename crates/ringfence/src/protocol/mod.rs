@@ -20,7 +20,7 @@ mod validity;
 mod vote;
 mod withdrawal;
 
-pub use acquisition::{Acquisition, Failure, FailureKind, Next, Terms};
+pub use acquisition::{Acquisition, Failure, FailureKind, Line, Next, Terms};
 pub use attempt::{Attempt, Loss, Verdict};
 pub use clocks::ClockEvent;
 pub use cluster::{Choice, Cluster};

@@ -273,3 +273,36 @@ async fn g4_a_node_that_was_never_heard_may_make_the_majority() {
     let guard = at_once(locks.mutex("x").try_lock()).await.unwrap();
     assert_eq!(bench.held_by("x", &guard), 2);
 }
+
+#[tokio::test]
+async fn of_one_client_only_the_first_has_to_find_out_that_there_is_a_line() {
+    let bench = Bench::new(3).await;
+    let holder = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    let locks = bench.client().await;
+    bench.log_operations();
+    let acquires = |op: &Op| matches!(op, Op::Acquire { .. });
+    let lock = locks.mutex("x");
+    let mut first = Box::pin(lock.lock());
+    assert!(waits(first.as_mut()).await);
+    assert_eq!(
+        bench.count(acquires),
+        [2; 3],
+        "without a place, and with one"
+    );
+    let mut second = Box::pin(lock.lock());
+    assert!(waits(second.as_mut()).await);
+    assert_eq!(bench.count(acquires), [1; 3]);
+    // Each in its turn, whoever looks first.
+    at_once(holder.release()).await.unwrap();
+    assert!(waits(second.as_mut()).await);
+    let guard = at_once(first).await.unwrap();
+    at_once(guard.release()).await.unwrap();
+    at_once(second).await.unwrap().release().await.unwrap();
+    // With nobody else about, nodes are not asked to keep a place.
+    bench.count(acquires);
+    at_once(lock.lock()).await.unwrap().release().await.unwrap();
+    let placed = |op: &Op| matches!(op, Op::Acquire { place: Some(_), .. });
+    assert_eq!(bench.count(placed), [0; 3]);
+}

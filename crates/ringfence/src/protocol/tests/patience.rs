@@ -91,7 +91,7 @@ fn a_last_round_that_is_cut_short_does_not_make_an_outage_of_a_held_lock() {
 #[test]
 fn a_place_that_was_taken_somewhere_is_kept_in_the_end() {
     let mut way = Way::new(for_ever(3));
-    way.acquisition = Acquisition::new(for_ever(3), at(0), 1).in_line("c.1".into());
+    way.acquisition = Acquisition::new(for_ever(3), at(0), 1).in_line("c.1".into(), Line::Unknown);
     let outcomes = [says(Answer::TicketOld), says(held(None)), not_sent()].map(Some);
     let mut places = Vec::new();
     for _ in 0..30 {
@@ -105,6 +105,17 @@ fn a_place_that_was_taken_somewhere_is_kept_in_the_end() {
         times.clone().all(|time| Some(time) == times.clone().next()),
         "{places:?}"
     );
+}
+
+#[test]
+fn whoever_knows_of_others_shows_its_place_at_once() {
+    let mut way = Way::new(for_ever(3));
+    for (line, shows) in [(Line::Unknown, false), (Line::Awaited, true)] {
+        way.acquisition = Acquisition::new(for_ever(3), at(0), 1).in_line("c.1".into(), line);
+        assert_eq!(way.begin().place().is_some(), shows, "{line:?}");
+        way.round(&all(3, held(None)));
+        assert!(way.begin().place().is_some(), "{line:?}");
+    }
 }
 
 #[test]

@@ -316,13 +316,13 @@ fn whoever_is_woken_asks_for_the_slot_that_was_freed_unless_it_has_seen_another(
     let servers = vec![Server::new(0); 5];
     let mut cluster = acquainted(&servers, at(0));
     let terms = terms(None);
-    let mut acquisition = Acquisition::new(terms, at(0), 1).in_line("c.1".into());
+    let mut acquisition = Acquisition::new(terms, at(0), 1).in_line("c.1".into(), Line::Unknown);
     acquisition.woken_for(Some(1));
     let lock = acquisition.begin(&mut cluster, at(0), token(1));
     assert_eq!(lock.asked(), None, "a lock has no slots");
 
     let mut acquisition = Acquisition::new(terms, at(0), 1)
-        .in_line("c.1".into())
+        .in_line("c.1".into(), Line::Unknown)
         .of_slots();
     let mut lose = |acquisition: &mut Acquisition, free: &[u32], ms: u64| {
         let mut attempt = acquisition.begin(&mut cluster, at(ms), token(1));
