@@ -132,8 +132,8 @@ const PIECES: &[(Mutant, &str, &str)] = &[
     ),
     (
         LuaSwiftReleaseNotClosed,
-        "math.max(tonumber(closed), ballot), now_ms)",
-        "tonumber(closed), now_ms)",
+        "closed = tonumber(closed) > ballot and closed or ARGV[5]",
+        "",
     ),
     (
         LuaUndoSetsFreeSince,

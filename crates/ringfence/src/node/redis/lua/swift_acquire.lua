@@ -8,11 +8,10 @@ if #KEYS == 4 and not values[1] and not values[3] and not ARGV[8]
     fence, closed, since = string.match(values[2], '^2:(%d+):(%d+):(%d+):0$')
   end
   if fence and ballot > math.max(ground, tonumber(fence)) and ballot <= ceiling
-    and tonumber(closed) <= MAX and tonumber(since) <= MAX
+    and (closed == fence or tonumber(closed) <= MAX) and tonumber(since) <= MAX
     and redis.call('SET', KEYS[1], ARGV[4], 'NX', 'PX', ARGV[6]) then
-    local until_ms = string.format('%.0f', now_ms + ARGV[6])
     redis.call('SET', KEYS[2], '2:' .. ARGV[5] .. ':' .. closed .. ':' .. since .. ':0:' .. ARGV[5]
-      .. ':' .. until_ms .. ':' .. ARGV[4] .. ':' .. ARGV[7],
+      .. string.format(':%.0f:', now_ms + ARGV[6]) .. ARGV[4] .. ':' .. ARGV[7],
       'PX', tonumber(ARGV[3]) < tonumber(ARGV[6]) and ARGV[6] or ARGV[3])
     return { clock, ballot, 'granted' }
   end

@@ -10,8 +10,11 @@ if #KEYS == 4 and values[1] == ARGV[4] and values[2] and not values[3] and not A
     and tonumber(fence) <= MAX and tonumber(closed) <= MAX then
     redis.call('DEL', KEYS[1])
     local floor = math.max(ground, tonumber(fence), ballot)
-    redis.call('SET', KEYS[2], string.format('2:%.0f:%.0f:%.0f:0', floor,
-      math.max(tonumber(closed), ballot), now_ms), 'PX', ARGV[3])
+    -- Writing a number costs more than finding out that its text is known.
+    fence = floor == ballot and ARGV[5] or string.format('%.0f', floor)
+    closed = tonumber(closed) > ballot and closed or ARGV[5]
+    redis.call('SET', KEYS[2], '2:' .. fence .. ':' .. closed .. string.format(':%.0f:0', now_ms),
+      'PX', ARGV[3])
     return { clock, floor, 'released' }
   end
 end
