@@ -1,7 +1,7 @@
 //! Calls that one script carries out together. A server takes about as long to begin a script as to
 //! carry out what the usual acquire or release wants, so a batch makes as few scripts of them as it can.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use redis::{Cmd, RedisWrite, Value};
 
@@ -9,7 +9,7 @@ use crate::message::{Answer, Ballot, Mode, Op, ReleaseKind, Request, Stamp};
 use crate::node::Call;
 
 use super::command::{self, By, Terms};
-use super::key::{BORN_KEY, mark_key, record_key};
+use super::key::{BORN_KEY, write_mark_key, write_record_key};
 use super::reply::{Fields, Misshapen};
 use super::script::{SCRIPTS, Script};
 
@@ -48,46 +48,63 @@ pub(super) enum BundleSaid {
 /// Packs a batch. Two calls that share a name keep their order; calls that share none may change
 /// places, which nobody can see: neither touches what the other does.
 pub(super) fn pack(calls: Vec<Call>) -> Vec<Parcel> {
-    let mut parcels = Vec::with_capacity(calls.len());
-    if calls.len() == 1 {
-        parcels.extend(calls.into_iter().map(Parcel::Alone));
-        return parcels;
-    }
-    let mut names = HashSet::with_capacity(calls.len());
-    // Where the bundle of each sort stands that may still grow.
-    let mut open = [None; 2];
-    for call in calls {
-        let mut fresh = true;
-        for claim in call.request.claims.iter() {
-            fresh &= names.insert(claim.name.clone());
-        }
-        let Some(sort) = sort(&call.request) else {
-            parcels.push(Parcel::Alone(call));
-            continue;
-        };
-        let place = &mut open[sort as usize];
-        // Into an earlier place only if nobody has named its name since the batch began.
-        if fresh
-            && let Some(Parcel::Bundle(_, bundle)) =
-                place.and_then(|place: usize| parcels.get_mut(place))
-            && bundle.len() < BUNDLE_MAX
-        {
-            bundle.push(call);
-        } else {
-            *place = Some(parcels.len());
-            parcels.push(Parcel::Bundle(sort, vec![call]));
+    let places = places(&calls);
+    let mut parcels: Vec<Parcel> = Vec::with_capacity(calls.len());
+    for (call, (place, sort)) in calls.into_iter().zip(places) {
+        match (parcels.get_mut(place), sort) {
+            (Some(Parcel::Bundle(_, others)), _) => others.push(call),
+            (_, Some(sort)) => parcels.push(Parcel::Bundle(sort, vec![call])),
+            (_, None) => parcels.push(Parcel::Alone(call)),
         }
     }
     for parcel in &mut parcels {
         // By itself a call is cheaper in a script that can do whatever it may turn out to need.
-        if let Parcel::Bundle(_, bundle) = parcel
-            && bundle.len() == 1
-            && let Some(call) = bundle.pop()
+        if let Parcel::Bundle(_, calls) = parcel
+            && calls.len() == 1
+            && let Some(call) = calls.pop()
         {
             *parcel = Parcel::Alone(call);
         }
     }
     parcels
+}
+
+/// In which parcel each of `calls` goes, and of which sort it is: the first bundle with room behind
+/// everything that was said of its name, else a new parcel at the end.
+fn places(calls: &[Call]) -> Vec<(usize, Option<Sort>)> {
+    let mut parcels = 0;
+    // Where each name was last spoken of.
+    let mut last: HashMap<&str, usize> = HashMap::with_capacity(calls.len());
+    // The bundles with room, and how many calls they have.
+    let mut open: Vec<(Sort, usize, usize)> = Vec::new();
+    let place = |call| {
+        let Call { request, .. }: &Call = call;
+        let names = || request.claims.iter().map(|claim| claim.name.as_str());
+        let after = names().filter_map(|name| last.get(name)).max().copied();
+        let sort = sort(request);
+        let bundle = open.iter().position(|(of, place, _)| {
+            Some(*of) == sort && after.is_none_or(|after| after < *place)
+        });
+        let place = match bundle {
+            Some(bundle) => {
+                let (_, place, size) = &mut open[bundle];
+                let place = *place;
+                *size += 1;
+                if *size == BUNDLE_MAX {
+                    open.remove(bundle);
+                }
+                place
+            }
+            None => {
+                open.extend(sort.map(|sort| (sort, parcels, 1)));
+                parcels += 1;
+                parcels - 1
+            }
+        };
+        last.extend(names().map(|name| (name, place)));
+        (place, sort)
+    };
+    calls.iter().map(place).collect()
 }
 
 /// In which bundles `request` may be, if it may be in any.
@@ -130,10 +147,12 @@ impl Parcel {
 fn swift_command(calls: &[Call], terms: &Terms, by: By) -> Cmd {
     let names = || calls.iter().map(|call| command::only_name(&call.request));
     let script = &SCRIPTS.swift_bundle;
-    let mut cmd = begin(script, by, 3 * calls.len() + 1, 5 * calls.len() + 10);
+    // The name and twice in each of its side keys, the token and the ballot, and all around them.
+    let bytes = names().map(|name| 5 * name.len() + 100).sum::<usize>() + 256;
+    let mut cmd = begin(script, by, 3 * calls.len() + 1, 5 * calls.len() + 10, bytes);
     names().for_each(|name| cmd.write_arg(name.as_bytes()));
-    names().for_each(|name| cmd.write_arg(record_key(name).as_bytes()));
-    names().for_each(|name| cmd.write_arg(mark_key(name).as_bytes()));
+    names().for_each(|name| write_record_key(name, &mut cmd));
+    names().for_each(|name| write_mark_key(name, &mut cmd));
     cmd.write_arg(BORN_KEY.as_bytes());
     cmd.write_arg(terms.born.as_bytes());
     cmd.write_arg_fmt(terms.rules.window_us);
@@ -172,19 +191,19 @@ fn swift_command(calls: &[Call], terms: &Terms, by: By) -> Cmd {
 
 fn plain_command(calls: &[Call], by: By) -> Cmd {
     let script = &SCRIPTS.plain_release_bundle;
-    let mut cmd = begin(script, by, calls.len(), 2 * calls.len());
-    for call in calls {
-        cmd.write_arg(command::only_name(&call.request).as_bytes());
-    }
+    let names = || calls.iter().map(|call| command::only_name(&call.request));
+    let bytes = names().map(|name| name.len() + 43).sum::<usize>() + 64;
+    let mut cmd = begin(script, by, calls.len(), 2 * calls.len(), bytes);
+    names().for_each(|name| cmd.write_arg(name.as_bytes()));
     for call in calls {
         cmd.write_arg(call.request.token.expose().as_bytes());
     }
     cmd
 }
 
-/// The beginning of a script's call, with room for `args` more.
-fn begin(script: &Script, by: By, keys: usize, args: usize) -> Cmd {
-    let mut cmd = Cmd::with_capacity(args + 3, 48 * args);
+/// The beginning of a script's call, with room for `args` more of so many `bytes`.
+fn begin(script: &Script, by: By, keys: usize, args: usize, bytes: usize) -> Cmd {
+    let mut cmd = Cmd::with_capacity(args + 3, bytes);
     command::name_script(&mut cmd, script, by);
     cmd.write_arg_fmt(keys);
     cmd

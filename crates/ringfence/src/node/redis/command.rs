@@ -6,7 +6,7 @@ use crate::group::Group;
 use crate::ledger::{Rules, TICKET_MS};
 use crate::message::{Mode, Op, Place, ReleaseKind, Request, Slots};
 
-use super::key::{BORN_KEY, mark_key, record_key};
+use super::key::{BORN_KEY, write_mark_key, write_record_key};
 use super::script::{SCRIPTS, Script};
 
 /// How a script is named to the server.
@@ -194,10 +194,10 @@ fn lock_command(request: &Request, terms: &Terms, script: &Script, by: By) -> Cm
         cmd.arg(claim.name.as_str());
     }
     for claim in request.claims.iter() {
-        cmd.arg(record_key(claim.name.as_str()));
+        write_record_key(claim.name.as_str(), &mut cmd);
     }
     for claim in request.claims.iter() {
-        cmd.arg(mark_key(claim.name.as_str()));
+        write_mark_key(claim.name.as_str(), &mut cmd);
     }
     cmd.arg(BORN_KEY)
         .arg(&terms.born)

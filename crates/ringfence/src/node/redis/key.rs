@@ -1,5 +1,9 @@
 //! Where a name's side record and its line stand.
 
+use std::io::Write;
+
+use redis::{Cmd, RedisWrite};
+
 use crate::name::hash_tag;
 
 /// The node's birth record.
@@ -8,19 +12,21 @@ pub(super) const BORN_KEY: &str = "ringfence:born";
 /// What the name of every channel for wakes begins with.
 pub(super) const WAKE_CHANNEL: &str = "ringfence:wake:";
 
-/// Stands before keys that have no hash tag and cannot be one. `{}` is an empty tag, so Redis hashes
-/// the whole key; and because the CRC16 of this prefix is zero, it hashes to the slot of the rest.
-const UNTAGGED_PREFIX: &str = "ringfence:{}onoi:";
+/// Stands before keys that have no hash tag and cannot be one, behind `{}`. That is an empty tag, so
+/// Redis hashes the whole key; and because the CRC16 of all that stands before it is zero, it hashes to
+/// the slot of the rest.
+const UNTAGGED: &str = "onoi:";
 
 /// The key of the side record of the lock at `key`, in the same cluster slot.
 ///
 /// The whole key follows the tag, so that `x` and `{x}` do not share a record.
 pub(super) fn record_key(key: &str) -> String {
-    match hash_tag(key) {
-        Some(tag) => format!("ringfence:{{{tag}}}:{key}"),
-        None if key.contains('}') => format!("{UNTAGGED_PREFIX}{key}"),
-        None => format!("ringfence:{{{key}}}:{key}"),
-    }
+    side_key(key, "").concat()
+}
+
+/// [`record_key`] as the next argument of `cmd`.
+pub(super) fn write_record_key(key: &str, cmd: &mut Cmd) {
+    write(side_key(key, ""), cmd);
 }
 
 /// Stands behind the tag in the keys of a line, where a record's key has nothing: such a key belongs
@@ -29,13 +35,28 @@ pub(super) fn record_key(key: &str) -> String {
 /// without a tag the slot stays the same.
 const MARK_WORD: &str = "lineqclm";
 
-/// The key of the mark that says that there may be a line for the lock at `key`.
-pub(super) fn mark_key(key: &str) -> String {
-    let mut mark = record_key(key);
-    if let Some(end) = mark.find('}') {
-        mark.insert_str(end + 1, MARK_WORD);
+/// The key of the mark that says that there may be a line for the lock at `key`, as the next argument
+/// of `cmd`.
+pub(super) fn write_mark_key(key: &str, cmd: &mut Cmd) {
+    write(side_key(key, MARK_WORD), cmd);
+}
+
+/// The parts of a side key, with `word` behind its tag.
+fn side_key<'a>(key: &'a str, word: &'a str) -> [&'a str; 6] {
+    match hash_tag(key) {
+        Some(tag) => ["ringfence:{", tag, "}", word, ":", key],
+        None if key.contains('}') => ["ringfence:{", "", "}", word, UNTAGGED, key],
+        None => ["ringfence:{", key, "}", word, ":", key],
     }
-    mark
+}
+
+/// Without a string of its own: on the way of every call that is felt.
+fn write(parts: [&str; 6], cmd: &mut Cmd) {
+    let mut arg = cmd.writer_for_next_arg();
+    for part in parts {
+        // What is written into memory does not fail.
+        let _ = arg.write_all(part.as_bytes());
+    }
 }
 
 /// The channel on which `client` hears of its turns.
@@ -48,6 +69,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn mark_key(key: &str) -> String {
+        side_key(key, MARK_WORD).concat()
+    }
 
     /// CRC16/XMODEM, as the cluster specification has it.
     fn slot(key: &str) -> u16 {
@@ -72,6 +97,20 @@ mod tests {
         assert_eq!(record_key("a{b}c"), "ringfence:{b}:a{b}c");
         assert_eq!(record_key("{}"), "ringfence:{}onoi:{}");
         assert_eq!(record_key("{"), "ringfence:{{}:{");
+        assert_eq!(mark_key("a{b}c"), "ringfence:{b}lineqclm:a{b}c");
+        assert_eq!(mark_key("{}"), "ringfence:{}lineqclmonoi:{}");
+    }
+
+    #[test]
+    fn a_key_is_written_as_it_is_said() {
+        for key in ["x", "{x}", "a{b}c", "{}", "{", "}"] {
+            let mut cmd = Cmd::new();
+            write_record_key(key, &mut cmd);
+            write_mark_key(key, &mut cmd);
+            let mut said = Cmd::new();
+            said.arg(record_key(key)).arg(mark_key(key));
+            assert_eq!(cmd.get_packed_command(), said.get_packed_command());
+        }
     }
 
     proptest! {

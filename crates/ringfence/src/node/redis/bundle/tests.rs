@@ -101,13 +101,18 @@ fn a_call_never_passes_another_on_its_name() {
         ("a", take()),
         ("d", take()),
     ];
-    // What came for `a` again waits for the first, and `d` may go with either.
-    assert_eq!(packed(&calls), ["ab", "c", "c", "ad"]);
+    assert_eq!(packed(&calls), ["abd", "c", "ca"]);
+    // As many as release and lock again at once are two bundles.
+    let again = ["a", "b", "c"].map(|name| {
+        let give = release(ReleaseKind::Final, None);
+        [(name, give), (name, take())]
+    });
+    assert_eq!(packed(again.as_flattened()), ["abc", "abc"]);
     let several = call(request(&["x", "y"], take()));
     let [one, two, three] = ["w", "y", "z"].map(|name| call(request(&[name], take())));
     let parcels = pack(vec![one, several, two, three]);
     let sizes: Vec<usize> = parcels.into_iter().map(|p| p.into_calls().len()).collect();
-    assert_eq!(sizes, [1, 1, 2]);
+    assert_eq!(sizes, [2, 1, 1]);
 }
 
 #[test]
