@@ -379,6 +379,10 @@ list! {
         LuaExtendRecreates,
         /// An extend raises the ballot under which the holder sits.
         LuaExtendKeepsBallot,
+        /// Also in bundles.
+        LuaBundleExtendKeepsBallot,
+        /// A bundle extends only what its token holds.
+        LuaBundleExtendIgnoresOwner,
         /// Only the owner releases.
         LuaReleaseIgnoresOwner,
         /// Also in bundles.

@@ -96,6 +96,16 @@ const PIECES: &[(Mutant, &str, &str)] = &[
         "local higher = kept.ballot",
     ),
     (
+        LuaBundleExtendKeepsBallot,
+        "hers = ballot <= ceiling and max(tonumber(hers), ballot) or tonumber(hers)",
+        "hers = tonumber(hers)",
+    ),
+    (
+        LuaBundleExtendIgnoresOwner,
+        "if record and values[i] == token then",
+        "if record and values[i] then",
+    ),
+    (
         LuaReleaseIgnoresOwner,
         "local ours = values[i] == token or reader",
         "local ours = values[i] or reader",

@@ -32,6 +32,8 @@ pub(super) enum Parcel {
 pub(super) enum Sort {
     /// Acquires of callers who do not stand in line, and final releases of such.
     Swift,
+    /// Extends.
+    Extend,
     /// Plain releases. (A plain acquire is a native command, which no script can beat.)
     PlainRelease,
 }
@@ -120,6 +122,7 @@ fn sort(request: &Request) -> Option<Sort> {
             keep_ms: None | Some(0),
             ..
         } if claim.mode == Mode::Exclusive => Some(Sort::Swift),
+        Op::Extend { .. } if claim.mode == Mode::Exclusive => Some(Sort::Extend),
         Op::PlainRelease => Some(Sort::PlainRelease),
         _ => None,
     }
@@ -131,6 +134,7 @@ impl Parcel {
         match self {
             Self::Alone(call) => command::command(&call.request, terms, by),
             Self::Bundle(Sort::Swift, calls) => swift_command(calls, terms, by),
+            Self::Bundle(Sort::Extend, calls) => extend_command(calls, terms, by),
             Self::Bundle(Sort::PlainRelease, calls) => plain_command(calls, by),
         }
     }
@@ -153,10 +157,7 @@ fn swift_command(calls: &[Call], terms: &Terms, by: By) -> Cmd {
     names().for_each(|name| cmd.write_arg(name.as_bytes()));
     names().for_each(|name| write_record_key(name, &mut cmd));
     names().for_each(|name| write_mark_key(name, &mut cmd));
-    cmd.write_arg(BORN_KEY.as_bytes());
-    cmd.write_arg(terms.born.as_bytes());
-    cmd.write_arg_fmt(terms.rules.window_us);
-    cmd.write_arg_fmt(terms.rules.retention_ms);
+    write_terms(&mut cmd, terms);
     // Most callers of one process want the same, so the terms are said once.
     let mut wanted = Vec::new();
     let letters: Vec<u8> = calls
@@ -189,6 +190,36 @@ fn swift_command(calls: &[Call], terms: &Terms, by: By) -> Cmd {
     cmd
 }
 
+fn extend_command(calls: &[Call], terms: &Terms, by: By) -> Cmd {
+    let names = || calls.iter().map(|call| command::only_name(&call.request));
+    let script = &SCRIPTS.extend_bundle;
+    let bytes = names().map(|name| 3 * name.len() + 90).sum::<usize>() + 256;
+    let mut cmd = begin(script, by, 2 * calls.len() + 1, 5 * calls.len() + 4, bytes);
+    names().for_each(|name| cmd.write_arg(name.as_bytes()));
+    names().for_each(|name| write_record_key(name, &mut cmd));
+    write_terms(&mut cmd, terms);
+    for call in calls {
+        cmd.write_arg(call.request.token.expose().as_bytes());
+    }
+    for call in calls {
+        cmd.write_arg_fmt(ballot(&call.request));
+    }
+    for call in calls {
+        if let Op::Extend { ttl_ms, .. } = call.request.op {
+            cmd.write_arg_fmt(command::ttl(ttl_ms));
+        }
+    }
+    cmd
+}
+
+/// The last key and what every script on claims is told first.
+fn write_terms(cmd: &mut Cmd, terms: &Terms) {
+    cmd.write_arg(BORN_KEY.as_bytes());
+    cmd.write_arg(terms.born.as_bytes());
+    cmd.write_arg_fmt(terms.rules.window_us);
+    cmd.write_arg_fmt(terms.rules.retention_ms);
+}
+
 fn plain_command(calls: &[Call], by: By) -> Cmd {
     let script = &SCRIPTS.plain_release_bundle;
     let names = || calls.iter().map(|call| command::only_name(&call.request));
@@ -211,7 +242,9 @@ fn begin(script: &Script, by: By, keys: usize, args: usize, bytes: usize) -> Cmd
 
 fn ballot(request: &Request) -> Ballot {
     match &request.op {
-        Op::Acquire { ballot, .. } | Op::Release { ballot, .. } => *ballot,
+        Op::Acquire { ballot, .. } | Op::Extend { ballot, .. } | Op::Release { ballot, .. } => {
+            *ballot
+        }
         _ => Ballot::default(),
     }
 }
@@ -227,7 +260,7 @@ pub(super) fn read<'a>(
     };
     let mut fields = Fields(items.into_iter());
     let answers = match sort {
-        Sort::Swift => {
+        Sort::Swift | Sort::Extend => {
             if fields.are_newborn() {
                 return Ok(BundleSaid::Newborn);
             }
@@ -235,6 +268,7 @@ pub(super) fn read<'a>(
             let answers = requests.map(|request| {
                 let answer = match &request.op {
                     Op::Acquire { .. } => Answer::Granted,
+                    Op::Extend { .. } => Answer::Extended,
                     _ => Answer::Released,
                 };
                 let stamp = |floor| Stamp {

@@ -48,9 +48,10 @@ pub fn reply(bytes: &[u8]) {
 /// at most.
 fn bundle(value: &Value) {
     let requests: Vec<Request> = operations().into_iter().map(request).collect();
-    for sort in [Sort::Swift, Sort::PlainRelease] {
+    for sort in [Sort::Swift, Sort::Extend, Sort::PlainRelease] {
         let of_sort = requests.iter().filter(|request| match sort {
             Sort::Swift => matches!(request.op, Op::Acquire { .. } | Op::Release { .. }),
+            Sort::Extend => matches!(request.op, Op::Extend { .. }),
             Sort::PlainRelease => request.op == Op::PlainRelease,
         });
         let of_sort: Vec<&Request> = of_sort.collect();

@@ -74,6 +74,10 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
         include_str!("lua/found.lua"),
         include_str!("lua/swift_bundle.lua")
     )),
+    extend_bundle: Script::new(concat!(
+        include_str!("lua/found.lua"),
+        include_str!("lua/extend_bundle.lua")
+    )),
     plain_extend: Script::new(include_str!("lua/plain_extend.lua")),
     plain_release: Script::new(include_str!("lua/plain_release.lua")),
     plain_release_bundle: Script::new(include_str!("lua/plain_release_bundle.lua")),
@@ -97,6 +101,7 @@ pub(super) struct Scripts {
     pub(super) attend: Script,
     pub(super) inspect: Script,
     pub(super) swift_bundle: Script,
+    pub(super) extend_bundle: Script,
     pub(super) plain_extend: Script,
     pub(super) plain_release: Script,
     pub(super) plain_release_bundle: Script,
@@ -108,7 +113,7 @@ pub(super) struct Scripts {
 
 impl Scripts {
     /// The scripts that are called by their hash, to be loaded at every handshake.
-    pub(super) fn by_hash(&self) -> [&Script; 16] {
+    pub(super) fn by_hash(&self) -> [&Script; 17] {
         [
             &self.acquire,
             &self.extend,
@@ -123,6 +128,7 @@ impl Scripts {
             &self.attend,
             &self.inspect,
             &self.swift_bundle,
+            &self.extend_bundle,
             &self.plain_extend,
             &self.plain_release,
             &self.plain_release_bundle,

@@ -126,7 +126,7 @@ fn any_step_together() -> impl Strategy<Value = Step> {
         12 => release,
         1 => undo,
         1 => shown.prop_map(|shown| What::Acquire(Some(shown))),
-        1 => Just(What::Extend),
+        8 => Just(What::Extend),
         1 => Just(What::Inspect),
     ];
     let near = prop_oneof![Just(-1i64), Just(0), Just(1), -50_000..50_000i64];

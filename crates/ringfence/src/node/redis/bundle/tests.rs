@@ -58,6 +58,13 @@ fn release(kind: ReleaseKind, keep_ms: Option<u64>) -> Op {
     }
 }
 
+fn extend() -> Op {
+    Op::Extend {
+        ballot: Ballot::new(7),
+        ttl_ms: 9,
+    }
+}
+
 /// What becomes of calls on these names, as the names of each parcel.
 fn packed(calls: &[(&str, Op)]) -> Vec<String> {
     let calls = calls
@@ -86,8 +93,10 @@ fn the_usual_calls_on_different_names_are_packed_together() {
         ("f", Op::PlainAcquire { ttl_ms: 9 }),
         ("g", Op::PlainRelease),
         ("h", give),
+        ("i", extend()),
+        ("j", extend()),
     ];
-    assert_eq!(packed(&calls), ["abeh", "c", "dg", "f"]);
+    assert_eq!(packed(&calls), ["abeh", "c", "dg", "f", "ij"]);
 }
 
 #[test]
@@ -134,18 +143,16 @@ fn what_may_need_more_than_the_usual_is_sent_alone() {
             stays: false,
             keep_ms: None,
         },
-        Op::Extend {
-            ballot: Ballot::new(7),
-            ttl_ms: 9,
-        },
         Op::PlainExtend { ttl_ms: 9 },
     ] {
         assert_eq!(sort(&request(&["a"], op.clone())), None, "{op:?}");
     }
     assert_eq!(sort(&request(&["a", "b"], acquire(9, None))), None);
-    let mut shared = request(&["a"], acquire(9, None));
-    shared.claims = shared.claims.iter().map(Claim::shared).collect();
-    assert_eq!(sort(&shared), None);
+    for op in [acquire(9, None), extend()] {
+        let mut shared = request(&["a"], op);
+        shared.claims = shared.claims.iter().map(Claim::shared).collect();
+        assert_eq!(sort(&shared), None);
+    }
 }
 
 #[test]
