@@ -7,31 +7,12 @@ use std::task::{Poll, Waker};
 
 use crate::message::Reply;
 use crate::node::{CallError, Deliver};
-use crate::protocol::{
-    Attempt, Discount, Extension, ExtensionVerdict, LatchRound, Verdict, Vote, Withdrawal,
-};
+use crate::protocol::{Attempt, LatchRound};
 use crate::time::Timestamp;
 
 use super::hold::Hold;
+use super::round::Round;
 use super::{Driver, lock};
-
-/// A machine that takes replies and comes to a verdict.
-pub(crate) trait Round: Send + 'static {
-    type Verdict: Copy + Send;
-
-    fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        now: Timestamp,
-    );
-    fn handle_timeout(&mut self, now: Timestamp);
-    fn poll_timeout(&self) -> Option<Timestamp>;
-    fn verdict(&self) -> Option<Self::Verdict>;
-    /// The nodes that have been silent for too long, as far as this round can tell.
-    fn silent(&self) -> Vec<usize>;
-}
 
 /// A round under way.
 pub(crate) struct Flight<R> {
@@ -159,134 +140,8 @@ impl Deliver<Reply> for Flight<Attempt> {
     }
 }
 
-impl Round for Attempt {
-    type Verdict = Verdict;
-
-    fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        now: Timestamp,
-    ) {
-        Attempt::handle_reply(self, node, outcome, discount, now);
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        Attempt::handle_timeout(self, now);
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        Attempt::poll_timeout(self)
-    }
-
-    fn verdict(&self) -> Option<Verdict> {
-        Attempt::verdict(self)
-    }
-
-    fn silent(&self) -> Vec<usize> {
-        silent(self.votes())
-    }
-}
-
-impl Round for Extension {
-    type Verdict = ExtensionVerdict;
-
-    fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        now: Timestamp,
-    ) {
-        Extension::handle_reply(self, node, outcome, discount, now);
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        Extension::handle_timeout(self, now);
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        Extension::poll_timeout(self)
-    }
-
-    fn verdict(&self) -> Option<ExtensionVerdict> {
-        Extension::verdict(self)
-    }
-
-    fn silent(&self) -> Vec<usize> {
-        silent(self.votes().iter())
-    }
-}
-
-impl Round for Withdrawal {
-    type Verdict = crate::protocol::WithdrawalVerdict;
-
-    fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        _discount: Option<Discount>,
-        now: Timestamp,
-    ) {
-        Withdrawal::handle_reply(self, node, &outcome, now);
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        Withdrawal::handle_timeout(self, now);
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        Withdrawal::poll_timeout(self)
-    }
-
-    fn verdict(&self) -> Option<Self::Verdict> {
-        Withdrawal::verdict(self)
-    }
-
-    fn silent(&self) -> Vec<usize> {
-        Vec::new()
-    }
-}
-
 impl Deliver<Reply> for Flight<LatchRound> {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         self.take(tag as usize, outcome, |_, _| ());
     }
-}
-
-impl Round for LatchRound {
-    type Verdict = ();
-
-    fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        now: Timestamp,
-    ) {
-        LatchRound::handle_reply(self, node, outcome, discount, now);
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        LatchRound::handle_timeout(self, now);
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        LatchRound::poll_timeout(self)
-    }
-
-    fn verdict(&self) -> Option<()> {
-        self.is_over().then_some(())
-    }
-
-    fn silent(&self) -> Vec<usize> {
-        LatchRound::silent(self)
-    }
-}
-
-fn silent<'a>(votes: impl Iterator<Item = &'a Vote>) -> Vec<usize> {
-    let votes = votes.enumerate();
-    let silent = votes.filter(|(_, vote)| **vote == Vote::Silent);
-    silent.map(|(node, _)| node).collect()
 }

@@ -17,6 +17,7 @@ pub(crate) mod keeper;
 pub(crate) mod latch;
 pub(crate) mod lost;
 mod renewals;
+mod round;
 pub(crate) mod schedule;
 pub(crate) mod strays;
 mod tally;
