@@ -116,7 +116,11 @@ impl Guard {
         let verdict = extending.verdict().await;
         let votes = Votes::worded("extended", names, extending.votes());
         match verdict {
-            ExtensionVerdict::Extended { deadline } => Ok(deadline),
+            // The deadline may have passed before the nodes had answered.
+            ExtensionVerdict::Extended { deadline } => match hold.check() {
+                Ok(()) => Ok(deadline),
+                Err(why) => Err(ExtendError::Lost { why, votes }),
+            },
             ExtensionVerdict::Lost => Err(ExtendError::Lost {
                 why: Lost::Gone,
                 votes,

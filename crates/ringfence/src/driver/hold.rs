@@ -365,6 +365,9 @@ impl Hold {
         now: Timestamp,
     ) {
         match verdict {
+            // Who was told of its loss stays lost. If the deadline moved all the same, a release would come
+            // in time again, and cut the lock delay that protects others from just such a holder.
+            ExtensionVerdict::Extended { .. } if self.check_phase().is_err() => {}
             ExtensionVerdict::Extended { deadline } => {
                 let deadline = self.end.map_or(deadline, |end| end.min(deadline));
                 if mutant!(DeadlineMovesBack) {

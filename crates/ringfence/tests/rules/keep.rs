@@ -1,7 +1,7 @@
 //! `lock_delay` and `hold_at_least`: a lock that others do not get although nobody holds it.
 
 use ringfence::message::Op;
-use ringfence::{AcquireError, Lost, ReleaseError};
+use ringfence::{AcquireError, ExtendError, Lost, ReleaseError};
 
 use crate::bench::{Bench, at_once, idle, ms};
 
@@ -42,6 +42,34 @@ async fn dropped_after_the_deadline_the_delay_stands_too() {
     let guard = at_once(lock.lock()).await.unwrap();
     bench.time.step(ms(2500));
     drop(guard);
+    idle().await;
+    assert_eq!(bench.holding("x"), 3);
+}
+
+/// A renewal that was under way at the deadline may be confirmed after it, since the nodes keep the lock for
+/// the delay.
+#[tokio::test]
+async fn an_extension_after_the_loss_does_not_bring_a_release_back_in_time() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks
+        .mutex("x")
+        .ttl(ms(2000))
+        .lock_delay(ms(3000))
+        .renew(false);
+    let guard = at_once(lock.lock()).await.unwrap();
+    let deadline = guard.deadline();
+    bench.time.step(ms(1900));
+    bench.nodes.iter().for_each(|node| node.hold_replies(true));
+    let mut extending = Box::pin(guard.extend(ms(2000)));
+    assert!(crate::bench::waits(extending.as_mut()).await);
+    bench.time.step(ms(100));
+    assert_eq!(guard.check(), Err(Lost::Expired));
+    bench.nodes.iter().for_each(|node| node.hold_replies(false));
+    let error = at_once(extending).await.unwrap_err();
+    assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
+    assert_eq!(guard.deadline(), deadline);
+    assert_eq!(at_once(guard.release()).await, Err(ReleaseError::Expired));
     idle().await;
     assert_eq!(bench.holding("x"), 3);
 }
