@@ -4,8 +4,9 @@
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
+use indicatif::{ProgressBar, ProgressStyle};
 
-use ringfence_verify::model::{Scope, Wrong, search};
+use ringfence_verify::model::{Scope, Size, Wrong, search_watched};
 
 /// What to search.
 #[derive(Debug, clap::Args)]
@@ -20,6 +21,15 @@ pub(crate) struct Args {
         conflicts_with = "scope"
     )]
     variant: Option<String>,
+    /// Of the scope: how many attempts each client makes, with commas; as many clients as there are numbers.
+    #[arg(long, value_delimiter = ',', requires = "scope")]
+    attempts: Vec<u8>,
+    /// Of the scope: how many ballots there are.
+    #[arg(long, requires = "scope")]
+    ballots: Option<u8>,
+    /// Of the scope: how many nodes may forget everything.
+    #[arg(long, requires = "scope")]
+    crashes: Option<u8>,
     /// How many threads search. With more than one, the way to a mistake need not be the shortest.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -29,22 +39,40 @@ impl Args {
     /// Whether all that should hold does, or what should be found wrong is.
     pub(crate) fn run(self) -> ExitCode {
         let good = match &self.variant {
-            Some(name) => self.find_wrong(name),
-            None => self.search_all(),
+            Some(name) => Ok(self.find_wrong(name)),
+            None => self.scopes().map(|scopes| self.search_all(&scopes)),
         };
         match good {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(why) => {
+                eprintln!("{why}");
+                ExitCode::from(64)
+            }
         }
     }
 
-    fn search_all(&self) -> bool {
+    fn scopes(&self) -> Result<Vec<Scope>, String> {
         let wanted = |scope: &Scope| self.scope.as_deref().is_none_or(|name| name == scope.name);
+        let size = Size {
+            attempts: self.attempts.clone(),
+            ballots: self.ballots,
+            crashes: self.crashes,
+        };
+        let scopes = Scope::ALL.into_iter().filter(wanted);
+        scopes.map(|scope| size.of(scope)).collect()
+    }
+
+    fn search_all(&self, scopes: &[Scope]) -> bool {
         let mut good = true;
-        for scope in Scope::ALL.into_iter().filter(wanted) {
-            print!("{}: ", scope.name);
-            let report = search(scope, self.threads);
-            print!("{report}");
+        for scope in scopes {
+            let bar = ProgressBar::new_spinner().with_style(style());
+            bar.set_prefix(scope.name);
+            let report = search_watched(*scope, self.threads, |states| {
+                bar.set_position(states as u64);
+            });
+            bar.finish_and_clear();
+            print!("{}: {report}", scope.name);
             for finding in report.broken() {
                 println!("\n{}:\n{}", finding.property, finding.told());
             }
@@ -66,4 +94,9 @@ impl Args {
         }
         found
     }
+}
+
+fn style() -> ProgressStyle {
+    let template = "{prefix}: {human_pos} states in {elapsed_precise}, {per_sec}";
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }

@@ -109,13 +109,13 @@ async fn tell_when_warm(locks: Locks) {
     let _ = writeln!(std::io::stdout(), "{WARM}");
 }
 
-struct Worker {
-    client: u64,
+pub(super) struct Worker {
+    pub(super) client: u64,
     next_op: u64,
-    random: Random,
-    locks: Locks,
+    pub(super) random: Random,
+    pub(super) locks: Locks,
     store: Store,
-    journal: Arc<Journal>,
+    pub(super) journal: Arc<Journal>,
 }
 
 impl Worker {
@@ -124,6 +124,10 @@ impl Worker {
             let wish = Wish::draw(&mut self.random);
             let op = self.next_op;
             self.next_op += 1;
+            if matches!(wish.kind, Kind::Arrive | Kind::Await) {
+                self.meet(op, &wish).await;
+                continue;
+            }
             let pause_ms = match self.ask(op, &wish).await {
                 Some(held) => {
                     self.hold(op, &wish, held).await;
@@ -143,6 +147,7 @@ impl Worker {
             mode: wish.mode(),
             names: wish.names.iter().map(|&name| name.to_owned()).collect(),
             waits: wish.wait.is_some() || wish.kind == Kind::Lead,
+            owner: None,
         };
         self.journal.event(now_us(), invoked);
         let asking = wish.ask(&self.locks);
@@ -322,6 +327,6 @@ fn resources(wish: &Wish, held: &Held) -> Vec<String> {
     }
 }
 
-fn first_line(text: &str) -> String {
+pub(super) fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }

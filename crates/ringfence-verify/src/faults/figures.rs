@@ -1,6 +1,6 @@
 //! What a run was made of, in numbers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use crate::history::{Event, Mode, What};
@@ -16,6 +16,10 @@ pub struct Figures {
     pub calls: usize,
     /// Grants, by what was asked for.
     pub grants: BTreeMap<&'static str, usize>,
+    /// Calls that turned to a latch.
+    pub turned: usize,
+    /// Latches that somebody found open.
+    pub opened: usize,
     /// Calls that ended without a grant.
     pub refused: usize,
     /// Calls of which nobody knows the outcome.
@@ -43,6 +47,8 @@ impl Figures {
             ..Self::default()
         };
         let mut asked = HashMap::new();
+        let mut latches = HashMap::new();
+        let mut opened: BTreeSet<&String> = BTreeSet::new();
         for Event { what, .. } in &record.history.events {
             match what {
                 What::Invoked {
@@ -55,6 +61,11 @@ impl Figures {
                     let wanted = asked.get(op).copied().unwrap_or("unasked");
                     *figures.grants.entry(wanted).or_default() += 1;
                 }
+                What::Turned { op, latch, .. } => {
+                    figures.turned += 1;
+                    latches.insert(*op, latch);
+                }
+                What::Found { op, open: true, .. } => opened.extend(latches.get(op)),
                 What::Refused { .. } => figures.refused += 1,
                 What::Unknown { .. } => figures.unknown += 1,
                 What::Updated { .. } => figures.writes += 1,
@@ -73,6 +84,7 @@ impl Figures {
                 Note::Votes { .. } | Note::Dead { .. } => {}
             }
         }
+        figures.opened = opened.len();
         figures
     }
 
@@ -104,9 +116,10 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} calls: {} granted, {} refused, {} unknown; {} events",
-            self.calls,
+            "{} calls: {} granted, {} about latches, {} refused, {} unknown; {} events",
+            self.calls + self.turned,
             self.granted(),
+            self.turned,
             self.refused,
             self.unknown,
             self.events
@@ -116,6 +129,7 @@ impl fmt::Display for Figures {
             .iter()
             .map(|(of, count)| format!("{count} {of}"));
         writeln!(f, "grants: {}", grants.collect::<Vec<_>>().join(", "))?;
+        writeln!(f, "{} latches were found open", self.opened)?;
         writeln!(f, "{} holders were told of a loss", self.lost)?;
         writeln!(
             f,

@@ -167,15 +167,17 @@ impl Record {
             .collect();
         let mut ended = HashSet::new();
         for event in &self.history.events {
-            if let What::Granted { op, .. } | What::Refused { op, .. } | What::Unknown { op } =
-                &event.what
+            if let What::Granted { op, .. }
+            | What::Found { op, .. }
+            | What::Refused { op, .. }
+            | What::Unknown { op } = &event.what
             {
                 ended.insert(*op);
             }
         }
         let mut unknown = Vec::new();
         for event in &self.history.events {
-            if let What::Invoked { op, client, .. } = &event.what
+            if let What::Invoked { op, client, .. } | What::Turned { op, client, .. } = &event.what
                 && let Some(at_us) = dead.get(client)
                 && !ended.contains(op)
             {
@@ -245,6 +247,7 @@ mod tests {
             mode: Mode::Exclusive,
             names: vec!["x".to_owned()],
             waits: true,
+            owner: None,
         }
     }
 

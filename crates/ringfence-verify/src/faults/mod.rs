@@ -3,7 +3,7 @@
 //! of all that happened, which is judged when it is over.
 //!
 //! `plan` decides which `strike` comes when; `stage` is the servers, `crew` the client processes, `nemesis`
-//! carries the plan out; `client` is what runs in each process; `journal` is what is written down,
+//! carries the plan out; `client` is what runs in each process, and `meeting` what it does at latches; `journal` is what is written down,
 //! `linear` and the [`invariants`] judge it, `picture` shows it.
 
 mod client;
@@ -12,6 +12,7 @@ mod figures;
 mod journal;
 mod lanes;
 mod linear;
+mod meeting;
 mod nemesis;
 mod picture;
 mod plan;

@@ -165,11 +165,11 @@ impl Canvas {
         let mut asked: BTreeMap<u64, u64> = BTreeMap::new();
         for Event { at_us, what } in &record.history.events {
             let (op, end) = match what {
-                What::Invoked { op, .. } => {
+                What::Invoked { op, .. } | What::Turned { op, .. } => {
                     asked.insert(*op, *at_us);
                     continue;
                 }
-                What::Granted { op, .. } => (op, String::new()),
+                What::Granted { op, .. } | What::Found { op, .. } => (op, String::new()),
                 What::Refused { op, why } => (op, why.clone()),
                 What::Unknown { op } => (op, "unknown".to_owned()),
                 _ => continue,

@@ -46,6 +46,10 @@ pub(super) enum Kind {
     Write,
     Permit,
     Lead,
+    /// Arrives at a latch.
+    Arrive,
+    /// Waits until a latch is open.
+    Await,
 }
 
 /// How a hold ends.
@@ -61,11 +65,14 @@ pub(super) enum End {
 
 impl Wish {
     pub(super) fn draw(random: &mut Random) -> Self {
-        use Kind::{Lead, Multi, Mutex, Permit, Read, Write};
+        use Kind::{Arrive, Await, Lead, Multi, Mutex, Permit, Read, Write};
         let deaf = random.chance(10);
         let kind = match deaf {
             true => Mutex,
-            false => random.pick(&[Mutex, Mutex, Mutex, Multi, Read, Read, Write, Permit, Lead]),
+            false => random.pick(&[
+                Mutex, Mutex, Mutex, Mutex, Mutex, Multi, Multi, Read, Read, Read, Write, Write,
+                Permit, Lead, Arrive, Await,
+            ]),
         };
         // Longer than it lasts: the deaf do so without knowing.
         let overstays = deaf || (kind != Lead && random.chance(5));
@@ -149,6 +156,7 @@ impl Wish {
                     false => pool.try_acquire().await.map(Held::Permit),
                 }
             }
+            Kind::Arrive | Kind::Await => unreachable!("nobody holds a latch"),
             Kind::Lead => {
                 let election = locks.election(self.names[0]).ttl(self.ttl).wait(wait);
                 election.campaign().await.map(Held::Leading)

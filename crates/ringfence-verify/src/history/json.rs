@@ -83,6 +83,7 @@ impl What {
                 mode,
                 names,
                 waits,
+                owner,
             } => {
                 let (mode, permits) = match mode {
                     Mode::Exclusive => ("exclusive", None),
@@ -90,9 +91,12 @@ impl What {
                     Mode::Permit { of } => ("permit", Some(of)),
                 };
                 json!({"event": "invoked", "op": op, "client": client, "mode": mode,
-                       "permits": permits, "names": names, "waits": waits})
+                       "permits": permits, "names": names, "waits": waits, "owner": owner})
             }
             Self::Queued { op } => json!({"event": "queued", "op": op}),
+            Self::Seated { op, ballot } => {
+                json!({"event": "seated", "op": op, "ballot": ballot})
+            }
             Self::Granted {
                 op,
                 fence,
@@ -105,6 +109,28 @@ impl What {
             }
             Self::Downgraded { op } => json!({"event": "downgraded", "op": op}),
             Self::Ended { op } => json!({"event": "ended", "op": op}),
+            Self::Kept {
+                op,
+                from_us,
+                until_us,
+            } => json!({"event": "kept", "op": op, "from_us": from_us, "until_us": until_us}),
+            Self::Told {
+                op,
+                name,
+                leader,
+                term,
+            } => json!({"event": "told", "op": op, "name": name, "leader": leader, "term": term}),
+            Self::Turned {
+                op,
+                client,
+                latch,
+                count,
+                party,
+            } => json!({"event": "turned", "op": op, "client": client, "latch": latch,
+                        "count": count, "party": party}),
+            Self::Found { op, arrived, open } => {
+                json!({"event": "found", "op": op, "arrived": arrived, "open": open})
+            }
             Self::Refused { op, why } => json!({"event": "refused", "op": op, "why": why}),
             Self::Unknown { op } => json!({"event": "unknown", "op": op}),
             Self::Updated {
@@ -122,6 +148,9 @@ impl What {
                 by,
             } => json!({"event": "removed", "node": node, "name": name, "holder": holder,
                         "by": by}),
+            Self::Returned { node, name, holder } => {
+                json!({"event": "returned", "node": node, "name": name, "holder": holder})
+            }
             Self::Remains { node, name, what } => {
                 json!({"event": "remains", "node": node, "name": name, "what": what})
             }
@@ -149,8 +178,13 @@ impl What {
                 },
                 names: names(object)?,
                 waits: flag(object, "waits")?,
+                owner: number(object, "owner"),
             },
             "queued" => Self::Queued { op: op()? },
+            "seated" => Self::Seated {
+                op: op()?,
+                ballot: number(object, "ballot")?,
+            },
             "granted" => Self::Granted {
                 op: op()?,
                 fence: number(object, "fence"),
@@ -163,6 +197,29 @@ impl What {
             },
             "downgraded" => Self::Downgraded { op: op()? },
             "ended" => Self::Ended { op: op()? },
+            "kept" => Self::Kept {
+                op: op()?,
+                from_us: number(object, "from_us")?,
+                until_us: number(object, "until_us")?,
+            },
+            "told" => Self::Told {
+                op: op()?,
+                name: text(object, "name")?,
+                leader: number(object, "leader")?,
+                term: number(object, "term")?,
+            },
+            "turned" => Self::Turned {
+                op: op()?,
+                client: number(object, "client")?,
+                latch: text(object, "latch")?,
+                count: number(object, "count")?,
+                party: text(object, "party"),
+            },
+            "found" => Self::Found {
+                op: op()?,
+                arrived: number(object, "arrived"),
+                open: flag(object, "open")?,
+            },
             "refused" => Self::Refused {
                 op: op()?,
                 why: text(object, "why")?,
@@ -180,6 +237,11 @@ impl What {
                 name: text(object, "name")?,
                 holder: text(object, "holder")?,
                 by: text(object, "by")?,
+            },
+            "returned" => Self::Returned {
+                node: usize::try_from(number(object, "node")?).ok()?,
+                name: text(object, "name")?,
+                holder: text(object, "holder")?,
             },
             "remains" => Self::Remains {
                 node: usize::try_from(number(object, "node")?).ok()?,
@@ -229,11 +291,48 @@ mod tests {
                 mode,
                 names: vec![name(), "y".to_owned()],
                 waits: true,
+                owner: Some(7),
             };
             history.push(1, what);
         }
         let rest = [
             What::Queued { op: 1 },
+            What::Seated { op: 1, ballot: 7 },
+            What::Kept {
+                op: 1,
+                from_us: 8,
+                until_us: 9,
+            },
+            What::Told {
+                op: 5,
+                name: name(),
+                leader: 1,
+                term: 7,
+            },
+            What::Turned {
+                op: 6,
+                client: 2,
+                latch: name(),
+                count: 2,
+                party: Some("eu".to_owned()),
+            },
+            What::Turned {
+                op: 7,
+                client: 2,
+                latch: name(),
+                count: 2,
+                party: None,
+            },
+            What::Found {
+                op: 6,
+                arrived: Some(1),
+                open: false,
+            },
+            What::Found {
+                op: 7,
+                arrived: None,
+                open: true,
+            },
             What::Granted {
                 op: 1,
                 fence: Some(u64::MAX),
@@ -269,6 +368,11 @@ mod tests {
                 name: name(),
                 holder: "a".to_owned(),
                 by: "a".to_owned(),
+            },
+            What::Returned {
+                node: 2,
+                name: name(),
+                holder: "a".to_owned(),
             },
             What::Remains {
                 node: 2,

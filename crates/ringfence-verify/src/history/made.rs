@@ -12,8 +12,18 @@ impl History {
             mode,
             names,
             waits: true,
+            owner: None,
         };
         self.push(at_us, what);
+    }
+
+    /// All calls so far are those of one owner.
+    pub(crate) fn of_one_owner(&mut self) {
+        for event in &mut self.events {
+            if let What::Invoked { owner, .. } = &mut event.what {
+                *owner = Some(1);
+            }
+        }
     }
 
     /// A whole hold: asked for at the moment it is granted, and given back in time.

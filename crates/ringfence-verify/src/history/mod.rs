@@ -43,11 +43,20 @@ pub enum What {
         names: Vec<String>,
         /// Whether it waits in line.
         waits: bool,
+        /// Whose it is, if it is an owner's: all holds of one owner are one.
+        owner: Option<u64>,
     },
     /// The call's place in line is known to a majority of the nodes.
     Queued {
         /// The call.
         op: u64,
+    },
+    /// A majority of the nodes granted the call this ballot, whether its client knows or not.
+    Seated {
+        /// The call.
+        op: u64,
+        /// Its ballot: the term of an election, if it is one.
+        ballot: u64,
     },
     /// The client has it, and counts on it until `until_us`.
     Granted {
@@ -77,6 +86,15 @@ pub enum What {
         /// The call.
         op: u64,
     },
+    /// After the hold its names are to be kept from others for a while.
+    Kept {
+        /// The call.
+        op: u64,
+        /// From here on,
+        from_us: u64,
+        /// and at least until then.
+        until_us: u64,
+    },
     /// The call ended without a grant.
     Refused {
         /// The call.
@@ -88,6 +106,39 @@ pub enum What {
     Unknown {
         /// The call.
         op: u64,
+    },
+    /// Somebody who watches an election is told who leads.
+    Told {
+        /// Who watches.
+        op: u64,
+        /// Which election.
+        name: String,
+        /// The call that is said to lead.
+        leader: u64,
+        /// In which term.
+        term: u64,
+    },
+    /// A client turns to a latch.
+    Turned {
+        /// The call.
+        op: u64,
+        /// Which client.
+        client: u64,
+        /// Which latch.
+        latch: String,
+        /// How many it waits for.
+        count: u64,
+        /// Who arrives; nobody, if it only waits.
+        party: Option<String>,
+    },
+    /// The client was told how the latch is. If it arrived, it has.
+    Found {
+        /// The call.
+        op: u64,
+        /// How many have arrived, if that was told.
+        arrived: Option<u64>,
+        /// Whether it is open.
+        open: bool,
     },
     /// A resource accepted a write. Told in the order in which the resource did.
     Updated {
@@ -112,6 +163,15 @@ pub enum What {
         holder: String,
         /// Whose request it was.
         by: String,
+    },
+    /// A request put a holder on a node again that had given it back there.
+    Returned {
+        /// Which node.
+        node: usize,
+        /// Under which name.
+        name: String,
+        /// The public half of its token.
+        holder: String,
     },
     /// After everybody was gone, a node still had this.
     Remains {
@@ -164,6 +224,8 @@ pub struct Hold<'a> {
     pub fence: Option<u64>,
     /// In which slot of a semaphore.
     pub slot: Option<u32>,
+    /// Whose it is, if it is an owner's.
+    pub owner: Option<u64>,
     /// When it was asked for.
     pub invoked_us: u64,
     /// When the client learnt that it has it.
@@ -172,6 +234,13 @@ pub struct Hold<'a> {
     pub from_us: u64,
     /// The stretch is over.
     pub to_us: u64,
+}
+
+impl Hold<'_> {
+    /// Whether both are holds of one owner.
+    pub fn is_owned_with(&self, other: &Self) -> bool {
+        self.owner.is_some() && self.owner == other.owner
+    }
 }
 
 impl History {
@@ -205,6 +274,7 @@ impl History {
                     client,
                     mode,
                     names,
+                    owner,
                     ..
                 } => {
                     let hold = Hold {
@@ -214,6 +284,7 @@ impl History {
                         mode: *mode,
                         fence: None,
                         slot: None,
+                        owner: *owner,
                         invoked_us: *at_us,
                         granted_us: *at_us,
                         from_us: *at_us,

@@ -21,7 +21,8 @@ pub fn check(history: &History) -> Result<(), Violation> {
     for hold in &holds {
         for name in hold.names {
             let last = longest.entry(name.as_str()).or_insert(hold);
-            if last.op != hold.op && hold.from_us < last.to_us && hold.from_us < timing_until_us {
+            let others = last.op != hold.op && !last.is_owned_with(hold);
+            if others && hold.from_us < last.to_us && hold.from_us < timing_until_us {
                 return Err(Violation {
                     invariant: "exclusion",
                     at_us: hold.from_us,
@@ -68,6 +69,17 @@ mod tests {
         history.held(1, both, 10, (0, 100));
         history.held(2, exclusive("b"), 11, (50, 60));
         assert!(check(&history).is_err());
+    }
+
+    #[test]
+    fn one_owner_may_hold_beside_itself_and_nobody_beside_its_last_hold() {
+        let mut history = History::default();
+        history.held(1, exclusive("x"), 10, (0, 100));
+        history.held(2, exclusive("x"), 10, (50, 150));
+        history.of_one_owner();
+        assert_eq!(check(&history), Ok(()));
+        history.held(3, exclusive("x"), 11, (120, 160));
+        assert_eq!(check(&history).unwrap_err().at_us, 120);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Fences are unique and only go up. Under every fault: whoever asks after another was granted has the
 //! higher fence. While clocks are what they should be: in the order of grants. Of two who share a
-//! name neither is above the other; each slot of a semaphore has fences of its own.
+//! name neither is above the other; each slot of a semaphore has fences of its own. Holds of one owner that
+//! last at the same time are one hold, with one fence.
 
 use std::collections::HashMap;
 
@@ -19,9 +20,10 @@ pub fn check(history: &History) -> Result<(), Violation> {
     let timing_until_us = history.timing_until_us();
     let mut by_scope: HashMap<Scope<'_>, Vec<Hold<'_>>> = HashMap::new();
     let mut seen = HashMap::new();
+    let mut owners = Owners::default();
     for hold in history.holds() {
-        // A downgrade brings no fence of its own.
-        if hold.fence.is_none() || seen.insert(hold.op, ()).is_some() {
+        // A downgrade brings no fence of its own, and neither does an owner's second hold.
+        if hold.fence.is_none() || seen.insert(hold.op, ()).is_some() || !owners.is_new(&hold)? {
             continue;
         }
         for name in hold.names {
@@ -41,6 +43,31 @@ pub fn check(history: &History) -> Result<(), Violation> {
         rising(name, &in_time, |grant| grant.granted_us)?;
     }
     Ok(())
+}
+
+/// The holds of owners so far, by owner and names.
+#[derive(Default)]
+struct Owners<'a>(HashMap<(u64, &'a [String]), Hold<'a>>);
+
+impl<'a> Owners<'a> {
+    /// Whether `hold` is not one that its owner has already. If it is, it must have the same fence.
+    fn is_new(&mut self, hold: &Hold<'a>) -> Result<bool, Violation> {
+        let Some(owner) = hold.owner else {
+            return Ok(true);
+        };
+        let before = self.0.insert((owner, hold.names), hold.clone());
+        let Some(before) = before else {
+            return Ok(true);
+        };
+        if before.fence == hold.fence {
+            return Ok(false);
+        }
+        if hold.from_us < before.to_us {
+            let what = "another fence of the same owner";
+            return Err(violation(hold, &before, &hold.names[0], what));
+        }
+        Ok(true)
+    }
 }
 
 fn unique(name: &str, grants: &[Hold<'_>]) -> Result<(), Violation> {
@@ -165,6 +192,22 @@ mod tests {
         history.invoke(90, 5, permit("x", 2));
         history.push(90, grant_slot(5, 7, 0, 100));
         assert!(check(&history).is_err());
+    }
+
+    #[test]
+    fn holds_of_one_owner_share_a_fence_while_they_last() {
+        let two = |fences: [u64; 2], second_us| {
+            let mut history = History::default();
+            history.held(1, exclusive("x"), fences[0], (0, 50));
+            history.held(2, exclusive("x"), fences[1], (second_us, 100));
+            assert!(fences[0] < fences[1] || check(&history).is_err());
+            history.of_one_owner();
+            check(&history)
+        };
+        assert_eq!(two([10, 10], 30), Ok(()));
+        assert_eq!(two([10, 11], 51), Ok(()), "another hold");
+        assert!(two([10, 11], 30).is_err());
+        assert!(two([10, 9], 51).is_err(), "owned or not, fences rise");
     }
 
     #[test]

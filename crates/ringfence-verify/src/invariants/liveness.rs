@@ -15,10 +15,13 @@ pub fn check(history: &History) -> Result<(), Violation> {
     let mut open: BTreeMap<u64, u64> = BTreeMap::new();
     for Event { at_us, what } in &history.events {
         match what {
-            What::Invoked { op, .. } => {
+            What::Invoked { op, .. } | What::Turned { op, .. } => {
                 open.insert(*op, *at_us);
             }
-            What::Granted { op, .. } | What::Refused { op, .. } | What::Unknown { op } => {
+            What::Granted { op, .. }
+            | What::Found { op, .. }
+            | What::Refused { op, .. }
+            | What::Unknown { op } => {
                 open.remove(op);
             }
             What::Over => {
@@ -49,6 +52,30 @@ mod tests {
         assert_eq!(check(&history), Ok(()), "it may end yet");
         history.push(9, What::Over);
         assert!(check(&history).is_err());
+    }
+
+    #[test]
+    fn a_latch_that_never_answers_is_found() {
+        let mut history = History::default();
+        let (op, client, latch) = (1, 1, "l".to_owned());
+        let (count, party) = (2, None);
+        history.push(
+            3,
+            What::Turned {
+                op,
+                client,
+                latch,
+                count,
+                party,
+            },
+        );
+        let mut answered = history.clone();
+        let (arrived, open) = (Some(1), false);
+        answered.push(5, What::Found { op, arrived, open });
+        for (mut history, good) in [(history, false), (answered, true)] {
+            history.push(9, What::Over);
+            assert_eq!(check(&history).is_ok(), good);
+        }
     }
 
     #[test]

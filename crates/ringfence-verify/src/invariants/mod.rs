@@ -4,12 +4,16 @@
 
 pub mod exclusion;
 pub mod fences;
+pub mod keeping;
+pub mod latches;
 pub mod leftovers;
 pub mod liveness;
 pub mod order;
 pub mod ownership;
 pub mod permits;
 pub mod readers;
+pub mod returns;
+pub mod terms;
 pub mod updates;
 
 use std::fmt;
@@ -42,13 +46,17 @@ impl fmt::Display for Violation {
 pub type Check = fn(&History) -> Result<(), Violation>;
 
 /// All of them, by name.
-pub const ALL: [(&str, Check); 9] = [
+pub const ALL: [(&str, Check); 13] = [
     ("exclusion", exclusion::check),
     ("readers", readers::check),
     ("permits", permits::check),
     ("fences", fences::check),
+    ("keeping", keeping::check),
+    ("latches", latches::check),
+    ("terms", terms::check),
     ("updates", updates::check),
     ("ownership", ownership::check),
+    ("returns", returns::check),
     ("order", order::check),
     ("leftovers", leftovers::check),
     ("liveness", liveness::check),

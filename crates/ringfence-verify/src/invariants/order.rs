@@ -2,8 +2,9 @@
 //! line already is granted a name before it, unless both share it.
 //!
 //! Whoever waits for several names may be passed where it could come and waits behind another
-//! elsewhere: to the line it looks like one that does not come. Semaphores are left out: with several slots free at once, those whose turn it is spread over
-//! them, and a round more or less decides who is told first.
+//! elsewhere: to the line it looks like one that does not come. Semaphores are left out: with several
+//! slots free at once, those whose turn it is spread over them, and a round more or less decides who is
+//! told first. So are those who come for an owner: it may hold the name already.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,6 +20,7 @@ struct Call<'a> {
     op: u64,
     mode: Mode,
     names: &'a [String],
+    owned: bool,
     invoked_us: u64,
     /// Since when a majority knows that it waits.
     queued_us: Option<u64>,
@@ -37,7 +39,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
     }
     let calls = calls(history);
     for late in &calls {
-        let Some(granted_us) = late.granted_us else {
+        let Some(granted_us) = late.granted_us.filter(|_| !late.owned) else {
             continue;
         };
         let passed = calls.iter().find(|early| {
@@ -86,13 +88,18 @@ fn calls(history: &History) -> Vec<Call<'_>> {
     for Event { at_us, what } in &history.events {
         match what {
             What::Invoked {
-                op, mode, names, ..
+                op,
+                mode,
+                names,
+                owner,
+                ..
             } if !matches!(mode, Mode::Permit { .. }) => {
                 places.insert(*op, calls.len());
                 calls.push(Call {
                     op: *op,
                     mode: *mode,
                     names,
+                    owned: owner.is_some(),
                     invoked_us: *at_us,
                     queued_us: None,
                     granted_us: None,
@@ -153,6 +160,13 @@ mod tests {
     fn served_in_order_or_sharing_is_fine() {
         assert_eq!(check(&two([exclusive, exclusive], 600_000)), Ok(()));
         assert_eq!(check(&two([shared, shared], 200_000)), Ok(()));
+    }
+
+    #[test]
+    fn an_owner_that_comes_again_passes_nobody() {
+        let mut history = two([exclusive, exclusive], 200_000);
+        history.of_one_owner();
+        assert_eq!(check(&history), Ok(()));
     }
 
     #[test]

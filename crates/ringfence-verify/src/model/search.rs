@@ -1,6 +1,8 @@
 //! Searching a model to the end, and telling what was found.
 
 use std::fmt;
+use std::thread;
+use std::time::Duration;
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 
@@ -32,8 +34,16 @@ pub struct Finding {
     pub way: Option<String>,
 }
 
+/// How often somebody who watches a search hears of it.
+const LOOK: Duration = Duration::from_millis(200);
+
 /// Searches all states within `scope`: to the end, or to the first mistake.
 pub fn search(scope: Scope, threads: usize) -> Report {
+    search_watched(scope, threads, |_| {})
+}
+
+/// The same; `on_progress` hears now and then how many different states there are so far.
+pub fn search_watched(scope: Scope, threads: usize, on_progress: impl Fn(usize)) -> Report {
     let protocol = Protocol::new(scope);
     let properties = protocol.properties();
     let representative = match scope.alike() {
@@ -43,8 +53,12 @@ pub fn search(scope: Scope, threads: usize) -> Report {
     };
     let checker = protocol.checker().threads(threads);
     let checker = checker.finish_when(HasDiscoveries::AnyFailures);
-    let checker = checker.symmetry_fn(representative);
-    report(&checker.spawn_dfs().join(), &properties)
+    let checker = checker.symmetry_fn(representative).spawn_dfs();
+    while !checker.is_done() {
+        on_progress(checker.unique_state_count());
+        thread::sleep(LOOK);
+    }
+    report(&checker.join(), &properties)
 }
 
 /// Searches `scope` for the shortest way to a mistake.

@@ -10,6 +10,8 @@ pub const CLIENTS: usize = 3;
 
 /// A ballot, which is also a node's time: small enough to be a bit of a [`Pile`].
 pub type Number = u8;
+/// The highest that fits into a [`Pile`].
+pub const NUMBER_MAX: Number = 15;
 
 /// One state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -304,7 +306,7 @@ impl Pile {
     }
 
     fn iter(self) -> impl Iterator<Item = Number> {
-        (0..16).filter(move |number| self.has(*number))
+        (0..=NUMBER_MAX).filter(move |number| self.has(*number))
     }
 }
 

@@ -100,7 +100,9 @@ impl Campaign {
         report.schedules += 1;
         report.happenings += run.happenings;
         report.faults += plan.faults.len() as u64;
-        report.calls += count(&run.history, |what| matches!(what, What::Invoked { .. }));
+        report.calls += count(&run.history, |what| {
+            matches!(what, What::Invoked { .. } | What::Turned { .. })
+        });
         report.grants += count(&run.history, |what| matches!(what, What::Granted { .. }));
         invariants::check(&run.history)
     }

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use ringfence::Locks;
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::time::Timestamp;
+use ringfence::{Locks, Owner};
 use tokio::runtime::Runtime;
 
 use super::dial::Dial;
@@ -62,6 +62,7 @@ impl Client {
         let (witness, mine) = (witness.clone(), affairs.clone());
         let (outbox_of_life, clock_of_life) = (outbox.clone(), clock.clone());
         let start = plan.clients[at].start;
+        let drift = plan.drift.0;
         runtime.spawn(async move {
             let clock = Clock::Stepped(clock_of_life);
             clock.sleep_until(clock.now() + start).await;
@@ -73,6 +74,8 @@ impl Client {
                 outbox: outbox_of_life,
                 witness,
                 affairs: mine.clone(),
+                owner: Owner::new(),
+                drift,
             };
             let mut running = tokio::task::JoinSet::new();
             for steps in tasks {
@@ -128,7 +131,7 @@ impl Client {
     /// Is gone at `now`, without another word.
     pub(super) fn kill(&mut self, now: u64, witness: &Witness) {
         self.outbox.close();
-        self.affairs.abandon(now, witness);
+        self.affairs.abandon(now, &self.outbox.dial(), witness);
         self.waiting.clear();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use ringfence::clock::Clock;
 use ringfence::time::Timestamp;
-use ringfence::{AcquireError, Guard, Leadership, Locks, PlainGuard, ReadGuard, SemaphoreGuard};
+use ringfence::{AcquireError, Lock, Locks, Owner};
 
 use crate::history::{Mode, What};
 
+use super::dial::Dial;
+use super::held::Held;
+use super::keep::Keep;
 use super::plan::{End, Step, Want};
 use super::port::Outbox;
 use super::resource::Visit;
@@ -38,26 +41,29 @@ pub(super) struct Life {
     pub(super) outbox: Outbox,
     pub(super) witness: Witness,
     pub(super) affairs: Affairs,
+    /// For whom its owned locks are taken.
+    pub(super) owner: Owner,
+    /// What its clock may be wrong by, as a fraction.
+    pub(super) drift: f64,
 }
 
 /// What a client has under way: what the world must know to judge it, also if it is killed.
 #[derive(Clone, Default)]
-pub(super) struct Affairs(Arc<Mutex<Open>>);
+pub(super) struct Affairs(Arc<Mutex<Underway>>);
 
 #[derive(Default)]
-struct Open {
+struct Underway {
     asking: BTreeSet<u64>,
-    held: BTreeMap<u64, (Arc<Held>, u64)>,
+    held: BTreeMap<u64, Holding>,
     finished: bool,
 }
 
-/// Whatever is held.
-pub(super) enum Held {
-    Lock(Guard),
-    Share(ReadGuard),
-    Permit(SemaphoreGuard),
-    Lead(Leadership),
-    Plain(PlainGuard),
+/// One hold.
+struct Holding {
+    held: Arc<Held>,
+    /// The deadline that is written down.
+    deadline: u64,
+    keep: Keep,
 }
 
 impl Life {
@@ -70,6 +76,17 @@ impl Life {
     }
 
     async fn perform(&self, step: &Step) {
+        match &step.want {
+            Want::Observe(name) => self.observe(step, name).await,
+            Want::Arrive(latch, count, party) => {
+                self.arrive(step, latch, *count, party).await;
+            }
+            Want::Await(latch, count) => self.wait_at(step, latch, *count).await,
+            _ => self.take(step).await,
+        }
+    }
+
+    async fn take(&self, step: &Step) {
         let op = step.op;
         self.note(What::Invoked {
             op,
@@ -77,23 +94,37 @@ impl Life {
             mode: mode(&step.want),
             names: step.want.names(),
             waits: step.wait != Some(Duration::ZERO),
+            owner: step.owned.then_some(self.client),
         });
+        if let Some(held) = self.ask(step, self.acquire(step)).await {
+            self.hold(step, held).await;
+        }
+    }
+
+    /// Asks, unless it changes its mind before there is an answer. What was refused is written down.
+    pub(super) async fn ask<T, E: ToString>(
+        &self,
+        step: &Step,
+        asked: impl Future<Output = Result<T, E>>,
+    ) -> Option<T> {
+        let op = step.op;
         lock(&self.affairs.0).asking.insert(op);
-        let acquired = match step.cancel {
-            None => Some(self.acquire(step).await),
+        let answer = match step.cancel {
+            None => Some(asked.await),
             Some(after) => tokio::select! {
                 biased;
-                acquired = self.acquire(step) => Some(acquired),
+                answer = asked => Some(answer),
                 () = self.sleep(after) => None,
             },
         };
         lock(&self.affairs.0).asking.remove(&op);
-        let refused = |why: String| self.note(What::Refused { op, why });
-        match acquired {
-            None => refused("cancelled".to_owned()),
-            Some(Err(error)) => refused(error.to_string()),
-            Some(Ok(held)) => self.hold(step, held).await,
-        }
+        let why = match answer {
+            Some(Ok(answer)) => return Some(answer),
+            Some(Err(error)) => error.to_string(),
+            None => "cancelled".to_owned(),
+        };
+        self.note(What::Refused { op, why });
+        None
     }
 
     async fn acquire(&self, step: &Step) -> Result<Held, AcquireError> {
@@ -115,11 +146,11 @@ impl Life {
         let locks = &self.locks;
         match &step.want {
             Want::Mutex(name) => {
-                let lock = locks.mutex(name).renew(step.renew);
+                let lock = self.on_terms(step, locks.mutex(name));
                 take!(lock, lock, try_lock).map(Held::Lock)
             }
             Want::Multi(names) => {
-                let lock = locks.multi(names).renew(step.renew);
+                let lock = self.on_terms(step, locks.multi(names));
                 take!(lock, lock, try_lock).map(Held::Lock)
             }
             Want::Read(name) => {
@@ -147,11 +178,24 @@ impl Life {
             }
             Want::Lead(name) => {
                 let mut election = locks.election(name).ttl(step.ttl).label(&label);
+                election = election.lock_delay(step.lock_delay);
                 if let Some(wait) = step.wait {
                     election = election.wait(wait);
                 }
                 election.campaign().await.map(Held::Lead)
             }
+            Want::Observe(_) | Want::Arrive(..) | Want::Await(..) => {
+                unreachable!("nothing is held by those who watch or meet")
+            }
+        }
+    }
+
+    fn on_terms(&self, step: &Step, lock: Lock) -> Lock {
+        let lock = lock.renew(step.renew).lock_delay(step.lock_delay);
+        let lock = lock.hold_at_least(step.at_least);
+        match step.owned {
+            true => lock.owner(&self.owner),
+            false => lock,
         }
     }
 
@@ -164,28 +208,46 @@ impl Life {
             slot: held.slot(),
             until_us,
         });
-        let held = self.while_held(step, held).await;
+        let keep = Keep::new(self, step, &held);
+        let held = self.while_held(step, held, keep).await;
         let held = match (&step.want, held) {
             (Want::Downgrade(_), Some(Held::Lock(guard))) => {
                 self.note(What::Downgraded { op });
                 match guard.downgrade().await {
-                    Ok(guard) => self.while_held(step, Held::Share(guard)).await,
+                    Ok(guard) => self.while_held(step, Held::Share(guard), keep).await,
                     Err(_) => None,
                 }
             }
             (_, held) => held,
         };
         self.note(What::Ended { op });
-        if let (Some(held), End::Release) = (held, step.end) {
-            held.release().await;
+        let Some(held) = held else { return };
+        let from = self.outbox.now();
+        if held.deadline() <= self.clock.now() {
+            let kept = keep.after_loss(op, held.deadline(), &self.outbox.dial());
+            self.note_if(kept);
+        }
+        if step.end == End::Release && held.release().await {
+            let kept = keep.after_release(op, from, &self.outbox.dial());
+            self.note_if(kept);
+        }
+    }
+
+    fn note_if(&self, what: Option<What>) {
+        if let Some(what) = what {
+            self.note(what);
         }
     }
 
     /// Works as long as the lock is held, or longer. Gives it back to the caller, and not to the nodes.
-    async fn while_held(&self, step: &Step, held: Held) -> Option<Held> {
+    async fn while_held(&self, step: &Step, held: Held, keep: Keep) -> Option<Held> {
         let held = Arc::new(held);
-        let entry = (Arc::clone(&held), held.deadline().as_nanos());
-        lock(&self.affairs.0).held.insert(step.op, entry);
+        let holding = Holding {
+            held: Arc::clone(&held),
+            deadline: held.deadline().as_nanos(),
+            keep,
+        };
+        lock(&self.affairs.0).held.insert(step.op, holding);
         let work = self.work(step, &held);
         if step.heedless {
             work.await;
@@ -202,11 +264,11 @@ impl Life {
 
     async fn work(&self, step: &Step, held: &Held) {
         let until = self.clock.now() + step.hold;
-        if step.extend {
+        if let Some(ttl) = step.extend {
             self.clock
                 .sleep_until(self.clock.now() + step.hold / 3)
                 .await;
-            held.extend(step.ttl).await;
+            held.extend(ttl).await;
         }
         for _ in 0..step.updates {
             if let Some(fence) = held.fence() {
@@ -234,11 +296,11 @@ impl Life {
         }
     }
 
-    async fn sleep(&self, span: Duration) {
+    pub(super) async fn sleep(&self, span: Duration) {
         self.clock.sleep_until(self.clock.now() + span).await;
     }
 
-    fn note(&self, what: What) {
+    pub(super) fn note(&self, what: What) {
         self.witness.note(self.outbox.now(), what);
     }
 
@@ -258,12 +320,12 @@ impl Affairs {
 
     /// Writes down the deadlines that have moved; all of them if `all`, since the clock has changed.
     pub(super) fn observe(&self, outbox: &Outbox, witness: &Witness, all: bool) {
-        for (op, (held, known)) in &mut lock(&self.0).held {
-            let deadline = held.deadline().as_nanos();
+        for (op, holding) in &mut lock(&self.0).held {
+            let deadline = holding.held.deadline().as_nanos();
             // What has passed on the client's clock has passed, whatever the clock did since.
             let ahead = deadline > outbox.dial().at(outbox.now());
-            if deadline != *known || (all && ahead) {
-                *known = deadline;
+            if deadline != holding.deadline || (all && ahead) {
+                holding.deadline = deadline;
                 let until_us = outbox.dial().when(deadline) / 1_000;
                 witness.note(outbox.now(), What::Deadline { op: *op, until_us });
             }
@@ -271,81 +333,20 @@ impl Affairs {
     }
 
     /// The client is gone at `now`: what it asked for nobody knows, and what it held it no longer counts on.
-    pub(super) fn abandon(&self, now: u64, witness: &Witness) {
-        let mut open = lock(&self.0);
-        for op in std::mem::take(&mut open.asking) {
+    pub(super) fn abandon(&self, now: u64, dial: &Dial, witness: &Witness) {
+        let mut underway = lock(&self.0);
+        for op in std::mem::take(&mut underway.asking) {
             witness.note(now, What::Unknown { op });
         }
-        let held = std::mem::take(&mut open.held);
-        drop(open);
-        for op in held.keys() {
-            witness.note(now, What::Ended { op: *op });
+        let held = std::mem::take(&mut underway.held);
+        drop(underway);
+        for (op, holding) in held {
+            witness.note(now, What::Ended { op });
+            let deadline = Timestamp::from_nanos(holding.deadline);
+            if let Some(kept) = holding.keep.after_loss(op, deadline, dial) {
+                witness.note(now, kept);
+            }
         }
-    }
-}
-
-impl Held {
-    fn deadline(&self) -> Timestamp {
-        match self {
-            Self::Lock(guard) => guard.deadline(),
-            Self::Share(guard) => guard.deadline(),
-            Self::Permit(guard) => guard.deadline(),
-            Self::Lead(lead) => lead.deadline(),
-            Self::Plain(guard) => guard.deadline(),
-        }
-    }
-
-    fn fence(&self) -> Option<u64> {
-        match self {
-            Self::Lock(guard) => Some(guard.fence()),
-            Self::Share(guard) => Some(guard.fence()),
-            Self::Permit(guard) => Some(guard.fence()),
-            Self::Lead(lead) => Some(lead.fence()),
-            Self::Plain(_) => None,
-        }
-    }
-
-    fn slot(&self) -> Option<u32> {
-        match self {
-            Self::Permit(guard) => Some(guard.slot()),
-            _ => None,
-        }
-    }
-
-    fn shares(&self) -> bool {
-        matches!(self, Self::Share(_))
-    }
-
-    async fn lost(&self) {
-        match self {
-            Self::Lock(guard) => guard.lost().await,
-            Self::Share(guard) => guard.lost().await,
-            Self::Permit(guard) => guard.lost().await,
-            Self::Lead(lead) => lead.lost().await,
-            Self::Plain(guard) => guard.lost().await,
-        };
-    }
-
-    /// Extends, and works on whatever comes of it: a failed extend never releases.
-    async fn extend(&self, ttl: Duration) {
-        let _ = match self {
-            Self::Lock(guard) => guard.extend(ttl).await,
-            Self::Share(guard) => guard.extend(ttl).await,
-            Self::Permit(guard) => guard.extend(ttl).await,
-            Self::Plain(guard) => guard.extend(ttl).await,
-            Self::Lead(_) => return,
-        };
-    }
-
-    /// Releases; what the nodes say to it is theirs.
-    async fn release(self) {
-        let _ = match self {
-            Self::Lock(guard) => guard.release().await,
-            Self::Share(guard) => guard.release().await,
-            Self::Permit(guard) => guard.release().await,
-            Self::Lead(lead) => lead.resign().await,
-            Self::Plain(guard) => guard.release().await,
-        };
     }
 }
 

@@ -9,6 +9,9 @@
 mod campaign;
 mod client;
 mod dial;
+mod given_back;
+mod held;
+mod keep;
 mod life;
 mod link;
 mod network;
@@ -17,6 +20,7 @@ mod port;
 mod resource;
 mod server;
 mod shrink;
+mod watching;
 mod weather;
 mod world;
 

@@ -78,8 +78,14 @@ pub struct Step {
     pub heedless: bool,
     /// When it changes its mind while it waits.
     pub cancel: Option<Duration>,
-    /// Whether it extends the lock itself.
-    pub extend: bool,
+    /// For how long it extends the lock itself, if it does.
+    pub extend: Option<Duration>,
+    /// Whether it takes it for its client's owner, who may hold it already.
+    pub owned: bool,
+    /// For how long the lock is kept from others after a holder that was lost.
+    pub lock_delay: Duration,
+    /// For how long it is kept from others at least, once it was granted.
+    pub at_least: Duration,
     /// How it ends.
     pub end: End,
 }
@@ -103,6 +109,12 @@ pub enum Want {
     Lead(String),
     /// One name alone, without a fence.
     Plain(String),
+    /// To see who leads, for as long as it would hold.
+    Observe(String),
+    /// To arrive at a latch for so many, as the party of this name.
+    Arrive(String, u32, String),
+    /// To see a latch for so many open.
+    Await(String, u32),
 }
 
 /// How a hold ends.
@@ -322,6 +334,13 @@ fn drift_ppm(rate: u64) -> i64 {
     rate as i64 - super::dial::TRUE_RATE as i64
 }
 
+impl Step {
+    /// Whether nodes may keep something of it when its client is done.
+    pub(super) fn lingers(&self) -> bool {
+        !self.lock_delay.is_zero() || !self.at_least.is_zero()
+    }
+}
+
 impl Want {
     /// The names as the history knows them.
     pub fn names(&self) -> Vec<String> {
@@ -333,8 +352,18 @@ impl Want {
             | Self::Downgrade(name)
             | Self::Permit(name, _)
             | Self::Lead(name)
-            | Self::Plain(name) => vec![name.clone()],
+            | Self::Plain(name)
+            | Self::Observe(name)
+            | Self::Arrive(name, ..)
+            | Self::Await(name, _) => vec![name.clone()],
         }
+    }
+}
+
+fn unless_zero(what: &str, span: Duration) -> String {
+    match span.is_zero() {
+        true => String::new(),
+        false => format!(", {what} {span:?}"),
     }
 }
 
@@ -342,7 +371,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "op {} of client {} task {}: after {:?} {:?}, ttl {:?}, wait {:?}, renew {}, hold {:?} with {} updates{}{}{}, then {:?}",
+            "op {} of client {} task {}: after {:?} {:?}, ttl {:?}, wait {:?}, renew {}, hold {:?} with {} updates{}{}{}{}{}{}, then {:?}",
             self.op,
             self.client,
             self.task,
@@ -354,7 +383,10 @@ impl fmt::Display for Step {
             self.hold,
             self.updates,
             if self.heedless { ", heedless" } else { "" },
-            if self.extend { ", extending" } else { "" },
+            unless_zero("extending by", self.extend.unwrap_or_default()),
+            if self.owned { ", owned" } else { "" },
+            unless_zero("lock delay", self.lock_delay),
+            unless_zero("at least", self.at_least),
             match self.cancel {
                 Some(after) => format!(", cancelled after {after:?}"),
                 None => String::new(),

@@ -9,6 +9,7 @@ use ringfence::name::Name;
 use ringfence::token::public_half;
 
 use super::dial::Dial;
+use super::given_back::GivenBack;
 
 /// A lock server.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(super) struct Server {
     entries: BTreeMap<Name, Entry>,
     group: Group,
     born: Option<Born>,
+    given_back: GivenBack,
     /// Counts what it forgot.
     incarnations: u64,
     /// Counts its runs.
@@ -40,6 +42,8 @@ pub(super) struct Carried {
     pub(super) wakes: Vec<Wake>,
     /// Who was taken off which name, other than by time.
     pub(super) removed: Vec<(String, String)>,
+    /// On which names it brought back what had been given back.
+    pub(super) returned: Vec<String>,
 }
 
 impl Server {
@@ -55,6 +59,7 @@ impl Server {
                 incarnation: 1,
                 at_us: 0,
             }),
+            given_back: GivenBack::default(),
             incarnations: 1,
             runs: 1,
         }
@@ -81,6 +86,7 @@ impl Server {
     /// Loses all it has, its birth included.
     pub(super) fn forget(&mut self) {
         self.entries.clear();
+        self.given_back = GivenBack::default();
         self.born = None;
     }
 
@@ -125,7 +131,11 @@ impl Server {
                 self.entries.insert(name.clone(), entry);
             }
         }
+        let ceiling_us = moment.clock_us + rules.window_us;
+        let given_back = &mut self.given_back;
+        let returned = given_back.note(request, &outcome.answer, &removed, ceiling_us);
         Some(Carried {
+            returned,
             answer: outcome.answer,
             stamp: outcome.stamp,
             wakes: outcome.wakes,

@@ -147,13 +147,16 @@ fn want(random: &mut Random, theme: u64) -> Want {
     let name = |random: &mut Random| random.pick(&["a", "a", "a", "b"]).to_owned();
     let kind = match theme {
         0..30 => 0,
-        30..45 => random.pick(&[1, 1, 2, 3]),
-        45..57 => random.pick(&[0, 4, 4]),
-        57..75 => 5,
-        75..80 => 6,
-        80..85 => 7,
-        _ => random.between(0, 6),
+        30..42 => random.pick(&[1, 1, 2, 3]),
+        42..52 => random.pick(&[0, 4, 4]),
+        52..67 => 5,
+        67..75 => random.pick(&[6, 6, 8]),
+        75..79 => 7,
+        79..88 => random.pick(&[9, 9, 9, 10, 10, 0]),
+        _ => random.pick(&[0, 1, 2, 3, 4, 5, 6, 8, 9, 10]),
     };
+    // All clients agree on the numbers.
+    let (permits, parties) = (theme as u32 % 3 + 1, theme as u32 % 3 + 2);
     match kind {
         0 => Want::Mutex(name(random)),
         1 => Want::Read(name(random)),
@@ -164,11 +167,17 @@ fn want(random: &mut Random, theme: u64) -> Want {
             let names = random.pick(&sets);
             Want::Multi(names.iter().map(|name| (*name).to_owned()).collect())
         }
-        // All clients agree on the number.
-        5 => Want::Permit("s".to_owned(), theme as u32 % 3 + 1),
+        5 => Want::Permit("s".to_owned(), permits),
         6 => Want::Lead(name(random)),
         // A name of its own: it raises no fence.
-        _ => Want::Plain("p".to_owned()),
+        7 => Want::Plain("p".to_owned()),
+        8 => Want::Observe(name(random)),
+        9 => {
+            // Some come twice, and some once too often.
+            let party = random.between(0, u64::from(parties));
+            Want::Arrive("l".to_owned(), parties, format!("party{party}"))
+        }
+        _ => Want::Await("l".to_owned(), parties),
     }
 }
 
@@ -179,6 +188,17 @@ fn step(random: &mut Random, op: u64, client: usize, task: usize, want: Want, tt
         false => Duration::from_millis(ttl_ms),
     };
     let updates = random.pick(&[0, 1, 1, 2, 5]);
+    let lock = matches!(want, Want::Mutex(_) | Want::Multi(_));
+    let owned = lock && random.chance(20);
+    // An owner's holds are on the terms of the first: what is kept after which could not be told.
+    let delays = (lock && !owned || matches!(want, Want::Lead(_))) && random.chance(20);
+    let keeps = lock && !owned && random.chance(15);
+    let mut up_to = |most_us: u64, wanted: bool| match wanted {
+        true => Duration::from_micros(random.between(1_000, most_us)),
+        false => Duration::ZERO,
+    };
+    let lock_delay = up_to(2 * ttl_us, delays);
+    let at_least = up_to(3 * ttl_us, keeps);
     Step {
         op,
         client,
@@ -196,12 +216,19 @@ fn step(random: &mut Random, op: u64, client: usize, task: usize, want: Want, tt
             true => Duration::from_micros(random.between(0, ttl_us / 2)),
             false => Duration::from_micros(random.between(0, 3 * ttl_us)),
         },
-        updates,
+        // Two tasks of one owner share the fence: between them it decides nothing.
+        updates: if owned { 0 } else { updates },
         heedless: random.chance(25),
         cancel: random
             .chance(15)
             .then(|| Duration::from_micros(random.between(0, 2 * ttl_us))),
-        extend: random.chance(15),
+        // By less than is left, too: that must not shorten it.
+        extend: random
+            .chance(20)
+            .then(|| Duration::from_millis(random.between(50, 2 * ttl_ms))),
+        owned,
+        lock_delay,
+        at_least,
         end: match random.chance(70) {
             true => End::Release,
             false => End::Drop,

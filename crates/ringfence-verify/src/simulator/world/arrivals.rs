@@ -107,6 +107,10 @@ impl World<'_> {
                 by,
             });
         }
+        for name in carried.returned {
+            let holder = request.token.id().to_owned();
+            self.note(What::Returned { node, name, holder });
+        }
         self.take_place(node, &request.op, &carried.answer);
         for wake in carried.wakes {
             let id = wake.ticket.rsplit_once('.').map(|(client, _)| client);
@@ -125,23 +129,32 @@ impl World<'_> {
         Word::Answer(carried.answer, stamp)
     }
 
-    /// Writes down when a call has its place in line on a majority of the nodes.
+    /// Writes down when a call has its place in line, or a grant, on a majority of the nodes.
     fn take_place(&mut self, node: usize, op: &Op, answer: &Answer) {
         let Op::Acquire {
             label,
-            place: Some(_),
+            place,
+            ballot,
             ..
         } = op
         else {
             return;
         };
         let number = label.strip_prefix("op").and_then(|op| op.parse().ok());
-        let (Some(op), false) = (number, *answer == Answer::TicketOld) else {
-            return;
-        };
-        let nodes = self.queued.entry(op).or_default();
-        if nodes.insert(node) && nodes.len() == quorum(self.servers.len()) {
-            self.note(What::Queued { op });
+        let Some(op) = number else { return };
+        let quorum = quorum(self.servers.len());
+        if *answer == Answer::Granted {
+            let ballot = ballot.get();
+            let nodes = self.seated.entry((op, ballot)).or_default();
+            if nodes.insert(node) && nodes.len() == quorum {
+                self.note(What::Seated { op, ballot });
+            }
+        }
+        if place.is_some() && *answer != Answer::TicketOld {
+            let nodes = self.queued.entry(op).or_default();
+            if nodes.insert(node) && nodes.len() == quorum {
+                self.note(What::Queued { op });
+            }
         }
     }
 

@@ -113,6 +113,8 @@ struct World<'a> {
     random: Random,
     /// On which nodes the calls that wait have their place.
     queued: BTreeMap<u64, BTreeSet<usize>>,
+    /// Which nodes granted a call which ballot.
+    seated: BTreeMap<(u64, u64), BTreeSet<usize>>,
     /// Whose wakes go to which client.
     ears: BTreeMap<String, usize>,
     trace: Option<String>,
@@ -176,9 +178,10 @@ impl<'a> World<'a> {
             resources: Resources::default(),
             random: Random::apart(plan.seed, u64::MAX),
             queued: BTreeMap::new(),
+            seated: BTreeMap::new(),
             ears: BTreeMap::new(),
             trace: traced.then(String::new),
-            prompt: true,
+            prompt: parts.steps.iter().all(|&at| !plan.steps[at].lingers()),
             witness,
             plan,
         };
@@ -218,7 +221,22 @@ impl<'a> World<'a> {
         if self.clients.iter().all(|client| !client.is_alive()) {
             self.look_for_remains();
         }
-        self.note(What::Over);
+        if self.happenings <= HAPPENINGS_MAX || self.clocks_in_reach() {
+            self.note(What::Over);
+        }
+    }
+
+    /// Whether one ballot could please all nodes. Where it cannot, and another node may not vote yet, callers in
+    /// line wake each other with their undos until that one may: so much happens that there is no time
+    /// left for them to end.
+    fn clocks_in_reach(&self) -> bool {
+        let clocks = || {
+            self.servers
+                .iter()
+                .map(|host| host.server.clock_us(self.now))
+        };
+        let apart = clocks().max().unwrap_or_default() - clocks().min().unwrap_or_default();
+        Duration::from_micros(apart) < self.plan.group.window
     }
 
     fn note(&self, what: What) {

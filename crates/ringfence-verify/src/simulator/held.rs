@@ -1,0 +1,81 @@
+//! Whatever a client holds, of any kind.
+
+use std::time::Duration;
+
+use ringfence::time::Timestamp;
+use ringfence::{Guard, Leadership, PlainGuard, ReadGuard, SemaphoreGuard};
+
+/// Whatever is held.
+pub(super) enum Held {
+    Lock(Guard),
+    Share(ReadGuard),
+    Permit(SemaphoreGuard),
+    Lead(Leadership),
+    Plain(PlainGuard),
+}
+
+impl Held {
+    pub(super) fn deadline(&self) -> Timestamp {
+        match self {
+            Self::Lock(guard) => guard.deadline(),
+            Self::Share(guard) => guard.deadline(),
+            Self::Permit(guard) => guard.deadline(),
+            Self::Lead(lead) => lead.deadline(),
+            Self::Plain(guard) => guard.deadline(),
+        }
+    }
+
+    pub(super) fn fence(&self) -> Option<u64> {
+        match self {
+            Self::Lock(guard) => Some(guard.fence()),
+            Self::Share(guard) => Some(guard.fence()),
+            Self::Permit(guard) => Some(guard.fence()),
+            Self::Lead(lead) => Some(lead.fence()),
+            Self::Plain(_) => None,
+        }
+    }
+
+    pub(super) fn slot(&self) -> Option<u32> {
+        match self {
+            Self::Permit(guard) => Some(guard.slot()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn shares(&self) -> bool {
+        matches!(self, Self::Share(_))
+    }
+
+    pub(super) async fn lost(&self) {
+        match self {
+            Self::Lock(guard) => guard.lost().await,
+            Self::Share(guard) => guard.lost().await,
+            Self::Permit(guard) => guard.lost().await,
+            Self::Lead(lead) => lead.lost().await,
+            Self::Plain(guard) => guard.lost().await,
+        };
+    }
+
+    /// Extends, and works on whatever comes of it: a failed extend never releases.
+    pub(super) async fn extend(&self, ttl: Duration) {
+        let _ = match self {
+            Self::Lock(guard) => guard.extend(ttl).await,
+            Self::Share(guard) => guard.extend(ttl).await,
+            Self::Permit(guard) => guard.extend(ttl).await,
+            Self::Plain(guard) => guard.extend(ttl).await,
+            Self::Lead(_) => return,
+        };
+    }
+
+    /// Releases; whether a majority has confirmed it.
+    pub(super) async fn release(self) -> bool {
+        let released = match self {
+            Self::Lock(guard) => guard.release().await,
+            Self::Share(guard) => guard.release().await,
+            Self::Permit(guard) => guard.release().await,
+            Self::Lead(lead) => lead.resign().await,
+            Self::Plain(guard) => guard.release().await,
+        };
+        released.is_ok()
+    }
+}

@@ -1,0 +1,82 @@
+//! What clients do that hold nothing: they watch elections, and meet at latches.
+
+use std::time::Duration;
+
+use ringfence::LatchError;
+
+use crate::history::What;
+
+use super::life::Life;
+use super::plan::Step;
+
+/// Longer than any schedule: a latch that was forgotten because its time was over proves nothing.
+const LATCH_TTL: Duration = Duration::from_secs(600);
+/// How long somebody waits at a latch who would wait for ever: not all may come.
+const AWHILE: Duration = Duration::from_secs(20);
+
+impl Life {
+    /// Watches for as long as the step would hold.
+    pub(super) async fn observe(&self, step: &Step, name: &str) {
+        let observer = self.locks.election(name).ttl(step.ttl).observe();
+        let mut observer = observer.expect("the settings are good");
+        let end = self.clock.now() + step.hold;
+        loop {
+            let leader = tokio::select! {
+                biased;
+                leader = observer.next() => leader,
+                () = self.clock.sleep_until(end) => None,
+            };
+            let Some(leader) = leader else { return };
+            let op = leader
+                .label
+                .strip_prefix("op")
+                .and_then(|op| op.parse().ok());
+            self.note(What::Told {
+                op: step.op,
+                name: name.to_owned(),
+                leader: op.expect("every label is that of a call"),
+                term: leader.term,
+            });
+        }
+    }
+
+    pub(super) async fn arrive(&self, step: &Step, name: &str, count: u32, party: &str) {
+        let op = step.op;
+        self.turn(op, name, count, Some(party));
+        let latch = self.locks.latch(name, count).ttl(LATCH_TTL).party(party);
+        if let Some(arrival) = self.ask(step, latch.arrive()).await {
+            self.note(What::Found {
+                op,
+                arrived: Some(arrival.arrived),
+                open: arrival.is_open(),
+            });
+        }
+    }
+
+    pub(super) async fn wait_at(&self, step: &Step, name: &str, count: u32) {
+        let op = step.op;
+        self.turn(op, name, count, None);
+        let latch = self.locks.latch(name, count).ttl(LATCH_TTL);
+        let latch = latch.wait_for(step.wait.unwrap_or(AWHILE));
+        let waited = async {
+            match latch.wait().await {
+                Ok(()) => Ok((None, true)),
+                Err(LatchError::Shut { arrived, .. }) => Ok((Some(arrived), false)),
+                Err(error) => Err(error),
+            }
+        };
+        if let Some((arrived, open)) = self.ask(step, waited).await {
+            self.note(What::Found { op, arrived, open });
+        }
+    }
+
+    fn turn(&self, op: u64, latch: &str, count: u32, party: Option<&str>) {
+        self.note(What::Turned {
+            op,
+            client: self.client,
+            latch: latch.to_owned(),
+            count: u64::from(count),
+            party: party.map(str::to_owned),
+        });
+    }
+}
