@@ -3,7 +3,9 @@
 //!
 //! Nothing here knows the node's time except by asking, so that a real server can stand in.
 
+mod holder;
 mod line;
+mod readers;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +18,9 @@ use ringfence_testkit::wait_until;
 use crate::stages::Stage;
 use crate::support::*;
 
+use holder::*;
 use line::*;
+use readers::*;
 
 /// Every test of the contract, for nodes made by `$stage: fn() -> Stage`.
 macro_rules! contract {
@@ -33,6 +37,15 @@ macro_rules! contract {
             a_restore_brings_back_what_was_lost_but_not_what_was_released
             a_ballot_must_be_above_the_floor_and_below_the_ceiling
             fences_stay_when_holders_go
+            an_extend_raises_the_ballot_of_its_holder
+            a_record_does_not_pin_the_floor
+            a_writer_needs_a_ballot_above_the_readers
+            readers_need_no_order_among_themselves_but_each_its_own
+            a_share_is_never_shortened
+            a_plain_extend_never_shortens
+            a_ballot_above_the_ceiling_is_never_stored
+            an_undo_leaves_the_time_since_it_is_free_alone
+            an_undo_does_not_wake_its_own_sender
             several_claims_are_granted_all_or_none
             a_plain_lock_excludes_and_writes_no_fence
             an_inspect_shows_the_holder_but_never_the_secret

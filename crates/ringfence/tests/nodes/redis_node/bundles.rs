@@ -367,6 +367,21 @@ async fn a_bundle_extends_only_what_its_token_holds_and_nothing_shortens() {
 }
 
 #[tokio::test]
+async fn a_ballot_in_a_bundle_must_be_above_the_floor_and_below_the_ceiling() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let ballot = ballot(&node).await;
+    for op in [acquire(ballot, TTL_MS), release(ballot)] {
+        answers(&node, each(&["a", "b"], &op)).await;
+    }
+    let said = answers(&node, each(&["a", "b"], &acquire(ballot, TTL_MS))).await;
+    assert_eq!(said, [const { Answer::Stale }; 2]);
+    let far = plus(ballot, 3_600_000_000);
+    let said = answers(&node, each(&["a", "b"], &acquire(far, TTL_MS))).await;
+    assert_eq!(said, [const { Answer::Ahead }; 2]);
+}
+
+#[tokio::test]
 async fn an_acquire_that_its_own_release_has_overtaken_is_stale() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;

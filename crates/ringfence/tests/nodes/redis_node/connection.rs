@@ -81,6 +81,21 @@ async fn plain_locks_are_plain_keys() {
 }
 
 #[tokio::test]
+async fn a_record_outlives_the_key_that_it_vouches_for() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let taken = acquire(ballot(&node).await, 90_000);
+    // Of two claims, since one by itself goes the shorter way.
+    let reply = call(&node, request(&["{a}1", "{a}2"], ALICE, taken)).await;
+    assert_eq!(reply.unwrap().answer, Answer::Granted);
+    let mut client = client(&server);
+    for name in ["{a}1", "{a}2"] {
+        let record: i64 = client.pttl(format!("ringfence:{{a}}:{name}")).unwrap();
+        assert!(record >= client.pttl(name).unwrap(), "{name}: {record}");
+    }
+}
+
+#[tokio::test]
 async fn flushed_scripts_are_sent_again() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;

@@ -167,6 +167,23 @@ async fn durability_that_was_switched_off_counts_as_none() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_durable_no_longer_is_another_incarnation() {
+    const SINCE: u64 = 1_700_000_000_000_000;
+    let server = Server::start(Flavor::Redis);
+    join(&node(&server.url()), group()).await.unwrap();
+    let mut client = client(&server);
+    let born: String = client.get(BORN).unwrap();
+    let values: Vec<&str> = born.split(' ').skip(5).collect();
+    // As an earlier run would have left it, which was durable.
+    let earlier = format!("1 ab12 {SINCE} 0 1 {}", values.join(" "));
+    let () = client.set(BORN, earlier).unwrap();
+    let facts = join(&node(&server.url()), group()).await.unwrap();
+    let standing = facts.standing.unwrap();
+    assert_ne!(standing.incarnation, SINCE);
+    assert_ne!(standing.born_us, 0, "it has to wait");
+}
+
+#[tokio::test]
 async fn a_replica_does_not_vote() {
     let master = Server::start(Flavor::Redis);
     let replica = Server::builder(Flavor::Redis).replica_of(&master).start();
