@@ -120,7 +120,7 @@ mod servers {
         let mut runner = TestRunner::new(Config {
             cases: 200,
             failure_persistence: None,
-            max_shrink_iters: 200,
+            max_shrink_iters: Config::default().max_shrink_iters.min(200),
             ..Config::default()
         });
         let wait = prop_oneof![6 => Just(0u64), 1 => 1..60u64];

@@ -227,7 +227,7 @@ mod servers {
         let mut runner = TestRunner::new(Config {
             cases: 200,
             failure_persistence: None,
-            max_shrink_iters: 200,
+            max_shrink_iters: Config::default().max_shrink_iters.min(200),
             ..Config::default()
         });
         let histories = proptest::collection::vec(any_step(), 1..50);

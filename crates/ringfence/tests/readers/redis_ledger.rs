@@ -348,7 +348,7 @@ fn lua_does_what_the_ledger_says(flavor: Flavor) {
     let mut runner = TestRunner::new(Config {
         cases: 150,
         failure_persistence: None,
-        max_shrink_iters: 100,
+        max_shrink_iters: Config::default().max_shrink_iters.min(100),
         ..Config::default()
     });
     let outcome = runner.run(&steps(), |steps| {

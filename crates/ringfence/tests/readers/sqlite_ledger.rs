@@ -90,7 +90,7 @@ fn ringfence_testkit_folder() -> std::path::PathBuf {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, max_shrink_iters: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, max_shrink_iters: ProptestConfig::default().max_shrink_iters.min(100), ..ProptestConfig::default() })]
 
     #[test]
     fn sqlite_does_what_the_ledger_says(steps in steps()) {

@@ -455,7 +455,7 @@ fn play(
     let mut runner = TestRunner::new(Config {
         cases,
         failure_persistence: None,
-        max_shrink_iters: 200,
+        max_shrink_iters: Config::default().max_shrink_iters.min(200),
         ..Config::default()
     });
     let outcome = runner.run(histories, |steps| {
