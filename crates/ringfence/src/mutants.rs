@@ -12,6 +12,8 @@ pub(crate) mod lua;
 
 #[cfg(ringfence_mutants)]
 pub use list::{ALL, Described, Mutant, Place};
+#[cfg(all(ringfence_mutants, feature = "redis"))]
+pub use lua::mutated;
 
 /// Whether the rule that this breaks is switched off. Never, in a normal build.
 #[cfg(not(ringfence_mutants))]

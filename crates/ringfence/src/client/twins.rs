@@ -17,6 +17,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The first two nodes that are one server, if any are.
 pub(super) fn find(run_ids: &[Option<String>]) -> Option<(usize, usize)> {
+    if mutant!(OneServerTwice) {
+        return None;
+    }
     (0..run_ids.len()).find_map(|later| {
         let run_id = run_ids[later].as_ref()?;
         let earlier = run_ids[..later]
@@ -104,5 +107,21 @@ fn learn(
         // The one that just answered, so that the place of the other stays taken.
         driver.bar(node, Trouble::new(TroubleKind::Twice, words));
         known[node] = Some(format!("barred {node}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_server_under_two_names_is_found_out() {
+        let servers = |ids: [&str; 4]| {
+            let known = ids.map(|id| (!id.is_empty()).then(|| id.to_owned()));
+            find(&known)
+        };
+        assert_eq!(servers(["a", "b", "c", "b"]), Some((1, 3)));
+        assert_eq!(servers(["a", "b", "c", "d"]), None);
+        assert_eq!(servers(["", "b", "", "d"]), None, "silence is no name");
     }
 }

@@ -194,7 +194,9 @@ impl<'a> InLine<'a> {
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
         self.leave_room();
-        if let Some((traces, targets)) = self.left.take() {
+        if let Some((traces, targets)) = self.left.take()
+            && !mutant!(TicketLeftBehind)
+        {
             let terms = &self.wanted.terms;
             Withdrawing::begin(
                 self.driver,

@@ -412,7 +412,8 @@ impl Hold {
     /// they did not count, a lock that all nodes hold would be lost.
     pub(super) fn conclude_late(&self, deadline: Timestamp, t0: Timestamp, now: Timestamp) {
         let mut state = lock(&self.state);
-        if state.phase != Phase::Held || now >= self.deadline() {
+        let over = state.phase != Phase::Held || now >= self.deadline();
+        if over && !mutant!(LateConfirmationRevives) {
             return;
         }
         let deadline = self.end.map_or(deadline, |end| end.min(deadline));

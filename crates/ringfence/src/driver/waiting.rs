@@ -149,8 +149,7 @@ impl WaitingRoom {
             let mut waiters = lock(&self.waiters);
             waiters.scheduled = !waiters.by_ticket.is_empty();
             for waiter in waiters.by_ticket.values() {
-                // A ticket leaves a semaphore's line when it is granted: it must not be put back.
-                if waiter.what == WaitsFor::Slot && lock(&waiter.state).attempting {
+                if !waiter.is_shown() {
                     continue;
                 }
                 let alike = (Arc::clone(&waiter.claims), waiter.what);
@@ -197,6 +196,9 @@ impl Waiter {
         let slot = slot.filter(|slot| (*slot as usize) + 1 < self.claims.len());
         let slot = slot.filter(|_| self.what == WaitsFor::Slot);
         let mut state = lock(&self.state);
+        if mutant!(WakeDuringAttemptLost) && state.attempting {
+            return;
+        }
         if state.due.is_none_or(|(due, _)| at < due) {
             state.due = Some((at, slot));
         }
@@ -207,6 +209,13 @@ impl Waiter {
     /// Whether this is who waits at `place`.
     pub(crate) fn is_at(&self, place: &Place) -> bool {
         (self.place.since_us, &self.place.id) == (place.since_us, &place.id)
+    }
+
+    /// Whether its place is to be refreshed now. A ticket leaves a semaphore's line when it is granted,
+    /// which an attempt under way may just have been: it must not be put back.
+    fn is_shown(&self) -> bool {
+        let asks = self.what == WaitsFor::Slot && lock(&self.state).attempting;
+        !asks || mutant!(SlotRefreshedOnGrant)
     }
 
     /// An attempt begins: what it was told before is done with. A wake from now on counts after it.
@@ -387,6 +396,26 @@ mod tests {
         assert_eq!(due(), Some((at(5), Some(1))));
         waiter.begin();
         assert_eq!(due(), None);
+    }
+
+    #[test]
+    fn a_wake_during_an_attempt_counts_after_it() {
+        let waiter = waiter(WaitsFor::Lock);
+        waiter.begin();
+        waiter.wake(at(5), None);
+        waiter.end();
+        assert_eq!(lock(&waiter.state).due, Some((at(5), None)));
+    }
+
+    #[test]
+    fn whoever_may_just_have_got_a_slot_is_not_put_back_in_line() {
+        for (what, shown) in [(WaitsFor::Slot, false), (WaitsFor::Lock, true)] {
+            let waiter = waiter(what);
+            waiter.begin();
+            assert_eq!(waiter.is_shown(), shown, "{what:?} during an attempt");
+            waiter.end();
+            assert!(waiter.is_shown(), "{what:?} between two");
+        }
     }
 
     #[test]

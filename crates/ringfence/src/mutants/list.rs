@@ -22,6 +22,8 @@ pub enum Place {
     Nodes,
     /// In the scripts of the Redis node.
     Scripts,
+    /// In the script for fenced keys, where the data is.
+    Data,
 }
 
 macro_rules! list {
@@ -64,6 +66,8 @@ list! {
         GrantNotLookedAtAgain,
         /// An extension that a majority confirms after its own deadline is none.
         ExtendedTooLate,
+        /// Nor does one that comes after the lock is over bring it back.
+        LateConfirmationRevives,
         /// The deadline never moves back.
         DeadlineMovesBack,
         /// A lock is lost when its deadline passes.
@@ -104,6 +108,8 @@ list! {
         SilentNodesHaveASay,
         /// Both ends of a node's window are taken with a margin.
         NoBallotMargin,
+        /// Only replies to the present ballot count.
+        EarlierBallotCounts,
         /// Each attempt has a higher ballot.
         BallotNotRaised,
         /// A client that must lower its ballot takes a fresh token.
@@ -237,6 +243,14 @@ list! {
         OldTicketAccepted,
         /// Who re-enters keeps its time at any age.
         OldTicketCannotReturn,
+        /// A wake during an attempt counts after it.
+        WakeDuringAttemptLost,
+        /// Whoever no longer waits leaves no ticket behind.
+        TicketLeftBehind,
+        /// After two rounds without a majority the place in line is given up.
+        PlaceKeptInOutage,
+        /// A ticket that was taken is shown as one that waits, however old.
+        PatienceNotClaimed,
         /// A wake that is lost is made up for by a poll.
         WakeWithoutPoll,
         /// All leading readers are woken.
@@ -293,6 +307,8 @@ list! {
         SlotJumpsQueue,
         /// Whoever has a slot leaves the line.
         SlotHolderStaysInLine,
+        /// Whoever may just have got a slot is not put back in line.
+        SlotRefreshedOnGrant,
         /// An undo takes the place in line again.
         SlotUndoLosesPlace,
         /// A release tells whoever is served now.
@@ -330,6 +346,12 @@ list! {
     Nodes {
         /// A node that may evict locks does not vote.
         EvictingNodeVotes,
+        /// Nodes in cluster mode do not vote.
+        ClusterNodeVotes,
+        /// One server under two names does not vote twice.
+        OneServerTwice,
+        /// The birth record of an earlier run says nothing about this one.
+        EarlierRunCounts,
         /// Replicas do not vote.
         ReplicaVotes,
         /// Only `appendfsync always` is durable.
@@ -445,6 +467,19 @@ list! {
         LuaPlainBundleIgnoresOwner,
         /// Extending a plain lock does not shorten it.
         LuaPlainExtendShortens,
+    }
+
+    Data {
+        /// A fence below the mark of the data is refused.
+        LuaMarksNotCompared,
+        /// A writer needs a fence that is not below the read mark.
+        LuaReadMarkIgnored,
+        /// A reader raises its mark.
+        LuaReadMarkNotRaised,
+        /// A writer raises its mark.
+        LuaWriteMarkNotRaised,
+        /// Marks that went still refuse what they would have.
+        LuaGoneMarksAdmit,
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Mutant, is_chosen};
 use Mutant::*;
 
 /// The text of a script, broken if the chosen mutant breaks it.
-pub(crate) fn mutated(text: &'static str) -> &'static str {
+pub fn mutated(text: &'static str) -> &'static str {
     let mut broken = text.to_owned();
     for (mutant, piece, instead) in PIECES {
         if is_chosen(*mutant) {
@@ -267,6 +267,23 @@ const PIECES: &[(Mutant, &str, &str)] = &[
         "local longer = retention",
     ),
     (
+        LuaMarksNotCompared,
+        "if number < mark then",
+        "if false then",
+    ),
+    (
+        LuaReadMarkIgnored,
+        "math.max(write, floor, access == 'write' and read or 0)",
+        "math.max(write, floor)",
+    ),
+    (LuaReadMarkNotRaised, "read = math.max(read, number)", ""),
+    (LuaWriteMarkNotRaised, "write = number", ""),
+    (
+        LuaGoneMarksAdmit,
+        "floor = time[1] * 1000000 + time[2] - keep * 1000",
+        "",
+    ),
+    (
         LuaPlainExtendShortens,
         "if left >= 0 and left < tonumber(ARGV[2]) then",
         "if left >= 0 then",
@@ -282,12 +299,13 @@ mod tests {
 
     #[test]
     fn every_piece_stands_in_one_script_once() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/node/redis/lua");
-        let files = fs::read_dir(folder)
-            .unwrap()
-            .map(|file| file.unwrap().path());
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let folders = ["node/redis/lua", "resource/lua"].map(|folder| source.join(folder));
+        let files = folders
+            .iter()
+            .flat_map(|folder| fs::read_dir(folder).unwrap());
         let texts: Vec<String> = files
-            .map(|path| fs::read_to_string(path).unwrap())
+            .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
             .collect();
         for (mutant, piece, instead) in PIECES {
             let found: usize = texts.iter().map(|text| text.matches(piece).count()).sum();

@@ -70,6 +70,9 @@ pub struct Acquisition {
     held: Option<Failure>,
     /// How long the slowest round took: a pause must be longer, or clients meet again and again.
     round: Duration,
+    /// Which nodes granted an earlier ballot: only a mutant counts them again.
+    #[cfg(ringfence_mutants)]
+    earlier: Vec<bool>,
 }
 
 /// What a caller knows of the line beforehand.
@@ -160,6 +163,8 @@ impl Acquisition {
             asks: None,
             held: None,
             round: Duration::ZERO,
+            #[cfg(ringfence_mutants)]
+            earlier: Vec::new(),
         }
     }
 
@@ -214,9 +219,10 @@ impl Acquisition {
         } else {
             now
         };
-        Attempt::new(token, ballot, place, t0, timing, suspects)
-            .only_looking(young)
-            .asking(self.asks)
+        let attempt = Attempt::new(token, ballot, place, t0, timing, suspects);
+        #[cfg(ringfence_mutants)]
+        let attempt = attempt.granted_before(&self.earlier);
+        attempt.only_looking(young).asking(self.asks)
     }
 
     /// The place in line, taken at the first attempt: the nodes' own median time, so that a wrong
@@ -232,7 +238,7 @@ impl Acquisition {
         Some(Place {
             since_us: ticket.since_us?,
             id: Arc::clone(&ticket.id),
-            first: !ticket.entered,
+            first: !ticket.entered || mutant!(PatienceNotClaimed),
         })
     }
 
@@ -264,6 +270,10 @@ impl Acquisition {
         self.round = self.round.max(took);
         for (known, told) in self.floors.iter_mut().zip(attempt.floors()) {
             *known = told.or(*known);
+        }
+        #[cfg(ringfence_mutants)]
+        if mutant!(EarlierBallotCounts) {
+            self.earlier = attempt.votes().map(|vote| *vote == Vote::Granted).collect();
         }
         let loss = match attempt.verdict() {
             // Looked at again: the caller may have stood still since the verdict.
@@ -440,7 +450,7 @@ impl Acquisition {
         Next::Retry {
             at: (now + pause).min(end),
             // On the few nodes that do answer, a place kept for nothing would block others.
-            stays: self.no_quorum_in_a_row < 2,
+            stays: self.no_quorum_in_a_row < 2 || mutant!(PlaceKeptInOutage),
         }
     }
 

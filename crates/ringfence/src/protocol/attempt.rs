@@ -125,6 +125,20 @@ impl Attempt {
         Self { asked, ..self }
     }
 
+    /// The same attempt with the grants of an earlier ballot, which no rule allows.
+    #[cfg(ringfence_mutants)]
+    pub(super) fn granted_before(mut self, granted: &[bool]) -> Self {
+        for (state, _) in self
+            .nodes
+            .iter_mut()
+            .zip(granted)
+            .filter(|(_, granted)| **granted)
+        {
+            state.vote = Vote::Granted;
+        }
+        self
+    }
+
     /// Which slot of a semaphore is wanted; `None` for a lock.
     pub fn asked(&self) -> Option<Asked> {
         self.asked

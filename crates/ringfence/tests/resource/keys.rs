@@ -7,14 +7,18 @@ use ringfence::resource::Refused;
 use ringfence::resource::redis::{ADMIT, Call, FENCED, FencedKey, STALE_FENCE};
 use ringfence_testkit::{Flavor, Server};
 
+use crate::stores::fenced;
+
 fn connect(server: &Server) -> Connection {
     let client = Client::open(server.url()).unwrap();
     client.get_connection().unwrap()
 }
 
 fn run<T: FromRedisValue>(connection: &mut Connection, call: &Call) -> RedisResult<T> {
-    let script = Script::new(FENCED);
-    script.key(call.keys()).arg(call.args()).invoke(connection)
+    fenced()
+        .key(call.keys())
+        .arg(call.args())
+        .invoke(connection)
 }
 
 #[test]

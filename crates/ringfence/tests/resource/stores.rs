@@ -120,11 +120,19 @@ impl InRedis {
         }
         Self {
             connection,
-            script: Script::new(FENCED),
+            script: fenced(),
             key: FencedKey::new(name),
             name: name.to_owned(),
         }
     }
+}
+
+/// The script as the library has it; in a build with mutants it may be a broken one.
+pub(crate) fn fenced() -> Script {
+    #[cfg(ringfence_mutants)]
+    return Script::new(ringfence::mutants::mutated(FENCED));
+    #[cfg(not(ringfence_mutants))]
+    Script::new(FENCED)
 }
 
 fn refused(error: RedisError) -> Refused {

@@ -5,6 +5,8 @@ use std::task::Poll;
 
 use ringfence::clock::Clock;
 use ringfence::message::Op;
+use ringfence::name::Name;
+use ringfence::node::memory::MemoryNode;
 use ringfence::{AcquireError, Builder, Locks};
 
 use crate::bench::{Bench, at_once, idle, ms, poll_once, waits};
@@ -55,6 +57,27 @@ async fn left_behind(moods: [Mood; 3], polls: usize, held: bool) -> Option<usize
         None => bench.holding("x"),
     };
     (!done).then_some(ours)
+}
+
+#[tokio::test]
+async fn rule_5_dropping_a_waiting_future_gives_up_its_place_in_line() {
+    let bench = Bench::new(3).await;
+    let _guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    let locks = bench.client().await;
+    let name = Name::new("", "x").unwrap();
+    let in_line = |node: &MemoryNode| node.entry(&name).line.tickets.len();
+    {
+        let lock = locks.mutex("x");
+        let mut locking = pin!(lock.lock());
+        for _ in 0..4 {
+            assert!(waits(locking.as_mut()).await);
+        }
+        assert!(bench.nodes.iter().all(|node| in_line(node) == 1));
+    }
+    idle().await;
+    assert!(bench.nodes.iter().all(|node| in_line(node) == 0));
 }
 
 #[tokio::test]

@@ -162,6 +162,28 @@ async fn rule_7_an_extend_without_any_key_left_is_a_proof_of_loss() {
 }
 
 #[tokio::test]
+async fn rule_9_a_lock_that_is_over_is_not_revived_by_a_late_confirmation() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").renew(false).lock())
+        .await
+        .unwrap();
+    let deadline = guard.deadline();
+    bench.time.step(ms(8000));
+    for node in &bench.nodes {
+        node.hold_replies(true);
+    }
+    let error = bench.drive(guard.extend(ms(10_000))).await.unwrap_err();
+    assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
+    // Nobody has looked since the deadline passed, and all nodes say yes.
+    bench.time.step(ms(2000));
+    bench.mend();
+    assert_eq!(
+        (guard.check(), guard.deadline()),
+        (Err(Lost::Expired), deadline)
+    );
+}
+
+#[tokio::test]
 async fn rule_7_an_expired_lock_is_not_extended() {
     let bench = Bench::new(3).await;
     let guard = at_once(bench.client().await.mutex("x").renew(false).lock())

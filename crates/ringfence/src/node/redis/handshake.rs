@@ -202,8 +202,7 @@ impl Handshake {
         clock_us: u64,
         (sent, received): (Timestamp, Timestamp),
     ) -> Facts {
-        // The record of an earlier run says nothing about this one, save the group's values.
-        let own = born.filter(|born| born.run_id == server.run_id);
+        let own = server.own(born);
         Facts {
             standing: own.map(|born| self.standing(born, clock_us)),
             clock_us,

@@ -157,10 +157,15 @@ impl Server {
         self
     }
 
+    /// The birth record `born`, if it is this run's: that of an earlier run says nothing about this one,
+    /// save the group's values.
+    pub(super) fn own<'a>(&self, born: Option<&'a Born>) -> Option<&'a Born> {
+        born.filter(|born| born.run_id == self.run_id || mutant!(EarlierRunCounts))
+    }
+
     /// What a crash may cost, with `born` for its birth record.
     pub(super) fn tier(&self, leniency: Leniency, born: Option<&Born>) -> Tier {
-        // The record of an earlier run says nothing about this one.
-        let own = born.filter(|born| born.run_id == self.run_id);
+        let own = self.own(born);
         match () {
             () if leniency.no_quarantine || self.evicts => Tier::BestEffort,
             () if self.durable && own.is_none_or(|born| born.durable) => Tier::Durable,
@@ -171,6 +176,7 @@ impl Server {
     /// Why this server cannot keep locks, if it cannot.
     fn refusal(&self, leniency: Leniency) -> Option<(TroubleKind, String)> {
         match &self.role {
+            Role::ClusterNode if mutant!(ClusterNodeVotes) => None,
             Role::ClusterNode => Some((
                 TroubleKind::Cluster,
                 "runs in cluster mode; locks need independent masters".to_owned(),
@@ -409,6 +415,24 @@ mod tests {
         assert_eq!(server.role, Role::Replica(Some("h2:6380".to_owned())));
         let refused = Server::read(answers, &reporter(), STRICT).unwrap_err();
         assert_eq!(refused.trouble().kind, TroubleKind::Replica);
+    }
+
+    #[test]
+    fn the_birth_record_of_an_earlier_run_says_nothing_about_this_one() {
+        let server = Server::read(answers("maxmemory:0"), &reporter(), STRICT).unwrap();
+        for (run_id, is_own) in [("ab12", true), ("cd34", false)] {
+            let text = format!("1 {run_id} 5 5 0 3 5000000 35000 300");
+            let born = Born::parse(&text).unwrap();
+            assert_eq!(server.own(Some(&born)).is_some(), is_own, "{run_id}");
+        }
+    }
+
+    #[test]
+    fn a_node_in_cluster_mode_is_refused() {
+        let mut answers = answers("maxmemory:0");
+        answers[0] = text("redis_version:7.0.15\r\nredis_mode:cluster\r\nrun_id:ab12\r\n");
+        let refused = Server::read(answers, &reporter(), STRICT).unwrap_err();
+        assert_eq!(refused.trouble().kind, TroubleKind::Cluster);
     }
 
     #[test]

@@ -127,6 +127,16 @@ pub(super) fn for_ever(nodes: usize) -> Terms {
 // Grants
 
 #[test]
+fn a_grant_of_an_earlier_ballot_does_not_count_for_this_one() {
+    let mut way = Way::new(terms(3));
+    let stale = || Some(says(Answer::Stale));
+    let lost = way.round(&[Some(says(Answer::Granted)), stale(), stale()]);
+    way.now = way.now + way.pause(lost);
+    let next = way.round(&[None, Some(says(Answer::Granted)), None]);
+    assert!(matches!(next, Next::Retry { .. }), "{next:?}");
+}
+
+#[test]
 fn a_majority_of_grants_is_granted_for_any_number_of_nodes() {
     for nodes in 1..=5 {
         let mut outcomes = all(nodes, Answer::Granted);

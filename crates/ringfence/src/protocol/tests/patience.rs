@@ -119,6 +119,23 @@ fn whoever_knows_of_others_shows_its_place_at_once() {
 }
 
 #[test]
+fn a_place_is_given_up_after_two_rounds_without_a_majority() {
+    let mut way = Way::new(for_ever(3));
+    let acquisition = Acquisition::new(for_ever(3), at(0), 1);
+    way.acquisition = acquisition.in_line("c.1".into(), Line::Unknown);
+    way.round(&all(3, held(None)));
+    way.round(&all(3, held(None)));
+    for kept in [true, false, false] {
+        let next = way.round(&[Some(says(held(None))), None, None]);
+        assert!(
+            matches!(next, Next::Retry { stays, .. } if stays == kept),
+            "{next:?}"
+        );
+        way.now = way.now + way.pause(next);
+    }
+}
+
+#[test]
 fn a_held_lock_without_a_bound_is_waited_for() {
     let mut way = Way::new(for_ever(3));
     for _ in 0..1_000 {
