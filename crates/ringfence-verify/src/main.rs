@@ -15,5 +15,8 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = ringfence_verify::mutants::stand_in() {
+        return code;
+    }
     Cli::parse().part.run()
 }

@@ -1,4 +1,4 @@
-//! The build that has mutants: made once for all of them, in a folder of its own.
+//! The build that has mutants: made once for all of them.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -7,40 +7,25 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::Suite;
+use super::{Suite, compiler};
 
-/// The flag that only this build has.
-const FLAG: &str = "--cfg ringfence_mutants";
-
-/// The test programs of the product, quickest first, and whether a short hunt goes without.
-const TESTS: [(&str, bool); 6] = [
-    ("rules", false),
-    ("nodes", false),
-    ("readers", false),
-    ("line", true),
-    ("fleet", true),
-    ("scenarios", true),
+/// The test programs of the product, quickest first. The first one has the unit tests.
+pub const SUITES: [&str; 8] = [
+    "unit",
+    "rules",
+    "nodes",
+    "readers",
+    "resource",
+    "line",
+    "fleet",
+    "scenarios",
 ];
 
-/// Unit tests that search, or try many random sequences. The others together take a second, and catch
-/// most.
-const LONG: [&str; 12] = [
-    "a_refused_acquire_leaves_no_trace",
-    "the_invariants_hold_over_any_sequence",
-    "once_seen_open_it_is_open_for_everyone",
-    "every_combination_of_votes_comes_to_the_verdict_of_the_rules",
-    "grants_follow_the_tickets",
-    "no_two_of_any_four_clients_win_the_same_slot",
-    "protocol::tests::patience",
-    "node::redis::outside",
-    "protocol::tests::clients",
-    "hostile_clocks_and_floors_cost_nothing_but_votes",
-    "the_invariants_hold_with_readers",
-    "overlapping_sets_never_block_each_other_for_good",
-];
+/// How many schedules the simulator is given to notice a mutant.
+const SCHEDULES: &str = "300";
 
 /// The programs of the build that has mutants.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Build {
     /// Each with the folder that it is to be run in, by name.
     programs: BTreeMap<String, (PathBuf, PathBuf)>,
@@ -58,17 +43,36 @@ pub struct Listed {
 }
 
 impl Build {
-    /// Makes it. What is shown on the way is cargo's own.
-    pub fn make(all: bool) -> Result<Self, Box<dyn Error>> {
-        let tests = TESTS.iter().filter(|(_, slow)| all || !slow);
-        let tests = tests.flat_map(|(test, _)| ["--test", test]);
-        let programs = cargo(tests)?;
+    /// Makes the unit tests and `suites`. What is shown on the way is cargo's own.
+    pub fn make<'a>(suites: impl IntoIterator<Item = &'a str>) -> Result<Self, Box<dyn Error>> {
+        let mut cargo = cargo("test")?;
+        // With the features of these three, what the normal build of all members has made can be used.
+        let members = ["ringfence", "ringfence-cli", "ringfence-bench"];
+        cargo.args(["--no-run", "--all-features", "--lib"]);
+        cargo.args(members.iter().flat_map(|name| ["--package", name]));
+        let tests = suites.into_iter().filter(|suite| *suite != SUITES[0]);
+        cargo.args(tests.flat_map(|test| ["--test", test]));
+        let programs = programs(cargo)?;
         Ok(Self { programs })
+    }
+
+    /// Makes the simulator. In a folder of its own: it would take the place of the program that runs now.
+    pub fn simulator(&self) -> Result<Suite, Box<dyn Error>> {
+        let mut cargo = cargo("build")?;
+        cargo
+            .args(["--package", "ringfence-verify", "--bin", "ringfence-verify"])
+            .args(["--target-dir", "target/mutants"]);
+        let built = programs(cargo)?;
+        let (program, folder) = built
+            .get("ringfence-verify")
+            .ok_or("no simulator was built")?;
+        let arguments = ["simulate", "--schedules", SCHEDULES];
+        Ok(Suite::simulator(program, folder, &arguments))
     }
 
     /// All mutants of the build.
     pub fn mutants(&self) -> Result<Vec<Listed>, Box<dyn Error>> {
-        let (program, _) = self.program("ringfence")?;
+        let (program, _) = self.program(SUITES[0])?;
         let said = Command::new(program)
             .args(["mutants_are_listed_once", "--nocapture"])
             .output()?;
@@ -89,54 +93,42 @@ impl Build {
         }
     }
 
-    /// Every check, in the order in which they are tried.
-    pub fn suites(&self) -> Result<Vec<Suite>, Box<dyn Error>> {
-        let (lib, folder) = self.program("ringfence")?;
-        let unit = |name| Suite::tests(name, lib, folder);
-        let mut suites = vec![unit("unit tests").without(&LONG)];
-        for (test, _) in TESTS {
-            if let Ok((program, folder)) = self.program(test) {
-                suites.push(Suite::tests(test, program, folder));
-            }
-            if test == "rules" {
-                suites.push(unit("long unit tests").only(&LONG));
-            }
-        }
-        Ok(suites)
+    /// Every suite that was built, in the order in which they are tried.
+    pub fn suites(&self) -> Vec<Suite> {
+        let built = SUITES.into_iter().filter_map(|name| {
+            let (program, folder) = self.program(name).ok()?;
+            Some(Suite::tests(name, program, folder))
+        });
+        built.collect()
     }
 
-    fn program(&self, name: &str) -> Result<(&Path, &Path), Box<dyn Error>> {
+    fn program(&self, suite: &str) -> Result<(&Path, &Path), Box<dyn Error>> {
+        let name = if suite == SUITES[0] {
+            "ringfence"
+        } else {
+            suite
+        };
         let found = self.programs.get(name);
         let (program, folder) = found.ok_or_else(|| format!("no program `{name}` was built"))?;
         Ok((program, folder))
     }
 }
 
-/// Has cargo build, and hears where its programs are.
-fn cargo<'a>(
-    tests: impl IntoIterator<Item = &'a str>,
-) -> Result<BTreeMap<String, (PathBuf, PathBuf)>, Box<dyn Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()?;
-    let made = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
-        .current_dir(&root)
-        .env("RUSTFLAGS", FLAG)
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env("CARGO_TARGET_DIR", root.join("target/mutants"))
-        .args([
-            "test",
-            "--no-run",
-            "--package",
-            "ringfence",
-            "--all-features",
-            "--lib",
-        ])
-        .args(tests)
-        .arg("--message-format=json-render-diagnostics")
+/// Cargo at the root of the workspace, to make something with mutants.
+fn cargo(verb: &str) -> Result<Command, Box<dyn Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    compiler::with_mutants(&mut cargo)?
+        .current_dir(root.canonicalize()?)
+        .args([verb, "--message-format=json-render-diagnostics"])
         .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()?;
+        .stderr(Stdio::inherit());
+    Ok(cargo)
+}
+
+/// The programs that cargo makes.
+fn programs(mut cargo: Command) -> Result<BTreeMap<String, (PathBuf, PathBuf)>, Box<dyn Error>> {
+    let made = cargo.output()?;
     if !made.status.success() {
         return Err("the build with mutants failed".into());
     }

@@ -1,0 +1,192 @@
+//! What caught which mutant, in Markdown: for people, and for the next hunt, which tries that first.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::Listed;
+
+const HEADING: &str = "\
+| mutant | the rule that it breaks | caught by | seconds | simulator |
+|---|---|---|---:|---|
+";
+
+/// One row of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The mutant.
+    pub name: String,
+    /// The rule that it breaks.
+    pub rule: String,
+    /// The suite and the test in it that caught it, if one did.
+    pub by: Option<(String, String)>,
+    /// How long that test took.
+    pub took: Duration,
+    /// What the simulator alone made of it, in words.
+    pub simulator: String,
+}
+
+/// All rows, in the order of the product's list, with the text that stands before and after them.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    before: String,
+    rows: Vec<Row>,
+    after: String,
+}
+
+impl Table {
+    /// The table in `text`; whatever is no row of it is kept as it is.
+    pub fn read(text: &str) -> Self {
+        let Some((before, rest)) = text.split_once(HEADING) else {
+            return Self {
+                before: text.to_owned(),
+                ..Self::default()
+            };
+        };
+        let end = rest
+            .split_inclusive('\n')
+            .take_while(|line| line.starts_with('|'))
+            .map(str::len)
+            .sum();
+        let (rows, after) = rest.split_at(end);
+        Self {
+            before: before.to_owned(),
+            rows: rows.lines().filter_map(Row::read).collect(),
+            after: after.to_owned(),
+        }
+    }
+
+    /// The row of a mutant.
+    pub fn row(&self, name: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.name == name)
+    }
+
+    /// Whether some mutant was caught by a test of `suite`.
+    pub fn names(&self, suite: &str) -> bool {
+        let mut caught = self.rows.iter().filter_map(|row| row.by.as_ref());
+        caught.any(|(name, _)| name == suite)
+    }
+
+    /// Has a row for each of `mutants`, in their order, and no other.
+    pub fn follow(&mut self, mutants: &[Listed]) {
+        let rows = mutants.iter().map(|one| {
+            let known = self.row(&one.name).cloned();
+            let known = known.unwrap_or_else(|| Row {
+                name: String::new(),
+                rule: String::new(),
+                by: None,
+                took: Duration::ZERO,
+                simulator: String::new(),
+            });
+            Row {
+                name: one.name.clone(),
+                rule: one.rule.clone(),
+                ..known
+            }
+        });
+        self.rows = rows.collect();
+    }
+
+    /// Changes the row of a mutant, if there is one.
+    pub fn note(&mut self, name: &str, change: impl FnOnce(&mut Row)) {
+        if let Some(row) = self.rows.iter_mut().find(|row| row.name == name) {
+            change(row);
+        }
+    }
+
+    /// The text again, with the table as it is now.
+    pub fn write(&self) -> String {
+        let mut text = format!("{}{HEADING}", self.before);
+        for row in &self.rows {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{}", row.write());
+        }
+        text + &self.after
+    }
+}
+
+impl Row {
+    fn read(line: &str) -> Option<Self> {
+        let mut cells = line.trim_matches('|').split('|').map(str::trim);
+        let name = cells.next()?.trim_matches('`').to_owned();
+        let rule = cells.next()?.to_owned();
+        let by = cells.next()?.split_once(": ");
+        let seconds: f64 = cells.next()?.parse().ok()?;
+        Some(Self {
+            name,
+            rule,
+            by: by.map(|(suite, test)| (suite.to_owned(), test.trim_matches('`').to_owned())),
+            took: Duration::try_from_secs_f64(seconds).ok()?,
+            simulator: cells.next()?.to_owned(),
+        })
+    }
+
+    fn write(&self) -> String {
+        let by = match &self.by {
+            Some((suite, test)) => format!("{suite}: `{test}`"),
+            None => "**nothing**".to_owned(),
+        };
+        let seconds = self.took.as_secs_f64();
+        format!(
+            "| `{}` | {} | {by} | {seconds:.1} | {} |",
+            self.name, self.rule, self.simulator
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+# Mutants
+
+| mutant | the rule that it breaks | caught by | seconds | simulator |
+|---|---|---|---:|---|
+| `NoUndo` | A lost attempt is undone. | rules: `cancel::leaves_nothing` | 1.2 | `leftovers` |
+| `TieWins` | A tie is no majority. | **nothing** | 0.0 |  |
+
+The end.
+";
+
+    #[test]
+    fn what_was_written_is_read() {
+        let table = Table::read(TEXT);
+        assert_eq!(table.write(), TEXT);
+        let row = table.row("NoUndo").unwrap();
+        let by = ("rules".to_owned(), "cancel::leaves_nothing".to_owned());
+        assert_eq!(row.by, Some(by));
+        assert_eq!(row.took, Duration::from_millis(1_200));
+        assert_eq!(table.row("TieWins").unwrap().by, None);
+    }
+
+    #[test]
+    fn a_text_without_a_table_gets_one() {
+        let mut table = Table::read("# Mutants\n\n");
+        table.follow(&[listed("TieWins", "No tie.")]);
+        let row = "| `TieWins` | No tie. | **nothing** | 0.0 |  |\n";
+        assert_eq!(table.write(), format!("# Mutants\n\n{HEADING}{row}"));
+    }
+
+    #[test]
+    fn it_follows_the_product_and_keeps_what_is_known() {
+        let mut table = Table::read(TEXT);
+        table.follow(&[
+            listed("New", "Another rule."),
+            listed("NoUndo", "In other words."),
+        ]);
+        table.note("New", |row| row.took = Duration::from_secs(2));
+        assert_eq!(table.row("TieWins"), None);
+        assert_eq!(table.row("New").unwrap().took, Duration::from_secs(2));
+        let kept = table.row("NoUndo").unwrap();
+        assert_eq!(kept.rule, "In other words.");
+        assert!(kept.by.is_some());
+    }
+
+    fn listed(name: &str, rule: &str) -> Listed {
+        Listed {
+            name: name.to_owned(),
+            place: "Machines".to_owned(),
+            rule: rule.to_owned(),
+        }
+    }
+}
