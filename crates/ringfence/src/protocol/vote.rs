@@ -45,7 +45,7 @@ pub enum Vote {
     /// Our token holds there.
     Granted,
     /// Somebody else holds there.
-    Held(Holder),
+    Held(Box<Holder>),
     /// Nobody holds there, but others are ahead in line.
     Behind {
         /// How many.
@@ -97,7 +97,7 @@ impl Vote {
             Answer::Granted | Answer::Extended | Answer::Downgraded | Answer::Restored => {
                 Self::Granted
             }
-            Answer::Held(holder) => Self::Held(holder),
+            Answer::Held(holder) => Self::Held(Box::new(holder)),
             Answer::Behind { ahead, for_ms } => Self::Behind {
                 ahead,
                 pass_in: for_ms.map(Duration::from_millis),
