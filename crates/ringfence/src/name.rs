@@ -112,6 +112,15 @@ impl Name {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The key for people. Nearly always it is the key itself, and shared with it.
+    #[cfg(feature = "client")]
+    pub(crate) fn shown(&self) -> Arc<str> {
+        match self.0.escape_debug().eq(self.0.chars()) {
+            true => Arc::clone(&self.0),
+            false => self.to_string().into(),
+        }
+    }
 }
 
 /// Redis' rule: what stands between the first `{` and the first `}` after it, unless that is empty.
@@ -199,9 +208,9 @@ mod tests {
 
     #[test]
     fn control_characters_are_shown_escaped() {
-        assert_eq!(
-            Name::new("", "a\u{1b}[2Jb").unwrap().to_string(),
-            "a\\u{1b}[2Jb"
-        );
+        let name = Name::new("", "a\u{1b}[2Jb").unwrap();
+        assert_eq!(name.to_string(), "a\\u{1b}[2Jb");
+        #[cfg(feature = "client")]
+        assert_eq!(&*name.shown(), "a\\u{1b}[2Jb");
     }
 }

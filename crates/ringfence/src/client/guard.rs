@@ -23,7 +23,7 @@ use super::rw_lock::ReadGuard;
 pub struct Guard {
     hold: Arc<Hold>,
     locks: Locks,
-    name: String,
+    name: Arc<str>,
     /// Its part in the hold, if an owner has several guards.
     share: Option<Share>,
     /// Released or left behind: dropping it has nothing to do any more.
@@ -31,7 +31,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(super) fn new(hold: Arc<Hold>, locks: Locks, name: String) -> Self {
+    pub(super) fn new(hold: Arc<Hold>, locks: Locks, name: Arc<str>) -> Self {
         Self {
             hold,
             locks,
@@ -192,7 +192,7 @@ impl Guard {
         self.hold.check()?;
         self.done = true;
         let (hold, round) = self.hold.downgrade();
-        let guard = ReadGuard::new(Self::new(hold, self.locks.clone(), self.name.clone()));
+        let guard = ReadGuard::new(Self::new(hold, self.locks.clone(), Arc::clone(&self.name)));
         // Too few answers are no loss: whichever way a node holds it, no writer is there.
         round.verdict().await;
         guard.check()?;

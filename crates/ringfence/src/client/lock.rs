@@ -186,7 +186,7 @@ impl Lock {
     pub(super) async fn take_noting(
         &self,
         wait: Option<Duration>,
-        name: String,
+        name: Arc<str>,
         mut note: impl FnMut(&Attempt),
     ) -> Result<(Guard, Option<u32>), AcquireError> {
         let wanted = self.wanted(wait)?;
@@ -206,7 +206,7 @@ impl Lock {
             .instrument(span)
             .await
             .map_err(|refusal| {
-                AcquireError::new(name.clone(), &self.locks.shared.names, refusal)
+                AcquireError::new(name.to_string(), &self.locks.shared.names, refusal)
             })?;
         tracing::debug!(%name, fence = %won.traces.ballot, token = %won.traces.token, "lock granted");
         let care = Care {
@@ -279,13 +279,14 @@ impl Lock {
     }
 
     /// The names, for people.
-    fn name(&self) -> String {
-        match &self.claims {
-            Ok(claims) => {
-                let names: Vec<String> = claims.iter().map(|c| c.name.to_string()).collect();
-                names.join(", ")
+    fn name(&self) -> Arc<str> {
+        match self.claims.as_deref() {
+            Ok([only]) => only.name.shown(),
+            Ok(several) => {
+                let names: Vec<String> = several.iter().map(|c| c.name.to_string()).collect();
+                names.join(", ").into()
             }
-            Err(_) => String::new(),
+            Err(_) => Arc::default(),
         }
     }
 

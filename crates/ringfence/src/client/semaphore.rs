@@ -31,7 +31,7 @@ pub const PERMITS_MAX: u32 = 256;
 pub struct Semaphore {
     /// The lock of which one slot is taken.
     lock: Lock,
-    name: String,
+    name: Arc<str>,
     permits: u32,
 }
 
@@ -46,7 +46,7 @@ pub struct SemaphoreGuard {
 impl Semaphore {
     pub(super) fn new(locks: Locks, name: &str, permits: u32) -> Self {
         let name = Name::new(&locks.shared.settings.prefix, name);
-        let shown = name.as_ref().map(ToString::to_string).unwrap_or_default();
+        let shown = name.as_ref().map(Name::shown).unwrap_or_default();
         let claims = name.map(|name| {
             let slots = (0..permits.min(PERMITS_MAX)).map(|slot| name.slot(slot));
             let claims = std::iter::once(name.gate()).chain(slots);
@@ -136,7 +136,10 @@ impl Semaphore {
                 warned = self.warn_of_other_number(attempt);
             }
         };
-        let taken = self.lock.take_noting(wait, self.name.clone(), note).await?;
+        let taken = self
+            .lock
+            .take_noting(wait, Arc::clone(&self.name), note)
+            .await?;
         let (guard, slot) = taken;
         Ok(SemaphoreGuard {
             guard,
