@@ -1,12 +1,14 @@
 //! How a hold is looked after: for how long, and when it is renewed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::time::Timestamp;
 
+use super::lock;
+
 /// How a hold is looked after.
-#[derive(Debug, Clone)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Care {
     pub(crate) ttl: Duration,
     /// For how much longer than the TTL the nodes keep it from others.
@@ -38,5 +40,59 @@ impl Care {
     pub(super) fn pause(&self, failures: u32, left: Duration) -> Duration {
         let unit = self.call_timeout / 8;
         (unit * 2 * failures.min(8)).min(left / 3).max(unit)
+    }
+}
+
+/// The care that holds of one client have in common. Most are looked after alike, and there may be a
+/// hundred thousand: one for them all.
+#[derive(Debug, Default)]
+pub(crate) struct Cares {
+    last: Mutex<Weak<Care>>,
+}
+
+impl Cares {
+    /// `care`, shared with the holds before if it is as theirs.
+    pub(super) fn share(&self, care: Care) -> Arc<Care> {
+        let mut last = lock(&self.last);
+        match last.upgrade() {
+            Some(known) if *known == care => known,
+            _ => {
+                let care = Arc::new(care);
+                *last = Arc::downgrade(&care);
+                care
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn care(label: &str) -> Care {
+        Care {
+            ttl: Duration::from_secs(30),
+            delay: Duration::ZERO,
+            hold_at_least: Duration::ZERO,
+            call_timeout: Duration::from_secs(1),
+            renew: true,
+            max_hold: None,
+            label: Arc::from(label),
+        }
+    }
+
+    #[test]
+    fn holds_that_are_looked_after_alike_share_their_care() {
+        let cares = Cares::default();
+        let one = cares.share(care("a"));
+        assert!(Arc::ptr_eq(&one, &cares.share(care("a"))));
+        let other = cares.share(care("b"));
+        assert_eq!(*other.label, *"b");
+        drop((one, other));
+        assert_eq!(
+            cares.last.lock().unwrap().strong_count(),
+            0,
+            "nobody's any more"
+        );
     }
 }

@@ -96,34 +96,45 @@ impl Extending {
     /// After a reply or the timeout: if that brought the verdict, the hold takes it; and whoever
     /// lost our token gets it back, in this round or late.
     fn concluded_by(&self, reply: Option<(bool, usize)>) {
-        let now = self.flight.driver.clock.now();
-        let (verdict, votes, to_restore, t0) = self.flight.with(|round| {
-            let to_restore: Vec<usize> = round.to_restore().collect();
-            let votes = round.votes().to_vec();
-            (round.verdict(), votes, to_restore, round.t0())
-        });
-        let Some(verdict) = verdict else { return };
+        let Some(verdict) = self.flight.with(|round| round.verdict()) else {
+            return;
+        };
         match reply {
             // The verdict was there before: only this late node is concerned.
-            Some((false, node)) => {
-                self.hold.hear_late_vote(node, &votes[node]);
-                if let Some(deadline) = self.flight.with(|round| round.late_deadline()) {
-                    self.hold.conclude_late(deadline, t0, now);
-                }
-                if to_restore.contains(&node) {
-                    self.restore(node);
-                }
-            }
-            _ => {
-                let turn = lock(&self.turn).take();
-                if turn.is_some() {
-                    self.hold.renewal_over(self);
-                }
-                self.hold.conclude(verdict, &votes, t0, now);
-                for node in to_restore {
-                    self.restore(node);
-                }
-            }
+            Some((false, node)) => self.hear_late(node),
+            _ => self.conclude(verdict),
+        }
+    }
+
+    fn conclude(&self, verdict: ExtensionVerdict) {
+        let now = self.flight.driver.clock.now();
+        let (votes, to_restore, t0) = self.flight.with(|round| {
+            let to_restore: Vec<usize> = round.to_restore().collect();
+            (round.votes().to_vec(), to_restore, round.t0())
+        });
+        let turn = lock(&self.turn).take();
+        if turn.is_some() {
+            self.hold.renewal_over(self);
+        }
+        self.hold.conclude(verdict, votes, t0, now);
+        for node in to_restore {
+            self.restore(node);
+        }
+    }
+
+    fn hear_late(&self, node: usize) {
+        let now = self.flight.driver.clock.now();
+        let (vote, deadline, restore, t0) = self.flight.with(|round| {
+            let restore = round.to_restore().any(|vacant| vacant == node);
+            let vote = round.votes()[node].clone();
+            (vote, round.late_deadline(), restore, round.t0())
+        });
+        self.hold.hear_late_vote(node, vote);
+        if let Some(deadline) = deadline {
+            self.hold.conclude_late(deadline, t0, now);
+        }
+        if restore {
+            self.restore(node);
         }
     }
 

@@ -38,6 +38,7 @@ use crate::node::{Call, CallError, Completion, Deliver, Node, Trouble};
 use crate::protocol::{Cluster, Drift};
 use crate::time::Timestamp;
 
+use care::Cares;
 use crowd::Crowd;
 use hearing::Standstill;
 use renewals::Renewals;
@@ -55,6 +56,7 @@ pub(crate) struct Driver {
     pub(crate) renewals: Renewals,
     pub(crate) room: Arc<WaitingRoom>,
     crowd: Crowd,
+    cares: Cares,
     standstill: Standstill,
     /// Nodes that must not vote, and why not.
     barred: Vec<OnceLock<Trouble>>,
@@ -81,6 +83,7 @@ impl Driver {
             renewals: Renewals::new(Arc::clone(&schedule)),
             room: Arc::new(WaitingRoom::new(entropy::client_id(), clock.clone())),
             crowd: Crowd::default(),
+            cares: Cares::default(),
             standstill: Standstill::default(),
             barred: nodes.iter().map(|_| OnceLock::new()).collect(),
             nodes,

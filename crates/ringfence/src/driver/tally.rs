@@ -9,112 +9,169 @@ use super::flight::Flight;
 /// What the nodes have of a hold, as far as they told. There may be a hundred thousand of these, most
 /// of them unanimous: that takes no room.
 #[derive(Clone)]
-pub(super) struct Tally {
-    /// What a release has to take back where.
-    targets: Box<[Target]>,
-    votes: Votes,
+pub(super) enum Tally {
+    /// So many nodes there are, all of which have it and said so in the latest round.
+    Unanimous {
+        nodes: usize,
+    },
+    Divided(Box<Divided>),
+}
+
+#[derive(Clone)]
+pub(super) struct Divided {
+    /// In node order.
+    told: Box<[Told]>,
     /// The round that won it, until every node has answered there.
     won: Option<Arc<Flight<Attempt>>>,
 }
 
-/// Every node's vote in the latest round.
-#[derive(Clone)]
-enum Votes {
-    AllGranted,
-    Each(Box<[Vote]>),
+/// What one node has of it.
+#[derive(Clone, PartialEq, Eq)]
+struct Told {
+    /// What a release has to take back there.
+    target: Target,
+    /// Its vote in the latest round.
+    vote: Vote,
 }
 
 impl Tally {
     /// As the round that won the hold knows it.
     pub(super) fn of(won: Arc<Flight<Attempt>>) -> Self {
-        let mut tally = Self {
-            targets: Box::default(),
-            votes: Votes::AllGranted,
+        let told = Box::default();
+        let mut tally = Self::Divided(Box::new(Divided {
+            told,
             won: Some(won),
-        };
+        }));
         tally.hear_late();
         tally
     }
 
     /// Nobody has told anything.
     pub(super) fn unknown(nodes: usize) -> Self {
-        Self {
-            targets: vec![Target::Unknown; nodes].into(),
-            votes: Votes::Each(vec![Vote::Pending; nodes].into()),
-            won: None,
-        }
+        let told = Told {
+            target: Target::Unknown,
+            vote: Vote::Pending,
+        };
+        Self::new(vec![told; nodes].into(), None)
     }
 
-    /// The same votes, where the nodes have `targets`.
-    pub(super) fn with(&self, targets: Vec<Target>) -> Self {
-        Self {
-            targets: targets.into(),
-            ..self.clone()
+    fn new(told: Box<[Told]>, won: Option<Arc<Flight<Attempt>>>) -> Self {
+        if told.iter().all(Told::has_it) {
+            Self::Unanimous { nodes: told.len() }
+        } else {
+            Self::Divided(Box::new(Divided { told, won }))
         }
     }
 
     /// Takes the votes that came after the verdict of the round that won it: they count for what a
     /// release has to take back. Once all are in, that round is of no more use.
     pub(super) fn hear_late(&mut self) {
-        let Some(won) = &self.won else { return };
-        let (targets, votes, complete) = won.with(|attempt| {
-            let targets = attempt.remains_of_won();
-            (targets, Votes::of(attempt.votes()), attempt.is_complete())
+        let Self::Divided(divided) = self else { return };
+        let Some(won) = &divided.won else { return };
+        let (told, complete) = won.with(|attempt| {
+            let remains = attempt.remains_of_won().into_iter();
+            let told = remains.zip(attempt.votes()).map(|(target, vote)| Told {
+                target,
+                vote: vote.clone(),
+            });
+            (told.collect(), attempt.is_complete())
         });
-        (self.targets, self.votes) = (targets.into(), votes);
-        if complete {
-            self.won = None;
-        }
+        let won = (!complete).then(|| Arc::clone(won));
+        *self = Self::new(told, won);
     }
 
     /// What a release has to take back where.
     pub(super) fn targets(&self) -> Vec<Target> {
-        self.targets.to_vec()
+        match self {
+            Self::Unanimous { nodes } => vec![Target::Holds; *nodes],
+            Self::Divided(divided) => divided.told.iter().map(|told| told.target).collect(),
+        }
     }
 
     /// Every node's vote in the latest round, in node order.
     pub(super) fn votes(&self) -> Vec<Vote> {
-        match &self.votes {
-            Votes::AllGranted => vec![Vote::Granted; self.targets.len()],
-            Votes::Each(votes) => votes.to_vec(),
+        match self {
+            Self::Unanimous { nodes } => vec![Vote::Granted; *nodes],
+            Self::Divided(divided) => divided.told.iter().map(|told| told.vote.clone()).collect(),
         }
     }
 
     /// Takes the votes of a round of extending.
-    pub(super) fn take(&mut self, votes: &[Vote]) {
-        self.won = None;
-        for (target, vote) in self.targets.iter_mut().zip(votes) {
-            match (vote, *target) {
-                (Vote::Granted, _) => *target = Target::Holds,
-                (Vote::Gone | Vote::Held(_), Target::Holds) => *target = Target::Nothing,
-                _ => {}
-            }
-        }
-        self.votes = Votes::of(votes.iter());
+    pub(super) fn take(&mut self, votes: Vec<Vote>) {
+        let targets = self.targets().into_iter();
+        let told = targets.zip(votes).map(|(target, vote)| Told {
+            target: match (&vote, target) {
+                (Vote::Granted, _) => Target::Holds,
+                (Vote::Gone | Vote::Held(_), Target::Holds) => Target::Nothing,
+                _ => target,
+            },
+            vote,
+        });
+        *self = Self::new(told.collect(), None);
     }
 
     /// Takes an answer that came after its round was over: better than none.
-    pub(super) fn take_late(&mut self, node: usize, vote: &Vote) {
-        if let Votes::Each(votes) = &mut self.votes
-            && matches!(votes[node], Vote::Pending | Vote::Silent)
-        {
-            votes[node] = vote.clone();
-            self.votes = Votes::of(votes.iter());
+    pub(super) fn take_late(&mut self, node: usize, vote: Vote) {
+        let Self::Divided(divided) = self else { return };
+        let told = &mut divided.told[node];
+        if !matches!(told.vote, Vote::Pending | Vote::Silent) {
+            return;
+        }
+        told.vote = vote;
+        if divided.told.iter().all(Told::has_it) {
+            *self = Self::Unanimous {
+                nodes: divided.told.len(),
+            };
         }
     }
 
     /// Our token is being put back on `node`.
     pub(super) fn put_back_on(&mut self, node: usize) {
-        self.targets[node] = Target::Holds;
+        if let Self::Divided(divided) = self {
+            divided.told[node].target = Target::Holds;
+        }
     }
 }
 
-impl Votes {
-    fn of<'a>(votes: impl Iterator<Item = &'a Vote> + Clone) -> Self {
-        if votes.clone().all(|vote| *vote == Vote::Granted) {
-            Self::AllGranted
-        } else {
-            Self::Each(votes.cloned().collect())
-        }
+impl Told {
+    /// Whether it has our token, and said so.
+    fn has_it(&self) -> bool {
+        self.target == Target::Holds && self.vote == Vote::Granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Target::{Holds, Nothing, Unknown};
+    use Vote::{Gone, Granted, Pending};
+
+    #[test]
+    fn what_all_nodes_have_takes_no_room() {
+        let mut tally = Tally::unknown(3);
+        tally.take(vec![Granted, Granted, Granted]);
+        assert!(matches!(tally, Tally::Unanimous { nodes: 3 }));
+        assert_eq!(tally.targets(), [Holds; 3]);
+        assert_eq!(tally.votes(), [Granted, Granted, Granted]);
+        tally.take(vec![Granted, Pending, Gone]);
+        assert_eq!(tally.targets(), [Holds, Holds, Nothing]);
+        assert_eq!(tally.votes(), [Granted, Pending, Gone]);
+        tally.take_late(1, Granted);
+        tally.put_back_on(2);
+        assert_eq!(tally.targets(), [Holds; 3]);
+        assert_eq!(tally.votes(), [Granted, Granted, Gone]);
+        tally.take(vec![Granted, Granted, Pending]);
+        tally.take_late(2, Granted);
+        assert!(matches!(tally, Tally::Unanimous { nodes: 3 }));
+    }
+
+    #[test]
+    fn a_late_answer_changes_neither_a_vote_that_was_cast_nor_what_is_to_be_taken_back() {
+        let mut tally = Tally::unknown(2);
+        tally.take(vec![Granted, Pending]);
+        tally.take_late(0, Gone);
+        tally.take_late(1, Granted);
+        assert_eq!(tally.votes(), [Granted, Granted]);
+        assert_eq!(tally.targets(), [Holds, Unknown]);
     }
 }
