@@ -11,7 +11,7 @@ use crate::name::{NAME_MAX_BYTES, Name};
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
 use crate::protocol::{Cluster, Drift};
-use crate::url::{NodeUrl, UrlError, parse_nodes};
+use crate::url::{NodeUrl, RedisUrl, UrlError, parse_nodes};
 
 use super::error::{ConfigError, ConnectError};
 use super::handshake;
@@ -249,15 +249,14 @@ impl Builder {
         let mut members: Vec<Member> = given.collect();
         if let Some(urls) = &self.urls {
             let urls = parse_nodes(urls).map_err(|error| other(&error.to_string()))?;
-            for url in urls {
-                if let (Some(scheme), false) = (embedded(&url), self.given.is_empty()) {
-                    return Err(other(&UrlError::Embedded(scheme).to_string()).into());
-                }
-                members.push(Member {
-                    quarantines: quarantines_after_restart(&url),
-                    node: open(url, &self.clock)?,
-                });
+            if let Some(scheme) = urls.iter().find_map(embedded)
+                && !self.given.is_empty()
+            {
+                return Err(other(&UrlError::Embedded(scheme).to_string()).into());
             }
+            let quarantines: Vec<bool> = urls.iter().map(quarantines_after_restart).collect();
+            let nodes = open(urls, &self.clock)?.into_iter().zip(quarantines);
+            members.extend(nodes.map(|(node, quarantines)| Member { node, quarantines }));
         }
         if members.is_empty() {
             return Err(other("no node given; `redis://HOST:PORT` or `sqlite:PATH` is one").into());
@@ -304,28 +303,42 @@ impl Settings {
     }
 }
 
-#[cfg_attr(
-    not(any(feature = "redis", feature = "sqlite")),
-    expect(unused_variables, reason = "the in-memory node has a clock of its own")
-)]
-fn open(url: NodeUrl, clock: &Clock) -> Result<Arc<dyn Node>, ConnectError> {
-    match url {
-        #[cfg(feature = "redis")]
-        NodeUrl::Redis(url) => crate::node::redis::RedisNode::connect(url, clock.clone())
-            .map(|node| Arc::new(node) as Arc<dyn Node>)
-            .map_err(|error| ConnectError::Open(Box::new(error))),
-        #[cfg(not(feature = "redis"))]
-        NodeUrl::Redis(_) => Err(other("this build has no Redis nodes (feature `redis`)").into()),
-        #[cfg(feature = "sqlite")]
-        NodeUrl::Sqlite(path) => crate::node::sqlite::SqliteNode::open(&path, node_clock(clock))
-            .map(|node| Arc::new(node) as Arc<dyn Node>)
-            .map_err(|error| ConnectError::Open(Box::new(error))),
-        #[cfg(not(feature = "sqlite"))]
-        NodeUrl::Sqlite(_) => {
-            Err(other("this build has no embedded node (feature `sqlite`)").into())
+/// The nodes that `urls` name: servers, or one that lives on this machine and is alone.
+fn open(urls: Vec<NodeUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
+    let (mut nodes, mut servers) = (Vec::new(), Vec::new());
+    for url in urls {
+        match url {
+            NodeUrl::Redis(url) => servers.push(url),
+            #[cfg(feature = "sqlite")]
+            NodeUrl::Sqlite(path) => {
+                let node = crate::node::sqlite::SqliteNode::open(&path, node_clock(clock));
+                let node = node.map_err(|error| ConnectError::Open(Box::new(error)))?;
+                nodes.push(Arc::new(node) as Arc<dyn Node>);
+            }
+            #[cfg(not(feature = "sqlite"))]
+            NodeUrl::Sqlite(_) => {
+                return Err(other("this build has no embedded node (feature `sqlite`)").into());
+            }
+            NodeUrl::Memory(label) => nodes.push(Arc::new(MemoryNode::shared(&label))),
         }
-        NodeUrl::Memory(label) => Ok(Arc::new(MemoryNode::shared(&label))),
     }
+    if !servers.is_empty() {
+        nodes.extend(connect(servers, clock)?);
+    }
+    Ok(nodes)
+}
+
+#[cfg(feature = "redis")]
+fn connect(urls: Vec<RedisUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
+    let nodes = crate::node::redis::RedisNode::connect_all(urls, clock)
+        .map_err(|error| ConnectError::Open(Box::new(error)))?
+        .into_iter();
+    Ok(nodes.map(|node| Arc::new(node) as Arc<dyn Node>).collect())
+}
+
+#[cfg(not(feature = "redis"))]
+fn connect(_: Vec<RedisUrl>, _: &Clock) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
+    Err(other("this build has no Redis nodes (feature `redis`)").into())
 }
 
 /// The clock of an embedded node: the system's, or one that follows the test's.

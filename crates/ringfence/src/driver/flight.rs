@@ -111,7 +111,7 @@ impl<R: Round> Flight<R> {
             tokio::select! {
                 biased;
                 verdict = verdict => return verdict,
-                () = self.driver.clock.sleep_until(timeout) => time_out(),
+                () = self.driver.schedule.sleep_until(timeout, &self.driver.clock) => time_out(),
             }
         }
     }

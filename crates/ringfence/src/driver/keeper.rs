@@ -55,6 +55,7 @@ fn attend(due: &Due, driver: &Weak<Driver>) {
         }
         Due::Withdrawal(withdrawal) => withdrawal.time_out(),
         Due::Strays(strays) => strays.time_out(),
+        Due::Sleeper(sleeper) => sleeper.wake_by_ref(),
         Due::Line => {
             if let Some(driver) = driver.upgrade() {
                 driver.room.refresh(&driver);

@@ -140,6 +140,14 @@ impl Parcel {
     }
 
     /// The calls that it carries out.
+    pub(super) fn calls(&self) -> &[Call] {
+        match self {
+            Self::Alone(call) => std::slice::from_ref(call),
+            Self::Bundle(_, calls) => calls,
+        }
+    }
+
+    /// The same, for whoever takes them.
     pub(super) fn into_calls(self) -> Vec<Call> {
         match self {
             Self::Alone(call) => vec![call],

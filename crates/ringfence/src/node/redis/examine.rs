@@ -16,9 +16,10 @@ use crate::protocol::{Cluster, Drift};
 use crate::url::RedisUrl;
 
 use super::born::Born;
+use super::dial::Dial;
 use super::ears::Ears;
 use super::key::BORN_KEY;
-use super::line::{Dial, Line};
+use super::line::Line;
 use super::report::{Reporter, quote};
 use super::rights;
 use super::server::{BORN_ANSWER, Leniency, Server, clock_us, questions};
@@ -72,7 +73,7 @@ impl Examiner {
         let mut line = self.bounded(dial.connect(&ears)).await?;
         let mut pipe = questions();
         pipe.add_command(rights::question(name));
-        let mut answers = self.bounded(line.ask(&pipe)).await?;
+        let mut answers = self.bounded(line.ask(pipe)).await?;
         let rights = self.read_rights(answers.pop(), name);
         // Looked at by itself: a cluster denies the key, but still says that it is one.
         let born = answers.get_mut(BORN_ANSWER);
@@ -110,7 +111,7 @@ impl Examiner {
             birth,
             rights,
             keys,
-            pushes: line.hears,
+            pushes: line.hears(),
             quarantine_off: leniency.no_quarantine,
             eviction_allowed: leniency.eviction_allowed,
             said_durable: leniency.said_durable,
@@ -194,7 +195,7 @@ impl Examiner {
         let mut best: Option<ClockReading> = None;
         for _ in 0..READINGS {
             let sent_us = wall.now_us();
-            let answer = self.bounded(line.ask(&question)).await?;
+            let answer = self.bounded(line.ask(question.clone())).await?;
             let round_trip_us = wall.now_us().saturating_sub(sent_us);
             let round_trip = Duration::from_micros(round_trip_us);
             let clock_us = match answer.first() {
@@ -255,7 +256,7 @@ impl Examiner {
             .arg("ringfence:*")
             .arg("COUNT")
             .arg(PAGE_KEYS);
-        let answer = self.bounded(line.ask(&question)).await?.pop();
+        let answer = self.bounded(line.ask(question)).await?.pop();
         let page = match answer {
             Some(Value::Array(parts)) => <[Value; 2]>::try_from(parts).ok(),
             Some(Value::ServerError(error)) => return Err(self.reporter.server_error(&error)),
@@ -285,7 +286,7 @@ impl Examiner {
         for key in &keys {
             question.cmd("PTTL").arg(key);
         }
-        let answers = self.bounded(line.ask(&question)).await?;
+        let answers = self.bounded(line.ask(question)).await?;
         if let Some(Value::ServerError(error)) = answers.first() {
             return Err(self.reporter.server_error(error));
         }

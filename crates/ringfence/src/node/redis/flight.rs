@@ -2,13 +2,8 @@
 //! so a batch is answered from the front.
 
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesOrdered;
-use redis::aio::MultiplexedConnection;
-use redis::{RedisError, RedisResult, ServerError, Value};
+use redis::{Pipeline, RedisError, RedisResult, ServerError, Value};
 
 use crate::message::{Answer, Reply, Stamp};
 use crate::node::{Call, CallError, Trouble, TroubleKind};
@@ -17,6 +12,7 @@ use crate::time::Timestamp;
 use super::bundle::{self, BundleSaid, Parcel, Sort};
 use super::command::By;
 use super::handshake::Membership;
+use super::line::Line;
 use super::reply::{self, Misshapen, Said};
 use super::report::Reporter;
 
@@ -24,16 +20,13 @@ use super::report::Reporter;
 /// library's own queue (50) never fills, which would let requests overtake each other.
 const BATCHES_MAX: usize = 16;
 
-type Answers = Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>;
-
 /// See the module.
 pub(super) struct Flight {
     batches: VecDeque<Batch>,
-    /// Never dropped before they complete, as long as the connection is of use: the library does not
-    /// send a queued request whose future is gone.
-    answers: FuturesOrdered<Answers>,
     /// When a reply last came, or a request was sent while none was outstanding.
     progress: Timestamp,
+    /// How many calls the batch had that landed last.
+    crowd: usize,
 }
 
 /// What was sent at once.
@@ -58,13 +51,18 @@ impl Flight {
     pub(super) fn new() -> Self {
         Self {
             batches: VecDeque::new(),
-            answers: FuturesOrdered::new(),
             progress: Timestamp::ZERO,
+            crowd: 0,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.batches.is_empty()
+    }
+
+    /// How many callers were answered at once the last time.
+    pub(super) fn crowd(&self) -> usize {
+        self.crowd
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -80,7 +78,7 @@ impl Flight {
     pub(super) fn send(
         &mut self,
         parcels: Vec<Parcel>,
-        connection: &MultiplexedConnection,
+        line: &mut Line,
         membership: &Membership,
         by: By,
         now: Timestamp,
@@ -88,39 +86,25 @@ impl Flight {
         if parcels.is_empty() {
             return;
         }
-        let mut pipe = redis::Pipeline::with_capacity(parcels.len());
+        let mut pipe = Pipeline::with_capacity(parcels.len());
         for parcel in &parcels {
             pipe.add_command(parcel.command(&membership.terms, by));
         }
-        self.push(Batch { parcels, by }, pipe, connection, now);
+        self.push(Batch { parcels, by }, pipe, line, now);
     }
 
     /// Sends `pipe`, whose answers are for `batch`.
-    fn push(
-        &mut self,
-        batch: Batch,
-        pipe: redis::Pipeline,
-        connection: &MultiplexedConnection,
-        now: Timestamp,
-    ) {
+    fn push(&mut self, batch: Batch, pipe: Pipeline, line: &mut Line, now: Timestamp) {
         if self.is_empty() {
             self.progress = now;
         }
-        let (mut connection, count) = (connection.clone(), pipe.len());
         self.batches.push_back(batch);
-        self.answers.push_back(Box::pin(async move {
-            connection.send_packed_commands(&pipe, 0, count).await
-        }));
+        line.send(pipe);
     }
 
     /// Has what is said on `channels` pushed to us. What the server says to that concerns nobody: one
     /// that forbids it gives no wakes, and those who wait look for themselves.
-    pub(super) fn subscribe(
-        &mut self,
-        channels: &[String],
-        connection: &MultiplexedConnection,
-        now: Timestamp,
-    ) {
+    pub(super) fn subscribe(&mut self, channels: &[String], line: &mut Line, now: Timestamp) {
         let mut pipe = redis::pipe();
         for channel in channels {
             pipe.cmd("SUBSCRIBE").arg(channel);
@@ -132,20 +116,12 @@ impl Flight {
                 by: By::Text,
             },
             pipe,
-            connection,
+            line,
             now,
         );
     }
 
-    /// The answers to the oldest batch. Never comes if there is none; safe to cancel.
-    pub(super) async fn next(&mut self) -> RedisResult<Vec<Value>> {
-        match self.answers.next().await {
-            Some(answers) => answers,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Completes the calls of the oldest batch with what [`Flight::next`] gave.
+    /// Completes the calls of the oldest batch with what the line gave.
     ///
     /// # Errors
     /// If the connection is of no more use; then nothing has been completed.
@@ -163,6 +139,7 @@ impl Flight {
         let Some(Batch { parcels, by }) = self.batches.pop_front() else {
             return Ok(landing);
         };
+        self.crowd = parcels.iter().map(|parcel| parcel.calls().len()).sum();
         let mut ground = Ground {
             membership,
             reporter,
@@ -199,7 +176,6 @@ impl Flight {
 
     /// The connection is gone: nobody knows what has been carried out.
     pub(super) fn abandon(&mut self, trouble: &Trouble) {
-        self.answers = FuturesOrdered::new();
         let parcels = self.batches.drain(..).flat_map(|batch| batch.parcels);
         for call in parcels.flat_map(Parcel::into_calls) {
             call.done.complete(Err(CallError::Unknown(trouble.clone())));

@@ -57,7 +57,7 @@ impl Handshake {
     /// Reads what the node is, without changing it.
     pub(super) async fn probe(&self, line: &mut Line) -> Result<(Server, Facts), CallError> {
         let sent = self.clock.now();
-        let answers = line.ask(&questions()).await.map_err(|e| self.unsent(&e))?;
+        let answers = line.ask(questions()).await.map_err(|e| self.unsent(&e))?;
         let received = self.clock.now();
         let server = Server::read(answers, &self.reporter, self.leniency)?;
         let born = server
@@ -86,7 +86,7 @@ impl Handshake {
             pipe.cmd("SCRIPT").arg("LOAD").arg(script.text);
         }
         let sent = self.clock.now();
-        let answers = line.ask(&pipe).await.map_err(|e| self.unknown(&e))?;
+        let answers = line.ask(pipe).await.map_err(|e| self.unknown(&e))?;
         let received = self.clock.now();
         // Where loading is forbidden, each script is sent in full at its first call.
         let joined = answers.into_iter().next().unwrap_or(Value::Nil);
@@ -127,7 +127,7 @@ impl Handshake {
             .arg(&group_fields(group))
             .arg(&group_fields(&Group::new(group.nodes)));
         let sent = self.clock.now();
-        let answers = line.ask(&pipe).await.map_err(|e| self.unknown(&e))?;
+        let answers = line.ask(pipe).await.map_err(|e| self.unknown(&e))?;
         let received = self.clock.now();
         let mut fields = self.fields(answers.into_iter().next().unwrap_or(Value::Nil))?;
         let clock_us = self.shaped(clock(&mut fields))?;

@@ -12,11 +12,12 @@ use crate::time::Timestamp;
 use super::backoff::Backoff;
 use super::bundle::{self, Parcel};
 use super::command::By;
+use super::dial::Dial;
 use super::ears::Ears;
 use super::flight::Flight;
 use super::handshake::{Handshake, Membership};
 use super::key::wake_channel;
-use super::line::{Dial, Line};
+use super::line::Line;
 use super::queue::{Control, Queue, Work};
 
 /// How long connecting and logging in may take, and how long the handshake after it.
@@ -34,6 +35,9 @@ const GOOD: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_millis(50);
 /// The most calls in one batch, so that one batch does not occupy a server for long.
 const BATCH_MAX: usize = 256;
+/// How often other tasks are let run before a batch is sent, where there are several callers. Once is
+/// not enough for those who run in another thread.
+const GATHERINGS: usize = 2;
 
 /// See the module.
 pub(super) struct Link {
@@ -200,11 +204,9 @@ impl Link {
             }
             let lost = tokio::select! {
                 biased;
-                answers = flight.next() => {
-                    session.line.gauge.reset();
+                answers = session.line.answers() => {
                     self.land(&mut flight, answers, session, &mut pending_end)
                 }
-                () = &mut session.line.driver => Some(self.hang_up(&mut flight, session).await),
                 work = self.queue.next(), if pending_end.is_none() && flight.has_room() => {
                     pending_end = match work {
                         None => Some(End::Closed),
@@ -214,6 +216,7 @@ impl Link {
                             None
                         }
                         Some(Work::Call(call)) => {
+                            Self::gather(&flight).await;
                             self.send_all(call, &mut flight, session);
                             None
                         }
@@ -239,16 +242,26 @@ impl Link {
     /// afterwards is carried out afterwards, so nobody enters a line and misses its first wake.
     fn subscribe(&self, flight: &mut Flight, session: &mut Session) {
         let new = self.maker.ears.clients_after(session.listening);
-        if new.is_empty() || !session.line.hears {
+        if new.is_empty() || !session.line.hears() {
             return;
         }
         session.listening += new.len();
         let channels: Vec<String> = new.iter().map(|client| wake_channel(client)).collect();
-        flight.subscribe(&channels, &session.line.connection, self.clock().now());
+        flight.subscribe(&channels, &mut session.line, self.clock().now());
+    }
+
+    /// Lets those call who are about to, for a moment. Several who were answered at once each call again
+    /// as soon as they run, and one batch costs less than many.
+    async fn gather(flight: &Flight) {
+        if flight.crowd() > 1 {
+            for _ in 0..GATHERINGS {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
     /// Sends `first` and all the calls that wait behind it as one batch.
-    fn send_all(&mut self, first: Call, flight: &mut Flight, session: &Session) {
+    fn send_all(&mut self, first: Call, flight: &mut Flight, session: &mut Session) {
         let now = self.clock().now();
         let mut batch = Vec::new();
         let mut next = Some(first);
@@ -267,7 +280,7 @@ impl Link {
         }
         if let Ok(membership) = &session.membership {
             let parcels = bundle::pack(batch);
-            flight.send(parcels, &session.line.connection, membership, By::Hash, now);
+            flight.send(parcels, &mut session.line, membership, By::Hash, now);
         }
     }
 
@@ -315,32 +328,18 @@ impl Link {
                 // The order among these calls stays, but a later call may overtake them. Whatever
                 // follows an acquire that has not been answered is said of one whose fate is unknown,
                 // and retires its ballot; nothing of a token follows its release.
-                let connection = &session.line.connection;
+                let line = &mut session.line;
                 // In full, so that the server keeps the script.
                 let unscripted = bundle::pack(landing.unscripted);
-                flight.send(unscripted, connection, membership, By::Text, now);
+                flight.send(unscripted, line, membership, By::Text, now);
                 let unusual = landing.unusual.into_iter().map(Parcel::Alone).collect();
-                flight.send(unusual, connection, membership, By::Hash, now);
+                flight.send(unusual, line, membership, By::Hash, now);
                 if landing.newborn && !matches!(pending_end, Some(End::Control(_))) {
                     *pending_end = Some(End::Newborn);
                 }
                 None
             }
         }
-    }
-
-    /// The connection has ended; what arrived before the end still counts.
-    async fn hang_up(&self, flight: &mut Flight, session: &mut Session) -> Trouble {
-        // Dropping the driver drops its ends of the channels, so every answer is there or never.
-        session.line.driver = Box::pin(std::future::pending());
-        let mut pending_end = None;
-        while !flight.is_empty() {
-            let answers = flight.next().await;
-            if let Some(trouble) = self.land(flight, answers, session, &mut pending_end) {
-                return trouble;
-            }
-        }
-        lost_in_use(&self.maker.handshake, &super::line::ended())
     }
 
     fn silence(&self, flight: &Flight) -> Option<Trouble> {

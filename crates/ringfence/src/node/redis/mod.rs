@@ -1,14 +1,15 @@
 //! A Redis or Valkey server as a node. The ledger is written in Lua there, one file per operation;
-//! everything about the connection is the link's business, in one task of its own.
+//! everything about the connection is the link's business, in a task that the links of a client share.
 
 mod backoff;
 mod born;
 mod bundle;
 mod command;
+mod dial;
 mod ears;
 mod examine;
 mod flight;
-mod flood;
+mod frame;
 mod handshake;
 mod key;
 mod line;
@@ -22,6 +23,8 @@ mod rights;
 mod script;
 mod server;
 mod tls;
+mod together;
+mod wire;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,13 +39,14 @@ use crate::node::{
 };
 use crate::url::RedisUrl;
 
+use self::dial::Dial;
 use self::ears::Ears;
 use self::handshake::Handshake;
-use self::line::Dial;
 use self::link::{Link, Maker};
 use self::queue::{Control, Queue, Work};
 use self::report::Reporter;
 use self::server::Leniency;
+use self::together::Together;
 
 pub(crate) use self::examine::Examiner;
 pub use self::rights::acl_line;
@@ -78,6 +82,12 @@ impl RedisNode {
     /// Outside a tokio runtime, or if the URL's TLS files cannot be used. An unreachable server is no
     /// error here: it is what calls are answered with.
     pub fn connect(url: RedisUrl, clock: Clock) -> Result<Self, ConnectError> {
+        let (node, link) = Self::prepare(url, clock)?;
+        runtime()?.spawn(link.run());
+        Ok(node)
+    }
+
+    fn prepare(url: RedisUrl, clock: Clock) -> Result<(Self, Link), ConnectError> {
         let leniency = Leniency {
             no_quarantine: !url.quarantine,
             eviction_allowed: url.eviction_allowed,
@@ -85,7 +95,26 @@ impl RedisNode {
         };
         let dial = Dial::url(&url)?;
         let name = url.address.to_string();
-        Self::spawn(dial, name, url.password.as_deref(), leniency, clock)
+        let password = url.password.as_deref();
+        Ok(Self::with_link(dial, name, password, leniency, clock))
+    }
+
+    /// The nodes that `urls` name, as [`RedisNode::connect`] makes them, with one task for all their
+    /// connections.
+    ///
+    /// # Errors
+    /// As [`RedisNode::connect`].
+    pub(crate) fn connect_all(
+        urls: Vec<RedisUrl>,
+        clock: &Clock,
+    ) -> Result<Vec<Self>, ConnectError> {
+        let prepared = urls
+            .into_iter()
+            .map(|url| Self::prepare(url, clock.clone()));
+        let prepared: Vec<(Self, Link)> = prepared.collect::<Result<_, _>>()?;
+        let (nodes, links): (Vec<_>, Vec<_>) = prepared.into_iter().unzip();
+        runtime()?.spawn(Together::new(links.into_iter().map(Link::run)));
+        Ok(nodes)
     }
 
     /// The node that `client` connects to, known to people as `name`.
@@ -105,17 +134,20 @@ impl RedisNode {
         let settings = client.get_connection_info().redis_settings();
         let password = settings.password().map(str::to_owned);
         let dial = Dial::client(client)?;
-        Self::spawn(dial, name.to_owned(), password.as_deref(), leniency, clock)
+        let (name, password) = (name.to_owned(), password.as_deref());
+        let (node, link) = Self::with_link(dial, name, password, leniency, clock);
+        runtime()?.spawn(link.run());
+        Ok(node)
     }
 
-    fn spawn(
+    /// A node, and what must be run for it.
+    fn with_link(
         dial: Dial,
         name: String,
         password: Option<&str>,
         leniency: Leniency,
         clock: Clock,
-    ) -> Result<Self, ConnectError> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+    ) -> (Self, Link) {
         let name: Arc<str> = name.into();
         let (work, arriving) = mpsc::unbounded_channel();
         let queue = Queue::new(arriving, clock.clone());
@@ -136,13 +168,13 @@ impl RedisNode {
             tier: Arc::clone(&tier),
         };
         let link = Link::new(maker, queue, entropy::seed());
-        runtime.spawn(link.run());
-        Ok(Self {
+        let node = Self {
             name,
             work,
             ears,
             tier,
-        })
+        };
+        (node, link)
     }
 
     fn enqueue(&self, work: Work) {
@@ -158,6 +190,10 @@ impl RedisNode {
             )));
         }
     }
+}
+
+fn runtime() -> Result<tokio::runtime::Handle, ConnectError> {
+    tokio::runtime::Handle::try_current().map_err(|_| ConnectError::NoRuntime)
 }
 
 impl Node for RedisNode {

@@ -1,0 +1,341 @@
+//! Where one reply ends and the next begins, and what the usual ones say.
+//!
+//! Finding the end takes a time that grows with what arrives, however it is cut into pieces, and keeps
+//! nothing but the bytes themselves. The shapes that our scripts answer with are read here; whatever
+//! else a server may say is left to the client library's parser, which is thorough and slower.
+
+use redis::{ErrorKind, RedisError, RedisResult, Value};
+
+/// How deep a reply may be nested: as deep as the library's parser goes.
+const DEPTH_MAX: usize = 100;
+/// The longest line: numbers and statuses are short, and so is an error of an honest server.
+const LINE_MAX: usize = 64 << 10;
+
+/// Looks for the end of one reply.
+#[derive(Debug, Default)]
+pub(super) struct Framer {
+    /// Up to where the reply has been looked at; what stands there is not complete yet.
+    seen: usize,
+    /// How many values are still to come at each level.
+    open: Vec<u64>,
+}
+
+/// One line of the protocol: what it announces, and where it ends.
+struct Header {
+    /// How many bytes follow it.
+    bytes: u64,
+    /// How many values follow it.
+    values: u64,
+}
+
+impl Framer {
+    /// How long the reply is that `bytes` begin with, if all of it is there. Each time `bytes` must
+    /// begin with what they began with before.
+    ///
+    /// # Errors
+    /// If that is no reply.
+    pub(super) fn find(&mut self, bytes: &[u8]) -> RedisResult<Option<usize>> {
+        loop {
+            let rest = bytes.get(self.seen..).unwrap_or_default();
+            let Some(line) = line(rest)? else {
+                return Ok(None);
+            };
+            let header = Header::read(line)?;
+            let end = (self.seen as u64)
+                .saturating_add(line.len() as u64 + 2)
+                .saturating_add(header.bytes);
+            if end > bytes.len() as u64 {
+                return Ok(None);
+            }
+            self.seen = end as usize;
+            self.count(header.values)?;
+            if self.open.is_empty() {
+                return Ok(Some(std::mem::take(&mut self.seen)));
+            }
+        }
+    }
+
+    /// One value more has been seen, in which there are `values` others.
+    fn count(&mut self, values: u64) -> RedisResult<()> {
+        if values > 0 {
+            if self.open.len() == DEPTH_MAX {
+                return Err(garbage());
+            }
+            self.open.push(values);
+            return Ok(());
+        }
+        // It may have been the last one of several levels.
+        while let Some(open) = self.open.last_mut() {
+            *open -= 1;
+            if *open > 0 {
+                break;
+            }
+            self.open.pop();
+        }
+        Ok(())
+    }
+}
+
+impl Header {
+    fn read(line: &[u8]) -> RedisResult<Self> {
+        let (kind, rest) = line.split_first().ok_or_else(garbage)?;
+        let (mut bytes, mut values) = (0, 0);
+        match kind {
+            b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => {}
+            b'$' | b'!' | b'=' => {
+                // What there is not, has no end of its own either.
+                bytes = match length(rest)? {
+                    Some(length) => length.saturating_add(2),
+                    None => 0,
+                };
+            }
+            b'*' | b'~' | b'>' => values = length(rest)?.unwrap_or(0),
+            b'%' => values = length(rest)?.unwrap_or(0).saturating_mul(2),
+            // What the attributes are of follows them.
+            b'|' => {
+                values = length(rest)?
+                    .unwrap_or(0)
+                    .saturating_mul(2)
+                    .saturating_add(1)
+            }
+            _ => return Err(garbage()),
+        }
+        Ok(Self { bytes, values })
+    }
+}
+
+/// The first line of `bytes` without its end, if it is complete.
+fn line(bytes: &[u8]) -> RedisResult<Option<&[u8]>> {
+    let looked_at = &bytes[..bytes.len().min(LINE_MAX)];
+    match looked_at.iter().position(|byte| *byte == b'\r') {
+        Some(end) => match bytes.get(end + 1) {
+            Some(b'\n') => Ok(Some(&bytes[..end])),
+            Some(_) => Err(garbage()),
+            None => Ok(None),
+        },
+        None if bytes.len() >= LINE_MAX => Err(garbage()),
+        None => Ok(None),
+    }
+}
+
+/// A length, or `None` for what is not there.
+fn length(digits: &[u8]) -> RedisResult<Option<u64>> {
+    match number(digits) {
+        Some(-1) => Ok(None),
+        Some(number) => u64::try_from(number).map(Some).map_err(|_| garbage()),
+        None => Err(garbage()),
+    }
+}
+
+/// Digits, perhaps behind a minus.
+fn number(digits: &[u8]) -> Option<i64> {
+    let (negative, digits) = match digits {
+        [b'-', rest @ ..] => (true, rest),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let mut number = 0_i64;
+    for digit in digits {
+        let digit = i64::from(digit.wrapping_sub(b'0'));
+        if digit > 9 {
+            return None;
+        }
+        // Downwards, where there is room for one more.
+        number = number.checked_mul(10)?.checked_sub(digit)?;
+    }
+    if negative {
+        Some(number)
+    } else {
+        number.checked_neg()
+    }
+}
+
+/// What a whole reply says.
+///
+/// # Errors
+/// If it is no reply.
+pub(super) fn read(frame: &[u8]) -> RedisResult<Value> {
+    let mut rest = frame;
+    match usual(&mut rest, 0) {
+        Some(value) if rest.is_empty() => Ok(value),
+        _ => redis::parse_redis_value(frame),
+    }
+}
+
+/// The value at the beginning of `rest`, if it is of the sorts that scripts of ours answer with.
+fn usual(rest: &mut &[u8], depth: usize) -> Option<Value> {
+    let head = line(rest).ok()??;
+    let (kind, digits) = head.split_first()?;
+    *rest = &rest[head.len() + 2..];
+    match kind {
+        b':' => number(digits).map(Value::Int),
+        b'_' => Some(Value::Nil),
+        b'+' if digits == b"OK" => Some(Value::Okay),
+        b'$' => match length(digits).ok()? {
+            None => Some(Value::Nil),
+            Some(length) => {
+                let length = usize::try_from(length).ok()?;
+                let (bytes, behind) = rest.split_at_checked(length)?;
+                *rest = behind.strip_prefix(b"\r\n")?;
+                Some(Value::BulkString(bytes.to_vec()))
+            }
+        },
+        b'*' if depth < DEPTH_MAX => match length(digits).ok()? {
+            None => Some(Value::Nil),
+            Some(length) => {
+                // Each takes three bytes at least, whatever is announced.
+                let length = usize::try_from(length).ok()?;
+                let mut items = Vec::with_capacity(length.min(rest.len() / 3));
+                for _ in 0..length {
+                    items.push(usual(rest, depth + 1)?);
+                }
+                Some(Value::Array(items))
+            }
+        },
+        _ => None,
+    }
+}
+
+fn garbage() -> RedisError {
+    (ErrorKind::Parse, "no reply of a Redis server").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Some reply that a server may give, in its own words.
+    fn reply() -> impl Strategy<Value = Vec<u8>> {
+        let text = || "[a-zA-Z :.]{0,12}";
+        let bulk = |sign: char| {
+            let body = prop::collection::vec(any::<u8>(), 0..40);
+            body.prop_map(move |body| {
+                let mut bytes = format!("{sign}{}\r\n", body.len()).into_bytes();
+                bytes.extend(body);
+                bytes.extend(b"\r\n");
+                bytes
+            })
+        };
+        let line = |sign: &'static str| {
+            text().prop_map(move |text| format!("{sign}{text}\r\n").into_bytes())
+        };
+        let leaf = prop_oneof![
+            any::<i64>().prop_map(|number| format!(":{number}\r\n").into_bytes()),
+            bulk('$'),
+            bulk('$'),
+            Just(b"+OK\r\n".to_vec()),
+            Just(b"$-1\r\n".to_vec()),
+            Just(b"*-1\r\n".to_vec()),
+            Just(b"_\r\n".to_vec()),
+            Just(b"#t\r\n".to_vec()),
+            Just(b",1.5\r\n".to_vec()),
+            Just(b"(12345678901234567890\r\n".to_vec()),
+            Just(b"=7\r\ntxt:abc\r\n".to_vec()),
+            Just(b"!7\r\nERR bad\r\n".to_vec()),
+            line("+"),
+            line("-ERR "),
+        ];
+        leaf.prop_recursive(3, 24, 5, |inner| {
+            let items = prop::collection::vec(inner, 0..5);
+            (
+                items,
+                prop::sample::select(vec!['*', '*', '*', '~', '%', '|']),
+            )
+                .prop_map(|(items, sign)| {
+                    let count = match sign {
+                        '%' | '|' => items.len() / 2,
+                        _ => items.len(),
+                    };
+                    let values = match sign {
+                        '%' => 2 * count,
+                        '|' => 2 * count + 1,
+                        _ => count,
+                    };
+                    let mut bytes = format!("{sign}{count}\r\n").into_bytes();
+                    let rest = std::iter::repeat(b":7\r\n".to_vec());
+                    bytes.extend(items.into_iter().chain(rest).take(values).flatten());
+                    bytes
+                })
+        })
+    }
+
+    proptest! {
+        /// However the bytes are cut, a reply is found when its last byte is there and not before, and
+        /// says what the library's parser says it does.
+        #[test]
+        fn a_reply_is_found_and_read_as_the_library_would(
+            replies in prop::collection::vec(reply(), 1..4),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        ) {
+            let bytes = replies.concat();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
+            cuts.push(bytes.len());
+            cuts.sort_unstable();
+            let (mut framer, mut begin, mut found) = (Framer::default(), 0, Vec::new());
+            for cut in cuts {
+                while let Some(length) = framer.find(&bytes[begin..cut.max(begin)]).unwrap() {
+                    found.push(bytes[begin..begin + length].to_vec());
+                    begin += length;
+                }
+            }
+            prop_assert_eq!(&found, &replies);
+            for reply in replies {
+                match redis::parse_redis_value(&reply) {
+                    Ok(value) => prop_assert_eq!(read(&reply).unwrap(), value),
+                    Err(_) => prop_assert!(read(&reply).is_err()),
+                }
+            }
+        }
+
+        /// Whatever arrives, it is looked at without a panic and never found longer than it is.
+        #[test]
+        fn anything_else_does_no_harm(bytes in prop::collection::vec(
+            prop_oneof![any::<u8>(), prop::sample::select(b"*$:-+_%|>~\r\n0123456789".to_vec())],
+            0..200,
+        )) {
+            if let Ok(Some(length)) = Framer::default().find(&bytes) {
+                prop_assert!(length <= bytes.len());
+                let _ = read(&bytes[..length]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_server_says_is_refused() {
+        let deep = b"*1\r\n".repeat(DEPTH_MAX + 1);
+        let long = [b"+", &*vec![b'x'; LINE_MAX]].concat();
+        let refused: [&[u8]; 9] = [
+            b"HTTP/1.1 400 Bad Request\r\n",
+            b"\r\n",
+            b"$-2\r\n",
+            b"$x\r\n",
+            b"*99999999999999999999\r\n",
+            b"*\r\n",
+            b":1\rx",
+            &deep,
+            &long,
+        ];
+        for bytes in refused {
+            let refused = Framer::default().find(bytes).is_err();
+            assert!(refused, "{}", String::from_utf8_lossy(bytes));
+        }
+        assert!(read(b"$3\r\nabcde").is_err(), "a text without its end");
+        // Announced is not sent: nothing is set aside for it.
+        let announced = b"*4611686018427387904\r\n:1\r\n";
+        assert_eq!(Framer::default().find(announced).unwrap(), None);
+        assert_eq!(
+            Framer::default().find(b"%9223372036854775807\r\n").unwrap(),
+            None
+        );
+        assert_eq!(
+            Framer::default()
+                .find(b"$9223372036854775807\r\nab")
+                .unwrap(),
+            None
+        );
+    }
+}

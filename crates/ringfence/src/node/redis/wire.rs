@@ -1,0 +1,390 @@
+//! The bytes of one connection: commands out in batches, answers in, in the same order.
+//!
+//! The client library could do this too, and does where only it can make the connection (see
+//! [`super::line`]). There a command goes through three queues on its way out and a parser that can do
+//! everything on its way back, and the task is woken for each; here it is two buffers.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::ears::Ears;
+use super::frame::{self, Framer};
+
+/// What may arrive before a reply is complete: far above the largest of ours. A hostile server never
+/// completes one.
+const FLOOD_BYTES: usize = 64 << 20;
+/// How much is read at once. A buffer that had to grow is given back afterwards.
+const CHUNK: usize = 16 << 10;
+
+/// Bytes both ways.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// See the module.
+pub(super) struct Wire {
+    stream: Box<dyn Stream>,
+    /// Commands, of which the first `written` bytes are on their way.
+    outgoing: Vec<u8>,
+    written: usize,
+    /// Whether the stream itself keeps none of them back, as TLS may.
+    flushed: bool,
+    /// What has arrived and has not been read is in `read..arrived`; the rest is room.
+    incoming: Vec<u8>,
+    read: usize,
+    arrived: usize,
+    framer: Framer,
+    /// How many answers each batch is to have that has not got them all.
+    batches: VecDeque<usize>,
+    /// Those to the first of them so far.
+    answers: Vec<Value>,
+    /// Hears what is pushed.
+    ears: Option<Arc<Ears>>,
+    /// Why nothing more can be sent. What arrived before the end still counts.
+    broken: Option<io::Error>,
+}
+
+impl Wire {
+    pub(super) fn new(stream: impl Stream + 'static, ears: Option<Arc<Ears>>) -> Self {
+        Self {
+            stream: Box::new(stream),
+            outgoing: Vec::new(),
+            written: 0,
+            flushed: true,
+            incoming: vec![0; CHUNK],
+            read: 0,
+            arrived: 0,
+            framer: Framer::default(),
+            batches: VecDeque::new(),
+            answers: Vec::new(),
+            ears,
+            broken: None,
+        }
+    }
+
+    /// Whether the server may push.
+    pub(super) fn hears(&self) -> bool {
+        self.ears.is_some()
+    }
+
+    /// How many batches have not been answered.
+    pub(super) fn under_way(&self) -> usize {
+        self.batches.len()
+    }
+
+    /// Has `commands` sent, as one batch, by whoever waits for answers.
+    pub(super) fn send<'a>(&mut self, commands: impl IntoIterator<Item = &'a Cmd>) {
+        let mut count = 0;
+        for command in commands {
+            command.write_packed_command(&mut self.outgoing);
+            count += 1;
+        }
+        self.batches.push_back(count);
+    }
+
+    /// The answers to the oldest batch, errors of the server among them; sends and hears meanwhile.
+    /// Without a batch it ends only if the connection does. Safe to cancel.
+    ///
+    /// # Errors
+    /// If the connection is of no more use.
+    pub(super) async fn answers(&mut self) -> RedisResult<Vec<Value>> {
+        poll_fn(|cx| self.poll_answers(cx)).await
+    }
+
+    fn poll_answers(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<Vec<Value>>> {
+        self.poll_write(cx);
+        loop {
+            if let Some(answers) = self.take_answers()? {
+                return Poll::Ready(Ok(answers));
+            }
+            if let Err(error) = ready!(self.poll_read(cx)) {
+                // Whoever could not write knows better why.
+                return Poll::Ready(Err(self.broken.take().unwrap_or(error).into()));
+            }
+        }
+    }
+
+    /// Sends what can be sent now. A failure is kept for later: the last answers may be there already.
+    fn poll_write(&mut self, cx: &mut Context<'_>) {
+        while self.written < self.outgoing.len() && self.broken.is_none() {
+            let rest = &self.outgoing[self.written..];
+            match Pin::new(&mut self.stream).poll_write(cx, rest) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(0)) => self.broken = Some(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => self.written += count,
+                Poll::Ready(Err(error)) => self.broken = Some(error),
+            }
+        }
+        if self.written > 0 {
+            self.outgoing.clear();
+            self.outgoing.shrink_to(CHUNK);
+            self.written = 0;
+            self.flushed = false;
+        }
+        if !self.flushed && self.broken.is_none() {
+            match Pin::new(&mut self.stream).poll_flush(cx) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) => self.flushed = true,
+                Poll::Ready(Err(error)) => self.broken = Some(error),
+            }
+        }
+    }
+
+    /// Reads what has arrived.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.make_room()?;
+        let mut room = ReadBuf::new(&mut self.incoming[self.arrived..]);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut room))?;
+        let count = room.filled().len();
+        if count == 0 {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.arrived += count;
+        Poll::Ready(Ok(()))
+    }
+
+    fn make_room(&mut self) -> io::Result<()> {
+        if self.read == self.arrived {
+            (self.read, self.arrived) = (0, 0);
+            if self.incoming.len() > CHUNK {
+                self.incoming = vec![0; CHUNK];
+            }
+        }
+        if self.arrived < self.incoming.len() {
+            return Ok(());
+        }
+        self.incoming.copy_within(self.read.., 0);
+        self.arrived -= self.read;
+        self.read = 0;
+        if self.arrived > FLOOD_BYTES {
+            let what = "the server sends replies without end";
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, what));
+        }
+        if self.arrived > self.incoming.len() / 2 {
+            self.incoming.resize(2 * self.incoming.len(), 0);
+        }
+        Ok(())
+    }
+
+    /// The answers to the oldest batch, if they are all there.
+    fn take_answers(&mut self) -> RedisResult<Option<Vec<Value>>> {
+        loop {
+            if let Some(wanted) = self.batches.front()
+                && self.answers.len() == *wanted
+            {
+                self.batches.pop_front();
+                return Ok(Some(std::mem::take(&mut self.answers)));
+            }
+            let bytes = &self.incoming[self.read..self.arrived];
+            let Some(length) = self.framer.find(bytes)? else {
+                return Ok(None);
+            };
+            let value = frame::read(&bytes[..length])?;
+            self.read += length;
+            self.take(value)?;
+        }
+    }
+
+    fn take(&mut self, value: Value) -> RedisResult<()> {
+        let value = match value {
+            // That is how a subscription is answered.
+            Value::Push {
+                kind: PushKind::Subscribe,
+                ..
+            } => Value::Okay,
+            Value::Push { kind, data } => {
+                if let Some(ears) = &self.ears {
+                    ears.hear(&PushInfo { kind, data });
+                }
+                return Ok(());
+            }
+            value => value,
+        };
+        if self.batches.is_empty() {
+            return Err(unasked());
+        }
+        self.answers.push(value);
+        Ok(())
+    }
+}
+
+fn unasked() -> RedisError {
+    (ErrorKind::Parse, "a reply that nobody asked for").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use redis::cmd;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::message::Wake;
+    use crate::node::Hear;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    fn wire(room: usize) -> (Wire, DuplexStream) {
+        let (ours, theirs) = duplex(room);
+        (Wire::new(ours, None), theirs)
+    }
+
+    fn ask(wire: &mut Wire, texts: &[&str]) {
+        let commands: Vec<Cmd> = texts.iter().map(|text| cmd(text)).collect();
+        wire.send(&commands);
+    }
+
+    async fn numbers(wire: &mut Wire) -> RedisResult<Vec<Value>> {
+        timeout(SOON, wire.answers())
+            .await
+            .expect("an answer in time")
+    }
+
+    #[tokio::test]
+    async fn each_batch_has_its_answers_however_they_arrive() {
+        let (mut wire, mut server) = wire(1 << 16);
+        ask(&mut wire, &["A", "B"]);
+        ask(&mut wire, &["C"]);
+        assert_eq!(wire.under_way(), 2);
+        let serve = async {
+            let mut asked = vec![0; 3 * b"*1\r\n$1\r\nA\r\n".len()];
+            server.read_exact(&mut asked).await.unwrap();
+            for byte in b":1\r\n-ERR no\r\n$5\r\nabcde\r\n" {
+                server.write_all(&[*byte]).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        };
+        let take = async {
+            let first = numbers(&mut wire).await.unwrap();
+            (first, numbers(&mut wire).await.unwrap())
+        };
+        let ((), (first, second)) = tokio::join!(serve, take);
+        assert!(matches!(
+            first.as_slice(),
+            [Value::Int(1), Value::ServerError(_)]
+        ));
+        assert_eq!(second, [Value::BulkString(b"abcde".to_vec())]);
+        assert_eq!(wire.under_way(), 0);
+    }
+
+    #[tokio::test]
+    async fn more_than_the_stream_takes_at_once_goes_both_ways() {
+        let (mut wire, mut server) = wire(100);
+        let long = "x".repeat(3 * CHUNK);
+        ask(&mut wire, &[&long, &long]);
+        let serve = async {
+            let mut asked = vec![0; wire_length(&long) * 2];
+            server.read_exact(&mut asked).await.unwrap();
+            let reply = format!("${}\r\n{long}\r\n:2\r\n", long.len());
+            server.write_all(reply.as_bytes()).await.unwrap();
+        };
+        let ((), answers) = tokio::join!(serve, numbers(&mut wire));
+        let long = Value::BulkString(long.into_bytes());
+        assert_eq!(answers.unwrap(), [long, Value::Int(2)]);
+        // What had to grow is given back.
+        ask(&mut wire, &["A"]);
+        let serve = async { server.write_all(b":3\r\n").await.unwrap() };
+        let ((), answers) = tokio::join!(serve, numbers(&mut wire));
+        assert_eq!(answers.unwrap(), [Value::Int(3)]);
+        assert_eq!(wire.incoming.len(), CHUNK);
+        assert!(wire.outgoing.capacity() <= CHUNK);
+    }
+
+    fn wire_length(text: &str) -> usize {
+        cmd(text).get_packed_command().len()
+    }
+
+    #[tokio::test]
+    async fn what_arrived_before_the_end_counts_and_then_it_is_told() {
+        let (mut wire, mut server) = wire(1 << 16);
+        ask(&mut wire, &["A"]);
+        ask(&mut wire, &["B"]);
+        server.write_all(b":1\r\n").await.unwrap();
+        drop(server);
+        // The other side is gone, so nothing can be written either.
+        assert_eq!(numbers(&mut wire).await.unwrap(), [Value::Int(1)]);
+        assert_eq!(numbers(&mut wire).await.unwrap_err().kind(), ErrorKind::Io);
+    }
+
+    #[tokio::test]
+    async fn an_end_is_noticed_by_whoever_waits_for_nothing() {
+        let (mut wire, server) = wire(1 << 16);
+        drop(server);
+        assert_eq!(numbers(&mut wire).await.unwrap_err().kind(), ErrorKind::Io);
+    }
+
+    #[tokio::test]
+    async fn what_nobody_asked_for_and_what_is_no_reply_end_it() {
+        for said in [&b":1\r\n"[..], b"HTTP/1.1 400\r\n"] {
+            let (mut wire, mut server) = wire(1 << 16);
+            server.write_all(said).await.unwrap();
+            assert_eq!(
+                numbers(&mut wire).await.unwrap_err().kind(),
+                ErrorKind::Parse
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reply_without_end_ends_the_connection() {
+        let (mut wire, mut server) = wire(1 << 20);
+        ask(&mut wire, &["A"]);
+        let flood = async {
+            let announced = format!("${}\r\n", u32::MAX);
+            server.write_all(announced.as_bytes()).await.unwrap();
+            let chunk = vec![b'x'; 1 << 20];
+            let mut sent = 0;
+            while server.write_all(&chunk).await.is_ok() {
+                sent += chunk.len();
+            }
+            sent
+        };
+        let flooded = async {
+            let error = timeout(SOON * 6, wire.answers())
+                .await
+                .unwrap()
+                .unwrap_err();
+            drop(wire);
+            error
+        };
+        let (sent, error) = tokio::join!(flood, flooded);
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!((FLOOD_BYTES..3 * FLOOD_BYTES).contains(&sent), "{sent}");
+    }
+
+    #[derive(Default)]
+    struct Diary(Mutex<Vec<String>>);
+
+    impl Hear for Diary {
+        fn hear(&self, wake: Wake) {
+            self.0.lock().unwrap().push(wake.ticket);
+        }
+    }
+
+    #[tokio::test]
+    async fn pushes_are_heard_between_answers_and_a_subscription_is_answered_by_one() {
+        let (ears, diary) = (Arc::<Ears>::default(), Arc::<Diary>::default());
+        ears.add("c", diary.clone());
+        let (ours, mut server) = duplex(1 << 16);
+        let mut wire = Wire::new(ours, Some(ears));
+        ask(&mut wire, &["SUBSCRIBE", "A"]);
+        let pushed = b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n\
+            >3\r\n$7\r\nmessage\r\n$16\r\nringfence:wake:c\r\n$5\r\n0 c.7\r\n:5\r\n";
+        server.write_all(pushed).await.unwrap();
+        assert_eq!(
+            numbers(&mut wire).await.unwrap(),
+            [Value::Okay, Value::Int(5)]
+        );
+        assert_eq!(*diary.0.lock().unwrap(), ["c.7"]);
+    }
+}
