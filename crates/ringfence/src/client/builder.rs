@@ -305,7 +305,8 @@ impl Settings {
 
 /// The nodes that `urls` name: servers, or one that lives on this machine and is alone.
 fn open(urls: Vec<NodeUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
-    let (mut nodes, mut servers) = (Vec::new(), Vec::new());
+    let mut nodes: Vec<Arc<dyn Node>> = Vec::new();
+    let mut servers = Vec::new();
     for url in urls {
         match url {
             NodeUrl::Redis(url) => servers.push(url),
@@ -313,7 +314,7 @@ fn open(urls: Vec<NodeUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, Connect
             NodeUrl::Sqlite(path) => {
                 let node = crate::node::sqlite::SqliteNode::open(&path, node_clock(clock));
                 let node = node.map_err(|error| ConnectError::Open(Box::new(error)))?;
-                nodes.push(Arc::new(node) as Arc<dyn Node>);
+                nodes.push(Arc::new(node));
             }
             #[cfg(not(feature = "sqlite"))]
             NodeUrl::Sqlite(_) => {
