@@ -81,7 +81,7 @@ impl Extending {
     }
 
     pub(crate) fn votes(&self) -> Vec<Vote> {
-        self.flight.with(|round| round.votes().to_vec())
+        self.flight.with(|round| round.votes().cloned().collect())
     }
 
     /// Its time is over.
@@ -109,8 +109,9 @@ impl Extending {
     fn conclude(&self, verdict: ExtensionVerdict) {
         let now = self.flight.driver.clock.now();
         let (votes, to_restore, t0) = self.flight.with(|round| {
+            let votes: Vec<Vote> = round.votes().cloned().collect();
             let to_restore: Vec<usize> = round.to_restore().collect();
-            (round.votes().to_vec(), to_restore, round.t0())
+            (votes, to_restore, round.t0())
         });
         let turn = lock(&self.turn).take();
         if turn.is_some() {
@@ -126,8 +127,12 @@ impl Extending {
         let now = self.flight.driver.clock.now();
         let (vote, deadline, restore, t0) = self.flight.with(|round| {
             let restore = round.to_restore().any(|vacant| vacant == node);
-            let vote = round.votes()[node].clone();
-            (vote, round.late_deadline(), restore, round.t0())
+            (
+                round.vote(node).clone(),
+                round.late_deadline(),
+                restore,
+                round.t0(),
+            )
         });
         self.hold.hear_late_vote(node, vote);
         if let Some(deadline) = deadline {

@@ -14,10 +14,15 @@ pub struct Extension {
     t0: Timestamp,
     deadline: Timestamp,
     timeout: Timestamp,
-    votes: Vec<Vote>,
-    /// Nodes without any holder: ours can be put back there.
-    vacant: Vec<bool>,
+    nodes: Vec<NodeState>,
     verdict: Option<ExtensionVerdict>,
+}
+
+#[derive(Debug, Clone)]
+struct NodeState {
+    vote: Vote,
+    /// It has no holder at all: ours can be put back there.
+    vacant: bool,
 }
 
 /// How a round of extending ended.
@@ -43,12 +48,15 @@ impl Extension {
         drift: Drift,
         call_timeout: Duration,
     ) -> Self {
+        let unheard = NodeState {
+            vote: Vote::Pending,
+            vacant: false,
+        };
         Self {
             t0,
             deadline: deadline(t0, ttl, drift),
             timeout: t0 + call_timeout,
-            votes: vec![Vote::Pending; nodes],
-            vacant: vec![false; nodes],
+            nodes: vec![unheard; nodes],
             verdict: None,
         }
     }
@@ -69,8 +77,13 @@ impl Extension {
     }
 
     /// Every node's vote so far, in node order.
-    pub fn votes(&self) -> &[Vote] {
-        &self.votes
+    pub fn votes(&self) -> impl Iterator<Item = &Vote> + Clone {
+        self.nodes.iter().map(|node| &node.vote)
+    }
+
+    /// `node`'s vote so far.
+    pub fn vote(&self, node: usize) -> &Vote {
+        &self.nodes[node].vote
     }
 
     /// Takes `node`'s outcome at `now`.
@@ -83,11 +96,12 @@ impl Extension {
         discount: Option<Discount>,
         now: Timestamp,
     ) {
-        self.vacant[node] = matches!(&outcome, Ok(reply) if reply.answer == Answer::Gone);
+        let state = &mut self.nodes[node];
+        state.vacant = matches!(&outcome, Ok(reply) if reply.answer == Answer::Gone);
         let discount = discount.filter(|_| !mutant!(QuarantinedExtendedCounted));
-        self.votes[node] = Vote::of(outcome, discount);
-        if mutant!(RestoredCountsAtOnce) && self.vacant[node] {
-            self.votes[node] = Vote::Granted;
+        state.vote = Vote::of(outcome, discount);
+        if mutant!(RestoredCountsAtOnce) && state.vacant {
+            state.vote = Vote::Granted;
         }
         if self.verdict.is_none() {
             self.verdict = self.tally(now);
@@ -99,9 +113,9 @@ impl Extension {
         if self.verdict.is_some() || now < self.timeout {
             return;
         }
-        for vote in &mut self.votes {
-            if *vote == Vote::Pending {
-                *vote = Vote::Silent;
+        for state in &mut self.nodes {
+            if state.vote == Vote::Pending {
+                state.vote = Vote::Silent;
             }
         }
         self.verdict = self.tally(now);
@@ -112,23 +126,23 @@ impl Extension {
     pub fn to_restore(&self) -> impl Iterator<Item = usize> {
         let lost = self.verdict == Some(ExtensionVerdict::Lost) && !mutant!(RestoredAfterLoss);
         let alive = self.verdict.is_some() && !lost && !mutant!(NeverRestored);
-        let vacant = self.vacant.iter().enumerate();
-        vacant.filter_map(move |(node, &vacant)| (alive && vacant).then_some(node))
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter_map(move |(node, state)| (alive && state.vacant).then_some(node))
     }
 
     /// Until when the hold may be counted on after all, if a majority confirmed a round that had
     /// been given up. It is as good as in time: the deadline counts from t0, whenever they answer.
     pub fn late_deadline(&self) -> Option<Timestamp> {
-        let kept = self.votes.iter().filter(|vote| **vote == Vote::Granted);
+        let kept = self.votes().filter(|vote| **vote == Vote::Granted);
         let confirmed = self.verdict == Some(ExtensionVerdict::Unsure)
-            && kept.count() >= quorum(self.votes.len());
+            && kept.count() >= quorum(self.nodes.len());
         confirmed.then_some(self.deadline)
     }
 
     fn tally(&self, now: Timestamp) -> Option<ExtensionVerdict> {
-        let nodes = self.votes.len();
+        let nodes = self.nodes.len();
         let quorum = quorum(nodes) - usize::from(mutant!(ExtendedByFewer));
-        let count = |wanted: fn(&Vote) -> bool| self.votes.iter().filter(|v| wanted(v)).count();
+        let count = |wanted: fn(&Vote) -> bool| self.votes().filter(|v| wanted(v)).count();
         let kept = count(|vote| *vote == Vote::Granted);
         let lost = count(|vote| matches!(vote, Vote::Gone | Vote::Held(_)));
         let pending = count(|vote| *vote == Vote::Pending);
