@@ -284,7 +284,7 @@ impl<'a> Trial<'a> {
         let mut traces = self.traces();
         let slot = self.flight.with(|attempt| attempt.slot());
         if let Some(slot) = slot {
-            let of = |slots| Some((Arc::clone(&self.wanted.claims), slots));
+            let of = |slots| Some(Box::new((Arc::clone(&self.wanted.claims), slots)));
             if let Some(strays) = &self.strays {
                 traces.slots = of(Slots::AllBut(slot));
                 strays.won(traces.clone(), self.wanted);
@@ -327,13 +327,13 @@ impl<'a> Trial<'a> {
             token: attempt.token().clone(),
             ballot: attempt.ballot(),
             plain: self.wanted.terms.plain,
-            place: attempt.place().cloned(),
+            place: attempt.place().cloned().map(Box::new),
             slots: attempt.asked().map(|asked| {
                 let slots = match asked {
                     Asked::Any => Slots::All,
                     Asked::Slot(slot) => Slots::Only(slot),
                 };
-                (Arc::clone(&self.wanted.claims), slots)
+                Box::new((Arc::clone(&self.wanted.claims), slots))
             }),
         })
     }

@@ -508,7 +508,7 @@ mod tests {
     #[test]
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     fn a_hundred_thousand_of_them_are_small() {
-        assert!(size_of::<Hold>() <= 256, "{}", size_of::<Hold>());
+        assert!(size_of::<Hold>() <= 216, "{}", size_of::<Hold>());
         assert!(size_of::<crate::Guard>() <= 56);
         // Every node's vote is kept, until all have granted.
         assert!(size_of::<Vote>() <= 32);

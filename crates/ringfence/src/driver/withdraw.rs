@@ -16,7 +16,7 @@ use super::flight::Flight;
 use super::schedule::{Due, Key};
 use super::{Driver, lock};
 
-/// Whose traces are to be wiped.
+/// Whose traces are to be wiped. Every hold has one: what few of them have is in a box.
 #[derive(Debug, Clone)]
 pub(crate) struct Traces {
     pub(crate) claims: Arc<[Claim]>,
@@ -24,9 +24,9 @@ pub(crate) struct Traces {
     pub(crate) ballot: Ballot,
     pub(crate) plain: bool,
     /// The place in line under which it was asked for.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<Box<Place>>,
     /// For slots of a semaphore: all its claims, and which of the slots.
-    pub(crate) slots: Option<(Arc<[Claim]>, Slots)>,
+    pub(crate) slots: Option<Box<(Arc<[Claim]>, Slots)>>,
 }
 
 /// How something is taken back.
@@ -117,14 +117,15 @@ impl Withdrawing {
         let now = driver.clock.now();
         let until = now + ttl;
         let request = |fate_unknown| {
-            let (claims, op) = match &traces.slots {
+            let place = traces.place.as_deref().cloned();
+            let (claims, op) = match traces.slots.as_deref() {
                 Some((claims, slots)) => {
                     let op = Op::ReleaseSlot {
                         slots: *slots,
                         ballot: traces.ballot,
                         kind,
                         fate_unknown,
-                        place: traces.place.clone(),
+                        place,
                         stays,
                     };
                     (claims, op)
@@ -135,7 +136,7 @@ impl Withdrawing {
                         ballot: traces.ballot,
                         kind,
                         fate_unknown,
-                        place: traces.place.clone(),
+                        place,
                         stays,
                         keep_ms: None,
                     };
