@@ -10,6 +10,19 @@ pub(crate) fn token() -> Result<Token, getrandom::Error> {
     bytes::<TOKEN_ENTROPY_BYTES>().map(Token::from_entropy)
 }
 
+/// A seed for jitter and a fresh token, in one system call.
+///
+/// # Errors
+/// As [`token`].
+pub(crate) fn seed_and_token() -> Result<(u64, Token), getrandom::Error> {
+    const SEED: usize = size_of::<u64>();
+    let drawn = bytes::<{ SEED + TOKEN_ENTROPY_BYTES }>()?;
+    let (mut seed, mut token) = ([0; SEED], [0; TOKEN_ENTROPY_BYTES]);
+    seed.copy_from_slice(&drawn[..SEED]);
+    token.copy_from_slice(&drawn[SEED..]);
+    Ok((u64::from_ne_bytes(seed), Token::from_entropy(token)))
+}
+
 /// What tells one client's tickets from another's.
 pub(crate) fn client_id() -> String {
     format!("{:016x}", seed())

@@ -54,7 +54,9 @@ pub(crate) async fn acquire(
     mut on_lost: impl FnMut(&Attempt, Timestamp),
 ) -> Result<Won, Refusal> {
     let clock = &driver.clock;
-    let mut acquisition = Acquisition::new(wanted.terms, clock.now(), entropy::seed());
+    let (seed, token) = entropy::seed_and_token().map_err(Refusal::NoEntropy)?;
+    let mut first = Some(token);
+    let mut acquisition = Acquisition::new(wanted.terms, clock.now(), seed);
     let asking = driver.crowd.join(&wanted.claims);
     if wanted.waits_in_line() {
         let line = match asking.in_company && !wanted.of_slots {
@@ -71,7 +73,10 @@ pub(crate) async fn acquire(
         if driver.is_closed() {
             return Err(Refusal::Closed);
         }
-        let fresh = entropy::token().map_err(Refusal::NoEntropy)?;
+        let fresh = match first.take() {
+            Some(token) => token,
+            None => entropy::token().map_err(Refusal::NoEntropy)?,
+        };
         // t0 is read here, before the first send of each attempt.
         let attempt = acquisition.begin(&mut driver.cluster(), clock.now(), fresh);
         line.step_up(attempt.place());

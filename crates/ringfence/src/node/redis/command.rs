@@ -168,8 +168,10 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
         }
         Op::Inspect => lock(&scripts.inspect),
         Op::PlainAcquire { ttl_ms } => {
-            let mut cmd = redis::cmd("SET");
-            cmd.arg(only_name(request))
+            let name = only_name(request);
+            let mut cmd = Cmd::with_capacity(6, name.len() + token.len() + 32);
+            cmd.arg("SET")
+                .arg(name)
                 .arg(token)
                 .arg("NX")
                 .arg("PX")
@@ -223,7 +225,8 @@ fn speaker(request: &Request) -> String {
 }
 
 fn call(script: &Script, by: By, keys: usize) -> Cmd {
-    let mut cmd = Cmd::new();
+    // With room for what most calls say, or it would be moved again and again while it grows.
+    let mut cmd = Cmd::with_capacity(keys + 12, 640);
     name_script(&mut cmd, script, by);
     cmd.arg(keys);
     cmd

@@ -16,6 +16,7 @@ use crate::url::parse_nodes;
 use super::born::Born;
 use super::bundle::{self, BundleSaid, Sort};
 use super::ears::Ears;
+use super::frame::{self, Framer};
 use super::key::WAKE_CHANNEL;
 use super::reply::{self, Said};
 use super::report::Reporter;
@@ -64,6 +65,25 @@ fn bundle(value: &Value) {
             }
         }
     }
+}
+
+/// The bytes of a stream of replies, as they are cut out of it. What is cut out reads as it would if the
+/// library's parser had it alone, and nothing is cut out that the parser would go on reading.
+pub fn stream(bytes: &[u8]) {
+    let (mut framer, mut rest) = (Framer::default(), bytes);
+    while let Ok(Some(length)) = framer.find(rest) {
+        let (reply, behind) = rest.split_at(length);
+        match (frame::read(reply), redis::parse_redis_value(reply)) {
+            (Ok(ours), Ok(theirs)) => assert!(same(&ours, &theirs), "{ours:?} {theirs:?}"),
+            (ours, theirs) => assert_eq!(ours.is_err(), theirs.is_err()),
+        }
+        rest = behind;
+    }
+}
+
+/// Equal, and what is not a number is equal to itself.
+fn same(a: &Value, b: &Value) -> bool {
+    a == b || format!("{a:?}") == format!("{b:?}")
 }
 
 /// The bytes of the answers to a handshake.
@@ -268,6 +288,7 @@ mod tests {
         #[test]
         fn no_bytes_of_a_node_make_it_panic(bytes in resp()) {
             reply(&bytes);
+            stream(&bytes);
             handshake(&bytes);
             push(&bytes);
         }
@@ -294,7 +315,9 @@ mod tests {
             "%2000000000\r\n:1\r\n",
         ] {
             reply(head.as_bytes());
+            stream(head.as_bytes());
         }
         reply("*1\r\n".repeat(100_000).as_bytes());
+        stream("*1\r\n".repeat(100_000).as_bytes());
     }
 }
