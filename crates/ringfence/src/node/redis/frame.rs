@@ -171,7 +171,7 @@ fn usual(rest: &mut &[u8], depth: usize) -> Option<Value> {
     *rest = &rest[head.len() + 2..];
     match kind {
         b':' => number(digits).map(Value::Int),
-        b'_' => Some(Value::Nil),
+        b'_' if digits.is_empty() => Some(Value::Nil),
         b'+' if digits == b"OK" => Some(Value::Okay),
         b'$' => match length(digits).ok()? {
             None => Some(Value::Nil),
@@ -324,6 +324,7 @@ mod tests {
             assert!(refused, "{}", String::from_utf8_lossy(bytes));
         }
         assert!(read(b"$3\r\nabcde").is_err(), "a text without its end");
+        assert!(read(b"_\xff\r\n").is_err(), "nothing, and something");
         // Announced is not sent: nothing is set aside for it.
         let announced = b"*4611686018427387904\r\n:1\r\n";
         assert_eq!(Framer::default().find(announced).unwrap(), None);
