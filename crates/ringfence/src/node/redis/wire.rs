@@ -20,8 +20,10 @@ use super::frame::{self, Framer};
 /// What may arrive before a reply is complete: far above the largest of ours. A hostile server never
 /// completes one.
 const FLOOD_BYTES: usize = 64 << 20;
-/// How much is read at once. A buffer that had to grow is given back afterwards.
+/// How much is read at once. A buffer that had to grow beyond it is given back afterwards.
 const CHUNK: usize = 16 << 10;
+/// How much room is kept for commands: what a large batch takes.
+const BATCH_BYTES: usize = 64 << 10;
 
 /// Bytes both ways.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -124,7 +126,7 @@ impl Wire {
         }
         if self.written > 0 {
             self.outgoing.clear();
-            self.outgoing.shrink_to(CHUNK);
+            self.outgoing.shrink_to(BATCH_BYTES);
             self.written = 0;
             self.flushed = false;
         }
@@ -280,7 +282,7 @@ mod tests {
     #[tokio::test]
     async fn more_than_the_stream_takes_at_once_goes_both_ways() {
         let (mut wire, mut server) = wire(100);
-        let long = "x".repeat(3 * CHUNK);
+        let long = "x".repeat(BATCH_BYTES);
         ask(&mut wire, &[&long, &long]);
         let serve = async {
             let mut asked = vec![0; wire_length(&long) * 2];
@@ -297,7 +299,7 @@ mod tests {
         let ((), answers) = tokio::join!(serve, numbers(&mut wire));
         assert_eq!(answers.unwrap(), [Value::Int(3)]);
         assert_eq!(wire.incoming.len(), CHUNK);
-        assert!(wire.outgoing.capacity() <= CHUNK);
+        assert!(wire.outgoing.capacity() <= BATCH_BYTES);
     }
 
     fn wire_length(text: &str) -> usize {
