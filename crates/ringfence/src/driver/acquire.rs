@@ -1,6 +1,7 @@
 //! One `lock()` call: attempt after attempt, each of them taken back unless it is won, whatever
 //! happens to the caller.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -100,10 +101,9 @@ pub(crate) async fn acquire(
             Next::Retry { at, stays } => {
                 trial.stays = stays;
                 line.step_back(&trial);
-                drop(trial);
                 tokio::select! {
                     biased;
-                    slot = line.turn(at) => acquisition.woken_for(slot),
+                    slot = line.turn(at, trial) => acquisition.woken_for(slot),
                     () = driver.closing() => return Err(Refusal::Closed),
                 }
             }
@@ -177,16 +177,30 @@ impl<'a> InLine<'a> {
         }
     }
 
-    /// Waits until `at`, or until woken: for which slot of a semaphore, if that was told.
-    async fn turn(&self, at: Timestamp) -> Option<u32> {
+    /// Waits until `at`, or until woken: for which slot of a semaphore, if that was told. What the
+    /// attempt before has left is taken back meanwhile, and in any case before the next.
+    async fn turn(&self, at: Timestamp, lost: Trial<'_>) -> Option<u32> {
         let clock = &self.driver.clock;
-        match &self.waiter {
-            Some(waiter) => waiter.turn(clock, at).await,
-            None => {
-                clock.sleep_until(at).await;
-                None
+        let mut turn = pin!(async {
+            match &self.waiter {
+                Some(waiter) => waiter.turn(clock, at).await,
+                None => {
+                    clock.sleep_until(at).await;
+                    None
+                }
+            }
+        });
+        let now = clock.now();
+        if let Some(until) = lost.flight.with(|attempt| attempt.undo_waits_until(now)) {
+            tokio::select! {
+                biased;
+                slot = &mut turn => return slot,
+                () = lost.flight.answered() => {}
+                () = clock.sleep_until(until) => {}
             }
         }
+        drop(lost);
+        turn.await
     }
 
     fn leave_room(&mut self) {

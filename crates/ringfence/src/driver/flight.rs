@@ -26,6 +26,8 @@ pub(crate) struct Flight<R> {
 struct State<R> {
     round: R,
     waker: Option<Waker>,
+    /// Of whoever waits for the last answer.
+    last: Option<Waker>,
 }
 
 impl<R: Round> Flight<R> {
@@ -34,7 +36,11 @@ impl<R: Round> Flight<R> {
         Self {
             driver: Arc::clone(driver),
             sent,
-            state: Mutex::new(State { round, waker: None }),
+            state: Mutex::new(State {
+                round,
+                waker: None,
+                last: None,
+            }),
             heir: OnceLock::new(),
         }
     }
@@ -129,12 +135,32 @@ impl Flight<Attempt> {
         // An attempt is won once.
         let _ = self.heir.set(Arc::downgrade(hold));
     }
+
+    /// Completes once every node has answered, which may be never.
+    pub(crate) async fn answered(&self) {
+        poll_fn(|cx| {
+            let mut state = lock(&self.state);
+            if state.round.is_complete() {
+                return Poll::Ready(());
+            }
+            state.last = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
 }
 
 impl Deliver<Reply> for Flight<Attempt> {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let complete = self.take(tag as usize, outcome, |attempt, _| attempt.is_complete());
-        if complete && let Some(hold) = self.heir.get().and_then(Weak::upgrade) {
+        if !complete {
+            return;
+        }
+        let last = lock(&self.state).last.take();
+        if let Some(waker) = last {
+            waker.wake();
+        }
+        if let Some(hold) = self.heir.get().and_then(Weak::upgrade) {
             hold.votes_are_in();
         }
     }

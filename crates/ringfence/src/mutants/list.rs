@@ -188,6 +188,8 @@ list! {
         GrantedNotUndone,
         /// The undo goes to nodes that have not answered.
         SilentNotUndone,
+        /// The undo of what somebody granted waits for nobody's answer.
+        GrantedUndoneLate,
         /// What could not be taken back is tried again.
         WithdrawnOnce,
         /// A final release goes to all nodes.

@@ -11,6 +11,11 @@ use super::slots::{self, Asked, Sight};
 use super::withdrawal::Target;
 use super::{Discount, Drift, Vote, deadline, quorum};
 
+/// How long the undo of a lost attempt waits for those who have yet to answer: as long as the others
+/// took, within these.
+const ANSWER_WAIT_MIN: Duration = Duration::from_millis(2);
+const ANSWER_WAIT_MAX: Duration = Duration::from_millis(20);
+
 /// One ballot, proposed to all nodes at once.
 #[derive(Debug, Clone)]
 pub struct Attempt {
@@ -304,6 +309,19 @@ impl Attempt {
                 _ => Target::Nothing,
             })
             .collect()
+    }
+
+    /// Until when the undo of this attempt, which was lost at `now`, waits for those who have yet to
+    /// answer: mostly they say what the others said, and nothing is left to take back. `None` if it
+    /// goes at once, since somebody has answered it or failed, and may have something of ours that
+    /// others want.
+    pub fn undo_waits_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut remains = self.remains().into_iter().zip(self.votes());
+        let left =
+            |(target, vote): (Target, &Vote)| target != Target::Nothing && *vote != Vote::Pending;
+        let pending = self.votes().any(|vote| *vote == Vote::Pending);
+        let waits = pending && (!remains.any(left) || mutant!(GrantedUndoneLate));
+        waits.then(|| now + now.since(self.t0).clamp(ANSWER_WAIT_MIN, ANSWER_WAIT_MAX))
     }
 
     /// As [`remains`](Self::remains) of the slot that was won: what a node gave in its place is

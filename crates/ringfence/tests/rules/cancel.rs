@@ -9,7 +9,7 @@ use ringfence::name::Name;
 use ringfence::node::memory::MemoryNode;
 use ringfence::{AcquireError, Builder, Locks};
 
-use crate::bench::{Bench, at_once, idle, ms, poll_once, waits};
+use crate::bench::{Bench, at_once, idle, ms, poll_once, unreachable, waits};
 use crate::postman::Postman;
 
 /// What a node does while the future that is to be dropped is polled.
@@ -121,6 +121,56 @@ async fn behind_postmen(bench: &Bench) -> (Locks, Vec<Postman>) {
     let builder = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
     let builder = postmen.iter().cloned().fold(builder, Builder::node);
     (builder.connect().await.unwrap(), postmen)
+}
+
+/// Two of three nodes say that the lock is held; the third answers after that. Whoever has nothing of
+/// ours is not asked to give it back.
+#[tokio::test]
+async fn rule_5_a_node_that_says_held_after_the_verdict_is_told_no_undo() {
+    let bench = Bench::new(3).await;
+    let holder = bench.client().await;
+    let _guard = at_once(holder.mutex("x").lock()).await.unwrap();
+    let locks = bench.client().await;
+    let (one, two) = (locks.mutex("x"), locks.mutex("x"));
+    let (mut first, mut second) = (pin!(one.lock()), pin!(two.lock()));
+    assert!(waits(first.as_mut()).await);
+    bench.log_operations();
+    bench.nodes[2].hold_replies(true);
+    assert!(waits(second.as_mut()).await);
+    bench.nodes[2].hold_replies(false);
+    assert!(waits(second.as_mut()).await);
+    bench.pass(ms(100)).await;
+    assert!(waits(second.as_mut()).await);
+    let undone = |op: &Op| matches!(op, Op::Release { .. });
+    assert_eq!(bench.count(undone), [0; 3]);
+}
+
+/// The same, but the third has granted. Its answer is waited for, and not for long.
+#[tokio::test]
+async fn rule_5_a_node_that_grants_after_the_verdict_is_undone_whether_it_says_so_or_not() {
+    for says_so in [true, false] {
+        let bench = Bench::new(3).await;
+        let holder = bench.client().await;
+        let guard = at_once(holder.mutex("x").lock()).await.unwrap();
+        let locks = bench.client().await;
+        let (one, two) = (locks.mutex("x"), locks.mutex("x"));
+        let (mut first, mut second) = (pin!(one.lock()), pin!(two.lock()));
+        bench.nodes[2].fail_with(Some(unreachable()));
+        assert!(waits(first.as_mut()).await, "in line on the others only");
+        bench.nodes[2].fail_with(None);
+        bench.delete(2, "x", guard.token());
+        bench.nodes[2].hold_replies(true);
+        assert!(waits(second.as_mut()).await);
+        assert_eq!(bench.holding("x"), 3, "the third has granted");
+        if says_so {
+            bench.nodes[2].hold_replies(false);
+        } else {
+            bench.time.step(ms(2));
+        }
+        assert!(waits(second.as_mut()).await);
+        idle().await;
+        assert_eq!(bench.holding("x"), 2, "says so: {says_so}");
+    }
 }
 
 #[tokio::test]

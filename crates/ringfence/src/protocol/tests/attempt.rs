@@ -174,6 +174,20 @@ fn play(acts: &[Act], salt: usize, order: &[usize], suspects: &[bool], pace: Dur
         assert_eq!(attempt.poll_timeout(), open.then_some(timeout));
         let targets: Vec<Target> = oracle.known.iter().map(|known| known.target()).collect();
         assert_eq!(attempt.remains(), targets, "{acts:?}: {:?}", oracle.known);
+        // As long again as it took, unless something is to be taken back from who has answered.
+        let waiting = |known: &&Known| **known == Known::Waiting;
+        let others = oracle.known.iter().filter(|known| !waiting(known));
+        let nothing = others
+            .map(|known| known.target())
+            .all(|t| t == Target::Nothing);
+        let waits = nothing && oracle.known.iter().any(|known| waiting(&known));
+        let until = attempt.undo_waits_until(at(5));
+        assert_eq!(
+            until,
+            waits.then_some(at(10)),
+            "{acts:?}: {:?}",
+            oracle.known
+        );
     };
     let mut now = at(0);
     check(&attempt, &oracle);
@@ -258,6 +272,21 @@ fn a_grant_below_min_validity_is_not_won() {
         };
         assert_eq!(attempt.verdict(), Some(expected));
     }
+}
+
+/// A round that was very quick or very slow says little about those who have yet to answer.
+#[test]
+fn an_undo_waits_for_answers_neither_too_briefly_nor_for_long() {
+    let mut attempt = attempt(&[false; 5], at(60_000));
+    for node in 0..3 {
+        attempt.handle_reply(node, says(held(None)), None, at(0));
+    }
+    for (now, until) in [(0, 2), (1, 3), (3, 6), (15, 30), (900, 920)] {
+        assert_eq!(attempt.undo_waits_until(at(now)), Some(at(until)));
+    }
+    attempt.handle_reply(3, says(held(None)), None, at(900));
+    attempt.handle_reply(4, says(held(None)), None, at(900));
+    assert_eq!(attempt.undo_waits_until(at(900)), None);
 }
 
 /// Hanging nodes were silent last time: the verdict comes with the third answer, not with the
