@@ -437,10 +437,24 @@ list! {
         LuaTryLockJumpsQueue,
         /// Nor in bundles.
         LuaBundleJumpsQueue,
+        /// Nor does a ticket where most acquires in line end.
+        LuaSwiftJumpsQueue,
+        /// There, too, a ticket that has run out does not count.
+        LuaSwiftLapsedCounts,
+        /// A holder whom the record does not know is not passed off as the one it does.
+        LuaSwiftStrangerNamed,
+        /// What is kept of a line outlives its tickets.
+        LuaSwiftLineFades,
+        /// Where most releases end, the ticket of who releases leaves the line.
+        LuaSwiftTicketStays,
+        /// There, too, the runner-up is told.
+        LuaSwiftRunnerUpNotTold,
         /// A dead head does not block a node for ever.
         LuaDeadHeadBlocks,
         /// A new ticket that looks old is refused.
         LuaOldTicketAccepted,
+        /// Also where most acquires in line end.
+        LuaSwiftOldTicketAccepted,
         /// Who re-enters keeps its time at any age.
         LuaOldTicketCannotReturn,
         /// A record outlives the key that it vouches for.

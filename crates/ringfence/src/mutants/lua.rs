@@ -166,6 +166,36 @@ const PIECES: &[(Mutant, &str, &str)] = &[
         "local queue = not ours and lines[i] and ticket and ahead_of(i, ticket) or 0",
     ),
     (
+        LuaSwiftJumpsQueue,
+        "its_turn = ahead == 0",
+        "its_turn = true",
+    ),
+    (
+        LuaSwiftLapsedCounts,
+        "if redis.call('ZCOUNT', lease, 0, now_ms - 1) > 0 then",
+        "if false then",
+    ),
+    (
+        LuaSwiftStrangerNamed,
+        "if id and owner == values[1] and tonumber(fence) <= MAX then",
+        "if id and owner then",
+    ),
+    (
+        LuaSwiftLineFades,
+        "if order and ticket and alone and kept_until >= now_ms + 2 * ARGV[8]",
+        "if order and ticket and alone",
+    ),
+    (
+        LuaSwiftTicketStays,
+        "redis.call('ZREM', lease, ticket)\n        redis.call('ZREM', order, ticket)",
+        "",
+    ),
+    (
+        LuaSwiftRunnerUpNotTold,
+        "if other ~= ticket and told < 2 then",
+        "if other ~= ticket and told < 1 then",
+    ),
+    (
         LuaDeadHeadBlocks,
         "pass_at = free_since(i) + queue * string.match(ARGV[1], '%d+$')",
         "pass_at = nil",
@@ -174,6 +204,11 @@ const PIECES: &[(Mutant, &str, &str)] = &[
         LuaOldTicketAccepted,
         "if ticket and ARGV[9] == '1' and string.sub(ticket, 1, 20) + 1000000 < clock then",
         "if false then",
+    ),
+    (
+        LuaSwiftOldTicketAccepted,
+        "and (ARGV[9] == '0' or string.sub(ticket, 1, 20) + 1000000 >= clock) then",
+        "then",
     ),
     (
         LuaOldTicketCannotReturn,

@@ -15,7 +15,7 @@ pub(super) struct Script {
 /// Every script, ready to be called.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: Script::new(lock_script!(
-        swift "swift_acquire";
+        swift "swift_line", "swift_acquire";
         "write", "share", "seat", "line", "enter", "acquire"
     )),
     extend: Script::new(lock_script!(
@@ -32,7 +32,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
         "downgrade"
     )),
     release: Script::new(lock_script!(
-        swift "swift_release";
+        swift "swift_line", "swift_release";
         "write", "share", "unshare", "not_held", "line", "wake", "release"
     )),
     restore: Script::new(lock_script!(
@@ -151,10 +151,10 @@ impl Script {
 /// with some, then the operation itself. Where most calls can end early, that part stands before
 /// everything that only the others need.
 macro_rules! lock_script {
-    (swift $swift:literal; $($part:literal),+) => {
+    (swift $($swift:literal),+; $($part:literal),+) => {
         concat!(
             include_str!("lua/found.lua"),
-            include_str!(concat!("lua/", $swift, ".lua")),
+            $(include_str!(concat!("lua/", $swift, ".lua")),)+
             include_str!("lua/claims.lua"),
             include_str!("lua/readers.lua"),
             $(include_str!(concat!("lua/", $part, ".lua"))),+

@@ -83,6 +83,10 @@ pub(super) fn a_new_ticket_with_an_old_time_is_refused(stage: &Stage) {
     };
     assert_eq!(held(try_in_line(node, CAROL, &known)).ahead, 0);
     assert_eq!(waiting(node, "x"), 3);
+    // Also where it waits for more than one name.
+    let both = come(next_ballot(node, "x"), TTL_MS, &known);
+    assert_eq!(held(reply(node, &["x", "y"], CAROL, both).answer).ahead, 0);
+    assert_eq!(waiting(node, "y"), 1);
 }
 
 pub(super) fn a_ticket_that_is_not_refreshed_lapses(stage: &Stage) {

@@ -26,7 +26,7 @@ use ringfence_testkit::{Flavor, Server};
 pub(crate) use stored::{line_keys, record_key};
 
 use sameness::{comparable, same_entry, same_leases};
-use steps::{Ask, Pick, Shown, Step, What, any_step, any_step_in_line};
+use steps::{Ask, Pick, Shown, Step, What, any_step, any_step_in_line, any_step_of_a_hand_over};
 use stored::{parse_line, parse_record};
 
 use crate::redis_node::{call, client, group, node};
@@ -229,6 +229,19 @@ impl Bench {
                     .exec(&mut self.connection)
                     .unwrap();
             }
+            Step::Fade { name, ms } => {
+                let tickets = self.stored(NAMES[*name]).line.tickets;
+                if let Some(last) = tickets.iter().map(|ticket| ticket.until_ms).max() {
+                    let [mark, order, lease] = line_keys(NAMES[*name]);
+                    let mut pipe = redis::pipe();
+                    let kept = format!("{}{}", last + ms, self.flags(&mark));
+                    pipe.cmd("SET").arg((&mark, kept));
+                    for key in [mark, order, lease] {
+                        pipe.cmd("PEXPIREAT").arg((key, last + ms));
+                    }
+                    let _: () = pipe.atomic().query(&mut self.connection).unwrap();
+                }
+            }
             Step::Older { name } => {
                 if let Some(record) = self.stored(NAMES[*name]).record {
                     let mut text = format!("1:{}:{}", record.fence, record.closed);
@@ -247,6 +260,13 @@ impl Bench {
             }
         }
         Ok(())
+    }
+
+    /// The letters at the end of a line's mark.
+    fn flags(&mut self, mark: &str) -> String {
+        let text: String = self.connection.get(mark).unwrap();
+        text.trim_start_matches(|letter: char| letter.is_ascii_digit())
+            .to_owned()
     }
 
     /// The heart of it: one operation on the server and in the ledger.
@@ -307,6 +327,7 @@ impl Bench {
         entries: &mut [Entry],
     ) -> Result<(), TestCaseError> {
         let plain = request.op.is_plain();
+        let (counted, looked) = self.looks_at_lines();
         let before_us = self.clock_us();
         let reply = self.ask(request);
         // Plain replies carry no clock; when theirs was does not matter beyond the margin.
@@ -314,12 +335,19 @@ impl Bench {
         // A busy machine may stop the server in the middle of a script, for no longer than the call.
         // A wall clock may also step back.
         let slack_ms = LATE_MS + self.clock_us().saturating_sub(before_us) / 1000;
+        // The short way counts those who have run out, and the long one looks who they are.
+        let now_looked = self.looks_at_lines();
+        let comes_or_goes = matches!(request.op, Op::Acquire { .. } | Op::Release { .. });
+        let shortly = comes_or_goes && now_looked.0 > counted && now_looked.1 == looked;
         let waited: usize = entries.iter().map(|entry| entry.line.tickets.len()).sum();
         let now = Moment::of_clock(clock_us);
         let outcome = ledger::apply(&self.rules, now, entries, request);
         let (answer, stamp) = (outcome.answer, outcome.stamp);
         let wait: usize = entries.iter().map(|entry| entry.line.tickets.len()).sum();
         self.count(&answer, wait < waited, &outcome.wakes);
+        if shortly {
+            self.count_short(&answer, &outcome.wakes);
+        }
         prop_assert_eq!(self.overheard(), announced(&outcome.wakes), "{:?}", request);
         prop_assert_eq!(reply.stamp.is_none(), plain);
         if !plain {
@@ -391,6 +419,33 @@ impl Bench {
         if wakes.iter().any(|wake| wake.slot.is_some()) {
             *self.tally.entry("woke for a slot").or_default() += 1;
         }
+    }
+
+    /// How an operation ended that took the short way through a line.
+    fn count_short(&mut self, answer: &Answer, wakes: &[ringfence::message::Wake]) {
+        let what = match answer {
+            Answer::Granted => "shortly granted",
+            Answer::Held(_) => "shortly held",
+            Answer::Released if wakes.is_empty() => "shortly released to nobody",
+            Answer::Released if wakes.len() == 1 => "shortly released to one",
+            Answer::Released => "shortly released to two",
+            answer => panic!("{answer:?} is said the long way"),
+        };
+        *self.tally.entry(what).or_default() += 1;
+    }
+
+    /// How often scripts have counted who ran out in a line, and how often they have looked who did.
+    fn looks_at_lines(&mut self) -> (u64, u64) {
+        let info: String = redis::cmd("INFO")
+            .arg("commandstats")
+            .query(&mut self.connection)
+            .unwrap();
+        let calls = |command: &str| {
+            let calls = info.split_once(&format!("cmdstat_{command}:calls="));
+            let calls = calls.and_then(|(_, rest)| rest.split_once(','));
+            calls.map_or(0, |(calls, _)| calls.parse().unwrap())
+        };
+        (calls("zcount"), calls("zrangebyscore"))
     }
 
     fn ballot(&mut self, pick: Pick, names: &[&str]) -> Ballot {
@@ -482,6 +537,7 @@ fn lua_does_what_the_ledger_says(flavor: Flavor) {
     let histories = prop_oneof![
         proptest::collection::vec(any_step(), 1..40),
         proptest::collection::vec(any_step_in_line(), 1..40),
+        proptest::collection::vec(any_step_of_a_hand_over(), 1..40),
     ];
     let seen = [
         "granted",
@@ -492,8 +548,13 @@ fn lua_does_what_the_ledger_says(flavor: Flavor) {
         "ticket too old",
         "turns",
         "woke two",
+        "shortly granted",
+        "shortly held",
+        "shortly released to nobody",
+        "shortly released to one",
+        "shortly released to two",
     ];
-    play(flavor, 300, &histories, &seen);
+    play(flavor, 400, &histories, &seen);
 }
 
 #[test]

@@ -21,6 +21,9 @@ pub(super) enum Step {
     Lapse { name: usize, ms: u64 },
     /// A ticket was refreshed long ago, and ends in `ms`.
     Age { name: usize, ticket: usize, ms: u64 },
+    /// What is kept of the line ends in `ms`, as after a long time in which nobody entered it: later
+    /// than the last ticket.
+    Fade { name: usize, ms: u64 },
     /// The record is one of a client that knew no lines.
     Older { name: usize },
     /// Time passes.
@@ -135,6 +138,7 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
         1 => (0..NAMES.len(), 1..60u64).prop_map(|(name, ms)| Step::Lapse { name, ms }),
         2 => (0..NAMES.len(), 0..TICKETS.len(), 1..60u64)
             .prop_map(|(name, ticket, ms)| Step::Age { name, ticket, ms }),
+        1 => (0..NAMES.len(), 1..60u64).prop_map(|(name, ms)| Step::Fade { name, ms }),
         1 => (0..NAMES.len()).prop_map(|name| Step::Older { name }),
         3 => (1..60u64).prop_map(|ms| Step::Wait { ms }),
     ]
@@ -170,8 +174,46 @@ pub(super) fn any_step_in_line() -> impl Strategy<Value = Step> {
         12 => ask,
         2 => (0..2usize, 0..TICKETS.len(), 1..60u64)
             .prop_map(|(name, ticket, ms)| Step::Age { name, ticket, ms }),
+        1 => (0..2usize, 1..60u64).prop_map(|(name, ms)| Step::Fade { name, ms }),
         1 => (0..2usize).prop_map(|name| Step::Foreign { name, value: None, ttl_ms: Some(20) }),
         1 => (0..2usize).prop_map(|name| Step::Delete { name }),
         2 => (20..60u64).prop_map(|ms| Step::Wait { ms }),
+    ]
+}
+
+/// A step of those who wait for one name, each with a ticket of its own, hold it and hand it on.
+pub(super) fn any_step_of_a_hand_over() -> impl Strategy<Value = Step> {
+    // Those that are young enough for a newcomer.
+    const OWN: [usize; 4] = [0, 1, 4, 5];
+    let acquire = any::<bool>().prop_map(|first| (Some(first), Pick::Clock(0)));
+    let release = (0..2i64).prop_map(|above| (None, Pick::Seat(0, above)));
+    let what = prop_oneof![3 => acquire, 4 => release];
+    let ask = (0..OWN.len(), what, any::<bool>()).prop_map(|(who, (first, ballot), shown)| {
+        let place = |first| Some((OWN[who], first));
+        let what = match first {
+            Some(first) => What::Acquire(place(first)),
+            None => What::Release {
+                kind: ReleaseKind::Final,
+                fate_unknown: false,
+                place: place(false).filter(|_| shown),
+                stays: false,
+                keep_ms: None,
+            },
+        };
+        Step::Ask(Ask {
+            holder: who as u8,
+            names: vec![0],
+            what,
+            ballot,
+            ttl_ms: 500,
+        })
+    });
+    prop_oneof![
+        30 => ask,
+        1 => (0..TICKETS.len(), 1..20u64)
+            .prop_map(|(ticket, ms)| Step::Age { name: 0, ticket, ms }),
+        1 => (1..20u64).prop_map(|ms| Step::Fade { name: 0, ms }),
+        1 => Just(Step::Foreign { name: 0, value: Some(1), ttl_ms: Some(200) }),
+        2 => (1..20u64).prop_map(|ms| Step::Wait { ms }),
     ]
 }

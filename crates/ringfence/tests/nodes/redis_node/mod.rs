@@ -5,6 +5,7 @@ mod bundles;
 mod connection;
 mod garbage;
 mod handshake;
+mod lines;
 mod strangers;
 mod wakes;
 

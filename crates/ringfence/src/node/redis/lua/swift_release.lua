@@ -1,8 +1,9 @@
--- Where most releases end: one claim, held alone, given back for good, not kept from others, and
--- nobody waits for it. What is said here the long way below would say too; whatever is unusual goes
--- there.
-if #KEYS == 4 and values[1] == ARGV[4] and values[2] and not values[3] and not ARGV[10]
-  and ARGV[6] == '1' and ARGV[9] == '0' then
+-- Where most releases end: one claim, held alone, given back for good, and not kept from others.
+-- Either nobody waits for it, or the line is of the usual sort. What is said here the long way below
+-- would say too; whatever is unusual goes there.
+local ticket = ARGV[10]
+if #KEYS == 4 and values[1] == ARGV[4] and values[2] and ARGV[6] == '1' and ARGV[9] == '0'
+  and (not values[3] and not ticket or order and ARGV[8] == '0') then
   local ballot = tonumber(ARGV[5])
   local fence, closed, hers, owner =
     string.match(values[2], '^2:(%d+):(%d+):%d+:[01]:(%d+):%d+:([^:]+):')
@@ -15,6 +16,29 @@ if #KEYS == 4 and values[1] == ARGV[4] and values[2] and not values[3] and not A
     closed = tonumber(closed) > ballot and closed or ARGV[5]
     redis.call('SET', KEYS[2], '2:' .. fence .. ':' .. closed .. string.format(':%.0f:0', now_ms),
       'PX', ARGV[3])
+    if order then
+      -- One more than are told, since the caller may be among them.
+      local first, told = redis.call('ZRANGE', order, 0, 2), 0
+      if ticket and (first[2] or first[1] ~= ticket) then
+        redis.call('ZREM', lease, ticket)
+        redis.call('ZREM', order, ticket)
+      elseif ticket then
+        redis.call('DEL', KEYS[3], order, lease)
+      end
+      for _, other in ipairs(first) do
+        if other ~= ticket and told < 2 then
+          -- The first in line, and the next, to come if the first does not. The grace stands at the
+          -- end of born.
+          local id = string.sub(other, 21)
+          local client = string.match(id, '^(.*)%.')
+          local wait = told == 0 and '0 ' or string.match(ARGV[1], '^.* (%d+)$') .. ' '
+          told = told + 1
+          if client then
+            redis.pcall('PUBLISH', 'ringfence:wake:' .. client, wait .. id)
+          end
+        end
+      end
+    end
     return { clock, floor, 'released' }
   end
 end

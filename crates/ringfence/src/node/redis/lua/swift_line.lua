@@ -1,0 +1,13 @@
+-- The line of a single claim, if it is of the usual sort: nobody in it stands twice (see line.lua), and
+-- nobody's ticket has run out. What is made of it the long way below would make of it too; whatever
+-- is unusual goes there.
+local kept_until, order, lease = #KEYS == 4 and values[3] and tonumber(values[3])
+if kept_until then
+  local at = string.find(KEYS[3], '}lineqclm', 1, true)
+  local before, behind = string.sub(KEYS[3], 1, at), string.sub(KEYS[3], at + 9)
+  order, lease = before .. 'rankjgpk' .. behind, before .. 'tilllna' .. behind
+  if redis.call('ZCOUNT', lease, 0, now_ms - 1) > 0 then
+    order = nil
+  end
+end
+

@@ -1,0 +1,76 @@
+//! What a server keeps of a line, and what somebody else has done to it.
+
+use redis::Commands;
+use ringfence::message::{Answer, Holder, Place};
+use ringfence_testkit::{Flavor, Server};
+
+use super::*;
+use crate::redis_ledger::line_keys;
+use crate::support::*;
+
+const CAROL: u8 = 0xcc;
+
+/// Alice holds `n`; Bob (`b.1`) and Carol (`c.1`) wait for it.
+async fn two_wait(node: &RedisNode) -> (Place, Place) {
+    let ballot = ballot(node).await;
+    let held = call(node, request(&["n"], ALICE, acquire(ballot, TTL_MS))).await;
+    assert_eq!(held.unwrap().answer, Answer::Granted);
+    let (bob, carol) = (place(ballot.get(), "b.1"), place(ballot.get() + 1, "c.1"));
+    assert_eq!(comes(node, BOB, &bob).await.ahead, 0);
+    assert_eq!(comes(node, CAROL, &carol).await.ahead, 1);
+    (bob, carol)
+}
+
+/// Who holds `n`, as `who` is told who comes at `place`.
+async fn comes(node: &RedisNode, who: u8, place: &Place) -> Holder {
+    let op = come(ballot(node).await, TTL_MS, place);
+    match call(node, request(&["n"], who, op)).await.unwrap().answer {
+        Answer::Held(holder) => holder,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_ticket_that_has_run_out_is_ahead_of_nobody() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let (bob, carol) = two_wait(&node).await;
+    let [_, _, lease] = line_keys("n");
+    let member = format!("{:020}{}", bob.since_us, bob.id);
+    let _: () = client(&server).zadd(lease, member, 1).unwrap();
+    assert_eq!(comes(&node, CAROL, &carol).await.ahead, 0);
+}
+
+#[tokio::test]
+async fn a_holder_whom_the_record_does_not_know_has_no_label() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let (_, carol) = two_wait(&node).await;
+    assert_eq!(
+        comes(&node, CAROL, &carol).await.label.as_deref(),
+        Some("job")
+    );
+    let stranger = token(9).expose().to_owned();
+    let _: () = client(&server).set("n", stranger).unwrap();
+    let holder = comes(&node, CAROL, &carol).await;
+    assert_eq!((holder.label, holder.for_ms), (None, None));
+}
+
+#[tokio::test]
+async fn what_is_kept_of_a_line_outlives_whoever_comes() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let (_, carol) = two_wait(&node).await;
+    let mut client = client(&server);
+    let soon_ms = ballot(&node).await.get() / 1000 + 1_000;
+    let [mark, ..] = line_keys("n");
+    let _: () = client.set(mark, soon_ms).unwrap();
+    for key in line_keys("n") {
+        let _: () = client.pexpire_at(key, soon_ms as i64).unwrap();
+    }
+    comes(&node, CAROL, &carol).await;
+    for key in line_keys("n") {
+        let left: u64 = client.pttl(&key).unwrap();
+        assert!(left > 3_000, "{key} for {left} ms");
+    }
+}
