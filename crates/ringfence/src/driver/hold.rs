@@ -317,14 +317,22 @@ impl Hold {
         // for; one that was extended further lasts longer.
         let leased_until = lock(&self.state).leased_until;
         let left = leased_until.since(self.driver.clock.now());
-        Some(Withdrawing::begin_keeping(
+        // Asked before the nodes are told: what they say then is who comes after that one.
+        let next = self.driver.room.next(&self.traces.claims);
+        let release = Withdrawing::begin_keeping(
             &self.driver,
             &self.traces,
             targets,
             left.max(self.care.lease(self.care.ttl)),
             self.care.call_timeout,
             self.keep_until,
-        ))
+        );
+        if let Some(next) = next
+            && self.keep_until.is_none()
+        {
+            next.come(self.driver.clock.now());
+        }
+        Some(release)
     }
 
     /// Stops looking after it and tells what the nodes may have of it. Whoever waits for the loss

@@ -40,6 +40,8 @@ pub(crate) struct WaitingRoom {
 struct Waiters {
     /// In an order, so that the same run asks the nodes in the same order.
     by_ticket: BTreeMap<Arc<str>, Arc<Waiter>>,
+    /// Who comes next at a lock, as far as the nodes have told: the runner-up when it was last freed.
+    next: BTreeMap<Arc<[Claim]>, Arc<str>>,
     /// Whether the nodes have been asked to tell us of wakes.
     listening: bool,
     /// Whether the next refresh stands on the schedule.
@@ -136,7 +138,20 @@ impl WaitingRoom {
 
     /// Whoever waited with `waiter` waits no longer.
     pub(crate) fn leave(&self, waiter: &Waiter) {
-        lock(&self.waiters).by_ticket.remove(&waiter.place.id);
+        let mut waiters = lock(&self.waiters);
+        waiters.by_ticket.remove(&waiter.place.id);
+        if waiters.next.get(&waiter.claims) == Some(&waiter.place.id) {
+            waiters.next.remove(&waiter.claims);
+        }
+    }
+
+    /// Who comes next at `claims`, if the nodes have told that it is one of ours. Asked by a holder
+    /// of this client before it sends its release: the next need not wait to be woken then, since
+    /// what it sends arrives behind that.
+    pub(crate) fn next(&self, claims: &Arc<[Claim]>) -> Option<Arc<Waiter>> {
+        let mut waiters = lock(&self.waiters);
+        let ticket = waiters.next.remove(claims)?;
+        waiters.by_ticket.get(&ticket).cloned()
     }
 
     /// Shows all who wait to the nodes.
@@ -171,10 +186,16 @@ impl WaitingRoom {
 
 impl Hear for WaitingRoom {
     fn hear(&self, wake: Wake) {
-        let waiter = lock(&self.waiters)
-            .by_ticket
-            .get(wake.ticket.as_str())
-            .cloned();
+        let mut waiters = lock(&self.waiters);
+        let waiter = waiters.by_ticket.get(wake.ticket.as_str()).cloned();
+        if let Some(waiter) = &waiter
+            && waiter.what == WaitsFor::Lock
+            && wake.after_ms > 0
+        {
+            let next = Arc::clone(&waiter.place.id);
+            waiters.next.insert(Arc::clone(&waiter.claims), next);
+        }
+        drop(waiters);
         if let Some(waiter) = waiter {
             // A node may say anything; nobody sleeps for longer than the next refresh because of it.
             let after = Duration::from_millis(wake.after_ms).min(Duration::from_secs(3600));
@@ -199,11 +220,17 @@ impl Waiter {
         if mutant!(WakeDuringAttemptLost) && state.attempting {
             return;
         }
+        // Every node tells it: one awakening is enough.
         if state.due.is_none_or(|(due, _)| at < due) {
             state.due = Some((at, slot));
+            drop(state);
+            self.woken.notify_one();
         }
-        drop(state);
-        self.woken.notify_one();
+    }
+
+    /// Has it come at `now`: what it waits for has been freed.
+    pub(crate) fn come(&self, now: Timestamp) {
+        self.wake(now, None);
     }
 
     /// Whether this is who waits at `place`.
@@ -352,6 +379,7 @@ impl Deliver<Reply> for Refreshing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SteppedClock;
     use crate::message::Mode;
     use crate::name::Name;
 
@@ -405,6 +433,54 @@ mod tests {
         waiter.wake(at(5), None);
         waiter.end();
         assert_eq!(lock(&waiter.state).due, Some((at(5), None)));
+    }
+
+    /// A room in which `waiter` waits.
+    fn room(waiter: &Arc<Waiter>) -> WaitingRoom {
+        let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
+        let room = WaitingRoom::new("c".to_owned(), clock);
+        let ticket = Arc::clone(&waiter.place.id);
+        let mut waiters = lock(&room.waiters);
+        waiters.by_ticket.insert(ticket, Arc::clone(waiter));
+        drop(waiters);
+        room
+    }
+
+    #[test]
+    fn the_runner_up_is_the_next_once() {
+        let waiter = Arc::new(waiter(WaitsFor::Lock));
+        let room = room(&waiter);
+        let told = |after_ms| Wake {
+            ticket: "c.1".to_owned(),
+            after_ms,
+            slot: None,
+        };
+        let is_next = |claims| {
+            room.next(claims)
+                .is_some_and(|it| Arc::ptr_eq(&it, &waiter))
+        };
+        let others: Arc<[Claim]> = waiter.claims[..1].into();
+        room.hear(told(0));
+        assert!(!is_next(&waiter.claims), "it is its turn now");
+        room.hear(told(1500));
+        assert!(!is_next(&others));
+        assert!(is_next(&waiter.claims));
+        assert!(!is_next(&waiter.claims));
+        room.hear(told(1500));
+        room.leave(&waiter);
+        assert!(lock(&room.waiters).next.is_empty());
+    }
+
+    #[test]
+    fn who_waits_for_a_slot_is_woken_by_the_nodes_alone() {
+        let next = Arc::new(waiter(WaitsFor::Slot));
+        let room = room(&next);
+        room.hear(Wake {
+            ticket: "c.1".to_owned(),
+            after_ms: 1500,
+            slot: None,
+        });
+        assert!(lock(&room.waiters).next.is_empty());
     }
 
     #[test]

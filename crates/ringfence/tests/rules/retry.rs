@@ -224,3 +224,42 @@ async fn rule_16_nobody_else_is_warned() {
     );
     assert_eq!(log.warnings(), Vec::<String>::new());
 }
+
+/// The nodes have told who is the runner-up. When the holder before it is of the same client, nobody has
+/// to wake it.
+#[tokio::test]
+async fn the_next_of_the_same_client_comes_with_the_release() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    let (one, two) = (locks.mutex("x"), locks.mutex("x"));
+    let (mut first, mut second) = (pin!(one.lock()), pin!(two.lock()));
+    assert!(waits(first.as_mut()).await);
+    assert!(waits(second.as_mut()).await);
+    drop(guard);
+    let guard = at_once(first).await.unwrap();
+    bench.nodes.iter().for_each(|node| node.lose_wakes(true));
+    bench.log_operations();
+    drop(guard);
+    drop(at_once(second).await.unwrap());
+    assert_eq!(bench.count(acquires), [1; 3]);
+}
+
+/// What is kept from others is not free yet.
+#[tokio::test]
+async fn the_next_does_not_come_to_what_is_kept_from_it() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    let one = locks.mutex("x").hold_at_least(ms(500));
+    let two = locks.mutex("x");
+    let (mut first, mut second) = (pin!(one.lock()), pin!(two.lock()));
+    assert!(waits(first.as_mut()).await);
+    assert!(waits(second.as_mut()).await);
+    drop(guard);
+    let guard = at_once(first).await.unwrap();
+    bench.log_operations();
+    drop(guard);
+    assert!(waits(second.as_mut()).await);
+    assert_eq!(bench.count(acquires), [0; 3]);
+}
