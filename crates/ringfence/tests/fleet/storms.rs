@@ -11,7 +11,7 @@ use crate::stage::*;
 
 const TASKS: usize = 16;
 const NAMES: usize = 4;
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 16;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flushed_scripts_and_killed_connections_stop_nobody_and_leave_nothing() {
