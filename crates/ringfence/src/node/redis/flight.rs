@@ -39,8 +39,9 @@ struct Batch {
 /// What came of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Landing {
-    /// Calls whose script the server did not have: to be sent again in full.
-    pub(super) unscripted: Vec<Call>,
+    /// Whose script the server did not have: to be sent again in full, each as it was. Packed anew,
+    /// what a bundle had left alone could end up in a bundle again, and so on for ever.
+    pub(super) unscripted: Vec<Parcel>,
     /// Calls of a bundle that was not for them, and left them alone: to be sent again, each by itself.
     pub(super) unusual: Vec<Call>,
     /// The node has another birth record than the one we know.
@@ -198,7 +199,7 @@ impl Ground<'_> {
     fn take(&mut self, call: Call, answer: Value) {
         let outcome = match answer {
             Value::ServerError(error) if self.lacks_script(&error) => {
-                self.landing.unscripted.push(call);
+                self.landing.unscripted.push(Parcel::Alone(call));
                 return;
             }
             Value::ServerError(error) => Err(self.reporter.refusal(&error, &call.request)),
@@ -215,7 +216,8 @@ impl Ground<'_> {
     fn take_bundle(&mut self, sort: Sort, calls: Vec<Call>, answer: Value) {
         let error = match answer {
             Value::ServerError(error) if self.lacks_script(&error) => {
-                self.landing.unscripted.extend(calls);
+                let parcel = Parcel::Bundle(sort, calls);
+                self.landing.unscripted.push(parcel);
                 return;
             }
             // Whose fault it was only each by itself can tell. What the bundle may have done before it

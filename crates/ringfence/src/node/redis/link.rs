@@ -330,8 +330,7 @@ impl Link {
                 // and retires its ballot; nothing of a token follows its release.
                 let line = &mut session.line;
                 // In full, so that the server keeps the script.
-                let unscripted = bundle::pack(landing.unscripted);
-                flight.send(unscripted, line, membership, By::Text, now);
+                flight.send(landing.unscripted, line, membership, By::Text, now);
                 let unusual = landing.unusual.into_iter().map(Parcel::Alone).collect();
                 flight.send(unusual, line, membership, By::Hash, now);
                 if landing.newborn && !matches!(pending_end, Some(End::Control(_))) {

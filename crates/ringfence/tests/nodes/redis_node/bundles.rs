@@ -1,13 +1,18 @@
 //! Many calls in one script: each is answered as if it had come by itself, whatever happens to the
 //! others.
 
+use std::time::Duration;
+
 use redis::Commands;
 use ringfence::message::{Answer, Op};
 use ringfence::node::TroubleKind;
 use ringfence_testkit::{Flavor, Server};
+use tokio::time::timeout;
 
 use super::*;
 use crate::support::*;
+
+const SOON: Duration = Duration::from_secs(20);
 
 /// Sends all of `requests` before the node can send any: they are one batch.
 async fn all(node: &RedisNode, requests: Vec<Request>) -> Vec<Result<Reply, CallError>> {
@@ -433,6 +438,20 @@ async fn flushed_scripts_of_bundles_are_sent_again_and_kept() {
     }
     // The first of each sort is sent twice, and in full the second time.
     assert_eq!(calls(&server, &["evalsha", "eval"]), [3, 2]);
+}
+
+#[tokio::test]
+async fn what_a_bundle_leaves_alone_is_answered_though_every_script_was_flushed() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let ballot = ballot(&node).await;
+    let names = ["a", "b", "c"];
+    answers(&node, each(&names, &acquire(ballot, TTL_MS))).await;
+    server.command(&["SCRIPT", "FLUSH"]);
+    let requests = names.map(|name| request(&[name], BOB, acquire(plus(ballot, 1), TTL_MS)));
+    let said = timeout(SOON, answers(&node, requests.into())).await;
+    let said = said.expect("the calls go round in circles");
+    assert!(said.iter().all(|answer| matches!(answer, Answer::Held(_))));
 }
 
 #[tokio::test]
