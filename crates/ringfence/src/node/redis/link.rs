@@ -1,5 +1,6 @@
-//! The one task of a node: connects, shakes hands, sends what is wanted and answers it, and begins
-//! anew when the connection is lost. Everything that is pending goes out as one batch.
+//! What goes on with one node for as long as somebody may want it: connects, shakes hands, sends what is
+//! wanted and answers it, and begins anew when the connection is lost. Everything that is pending goes
+//! out as one batch.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
