@@ -16,6 +16,7 @@ pub(crate) mod hold;
 pub(crate) mod keeper;
 pub(crate) mod latch;
 pub(crate) mod lost;
+mod refreshing;
 mod renewals;
 mod round;
 pub(crate) mod schedule;

@@ -13,17 +13,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::message::{Answer, Claim, Op, Place, Reply, Request, Turn, Wake};
-use crate::node::{CallError, Deliver, Hear};
+use crate::message::{Claim, Place, Turn, Wake};
+use crate::node::Hear;
 use crate::protocol::quorum;
 use crate::time::Timestamp;
-use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
+use super::refreshing::{REFRESH, Refreshing};
 use super::schedule::Due;
 use super::{Driver, lock};
 
-/// How often places are refreshed: a ticket outlives three of these.
-const REFRESH: Duration = Duration::from_millis(900);
 /// The most places in one request, so that one request does not occupy a node for long.
 const PLACES_MAX: usize = 512;
 
@@ -212,7 +210,7 @@ impl fmt::Debug for WaitingRoom {
 
 impl Waiter {
     /// Has it come at `at` for `slot`, unless it was told to come sooner.
-    fn wake(&self, at: Timestamp, slot: Option<u32>) {
+    pub(super) fn wake(&self, at: Timestamp, slot: Option<u32>) {
         // The gate comes first. A slot that there is not is nothing to ask for.
         let slot = slot.filter(|slot| (*slot as usize) + 1 < self.claims.len());
         let slot = slot.filter(|_| self.what == WaitsFor::Slot);
@@ -231,6 +229,11 @@ impl Waiter {
     /// Has it come at `now`: what it waits for has been freed.
     pub(crate) fn come(&self, now: Timestamp) {
         self.wake(now, None);
+    }
+
+    /// Where it stands.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Whether this is who waits at `place`.
@@ -281,7 +284,7 @@ impl Waiter {
     }
 
     /// Hears how many have arrived at the latch on `node`; whether that is news.
-    fn hears_of(&self, node: usize, arrived: u64) -> bool {
+    pub(super) fn hears_of(&self, node: usize, arrived: u64) -> bool {
         let mut state = lock(&self.state);
         let news = !state.attempting && state.arrived[node] != Some(arrived);
         // Once is enough, whatever comes of the look.
@@ -290,7 +293,7 @@ impl Waiter {
     }
 
     /// Hears how it stands on `node`; whether a majority would let it in.
-    fn stands(&self, node: usize, turn: Turn) -> bool {
+    pub(super) fn stands(&self, node: usize, turn: Turn) -> bool {
         let mut state = lock(&self.state);
         state.turns[node] = Some(turn);
         let lets_in = |turn: &&Option<Turn>| turn.is_some_and(|t| t.free && t.ahead == 0);
@@ -301,78 +304,6 @@ impl Waiter {
             state.turns.fill(None);
         }
         entitled
-    }
-}
-
-/// A refresh under way.
-struct Refreshing {
-    driver: Arc<Driver>,
-    waiters: Vec<Arc<Waiter>>,
-    sent: Timestamp,
-}
-
-impl Refreshing {
-    fn begin(
-        driver: &Arc<Driver>,
-        claims: &Arc<[Claim]>,
-        what: WaitsFor,
-        waiters: Vec<Arc<Waiter>>,
-    ) {
-        let places = waiters.iter().map(|waiter| Place {
-            first: false,
-            ..waiter.place.clone()
-        });
-        let places = places.collect();
-        let request = Arc::new(Request {
-            claims: Arc::clone(claims),
-            // Nobody's: those who wait hold nothing.
-            token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
-            op: match what {
-                WaitsFor::Lock => Op::Refresh { places },
-                WaitsFor::Slot => Op::RefreshSlots { places },
-                WaitsFor::Latch { ttl_ms } => Op::Attend {
-                    places,
-                    list: false,
-                    ttl_ms,
-                },
-            },
-        });
-        let sent = driver.clock.now();
-        let this = Arc::new(Self {
-            driver: Arc::clone(driver),
-            waiters,
-            sent,
-        });
-        for node in 0..driver.nodes.len() {
-            let to = Arc::clone(&this) as Arc<dyn Deliver<Reply>>;
-            driver.send(node, &request, sent + REFRESH, to);
-        }
-    }
-}
-
-impl Deliver<Reply> for Refreshing {
-    fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
-        let (node, now) = (tag as usize, self.driver.clock.now());
-        if self.driver.hear(node, &outcome, self.sent, now).is_some() {
-            return;
-        }
-        match outcome.map(|reply| reply.answer) {
-            Ok(Answer::Turns(turns)) => {
-                for (waiter, turn) in self.waiters.iter().zip(turns) {
-                    if waiter.stands(node, turn) {
-                        waiter.wake(now, None);
-                    }
-                }
-            }
-            Ok(Answer::Arrivals(arrivals)) => {
-                for waiter in &self.waiters {
-                    if waiter.hears_of(node, arrivals.arrived) {
-                        waiter.wake(now, None);
-                    }
-                }
-            }
-            _ => {}
-        }
     }
 }
 

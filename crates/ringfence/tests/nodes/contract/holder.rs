@@ -34,32 +34,35 @@ pub(super) fn a_ballot_above_the_ceiling_is_never_stored(stage: &Stage) {
     assert!(stamp(node, "x").floor < far);
 }
 
-/// Whoever undoes an attempt has not held: those in line have had all the time since it was free.
-pub(super) fn an_undo_leaves_the_time_since_it_is_free_alone(stage: &Stage) {
-    let node = stage.node();
+/// Alice has held `x` and let go, while Bob and behind him another came to stand in line.
+fn alice_leaves_two_in_line(node: &dyn Node) -> (Place, Place) {
     let first = next_ballot(node, "x");
     ask(node, "x", ALICE, acquire(first, TTL_MS));
     let now_us = stamp(node, "x").clock_us;
     let (head, next) = (place(now_us, "b.1"), place(now_us + 1, "c.1"));
     for (who, place) in [(BOB, &head), (0xcc, &next)] {
-        held(ask(
-            node,
-            "x",
-            who,
-            come(next_ballot(node, "x"), TTL_MS, place),
-        ));
+        let ballot = next_ballot(node, "x");
+        held(ask(node, "x", who, come(ballot, TTL_MS, place)));
     }
     ask(node, "x", ALICE, release(first));
-    stage.pass_ms(Group::DEFAULT_GRACE.as_millis() as u64 + 2);
-    // The head comes, and loses elsewhere.
+    (head, next)
+}
+
+/// Under which ballot he came.
+fn bob_comes_and_loses_elsewhere(node: &dyn Node, head: &Place) -> Ballot {
     let ballot = next_ballot(node, "x");
-    ask(node, "x", BOB, come(ballot, TTL_MS, &head));
-    ask(
-        node,
-        "x",
-        BOB,
-        leave(ballot, ReleaseKind::Undo, Some(&head), true),
-    );
+    ask(node, "x", BOB, come(ballot, TTL_MS, head));
+    let undo = leave(ballot, ReleaseKind::Undo, Some(head), true);
+    ask(node, "x", BOB, undo);
+    ballot
+}
+
+/// Whoever undoes an attempt has not held: those in line have had all the time since it was free.
+pub(super) fn an_undo_leaves_the_time_since_it_is_free_alone(stage: &Stage) {
+    let node = stage.node();
+    let (head, next) = alice_leaves_two_in_line(node);
+    stage.pass_ms(Group::DEFAULT_GRACE.as_millis() as u64 + 2);
+    bob_comes_and_loses_elsewhere(node, &head);
     let ballot = next_ballot(node, "x");
     assert_eq!(
         ask(node, "x", 0xcc, come(ballot, TTL_MS, &next)),
@@ -70,29 +73,10 @@ pub(super) fn an_undo_leaves_the_time_since_it_is_free_alone(stage: &Stage) {
 pub(super) fn an_undo_does_not_wake_its_own_sender(stage: &Stage) {
     let node = stage.node();
     let (bobs, carols) = (Ear::at(node, "b"), Ear::at(node, "c"));
-    let first = next_ballot(node, "x");
-    ask(node, "x", ALICE, acquire(first, TTL_MS));
-    let now_us = stamp(node, "x").clock_us;
-    let (head, next) = (place(now_us, "b.1"), place(now_us + 1, "c.1"));
-    for (who, place) in [(BOB, &head), (0xcc, &next)] {
-        held(ask(
-            node,
-            "x",
-            who,
-            come(next_ballot(node, "x"), TTL_MS, place),
-        ));
-    }
-    ask(node, "x", ALICE, release(first));
+    let (head, _) = alice_leaves_two_in_line(node);
     assert_eq!(bobs.wait(), wake("b.1", 0));
     carols.wait();
-    let ballot = next_ballot(node, "x");
-    ask(node, "x", BOB, come(ballot, TTL_MS, &head));
-    ask(
-        node,
-        "x",
-        BOB,
-        leave(ballot, ReleaseKind::Undo, Some(&head), true),
-    );
+    let ballot = bob_comes_and_loses_elsewhere(node, &head);
     // Her wake, when Bob is gone for good, is the next that anybody hears.
     ask(
         node,
