@@ -2,16 +2,17 @@
 //! carry out what the usual acquire or release wants, so a batch makes as few scripts of them as it can.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
-use redis::{Cmd, RedisWrite, Value};
+use redis::{RedisWrite, Value};
 
 use crate::message::{Answer, Ballot, Mode, Op, ReleaseKind, Request, Stamp};
 use crate::node::Call;
 
-use super::command::{self, By, Terms};
-use super::key::{BORN_KEY, write_mark_key, write_record_key};
+use super::command::{self, By, Terms, say};
+use super::key::{write_mark_key, write_record_key};
 use super::reply::{Fields, Misshapen};
-use super::script::{SCRIPTS, Script};
+use super::script::SCRIPTS;
 
 /// The most calls in one bundle, so that one script does not occupy a server for long.
 const BUNDLE_MAX: usize = 32;
@@ -76,7 +77,8 @@ pub(super) fn pack(calls: Vec<Call>) -> Vec<Parcel> {
 fn places(calls: &[Call]) -> Vec<(usize, Option<Sort>)> {
     let mut parcels = 0;
     // Where each name was last spoken of.
-    let mut last: HashMap<&str, usize> = HashMap::with_capacity(calls.len());
+    let mut last: HashMap<&str, usize, BuildHasherDefault<Quick>> = HashMap::default();
+    last.reserve(calls.len());
     // The bundles with room, and how many calls they have.
     let mut open: Vec<(Sort, usize, usize)> = Vec::new();
     let place = |call| {
@@ -109,6 +111,35 @@ fn places(calls: &[Call]) -> Vec<(usize, Option<Sort>)> {
     calls.iter().map(place).collect()
 }
 
+/// Tells the names of one batch apart. Whoever makes names that collide here has a few hundred of them
+/// compared, which is why it may be simple.
+#[derive(Default)]
+struct Quick(u64);
+
+impl Hasher for Quick {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.write_u64(byte.into());
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // The fraction of the golden ratio, which is odd and has no pattern.
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        // A map takes the lowest bits for the place, where a product is weakest.
+        self.0.rotate_left(26)
+    }
+}
+
 /// In which bundles `request` may be, if it may be in any.
 fn sort(request: &Request) -> Option<Sort> {
     let [claim] = &*request.claims else {
@@ -129,13 +160,13 @@ fn sort(request: &Request) -> Option<Sort> {
 }
 
 impl Parcel {
-    /// The command that carries it out.
-    pub(super) fn command(&self, terms: &Terms, by: By) -> Cmd {
+    /// Writes the command that carries it out.
+    pub(super) fn write(&self, terms: &Terms, by: By, out: &mut impl RedisWrite) {
         match self {
-            Self::Alone(call) => command::command(&call.request, terms, by),
-            Self::Bundle(Sort::Swift, calls) => swift_command(calls, terms, by),
-            Self::Bundle(Sort::Extend, calls) => extend_command(calls, terms, by),
-            Self::Bundle(Sort::PlainRelease, calls) => plain_command(calls, by),
+            Self::Alone(call) => command::write(&call.request, terms, by, out),
+            Self::Bundle(Sort::Swift, calls) => write_swift(calls, terms, by, out),
+            Self::Bundle(Sort::Extend, calls) => write_extend(calls, terms, by, out),
+            Self::Bundle(Sort::PlainRelease, calls) => write_plain(calls, by, out),
         }
     }
 
@@ -156,16 +187,12 @@ impl Parcel {
     }
 }
 
-fn swift_command(calls: &[Call], terms: &Terms, by: By) -> Cmd {
-    let names = || calls.iter().map(|call| command::only_name(&call.request));
-    let script = &SCRIPTS.swift_bundle;
-    // The name and twice in each of its side keys, the token and the ballot, and all around them.
-    let bytes = names().map(|name| 5 * name.len() + 100).sum::<usize>() + 256;
-    let mut cmd = begin(script, by, 3 * calls.len() + 1, 5 * calls.len() + 10, bytes);
-    names().for_each(|name| cmd.write_arg(name.as_bytes()));
-    names().for_each(|name| write_record_key(name, &mut cmd));
-    names().for_each(|name| write_mark_key(name, &mut cmd));
-    write_terms(&mut cmd, terms);
+fn write_swift(calls: &[Call], terms: &Terms, by: By, out: &mut impl RedisWrite) {
+    command::write_script(&SCRIPTS.swift_bundle, by, 3 * calls.len() + 1, out);
+    names(calls).for_each(|name| say(out, name));
+    names(calls).for_each(|name| write_record_key(name, out));
+    names(calls).for_each(|name| write_mark_key(name, out));
+    command::write_terms(terms, out);
     // Most callers of one process want the same, so the terms are said once.
     let mut wanted = Vec::new();
     let letters: Vec<u8> = calls
@@ -184,68 +211,42 @@ fn swift_command(calls: &[Call], terms: &Terms, by: By) -> Cmd {
             _ => LETTER,
         })
         .collect();
-    cmd.write_arg(&letters);
-    for call in calls {
-        cmd.write_arg(call.request.token.expose().as_bytes());
-    }
-    for call in calls {
-        cmd.write_arg_fmt(ballot(&call.request));
-    }
-    for (ttl_ms, label) in wanted {
-        cmd.write_arg_fmt(ttl_ms);
-        cmd.write_arg(label.as_bytes());
-    }
-    cmd
+    out.write_arg(&letters);
+    tokens(calls).for_each(|token| say(out, token));
+    ballots(calls).for_each(|ballot| say(out, ballot));
+    wanted.into_iter().for_each(|terms| say(out, terms));
 }
 
-fn extend_command(calls: &[Call], terms: &Terms, by: By) -> Cmd {
-    let names = || calls.iter().map(|call| command::only_name(&call.request));
-    let script = &SCRIPTS.extend_bundle;
-    let bytes = names().map(|name| 3 * name.len() + 90).sum::<usize>() + 256;
-    let mut cmd = begin(script, by, 2 * calls.len() + 1, 5 * calls.len() + 4, bytes);
-    names().for_each(|name| cmd.write_arg(name.as_bytes()));
-    names().for_each(|name| write_record_key(name, &mut cmd));
-    write_terms(&mut cmd, terms);
-    for call in calls {
-        cmd.write_arg(call.request.token.expose().as_bytes());
-    }
-    for call in calls {
-        cmd.write_arg_fmt(ballot(&call.request));
-    }
+fn write_extend(calls: &[Call], terms: &Terms, by: By, out: &mut impl RedisWrite) {
+    command::write_script(&SCRIPTS.extend_bundle, by, 2 * calls.len() + 1, out);
+    names(calls).for_each(|name| say(out, name));
+    names(calls).for_each(|name| write_record_key(name, out));
+    command::write_terms(terms, out);
+    tokens(calls).for_each(|token| say(out, token));
+    ballots(calls).for_each(|ballot| say(out, ballot));
     for call in calls {
         if let Op::Extend { ttl_ms, .. } = call.request.op {
-            cmd.write_arg_fmt(command::ttl(ttl_ms));
+            say(out, command::ttl(ttl_ms));
         }
     }
-    cmd
 }
 
-/// The last key and what every script on claims is told first.
-fn write_terms(cmd: &mut Cmd, terms: &Terms) {
-    cmd.write_arg(BORN_KEY.as_bytes());
-    cmd.write_arg(terms.born.as_bytes());
-    cmd.write_arg_fmt(terms.rules.window_us);
-    cmd.write_arg_fmt(terms.rules.retention_ms);
+fn write_plain(calls: &[Call], by: By, out: &mut impl RedisWrite) {
+    command::write_script(&SCRIPTS.plain_release_bundle, by, calls.len(), out);
+    names(calls).for_each(|name| say(out, name));
+    tokens(calls).for_each(|token| say(out, token));
 }
 
-fn plain_command(calls: &[Call], by: By) -> Cmd {
-    let script = &SCRIPTS.plain_release_bundle;
-    let names = || calls.iter().map(|call| command::only_name(&call.request));
-    let bytes = names().map(|name| name.len() + 43).sum::<usize>() + 64;
-    let mut cmd = begin(script, by, calls.len(), 2 * calls.len(), bytes);
-    names().for_each(|name| cmd.write_arg(name.as_bytes()));
-    for call in calls {
-        cmd.write_arg(call.request.token.expose().as_bytes());
-    }
-    cmd
+fn names(calls: &[Call]) -> impl Iterator<Item = &str> {
+    calls.iter().map(|call| command::only_name(&call.request))
 }
 
-/// The beginning of a script's call, with room for `args` more of so many `bytes`.
-fn begin(script: &Script, by: By, keys: usize, args: usize, bytes: usize) -> Cmd {
-    let mut cmd = Cmd::with_capacity(args + 3, bytes);
-    command::name_script(&mut cmd, script, by);
-    cmd.write_arg_fmt(keys);
-    cmd
+fn tokens(calls: &[Call]) -> impl Iterator<Item = &str> {
+    calls.iter().map(|call| call.request.token.expose())
+}
+
+fn ballots(calls: &[Call]) -> impl Iterator<Item = u64> {
+    calls.iter().map(|call| ballot(&call.request).get())
 }
 
 fn ballot(request: &Request) -> Ballot {

@@ -1,6 +1,6 @@
 //! A request as the command that a server understands.
 
-use redis::{Cmd, ToRedisArgs};
+use redis::{RedisWrite, ToRedisArgs};
 
 use crate::group::Group;
 use crate::ledger::{Rules, TICKET_MS};
@@ -37,11 +37,10 @@ impl Terms {
     }
 }
 
-/// The command that carries out `request`.
-pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
+/// Writes the command that carries out `request`.
+pub(super) fn write(request: &Request, terms: &Terms, by: By, out: &mut impl RedisWrite) {
     let scripts = &*SCRIPTS;
     let token = request.token.expose();
-    let lock = |script| lock_command(request, terms, script, by);
     match &request.op {
         Op::Acquire {
             ballot,
@@ -49,18 +48,19 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
             label,
             place,
         } => {
-            let mut cmd = with(
-                lock(&scripts.acquire),
-                (ballot.get(), ttl(*ttl_ms), &**label),
-            );
+            write_lock(request, terms, &scripts.acquire, by, out);
+            say(out, (ballot.get(), ttl(*ttl_ms), &**label));
             if let Some(place) = place {
-                cmd.arg((TICKET_MS, u8::from(place.first), ticket(place)));
+                say(out, (TICKET_MS, u8::from(place.first), ticket(place)));
             }
-            cmd
         }
-        Op::Extend { ballot, ttl_ms } => with(lock(&scripts.extend), (ballot.get(), ttl(*ttl_ms))),
+        Op::Extend { ballot, ttl_ms } => {
+            write_lock(request, terms, &scripts.extend, by, out);
+            say(out, (ballot.get(), ttl(*ttl_ms)));
+        }
         Op::Downgrade { ballot, ttl_ms } => {
-            with(lock(&scripts.downgrade), (ballot.get(), ttl(*ttl_ms)))
+            write_lock(request, terms, &scripts.downgrade, by, out);
+            say(out, (ballot.get(), ttl(*ttl_ms)));
         }
         Op::Release {
             ballot,
@@ -72,30 +72,22 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
         } => {
             let last = u8::from(*kind == ReleaseKind::Final);
             let (unknown, stays) = (u8::from(*fate_unknown), u8::from(*stays));
-            let ticket = place.as_ref().map(ticket);
-            with(
-                lock(&scripts.release),
-                (
-                    ballot.get(),
-                    last,
-                    unknown,
-                    stays,
-                    keep_ms.unwrap_or(0),
-                    ticket,
-                ),
-            )
+            write_lock(request, terms, &scripts.release, by, out);
+            say(out, (ballot.get(), last, unknown, stays));
+            say(out, (keep_ms.unwrap_or(0), place.as_ref().map(ticket)));
         }
         Op::Restore {
             ballot,
             ttl_ms,
             label,
-        } => with(
-            lock(&scripts.restore),
-            (ballot.get(), ttl(*ttl_ms), &**label),
-        ),
+        } => {
+            write_lock(request, terms, &scripts.restore, by, out);
+            say(out, (ballot.get(), ttl(*ttl_ms), &**label));
+        }
         Op::Refresh { places } => {
-            let tickets: Vec<String> = places.iter().map(ticket).collect();
-            with(lock(&scripts.refresh), (TICKET_MS, tickets))
+            write_lock(request, terms, &scripts.refresh, by, out);
+            say(out, TICKET_MS);
+            places.iter().for_each(|place| say(out, ticket(place)));
         }
         Op::AcquireSlot {
             slot,
@@ -105,14 +97,11 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
             place,
         } => {
             let slot = slot.map(|slot| slot.to_string()).unwrap_or_default();
-            let mut cmd = with(
-                lock(&scripts.acquire_slot),
-                (ballot.get(), ttl(*ttl_ms), &**label, slot),
-            );
+            write_lock(request, terms, &scripts.acquire_slot, by, out);
+            say(out, (ballot.get(), ttl(*ttl_ms), &**label, slot));
             if let Some(place) = place {
-                cmd.arg((TICKET_MS, u8::from(place.first), ticket(place)));
+                say(out, (TICKET_MS, u8::from(place.first), ticket(place)));
             }
-            cmd
         }
         Op::ReleaseSlot {
             slots,
@@ -129,18 +118,16 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
                 Slots::AllBut(slot) => ("but", *slot),
                 Slots::All => ("all", 0),
             };
-            let mut cmd = with(
-                lock(&scripts.release_slot),
-                (ballot.get(), last, unknown, stays, which),
-            );
+            write_lock(request, terms, &scripts.release_slot, by, out);
+            say(out, (ballot.get(), last, unknown, stays, which));
             if let Some(place) = place {
-                cmd.arg((TICKET_MS, ticket(place)));
+                say(out, (TICKET_MS, ticket(place)));
             }
-            cmd
         }
         Op::RefreshSlots { places } => {
-            let tickets: Vec<String> = places.iter().map(ticket).collect();
-            with(lock(&scripts.refresh_slots), (TICKET_MS, tickets))
+            write_lock(request, terms, &scripts.refresh_slots, by, out);
+            say(out, TICKET_MS);
+            places.iter().for_each(|place| say(out, ticket(place)));
         }
         Op::Arrive {
             parties,
@@ -149,69 +136,61 @@ pub(super) fn command(request: &Request, terms: &Terms, by: By) -> Cmd {
             ttl_ms,
         } => {
             let since = since_us.map(|us| us.to_string()).unwrap_or_default();
-            let parties: Vec<&str> = parties.iter().map(|party| &**party).collect();
-            with(
-                lock(&scripts.arrive),
-                (ttl(*ttl_ms), *count, since, parties),
-            )
+            write_lock(request, terms, &scripts.arrive, by, out);
+            say(out, (ttl(*ttl_ms), *count, since));
+            parties.iter().for_each(|party| say(out, &**party));
         }
         Op::Attend {
             places,
             list,
             ttl_ms,
         } => {
-            let tickets: Vec<String> = places.iter().map(ticket).collect();
-            with(
-                lock(&scripts.attend),
-                (ttl(*ttl_ms), u8::from(*list), TICKET_MS, tickets),
-            )
+            write_lock(request, terms, &scripts.attend, by, out);
+            say(out, (ttl(*ttl_ms), u8::from(*list), TICKET_MS));
+            places.iter().for_each(|place| say(out, ticket(place)));
         }
-        Op::Inspect => lock(&scripts.inspect),
+        Op::Inspect => write_lock(request, terms, &scripts.inspect, by, out),
         Op::PlainAcquire { ttl_ms } => {
-            let name = only_name(request);
-            let mut cmd = Cmd::with_capacity(6, name.len() + token.len() + 32);
-            cmd.arg("SET")
-                .arg(name)
-                .arg(token)
-                .arg("NX")
-                .arg("PX")
-                .arg(ttl(*ttl_ms));
-            cmd
+            say(out, ("SET", only_name(request), token));
+            say(out, ("NX", "PX", ttl(*ttl_ms)));
         }
-        Op::PlainExtend { ttl_ms } => with(
-            call(&scripts.plain_extend, by, 1),
-            (only_name(request), token, ttl(*ttl_ms)),
-        ),
-        Op::PlainRelease => with(
-            call(&scripts.plain_release, by, 1),
-            (only_name(request), token),
-        ),
+        Op::PlainExtend { ttl_ms } => {
+            write_script(&scripts.plain_extend, by, 1, out);
+            say(out, (only_name(request), token, ttl(*ttl_ms)));
+        }
+        Op::PlainRelease => {
+            write_script(&scripts.plain_release, by, 1, out);
+            say(out, (only_name(request), token));
+        }
     }
 }
 
-/// An operation on claims, up to and including the token.
-fn lock_command(request: &Request, terms: &Terms, script: &Script, by: By) -> Cmd {
-    let mut cmd = call(script, by, 1 + 3 * request.claims.len());
-    for claim in request.claims.iter() {
-        cmd.arg(claim.name.as_str());
-    }
-    for claim in request.claims.iter() {
-        write_record_key(claim.name.as_str(), &mut cmd);
-    }
-    for claim in request.claims.iter() {
-        write_mark_key(claim.name.as_str(), &mut cmd);
-    }
-    cmd.arg(BORN_KEY)
-        .arg(&terms.born)
-        .arg(terms.rules.window_us)
-        .arg(terms.rules.retention_ms);
+/// Writes an operation on claims, up to and including the token.
+fn write_lock(
+    request: &Request,
+    terms: &Terms,
+    script: &Script,
+    by: By,
+    out: &mut impl RedisWrite,
+) {
+    write_script(script, by, 1 + 3 * request.claims.len(), out);
+    let names = || request.claims.iter().map(|claim| claim.name.as_str());
+    names().for_each(|name| say(out, name));
+    names().for_each(|name| write_record_key(name, out));
+    names().for_each(|name| write_mark_key(name, out));
+    write_terms(terms, out);
     let shared = request.claims.iter().any(|c| c.mode == Mode::Shared);
     if shared {
-        cmd.arg(speaker(request));
+        say(out, speaker(request));
     } else {
-        cmd.arg(request.token.expose());
+        say(out, request.token.expose());
     }
-    cmd
+}
+
+/// Writes the last key and what every script on claims is told first.
+pub(super) fn write_terms(terms: &Terms, out: &mut impl RedisWrite) {
+    say(out, (BORN_KEY, &terms.born));
+    say(out, (terms.rules.window_us, terms.rules.retention_ms));
 }
 
 /// The token, and behind a blank how each claim is made: s for shared.
@@ -224,25 +203,18 @@ fn speaker(request: &Request) -> String {
     format!("{token} {}", modes.collect::<String>())
 }
 
-fn call(script: &Script, by: By, keys: usize) -> Cmd {
-    // With room for what most calls say, or it would be moved again and again while it grows.
-    let mut cmd = Cmd::with_capacity(keys + 12, 640);
-    name_script(&mut cmd, script, by);
-    cmd.arg(keys);
-    cmd
-}
-
-/// The beginning of every call of `script`.
-pub(super) fn name_script(cmd: &mut Cmd, script: &Script, by: By) {
+/// Writes the beginning of every call of `script`, up to the number of its keys.
+pub(super) fn write_script(script: &Script, by: By, keys: usize, out: &mut impl RedisWrite) {
     match by {
-        By::Hash => cmd.arg("EVALSHA").arg(&script.hash),
-        By::Text => cmd.arg("EVAL").arg(script.text),
-    };
+        By::Hash => say(out, ("EVALSHA", &script.hash)),
+        By::Text => say(out, ("EVAL", script.text)),
+    }
+    say(out, keys);
 }
 
-fn with(mut cmd: Cmd, args: impl ToRedisArgs) -> Cmd {
-    cmd.arg(args);
-    cmd
+/// Writes further words.
+pub(super) fn say(out: &mut impl RedisWrite, words: impl ToRedisArgs) {
+    words.write_redis_args(out);
 }
 
 /// The name of an operation that has one claim.

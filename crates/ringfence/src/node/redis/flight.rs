@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use redis::{Pipeline, RedisError, RedisResult, ServerError, Value};
+use redis::{RedisError, RedisResult, ServerError, Value};
 
 use crate::message::{Answer, Reply, Stamp};
 use crate::node::{Call, CallError, Trouble, TroubleKind};
@@ -87,20 +87,16 @@ impl Flight {
         if parcels.is_empty() {
             return;
         }
-        let mut pipe = Pipeline::with_capacity(parcels.len());
-        for parcel in &parcels {
-            pipe.add_command(parcel.command(&membership.terms, by));
-        }
-        self.push(Batch { parcels, by }, pipe, line, now);
+        line.send_parcels(&parcels, &membership.terms, by);
+        self.push(Batch { parcels, by }, now);
     }
 
-    /// Sends `pipe`, whose answers are for `batch`.
-    fn push(&mut self, batch: Batch, pipe: Pipeline, line: &mut Line, now: Timestamp) {
+    /// `batch` has been sent.
+    fn push(&mut self, batch: Batch, now: Timestamp) {
         if self.is_empty() {
             self.progress = now;
         }
         self.batches.push_back(batch);
-        line.send(pipe);
     }
 
     /// Has what is said on `channels` pushed to us. What the server says to that concerns nobody: one
@@ -110,16 +106,9 @@ impl Flight {
         for channel in channels {
             pipe.cmd("SUBSCRIBE").arg(channel);
         }
-        let parcels = Vec::new();
-        self.push(
-            Batch {
-                parcels,
-                by: By::Text,
-            },
-            pipe,
-            line,
-            now,
-        );
+        line.send(pipe);
+        let (parcels, by) = (Vec::new(), By::Text);
+        self.push(Batch { parcels, by }, now);
     }
 
     /// Completes the calls of the oldest batch with what the line gave.

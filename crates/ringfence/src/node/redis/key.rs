@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use redis::{Cmd, RedisWrite};
+use redis::RedisWrite;
 
 use crate::name::hash_tag;
 
@@ -24,9 +24,9 @@ pub(super) fn record_key(key: &str) -> String {
     side_key(key, "").concat()
 }
 
-/// [`record_key`] as the next argument of `cmd`.
-pub(super) fn write_record_key(key: &str, cmd: &mut Cmd) {
-    write(side_key(key, ""), cmd);
+/// [`record_key`] as the next word of a command.
+pub(super) fn write_record_key(key: &str, out: &mut impl RedisWrite) {
+    write(side_key(key, ""), out);
 }
 
 /// Stands behind the tag in the keys of a line, where a record's key has nothing: such a key belongs
@@ -35,10 +35,10 @@ pub(super) fn write_record_key(key: &str, cmd: &mut Cmd) {
 /// without a tag the slot stays the same.
 const MARK_WORD: &str = "lineqclm";
 
-/// The key of the mark that says that there may be a line for the lock at `key`, as the next argument
-/// of `cmd`.
-pub(super) fn write_mark_key(key: &str, cmd: &mut Cmd) {
-    write(side_key(key, MARK_WORD), cmd);
+/// The key of the mark that says that there may be a line for the lock at `key`, as the next word
+/// of a command.
+pub(super) fn write_mark_key(key: &str, out: &mut impl RedisWrite) {
+    write(side_key(key, MARK_WORD), out);
 }
 
 /// The parts of a side key, with `word` behind its tag.
@@ -51,11 +51,11 @@ fn side_key<'a>(key: &'a str, word: &'a str) -> [&'a str; 6] {
 }
 
 /// Without a string of its own: on the way of every call that is felt.
-fn write(parts: [&str; 6], cmd: &mut Cmd) {
-    let mut arg = cmd.writer_for_next_arg();
+fn write(parts: [&str; 6], out: &mut impl RedisWrite) {
+    let mut word = out.writer_for_next_arg();
     for part in parts {
         // What is written into memory does not fail.
-        let _ = arg.write_all(part.as_bytes());
+        let _ = word.write_all(part.as_bytes());
     }
 }
 
@@ -67,6 +67,7 @@ pub(super) fn wake_channel(client: &str) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use redis::Cmd;
 
     use super::*;
 

@@ -6,8 +6,10 @@ use std::pin::Pin;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use redis::aio::MultiplexedConnection;
-use redis::{Pipeline, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
 
+use super::bundle::Parcel;
+use super::command::{By, Terms};
 use super::wire::Wire;
 
 /// See the module.
@@ -44,6 +46,24 @@ impl Line {
         match self {
             Self::Wire(wire) => wire.hears(),
             Self::Library(library) => library.hears,
+        }
+    }
+
+    /// Has `parcels` sent by whoever waits for answers, as one batch.
+    pub(super) fn send_parcels(&mut self, parcels: &[Parcel], terms: &Terms, by: By) {
+        match self {
+            Self::Wire(wire) => wire.send_with(parcels.len(), |which, packer| {
+                parcels[which].write(terms, by, packer);
+            }),
+            Self::Library(library) => {
+                let mut batch = Pipeline::with_capacity(parcels.len());
+                for parcel in parcels {
+                    let mut cmd = Cmd::new();
+                    parcel.write(terms, by, &mut cmd);
+                    batch.add_command(cmd);
+                }
+                library.send(batch);
+            }
         }
     }
 

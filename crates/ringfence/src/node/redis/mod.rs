@@ -16,6 +16,7 @@ mod line;
 mod link;
 #[cfg(any(test, fuzzing))]
 pub mod outside;
+mod packer;
 mod queue;
 mod reply;
 mod report;

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::ears::Ears;
 use super::frame::{self, Framer};
+use super::packer::Packer;
 
 /// What may arrive before a reply is complete: far above the largest of ours. A hostile server never
 /// completes one.
@@ -87,6 +88,18 @@ impl Wire {
         for command in commands {
             command.write_packed_command(&mut self.outgoing);
             count += 1;
+        }
+        self.batches.push_back(count);
+    }
+
+    /// Has `count` commands sent as one batch, which `write` writes.
+    pub(super) fn send_with(
+        &mut self,
+        count: usize,
+        mut write: impl FnMut(usize, &mut Packer<'_>),
+    ) {
+        for which in 0..count {
+            write(which, &mut Packer::new(&mut self.outgoing));
         }
         self.batches.push_back(count);
     }
