@@ -58,9 +58,10 @@ pub(crate) async fn acquire(
     let (seed, token) = entropy::seed_and_token().map_err(Refusal::NoEntropy)?;
     let mut first = Some(token);
     let mut acquisition = Acquisition::new(wanted.terms, clock.now(), seed);
-    let asking = driver.crowd.join(&wanted.claims);
+    let others = (!wanted.terms.plain).then(|| driver.crowd.join(&wanted.claims));
     if wanted.waits_in_line() {
-        let line = match asking.in_company && !wanted.of_slots {
+        let in_company = others.as_ref().is_some_and(|asking| asking.in_company);
+        let line = match in_company && !wanted.of_slots {
             true => Line::Awaited,
             false => Line::Unknown,
         };

@@ -100,26 +100,30 @@ impl<R: Round> Flight<R> {
     /// dropped at any time; the round goes on without its caller.
     pub(crate) async fn verdict(&self, time_out: impl Fn()) -> R::Verdict {
         loop {
-            let timeout = self.with(|round| round.poll_timeout());
-            let verdict = poll_fn(|cx| {
-                let mut state = lock(&self.state);
-                match state.round.verdict() {
-                    Some(verdict) => Poll::Ready(verdict),
-                    None => {
-                        state.waker = Some(cx.waker().clone());
-                        Poll::Pending
-                    }
-                }
-            });
-            let Some(timeout) = timeout else {
-                return verdict.await;
+            let Some(timeout) = self.with(|round| round.poll_timeout()) else {
+                return self.concluded().await;
             };
             tokio::select! {
                 biased;
-                verdict = verdict => return verdict,
+                verdict = self.concluded() => return verdict,
                 () = self.driver.schedule.sleep_until(timeout, &self.driver.clock) => time_out(),
             }
         }
+    }
+
+    /// Waits for the verdict of a round that somebody else tells when time has passed.
+    pub(crate) async fn concluded(&self) -> R::Verdict {
+        poll_fn(|cx| {
+            let mut state = lock(&self.state);
+            match state.round.verdict() {
+                Some(verdict) => Poll::Ready(verdict),
+                None => {
+                    state.waker = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
     }
 }
 

@@ -207,9 +207,7 @@ impl Hold {
 
     /// Every node's vote in the latest round, in node order.
     pub(crate) fn votes(&self) -> Vec<Vote> {
-        let mut state = lock(&self.state);
-        state.tally.hear_late();
-        state.tally.votes()
+        lock(&self.state).tally.votes()
     }
 
     /// Begins one round of extending to `ttl`.
@@ -339,7 +337,6 @@ impl Hold {
     /// is told that it was released.
     pub(crate) fn stop(&self) -> Vec<Target> {
         let mut state = lock(&self.state);
-        state.tally.hear_late();
         state.renewing = None;
         let targets = state.tally.targets();
         let scheduled = state.scheduled.take();

@@ -14,6 +14,8 @@ pub(super) enum Tally {
     Unanimous {
         nodes: usize,
     },
+    /// Not all have answered in the round that won it, and there has been none since.
+    Open(Arc<Flight<Attempt>>),
     Divided(Box<Divided>),
 }
 
@@ -21,8 +23,6 @@ pub(super) enum Tally {
 pub(super) struct Divided {
     /// In node order.
     told: Box<[Told]>,
-    /// The round that won it, until every node has answered there.
-    won: Option<Arc<Flight<Attempt>>>,
 }
 
 /// What one node has of it.
@@ -37,13 +37,7 @@ struct Told {
 impl Tally {
     /// As the round that won the hold knows it.
     pub(super) fn of(won: Arc<Flight<Attempt>>) -> Self {
-        let told = Box::default();
-        let mut tally = Self::Divided(Box::new(Divided {
-            told,
-            won: Some(won),
-        }));
-        tally.hear_late();
-        tally
+        Self::Open(won)
     }
 
     /// Nobody has told anything.
@@ -52,38 +46,44 @@ impl Tally {
             target: Target::Unknown,
             vote: Vote::Pending,
         };
-        Self::new(vec![told; nodes].into(), None)
+        Self::new(vec![told; nodes].into())
     }
 
-    fn new(told: Box<[Told]>, won: Option<Arc<Flight<Attempt>>>) -> Self {
+    fn new(told: Box<[Told]>) -> Self {
         if told.iter().all(Told::has_it) {
             Self::Unanimous { nodes: told.len() }
         } else {
-            Self::Divided(Box::new(Divided { told, won }))
+            Self::Divided(Box::new(Divided { told }))
         }
     }
 
-    /// Takes the votes that came after the verdict of the round that won it: they count for what a
-    /// release has to take back. Once all are in, that round is of no more use.
-    pub(super) fn hear_late(&mut self) {
-        let Self::Divided(divided) = self else { return };
-        let Some(won) = &divided.won else { return };
-        let (told, complete) = won.with(|attempt| {
+    /// As far as the nodes have told in `won`.
+    fn so_far(won: &Flight<Attempt>) -> Self {
+        let told = won.with(|attempt| {
             let remains = attempt.remains_of_won().into_iter();
             let told = remains.zip(attempt.votes()).map(|(target, vote)| Told {
                 target,
                 vote: vote.clone(),
             });
-            (told.collect(), attempt.is_complete())
+            told.collect()
         });
-        let won = (!complete).then(|| Arc::clone(won));
-        *self = Self::new(told, won);
+        Self::new(told)
+    }
+
+    /// Once all votes are in, those that came after the verdict among them, the round that won it is
+    /// of no more use.
+    pub(super) fn hear_late(&mut self) {
+        let Self::Open(won) = self else { return };
+        if won.with(|attempt| attempt.is_complete()) {
+            *self = Self::so_far(won);
+        }
     }
 
     /// What a release has to take back where.
     pub(super) fn targets(&self) -> Vec<Target> {
         match self {
             Self::Unanimous { nodes } => vec![Target::Holds; *nodes],
+            Self::Open(won) => won.with(|attempt| attempt.remains_of_won()),
             Self::Divided(divided) => divided.told.iter().map(|told| told.target).collect(),
         }
     }
@@ -92,6 +92,7 @@ impl Tally {
     pub(super) fn votes(&self) -> Vec<Vote> {
         match self {
             Self::Unanimous { nodes } => vec![Vote::Granted; *nodes],
+            Self::Open(won) => won.with(|attempt| attempt.votes().cloned().collect()),
             Self::Divided(divided) => divided.told.iter().map(|told| told.vote.clone()).collect(),
         }
     }
@@ -107,7 +108,7 @@ impl Tally {
             },
             vote,
         });
-        *self = Self::new(told.collect(), None);
+        *self = Self::new(told.collect());
     }
 
     /// Takes an answer that came after its round was over: better than none.
@@ -127,6 +128,9 @@ impl Tally {
 
     /// Our token is being put back on `node`.
     pub(super) fn put_back_on(&mut self, node: usize) {
+        if let Self::Open(won) = self {
+            *self = Self::so_far(won);
+        }
         if let Self::Divided(divided) = self {
             divided.told[node].target = Target::Holds;
         }

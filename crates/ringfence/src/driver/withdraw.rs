@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::message::{Ballot, Claim, Op, Place, ReleaseKind, Reply, Request, Slots};
@@ -41,8 +41,10 @@ struct Manner {
 pub(crate) struct Withdrawing {
     this: Weak<Self>,
     flight: Flight<Withdrawal>,
-    /// The request to nodes of which the acquire's fate is known, and to the others.
-    requests: [Arc<Request>; 2],
+    /// The request to nodes of which the acquire's fate is known.
+    known: Arc<Request>,
+    /// The request to the others.
+    unknown: OnceLock<Arc<Request>>,
     until: Timestamp,
     /// Until when what is given back is kept from others.
     keep_until: Option<Timestamp>,
@@ -116,45 +118,45 @@ impl Withdrawing {
         } = manner;
         let now = driver.clock.now();
         let until = now + ttl;
-        let request = |fate_unknown| {
-            let place = traces.place.as_deref().cloned();
-            let (claims, op) = match traces.slots.as_deref() {
-                Some((claims, slots)) => {
-                    let op = Op::ReleaseSlot {
-                        slots: *slots,
-                        ballot: traces.ballot,
-                        kind,
-                        fate_unknown,
-                        place,
-                        stays,
-                    };
-                    (claims, op)
-                }
-                None if traces.plain => (&traces.claims, Op::PlainRelease),
-                None => {
-                    let op = Op::Release {
-                        ballot: traces.ballot,
-                        kind,
-                        fate_unknown,
-                        place,
-                        stays,
-                        keep_ms: None,
-                    };
-                    (&traces.claims, op)
-                }
-            };
-            Arc::new(Request {
-                claims: Arc::clone(claims),
-                token: traces.token.clone(),
-                op,
-            })
+        let place = traces.place.as_deref().cloned();
+        let fate_unknown = false;
+        let (claims, op) = match traces.slots.as_deref() {
+            Some((claims, slots)) => {
+                let op = Op::ReleaseSlot {
+                    slots: *slots,
+                    ballot: traces.ballot,
+                    kind,
+                    fate_unknown,
+                    place,
+                    stays,
+                };
+                (claims, op)
+            }
+            None if traces.plain => (&traces.claims, Op::PlainRelease),
+            None => {
+                let op = Op::Release {
+                    ballot: traces.ballot,
+                    kind,
+                    fate_unknown,
+                    place,
+                    stays,
+                    keep_ms: None,
+                };
+                (&traces.claims, op)
+            }
         };
+        let known = Arc::new(Request {
+            claims: Arc::clone(claims),
+            token: traces.token.clone(),
+            op,
+        });
         let machine = Withdrawal::new(kind, targets, now, until, call_timeout);
         let settled = machine.is_settled();
         let this = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             flight: Flight::new(driver, machine, now),
-            requests: [request(false), request(true)],
+            known,
+            unknown: OnceLock::new(),
             until,
             keep_until,
             counted: AtomicBool::new(!settled),
@@ -167,9 +169,10 @@ impl Withdrawing {
         this
     }
 
-    /// Waits for what a final release amounts to.
-    pub(crate) async fn verdict(self: &Arc<Self>) -> WithdrawalVerdict {
-        self.flight.verdict(|| self.time_out()).await
+    /// Waits for what a final release amounts to. It is on the schedule until there is nothing left to
+    /// be told again, so whoever waits needs no timer.
+    pub(crate) async fn verdict(&self) -> WithdrawalVerdict {
+        self.flight.concluded().await
     }
 
     /// Time has passed: says again what has to be said again.
@@ -181,12 +184,10 @@ impl Withdrawing {
     /// Sends what is due and puts itself on the schedule for the rest.
     fn go_on(self: &Arc<Self>) {
         let driver = &self.flight.driver;
+        let now = driver.clock.now();
         // One at a time: a node may answer while it is being told.
-        while let Some((node, fate_unknown)) = self
-            .flight
-            .with(|machine| machine.poll_send(driver.clock.now()))
-        {
-            let request = self.request(fate_unknown, driver.clock.now());
+        while let Some((node, fate_unknown)) = self.flight.with(|machine| machine.poll_send(now)) {
+            let request = self.request(fate_unknown, now);
             let to = Arc::clone(self) as Arc<dyn Deliver<Reply>>;
             driver.send(node, &request, self.until, to);
         }
@@ -202,7 +203,13 @@ impl Withdrawing {
 
     /// What to say at `now`: said again later, it keeps for a shorter time.
     fn request(&self, fate_unknown: bool, now: Timestamp) -> Arc<Request> {
-        let request = &self.requests[usize::from(fate_unknown)];
+        let request = match fate_unknown && !self.known.op.is_plain() {
+            false => &self.known,
+            true => {
+                let unknown = || Arc::new(of_unknown_fate(&self.known));
+                self.unknown.get_or_init(unknown)
+            }
+        };
         let left = self
             .keep_until
             .map_or(Duration::ZERO, |until| until.since(now));
@@ -241,6 +248,16 @@ impl Withdrawing {
     }
 }
 
+/// The same as `request`, to a node that may get the acquire later, or never.
+fn of_unknown_fate(request: &Request) -> Request {
+    let mut request = request.clone();
+    if let Op::Release { fate_unknown, .. } | Op::ReleaseSlot { fate_unknown, .. } = &mut request.op
+    {
+        *fate_unknown = true;
+    }
+    request
+}
+
 impl Deliver<Reply> for Withdrawing {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let failed = outcome.is_err();
@@ -259,7 +276,7 @@ impl Deliver<Reply> for Withdrawing {
 
 impl fmt::Debug for Withdrawing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Withdrawing({})", self.requests[0].token)
+        write!(f, "Withdrawing({})", self.known.token)
     }
 }
 

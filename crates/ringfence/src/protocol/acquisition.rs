@@ -195,7 +195,10 @@ impl Acquisition {
     /// the way. A client that must lower its ballot takes a fresh one, or late replies to the
     /// earlier ballot would count for it.
     pub fn begin(&mut self, cluster: &mut Cluster, now: Timestamp, fresh: Token) -> Attempt {
-        let choice = cluster.choose(&self.floors, now);
+        let choice = match self.terms.plain {
+            true => None,
+            false => cluster.choose(&self.floors, now),
+        };
         let ballot = choice.map(|choice| choice.ballot).unwrap_or_default();
         let token = match self.last.take() {
             Some((token, _)) if mutant!(PlainTokenKept) && self.terms.plain => token,
