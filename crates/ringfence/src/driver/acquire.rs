@@ -85,7 +85,7 @@ pub(crate) async fn acquire(
         let mut trial = Trial::begin(driver, wanted, attempt);
         tokio::select! {
             biased;
-            _ = trial.flight.verdict(|| trial.flight.time_out()) => {}
+            _ = trial.flight.verdict(|| _ = trial.flight.time_out()) => {}
             () = driver.closing() => return Err(Refusal::Closed),
         }
         let next = trial.flight.with(|attempt| {

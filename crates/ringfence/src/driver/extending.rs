@@ -86,33 +86,20 @@ impl Extending {
 
     /// Its time is over.
     pub(crate) fn time_out(&self) {
-        let before = self.flight.with(|round| round.verdict());
-        self.flight.time_out();
-        if before.is_none() {
-            self.concluded_by(None);
+        if self.flight.time_out() {
+            self.conclude();
         }
     }
 
-    /// After a reply or the timeout: if that brought the verdict, the hold takes it; and whoever
-    /// lost our token gets it back, in this round or late.
-    fn concluded_by(&self, reply: Option<(bool, usize)>) {
-        let Some(verdict) = self.flight.with(|round| round.verdict()) else {
-            return;
-        };
-        match reply {
-            // The verdict was there before: only this late node is concerned.
-            Some((false, node)) => self.hear_late(node),
-            _ => self.conclude(verdict),
-        }
-    }
-
-    fn conclude(&self, verdict: ExtensionVerdict) {
+    /// There is a verdict: the hold takes it, and whoever lost our token gets it back.
+    fn conclude(&self) {
         let now = self.flight.driver.clock.now();
-        let (votes, to_restore, t0) = self.flight.with(|round| {
+        let (verdict, votes, to_restore, t0) = self.flight.with(|round| {
             let votes: Vec<Vote> = round.votes().cloned().collect();
             let to_restore: Vec<usize> = round.to_restore().collect();
-            (votes, to_restore, round.t0())
+            (round.verdict(), votes, to_restore, round.t0())
         });
+        let Some(verdict) = verdict else { return };
         let turn = lock(&self.turn).take();
         if turn.is_some() {
             self.hold.renewal_over(self);
@@ -123,6 +110,7 @@ impl Extending {
         }
     }
 
+    /// The verdict was there before: only this node is concerned.
     fn hear_late(&self, node: usize) {
         let now = self.flight.driver.clock.now();
         let (vote, deadline, restore, t0) = self.flight.with(|round| {
@@ -174,9 +162,14 @@ impl Extending {
 impl Deliver<Reply> for Extending {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let node = tag as usize;
-        let before = self.flight.with(|round| round.verdict()).is_none();
-        self.flight.take(node, outcome, |_, _| ());
-        self.concluded_by(Some((before, node)));
+        let (over, decisive) = self.flight.take(node, outcome, |round, news| {
+            (round.verdict().is_some(), news.decisive)
+        });
+        if decisive {
+            self.conclude();
+        } else if over {
+            self.hear_late(node);
+        }
     }
 }
 

@@ -14,6 +14,15 @@ use super::hold::Hold;
 use super::round::Round;
 use super::{Driver, lock};
 
+/// What is known once a reply has been taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct News {
+    pub(crate) now: Timestamp,
+    /// It brought the verdict. Of all the replies to a round, however many come at once, one did at
+    /// most.
+    pub(crate) decisive: bool,
+}
+
 /// A round under way.
 pub(crate) struct Flight<R> {
     pub(crate) driver: Arc<Driver>,
@@ -25,9 +34,22 @@ pub(crate) struct Flight<R> {
 
 struct State<R> {
     round: R,
+    /// Somebody has been told that there is a verdict.
+    decided: bool,
     waker: Option<Waker>,
     /// Of whoever waits for the last answer.
     last: Option<Waker>,
+}
+
+impl<R: Round> State<R> {
+    /// Whether there is a verdict for the first time, and if there is one, who is to be woken.
+    fn decide(&mut self) -> (bool, Option<Waker>) {
+        if self.round.verdict().is_none() {
+            return (false, None);
+        }
+        let decisive = !std::mem::replace(&mut self.decided, true);
+        (decisive, self.waker.take())
+    }
 }
 
 impl<R: Round> Flight<R> {
@@ -38,6 +60,7 @@ impl<R: Round> Flight<R> {
             sent,
             state: Mutex::new(State {
                 round,
+                decided: false,
                 waker: None,
                 last: None,
             }),
@@ -56,17 +79,14 @@ impl<R: Round> Flight<R> {
         &self,
         node: usize,
         outcome: Result<Reply, CallError>,
-        then: impl FnOnce(&mut R, Timestamp) -> T,
+        then: impl FnOnce(&mut R, News) -> T,
     ) -> T {
         let now = self.driver.clock.now();
         let discount = self.driver.hear(node, &outcome, self.sent, now);
         let mut state = lock(&self.state);
         state.round.handle_reply(node, outcome, discount, now);
-        let made = then(&mut state.round, now);
-        let waker = match state.round.verdict() {
-            Some(_) => state.waker.take(),
-            None => None,
-        };
+        let (decisive, waker) = state.decide();
+        let made = then(&mut state.round, News { now, decisive });
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
@@ -74,16 +94,13 @@ impl<R: Round> Flight<R> {
         made
     }
 
-    /// Tells the machine that time has passed.
-    pub(crate) fn time_out(&self) {
+    /// Tells the machine that time has passed. Whether that brought the verdict.
+    pub(crate) fn time_out(&self) -> bool {
         let now = self.driver.clock.now();
         let mut state = lock(&self.state);
         state.round.handle_timeout(now);
         let silent = state.round.silent();
-        let waker = match state.round.verdict() {
-            Some(_) => state.waker.take(),
-            None => None,
-        };
+        let (decisive, waker) = state.decide();
         drop(state);
         if !silent.is_empty() {
             let mut cluster = self.driver.cluster();
@@ -94,6 +111,7 @@ impl<R: Round> Flight<R> {
         if let Some(waker) = waker {
             waker.wake();
         }
+        decisive
     }
 
     /// Waits for the verdict; `time_out` is called when the machine's own timeout has come. May be
@@ -173,5 +191,51 @@ impl Deliver<Reply> for Flight<Attempt> {
 impl Deliver<Reply> for Flight<LatchRound> {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         self.take(tag as usize, outcome, |_, _| ());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::{Clock, SteppedClock};
+    use crate::group::Group;
+    use crate::node::memory::MemoryNode;
+    use crate::node::{Node, Trouble, TroubleKind};
+    use crate::protocol::{Cluster, Drift, Extension};
+
+    const NODES: usize = 5;
+
+    #[test]
+    fn of_replies_that_come_at_once_one_brings_the_verdict() {
+        let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
+        let node = || Arc::new(MemoryNode::new("m")) as Arc<dyn Node>;
+        let cluster = Cluster::new(&Group::new(NODES), Drift::default(), &[true; NODES]);
+        let nodes = (0..NODES).map(|_| node()).collect();
+        let driver = Driver::new(nodes, cluster, clock.clone(), Drift::default());
+        let driver = Arc::new(driver);
+        for _ in 0..200 {
+            let (now, second) = (clock.now(), Duration::from_secs(1));
+            let round = Extension::new(NODES, now, second, Drift::default(), second);
+            let flight = Flight::new(&driver, round, now);
+            let together = Barrier::new(NODES);
+            let deliver = &|node| {
+                together.wait();
+                let trouble = Trouble::new(TroubleKind::Disconnected, "gone");
+                let lost = Err(CallError::Unknown(trouble));
+                flight.take(node, lost, |_, news| usize::from(news.decisive))
+            };
+            let decisive: usize = thread::scope(|scope| {
+                let all: Vec<_> = (0..NODES)
+                    .map(|n| scope.spawn(move || deliver(n)))
+                    .collect();
+                all.into_iter().map(|one| one.join().unwrap()).sum()
+            });
+            assert_eq!(decisive, 1);
+            assert!(!flight.time_out(), "nor does the timeout afterwards");
+        }
     }
 }

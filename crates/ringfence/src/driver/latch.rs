@@ -66,7 +66,7 @@ async fn run(
         let flight = send(driver, wanted, round, attendance.map(|a| &a.place));
         tokio::select! {
             biased;
-            () = flight.verdict(|| flight.time_out()) => {}
+            () = flight.verdict(|| _ = flight.time_out()) => {}
             () = driver.closing() => return Err(Refusal::Closed),
         }
         let next = flight.with(|round| {

@@ -261,9 +261,9 @@ fn of_unknown_fate(request: &Request) -> Request {
 impl Deliver<Reply> for Withdrawing {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let failed = outcome.is_err();
-        let (settled, again) = self.flight.take(tag as usize, outcome, |machine, now| {
+        let (settled, again) = self.flight.take(tag as usize, outcome, |machine, news| {
             let again = machine.poll_timeout().filter(|_| failed);
-            (machine.is_settled(), again.map(|at| at.max(now)))
+            (machine.is_settled(), again.map(|at| at.max(news.now)))
         });
         if settled {
             self.settle();
