@@ -179,10 +179,10 @@ impl RedisNode {
     }
 
     fn enqueue(&self, work: Work) {
-        // The task ends before the node does only when its runtime is shut down.
+        // The task ends before the node does only when its runtime is shut down, or it panicked.
         if let Err(mpsc::error::SendError(work)) = self.work.send(work) {
             let what = format!(
-                "{} was not asked: the runtime of its connection has ended",
+                "{} was not asked: the task of its connection has ended, perhaps with its runtime",
                 self.name
             );
             work.refuse(&CallError::NotSent(Trouble::new(

@@ -1,4 +1,5 @@
-//! Several futures in one task, each polled only when it was woken.
+//! Several futures in one task, each polled only when it was woken. One that panics ends by itself, as
+//! it would in a task of its own.
 //!
 //! A lock asks all its nodes in one breath, and the links of a client share a task for that. Were there
 //! a task for each, the runtime would rouse other threads to share the work, which takes longer than
@@ -6,6 +7,7 @@
 //! is not put back in the runtime's queue.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,12 +95,21 @@ impl Future for Together {
 impl Member {
     /// Polls the future if it was woken. Whether it has completed.
     fn is_done(&mut self) -> bool {
-        self.bell.rung.swap(false, Ordering::SeqCst)
-            && self
-                .future
-                .as_mut()
-                .poll(&mut Context::from_waker(&self.waker))
-                .is_ready()
+        if !self.bell.rung.swap(false, Ordering::SeqCst) {
+            return false;
+        }
+        let future = self.future.as_mut();
+        let mut cx = Context::from_waker(&self.waker);
+        // After a panic it is never polled again, so nobody sees what it left behind.
+        match catch_unwind(AssertUnwindSafe(|| future.poll(&mut cx).is_ready())) {
+            Ok(done) => done,
+            Err(_) => {
+                tracing::error!(
+                    "a connection's task panicked, which is a mistake in ringfence; its node has no vote from now on"
+                );
+                true
+            }
+        }
     }
 }
 
@@ -219,6 +230,21 @@ mod tests {
         let polled = Pin::new(&mut together).poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
         assert_eq!(task.0.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn who_panics_ends_alone() {
+        let other = Arc::<Probe>::default();
+        let panics = poll_fn(|_| -> Poll<()> { panic!("as a test wants it") });
+        let futures: [Pin<Box<dyn Future<Output = ()> + Send>>; 2] =
+            [Box::pin(panics), Box::pin(other.future())];
+        let mut together = Together::new(futures);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut together).poll(&mut cx).is_pending());
+        assert_eq!((together.members.len(), other.polls()), (1, 1));
+        other.done.store(true, Ordering::SeqCst);
+        other.wake();
+        assert!(Pin::new(&mut together).poll(&mut cx).is_ready());
     }
 
     #[test]
