@@ -298,8 +298,8 @@ const PIECES: &[(Mutant, &str, &str)] = &[
     ),
     (
         LuaBundleKeyOutlivesRecord,
-        "local longer = tonumber(retention) < tonumber(ttl) and ttl or retention",
-        "local longer = retention",
+        "local longer = tonumber(retention) < tonumber(ttl) and ends or kept_until",
+        "local longer = kept_until",
     ),
     (
         LuaMarksNotCompared,
