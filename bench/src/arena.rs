@@ -7,6 +7,9 @@ use std::time::Duration;
 use ringfence_peers::{Library, Missing, Peer, Report};
 use ringfence_testkit::Fleet;
 
+use crate::cost::{Meter, PerLock};
+use crate::sheet::{Cell, Sheet};
+
 /// No workload here lasts as long, unless its client hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,8 +30,15 @@ pub(crate) struct Contest {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) library: Library,
-    pub(crate) reports: Vec<Report>,
+    rounds: Vec<Round>,
     peer: Option<Peer>,
+}
+
+/// What a contender reported, and what it cost.
+#[derive(Debug)]
+struct Round {
+    report: Report,
+    cost: PerLock,
 }
 
 impl Arena {
@@ -49,7 +59,18 @@ impl Arena {
         Peer::start(library, &urls, &rust)
     }
 
-    /// Lets `libraries` run `command` in turn, `rounds` times after one to warm up. Those that know
+    /// Begins to watch what `peer` costs, and the servers.
+    pub(crate) fn meter(&self, peer: &Peer) -> Meter {
+        Meter::start([peer.pid()], self.pids())
+    }
+
+    /// The servers' processes.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.fleet.iter().map(|server| server.pid())
+    }
+
+    /// Lets `libraries` run `command` in turn, each time another one first, `rounds` times after one to
+    /// warm up. Those that know
     /// one node only take part only if there is one.
     pub(crate) fn contest(&self, libraries: &[Library], rounds: usize, command: &str) -> Contest {
         let single = self.fleet.iter().count() == 1;
@@ -64,7 +85,7 @@ impl Arena {
             match self.start(library) {
                 Ok(peer) => contest.entries.push(Entry {
                     library,
-                    reports: Vec::new(),
+                    rounds: Vec::new(),
                     peer: Some(peer),
                 }),
                 Err(missing) => contest
@@ -73,14 +94,23 @@ impl Arena {
             }
         }
         for round in 0..=rounds {
+            // Whoever comes after a runtime that goes on compiling is the worse for it: not always the
+            // same.
+            if !contest.entries.is_empty() {
+                contest.entries.rotate_left(1);
+            }
             for entry in &mut contest.entries {
                 let Some(peer) = &mut entry.peer else {
                     continue;
                 };
+                let meter = self.meter(peer);
                 match peer.run_within(PATIENCE, command) {
                     // The first makes connections, loads scripts and warms up compilers.
                     Ok(_) if round == 0 => {}
-                    Ok(report) => entry.reports.push(report),
+                    Ok(report) => {
+                        let cost = meter.per_lock(report.total());
+                        entry.rounds.push(Round { report, cost });
+                    }
                     Err(failure) => {
                         contest
                             .missing
@@ -90,13 +120,37 @@ impl Arena {
                 }
             }
         }
+        let place = |entry: &Entry| libraries.iter().position(|one| *one == entry.library);
+        contest.entries.sort_by_key(place);
         contest
+    }
+}
+
+impl Contest {
+    /// What a lock and its release cost, in microseconds of a core: where the time of the other figures
+    /// goes.
+    pub(crate) fn costs(&self, key: &'static str, workload: String) -> Sheet {
+        let title = format!("What they cost, in µs of a core per lock + release: {workload}");
+        let mut sheet = Sheet::new(key, title, &["client", "servers", "both"]);
+        for entry in &self.entries {
+            let cells = vec![
+                Cell::of(entry.each_cost(|cost| cost.client_us)),
+                Cell::of(entry.each_cost(|cost| cost.servers_us)),
+                Cell::of(entry.each_cost(|cost| cost.client_us + cost.servers_us)),
+            ];
+            sheet.row(entry.library.name(), cells);
+        }
+        sheet
     }
 }
 
 impl Entry {
     /// One figure of each round.
     pub(crate) fn each(&self, figure: impl Fn(&Report) -> f64) -> impl Iterator<Item = f64> {
-        self.reports.iter().map(figure)
+        self.rounds.iter().map(move |round| figure(&round.report))
+    }
+
+    fn each_cost(&self, cost: impl Fn(&PerLock) -> f64) -> impl Iterator<Item = f64> {
+        self.rounds.iter().map(move |round| cost(&round.cost))
     }
 }

@@ -5,6 +5,53 @@ use std::fs;
 /// Linux reports times to programs in hundredths of a second, whatever it counts in.
 const TICKS_PER_SECOND: f64 = 100.0;
 
+/// Watches what a workload costs its clients and their servers.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    clients: Vec<u32>,
+    servers: Vec<u32>,
+    before: (f64, f64),
+}
+
+/// What a lock and its release cost, in microseconds of a core.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PerLock {
+    pub(crate) client_us: f64,
+    /// Of all servers together.
+    pub(crate) servers_us: f64,
+}
+
+impl Meter {
+    /// Begins to watch these processes.
+    pub(crate) fn start(
+        clients: impl IntoIterator<Item = u32>,
+        servers: impl IntoIterator<Item = u32>,
+    ) -> Self {
+        let mut meter = Self {
+            clients: clients.into_iter().collect(),
+            servers: servers.into_iter().collect(),
+            before: (0.0, 0.0),
+        };
+        meter.before = meter.spent();
+        meter
+    }
+
+    /// What each of `locks` cost since then.
+    pub(crate) fn per_lock(&self, locks: u64) -> PerLock {
+        let (clients, servers) = self.spent();
+        let each = |seconds: f64| seconds * 1e6 / locks as f64;
+        PerLock {
+            client_us: each(clients - self.before.0),
+            servers_us: each(servers - self.before.1),
+        }
+    }
+
+    fn spent(&self) -> (f64, f64) {
+        let all = |pids: &[u32]| pids.iter().map(|&pid| core_seconds(pid)).sum();
+        (all(&self.clients), all(&self.servers))
+    }
+}
+
 /// The time of a core that process `pid` has had so far, in seconds. Zero if it is gone.
 pub(crate) fn core_seconds(pid: u32) -> f64 {
     fs::read_to_string(format!("/proc/{pid}/stat"))

@@ -154,10 +154,12 @@ fn measure(figure: Figure, args: &Args) -> Vec<Sheet> {
         nodes, rounds, ms, ..
     } = *args;
     match figure {
-        Figure::Throughput => vec![throughput::measure(nodes, rounds, ms)],
+        Figure::Throughput => throughput::measure(nodes, rounds, ms).into(),
         Figure::Latency => [1, 3, 5]
             .map(|nodes| latency::measure(nodes, rounds, ms))
-            .into(),
+            .into_iter()
+            .flatten()
+            .collect(),
         Figure::HungNode => vec![hung_node::measure(nodes, rounds, ms)],
         Figure::HandOver => vec![hand_over::measure(nodes, rounds, ms)],
         Figure::Drain => [1, 5].map(|nodes| drain::measure(nodes, rounds)).into(),

@@ -1,6 +1,6 @@
 //! What was measured, as a table: for a person, and for a program.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use serde_json::{Value, json};
 
@@ -60,6 +60,13 @@ impl Cell {
             low: *rounds.first()?,
             high: *rounds.last()?,
         })
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [median, low, high] = [self.median, self.low, self.high].map(short);
+        write!(f, "{median} [{low}–{high}]")
     }
 }
 
@@ -136,32 +143,26 @@ impl Sheet {
 
     pub(crate) fn text(&self) -> String {
         let mut text = format!("\n{}\n", self.title);
-        let widest = self
-            .rows
-            .iter()
-            .map(|row| row.who.chars().count())
-            .max()
-            .unwrap_or_default();
-        let _ = write!(text, "{:widest$}", "");
-        for column in &self.columns {
-            let _ = write!(text, "  {column:>24}");
-        }
-        text.push('\n');
-        for row in &self.rows {
-            let _ = write!(text, "{:widest$}", row.who);
-            for cell in &row.cells {
-                let cell = cell.map_or_else(
-                    || "–".to_owned(),
-                    |cell| {
-                        format!(
-                            "{} [{}–{}]",
-                            short(cell.median),
-                            short(cell.low),
-                            short(cell.high)
-                        )
-                    },
-                );
-                let _ = write!(text, "  {cell:>24}");
+        let rows = self.rows.iter().map(|row| {
+            let cells = row.cells.iter().map(|cell| match cell {
+                Some(cell) => cell.to_string(),
+                None => "–".to_owned(),
+            });
+            [row.who.clone()].into_iter().chain(cells).collect()
+        });
+        let head = [String::new()].into_iter().chain(self.columns.clone());
+        let rows: Vec<Vec<String>> = [head.collect()].into_iter().chain(rows).collect();
+        let width = |column: usize| {
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max()
+        };
+        let widths: Vec<usize> = (0..=self.columns.len()).filter_map(width).collect();
+        for row in &rows {
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                let _ = match column {
+                    0 => write!(text, "{cell:width$}"),
+                    _ => write!(text, "  {cell:>width$}"),
+                };
             }
             text.push('\n');
         }
@@ -228,6 +229,17 @@ mod tests {
         let cell = Cell::of([5.0, 1.0, 3.0, 2.0]).expect("rounds");
         assert_eq!((cell.median, cell.low, cell.high), (2.0, 1.0, 5.0));
         assert!(Cell::of([]).is_none());
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_what_is_in_them() {
+        let mut sheet = Sheet::new("x", "A title", &["µs", "a long name"]);
+        sheet.row("one", vec![Cell::of([100.0]), Cell::of([5.0])]);
+        sheet.row("another", vec![None]);
+        let text = "\nA title\n                    µs       a long name\n\
+                    one      100 [100–100]  5.00 [5.00–5.00]\n\
+                    another              –\n";
+        assert_eq!(sheet.text(), text);
     }
 
     #[test]

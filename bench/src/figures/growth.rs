@@ -3,7 +3,6 @@
 use ringfence_peers::{Library, Report};
 
 use crate::arena::Arena;
-use crate::cost::core_seconds;
 use crate::sheet::{Cell, Sheet};
 
 /// What a workload cost.
@@ -88,18 +87,12 @@ fn run(nodes: usize, names: usize, command: &str) -> Cost {
     let patience = std::time::Duration::from_secs(120);
     peer.run_within(patience, command)
         .expect("a round to warm up");
-    let client = peer.pid();
-    let spent = || {
-        let servers = arena.fleet.iter().map(|server| core_seconds(server.pid()));
-        (core_seconds(client), servers.sum::<f64>())
-    };
-    let before = spent();
+    let meter = arena.meter(&peer);
     let report = peer.run_within(patience, command).expect("a report");
-    let after = spent();
-    let each = |seconds: f64| seconds * 1e6 / report.total() as f64;
+    let each = meter.per_lock(report.total());
     Cost {
-        client_us: each(after.0 - before.0),
-        server_us: each(after.1 - before.1) / nodes as f64,
+        client_us: each.client_us,
+        server_us: each.servers_us / nodes as f64,
         report,
     }
 }

@@ -5,13 +5,13 @@ use ringfence_peers::Library;
 use crate::arena::Arena;
 use crate::sheet::{Cell, Sheet, Wanted};
 
-pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
+pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> [Sheet; 2] {
     let arena = Arena::with_nodes(nodes);
     let contest = arena.contest(&crate::ALL, rounds, &format!("cycles 1 {ms} bench 10000"));
-    let key = match nodes {
-        1 => "latency-1",
-        3 => "latency-3",
-        _ => "latency-5",
+    let (key, cost_key) = match nodes {
+        1 => ("latency-1", "latency-1-cost"),
+        3 => ("latency-3", "latency-3-cost"),
+        _ => ("latency-5", "latency-5-cost"),
     };
     let title = format!("Latency: lock + release, {nodes} nodes, 1 task");
     let mut sheet = Sheet::new(key, title, &["p50 µs", "p99 µs"]);
@@ -22,9 +22,10 @@ pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
         ];
         sheet.row(entry.library.name(), cells);
     }
+    let costs = contest.costs(cost_key, format!("{nodes} nodes, 1 task"));
     sheet.notes = contest.missing;
     judge(&mut sheet, nodes);
-    sheet
+    [sheet, costs]
 }
 
 fn judge(sheet: &mut Sheet, nodes: usize) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ringfence_peers::{Library, Peer, Report};
 
 use crate::arena::Arena;
-use crate::cost::core_seconds;
+use crate::cost::Meter;
 use crate::sheet::{Cell, Sheet};
 
 const TASKS: usize = 64;
@@ -61,20 +61,14 @@ fn one_round(quorums: usize, ms: u64) -> [f64; 3] {
         .collect();
     let command = format!("cycles {} {ms} bench 10000", TASKS / quorums);
     all(&mut peers, &command);
-    let clients: Vec<u32> = peers.iter().map(Peer::pid).collect();
-    let servers: Vec<u32> = arenas
-        .iter()
-        .flat_map(|arena| arena.fleet.iter().map(|server| server.pid()))
-        .collect();
-    let spent = |pids: &[u32]| pids.iter().map(|&pid| core_seconds(pid)).sum::<f64>();
-    let before = (spent(&clients), spent(&servers));
+    let servers = arenas.iter().flat_map(Arena::pids);
+    let meter = Meter::start(peers.iter().map(Peer::pid), servers);
     let reports = all(&mut peers, &command);
-    let after = (spent(&clients), spent(&servers));
-    let locks = reports.iter().map(Report::total).sum::<u64>() as f64;
+    let each = meter.per_lock(reports.iter().map(Report::total).sum());
     [
         reports.iter().map(Report::per_second).sum(),
-        (after.0 - before.0) * 1e6 / locks,
-        (after.1 - before.1) * 1e6 / locks,
+        each.client_us,
+        each.servers_us,
     ]
 }
 

@@ -8,7 +8,7 @@ use crate::sheet::{Cell, Sheet, Wanted};
 
 const TASKS: usize = 64;
 
-pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
+pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> [Sheet; 2] {
     let arena = Arena::with_nodes(nodes);
     let contest = arena.contest(
         &crate::ALL,
@@ -34,9 +34,10 @@ pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
         .collect();
     let limit = Cell::of(limits);
     sheet.row(limit::NAME, vec![limit]);
+    let costs = contest.costs("throughput-cost", format!("{nodes} nodes, {TASKS} tasks"));
     sheet.notes = contest.missing;
     judge(&mut sheet, limit);
-    sheet
+    [sheet, costs]
 }
 
 fn judge(sheet: &mut Sheet, limit: Option<Cell>) {
