@@ -1,11 +1,19 @@
-//! What the servers would do if the client cost nothing: `redis-benchmark` with the very commands of
-//! a plain lock, pipelined, on all servers at once.
+//! What nobody can do better. For throughput, what the servers would do if the client cost nothing:
+//! `redis-benchmark` with the very commands of a plain lock, pipelined, on all servers at once. For
+//! the drain, what the client would do if there were no servers: a mutex in its own process.
 
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
+use ringfence::clock::Clock;
+use ringfence_peers::serve::pause;
 use ringfence_testkit::Fleet;
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 pub(crate) const NAME: &str = "redis-benchmark";
+pub(crate) const MUTEX: &str = "a mutex in the process";
 
 const COMMANDS: &str = "200000";
 const RELEASE: &str = "local value = redis.call('GET', KEYS[1]) if value ~= ARGV[1] then return 0 end redis.call('DEL', KEYS[1]) return 1";
@@ -30,6 +38,22 @@ pub(crate) fn locks_per_second(fleet: &Fleet) -> f64 {
         &["EVALSHA", hash.trim(), "1", "bench:__rand_int__", "token"],
     );
     1.0 / (1.0 / acquire + 1.0 / release)
+}
+
+/// How long it takes until `tasks` have had a mutex for as long as `hold`, one after the other.
+pub(crate) async fn drain(tasks: usize, hold: Duration) -> Duration {
+    let mutex = Arc::<Mutex<()>>::default();
+    let begun = Clock::System.now();
+    let mut all = JoinSet::new();
+    for _ in 0..tasks {
+        let mutex = Arc::clone(&mutex);
+        all.spawn(async move {
+            let _held = mutex.lock().await;
+            pause(hold).await;
+        });
+    }
+    all.join_all().await;
+    Clock::System.now().since(begun)
 }
 
 /// Commands a second of the slowest server while all are busy.

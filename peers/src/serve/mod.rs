@@ -10,6 +10,8 @@ use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+pub use workload::pause;
+
 /// A lock client as the workloads need it.
 pub(crate) trait Client: Clone + Send + Sync + 'static {
     /// What has to be given back.

@@ -113,7 +113,7 @@ where
 }
 
 /// Sleeps as long as it says: the runtime's own timers round a millisecond up to two.
-async fn pause(span: Duration) {
+pub async fn pause(span: Duration) {
     // Fails only when the runtime ends, and then nobody waits.
     let _ = tokio::task::spawn_blocking(move || std::thread::sleep(span)).await;
 }
