@@ -36,9 +36,10 @@ const GOOD: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_millis(50);
 /// The most calls in one batch, so that one batch does not occupy a server for long.
 const BATCH_MAX: usize = 256;
-/// How often other tasks are let run before a batch is sent, where there are several callers. Once is
-/// not enough for those who run in another thread.
-const GATHERINGS: usize = 2;
+/// How often other tasks are let run before a batch is sent, where there are several callers: once is
+/// not enough for those who run in another thread. And for how long at most, where they take their time.
+const GATHERINGS: usize = 6;
+const GATHER_MAX: Duration = Duration::from_micros(200);
 
 /// See the module.
 pub(super) struct Link {
@@ -217,7 +218,7 @@ impl Link {
                             None
                         }
                         Some(Work::Call(call)) => {
-                            Self::gather(&flight).await;
+                            self.gather(&flight).await;
                             self.send_all(call, &mut flight, session);
                             None
                         }
@@ -253,10 +254,15 @@ impl Link {
 
     /// Lets those call who are about to, for a moment. Several who were answered at once each call again
     /// as soon as they run, and one batch costs less than many.
-    async fn gather(flight: &Flight) {
-        if flight.crowd() > 1 {
-            for _ in 0..GATHERINGS {
-                tokio::task::yield_now().await;
+    async fn gather(&self, flight: &Flight) {
+        if flight.crowd() <= 1 {
+            return;
+        }
+        let end = self.clock().now() + GATHER_MAX;
+        for _ in 0..GATHERINGS {
+            tokio::task::yield_now().await;
+            if self.clock().now() >= end {
+                return;
             }
         }
     }
