@@ -166,7 +166,7 @@ fn measure(figure: Figure, args: &Args) -> Vec<Sheet> {
         Figure::Turns => vec![runtime().block_on(turns::measure(nodes, rounds))],
         Figure::Idle => vec![runtime().block_on(idle::measure(nodes))],
         Figure::Renewal => vec![renewal::measure(nodes)],
-        Figure::Growth => growth::measure(ms)
+        Figure::Growth => growth::measure(rounds, ms)
             .into_iter()
             .chain([growth::memory()])
             .collect(),

@@ -13,7 +13,11 @@ struct Cost {
     server_us: f64,
 }
 
-pub(crate) fn measure(ms: u64) -> Vec<Sheet> {
+/// How often each step is measured, at most: there are many.
+const ROUNDS_MAX: usize = 3;
+
+pub(crate) fn measure(rounds: usize, ms: u64) -> Vec<Sheet> {
+    let rounds = rounds.min(ROUNDS_MAX);
     let cycles = |tasks: usize| format!("cycles {tasks} {ms} bench 10000");
     let waiting = |waiters: usize| format!("share {waiters} {ms} bench:one 10000 1000");
     vec![
@@ -21,24 +25,28 @@ pub(crate) fn measure(ms: u64) -> Vec<Sheet> {
             "growth-nodes",
             "Growth in nodes (64 tasks)",
             &[1, 3, 5, 7, 9],
+            rounds,
             |nodes| run(nodes, 0, &cycles(64)),
         ),
         sheet(
             "growth-tasks",
             "Growth in tasks (5 nodes)",
             &[1, 4, 16, 64, 256, 1024],
+            rounds,
             |tasks| run(5, 0, &cycles(tasks)),
         ),
         sheet(
             "growth-waiters",
             "Growth in waiters (5 nodes, 1 ms holds)",
             &[1, 4, 16, 64, 256, 1024],
+            rounds,
             |waiters| run(5, 0, &waiting(waiters)),
         ),
         sheet(
             "growth-names",
             "Growth in names on the servers (3 nodes, 64 tasks)",
             &[1, 1_000, 100_000, 1_000_000],
+            rounds,
             |names| run(3, names, &cycles(64)),
         ),
     ]
@@ -48,25 +56,26 @@ fn sheet(
     key: &'static str,
     title: &str,
     steps: &[usize],
+    rounds: usize,
     measure: impl Fn(usize) -> Cost,
 ) -> Sheet {
     let columns: Vec<String> = steps.iter().map(|step| step.to_string()).collect();
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut sheet = Sheet::new(key, title, &columns);
     sheet.grows = true;
-    let costs: Vec<Cost> = steps.iter().map(|&step| measure(step)).collect();
-    let row =
-        |figure: fn(&Cost) -> f64| costs.iter().map(|cost| Cell::of([figure(cost)])).collect();
+    // In turn, so that a slow moment of the machine does not fall on one step alone.
+    let costs: Vec<Vec<Cost>> = (0..rounds)
+        .map(|_| steps.iter().map(|&step| measure(step)).collect())
+        .collect();
+    let row = |figure: fn(&Cost) -> f64| -> Vec<Option<Cell>> {
+        let cell = |step: usize| Cell::of(costs.iter().map(|round| figure(&round[step])));
+        (0..steps.len()).map(cell).collect()
+    };
     sheet.row("client, core µs per lock", row(|cost| cost.client_us));
     sheet.row("one server, core µs per lock", row(|cost| cost.server_us));
-    sheet.notes = vec![format!(
-        "grants per s: {}",
-        costs
-            .iter()
-            .map(|cost| format!("{:.0}", cost.report.per_second()))
-            .collect::<Vec<_>>()
-            .join(", ")
-    )];
+    let rates = row(|cost| cost.report.per_second()).into_iter().flatten();
+    let rates: Vec<String> = rates.map(|rate| format!("{:.0}", rate.median)).collect();
+    sheet.notes = vec![format!("grants per s: {}", rates.join(", "))];
     sheet
 }
 
