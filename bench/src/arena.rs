@@ -70,8 +70,7 @@ impl Arena {
     }
 
     /// Lets `libraries` run `command` in turn, each time another one first, `rounds` times after one to
-    /// warm up. Those that know
-    /// one node only take part only if there is one.
+    /// warm up. Those that know one node only take part only if there is one.
     pub(crate) fn contest(&self, libraries: &[Library], rounds: usize, command: &str) -> Contest {
         let single = self.fleet.iter().count() == 1;
         let fit = libraries
@@ -131,12 +130,12 @@ impl Contest {
     /// goes.
     pub(crate) fn costs(&self, key: &'static str, workload: String) -> Sheet {
         let title = format!("What they cost, in µs of a core per lock + release: {workload}");
-        let mut sheet = Sheet::new(key, title, &["client", "servers", "both"]);
+        let mut sheet = Sheet::new(key, title, &["both", "client", "servers"]);
         for entry in &self.entries {
             let cells = vec![
+                Cell::of(entry.each_cost(|cost| cost.client_us + cost.servers_us)),
                 Cell::of(entry.each_cost(|cost| cost.client_us)),
                 Cell::of(entry.each_cost(|cost| cost.servers_us)),
-                Cell::of(entry.each_cost(|cost| cost.client_us + cost.servers_us)),
             ];
             sheet.row(entry.library.name(), cells);
         }

@@ -202,10 +202,9 @@ mod tests {
 
     use super::*;
     use crate::clock::{Clock, SteppedClock};
-    use crate::group::Group;
     use crate::node::memory::MemoryNode;
     use crate::node::{Node, Trouble, TroubleKind};
-    use crate::protocol::{Cluster, Drift, Extension};
+    use crate::protocol::{Drift, Extension};
 
     const NODES: usize = 5;
 
@@ -213,10 +212,8 @@ mod tests {
     fn of_replies_that_come_at_once_one_brings_the_verdict() {
         let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
         let node = || Arc::new(MemoryNode::new("m")) as Arc<dyn Node>;
-        let cluster = Cluster::new(&Group::new(NODES), Drift::default(), &[true; NODES]);
         let nodes = (0..NODES).map(|_| node()).collect();
-        let driver = Driver::new(nodes, cluster, clock.clone(), Drift::default());
-        let driver = Arc::new(driver);
+        let driver = Driver::of_group(nodes, clock.clone());
         for _ in 0..200 {
             let (now, second) = (clock.now(), Duration::from_secs(1));
             let round = Extension::new(NODES, now, second, Drift::default(), second);

@@ -101,6 +101,14 @@ impl Driver {
         }
     }
 
+    /// Of `nodes` that form a group of their own.
+    #[cfg(test)]
+    pub(crate) fn of_group(nodes: Vec<Arc<dyn Node>>, clock: Clock) -> Arc<Self> {
+        let (group, drift) = (crate::group::Group::new(nodes.len()), Drift::default());
+        let cluster = Cluster::new(&group, drift, &vec![true; nodes.len()]);
+        Arc::new(Self::new(nodes, cluster, clock, drift))
+    }
+
     /// What the client knows of its nodes. Held for a few instructions only, never across a send.
     pub(crate) fn cluster(&self) -> MutexGuard<'_, Cluster> {
         lock(&self.cluster)

@@ -146,9 +146,81 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::clock::{Clock, SteppedClock};
+    use crate::driver::Driver;
+    use crate::message::{Answer, Reply, Standing};
+    use crate::node::memory::MemoryNode;
+    use crate::node::{CallError, Deliver, Node, Trouble, TroubleKind};
+    use crate::protocol::{Acquisition, Drift, Terms};
+    use crate::token::{TOKEN_ENTROPY_BYTES, Token};
     use Target::{Holds, Nothing, Unknown};
     use Vote::{Gone, Granted, Pending};
+
+    /// A round on three nodes that nobody has answered.
+    fn round() -> Arc<Flight<Attempt>> {
+        let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
+        let node = || Arc::new(MemoryNode::new("m")) as Arc<dyn Node>;
+        let driver = Driver::of_group(vec![node(), node(), node()], clock.clone());
+        let terms = Terms {
+            nodes: 3,
+            ttl: Duration::from_secs(10),
+            drift: Drift::default(),
+            min_validity: Duration::ZERO,
+            call_timeout: Duration::from_secs(1),
+            wait: None,
+            attempts: None,
+            no_quorum_after: Duration::from_secs(10),
+            plain: true,
+        };
+        let (now, token) = (clock.now(), Token::from_entropy([1; TOKEN_ENTROPY_BYTES]));
+        let attempt = Acquisition::new(terms, now, 1).begin(&mut driver.cluster(), now, token);
+        Arc::new(Flight::new(&driver, attempt, now))
+    }
+
+    fn granted() -> Result<Reply, CallError> {
+        let standing = Standing {
+            incarnation: 1,
+            born_us: 0,
+            clock_us: 1 << 50,
+        };
+        Ok(Reply {
+            stamp: None,
+            standing,
+            answer: Answer::Granted,
+        })
+    }
+
+    #[test]
+    fn until_all_have_answered_the_round_knows_best() {
+        let round = round();
+        let mut tally = Tally::of(Arc::clone(&round));
+        round.deliver(0, granted());
+        round.deliver(2, granted());
+        tally.hear_late();
+        assert_eq!(tally.targets(), [Holds, Unknown, Holds]);
+        assert_eq!(tally.votes(), [Granted, Pending, Granted]);
+        round.deliver(1, granted());
+        tally.hear_late();
+        assert!(matches!(tally, Tally::Unanimous { nodes: 3 }));
+    }
+
+    #[test]
+    fn what_is_put_back_meanwhile_is_taken_back_in_the_end() {
+        let round = round();
+        let down = Trouble::new(TroubleKind::Unreachable, "down");
+        round.deliver(1, Err(CallError::NotSent(down)));
+        round.deliver(0, granted());
+        let mut tally = Tally::of(Arc::clone(&round));
+        assert_eq!(tally.targets(), [Holds, Nothing, Unknown]);
+        tally.put_back_on(1);
+        assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
+        round.deliver(2, granted());
+        tally.hear_late();
+        assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
+    }
 
     #[test]
     fn what_all_nodes_have_takes_no_room() {

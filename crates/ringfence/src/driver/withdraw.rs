@@ -284,12 +284,10 @@ impl fmt::Debug for Withdrawing {
 mod tests {
     use super::*;
     use crate::clock::{Clock, SteppedClock};
-    use crate::group::Group;
     use crate::message::Mode;
     use crate::name::Name;
     use crate::node::memory::MemoryNode;
     use crate::node::{NodeClock, Trouble, TroubleKind};
-    use crate::protocol::{Cluster, Drift};
     use crate::token::TOKEN_ENTROPY_BYTES;
 
     #[test]
@@ -299,9 +297,7 @@ mod tests {
         let node = MemoryNode::with_clock("m", NodeClock::following(clock.clone(), 1 << 50));
         let down = Trouble::new(TroubleKind::Unreachable, "down");
         node.fail_with(Some(CallError::NotSent(down)));
-        let cluster = Cluster::new(&Group::new(1), Drift::default(), &[true]);
-        let nodes: Vec<Arc<dyn crate::node::Node>> = vec![Arc::new(node)];
-        let driver = Arc::new(Driver::new(nodes, cluster, clock, Drift::default()));
+        let driver = Driver::of_group(vec![Arc::new(node)], clock);
         let traces = Traces {
             claims: Arc::from([Claim {
                 name: Name::new("", "x").unwrap(),

@@ -52,9 +52,9 @@ impl Line {
     /// Has `parcels` sent by whoever waits for answers, as one batch.
     pub(super) fn send_parcels(&mut self, parcels: &[Parcel], terms: &Terms, by: By) {
         match self {
-            Self::Wire(wire) => wire.send_with(parcels.len(), |which, packer| {
-                parcels[which].write(terms, by, packer);
-            }),
+            Self::Wire(wire) => {
+                wire.send_each(parcels, |parcel, packer| parcel.write(terms, by, packer));
+            }
             Self::Library(library) => {
                 let mut batch = Pipeline::with_capacity(parcels.len());
                 for parcel in parcels {

@@ -92,16 +92,12 @@ impl Wire {
         self.batches.push_back(count);
     }
 
-    /// Has `count` commands sent as one batch, which `write` writes.
-    pub(super) fn send_with(
-        &mut self,
-        count: usize,
-        mut write: impl FnMut(usize, &mut Packer<'_>),
-    ) {
-        for which in 0..count {
-            write(which, &mut Packer::new(&mut self.outgoing));
+    /// Has a command sent for each of `items`, as `write` writes it, as one batch.
+    pub(super) fn send_each<T>(&mut self, items: &[T], write: impl Fn(&T, &mut Packer<'_>)) {
+        for item in items {
+            write(item, &mut Packer::new(&mut self.outgoing));
         }
-        self.batches.push_back(count);
+        self.batches.push_back(items.len());
     }
 
     /// The answers to the oldest batch, errors of the server among them; sends and hears meanwhile.
