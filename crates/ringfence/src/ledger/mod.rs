@@ -6,6 +6,7 @@
 //! random number or does I/O; what a node *is* (its birth, its group) is the handshake's matter.
 
 mod acquire;
+pub mod birth;
 mod entry;
 mod extend;
 mod inspect;

@@ -343,6 +343,15 @@ list! {
         ReadMarkIgnored,
         /// A reader raises its mark.
         ReadMarkNotRaised,
+
+        // Births.
+
+        /// A server that was promoted within its run is born, although its run id is the same.
+        BirthByRunIdAlone,
+        /// A replicated server writes holders only under the replication id of its birth record.
+        ReplicationIdNotCompared,
+        /// A server that once had a replica is marked as replicated for good.
+        ReplicatedMarkForgotten,
     }
 
     Nodes {
