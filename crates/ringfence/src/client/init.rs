@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::driver::gather::gather;
 use crate::group::Group;
-use crate::node::{CallError, Facts, InitMode};
+use crate::node::{CallError, Facts, InitMode, TroubleKind};
 
 use super::error::{InitError, NodeVote, Votes};
 use super::handshake::{decide, inherit, votes};
@@ -34,7 +34,7 @@ impl Builder {
     /// told.
     pub async fn init(self, force: bool) -> Result<Initialised, InitError> {
         let locks = self.prepare()?;
-        let answers = all_answer(&locks).await?;
+        let answers = all_answer(&locks, force).await?;
         let wishes = &locks.shared.settings.wishes;
         if force {
             let group = wishes.over(Group::new(answers.len()));
@@ -57,7 +57,7 @@ impl Builder {
     /// holds a lock and none has used one since; all are asked before any is written.
     pub async fn regroup(self) -> Result<Initialised, InitError> {
         let locks = self.prepare()?;
-        let answers = all_answer(&locks).await?;
+        let answers = all_answer(&locks, false).await?;
         let group = inherit(&answers, &locks.shared.settings.wishes);
         agreed(&locks, InitMode::CheckRegroup, group).await?;
         agreed(&locks, InitMode::Regroup, group).await?;
@@ -66,14 +66,22 @@ impl Builder {
     }
 }
 
-/// What every node says of itself, if every one does and each is a server of its own.
-async fn all_answer(locks: &Locks) -> Result<Vec<Result<Facts, CallError>>, InitError> {
+/// What every node says of itself, if every one does and each is a server of its own. If `force`, one
+/// whose birth record is of another version is there, too.
+async fn all_answer(
+    locks: &Locks,
+    force: bool,
+) -> Result<Vec<Result<Facts, CallError>>, InitError> {
     let driver = &locks.shared.driver;
     let until = driver.clock.now() + PATIENCE;
     let ask = |node: usize, done| driver.nodes[node].probe(done);
     let answers = gather(driver.nodes.len(), &driver.clock, until, ask, |_| false).await;
     let names = &locks.shared.names;
-    if answers.iter().any(Result::is_err) {
+    let is_there = |answer: &Result<Facts, CallError>| match answer {
+        Ok(_) => true,
+        Err(error) => force && error.trouble().kind == TroubleKind::Version,
+    };
+    if !answers.iter().all(is_there) {
         let votes = Votes::worded("answers", names, votes(&answers));
         return Err(InitError::Unreachable { votes });
     }

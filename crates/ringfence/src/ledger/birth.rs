@@ -83,7 +83,8 @@ pub fn judge<Id: Clone + PartialEq>(stands: Option<&Record<Id>>, now: &Present<I
     }
     if stands.run_id != now.run_id {
         let new = now.record(stands.replicated);
-        let kept_all = stands.durable && new.durable && !now.former_id;
+        // What was ever promoted or followed is not durable.
+        let kept_all = stands.durable && new.durable;
         return match kept_all && stands.epoch == now.epoch {
             true => Verdict::Update(new),
             false => Verdict::Birth(new),

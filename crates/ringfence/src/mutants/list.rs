@@ -371,6 +371,14 @@ list! {
         DurableWithReplicas,
         /// Clients agree on the values of the group.
         GroupsNotCompared,
+        /// A server that says it is a replica, or loads its data, is shaken hands with again.
+        ReadOnlyIsNotNewborn,
+        /// On a replicated server every script that writes a holder compares the replication id.
+        ReplicatedNotCompared,
+        /// So do those on any server that has not been looked at for a second.
+        UnseenNotCompared,
+        /// A server is looked at once a second while something is held or wanted there.
+        NeverLookedAt,
         /// The clock of a file never goes back.
         ClockSetBackCounts,
         /// After a boot all holders of a file are dead.
@@ -486,6 +494,22 @@ list! {
         LuaNeverPromoted,
         /// A record of another run is not taken for this run's.
         LuaRunNotCompared,
+        /// A server that was promoted within its run is born, although its run id is the same.
+        LuaBirthByRunIdAlone,
+        /// Where nobody knows whether a server would remember its promotion, another id is a birth.
+        LuaFormerIdForgotten,
+        /// A server that once had a replica is marked as replicated for good,
+        LuaReplicatedMarkForgotten,
+        /// and is not durable any more.
+        LuaReplicaKeepsDurable,
+        /// Two births of one run are two incarnations.
+        LuaBirthsAlike,
+        /// A client without Sentinels never overwrites a record that has an epoch.
+        LuaEpochOverwritten,
+        /// A birth is written only on the server that the handshake looked at.
+        LuaJoinsAnotherServer,
+        /// A replicated server writes holders only under the replication id of its birth record.
+        LuaReplicationIdNotCompared,
         /// Nobody else releases a plain lock.
         LuaPlainReleaseIgnoresOwner,
         /// Also in bundles.

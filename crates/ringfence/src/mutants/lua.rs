@@ -242,20 +242,64 @@ const PIECES: &[(Mutant, &str, &str)] = &[
     ),
     (
         LuaDurableBefore,
-        "if lasted == '1' and durable and never_promoted then",
-        "if durable and never_promoted then",
+        "is_birth = not (lasted == '1' and durable)",
+        "is_birth = not durable",
     ),
     (
         LuaDurableNow,
-        "if lasted == '1' and durable and never_promoted then",
-        "if lasted == '1' and never_promoted then",
+        "is_birth = not (lasted == '1' and durable)",
+        "is_birth = lasted ~= '1'",
     ),
     (
         LuaNeverPromoted,
-        "if lasted == '1' and durable and never_promoted then",
-        "if lasted == '1' and durable then",
+        "local replicated = marked == '1' or moved or has_replicas or former_id",
+        "local replicated = marked == '1' or moved or has_replicas",
     ),
-    (LuaRunNotCompared, "if owner == run_id then", "if true then"),
+    (
+        LuaRunNotCompared,
+        "local same_run = owner == run_id",
+        "local same_run = true",
+    ),
+    (
+        LuaBirthByRunIdAlone,
+        "is_birth = moved and (former_id or not remembers)",
+        "is_birth = false",
+    ),
+    (
+        LuaFormerIdForgotten,
+        "is_birth = moved and (former_id or not remembers)",
+        "is_birth = moved and former_id",
+    ),
+    (
+        LuaReplicatedMarkForgotten,
+        "local replicated = marked == '1' or moved or has_replicas or former_id",
+        "local replicated = moved or has_replicas or former_id",
+    ),
+    (
+        LuaReplicaKeepsDurable,
+        "local durable = synced and not replicated\nlocal quarantine_ms",
+        "local durable = synced\nlocal quarantine_ms",
+    ),
+    (
+        LuaBirthsAlike,
+        "local later = string.format('%.0f', math.max(now, since + 1))",
+        "local later = since",
+    ),
+    (
+        LuaEpochOverwritten,
+        "if not owner or epoch ~= '-' then",
+        "if not owner then",
+    ),
+    (
+        LuaJoinsAnotherServer,
+        "if string.match(server, '\\nrun_id:(%x+)') ~= run_id or id ~= replication_id\n  or not",
+        "if not",
+    ),
+    (
+        LuaReplicationIdNotCompared,
+        "if type(info) ~= 'string' or not string.find(info, '\\nrole:master\\r', 1, true)\n    or not string.find(info, '\\nmaster_replid:' .. (id or '') .. '\\r', 1, true) then",
+        "if false then",
+    ),
     (
         LuaPlainReleaseIgnoresOwner,
         "if value ~= ARGV[1] then\n  return value and 'held' or 'gone'\nend\nredis.call('DEL', KEYS[1])",

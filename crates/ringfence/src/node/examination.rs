@@ -93,6 +93,11 @@ pub struct Identity {
     pub on_disk: OnDisk,
     /// Whether replicas follow it, which may be started in its place.
     pub has_replicas: bool,
+    /// Whether it tells its replication id, by which a failover and back is noticed.
+    pub tells_replication_id: bool,
+    /// For how long it remembers a former replication id once nobody follows it, zero for ever; `None`
+    /// where nobody may ask (`CONFIG GET` is denied).
+    pub backlog_ttl: Option<Duration>,
     /// What a crash of it may cost.
     pub tier: Tier,
     /// How much it may keep, and what it does beyond that.
@@ -152,6 +157,8 @@ pub struct Birth {
     pub kept_for: Option<Duration>,
     /// The values of the group it belongs to; `None` if it belongs to none yet.
     pub group: Option<Group>,
+    /// Whether a client has ever seen a replica of it.
+    pub replicated: bool,
 }
 
 /// Whether a server's votes count.

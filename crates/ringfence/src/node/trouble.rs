@@ -79,6 +79,8 @@ pub enum TroubleKind {
     NotDurable,
     /// The node belongs to a group with other values.
     Group,
+    /// The node's data is of another version of this library, or for clients with Sentinels only.
+    Version,
     /// The lock's key holds something that is not a string.
     ForeignType,
     /// The same server stands behind another of the given nodes.
@@ -100,6 +102,7 @@ impl Trouble {
     pub fn is_misconfiguration(&self) -> bool {
         use TroubleKind::{
             Cluster, Denied, Evicts, ForeignType, Garbage, Group, NotDurable, Replica, Twice,
+            Version,
         };
         matches!(
             self.kind,
@@ -109,6 +112,7 @@ impl Trouble {
                 | Evicts
                 | NotDurable
                 | Group
+                | Version
                 | ForeignType
                 | Twice
                 | Garbage

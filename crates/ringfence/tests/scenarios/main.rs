@@ -16,6 +16,7 @@ mod witness;
 mod clock_jump;
 mod comeback;
 mod eviction;
+mod failback;
 mod failover;
 mod flush;
 mod late_acquire;

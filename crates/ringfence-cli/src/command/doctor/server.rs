@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ringfence::group::Group;
 use ringfence::node::{
     Birth, ClockReading, Identity, Keys, OnDisk, Right, Role, ServerExamination, Tier, Trouble,
     TroubleKind, Voting,
@@ -35,6 +36,7 @@ pub(super) fn findings(
             }
             findings.push(durability(server, identity, nodes));
             findings.push(eviction(server, identity));
+            findings.extend(replication(server.birth.as_ref().ok(), identity));
         }
         Err(trouble) => {
             let says = said(trouble, node);
@@ -85,6 +87,7 @@ fn advice(trouble: &Trouble) -> &'static str {
         TroubleKind::Loading => "wait until it has read its data",
         TroubleKind::Garbage => "mend the address; a server that wants TLS needs rediss://",
         TroubleKind::Denied => "mend user and password in the URL, or the user's rights",
+        TroubleKind::Version => "use one version of ringfence, and the same Sentinels, everywhere",
         _ => "see the server's log",
     }
 }
@@ -175,6 +178,9 @@ fn durability(server: &ServerExamination, identity: &Identity, nodes: usize) -> 
     let why = match identity.on_disk {
         _ if identity.memory.evicts() => "evicts keys",
         OnDisk::Always if identity.has_replicas => "has replicas",
+        OnDisk::Always if server.birth.as_ref().is_ok_and(|birth| birth.replicated) => {
+            "once had a replica"
+        }
         OnDisk::Always => "appendfsync always, but not all along",
         OnDisk::Later => "appendfsync not always",
         OnDisk::Never => "no append-only file",
@@ -236,6 +242,36 @@ fn eviction(server: &ServerExamination, identity: &Identity) -> Finding {
     }
 }
 
+/// How a failover is noticed, where there may be one.
+fn replication(birth: Option<&Birth>, identity: &Identity) -> Option<Finding> {
+    const CHECK: &str = "replication";
+    let replicated = identity.has_replicas || birth.is_some_and(|birth| birth.replicated);
+    let group = birth.and_then(|birth| birth.group);
+    let quarantine = group.map_or(Group::DEFAULT_QUARANTINE, |group| group.quarantine);
+    let forgets = |ttl: &Duration| !ttl.is_zero() && *ttl < quarantine;
+    Some(match identity.backlog_ttl.filter(forgets) {
+        _ if !identity.tells_replication_id => Finding::warning(
+            CHECK,
+            "tells no replication id: a failover and back within a TTL goes unnoticed",
+            "if there are replicas, stop its clients before a failover and for a quarantine after it",
+        ),
+        _ if !replicated => return None,
+        Some(ttl) => Finding::warning(
+            CHECK,
+            format!(
+                "forgets a promotion after {}: each new replication id costs its vote for {}",
+                exactly(ttl),
+                exactly(quarantine)
+            ),
+            "raise `repl-backlog-ttl` to the quarantine at least",
+        ),
+        None => Finding::ok(
+            CHECK,
+            "has or had replicas: a failover costs its vote, also if it is undone",
+        ),
+    })
+}
+
 fn birth(birth: &Result<Birth, Trouble>, node: &str, nodes: usize) -> Finding {
     const CHECK: &str = "birth";
     let birth = match birth {
@@ -260,7 +296,10 @@ fn birth(birth: &Result<Birth, Trouble>, node: &str, nodes: usize) -> Finding {
         ),
         Voting::In(left) => Finding::warning(
             CHECK,
-            format!("is new or was restarted: votes in {}", exactly(left)),
+            format!(
+                "is new, was restarted or promoted: votes in {}",
+                exactly(left)
+            ),
             "wait: it may have forgotten locks that are still held",
         ),
         Voting::NeverMet => Finding::warning(
@@ -270,7 +309,7 @@ fn birth(birth: &Result<Birth, Trouble>, node: &str, nodes: usize) -> Finding {
         ),
         Voting::Restarted => Finding::warning(
             CHECK,
-            "was restarted: does not vote until a while after its next client",
+            "was restarted or promoted: does not vote until a while after its next client",
             "nothing: it may have forgotten locks that are still held",
         ),
     }

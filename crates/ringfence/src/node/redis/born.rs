@@ -1,58 +1,105 @@
-//! The birth record of a node, `ringfence:born`: which run of the server it belongs to, since when
-//! that run has been keeping locks without a gap, and the values of its group.
+//! The birth record of a node, `ringfence:born`: which incarnation of the server it belongs to, since
+//! when that one has been keeping locks without a gap, and the values of its group. When it is written
+//! anew is decided by [`crate::ledger::birth`], which `join.lua` follows.
 
 use std::time::Duration;
 
 use crate::group::Group;
+use crate::ledger::birth::Record;
+
+/// The version of the record that this client reads and writes.
+pub(super) const VERSION: &str = "2";
 
 /// What `ringfence:born` says. Written by `join.lua` and `init.lua` only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Born {
     /// The text as it stands on the node; every lock operation names it.
     pub(super) text: String,
-    /// The run of the server that the record belongs to.
-    pub(super) run_id: String,
+    /// The incarnation of the server that the record belongs to, and its marks.
+    pub(super) server: Record<String>,
     /// When the present incarnation began, on the node's clock. A durable server carries it from run
     /// to run; wherever something may have been forgotten, it is another.
     pub(super) since_us: u64,
     /// The birth that the quarantine counts from; zero for a node that was declared grown up.
     pub(super) birth_us: u64,
-    /// Whether that run wrote everything to disk before it answered.
-    pub(super) durable: bool,
     /// The group's values.
     pub(super) group: Group,
 }
 
+/// Why a text is no birth record that this client can use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// A client of another version wrote it.
+    Version(String),
+    /// Nobody's.
+    Damaged,
+}
+
 impl Born {
-    /// Reads `1 run_id since_us birth_us durable nodes window_us quarantine_ms grace_ms`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    /// Reads `2 run_id replication_id epoch replicated since_us birth_us durable nodes window_us
+    /// quarantine_ms grace_ms`, with `-` for an id or an epoch that is not known.
+    pub(super) fn parse(text: &str) -> Result<Self, Unreadable> {
+        let version = text.split(' ').next().unwrap_or_default();
+        let numbered = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
+        if numbered && version != VERSION {
+            return Err(Unreadable::Version(version.chars().take(20).collect()));
+        }
+        Self::read(text).ok_or(Unreadable::Damaged)
+    }
+
+    fn read(text: &str) -> Option<Self> {
         let mut fields = text.split(' ');
-        if fields.next()? != "1" {
+        if fields.next()? != VERSION {
             return None;
         }
-        let run_id = fields.next()?.to_owned();
+        let run_id = fields.next().filter(|id| is_id(id))?.to_owned();
+        let replication_id = known(fields.next()?);
+        if !replication_id.is_none_or(is_id) {
+            return None;
+        }
+        let epoch = known(fields.next()?).map(str::parse).transpose().ok()?;
         let mut number = || fields.next()?.parse::<u64>().ok();
+        let replicated = flag(number()?)?;
         let since_us = number()?;
         let birth_us = number()?;
-        let durable = match number()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
+        let durable = flag(number()?)?;
         let group = Group {
             nodes: usize::try_from(number()?).ok()?,
             window: Duration::from_micros(number()?),
             quarantine: Duration::from_millis(number()?),
             grace: Duration::from_millis(number()?),
         };
+        let server = Record {
+            run_id,
+            replication_id: replication_id.map(str::to_owned),
+            epoch,
+            replicated,
+            durable,
+        };
         fields.next().is_none().then(|| Self {
             text: text.to_owned(),
-            run_id,
+            server,
             since_us,
             birth_us,
-            durable,
             group,
         })
+    }
+}
+
+/// Whether `text` can be the id of a run or of a replication history.
+pub(super) fn is_id(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn known(field: &str) -> Option<&str> {
+    (field != "-").then_some(field)
+}
+
+fn flag(number: u64) -> Option<bool> {
+    match number {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
     }
 }
 
@@ -81,26 +128,52 @@ mod tests {
 
     #[test]
     fn a_birth_record_reads_back() {
-        let text = "1 abc0 1700000000000001 0 1 3 5000000 35000 1500";
+        let text = "2 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500";
         let born = Born::parse(text).unwrap();
-        assert_eq!((born.text.as_str(), born.run_id.as_str()), (text, "abc0"));
+        let server = Record {
+            run_id: "abc0".to_owned(),
+            replication_id: Some("de1".to_owned()),
+            epoch: None,
+            replicated: true,
+            durable: false,
+        };
+        assert_eq!((born.text.as_str(), born.server), (text, server));
         assert_eq!((born.since_us, born.birth_us), (1_700_000_000_000_001, 0));
-        assert!(born.durable);
         assert_eq!(born.group, Group::new(3));
         assert_eq!(group_fields(&born.group), [3, 5_000_000, 35_000, 1_500]);
+        let other = Born::parse("2 abc0 - 17 0 5 6 1 3 5000000 35000 1500").unwrap();
+        assert_eq!(other.server.replication_id, None);
+        assert_eq!(other.server.epoch, Some(17));
+        assert!(!other.server.replicated && other.server.durable);
     }
 
     #[test]
     fn anything_else_is_refused() {
         for bad in [
             "",
-            "2 a 1 1 1 3 1 1 1",
-            "1 a 1 1 2 3 1 1 1",
-            "1 a 1 1 1 3 1 1",
-            "1 a 1 1 1 3 1 1 1 1",
-            "1 a -1 1 1 3 1 1 1",
+            "of mine",
+            "2 a b - 0 1 1 2 3 1 1 1",
+            "2 a b - 2 1 1 1 3 1 1 1",
+            "2 a b - 0 1 1 1 3 1 1",
+            "2 a b - 0 1 1 1 3 1 1 1 1",
+            "2 a b - 0 -1 1 1 3 1 1 1",
+            "2 a b x 0 1 1 1 3 1 1 1",
+            "2 x b - 0 1 1 1 3 1 1 1",
+            "2 a x - 0 1 1 1 3 1 1 1",
+            "2 - b - 0 1 1 1 3 1 1 1",
         ] {
-            assert_eq!(Born::parse(bad), None, "{bad:?}");
+            assert_eq!(Born::parse(bad), Err(Unreadable::Damaged), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_version_says_which() {
+        for (text, version) in [
+            ("1 abc0 1700000000000001 0 1 3 5000000 35000 1500", "1"),
+            ("3 of the future", "3"),
+        ] {
+            let unreadable = Unreadable::Version(version.to_owned());
+            assert_eq!(Born::parse(text), Err(unreadable));
         }
     }
 }

@@ -21,18 +21,30 @@ pub(super) enum By {
 /// What lock operations tell a node about the group and the handshake.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
-    /// The birth record as this connection saw it. A node where another stands does nothing.
-    pub(super) born: String,
+    /// The birth record as this connection saw it, behind a `?`. A node where another stands does
+    /// nothing.
+    asking: String,
     /// The constants that the ledger needs.
     pub(super) rules: Rules,
+    /// Whether scripts that write a holder compare the replication id, too.
+    pub(super) compare: bool,
 }
 
 impl Terms {
     /// The terms of `group`, under the birth record `born`.
-    pub(super) fn new(born: String, group: &Group) -> Self {
+    pub(super) fn new(born: &str, group: &Group) -> Self {
         Self {
-            born,
+            asking: format!("?{born}"),
             rules: Rules::of_group(group),
+            compare: false,
+        }
+    }
+
+    /// The birth record as scripts take it that write a holder, or others.
+    fn born(&self, holder: bool) -> &str {
+        match holder && self.compare {
+            true => &self.asking,
+            false => &self.asking[1..],
         }
     }
 }
@@ -178,7 +190,7 @@ fn write_lock(
     names().for_each(|name| say(out, name));
     names().for_each(|name| write_record_key(name, out));
     names().for_each(|name| write_mark_key(name, out));
-    write_terms(terms, out);
+    write_terms(terms, writes_holder(&request.op), out);
     let shared = request.claims.iter().any(|c| c.mode == Mode::Shared);
     if shared {
         say(out, speaker(request));
@@ -187,9 +199,31 @@ fn write_lock(
     }
 }
 
-/// Writes the last key and what every script on claims is told first.
-pub(super) fn write_terms(terms: &Terms, out: &mut impl RedisWrite) {
-    say(out, (BORN_KEY, &terms.born));
+/// Whether somebody counts on what `op` writes: what a server that lost it must not confirm.
+fn writes_holder(op: &Op) -> bool {
+    match op {
+        Op::Acquire { .. }
+        | Op::AcquireSlot { .. }
+        | Op::Extend { .. }
+        | Op::Downgrade { .. }
+        | Op::Restore { .. }
+        | Op::Arrive { .. }
+        | Op::Attend { .. } => true,
+        Op::Release { .. }
+        | Op::ReleaseSlot { .. }
+        | Op::Refresh { .. }
+        | Op::RefreshSlots { .. }
+        | Op::Inspect
+        | Op::PlainAcquire { .. }
+        | Op::PlainExtend { .. }
+        | Op::PlainRelease => false,
+    }
+}
+
+/// Writes the last key and what every script on claims is told first; `holder`: the script may write
+/// one.
+pub(super) fn write_terms(terms: &Terms, holder: bool, out: &mut impl RedisWrite) {
+    say(out, (BORN_KEY, terms.born(holder)));
     say(out, (terms.rules.window_us, terms.rules.retention_ms));
 }
 

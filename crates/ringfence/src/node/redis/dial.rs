@@ -194,7 +194,7 @@ async fn log_in(
             }
         }
     }
-    Ok(Line::Wire(wire))
+    Ok(Line::wire(wire))
 }
 
 /// Asks for RESP3, and logs in if there is a password.

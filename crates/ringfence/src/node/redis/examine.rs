@@ -71,7 +71,7 @@ impl Examiner {
         })?;
         let ears = Arc::new(Ears::default());
         let mut line = self.bounded(dial.connect(&ears)).await?;
-        let mut pipe = questions();
+        let mut pipe = questions(true);
         pipe.add_command(rights::question(name));
         let mut answers = self.bounded(line.ask(pipe)).await?;
         let rights = self.read_rights(answers.pop(), name);
@@ -89,6 +89,7 @@ impl Examiner {
             voting: self.voting(born.as_ref(), server.as_ref().ok()),
             kept_for: kept_for(born.as_ref(), server.as_ref().ok()),
             group: born.as_ref().map(|born| born.group),
+            replicated: born.as_ref().is_some_and(|born| born.server.replicated),
         });
         let own_born = born.ok().flatten();
         Ok(ServerExamination {
@@ -106,6 +107,8 @@ impl Examiner {
                 loading: server.loading,
                 on_disk: server.on_disk,
                 has_replicas: server.has_replicas,
+                tells_replication_id: server.replication_id.is_some(),
+                backlog_ttl: server.backlog_ttl_s.map(Duration::from_secs),
                 memory: server.memory,
             }),
             birth,
@@ -156,11 +159,11 @@ impl Examiner {
     fn read_born(&self, answer: Value) -> Result<Option<Born>, Trouble> {
         match answer {
             Value::Nil => Ok(None),
-            Value::BulkString(text) => {
-                let born = Born::parse(&String::from_utf8_lossy(&text));
-                let damaged = || self.reporter.damaged_birth();
-                born.map(Some).ok_or_else(damaged)
-            }
+            Value::BulkString(text) => match Born::parse(&String::from_utf8_lossy(&text)) {
+                Ok(born) if born.server.epoch.is_some() => Err(self.reporter.needs_sentinels()),
+                Ok(born) => Ok(Some(born)),
+                Err(why) => Err(self.reporter.unreadable_birth(&why)),
+            },
             Value::ServerError(error) => Err(self.reporter.server_error(&error)),
             _ => Err(self.reporter.garbage()),
         }
@@ -175,7 +178,7 @@ impl Examiner {
         let Some(born) = born else {
             return Voting::NeverMet;
         };
-        if !has_kept(born, server) {
+        if !server.has_kept(born) {
             return Voting::Restarted;
         }
         let standing = Standing {
@@ -297,17 +300,12 @@ impl Examiner {
     }
 }
 
-/// Whether this run of the server has all that was there when its birth record was written. As
-/// `join.lua` has it, another run does only if everything was on disk before it counted, then and now.
-fn has_kept(born: &Born, server: &Server) -> bool {
-    let durable = born.durable && server.durable && server.never_promoted;
-    born.run_id == server.run_id || durable
-}
-
 fn kept_for(born: Option<&Born>, server: Option<&Server>) -> Option<Duration> {
     let (born, server) = (born?, server?);
     let kept_us = server.clock_us.saturating_sub(born.since_us);
-    has_kept(born, server).then(|| Duration::from_micros(kept_us))
+    server
+        .has_kept(born)
+        .then(|| Duration::from_micros(kept_us))
 }
 
 fn signed(us: u64) -> i64 {

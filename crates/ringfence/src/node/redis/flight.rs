@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use redis::{RedisError, RedisResult, ServerError, Value};
+use redis::{Pipeline, RedisError, RedisResult, ServerError, Value};
 
 use crate::message::{Answer, Reply, Stamp};
 use crate::node::{Call, CallError, Trouble, TroubleKind};
@@ -15,6 +15,7 @@ use super::handshake::Membership;
 use super::line::Line;
 use super::reply::{self, Misshapen, Said};
 use super::report::Reporter;
+use super::watch::Watch;
 
 /// Batches under way at once. What comes in meanwhile goes into one larger batch, and the client
 /// library's own queue (50) never fills, which would let requests overtake each other.
@@ -34,6 +35,8 @@ pub(super) struct Flight {
 struct Batch {
     parcels: Vec<Parcel>,
     by: By,
+    /// Whether it is a look at the server.
+    look: bool,
 }
 
 /// What came of a batch.
@@ -46,6 +49,8 @@ pub(super) struct Landing {
     pub(super) unusual: Vec<Call>,
     /// The node has another birth record than the one we know.
     pub(super) newborn: bool,
+    /// What a look at the server gave.
+    pub(super) look: Option<Vec<Value>>,
 }
 
 impl Flight {
@@ -88,7 +93,15 @@ impl Flight {
             return;
         }
         line.send_parcels(&parcels, &membership.terms, by);
-        self.push(Batch { parcels, by }, now);
+        let look = false;
+        self.push(Batch { parcels, by, look }, now);
+    }
+
+    /// Asks `questions` about the server.
+    pub(super) fn look(&mut self, questions: Pipeline, line: &mut Line, now: Timestamp) {
+        line.send(questions);
+        let (parcels, by, look) = (Vec::new(), By::Text, true);
+        self.push(Batch { parcels, by, look }, now);
     }
 
     /// `batch` has been sent.
@@ -107,8 +120,8 @@ impl Flight {
             pipe.cmd("SUBSCRIBE").arg(channel);
         }
         line.send(pipe);
-        let (parcels, by) = (Vec::new(), By::Text);
-        self.push(Batch { parcels, by }, now);
+        let (parcels, by, look) = (Vec::new(), By::Text, false);
+        self.push(Batch { parcels, by, look }, now);
     }
 
     /// Completes the calls of the oldest batch with what the line gave.
@@ -119,6 +132,7 @@ impl Flight {
         &mut self,
         answers: RedisResult<Vec<Value>>,
         membership: &mut Membership,
+        watch: &mut Watch,
         reporter: &Reporter,
         now: Timestamp,
     ) -> Result<Landing, RedisError> {
@@ -126,12 +140,17 @@ impl Flight {
         // On an error the batch still stands at the front: `abandon` answers it with the others.
         let answers = answers?;
         let mut landing = Landing::default();
-        let Some(Batch { parcels, by }) = self.batches.pop_front() else {
+        let Some(Batch { parcels, by, look }) = self.batches.pop_front() else {
             return Ok(landing);
         };
+        if look {
+            landing.look = Some(answers);
+            return Ok(landing);
+        }
         self.crowd = parcels.iter().map(|parcel| parcel.calls().len()).sum();
         let mut ground = Ground {
             membership,
+            watch,
             reporter,
             now,
             by,
@@ -165,9 +184,10 @@ impl Flight {
     }
 
     /// The connection is gone: nobody knows what has been carried out.
-    pub(super) fn abandon(&mut self, trouble: &Trouble) {
+    pub(super) fn abandon(&mut self, trouble: &Trouble, watch: &mut Watch) {
         let parcels = self.batches.drain(..).flat_map(|batch| batch.parcels);
         for call in parcels.flat_map(Parcel::into_calls) {
+            watch.miss();
             call.done.complete(Err(CallError::Unknown(trouble.clone())));
         }
     }
@@ -176,6 +196,7 @@ impl Flight {
 /// Where a batch lands.
 struct Ground<'a> {
     membership: &'a mut Membership,
+    watch: &'a mut Watch,
     reporter: &'a Reporter,
     now: Timestamp,
     /// How the scripts of the batch were named.
@@ -191,6 +212,7 @@ impl Ground<'_> {
                 self.landing.unscripted.push(Parcel::Alone(call));
                 return;
             }
+            Value::ServerError(error) if is_newborn(&error) => Err(self.newborn()),
             Value::ServerError(error) => Err(self.reporter.refusal(&error, &call.request)),
             answer => match reply::read(&call.request, answer) {
                 Ok(Said::Answer(answer, stamp)) => Ok(self.reply(answer, stamp)),
@@ -209,6 +231,7 @@ impl Ground<'_> {
                 self.landing.unscripted.push(parcel);
                 return;
             }
+            Value::ServerError(error) if is_newborn(&error) => self.newborn(),
             // Whose fault it was only each by itself can tell. What the bundle may have done before it
             // broke off does no harm: a token that holds under the same ballot is granted again, and
             // nothing is deleted before all the rest is done.
@@ -246,6 +269,7 @@ impl Ground<'_> {
         if let Some(stamp) = stamp {
             self.membership.hear(stamp.clock_us, self.now);
         }
+        self.watch.hear(&answer);
         Reply {
             stamp,
             standing: self.membership.standing(self.now),
@@ -257,12 +281,60 @@ impl Ground<'_> {
         self.landing.newborn = true;
         CallError::Refused(self.reporter.trouble(
             TroubleKind::Newborn,
-            "was restarted or emptied; shaking hands again",
+            "was restarted, emptied, demoted or promoted; shaking hands again",
         ))
     }
 
     /// It said something: it may well have done something.
-    fn misshapen(&self) -> CallError {
+    fn misshapen(&mut self) -> CallError {
+        self.watch.miss();
         CallError::Unknown(self.reporter.garbage())
+    }
+}
+
+/// Whether the server says that it is not the master that we shook hands with: it has become a replica,
+/// or is reading other data. Then it has done nothing. Servers before 7.0 say it in the words of an
+/// error in a script.
+fn is_newborn(error: &ServerError) -> bool {
+    let replica = match error.code() {
+        "READONLY" | "MASTERDOWN" | "LOADING" => true,
+        "ERR" => error
+            .details()
+            .is_some_and(|text| text.contains("user_script") && text.contains("-READONLY ")),
+        _ => false,
+    };
+    replica && !mutant!(ReadOnlyIsNotNewborn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_no_master_any_more_is_shaken_hands_with_again() {
+        for (said, newborn) in [
+            (
+                "READONLY You can't write against a read only replica.",
+                true,
+            ),
+            ("MASTERDOWN Link with MASTER is down", true),
+            ("LOADING Redis is loading the dataset in memory", true),
+            (
+                "ERR Error running script (call to f_1): @user_script:5: -READONLY You can't write",
+                true,
+            ),
+            (
+                "ERR Error running script (call to f_1): @user_script:5: a mistake",
+                false,
+            ),
+            ("OOM command not allowed", false),
+            ("NOSCRIPT No matching script", false),
+        ] {
+            let error = redis::parse_redis_value(format!("-{said}\r\n").as_bytes());
+            let Ok(Value::ServerError(error)) = error else {
+                panic!("{error:?}");
+            };
+            assert_eq!(is_newborn(&error), newborn, "{said}");
+        }
     }
 }

@@ -16,7 +16,8 @@ use super::line::Line;
 use super::reply::{Fields, Misshapen};
 use super::report::Reporter;
 use super::script::SCRIPTS;
-use super::server::{Leniency, Server, questions};
+use super::server::{Leniency, Server, questions, refuse_config};
+use super::watch::Image;
 
 /// How hands are shaken with one node.
 pub(super) struct Handshake {
@@ -30,6 +31,10 @@ pub(super) struct Handshake {
 pub(super) struct Membership {
     /// What every lock operation tells the node.
     pub(super) terms: Terms,
+    /// What the server must still be, for the membership to count.
+    pub(super) image: Image,
+    /// When the handshake began to look at the server.
+    pub(super) seen_at: Timestamp,
     /// The incarnation that answers under these terms.
     standing: Standing,
     /// When `standing.clock_us` was read, on our clock.
@@ -46,6 +51,14 @@ impl Membership {
         }
     }
 
+    /// Whether scripts that write a holder compare the replication id: always on a server that is
+    /// known to be replicated, else if nobody has looked at it lately. Some servers do not tell theirs.
+    pub(super) fn compare(&mut self, unseen: bool) {
+        let server = &self.image.server;
+        let replicated = server.replicated && !mutant!(ReplicatedNotCompared);
+        self.terms.compare = server.replication_id.is_some() && (replicated || unseen);
+    }
+
     /// Hears the node's clock.
     pub(super) fn hear(&mut self, clock_us: u64, now: Timestamp) {
         self.standing.clock_us = clock_us;
@@ -57,9 +70,8 @@ impl Handshake {
     /// Reads what the node is, without changing it.
     pub(super) async fn probe(&self, line: &mut Line) -> Result<(Server, Facts), CallError> {
         let sent = self.clock.now();
-        let answers = line.ask(questions()).await.map_err(|e| self.unsent(&e))?;
+        let server = self.look(line).await?;
         let received = self.clock.now();
-        let server = Server::read(answers, &self.reporter, self.leniency)?;
         let born = server
             .born
             .as_deref()
@@ -67,6 +79,19 @@ impl Handshake {
             .transpose()?;
         let facts = self.facts(&server, born.as_ref(), server.clock_us, (sent, received));
         Ok((server, facts))
+    }
+
+    /// Reads what the server is, whatever its birth record says.
+    pub(super) async fn look(&self, line: &mut Line) -> Result<Server, CallError> {
+        let questions = questions(!line.config_refused);
+        let answers = line.ask(questions).await.map_err(|e| self.unsent(&e))?;
+        line.config_refused |= refuse_config(&answers);
+        let server = Server::read(answers, &self.reporter, self.leniency)?;
+        if server.replication_id.is_none() {
+            let node = &self.reporter.node;
+            tracing::debug!(%node, "tells no replication id; a failover and back goes unnoticed there");
+        }
+        Ok(server)
     }
 
     /// Makes the node a member of `group`, if it is not one of another already.
@@ -78,9 +103,11 @@ impl Handshake {
     ) -> Result<(Membership, Facts), CallError> {
         let mut pipe = redis::pipe();
         let cmd = pipe.cmd("EVAL").arg(SCRIPTS.join.text).arg(1).arg(BORN_KEY);
+        let backlog_ttl = server.backlog_ttl_s.map(|s| s.to_string());
         cmd.arg(&server.run_id)
+            .arg(server.replication_id.as_deref().unwrap_or("-"))
             .arg(u8::from(server.durable))
-            .arg(u8::from(server.never_promoted))
+            .arg(backlog_ttl.as_deref().unwrap_or("-"))
             .arg(&group_fields(group));
         for script in SCRIPTS.by_hash() {
             pipe.cmd("SCRIPT").arg("LOAD").arg(script.text);
@@ -92,7 +119,9 @@ impl Handshake {
         let joined = answers.into_iter().next().unwrap_or(Value::Nil);
         let mut fields = self.fields(joined)?;
         let clock_us = self.shaped(clock(&mut fields))?;
-        let born = self.shaped(fields.text())?.unwrap_or_default();
+        let Some(born) = self.shaped(fields.text())? else {
+            return Err(self.changed());
+        };
         let born = self.read_born(&born)?;
         if group_fields(&born.group) != group_fields(group) && !mutant!(GroupsNotCompared) {
             let what = format!(
@@ -116,6 +145,7 @@ impl Handshake {
         let mut pipe = redis::pipe();
         let cmd = pipe.cmd("EVAL").arg(SCRIPTS.init.text).arg(1).arg(BORN_KEY);
         cmd.arg(&server.run_id)
+            .arg(server.replication_id.as_deref().unwrap_or("-"))
             .arg(u8::from(server.durable))
             .arg(match mode {
                 InitMode::Check => "check",
@@ -136,6 +166,9 @@ impl Handshake {
         let count = self.shaped(fields.text())?.unwrap_or_default();
         let holders = self.shaped(holders(&mut fields))?;
         let found = format!("{count} lock records{holders}");
+        if word == "changed" {
+            return Err(self.changed());
+        }
         let born = born
             .as_deref()
             .map(|text| self.read_born(text))
@@ -190,7 +223,12 @@ impl Handshake {
         let membership = Membership {
             standing: self.standing(&born, clock_us),
             read_at: times.1,
-            terms: Terms::new(born.text, &born.group),
+            terms: Terms::new(&born.text, &born.group),
+            image: Image {
+                server: born.server,
+                evicts: server.evicts,
+            },
+            seen_at: times.0,
         };
         (membership, facts)
     }
@@ -228,7 +266,19 @@ impl Handshake {
     }
 
     fn read_born(&self, text: &str) -> Result<Born, CallError> {
-        Born::parse(text).ok_or_else(|| CallError::Refused(self.reporter.damaged_birth()))
+        match Born::parse(text) {
+            Ok(born) if born.server.epoch.is_some() => {
+                Err(CallError::Refused(self.reporter.needs_sentinels()))
+            }
+            Ok(born) => Ok(born),
+            Err(why) => Err(CallError::Refused(self.reporter.unreadable_birth(&why))),
+        }
+    }
+
+    /// The server was demoted, promoted or replaced between the look at it and the script.
+    fn changed(&self) -> CallError {
+        let what = "changed its role or was replaced during the handshake; shaking hands again";
+        CallError::NotSent(self.reporter.trouble(TroubleKind::Newborn, what))
     }
 
     fn fields(&self, value: Value) -> Result<Fields, CallError> {
@@ -282,4 +332,42 @@ fn holders(fields: &mut Fields) -> Result<String, Misshapen> {
         [] => ", none of them held now".to_owned(),
         held => format!(", held now: {}", held.join(", ")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::birth::Record;
+
+    #[test]
+    fn the_replication_id_is_compared_where_replicas_are_known_or_nobody_looked() {
+        for (id, replicated, unseen, compared) in [
+            (Some("e1"), false, false, false),
+            (Some("e1"), true, false, true),
+            (Some("e1"), false, true, true),
+            (None, true, true, false),
+        ] {
+            let mut membership = Membership {
+                terms: Terms::new("born", &Group::new(3)),
+                image: Image {
+                    server: Record {
+                        run_id: "ab".to_owned(),
+                        replication_id: id.map(str::to_owned),
+                        epoch: None,
+                        replicated,
+                        durable: false,
+                    },
+                    evicts: false,
+                },
+                seen_at: Timestamp::ZERO,
+                standing: Standing::default(),
+                read_at: Timestamp::ZERO,
+            };
+            membership.compare(unseen);
+            assert_eq!(
+                membership.terms.compare, compared,
+                "{id:?} {replicated} {unseen}"
+            );
+        }
+    }
 }

@@ -13,7 +13,14 @@ use super::command::{By, Terms};
 use super::wire::Wire;
 
 /// See the module.
-pub(super) enum Line {
+pub(super) struct Line {
+    kind: Kind,
+    /// Whether the server has refused us `CONFIG` here. It is not asked for it again: every refusal is
+    /// an entry in its ACL LOG.
+    pub(super) config_refused: bool,
+}
+
+enum Kind {
     /// The bytes are ours.
     Wire(Wire),
     /// The bytes are the client library's, because only it can make the connection.
@@ -34,28 +41,39 @@ pub(super) struct Library {
 
 impl Line {
     pub(super) fn library(connection: MultiplexedConnection, hears: bool) -> Self {
-        Self::Library(Library {
+        Self::new(Kind::Library(Library {
             connection,
             answers: FuturesOrdered::new(),
             hears,
-        })
+        }))
+    }
+
+    pub(super) fn wire(wire: Wire) -> Self {
+        Self::new(Kind::Wire(wire))
+    }
+
+    fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            config_refused: false,
+        }
     }
 
     /// Whether the server can push.
     pub(super) fn hears(&self) -> bool {
-        match self {
-            Self::Wire(wire) => wire.hears(),
-            Self::Library(library) => library.hears,
+        match &self.kind {
+            Kind::Wire(wire) => wire.hears(),
+            Kind::Library(library) => library.hears,
         }
     }
 
     /// Has `parcels` sent by whoever waits for answers, as one batch.
     pub(super) fn send_parcels(&mut self, parcels: &[Parcel], terms: &Terms, by: By) {
-        match self {
-            Self::Wire(wire) => {
+        match &mut self.kind {
+            Kind::Wire(wire) => {
                 wire.send_each(parcels, |parcel, packer| parcel.write(terms, by, packer));
             }
-            Self::Library(library) => {
+            Kind::Library(library) => {
                 let mut batch = Pipeline::with_capacity(parcels.len());
                 for parcel in parcels {
                     let mut cmd = Cmd::new();
@@ -69,9 +87,9 @@ impl Line {
 
     /// Has `batch` sent by whoever waits for answers.
     pub(super) fn send(&mut self, batch: Pipeline) {
-        match self {
-            Self::Wire(wire) => wire.send(batch.cmd_iter()),
-            Self::Library(library) => library.send(batch),
+        match &mut self.kind {
+            Kind::Wire(wire) => wire.send(batch.cmd_iter()),
+            Kind::Library(library) => library.send(batch),
         }
     }
 
@@ -81,9 +99,9 @@ impl Line {
     /// # Errors
     /// If the connection is of no more use.
     pub(super) async fn answers(&mut self) -> RedisResult<Vec<Value>> {
-        match self {
-            Self::Wire(wire) => wire.answers().await,
-            Self::Library(library) => match library.answers.next().await {
+        match &mut self.kind {
+            Kind::Wire(wire) => wire.answers().await,
+            Kind::Library(library) => match library.answers.next().await {
                 Some(answers) => answers,
                 None => pending().await,
             },
@@ -92,9 +110,9 @@ impl Line {
 
     /// Asks everything in `questions` at once and waits for all the answers, errors among them.
     pub(super) async fn ask(&mut self, questions: Pipeline) -> RedisResult<Vec<Value>> {
-        let before = match self {
-            Self::Wire(wire) => wire.under_way(),
-            Self::Library(library) => library.answers.len(),
+        let before = match &self.kind {
+            Kind::Wire(wire) => wire.under_way(),
+            Kind::Library(library) => library.answers.len(),
         };
         self.send(questions);
         // Whoever asked before and did not wait has no use for the answers.

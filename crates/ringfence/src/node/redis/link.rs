@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::group::Group;
-use crate::node::{Call, CallError, Facts, Tier, Trouble, TroubleKind};
+use crate::node::{Call, CallError, Facts, InitMode, Tier, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
 use super::backoff::Backoff;
@@ -20,6 +20,7 @@ use super::handshake::{Handshake, Membership};
 use super::key::wake_channel;
 use super::line::Line;
 use super::queue::{Control, Queue, Work};
+use super::watch::{self, Image, Watch};
 
 /// How long connecting and logging in may take, and how long the handshake after it.
 const STEP: Duration = Duration::from_secs(1);
@@ -46,6 +47,7 @@ pub(super) struct Link {
     maker: Maker,
     queue: Queue,
     backoff: Backoff,
+    watch: Watch,
 }
 
 /// Makes connections that calls can be sent over.
@@ -84,6 +86,7 @@ impl Link {
             maker,
             queue,
             backoff: Backoff::new(seed),
+            watch: Watch::new(),
         }
     }
 
@@ -197,6 +200,11 @@ impl Link {
         let mut suspected = false;
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut look = tokio::time::interval(watch::INTERVAL);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        if let Ok(membership) = &session.membership {
+            self.watch.begin(membership.seen_at);
+        }
         self.subscribe(&mut flight, session);
         loop {
             if flight.is_empty()
@@ -220,9 +228,17 @@ impl Link {
                         Some(Work::Call(call)) => {
                             self.gather(&flight).await;
                             self.send_all(call, &mut flight, session);
+                            // Behind the calls, so that it delays none of them.
+                            if self.look(&mut flight, session) {
+                                look.reset();
+                            }
                             None
                         }
                     };
+                    None
+                }
+                _ = look.tick(), if self.watch.is_on() && pending_end.is_none() => {
+                    self.look(&mut flight, session);
                     None
                 }
                 _ = tick.tick(), if !flight.is_empty() => {
@@ -234,7 +250,7 @@ impl Link {
                 }
             };
             if let Some(trouble) = lost {
-                flight.abandon(&trouble);
+                flight.abandon(&trouble, &mut self.watch);
                 return End::Lost(trouble);
             }
         }
@@ -250,6 +266,22 @@ impl Link {
         session.listening += new.len();
         let channels: Vec<String> = new.iter().map(|client| wake_channel(client)).collect();
         flight.subscribe(&channels, &mut session.line, self.clock().now());
+    }
+
+    /// Looks at the server, if that is due. Whether it was.
+    fn look(&mut self, flight: &mut Flight, session: &mut Session) -> bool {
+        let now = self.clock().now();
+        let Ok(membership) = &session.membership else {
+            return false;
+        };
+        let due = flight.has_room() && self.watch.is_due(now);
+        if due {
+            let line = &mut session.line;
+            let questions = membership.image.questions(!line.config_refused);
+            flight.look(questions, line, now);
+            self.watch.look(now);
+        }
+        due
     }
 
     /// Lets those call who are about to, for a moment. Several who were answered at once each call again
@@ -275,7 +307,10 @@ impl Link {
         while let Some(call) = next.take() {
             match self.unfit(&call, session, now) {
                 Some(trouble) => call.done.complete(Err(CallError::NotSent(trouble))),
-                None => batch.push(call),
+                None => {
+                    self.watch.note(&call.request, now);
+                    batch.push(call);
+                }
             }
             if batch.len() < BATCH_MAX {
                 match self.queue.try_next() {
@@ -285,7 +320,8 @@ impl Link {
                 }
             }
         }
-        if let Ok(membership) = &session.membership {
+        if let Ok(membership) = &mut session.membership {
+            membership.compare(self.watch.is_unseen(now));
             let parcels = bundle::pack(batch);
             flight.send(parcels, &mut session.line, membership, By::Hash, now);
         }
@@ -315,7 +351,7 @@ impl Link {
     /// Completes the oldest batch, and sends again what the server had no script for. The trouble,
     /// if the connection is of no more use.
     fn land(
-        &self,
+        &mut self,
         flight: &mut Flight,
         answers: redis::RedisResult<Vec<redis::Value>>,
         session: &mut Session,
@@ -329,18 +365,30 @@ impl Link {
                 .discard(answers, now)
                 .map(|error| lost_in_use(&self.maker.handshake, &error));
         };
-        match flight.land(answers, membership, reporter, now) {
+        match flight.land(answers, membership, &mut self.watch, reporter, now) {
             Err(error) => Some(lost_in_use(&self.maker.handshake, &error)),
             Ok(landing) => {
                 // The order among these calls stays, but a later call may overtake them. Whatever
                 // follows an acquire that has not been answered is said of one whose fate is unknown,
                 // and retires its ballot; nothing of a token follows its release.
                 let line = &mut session.line;
+                membership.compare(self.watch.is_unseen(now));
                 // In full, so that the server keeps the script.
                 flight.send(landing.unscripted, line, membership, By::Text, now);
                 let unusual = landing.unusual.into_iter().map(Parcel::Alone).collect();
                 flight.send(unusual, line, membership, By::Hash, now);
-                if landing.newborn && !matches!(pending_end, Some(End::Control(_))) {
+                let mut newborn = landing.newborn;
+                if let Some(answers) = landing.look {
+                    line.config_refused |= Image::refuse_config(&answers);
+                    match membership.image.change(&answers) {
+                        None => self.watch.is_unchanged(),
+                        Some(change) => {
+                            tracing::debug!(node = %reporter.node, "{change}; shaking hands again");
+                            newborn = true;
+                        }
+                    }
+                }
+                if newborn && !matches!(pending_end, Some(End::Control(_))) {
                     *pending_end = Some(End::Newborn);
                 }
                 None
@@ -397,7 +445,16 @@ impl Maker {
             },
         };
         let handshake = async {
-            let (server, _) = self.handshake.probe(&mut line).await?;
+            let server = match self.handshake.probe(&mut line).await {
+                Ok((server, _)) => server,
+                // The connection stays, so that it can be told to overwrite the birth record.
+                Err(CallError::Refused(trouble))
+                    if trouble.kind == TroubleKind::Version && group.is_none() =>
+                {
+                    return Ok(Err(trouble));
+                }
+                Err(error) => return Err(error),
+            };
             let Some(group) = group else {
                 let what =
                     "is there, but was not asked: its group is not known before a majority answers";
@@ -429,15 +486,20 @@ impl Maker {
             line, membership, ..
         } = session;
         self.in_time(async {
-            let (server, facts) = self.handshake.probe(line).await?;
             let (joined, facts) = match control {
-                Control::Probe(_) => return Ok(facts),
+                Control::Probe(_) => return Ok(self.handshake.probe(line).await?.1),
                 Control::Join(group, _) => {
+                    let (server, _) = self.handshake.probe(line).await?;
                     let joined = self.handshake.join(line, &server, group).await;
                     // Calls that follow mean this group, and no longer one that was joined before.
                     joined.inspect_err(|error| *membership = Err(error.trouble().clone()))?
                 }
                 Control::Init(group, mode, _) => {
+                    let server = match mode {
+                        // Whatever stands there is overwritten.
+                        InitMode::Force => self.handshake.look(line).await?,
+                        _ => self.handshake.probe(line).await?.0,
+                    };
                     let init = self.handshake.init(line, &server, group, *mode);
                     match init.await? {
                         (Some(joined), facts) => (joined, facts),

@@ -25,6 +25,7 @@ mod script;
 mod server;
 mod tls;
 mod together;
+mod watch;
 mod wire;
 
 use std::fmt;

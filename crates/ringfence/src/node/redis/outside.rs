@@ -110,7 +110,7 @@ pub fn handshake(bytes: &[u8]) {
             assert!(!server.run_id.is_empty());
         }
     }
-    if let Some(born) = std::str::from_utf8(bytes).ok().and_then(Born::parse) {
+    if let Some(Ok(born)) = std::str::from_utf8(bytes).ok().map(Born::parse) {
         assert_eq!(born.text.as_bytes(), bytes);
     }
 }

@@ -8,6 +8,7 @@ use redis::{ErrorKind, RedisError, ServerError};
 use crate::message::Request;
 use crate::node::{CallError, Trouble, TroubleKind};
 
+use super::born::{Unreadable, VERSION};
 use super::key::{BORN_KEY, record_key};
 
 /// How much of a server's own words is passed on.
@@ -134,11 +135,34 @@ impl Reporter {
         self.trouble(kind, what)
     }
 
-    /// Trouble with a birth record that cannot be read.
-    pub(super) fn damaged_birth(&self) -> Trouble {
+    /// Trouble with a birth record that this client cannot use.
+    pub(super) fn unreadable_birth(&self, why: &Unreadable) -> Trouble {
+        match why {
+            Unreadable::Damaged => self.damaged_birth(),
+            Unreadable::Version(found) => {
+                let what = format!(
+                    "has a birth record of version {found}, but this client only knows version \
+                     {VERSION}; upgrade all clients to one version of ringfence, stop them all, \
+                     then delete the key `{BORN_KEY}` on every node or run `ringfence init --force`"
+                );
+                self.trouble(TroubleKind::Version, what)
+            }
+        }
+    }
+
+    /// Trouble with a node that only clients with its Sentinels' addresses may use.
+    pub(super) fn needs_sentinels(&self) -> Trouble {
         let what = format!(
-            "has a damaged birth record, or one of a newer ringfence; if not, delete `{BORN_KEY}`"
+            "is used by clients that find it through Sentinels, and this client was given none; \
+             give it the same Sentinels, or stop those clients and delete the key `{BORN_KEY}`"
         );
+        self.trouble(TroubleKind::Version, what)
+    }
+
+    /// Trouble with a birth record that cannot be read.
+    fn damaged_birth(&self) -> Trouble {
+        let what =
+            format!("has a damaged birth record; stop all clients and delete the key `{BORN_KEY}`");
         self.trouble(TroubleKind::Other, what)
     }
 

@@ -1,10 +1,14 @@
 //! What a server says about itself, and whether such a server may keep locks.
 
+use std::time::Duration;
+
 use redis::{Pipeline, Value};
 
+use crate::group::Group;
+use crate::ledger::birth::{self, Present, Verdict};
 use crate::node::{CallError, Memory, OnDisk, Role, Tier, TroubleKind};
 
-use super::born::Born;
+use super::born::{Born, is_id};
 use super::key::BORN_KEY;
 use super::report::{Reporter, quote};
 
@@ -24,6 +28,11 @@ pub(super) struct Leniency {
 pub(super) struct Server {
     /// What the server calls this run of itself.
     pub(super) run_id: String,
+    /// What it calls the history of its data, which its replicas share; `None` if it does not tell.
+    pub(super) replication_id: Option<String>,
+    /// For how many seconds it remembers a former replication id once nobody follows it, zero for ever
+    /// (`repl-backlog-ttl`); `None` where CONFIG is forbidden.
+    pub(super) backlog_ttl_s: Option<u64>,
     /// Server and version, for people.
     pub(super) version: String,
     /// What it is among other servers.
@@ -50,20 +59,33 @@ pub(super) struct Server {
 }
 
 /// Which of the answers to [`questions`] is the birth record.
-pub(super) const BORN_ANSWER: usize = 6;
+pub(super) const BORN_ANSWER: usize = 4;
+/// Which of the answers are to `CONFIG GET`: the last ones.
+const CONFIG_ANSWERS: usize = 6;
+/// The settings that durability rests on.
+pub(super) const SYNC_SETTINGS: [&str; 2] = ["appendfsync", "no-appendfsync-on-rewrite"];
+const BACKLOG_SETTING: &str = "repl-backlog-ttl";
 
-/// The questions that [`Server::read`] takes the answers to. They change nothing.
-pub(super) fn questions() -> Pipeline {
+/// The questions that [`Server::read`] takes the answers to. They change nothing. Where `CONFIG` was
+/// refused before it is left out: every refusal is an entry in the server's ACL LOG.
+pub(super) fn questions(with_config: bool) -> Pipeline {
     let mut pipe = redis::pipe();
     for section in ["server", "replication", "memory", "persistence"] {
         pipe.cmd("INFO").arg(section);
     }
-    for setting in ["appendfsync", "no-appendfsync-on-rewrite"] {
-        pipe.cmd("CONFIG").arg("GET").arg(setting);
-    }
     pipe.cmd("GET").arg(BORN_KEY);
     pipe.cmd("TIME");
+    if with_config {
+        for setting in SYNC_SETTINGS.into_iter().chain([BACKLOG_SETTING]) {
+            pipe.cmd("CONFIG").arg("GET").arg(setting);
+        }
+    }
     pipe
+}
+
+/// Whether the answers to [`questions`] say that `CONFIG` is refused.
+pub(super) fn refuse_config(answers: &[Value]) -> bool {
+    matches!(answers.get(CONFIG_ANSWERS), Some(Value::ServerError(_)))
 }
 
 impl Server {
@@ -81,33 +103,35 @@ impl Server {
     }
 
     /// Reads the answers to [`questions`], whatever server it is.
-    pub(super) fn look(answers: Vec<Value>, reporter: &Reporter) -> Result<Self, CallError> {
+    pub(super) fn look(mut answers: Vec<Value>, reporter: &Reporter) -> Result<Self, CallError> {
         let garbage = || CallError::Refused(reporter.garbage());
+        if answers.len() == CONFIG_ANSWERS {
+            answers.resize(CONFIG_ANSWERS + 3, Value::Nil);
+        }
         let Ok(
             [
                 server,
                 replication,
                 memory,
                 persistence,
-                appendfsync,
-                not_on_rewrite,
                 born,
                 time,
+                appendfsync,
+                not_on_rewrite,
+                backlog_ttl,
             ],
-        ) = <[Value; 8]>::try_from(answers)
+        ) = <[Value; 9]>::try_from(answers)
         else {
             return Err(garbage());
         };
         let info = |value: &Value| match value {
-            Value::BulkString(text) => Ok(Info(String::from_utf8_lossy(text).into_owned())),
-            Value::VerbatimString { text, .. } => Ok(Info(text.clone())),
             Value::ServerError(error) => Err(CallError::Refused(reporter.server_error(error))),
-            _ => Err(garbage()),
+            _ => Info::read(value).ok_or_else(garbage),
         };
         let (server, replication) = (info(&server)?, info(&replication)?);
         let (memory, persistence) = (info(&memory)?, info(&persistence)?);
         let run_id = server.get("run_id").unwrap_or_default();
-        if run_id.is_empty() || !run_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if !is_id(run_id) {
             return Err(garbage());
         }
         let born = match born {
@@ -118,15 +142,13 @@ impl Server {
             }
             _ => return Err(garbage()),
         };
-        let on_disk = on_disk(&persistence, &appendfsync, &not_on_rewrite);
-        let has_replicas = replication.get("connected_slaves") != Some("0");
-        let memory = Memory {
-            used_bytes: memory.number("used_memory"),
-            max_bytes: memory.number("maxmemory"),
-            policy: quote(memory.get("maxmemory_policy").unwrap_or("noeviction")),
-        };
+        let on_disk = on_disk(&persistence, [&appendfsync, &not_on_rewrite]);
+        let has_replicas = replication.has_replicas();
+        let memory = memory.memory();
         Ok(Self {
             run_id: run_id.to_owned(),
+            replication_id: replication.replication_id().map(str::to_owned),
+            backlog_ttl_s: setting(&backlog_ttl).and_then(|value| value.parse().ok()),
             version: version(&server),
             role: role(&server, &replication),
             loading: persistence.get("loading") == Some("1"),
@@ -157,10 +179,34 @@ impl Server {
         self
     }
 
-    /// The birth record `born`, if it is this run's: that of an earlier run says nothing about this one,
-    /// save the group's values.
+    /// The birth record `born`, if it is this incarnation's: that of an earlier one says nothing about
+    /// this one, save the group's values.
     pub(super) fn own<'a>(&self, born: Option<&'a Born>) -> Option<&'a Born> {
-        born.filter(|born| born.run_id == self.run_id || mutant!(EarlierRunCounts))
+        born.filter(|born| {
+            let same_run = born.server.run_id == self.run_id;
+            same_run && self.has_kept(born) || mutant!(EarlierRunCounts)
+        })
+    }
+
+    /// Whether the server still has all that was there when `born` was written.
+    pub(super) fn has_kept(&self, born: &Born) -> bool {
+        let verdict = birth::judge(Some(&born.server), &self.present(&born.group));
+        matches!(verdict, Verdict::Keep | Verdict::Update(_))
+    }
+
+    /// What decides about a birth, in a group of these values.
+    fn present(&self, group: &Group) -> Present<String> {
+        let ttl_s = self.backlog_ttl_s;
+        Present {
+            run_id: self.run_id.clone(),
+            replication_id: self.replication_id.clone(),
+            former_id: !self.never_promoted,
+            former_id_lasts: ttl_s
+                .is_some_and(|s| s == 0 || Duration::from_secs(s) >= group.quarantine),
+            has_replicas: self.has_replicas,
+            durable: self.durable,
+            epoch: None,
+        }
     }
 
     /// What a crash may cost, with `born` for its birth record.
@@ -168,7 +214,7 @@ impl Server {
         let own = self.own(born);
         match () {
             () if leniency.no_quarantine || self.evicts => Tier::BestEffort,
-            () if self.durable && own.is_none_or(|born| born.durable) => Tier::Durable,
+            () if self.durable && own.is_none_or(|born| born.server.durable) => Tier::Durable,
             () => Tier::Quarantined,
         }
     }
@@ -230,7 +276,8 @@ fn role(server: &Info, replication: &Info) -> Role {
 }
 
 /// A server that leaves out syncing while it rewrites its file may lose what it wrote meanwhile.
-fn on_disk(persistence: &Info, appendfsync: &Value, not_on_rewrite: &Value) -> OnDisk {
+pub(super) fn on_disk(persistence: &Info, sync_settings: [&Value; 2]) -> OnDisk {
+    let [appendfsync, not_on_rewrite] = sync_settings;
     match (setting(appendfsync), setting(not_on_rewrite)) {
         _ if persistence.get("aof_enabled") != Some("1") => OnDisk::Never,
         (Some("always"), Some("no")) => OnDisk::Always,
@@ -276,10 +323,36 @@ pub(super) fn clock_us(time: &Value) -> Option<u64> {
 }
 
 /// One section of `INFO`: lines of `name:value`.
-struct Info(String);
+pub(super) struct Info(String);
 
 impl Info {
-    fn get(&self, name: &str) -> Option<&str> {
+    /// The answer to `INFO`; `None` if it is none.
+    pub(super) fn read(answer: &Value) -> Option<Self> {
+        match answer {
+            Value::BulkString(text) => Some(Self(String::from_utf8_lossy(text).into_owned())),
+            Value::VerbatimString { text, .. } => Some(Self(text.clone())),
+            _ => None,
+        }
+    }
+
+    pub(super) fn replication_id(&self) -> Option<&str> {
+        self.get("master_replid").filter(|id| is_id(id))
+    }
+
+    /// Whether replicas follow the server, or may: where it does not tell, they may.
+    pub(super) fn has_replicas(&self) -> bool {
+        self.get("connected_slaves") != Some("0")
+    }
+
+    pub(super) fn memory(&self) -> Memory {
+        Memory {
+            used_bytes: self.number("used_memory"),
+            max_bytes: self.number("maxmemory"),
+            policy: quote(self.get("maxmemory_policy").unwrap_or("noeviction")),
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| {
             let (found, value) = line.split_once(':')?;
             (found == name).then(|| value.trim_end())
@@ -318,13 +391,16 @@ mod tests {
     fn answers(memory: &str) -> Vec<Value> {
         vec![
             text("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:ab12\r\n"),
-            text("role:master\r\nconnected_slaves:0\r\nmaster_replid2:0000\r\n"),
+            text(
+                "role:master\r\nconnected_slaves:0\r\nmaster_replid:ee1\r\nmaster_replid2:0000\r\n",
+            ),
             text(memory),
             text("loading:0\r\naof_enabled:1\r\n"),
-            Value::Array(vec![text("appendfsync"), text("always")]),
-            Value::Array(vec![text("no-appendfsync-on-rewrite"), text("no")]),
             Value::Nil,
             Value::Array(vec![text("1700000000"), text("5")]),
+            Value::Array(vec![text("appendfsync"), text("always")]),
+            Value::Array(vec![text("no-appendfsync-on-rewrite"), text("no")]),
+            Value::Array(vec![text("repl-backlog-ttl"), text("3600")]),
         ]
     }
 
@@ -333,6 +409,8 @@ mod tests {
         let server = Server::read(answers("maxmemory:0"), &reporter(), STRICT).unwrap();
         assert_eq!(server.run_id, "ab12");
         assert_eq!(server.version, "Redis 7.0.15");
+        assert_eq!(server.replication_id.as_deref(), Some("ee1"));
+        assert_eq!(server.backlog_ttl_s, Some(3600));
         assert!(server.durable && server.never_promoted && !server.evicts);
         assert_eq!(server.clock_us, 1_700_000_000_000_005);
     }
@@ -349,7 +427,8 @@ mod tests {
     #[test]
     fn where_config_is_forbidden_nothing_is_durable_unless_the_user_says_so() {
         let mut answers = answers("maxmemory:0");
-        (answers[4], answers[5]) = (forbidden(), forbidden());
+        (answers[6], answers[7]) = (forbidden(), forbidden());
+        assert!(refuse_config(&answers));
         let read = |leniency| Server::read(answers.clone(), &reporter(), leniency);
         assert!(!read(STRICT).unwrap().durable);
         assert!(read(SAID).unwrap().durable);
@@ -359,9 +438,9 @@ mod tests {
     fn the_user_s_word_does_not_stand_against_the_server_s() {
         for (answer, value) in [
             (3, text("loading:0\r\naof_enabled:0\r\n")),
-            (4, Value::Array(vec![text("appendfsync"), text("everysec")])),
+            (6, Value::Array(vec![text("appendfsync"), text("everysec")])),
             (
-                5,
+                7,
                 Value::Array(vec![text("no-appendfsync-on-rewrite"), text("yes")]),
             ),
         ] {
@@ -421,9 +500,35 @@ mod tests {
     fn the_birth_record_of_an_earlier_run_says_nothing_about_this_one() {
         let server = Server::read(answers("maxmemory:0"), &reporter(), STRICT).unwrap();
         for (run_id, is_own) in [("ab12", true), ("cd34", false)] {
-            let text = format!("1 {run_id} 5 5 0 3 5000000 35000 300");
+            let text = format!("2 {run_id} ee1 - 0 5 5 0 3 5000000 35000 300");
             let born = Born::parse(&text).unwrap();
             assert_eq!(server.own(Some(&born)).is_some(), is_own, "{run_id}");
+        }
+    }
+
+    /// After how many seconds the former id is forgotten decides, if it is not there.
+    #[test]
+    fn the_birth_record_before_a_promotion_says_nothing_either() {
+        let born = Born::parse("2 ab12 ee0 - 1 5 5 0 3 5000000 35000 300").unwrap();
+        let promoted = "role:master\r\nmaster_replid:ee1\r\nmaster_replid2:ee0\r\n";
+        let followed = "role:master\r\nmaster_replid:ee1\r\nmaster_replid2:000\r\n";
+        for (replication, ttl, is_own) in [
+            (promoted, "3600", false),
+            (followed, "3600", true),
+            (followed, "35", true),
+            (followed, "34", false),
+            (followed, "0", true),
+            (followed, "", false),
+        ] {
+            let mut answers = answers("maxmemory:0");
+            answers[1] = text(replication);
+            answers[8] = Value::Array(vec![text("repl-backlog-ttl"), text(ttl)]);
+            let server = Server::read(answers, &reporter(), STRICT).unwrap();
+            assert_eq!(
+                server.own(Some(&born)).is_some(),
+                is_own,
+                "{replication} {ttl}"
+            );
         }
     }
 
@@ -437,10 +542,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_garbage() {
-        for i in 0..8 {
-            if i == 4 || i == 5 {
-                continue;
-            }
+        for i in 0..CONFIG_ANSWERS {
             let mut answers = answers("maxmemory:0");
             answers[i] = Value::Int(3);
             let refused = Server::read(answers, &reporter(), STRICT).unwrap_err();

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const BUSY_MS: i32 = 50;
 
 /// How a database came to be what it is, from a fresh one on: step n makes format n.
-const STEPS: [&str; 4] = [ENTRIES, LINES, READERS, LATCHES];
+const STEPS: [&str; 5] = [ENTRIES, LINES, READERS, LATCHES, RULES];
 
 /// One row of `node` says what the node last knew of time and which group it belongs to (see
 /// `past.rs`); `entry` is the ledger, and `lapses_ms` tells where a sweep may look.
@@ -108,6 +108,11 @@ const LATCHES: &str = "
         PRIMARY KEY (name, party)
     ) STRICT, WITHOUT ROWID;
 ";
+
+/// The same tables under a new number, so that a process which still runs the code of an earlier format
+/// cannot open the file: a server's birth is decided by other rules since then, and all clients of a
+/// group must have the same.
+const RULES: &str = "";
 
 #[derive(Debug, PartialEq, Eq)]
 enum Identity {

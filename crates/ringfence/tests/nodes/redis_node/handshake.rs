@@ -173,9 +173,9 @@ async fn a_server_that_is_durable_no_longer_is_another_incarnation() {
     join(&node(&server.url()), group()).await.unwrap();
     let mut client = client(&server);
     let born: String = client.get(BORN).unwrap();
-    let values: Vec<&str> = born.split(' ').skip(5).collect();
+    let values: Vec<&str> = born.split(' ').skip(8).collect();
     // As an earlier run would have left it, which was durable.
-    let earlier = format!("1 ab12 {SINCE} 0 1 {}", values.join(" "));
+    let earlier = format!("2 ab12 cd34 - 0 {SINCE} 0 1 {}", values.join(" "));
     let () = client.set(BORN, earlier).unwrap();
     let facts = join(&node(&server.url()), group()).await.unwrap();
     let standing = facts.standing.unwrap();
@@ -302,15 +302,63 @@ async fn init_refuses_a_node_with_locks_and_names_the_holders() {
 async fn a_damaged_birth_record_is_not_overwritten() {
     let server = Server::start(Flavor::Redis);
     let mut client = client(&server);
-    let _: () = client.set(BORN, "2 of a newer version").unwrap();
+    let _: () = client.set(BORN, "of another program").unwrap();
     let node = node(&server.url());
     let said = refused_as(join(&node, group()).await, TroubleKind::Other);
     assert!(said.contains(BORN), "{said}");
-    assert_eq!(
-        client.get::<_, String>(BORN).unwrap(),
-        "2 of a newer version"
-    );
+    assert_eq!(client.get::<_, String>(BORN).unwrap(), "of another program");
     let _: () = client.del(BORN).unwrap();
     let _: () = client.lpush(BORN, "x").unwrap();
     refused_as(join(&node, group()).await, TroubleKind::ForeignType);
+}
+
+#[tokio::test]
+async fn a_birth_record_of_another_version_is_refused_with_what_to_do() {
+    let server = Server::start(Flavor::Redis);
+    let mut client = client(&server);
+    for (text, version) in [
+        (
+            "1 ab12 1700000000000001 0 1 3 5000000 35000 1500",
+            "version 1",
+        ),
+        ("3 of the future", "version 3"),
+    ] {
+        let _: () = client.set(BORN, text).unwrap();
+        let node = node(&server.url());
+        let said = refused_as(join(&node, group()).await, TroubleKind::Version);
+        for word in [
+            version,
+            "version 2",
+            "upgrade all clients",
+            BORN,
+            "init --force",
+        ] {
+            assert!(said.contains(word), "no `{word}` in: {said}");
+        }
+        let said = refused_as(
+            init(&node, group(), InitMode::Write).await,
+            TroubleKind::Version,
+        );
+        assert!(said.contains(version), "{said}");
+        assert_eq!(client.get::<_, String>(BORN).unwrap(), text);
+        let facts = init(&node, group(), InitMode::Force).await.unwrap();
+        assert_eq!(facts.standing.unwrap().born_us, 0);
+        ballot(&node).await;
+    }
+}
+
+#[tokio::test]
+async fn a_birth_record_with_an_epoch_is_left_to_clients_with_sentinels() {
+    let server = Server::start(Flavor::Redis);
+    let mut client = client(&server);
+    let text = "2 ab12 cd34 7 1 5 5 0 3 5000000 35000 1500";
+    let _: () = client.set(BORN, text).unwrap();
+    let node = node(&server.url());
+    let said = refused_as(join(&node, group()).await, TroubleKind::Version);
+    assert!(said.contains("Sentinels"), "{said}");
+    refused_as(
+        init(&node, group(), InitMode::Write).await,
+        TroubleKind::Version,
+    );
+    assert_eq!(client.get::<_, String>(BORN).unwrap(), text);
 }

@@ -1,11 +1,13 @@
 //! Redis and Valkey nodes on real servers.
 
 mod access;
+mod birth_rule;
 mod bundles;
 mod connection;
 mod garbage;
 mod handshake;
 mod lines;
+mod replication;
 mod strangers;
 mod wakes;
 

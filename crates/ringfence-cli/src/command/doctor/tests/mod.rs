@@ -36,6 +36,8 @@ fn healthy(number: u8, nodes: usize) -> (Examination, ServerExamination) {
             loading: false,
             on_disk: OnDisk::Never,
             has_replicas: false,
+            tells_replication_id: true,
+            backlog_ttl: Some(Duration::from_secs(3600)),
             tier: Tier::Quarantined,
             memory: Memory {
                 used_bytes: 1 << 20,
@@ -47,6 +49,7 @@ fn healthy(number: u8, nodes: usize) -> (Examination, ServerExamination) {
             voting: Voting::Now,
             kept_for: Some(Duration::from_secs(7200)),
             group: Some(Group::new(nodes)),
+            replicated: false,
         }),
         rights: Ok(Vec::new()),
         keys: Ok(Keys {

@@ -151,6 +151,35 @@ fn what_a_restart_costs_is_said() {
 }
 
 #[test]
+fn how_a_failover_is_noticed_is_told_where_there_may_be_one() {
+    let silent = second(|server| identity(server).tells_replication_id = false);
+    says(
+        &silent,
+        "replication",
+        Verdict::Warning,
+        true,
+        &["tells no replication id", "stop its clients"],
+    );
+    let forgetful = |ttl_s, replicated| {
+        second(move |server| {
+            identity(server).backlog_ttl = Some(Duration::from_secs(ttl_s));
+            server.birth.as_mut().unwrap().replicated = replicated;
+        })
+    };
+    says(
+        &forgetful(34, true),
+        "replication",
+        Verdict::Warning,
+        true,
+        &["after 34s", "repl-backlog-ttl"],
+    );
+    for (ttl_s, replicated) in [(34, false), (35, true), (0, true)] {
+        let diagnosis = Diagnosis::of(&forgetful(ttl_s, replicated), None);
+        assert_eq!(diagnosis.verdict(), Verdict::Ok, "{ttl_s} {replicated}");
+    }
+}
+
+#[test]
 fn a_server_that_evicts_does_not_vote_unless_that_is_accepted() {
     let evicting = |allowed: bool| {
         second(|server| {

@@ -159,7 +159,7 @@ fn what_may_need_more_than_the_usual_is_sent_alone() {
 
 #[test]
 fn terms_are_said_once() {
-    let terms = Terms::new("born".into(), &Group::new(3));
+    let terms = Terms::new("born", &Group::new(3));
     let calls = [("a", 5), ("b", 6), ("c", 5)]
         .map(|(name, ttl_ms)| call(request(&[name], acquire(ttl_ms, None))));
     let last = call(request(&["d"], release(ReleaseKind::Final, None)));

@@ -2,7 +2,8 @@
 -- what stands under the claimed names, and what time is it?
 --
 -- KEYS: the lock key of each claim, then the record of each, then the mark of each's line, then born.
--- ARGV: born as the client saw it, window in us, retention in ms, token; then the operation's own.
+-- ARGV: born as the client saw it, window in us, retention in ms, token; then the operation's own. A
+-- `?` stands before born if the replication id is to be compared, too.
 -- If a claim is shared, a blank and a letter for each claim stand behind the token: s or x.
 --
 -- `values[i]` is what stands at the lock key of claim i.
@@ -10,7 +11,18 @@ local values = redis.call('MGET', unpack(KEYS))
 -- FLUSHALL, an empty restart, a snapshot rolled back, a promoted replica: whatever this node has
 -- forgotten, it must not decide anything before the client knows.
 if values[#KEYS] ~= ARGV[1] then
-  return { 'newborn' }
+  local born = values[#KEYS]
+  if not born or ARGV[1] ~= '?' .. born then
+    return { 'newborn' }
+  end
+  -- A master that was demoted and promoted again has the old born, and not the locks that it granted
+  -- before; but it has another replication id.
+  local info = redis.pcall('INFO', 'replication')
+  local id = string.match(born, '^2 %x+ (%x+) ')
+  if type(info) ~= 'string' or not string.find(info, '\nrole:master\r', 1, true)
+    or not string.find(info, '\nmaster_replid:' .. (id or '') .. '\r', 1, true) then
+    return { 'newborn' }
+  end
 end
 
 local MAX = 9007199254740991

@@ -1,13 +1,15 @@
 -- Init: the operator's word that this node's group is new. Writes the birth record as grown up.
--- KEYS: born. ARGV: run_id, 1 if durable now, how far to go (check, write, force, check regroup, regroup), the group (nodes,
--- window in us, quarantine in ms, grace in ms), then the values that a client takes unless told otherwise (same four).
--- Answers: clock, 'done' ('free' after a check) or why not, what stands there now, how many records there are ('+' behind
--- the number if the search ended early), then name and label of each present holder.
+-- KEYS: born. ARGV: the run id and the replication id that the client saw (`-` if the server does not tell), 1 if every write
+-- is on disk before it is answered, how far to go (check, write, force, check regroup, regroup), the group (nodes, window in
+-- us, quarantine in ms, grace in ms), then the values that a client takes unless told otherwise (same four).
+-- Answers: clock, 'done' ('free' after a check) or why not ('changed' if this is not the server that the client saw), what
+-- stands there now, how many records there are ('+' behind the number if the search ended early), then name and label of
+-- each present holder.
 local SCANS, BATCH, HOLDERS = 200, 500, 20
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local clock = string.format('%.0f', now)
-local group, usual = table.concat(ARGV, ' ', 4, 7), table.concat(ARGV, ' ', 8, 11)
+local group, usual = table.concat(ARGV, ' ', 5, 8), table.concat(ARGV, ' ', 9, 12)
 
 local count, holders, longest_ms = 0, {}, -1
 local function look_at(record_key)
@@ -54,14 +56,20 @@ local function answer(word, born)
   return { clock, word, born or false, counted, unpack(holders) }
 end
 
+local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 'replication')
+if string.match(server, '\nrun_id:(%x+)') ~= ARGV[1]
+  or (string.match(replication, '\nmaster_replid:(%x+)') or '-') ~= ARGV[2]
+  or not string.find(replication, '\nrole:master\r', 1, true) then
+  return answer('changed')
+end
 local stands = redis.call('GET', KEYS[1])
-local mode = ARGV[3]
+local mode = ARGV[4]
 if mode == 'regroup' or mode == 'check regroup' then
   if #holders > 0 then
     return answer('holders', stands)
   end
   if stands then
-    local window_us, quarantine_ms = string.match(stands, '^1 %x+ %d+ %d+ [01] %d+ (%d+) (%d+) %d+$')
+    local window_us, quarantine_ms = string.match(stands, '^2 %x+ %S+ %- [01] %d+ %d+ [01] %d+ (%d+) (%d+) %d+$')
     if not window_us then
       return redis.error_reply('DAMAGED 0')
     end
@@ -73,7 +81,7 @@ if mode == 'regroup' or mode == 'check regroup' then
   end
 elseif mode ~= 'force' then
   if stands then
-    local birth, theirs = string.match(stands, '^1 %x+ %d+ (%d+) [01] (%d+ %d+ %d+ %d+)$')
+    local birth, theirs = string.match(stands, '^2 %x+ %S+ %- [01] %d+ (%d+) [01] (%d+ %d+ %d+ %d+)$')
     if not birth then
       return redis.error_reply('DAMAGED 0')
     end
@@ -94,6 +102,10 @@ end
 if mode == 'check' or mode == 'check regroup' then
   return answer('free', stands)
 end
-local born = '1 ' .. ARGV[1] .. ' ' .. clock .. ' 0 ' .. ARGV[2] .. ' ' .. group
+local replicated = not string.find(replication, '\nmaster_replid2:0+\r')
+  or not string.find(replication, '\nconnected_slaves:0\r', 1, true)
+local durable = ARGV[3] == '1' and not replicated
+local born = '2 ' .. ARGV[1] .. ' ' .. ARGV[2] .. ' - ' .. (replicated and '1 ' or '0 ') .. clock .. ' 0 '
+  .. (durable and '1 ' or '0 ') .. group
 redis.call('SET', KEYS[1], born)
 return answer('done', born)

@@ -1,0 +1,199 @@
+//! The script that writes birth records does what the rule says, on servers of every past, whatever
+//! stands there.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use redis::Commands;
+use ringfence::ledger::birth::{Present, Record, Verdict, judge, since_us};
+use ringfence::node::TroubleKind;
+
+use ringfence_testkit::{Flavor, Persistence, Server, wait_until};
+
+use super::*;
+use crate::support::*;
+
+const BORN: &str = "ringfence:born";
+const GROUP: &str = "3 5000000 35000 1500";
+const CASES: u32 = 60;
+
+/// What stands on a server before a handshake.
+#[derive(Debug, Clone)]
+struct Before {
+    /// Whether the ids are those of the server, or another's; no replication id at all.
+    own_run: bool,
+    own_id: Option<bool>,
+    epoch: Option<u64>,
+    replicated: bool,
+    durable: bool,
+    /// Whether it says that it was born in the future: the clock was set back.
+    future: bool,
+}
+
+/// The settings at the handshake.
+#[derive(Debug, Clone)]
+struct Settings {
+    backlog_ttl_s: u64,
+    synced: bool,
+}
+
+fn any_before() -> impl Strategy<Value = Option<Before>> {
+    let own_id = prop_oneof![3 => Just(Some(true)), 3 => Just(Some(false)), 1 => Just(None)];
+    let epoch = prop_oneof![8 => Just(None), 1 => Just(Some(7))];
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let own_run = prop::bool::weighted(0.7);
+    let before = (own_run, own_id, epoch, flags).prop_map(|(own_run, own_id, epoch, flags)| {
+        let (replicated, durable, future) = flags;
+        Before {
+            own_run,
+            own_id,
+            epoch,
+            replicated,
+            durable,
+            future,
+        }
+    });
+    prop::option::weighted(0.9, before)
+}
+
+fn any_settings() -> impl Strategy<Value = Settings> {
+    let ttl = prop_oneof![Just(0), Just(34), Just(35), Just(3600)];
+    (ttl, any::<bool>()).prop_map(|(backlog_ttl_s, synced)| Settings {
+        backlog_ttl_s,
+        synced,
+    })
+}
+
+fn text(record: &Record<String>, since_us: u64, birth_us: u64) -> String {
+    let id = record.replication_id.as_deref().unwrap_or("-");
+    let epoch = record
+        .epoch
+        .map_or("-".to_owned(), |epoch| epoch.to_string());
+    let (replicated, durable) = (u8::from(record.replicated), u8::from(record.durable));
+    let run_id = &record.run_id;
+    format!("2 {run_id} {id} {epoch} {replicated} {since_us} {birth_us} {durable} {GROUP}")
+}
+
+/// The value of `field` in what `INFO` says of `section`.
+fn told(server: &Server, section: &str, field: &str) -> String {
+    let info = server.command(&["INFO", section]);
+    let mut fields = info.lines().filter_map(|line| line.trim().split_once(':'));
+    let found = fields.find(|(name, _)| *name == field);
+    found.expect(field).1.to_owned()
+}
+
+fn present(server: &Server, settings: &Settings) -> Present<String> {
+    let replication = |field| told(server, "replication", field);
+    let has_replicas = replication("connected_slaves") != "0";
+    Present {
+        run_id: told(server, "server", "run_id"),
+        replication_id: Some(replication("master_replid")),
+        former_id: replication("master_replid2")
+            .bytes()
+            .any(|byte| byte != b'0'),
+        former_id_lasts: settings.backlog_ttl_s == 0 || settings.backlog_ttl_s >= 35,
+        has_replicas,
+        durable: settings.synced && !has_replicas,
+        epoch: None,
+    }
+}
+
+/// Shakes hands with `server` over what `before` says, and compares.
+async fn check(server: &Server, node: &RedisNode, before: Option<Before>, settings: &Settings) {
+    let ttl = settings.backlog_ttl_s.to_string();
+    server.command(&["CONFIG", "SET", "repl-backlog-ttl", &ttl]);
+    let sync = if settings.synced {
+        "always"
+    } else {
+        "everysec"
+    };
+    server.command(&["CONFIG", "SET", "appendfsync", sync]);
+    let now = present(server, settings);
+    let other = || "ab".repeat(20);
+    let stands = before.as_ref().map(|before| Record {
+        run_id: if before.own_run {
+            now.run_id.clone()
+        } else {
+            other()
+        },
+        replication_id: before.own_id.map(|own| match own {
+            true => now.replication_id.clone().unwrap(),
+            false => other(),
+        }),
+        epoch: before.epoch,
+        replicated: before.replicated,
+        durable: before.durable,
+    });
+    let former_us = match &before {
+        Some(before) if before.future => 9_000_000_000_000_000,
+        _ => 1_600_000_000_000_000,
+    };
+    let mut client = client(server);
+    let written = stands.as_ref().map(|stands| text(stands, former_us, 5));
+    match &written {
+        Some(text) => client.set::<_, _, ()>(BORN, text).unwrap(),
+        None => client.del::<_, ()>(BORN).unwrap(),
+    }
+    let joined = join(node, group()).await;
+    let found: String = client.get(BORN).unwrap();
+    let expected = match judge(stands.as_ref(), &now) {
+        Verdict::NeedsSentinels => {
+            assert_eq!(kind(joined), TroubleKind::Version);
+            written.unwrap()
+        }
+        Verdict::Keep => written.unwrap(),
+        Verdict::Update(record) => text(&record, former_us, 5),
+        Verdict::Birth(record) => {
+            let clock_us = joined.unwrap().clock_us;
+            let former_us = stands.is_some().then_some(former_us);
+            text(&record, since_us(clock_us, former_us), clock_us)
+        }
+    };
+    assert_eq!(found, expected, "{before:?} {settings:?} {now:?}");
+}
+
+/// Servers of every past: never followed, followed, promoted, promoted and followed.
+#[test]
+fn a_handshake_does_what_the_rule_says() {
+    for flavor in Flavor::ALL {
+        let start = || {
+            let server = Server::builder(flavor).arg("--repl-diskless-sync-delay", "0");
+            server.persistence(Persistence::AofAlways).start()
+        };
+        let [plain, followed, promoted, both] = [start(), start(), start(), start()];
+        for server in [&promoted, &both] {
+            follow(server, &plain);
+            server.command(&["REPLICAOF", "NO", "ONE"]);
+        }
+        // The one that others followed is not as it was.
+        let plain = (drop(plain), start()).1;
+        let replicas = [start(), start()];
+        follow(&replicas[0], &followed);
+        follow(&replicas[1], &both);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        for server in [&plain, &followed, &promoted, &both] {
+            let node = runtime.block_on(async { node(&server.url()) });
+            let mut runner = TestRunner::new(Config {
+                cases: CASES,
+                failure_persistence: None,
+                ..Config::default()
+            });
+            let cases = (any_before(), any_settings());
+            let run = runner.run(&cases, |(before, settings)| {
+                runtime.block_on(check(server, &node, before, &settings));
+                Ok(())
+            });
+            run.unwrap();
+        }
+    }
+}
+
+fn follow(server: &Server, master: &Server) {
+    let port = master.port().to_string();
+    server.command(&["REPLICAOF", "127.0.0.1", &port]);
+    wait_until("the replica to have its master's data", PATIENCE, || {
+        told(server, "replication", "master_link_status") == "up"
+    });
+}

@@ -1,0 +1,354 @@
+//! Servers that get replicas, become replicas and are promoted again, all within one run; and what else
+//! is changed while a server runs.
+
+use std::time::Duration;
+
+use redis::Commands;
+use ringfence::message::{Answer, Claim, Standing};
+use ringfence::node::{Node, Tier, TroubleKind};
+
+use ringfence_testkit::{Flavor, Persistence, Server, ServerBuilder, wait_until, wait_until_async};
+
+use super::*;
+use crate::support::*;
+
+const BORN: &str = "ringfence:born";
+/// A user who may do everything but read the settings.
+const NO_CONFIG: &str = "user default on nopass ~* &* +@all\nuser lock on >pw ~* &* +@all -config";
+
+/// A server that begins to feed its replicas at once.
+fn quick(flavor: Flavor) -> ServerBuilder {
+    Server::builder(flavor).arg("--repl-diskless-sync-delay", "0")
+}
+
+fn follow(server: &Server, master: &Server) {
+    let port = master.port().to_string();
+    server.command(&["REPLICAOF", "127.0.0.1", &port]);
+    wait_until("the replica to have its master's data", PATIENCE, || {
+        let replication = server.command(&["INFO", "replication"]);
+        replication.contains("master_link_status:up")
+    });
+}
+
+fn promote(server: &Server) {
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+}
+
+/// What the birth record says: its fields, without the group's values.
+fn born(server: &Server) -> Vec<String> {
+    let text: String = client(server).get(BORN).unwrap();
+    text.split(' ').take(8).map(str::to_owned).collect()
+}
+
+/// The marks "replicated" and "durable" of the birth record.
+fn marks(server: &Server) -> (bool, bool) {
+    let born = born(server);
+    (born[4] == "1", born[7] == "1")
+}
+
+fn info(server: &Server, section: &str, field: &str) -> String {
+    let info = server.command(&["INFO", section]);
+    let mut values = info.lines().filter_map(|line| line.split_once(':'));
+    let found = values.find(|(name, _)| *name == field);
+    found
+        .unwrap_or_else(|| panic!("no {field} in {info}"))
+        .1
+        .trim()
+        .to_owned()
+}
+
+/// Counts how often others ask a server for `INFO`.
+struct Looks<'a> {
+    server: &'a Server,
+    own: u64,
+}
+
+impl<'a> Looks<'a> {
+    fn at(server: &'a Server) -> Self {
+        server.command(&["CONFIG", "RESETSTAT"]);
+        Self { server, own: 0 }
+    }
+
+    fn count(&mut self) -> u64 {
+        let stats = self.server.command(&["INFO", "commandstats"]);
+        let mut calls = stats
+            .lines()
+            .filter_map(|line| line.strip_prefix("cmdstat_info:calls="));
+        let calls = calls.next().and_then(|rest| rest.split(',').next());
+        let calls: u64 = calls.map_or(0, |calls| calls.parse().unwrap());
+        self.own += 1;
+        calls - (self.own - 1)
+    }
+}
+
+/// Waits for something that the node does by itself.
+#[track_caller]
+fn until(what: &str, mut condition: impl FnMut() -> bool) -> impl Future<Output = ()> {
+    wait_until_async(what, PATIENCE, async move || condition())
+}
+
+/// Acquires `name` and says under which standing it was granted.
+async fn hold(node: &RedisNode, name: &str) -> Standing {
+    let ballot = ballot(node).await;
+    let reply = call_until_answered(node, request(&[name], ALICE, acquire(ballot, TTL_MS))).await;
+    assert_eq!(reply.answer, Answer::Granted);
+    reply.standing
+}
+
+#[tokio::test]
+async fn the_first_replica_costs_no_birth() {
+    for flavor in Flavor::ALL {
+        let server = quick(flavor).start();
+        let node = member(&server).await;
+        let before = hold(&node, "n").await;
+        let replica = quick(flavor).start();
+        follow(&replica, &server);
+        // While something is held the server is looked at, without any call.
+        until("the replica to be seen", || marks(&server).0).await;
+        assert_eq!(
+            born(&server)[2],
+            info(&server, "replication", "master_replid")
+        );
+        let after = hold(&node, "m").await;
+        assert_eq!(after.incarnation, before.incarnation, "{flavor:?}");
+        assert_eq!(after.born_us, before.born_us, "{flavor:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_comes_unseen_costs_no_birth_either() {
+    let server = quick(Flavor::Redis).start();
+    let node = member(&server).await;
+    let before = hold(&node, "n").await;
+    call(&node, request(&["n"], ALICE, release(ballot(&node).await)))
+        .await
+        .unwrap();
+    let replica = quick(Flavor::Redis).start();
+    follow(&replica, &server);
+    let after = hold(&node, "m").await;
+    assert_eq!(after.incarnation, before.incarnation);
+    // Its id is enough to know that it was there.
+    until("the replica to be known", || marks(&server).0).await;
+}
+
+#[tokio::test]
+async fn where_nobody_knows_how_long_a_promotion_is_remembered_another_id_is_a_birth() {
+    let short = || quick(Flavor::Redis).arg("--repl-backlog-ttl", "34");
+    let denied = || quick(Flavor::Redis).acl_file(NO_CONFIG);
+    for (server, login) in [(short().start(), ""), (denied().start(), "lock:pw@")] {
+        let node = node(&format!("redis://{login}{}", server.addr()));
+        join(&node, group()).await.unwrap();
+        let before = hold(&node, "n").await;
+        let replica = quick(Flavor::Redis).start();
+        follow(&replica, &server);
+        until("the replica to be seen", || marks(&server).0).await;
+        let after = hold(&node, "m").await;
+        assert_ne!(after.incarnation, before.incarnation, "{login}");
+        assert!(after.born_us > before.born_us, "{login}");
+    }
+}
+
+#[tokio::test]
+async fn a_master_that_was_demoted_and_promoted_again_is_another_incarnation() {
+    for flavor in Flavor::ALL {
+        let (server, replica) = (quick(flavor).start(), quick(flavor).start());
+        follow(&replica, &server);
+        let (node, other) = (member(&server).await, member(&server).await);
+        let before = hold(&node, "n").await;
+        let fresh = ballot(&other).await;
+        promote(&replica);
+        let run_id = info(&server, "server", "run_id");
+        follow(&server, &replica);
+        promote(&server);
+        assert_eq!(info(&server, "server", "run_id"), run_id);
+        // One that writes no holder need not care; one that does must.
+        let outcome = call(&other, request(&["m"], BOB, acquire(fresh, TTL_MS))).await;
+        assert_eq!(kind(outcome), TroubleKind::Newborn, "{flavor:?}");
+        assert!(!client(&server).exists::<_, bool>("m").unwrap());
+        let after = hold(&node, "m").await;
+        assert_ne!(after.incarnation, before.incarnation, "{flavor:?}");
+        assert!(after.born_us > before.born_us, "{flavor:?}");
+    }
+}
+
+/// Every script that writes a holder, alone and in bundles. Each is sent by a client that knows the birth
+/// record that still stands; only the replication id is another.
+#[tokio::test]
+async fn nothing_is_written_under_another_replication_id() {
+    let server = quick(Flavor::Redis).start();
+    let replica = quick(Flavor::Redis).start();
+    follow(&replica, &server);
+    let lone = |op: &dyn Fn(Ballot) -> Op, ballot| vec![request(&["n"], ALICE, op(ballot))];
+    let slot = |ballot| Op::AcquireSlot {
+        slot: None,
+        ballot,
+        ttl_ms: TTL_MS,
+        label: "job".into(),
+        place: None,
+    };
+    let down = |ballot| Op::Downgrade {
+        ballot,
+        ttl_ms: TTL_MS,
+    };
+    let shared = |ballot| {
+        let mut request = request(&["n"], ALICE, acquire(ballot, TTL_MS));
+        request.claims = request.claims.iter().map(Claim::shared).collect();
+        vec![request]
+    };
+    let many = |op: &dyn Fn(Ballot) -> Op, ballot| {
+        let names = ["a", "b", "c", "d"];
+        names
+            .map(|name| request(&[name], ALICE, op(ballot)))
+            .to_vec()
+    };
+    let take = |ballot| acquire(ballot, TTL_MS);
+    let prolong = |ballot| extend(ballot, TTL_MS);
+    let mut members = Vec::new();
+    for _ in 0..8 {
+        members.push(member(&server).await);
+    }
+    let ballot = ballot(&members[0]).await;
+    let asked = [
+        lone(&take, ballot),
+        lone(&prolong, ballot),
+        lone(&restore, ballot),
+        lone(&down, ballot),
+        vec![request(&["gate", "s0", "s1"], ALICE, slot(ballot))],
+        shared(ballot),
+        many(&take, ballot),
+        many(&prolong, ballot),
+    ];
+    let text: String = client(&server).get(BORN).unwrap();
+    promote(&replica);
+    follow(&server, &replica);
+    promote(&server);
+    for (node, requests) in members.iter().zip(asked) {
+        let _: () = client(&server).set(BORN, &text).unwrap();
+        let op = requests[0].op.clone();
+        let calls: Vec<_> = requests
+            .into_iter()
+            .map(|request| call(node, request))
+            .collect();
+        for call in calls {
+            assert_eq!(kind(call.await), TroubleKind::Newborn, "{op:?}");
+        }
+        let keys: Vec<String> = client(&server).keys("*").unwrap();
+        assert_eq!(keys, [BORN], "{op:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_has_become_a_replica_is_newborn() {
+    for flavor in Flavor::ALL {
+        let (server, stranger) = (quick(flavor).start(), quick(flavor).start());
+        let node = member(&server).await;
+        let ballot = ballot(&node).await;
+        // It keeps its data, as a replica does whose master does not answer.
+        stranger.pause();
+        let port = stranger.port().to_string();
+        server.command(&["REPLICAOF", "127.0.0.1", &port]);
+        // Sent together, so that they go as a bundle.
+        let calls = ["a", "b", "c", "d"]
+            .map(|name| call(&node, request(&[name], ALICE, acquire(ballot, TTL_MS))));
+        for call in calls {
+            assert_eq!(kind(call.await), TroubleKind::Newborn, "{flavor:?}");
+        }
+        wait_until_async("the node to find a replica", PATIENCE, async || {
+            let outcome = call(&node, inspect(&["a"])).await;
+            kind(outcome) == TroubleKind::Replica
+        })
+        .await;
+        stranger.resume();
+    }
+}
+
+#[tokio::test]
+async fn a_durable_node_that_gets_a_replica_is_durable_no_longer() {
+    let durable = || quick(Flavor::Redis).persistence(Persistence::AofAlways);
+    let server = durable().start();
+    let node = member(&server).await;
+    let before = hold(&node, "n").await;
+    assert_eq!(
+        (marks(&server), node.tier()),
+        ((false, true), Some(Tier::Durable))
+    );
+    let replica = durable().start();
+    follow(&replica, &server);
+    until("the replica to be seen", || {
+        marks(&server) == (true, false) && node.tier() == Some(Tier::Quarantined)
+    })
+    .await;
+    assert_eq!(hold(&node, "m").await.incarnation, before.incarnation);
+    // The replica goes, the marks stay: nobody knows where it is started next.
+    replica.kill();
+    wait_until("the replica to be gone", PATIENCE, || {
+        info(&server, "replication", "connected_slaves") == "0"
+    });
+    let facts = join(&node, group()).await.unwrap();
+    assert_eq!(
+        (marks(&server), facts.tier),
+        ((true, false), Tier::Quarantined)
+    );
+    server.restart();
+    let after = call_until_answered(&node, inspect(&["n"])).await;
+    assert_ne!(after.standing.incarnation, before.incarnation);
+    assert_eq!(marks(&server), (true, false));
+}
+
+#[tokio::test]
+async fn settings_that_are_changed_while_something_is_held_are_noticed() {
+    let server = Server::builder(Flavor::Redis)
+        .persistence(Persistence::AofAlways)
+        .start();
+    let node = member(&server).await;
+    hold(&node, "n").await;
+    server.command(&["CONFIG", "SET", "appendfsync", "everysec"]);
+    until("the file to be looked at", || {
+        node.tier() == Some(Tier::Quarantined) && !marks(&server).1
+    })
+    .await;
+    hold(&node, "n").await;
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+    server.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    wait_until_async("the policy to be looked at", PATIENCE, async || {
+        let outcome = call(&node, inspect(&["n"])).await;
+        outcome.is_err_and(|error| error.trouble().kind == TroubleKind::Evicts)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_is_looked_at_only_while_something_is_held_or_wanted() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    hold(&node, "n").await;
+    let mut looks = Looks::at(&server);
+    until("three looks", || looks.count() >= 9).await;
+    let released = call(&node, request(&["n"], ALICE, release(ballot(&node).await)));
+    assert_eq!(released.await.unwrap().answer, Answer::Released);
+    // A look may have been under way before it; nothing is behind this.
+    call(&node, inspect(&["n"])).await.unwrap();
+    let mut looks = Looks::at(&server);
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert_eq!(looks.count(), 0, "an idle connection polls");
+}
+
+#[tokio::test]
+async fn config_is_not_asked_for_again_where_it_is_refused() {
+    let server = Server::builder(Flavor::Redis)
+        .persistence(Persistence::AofAlways)
+        .acl_file(NO_CONFIG)
+        .start();
+    let mut looks = Looks::at(&server);
+    let node = node(&format!("redis://lock:pw@{}?durable=yes", server.addr()));
+    join(&node, group()).await.unwrap();
+    join(&node, group()).await.unwrap();
+    hold(&node, "n").await;
+    let before = looks.count();
+    until("two looks", || looks.count() >= before + 6).await;
+    let stats = server.command(&["INFO", "commandstats"]);
+    let mut lines = stats.lines();
+    let refused = lines.find(|line| line.starts_with("cmdstat_config|get:"));
+    let refused = refused.expect("it was asked for once");
+    assert!(refused.contains("rejected_calls=3,"), "{refused}");
+}

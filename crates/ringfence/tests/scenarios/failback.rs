@@ -1,0 +1,101 @@
+//! A replica takes its master's place and gives it back, and neither was restarted: the master's run id
+//! is the old one, but it has lost what it granted in between.
+
+use ringfence_testkit::{Flavor, Fleet, Proxy, Server, ServerBuilder, wait_until};
+
+use crate::partition::Partition;
+use crate::redlock::Redlock;
+use crate::stage::*;
+use crate::witness::refused_by_quarantine_of;
+
+/// A server that begins to feed its replicas at once.
+fn quick(flavor: Flavor) -> ServerBuilder {
+    Server::builder(flavor).arg("--repl-diskless-sync-delay", "0")
+}
+
+fn follow(server: &Server, master: &Server) {
+    let port = master.port().to_string();
+    server.command(&["REPLICAOF", "127.0.0.1", &port]);
+    wait_until("the replica to have its master's data", PATIENCE, || {
+        let replication = server.command(&["INFO", "replication"]);
+        replication.contains("master_link_status:up")
+    });
+}
+
+fn promote(server: &Server) {
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+}
+
+/// Who asks for the lock while the other still has it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Asking {
+    /// A client that was connected all the time.
+    Connected,
+    /// One that connects afterwards.
+    Fresh,
+}
+
+/// A has the replica R. R is promoted, and no client hears of it. One client locks on {A, B}. A becomes
+/// a replica of R and is promoted again. Another client must not get {A, C}.
+async fn fail_over_and_back(flavor: Flavor, asking: Asking) {
+    let (master, replica) = (quick(flavor).start(), quick(flavor).start());
+    let rest = Fleet::start_with(2, |_| quick(flavor));
+    let address = Proxy::in_front_of(&master);
+    let party = Partition::before(&rest, &[1]);
+    let urls = format!("{},{}", master.url(), rest.urls());
+    let party_urls = format!("{},{}", address.url(), party.urls());
+    follow(&replica, &master);
+    builder(&urls).init(false).await.unwrap();
+    let (plain, plain_other) = (
+        Redlock::connect(&party_urls).await,
+        Redlock::connect(&urls).await,
+    );
+    let locks = connect(&party_urls).await;
+    let connected = match asking {
+        Asking::Connected => {
+            let other = connect(&urls).await;
+            until_granted_by(&other, "another", &[true; 3]).await;
+            Some(other)
+        }
+        Asking::Fresh => None,
+    };
+    let born = ["GET", "ringfence:born"];
+    wait_until("the replica to know the birth", PATIENCE, || {
+        replica.command(&born) == master.command(&born)
+    });
+    promote(&replica);
+    party.begin();
+
+    let plain_first = plain.lock("theirs", TTL).await.unwrap();
+    let first = locks.mutex("ours").lock().await.unwrap();
+    assert!(has_key(&master, "ours") && !has_key(&rest[1], "ours"));
+    // From now on its client cannot see what becomes of the master, nor tell anybody.
+    address.refuse();
+    follow(&master, &replica);
+    promote(&master);
+    assert!(has_key(&master, "ringfence:born") && !has_key(&master, "ours"));
+
+    let plain_second = plain_other.lock("theirs", TTL).await;
+    let plain_second = plain_second.expect("Redlock grants it twice");
+    assert!(plain_first.is_valid() && plain_second.is_valid());
+    let other = match connected {
+        Some(other) => other,
+        None => connect(&urls).await,
+    };
+    refused_by_quarantine_of(&[0], &other, "ours").await;
+    assert_eq!(first.check(), Ok(()), "{flavor:?} {asking:?}");
+}
+
+#[tokio::test]
+async fn a_connected_client_gets_no_second_lock_after_a_failover_and_back() {
+    for flavor in Flavor::ALL {
+        fail_over_and_back(flavor, Asking::Connected).await;
+    }
+}
+
+#[tokio::test]
+async fn a_fresh_client_gets_no_second_lock_after_a_failover_and_back() {
+    for flavor in Flavor::ALL {
+        fail_over_and_back(flavor, Asking::Fresh).await;
+    }
+}
