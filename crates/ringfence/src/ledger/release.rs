@@ -71,7 +71,8 @@ pub(super) fn release_one(
     if let Some(reader) = reader {
         stop_sharing(rules, now, entry, leaving, reader);
     } else if held || closes || leaving.fate_unknown || mutant!(RetireAlways) {
-        let seat = if held {
+        let buries = held || keeps_anew(rules, now, entry, leaving);
+        let seat = if buries {
             bury(now, entry, leaving)
         } else {
             entry.seat().cloned()
@@ -116,8 +117,21 @@ pub(super) fn release_one(
     }
 }
 
-/// Takes `reader` from those who share the name. Its ballot is not closed: those of others who still
-/// share it may be lower, and must be able to come back.
+/// Whether a name that nobody holds is to be kept from others. The lease may have ended before its holder,
+/// who released it in time, could tell the node; if the ballot is closed the node was told before, and
+/// what became of that is not ours any more.
+fn keeps_anew(rules: &Rules, now: Moment, entry: &Entry, leaving: &Leaving<'_>) -> bool {
+    let ballot = leaving.ballot;
+    leaving.keep_ms.is_some()
+        && leaving.fate_unknown
+        && entry.key.is_none()
+        && (ballot > entry.closed() || mutant!(KeptAfterClosed))
+        && ballot <= now.ceiling(rules)
+        && !mutant!(KeptOnlyWhereHeld)
+}
+
+/// Takes `reader` from those who share the name. Its ballot is closed only if a restore of it may be under
+/// way: those of others who still share the name may be lower, and must be able to come back.
 fn stop_sharing(
     rules: &Rules,
     now: Moment,
@@ -132,7 +146,13 @@ fn stop_sharing(
         true => (Mode::Exclusive, leaving.ballot),
         false => (Mode::Shared, leaving.ballot),
     };
-    let closed = entry.closed();
+    let mut closed = entry.closed();
+    let closes = leaving.kind == ReleaseKind::Final
+        && leaving.fate_unknown
+        && leaving.ballot <= now.ceiling(rules);
+    if closes && !mutant!(ReaderNotClosed) {
+        closed = closed.max(leaving.ballot);
+    }
     entry.readers.retain(|other| other.token != reader.token);
     if !entry.readers.is_empty() {
         return entry.mark_shared(rules, now, raise, closed, reader.ballot);
@@ -155,7 +175,10 @@ fn stop_sharing(
 /// which no token matches. The tombstone is a holder like any other: it has a seat, and its end is
 /// when the name becomes free.
 fn bury(now: Moment, entry: &mut Entry, leaving: &Leaving<'_>) -> Option<Seat> {
-    let (ballot, label) = match entry.seat() {
+    // Its own seat, also if its lease has ended.
+    let record = entry.record.as_ref();
+    let seat = record.and_then(|record| record.seat.as_ref());
+    let (ballot, label) = match seat.filter(|seat| seat.token == leaving.token) {
         Some(seat) => (seat.ballot, seat.label.clone()),
         None => (Ballot::default(), String::new()),
     };

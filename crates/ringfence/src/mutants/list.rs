@@ -68,6 +68,8 @@ list! {
         ExtendedTooLate,
         /// Nor does one that comes after the lock is over bring it back.
         LateConfirmationRevives,
+        /// Nor does any other verdict of a round that is read after the deadline, timer or not.
+        VerdictAfterDeadline,
         /// The deadline never moves back.
         DeadlineMovesBack,
         /// A lock is lost when its deadline passes.
@@ -165,6 +167,8 @@ list! {
         FailedExtendReleases,
         /// A downgraded hold claims a share from the first send on.
         DowngradedStaysExclusive,
+        /// It stays exclusive while other guards of its owner count on that.
+        DowngradedBesideOthers,
         /// A downgrade tells the readers who wait.
         DowngradeWakesNobody,
         /// Nodes that lost the key get it back after the round.
@@ -175,6 +179,8 @@ list! {
         RestoredAfterLoss,
         /// Nothing is restored once the deadline has passed.
         RestoredAfterDeadline,
+        /// A receipt restores nothing.
+        ReceiptRestores,
         /// A restore does not bring back what was released.
         RestoreIgnoresClosed,
         /// A restore takes nothing from another holder.
@@ -196,6 +202,8 @@ list! {
         FinalReleaseNotToAll,
         /// Whoever did not answer is told that the acquire's fate is unknown.
         FateCalledKnown,
+        /// A restore does not make the fate of an acquire known, nor its own before it is answered.
+        PutBackCalledKnown,
         /// Only the owner releases.
         ReleaseIgnoresOwner,
         /// Nor does anybody else release a plain lock.
@@ -210,12 +218,20 @@ list! {
         RetireAlways,
         /// A final release closes its ballot.
         FinalReleaseNotClosed,
+        /// That of a reader does where a restore may be under way.
+        ReaderNotClosed,
         /// An undo does not restart the time that those in line have to come.
         UndoSetsFreeSince,
         /// An undo does not wake its own sender.
         UndoWakesSender,
         /// `hold_at_least` keeps the name from others.
         KeepIgnored,
+        /// Nodes are told to keep it until a majority has been, also after the lease has ended.
+        KeptWhileLeased,
+        /// A node that is told so after the lease has ended keeps it.
+        KeptOnlyWhereHeld,
+        /// A node that was told before does not keep it anew.
+        KeptAfterClosed,
         /// A release after the deadline does not cut the lock delay.
         LateReleaseCutsDelay,
         /// The renewal is joined before the release.
@@ -444,6 +460,12 @@ list! {
         LuaSwiftReleaseNotClosed,
         /// And in bundles.
         LuaBundleReleaseNotClosed,
+        /// That of a reader does where a restore may be under way.
+        LuaReaderNotClosed,
+        /// A node that is told to keep a name after the lease has ended does.
+        LuaKeptOnlyWhereHeld,
+        /// A node that was told before does not keep it anew.
+        LuaKeptAfterClosed,
         /// An undo does not restart the time that those in line have to come.
         LuaUndoSetsFreeSince,
         /// An undo does not wake its own sender.

@@ -136,6 +136,21 @@ const PIECES: &[(Mutant, &str, &str)] = &[
         "write(i, ballot, key_left, kept, since)\n  end\n  if lines",
     ),
     (
+        LuaReaderNotClosed,
+        "  if final and fate_unknown and ballot <= ceiling then",
+        "  if false then",
+    ),
+    (
+        LuaKeptOnlyWhereHeld,
+        "if keep > 0 and ours or anew then",
+        "if keep > 0 and ours then",
+    ),
+    (
+        LuaKeptAfterClosed,
+        "not values[i] and ballot > record.closed",
+        "not values[i]",
+    ),
+    (
         LuaFinalReleaseNotClosed,
         "      record.closed = math.max(record.closed, ballot)\n    end\n    write",
         "    end\n    write",

@@ -32,6 +32,8 @@ pub struct Withdrawal {
     call_timeout: Duration,
     /// After this nothing of ours can be left.
     until: Timestamp,
+    /// Until when a majority is to keep it from others, if it is to be kept at all.
+    keep_until: Option<Timestamp>,
     nodes: Vec<NodeState>,
 }
 
@@ -103,11 +105,21 @@ impl Withdrawal {
             kind,
             call_timeout,
             until,
+            keep_until: None,
             nodes: nodes.collect(),
         }
     }
 
-    /// The next node to tell at `now`, and whether the fate of its acquire is unknown.
+    /// The same release, which is to be kept from others until `keep_until`. Nodes are told until then,
+    /// also after the lease has ended, unless a majority has been told before.
+    pub fn keeping(self, keep_until: Option<Timestamp>) -> Self {
+        let keep_until = keep_until.filter(|_| !mutant!(KeptWhileLeased));
+        Self { keep_until, ..self }
+    }
+
+    /// The next node to tell at `now`, and whether the fate of its acquire is unknown. If the lock is to be
+    /// kept, it is also unknown of a node that did not have it, or may have lost it since it was first
+    /// told: such a node keeps it only if it is told so.
     pub fn poll_send(&mut self, now: Timestamp) -> Option<(usize, bool)> {
         let timeout = now + self.call_timeout;
         let due = |state: &NodeState| matches!(state.progress, Progress::Due { at } if at <= now);
@@ -115,7 +127,10 @@ impl Withdrawal {
         let state = &mut self.nodes[node];
         state.progress = Progress::Sent { timeout };
         state.tries += 1;
-        let fate_unknown = state.target == Target::Unknown && !mutant!(FateCalledKnown);
+        let known = state.target == Target::Holds && state.tries == 1;
+        let keeps_anew = self.keep_until.is_some() && !known;
+        let fate_unknown =
+            (state.target == Target::Unknown || keeps_anew) && !mutant!(FateCalledKnown);
         Some((node, fate_unknown))
     }
 
@@ -126,7 +141,7 @@ impl Withdrawal {
         outcome: &Result<Reply, CallError>,
         now: Timestamp,
     ) {
-        let until = self.until;
+        let until = self.told_until(self.nodes[node].target);
         let state = &mut self.nodes[node];
         match outcome {
             Ok(reply) => {
@@ -143,29 +158,39 @@ impl Withdrawal {
             }
             // An earlier try that failed late does not unsay what a later one achieved.
             Err(_) if state.progress == Progress::Over => {}
-            Err(error) if error.may_have_been_applied() && state.target != Target::Nothing => {
-                state.maybe_done = true;
+            Err(error) => {
+                state.maybe_done |=
+                    error.may_have_been_applied() && state.target != Target::Nothing;
                 state.try_again(now, until);
             }
+        }
+    }
+
+    /// Until when a node that may have `target` of ours is told again.
+    fn told_until(&self, target: Target) -> Option<Timestamp> {
+        let told = |state: &&NodeState| !matches!(state.said, None | Some(Said::Taken));
+        let kept = self.nodes.iter().filter(told).count() >= quorum(self.nodes.len());
+        let keep_until = self.keep_until.filter(|_| !kept);
+        match target {
             // Nothing of ours was there to begin with: one word to it was enough.
-            Err(_) if state.target == Target::Nothing => state.progress = Progress::Over,
-            Err(_) => state.try_again(now, until),
+            Target::Nothing => keep_until,
+            Target::Holds | Target::Unknown => keep_until.max(Some(self.until)),
         }
     }
 
     /// Time has passed: a node that has not answered is told again, as long as it may matter.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        let until = self.until;
-        for state in &mut self.nodes {
+        for node in 0..self.nodes.len() {
+            let until = self.told_until(self.nodes[node].target);
+            let state = &mut self.nodes[node];
             match state.progress {
-                Progress::Sent { timeout } if timeout <= now => match state.target {
-                    Target::Nothing => state.progress = Progress::Over,
-                    Target::Holds | Target::Unknown => {
-                        state.maybe_done = true;
-                        state.try_again(now, until);
-                    }
-                },
-                Progress::Due { .. } if until <= now => state.progress = Progress::Over,
+                Progress::Sent { timeout } if timeout <= now => {
+                    state.maybe_done |= state.target != Target::Nothing;
+                    state.try_again(now, until);
+                }
+                Progress::Due { .. } if until.map_or(state.tries > 0, |until| until <= now) => {
+                    state.progress = Progress::Over;
+                }
                 _ => {}
             }
         }
@@ -222,12 +247,12 @@ impl Withdrawal {
 }
 
 impl NodeState {
-    fn try_again(&mut self, now: Timestamp, until: Timestamp) {
+    fn try_again(&mut self, now: Timestamp, until: Option<Timestamp>) {
         let pause = RETRY_MIN
             .saturating_mul(1 << self.tries.clamp(1, 8).saturating_sub(1))
             .min(RETRY_MAX);
         let at = now + pause;
-        self.progress = if at < until && !mutant!(WithdrawnOnce) {
+        self.progress = if until.is_some_and(|until| at < until) && !mutant!(WithdrawnOnce) {
             Progress::Due { at }
         } else {
             Progress::Over

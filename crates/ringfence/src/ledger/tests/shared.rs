@@ -239,6 +239,29 @@ fn a_late_restore_of_a_reader_that_left_is_refused() {
 }
 
 #[test]
+fn where_a_restore_may_be_under_way_the_release_of_a_reader_closes_its_ballot() {
+    let mut desk = Desk::new();
+    let (low, high) = (desk.ballot(1), desk.ballot(2));
+    desk.read(ALICE, high);
+    desk.read(BOB, low);
+    let mut op = release(high);
+    if let Op::Release { fate_unknown, .. } = &mut op {
+        *fate_unknown = true;
+    }
+    assert_eq!(desk.ask_as(READ, ALICE, op).0, Answer::Released);
+    assert_eq!(desk.ask_as(READ, ALICE, restore(high)).0, Answer::Gone);
+    assert_eq!(desk.entry("x").readers.len(), 1, "bob is where he was");
+    assert_eq!(
+        desk.ask_as(READ, BOB, extend(low, TTL_MS)).0,
+        Answer::Extended
+    );
+    // An undo closes nothing: nobody restores what was never granted.
+    desk.read(CAROL, desk.ballot(5));
+    desk.ask_as(READ, CAROL, undo_blindly(desk.ballot(5)));
+    assert_eq!(desk.record().closed, high);
+}
+
+#[test]
 fn a_shared_acquire_that_lands_after_its_undo_is_refused() {
     let mut desk = Desk::new();
     let ballot = desk.ballot(1);

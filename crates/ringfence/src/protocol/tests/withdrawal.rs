@@ -253,3 +253,76 @@ fn an_undo_of_nothing_is_settled_from_the_start() {
     assert_eq!(machine.poll_send(at(0)), None);
     assert_eq!(machine.poll_timeout(), None);
 }
+
+const KEEP_MS: u64 = 60_000;
+
+/// Tells nodes to keep a lock until all is settled; each is told when, and whether its fate is unknown.
+fn keep(
+    targets: &[Target],
+    heard: impl Fn(usize, Timestamp) -> Option<Answer>,
+) -> Vec<Vec<(Timestamp, bool)>> {
+    let mut machine = withdrawal(ReleaseKind::Final, targets).keeping(Some(at(KEEP_MS)));
+    let mut told = vec![Vec::new(); targets.len()];
+    let mut now = at(0);
+    for _ in 0..1_000 {
+        machine.handle_timeout(now);
+        while let Some((node, fate_unknown)) = machine.poll_send(now) {
+            told[node].push((now, fate_unknown));
+            let outcome = heard(node, now).map_or_else(not_sent, says);
+            machine.handle_reply(node, &outcome, now);
+        }
+        match machine.poll_timeout() {
+            Some(next) => now = next,
+            None => return told,
+        }
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn what_is_to_be_kept_is_told_after_the_lease_until_a_majority_knows() {
+    let back = at(30_000);
+    let told = keep(&TARGETS, |_, now| (now >= back).then_some(Answer::Gone));
+    let last = |told: &Vec<(Timestamp, bool)>| told.last().unwrap().0;
+    let heard = told.iter().filter(|told| last(told) >= back).count();
+    assert!(heard >= 2, "{told:?}");
+    assert!(told.iter().all(|told| last(told) < back + ms(1_100)));
+    // Whoever had it when it was first told knows better than we do whether it still has it.
+    assert_eq!(told[0][0], (at(0), false));
+    let mut later = told
+        .iter()
+        .flatten()
+        .filter(|told| **told != (at(0), false));
+    assert!(later.all(|(_, fate_unknown)| *fate_unknown), "{told:?}");
+}
+
+#[test]
+fn what_nobody_can_be_told_to_keep_is_told_until_its_time_is_over() {
+    for told in keep(&TARGETS, |_, _| None) {
+        let last = told.last().unwrap().0;
+        assert!(last < at(KEEP_MS) && last > at(KEEP_MS) - ms(1_200));
+    }
+}
+
+#[test]
+fn a_node_that_another_holds_does_not_keep_it() {
+    let told = keep(&[Target::Holds; 3], |node, now| match node {
+        0 => Some(Answer::Released),
+        1 => Some(held(Some(500))),
+        _ => (now >= at(30_000)).then_some(Answer::Gone),
+    });
+    assert_eq!((told[0].len(), told[1].len()), (1, 1));
+    assert!(told[2].last().unwrap().0 >= at(30_000));
+}
+
+#[test]
+fn once_a_majority_keeps_it_the_rest_is_told_while_the_lease_lasts() {
+    let targets = [Target::Holds, Target::Holds, Target::Holds, Target::Nothing];
+    let told = keep(&targets, |node, _| match node {
+        0 | 1 => Some(Answer::Released),
+        2 => None,
+        _ => Some(Answer::Gone),
+    });
+    let last = told[2].last().unwrap().0;
+    assert!(last < at(UNTIL_MS) && last > at(UNTIL_MS) - ms(1_200));
+}

@@ -32,21 +32,26 @@ for i = 1, claims do
       -- The holder is done: from now on those in line have their time to come. An attempt that
       -- comes and goes must not restart that time.
       since = final and now_ms or record.free_since
-      if keep > 0 then
-        -- A tombstone, which no token matches. It is a holder like any other: it has a seat, and
-        -- its end is when the claim becomes free.
-        local was = seated(i) or { ballot = 0, label = '' }
-        local id = string.match(token, '^(%x%x%x%x%x%x%x%x%x%x)%.') or '0000000000'
-        values[i] = 'kept.' .. id
-        redis.call('SET', KEYS[i], values[i], 'PX', keep)
-        key_left = keep
-        kept = {
-          ballot = was.ballot, until_ms = now_ms + keep, token = values[i], label = was.label,
-        }
-      else
-        redis.call('DEL', KEYS[i])
-        values[i] = false
-      end
+    end
+    -- The lease may have ended before its holder, who released it in time, could tell this node. If the
+    -- ballot is closed the node was told before. A key that is no string is somebody else's.
+    local anew = keep > 0 and fate_unknown and not values[i] and ballot > record.closed
+      and ballot <= ceiling and (dead[i] or redis.call('EXISTS', KEYS[i]) == 0)
+    if keep > 0 and ours or anew then
+      -- A tombstone, which no token matches. It is a holder like any other: it has a seat, and
+      -- its end is when the claim becomes free.
+      local was = record.seat and record.seat.token == token and record.seat
+        or { ballot = 0, label = '' }
+      local id = string.match(token, '^(%x%x%x%x%x%x%x%x%x%x)%.') or '0000000000'
+      values[i] = 'kept.' .. id
+      redis.call('SET', KEYS[i], values[i], 'PX', keep)
+      key_left = keep
+      kept = {
+        ballot = was.ballot, until_ms = now_ms + keep, token = values[i], label = was.label,
+      }
+    elseif ours then
+      redis.call('DEL', KEYS[i])
+      values[i] = false
     elseif values[i] then
       key_left, kept = redis.call('PTTL', KEYS[i]), seated(i)
     end
