@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::hold_work::trace_end;
 use crate::client::terms::terms;
 use crate::client::{
     self, AcquireError, ExtendError, HoldError, Owner, Receipt, ReleaseReceiptError,
@@ -68,18 +69,16 @@ impl Lock {
     }
 
     /// Takes the lock, does `work`, and releases. Nothing can stop a thread from outside: where the
-    /// work is long, have it look at [`Guard::check`]. An error if the lock was lost meanwhile.
+    /// work is long, have it look at [`Guard::check`].
+    ///
+    /// `Ok` once the work is done, as with [`crate::Lock::hold`]: the result is never masked. If the lock
+    /// was lost meanwhile, that is traced.
     pub fn hold<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, HoldError> {
         let guard = self.lock()?;
         let done = work(&guard);
         let held = guard.check();
-        if let Err(error) = guard.release() {
-            tracing::warn!(%error, "released after the work was over");
-        }
-        match held {
-            Ok(()) => Ok(done),
-            Err(why) => Err(HoldError::Lost(why)),
-        }
+        trace_end(held, guard.release());
+        Ok(done)
     }
 
     /// See [`crate::Lock::extend_receipt`].

@@ -26,6 +26,8 @@ pub struct Guard {
     name: Arc<str>,
     /// Its part in the hold, if an owner has several guards.
     share: Option<Share>,
+    /// It was downgraded while other guards of its owner held on.
+    reads: bool,
     /// Released or left behind: dropping it has nothing to do any more.
     done: bool,
 }
@@ -37,6 +39,7 @@ impl Guard {
             locks,
             name,
             share: None,
+            reads: false,
             done: false,
         }
     }
@@ -47,14 +50,22 @@ impl Guard {
         self
     }
 
+    /// What it holds: after a downgrade of its owner's guards, their share.
     pub(super) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
+        let shared = self.share.as_ref().filter(|_| self.reads);
+        shared.and_then(Share::shared).unwrap_or(&self.hold)
     }
 
     /// Takes this guard out of those that share its hold. What is left to do is this guard's.
     fn part(&mut self, leave: bool) -> Parting {
         match self.share.take() {
-            Some(share) => share.part(leave),
+            Some(share) => {
+                let parting = share.part(self.reads, leave);
+                if let Some(shared) = share.shared() {
+                    self.hold = Arc::clone(shared);
+                }
+                parting
+            }
             None if leave => Parting::LastLeaves,
             None => Parting::Last,
         }
@@ -79,17 +90,24 @@ impl Guard {
     /// Whether it is still held, by the local clock. An error once the deadline has passed or loss
     /// was proved. (A pause right after this call is what the fence is for.)
     pub fn check(&self) -> Result<(), Lost> {
-        self.hold.check()
+        loop {
+            let hold = self.hold();
+            let held = hold.check();
+            // It may have become a share meanwhile.
+            if held.is_ok() || Arc::ptr_eq(hold, self.hold()) {
+                return held;
+            }
+        }
     }
 
     /// How long until the deadline; zero once it is lost.
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining()
+        self.hold().remaining()
     }
 
     /// Until when it is surely held, unless it is extended. Never moves back.
     pub fn deadline(&self) -> Timestamp {
-        self.hold.deadline()
+        self.hold().deadline()
     }
 
     /// Extends it to at least `ttl` from now. A failed extend never releases.
@@ -98,8 +116,14 @@ impl Guard {
         let ttl = whole_millis(ttl);
         let delay = self.hold.care().delay;
         self.locks.shared.settings.check_lease(ttl, delay, &group)?;
-        Self::extend_hold(&self.hold, ttl, self.locks.node_names()).await?;
-        Ok(())
+        loop {
+            let hold = self.hold();
+            let extended = Self::extend_hold(hold, ttl, self.locks.node_names()).await;
+            // It may have become a share meanwhile.
+            if extended.is_ok() || Arc::ptr_eq(hold, self.hold()) {
+                return extended.map(|_| ());
+            }
+        }
     }
 
     /// Says until when that round alone is good for.
@@ -117,12 +141,12 @@ impl Guard {
         let votes = Votes::worded("extended", names, extending.votes());
         match verdict {
             // The deadline may have passed before the nodes had answered.
-            ExtensionVerdict::Extended { deadline } => match hold.check() {
+            ExtensionVerdict::Extended { deadline } => match hold.extended_until(deadline) {
                 Ok(()) => Ok(deadline),
                 Err(why) => Err(ExtendError::Lost { why, votes }),
             },
             ExtensionVerdict::Lost => Err(ExtendError::Lost {
-                why: Lost::Gone,
+                why: hold.check().err().unwrap_or(Lost::Gone),
                 votes,
             }),
             ExtensionVerdict::Unsure => Err(match hold.check() {
@@ -135,13 +159,20 @@ impl Guard {
 
     /// Completes once the lock is lost: at its deadline, or at the first proof. Cancel-safe.
     pub async fn lost(&self) -> Lost {
-        self.hold.lost().await
+        loop {
+            let hold = self.hold();
+            let why = hold.lost().await;
+            // It may have become a share meanwhile.
+            if Arc::ptr_eq(hold, self.hold()) {
+                return why;
+            }
+        }
     }
 
     /// Every node's vote in the latest round, in node order.
     pub fn votes(&self) -> Votes {
         let nodes = &self.locks.shared.driver.nodes;
-        Votes::new(self.locks.node_names(), self.hold.votes())
+        Votes::new(self.locks.node_names(), self.hold().votes())
             .with_tiers(nodes.iter().map(|node| node.tier()))
     }
 
@@ -156,11 +187,13 @@ impl Guard {
     ///
     /// While other guards of its owner hold on, only the count goes down.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
+        // Asked while it is counted: once it is not, the others may downgrade what they hold.
+        let held = self.share.is_some().then(|| self.check());
         match self.part(false) {
             Parting::Last => {}
             Parting::OthersHold => {
                 self.done = true;
-                return self.hold.check().map_err(|_| ReleaseError::Expired);
+                return held.unwrap_or(Ok(())).map_err(|_| ReleaseError::Expired);
             }
             Parting::LastLeaves => {
                 self.done = true;
@@ -184,17 +217,38 @@ impl Guard {
     ///
     /// From the moment it is called this is no exclusive lock any more, whatever the nodes answer or
     /// do not. `Err` if the lock is lost.
+    ///
+    /// While other guards of its [`Owner`](crate::Owner) hold the lock exclusively it stays exclusive, so
+    /// that what they were promised holds. Readers enter when the last of those guards is released,
+    /// dropped or downgraded.
     pub async fn downgrade(mut self) -> Result<ReadGuard, Lost> {
+        if self.share.is_some() {
+            return self.downgrade_share().await;
+        }
         // As with a release: what is under way would count as exclusive.
         if let Some(renewal) = self.hold.renewing() {
             renewal.verdict().await;
         }
         self.hold.check()?;
         self.done = true;
-        let (hold, round) = self.hold.downgrade();
+        let (hold, round) = self.hold.downgrade(|_| {});
         let guard = ReadGuard::new(Self::new(hold, self.locks.clone(), Arc::clone(&self.name)));
         // Too few answers are no loss: whichever way a node holds it, no writer is there.
         round.verdict().await;
+        guard.check()?;
+        Ok(guard)
+    }
+
+    /// The same of one of several guards. A renewal that is under way is not joined, since it may be
+    /// that of others: a node that has heard of the downgrade before refuses it.
+    async fn downgrade_share(mut self) -> Result<ReadGuard, Lost> {
+        self.check()?;
+        self.reads = true;
+        let round = self.share.as_ref().and_then(Share::read);
+        let guard = ReadGuard::new(self);
+        if let Some(round) = round {
+            round.verdict().await;
+        }
         guard.check()?;
         Ok(guard)
     }

@@ -1,6 +1,8 @@
 //! Work that is only done while a lock is held.
 
-use super::error::HoldError;
+use crate::driver::lost::Lost;
+
+use super::error::{HoldError, ReleaseError};
 use super::guard::Guard;
 use super::lock::Lock;
 use super::rw_lock::{ReadGuard, RwLock};
@@ -14,8 +16,10 @@ macro_rules! while_held {
             why = $guard.lost() => Err(HoldError::Lost(why)),
             done = $work(&$guard) => Ok(done),
         };
-        if let Err(error) = $guard.release().await {
-            tracing::warn!(%error, "released after the work was over");
+        let held = $guard.check();
+        let released = $guard.release().await;
+        if done.is_ok() {
+            $crate::client::hold_work::trace_end(held, released);
         }
         done
     }};
@@ -23,12 +27,22 @@ macro_rules! while_held {
 
 pub(super) use while_held;
 
+/// Traces what became of the lock of work that is done. Its result is the caller's all the same.
+pub(crate) fn trace_end(held: Result<(), Lost>, released: Result<(), ReleaseError>) {
+    if let Err(why) = held {
+        tracing::warn!(%why, "the lock was lost before the work was done: it may not have been alone");
+    } else if let Err(error) = released {
+        tracing::warn!(%error, "released after the work was over");
+    }
+}
+
 impl Lock {
     /// Takes the lock, does `work`, and releases. The work is dropped at its next await when the
     /// lock is lost.
     ///
-    /// `Ok` once the work is done, whatever the release finds: the result is never masked. What
-    /// the release found is traced.
+    /// `Ok` once the work is done, whatever the release finds: the result is never masked. That is so
+    /// also if the work did not await anything between the loss of the lock and its end; it may look
+    /// at [`Guard::check`]. What the release found, and such a loss, is traced.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

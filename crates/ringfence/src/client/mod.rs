@@ -7,7 +7,7 @@ mod examine;
 mod guard;
 mod handshake;
 mod held;
-mod hold_work;
+pub(crate) mod hold_work;
 mod init;
 mod inspect;
 mod latch;

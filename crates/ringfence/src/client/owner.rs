@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::pending;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as Turn, Notify};
 
+use crate::driver::extending::Extending;
 use crate::driver::hold::Hold;
 use crate::driver::{Driver, lock, wait_for};
 use crate::message::Claim;
@@ -56,11 +57,16 @@ struct Seat {
 /// One hold and how many guards share it.
 struct Joint {
     hold: Arc<Hold>,
+    /// What the guards that were downgraded hold once no other is left.
+    shared: OnceLock<Arc<Hold>>,
     count: Mutex<Count>,
 }
 
 struct Count {
+    /// Those that count on holding it alone.
     guards: usize,
+    /// Those that were downgraded.
+    readers: usize,
     /// One of the guards was left behind: the last one must not release.
     left_behind: bool,
 }
@@ -183,8 +189,10 @@ impl Seat {
     fn fill(self: &Arc<Self>, hold: &Arc<Hold>) -> Share {
         let joint = Arc::new(Joint {
             hold: Arc::clone(hold),
+            shared: OnceLock::new(),
             count: Mutex::new(Count {
                 guards: 1,
+                readers: 0,
                 left_behind: false,
             }),
         });
@@ -198,25 +206,66 @@ impl Seat {
 }
 
 impl Share {
-    /// The guard goes; with `leave` it leaves the lock behind.
-    pub(super) fn part(self, leave: bool) -> Parting {
+    /// What the guards that were downgraded hold, if the lock is shared by now.
+    pub(super) fn shared(&self) -> Option<&Arc<Hold>> {
+        self.joint.shared.get()
+    }
+
+    /// The guard is downgraded. The round of telling the nodes, if no other holds it alone.
+    pub(super) fn read(&self) -> Option<Arc<Extending>> {
         let mut count = lock(&self.joint.count);
         count.guards -= 1;
+        count.readers += 1;
+        let alone = count.guards == 0 || mutant!(DowngradedBesideOthers);
+        let last = alone && !count.left_behind;
+        drop(count);
+        last.then(|| self.downgrade())
+    }
+
+    /// The guard goes, which `reads` if it was downgraded; with `leave` it leaves the lock behind.
+    pub(super) fn part(&self, reads: bool, leave: bool) -> Parting {
+        let mut count = lock(&self.joint.count);
         count.left_behind |= leave;
-        let parting = match (count.guards, count.left_behind) {
+        if !reads && count.guards == 1 && count.readers > 0 && !count.left_behind {
+            // It stays as one of the readers until they have their share: none of them may be the last
+            // before that.
+            drop(count);
+            self.read();
+            return self.part(true, leave);
+        }
+        match reads {
+            true => count.readers -= 1,
+            false => count.guards -= 1,
+        }
+        let parting = match (count.guards + count.readers, count.left_behind) {
             (0, false) => Parting::Last,
             (0, true) => Parting::LastLeaves,
             _ => Parting::OthersHold,
         };
         drop(count);
         if parting != Parting::OthersHold {
-            let mut current = lock(&self.seat.current);
-            let same = |joint: &Arc<Joint>| Arc::ptr_eq(joint, &self.joint);
-            if current.as_ref().is_some_and(same) {
-                *current = None;
-            }
+            self.vacate();
         }
         parting
+    }
+
+    /// No guard holds it alone any more: those that were downgraded get their share.
+    fn downgrade(&self) -> Arc<Extending> {
+        self.vacate();
+        let publish = |shared: &Arc<Hold>| {
+            // The last of those that hold it alone goes once.
+            let _ = self.joint.shared.set(Arc::clone(shared));
+        };
+        self.joint.hold.downgrade(publish).1
+    }
+
+    /// Nobody joins this hold any more.
+    fn vacate(&self) {
+        let mut current = lock(&self.seat.current);
+        let same = |joint: &Arc<Joint>| Arc::ptr_eq(joint, &self.joint);
+        if current.as_ref().is_some_and(same) {
+            *current = None;
+        }
     }
 }
 

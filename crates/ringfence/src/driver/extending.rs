@@ -93,7 +93,6 @@ impl Extending {
 
     /// There is a verdict: the hold takes it, and whoever lost our token gets it back.
     fn conclude(&self) {
-        let now = self.flight.driver.clock.now();
         let (verdict, votes, to_restore, t0) = self.flight.with(|round| {
             let votes: Vec<Vote> = round.votes().cloned().collect();
             let to_restore: Vec<usize> = round.to_restore().collect();
@@ -104,7 +103,7 @@ impl Extending {
         if turn.is_some() {
             self.hold.renewal_over(self);
         }
-        self.hold.conclude(verdict, votes, t0, now);
+        self.hold.conclude(verdict, votes, t0);
         for node in to_restore {
             self.restore(node);
         }
@@ -112,7 +111,6 @@ impl Extending {
 
     /// The verdict was there before: only this node is concerned.
     fn hear_late(&self, node: usize) {
-        let now = self.flight.driver.clock.now();
         let (vote, deadline, restore, t0) = self.flight.with(|round| {
             let restore = round.to_restore().any(|vacant| vacant == node);
             (
@@ -124,7 +122,7 @@ impl Extending {
         });
         self.hold.hear_late_vote(node, vote);
         if let Some(deadline) = deadline {
-            self.hold.conclude_late(deadline, t0, now);
+            self.hold.conclude_late(deadline, t0);
         }
         if restore {
             self.restore(node);
@@ -135,7 +133,7 @@ impl Extending {
     /// key counts from the next round on.
     fn restore(&self, node: usize) {
         let traces = self.hold.traces();
-        if traces.plain || self.hold.check().is_err() && !mutant!(RestoredAfterDeadline) {
+        if traces.plain || !self.hold.begin_restore(node) {
             return;
         }
         let request = Arc::new(Request {
@@ -152,7 +150,6 @@ impl Extending {
             token = %traces.token,
             "putting the lock back on a node that lost it"
         );
-        self.hold.put_back_on(node);
         let driver = &self.flight.driver;
         let to = Arc::new(Restoring(Arc::clone(&self.hold)));
         driver.send(node, &request, self.hold.deadline(), to);
@@ -173,11 +170,16 @@ impl Deliver<Reply> for Extending {
     }
 }
 
-/// Where the answer to a restore goes: nobody waits for it.
+/// Where the answer to a restore goes: nobody waits for it, but until it is there the restore may be
+/// carried out.
 struct Restoring(Arc<Hold>);
 
 impl Deliver<Reply> for Restoring {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
+        match &outcome {
+            Err(error) if error.may_have_been_applied() => {}
+            _ => self.0.restore_answered(tag as usize),
+        }
         if let Ok(reply) = &outcome
             && reply.answer == Answer::Restored
         {

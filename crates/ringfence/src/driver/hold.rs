@@ -42,6 +42,9 @@ pub(crate) struct Hold {
 
 struct State {
     phase: Phase,
+    /// Made from a receipt: whether it is still inside its validity is not known here, so it is never
+    /// put back on a node that lacks it.
+    of_receipt: bool,
     tally: Tally,
     renewing: Option<Arc<Extending>>,
     /// When to renew next; `None` while that waits for its turn, or is under way.
@@ -57,6 +60,22 @@ struct State {
 enum Phase {
     Held,
     Lost(Lost),
+}
+
+impl State {
+    fn held(&self) -> Result<(), Lost> {
+        match self.phase {
+            Phase::Lost(why) => Err(why),
+            Phase::Held => Ok(()),
+        }
+    }
+
+    /// Ends the hold, unless it has ended for another reason.
+    fn lose(&mut self, why: Lost) {
+        if self.phase == Phase::Held {
+            self.phase = Phase::Lost(why);
+        }
+    }
 }
 
 impl Hold {
@@ -86,6 +105,7 @@ impl Hold {
             deadline: AtomicU64::new(deadline.as_nanos()),
             state: Mutex::new(State {
                 phase: Phase::Held,
+                of_receipt: false,
                 tally: Tally::of(won.flight),
                 renewing: None,
                 renew_at,
@@ -119,6 +139,7 @@ impl Hold {
             deadline: AtomicU64::new(deadline.as_nanos()),
             state: Mutex::new(State {
                 phase: Phase::Held,
+                of_receipt: true,
                 tally: Tally::unknown(nodes),
                 renewing: None,
                 renew_at: None,
@@ -144,9 +165,23 @@ impl Hold {
         state.leased_until = state.leased_until.max(until);
     }
 
-    /// Our token is being put back on `node`: a release has to take it back there too.
-    pub(super) fn put_back_on(&self, node: usize) {
-        lock(&self.state).tally.put_back_on(node);
+    /// Whether our token may be put back on `node`. If so, a release counts on the restore being under
+    /// way from now on: decided under the lock under which the release ends the hold, so that none is
+    /// sent that the release does not know of.
+    pub(super) fn begin_restore(&self, node: usize) -> bool {
+        self.decide(true, |state, held| {
+            let late = held.is_err() && !mutant!(RestoredAfterDeadline);
+            let refused = late || state.of_receipt && !mutant!(ReceiptRestores);
+            if !refused {
+                state.tally.put_back_on(node);
+            }
+            !refused
+        })
+    }
+
+    /// `node` has answered a restore, or it never got one.
+    pub(super) fn restore_answered(&self, node: usize) {
+        lock(&self.state).tally.restore_answered(node);
     }
 
     pub(crate) fn care(&self) -> &Care {
@@ -166,21 +201,33 @@ impl Hold {
 
     /// Whether it is still held. Asks the clock, not the keeper: true even if every timer is late.
     pub(crate) fn check(&self) -> Result<(), Lost> {
-        let now = self.driver.clock.now();
-        if let Phase::Lost(why) = lock(&self.state).phase {
-            return Err(why);
+        self.decide(true, |_, held| held)
+    }
+
+    /// Has `then` decide something about the hold as it stands, under the lock that guards its phase and
+    /// moves its deadline. If the hold `looks` at the clock and its deadline has passed, it is lost from
+    /// this moment on, whether a timer has run or not. Whoever waits for the loss is told.
+    fn decide<T>(&self, looks: bool, then: impl FnOnce(&mut State, Result<(), Lost>) -> T) -> T {
+        let mut state = lock(&self.state);
+        let before = state.phase;
+        if before == Phase::Held
+            && looks
+            && let Some(why) = self.why_over(self.driver.clock.now())
+        {
+            state.phase = Phase::Lost(why);
         }
-        if let Some(why) = self.why_over(now) {
-            self.lose(why);
+        let held = state.held();
+        let made = then(&mut state, held);
+        let newly_lost = before == Phase::Held && state.phase != Phase::Held;
+        drop(state);
+        if newly_lost {
+            self.lost.notify_waiters();
         }
-        self.check_phase()
+        made
     }
 
     fn check_phase(&self) -> Result<(), Lost> {
-        match lock(&self.state).phase {
-            Phase::Lost(why) => Err(why),
-            Phase::Held => Ok(()),
-        }
+        lock(&self.state).held()
     }
 
     /// Completes once the lock is lost. Has its own timer beside the keeper's, so that it works
@@ -218,7 +265,13 @@ impl Hold {
     /// Ends this hold and begins a shared one in its place: the same token and ballot, so that
     /// nothing is given back in between. From the first send on it is a share, whatever is answered:
     /// with the replies lost, readers may be in already.
-    pub(crate) fn downgrade(self: &Arc<Self>) -> (Arc<Self>, Arc<Extending>) {
+    ///
+    /// `publish` gets the new hold before the old one has ended, so that a guard which is to go on with
+    /// the new one never finds the old one released. It must not look at the old one.
+    pub(crate) fn downgrade(
+        self: &Arc<Self>,
+        publish: impl FnOnce(&Arc<Self>),
+    ) -> (Arc<Self>, Arc<Extending>) {
         let traces = Traces {
             claims: match mutant!(DowngradedStaysExclusive) {
                 false => self.traces.claims.iter().map(Claim::shared).collect(),
@@ -226,33 +279,40 @@ impl Hold {
             },
             ..self.traces.clone()
         };
-        self.stop();
         let now = self.driver.clock.now();
         // Should the round be slow, it must not keep the renewal from its work.
         let renew_at = self.care.renew.then(|| now + self.care.call_timeout);
-        let old = lock(&self.state);
-        let state = State {
-            phase: Phase::Held,
-            tally: old.tally.clone(),
-            renewing: None,
-            renew_at,
-            failures: 0,
-            scheduled: None,
-            leased_until: old.leased_until,
-        };
-        drop(old);
-        let shared = Arc::new(Self {
-            driver: Arc::clone(&self.driver),
-            traces,
-            care: Arc::clone(&self.care),
-            since: self.since,
-            end: self.end,
-            // Others share it from now on: there is nothing to keep from them.
-            keep_until: None,
-            deadline: AtomicU64::new(self.deadline.load(Ordering::Acquire)),
-            state: Mutex::new(state),
-            lost: Notify::new(),
+        let (shared, scheduled) = self.decide(true, |old, _| {
+            let state = State {
+                phase: old.phase,
+                of_receipt: old.of_receipt,
+                tally: old.tally.clone(),
+                renewing: None,
+                renew_at,
+                failures: 0,
+                scheduled: None,
+                leased_until: old.leased_until,
+            };
+            let shared = Arc::new(Self {
+                driver: Arc::clone(&self.driver),
+                traces,
+                care: Arc::clone(&self.care),
+                since: self.since,
+                end: self.end,
+                // Others share it from now on: there is nothing to keep from them.
+                keep_until: None,
+                deadline: AtomicU64::new(self.deadline.load(Ordering::Acquire)),
+                state: Mutex::new(state),
+                lost: Notify::new(),
+            });
+            publish(&shared);
+            old.renewing = None;
+            old.lose(Lost::Released);
+            (shared, old.scheduled.take())
         });
+        if let Some(key) = scheduled {
+            self.driver.schedule.remove(key);
+        }
         shared.reschedule(&mut lock(&shared.state));
         let round = Extending::begin(&shared, self.care.ttl, Kind::Downgrade);
         (shared, round)
@@ -261,36 +321,32 @@ impl Hold {
     /// The keeper found this due.
     pub(crate) fn due(self: &Arc<Self>) {
         let now = self.driver.clock.now();
-        let mut state = lock(&self.state);
-        state.scheduled = None;
-        if state.phase != Phase::Held {
-            return;
+        let renew = self.decide(true, |state, held| {
+            state.scheduled = None;
+            if held.is_err() {
+                return false;
+            }
+            let renew = state.renew_at.is_some_and(|at| at <= now) && state.renewing.is_none();
+            if renew {
+                state.renew_at = None;
+            }
+            // Its deadline stays on the schedule, should the renewal's turn not come.
+            self.reschedule(state);
+            renew
+        });
+        if renew {
+            self.driver.renewals.want(Arc::clone(self));
         }
-        if let Some(why) = self.why_over(now) {
-            drop(state);
-            self.lose(why);
-            return;
-        }
-        let renew = state.renew_at.is_some_and(|at| at <= now) && state.renewing.is_none();
-        if !renew {
-            self.reschedule(&mut state);
-            return;
-        }
-        state.renew_at = None;
-        // Its deadline stays on the schedule, should its turn not come.
-        self.reschedule(&mut state);
-        drop(state);
-        self.driver.renewals.want(Arc::clone(self));
     }
 
     /// Its turn to be renewed has come; unless that is no longer wanted, a round is begun.
     pub(crate) fn renew(self: &Arc<Self>, turn: Turn) {
-        let state = lock(&self.state);
-        let wanted = state.phase == Phase::Held && state.renewing.is_none();
-        if !wanted || state.renew_at.is_some() {
+        let wanted = self.decide(true, |state, held| {
+            held.is_ok() && state.renewing.is_none() && state.renew_at.is_none()
+        });
+        if !wanted {
             return;
         }
-        drop(state);
         let extending = Extending::begin(self, self.care.ttl, Kind::Renew(turn));
         let mut state = lock(&self.state);
         // A node that answers while it is being asked may have ended the round already.
@@ -324,6 +380,7 @@ impl Hold {
             left.max(self.care.lease(self.care.ttl)),
             self.care.call_timeout,
             self.keep_until,
+            !late,
         );
         if let Some(next) = next
             && self.keep_until.is_none()
@@ -336,17 +393,13 @@ impl Hold {
     /// Stops looking after it and tells what the nodes may have of it. Whoever waits for the loss
     /// is told that it was released.
     pub(crate) fn stop(&self) -> Vec<Target> {
-        let mut state = lock(&self.state);
-        state.renewing = None;
-        let targets = state.tally.targets();
-        let scheduled = state.scheduled.take();
-        let held = state.phase == Phase::Held;
-        drop(state);
+        let (targets, scheduled) = self.decide(true, |state, _| {
+            state.renewing = None;
+            state.lose(Lost::Released);
+            (state.tally.targets(), state.scheduled.take())
+        });
         if let Some(key) = scheduled {
             self.driver.schedule.remove(key);
-        }
-        if held {
-            self.lose(Lost::Released);
         }
         targets
     }
@@ -358,51 +411,71 @@ impl Hold {
         state.renewing.clone()
     }
 
-    /// Takes what a round of extending came to.
+    /// Takes what a round of extending came to. Applied only if the deadline has not passed by now:
+    /// who was told of its loss, or should have been, stays lost. If the deadline moved all the same,
+    /// another holder may have come in between; and a release would come in time again, and cut the
+    /// lock delay that protects others from just such a holder.
     pub(super) fn conclude(
         self: &Arc<Self>,
         verdict: ExtensionVerdict,
         votes: Vec<Vote>,
         t0: Timestamp,
-        now: Timestamp,
     ) {
-        match verdict {
-            // Who was told of its loss stays lost. If the deadline moved all the same, a release would come
-            // in time again, and cut the lock delay that protects others from just such a holder.
-            ExtensionVerdict::Extended { .. } if self.check_phase().is_err() => {}
-            ExtensionVerdict::Extended { deadline } => {
-                let deadline = self.end.map_or(deadline, |end| end.min(deadline));
-                if mutant!(DeadlineMovesBack) {
-                    self.deadline.store(0, Ordering::Release);
-                }
-                // Never back: an earlier, longer extension still stands on the nodes.
-                self.deadline
-                    .fetch_max(deadline.as_nanos(), Ordering::AcqRel);
-            }
-            ExtensionVerdict::Lost => {
-                tracing::warn!(token = %self.traces.token, "lock lost: the nodes no longer have it");
-                self.lose(Lost::Gone);
-            }
-            ExtensionVerdict::Unsure if mutant!(FailedExtendReleases) => {
-                self.release();
-            }
-            ExtensionVerdict::Unsure => {}
+        if verdict == ExtensionVerdict::Unsure && mutant!(FailedExtendReleases) {
+            self.release();
         }
-        let mut state = lock(&self.state);
-        state.tally.take(votes);
-        if state.phase != Phase::Held || !self.care.renew {
-            return;
+        let gone = self.decide(!mutant!(VerdictAfterDeadline), |state, held| {
+            state.tally.take(votes);
+            if held.is_err() {
+                return false;
+            }
+            match verdict {
+                ExtensionVerdict::Extended { deadline } => self.move_deadline(deadline),
+                ExtensionVerdict::Lost => state.lose(Lost::Gone),
+                ExtensionVerdict::Unsure => {}
+            }
+            if state.phase == Phase::Held && self.care.renew {
+                self.plan_renewal(state, verdict, t0);
+            }
+            verdict == ExtensionVerdict::Lost
+        });
+        if gone {
+            tracing::warn!(token = %self.traces.token, "lock lost: the nodes no longer have it");
         }
+    }
+
+    /// Plans the next renewal after a round that came to `verdict`.
+    fn plan_renewal(self: &Arc<Self>, state: &mut State, verdict: ExtensionVerdict, t0: Timestamp) {
+        let now = self.driver.clock.now();
         if verdict == ExtensionVerdict::Unsure {
             state.failures += 1;
             tracing::debug!(token = %self.traces.token, failures = state.failures, "renewal brought no majority; trying again");
-            state.renew_at =
-                Some(now + self.care.pause(state.failures, self.deadline().since(now)));
+            let pause = self.care.pause(state.failures, self.deadline().since(now));
+            state.renew_at = Some(now + pause);
         } else {
             state.failures = 0;
             state.renew_at = Some(self.care.renewal_after(t0, now));
         }
-        self.reschedule(&mut state);
+        self.reschedule(state);
+    }
+
+    /// Moves the deadline on, as [`conclude`](Self::conclude) does, for a caller that may have been
+    /// woken before it: what it is told and what the hold counts on are then the same.
+    pub(crate) fn extended_until(&self, deadline: Timestamp) -> Result<(), Lost> {
+        self.decide(!mutant!(VerdictAfterDeadline), |_, held| {
+            held.map(|()| self.move_deadline(deadline))
+        })
+    }
+
+    /// Under the state's lock, of a hold that has not ended. Never back: an earlier, longer extension
+    /// still stands on the nodes.
+    fn move_deadline(&self, deadline: Timestamp) {
+        let deadline = self.end.map_or(deadline, |end| end.min(deadline));
+        if mutant!(DeadlineMovesBack) {
+            self.deadline.store(0, Ordering::Release);
+        }
+        self.deadline
+            .fetch_max(deadline.as_nanos(), Ordering::AcqRel);
     }
 
     /// An answer that came after its round was over: better than none.
@@ -412,25 +485,19 @@ impl Hold {
 
     /// A round that had been given up was confirmed late. On a busy machine every round may be: if
     /// they did not count, a lock that all nodes hold would be lost.
-    pub(super) fn conclude_late(
-        self: &Arc<Self>,
-        deadline: Timestamp,
-        t0: Timestamp,
-        now: Timestamp,
-    ) {
-        let mut state = lock(&self.state);
-        let over = state.phase != Phase::Held || now >= self.deadline();
-        if over && !mutant!(LateConfirmationRevives) {
-            return;
-        }
-        let deadline = self.end.map_or(deadline, |end| end.min(deadline));
-        self.deadline
-            .fetch_max(deadline.as_nanos(), Ordering::AcqRel);
-        if state.renew_at.is_some() {
-            state.failures = 0;
-            state.renew_at = Some(self.care.renewal_after(t0, now));
-            self.reschedule(&mut state);
-        }
+    pub(super) fn conclude_late(self: &Arc<Self>, deadline: Timestamp, t0: Timestamp) {
+        self.decide(!mutant!(LateConfirmationRevives), |state, held| {
+            if held.is_err() {
+                return;
+            }
+            self.move_deadline(deadline);
+            if state.renew_at.is_some() {
+                state.failures = 0;
+                let now = self.driver.clock.now();
+                state.renew_at = Some(self.care.renewal_after(t0, now));
+                self.reschedule(state);
+            }
+        });
     }
 
     pub(super) fn renewal_over(&self, of: &Extending) {
@@ -438,15 +505,6 @@ impl Hold {
         let same = |one: &Arc<Extending>| std::ptr::eq(&raw const **one, of);
         if state.renewing.as_ref().is_some_and(same) {
             state.renewing = None;
-        }
-    }
-
-    fn lose(&self, why: Lost) {
-        let mut state = lock(&self.state);
-        if state.phase == Phase::Held {
-            state.phase = Phase::Lost(why);
-            drop(state);
-            self.lost.notify_waiters();
         }
     }
 

@@ -8,7 +8,7 @@
 pub(crate) mod acquire;
 pub(crate) mod care;
 mod crowd;
-mod extending;
+pub(crate) mod extending;
 pub(crate) mod flight;
 pub(crate) mod gather;
 mod hearing;

@@ -28,10 +28,12 @@ pub(super) struct Divided {
 /// What one node has of it.
 #[derive(Clone, PartialEq, Eq)]
 struct Told {
-    /// What a release has to take back there.
+    /// What a release has to take back there, restores that are under way aside.
     target: Target,
     /// Its vote in the latest round.
     vote: Vote,
+    /// How many restores it may yet carry out: those whose answers have not been read.
+    restores: u32,
 }
 
 impl Tally {
@@ -45,6 +47,7 @@ impl Tally {
         let told = Told {
             target: Target::Unknown,
             vote: Vote::Pending,
+            restores: 0,
         };
         Self::new(vec![told; nodes].into())
     }
@@ -64,6 +67,7 @@ impl Tally {
             let told = remains.zip(attempt.votes()).map(|(target, vote)| Told {
                 target,
                 vote: vote.clone(),
+                restores: 0,
             });
             told.collect()
         });
@@ -84,7 +88,7 @@ impl Tally {
         match self {
             Self::Unanimous { nodes } => vec![Target::Holds; *nodes],
             Self::Open(won) => won.with(|attempt| attempt.remains_of_won()),
-            Self::Divided(divided) => divided.told.iter().map(|told| told.target).collect(),
+            Self::Divided(divided) => divided.told.iter().map(Told::remains).collect(),
         }
     }
 
@@ -99,16 +103,35 @@ impl Tally {
 
     /// Takes the votes of a round of extending.
     pub(super) fn take(&mut self, votes: Vec<Vote>) {
-        let targets = self.targets().into_iter();
-        let told = targets.zip(votes).map(|(target, vote)| Told {
-            target: match (&vote, target) {
+        let granted = votes.iter().all(|vote| *vote == Vote::Granted);
+        if granted && matches!(self, Self::Unanimous { .. }) {
+            return;
+        }
+        let before = std::mem::replace(self, Self::Unanimous { nodes: 0 }).into_told();
+        let told = before.into_iter().zip(votes).map(|(told, vote)| Told {
+            target: match (&vote, told.target) {
                 (Vote::Granted, _) => Target::Holds,
                 (Vote::Gone | Vote::Held(_), Target::Holds) => Target::Nothing,
-                _ => target,
+                (_, target) => target,
             },
             vote,
+            ..told
         });
         *self = Self::new(told.collect());
+    }
+
+    /// What every node has, one by one.
+    fn into_told(self) -> Box<[Told]> {
+        let all = Told {
+            target: Target::Holds,
+            vote: Vote::Granted,
+            restores: 0,
+        };
+        match self {
+            Self::Unanimous { nodes } => vec![all; nodes].into(),
+            Self::Open(won) => Self::so_far(&won).into_told(),
+            Self::Divided(divided) => divided.told,
+        }
     }
 
     /// Takes an answer that came after its round was over: better than none.
@@ -119,28 +142,52 @@ impl Tally {
             return;
         }
         told.vote = vote;
-        if divided.told.iter().all(Told::has_it) {
+        self.settle();
+    }
+
+    /// Our token is being put back on `node`. That says nothing about an acquire that is under way to it:
+    /// if the node's fate was unknown, it is unknown still.
+    pub(super) fn put_back_on(&mut self, node: usize) {
+        let mut told = std::mem::replace(self, Self::Unanimous { nodes: 0 }).into_told();
+        told[node].restores += 1;
+        if told[node].target == Target::Nothing || mutant!(PutBackCalledKnown) {
+            told[node].target = Target::Holds;
+        }
+        *self = Self::Divided(Box::new(Divided { told }));
+    }
+
+    /// A restore is no longer under way to `node`.
+    pub(super) fn restore_answered(&mut self, node: usize) {
+        let Self::Divided(divided) = self else { return };
+        let restores = &mut divided.told[node].restores;
+        *restores = restores.saturating_sub(1);
+        self.settle();
+    }
+
+    /// Takes no room once all nodes have it.
+    fn settle(&mut self) {
+        if let Self::Divided(divided) = self
+            && divided.told.iter().all(Told::has_it)
+        {
             *self = Self::Unanimous {
                 nodes: divided.told.len(),
             };
         }
     }
-
-    /// Our token is being put back on `node`.
-    pub(super) fn put_back_on(&mut self, node: usize) {
-        if let Self::Open(won) = self {
-            *self = Self::so_far(won);
-        }
-        if let Self::Divided(divided) = self {
-            divided.told[node].target = Target::Holds;
-        }
-    }
 }
 
 impl Told {
+    /// What a release has to take back there.
+    fn remains(&self) -> Target {
+        match self.restores > 0 && !mutant!(PutBackCalledKnown) {
+            true => Target::Unknown,
+            false => self.target,
+        }
+    }
+
     /// Whether it has our token, and said so.
     fn has_it(&self) -> bool {
-        self.target == Target::Holds && self.vote == Vote::Granted
+        self.target == Target::Holds && self.vote == Vote::Granted && self.restores == 0
     }
 }
 
@@ -216,10 +263,46 @@ mod tests {
         let mut tally = Tally::of(Arc::clone(&round));
         assert_eq!(tally.targets(), [Holds, Nothing, Unknown]);
         tally.put_back_on(1);
+        assert_eq!(tally.targets(), [Holds, Unknown, Unknown]);
+        tally.restore_answered(1);
         assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
         round.deliver(2, granted());
         tally.hear_late();
         assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
+    }
+
+    /// The acquire may still be under way, and a restore says nothing about that.
+    #[test]
+    fn a_restore_does_not_make_an_unknown_acquire_known() {
+        let round = round();
+        round.deliver(0, granted());
+        round.deliver(1, granted());
+        let mut tally = Tally::of(round);
+        tally.take(vec![Granted, Granted, Gone]);
+        assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
+        tally.put_back_on(2);
+        tally.restore_answered(2);
+        assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
+        tally.take(vec![Granted, Granted, Granted]);
+        assert_eq!(tally.targets(), [Holds; 3], "it has what was asked for");
+    }
+
+    #[test]
+    fn a_restore_that_was_not_answered_may_arrive_at_any_time() {
+        let mut tally = Tally::unknown(2);
+        tally.take(vec![Granted, Gone]);
+        tally.put_back_on(1);
+        tally.put_back_on(1);
+        tally.restore_answered(1);
+        tally.take(vec![Granted, Granted]);
+        assert_eq!(tally.targets(), [Holds, Unknown]);
+        tally.restore_answered(1);
+        assert!(matches!(tally, Tally::Unanimous { nodes: 2 }));
+        // Also where all were thought to have it.
+        tally.put_back_on(0);
+        assert_eq!(tally.targets(), [Unknown, Holds]);
+        tally.restore_answered(0);
+        assert!(matches!(tally, Tally::Unanimous { nodes: 2 }));
     }
 
     #[test]
@@ -227,6 +310,7 @@ mod tests {
         let mut tally = Tally::unknown(3);
         tally.take(vec![Granted, Granted, Granted]);
         assert!(matches!(tally, Tally::Unanimous { nodes: 3 }));
+        tally.take(vec![Granted, Granted, Granted]);
         assert_eq!(tally.targets(), [Holds; 3]);
         assert_eq!(tally.votes(), [Granted, Granted, Granted]);
         tally.take(vec![Granted, Pending, Gone]);
@@ -234,6 +318,7 @@ mod tests {
         assert_eq!(tally.votes(), [Granted, Pending, Gone]);
         tally.take_late(1, Granted);
         tally.put_back_on(2);
+        tally.restore_answered(2);
         assert_eq!(tally.targets(), [Holds; 3]);
         assert_eq!(tally.votes(), [Granted, Granted, Gone]);
         tally.take(vec![Granted, Granted, Pending]);

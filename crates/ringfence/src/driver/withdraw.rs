@@ -35,6 +35,8 @@ struct Manner {
     /// The place in line is kept.
     stays: bool,
     keep_until: Option<Timestamp>,
+    /// A majority is to keep it, also if its lease ends before they are told.
+    keeps_on: bool,
 }
 
 /// A release or undo on its way.
@@ -45,6 +47,7 @@ pub(crate) struct Withdrawing {
     known: Arc<Request>,
     /// The request to the others.
     unknown: OnceLock<Arc<Request>>,
+    /// When the last lease of what is given back has ended.
     until: Timestamp,
     /// Until when what is given back is kept from others.
     keep_until: Option<Timestamp>,
@@ -82,11 +85,13 @@ impl Withdrawing {
             kind,
             stays,
             keep_until: None,
+            keeps_on: false,
         };
         Self::start(driver, traces, targets, ttl, call_timeout, manner)
     }
 
-    /// The final release of a holder, who keeps it from others until `keep_until`.
+    /// The final release of a holder, who keeps it from others until `keep_until`. If it `keeps_on`, nodes
+    /// are told until then as long as no majority has been, also after the lease has ended.
     pub(crate) fn begin_keeping(
         driver: &Arc<Driver>,
         traces: &Traces,
@@ -94,11 +99,13 @@ impl Withdrawing {
         ttl: Duration,
         call_timeout: Duration,
         keep_until: Option<Timestamp>,
+        keeps_on: bool,
     ) -> Arc<Self> {
         let manner = Manner {
             kind: ReleaseKind::Final,
             stays: false,
             keep_until,
+            keeps_on,
         };
         Self::start(driver, traces, targets, ttl, call_timeout, manner)
     }
@@ -115,6 +122,7 @@ impl Withdrawing {
             kind,
             stays,
             keep_until,
+            keeps_on,
         } = manner;
         let now = driver.clock.now();
         let until = now + ttl;
@@ -150,7 +158,8 @@ impl Withdrawing {
             token: traces.token.clone(),
             op,
         });
-        let machine = Withdrawal::new(kind, targets, now, until, call_timeout);
+        let machine = Withdrawal::new(kind, targets, now, until, call_timeout)
+            .keeping(keep_until.filter(|_| keeps_on));
         let settled = machine.is_settled();
         let this = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -178,6 +187,10 @@ impl Withdrawing {
     /// Time has passed: says again what has to be said again.
     pub(crate) fn time_out(self: &Arc<Self>) {
         self.flight.time_out();
+        if self.until <= self.flight.driver.clock.now() {
+            // What is left is to keep the name from others: `Locks::close` does not wait for that.
+            self.discount();
+        }
         self.go_on();
     }
 
@@ -189,7 +202,10 @@ impl Withdrawing {
         while let Some((node, fate_unknown)) = self.flight.with(|machine| machine.poll_send(now)) {
             let request = self.request(fate_unknown, now);
             let to = Arc::clone(self) as Arc<dyn Deliver<Reply>>;
-            driver.send(node, &request, self.until, to);
+            let expires = self
+                .keep_until
+                .map_or(self.until, |keep| keep.max(self.until));
+            driver.send(node, &request, expires, to);
         }
         let (timeout, settled) = self
             .flight
@@ -239,6 +255,11 @@ impl Withdrawing {
         if let Some(key) = lock(&self.scheduled).take() {
             self.flight.driver.schedule.remove(key);
         }
+        self.discount();
+    }
+
+    /// No longer among those that `Locks::close` waits for.
+    fn discount(&self) {
         if self.counted.swap(false, Ordering::SeqCst) {
             let driver = &self.flight.driver;
             if driver.withdrawing.fetch_sub(1, Ordering::SeqCst) == 1 {

@@ -7,12 +7,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
-use ringfence::message::{Claim, Mode, Op, Reply, Request};
+use ringfence::message::{Ballot, Claim, Mode, Op, ReleaseKind, Reply, Request};
 use ringfence::name::Name;
 use ringfence::node::memory::MemoryNode;
 use ringfence::node::{Call, CallError, Completion, Deliver, NodeClock, Trouble, TroubleKind};
 use ringfence::token::Token;
-use ringfence::{Builder, Guard, Locks};
+use ringfence::{Builder, Guard, Locks, ReadGuard};
 use tokio::task::yield_now;
 
 const START_US: u64 = 1_700_000_000_000_000;
@@ -138,6 +138,19 @@ impl Bench {
     /// Puts a foreign holder on one node, as a client that never got further might.
     pub(crate) fn occupy(&self, node: usize, name: &str, token: &Token, ttl_ms: u64) {
         self.tell(node, name, token, Op::PlainAcquire { ttl_ms });
+    }
+
+    /// Takes a share from a reader on one node, as a fault might: nothing is closed.
+    pub(crate) fn unshare(&self, node: usize, name: &str, guard: &ReadGuard) {
+        let undo = Op::Release {
+            ballot: Ballot::new(guard.fence()),
+            kind: ReleaseKind::Undo,
+            fate_unknown: false,
+            place: None,
+            stays: false,
+            keep_ms: None,
+        };
+        self.tell(node, name, guard.token(), undo);
     }
 
     fn tell(&self, node: usize, name: &str, token: &Token, op: Op) {

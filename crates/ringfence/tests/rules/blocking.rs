@@ -8,9 +8,10 @@ use ringfence::blocking::Locks;
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::node::NodeClock;
 use ringfence::node::memory::MemoryNode;
-use ringfence::{AcquireError, HoldError, LatchError, Lost, ReleaseError, ReleaseReceiptError};
+use ringfence::{AcquireError, LatchError, Lost, ReleaseError, ReleaseReceiptError};
 
 use crate::bench::{ms, unreachable};
+use crate::log::Log;
 
 /// A client of one node on a clock that stands still.
 fn stepped() -> (Locks, MemoryNode, SteppedClock) {
@@ -87,12 +88,19 @@ fn blocking_guards_are_renewed_and_told_of_their_loss() {
 }
 
 #[test]
-fn blocking_hold_gives_the_result_and_says_when_it_was_lost() {
+fn blocking_hold_gives_the_result_even_if_the_lock_was_lost_meanwhile() {
     let (locks, node, time) = stepped();
     let fence = locks.mutex("x").hold(|guard| guard.fence()).unwrap();
     assert!(fence > 0 && is_free(&node));
-    let lost = locks.mutex("x").renew(false).hold(|_| time.step(ms(9898)));
-    assert!(matches!(lost, Err(HoldError::Lost(Lost::Expired))));
+    let (log, _listening) = Log::listen();
+    let late = locks.mutex("x").renew(false).hold(|guard| {
+        time.step(ms(9898));
+        guard.check()
+    });
+    assert_eq!(late.unwrap(), Err(Lost::Expired));
+    let warnings = log.warnings();
+    let told = |line: &String| line.contains("lost before the work");
+    assert!(warnings.iter().any(told), "{warnings:?}");
 }
 
 #[test]

@@ -282,3 +282,39 @@ async fn bench_time(bench: &Bench, span_ms: u64) {
     let until = bench.time.now() + ms(span_ms);
     Clock::Stepped(bench.time.clone()).sleep_until(until).await;
 }
+
+/// A restore to the same node does not mean that the acquire has arrived there.
+#[tokio::test]
+async fn rule_5_an_acquire_that_arrives_after_a_restore_and_the_release_is_refused() {
+    let bench = Bench::new(3).await;
+    let (locks, postmen) = behind_postmen(&bench).await;
+    postmen[2].keep_acquires();
+    postmen[2].keep_restores(true);
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    at_once(guard.extend(ms(10_000))).await.unwrap();
+    assert_eq!(postmen[2].kept(), 2, "the acquire and a restore");
+    at_once(guard.release()).await.unwrap();
+    postmen[2].deliver();
+    assert_eq!(bench.keys("x"), [None, None, None]);
+}
+
+/// The first restore is overtaken by the next round, by its restore and by the release.
+#[tokio::test]
+async fn a_restore_of_a_reader_that_arrives_after_its_release_is_refused() {
+    let bench = Bench::new(3).await;
+    let (locks, postmen) = behind_postmen(&bench).await;
+    let lock = locks.rw_lock("x").renew(false);
+    let reader = at_once(lock.read()).await.unwrap();
+    bench.unshare(2, "x", &reader);
+    postmen[2].keep_restores(true);
+    at_once(reader.extend(ms(10_000))).await.unwrap();
+    assert_eq!(postmen[2].kept(), 1);
+    postmen[2].keep_restores(false);
+    at_once(reader.extend(ms(10_000))).await.unwrap();
+    assert_eq!(bench.holding("x"), 3, "put back by the second round");
+    at_once(reader.extend(ms(10_000))).await.unwrap();
+    at_once(reader.release()).await.unwrap();
+    postmen[2].deliver();
+    assert_eq!(bench.keys("x"), [None, None, None]);
+    drop(at_once(lock.try_write()).await.unwrap());
+}

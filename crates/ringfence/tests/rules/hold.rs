@@ -93,6 +93,23 @@ async fn rule_10_hold_stops_the_work_at_the_deadline() {
     assert!(matches!(error, HoldError::Lost(Lost::Expired)), "{error}");
 }
 
+/// Nothing can stop work between two awaits. What it comes to is the caller's all the same.
+#[tokio::test]
+async fn rule_10_work_that_is_done_after_the_deadline_is_not_masked() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let (log, _listening) = Log::listen();
+    let lock = locks.mutex("x").renew(false);
+    let held = lock.hold(async |guard| {
+        bench.time.step(ms(9898));
+        guard.check()
+    });
+    assert_eq!(at_once(held).await.unwrap(), Err(Lost::Expired));
+    let warnings = log.warnings();
+    let told = |line: &String| line.contains("lost before the work");
+    assert!(warnings.iter().any(told), "{warnings:?}");
+}
+
 #[tokio::test]
 async fn rule_10_hold_does_not_begin_the_work_without_the_lock() {
     let bench = Bench::new(3).await;

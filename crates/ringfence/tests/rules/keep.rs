@@ -226,3 +226,77 @@ async fn what_is_kept_is_nobodys_to_extend_release_or_restore() {
     let forged = bench.keys("x")[0].clone().unwrap() + ".1";
     assert!(ringfence::Receipt::parse(&forged).is_err());
 }
+
+#[tokio::test]
+async fn a_release_that_no_majority_heard_before_the_lease_ended_is_kept_all_the_same() {
+    for heard in [0, 1] {
+        let bench = Bench::new(3).await;
+        let (locks, other) = (bench.client().await, bench.client().await);
+        let lock = locks.mutex("x").ttl(ms(2000)).hold_at_least(ms(60_000));
+        let guard = at_once(lock.lock()).await.unwrap();
+        bench.break_first(3 - heard);
+        let outcome = bench.drive(guard.release()).await;
+        assert_eq!(outcome, Err(ReleaseError::Unconfirmed));
+        // The leases are over, and nobody has asked for the lock.
+        bench.pass(ms(5000)).await;
+        assert_eq!(bench.holding("x"), heard);
+        bench.mend();
+        bench.pass(ms(1500)).await;
+        let kept = |key: &Option<String>| key.as_ref().is_some_and(|key| key.starts_with("kept."));
+        let kept = bench.keys("x").iter().filter(|key| kept(key)).count();
+        assert!(kept >= 2, "{kept} of 3 keep it");
+        let error = at_once(other.mutex("x").try_lock()).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+        bench.pass(ms(55_000)).await;
+        drop(at_once(other.mutex("x").try_lock()).await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn what_another_holds_by_then_is_not_kept() {
+    let bench = Bench::new(3).await;
+    let (locks, other) = (bench.client().await, bench.client().await);
+    let lock = locks.mutex("x").ttl(ms(2000)).hold_at_least(ms(60_000));
+    let guard = at_once(lock.lock()).await.unwrap();
+    bench.break_first(3);
+    drop(guard);
+    bench.pass(ms(5000)).await;
+    bench.mend();
+    let next = at_once(other.mutex("x").try_lock()).await.unwrap();
+    bench.pass(ms(3000)).await;
+    assert_eq!(bench.held_by("x", &next), 3);
+    at_once(next.release()).await.unwrap();
+    bench.pass(ms(3000)).await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn once_a_majority_keeps_it_the_others_are_told_only_while_the_lease_lasts() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").ttl(ms(2000)).hold_at_least(ms(60_000));
+    let guard = at_once(lock.lock()).await.unwrap();
+    bench.break_first(1);
+    at_once(guard.release()).await.unwrap();
+    bench.pass(ms(5000)).await;
+    bench.mend();
+    bench.pass(ms(3000)).await;
+    assert_eq!(bench.keys("x")[0], None);
+    assert_eq!(bench.holding("x"), 2);
+}
+
+/// What a whole outage leaves to be kept is no reason to hang: as before, the TTL is.
+#[tokio::test]
+async fn closing_waits_no_longer_than_the_lease() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").ttl(ms(2000)).hold_at_least(ms(60_000));
+    let guard = at_once(lock.lock()).await.unwrap();
+    drop(lock);
+    bench.break_first(3);
+    drop(guard);
+    let begun = bench.time.now();
+    bench.drive(locks.close()).await;
+    let took = bench.time.now().since(begun);
+    assert!(took < ms(4000), "{took:?}");
+}

@@ -7,6 +7,7 @@ mod bench;
 mod blocking;
 mod cancel;
 mod close;
+mod deadline;
 mod election;
 mod errors;
 mod extend;

@@ -20,6 +20,7 @@ pub(crate) struct Postman(Arc<Shared>);
 struct Shared {
     node: MemoryNode,
     keeps: AtomicBool,
+    keeps_restores: AtomicBool,
     kept: Mutex<Vec<Call>>,
     asked: AtomicUsize,
     slow: Mutex<Option<(SteppedClock, Duration)>>,
@@ -30,6 +31,7 @@ impl Postman {
         Self(Arc::new(Shared {
             node: node.clone(),
             keeps: AtomicBool::new(false),
+            keeps_restores: AtomicBool::new(false),
             kept: Mutex::default(),
             asked: AtomicUsize::new(0),
             slow: Mutex::default(),
@@ -41,7 +43,12 @@ impl Postman {
         self.0.keeps.store(true, Ordering::SeqCst);
     }
 
-    /// How many acquires are kept back.
+    /// The same for restores, or no longer.
+    pub(crate) fn keep_restores(&self, keep: bool) {
+        self.0.keeps_restores.store(keep, Ordering::SeqCst);
+    }
+
+    /// How many calls are kept back.
     pub(crate) fn kept(&self) -> usize {
         self.0.kept.lock().unwrap().len()
     }
@@ -49,6 +56,7 @@ impl Postman {
     /// Delivers what was kept back, and keeps nothing any more.
     pub(crate) fn deliver(&self) {
         self.0.keeps.store(false, Ordering::SeqCst);
+        self.keep_restores(false);
         let kept = std::mem::take(&mut *self.0.kept.lock().unwrap());
         kept.into_iter().for_each(|call| self.0.node.send(call));
     }
@@ -80,7 +88,10 @@ impl Node for Postman {
             call.request.op,
             Op::Acquire { .. } | Op::PlainAcquire { .. }
         );
-        if acquires && self.0.keeps.load(Ordering::SeqCst) {
+        let restores = matches!(call.request.op, Op::Restore { .. });
+        if acquires && self.0.keeps.load(Ordering::SeqCst)
+            || restores && self.0.keeps_restores.load(Ordering::SeqCst)
+        {
             self.0.kept.lock().unwrap().push(call);
         } else {
             self.0.node.send(call);

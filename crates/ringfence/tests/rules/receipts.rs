@@ -2,7 +2,7 @@
 
 use ringfence::{ExtendError, Lost, Receipt, ReleaseError, ReleaseReceiptError};
 
-use crate::bench::{Bench, at_once, ms};
+use crate::bench::{Bench, at_once, foreign, ms};
 
 #[tokio::test]
 async fn a_lock_that_is_left_stays_until_its_ttl_and_is_not_renewed() {
@@ -114,4 +114,41 @@ async fn the_receipt_of_a_live_guard_takes_it_away() {
     bench.pass(ms(3000)).await;
     assert_eq!(guard.check(), Err(Lost::Gone), "told at the next renewal");
     assert_eq!(bench.holding("x"), 0, "and what was closed is not restored");
+}
+
+/// Each round used to put the lock back on the nodes that lacked it, and the next one counted them.
+#[tokio::test]
+async fn a_receipt_never_brings_back_a_lock_that_ended() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let receipt = at_once(locks.mutex("x").lock()).await.unwrap().leave();
+    bench.time.step(ms(10_001));
+    for down in [2, 1, 0] {
+        bench.mend();
+        bench.break_first(down);
+        let error = at_once(locks.mutex("x").extend_receipt(&receipt, ms(9000)))
+            .await
+            .unwrap_err();
+        assert_eq!(bench.holding("x"), 0, "{down} nodes down: {error}");
+    }
+    let next = at_once(locks.mutex("x").try_lock()).await.unwrap();
+    assert!(next.fence() > receipt.fence());
+}
+
+#[tokio::test]
+async fn in_a_quarantine_the_extension_of_a_receipt_does_not_count() {
+    let bench = Bench::uninitialised(&[0; 3]);
+    let locks = bench.client().await;
+    let token = foreign(7);
+    (0..3).for_each(|node| bench.occupy(node, "x", &token, 10_000));
+    let receipt = Receipt::parse(&format!("{}.1", token.expose())).unwrap();
+    let error = at_once(locks.mutex("x").extend_receipt(&receipt, ms(20_000)))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
+    bench.pass(ms(37_000)).await;
+    (0..3).for_each(|node| bench.occupy(node, "x", &token, 10_000));
+    at_once(locks.mutex("x").extend_receipt(&receipt, ms(20_000)))
+        .await
+        .expect("the nodes have grown up");
 }

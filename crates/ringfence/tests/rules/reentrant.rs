@@ -254,3 +254,70 @@ fn the_blocking_twin_counts_too() {
     inner.release().unwrap();
     locks.mutex("x").try_lock().unwrap().release().unwrap();
 }
+
+#[tokio::test]
+async fn a_downgrade_takes_effect_when_the_last_exclusive_guard_of_the_owner_goes() {
+    let bench = Bench::new(3).await;
+    let (locks, other) = (bench.client().await, bench.client().await);
+    let lock = locks.mutex("x").owner(&Owner::new());
+    let outer = at_once(lock.lock()).await.unwrap();
+    let inner = at_once(lock.lock()).await.unwrap();
+    let reader = at_once(inner.downgrade()).await.unwrap();
+    assert_eq!(outer.check(), Ok(()), "nobody took it from the other guard");
+    assert_eq!(reader.check(), Ok(()));
+    assert_eq!(bench.held_by("x", &outer), 3);
+    let readers = other.rw_lock("x");
+    assert!(at_once(readers.try_read()).await.is_err());
+    let fence = outer.fence();
+    let mut lost = Box::pin(reader.lost());
+    assert!(waits(lost.as_mut()).await);
+    at_once(outer.release()).await.unwrap();
+    let beside = at_once(readers.try_read()).await.expect("shared by now");
+    bench.pass(ms(30_000)).await;
+    assert_eq!(reader.check(), Ok(()), "renewed as a reader");
+    assert!(waits(lost.as_mut()).await);
+    drop(lost);
+    assert_eq!(reader.fence(), fence);
+    at_once(beside.release()).await.unwrap();
+    assert!(at_once(readers.try_write()).await.is_err());
+    at_once(reader.release()).await.unwrap();
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn a_guard_that_downgraded_may_go_before_the_others() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").owner(&Owner::new());
+    let outer = at_once(lock.lock()).await.unwrap();
+    let reader = at_once(at_once(lock.lock()).await.unwrap().downgrade())
+        .await
+        .unwrap();
+    at_once(reader.release()).await.unwrap();
+    assert_eq!((outer.check(), bench.held_by("x", &outer)), (Ok(()), 3));
+    drop(outer);
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn when_all_guards_of_an_owner_downgrade_they_share_one_share() {
+    let bench = Bench::new(3).await;
+    let (locks, other) = (bench.client().await, bench.client().await);
+    let lock = locks.mutex("x").owner(&Owner::new());
+    let (one, two) = (
+        at_once(lock.lock()).await.unwrap(),
+        at_once(lock.lock()).await.unwrap(),
+    );
+    let one = at_once(one.downgrade()).await.unwrap();
+    let two = at_once(two.downgrade()).await.unwrap();
+    let beside = at_once(other.rw_lock("x").try_read()).await.unwrap();
+    drop(beside);
+    drop(one);
+    assert_eq!((two.check(), bench.holding("x")), (Ok(()), 3));
+    assert!(
+        at_once(lock.try_lock()).await.is_err(),
+        "there is no way back to exclusive"
+    );
+    drop(two);
+    assert_eq!(bench.holding("x"), 0);
+}
