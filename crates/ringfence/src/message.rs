@@ -309,6 +309,23 @@ pub struct Standing {
     /// The node's clock when it was last heard of: the reply's own stamp where there is one, else
     /// carried on from the handshake.
     pub clock_us: u64,
+    /// Which server answered, as [`Standing::server_of`] makes it from the run id. Two nodes with the
+    /// same number are one server and have one vote. Zero: not known, taken for a server of its own.
+    pub server: u64,
+}
+
+impl Standing {
+    /// The number of the server whose run id is `run_id`; zero if that is empty.
+    pub fn server_of(run_id: &str) -> u64 {
+        if run_id.is_empty() {
+            return 0;
+        }
+        // FNV-1a: run ids are random, so any mixing of all their bytes will do.
+        let mixed = run_id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        u64::max(mixed, 1)
+    }
 }
 
 /// The outcome of an operation that a node carried out.

@@ -207,6 +207,7 @@ impl Link {
                     incarnation: born.incarnation,
                     born_us: born.at_us,
                     clock_us,
+                    server: Standing::server_of(&run_id),
                 });
                 let facts = |sent| Facts {
                     standing,

@@ -9,12 +9,13 @@ use crate::driver::gather::gather;
 use crate::driver::lost::Lost;
 use crate::message::{Answer, Ballot, Claim, Op, Reply, Request};
 use crate::node::{CallError, Tier};
-use crate::protocol::quorum;
+use crate::protocol::{duplicates, quorum};
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
 use super::error::{AcquireError, ConfigError, ReleaseError, Votes};
 use super::guard::Guard;
+use super::inspect::server;
 use super::lock::Lock;
 use super::receipt::Receipt;
 use super::terms::terms;
@@ -267,9 +268,15 @@ impl Observer {
         answers: impl Iterator<Item = Option<&'a Result<Reply, CallError>>>,
         sent: Timestamp,
     ) -> Option<Leader> {
+        let answers: Vec<_> = answers.collect();
+        let servers: Vec<u64> = answers.iter().map(|one| one.map_or(0, server)).collect();
         let seated: Vec<Leader> = answers
+            .into_iter()
+            .zip(duplicates(&servers))
             .enumerate()
-            .filter_map(|(node, answer)| self.seated(node, answer?.as_ref().ok()?, sent))
+            // One server behind two nodes has one vote.
+            .filter(|(_, (_, earlier))| earlier.is_none())
+            .filter_map(|(node, (answer, _))| self.seated(node, answer?.as_ref().ok()?, sent))
             .collect();
         let quorum = quorum(self.driver.nodes.len()) - usize::from(mutant!(LeaderOfFewer));
         let votes = |one: &Leader| {

@@ -9,7 +9,7 @@ use crate::driver::latch;
 use crate::driver::lost::Lost;
 use crate::message::Holder;
 use crate::name::NameError;
-use crate::node::Tier;
+use crate::node::{CallError, Tier, Trouble};
 use crate::protocol::{FailureKind, LatchFailureKind, Vote, ceil_secs, quorum};
 
 use super::builder::TTL_MAX;
@@ -60,8 +60,8 @@ impl Votes {
         Self {
             nodes: votes
                 .map(|(node, vote)| NodeVote {
+                    vote: named(vote, &node, names),
                     node,
-                    vote,
                     tier: None,
                 })
                 .collect(),
@@ -102,6 +102,17 @@ impl Votes {
         let unsaid = self.iter().filter(|node| !node.vote.is_answer()).count();
         let most = self.holder().map_or(0, |holder| self.naming(holder));
         most + unsaid < quorum(self.len())
+    }
+}
+
+/// The vote of `node`, with the names of the nodes that it is about.
+fn named(vote: Vote, node: &str, names: &[String]) -> Vote {
+    match vote {
+        Vote::Duplicate { of } => {
+            let trouble = Trouble::duplicate(node, &names[of]);
+            Vote::Failed(CallError::Refused(trouble))
+        }
+        other => other,
     }
 }
 

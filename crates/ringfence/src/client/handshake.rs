@@ -1,17 +1,17 @@
 //! Getting to know the nodes: which group they belong to, and joining it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::driver::gather::{Rest, gather, gather_first};
 use crate::group::Group;
-use crate::node::{CallError, Facts, TroubleKind};
+use crate::node::{CallError, Facts, Trouble, TroubleKind};
 use crate::protocol::{Vote, quorum};
 use crate::time::Timestamp;
 
 use super::builder::Wishes;
-use super::error::{ConfigError, ConnectError, Votes};
+use super::error::{ConnectError, Votes};
 use super::{Locks, twins};
 
 /// After this a client starts without the nodes that have not answered.
@@ -28,14 +28,13 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
     let until = driver.clock.now() + PATIENCE;
     loop {
         let answers = probe(driver, PATIENCE).await;
-        check_distinct(&shared.names, &answers)?;
+        twins::refuse_repeated(&shared.names, &answers)?;
         check_fit(&shared.names, &answers)?;
         if is_majority(&answers) {
             let group = decide(&answers, &shared.settings.wishes);
             let (joined, rest, asked) = join(driver, group).await;
-            let known = twins::merged(twins::run_ids(&answers), twins::run_ids(&joined));
-            refuse_twins(&shared.names, &known)?;
-            tokio::spawn(twins::watch(Arc::downgrade(driver), known, rest, asked));
+            tokio::spawn(hear_rest(Arc::downgrade(driver), rest, asked));
+            twins::refuse_repeated(&shared.names, &joined)?;
             return check_fit(&shared.names, &joined);
         }
         // Only silence is worth waiting for: who says no at once is asked again in the background.
@@ -54,7 +53,7 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
 
 /// Goes on asking until a majority answers. Until then every call answers that its node has not
 /// joined, which is true.
-async fn join_later(driver: std::sync::Weak<Driver>, wishes: Wishes) {
+async fn join_later(driver: Weak<Driver>, wishes: Wishes) {
     let mut pause = AGAIN;
     loop {
         let Some(driver) = driver.upgrade() else {
@@ -63,11 +62,7 @@ async fn join_later(driver: std::sync::Weak<Driver>, wishes: Wishes) {
         let answers = probe(&driver, PATIENCE).await;
         if is_majority(&answers) {
             let (_, rest, asked) = join(&driver, decide(&answers, &wishes)).await;
-            // All of them: those that have answered were not compared yet.
-            let unknown = vec![None; answers.len()];
-            let driver = Arc::downgrade(&driver);
-            tokio::spawn(twins::watch(driver, unknown, rest, asked));
-            return;
+            return hear_rest(Arc::downgrade(&driver), rest, asked).await;
         }
         let clock = driver.clock.clone();
         drop(driver);
@@ -118,6 +113,18 @@ async fn join(driver: &Driver, group: Group) -> (Answers, Rest<Facts>, Timestamp
     (answers, rest, asked)
 }
 
+/// Hears the nodes that had not joined yet: their clocks count as much as those of quicker nodes.
+async fn hear_rest(driver: Weak<Driver>, mut rest: Rest<Facts>, asked: Timestamp) {
+    while let Some((node, answer)) = rest.recv().await {
+        let Some(driver) = driver.upgrade() else {
+            return;
+        };
+        if let Ok(facts) = &answer {
+            driver.hear_facts(node, facts, asked);
+        }
+    }
+}
+
 /// The values of the group: what most nodes say, where nothing else was set explicitly.
 pub(super) fn decide(answers: &[Result<Facts, CallError>], wishes: &Wishes) -> Group {
     let told: Vec<Group> = answers
@@ -148,31 +155,23 @@ fn is_majority(answers: &[Result<Facts, CallError>]) -> bool {
     answers.iter().filter(|answer| answer.is_ok()).count() >= quorum(answers.len())
 }
 
-/// One server under two names would vote twice.
-pub(super) fn check_distinct(
-    names: &[String],
-    answers: &[Result<Facts, CallError>],
-) -> Result<(), ConnectError> {
-    refuse_twins(names, &twins::run_ids(answers))
-}
-
-fn refuse_twins(names: &[String], run_ids: &[Option<String>]) -> Result<(), ConnectError> {
-    match twins::find(run_ids) {
-        Some((one, other)) => {
-            Err(ConfigError::Other(twins::words(&names[one], &names[other])).into())
-        }
-        None => Ok(()),
-    }
-}
-
-/// Waiting does not help where a majority is wrongly set up.
+/// Waiting does not help where a majority is wrongly set up, or so many nodes are the same server that
+/// the others make no majority.
 fn check_fit(names: &[String], answers: &[Result<Facts, CallError>]) -> Result<(), ConnectError> {
-    let unfit = |answer: &&Result<Facts, CallError>| matches!(answer, Err(error) if error.trouble().is_misconfiguration());
-    if answers.iter().filter(unfit).count() < quorum(answers.len()) {
+    let marked = twins::marked(names, answers);
+    let trouble =
+        |answer: &Result<Facts, CallError>| Some(answer.as_ref().err()?.trouble().clone());
+    let troubles: Vec<Trouble> = marked.iter().filter_map(trouble).collect();
+    let unfit = troubles
+        .iter()
+        .filter(|trouble| trouble.is_misconfiguration());
+    let twice = troubles.iter().filter(|t| t.kind == TroubleKind::Twice);
+    let quorum = quorum(answers.len());
+    if unfit.count() < quorum && answers.len() - twice.count() >= quorum {
         return Ok(());
     }
     Err(ConnectError::Misconfigured {
-        votes: Votes::worded("answers", names, votes(answers)),
+        votes: Votes::worded("answers", names, votes(&marked)),
     })
 }
 

@@ -7,7 +7,7 @@ use crate::driver::gather::gather;
 use crate::group::Group;
 use crate::node::{CallError, Facts, InitMode, TroubleKind};
 
-use super::error::{InitError, NodeVote, Votes};
+use super::error::{ConnectError, InitError, NodeVote, Votes};
 use super::handshake::{decide, inherit, votes};
 use super::{Builder, Locks};
 
@@ -85,7 +85,7 @@ async fn all_answer(
         let votes = Votes::worded("answers", names, votes(&answers));
         return Err(InitError::Unreachable { votes });
     }
-    super::handshake::check_distinct(names, &answers)?;
+    super::twins::refuse(names, &answers).map_err(ConnectError::from)?;
     Ok(answers)
 }
 

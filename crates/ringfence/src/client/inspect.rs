@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::gather::gather;
-use crate::message::{Answer, Claim, Op, Request, View};
-use crate::node::{Call, CallError, Facts, Tier};
-use crate::protocol::{Discount, Vote, quorum};
+use crate::message::{Answer, Claim, Op, Reply, Request, View};
+use crate::node::{Call, CallError, Facts, Tier, Trouble};
+use crate::protocol::{Discount, Vote, duplicates, quorum};
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
 use super::error::{InspectError, Votes};
@@ -130,14 +130,22 @@ impl Locks {
             |_| false,
         )
         .await;
-        let views = answers.into_iter().map(|answer| {
-            answer.map(|reply| match reply.answer {
+        let names = &self.shared.names;
+        let servers: Vec<u64> = answers.iter().map(server).collect();
+        let answers = answers.into_iter().zip(duplicates(&servers)).enumerate();
+        let views = answers.map(|(node, (answer, earlier))| match (answer, earlier) {
+            // One server behind two nodes has one view.
+            (Ok(_), Some(earlier)) => {
+                let trouble = Trouble::duplicate(&names[node], &names[earlier]);
+                Err(CallError::Refused(trouble))
+            }
+            (answer, _) => answer.map(|reply| match reply.answer {
                 Answer::Views(views) if views.len() == claims.len() => views,
                 _ => vec![View::default(); claims.len()],
-            })
+            }),
         });
         Look {
-            names: &self.shared.names,
+            names,
             tiers: driver.nodes.iter().map(|node| node.tier()).collect(),
             views: views.collect(),
         }
@@ -188,6 +196,11 @@ impl Locks {
         });
         statuses.collect()
     }
+}
+
+/// Which server answered; zero if none did.
+pub(super) fn server(answer: &Result<Reply, CallError>) -> u64 {
+    answer.as_ref().map_or(0, |reply| reply.standing.server)
 }
 
 /// What each node said of some claims, in node order.

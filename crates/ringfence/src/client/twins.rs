@@ -1,113 +1,82 @@
-//! One server under two names would vote twice. Whoever answers in time is found out when the client
-//! connects; this looks after those that come later.
+//! One server under two names has one vote: what a client does about it when it connects. Later every
+//! reply says which server gave it (`protocol/duplicates.rs`).
 
-use std::sync::Weak;
-use std::time::Duration;
+use crate::node::{CallError, Facts, Trouble};
+use crate::protocol::duplicates;
 
-use crate::driver::Driver;
-use crate::driver::gather::{Rest, gather};
-use crate::node::{CallError, Facts, Trouble, TroubleKind};
-use crate::time::Timestamp;
-
-/// How long a node may take to say which server it is.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The pauses between two questions to a node that has not answered.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+use super::error::ConfigError;
 
 /// The first two nodes that are one server, if any are.
-pub(super) fn find(run_ids: &[Option<String>]) -> Option<(usize, usize)> {
+pub(super) fn find(run_ids: &[Option<&str>]) -> Option<(usize, usize)> {
     if mutant!(OneServerTwice) {
         return None;
     }
     (0..run_ids.len()).find_map(|later| {
-        let run_id = run_ids[later].as_ref()?;
-        let earlier = run_ids[..later]
-            .iter()
-            .position(|other| other.as_ref() == Some(run_id))?;
+        let run_id = run_ids[later]?;
+        let mut earlier = run_ids[..later].iter();
+        let earlier = earlier.position(|other| *other == Some(run_id))?;
         Some((earlier, later))
     })
 }
 
-/// Which server each node is, as far as it said.
-pub(super) fn run_ids(answers: &[Result<Facts, CallError>]) -> Vec<Option<String>> {
-    let known = |answer: &Result<Facts, CallError>| {
-        let run_id = &answer.as_ref().ok()?.run_id;
-        (!run_id.is_empty()).then(|| run_id.clone())
-    };
-    answers.iter().map(known).collect()
+/// Every node must be a server of its own.
+pub(super) fn refuse(
+    names: &[String],
+    answers: &[Result<Facts, CallError>],
+) -> Result<(), ConfigError> {
+    let run_ids: Vec<Option<&str>> = answers.iter().map(run_id).collect();
+    match find(&run_ids) {
+        Some((one, other)) => Err(same(&names[one], &names[other])),
+        None => Ok(()),
+    }
 }
 
-/// What is known from either of two rounds.
-pub(super) fn merged(one: Vec<Option<String>>, other: Vec<Option<String>>) -> Vec<Option<String>> {
-    let both = one.into_iter().zip(other);
-    both.map(|(one, other)| one.or(other)).collect()
+/// No node may be given twice. Addresses are compared when they are read; this is for nodes that were
+/// handed in, which can be told apart by their names only.
+pub(super) fn refuse_repeated(
+    names: &[String],
+    answers: &[Result<Facts, CallError>],
+) -> Result<(), ConfigError> {
+    let found = earlier(answers).into_iter().enumerate();
+    let mut found = found.filter_map(|(later, earlier)| Some((later, earlier?)));
+    match found.find(|(later, earlier)| names[*later] == names[*earlier]) {
+        Some((later, earlier)) => Err(same(&names[earlier], &names[later])),
+        None => Ok(()),
+    }
 }
 
-/// The words for two nodes that are one server.
-pub(super) fn words(one: &str, other: &str) -> String {
-    format!("{one} and {other} are the same server; every node must be a server of its own")
-}
-
-/// Learns which server each node is that is not in `known`, and takes the vote from one that turns
-/// out to be another's twin. Most have only not answered *yet*: what they were asked at `asked` comes
-/// in `rest`. The others are asked until they say.
-pub(super) async fn watch(
-    driver: Weak<Driver>,
-    mut known: Vec<Option<String>>,
-    mut rest: Rest<Facts>,
-    asked: Timestamp,
-) {
-    while let Some((node, answer)) = rest.recv().await {
-        let Some(driver) = driver.upgrade() else {
-            return;
-        };
-        if let Ok(facts) = &answer {
-            // Its clock counts as much as those of the nodes that were quicker.
-            driver.hear_facts(node, facts, asked);
+/// The same answers, but a node that is the same server as an earlier one is refused.
+pub(super) fn marked(
+    names: &[String],
+    answers: &[Result<Facts, CallError>],
+) -> Vec<Result<Facts, CallError>> {
+    let all = answers.iter().zip(earlier(answers)).enumerate();
+    let marked = all.map(|(node, (answer, earlier))| match earlier {
+        Some(earlier) => {
+            let trouble = Trouble::duplicate(&names[node], &names[earlier]);
+            Err(CallError::Refused(trouble))
         }
-        learn(&driver, &mut known, node, answer);
-    }
-    let mut pause = PAUSE_MIN;
-    loop {
-        let missing: Vec<usize> = (0..known.len()).filter(|&i| known[i].is_none()).collect();
-        let Some(driver) = driver.upgrade().filter(|_| !missing.is_empty()) else {
-            return;
-        };
-        let clock = driver.clock.clone();
-        let until = clock.now() + PATIENCE;
-        let ask = |index: usize, done| driver.nodes[missing[index]].probe(done);
-        let answers = gather(missing.len(), &clock, until, ask, |_| false).await;
-        for (&node, answer) in missing.iter().zip(answers) {
-            learn(&driver, &mut known, node, answer);
-        }
-        drop(driver);
-        clock.sleep_until(clock.now() + pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
-    }
+        None => answer.clone(),
+    });
+    marked.collect()
 }
 
-fn learn(
-    driver: &Driver,
-    known: &mut [Option<String>],
-    node: usize,
-    answer: Result<Facts, CallError>,
-) {
-    let [run_id] = &mut run_ids(&[answer])[..] else {
-        return;
-    };
-    if known[node].is_some() {
-        return;
-    }
-    known[node] = run_id.take();
-    if let Some((one, other)) = find(known) {
-        let name = |node: usize| driver.nodes[node].name();
-        let words = words(name(one), name(other));
-        tracing::error!("{words}");
-        // The one that just answered, so that the place of the other stays taken.
-        driver.bar(node, Trouble::new(TroubleKind::Twice, words));
-        known[node] = Some(format!("barred {node}"));
-    }
+/// For each node the earlier one that is the same server, if there is one.
+pub(super) fn earlier(answers: &[Result<Facts, CallError>]) -> Vec<Option<usize>> {
+    let server = |answer| run_id(answer).map_or(0, crate::message::Standing::server_of);
+    let servers: Vec<u64> = answers.iter().map(server).collect();
+    duplicates(&servers)
+}
+
+fn run_id(answer: &Result<Facts, CallError>) -> Option<&str> {
+    let run_id = answer.as_ref().ok()?.run_id.as_str();
+    (!run_id.is_empty()).then_some(run_id)
+}
+
+fn same(one: &str, other: &str) -> ConfigError {
+    ConfigError::Other(format!(
+        "{one} and {other} are the same server; every node must be a server of its own"
+    ))
 }
 
 #[cfg(test)]
@@ -116,8 +85,8 @@ mod tests {
 
     #[test]
     fn one_server_under_two_names_is_found_out() {
-        let servers = |ids: [&str; 4]| {
-            let known = ids.map(|id| (!id.is_empty()).then(|| id.to_owned()));
+        let servers = |ids: [&'static str; 4]| {
+            let known = ids.map(|id| (!id.is_empty()).then_some(id));
             find(&known)
         };
         assert_eq!(servers(["a", "b", "c", "b"]), Some((1, 3)));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 use crate::message::Reply;
-use crate::node::{CallError, Facts};
+use crate::node::{CallError, Facts, Trouble};
 use crate::protocol::{ClockEvent, Discount, Leap};
 use crate::time::Timestamp;
 
@@ -38,8 +38,10 @@ impl Driver {
         self.take_note(event.as_ref(), now);
         let reply = outcome.as_ref().ok();
         let discount = reply.and_then(|reply| cluster.discount(node, reply.standing, sent, now));
+        let duplicates = cluster.take_duplicates();
         drop(cluster);
         self.tell(event);
+        self.tell_duplicates(duplicates);
         discount
     }
 
@@ -54,8 +56,10 @@ impl Driver {
         let mut cluster = self.cluster();
         let event = cluster.observe_facts(node, &facts);
         self.take_note(event.as_ref(), facts.received);
+        let duplicates = cluster.take_duplicates();
         drop(cluster);
         self.tell(event);
+        self.tell_duplicates(duplicates);
     }
 
     /// Whether our own clock was found to have stood still at `then` or since: whatever was held
@@ -80,6 +84,13 @@ impl Driver {
             let found = now.as_nanos().max(1);
             self.standstill.found.fetch_max(found, Ordering::SeqCst);
             self.standstill.times.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn tell_duplicates(&self, nodes: Option<(usize, usize)>) {
+        if let Some((earlier, later)) = nodes {
+            let (earlier, later) = (self.nodes[earlier].name(), self.nodes[later].name());
+            tracing::error!("{}", Trouble::duplicate(later, earlier));
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) mod waiting;
 pub(crate) mod withdraw;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -35,7 +35,7 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::entropy;
 use crate::message::{Reply, Request};
-use crate::node::{Call, CallError, Completion, Deliver, Node, Trouble};
+use crate::node::{Call, Completion, Deliver, Node};
 use crate::protocol::{Cluster, Drift};
 use crate::time::Timestamp;
 
@@ -59,8 +59,6 @@ pub(crate) struct Driver {
     crowd: Crowd,
     cares: Cares,
     standstill: Standstill,
-    /// Nodes that must not vote, and why not.
-    barred: Vec<OnceLock<Trouble>>,
     /// Set by `Locks::close`: no new attempts.
     closed: AtomicBool,
     closing: Notify,
@@ -86,7 +84,6 @@ impl Driver {
             crowd: Crowd::default(),
             cares: Cares::default(),
             standstill: Standstill::default(),
-            barred: nodes.iter().map(|_| OnceLock::new()).collect(),
             nodes,
             cluster: Mutex::new(cluster),
             clock,
@@ -133,20 +130,11 @@ impl Driver {
         expires: Timestamp,
         done: Completion<Reply>,
     ) {
-        if let Some(trouble) = self.barred[node].get() {
-            return done.complete(Err(CallError::Refused(trouble.clone())));
-        }
         self.nodes[node].send(Call {
             request: Arc::clone(request),
             expires,
             done,
         });
-    }
-
-    /// Asks `node` for nothing any more, because of `trouble`.
-    pub(crate) fn bar(&self, node: usize, trouble: Trouble) {
-        // Barred twice is barred for the first reason.
-        let _ = self.barred[node].set(trouble);
     }
 
     /// Whether `close` was called.

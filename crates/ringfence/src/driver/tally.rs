@@ -232,6 +232,7 @@ mod tests {
             incarnation: 1,
             born_us: 0,
             clock_us: 1 << 50,
+            server: 0,
         };
         Ok(Reply {
             stamp: None,

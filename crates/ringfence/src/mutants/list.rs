@@ -103,6 +103,10 @@ list! {
         LeaderOfFewer,
         /// Only rising terms are reported.
         TermsFall,
+        /// One server behind two nodes has one vote.
+        DuplicateCountsTwice,
+        /// A node that became another server since it was asked does not vote in that round.
+        MovedNodeVotes,
 
         // Ballots and tokens.
 
@@ -375,7 +379,7 @@ list! {
         EvictingNodeVotes,
         /// Nodes in cluster mode do not vote.
         ClusterNodeVotes,
-        /// One server under two names does not vote twice.
+        /// `init` refuses one server under two names.
         OneServerTwice,
         /// The birth record of an earlier run says nothing about this one.
         EarlierRunCounts,

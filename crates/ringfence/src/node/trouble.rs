@@ -98,6 +98,15 @@ impl Trouble {
         }
     }
 
+    /// The node `later` is the same server as the node `earlier` of the list.
+    pub fn duplicate(later: &str, earlier: &str) -> Self {
+        let detail = format!(
+            "{later} is the same server as {earlier}, so only {earlier} votes; \
+             point each address to a server of its own"
+        );
+        Self::new(TroubleKind::Twice, detail)
+    }
+
     /// Whether waiting cannot help: somebody has to change a setting.
     pub fn is_misconfiguration(&self) -> bool {
         use TroubleKind::{

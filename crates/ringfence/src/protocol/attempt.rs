@@ -7,6 +7,7 @@ use crate::node::CallError;
 use crate::time::Timestamp;
 use crate::token::Token;
 
+use super::duplicates::count_once;
 use super::slots::{self, Asked, Sight};
 use super::withdrawal::Target;
 use super::{Discount, Drift, Vote, deadline, quorum};
@@ -38,6 +39,8 @@ pub struct Attempt {
 #[derive(Debug, Clone)]
 struct NodeState {
     vote: Vote,
+    /// Which server answered; zero before it did.
+    server: u64,
     floor: Option<Ballot>,
     /// It did not answer last time: a lost verdict need not wait for it.
     suspect: bool,
@@ -105,6 +108,7 @@ impl Attempt {
             nodes: suspects
                 .map(|suspect| NodeState {
                     vote: Vote::Pending,
+                    server: 0,
                     floor: None,
                     suspect,
                     holds: false,
@@ -237,6 +241,8 @@ impl Attempt {
         let (outcome, sight) = slots::look(outcome);
         let state = &mut self.nodes[node];
         state.sight = sight;
+        let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
+        state.server = server;
         if let Ok(reply) = &outcome {
             state.floor = reply.stamp.map(|stamp| stamp.floor);
             state.holds = reply.answer == Answer::Granted && !mutant!(GrantedNotUndone);
@@ -246,6 +252,10 @@ impl Attempt {
             Ok(_) if self.only_looks && discount.is_none() => Vote::Stale,
             _ => Vote::of(outcome, discount),
         };
+        count_once(
+            server,
+            self.nodes.iter_mut().map(|s| (s.server, &mut s.vote)),
+        );
         if self.verdict.is_none() {
             self.verdict = self.tally(now);
         }

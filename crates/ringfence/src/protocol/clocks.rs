@@ -11,6 +11,9 @@ use crate::time::Timestamp;
 use super::offsets::{Jump, Offset, Reading};
 use super::{Drift, quorum};
 
+/// How many servers are remembered that a node led to before.
+const LEFT_MAX: usize = 16;
+
 /// What a reply proved about clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -42,6 +45,8 @@ pub(super) struct Clocks {
     drift: Drift,
     nodes: Vec<NodeClock>,
     stood_still: Option<Timestamp>,
+    /// What is known of servers that a node led to before, by the number of the server.
+    left: Vec<(u64, NodeClock)>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -60,6 +65,7 @@ impl Clocks {
             drift,
             nodes: vec![NodeClock::default(); nodes],
             stood_still: None,
+            left: Vec::new(),
         }
     }
 
@@ -68,7 +74,7 @@ impl Clocks {
         self.nodes[node].exempt = true;
     }
 
-    /// Takes a reply of `node`.
+    /// Takes a reply of `node`. `counts` says which nodes' clocks are no other node's.
     ///
     /// A single jump is the node's own, until a majority turns out to have jumped alike. In between
     /// nothing that the node says counts, which is safe either way: if it was our clock, no round
@@ -78,6 +84,7 @@ impl Clocks {
         node: usize,
         reading: Reading,
         quarantine: Duration,
+        counts: impl Fn(usize) -> bool,
     ) -> Option<ClockEvent> {
         let clock = &mut self.nodes[node];
         if clock.exempt {
@@ -88,13 +95,34 @@ impl Clocks {
         clock.last = Some((jump, reading.received));
         // A jump that no longer costs a vote says nothing about this one.
         let recent = |at: Timestamp| !(at + quarantine).since(reading.received).is_zero();
-        let jumps = self.nodes.iter().filter_map(|clock| clock.last.as_ref());
+        let nodes = self.nodes.iter().enumerate();
+        let jumps = nodes.filter_map(|(node, clock)| clock.last.as_ref().filter(|_| counts(node)));
         let jumps = jumps.filter(|(_, at)| recent(*at)).map(|(jump, _)| jump);
         if Jump::most_alike(jumps) < quorum(self.nodes.len()) || mutant!(StandstillUnnoticed) {
             let by_us = jump.by_us();
             return Some(ClockEvent::Jumped { node, by_us });
         }
         Some(self.blame_our_own(jump, reading.received))
+    }
+
+    /// `node` led to the server `from` and leads to `to` now, as does the node `twin`, if there is
+    /// one. What is known of a clock goes with its server: a jump costs the vote of the server that
+    /// jumped, wherever it is, and the clocks of two servers are not compared with each other.
+    pub(super) fn moved(&mut self, node: usize, (from, to): (u64, u64), twin: Option<usize>) {
+        let known = match twin {
+            Some(twin) => Some(self.nodes[twin].clone()),
+            None => {
+                let left = self.left.iter().rposition(|(server, _)| *server == to);
+                left.map(|index| self.left.remove(index).1)
+            }
+        };
+        let known = known.unwrap_or_default();
+        let clock = &mut self.nodes[node];
+        self.left.push((from, clock.clone()));
+        (clock.offset, clock.last) = (known.offset, known.last);
+        if self.left.len() > LEFT_MAX {
+            self.left.remove(0);
+        }
     }
 
     /// For how much longer nothing counts that `node` says, and by how much it jumped, if it did.
@@ -121,12 +149,13 @@ impl Clocks {
 
     /// It was us, not them: whoever jumped alike gets its vote back, and all are measured anew.
     fn blame_our_own(&mut self, jump: Jump, now: Timestamp) -> ClockEvent {
-        for clock in &mut self.nodes {
+        let left = self.left.iter_mut().map(|(_, clock)| clock);
+        for clock in self.nodes.iter_mut().chain(left) {
             clock.offset.begin_again(now);
             let last = clock.last.as_ref();
             if last.is_some_and(|(other, _)| Jump::most_alike([jump, *other].iter()) == 2) {
                 clock.last = None;
-                clock.jumps -= 1;
+                clock.jumps = clock.jumps.saturating_sub(1);
             }
         }
         let span = Duration::from_micros(jump.by_us().unsigned_abs());

@@ -10,6 +10,7 @@ use crate::node::{CallError, Facts};
 use crate::time::Timestamp;
 
 use super::clocks::{ClockEvent, Clocks};
+use super::duplicates::is_same;
 use super::offsets::Reading;
 use super::ranges::{Range, Ranges};
 use super::{Discount, Drift, quorum};
@@ -23,6 +24,8 @@ pub struct Cluster {
     clocks: Clocks,
     /// The highest ballot this client ever proposed, for any name.
     proposed: Ballot,
+    /// Two nodes that were found to be one server, the earlier one first, until somebody is told.
+    found: Option<(usize, usize)>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -37,8 +40,12 @@ struct NodeView {
     /// Whether a forgetful node has to wait before it votes.
     quarantines: bool,
     standing: Option<Standing>,
+    /// The server that answered the last call; zero if it brought no reply.
+    speaks_for: u64,
     /// When this client saw the node born anew.
     reborn: Option<Timestamp>,
+    /// When this client saw that the node had become another server.
+    moved: Option<Timestamp>,
 }
 
 /// A ballot to propose, and how many of the nodes that answer are expected to accept it.
@@ -70,6 +77,7 @@ impl Cluster {
                 .collect(),
             clocks: Clocks::new(quarantines.len(), drift),
             proposed: Ballot::default(),
+            found: None,
         }
     }
 
@@ -123,7 +131,10 @@ impl Cluster {
                 }
                 self.nodes[node].answered();
             }
-            Err(CallError::Refused(_)) => self.nodes[node].answered(),
+            Err(CallError::Refused(_)) => {
+                self.nodes[node].answered();
+                self.nodes[node].speaks_for = 0;
+            }
             Err(CallError::NotSent(_) | CallError::Unknown(_)) => self.silent(node),
         }
         None
@@ -140,13 +151,42 @@ impl Cluster {
         if self.stood_still_since(sent) && !mutant!(OutdatedAnswersCount) {
             return Some(Discount::Outdated);
         }
+        if let Some(of) = self.duplicate_of(node, standing.server) {
+            return Some(Discount::Duplicate { of });
+        }
         let young = self.quarantine_left(node, standing, now);
         match self.jump_left(node, now) {
             Some((left, by_us)) if young.is_none_or(|young| young < left) => {
                 Some(Discount::ClockJumped { by_us, left })
             }
-            _ => young.map(|left| Discount::Quarantined { left }),
+            _ => match young {
+                Some(left) => Some(Discount::Quarantined { left }),
+                None => self.moved_since(node, sent).then_some(Discount::Moved),
+            },
         }
+    }
+
+    /// The earlier node that speaks for the same `server` as `node`, if there is one.
+    ///
+    /// A node whose last call brought no reply takes no other's vote. If it answers after all, the
+    /// round that asked both counts one of them.
+    pub fn duplicate_of(&self, node: usize, server: u64) -> Option<usize> {
+        let mut earlier = self.nodes[..node].iter();
+        earlier.position(|view| is_same(view.speaks_for, server))
+    }
+
+    /// Two nodes that were found to be one server since this was last asked: the earlier and the later
+    /// one.
+    pub fn take_duplicates(&mut self) -> Option<(usize, usize)> {
+        self.found.take()
+    }
+
+    /// Whether `node` became another server at `then` or since. A durable server that is restarted
+    /// keeps its locks under another run id. If two nodes lead to it, one of them may have answered
+    /// before and the other after: nothing tells that it is the same server.
+    fn moved_since(&self, node: usize, then: Timestamp) -> bool {
+        let moved = self.nodes[node].moved;
+        self.nodes.len() > 1 && moved.is_some_and(|at| at >= then) && !mutant!(MovedNodeVotes)
     }
 
     /// For how much longer `node` does not vote because its clock jumped, and by how many
@@ -174,6 +214,7 @@ impl Cluster {
     pub fn silent(&mut self, node: usize) {
         self.nodes[node].answers = false;
         self.nodes[node].silent = true;
+        self.nodes[node].speaks_for = 0;
     }
 
     /// Whether the last call to `node` brought no answer in time. Not so for one that has not been
@@ -310,6 +351,10 @@ impl Cluster {
             .nodes
             .iter()
             .zip(floors)
+            .enumerate()
+            // A node without a vote of its own has no say.
+            .filter(|(node, (view, _))| self.duplicate_of(*node, view.speaks_for).is_none())
+            .map(|(_, pair)| pair)
             // A node that no longer answers has no say; with none answering, old clocks must do.
             .filter(|(view, _)| view.answers || nobody || mutant!(SilentNodesHaveASay))
             .filter_map(|(view, floor)| {
@@ -337,22 +382,54 @@ impl Cluster {
             sent,
             received: now,
         };
-        self.clocks.hear(node, reading, self.quarantine())
+        let quarantine = self.quarantine();
+        let Self { clocks, nodes, .. } = self;
+        // One server behind two nodes is one clock.
+        let first = |node: usize| {
+            let server = nodes[node].server();
+            let mut earlier = nodes[..node].iter();
+            !earlier.any(|view| is_same(view.server(), server))
+        };
+        clocks.hear(node, reading, quarantine, first)
     }
 
     fn observe_standing(&mut self, node: usize, standing: Standing, now: Timestamp) {
+        let server = standing.server;
+        let known = self.nodes[node].standing;
         let view = &mut self.nodes[node];
-        let reborn = view
-            .standing
-            .is_some_and(|known| known.born_us != standing.born_us && !mutant!(RebirthUnnoticed));
+        let reborn =
+            known.is_some_and(|k| k.born_us != standing.born_us && !mutant!(RebirthUnnoticed));
         if reborn {
             view.reborn = Some(now);
         }
         view.standing = Some(standing);
+        view.speaks_for = server;
+        let before = known.map_or(0, |known| known.server);
+        if before == server || server == 0 {
+            return;
+        }
+        let others = self.nodes.iter().enumerate();
+        let mut others = others.filter(|(n, view)| *n != node && is_same(view.server(), server));
+        let twin = others.next().map(|(other, _)| other);
+        let pair = twin.map(|twin| (twin.min(node), twin.max(node)));
+        self.found = pair.or(self.found);
+        let Some(known) = known.filter(|_| before != 0) else {
+            return;
+        };
+        self.nodes[node].moved = Some(now);
+        // Another run of the same store keeps its clock, and what is known of it.
+        if known.incarnation != standing.incarnation {
+            self.clocks.moved(node, (before, server), twin);
+        }
     }
 }
 
 impl NodeView {
+    /// Which server it was when it last answered.
+    fn server(&self) -> u64 {
+        self.standing.map_or(0, |standing| standing.server)
+    }
+
     fn answered(&mut self) {
         self.answers = true;
         self.silent = false;

@@ -6,6 +6,7 @@ use crate::message::{Answer, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 
+use super::duplicates::count_once;
 use super::{Discount, Drift, Vote, deadline, quorum};
 
 /// One round of extending a hold on all nodes.
@@ -21,6 +22,8 @@ pub struct Extension {
 #[derive(Debug, Clone)]
 struct NodeState {
     vote: Vote,
+    /// Which server answered; zero before it did.
+    server: u64,
     /// It has no holder at all: ours can be put back there.
     vacant: bool,
 }
@@ -50,6 +53,7 @@ impl Extension {
     ) -> Self {
         let unheard = NodeState {
             vote: Vote::Pending,
+            server: 0,
             vacant: false,
         };
         Self {
@@ -96,13 +100,19 @@ impl Extension {
         discount: Option<Discount>,
         now: Timestamp,
     ) {
+        let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
         let state = &mut self.nodes[node];
+        state.server = server;
         state.vacant = matches!(&outcome, Ok(reply) if reply.answer == Answer::Gone);
         let discount = discount.filter(|_| !mutant!(QuarantinedExtendedCounted));
         state.vote = Vote::of(outcome, discount);
         if mutant!(RestoredCountsAtOnce) && state.vacant {
             state.vote = Vote::Granted;
         }
+        count_once(
+            server,
+            self.nodes.iter_mut().map(|s| (s.server, &mut s.vote)),
+        );
         if self.verdict.is_none() {
             self.verdict = self.tally(now);
         }
@@ -186,6 +196,7 @@ mod tests {
                 incarnation: 1,
                 born_us: 0,
                 clock_us: 1,
+                server: 0,
             },
             answer: Answer::Extended,
         })

@@ -15,6 +15,7 @@ use crate::message::{Answer, Arrivals, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 
+use super::duplicates::count_once;
 use super::{Cluster, Discount, Vote, quorum};
 
 /// What the nodes are asked about a latch.
@@ -169,9 +170,13 @@ impl LatchRound {
         let known = || self.heard.iter().filter_map(arrivals);
         let since_us = known().filter_map(|arrivals| arrivals.since_us).min();
         let parties: BTreeSet<Arc<str>> = known().flat_map(|a| a.parties.iter().cloned()).collect();
-        let votes: Vec<Vote> = (0..self.heard.len())
+        let mut votes: Vec<Vote> = (0..self.heard.len())
             .map(|node| self.vote(node, since_us, now))
             .collect();
+        let servers = self.heard.iter().map(server);
+        for server in servers.clone() {
+            count_once(server, servers.clone().zip(&mut votes));
+        }
         let majority_has = |wanted: &dyn Fn(&BTreeSet<&Arc<str>>) -> bool| {
             let counted = self.heard.iter().zip(&votes);
             let counted = counted.filter(|(_, vote)| **vote == Vote::Granted);
@@ -241,6 +246,14 @@ impl LatchRound {
         let mut awaited =
             awaited.filter(|(heard, suspect)| matches!(heard, Heard::Nothing) && !**suspect);
         awaited.next().is_none() || self.tally(now).taken
+    }
+}
+
+/// Which server answered; zero if none has.
+fn server(heard: &Heard) -> u64 {
+    match heard {
+        Heard::Outcome(Ok(reply), _) => reply.standing.server,
+        _ => 0,
     }
 }
 

@@ -24,6 +24,13 @@ pub enum Discount {
     },
     /// Our own clock stood still since the request was sent.
     Outdated,
+    /// It is the same server as an earlier node, which votes for it.
+    Duplicate {
+        /// Which node, by its place in the list.
+        of: usize,
+    },
+    /// The node became another server since the request was sent.
+    Moved,
 }
 
 impl From<Discount> for Vote {
@@ -32,6 +39,8 @@ impl From<Discount> for Vote {
             Discount::Quarantined { left } => Self::Quarantined { left },
             Discount::ClockJumped { by_us, left } => Self::ClockJumped { by_us, left },
             Discount::Outdated => Self::Outdated,
+            Discount::Duplicate { of } => Self::Duplicate { of },
+            Discount::Moved => Self::Moved,
         }
     }
 }
@@ -75,6 +84,13 @@ pub enum Vote {
     },
     /// Our own clock stood still since the request was sent: nobody knows how old the answer is.
     Outdated,
+    /// The node is the same server as an earlier one, which votes for it.
+    Duplicate {
+        /// Which node, by its place in the list.
+        of: usize,
+    },
+    /// The node was restarted or its address was re-pointed since the request was sent.
+    Moved,
     /// The node was born after the latch was made, so it may have forgotten who arrived.
     BornLater,
     /// No answer in time.
@@ -136,14 +152,18 @@ impl Vote {
     pub(super) fn counts_in(&self) -> Option<Duration> {
         match self {
             Self::Quarantined { left } | Self::ClockJumped { left, .. } => Some(*left),
-            Self::Outdated => Some(Duration::ZERO),
+            Self::Outdated | Self::Moved => Some(Duration::ZERO),
             _ => None,
         }
     }
 
     /// Whether somebody has to change a setting before this node can vote.
     pub fn is_misconfigured(&self) -> bool {
-        matches!(self, Self::Failed(error) if error.trouble().is_misconfiguration())
+        match self {
+            Self::Duplicate { .. } => true,
+            Self::Failed(error) => error.trouble().is_misconfiguration(),
+            _ => false,
+        }
     }
 }
 
@@ -170,6 +190,13 @@ impl fmt::Display for Vote {
             Self::Outdated => {
                 f.write_str("answered a question from before this machine stood still")
             }
+            Self::Duplicate { of } => write!(
+                f,
+                "the same server as node {} of the list, which votes for it; point each address to \
+                 a server of its own",
+                of + 1
+            ),
+            Self::Moved => f.write_str("was restarted or re-pointed while it was asked"),
             Self::BornLater => {
                 f.write_str("new or restarted since the latch was made, does not vote on it")
             }

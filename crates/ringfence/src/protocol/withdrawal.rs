@@ -8,6 +8,7 @@ use crate::message::{Answer, ReleaseKind, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 
+use super::duplicates::is_same;
 use super::quorum;
 
 /// The pause after a node could not be told, at first and at most.
@@ -46,6 +47,8 @@ struct NodeState {
     maybe_done: bool,
     /// The first word of the node on the matter.
     said: Option<Said>,
+    /// Which server said it.
+    server: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +63,8 @@ enum Said {
     Released,
     Gone,
     Taken,
-    /// Gone or taken, perhaps because of an earlier try of ours.
+    /// Gone or taken, perhaps because of an earlier try of ours, or the same server has said it
+    /// through another node.
     Unclear,
 }
 
@@ -100,6 +104,7 @@ impl Withdrawal {
             tries: 0,
             maybe_done: false,
             said: None,
+            server: 0,
         });
         Self {
             kind,
@@ -142,10 +147,15 @@ impl Withdrawal {
         now: Timestamp,
     ) {
         let until = self.told_until(self.nodes[node].target);
+        let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
+        // One server behind two nodes: what the second release found says nothing.
+        let mut others = self.nodes.iter().enumerate().filter(|(n, _)| *n != node);
+        let repeats = others.any(|(_, other)| is_same(other.server, server));
         let state = &mut self.nodes[node];
         match outcome {
             Ok(reply) => {
                 let said = match reply.answer {
+                    _ if repeats => Said::Unclear,
                     Answer::Released => Said::Released,
                     // To call that expired would accuse a holder that did everything right.
                     _ if state.maybe_done => Said::Unclear,
@@ -154,6 +164,7 @@ impl Withdrawal {
                 };
                 // A second try that finds nothing does not unsay what the first one did.
                 state.said.get_or_insert(said);
+                state.server = server;
                 state.progress = Progress::Over;
             }
             // An earlier try that failed late does not unsay what a later one achieved.
@@ -285,6 +296,7 @@ mod tests {
                 incarnation: 1,
                 born_us: 0,
                 clock_us: 1,
+                server: 0,
             },
             answer,
         })

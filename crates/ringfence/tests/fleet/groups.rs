@@ -3,45 +3,9 @@
 use std::time::Duration;
 
 use ringfence::{ConnectError, InitError};
-use ringfence_testkit::{Fault, Flavor, Fleet, Proxy, Server, wait_until_async};
+use ringfence_testkit::{Fleet, Server, wait_until_async};
 
 use crate::stage::*;
-
-#[tokio::test]
-async fn the_same_server_under_two_names_is_refused_naming_both() {
-    let server = Server::start(Flavor::Redis);
-    let alias = format!("localhost:{}", server.port());
-    let urls = format!("{},redis://{alias}", server.url());
-    let error = builder(&urls).connect().await.unwrap_err();
-    assert!(matches!(error, ConnectError::Config(_)), "{error}");
-    says(&error, [&address(&server), &alias, "the same server"]);
-    let error = builder(&urls).init(false).await.unwrap_err();
-    says(&error, [&address(&server), &alias, "the same server"]);
-}
-
-#[tokio::test]
-async fn a_second_name_that_answers_late_gets_no_vote() {
-    let fleet = Fleet::start(2);
-    let alias = Proxy::in_front_of(&fleet[0]);
-    alias.requests(Fault::Hold);
-    let urls = format!("{}?quarantine=off", alias.url());
-    let locks = connect(&format!("{urls},{}", fleet.urls_without_quarantine())).await;
-    alias.pass();
-    let alias = alias.addr().to_string();
-    let words = [&address(&fleet[0]), &alias, "are the same server"];
-    wait_until_async("the twin to be found out", PATIENCE, async || {
-        let guard = locks.mutex("n").wait(PATIENCE).lock().await.unwrap();
-        let vote = guard.votes()[0].vote.to_string();
-        guard.release().await.unwrap();
-        words.iter().all(|word| vote.contains(*word))
-    })
-    .await;
-    // So that the server behind both names counts once.
-    until_granted_by(&locks, "n", &[false, true, true]).await;
-    fleet[0].kill();
-    let error = locks.mutex("n").try_lock().await.unwrap_err();
-    says(&error, ["no majority"]);
-}
 
 #[tokio::test]
 async fn another_number_of_nodes_is_an_error_that_names_both() {

@@ -9,6 +9,7 @@ mod clocks;
 mod crashes;
 mod crowds;
 mod drops;
+mod duplicates;
 mod groups;
 mod hangs;
 mod jumps;

@@ -22,6 +22,8 @@ pub(super) struct MemoryStore {
     born: Option<Born>,
     serial: u64,
     incarnation: u64,
+    /// The number of `run_id()`.
+    server: u64,
 }
 
 struct Born {
@@ -32,7 +34,7 @@ struct Born {
 impl MemoryStore {
     pub(super) fn new(clock: NodeClock) -> Self {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
-        Self {
+        let mut store = Self {
             clock,
             entries: HashMap::new(),
             sweep_at: SWEEP_FROM,
@@ -40,7 +42,10 @@ impl MemoryStore {
             born: None,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             incarnation: 1,
-        }
+            server: 0,
+        };
+        store.server = Standing::server_of(&store.run_id());
+        store
     }
 
     pub(super) fn entries(&self) -> Vec<(Name, Entry)> {
@@ -62,6 +67,7 @@ impl MemoryStore {
     pub(super) fn forget(&mut self) {
         self.entries.clear();
         self.incarnation += 1;
+        self.server = Standing::server_of(&self.run_id());
         if let Some(born) = &mut self.born {
             born.at_us = self.clock.now_us();
         }
@@ -72,7 +78,13 @@ impl MemoryStore {
             incarnation: self.incarnation,
             born_us: born.at_us,
             clock_us,
+            server: self.server,
         })
+    }
+
+    fn run_id(&self) -> String {
+        let (process, serial) = (std::process::id(), self.serial);
+        format!("memory-{process}-{serial}-{}", self.incarnation)
     }
 
     fn facts(&self) -> Facts {
@@ -84,12 +96,7 @@ impl MemoryStore {
             sent: now,
             received: now,
             group: self.born.as_ref().map(|born| born.group),
-            run_id: format!(
-                "memory-{}-{}-{}",
-                std::process::id(),
-                self.serial,
-                self.incarnation
-            ),
+            run_id: self.run_id(),
             version: concat!("memory ", env!("CARGO_PKG_VERSION")).to_owned(),
             tier: Tier::Quarantined,
         }

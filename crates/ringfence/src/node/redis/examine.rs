@@ -185,6 +185,7 @@ impl Examiner {
             incarnation: born.since_us,
             born_us: born.birth_us,
             clock_us: server.clock_us,
+            server: Standing::server_of(&server.run_id),
         };
         let cluster = Cluster::new(&born.group, self.drift, &vec![true; self.nodes]);
         let left = cluster.quarantine_left(0, standing, self.clock.now());

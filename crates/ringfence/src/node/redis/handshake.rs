@@ -262,6 +262,7 @@ impl Handshake {
                 born.birth_us
             },
             clock_us,
+            server: Standing::server_of(&born.run_id),
         }
     }
 

@@ -215,19 +215,24 @@ impl Transaction<'_> {
             incarnation: 1,
             born_us: 0,
             clock_us: self.present.moment().clock_us,
+            server: Standing::server_of(&self.run_id()),
         }
+    }
+
+    fn run_id(&self) -> String {
+        let (device, inode) = self.store.file.identity();
+        format!("sqlite-{device}-{inode}")
     }
 
     fn facts(&self) -> Facts {
         let now = self.store.clock.now();
-        let (device, inode) = self.store.file.identity();
         Facts {
             standing: Some(self.standing()),
             clock_us: self.present.moment().clock_us,
             sent: now,
             received: now,
             group: self.present.group,
-            run_id: format!("sqlite-{device}-{inode}"),
+            run_id: self.run_id(),
             version: format!("SQLite {}", rusqlite::version()),
             tier: Tier::Durable,
         }

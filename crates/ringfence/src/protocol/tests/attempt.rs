@@ -117,7 +117,7 @@ impl Oracle {
     }
 }
 
-fn attempt(suspects: &[bool], timeout: Timestamp) -> Attempt {
+pub(super) fn attempt(suspects: &[bool], timeout: Timestamp) -> Attempt {
     let timing = Timing {
         ttl: TTL,
         drift: Drift::default(),

@@ -327,7 +327,7 @@ proptest! {
             let mut facts = facts(*clock_us, now);
             facts.sent = sent;
             cluster.observe_facts(node, &facts);
-            let standing = Standing { incarnation: 1, born_us: *clock_us, clock_us: floor };
+            let standing = Standing { incarnation: 1, born_us: *clock_us, clock_us: floor, server: 0 };
             let left = cluster.quarantine_left(node, standing, now);
             prop_assert!(left <= Some(cluster.quarantine()));
         }

@@ -35,6 +35,7 @@ fn told(since_us: Option<u64>, names: &str, ago: Option<Duration>) -> Outcome {
             incarnation: 1,
             born_us: ago.map_or(0, |ago| START_US - ago.as_micros() as u64),
             clock_us: START_US,
+            server: 0,
         },
         answer: Answer::Arrivals(Arrivals {
             since_us,

@@ -234,6 +234,7 @@ impl Mortal {
             incarnation: self.born_us + 1,
             born_us: self.born_us,
             clock_us: self.server.clock_us(now),
+            server: 0,
         }
     }
 }

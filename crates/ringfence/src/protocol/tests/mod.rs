@@ -7,6 +7,7 @@ mod acquisition;
 mod attempt;
 mod ballot;
 mod clients;
+mod duplicates;
 mod extension;
 mod latch;
 mod latch_seen_open;

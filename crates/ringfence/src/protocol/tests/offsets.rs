@@ -279,6 +279,7 @@ fn the_longer_of_quarantine_and_jump_is_told() {
         incarnation: 2,
         born_us: clock_us,
         clock_us,
+        server: 0,
     };
     let later = now + ms(500);
     let discount = watch.cluster.discount(0, newborn, later, later);

@@ -10,6 +10,7 @@ fn standing(born_us: u64, clock_us: u64) -> Standing {
         incarnation: born_us,
         born_us,
         clock_us,
+        server: 0,
     }
 }
 
