@@ -83,6 +83,8 @@ pub enum TroubleKind {
     Version,
     /// The lock's key holds something that is not a string.
     ForeignType,
+    /// The server has no database of the number in the URL.
+    Database,
     /// The same server stands behind another of the given nodes.
     Twice,
     /// Anything else that the server said.
@@ -110,8 +112,8 @@ impl Trouble {
     /// Whether waiting cannot help: somebody has to change a setting.
     pub fn is_misconfiguration(&self) -> bool {
         use TroubleKind::{
-            Cluster, Denied, Evicts, ForeignType, Garbage, Group, NotDurable, Replica, Twice,
-            Version,
+            Cluster, Database, Denied, Evicts, ForeignType, Garbage, Group, NotDurable, Replica,
+            Twice, Version,
         };
         matches!(
             self.kind,
@@ -123,6 +125,7 @@ impl Trouble {
                 | Group
                 | Version
                 | ForeignType
+                | Database
                 | Twice
                 | Garbage
         )

@@ -108,3 +108,16 @@ async fn one_node_becomes_three_and_three_become_five_when_nobody_uses_them() {
         .await;
     }
 }
+
+#[tokio::test]
+async fn a_database_that_the_server_does_not_have_is_refused_at_connect() {
+    let fleet = Fleet::start(1);
+    let error = builder(&format!("{}/99", fleet[0].url())).connect().await;
+    let error = error.unwrap_err();
+    let misconfigured = matches!(error, ConnectError::Misconfigured { .. });
+    assert!(misconfigured, "{error}");
+    says(
+        &error,
+        [&address(&fleet[0]), "has no database of the number"],
+    );
+}

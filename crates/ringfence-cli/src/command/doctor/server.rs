@@ -88,6 +88,7 @@ fn advice(trouble: &Trouble) -> &'static str {
         TroubleKind::Garbage => "mend the address; a server that wants TLS needs rediss://",
         TroubleKind::Denied => "mend user and password in the URL, or the user's rights",
         TroubleKind::Version => "use one version of ringfence, and the same Sentinels, everywhere",
+        TroubleKind::Database => "use a lower database number in the URL",
         _ => "see the server's log",
     }
 }

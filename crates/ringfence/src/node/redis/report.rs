@@ -17,6 +17,9 @@ const QUOTE_MAX_CHARS: usize = 200;
 /// What servers say when a script may run but a command in it may not.
 const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["ACL failure in script", "The user executing the script"];
 
+/// What servers say when a database is selected that they do not have.
+const NO_SUCH_DATABASE: &str = "DB index is out of range";
+
 /// Tells what is wrong with one node.
 #[derive(Clone)]
 pub(super) struct Reporter {
@@ -115,6 +118,13 @@ impl Reporter {
             "WRONGTYPE" => (
                 TroubleKind::ForeignType,
                 format!("holds something of another program under `{BORN_KEY}`; delete that key"),
+            ),
+            _ if details.contains(NO_SUCH_DATABASE) => (
+                TroubleKind::Database,
+                format!(
+                    "has no database of the number in its URL ({said}); use a lower number, or \
+                     raise `databases` in the server's configuration"
+                ),
             ),
             _ if FORBIDDEN_IN_SCRIPT
                 .iter()
@@ -299,6 +309,7 @@ mod tests {
                 "OOM command not allowed when used memory > 'maxmemory'.",
                 TroubleKind::Other,
             ),
+            ("ERR DB index is out of range", TroubleKind::Database),
             ("ERR what", TroubleKind::Other),
         ] {
             let trouble = said(line);

@@ -72,6 +72,26 @@ async fn the_database_of_the_url_is_used() {
 }
 
 #[tokio::test]
+async fn a_database_that_the_server_does_not_have_is_a_wrong_setting() {
+    for flavor in Flavor::ALL {
+        let server = Server::start(flavor);
+        let url = format!("{}/99", server.url());
+        let client = redis::Client::open(url.as_str()).unwrap();
+        let given = RedisNode::from_client(client, "mine", Clock::System).unwrap();
+        for node in [node(&url), given] {
+            let error = probe(&node).await.unwrap_err();
+            assert_eq!(error.trouble().kind, TroubleKind::Database, "{error}");
+            assert!(error.trouble().is_misconfiguration());
+            let text = error.to_string();
+            assert!(
+                text.contains("has no database of the number in its URL"),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_unix_socket_will_do() {
     let server = Server::builder(Flavor::Redis).unix_socket().start();
     let node = node(&server.url());
