@@ -312,7 +312,8 @@ fn open(urls: Vec<NodeUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, Connect
             NodeUrl::Redis(url) => servers.push(url),
             #[cfg(feature = "sqlite")]
             NodeUrl::Sqlite(path) => {
-                let node = crate::node::sqlite::SqliteNode::open(&path, node_clock(clock));
+                let node =
+                    crate::node::sqlite::SqliteNode::open(&path, crate::node::NodeClock::of(clock));
                 let node = node.map_err(|error| ConnectError::Open(Box::new(error)))?;
                 nodes.push(Arc::new(node));
             }
@@ -320,7 +321,7 @@ fn open(urls: Vec<NodeUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, Connect
             NodeUrl::Sqlite(_) => {
                 return Err(other("this build has no embedded node (feature `sqlite`)").into());
             }
-            NodeUrl::Memory(label) => nodes.push(Arc::new(MemoryNode::shared(&label))),
+            NodeUrl::Memory(label) => nodes.push(Arc::new(MemoryNode::shared_on(&label, clock))),
         }
     }
     if !servers.is_empty() {
@@ -340,17 +341,6 @@ fn connect(urls: Vec<RedisUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, Con
 #[cfg(not(feature = "redis"))]
 fn connect(_: Vec<RedisUrl>, _: &Clock) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
     Err(other("this build has no Redis nodes (feature `redis`)").into())
-}
-
-/// The clock of an embedded node: the system's, or one that follows the test's.
-#[cfg(feature = "sqlite")]
-fn node_clock(clock: &Clock) -> crate::node::NodeClock {
-    match clock {
-        Clock::System => crate::node::NodeClock::system(),
-        Clock::Stepped(_) => {
-            crate::node::NodeClock::following(clock.clone(), crate::clock::wall_us())
-        }
-    }
 }
 
 /// The scheme of a node that lives on this machine alone, and so must be the only one.

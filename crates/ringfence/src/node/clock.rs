@@ -28,6 +28,15 @@ impl NodeClock {
         }
     }
 
+    /// The clock of an embedded node whose client has `clock`: the machine's, or one that follows the
+    /// test's.
+    pub(crate) fn of(clock: &Clock) -> Self {
+        match clock {
+            Clock::System => Self::system(),
+            Clock::Stepped(_) => Self::following(clock.clone(), wall_us()),
+        }
+    }
+
     /// A clock that stands at `start_us` now and goes on as `clock` does.
     pub fn following(clock: Clock, start_us: u64) -> Self {
         let ahead_us = signed(start_us) - signed(clock.now().as_micros());

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use ringfence::clock::Clock;
+use ringfence::clock::{Clock, SteppedClock};
 use ringfence::{AcquireError, Locks, Lost};
 
 use crate::bench::{Bench, at_once, idle, ms, waits};
@@ -26,6 +26,27 @@ async fn rule_1_no_step_of_another_clock_moves_a_deadline() {
     assert_eq!((guard.check(), guard.deadline()), (Ok(()), deadline));
     bench.pass(ms(1000)).await;
     assert_eq!(guard.remaining(), TEN_SECONDS_LESS_DRIFT - ms(1000));
+}
+
+#[tokio::test]
+async fn rule_1_a_node_in_memory_goes_by_the_clock_of_its_client() {
+    let time = SteppedClock::starting_at(ms(1000));
+    let connect = async || {
+        let clock = Clock::Stepped(time.clone());
+        let builder = Locks::builder().nodes("memory:stepped").clock(clock);
+        at_once(builder.connect()).await.unwrap()
+    };
+    let lock = async |locks: Locks| at_once(locks.mutex("x").renew(false).try_lock()).await;
+    let (one, other) = (connect().await, connect().await);
+    let guard = lock(one).await.unwrap();
+    let held = lock(other.clone()).await.unwrap_err();
+    assert!(matches!(held, AcquireError::Held { .. }), "{held}");
+    time.step(ms(10_001));
+    assert!(guard.check().is_err());
+    lock(other).await.unwrap();
+    // Nor does it share a node with a client on which another clock counts.
+    let elsewhere = Locks::connect("memory:stepped").await.unwrap();
+    elsewhere.mutex("x").try_lock().await.unwrap();
 }
 
 #[cfg(target_os = "linux")]

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+use crate::clock::Clock;
 use crate::group::Group;
 use crate::ledger::Entry;
 use crate::name::Name;
@@ -61,11 +62,23 @@ impl MemoryNode {
     /// The node that this process knows under `label`: the same one every time, as `memory:label`
     /// means it. It lives as long as the process.
     pub fn shared(label: &str) -> Self {
-        static NODES: LazyLock<Mutex<HashMap<String, MemoryNode>>> = LazyLock::new(Mutex::default);
+        Self::shared_on(label, &Clock::System)
+    }
+
+    /// The node that clients with this `clock` know under `label`. A client on a stepped clock and
+    /// one on the machine's cannot share a node: time does not pass alike for them.
+    pub(crate) fn shared_on(label: &str, clock: &Clock) -> Self {
+        type Nodes = HashMap<(String, Option<usize>), MemoryNode>;
+        static NODES: LazyLock<Mutex<Nodes>> = LazyLock::new(Mutex::default);
+        let stepped = match clock {
+            Clock::System => None,
+            // The node keeps the clock, so no other can come to have the same number.
+            Clock::Stepped(clock) => Some(clock.number()),
+        };
         let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
         let node = nodes
-            .entry(label.to_owned())
-            .or_insert_with(|| Self::new(format!("memory:{label}")));
+            .entry((label.to_owned(), stepped))
+            .or_insert_with(|| Self::with_clock(format!("memory:{label}"), NodeClock::of(clock)));
         node.clone()
     }
 
