@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::driver::runtime::RuntimeWatch;
 use crate::driver::{Driver, keeper};
 use crate::group::Group;
 use crate::name::{NAME_MAX_BYTES, Name};
@@ -180,10 +181,12 @@ impl Builder {
             cluster.leases_run_elsewhere(node);
         }
         let driver = Arc::new(Driver::new(nodes, cluster, self.clock, settings.drift));
-        tokio::spawn(keeper::keep(
-            Arc::downgrade(&driver),
-            Arc::clone(&driver.schedule),
-        ));
+        let watch = RuntimeWatch::of(&driver);
+        let keeping = keeper::keep(Arc::downgrade(&driver), Arc::clone(&driver.schedule));
+        tokio::spawn(async move {
+            let _watch = watch;
+            keeping.await;
+        });
         Ok(Locks {
             shared: Arc::new(Shared {
                 driver,

@@ -236,6 +236,7 @@ impl AcquireError {
     pub(super) fn new(name: String, names: &[String], refusal: Refusal) -> Self {
         let failure = match refusal {
             Refusal::Closed => return Self::Cancelled { name },
+            Refusal::RuntimeGone => return Self::Invalid(ConfigError::RuntimeGone),
             Refusal::NoEntropy(error) => return Self::NoEntropy(error.to_string()),
             Refusal::Failed(failure) => failure,
         };
@@ -330,6 +331,12 @@ pub enum ConfigError {
         /// The TTL.
         ttl: Duration,
     },
+    /// The runtime in which the client was connected has ended: nothing could be renewed.
+    #[error(
+        "the tokio runtime in which this client was connected has ended, so it can hold nothing; \
+         connect again in a runtime that lasts as long as the client"
+    )]
+    RuntimeGone,
     /// Anything else, in words.
     #[error("{0}")]
     Other(String),
@@ -544,6 +551,7 @@ impl LatchError {
     pub(super) fn new(name: String, count: u64, names: &[String], refusal: latch::Refusal) -> Self {
         let failure = match refusal {
             latch::Refusal::Closed => return Self::Cancelled { name },
+            latch::Refusal::RuntimeGone => return Self::Invalid(ConfigError::RuntimeGone),
             latch::Refusal::Failed(failure) => failure,
         };
         let votes = Votes::worded("answers", names, failure.votes);

@@ -112,6 +112,7 @@ impl Guard {
 
     /// Extends it to at least `ttl` from now. A failed extend never releases.
     pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        self.locks.check_runtime()?;
         let group = *self.locks.shared.driver.cluster().group();
         let ttl = whole_millis(ttl);
         let delay = self.hold.care().delay;

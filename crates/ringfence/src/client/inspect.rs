@@ -84,6 +84,7 @@ pub struct NodeStatus {
 impl Locks {
     /// Who holds `name`, as a majority of the nodes sees it. Changes nothing.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection, InspectError> {
+        self.check_runtime()?;
         let claims = self.claims([name]).map_err(super::ConfigError::from)?;
         let name = claims[0].name.to_string();
         self.look_at(claims).await.of_claim(0, name)
@@ -95,6 +96,7 @@ impl Locks {
         name: &str,
         claims: Arc<[Claim]>,
     ) -> Result<SemaphoreInspection, InspectError> {
+        self.check_runtime()?;
         let slots = 1..claims.len();
         let look = self.look_at(claims).await;
         Ok(SemaphoreInspection {

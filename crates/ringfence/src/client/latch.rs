@@ -160,6 +160,7 @@ impl Latch {
     }
 
     fn wanted(&self, wait: Option<Duration>) -> Result<LatchWanted, ConfigError> {
+        self.locks.check_runtime()?;
         let name = self.name.clone()?;
         if !(1..=PARTIES_MAX).contains(&self.count) {
             return Err(ConfigError::Other(format!(

@@ -291,6 +291,7 @@ impl Lock {
     }
 
     pub(super) fn wanted(&self, wait: Option<Duration>) -> Result<Wanted, ConfigError> {
+        self.locks.check_runtime()?;
         let claims = self.claims.clone()?;
         let shared = &self.locks.shared;
         let settings = &shared.settings;

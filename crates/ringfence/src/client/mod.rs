@@ -146,6 +146,14 @@ impl Locks {
         self.shared.driver.drained().await;
     }
 
+    /// Without its runtime a client can renew nothing and waits for nobody.
+    fn check_runtime(&self) -> Result<(), ConfigError> {
+        match self.shared.driver.is_runtime_gone() {
+            false => Ok(()),
+            true => Err(ConfigError::RuntimeGone),
+        }
+    }
+
     fn driver(&self) -> &Arc<Driver> {
         &self.shared.driver
     }

@@ -45,7 +45,19 @@ pub(crate) struct Won {
 pub(crate) enum Refusal {
     Failed(Failure),
     Closed,
+    /// The client's runtime has ended.
+    RuntimeGone,
     NoEntropy(getrandom::Error),
+}
+
+impl Refusal {
+    /// The client was closed, one way or the other.
+    fn closed(driver: &Driver) -> Self {
+        match driver.is_runtime_gone() {
+            false => Self::Closed,
+            true => Self::RuntimeGone,
+        }
+    }
 }
 
 /// Acquires `wanted`. Dropping the future takes back what may have been set.
@@ -73,7 +85,7 @@ pub(crate) async fn acquire(
     let mut line = InLine::new(driver, wanted);
     loop {
         if driver.is_closed() {
-            return Err(Refusal::Closed);
+            return Err(Refusal::closed(driver));
         }
         let fresh = match first.take() {
             Some(token) => token,
@@ -86,7 +98,7 @@ pub(crate) async fn acquire(
         tokio::select! {
             biased;
             _ = trial.flight.verdict(|| _ = trial.flight.time_out()) => {}
-            () = driver.closing() => return Err(Refusal::Closed),
+            () = driver.closing() => return Err(Refusal::closed(driver)),
         }
         let next = trial.flight.with(|attempt| {
             let now = clock.now();
@@ -105,7 +117,7 @@ pub(crate) async fn acquire(
                 tokio::select! {
                     biased;
                     slot = line.turn(at, trial) => acquisition.woken_for(slot),
-                    () = driver.closing() => return Err(Refusal::Closed),
+                    () = driver.closing() => return Err(Refusal::closed(driver)),
                 }
             }
         }

@@ -77,7 +77,16 @@ impl Extending {
 
     /// Waits for what it comes to.
     pub(crate) async fn verdict(&self) -> ExtensionVerdict {
-        self.flight.verdict(|| self.time_out()).await
+        let timeout = self.flight.with(|round| round.poll_timeout());
+        let timeout = timeout.unwrap_or_else(|| self.flight.driver.clock.now());
+        tokio::select! {
+            biased;
+            verdict = self.flight.verdict(|| self.time_out()) => verdict,
+            () = self.flight.driver.outlives_runtime(timeout) => {
+                self.time_out();
+                self.flight.concluded().await
+            }
+        }
     }
 
     pub(crate) fn votes(&self) -> Vec<Vote> {

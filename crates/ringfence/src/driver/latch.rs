@@ -25,6 +25,18 @@ pub(crate) struct LatchWanted {
 pub(crate) enum Refusal {
     Failed(LatchFailure),
     Closed,
+    /// The client's runtime has ended.
+    RuntimeGone,
+}
+
+impl Refusal {
+    /// The client was closed, one way or the other.
+    fn closed(driver: &Driver) -> Self {
+        match driver.is_runtime_gone() {
+            false => Self::Closed,
+            true => Self::RuntimeGone,
+        }
+    }
 }
 
 /// `party` arrives; how many have. Dropping the future takes nothing back: the arrival may count, and
@@ -57,7 +69,7 @@ async fn run(
     let clock = &driver.clock;
     loop {
         if driver.is_closed() {
-            return Err(Refusal::Closed);
+            return Err(Refusal::closed(driver));
         }
         if let Some(attendance) = attendance {
             attendance.waiter.begin();
@@ -67,7 +79,7 @@ async fn run(
         tokio::select! {
             biased;
             () = flight.verdict(|| _ = flight.time_out()) => {}
-            () = driver.closing() => return Err(Refusal::Closed),
+            () = driver.closing() => return Err(Refusal::closed(driver)),
         }
         let next = flight.with(|round| {
             if let Some(attendance) = attendance {
@@ -89,7 +101,7 @@ async fn run(
                         None => clock.sleep_until(at).await,
                     }
                 } => {}
-                () = driver.closing() => return Err(Refusal::Closed),
+                () = driver.closing() => return Err(Refusal::closed(driver)),
             },
         }
     }

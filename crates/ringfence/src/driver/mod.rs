@@ -19,6 +19,7 @@ pub(crate) mod lost;
 mod refreshing;
 mod renewals;
 mod round;
+pub(crate) mod runtime;
 pub(crate) mod schedule;
 pub(crate) mod strays;
 mod tally;
@@ -61,6 +62,8 @@ pub(crate) struct Driver {
     standstill: Standstill,
     /// Set by `Locks::close`: no new attempts.
     closed: AtomicBool,
+    /// Set when the keeper's runtime has ended: nothing could be renewed.
+    runtime_gone: AtomicBool,
     closing: Notify,
     /// Attempts under way, which `Locks::close` has given up.
     attempting: AtomicUsize,
@@ -90,6 +93,7 @@ impl Driver {
             drift,
             schedule,
             closed: AtomicBool::new(false),
+            runtime_gone: AtomicBool::new(false),
             closing: Notify::new(),
             attempting: AtomicUsize::new(0),
             given_up: Notify::new(),
@@ -137,9 +141,9 @@ impl Driver {
         });
     }
 
-    /// Whether `close` was called.
+    /// Whether `close` was called, or the runtime of this client has ended.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
+        self.closed.load(Ordering::SeqCst) || self.is_runtime_gone()
     }
 
     /// Ends all waiting.
@@ -148,7 +152,7 @@ impl Driver {
         self.closing.notify_waiters();
     }
 
-    /// Completes when the client is closed.
+    /// Completes when the client is closed or its runtime has ended.
     pub(crate) async fn closing(&self) {
         wait_for(&self.closing, || self.is_closed()).await;
     }
@@ -165,10 +169,11 @@ impl Driver {
         }
     }
 
-    /// Completes when everything that was to be taken back has been, or can no longer be there.
+    /// Completes when everything that was to be taken back has been, or can no longer be there, or
+    /// nobody is left who could take it back.
     pub(crate) async fn drained(&self) {
         wait_for(&self.withdrawn, || {
-            self.withdrawing.load(Ordering::SeqCst) == 0
+            self.withdrawing.load(Ordering::SeqCst) == 0 || self.is_runtime_gone()
         })
         .await;
     }

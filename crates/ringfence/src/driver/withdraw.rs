@@ -49,6 +49,7 @@ pub(crate) struct Withdrawing {
     unknown: OnceLock<Arc<Request>>,
     /// When the last lease of what is given back has ended.
     until: Timestamp,
+    call_timeout: Duration,
     /// Until when what is given back is kept from others.
     keep_until: Option<Timestamp>,
     counted: AtomicBool,
@@ -167,6 +168,7 @@ impl Withdrawing {
             known,
             unknown: OnceLock::new(),
             until,
+            call_timeout,
             keep_until,
             counted: AtomicBool::new(!settled),
             scheduled: Mutex::new(None),
@@ -181,7 +183,13 @@ impl Withdrawing {
     /// Waits for what a final release amounts to. It is on the schedule until there is nothing left to
     /// be told again, so whoever waits needs no timer.
     pub(crate) async fn verdict(&self) -> WithdrawalVerdict {
-        self.flight.concluded().await
+        let timeout = self.flight.driver.clock.now() + self.call_timeout;
+        tokio::select! {
+            biased;
+            verdict = self.flight.concluded() => verdict,
+            // Nobody says it again.
+            () = self.flight.driver.outlives_runtime(timeout) => WithdrawalVerdict::Unconfirmed,
+        }
     }
 
     /// Time has passed: says again what has to be said again.

@@ -1,0 +1,103 @@
+//! A client outlives the runtime in which it was connected. It must grant nothing then, since nothing
+//! would be renewed, and keep no caller waiting.
+
+use std::time::Duration;
+
+use ringfence::{AcquireError, ConfigError, ExtendError, InspectError, LatchError, Locks};
+use ringfence_testkit::{Flavor, Server, wait_until_async};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::stage::*;
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+fn is_refused(error: &AcquireError) -> bool {
+    let gone = matches!(error, AcquireError::Invalid(ConfigError::RuntimeGone));
+    gone && !error.is_retryable()
+}
+
+/// One that waits for "held" when the runtime ends, and callers that come after that.
+fn outlives_its_runtime(urls: &str) {
+    let (first, second) = (runtime(), runtime());
+    let locks = first.block_on(connect(urls));
+    let held = second.block_on(locks.mutex("held").lock()).unwrap();
+    let kept = second.block_on(locks.mutex("kept").lock()).unwrap();
+    let waiting = second.spawn({
+        let locks = locks.clone();
+        async move { locks.mutex("held").lock().await.unwrap_err() }
+    });
+    second.block_on(wait_until_async("one to wait", PATIENCE, async || {
+        locks.inspect("held").await.unwrap().waiting == 1
+    }));
+    drop(first);
+    second.block_on(async {
+        let ends = async {
+            let error = waiting.await.unwrap();
+            assert!(is_refused(&error), "{urls}: {error}");
+            for error in [
+                locks.mutex("n").lock().await.unwrap_err(),
+                locks.mutex("n").try_lock().await.unwrap_err(),
+                locks.semaphore("s", 2).acquire().await.unwrap_err(),
+                locks.plain_mutex("p").lock().await.unwrap_err(),
+            ] {
+                assert!(is_refused(&error), "{urls}: {error}");
+                says(&error, ["runtime", "connect again"]);
+            }
+            let error = locks.latch("l", 1).arrive().await.unwrap_err();
+            let gone = matches!(error, LatchError::Invalid(ConfigError::RuntimeGone));
+            assert!(gone && !error.is_retryable(), "{urls}: {error}");
+            let error = kept.extend(TTL).await.unwrap_err();
+            let gone = matches!(error, ExtendError::Invalid(ConfigError::RuntimeGone));
+            assert!(gone, "{urls}: {error}");
+            let error = locks.inspect("n").await.unwrap_err();
+            let gone = matches!(error, InspectError::Invalid(ConfigError::RuntimeGone));
+            assert!(gone, "{urls}: {error}");
+            // Whether or not the node can still be told, nobody waits for ever.
+            let _ = held.release().await;
+            drop(kept);
+            locks.close().await;
+        };
+        let ended = tokio::time::timeout(PATIENCE, ends).await;
+        assert!(ended.is_ok(), "{urls}: a call waits for ever");
+    });
+}
+
+#[test]
+fn a_client_of_servers_grants_nothing_once_its_runtime_is_gone() {
+    let server = Server::start(Flavor::Redis);
+    outlives_its_runtime(&server.url());
+}
+
+#[test]
+fn a_client_in_memory_grants_nothing_once_its_runtime_is_gone() {
+    outlives_its_runtime("memory:runtimes");
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_client_of_a_file_grants_nothing_once_its_runtime_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    outlives_its_runtime(&format!("sqlite:{}", file.display()));
+}
+
+/// The other way round: whoever uses a client may end before it.
+#[test]
+fn a_client_outlives_the_runtimes_that_use_it() {
+    let first = runtime();
+    let locks = first.block_on(Locks::connect("memory:users")).unwrap();
+    let lock = locks.mutex("n").ttl(Duration::from_secs(1));
+    let guard = runtime().block_on(lock.lock()).unwrap();
+    let held = runtime().block_on(async {
+        let from = guard.deadline();
+        wait_until_async("a renewal", PATIENCE, async || guard.deadline() > from).await;
+        guard.check()
+    });
+    assert_eq!(held, Ok(()));
+}
