@@ -269,6 +269,10 @@ list! {
         WakeDuringAttemptLost,
         /// Whoever no longer waits leaves no ticket behind.
         TicketLeftBehind,
+        /// Under a flood of other calls releases go first,
+        ReleasesWaitTheirTurn,
+        /// but never before a call of their own token.
+        ReleaseOvertakesItsAcquire,
         /// After two rounds without a majority the place in line is given up.
         PlaceKeptInOutage,
         /// A ticket that was taken is shown as one that waits, however old.

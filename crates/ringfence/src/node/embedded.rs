@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::group::Group;
 use crate::message::{Reply, Request, Wake};
 
+#[cfg(feature = "sqlite")]
+use super::backlog::Kind;
 use super::{Call, CallError, Completion, Facts, Hear, InitMode, NodeClock, Trouble, TroubleKind};
 
 /// A node's store, asked for one thing at a time.
@@ -27,6 +29,15 @@ pub(super) enum Job {
 }
 
 impl Job {
+    /// How it is ordered among those that wait.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::Call(call) => Kind::of(&call.request),
+            Self::Probe(_) | Self::Join(..) | Self::Init(..) => Kind::Control,
+        }
+    }
+
     pub(super) fn run(self, store: &mut impl Store) -> Answered {
         match self {
             Self::Call(call) => Answered::Call(call.done, store.carry_out(&call.request)),

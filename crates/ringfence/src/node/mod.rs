@@ -1,5 +1,7 @@
 //! One lock server, whatever it is made of. The rest of the library knows nodes only by [`Node`].
 
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+mod backlog;
 #[cfg(feature = "client")]
 mod clock;
 #[cfg(feature = "client")]

@@ -19,7 +19,7 @@ use super::flight::Flight;
 use super::handshake::{Handshake, Membership};
 use super::key::wake_channel;
 use super::line::Line;
-use super::queue::{Control, Queue, Work};
+use super::queue::{BATCH_MAX, Control, Queue, Work};
 use super::watch::{self, Image, Watch};
 
 /// How long connecting and logging in may take, and how long the handshake after it.
@@ -35,8 +35,6 @@ const GOOD: Duration = Duration::from_secs(1);
 /// The longest rest after a connection that had shaken hands: its server is there, and votes are
 /// lost while we rest. Not none, or a server that hangs up on everybody would be stormed.
 const REST_MAX: Duration = Duration::from_millis(50);
-/// The most calls in one batch, so that one batch does not occupy a server for long.
-const BATCH_MAX: usize = 256;
 /// How often other tasks are let run before a batch is sent, where there are several callers: once is
 /// not enough for those who run in another thread. And for how long at most, where they take their time.
 const GATHERINGS: usize = 6;

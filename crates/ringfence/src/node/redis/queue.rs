@@ -1,7 +1,6 @@
 //! What callers want of a node and has not been sent yet. A node that cannot be talked to costs a
 //! vote and never a wait: what cannot be sent soon is answered at once.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::time::Duration;
 
@@ -9,8 +8,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::clock::Clock;
 use crate::group::Group;
+use crate::node::backlog::{Backlog, Kind};
 use crate::node::{Call, CallError, Completion, Facts, InitMode, Trouble};
 use crate::time::Timestamp;
+
+/// The most calls in one batch, so that one batch does not occupy a server for long.
+pub(super) const BATCH_MAX: usize = 256;
 
 /// Something a caller wants of a node.
 #[derive(Debug)]
@@ -32,6 +35,13 @@ pub(super) enum Control {
 }
 
 impl Work {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Call(call) => Kind::of(&call.request),
+            Self::Control(_) | Self::Listen => Kind::Control,
+        }
+    }
+
     /// Answers that it was not sent, because of `failure`.
     pub(super) fn refuse(self, failure: &CallError) {
         match self {
@@ -58,11 +68,12 @@ impl Control {
     }
 }
 
-/// The work of one node, in the order in which it came.
+/// The work of one node, in the order in which it came; but if there is more than fits into a batch,
+/// releases first.
 pub(super) struct Queue {
     arriving: UnboundedReceiver<Work>,
-    /// Taken in, but not to be sent before the connection stands.
-    held: VecDeque<Work>,
+    /// Taken in, but not sent yet.
+    held: Backlog<Work>,
     /// Nobody is left who could send more.
     closed: bool,
     /// The group that the node was last told to join, so that it can be joined again.
@@ -74,7 +85,7 @@ impl Queue {
     pub(super) fn new(arriving: UnboundedReceiver<Work>, clock: Clock) -> Self {
         Self {
             arriving,
-            held: VecDeque::new(),
+            held: Backlog::default(),
             closed: false,
             group: None,
             clock,
@@ -93,7 +104,8 @@ impl Queue {
 
     /// The next work, or `None` if there will never be more. Safe to cancel.
     pub(super) async fn next(&mut self) -> Option<Work> {
-        match self.held.pop_front() {
+        self.take_in();
+        match self.held.pop() {
             Some(work) => Some(work),
             None => self.arrive().await,
         }
@@ -101,7 +113,8 @@ impl Queue {
 
     /// The next work that is there already.
     pub(super) fn try_next(&mut self) -> Option<Work> {
-        match self.held.pop_front() {
+        self.take_in();
+        match self.held.pop() {
             Some(work) => Some(work),
             None => {
                 let work = self.arriving.try_recv().ok()?;
@@ -111,9 +124,26 @@ impl Queue {
         }
     }
 
+    /// Takes in all that has arrived, if that is more than one batch takes, so that releases can go
+    /// first. Otherwise it goes out together anyway, and need not be sorted.
+    fn take_in(&mut self) {
+        if self.held.is_empty() && self.arriving.len() <= BATCH_MAX {
+            return;
+        }
+        while let Ok(work) = self.arriving.try_recv() {
+            self.note(&work);
+            self.hold(work);
+        }
+    }
+
+    fn hold(&mut self, work: Work) {
+        let kind = work.kind();
+        self.held.push(work, kind);
+    }
+
     /// Puts `work` back to be the next.
     pub(super) fn put_back(&mut self, work: Work) {
-        self.held.push_front(work);
+        self.held.put_back(work);
     }
 
     /// Waits for `attempt` and holds what arrives meanwhile: calls for `patience` at most and never
@@ -136,7 +166,10 @@ impl Queue {
             tokio::select! {
                 biased;
                 outcome = &mut attempt => return Some(outcome),
-                work = self.arrive(), if !self.closed => self.held.extend(work),
+                work = self.arrive(), if !self.closed => if let Some(work) = work {
+                    self.hold(work);
+                    self.take_in();
+                },
                 () = clock.sleep_until(due.unwrap_or(patient_until)), if due.is_some() => {}
             }
         }
@@ -146,12 +179,12 @@ impl Queue {
     fn release_due(&mut self, patient_until: Timestamp, failure: &CallError) -> Option<Timestamp> {
         let now = self.clock.now();
         let mut next = None;
-        for work in std::mem::take(&mut self.held) {
+        for work in self.held.drain() {
             let due = match &work {
                 Work::Call(call) => call.expires.min(patient_until),
                 // Probes and joins wait for the attempt, which is bounded itself.
                 Work::Control(_) | Work::Listen => {
-                    self.held.push_back(work);
+                    self.hold(work);
                     continue;
                 }
             };
@@ -159,7 +192,7 @@ impl Queue {
                 work.refuse(failure);
             } else {
                 next = Some(next.map_or(due, |next: Timestamp| next.min(due)));
-                self.held.push_back(work);
+                self.hold(work);
             }
         }
         next
@@ -167,7 +200,7 @@ impl Queue {
 
     /// Answers everything with `failure` for as long as `rest` lasts. Whether anybody is left.
     pub(super) async fn refuse_during(&mut self, rest: Duration, failure: &CallError) -> bool {
-        for work in std::mem::take(&mut self.held) {
+        for work in self.held.drain() {
             work.refuse(failure);
         }
         let until = self.clock.now() + rest;

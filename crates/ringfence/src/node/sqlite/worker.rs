@@ -6,6 +6,7 @@ use std::sync::mpsc::Receiver;
 
 use crate::message::Wake;
 use crate::node::CallError;
+use crate::node::backlog::Backlog;
 use crate::node::embedded::{Answered, Job};
 
 use super::bell::Bells;
@@ -21,9 +22,8 @@ const BEGIN_MAX: usize = 200;
 
 /// Answers jobs until nobody can ask any more.
 pub(super) fn run(store: SqliteStore, bells: &Bells, inbox: &Receiver<Job>) {
-    while let Ok(first) = inbox.recv() {
-        let others = inbox.try_iter().take(BATCH_MAX - 1);
-        let batch = iter::once(first).chain(others).collect();
+    let mut backlog = Backlog::default();
+    while let Some(batch) = next_batch(&mut backlog, inbox) {
         let (answered, wakes) = carry_out(&store, batch);
         // Wakes first: somebody waits for them idly.
         bells.ring(wakes);
@@ -31,6 +31,21 @@ pub(super) fn run(store: SqliteStore, bells: &Bells, inbox: &Receiver<Job>) {
             answered.deliver();
         }
     }
+}
+
+/// What goes into the next transaction: all that waits, or if that is too much, releases first. `None`
+/// once nobody can ask any more.
+fn next_batch(backlog: &mut Backlog<Job>, inbox: &Receiver<Job>) -> Option<Vec<Job>> {
+    if backlog.is_empty() {
+        let first = inbox.recv().ok()?;
+        let kind = first.kind();
+        backlog.push(first, kind);
+    }
+    for job in inbox.try_iter() {
+        let kind = job.kind();
+        backlog.push(job, kind);
+    }
+    Some(iter::from_fn(|| backlog.pop()).take(BATCH_MAX).collect())
 }
 
 fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> (Vec<Answered>, Vec<Wake>) {

@@ -1,0 +1,235 @@
+//! What waits to be sent to a node. Under a flood of other calls releases go first: a release that
+//! waits behind thousands of acquires is unconfirmed in the end, and all of them wait for it.
+//!
+//! Calls of one token keep their order: a release must not overtake the acquire or the extend that it
+//! takes back. A matter of the node itself, such as joining a group, is overtaken by nothing.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::message::{Op, Request};
+
+/// How something that waits is to be ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A release or undo, by the key of its token.
+    Release(u64),
+    /// Another call, by the key of its token.
+    Call(u64),
+    /// A matter of the node itself.
+    Control,
+}
+
+impl Kind {
+    /// Of a call that asks for `request`.
+    pub(super) fn of(request: &Request) -> Self {
+        let key = key(request.token.expose());
+        match request.op {
+            Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease
+                if !mutant!(ReleasesWaitTheirTurn) =>
+            {
+                Self::Release(key)
+            }
+            _ => Self::Call(key),
+        }
+    }
+}
+
+/// What waits, in two queues.
+#[derive(Debug)]
+pub(super) struct Backlog<T> {
+    /// Goes first.
+    releases: VecDeque<T>,
+    others: VecDeque<(Kind, T)>,
+    /// How many calls of each token are among the others.
+    tokens: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
+    /// How many matters of the node itself are among the others.
+    controls: usize,
+}
+
+impl<T> Default for Backlog<T> {
+    fn default() -> Self {
+        Self {
+            releases: VecDeque::new(),
+            others: VecDeque::new(),
+            tokens: HashMap::default(),
+            controls: 0,
+        }
+    }
+}
+
+impl<T> Backlog<T> {
+    /// Takes `item` in, behind everything that it must not overtake.
+    pub(super) fn push(&mut self, item: T, kind: Kind) {
+        match kind {
+            Kind::Release(token)
+                if self.controls == 0
+                    && (!self.tokens.contains_key(&token)
+                        || mutant!(ReleaseOvertakesItsAcquire)) =>
+            {
+                self.releases.push_back(item);
+                return;
+            }
+            Kind::Release(token) | Kind::Call(token) => *self.tokens.entry(token).or_default() += 1,
+            Kind::Control => self.controls += 1,
+        }
+        self.others.push_back((kind, item));
+    }
+
+    /// Puts `item` back to be the next.
+    pub(super) fn put_back(&mut self, item: T) {
+        self.releases.push_front(item);
+    }
+
+    /// The next.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        if let Some(release) = self.releases.pop_front() {
+            return Some(release);
+        }
+        let (kind, item) = self.others.pop_front()?;
+        match kind {
+            Kind::Release(token) | Kind::Call(token) => {
+                if let Some(count) = self.tokens.get_mut(&token) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.tokens.remove(&token);
+                    }
+                }
+            }
+            Kind::Control => self.controls -= 1,
+        }
+        Some(item)
+    }
+
+    /// Everything, in the order in which it would have come.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = T> + use<T> {
+        let Self {
+            releases, others, ..
+        } = std::mem::take(self);
+        releases
+            .into_iter()
+            .chain(others.into_iter().map(|(_, item)| item))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.releases.is_empty() && self.others.is_empty()
+    }
+}
+
+/// Tells tokens apart. Two that share a key keep their order for nothing.
+fn key(token: &str) -> u64 {
+    token.as_bytes().chunks(8).fold(0, |key: u64, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        // The fraction of the golden ratio, which is odd and has no pattern.
+        (key.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    })
+}
+
+/// For keys that are a hash already.
+#[derive(Debug, Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 << 8) | u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word.rotate_left(26);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(items: &[(&'static str, Kind)]) -> Backlog<&'static str> {
+        let mut backlog = Backlog::default();
+        for (item, kind) in items {
+            backlog.push(*item, *kind);
+        }
+        backlog
+    }
+
+    fn order(mut backlog: Backlog<&'static str>) -> Vec<&'static str> {
+        let order = std::iter::from_fn(|| backlog.pop()).collect();
+        assert!(backlog.is_empty() && backlog.tokens.is_empty() && backlog.controls == 0);
+        order
+    }
+
+    use Kind::{Call, Control, Release};
+
+    #[test]
+    fn releases_go_before_the_calls_of_other_tokens() {
+        let backlog = filled(&[
+            ("acquire 1", Call(1)),
+            ("acquire 2", Call(2)),
+            ("release 3", Release(3)),
+            ("acquire 4", Call(4)),
+            ("release 5", Release(5)),
+        ]);
+        let expected = [
+            "release 3",
+            "release 5",
+            "acquire 1",
+            "acquire 2",
+            "acquire 4",
+        ];
+        assert_eq!(order(backlog), expected);
+    }
+
+    #[test]
+    fn a_release_never_overtakes_a_call_of_its_own_token() {
+        let backlog = filled(&[
+            ("acquire 1", Call(1)),
+            ("acquire 2", Call(2)),
+            ("undo 2", Release(2)),
+            ("extend 3", Call(3)),
+            ("release 3", Release(3)),
+            // Behind the other release of its token, too.
+            ("undo 2 again", Release(2)),
+            ("release 4", Release(4)),
+        ]);
+        let expected = [
+            "release 4",
+            "acquire 1",
+            "acquire 2",
+            "undo 2",
+            "extend 3",
+            "release 3",
+            "undo 2 again",
+        ];
+        assert_eq!(order(backlog), expected);
+    }
+
+    #[test]
+    fn once_the_calls_of_its_token_are_gone_a_release_goes_first_again() {
+        let mut backlog = filled(&[("acquire 1", Call(1)), ("acquire 2", Call(2))]);
+        assert_eq!(backlog.pop(), Some("acquire 1"));
+        backlog.push("undo 1", Release(1));
+        assert_eq!(order(backlog), ["undo 1", "acquire 2"]);
+    }
+
+    #[test]
+    fn nothing_overtakes_a_matter_of_the_node_itself() {
+        let mut backlog = filled(&[("join", Control), ("release 1", Release(1))]);
+        assert_eq!(backlog.pop(), Some("join"));
+        backlog.put_back("join");
+        assert_eq!(order(backlog), ["join", "release 1"]);
+    }
+
+    #[test]
+    fn what_is_drained_comes_in_the_same_order() {
+        let mut backlog = filled(&[("acquire 1", Call(1)), ("release 2", Release(2))]);
+        let drained: Vec<_> = backlog.drain().collect();
+        assert_eq!(drained, ["release 2", "acquire 1"]);
+        assert_eq!(order(backlog), [""; 0]);
+    }
+}
