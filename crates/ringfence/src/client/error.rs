@@ -304,6 +304,18 @@ pub enum ConfigError {
     /// A name.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// An owner takes some of the names that it has, or waits for, in another lock: it would wait for
+    /// itself.
+    #[error(
+        "this owner cannot take `{wants}`: it already holds or waits for `{has}`, and would wait for \
+         itself; release that first, or take all the names together"
+    )]
+    OwnerOverlap {
+        /// The names that the owner has, or waits for.
+        has: String,
+        /// The names that it wants.
+        wants: String,
+    },
     /// A TTL below the least.
     #[error("a ttl must be at least {least:?}, this one is {ttl:?}")]
     TtlTooShort {

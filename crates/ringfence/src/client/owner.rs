@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -16,12 +17,16 @@ use crate::driver::hold::Hold;
 use crate::driver::{Driver, lock, wait_for};
 use crate::message::Claim;
 
-use super::error::AcquireError;
+use super::error::{AcquireError, ConfigError};
 use super::guard::Guard;
 use super::lock::Lock;
 
 /// Whoever may take the same lock several times: a task, a request, a call tree. Clones are the
 /// same owner.
+///
+/// What an owner takes again must be the same lock: while it has `a`, or waits for it, it cannot take
+/// `a` and `b` together, nor the other way round. It would wait for itself, so that is an error
+/// ([`ConfigError::OwnerOverlap`](crate::ConfigError::OwnerOverlap)).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -52,6 +57,8 @@ struct Seat {
     current: Mutex<Option<Arc<Joint>>>,
     /// There is a new `current`.
     taken: Notify,
+    /// How many callers ask for it.
+    callers: AtomicUsize,
 }
 
 /// One hold and how many guards share it.
@@ -94,22 +101,60 @@ impl Owner {
         Self::default()
     }
 
-    fn seat(&self, driver: &Arc<Driver>, claims: &[Claim]) -> Arc<Seat> {
+    /// One more caller of this owner asks for `claims`. An error if the owner has, or asks for, some
+    /// but not all of them in another lock: it would wait for itself.
+    fn ask_for(&self, driver: &Arc<Driver>, claims: &[Claim]) -> Result<Caller, ConfigError> {
         let mut claims = claims.to_vec();
         claims.sort_by(|one, other| one.name.cmp(&other.name));
         let mut seats = lock(&self.seats);
         seats.retain(|_, seat| seat.strong_count() > 0);
         let key = (Arc::as_ptr(driver).addr(), claims);
+        let in_the_way = |(other, seat): (&Key, &Weak<Seat>)| {
+            let overlaps = *other != key && other.0 == key.0 && share_a_name(&other.1, &key.1);
+            let seat = seat.upgrade().filter(|_| overlaps)?;
+            seat.is_in_use().then(|| names(&other.1))
+        };
+        if let Some(has) = seats.iter().find_map(in_the_way)
+            && !mutant!(OwnerWaitsForItself)
+        {
+            let wants = names(&key.1);
+            return Err(ConfigError::OwnerOverlap { has, wants });
+        }
         let known = seats.get(&key).and_then(Weak::upgrade);
-        known.unwrap_or_else(|| {
+        let seat = known.unwrap_or_else(|| {
             let seat = Arc::new(Seat {
                 turn: Turn::new(()),
                 current: Mutex::new(None),
                 taken: Notify::new(),
+                callers: AtomicUsize::new(0),
             });
             seats.insert(key, Arc::downgrade(&seat));
             seat
-        })
+        });
+        // Under the same lock: of two callers that overlap, one sees the other.
+        seat.callers.fetch_add(1, Ordering::SeqCst);
+        Ok(Caller { seat })
+    }
+}
+
+fn share_a_name(some: &[Claim], others: &[Claim]) -> bool {
+    let among_others = |claim: &Claim| others.iter().any(|other| other.name == claim.name);
+    some.iter().any(among_others)
+}
+
+fn names(claims: &[Claim]) -> String {
+    let names: Vec<String> = claims.iter().map(|c| c.name.to_string()).collect();
+    names.join(", ")
+}
+
+/// A caller that asks for what its owner's seat is about. Dropped, it no longer asks.
+struct Caller {
+    seat: Arc<Seat>,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.seat.callers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -124,7 +169,8 @@ impl Lock {
         let claims = self.wanted(wait)?.claims;
         let driver = self.driver();
         let clock = &driver.clock;
-        let seat = owner.seat(driver, &claims);
+        let caller = owner.ask_for(driver, &claims)?;
+        let seat = &caller.seat;
         let end = wait.map(|wait| clock.now() + wait);
         let over = async || match end {
             Some(end) => clock.sleep_until(end).await,
@@ -177,12 +223,18 @@ impl Seat {
 
     /// Completes when there is something to join.
     async fn is_taken(&self) {
-        wait_for(&self.taken, || {
-            let current = lock(&self.current);
-            let joint = current.as_ref();
-            joint.is_some_and(|joint| joint.hold.check().is_ok() && lock(&joint.count).guards > 0)
-        })
-        .await;
+        wait_for(&self.taken, || self.is_held()).await;
+    }
+
+    fn is_held(&self) -> bool {
+        let current = lock(&self.current);
+        let joint = current.as_ref();
+        joint.is_some_and(|joint| joint.hold.check().is_ok() && lock(&joint.count).guards > 0)
+    }
+
+    /// Whether the owner has this, or asks for it.
+    fn is_in_use(&self) -> bool {
+        self.callers.load(Ordering::SeqCst) > 0 || self.is_held()
     }
 
     /// `hold` is what all share from now on. Guards of an earlier one, which is lost, keep that.

@@ -273,6 +273,8 @@ list! {
         ReleasesWaitTheirTurn,
         /// but never before a call of their own token.
         ReleaseOvertakesItsAcquire,
+        /// An owner that would wait for itself is told so.
+        OwnerWaitsForItself,
         /// After two rounds without a majority the place in line is given up.
         PlaceKeptInOutage,
         /// A ticket that was taken is shown as one that waits, however old.
