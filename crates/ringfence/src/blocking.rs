@@ -33,8 +33,8 @@ pub use plain::{PlainGuard, PlainLock};
 pub use rw_lock::{ReadGuard, RwLock};
 pub use semaphore::{Semaphore, SemaphoreGuard};
 
-/// How long the thread behind a client lives on to send releases that are still under way.
-const LINGER: Duration = Duration::from_secs(1);
+/// How long the last handle waits, when it is dropped, for releases that are still under way.
+const LINGER: Duration = Duration::from_millis(200);
 
 /// A client of one set of nodes, with a thread of its own for connections, renewal and timers. See
 /// [`crate::Locks`].
@@ -65,17 +65,24 @@ impl Drop for Engine {
         let Some(runtime) = self.runtime.take() else {
             return;
         };
-        // Not here: dropping must not block, and a guard may just have begun its release.
+        // A guard may just have begun its release.
         let locks = self.locks.clone();
-        let linger = std::thread::Builder::new().name("ringfence-close".into());
-        let spawned = linger.spawn(move || {
+        let end = move || {
             runtime.block_on(async move {
-                // Whatever is not sent by then ends with its TTL.
+                // Whatever is not confirmed by then was sent, or ends with its TTL.
                 let _ = tokio::time::timeout(LINGER, locks.close()).await;
             });
             runtime.shutdown_background();
-        });
-        drop(spawned);
+        };
+        // Inside an async task dropping must not block, and a runtime must not be dropped; and a
+        // thread that is ending can run none.
+        let outside = tokio::runtime::Handle::try_current()
+            .is_err_and(|error| !error.is_thread_local_destroyed());
+        if outside {
+            return end();
+        }
+        let linger = std::thread::Builder::new().name("ringfence-close".into());
+        drop(linger.spawn(end));
     }
 }
 

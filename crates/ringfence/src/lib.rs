@@ -1,5 +1,27 @@
 //! Distributed locks you can trust, on the Redis or Valkey you already run.
 //!
+//! ```
+//! # #[cfg(feature = "client")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use ringfence::Locks;
+//!
+//! let locks = Locks::connect("memory:").await?; // or "redis://a,redis://b,redis://c", "sqlite:locks.db"
+//! let guard = locks.mutex("orders:42").lock().await?;
+//! println!("fence {}", guard.fence());
+//! guard.release().await?;
+//! locks.close().await; // at the end of the program: every release is confirmed
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "client"))]
+//! # fn main() {}
+//! ```
+//!
+//! A guard that is dropped sends its release at once and does not wait for an answer, also at the
+//! end of `main` and in a panic. `Locks::close` waits until everything that was released has been
+//! confirmed: call it before the program ends if a lock must not stay until its TTL when a node is
+//! slow to read.
+//!
 //! Modules stand in reading order: a call goes from the client through the protocol and the driver
 //! to a node and comes back as a guard. Without features only the two pure machines are built.
 

@@ -17,8 +17,15 @@ use super::owner::{Parting, Share};
 use super::receipt::Receipt;
 use super::rw_lock::ReadGuard;
 
-/// A lock that is held. Renews itself unless told otherwise; dropping it releases the lock in the
-/// background, without blocking and without needing a runtime.
+/// A lock that is held. Renews itself unless told otherwise; dropping it releases the lock without
+/// blocking and without needing a runtime.
+///
+/// The release is written to the nodes' connections before the drop returns, as far as that goes
+/// without waiting, so a guard dropped at the end of `main` does not stay locked until its TTL. What
+/// cannot be written then (a node that is being reconnected, a full socket, a connection made from a
+/// [`redis::Client`](https://docs.rs/redis) that only the client library can make) is sent in the
+/// background, if the process lives on. [`release`](Self::release) and [`Locks::close`] wait for the
+/// nodes' answers.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     hold: Arc<Hold>,
@@ -280,6 +287,8 @@ impl Drop for Guard {
         match self.part(false) {
             Parting::Last => {
                 self.hold.release();
+                // Perhaps nothing else of this process runs any more.
+                self.locks.shared.driver.flush();
             }
             Parting::LastLeaves => {
                 self.hold.stop();

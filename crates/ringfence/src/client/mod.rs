@@ -138,8 +138,8 @@ impl Locks {
         &self.shared.names
     }
 
-    /// Waits until everything that was released or given up has been taken back, and ends all
-    /// waiting. Guards that are still held stay valid, and renewed, until they are dropped.
+    /// To be called at the end of a program: waits until everything that was released or given up
+    /// has been taken back, and ends all waiting. Guards that are still held stay valid, and renewed, until they are dropped.
     pub async fn close(self) {
         self.shared.driver.close();
         self.shared.driver.given_up().await;

@@ -68,6 +68,11 @@ pub(crate) async fn acquire(
 ) -> Result<Won, Refusal> {
     let clock = &driver.clock;
     let (seed, token) = entropy::seed_and_token().map_err(Refusal::NoEntropy)?;
+    // Dropped last, when what was set has been taken back.
+    let mut leaving = Leaving {
+        driver,
+        granted: false,
+    };
     let mut first = Some(token);
     let mut acquisition = Acquisition::new(wanted.terms, clock.now(), seed);
     let others = (!wanted.terms.plain).then(|| driver.crowd.join(&wanted.claims));
@@ -109,7 +114,10 @@ pub(crate) async fn acquire(
             next
         });
         match next {
-            Next::Granted { deadline } => return Ok(trial.keep(deadline)),
+            Next::Granted { deadline } => {
+                leaving.granted = true;
+                return Ok(trial.keep(deadline));
+            }
             Next::GiveUp(failure) => return Err(Refusal::Failed(failure)),
             Next::Retry { at, stays } => {
                 trial.stays = stays;
@@ -134,6 +142,21 @@ impl Wanted {
     fn waits_in_line(&self) -> bool {
         let waits = self.terms.wait.is_none_or(|wait| !wait.is_zero());
         waits && !self.terms.plain && self.terms.attempts != Some(1)
+    }
+}
+
+/// A caller that leaves without a grant, or is dropped: what it had set is taken back even if the
+/// process ends right after.
+struct Leaving<'a> {
+    driver: &'a Arc<Driver>,
+    granted: bool,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if !self.granted && self.driver.withdrawing.load(Ordering::SeqCst) > 0 {
+            self.driver.flush();
+        }
     }
 }
 

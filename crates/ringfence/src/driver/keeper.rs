@@ -14,6 +14,7 @@ pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>) {
     let Some(clock) = driver.upgrade().map(|driver| driver.clock.clone()) else {
         return;
     };
+    let _ended = EndsWith(Arc::clone(&schedule));
     let mut timer = Timer::new(clock.clone());
     let mut attended: usize = 0;
     while driver.strong_count() > 0 {
@@ -42,6 +43,15 @@ pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>) {
             },
             None => schedule.changed().await,
         }
+    }
+}
+
+/// Ends the schedule with its keeper, which may be dropped by its runtime.
+struct EndsWith(Arc<Schedule>);
+
+impl Drop for EndsWith {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

@@ -141,6 +141,17 @@ impl Driver {
         });
     }
 
+    /// Has releases that were sent so far carried out even if the process ends right after. No lock
+    /// of the driver may be held: a node may answer meanwhile.
+    pub(crate) fn flush(&self) {
+        if mutant!(DroppedWithoutFlush) {
+            return;
+        }
+        for node in &self.nodes {
+            node.flush();
+        }
+    }
+
     /// Whether `close` was called, or the runtime of this client has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst) || self.is_runtime_gone()

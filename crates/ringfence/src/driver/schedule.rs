@@ -32,6 +32,8 @@ struct Entries {
     /// When the keeper looks again without being told. Not moved when something is taken out: to look
     /// once in vain is cheaper than to set an alarm for every lock.
     alarm: Option<Timestamp>,
+    /// The keeper is gone, with its runtime: nothing is done any more.
+    ended: bool,
 }
 
 /// Where an entry stands; needed to take it out again.
@@ -59,6 +61,12 @@ impl Schedule {
         let mut entries = lock(&self.entries);
         entries.next += 1;
         let key = Key(at, entries.next);
+        if entries.ended {
+            // Kept, it would keep the client alive for ever, and its connections with it.
+            drop(entries);
+            drop(due);
+            return key;
+        }
         entries.map.insert(key, due);
         let early = entries.alarm.is_none_or(|alarm| at < alarm);
         if early {
@@ -69,6 +77,16 @@ impl Schedule {
             self.changed.notify_one();
         }
         key
+    }
+
+    /// Nobody does what is due any more: forgets everything.
+    pub(crate) fn end(&self) {
+        let mut entries = lock(&self.entries);
+        entries.ended = true;
+        let left = std::mem::take(&mut entries.map);
+        // After the lock: what was due may itself come back here when it is dropped.
+        drop(entries);
+        drop(left);
     }
 
     /// Takes an entry out before it is due.

@@ -202,6 +202,8 @@ list! {
         GrantedUndoneLate,
         /// What could not be taken back is tried again.
         WithdrawnOnce,
+        /// What is released by dropping a guard is sent before the drop returns.
+        DroppedWithoutFlush,
         /// A final release goes to all nodes.
         FinalReleaseNotToAll,
         /// Whoever did not answer is told that the acquire's fate is unknown.

@@ -47,6 +47,10 @@ pub trait Node: Send + Sync + fmt::Debug + 'static {
     /// A call that cannot be sent before its `expires` is answered [`CallError::NotSent`].
     fn send(&self, call: Call);
 
+    /// Has what was sent so far carried out even if this process ends soon, as far as that goes
+    /// without waiting: a guard was dropped, perhaps at the end of `main`. Must not block.
+    fn flush(&self) {}
+
     /// Has the wakes of `client`'s tickets delivered to `to`, from now on and over every reconnect.
     /// A wake may be lost or come twice: whoever waits looks for itself now and then.
     fn listen(&self, client: &str, to: Arc<dyn Hear>);

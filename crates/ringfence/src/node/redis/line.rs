@@ -10,6 +10,7 @@ use redis::{Cmd, Pipeline, RedisResult, Value};
 
 use super::bundle::Parcel;
 use super::command::{By, Terms};
+use super::last_words::Remainder;
 use super::wire::Wire;
 
 /// See the module.
@@ -105,6 +106,27 @@ impl Line {
                 Some(answers) => answers,
                 None => pending().await,
             },
+        }
+    }
+
+    /// Writes what can be written now, and waits for nothing. A connection that the client library
+    /// keeps is written by the library's own task: there this does nothing.
+    pub(super) async fn write_now(&mut self) {
+        if let Self::Wire(wire) = self {
+            wire.write_now().await;
+        }
+    }
+
+    /// Whether the bytes are ours.
+    pub(super) fn is_wire(&self) -> bool {
+        matches!(self, Self::Wire(_))
+    }
+
+    /// The connection without the runtime.
+    pub(super) fn detach(self) -> Option<Remainder> {
+        match self {
+            Self::Wire(wire) => wire.detach(),
+            Self::Library(_) => None,
         }
     }
 

@@ -16,8 +16,10 @@ use super::command::By;
 use super::dial::Dial;
 use super::ears::Ears;
 use super::flight::Flight;
+use super::flush::{FlushFlag, rest_of_this_poll};
 use super::handshake::{Handshake, Membership};
 use super::key::wake_channel;
+use super::last_words::LastWords;
 use super::line::Line;
 use super::queue::{BATCH_MAX, Control, Queue, Work};
 use super::watch::{self, Image, Watch};
@@ -46,6 +48,9 @@ pub(super) struct Link {
     queue: Queue,
     backoff: Backoff,
     watch: Watch,
+    flush: Arc<FlushFlag>,
+    /// Where the connection is left when the runtime ends.
+    last_words: Arc<Mutex<Option<LastWords>>>,
 }
 
 /// Makes connections that calls can be sent over.
@@ -76,15 +81,25 @@ enum End {
     Control(Control),
     /// Nobody wants anything any more.
     Closed,
+    /// The runtime ends; until when replies may be waited for.
+    RuntimeEnds(Timestamp),
 }
 
 impl Link {
-    pub(super) fn new(maker: Maker, queue: Queue, seed: u64) -> Self {
+    pub(super) fn new(
+        maker: Maker,
+        queue: Queue,
+        seed: u64,
+        flush: Arc<FlushFlag>,
+        last_words: Arc<Mutex<Option<LastWords>>>,
+    ) -> Self {
         Self {
             maker,
             queue,
             backoff: Backoff::new(seed),
             watch: Watch::new(),
+            flush,
+            last_words,
         }
     }
 
@@ -107,6 +122,7 @@ impl Link {
                             continue;
                         }
                         End::Lost(trouble) => CallError::NotSent(trouble),
+                        End::RuntimeEnds(until) => return self.leave(session, until),
                         End::Closed | End::Control(_) => return,
                     }
                 }
@@ -212,6 +228,20 @@ impl Link {
             }
             let lost = tokio::select! {
                 biased;
+                flush = self.flush.asked() => {
+                    self.send_queued(&mut flight, session, &mut pending_end);
+                    session.line.write_now().await;
+                    self.flush.finish(flush);
+                    if let Some(until) = flush.leave {
+                        flight.abandon(&self.runtime_ended(), &mut self.watch);
+                        return End::RuntimeEnds(until);
+                    }
+                    if session.line.is_wire() {
+                        // The thread that flushes has other things to do than to read replies.
+                        rest_of_this_poll().await;
+                    }
+                    None
+                }
                 answers = session.line.answers() => {
                     self.land(&mut flight, answers, session, &mut pending_end)
                 }
@@ -225,7 +255,7 @@ impl Link {
                         }
                         Some(Work::Call(call)) => {
                             self.gather(&flight).await;
-                            self.send_all(call, &mut flight, session);
+                            self.send_all(call, &mut flight, session, bundle::pack);
                             // Behind the calls, so that it delays none of them.
                             if self.look(&mut flight, session) {
                                 look.reset();
@@ -290,6 +320,9 @@ impl Link {
         }
         let end = self.clock().now() + GATHER_MAX;
         for _ in 0..GATHERINGS {
+            if self.flush.is_asked() {
+                return;
+            }
             tokio::task::yield_now().await;
             if self.clock().now() >= end {
                 return;
@@ -297,8 +330,69 @@ impl Link {
         }
     }
 
-    /// Sends `first` and all the calls that wait behind it as one batch.
-    fn send_all(&mut self, first: Call, flight: &mut Flight, session: &mut Session) {
+    /// Sends everything that is queued, each call by itself: a bundle may leave a call undone, to be
+    /// sent again after its reply, and perhaps nobody will be there to read the reply.
+    fn send_queued(
+        &mut self,
+        flight: &mut Flight,
+        session: &mut Session,
+        pending_end: &mut Option<End>,
+    ) {
+        let alone = |calls: Vec<Call>| calls.into_iter().map(Parcel::Alone).collect();
+        while pending_end.is_none() && (flight.has_room() || session.line.is_wire()) {
+            match self.queue.try_next() {
+                Some(Work::Call(call)) => self.send_all(call, flight, session, alone),
+                Some(Work::Listen) => self.subscribe(flight, session),
+                Some(Work::Control(control)) => *pending_end = Some(End::Control(control)),
+                None => return,
+            }
+        }
+    }
+
+    /// The runtime ends: leaves the connection to releases that come later.
+    fn leave(mut self, session: Session, until: Timestamp) {
+        let Ok(membership) = session.membership else {
+            return;
+        };
+        let Some(mut remainder) = session.line.detach() else {
+            return;
+        };
+        remainder.read_missing(until);
+        let failure = CallError::Unknown(self.runtime_ended());
+        let mut place = self
+            .last_words
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut words = LastWords::new(remainder, membership.terms);
+        // Under the lock: what can no longer be queued is said right behind what still was.
+        self.queue.close();
+        let mut left = Vec::new();
+        while let Some(work) = self.queue.try_next() {
+            if let (Some(words), Work::Call(call)) = (&mut words, &work) {
+                words.say(&call.request);
+            }
+            left.push(work);
+        }
+        *place = words;
+        drop(place);
+        // After the lock: an answer may lead to the next call.
+        left.into_iter().for_each(|work| work.fail(failure.clone()));
+    }
+
+    fn runtime_ended(&self) -> Trouble {
+        let what = "was asked, but its reply cannot be read: the tokio runtime has ended";
+        let reporter = &self.maker.handshake.reporter;
+        reporter.trouble(TroubleKind::Disconnected, what)
+    }
+
+    /// Sends `first` and all the calls that wait behind it as one batch, as `pack` packs them.
+    fn send_all(
+        &mut self,
+        first: Call,
+        flight: &mut Flight,
+        session: &mut Session,
+        pack: impl FnOnce(Vec<Call>) -> Vec<Parcel>,
+    ) {
         let now = self.clock().now();
         let mut batch = Vec::new();
         let mut next = Some(first);
@@ -320,7 +414,7 @@ impl Link {
         }
         if let Ok(membership) = &mut session.membership {
             membership.compare(self.watch.is_unseen(now));
-            let parcels = bundle::pack(batch);
+            let parcels = pack(batch);
             flight.send(parcels, &mut session.line, membership, By::Hash, now);
         }
     }

@@ -9,9 +9,11 @@ mod dial;
 mod ears;
 mod examine;
 mod flight;
+mod flush;
 mod frame;
 mod handshake;
 mod key;
+mod last_words;
 mod line;
 mod link;
 #[cfg(any(test, fuzzing))]
@@ -43,12 +45,14 @@ use crate::url::RedisUrl;
 
 use self::dial::Dial;
 use self::ears::Ears;
+use self::flush::FlushFlag;
 use self::handshake::Handshake;
+use self::last_words::LastWords;
 use self::link::{Link, Maker};
 use self::queue::{Control, Queue, Work};
 use self::report::Reporter;
 use self::server::Leniency;
-use self::together::Together;
+use self::together::{Member, Together};
 
 pub(crate) use self::examine::Examiner;
 pub use self::rights::acl_line;
@@ -60,6 +64,10 @@ pub use self::tls::TlsError;
 pub struct RedisNode {
     name: Arc<str>,
     work: mpsc::UnboundedSender<Work>,
+    /// The link as its task runs it.
+    member: Arc<Member>,
+    /// The connection, after its runtime has ended.
+    last_words: Arc<Mutex<Option<LastWords>>>,
     ears: Arc<Ears>,
     tier: Arc<Mutex<Option<Tier>>>,
 }
@@ -84,12 +92,11 @@ impl RedisNode {
     /// Outside a tokio runtime, or if the URL's TLS files cannot be used. An unreachable server is no
     /// error here: it is what calls are answered with.
     pub fn connect(url: RedisUrl, clock: Clock) -> Result<Self, ConnectError> {
-        let (node, link) = Self::prepare(url, clock)?;
-        runtime()?.spawn(link.run());
-        Ok(node)
+        let prepared = Self::prepare(url, clock)?;
+        Ok(start([prepared])?.remove(0))
     }
 
-    fn prepare(url: RedisUrl, clock: Clock) -> Result<(Self, Link), ConnectError> {
+    fn prepare(url: RedisUrl, clock: Clock) -> Result<Prepared, ConnectError> {
         let leniency = Leniency {
             no_quarantine: !url.quarantine,
             eviction_allowed: url.eviction_allowed,
@@ -113,10 +120,7 @@ impl RedisNode {
         let prepared = urls
             .into_iter()
             .map(|url| Self::prepare(url, clock.clone()));
-        let prepared: Vec<(Self, Link)> = prepared.collect::<Result<_, _>>()?;
-        let (nodes, links): (Vec<_>, Vec<_>) = prepared.into_iter().unzip();
-        runtime()?.spawn(Together::new(links.into_iter().map(Link::run)));
-        Ok(nodes)
+        start(prepared.collect::<Result<Vec<_>, _>>()?)
     }
 
     /// The node that `client` connects to, known to people as `name`.
@@ -137,19 +141,18 @@ impl RedisNode {
         let password = settings.password().map(str::to_owned);
         let dial = Dial::client(client)?;
         let (name, password) = (name.to_owned(), password.as_deref());
-        let (node, link) = Self::with_link(dial, name, password, leniency, clock);
-        runtime()?.spawn(link.run());
-        Ok(node)
+        let prepared = Self::with_link(dial, name, password, leniency, clock);
+        Ok(start([prepared])?.remove(0))
     }
 
-    /// A node, and what must be run for it.
+    /// A node before its link runs.
     fn with_link(
         dial: Dial,
         name: String,
         password: Option<&str>,
         leniency: Leniency,
         clock: Clock,
-    ) -> (Self, Link) {
+    ) -> Prepared {
         let name: Arc<str> = name.into();
         let (work, arriving) = mpsc::unbounded_channel();
         let queue = Queue::new(arriving, clock.clone());
@@ -169,19 +172,40 @@ impl RedisNode {
             ears: Arc::clone(&ears),
             tier: Arc::clone(&tier),
         };
-        let link = Link::new(maker, queue, entropy::seed());
-        let node = Self {
+        let (flush, last_words) = (Arc::<FlushFlag>::default(), Arc::default());
+        let link = Link::new(
+            maker,
+            queue,
+            entropy::seed(),
+            Arc::clone(&flush),
+            Arc::clone(&last_words),
+        );
+        let node = move |member| Self {
             name,
             work,
+            member,
+            last_words,
             ears,
             tier,
         };
-        (node, link)
+        Prepared {
+            node: Box::new(node),
+            link,
+            flush,
+        }
     }
 
     fn enqueue(&self, work: Work) {
         // The task ends before the node does only when its runtime is shut down, or it panicked.
         if let Err(mpsc::error::SendError(work)) = self.work.send(work) {
+            if self.was_said_last(&work) {
+                let what = format!(
+                    "{} was told, but its reply cannot be read: the tokio runtime has ended",
+                    self.name
+                );
+                let trouble = Trouble::new(TroubleKind::Disconnected, what);
+                return work.fail(CallError::Unknown(trouble));
+            }
             let what = format!(
                 "{} was not asked: the task of its connection has ended, perhaps with its runtime",
                 self.name
@@ -192,6 +216,39 @@ impl RedisNode {
             )));
         }
     }
+
+    /// Whether `work` was written to a connection that its runtime has left behind.
+    fn was_said_last(&self, work: &Work) -> bool {
+        let Work::Call(call) = work else {
+            return false;
+        };
+        let mut words = self
+            .last_words
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        words.as_mut().is_some_and(|words| words.say(&call.request))
+    }
+}
+
+/// A node before its link runs.
+struct Prepared {
+    node: Box<dyn FnOnce(Arc<Member>) -> RedisNode>,
+    link: Link,
+    flush: Arc<FlushFlag>,
+}
+
+/// Starts the links of `prepared` in one task.
+fn start(prepared: impl IntoIterator<Item = Prepared>) -> Result<Vec<RedisNode>, ConnectError> {
+    let runtime = runtime()?;
+    let (nodes, links): (Vec<_>, Vec<_>) = prepared
+        .into_iter()
+        .map(|one| (one.node, (one.link.run(), one.flush)))
+        .unzip();
+    let together = Together::new(links, Some(runtime.clone()));
+    let members = together.members();
+    runtime.spawn(together);
+    let nodes = nodes.into_iter().zip(members);
+    Ok(nodes.map(|(node, member)| node(member)).collect())
 }
 
 fn runtime() -> Result<tokio::runtime::Handle, ConnectError> {
@@ -205,6 +262,12 @@ impl Node for RedisNode {
 
     fn send(&self, call: Call) {
         self.enqueue(Work::Call(call));
+    }
+
+    /// A connection that only the client library can make is flushed by the library's own task, if
+    /// that still runs.
+    fn flush(&self) {
+        self.member.flush();
     }
 
     fn listen(&self, client: &str, to: Arc<dyn Hear>) {

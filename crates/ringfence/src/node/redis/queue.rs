@@ -57,6 +57,17 @@ impl Work {
     }
 }
 
+impl Work {
+    /// Answers with `failure`, if an answer is waited for.
+    pub(super) fn fail(self, failure: CallError) {
+        match self {
+            Self::Call(call) => call.done.complete(Err(failure)),
+            Self::Control(control) => control.complete(Err(failure)),
+            Self::Listen => {}
+        }
+    }
+}
+
 impl Control {
     /// Delivers the answer.
     pub(super) fn complete(self, outcome: Result<Facts, CallError>) {
@@ -139,6 +150,11 @@ impl Queue {
     fn hold(&mut self, work: Work) {
         let kind = work.kind();
         self.held.push(work, kind);
+    }
+
+    /// Takes nothing more in.
+    pub(super) fn close(&mut self) {
+        self.arriving.close();
     }
 
     /// Puts `work` back to be the next.

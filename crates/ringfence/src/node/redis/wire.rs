@@ -13,9 +13,14 @@ use std::task::{Context, Poll, ready};
 
 use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio_rustls::client::TlsStream;
 
 use super::ears::Ears;
 use super::frame::{self, Framer};
+use super::last_words::{Detached, Remainder};
 use super::packer::Packer;
 
 /// What may arrive before a reply is complete: far above the largest of ours. A hostile server never
@@ -27,9 +32,32 @@ const CHUNK: usize = 16 << 10;
 const BATCH_BYTES: usize = 64 << 10;
 
 /// Bytes both ways.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// The way out without the runtime, for a runtime that ends: it does not block. `None` if there
+    /// is none.
+    fn detach(self: Box<Self>) -> Option<Box<dyn Detached>>;
+}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl Stream for TcpStream {
+    fn detach(self: Box<Self>) -> Option<Box<dyn Detached>> {
+        Some(Box::new(self.into_std().ok()?))
+    }
+}
+
+#[cfg(unix)]
+impl Stream for UnixStream {
+    fn detach(self: Box<Self>) -> Option<Box<dyn Detached>> {
+        Some(Box::new(self.into_std().ok()?))
+    }
+}
+
+impl Stream for TlsStream<TcpStream> {
+    fn detach(self: Box<Self>) -> Option<Box<dyn Detached>> {
+        let (stream, session) = self.into_inner();
+        let stream = stream.into_std().ok()?;
+        Some(Box::new(rustls::StreamOwned::new(session, stream)))
+    }
+}
 
 /// See the module.
 pub(super) struct Wire {
@@ -107,6 +135,31 @@ impl Wire {
     /// If the connection is of no more use.
     pub(super) async fn answers(&mut self) -> RedisResult<Vec<Value>> {
         poll_fn(|cx| self.poll_answers(cx)).await
+    }
+
+    /// Writes what can be written now, and waits for nothing.
+    pub(super) async fn write_now(&mut self) {
+        let write = poll_fn(|cx| {
+            self.poll_write(cx);
+            Poll::Ready(())
+        });
+        // It is one attempt: it must not fail because other work has used up the task's turn.
+        tokio::task::unconstrained(write).await;
+    }
+
+    /// The connection without the runtime.
+    pub(super) fn detach(mut self) -> Option<Remainder> {
+        if self.broken.is_some() {
+            return None;
+        }
+        self.outgoing.drain(..self.written);
+        Some(Remainder {
+            stream: self.stream.detach()?,
+            unwritten: self.outgoing,
+            arrived: self.incoming[self.read..self.arrived].to_vec(),
+            framer: self.framer,
+            missing: self.batches.iter().sum::<usize>() - self.answers.len(),
+        })
     }
 
     fn poll_answers(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<Vec<Value>>> {
@@ -244,6 +297,12 @@ mod tests {
     use crate::node::Hear;
 
     const SOON: Duration = Duration::from_secs(10);
+
+    impl Stream for DuplexStream {
+        fn detach(self: Box<Self>) -> Option<Box<dyn Detached>> {
+            None
+        }
+    }
 
     fn wire(room: usize) -> (Wire, DuplexStream) {
         let (ours, theirs) = duplex(room);

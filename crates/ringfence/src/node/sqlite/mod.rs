@@ -15,6 +15,7 @@ mod file;
 mod latch_rows;
 mod line_rows;
 mod past;
+mod pending;
 mod reader_rows;
 mod rows;
 mod schema;
@@ -37,6 +38,7 @@ use super::{
 use bell::Bells;
 pub use error::SqliteError;
 pub(crate) use examine::examine;
+use pending::Pending;
 use store::SqliteStore;
 
 /// A lock node in one SQLite file. Clones share the file's connection and its thread, which ends
@@ -52,6 +54,7 @@ struct Handle {
     path: PathBuf,
     jobs: Sender<Job>,
     bells: Arc<Bells>,
+    pending: Arc<Pending>,
 }
 
 impl Drop for Handle {
@@ -77,15 +80,18 @@ impl SqliteNode {
         let bells = Arc::new(Bells::beside(&path));
         let rung = Arc::clone(&bells);
         let (jobs, inbox) = channel();
+        let pending = Arc::<Pending>::default();
+        let done = Arc::clone(&pending);
         thread::Builder::new()
             .name("ringfence-sqlite".to_owned())
-            .spawn(move || worker::run(store, &rung, &inbox))
+            .spawn(move || worker::run(store, &rung, &inbox, &done))
             .map_err(SqliteError::Thread)?;
         Ok(Self(Arc::new(Handle {
             name: format!("sqlite:{}", path.display()),
             path,
             jobs,
             bells,
+            pending,
         })))
     }
 
@@ -104,7 +110,9 @@ impl SqliteNode {
     }
 
     fn ask(&self, job: Job) {
+        self.0.pending.begin();
         if let Err(unsent) = self.0.jobs.send(job) {
+            self.0.pending.end(1);
             let detail = format!("{}: the worker thread has ended", self.0.name);
             let error = CallError::NotSent(Trouble::new(TroubleKind::Disconnected, detail));
             unsent.0.fail(error).deliver();
@@ -119,6 +127,11 @@ impl Node for SqliteNode {
 
     fn send(&self, call: Call) {
         self.ask(Job::Call(call));
+    }
+
+    /// The calling thread waits when it ends, and does not here: see `pending.rs`.
+    fn flush(&self) {
+        pending::wait_at_end(&self.0.pending);
     }
 
     /// Leases run on the clock that counts suspend. The one in replies is for ballots: it follows

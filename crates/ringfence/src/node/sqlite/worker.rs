@@ -10,6 +10,7 @@ use crate::node::backlog::Backlog;
 use crate::node::embedded::{Answered, Job};
 
 use super::bell::Bells;
+use super::pending::Pending;
 use super::store::{NotBegun, SqliteStore, Transaction};
 
 /// How many calls one transaction takes: enough to share a write, few enough that other processes
@@ -21,10 +22,12 @@ const BATCH_MAX: usize = 256;
 const BEGIN_MAX: usize = 200;
 
 /// Answers jobs until nobody can ask any more.
-pub(super) fn run(store: SqliteStore, bells: &Bells, inbox: &Receiver<Job>) {
+pub(super) fn run(store: SqliteStore, bells: &Bells, inbox: &Receiver<Job>, pending: &Pending) {
     let mut backlog = Backlog::default();
     while let Some(batch) = next_batch(&mut backlog, inbox) {
+        let count = batch.len();
         let (answered, wakes) = carry_out(&store, batch);
+        pending.end(count);
         // Wakes first: somebody waits for them idly.
         bells.ring(wakes);
         for answered in answered {

@@ -1,0 +1,177 @@
+//! A program that ends while it holds a lock leaves no lock behind: real processes, real servers.
+
+#![allow(missing_docs)]
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ringfence_testkit::{Certificates, Flavor, Fleet, Server, wait_until};
+
+/// Far below the TTL of the program's locks: what is gone by then did not expire.
+const SOON: Duration = Duration::from_secs(8);
+/// How often each program is run: a release that goes out by luck is lost in one of them.
+const RUNS: usize = 10;
+
+/// Cargo builds the program, an example target, beside the folder of this test, unless it was told
+/// to build this test alone.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("examples/exits");
+    assert!(
+        program.is_file(),
+        "{} was not built: run cargo build --examples --all-features",
+        program.display()
+    );
+    program
+}
+
+/// Runs the program once. Its exit code must be the one of a panic, or zero.
+fn run(how: &str, nodes: &str) {
+    let mut command = Command::new(program());
+    command.args([how, nodes]).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let expected = if how.ends_with("panic") { 101 } else { 0 };
+    assert_eq!(output.status.code(), Some(expected), "{how}: {output:?}");
+}
+
+fn lock_keys(server: &Server) -> Vec<String> {
+    let keys = server.command(&["KEYS", "*"]);
+    let keys = keys.lines().filter(|key| !key.starts_with("ringfence:"));
+    keys.map(str::to_owned).collect()
+}
+
+/// Runs the program again and again; each time its locks must be gone from every server.
+#[track_caller]
+fn leaves_nothing_on(servers: &[&Server], how: &str, nodes: &str) {
+    for _ in 0..RUNS {
+        run(how, nodes);
+        wait_until(&format!("the keys of `{how}` to go"), SOON, || {
+            servers.iter().all(|server| lock_keys(server).is_empty())
+        });
+    }
+}
+
+#[track_caller]
+fn leaves_nothing(how: &str) {
+    let fleet = Fleet::start(3);
+    let servers: Vec<&Server> = fleet.iter().collect();
+    leaves_nothing_on(&servers, how, &fleet.urls_without_quarantine());
+}
+
+#[test]
+fn a_guard_dropped_at_the_end_of_main_is_released_current_thread() {
+    leaves_nothing("current-return");
+}
+
+#[test]
+fn a_guard_dropped_at_the_end_of_main_is_released_multi_thread() {
+    leaves_nothing("multi-return");
+}
+
+#[test]
+fn a_guard_dropped_by_a_panic_in_main_is_released_current_thread() {
+    leaves_nothing("current-panic");
+}
+
+#[test]
+fn a_guard_dropped_by_a_panic_in_main_is_released_multi_thread() {
+    leaves_nothing("multi-panic");
+}
+
+#[test]
+fn a_guard_dropped_right_before_the_process_exits_is_released() {
+    // On a runtime with threads of its own another thread may be writing when the process ends.
+    leaves_nothing("current-exit");
+}
+
+#[test]
+fn a_guard_in_a_task_that_the_ending_runtime_drops_is_released() {
+    leaves_nothing("current-task");
+    leaves_nothing("multi-task");
+}
+
+#[test]
+fn a_guard_that_outlives_its_runtime_is_released_when_it_is_dropped() {
+    leaves_nothing("current-outlive");
+    leaves_nothing("multi-outlive");
+}
+
+#[test]
+fn hundreds_of_guards_dropped_at_the_end_of_main_are_released() {
+    leaves_nothing("current-many");
+    leaves_nothing("multi-many");
+}
+
+#[test]
+fn the_blocking_api_releases_before_the_process_ends() {
+    leaves_nothing("blocking-return");
+    leaves_nothing("blocking-panic");
+}
+
+#[test]
+fn over_tls_a_guard_dropped_at_the_end_of_main_is_released() {
+    let certificates = Certificates::generate();
+    let server = Server::builder(Flavor::Redis).tls(&certificates).start();
+    let authority = certificates.authority_file();
+    let nodes = format!("{}?ca={}", server.url(), authority.display());
+    for how in [
+        "current-return",
+        "multi-return",
+        "multi-task",
+        "current-outlive",
+    ] {
+        leaves_nothing_on(&[&server], how, &nodes);
+    }
+}
+
+#[test]
+fn a_ticket_of_a_caller_that_waits_when_the_process_ends_is_taken_back() {
+    let fleet = Fleet::start(3);
+    let nodes = fleet.urls_without_quarantine();
+    for server in fleet.iter() {
+        server.command(&["SET", "held-by-the-test", "foreign", "PX", "60000"]);
+    }
+    for _ in 0..RUNS {
+        run("current-cancel", &nodes);
+        wait_until("the ticket to go", Duration::from_secs(1), || {
+            fleet.iter().all(|server| {
+                let rank = "ringfence:{held-by-the-test}rankjgpk:held-by-the-test";
+                server.command(&["EXISTS", rank]) == "0"
+            })
+        });
+    }
+}
+
+#[test]
+fn an_embedded_node_carries_out_a_release_that_was_queued_when_the_process_ends() {
+    use ringfence::blocking::Locks;
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = format!("sqlite:{}", folder.path().join("locks.db").display());
+    for how in [
+        "current-return",
+        "multi-return",
+        "current-panic",
+        "multi-panic",
+        "current-exit",
+        "multi-task",
+        "current-outlive",
+        "current-many",
+        "blocking-return",
+    ] {
+        for _ in 0..RUNS {
+            run(how, &nodes);
+            // No process is left that could do it later.
+            let locks = Locks::connect(&nodes).unwrap();
+            let name = if how.ends_with("many") {
+                "many-299"
+            } else {
+                "x"
+            };
+            let held = locks.mutex(name).try_lock();
+            assert!(held.is_ok(), "{how}: {held:?}");
+            held.unwrap().release().unwrap();
+            locks.close();
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A small program that ends while it holds locks, in the way that its first argument says. The
+//! second argument is the nodes. It is started by the tests beside it.
+
+use std::time::Duration;
+
+use ringfence::{Guard, Locks};
+use tokio::runtime::{Builder, Runtime};
+
+/// Far longer than a test waits: a lock that is gone earlier was released.
+const TTL: Duration = Duration::from_secs(25);
+/// How many locks `many` holds: more than a server reads at once.
+const MANY: usize = 300;
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let how = args.next().expect("how to end");
+    let nodes = args.next().expect("the nodes");
+    let (how, runtime) = match how.split_once('-') {
+        Some(("current", how)) => (how.to_owned(), current_thread()),
+        Some(("multi", how)) => (how.to_owned(), Runtime::new().expect("a runtime")),
+        Some(("blocking", how)) => return end_blocking(how, &nodes),
+        _ => panic!("unknown: {how}"),
+    };
+    match how.as_str() {
+        // As `#[tokio::main]` has it: the guard is dropped inside, then the runtime.
+        "return" => runtime.block_on(async {
+            let _guard = held(&nodes).await;
+        }),
+        "panic" => runtime.block_on(async {
+            let _guard = held(&nodes).await;
+            panic!("as the test wants it");
+        }),
+        "exit" => runtime.block_on(async {
+            drop(held(&nodes).await);
+            std::process::exit(0);
+        }),
+        // The runtime drops its tasks when it ends, in whatever order.
+        "task" => runtime.block_on(async {
+            let (told, held_now) = tokio::sync::oneshot::channel();
+            tokio::spawn(async move {
+                let _guard = held(&nodes).await;
+                told.send(()).expect("main waits");
+                std::future::pending::<()>().await;
+            });
+            held_now.await.expect("the lock is taken");
+        }),
+        "outlive" => {
+            let guard = runtime.block_on(held(&nodes));
+            drop(runtime);
+            drop(guard);
+        }
+        "many" => runtime.block_on(async {
+            let locks = connect(&nodes).await;
+            let mut guards = Vec::new();
+            for number in 0..MANY {
+                let lock = locks.mutex(format!("many-{number}"));
+                guards.push(lock.lock().await.expect("a free lock"));
+            }
+        }),
+        // The future of a waiting caller is dropped between two attempts.
+        "cancel" => runtime.block_on(async {
+            let locks = connect(&nodes).await;
+            let lock = locks.mutex("held-by-the-test");
+            let waits = Duration::from_millis(300);
+            let waiting = tokio::time::timeout(waits, lock.lock()).await;
+            assert!(waiting.is_err(), "{waiting:?}");
+        }),
+        how => panic!("unknown: {how}"),
+    }
+}
+
+fn end_blocking(how: &str, nodes: &str) {
+    use ringfence::blocking::Locks;
+    let locks = Locks::build(Locks::builder().nodes(nodes).ttl(TTL)).expect("a client");
+    let guard = locks.mutex("x").lock().expect("a free lock");
+    match how {
+        "return" => {}
+        "panic" => panic!("as the test wants it"),
+        "exit" => {
+            drop(guard);
+            std::process::exit(0);
+        }
+        how => panic!("unknown: {how}"),
+    }
+}
+
+fn current_thread() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().build().expect("a runtime")
+}
+
+async fn connect(nodes: &str) -> Locks {
+    let connected = Locks::builder().nodes(nodes).ttl(TTL).connect();
+    connected.await.expect("a client")
+}
+
+async fn held(nodes: &str) -> Guard {
+    let lock = connect(nodes).await.mutex("x");
+    lock.lock().await.expect("a free lock")
+}
