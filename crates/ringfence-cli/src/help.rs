@@ -13,6 +13,7 @@ Examples:
 
 Without --nodes locks live in a file of this user's own, so root's cron and
 another user's do not exclude each other. To share one on this machine:
+  install -d -m 2770 -g GROUP /var/lib/ringfence   a group that all are in
   --nodes sqlite:/var/lib/ringfence/locks.db
 
 Exit codes:

@@ -17,3 +17,5 @@ mod slots_ledger;
 mod sqlite_node;
 #[cfg(feature = "sqlite")]
 mod sqlite_processes;
+#[cfg(feature = "sqlite")]
+mod sqlite_users;

@@ -77,12 +77,14 @@ fn writable(file: &FileExamination) -> Finding {
         (false, true) => Finding::problem(
             CHECK,
             "may not be written by this user",
-            "run as its owner, or chmod it",
+            "run as its owner, or share a file through a folder with a group \
+             (install -d -m 2770 -g GROUP FOLDER)",
         ),
         (_, false) => Finding::problem(
             CHECK,
             format!("needs two files beside it, and {folder} may not be written"),
-            "chmod the folder, or name another file with --nodes sqlite:/path",
+            "name another file with --nodes sqlite:/path; a folder for several users is made with \
+             install -d -m 2770 -g GROUP FOLDER",
         ),
     }
 }

@@ -4,12 +4,16 @@
 //!
 //! A wake may be lost (a full socket, a client in another mount namespace): then its client finds
 //! out when it next refreshes its ticket.
+//!
+//! Several users may share the folder, and one of them may be hostile: no link in it is followed,
+//! and nothing is changed through a path (see `socket.rs`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -21,10 +25,10 @@ use crate::message::Wake;
 use crate::node::Hear;
 use crate::node::embedded::{Listeners, client_of};
 
+use super::socket::{self, Found};
+
 /// The most that one datagram carries: a fraction of what sockets take by default.
 const DATAGRAM_MAX_BYTES: usize = 8 * 1024;
-/// The longest path of a socket on the systems we know, less the byte that ends it.
-const SOCKET_PATH_MAX_BYTES: usize = 103;
 /// A socket that nobody has bound for this long was left behind by a process that was killed;
 /// one that is younger may just be about to be bound.
 const LEFT_BEHIND_SECS: i64 = 10;
@@ -41,8 +45,8 @@ struct Place {
     folder: PathBuf,
     prefix: OsString,
     file: PathBuf,
-    /// What a short path leads through.
-    _folder: Option<File>,
+    /// What the path leads through, where it does.
+    _folder: Option<OwnedFd>,
 }
 
 /// A socket that is listened to until this is dropped.
@@ -128,21 +132,17 @@ impl Place {
         let mut folder = file.parent().unwrap_or(file).to_owned();
         let mut prefix = file.file_name().unwrap_or_default().to_owned();
         prefix.push("-wake-");
-        let mut handle = None;
-        // Sockets have short paths. Linux has one for every folder that is open.
-        if cfg!(target_os = "linux") && file.as_os_str().len() + 48 > SOCKET_PATH_MAX_BYTES {
-            handle = File::open(&folder).ok();
-        }
-        #[cfg(target_os = "linux")]
-        if let Some(open) = &handle {
-            use std::os::fd::AsRawFd;
-            folder = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        // Sockets have short paths, and the folder at a path may be replaced by another. Linux has
+        // a short path for every folder that is open, and that one stays this folder.
+        let handle = socket::open_folder(&folder);
+        if let Some((_, through)) = &handle {
+            folder.clone_from(through);
         }
         Self {
             folder,
             prefix,
             file: file.to_owned(),
-            _folder: handle,
+            _folder: handle.map(|(handle, _)| handle),
         }
     }
 
@@ -159,23 +159,22 @@ impl Place {
     }
 
     fn bind(&self, path: &Path) -> io::Result<UnixDatagram> {
-        let socket = match UnixDatagram::bind(path) {
+        // Whoever may write the lock file may wake those who wait for it.
+        let mode = fs::symlink_metadata(&self.file)?.mode();
+        match socket::bind(path, mode) {
             // Of a process that was killed and whose client had this very id.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
                 fs::remove_file(path)?;
-                UnixDatagram::bind(path)?
+                socket::bind(path, mode)
             }
-            bound => bound?,
-        };
-        // Whoever may write the lock file may wake those who wait for it.
-        fs::set_permissions(path, fs::metadata(&self.file)?.permissions())?;
-        Ok(socket)
+            bound => bound,
+        }
     }
 
     /// Removes the sockets that killed processes have left behind. `own` was bound just now and
     /// tells the time of the file system.
     fn clear_away(&self, own: &Path) {
-        let (Ok(own), Ok(files)) = (fs::metadata(own), fs::read_dir(&self.folder)) else {
+        let (Ok(own), Ok(files)) = (fs::symlink_metadata(own), fs::read_dir(&self.folder)) else {
             return;
         };
         let prefix = self.prefix.as_encoded_bytes();
@@ -210,8 +209,9 @@ fn is_old(found: &Metadata, own: &Metadata) -> bool {
 
 fn is_dead(path: &Path) -> bool {
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    UnixDatagram::unbound()
-        .and_then(|socket| socket.connect(path))
+    let found = Found::at(path);
+    found
+        .and_then(|found| UnixDatagram::unbound()?.connect(found.path()))
         .is_err_and(refused)
 }
 
@@ -239,6 +239,8 @@ fn hear(socket: &UnixDatagram, closed: &AtomicBool, listeners: &Listeners) {
 
 /// One line for each wake.
 fn write(path: &Path, wakes: &[Wake]) -> io::Result<()> {
+    let found = Found::at(path)?;
+    let path = found.path();
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;
     let mut text = String::new();

@@ -7,6 +7,8 @@ use rusqlite::ErrorCode;
 
 use crate::node::{CallError, Trouble, TroubleKind};
 
+use super::denied;
+
 /// Why a lock file cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -35,6 +37,26 @@ pub enum SqliteError {
     /// The path leads to a folder or a device.
     #[error("{}: not a file", .0.display())]
     NotAFile(PathBuf),
+    /// The path is a symbolic link.
+    #[error(
+        "{}: a symbolic link, which is not followed: name the file that it leads to", .0.display()
+    )]
+    Link(PathBuf),
+    /// Something else stands in the place of the lock file or of a file beside it.
+    #[error(
+        "{}: a link to another file, or no file at all, where a file of the lock file's own \
+         belongs: somebody who may write to the folder has put it there; look at it and remove it",
+        .0.display()
+    )]
+    Linked(PathBuf),
+    /// This user may not use the lock file.
+    #[error("{}: {why}", .path.display())]
+    Denied {
+        /// The lock file.
+        path: PathBuf,
+        /// Who may not do what, and what to do.
+        why: String,
+    },
     /// The path leads to another machine, whose processes would not see each other's locks.
     #[error(
         "{}: on a network file system ({kind}), where SQLite's locks cannot be relied on; \
@@ -81,12 +103,41 @@ pub enum SqliteError {
 }
 
 impl SqliteError {
+    /// What the system's `error` means for whoever makes or looks at `path`.
+    pub(super) fn file(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match denied::why(&path) {
+            Some(why) if source.kind() == io::ErrorKind::PermissionDenied => {
+                Self::Denied { path, why }
+            }
+            _ => Self::File { path, source },
+        }
+    }
+
+    /// A file that SQLite could open for reading only.
+    pub(super) fn read_only(path: &Path) -> Self {
+        let path = path.to_owned();
+        match denied::why(&path) {
+            Some(why) => Self::Denied { path, why },
+            None => Self::ReadOnly(path),
+        }
+    }
+
     /// What SQLite's `error` means for whoever opens `path`.
     pub(super) fn opening(path: &Path, error: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Self::NotADatabase(path),
-            Some(ErrorCode::ReadOnly) => Self::ReadOnly(path),
+            Some(code @ (ErrorCode::CannotOpen | ErrorCode::ReadOnly)) => {
+                match denied::why(&path) {
+                    Some(why) => Self::Denied { path, why },
+                    None if code == ErrorCode::ReadOnly => Self::ReadOnly(path),
+                    None => Self::Database {
+                        path,
+                        source: Box::new(error),
+                    },
+                }
+            }
             _ => Self::Database {
                 path,
                 source: Box::new(error),

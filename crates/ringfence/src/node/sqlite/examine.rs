@@ -1,17 +1,16 @@
 //! A look at a lock file that neither makes it nor changes it, nor anything beside it.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{self, Path, PathBuf};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{self, Path};
 
 use rusqlite::{Connection, OpenFlags};
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
 
 use crate::node::{Contents, FileExamination, FileMode, Trouble, TroubleKind};
 
-use super::file::{PAGE_MIN_BYTES, default_path, network};
+use super::file::{PAGE_MIN_BYTES, beside, default_path, network};
 use super::schema::{APPLICATION_ID, FORMAT};
 
 /// The head of every SQLite database: what it begins with, and where in it what stands.
@@ -28,9 +27,9 @@ pub(crate) fn examine(path: &Path) -> FileExamination {
     // The folders of the user's own file are made when they are needed.
     let is_default = default_path().is_ok_and(|default| default == path);
     let folder = if is_default { existing(folder) } else { folder };
-    let found = fs::metadata(&path);
-    let may_write = |path: &Path| access(path, Access::WRITE_OK).is_ok();
-    let folder_writable = access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    let found = fs::symlink_metadata(&path);
+    let may = |path, access| accessat(CWD, path, access, AtFlags::EACCESS).is_ok();
+    let folder_writable = may(folder, Access::WRITE_OK | Access::EXEC_OK);
     FileExamination {
         network: network(if found.is_ok() { &path } else { folder }),
         contents: contents(&path, folder, &found),
@@ -39,7 +38,7 @@ pub(crate) fn examine(path: &Path) -> FileExamination {
             own: found.uid() == rustix::process::geteuid().as_raw(),
         }),
         writable: match &found {
-            Ok(_) => may_write(&path),
+            Ok(_) => may(&path, Access::READ_OK | Access::WRITE_OK),
             Err(_) => folder_writable,
         },
         folder_writable,
@@ -67,6 +66,9 @@ fn contents(
             return Err(trouble("its folder is not there"));
         }
         Err(error) => return Err(trouble(&error.to_string())),
+        Ok(found) if found.is_symlink() => {
+            return Err(trouble("it is a symbolic link, which is not followed"));
+        }
         Ok(found) if !found.is_file() => return Err(trouble("it is not a file")),
         Ok(found) if found.len() == 0 && !beside(path, "-wal").exists() => {
             return Ok(Contents::Fresh);
@@ -107,7 +109,11 @@ impl Head {
 /// `None` if it is no database.
 fn read_head(path: &Path) -> io::Result<Option<Head>> {
     let mut head = [0; HEAD_BYTES];
-    File::open(path)?.read_exact(&mut head)?;
+    // Whatever a neighbour puts there meanwhile: no link is followed, and no pipe waited for.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags.bits() as i32);
+    options.open(path)?.read_exact(&mut head)?;
     let number = |at: usize| {
         let bytes = [head[at], head[at + 1], head[at + 2], head[at + 3]];
         i64::from(i32::from_be_bytes(bytes))
@@ -135,13 +141,6 @@ fn asked_of_sqlite(path: &Path) -> rusqlite::Result<Option<Head>> {
         format: number("PRAGMA user_version")?,
         wal: journal == "wal",
     }))
-}
-
-/// The companion of `path` with this ending.
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(ending);
-    name.into()
 }
 
 fn trouble(what: &str) -> Trouble {

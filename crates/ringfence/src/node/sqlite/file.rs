@@ -1,21 +1,28 @@
-//! The place of a lock file: made if need be, refused where SQLite could not keep its word.
+//! The place of a lock file: made if need be, refused where SQLite could not keep its word, or where
+//! somebody has put a link in the place of one of its files.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{self, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::SqliteError;
+use super::denied;
 
 /// The smallest page that an SQLite database can have.
 pub(super) const PAGE_MIN_BYTES: u64 = 512;
+
+/// How the names of the files end that SQLite keeps beside a database.
+pub(super) const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// A file that is there, and the identity it had when it was looked at.
 #[derive(Debug)]
 pub(super) struct LockFile {
     path: PathBuf,
+    /// The same file by a path that has no link in it.
+    real: PathBuf,
     device: u64,
     inode: u64,
 }
@@ -33,27 +40,31 @@ impl LockFile {
             make_folders(folder)?;
         }
         // What does not exist yet will be made in its folder's file system.
-        let metadata = fs::metadata(&path);
+        let metadata = fs::symlink_metadata(&path);
         refuse_network(&path, if metadata.is_ok() { &path } else { folder })?;
         let metadata = match metadata {
             Err(error) if error.kind() == io::ErrorKind::NotFound => make_file(&path, folder),
             found => found,
         };
-        let metadata = metadata.map_err(|source| SqliteError::File {
-            path: path.clone(),
-            source,
-        })?;
+        let metadata = metadata.map_err(|source| SqliteError::file(&path, source))?;
+        if metadata.is_symlink() {
+            return Err(SqliteError::Link(path));
+        }
         if !metadata.is_file() {
             return Err(SqliteError::NotAFile(path));
         }
+        refuse_links(&path, folder)?;
         // SQLite takes a file without a whole page for an empty database and would write over it.
         if (1..PAGE_MIN_BYTES).contains(&metadata.len()) {
             return Err(SqliteError::NotADatabase(path));
         }
+        let real = fs::canonicalize(folder).map_err(|source| SqliteError::file(&path, source))?;
+        let real = real.join(path.file_name().unwrap_or_default());
         Ok(Self {
             device: metadata.dev(),
             inode: metadata.ino(),
             path,
+            real,
         })
     }
 
@@ -61,10 +72,16 @@ impl LockFile {
         &self.path
     }
 
+    /// Where SQLite is to open it: it refuses a path with a link in it, so that none can be put there
+    /// after we have looked.
+    pub(super) fn real(&self) -> &Path {
+        &self.real
+    }
+
     /// Whether the path still leads to this file. Were it removed while in use, the next process
     /// would make a new one, and each of the two would have its own holder.
     pub(super) fn is_in_place(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.identity())
+        fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.identity())
     }
 
     pub(super) fn identity(&self) -> (u64, u64) {
@@ -99,20 +116,82 @@ fn make_folders(folder: &Path) -> Result<(), SqliteError> {
 }
 
 /// Makes an empty file, which SQLite takes for an empty database. SQLite itself would make it
-/// readable for everyone; its two companions inherit this mode.
+/// readable for everyone; its companions inherit this mode.
 fn make_file(path: &Path, folder: &Path) -> io::Result<Metadata> {
     // Closing any descriptor of a file drops all of the process's locks on it, SQLite's too. Only
     // a file that this very call has made is opened here, and one at a time.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_folder = fs::metadata(folder)?;
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     match options.open(path) {
-        Ok(_made) => File::open(folder)?.sync_all()?,
+        Ok(made) => {
+            let mode = mode_in(
+                &of_folder,
+                made.metadata()?.gid(),
+                denied::protected_regular(),
+            );
+            if mode != 0o600 {
+                // By the handle, whatever the umask is and whatever the path leads to by now.
+                made.set_permissions(fs::Permissions::from_mode(mode))?;
+            }
+            File::open(folder)?.sync_all()?;
+        }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
-    fs::metadata(path)
+    fs::symlink_metadata(path)
+}
+
+/// Who may use a new file is decided by its folder, if that was made for sharing: it hands its group
+/// on (setgid), or keeps users from removing each other's files (sticky). In every other folder the
+/// file is its owner's alone.
+fn mode_in(folder: &Metadata, group_of_file: u32, protected_regular: u32) -> u32 {
+    let bits = folder.mode();
+    let (setgid, sticky) = (bits & 0o2000 != 0, bits & 0o1000 != 0);
+    let for_group = bits & 0o020 != 0 && folder.gid() == group_of_file;
+    let for_all = bits & 0o002 != 0;
+    // Where the system keeps users from each other's files the log cannot be shared, so the file
+    // is not shown to them either.
+    let group_may = !sticky || protected_regular < 2 && !(for_all && protected_regular > 0);
+    let all_may = protected_regular < 1;
+    let mut mode = 0o600;
+    if (setgid || sticky) && for_group && group_may {
+        mode |= 0o060;
+    }
+    if sticky && for_all && all_may {
+        mode |= 0o066;
+    }
+    mode
+}
+
+/// Refuses files that somebody may have put in the place of ours, to have us write to another: where
+/// others may make files, neither the lock file nor its companions may have a second name. (SQLite
+/// follows no symbolic link itself. A hard link that is made after this look is for the system to
+/// prevent, as `fs.protected_hardlinks` does.)
+fn refuse_links(path: &Path, folder: &Path) -> Result<(), SqliteError> {
+    let of_folder = fs::metadata(folder).map_err(|source| SqliteError::file(path, source))?;
+    let user = rustix::process::geteuid().as_raw();
+    let others_write = of_folder.mode() & 0o022 != 0;
+    let shared = others_write || ![user, 0].contains(&of_folder.uid());
+    for ending in ["", COMPANIONS[0], COMPANIONS[1], COMPANIONS[2]] {
+        let file = beside(path, ending);
+        let Ok(found) = fs::symlink_metadata(&file) else {
+            continue;
+        };
+        if !found.is_file() || shared && found.nlink() > 1 {
+            return Err(SqliteError::Linked(file));
+        }
+    }
+    Ok(())
+}
+
+/// The companion of `path` with this ending.
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    name.into()
 }
 
 fn refuse_network(path: &Path, on: &Path) -> Result<(), SqliteError> {

@@ -7,8 +7,10 @@
 //!                      └─► bell.rs: wakes, to this process and to others
 //! ```
 //! Opening is `file.rs` (is this a place for a lock file?) and `schema.rs` (is this our file?).
+//! Others may write to its folder: `socket.rs` follows no link, `denied.rs` says who may not.
 
 mod bell;
+mod denied;
 mod error;
 mod examine;
 mod file;
@@ -19,6 +21,7 @@ mod pending;
 mod reader_rows;
 mod rows;
 mod schema;
+mod socket;
 mod store;
 mod worker;
 
@@ -65,7 +68,10 @@ impl Drop for Handle {
 }
 
 impl SqliteNode {
-    /// Opens the lock file at `path`, or makes it, readable for its owner only.
+    /// Opens the lock file at `path`, or makes it. Who may use a new file is decided by its folder:
+    /// its group if it has the setgid bit and the group may write, everybody if it is sticky and
+    /// everybody may write (where the system allows that); in any other folder its owner alone.
+    /// Neither the file nor those beside it may be a link.
     ///
     /// Folders on the way are made only for [`default_path`](Self::default_path): elsewhere a
     /// missing one is more likely a misspelt one.

@@ -128,7 +128,7 @@ pub(super) fn open(file: &LockFile, clock: &NodeClock) -> Result<Connection, Sql
     let path = file.path();
     let mut connection = connect(file).map_err(|error| SqliteError::opening(path, error))?;
     if connection.is_readonly("main").unwrap_or(false) {
-        return Err(SqliteError::ReadOnly(path.to_owned()));
+        return Err(SqliteError::read_only(path));
     }
     // Asked before anything is written: another application's database stays as it is.
     // One transaction, lest a file that is just being made ours look like somebody else's.
@@ -150,8 +150,10 @@ pub(super) fn open(file: &LockFile, clock: &NodeClock) -> Result<Connection, Sql
 }
 
 fn connect(file: &LockFile) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(file.path(), flags)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let mut connection = Connection::open_with_flags(file.real(), flags)?;
     connection.busy_handler(Some(|tries| {
         // SQLite's own handler backs off to 100 ms; a lock is wanted sooner than that.
         thread::sleep(Duration::from_millis(1));
