@@ -1,6 +1,7 @@
 //! The command line as typed. What the values mean is the commands' business.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -33,9 +34,16 @@ pub(crate) struct Cli {
 pub(crate) struct Global {
     /// Lock servers, separated by commas: redis://HOST, rediss://, valkey://,
     /// redis+unix:///PATH, or one sqlite:PATH [default: a file of this user]
-    #[arg(long, global = true, env = "RINGFENCE_NODES", value_name = "URLS")]
-    #[arg(hide_env_values = true)]
+    /// [env: RINGFENCE_NODES]
+    #[arg(long, global = true, value_name = "URLS")]
     pub(crate) nodes: Option<String>,
+    /// The same in a file, which keeps passwords out of `ps`
+    /// [env: RINGFENCE_NODES_FILE]
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "nodes")]
+    pub(crate) nodes_file: Option<PathBuf>,
+    /// The password of servers whose URL has none [env: RINGFENCE_PASSWORD_FILE]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
     /// Write results and errors as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -16,14 +16,19 @@ another user's do not exclude each other. To share one on this machine:
   install -d -m 2770 -g GROUP /var/lib/ringfence   a group that all are in
   --nodes sqlite:/var/lib/ringfence/locks.db
 
+Passwords belong into a file that only this user may read: --nodes-file holds
+URLs, a line each; --password-file only the password. Not into --nodes: all users
+see it in `ps`.
+
 Exit codes:
   64 usage   69 no quorum   70 internal   75 held by another   79 lost
 `ringfence COMMAND -h` says more about each command.";
 
 pub(crate) const RUN: &str = "\
-The command sees RINGFENCE_NAME, RINGFENCE_TOKEN, RINGFENCE_FENCE and
-RINGFENCE_NODES. The fence is a number that only goes up: hand it to whatever
-the command writes to, and refuse a number lower than the last one seen there.
+The command sees RINGFENCE_NAME, RINGFENCE_TOKEN, RINGFENCE_FENCE and, without
+passwords, RINGFENCE_NODES (or RINGFENCE_NODES_FILE, if --nodes-file was given).
+The fence is a number that only goes up: hand it to whatever the command writes
+to, and refuse a number lower than the last one seen there.
 
 With --permits it also sees RINGFENCE_SLOT, from 0 to N-1: no two that run at
 once have the same. Fences then count for each slot by itself. Where some say
@@ -55,7 +60,7 @@ run, 127 it was not found.";
 pub(crate) const ELECT: &str = "\
 The command runs while this process leads, and again when it leads again. It
 sees RINGFENCE_NAME, RINGFENCE_TOKEN, RINGFENCE_FENCE (the term, a number that
-only goes up) and RINGFENCE_NODES.
+only goes up) and RINGFENCE_NODES (or RINGFENCE_NODES_FILE), without passwords.
 
 When the command exits by itself the lead is given up and ringfence exits with
 its code. When the lead is lost (no majority answers, --max-hold), the command

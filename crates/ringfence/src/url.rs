@@ -1,10 +1,14 @@
 //! Node URLs: what a user may write, checked before anything is sent. A mistake is told in terms of
 //! what was written; a password is never shown, not even when it is part of the mistake.
 
+mod password;
+
 use std::collections::HashSet;
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
+
+pub use password::{with_password, without_passwords};
 
 /// The port of a Redis URL that names none.
 const DEFAULT_PORT: u16 = 6379;
@@ -389,6 +393,19 @@ fn without_credentials(part: &str) -> String {
 }
 
 impl RedisUrl {
+    /// Whether a password would cross a network that others may listen to.
+    pub fn exposes_password(&self) -> bool {
+        let Address::Tcp(host, _) = &self.address else {
+            return false;
+        };
+        let ip: Result<IpAddr, _> = host.parse();
+        let local = match ip {
+            Ok(ip) => ip.to_canonical().is_loopback(),
+            Err(_) => host == "localhost" || host.ends_with(".localhost"),
+        };
+        self.password.is_some() && self.tls.is_none() && !local
+    }
+
     /// Whether `value` is the first of two words; anything but the two is an error.
     fn flag(
         &self,

@@ -18,9 +18,9 @@ use std::time::Duration;
 use clap::CommandFactory;
 use ringfence::Locks;
 
-use crate::args::{Cli, Command, LockCommand};
+use crate::args::{Cli, Command, Global, LockCommand};
 use crate::exit::Exit;
-use crate::nodes;
+use crate::nodes::{self, Nodes};
 use crate::report::{Failure, Report};
 use crate::supervise::Signals;
 
@@ -29,11 +29,14 @@ const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Does what the arguments say.
 pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, Failure> {
+    let given = &cli.global;
     match cli.command {
-        Command::Lock(command) => on_locks(command, cli.global.nodes, report).await,
-        Command::Init(args) => init::init(args, &nodes::resolve(cli.global.nodes)?, report).await,
+        Command::Lock(command) => on_locks(command, given, report).await,
+        Command::Init(args) => {
+            init::init(args, nodes::resolve(given, report)?.urls(), report).await
+        }
         Command::Doctor(args) => {
-            doctor::doctor(args, &nodes::locate(cli.global.nodes)?, report).await
+            doctor::doctor(args, nodes::locate(given, report)?.urls(), report).await
         }
         Command::Completions(args) => {
             let mut cli = Cli::command();
@@ -50,19 +53,18 @@ pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, Failure> {
 /// What a command on locks works with.
 struct Session {
     locks: Locks,
-    nodes: String,
+    nodes: Nodes,
     report: Report,
 }
 
-async fn on_locks(
-    command: LockCommand,
-    nodes: Option<String>,
-    report: Report,
-) -> Result<Exit, Failure> {
+async fn on_locks(command: LockCommand, given: &Global, report: Report) -> Result<Exit, Failure> {
     command.check()?;
-    let nodes = nodes::resolve(nodes)?;
+    let nodes = nodes::resolve(given, report)?;
     let mut signals = Signals::terminating()?;
-    let locks = interruptible(&mut signals, async { Ok(Locks::connect(&nodes).await?) }).await?;
+    let locks = interruptible(&mut signals, async {
+        Ok(Locks::connect(nodes.urls()).await?)
+    })
+    .await?;
     let session = Session {
         locks,
         nodes,

@@ -19,7 +19,6 @@ const NAME: &str = "RINGFENCE_NAME";
 const TOKEN: &str = "RINGFENCE_TOKEN";
 const FENCE: &str = "RINGFENCE_FENCE";
 const SLOT: &str = "RINGFENCE_SLOT";
-const NODES: &str = "RINGFENCE_NODES";
 
 pub(super) async fn run(
     session: &Session,
@@ -77,15 +76,17 @@ pub(super) fn work_under(
     schedule: Schedule,
     leftovers: Leftovers,
 ) -> Work {
+    let mut env = vec![
+        (NAME, name.to_owned()),
+        (TOKEN, token),
+        (FENCE, fence.to_string()),
+        session.nodes.env(),
+    ];
+    env.extend(session.nodes.password_env());
     Work {
         schedule,
         leftovers,
-        env: vec![
-            (NAME, name.to_owned()),
-            (TOKEN, token),
-            (FENCE, fence.to_string()),
-            (NODES, session.nodes.clone()),
-        ],
+        env,
         lock: name.to_owned(),
         argv,
     }
@@ -202,7 +203,8 @@ pub(super) fn exit_of(outcome: Outcome) -> Exit {
 /// A `run` inside a `run` of the same lock waits for its own parent.
 pub(super) fn warn_of_self_deadlock(session: &Session, name: &str) {
     let inherited = |key, value: &str| env::var_os(key).is_some_and(|given| given == *value);
-    if inherited(NAME, name) && inherited(NODES, &session.nodes) {
+    let (nodes, which) = session.nodes.env();
+    if inherited(NAME, name) && inherited(nodes, &which) {
         session.report.warn(&format!(
             "already running under the lock `{name}`: taking it again waits for ourselves"
         ));

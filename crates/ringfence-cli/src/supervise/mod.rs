@@ -21,8 +21,8 @@ use ringfence::time::Timestamp;
 use rustix::process::{Pid, Signal, kill_current_process_group};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::duration;
 use crate::report::Report;
+use crate::{duration, nodes};
 use family::Family;
 use reap::{Change, reap};
 use schedule::NEVER;
@@ -142,6 +142,9 @@ impl<'a, L: Lease> Supervisor<'a, L> {
         let mut terminal = Terminal::open();
         let foreground = terminal.as_ref().is_some_and(Terminal::suits_command);
         let child = shim::command(&work.argv, foreground)?
+            // They may have a password in them; the command is told its nodes without.
+            .env_remove(nodes::NODES)
+            .env_remove(nodes::NODES_FILE)
             .envs(work.env.iter().map(|(key, value)| (key, value)))
             .spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);

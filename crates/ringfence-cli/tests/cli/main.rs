@@ -15,6 +15,7 @@ mod loss;
 mod mutants;
 mod permits;
 mod scene;
+mod secrets;
 mod shared;
 mod signals;
 mod terminal;

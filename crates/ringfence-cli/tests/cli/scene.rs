@@ -41,6 +41,8 @@ impl Scene {
         command
             .args(args)
             .env("RINGFENCE_NODES", &self.nodes)
+            .env_remove("RINGFENCE_NODES_FILE")
+            .env_remove("RINGFENCE_PASSWORD_FILE")
             .env_remove("RINGFENCE_NAME")
             .env_remove("RINGFENCE_TOKEN")
             .env("DIR", self.folder.path())

@@ -236,3 +236,28 @@ proptest! {
         prop_assert_eq!(again, RedisUrl { password: None, ..url });
     }
 }
+
+#[test]
+fn a_password_is_exposed_on_the_way_to_another_machine_without_tls() {
+    for exposed in [
+        "redis://:p@db",
+        "redis://u:p@10.0.0.1",
+        "valkey://:p@[2001:db8::1]:7",
+    ] {
+        assert!(one(exposed).exposes_password(), "{exposed}");
+    }
+    for safe in [
+        "redis://db",
+        "redis://u@db",
+        "rediss://:p@db",
+        "redis+unix:///s?pass=p",
+        "redis://:p@localhost",
+        "redis://:p@LOCALHOST.:7",
+        "redis://:p@redis.localhost",
+        "redis://:p@127.1.2.3",
+        "redis://:p@[::1]",
+        "redis://:p@[::ffff:127.0.0.1]",
+    ] {
+        assert!(!one(safe).exposes_password(), "{safe}");
+    }
+}

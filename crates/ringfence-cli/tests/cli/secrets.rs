@@ -1,0 +1,232 @@
+//! Passwords: where they may stand, and where they never appear.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use ringfence_testkit::{Flavor, Server};
+
+use super::scene::{Finished, Scene};
+
+const PASSWORD: &str = "s3cret";
+
+/// Prints the whole environment of the command, then runs a `ringfence` in it.
+const NESTED: &str = "env; echo; $RF run y -- sh -c 'echo nested; env'";
+
+fn locked() -> Server {
+    Server::builder(Flavor::Redis).requirepass(PASSWORD).start()
+}
+
+/// A file with a mode, and the path of it.
+fn file(scene: &Scene, name: &str, text: &str, mode: u32) -> String {
+    scene.write(name, text);
+    let path = scene.path(name);
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn bare(server: &Server) -> String {
+    format!("redis://127.0.0.1:{}?quarantine=off", server.port())
+}
+
+#[track_caller]
+fn assert_silent(done: &Finished) {
+    let said = format!("{}{}", done.stdout(), done.stderr());
+    assert!(!said.contains(PASSWORD), "{said}");
+}
+
+#[test]
+fn a_nodes_file_keeps_the_password_from_the_command_and_works_in_it_again() {
+    let server = locked();
+    let scene = Scene::embedded();
+    let urls = format!("# our server\n\n{},\n", server.url_without_quarantine());
+    let nodes = file(&scene, "nodes", &urls, 0o400);
+    let run = ["run", "x", "--", "sh", "-c", NESTED];
+    // What is inherited counts for less than what was given.
+    let mut by_option = scene.ringfence(&[&["--nodes-file", &nodes], &run[..]].concat());
+    by_option.env("RINGFENCE_NODES", "redis://u:s3cret@127.0.0.1:1");
+    let mut by_variable = scene.ringfence(&run);
+    by_variable
+        .env_remove("RINGFENCE_NODES")
+        .env("RINGFENCE_NODES_FILE", &nodes);
+    for mut command in [by_option, by_variable] {
+        command.env("RF", super::scene::program());
+        let done = Finished::of(command);
+        assert_eq!(done.code(), 0, "{}", done.stderr());
+        assert_silent(&done);
+        let said = done.stdout();
+        assert!(said.contains("nested"), "{said}");
+        let told = format!("RINGFENCE_NODES_FILE={nodes}\n");
+        assert_eq!(said.matches(&told).count(), 2, "{said}");
+        assert!(!said.contains("RINGFENCE_NODES="), "{said}");
+    }
+}
+
+#[test]
+fn a_password_file_serves_the_nodes_that_have_none_and_a_ringfence_in_the_command() {
+    let server = locked();
+    let scene = Scene::on(&bare(&server));
+    let password = file(&scene, "password", "s3cret\n", 0o600);
+    for by_flag in [true, false] {
+        let args: &[&str] = &["run", "x", "--", "sh", "-c", NESTED];
+        let args = match by_flag {
+            true => [&["--password-file", &password], args].concat(),
+            false => args.to_vec(),
+        };
+        let mut command = scene.ringfence(&args);
+        command.env("RF", super::scene::program());
+        if !by_flag {
+            command.env("RINGFENCE_PASSWORD_FILE", &password);
+        }
+        let done = Finished::of(command);
+        assert_eq!(done.code(), 0, "{}", done.stderr());
+        assert_silent(&done);
+        assert!(done.stdout().contains("nested"), "{}", done.stdout());
+    }
+}
+
+#[test]
+fn a_command_is_told_urls_without_their_passwords() {
+    let server = locked();
+    let scene = Scene::on(&server.url_without_quarantine());
+    let done = scene.run(&[], "env").finish();
+    assert_eq!(done.code(), 0, "{}", done.stderr());
+    assert_silent(&done);
+    let told = format!("RINGFENCE_NODES={}\n", bare(&server));
+    assert!(done.stdout().contains(&told), "{}", done.stdout());
+    assert_eq!(done.stderr(), "", "a password on loopback is no matter");
+}
+
+#[test]
+fn a_file_with_a_password_that_everybody_may_read_is_refused() {
+    let scene = Scene::embedded();
+    let with = "redis://:s3cret@127.0.0.1:1";
+    for (text, mode, refused) in [
+        (with, 0o644, true),
+        (with, 0o602, true),
+        ("redis://:s3/cret@127.0.0.1:1", 0o644, true),
+        (with, 0o640, false),
+        (with, 0o400, false),
+        ("redis://127.0.0.1:1", 0o644, false),
+    ] {
+        let nodes = file(&scene, "nodes", text, mode);
+        let args = ["--nodes-file", &nodes, "run", "-n", "x", "--", "true"];
+        let mut command = scene.ringfence(&args);
+        command.env_remove("RINGFENCE_NODES");
+        let done = Finished::of(command);
+        assert_silent(&done);
+        // Nobody listens there: a file that is used ends without a quorum.
+        assert_eq!(
+            done.code(),
+            if refused { 64 } else { 69 },
+            "{}",
+            done.stderr()
+        );
+        assert_eq!(
+            done.stderr().contains("chmod"),
+            refused,
+            "{}",
+            done.stderr()
+        );
+        fs::remove_file(scene.path("nodes")).unwrap();
+    }
+    let password = file(&scene, "password", "s3cret", 0o644);
+    let scene = Scene::on("redis://127.0.0.1:1");
+    let args = ["--password-file", &password, "status"];
+    let done = Finished::of(scene.ringfence(&args));
+    assert_eq!(done.code(), 64, "{}", done.stderr());
+    assert!(done.stderr().contains("mode 0644"), "{}", done.stderr());
+    assert_silent(&done);
+}
+
+#[test]
+fn files_that_cannot_be_meant_are_refused() {
+    let scene = Scene::embedded();
+    let empty = file(&scene, "empty", "\n# nothing\n", 0o600);
+    let long = file(&scene, "long", &"#".repeat(70_000), 0o600);
+    for (args, word) in [
+        (vec!["--nodes-file", "/nowhere/at/all"], "No such file"),
+        (vec!["--nodes-file", &empty], "names no node"),
+        (vec!["--nodes-file", &long], "64 KiB"),
+        (vec!["--nodes-file", "/"], "directory"),
+        (
+            vec!["--nodes-file", &empty, "--nodes", "redis://a"],
+            "cannot be used with",
+        ),
+        (vec!["--password-file", "/nowhere/at/all"], "No such file"),
+    ] {
+        let mut command = scene.ringfence(&[&args[..], &["status"]].concat());
+        command.env_remove("RINGFENCE_NODES");
+        command.env("HOME", scene.path(""));
+        let done = Finished::of(command);
+        assert_eq!(done.code(), 64, "{args:?}: {}", done.stderr());
+        assert!(done.stderr().contains(word), "{args:?}: {}", done.stderr());
+    }
+    let mut both = scene.ringfence(&["status"]);
+    both.env("RINGFENCE_NODES_FILE", &empty);
+    let both = Finished::of(both);
+    assert_eq!(both.code(), 64, "{}", both.stderr());
+    assert!(
+        both.stderr().contains("both RINGFENCE_NODES and"),
+        "{}",
+        both.stderr()
+    );
+}
+
+#[test]
+fn a_pipe_may_name_the_nodes_and_the_command_is_told_what_it_may_know() {
+    let server = locked();
+    let scene = Scene::embedded();
+    let mut command = std::process::Command::new("sh");
+    let script = "echo $URL | $RF --nodes-file /dev/stdin run x -- env -u URL";
+    command
+        .args(["-c", script])
+        .env_remove("RINGFENCE_NODES")
+        .env("URL", server.url_without_quarantine())
+        .env("RF", super::scene::program());
+    let done = Finished::of(command);
+    assert_eq!(done.code(), 0, "{}", done.stderr());
+    assert_silent(&done);
+    let told = format!("RINGFENCE_NODES={}\n", bare(&server));
+    assert!(done.stdout().contains(&told), "{}", done.stdout());
+    drop(scene);
+}
+
+#[test]
+fn a_password_on_its_way_to_another_machine_without_tls_is_warned_of_once() {
+    // An address that is not the loopback's, and yet leads nowhere else.
+    let scene = Scene::on("redis://u:s3cret@0.0.0.0:1");
+    let args = [
+        "run",
+        "-w",
+        "100ms",
+        "--no-quorum-after",
+        "100ms",
+        "x",
+        "--",
+        "true",
+    ];
+    let done = Finished::of(scene.ringfence(&args));
+    assert_eq!(
+        done.stderr().matches("unencrypted").count(),
+        1,
+        "{}",
+        done.stderr()
+    );
+    assert!(done.stderr().contains("0.0.0.0:1"), "{}", done.stderr());
+    assert!(done.stderr().contains("rediss://"), "{}", done.stderr());
+    assert_silent(&done);
+    let quiet = Finished::of(scene.ringfence(&[&["-q"], &args[..]].concat()));
+    assert!(
+        !quiet.stderr().contains("unencrypted"),
+        "{}",
+        quiet.stderr()
+    );
+}
+
+#[test]
+fn a_password_among_the_arguments_is_warned_of() {
+    let scene = Scene::embedded();
+    let done = Finished::of(scene.ringfence(&["--nodes", "redis://:s3cret@127.0.0.1:1", "status"]));
+    assert!(done.stderr().contains("--nodes-file"), "{}", done.stderr());
+    assert_silent(&done);
+}
