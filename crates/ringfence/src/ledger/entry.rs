@@ -21,7 +21,8 @@ pub struct Entry {
     pub latch: Option<Latch>,
 }
 
-/// What stands in the key while the name is shared: no token matches it.
+/// What stands in the key while the name is shared: no token matches it. Without a reader it is
+/// another program's value like any other.
 pub const SHARED: &str = "ringfence-shared";
 
 /// The string at the lock's own key, as any Redlock client would set it.
@@ -92,10 +93,11 @@ impl Entry {
         }
         self.readers
             .retain(|reader| !over(reader.until_ms) || mutant!(ReadersNeverExpire));
-        // The marker without a reader is nobody's, and readers without the marker have lost the name.
-        if !self.is_shared() {
+        // Readers without the marker have lost the name. The marker without a reader is a value that
+        // another program has set: ours ends with the last reader.
+        if !self.has_marker() {
             self.readers.clear();
-        } else if self.readers.is_empty() {
+        } else if self.readers.is_empty() && mutant!(StrangeMarkerIsFree) {
             self.key = None;
         }
         self.line.expire(now);
@@ -127,7 +129,12 @@ impl Entry {
     }
 
     /// Whether the name is shared, by whomever.
-    pub(crate) fn is_shared(&self) -> bool {
+    pub(super) fn is_shared(&self) -> bool {
+        self.has_marker() && !self.readers.is_empty()
+    }
+
+    /// Whether the key has the value that marks a shared name. Only readers make it so.
+    pub(crate) fn has_marker(&self) -> bool {
         self.is_held_by(SHARED)
     }
 
@@ -162,7 +169,11 @@ impl Entry {
     /// The seat, if the key still says that its owner holds.
     pub(super) fn seat(&self) -> Option<&Seat> {
         let seat = self.record.as_ref()?.seat.as_ref()?;
-        self.is_held_by(&seat.token).then_some(seat)
+        let holds = match seat.token == SHARED {
+            true => self.is_shared(),
+            false => self.is_held_by(&seat.token),
+        };
+        holds.then_some(seat)
     }
 
     /// The ballot under which the present holder sits; lowest for one without a seat.
@@ -189,7 +200,7 @@ impl Entry {
             return 0;
         };
         match &record.seat {
-            Some(seat) if !self.is_held_by(&seat.token) => {
+            Some(seat) if self.seat().is_none() => {
                 let ended_ms = now.lease_ms.min(seat.until_ms.saturating_add(1));
                 record.free_since_ms.max(ended_ms)
             }

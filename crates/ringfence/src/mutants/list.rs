@@ -157,6 +157,8 @@ list! {
         WriterBesideReaders,
         /// A share ends with its lease.
         ReadersNeverExpire,
+        /// The marker of a shared name without readers is another program's value.
+        StrangeMarkerIsFree,
         /// Of several claims all are granted, or none.
         FirstClaimDecides,
         /// Neither an extend nor a second grant shortens a lease.
@@ -436,6 +438,8 @@ list! {
         LuaWriterIgnoresReadFence,
         /// A shared grant leaves the write fence alone.
         LuaReaderRaisesWriteFence,
+        /// The marker of a shared name without readers is another program's value.
+        LuaStrangeMarkerIsFree,
         /// A key is granted again only to its own token.
         LuaAnyTokenHolds,
         /// An own key is not granted again under a lower ballot.

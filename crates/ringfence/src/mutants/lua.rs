@@ -66,6 +66,11 @@ const PIECES: &[(Mutant, &str, &str)] = &[
         "mark_shared(i, leases, who, ballot, ballot, false)",
     ),
     (
+        LuaStrangeMarkerIsFree,
+        "values[i] = SHARED .. ' of another program'",
+        "values[i] = redis.call('DEL', KEYS[i]) < 0",
+    ),
+    (
         LuaAnyTokenHolds,
         "local ours = values[i] == token or shares[i] and mine[i]",
         "local ours = values[i] or shares[i] and mine[i]",

@@ -32,6 +32,8 @@ pub(crate) struct Step {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Meddling {
     Set,
+    /// The very value that marks a name as shared.
+    SetMarker,
     Delete,
 }
 
@@ -47,6 +49,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let meddling = prop_oneof![
         30 => Just(None),
         1 => Just(Some(Meddling::Set)),
+        1 => Just(Some(Meddling::SetMarker)),
         1 => Just(Some(Meddling::Delete)),
     ];
     let how = (any::<bool>(), any::<bool>(), offset, ttl);

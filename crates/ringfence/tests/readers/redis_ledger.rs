@@ -175,6 +175,10 @@ impl Bench {
             Some(Meddling::Set) => {
                 let _: () = self.connection.pset_ex(NAMES[0], "another's", 30).unwrap();
             }
+            Some(Meddling::SetMarker) => {
+                let marker = ledger::SHARED;
+                let _: () = self.connection.pset_ex(NAMES[0], marker, 30).unwrap();
+            }
             Some(Meddling::Delete) => self.connection.del(NAMES[0]).unwrap(),
             None => {}
         }
@@ -229,7 +233,7 @@ impl Bench {
         slack_ms: u64,
     ) -> Result<(), TestCaseError> {
         let mut stored = stored;
-        // Readers without the marker, and the marker without readers, are nobody's.
+        // Readers without the marker are nobody's.
         let shared = |entry: &Entry| {
             entry
                 .key
@@ -239,9 +243,6 @@ impl Bench {
         let live = expected.readers.iter().map(|reader| &reader.token);
         let live: Vec<String> = live.cloned().collect();
         stored.readers.retain(|reader| live.contains(&reader.token));
-        if shared(&stored) && stored.readers.is_empty() {
-            stored.key = None;
-        }
         if stored.key.is_none() {
             // A short lease may have run out before we looked.
             stored.key.clone_from(&expected.key);

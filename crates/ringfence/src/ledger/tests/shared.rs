@@ -186,11 +186,33 @@ fn the_last_reader_to_leave_frees_the_name() {
 }
 
 #[test]
-fn a_marker_without_a_reader_is_nobody_s() {
-    let mut desk = Desk::new();
-    desk.set_foreign("x", SHARED, None);
-    assert_eq!(desk.holder("x"), None);
-    assert_eq!(desk.write_lock(BOB, desk.ballot(1)), Answer::Granted);
+fn a_marker_without_a_reader_is_another_program_s_value() {
+    for until_ms in [None, Some(100)] {
+        let mut desk = Desk::new();
+        // A seat of former readers in the record makes the value no more ours.
+        let ballot = desk.ballot(1);
+        desk.ask_as(READ, ALICE, acquire_for(ballot, 50));
+        desk.pass_ms(51);
+        assert_eq!(desk.holder("x"), None);
+        let until_ms = until_ms.map(|left| desk.now().lease_ms + left);
+        desk.set_foreign("x", SHARED, until_ms);
+        let holder = desk.holder("x").unwrap();
+        assert_eq!((holder.label, holder.id), (None, None));
+        let refused = desk.write_lock(BOB, desk.ballot(2));
+        assert!(matches!(refused, Answer::Held(_)), "{refused:?}");
+        let refused = desk.ask_as(READ, CAROL, acquire(desk.ballot(3))).0;
+        assert!(matches!(refused, Answer::Held(_)), "{refused:?}");
+        assert_eq!(
+            desk.ask_as(READ, ALICE, extend(ballot, 100)).0,
+            Answer::Gone
+        );
+        assert_eq!(desk.entry("x").key.unwrap().value, SHARED);
+        assert_eq!(desk.until_ms("x"), until_ms, "it was written over");
+        if until_ms.is_some() {
+            desk.pass_ms(101);
+            assert_eq!(desk.write_lock(BOB, desk.ballot(2)), Answer::Granted);
+        }
+    }
 }
 
 #[test]

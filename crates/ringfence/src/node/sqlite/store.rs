@@ -193,7 +193,7 @@ impl Transaction<'_> {
                     .map_err(|error| refused(path, &error))?
                     .map_err(makes_no_sense)?;
             }
-            if entry.is_shared() {
+            if entry.has_marker() {
                 entry.readers = reader_rows::load(connection, &claim.name, now)
                     .map_err(|error| refused(path, &error))?
                     .map_err(makes_no_sense)?;

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use redis::Commands;
-use ringfence::message::Op;
+use ringfence::message::{Claim, Mode, Op};
 use ringfence::node::{CallError, Node, TroubleKind};
 
 use ringfence_testkit::{Flavor, Server};
@@ -34,6 +34,28 @@ async fn a_key_of_another_type_is_named_and_nothing_is_written() {
     assert_eq!(kind(call(&node, plain).await), TroubleKind::ForeignType);
     let keys: Vec<String> = client.keys("*").unwrap();
     assert_eq!(keys.len(), 2, "{keys:?}");
+}
+
+#[tokio::test]
+async fn a_value_that_equals_our_marker_of_readers_is_another_program_s() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let mut client = client(&server);
+    let marker = ringfence::ledger::SHARED;
+    for names in [&["x"][..], &["a", "x"]] {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let _: () = client.set("x", marker).unwrap();
+            let ballot = ballot(&node).await;
+            let mut asked = request(names, 1, acquire(ballot, TTL_MS));
+            let claims = asked.claims.iter().cloned();
+            asked.claims = claims.map(|claim| Claim { mode, ..claim }).collect();
+            let holder = held(call(&node, asked).await.unwrap().answer);
+            assert_eq!((holder.label, holder.for_ms), (None, None));
+            let (value, left): (String, i64) =
+                redis::pipe().get("x").ttl("x").query(&mut client).unwrap();
+            assert_eq!((&*value, left), (marker, -1), "it was written over");
+        }
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ local function seat(i, ballot, label, ttl)
       key_left = left
       until_ms = left >= 0 and now_ms + left or until_ms
     end
-  elseif not redis.call('SET', KEYS[i], token, dead[i] and 'XX' or 'NX', 'PX', ttl) then
+  elseif not redis.call('SET', KEYS[i], token, 'NX', 'PX', ttl) then
     return foreign(i)
   end
   values[i] = token
@@ -23,7 +23,7 @@ end
 -- before all are known to be free; of one, `SET NX` finds out by itself.
 local function foreign_type()
   for i = 1, claims do
-    if claims > 1 and not values[i] and not dead[i] and redis.call('EXISTS', KEYS[i]) == 1 then
+    if claims > 1 and not values[i] and redis.call('EXISTS', KEYS[i]) == 1 then
       return foreign(i)
     end
   end

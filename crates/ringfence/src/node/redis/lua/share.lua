@@ -8,7 +8,7 @@ local function mark_shared(i, leases, who, ballot, raised, reads)
   local left = math.max(until_ms - now_ms, 1)
   values[i] = SHARED
   redis.call('SET', KEYS[i], SHARED, 'PX', string.format('%.0f', left))
-  -- For a little longer: SHARED without readers is nobody's.
+  -- For a little longer: SHARED without readers would be taken for another program's.
   redis.call('PEXPIRE', leases, string.format('%.0f', left + 1000))
   redis.call('PEXPIRE', who, string.format('%.0f', left + 1000))
   write(i, raised, left, {
@@ -38,7 +38,7 @@ local function share(i, ballot, label, ttl)
       local alone = seated(i)
       local told = alone and alone.until_ms < MAX and alone.until_ms or 0
       until_ms = math.max(until_ms, now_ms + redis.call('PTTL', KEYS[i]), told)
-    elseif not dead[i] and not redis.call('SET', KEYS[i], SHARED, 'NX', 'PX', ttl) then
+    elseif not redis.call('SET', KEYS[i], SHARED, 'NX', 'PX', ttl) then
       return foreign(i)
     end
     -- Whoever shared it before has lost it.
