@@ -139,10 +139,13 @@ pub(crate) struct Run {
         hide_possible_values = true
     )]
     pub(crate) on_lost: OnLost,
-    /// From TERM (or a signal passed on) to KILL, at most half of the TTL
+    /// When the lock is lost: from TERM to KILL, at most half of the TTL
     /// [default: a third of it]
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) kill_grace: Option<Duration>,
+    /// When asked to stop: from TERM, INT or QUIT to KILL
+    #[arg(long, value_name = "DUR", default_value = "25s", value_parser = duration::parse)]
+    pub(crate) stop_grace: Duration,
     /// What the command left running when it exits: leave, wait (hold the lock
     /// until it is gone) or term
     #[arg(
@@ -164,7 +167,7 @@ impl Run {
     /// When the command hears of a lost lock.
     pub(crate) fn schedule(&self) -> Schedule {
         let kill_grace = self.kill_grace.unwrap_or(self.terms.ttl / 3);
-        Schedule::new(self.on_lost, kill_grace, self.terms.ttl)
+        Schedule::new(self.on_lost, kill_grace, self.stop_grace, self.terms.ttl)
     }
 }
 
@@ -209,10 +212,13 @@ pub(crate) struct Elect {
     /// After a lost lead nobody leads for this much longer
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) lock_delay: Option<Duration>,
-    /// From TERM (or a signal passed on) to KILL, at most half of the TTL
+    /// When the lock is lost: from TERM to KILL, at most half of the TTL
     /// [default: a third of it]
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) kill_grace: Option<Duration>,
+    /// When asked to stop: from TERM, INT or QUIT to KILL
+    #[arg(long, value_name = "DUR", default_value = "25s", value_parser = duration::parse)]
+    pub(crate) stop_grace: Duration,
     /// What the command left running when it exits: leave, wait (lead until it is
     /// gone) or term
     #[arg(
@@ -231,7 +237,7 @@ impl Elect {
     /// When the command hears of a lost lead.
     pub(crate) fn schedule(&self) -> Schedule {
         let kill_grace = self.kill_grace.unwrap_or(self.terms.ttl / 3);
-        Schedule::new(OnLost::Term, kill_grace, self.terms.ttl)
+        Schedule::new(OnLost::Term, kill_grace, self.stop_grace, self.terms.ttl)
     }
 }
 

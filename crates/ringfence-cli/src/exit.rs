@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::supervise::Typed;
+
 /// A lock was held by another for as long as we would wait.
 pub(crate) const CONFLICT: u8 = 75;
 /// The lock was lost while the command ran, or was no longer ours to extend or release.
@@ -16,6 +18,9 @@ pub(crate) enum Exit {
     Code(u8),
     /// The command, or ringfence itself while it waited, was ended by this signal.
     Signal(i32),
+    /// The same, and the signal was typed at the terminal: ringfence dies of it, so that the shell
+    /// around it stops its script.
+    Interrupted(i32, Typed),
     /// Another held the lock; the code can be chosen with `--conflict-exit-code`.
     Conflict(u8),
     /// The lock was lost; the code can be chosen with `--lost-exit-code`.
@@ -40,7 +45,9 @@ impl Exit {
         match self {
             Self::Success => 0,
             Self::Code(code) | Self::Conflict(code) | Self::Lost(code) => code,
-            Self::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+            Self::Signal(signal) | Self::Interrupted(signal, _) => {
+                u8::try_from(128 + signal).unwrap_or(u8::MAX)
+            }
             Self::Problem => 1,
             Self::NoQuorum => 69,
             Self::Usage => 64,
@@ -67,6 +74,7 @@ mod tests {
             (Exit::Success, 0),
             (Exit::Code(3), 3),
             (Exit::Signal(15), 143),
+            (Exit::Interrupted(2, Typed::ForUs), 130),
             (Exit::Conflict(CONFLICT), 75),
             (Exit::Lost(LOST), 79),
             (Exit::Problem, 1),

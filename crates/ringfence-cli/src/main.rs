@@ -23,7 +23,7 @@ use crate::exit::Exit;
 use crate::report::{Failure, Report};
 
 fn main() -> ExitCode {
-    if let Some(exit) = supervise::shim::run_if_asked(Report::default()) {
+    if let Some(exit) = supervise::run_if_started_for_it() {
         return exit.into();
     }
     let cli = match Cli::try_parse() {
@@ -35,18 +35,22 @@ fn main() -> ExitCode {
         quiet: cli.global.quiet,
     };
     trace(&cli.global);
-    match catch_unwind(|| run(cli, report)) {
-        Ok(Ok(exit)) => exit.into(),
+    let exit = match catch_unwind(|| run(cli, report)) {
+        Ok(Ok(exit)) => exit,
         Ok(Err(failure)) => {
             report.failure(&failure);
-            failure.exit.into()
+            failure.exit
         }
         // The panic has said what it had to; its exit code 101 could be a command's own.
-        Err(_) => Exit::Internal.into(),
+        Err(_) => Exit::Internal,
+    };
+    if let Exit::Interrupted(signal, typed) = exit {
+        // Returns only if it fails, and then the exit code tells what can be told.
+        let _ = supervise::die_of(signal, typed);
     }
+    exit.into()
 }
 
-/// Everything runs on this one thread: the supervised command dies with the thread that started it.
 fn run(cli: Cli, report: Report) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -7,7 +7,7 @@ use super::{Session, interruptible, take};
 use crate::args::Elect;
 use crate::exit::{self, Exit};
 use crate::report::Failure;
-use crate::supervise::{Signals, supervise};
+use crate::supervise::{Signals, Watchdog, supervise};
 
 pub(super) async fn elect(
     session: &Session,
@@ -23,6 +23,8 @@ pub(super) async fn elect(
         lock = lock.label(label);
     }
     loop {
+        // It starts while this process stands, so that the command does not wait for it.
+        let mut watchdog = Watchdog::start(session.report)?;
         let campaign = take::take(session, lock.clone(), name, &args.terms);
         let guard = match interruptible(signals, campaign).await {
             Err(failure) if failure.is_conflict() => {
@@ -39,7 +41,12 @@ pub(super) async fn elect(
             args.schedule(),
             args.leftovers,
         );
-        let outcome = supervise(&work, &guard, signals, session.report).await?;
+        let outcome = supervise(&work, &guard, &mut watchdog, signals, session.report).await;
+        if outcome.is_err() {
+            // Ends the command, before the lead is given up.
+            drop(watchdog);
+        }
+        let outcome = outcome?;
         // Looked at before the release, which may itself take longer than the lead would have.
         let lost_unnoticed = !outcome.lost && guard.check().is_err();
         if outcome.lost && outcome.ended.is_some() && !outcome.told_to_end {

@@ -17,12 +17,13 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use ringfence::Locks;
+use rustix::process::Signal;
 
 use crate::args::{Cli, Command, Global, LockCommand};
 use crate::exit::Exit;
 use crate::nodes::{self, Nodes};
 use crate::report::{Failure, Report};
-use crate::supervise::Signals;
+use crate::supervise::{Signals, Typed, is_ours_to_type_at};
 
 /// How long leaving may take when nodes do not answer. What is not freed by then ends with its TTL.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
@@ -101,8 +102,14 @@ async fn interruptible<T>(
     tokio::select! {
         done = work => done,
         signal = signals.asked_to_end() => {
+            let is_typed = [Signal::INT, Signal::QUIT].contains(&signal) && is_ours_to_type_at();
             let signal = signal.as_raw();
-            Err(Failure::new(Exit::Signal(signal), format!("interrupted by signal {signal}")))
+            let exit = if is_typed {
+                Exit::Interrupted(signal, Typed::ForUs)
+            } else {
+                Exit::Signal(signal)
+            };
+            Err(Failure::new(exit, format!("interrupted by signal {signal}")))
         }
     }
 }

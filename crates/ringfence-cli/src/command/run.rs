@@ -11,7 +11,7 @@ use crate::args::Run;
 use crate::exit::Exit;
 use crate::report::Failure;
 use crate::supervise::{
-    Ended, Lease, Leftovers, OnLost, Outcome, Schedule, Signals, Work, supervise,
+    Ended, Lease, Leftovers, OnLost, Outcome, Schedule, Signals, Watchdog, Work, supervise,
 };
 
 /// The environment of the command.
@@ -28,6 +28,8 @@ pub(super) async fn run(
     if args.permits.is_none() {
         warn_of_self_deadlock(session, &args.name);
     }
+    // It starts while the nodes are asked, so that the command does not wait for it.
+    let mut watchdog = Watchdog::start(session.report)?;
     let guard = match interruptible(signals, taken(session, &args)).await {
         Err(failure) if failure.is_conflict() => {
             return Err(failure.with_exit(Exit::Conflict(args.conflict_exit_code)));
@@ -45,7 +47,11 @@ pub(super) async fn run(
     );
     work.env
         .extend(guard.slot().map(|slot| (SLOT, slot.to_string())));
-    let outcome = supervise(&work, &guard, signals, session.report).await;
+    let outcome = supervise(&work, &guard, &mut watchdog, signals, session.report).await;
+    if outcome.is_err() {
+        // Ends the command, before the lock is freed.
+        drop(watchdog);
+    }
     // Looked at before the release, which may itself take longer than the lock would have lasted.
     let lost_unnoticed = guard.check().is_err() && args.on_lost != OnLost::Ignore;
     let released = guard.release().await;
@@ -193,10 +199,11 @@ impl Lease for Held {
 }
 
 pub(super) fn exit_of(outcome: Outcome) -> Exit {
-    match outcome.ended {
-        Some(Ended::Code(code)) => Exit::Code(code),
-        Some(Ended::Signal(signal)) => Exit::Signal(signal),
-        None => Exit::Internal,
+    match (outcome.ended, outcome.typed) {
+        (Some(Ended::Code(code)), _) => Exit::Code(code),
+        (Some(Ended::Signal(signal)), Some(typed)) => Exit::Interrupted(signal, typed),
+        (Some(Ended::Signal(signal)), None) => Exit::Signal(signal),
+        (None, _) => Exit::Internal,
     }
 }
 

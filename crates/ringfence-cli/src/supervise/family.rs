@@ -1,224 +1,246 @@
-//! The command and everything it started, wherever it went.
+//! The command and all its descendants, also those that left its process group.
 //!
-//! A process that leaves the command's group (`setsid`, a daemon) escapes a signal to the group. As
-//! *child subreaper* ringfence becomes the parent of every descendant whose own parent dies, so the
-//! descendants stay one tree below this process, and walking it finds them all.
+//! A process that leaves the command's group (`setsid`, a daemon) does not get a signal to the
+//! group. ringfence and its watchdog are *child subreapers*: the kernel makes them the parent of
+//! every descendant whose own parent dies. So the descendants stay one tree below the watchdog, or
+//! below ringfence if the watchdog died, and a walk through `/proc` finds them all.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) use linux::{Family, parent_of};
+pub(super) use linux::Family;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) use portable::{Family, parent_of};
+pub(super) use portable::Family;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux {
-    use std::collections::{HashMap, HashSet};
+    use std::collections::HashSet;
     use std::io;
 
     use rustix::process::{
-        Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, pidfd_send_signal,
-        set_child_subreaper,
+        Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, set_child_subreaper, waitid,
     };
 
-    /// All descendants of this process but those that were there before.
+    use super::super::process::{Identity, Process, Snapshot};
+
+    /// The command's processes, as ringfence or its watchdog looks for them.
     pub(in super::super) struct Family {
-        /// The command's process group; `None` once its leader was reaped, because the number may
-        /// by then belong to a stranger.
-        group: Option<Pid>,
-        /// Children that a shell left us when it became ringfence with `exec`.
-        strangers: HashSet<Pid>,
+        /// The command, which leads a process group; `None` before it starts and once it ended.
+        command: Option<Identity>,
+        /// The child of ringfence that is the parent of the command. `None` in the watchdog itself,
+        /// and in ringfence once the watchdog has died.
+        watchdog: Option<Pid>,
+        /// Children from before: a shell that became ringfence with `exec` may leave some.
+        strangers: HashSet<Identity>,
     }
 
     impl Family {
-        /// Makes this process the one that orphans come to. Call it before the command starts.
-        pub(in super::super) fn adopt() -> io::Result<Self> {
-            set_child_subreaper(Some(getpid()))?;
+        /// Notes which children this process has already. Call it before any other is started.
+        pub(in super::super) fn new() -> Self {
             let mut family = Self {
-                group: None,
+                command: None,
+                watchdog: None,
                 strangers: HashSet::new(),
             };
-            family.strangers = family.members().iter().map(|process| process.pid).collect();
-            Ok(family)
+            if has_children() {
+                family.strangers = family.members().iter().map(Process::identity).collect();
+            }
+            family
         }
 
-        /// Notes that the command leads `group`.
-        pub(in super::super) fn led_by(&mut self, group: Pid) {
-            self.group = Some(group);
+        /// Makes this process the parent of orphaned descendants. Call it before the command
+        /// starts.
+        pub(in super::super) fn adopt_orphans() -> io::Result<()> {
+            Ok(set_child_subreaper(Some(getpid()))?)
         }
 
-        /// Notes that the command itself was reaped.
+        /// Notes that the child `watchdog` will be the parent of the command. It is no member.
+        pub(in super::super) fn watched_by(&mut self, watchdog: Pid) {
+            self.watchdog = Some(watchdog);
+        }
+
+        /// Notes that the watchdog died: its children are now ours.
+        pub(in super::super) fn watchdog_died(&mut self) {
+            self.watchdog = None;
+        }
+
+        /// Notes that `command` runs and leads a group.
+        pub(in super::super) fn led_by(&mut self, command: Identity) {
+            self.command = Some(command);
+        }
+
+        /// Notes that the command was reaped: its number may soon name another process.
         pub(in super::super) fn leader_reaped(&mut self) {
-            self.group = None;
+            self.command = None;
         }
 
-        /// Whether nothing is left, not even somebody dead who was not reaped: to `kill -0` those
-        /// look alive. Once their parents are gone they come to us, and `reap.rs`
-        /// reaps them.
+        /// Whether no member is left, not even a dead one that was not reaped: to `kill -0` those
+        /// look alive.
+        ///
+        /// A process that is orphaned during a walk can be missed by it, so two walks decide.
         pub(in super::super) fn is_gone(&self) -> bool {
-            self.members().is_empty()
+            (0..2).all(|_| self.members().is_empty())
         }
 
-        /// Who is left, for people.
+        /// Whether a member still runs, or could run again.
+        pub(in super::super) fn is_alive(&self) -> bool {
+            (0..2).any(|_| self.members().iter().any(Process::is_alive))
+        }
+
+        /// The numbers of the members that are left, for people.
         pub(in super::super) fn roll_call(&self) -> String {
-            let pids: Vec<_> = self.members().iter().map(|p| p.pid.to_string()).collect();
+            let members = self.members();
+            let alive = members.iter().filter(|process| process.is_alive());
+            let pids: Vec<_> = alive.map(|process| process.pid.to_string()).collect();
             pids.join(", ")
         }
 
-        /// Sends `signal` to the command's group only, as a terminal would.
-        pub(in super::super) fn signal_group(&self, signal: Signal) {
-            if let Some(group) = self.group {
-                // A group that is gone needs no signal.
-                let _ = kill_process_group(group, signal);
+        /// Sends `signal` to the command's own process and to no other.
+        pub(in super::super) fn signal_command(&self, signal: Signal) -> rustix::io::Result<()> {
+            match self.command {
+                Some(command) => command.send(signal),
+                None => Ok(()),
             }
         }
 
-        /// Sends `signal` to everyone. What is forked meanwhile may be missed: call it again.
+        /// Sends `signal` to the command's group only, as a terminal would.
+        pub(in super::super) fn signal_group(&self, signal: Signal) -> rustix::io::Result<()> {
+            match self.command {
+                // The leader's number names the group for as long as the leader is not reaped.
+                Some(command) if command.exists() => kill_process_group(command.pid, signal),
+                _ => Ok(()),
+            }
+        }
+
+        /// Sends `signal` to all members. A process that is forked meanwhile may be missed: call
+        /// it again.
         pub(in super::super) fn signal_all(&self, signal: Signal) {
-            self.signal_group(signal);
+            // Errors count only if they last; then `roll_call` names the processes.
+            let _ = self.signal_group(signal);
+            let command = self.command.filter(|command| command.exists());
+            let group = command.map(|command| command.pid);
             for process in self.members() {
-                if Some(process.group) != self.group {
-                    process.send(signal);
+                if Some(process.group) != group {
+                    let _ = process.identity().send_if(signal, |now| self.owns(now));
                 }
             }
         }
 
         fn members(&self) -> Vec<Process> {
-            let mut children: HashMap<Pid, Vec<Process>> = HashMap::new();
-            for process in processes() {
-                children.entry(process.parent).or_default().push(process);
+            let Some(watchdog) = self.watchdog else {
+                return Snapshot::take().below(getpid(), &self.strangers);
+            };
+            let members = Snapshot::take().below(watchdog, &self.strangers);
+            if Process::read(watchdog).is_some_and(|process| process.is_alive()) {
+                return members;
             }
-            let mut found = Vec::new();
-            let mut parents = vec![getpid()];
-            while let Some(parent) = parents.pop() {
-                for process in children.remove(&parent).unwrap_or_default() {
-                    if !self.strangers.contains(&process.pid) {
-                        parents.push(process.pid);
-                        found.push(process);
-                    }
+            // The watchdog died and was not reaped yet: the kernel has given us its children.
+            let mut ours = Snapshot::take().below(getpid(), &self.strangers);
+            ours.retain(|process| process.pid != watchdog);
+            ours
+        }
+
+        /// Whether `process` is below us or our watchdog now.
+        ///
+        /// A walk is no atomic picture: a number may be used again while it goes on, and then a
+        /// foreign process seems to be a child of a member. So each one is checked upwards, link
+        /// by link, before it gets a signal.
+        fn owns(&self, mut process: Process) -> bool {
+            loop {
+                if self.strangers.contains(&process.identity()) {
+                    return false;
+                }
+                if process.parent == getpid() || Some(process.parent) == self.watchdog {
+                    return Some(process.pid) != self.watchdog;
+                }
+                let Some(parent) = Process::read(process.parent) else {
+                    return false;
+                };
+                // The number that is the parent's before and after was the parent's in between.
+                match Process::read(process.pid) {
+                    Some(again) if again.parent == process.parent => process = parent,
+                    _ => return false,
                 }
             }
-            found
         }
     }
 
-    /// The parent of `pid`.
-    pub(in super::super) fn parent_of(pid: Pid) -> Option<Pid> {
-        Process::read(pid).map(|process| process.parent)
-    }
-
-    struct Process {
-        pid: Pid,
-        parent: Pid,
-        group: Pid,
-        /// With the number it identifies a process: numbers are used again.
-        started: u64,
-    }
-
-    impl Process {
-        fn read(pid: Pid) -> Option<Self> {
-            Self::parse(
-                pid,
-                &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?,
-            )
-        }
-
-        /// Reads `/proc/PID/stat`, see proc(5). The second field is the program's name in
-        /// parentheses, and may itself contain spaces and parentheses.
-        fn parse(pid: Pid, stat: &str) -> Option<Self> {
-            let fields: Vec<_> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-            let number = |field: usize| -> Option<u64> { fields.get(field - 3)?.parse().ok() };
-            let process = |field| Pid::from_raw(number(field)?.try_into().ok()?);
-            Some(Self {
-                pid,
-                parent: process(4)?,
-                group: process(5)?,
-                started: number(22)?,
-            })
-        }
-
-        /// Sends `signal` to this very process: the descriptor pins it, and only then is it looked
-        /// at again, so that a number that was used again meanwhile hits nobody.
-        fn send(&self, signal: Signal) {
-            let Ok(pinned) = pidfd_open(self.pid, PidfdFlags::empty()) else {
-                return;
-            };
-            if Self::read(self.pid).is_some_and(|now| now.started == self.started) {
-                let _ = pidfd_send_signal(pinned, signal);
-            }
-        }
-    }
-
-    fn processes() -> impl Iterator<Item = Process> {
-        std::fs::read_dir("/proc")
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| {
-                let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-                Process::read(Pid::from_raw(pid)?)
-            })
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        const STAT: &str = "71 (a) b (c) S 7 70 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 9876 5 6";
-
-        #[test]
-        fn a_program_name_may_look_like_fields() {
-            let process = Process::parse(Pid::from_raw(71).unwrap(), STAT).unwrap();
-            assert_eq!(process.parent.as_raw_nonzero().get(), 7);
-            assert_eq!(process.group.as_raw_nonzero().get(), 70);
-            assert_eq!(process.started, 9876);
-        }
+    /// Whether this process has any child, dead or alive.
+    fn has_children() -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        !matches!(waitid(WaitId::All, options), Err(rustix::io::Errno::CHILD))
     }
 }
 
-/// Without a subreaper the process group is the best there is: what leaves it escapes.
+/// Without a subreaper the process group is all that can be reached: a process that leaves it
+/// escapes.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod portable {
     use std::io;
 
     use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
+    use super::super::process::Identity;
+
     pub(in super::super) struct Family {
-        group: Option<Pid>,
+        command: Option<Identity>,
+        reaped: bool,
     }
 
     impl Family {
-        pub(in super::super) fn adopt() -> io::Result<Self> {
-            Ok(Self { group: None })
+        pub(in super::super) fn new() -> Self {
+            Self {
+                command: None,
+                reaped: false,
+            }
         }
 
-        pub(in super::super) fn led_by(&mut self, group: Pid) {
-            self.group = Some(group);
+        pub(in super::super) fn adopt_orphans() -> io::Result<()> {
+            Ok(())
         }
 
-        /// The number is kept: here it is all there is to find the others by.
-        pub(in super::super) fn leader_reaped(&mut self) {}
+        pub(in super::super) fn watched_by(&mut self, _: Pid) {}
+
+        pub(in super::super) fn watchdog_died(&mut self) {}
+
+        pub(in super::super) fn led_by(&mut self, command: Identity) {
+            self.command = Some(command);
+        }
+
+        /// The number is kept: nothing else tells where the others are.
+        pub(in super::super) fn leader_reaped(&mut self) {
+            self.reaped = true;
+        }
 
         pub(in super::super) fn is_gone(&self) -> bool {
-            self.group
-                .is_none_or(|group| test_kill_process_group(group).is_err())
+            self.command
+                .is_none_or(|command| test_kill_process_group(command.pid).is_err())
+        }
+
+        pub(in super::super) fn is_alive(&self) -> bool {
+            !self.is_gone()
         }
 
         pub(in super::super) fn roll_call(&self) -> String {
-            self.group
-                .map(|group| format!("group {group}"))
+            self.command
+                .map(|command| format!("group {}", command.pid))
                 .unwrap_or_default()
         }
 
-        pub(in super::super) fn signal_group(&self, signal: Signal) {
-            if let Some(group) = self.group {
-                let _ = kill_process_group(group, signal);
+        pub(in super::super) fn signal_command(&self, signal: Signal) -> rustix::io::Result<()> {
+            match self.command {
+                Some(command) if !self.reaped => command.send(signal),
+                _ => Ok(()),
+            }
+        }
+
+        pub(in super::super) fn signal_group(&self, signal: Signal) -> rustix::io::Result<()> {
+            match self.command {
+                Some(command) => kill_process_group(command.pid, signal),
+                None => Ok(()),
             }
         }
 
         pub(in super::super) fn signal_all(&self, signal: Signal) {
-            self.signal_group(signal);
+            let _ = self.signal_group(signal);
         }
-    }
-
-    pub(in super::super) fn parent_of(_: Pid) -> Option<Pid> {
-        None
     }
 }

@@ -1,4 +1,4 @@
-//! What became of the command, and the burial of everything else that dies below us.
+//! What became of a child: of the command, the watchdog, or an adopted orphan.
 
 use std::io;
 
@@ -25,7 +25,7 @@ impl Ended {
     }
 }
 
-/// News of the command.
+/// News of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// It was stopped by this signal.
@@ -34,14 +34,12 @@ pub(super) enum Change {
     Ended(Ended),
 }
 
-/// Reaps every child that has ended, orphans that came to us included, and returns the latest news
-/// of `command`.
-pub(super) fn reap(command: Pid) -> io::Result<Option<Change>> {
-    let mut news = None;
+/// Reaps every child that has ended, adopted orphans included, and returns the news of all.
+pub(super) fn reap() -> io::Result<Vec<(Pid, Change)>> {
+    let mut news = Vec::new();
     loop {
         match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
-            Ok(Some((pid, status))) if pid == command => news = change(status).or(news),
-            Ok(Some(_)) => {}
+            Ok(Some((pid, status))) => news.extend(change(status).map(|change| (pid, change))),
             Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(news),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

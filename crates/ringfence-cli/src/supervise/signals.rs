@@ -7,8 +7,21 @@ use std::task::Poll;
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{self, SignalKind};
 
-/// Asks that end everything: what outlives them for longer than the grace is killed.
+/// Signals that end ringfence while it waits for a lock.
 const TERMINATING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+
+/// Signals that ask a running command to stop. If it has not after the grace, it is killed.
+const STOPPING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::QUIT];
+
+/// Signals that a terminal sends to a process group and not to a process.
+const OF_A_TERMINAL: [Signal; 6] = [
+    Signal::INT,
+    Signal::QUIT,
+    Signal::HUP,
+    Signal::TSTP,
+    Signal::CONT,
+    Signal::WINCH,
+];
 
 /// Signals that a command may give a meaning to; ringfence gives them none.
 const FORWARDED: [Signal; 5] = [
@@ -60,7 +73,7 @@ impl Signals {
     pub(crate) async fn asked_to_end(&mut self) -> Signal {
         loop {
             match self.recv().await {
-                signal if is_terminating(signal) => return signal,
+                signal if TERMINATING.contains(&signal) => return signal,
                 Signal::TSTP => {
                     // Returns when the shell has continued us.
                     let _ = kill_process(getpid(), Signal::STOP);
@@ -84,9 +97,14 @@ impl Signals {
     }
 }
 
-/// Whether `signal` asks to end.
-pub(super) fn is_terminating(signal: Signal) -> bool {
-    TERMINATING.contains(&signal)
+/// Whether `signal` asks a running command to stop.
+pub(super) fn asks_to_stop(signal: Signal) -> bool {
+    STOPPING.contains(&signal)
+}
+
+/// Whether `signal` goes to the command's whole group.
+pub(super) fn is_for_group(signal: Signal) -> bool {
+    OF_A_TERMINAL.contains(&signal)
 }
 
 /// The mask of signals that this process was started with as ignored; empty where there is no

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 
-use nix::sys::signal::{SigSet, Signal as NixSignal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal as NixSignal};
 use rustix::process::{Pid, getpgid, getpgrp, getppid, getsid, test_kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
@@ -31,6 +31,11 @@ impl Terminal {
     /// Whether our own group has the terminal, so that we may lend it.
     pub(super) fn is_ours(&self) -> bool {
         tcgetpgrp(&self.tty).is_ok_and(|group| group == getpgrp())
+    }
+
+    /// Whether a signal to `group` may come from the keyboard.
+    pub(super) fn is_lent_to(&self, group: Pid) -> bool {
+        tcgetpgrp(&self.tty).is_ok_and(|foreground| foreground == group)
     }
 
     /// Whether the command should have the terminal from the start.
@@ -68,6 +73,15 @@ impl Terminal {
     }
 }
 
+/// Whether INT or QUIT to this process may come from the keyboard: our group has the terminal, and
+/// one of our standard streams is it. A test or a service that a terminal happens to belong to has
+/// none.
+pub(crate) fn is_ours_to_type_at() -> bool {
+    let is_used =
+        io::stdin().is_terminal() || io::stdout().is_terminal() || io::stderr().is_terminal();
+    is_used && Terminal::open().is_some_and(|terminal| terminal.is_ours())
+}
+
 /// Makes the calling process's own group the terminal's foreground.
 pub(super) fn claim() -> io::Result<()> {
     hand_to(open_tty()?, getpgrp())
@@ -84,7 +98,7 @@ pub(super) fn is_job_of_a_shell() -> bool {
         if getpgid(Some(pid)) != Ok(group) {
             return getsid(Some(pid)) == getsid(None);
         }
-        ancestor = super::family::parent_of(pid);
+        ancestor = super::process::parent_of(pid);
     }
     false
 }
@@ -94,12 +108,12 @@ fn open_tty() -> io::Result<File> {
 }
 
 /// Only with SIGTTOU blocked may a background process change the foreground group, instead of being
-/// stopped for trying. Commands do not inherit this: the standard library clears the mask for them.
+/// stopped for trying.
 fn hand_to(tty: impl AsFd, group: Pid) -> io::Result<()> {
     let mut mask = SigSet::empty();
     mask.add(NixSignal::SIGTTOU);
-    mask.thread_block()?;
+    let before = mask.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let handed = tcsetpgrp(tty, group);
-    mask.thread_unblock()?;
+    before.thread_set_mask()?;
     Ok(handed?)
 }

@@ -37,7 +37,7 @@ fn it_is_ended_before_the_lock_is_freed_if_asked() {
     let stubborn = "setsid sh -c 'trap \"\" TERM; echo $$ > $DIR/stubborn; while :; do sleep 1; done' >/dev/null 2>&1 &
                     while [ ! -s $DIR/stubborn ]; do sleep 0.01; done;";
     let run = scene.run(
-        &["--leftovers", "term", "--kill-grace", "100ms"],
+        &["--leftovers", "term", "--stop-grace", "100ms"],
         &format!("{stubborn} {LEAVE}"),
     );
     assert_eq!(run.finish().code(), 4);

@@ -21,3 +21,4 @@ mod signals;
 mod terminal;
 mod tokens;
 mod usage;
+mod watchdog;

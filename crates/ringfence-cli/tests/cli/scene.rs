@@ -133,8 +133,11 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id().cast_signed());
-        Process(pid.expect("a process number")).signal(signal);
+        self.process().signal(signal);
+    }
+
+    pub(crate) fn process(&self) -> Process {
+        Process::numbered(self.child.id().cast_signed()).expect("a process number")
     }
 
     /// Waits until it has something to say.
@@ -207,6 +210,27 @@ impl Finished {
 pub(crate) struct Process(Pid);
 
 impl Process {
+    pub(crate) fn numbered(pid: i32) -> Option<Self> {
+        Pid::from_raw(pid).map(Self)
+    }
+
+    pub(crate) fn pid(self) -> Pid {
+        self.0
+    }
+
+    pub(crate) fn parent(self) -> Option<Pid> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?;
+        let fields = stat.rsplit_once(") ")?.1;
+        Pid::from_raw(fields.split(' ').nth(1)?.parse().ok()?)
+    }
+
+    /// The user as whom it runs.
+    pub(crate) fn user(self) -> Option<u32> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0)).ok()?;
+        let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        users.split_whitespace().nth(1)?.parse().ok()
+    }
+
     pub(crate) fn signal(self, signal: Signal) {
         kill_process(self.0, signal).expect("the process is there");
     }

@@ -3,9 +3,10 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use ringfence_testkit::wait_until;
 use rustix::process::Signal;
 
-use super::scene::{Process, Running, Scene, program};
+use super::scene::{PATIENCE, Process, Running, Scene, program};
 
 /// A grandchild that ignores everything but KILL, in the command's group.
 const STUBBORN: &str =
@@ -22,7 +23,7 @@ fn nothing_survives_a_terminating_signal_and_the_lock_is_freed() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         let scene = Scene::embedded();
         let script = format!("{STUBBORN} {ESCAPED} echo $$ > $DIR/child; wait");
-        let run = scene.run(&["--kill-grace", "100ms"], &script);
+        let run = scene.run(&["--stop-grace", "100ms"], &script);
         let child = scene.process("child");
         let grandchildren = grandchildren(&scene);
         run.signal(signal);
@@ -46,18 +47,139 @@ fn a_command_that_handles_the_signal_keeps_its_exit_code() {
     assert_eq!(run.finish().code(), 7);
 }
 
+/// Ignores TERM, but takes note of each.
+const DEAF: &str = "trap 'echo term >> $DIR/terms' TERM; echo $$ > $DIR/child
+    while :; do sleep 0.01; done";
+
+/// Ends once `$DIR/go` is there, and takes note of TERM and HUP.
+const GRACEFUL: &str = "go() { while [ ! -e $DIR/go ]; do sleep 0.01; done; }
+    trap 'echo term > $DIR/term; go; exit 7' TERM; trap 'echo hup > $DIR/hup' HUP
+    echo $$ > $DIR/child; go; exit 6";
+
 #[test]
-fn a_command_that_ignores_the_signal_is_killed_after_the_grace() {
+fn a_command_that_ignores_the_signal_is_killed_after_the_stop_grace_and_that_is_said() {
     let scene = Scene::embedded();
-    let run = scene.run(
-        &["--kill-grace", "100ms"],
-        "trap '' TERM; echo $$ > $DIR/child; while :; do sleep 0.01; done",
-    );
+    let run = scene.run(&["--stop-grace", "100ms"], DEAF);
     let child = scene.process("child");
     run.signal(Signal::TERM);
-    assert_eq!(run.finish().code(), 128 + 9);
+    let killed = run.finish();
+    assert_eq!(killed.code(), 128 + 9);
     assert!(!child.is_alive());
     assert!(scene.is_free());
+    let lines: Vec<_> = killed.stderr().lines().collect();
+    let [line] = lines[..] else {
+        panic!("one line: {lines:?}");
+    };
+    assert!(line.contains("did not end within"), "{line}");
+}
+
+#[test]
+fn a_command_may_take_longer_to_stop_than_its_lock_lasts() {
+    let scene = Scene::embedded();
+    let run = scene.run(&["--ttl", "3s"], GRACEFUL);
+    let child = scene.process("child");
+    run.signal(Signal::TERM);
+    scene.line("term");
+    // Held, and renewed, beyond the TTL.
+    let refused = scene.run(&["-w", "3500ms"], "true").finish();
+    assert_eq!(refused.code(), 75);
+    assert!(child.is_alive());
+    scene.write("go", "");
+    let done = run.finish();
+    assert_eq!((done.code(), done.stderr()), (7, ""));
+    assert!(scene.is_free());
+}
+
+#[test]
+fn a_second_signal_shortens_the_grace() {
+    for second in [Signal::TERM, Signal::INT] {
+        let scene = Scene::embedded();
+        let run = scene.run(&["--ttl", "3s", "--stop-grace", "1h"], DEAF);
+        let child = scene.process("child");
+        run.signal(Signal::TERM);
+        scene.line("terms");
+        assert!(child.is_alive());
+        run.signal(second);
+        let killed = run.finish();
+        // INT ends it at once: it does not ignore that one.
+        let signal = if second == Signal::INT { 2 } else { 9 };
+        assert_eq!(killed.code(), 128 + signal, "{}", killed.stderr());
+        assert!(!child.is_alive());
+    }
+}
+
+#[test]
+fn a_lock_that_is_lost_while_the_command_stops_ends_it_before_its_deadline() {
+    let scene = Scene::embedded();
+    let script = format!("echo $RINGFENCE_TOKEN > $DIR/token; {DEAF}");
+    let run = scene.run(&["--ttl", "2s", "--stop-grace", "1h"], &script);
+    let child = scene.process("child");
+    run.signal(Signal::TERM);
+    scene.line("terms");
+    scene.steal();
+    let lost = run.finish();
+    assert_eq!(lost.code(), 79, "{}", lost.stderr());
+    assert!(!child.is_alive());
+}
+
+#[test]
+fn hup_is_passed_on_and_kills_nothing() {
+    let scene = Scene::embedded();
+    let options = ["--ttl", "3s", "--stop-grace", "100ms"];
+    let run = scene.run(&options, GRACEFUL);
+    let child = scene.process("child");
+    run.signal(Signal::HUP);
+    assert_eq!(scene.line("hup"), "hup");
+    // Longer than either grace.
+    let refused = scene.run(&["-w", "3500ms"], "true").finish();
+    assert_eq!(refused.code(), 75);
+    assert!(child.is_alive());
+    scene.write("go", "");
+    let done = run.finish();
+    assert_eq!(done.code(), 6);
+    assert!(!done.stderr().contains("ringfence:"), "{}", done.stderr());
+}
+
+#[test]
+fn term_goes_to_the_command_and_not_to_its_descendants() {
+    let scene = Scene::embedded();
+    // In the command's group, where a signal to the group would find it.
+    scene.write(
+        "beside",
+        "trap 'echo term > $DIR/wrong' TERM; trap 'n=$((n+1)); echo $n >> $DIR/heard' USR1
+         echo $$ > $DIR/pid; while [ ! -e $DIR/go ]; do sleep 0.01; done",
+    );
+    let script = format!("sh $DIR/beside & {GRACEFUL}");
+    let run = scene.run(&[], &script);
+    let (beside, _) = (scene.process("pid"), scene.line("child"));
+    run.signal(Signal::TERM);
+    scene.line("term");
+    // A shell handles the signals that wait for it together: after two rounds it has handled TERM.
+    beside.signal(Signal::USR1);
+    scene.line("heard");
+    beside.signal(Signal::USR1);
+    wait_until("the second USR1", PATIENCE, || {
+        scene.line("heard").ends_with('2')
+    });
+    assert!(!scene.has("wrong"));
+    scene.write("go", "");
+    assert_eq!(run.finish().code(), 7);
+}
+
+#[test]
+fn int_goes_to_the_whole_group_like_ctrl_c() {
+    let scene = Scene::embedded();
+    scene.write(
+        "inner",
+        "trap 'echo int > $DIR/inner-int; exit 0' INT; echo $$ > $DIR/pid
+         while :; do sleep 0.01; done",
+    );
+    let script = "trap 'echo int > $DIR/outer-int' INT; sh $DIR/inner; exit 5";
+    let run = scene.run(&[], script);
+    scene.line("pid");
+    run.signal(Signal::INT);
+    assert_eq!(run.finish().code(), 5);
+    assert!(scene.has("inner-int") && scene.has("outer-int"));
 }
 
 #[test]

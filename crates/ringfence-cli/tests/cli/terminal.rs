@@ -17,6 +17,7 @@ use super::scene::{PATIENCE, Scene, program};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
+const CTRL_BACKSLASH: &str = "\x1c";
 
 /// A person at a shell.
 struct Person {
@@ -164,7 +165,7 @@ fn ctrl_c_ends_the_wait_for_leftovers() {
          sh -c 'echo $$ > $DIR/left; exec sleep 1000' & while [ ! -s $DIR/left ]; do :; done",
     );
     let person = Person::at(&scene);
-    person.types("$RF run --leftovers wait --kill-grace 100ms x -- sh $DIR/job\n");
+    person.types("$RF run --leftovers wait --stop-grace 100ms x -- sh $DIR/job\n");
     let left = scene.process("left");
     // Typed sooner it would go to the command, of which only the deaf one may be left.
     let command: i32 = scene
@@ -212,6 +213,103 @@ fn ctrl_c_ends_the_wait_for_a_lock() {
     person.sees("prompt> ");
     person.sees_code(130);
     drop(holder);
+}
+
+/// A script that says `next` after its ringfence.
+const SCRIPT: &str = "$RF run x -- sh $DIR/job; echo next > $DIR/next";
+const SLEEPER: &str = "echo $$ > $DIR/child; exec sleep 1000";
+
+/// The shells differ: bash asks how its command ended, others do not.
+const SHELLS: [&str; 2] = ["sh", "bash"];
+
+#[test]
+fn ctrl_c_stops_the_script_around_it() {
+    // bash ignores QUIT by itself.
+    let cases = [
+        ("sh", CTRL_C, 130),
+        ("bash", CTRL_C, 130),
+        ("sh", CTRL_BACKSLASH, 131),
+    ];
+    for (shell, key, code) in cases {
+        let scene = Scene::embedded();
+        // No core files.
+        scene.write("script", &format!("ulimit -c 0; {SCRIPT}"));
+        scene.write("job", SLEEPER);
+        let person = Person::at(&scene);
+        person.types(&format!("{shell} $DIR/script\n"));
+        let child = scene.process("child");
+        person.types(key);
+        person.sees("prompt> ");
+        person.sees_code(code);
+        assert!(!child.is_alive());
+        assert!(!scene.has("next"), "{shell} went on after {code}");
+        assert!(scene.is_free());
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_loop() {
+    for shell in SHELLS {
+        let scene = Scene::embedded();
+        let script = "for i in 1 2 3; do $RF run x -- sh $DIR/job; done; echo next > $DIR/next";
+        scene.write("script", script);
+        scene.write("job", "echo $$ >> $DIR/child; exec sleep 1000");
+        let person = Person::at(&scene);
+        person.types(&format!("{shell} $DIR/script\n"));
+        scene.line("child");
+        person.types(CTRL_C);
+        person.sees("prompt> ");
+        person.sees_code(130);
+        assert!(!scene.has("next"));
+        assert_eq!(scene.line("child").lines().count(), 1, "{shell} went round");
+    }
+}
+
+#[test]
+fn ctrl_c_in_a_pipeline_stops_the_script_too() {
+    let scene = Scene::embedded();
+    scene.write("script", SCRIPT);
+    scene.write("job", SLEEPER);
+    let person = Person::at(&scene);
+    person.types("bash $DIR/script | cat\n");
+    scene.line("child");
+    person.types(CTRL_C);
+    person.sees("prompt> ");
+    assert!(!scene.has("next"));
+}
+
+#[test]
+fn ctrl_c_while_it_waits_stops_the_script_too() {
+    let scene = Scene::embedded();
+    let holder = scene.run(&[], "echo $$ > $DIR/holder; exec sleep 1000");
+    scene.line("holder");
+    scene.write("script", SCRIPT);
+    let person = Person::at(&scene);
+    person.types("bash $DIR/script\n");
+    person.sees("waiting for `x`");
+    person.types(CTRL_C);
+    person.sees("prompt> ");
+    person.sees_code(130);
+    assert!(!scene.has("next"));
+    drop(holder);
+}
+
+#[test]
+fn a_script_goes_on_after_a_command_that_handles_ctrl_c() {
+    for shell in SHELLS {
+        let scene = Scene::embedded();
+        scene.write("script", SCRIPT);
+        scene.write(
+            "job",
+            "trap 'exit 3' INT; echo $$ > $DIR/child; while :; do sleep 0.01; done",
+        );
+        let person = Person::at(&scene);
+        person.types(&format!("{shell} $DIR/script\n"));
+        scene.line("child");
+        person.types(CTRL_C);
+        assert_eq!(scene.line("next"), "next");
+        person.sees("prompt> ");
+    }
 }
 
 #[test]
@@ -268,8 +366,8 @@ fn a_command_whose_lock_ended_while_it_was_stopped_never_runs_again() {
     person.types(CTRL_Z);
     person.sees("prompt> ");
     assert!(child.is_stopped());
+    child.wait_gone();
     wait_until("the lock to end", PATIENCE, || scene.is_free());
-    assert!(child.is_alive());
     person.types("fg\n");
     person.sees("lost the lock `x`");
     person.sees("prompt> ");

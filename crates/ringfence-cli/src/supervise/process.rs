@@ -1,0 +1,252 @@
+//! Processes that may be anybody's children: who they are, and signals that hit no other process.
+//!
+//! A process number is used again once its process was reaped. The number together with the time at
+//! which the process started names one process for ever.
+
+use rustix::process::{Pid, Signal};
+
+/// One process, never another one that got its number later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    pub(super) pid: Pid,
+    /// When it started, in ticks since the machine did; zero where the system does not tell.
+    pub(super) started: u64,
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) use linux::{Process, Snapshot, parent_of};
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod linux {
+    use std::collections::{HashMap, HashSet};
+
+    use rustix::io::Errno;
+    use rustix::process::{PidfdFlags, kill_process, pidfd_open, pidfd_send_signal};
+
+    use super::{Identity, Pid, Signal};
+
+    impl Identity {
+        /// The process that has the number `pid` now.
+        pub(in super::super) fn of(pid: Pid) -> Option<Self> {
+            Process::read(pid).map(|process| process.identity())
+        }
+
+        /// Whether it runs, or ended and was not reaped yet.
+        pub(in super::super) fn exists(self) -> bool {
+            Self::of(self.pid) == Some(self)
+        }
+
+        /// Sends `signal` to this very process; does nothing if it was reaped.
+        pub(in super::super) fn send(self, signal: Signal) -> rustix::io::Result<()> {
+            self.send_if(signal, |_| true)
+        }
+
+        /// Sends `signal` if the process still exists and `condition` holds for it. The descriptor
+        /// pins the process first, so that what was looked at is what gets the signal.
+        pub(in super::super) fn send_if(
+            self,
+            signal: Signal,
+            condition: impl FnOnce(Process) -> bool,
+        ) -> rustix::io::Result<()> {
+            let pinned = pidfd_open(self.pid, PidfdFlags::empty());
+            match Process::read(self.pid) {
+                Some(now) if now.identity() == self && condition(now) => {}
+                _ => return Ok(()),
+            }
+            match pinned {
+                Ok(pinned) => pidfd_send_signal(pinned, signal),
+                // The kernel has no such descriptors, or a sandbox forbids them.
+                Err(Errno::NOSYS | Errno::PERM) => kill_process(self.pid, signal),
+                Err(error) => Err(error),
+            }
+        }
+    }
+
+    /// The parent of `pid`.
+    pub(in super::super) fn parent_of(pid: Pid) -> Option<Pid> {
+        Process::read(pid).map(|process| process.parent)
+    }
+
+    /// A process as it was when `/proc` was read.
+    #[derive(Debug, Clone, Copy)]
+    pub(in super::super) struct Process {
+        pub(in super::super) pid: Pid,
+        pub(in super::super) parent: Pid,
+        pub(in super::super) group: Pid,
+        started: u64,
+        state: u8,
+    }
+
+    impl Process {
+        pub(in super::super) fn read(pid: Pid) -> Option<Self> {
+            let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+            Self::parse(pid, &String::from_utf8_lossy(&stat))
+        }
+
+        /// Reads `/proc/PID/stat`, see proc(5). The second field is the program's name in
+        /// parentheses, and may itself contain spaces and parentheses.
+        fn parse(pid: Pid, stat: &str) -> Option<Self> {
+            let fields: Vec<_> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+            let number = |field: usize| -> Option<u64> { fields.get(field - 3)?.parse().ok() };
+            let process = |field| Pid::from_raw(number(field)?.try_into().ok()?);
+            Some(Self {
+                pid,
+                parent: process(4)?,
+                group: process(5)?,
+                started: number(22)?,
+                state: *fields.first()?.as_bytes().first()?,
+            })
+        }
+
+        pub(in super::super) fn identity(&self) -> Identity {
+            Identity {
+                pid: self.pid,
+                started: self.started,
+            }
+        }
+
+        /// Whether it has not ended. A stopped process has not.
+        pub(in super::super) fn is_alive(&self) -> bool {
+            !matches!(self.state, b'Z' | b'X')
+        }
+    }
+
+    /// All processes, read one after the other.
+    pub(in super::super) struct Snapshot(HashMap<Pid, Process>);
+
+    impl Snapshot {
+        pub(in super::super) fn take() -> Self {
+            let read = |entry: std::io::Result<std::fs::DirEntry>| {
+                let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+                let process = Process::read(Pid::from_raw(pid)?)?;
+                Some((process.pid, process))
+            };
+            let entries = std::fs::read_dir("/proc").into_iter().flatten();
+            let mut snapshot = Self(entries.filter_map(read).collect());
+            snapshot.follow_orphans();
+            snapshot
+        }
+
+        /// Reads again each process whose parent ended while the others were read: it has another
+        /// parent by now.
+        fn follow_orphans(&mut self) {
+            let is_orphan = |process: &&Process| !self.0.contains_key(&process.parent);
+            let orphans: Vec<Pid> = self.0.values().filter(is_orphan).map(|p| p.pid).collect();
+            for pid in orphans {
+                if let Some(process) = Process::read(pid) {
+                    self.0.insert(pid, process);
+                }
+            }
+        }
+
+        /// The descendants of `root`, parents first, without `strangers` and their descendants.
+        pub(in super::super) fn below(
+            &self,
+            root: Pid,
+            strangers: &HashSet<Identity>,
+        ) -> Vec<Process> {
+            let mut children: HashMap<Pid, Vec<Process>> = HashMap::new();
+            for process in self.0.values() {
+                children.entry(process.parent).or_default().push(*process);
+            }
+            let mut found = Vec::new();
+            let mut parents = vec![root];
+            while let Some(parent) = parents.pop() {
+                for process in children.remove(&parent).unwrap_or_default() {
+                    if !strangers.contains(&process.identity()) {
+                        parents.push(process.pid);
+                        found.push(process);
+                    }
+                }
+            }
+            found
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::process::{Command, Stdio};
+
+        use super::*;
+
+        const STAT: &str = "71 (a) b (c) S 7 70 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 9876 5 6";
+
+        fn pid(number: i32) -> Pid {
+            Pid::from_raw(number).unwrap()
+        }
+
+        fn process(number: i32, parent: i32, started: u64) -> Process {
+            Process {
+                pid: pid(number),
+                parent: pid(parent),
+                group: pid(number),
+                started,
+                state: b'S',
+            }
+        }
+
+        #[test]
+        fn a_program_name_may_look_like_fields() {
+            let process = Process::parse(pid(71), STAT).unwrap();
+            assert_eq!(process.parent, pid(7));
+            assert_eq!(process.group, pid(70));
+            assert_eq!(process.started, 9876);
+            assert!(process.is_alive());
+        }
+
+        #[test]
+        fn a_descendant_with_the_number_of_a_former_stranger_is_found() {
+            let snapshot = Snapshot([(pid(20), process(20, 10, 500))].into());
+            let former = HashSet::from([process(20, 10, 300).identity()]);
+            assert_eq!(snapshot.below(pid(10), &former).len(), 1);
+            let present = HashSet::from([process(20, 10, 500).identity()]);
+            assert_eq!(snapshot.below(pid(10), &present).len(), 0);
+        }
+
+        #[test]
+        fn a_signal_does_not_reach_a_later_process_with_the_same_number() {
+            let mut child = Command::new("sleep")
+                .arg("1000")
+                .stdin(Stdio::null())
+                .spawn()
+                .unwrap();
+            let process = Identity::of(pid(child.id().cast_signed())).unwrap();
+            let former = Identity {
+                started: process.started - 1,
+                ..process
+            };
+            former.send(Signal::KILL).unwrap();
+            assert!(!former.exists() && process.exists());
+            process.send(Signal::TERM).unwrap();
+            // Had the first signal arrived, the child would have died of KILL.
+            let status = child.wait().unwrap();
+            assert_eq!(
+                std::os::unix::process::ExitStatusExt::signal(&status),
+                Some(15)
+            );
+        }
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) use portable::parent_of;
+
+/// Elsewhere only the number is known.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod portable {
+    use super::{Identity, Pid, Signal};
+
+    impl Identity {
+        pub(in super::super) fn of(pid: Pid) -> Option<Self> {
+            Some(Self { pid, started: 0 })
+        }
+
+        pub(in super::super) fn send(self, signal: Signal) -> rustix::io::Result<()> {
+            rustix::process::kill_process(self.pid, signal)
+        }
+    }
+
+    pub(in super::super) fn parent_of(_: Pid) -> Option<Pid> {
+        None
+    }
+}

@@ -1,0 +1,422 @@
+//! What ringfence and its watchdog tell each other, over a socket between the two.
+//!
+//! Neither may ever wait for the other, which may be stopped. So a message that does not fit into
+//! the socket is kept and sent later, and a closed socket says that the other has died.
+
+use std::ffi::OsString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream as StdStream;
+
+use ringfence::time::Timestamp;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
+};
+use rustix::process::Pid;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+
+use super::super::process::Identity;
+use super::super::reap::Ended;
+
+/// From ringfence to its watchdog.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Start the command.
+    Start(Start),
+    /// The lock was renewed: kill everything only then.
+    KillAt(Timestamp),
+    /// All is done. Kill nothing and exit.
+    Leave,
+}
+
+/// A command to start.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Start {
+    /// The lock's name, for people.
+    pub(crate) lock: OsString,
+    /// When everything has to be killed unless a later time was heard of.
+    pub(crate) kill_at: u64,
+    /// Whether the command takes the terminal.
+    pub(crate) foreground: bool,
+    /// Program and arguments.
+    pub(crate) argv: Vec<OsString>,
+    /// What is added to the environment.
+    pub(crate) env: Vec<(OsString, OsString)>,
+}
+
+/// From the watchdog to ringfence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The command runs.
+    Started(Identity),
+    /// The command could not be started, with the system's error number.
+    NotStarted(i32),
+    /// The command was stopped by this signal.
+    Stopped(i32),
+    /// The command ended and was reaped.
+    Ended(Ended),
+    /// Another process below the watchdog ended and was reaped.
+    OtherEnded,
+    /// The time to kill came before a later one was heard of, so everything is killed.
+    Overdue,
+}
+
+/// One end of the socket.
+pub(super) struct Channel {
+    stream: UnixStream,
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+}
+
+impl Channel {
+    /// Turns the socket into a channel. Call it inside a runtime.
+    pub(super) fn over(stream: StdStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream: UnixStream::from_std(stream)?,
+            inbox: Vec::new(),
+            outbox: Vec::new(),
+        })
+    }
+
+    /// Sends `message` now, or during a later call if the socket is full. Returns `false` for a
+    /// message that was left out because earlier ones still wait.
+    pub(super) fn send(&mut self, message: &impl Message) -> bool {
+        let is_sent = self.outbox.is_empty() || !message.can_be_left_out();
+        if is_sent {
+            let mut body = Vec::new();
+            message.write(&mut body);
+            put_bytes(&mut self.outbox, &body);
+        }
+        // tokio does not know yet whether the socket can be written; the socket does.
+        let sent = write(&self.stream, &self.outbox);
+        self.sent(sent);
+        is_sent
+    }
+
+    /// The next message; `None` once the other has died. Cancelling loses nothing.
+    pub(super) async fn recv<M: Message>(&mut self) -> Option<M> {
+        loop {
+            if let Some(message) = self.take() {
+                return message;
+            }
+            let mut interest = Interest::READABLE;
+            if !self.outbox.is_empty() {
+                interest = interest.add(Interest::WRITABLE);
+            }
+            let ready = self.stream.ready(interest).await.ok()?;
+            if ready.is_writable() && !self.outbox.is_empty() {
+                self.flush();
+            }
+            if ready.is_readable() {
+                let mut bytes = [0; 4096];
+                match self.stream.try_read(&mut bytes) {
+                    Ok(0) => return None,
+                    Ok(count) => self.inbox.extend_from_slice(&bytes[..count]),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => return None,
+                }
+            }
+        }
+    }
+
+    /// The first message in the inbox, if all of it is there; what is no message ends the talk.
+    #[allow(clippy::option_option)]
+    fn take<M: Message>(&mut self) -> Option<Option<M>> {
+        let mut rest = self.inbox.as_slice();
+        let body = take_bytes(&mut rest)?;
+        let message = M::read(&mut &*body);
+        let used = self.inbox.len() - rest.len();
+        self.inbox.drain(..used);
+        Some(message)
+    }
+
+    fn flush(&mut self) {
+        let (stream, outbox) = (&self.stream, &self.outbox);
+        let sent = stream.try_io(Interest::WRITABLE, || write(stream, outbox));
+        self.sent(sent);
+    }
+
+    fn sent(&mut self, sent: io::Result<usize>) {
+        match sent {
+            Ok(count) => drop(self.outbox.drain(..count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // The other has died; reading will say so.
+            Err(_) => self.outbox.clear(),
+        }
+    }
+}
+
+fn write(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
+    Ok(send(stream, bytes, SendFlags::NOSIGNAL)?)
+}
+
+/// Sends a copy of `descriptor` through a new socket, ahead of all messages.
+pub(super) fn send_descriptor(stream: &StdStream, descriptor: impl AsFd) -> io::Result<()> {
+    let descriptors = [descriptor.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let byte = [io::IoSlice::new(&[0])];
+    sendmsg(stream, &byte, &mut control, SendFlags::empty())?;
+    Ok(())
+}
+
+/// The command must not inherit what the watchdog receives.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const CLOSE_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const CLOSE_ON_EXEC: RecvFlags = RecvFlags::empty();
+
+/// Waits for a descriptor that the other end sent.
+pub(super) fn recv_descriptor(stream: &StdStream) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut bytes = [io::IoSliceMut::new(&mut byte)];
+    recvmsg(stream, &mut bytes, &mut control, CLOSE_ON_EXEC)?;
+    let received = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    received.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+/// What can be sent.
+pub(super) trait Message: Sized {
+    fn write(&self, to: &mut Vec<u8>);
+
+    /// `None` for bytes that the other end never sends.
+    fn read(from: &mut &[u8]) -> Option<Self>;
+
+    /// Whether it says no more than a later one of its kind will.
+    fn can_be_left_out(&self) -> bool {
+        false
+    }
+}
+
+impl Message for Order {
+    fn write(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Start(start) => {
+                put_number(to, 0);
+                start.write(to);
+            }
+            Self::KillAt(at) => {
+                put_number(to, 1);
+                put_number(to, at.as_nanos());
+            }
+            Self::Leave => put_number(to, 2),
+        }
+    }
+
+    fn read(from: &mut &[u8]) -> Option<Self> {
+        match take_number(from)? {
+            0 => Some(Self::Start(Start::read(from)?)),
+            1 => Some(Self::KillAt(Timestamp::from_nanos(take_number(from)?))),
+            2 => Some(Self::Leave),
+            _ => None,
+        }
+    }
+
+    fn can_be_left_out(&self) -> bool {
+        matches!(self, Self::KillAt(_))
+    }
+}
+
+impl Start {
+    fn write(&self, to: &mut Vec<u8>) {
+        put_bytes(to, self.lock.as_bytes());
+        put_number(to, self.kill_at);
+        put_number(to, u64::from(self.foreground));
+        put_number(to, self.argv.len() as u64);
+        for arg in &self.argv {
+            put_bytes(to, arg.as_bytes());
+        }
+        for (key, value) in &self.env {
+            put_bytes(to, key.as_bytes());
+            put_bytes(to, value.as_bytes());
+        }
+    }
+
+    fn read(from: &mut &[u8]) -> Option<Self> {
+        let text = |from: &mut &[u8]| Some(OsString::from_vec(take_bytes(from)?.to_vec()));
+        let mut start = Self {
+            lock: text(from)?,
+            kill_at: take_number(from)?,
+            foreground: take_number(from)? != 0,
+            ..Self::default()
+        };
+        for _ in 0..take_number(from)? {
+            start.argv.push(text(from)?);
+        }
+        while !from.is_empty() {
+            start.env.push((text(from)?, text(from)?));
+        }
+        Some(start)
+    }
+}
+
+impl Message for Event {
+    fn write(&self, to: &mut Vec<u8>) {
+        let (kind, value) = match *self {
+            Self::Started(command) => (0, i64::from(command.pid.as_raw_pid())),
+            Self::NotStarted(errno) => (1, errno.into()),
+            Self::Stopped(signal) => (2, signal.into()),
+            Self::Ended(Ended::Code(code)) => (3, code.into()),
+            Self::Ended(Ended::Signal(signal)) => (4, signal.into()),
+            Self::OtherEnded => (5, 0),
+            Self::Overdue => (6, 0),
+        };
+        put_number(to, kind);
+        put_number(to, value.cast_unsigned());
+        if let Self::Started(command) = self {
+            put_number(to, command.started);
+        }
+    }
+
+    fn read(from: &mut &[u8]) -> Option<Self> {
+        let (kind, value) = (take_number(from)?, take_number(from)?.cast_signed());
+        let number = i32::try_from(value).ok()?;
+        Some(match kind {
+            0 => Self::Started(Identity {
+                pid: Pid::from_raw(number)?,
+                started: take_number(from)?,
+            }),
+            1 => Self::NotStarted(number),
+            2 => Self::Stopped(number),
+            3 => Self::Ended(Ended::Code(number.try_into().ok()?)),
+            4 => Self::Ended(Ended::Signal(number)),
+            5 => Self::OtherEnded,
+            6 => Self::Overdue,
+            _ => return None,
+        })
+    }
+
+    fn can_be_left_out(&self) -> bool {
+        *self == Self::OtherEnded
+    }
+}
+
+fn put_number(to: &mut Vec<u8>, number: u64) {
+    to.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
+    put_number(to, bytes.len() as u64);
+    to.extend_from_slice(bytes);
+}
+
+fn take_number(from: &mut &[u8]) -> Option<u64> {
+    let (number, rest) = from.split_first_chunk()?;
+    *from = rest;
+    Some(u64::from_le_bytes(*number))
+}
+
+fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = from.split_first_chunk()?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+    let (bytes, rest) = rest.split_at_checked(length)?;
+    *from = rest;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek, Write};
+    use std::os::unix::process::CommandExt;
+
+    use super::*;
+
+    fn pair() -> (Channel, Channel) {
+        let (one, other) = StdStream::pair().unwrap();
+        (Channel::over(one).unwrap(), Channel::over(other).unwrap())
+    }
+
+    fn start() -> Start {
+        Start {
+            lock: "x".into(),
+            kill_at: 17,
+            foreground: true,
+            // More than a socket takes at once.
+            argv: vec!["a".repeat(1 << 20).into(), OsString::from_vec(vec![255])],
+            env: vec![("KEY".into(), String::new().into())],
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_larger_than_the_socket_arrives_whole() {
+        let (mut here, mut there) = pair();
+        here.send(&Order::Start(start()));
+        here.send(&Order::Leave);
+        let sending = here.recv::<Event>();
+        let receiving = async {
+            assert_eq!(there.recv().await, Some(Order::Start(start())));
+            assert_eq!(there.recv().await, Some(Order::Leave));
+        };
+        tokio::select! {
+            event = sending => panic!("nothing was sent: {event:?}"),
+            () = receiving => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn who_sends_to_a_stopped_process_neither_waits_nor_piles_up() {
+        let (mut here, mut there) = pair();
+        for _ in 0..100_000 {
+            here.send(&Event::OtherEnded);
+        }
+        assert!(here.outbox.len() < 100, "{}", here.outbox.len());
+        here.send(&Event::Ended(Ended::Code(3)));
+        let receiving = async { while there.recv().await != Some(Event::Ended(Ended::Code(3))) {} };
+        tokio::select! {
+            order = here.recv::<Order>() => panic!("nothing was sent: {order:?}"),
+            () = receiving => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn each_event_arrives_as_it_was_sent_and_a_closed_end_is_noticed() {
+        let (mut here, mut there) = pair();
+        let events = [
+            Event::Started(Identity::of(rustix::process::getpid()).unwrap()),
+            Event::NotStarted(2),
+            Event::Stopped(20),
+            Event::Ended(Ended::Code(7)),
+            Event::Ended(Ended::Signal(9)),
+            Event::OtherEnded,
+            Event::Overdue,
+        ];
+        for event in events {
+            here.send(&event);
+        }
+        drop(here);
+        for event in events {
+            assert_eq!(there.recv().await, Some(event));
+        }
+        assert_eq!(there.recv::<Event>().await, None);
+    }
+
+    #[test]
+    fn a_descriptor_goes_ahead_of_the_messages() {
+        let (here, there) = StdStream::pair().unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"text").unwrap();
+        file.rewind().unwrap();
+        send_descriptor(&here, &file).unwrap();
+        (&here).write_all(b"after").unwrap();
+        let received = recv_descriptor(&there).unwrap();
+        let mut cat = std::process::Command::new("cat");
+        let output = cat.arg0("cat").stdin(received).output().unwrap();
+        assert_eq!(output.stdout, b"text");
+        let mut after = [0; 5];
+        (&there).read_exact(&mut after).unwrap();
+        assert_eq!(&after, b"after");
+        drop(here);
+        assert!(recv_descriptor(&there).is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! A second process that ends the command if ringfence cannot.
+//!
+//! ringfence starts its watchdog, and the watchdog starts the command: three processes in a row.
+//! ringfence renews the lock and tells the watchdog until when it holds.
+//!
+//! - If ringfence is stopped or stalls, the watchdog hears of no later deadline and kills the
+//!   command and all its descendants before the one that it knows.
+//! - If ringfence dies, the socket between them closes and the watchdog does so at once.
+//! - If the watchdog is stopped, ringfence, its parent, continues it.
+//! - If the watchdog dies, the kernel kills the command, and makes ringfence the parent of the
+//!   command's descendants. ringfence kills them.
+//!
+//! The watchdog has a process group of its own, so that neither the terminal nor `kill -STOP` to
+//! the group of a script hits it. It cannot have a session of its own: the command, its child, would
+//! lose the terminal with it. It starts while ringfence still waits for the lock, so that the
+//! command does not wait for it.
+
+mod channel;
+mod process;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use ringfence::time::Timestamp;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use tokio::signal::unix::{self, SignalKind, signal};
+
+use super::family::Family;
+use super::shim::own_program;
+use crate::report::Report;
+use channel::{Channel, Order};
+
+pub(super) use channel::{Event, Start};
+pub(super) use process::{NAME, run};
+
+/// The watchdog, as ringfence has it. Dropped, it ends, and so does a command that still runs.
+pub(crate) struct Watchdog {
+    report: Report,
+    pid: Pid,
+    /// `None` once it was closed.
+    channel: Option<Channel>,
+    deaths: unix::Signal,
+    /// The processes below it, until it is told to start a command.
+    family: Option<Family>,
+    /// Whether it was told to start a command.
+    started: bool,
+    reaped: bool,
+}
+
+/// What a watchdog or the system has to tell.
+pub(super) enum News {
+    /// The watchdog says this.
+    Event(Event),
+    /// A child of ours was stopped or ended.
+    Child,
+    /// The watchdog died.
+    Died,
+}
+
+impl Watchdog {
+    /// Starts the watchdog. It waits for a command.
+    pub(crate) fn start(report: Report) -> io::Result<Self> {
+        // Listened for first: the watchdog must not inherit this signal as ignored.
+        let deaths = signal(SignalKind::child())?;
+        let mut family = Family::new();
+        let (ours, theirs) = StdStream::pair()?;
+        // The watchdog's own standard input is the socket.
+        channel::send_descriptor(&ours, io::stdin())?;
+        let child = Command::new(own_program()?)
+            .arg0(NAME)
+            .args(process::flags(report))
+            .stdin(OwnedFd::from(theirs))
+            .process_group(0)
+            .spawn()?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("the watchdog has no process number"))?;
+        family.watched_by(pid);
+        Ok(Self {
+            report,
+            pid,
+            channel: Some(Channel::over(ours)?),
+            deaths,
+            family: Some(family),
+            started: false,
+            reaped: false,
+        })
+    }
+
+    /// Starts another one if this one was killed while it had no command.
+    pub(super) fn renew_if_dead(&mut self) -> io::Result<()> {
+        if let Ok(Some((_, status))) = waitpid(Some(self.pid), WaitOptions::NOHANG)
+            && !status.stopped()
+        {
+            self.reaped = true;
+            *self = Self::start(self.report)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Whether it died, as far as we have noticed.
+    pub(super) fn has_died(&self) -> bool {
+        self.reaped || self.channel.is_none()
+    }
+
+    /// Tells it to start a command, whose processes are the ones returned.
+    pub(super) fn start_command(&mut self, start: Start) -> io::Result<Family> {
+        Family::adopt_orphans()?;
+        self.started = true;
+        self.tell(&Order::Start(start));
+        let family = self.family.take();
+        family.ok_or_else(|| io::Error::other("a watchdog watches over one command only"))
+    }
+
+    /// Tells it to kill everything at `at` and not before. Returns whether it will hear so.
+    pub(super) fn kill_at(&mut self, at: Timestamp) -> bool {
+        self.tell(&Order::KillAt(at))
+    }
+
+    /// Tells it that all is done. What the command left running stays.
+    pub(super) fn leave(&mut self) {
+        self.tell(&Order::Leave);
+    }
+
+    /// Continues a stopped watchdog.
+    pub(super) fn go_on(&self) {
+        if !self.reaped {
+            // It is our child and was not reaped: the number is its own.
+            let _ = kill_process(self.pid, Signal::CONT);
+        }
+    }
+
+    pub(super) fn is_reaped(&self) -> bool {
+        self.reaped
+    }
+
+    /// Notes that it was reaped.
+    pub(super) fn was_reaped(&mut self) {
+        self.reaped = true;
+    }
+
+    /// The next news. Cancelling loses none.
+    pub(super) async fn news(&mut self) -> News {
+        let event = async {
+            match &mut self.channel {
+                Some(channel) => channel.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        let event = tokio::select! {
+            event = event => event,
+            _ = self.deaths.recv() => return News::Child,
+        };
+        match event {
+            Some(event) => News::Event(event),
+            None => {
+                self.channel = None;
+                News::Died
+            }
+        }
+    }
+
+    fn tell(&mut self, order: &Order) -> bool {
+        match &mut self.channel {
+            Some(channel) => channel.send(order),
+            None => false,
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        if self.reaped {
+            return;
+        }
+        self.channel = None;
+        if !self.started {
+            let _ = kill_process(self.pid, Signal::KILL);
+        }
+        // It ends by itself now: at once, or when nothing of the command is left.
+        loop {
+            self.go_on();
+            match waitpid(Some(self.pid), WaitOptions::UNTRACED) {
+                Ok(Some((_, status))) if status.stopped() => {}
+                Err(rustix::io::Errno::INTR) => {}
+                _ => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Two processes watch over the command. Either may be stopped or killed: the command and all its
+//! descendants end before another can hold the lock.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+
+use ringfence_testkit::wait_until;
+use rustix::process::{Signal, geteuid, kill_process_group};
+
+use super::scene::{PATIENCE, Process, Running, Scene};
+
+/// The user that the test changes to; it needs no entry in the user database.
+const OTHER_USER: u32 = 65534;
+
+/// A short lease. The delay leaves the killing of a whole tree time on a busy machine before
+/// another can hold the lock, and takes nothing from the test: without a deadline nothing is ever
+/// killed.
+const SHORT: [&str; 4] = ["--ttl", "2s", "--lock-delay", "2s"];
+
+/// The files in which the processes of [`tree`] leave their numbers.
+const TREE: [&str; 5] = ["child", "beside", "escaped", "orphan", "other"];
+
+/// A command with a child in its group, one that left the group and session, one whose parent died
+/// (a double fork), and one that changed its user, which clears its death signal.
+fn tree() -> String {
+    format!(
+        "sh -c 'echo $$ > $DIR/beside; exec sleep 1000' &
+         setsid sh -c 'echo $$ > $DIR/escaped; exec sleep 1000' &
+         sh -c 'setsid sh -c \"echo \\$\\$ > $DIR/orphan; exec sleep 1000\" & exit 0' &
+         sh -c 'echo $$ > $DIR/other; exec {} sleep 1000' &
+         echo $RINGFENCE_TOKEN > $DIR/token
+         for file in beside escaped orphan other; do
+             while [ ! -s $DIR/$file ]; do sleep 0.01; done
+         done
+         echo $PPID > $DIR/watchdog
+         echo $$ > $DIR/child
+         {} sleep 1000 & wait",
+        as_other_user(),
+        as_other_user(),
+    )
+}
+
+/// What to put before a command to run it as another user. Only root may do that; all else that the
+/// tests say holds for our own user too.
+fn as_other_user() -> String {
+    if geteuid().is_root() {
+        format!("setpriv --reuid {OTHER_USER} --clear-groups")
+    } else {
+        "env".to_owned()
+    }
+}
+
+/// The processes of [`tree`], all started, and `other` no longer ours.
+#[track_caller]
+fn members(scene: &Scene) -> [Process; 5] {
+    let members = TREE.map(|file| scene.process(file));
+    let expected = if geteuid().is_root() {
+        OTHER_USER
+    } else {
+        geteuid().as_raw()
+    };
+    wait_until("the change of user", PATIENCE, || {
+        members[4].user() == Some(expected)
+    });
+    members
+}
+
+fn assert_gone(members: &[Process]) {
+    for (process, name) in members.iter().zip(TREE) {
+        assert!(!process.is_alive(), "{name} runs on");
+    }
+}
+
+/// Waits until another holds the lock, and looks what of the former holder's command is left.
+#[track_caller]
+fn the_next_holder_is_alone(scene: &Scene, members: &[Process]) {
+    let next = scene.run(&[], "echo entered > $DIR/entered; exec sleep 1000");
+    scene.line("entered");
+    assert_gone(members);
+    next.signal(Signal::TERM);
+    next.finish();
+}
+
+#[test]
+fn a_ringfence_that_is_stopped_alone_takes_its_command_along() {
+    let scene = Scene::embedded();
+    let run = scene.run(&SHORT, &tree());
+    let members = members(&scene);
+    run.signal(Signal::STOP);
+    the_next_holder_is_alone(&scene, &members);
+    run.signal(Signal::CONT);
+    let lost = run.finish();
+    assert_eq!(lost.code(), 79, "{}", lost.stderr());
+    assert!(
+        lost.stderr().contains("lost the lock `x`"),
+        "{}",
+        lost.stderr()
+    );
+}
+
+#[test]
+fn so_does_one_whose_whole_process_group_is_stopped() {
+    let scene = Scene::embedded();
+    let script = tree();
+    let args = [&["run"], &SHORT[..], &["x", "--", "sh", "-c", &script]].concat();
+    let mut command = scene.ringfence(&args);
+    command.process_group(0);
+    let run = Running::start(command);
+    let members = members(&scene);
+    kill_process_group(run.process().pid(), Signal::STOP).expect("our own group");
+    the_next_holder_is_alone(&scene, &members);
+    run.signal(Signal::CONT);
+    assert_eq!(run.finish().code(), 79);
+}
+
+#[test]
+fn a_ringfence_that_is_killed_takes_its_whole_tree_along() {
+    let scene = Scene::embedded();
+    let run = scene.run(&["--ttl", "3s"], &tree());
+    let members = members(&scene);
+    let watchdog = scene.process("watchdog");
+    run.signal(Signal::KILL);
+    for process in members {
+        process.wait_gone();
+    }
+    watchdog.wait_gone();
+    the_next_holder_is_alone(&scene, &members);
+}
+
+#[test]
+fn a_watchdog_that_is_killed_takes_the_whole_tree_along() {
+    let scene = Scene::embedded();
+    let run = scene.run(&[], &tree());
+    let members = members(&scene);
+    scene.process("watchdog").signal(Signal::KILL);
+    let killed = run.finish();
+    assert_eq!(killed.code(), 128 + 9, "{}", killed.stderr());
+    assert!(
+        killed
+            .stderr()
+            .contains("watches over the command was killed"),
+        "{}",
+        killed.stderr()
+    );
+    assert_gone(&members);
+    assert!(scene.is_free());
+}
+
+#[test]
+fn a_watchdog_that_is_stopped_goes_on_and_the_command_never_notices() {
+    let scene = Scene::embedded();
+    let run = scene.run(
+        &["--ttl", "3s"],
+        "echo $PPID > $DIR/watchdog; echo $$ > $DIR/child
+         while [ ! -e $DIR/go ]; do sleep 0.01; done; exit 6",
+    );
+    let child = scene.process("child");
+    let watchdog = scene.process("watchdog");
+    for _ in 0..3 {
+        watchdog.signal(Signal::STOP);
+        wait_until("the watchdog to go on", PATIENCE, || !watchdog.is_stopped());
+    }
+    // Held, and renewed, beyond the TTL.
+    let refused = scene.run(&["-w", "3500ms"], "true").finish();
+    assert_eq!(refused.code(), 75);
+    assert!(child.is_alive());
+    scene.write("go", "");
+    let done = run.finish();
+    assert_eq!((done.code(), done.stderr()), (6, ""));
+    assert!(!watchdog.is_alive());
+}
+
+/// A service manager that stops a service signals all its processes.
+#[test]
+fn a_watchdog_leaves_term_to_ringfence() {
+    let scene = Scene::embedded();
+    let run = scene.run(
+        &[],
+        "trap 'exit 7' TERM; echo $PPID > $DIR/watchdog; echo $$ > $DIR/child
+         while [ ! -e $DIR/go ]; do sleep 0.01; done; exit 6",
+    );
+    scene.line("child");
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        scene.process("watchdog").signal(signal);
+    }
+    scene.write("go", "");
+    assert_eq!(run.finish().code(), 6);
+}
+
+#[test]
+fn a_watchdog_that_dies_while_ringfence_waits_is_replaced() {
+    let scene = Scene::embedded();
+    let holder = scene.run(&[], "echo $$ > $DIR/holder; exec sleep 1000");
+    scene.line("holder");
+    let waiting = scene.run(&[], "echo entered > $DIR/entered; exit 6");
+    waiting.wait_for_words();
+    let [watchdog] = children(waiting.process())[..] else {
+        panic!("ringfence has one child");
+    };
+    watchdog.signal(Signal::KILL);
+    watchdog.wait_gone();
+    holder.signal(Signal::TERM);
+    holder.finish();
+    assert_eq!(waiting.finish().code(), 6);
+    assert!(scene.has("entered"));
+}
+
+#[test]
+fn with_on_lost_ignore_a_stopped_ringfence_keeps_its_command() {
+    let scene = Scene::embedded();
+    let run = scene.run(
+        &["--ttl", "1s", "--on-lost", "ignore"],
+        "echo $$ > $DIR/child; while [ ! -e $DIR/go ]; do sleep 0.01; done; exit 6",
+    );
+    let child = scene.process("child");
+    run.signal(Signal::STOP);
+    let next = scene.run(&[], "echo entered > $DIR/entered");
+    scene.line("entered");
+    assert_eq!(next.finish().code(), 0);
+    assert!(child.is_alive());
+    run.signal(Signal::CONT);
+    scene.write("go", "");
+    assert_eq!(run.finish().code(), 6);
+}
+
+#[test]
+fn a_leader_that_is_stopped_alone_takes_its_command_along() {
+    let scene = Scene::embedded();
+    let script = tree();
+    let args = [&["elect"], &SHORT[..], &["x", "--", "sh", "-c", &script]].concat();
+    let leader = Running::start(scene.ringfence(&args));
+    let members = members(&scene);
+    leader.signal(Signal::STOP);
+    the_next_holder_is_alone(&scene, &members);
+    // It stands again when it goes on, and leads: its command starts anew.
+    fs::remove_file(scene.path("child")).expect("our own file");
+    leader.signal(Signal::CONT);
+    let again = scene.process("child");
+    assert!(again.is_alive());
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.finish().code(), 128 + 15);
+    assert!(!again.is_alive());
+}
+
+#[test]
+fn a_leader_that_is_killed_takes_its_whole_tree_along() {
+    let scene = Scene::embedded();
+    let script = tree();
+    let args = ["elect", "--ttl", "3s", "x", "--", "sh", "-c", &script];
+    let leader = Running::start(scene.ringfence(&args));
+    let members = members(&scene);
+    leader.signal(Signal::KILL);
+    for process in members {
+        process.wait_gone();
+    }
+    the_next_holder_is_alone(&scene, &members);
+}
+
+fn children(of: Process) -> Vec<Process> {
+    let entries = fs::read_dir("/proc").expect("processes");
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let processes = names.filter_map(|name| Process::numbered(name.parse().ok()?));
+    processes
+        .filter(|process| process.parent() == Some(of.pid()))
+        .collect()
+}
