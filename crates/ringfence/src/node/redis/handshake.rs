@@ -262,7 +262,7 @@ impl Handshake {
                 born.birth_us
             },
             clock_us,
-            server: Standing::server_of(&born.run_id),
+            server: Standing::server_of(&born.record.run_id),
         }
     }
 

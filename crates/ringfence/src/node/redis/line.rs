@@ -112,21 +112,21 @@ impl Line {
     /// Writes what can be written now, and waits for nothing. A connection that the client library
     /// keeps is written by the library's own task: there this does nothing.
     pub(super) async fn write_now(&mut self) {
-        if let Self::Wire(wire) = self {
+        if let Kind::Wire(wire) = &mut self.kind {
             wire.write_now().await;
         }
     }
 
     /// Whether the bytes are ours.
     pub(super) fn is_wire(&self) -> bool {
-        matches!(self, Self::Wire(_))
+        matches!(self.kind, Kind::Wire(_))
     }
 
     /// The connection without the runtime.
     pub(super) fn detach(self) -> Option<Remainder> {
-        match self {
-            Self::Wire(wire) => wire.detach(),
-            Self::Library(_) => None,
+        match self.kind {
+            Kind::Wire(wire) => wire.detach(),
+            Kind::Library(_) => None,
         }
     }
 
