@@ -283,7 +283,11 @@ fn not_voting(votes: &Votes, left: Duration) -> String {
     if votes.iter().any(|node| node.vote == Vote::Outdated) {
         return "this machine was paused while it asked the nodes; try again".to_owned();
     }
+    let moved = who(|vote| *vote == Vote::Moved);
     match (young.is_empty(), jumped.is_empty()) {
+        (true, true) if !moved.is_empty() => format!(
+            "nodes {moved} were restarted, or their addresses re-pointed, while they were asked; try again"
+        ),
         (false, true) => format!(
             "nodes {young} are new or restarted and may vote in {secs} s; for a new cluster run `ringfence init`"
         ),

@@ -77,6 +77,10 @@ impl Locks {
     ///
     /// Succeeds once a majority has answered, or after two seconds: a node that cannot be reached
     /// is no error, a majority that is wrongly set up is.
+    ///
+    /// The client lives in the runtime in which it is connected. It may be used from others, but once
+    /// that runtime has ended nothing is renewed, and every call fails with
+    /// [`ConfigError::RuntimeGone`].
     pub async fn connect(urls: &str) -> Result<Self, ConnectError> {
         Self::builder().nodes(urls).connect().await
     }

@@ -43,10 +43,10 @@ async fn rule_1_a_node_in_memory_goes_by_the_clock_of_its_client() {
     assert!(matches!(held, AcquireError::Held { .. }), "{held}");
     time.step(ms(10_001));
     assert!(guard.check().is_err());
-    lock(other).await.unwrap();
+    let _next = lock(other).await.unwrap();
     // Nor does it share a node with a client on which another clock counts.
     let elsewhere = Locks::connect("memory:stepped").await.unwrap();
-    elsewhere.mutex("x").try_lock().await.unwrap();
+    let _another = elsewhere.mutex("x").try_lock().await.unwrap();
 }
 
 #[cfg(target_os = "linux")]
