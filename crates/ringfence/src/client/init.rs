@@ -14,6 +14,9 @@ use super::{Builder, Locks};
 /// How long every node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a node may take to be searched for locks, and a little more than it searches itself.
+const SEARCH_PATIENCE: Duration = Duration::from_secs(75);
+
 /// What an `init` did.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -91,7 +94,7 @@ async fn all_answer(
 
 async fn ask(locks: &Locks, mode: InitMode, group: Group) -> Vec<Result<Facts, CallError>> {
     let driver = &locks.shared.driver;
-    let until = driver.clock.now() + PATIENCE;
+    let until = driver.clock.now() + SEARCH_PATIENCE;
     let ask = |node: usize, done| driver.nodes[node].init(group, mode, done);
     gather(driver.nodes.len(), &driver.clock, until, ask, |_| false).await
 }

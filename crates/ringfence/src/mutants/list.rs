@@ -554,6 +554,10 @@ list! {
         LuaPlainBundleIgnoresOwner,
         /// Extending a plain lock does not shorten it.
         LuaPlainExtendShortens,
+        /// `init` searches all keys for locks before it says that there are none.
+        LuaInitSearchCutShort,
+        /// A search during which a client joined starts again.
+        LuaInitSearchOutdated,
     }
 
     Data {

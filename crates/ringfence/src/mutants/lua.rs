@@ -366,6 +366,16 @@ const PIECES: &[(Mutant, &str, &str)] = &[
         "local longer = kept_until",
     ),
     (
+        LuaInitSearchCutShort,
+        "if not complete and mode ~= 'force' then",
+        "if false then",
+    ),
+    (
+        LuaInitSearchOutdated,
+        "if continues and (stands or '') ~= seen then",
+        "if false then",
+    ),
+    (
         LuaMarksNotCompared,
         "if number < mark then",
         "if false then",

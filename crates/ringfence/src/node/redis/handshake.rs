@@ -16,6 +16,7 @@ use super::line::Line;
 use super::reply::{Fields, Misshapen};
 use super::report::Reporter;
 use super::script::SCRIPTS;
+use super::search::{InitAnswer, SEARCH_MAX, SEARCH_STEP, Search};
 use super::server::{Leniency, Server, questions, refuse_config};
 use super::watch::Image;
 
@@ -142,29 +143,43 @@ impl Handshake {
         group: &Group,
         mode: InitMode,
     ) -> Result<(Option<Membership>, Facts), CallError> {
-        let mut pipe = redis::pipe();
-        let cmd = pipe.cmd("EVAL").arg(SCRIPTS.init.text).arg(1).arg(BORN_KEY);
-        cmd.arg(&server.run_id)
-            .arg(server.replication_id.as_deref().unwrap_or("-"))
-            .arg(u8::from(server.durable))
-            .arg(match mode {
-                InitMode::Check => "check",
-                InitMode::Write => "write",
-                InitMode::Force => "force",
-                InitMode::CheckRegroup => "check regroup",
-                InitMode::Regroup => "regroup",
-            })
-            .arg(&group_fields(group))
-            .arg(&group_fields(&Group::new(group.nodes)));
-        let sent = self.clock.now();
-        let answers = line.ask(pipe).await.map_err(|e| self.unknown(&e))?;
-        let received = self.clock.now();
-        let mut fields = self.fields(answers.into_iter().next().unwrap_or(Value::Nil))?;
-        let clock_us = self.shaped(clock(&mut fields))?;
-        let word = self.shaped(fields.text())?.unwrap_or_default();
-        let born = self.shaped(fields.text())?;
-        let count = self.shaped(fields.text())?.unwrap_or_default();
-        let holders = self.shaped(holders(&mut fields))?;
+        let begun = self.clock.now();
+        let mut search = Search::default();
+        let (fields, sent, received) = loop {
+            let mut pipe = redis::pipe();
+            let cmd = pipe.cmd("EVAL").arg(SCRIPTS.init.text).arg(1).arg(BORN_KEY);
+            cmd.arg(&server.run_id)
+                .arg(server.replication_id.as_deref().unwrap_or("-"))
+                .arg(u8::from(server.durable))
+                .arg(match mode {
+                    InitMode::Check => "check",
+                    InitMode::Write => "write",
+                    InitMode::Force => "force",
+                    InitMode::CheckRegroup => "check regroup",
+                    InitMode::Regroup => "regroup",
+                })
+                .arg(&group_fields(group))
+                .arg(&group_fields(&Group::new(group.nodes)));
+            search.write(cmd, mode);
+            let sent = self.clock.now();
+            let answers = tokio::time::timeout(SEARCH_STEP, line.ask(pipe)).await;
+            let answers = answers.map_err(|_| self.hangs())?;
+            let answers = answers.map_err(|e| self.unknown(&e))?;
+            let received = self.clock.now();
+            let fields = self.fields(answers.into_iter().next().unwrap_or(Value::Nil))?;
+            match self.shaped(search.hear(fields))? {
+                Some(fields) => break (fields, sent, received),
+                None if begun + SEARCH_MAX <= received => return Err(self.unsearched()),
+                None => {}
+            }
+        };
+        let InitAnswer {
+            clock_us,
+            word,
+            born,
+        } = fields;
+        let Search { count, holders, .. } = &search;
+        let holders = held_now(holders);
         let found = format!("{count} lock records{holders}");
         if word == "changed" {
             return Err(self.changed());
@@ -262,8 +277,24 @@ impl Handshake {
                 born.birth_us
             },
             clock_us,
-            server: Standing::server_of(&born.record.run_id),
+            server: Standing::server_of(&born.server.run_id),
         }
+    }
+
+    /// A search that takes too long is not an empty one.
+    fn unsearched(&self) -> CallError {
+        self.refused(
+            TroubleKind::Other,
+            format!(
+                "has too many keys to be searched for locks within {SEARCH_MAX:?}; give locks a \
+                 server or a database of their own, or use --force if you know that nobody holds one"
+            ),
+        )
+    }
+
+    fn hangs(&self) -> CallError {
+        let what = format!("has not answered a step of `init` within {SEARCH_STEP:?}");
+        CallError::Unknown(self.reporter.trouble(TroubleKind::Timeout, what))
     }
 
     fn read_born(&self, text: &str) -> Result<Born, CallError> {
@@ -317,22 +348,16 @@ fn clock(fields: &mut Fields) -> Result<u64, Misshapen> {
     text.parse().map_err(|_| Misshapen)
 }
 
-/// The rest of the fields as pairs of name and label, in words.
-fn holders(fields: &mut Fields) -> Result<String, Misshapen> {
-    let mut shown = Vec::new();
-    while fields.0.len() > 0 {
-        let name = fields.text()?.ok_or(Misshapen)?;
-        let label = fields.text()?.ok_or(Misshapen)?;
-        shown.push(format!(
-            "`{}` by {}",
-            name.escape_debug(),
-            label.escape_debug()
-        ));
-    }
-    Ok(match shown.as_slice() {
+/// The holders that were found, in words.
+fn held_now(holders: &[(String, String)]) -> String {
+    let shown = holders.iter().map(|(name, label)| {
+        let (name, label) = (name.escape_debug(), label.escape_debug());
+        format!("`{name}` by {label}")
+    });
+    match shown.collect::<Vec<_>>().as_slice() {
         [] => ", none of them held now".to_owned(),
         held => format!(", held now: {}", held.join(", ")),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::key::wake_channel;
 use super::last_words::LastWords;
 use super::line::Line;
 use super::queue::{BATCH_MAX, Control, Queue, Work};
+use super::search::{SEARCH_MAX, SEARCH_STEP};
 use super::watch::{self, Image, Watch};
 
 /// How long connecting and logging in may take, and how long the handshake after it.
@@ -577,7 +578,12 @@ impl Maker {
         let Session {
             line, membership, ..
         } = session;
-        self.in_time(async {
+        // The search of an `init` takes many steps, each of which is bounded by itself.
+        let limit = match control {
+            Control::Init(..) => STEP + SEARCH_MAX + SEARCH_STEP,
+            Control::Probe(_) | Control::Join(..) => STEP,
+        };
+        self.within(limit, async {
             let (joined, facts) = match control {
                 Control::Probe(_) => return Ok(self.handshake.probe(line).await?.1),
                 Control::Join(group, _) => {
@@ -589,8 +595,8 @@ impl Maker {
                 Control::Init(group, mode, _) => {
                     let server = match mode {
                         // Whatever stands there is overwritten.
-                        InitMode::Force => self.handshake.look(line).await?,
-                        _ => self.handshake.probe(line).await?.0,
+                        InitMode::Force => self.in_time(self.handshake.look(line)).await?,
+                        _ => self.in_time(self.handshake.probe(line)).await?.0,
                     };
                     let init = self.handshake.init(line, &server, group, *mode);
                     match init.await? {
@@ -614,10 +620,18 @@ impl Maker {
         &self,
         step: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        match tokio::time::timeout(STEP, step).await {
+        self.within(STEP, step).await
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        step: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        match tokio::time::timeout(limit, step).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                let what = format!("accepts connections but says nothing for {STEP:?}");
+                let what = format!("accepts connections but says nothing for {limit:?}");
                 let trouble = self.handshake.reporter.trouble(TroubleKind::Timeout, what);
                 Err(CallError::Unknown(trouble))
             }

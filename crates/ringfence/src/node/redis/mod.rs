@@ -24,6 +24,7 @@ mod reply;
 mod report;
 mod rights;
 mod script;
+mod search;
 mod server;
 mod tls;
 mod together;

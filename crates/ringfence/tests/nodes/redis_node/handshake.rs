@@ -18,7 +18,10 @@ fn durable() -> ServerBuilder {
     Server::builder(Flavor::Redis).persistence(Persistence::AofAlways)
 }
 
-fn refused_as(outcome: Result<impl std::fmt::Debug, CallError>, kind: TroubleKind) -> String {
+pub(super) fn refused_as(
+    outcome: Result<impl std::fmt::Debug, CallError>,
+    kind: TroubleKind,
+) -> String {
     match outcome {
         Err(CallError::Refused(trouble)) if trouble.kind == kind => trouble.to_string(),
         other => panic!("{kind:?} expected, not {other:?}"),

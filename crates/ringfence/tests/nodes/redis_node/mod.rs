@@ -8,6 +8,7 @@ mod garbage;
 mod handshake;
 mod lines;
 mod replication;
+mod search;
 mod strangers;
 mod wakes;
 

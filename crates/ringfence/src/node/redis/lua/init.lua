@@ -1,17 +1,21 @@
 -- Init: the operator's word that this node's group is new. Writes the birth record as grown up.
 -- KEYS: born. ARGV: the run id and the replication id that the client saw (`-` if the server does not tell), 1 if every write
 -- is on disk before it is answered, how far to go (check, write, force, check regroup, regroup), the group (nodes, window in
--- us, quarantine in ms, grace in ms), then the values that a client takes unless told otherwise (same four).
+-- us, quarantine in ms, grace in ms), then the values that a client takes unless told otherwise (same four), then how far the
+-- search for records has come: cursor, how many records and holders were found, the longest time that one of the records has
+-- left in ms, the birth record that stood there when the search began ('' if none), and how many pages to search now.
 -- Answers: clock, 'done' ('free' after a check) or why not ('changed' if this is not the server that the client saw), what
--- stands there now, how many records there are ('+' behind the number if the search ended early), then name and label of
--- each present holder.
-local SCANS, BATCH, HOLDERS = 200, 500, 20
+-- stands there now, how many records there are ('+' behind the number if the search ended early), cursor and longest time as
+-- above, then name and label of each present holder. 'more': nothing was decided, the search goes on from that cursor.
+-- 'again': the birth record changed, the search starts anew.
+local BATCH, HOLDERS = 500, 20
+local cursor, found, held, longest, seen, pages = unpack(ARGV, #ARGV - 5)
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local clock = string.format('%.0f', now)
 local group, usual = table.concat(ARGV, ' ', 5, 8), table.concat(ARGV, ' ', 9, 12)
 
-local count, holders, longest_ms = 0, {}, -1
+local count, holders, longest_ms = tonumber(found), {}, tonumber(longest)
 local function look_at(record_key)
   -- The keys of a line and of readers have a word before that colon. Whoever only waits holds nothing.
   local name = string.match(record_key, '^ringfence:{[^}]+}:(.*)$')
@@ -37,9 +41,9 @@ local function look_at(record_key)
   end
 end
 
--- Bounded, because a script stops the whole server while it runs.
-local cursor, complete = '0', false
-for _ = 1, SCANS do
+-- Bounded, because a script stops the whole server while it runs. The client goes on from the cursor.
+local continues, complete = cursor ~= '0', false
+for _ = 1, tonumber(pages) do
   local page = redis.call('SCAN', cursor, 'MATCH', 'ringfence:{*', 'COUNT', BATCH)
   for _, record_key in ipairs(page[2]) do
     look_at(record_key)
@@ -53,7 +57,7 @@ end
 local counted = count .. (complete and '' or '+')
 
 local function answer(word, born)
-  return { clock, word, born or false, counted, unpack(holders) }
+  return { clock, word, born or false, counted, cursor, string.format('%.0f', longest_ms), unpack(holders) }
 end
 
 local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 'replication')
@@ -64,8 +68,17 @@ if string.match(server, '\nrun_id:(%x+)') ~= ARGV[1]
 end
 local stands = redis.call('GET', KEYS[1])
 local mode = ARGV[4]
+-- No lock is taken under a birth record that is not there. If it is the one that stood there when the search began, a
+-- client that joined meanwhile cannot have taken a lock behind the cursor's back.
+if continues and (stands or '') ~= seen then
+  return answer('again', stands)
+end
+if not complete and mode ~= 'force' then
+  return answer('more', stands)
+end
+local is_held = #holders > 0 or tonumber(held) > 0
 if mode == 'regroup' or mode == 'check regroup' then
-  if #holders > 0 then
+  if is_held then
     return answer('holders', stands)
   end
   if stands then
@@ -95,7 +108,7 @@ elseif mode ~= 'force' then
     end
   end
   -- Beside a young record, what nobody holds is what attempts left that were told to run init.
-  if #holders > 0 or (count > 0 and not stands) then
+  if is_held or (count > 0 and not stands) then
     return answer('records', stands)
   end
 end
