@@ -8,6 +8,7 @@ use tracing::Instrument;
 use crate::driver::acquire::{Wanted, acquire};
 use crate::driver::care::Care;
 use crate::driver::hold::Hold;
+use crate::driver::taker::Taker;
 use crate::driver::{Driver, call_timeout};
 use crate::message::{Claim, ReleaseKind};
 use crate::name::NameError;
@@ -125,7 +126,8 @@ impl Lock {
 
     /// Takes it for `owner`, who may take it again while holding it: all its guards share one
     /// fence and deadline, on the terms of the first, and the last one to go frees the lock.
-    /// Default nobody's: taking it twice waits for oneself.
+    /// Default nobody's: taking it twice waits for oneself. What an owner takes again must have the
+    /// same names: see [`Owner`].
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
@@ -192,14 +194,15 @@ impl Lock {
         let wanted = self.wanted(wait)?;
         let span = tracing::debug_span!("acquire", name = %name, label = %wanted.label);
         let driver = &self.locks.shared.driver;
-        let mut warned = false;
+        let mut looked = false;
         // Of a semaphore one client may well hold several.
         let waiting = wait.is_none_or(|wait| !wait.is_zero()) && !self.of_slots;
         let on_lost = |attempt: &Attempt, again: Timestamp| {
             tracing::trace!(ballot = %attempt.ballot(), ?again, votes = ?attempt.votes().collect::<Vec<_>>(), "attempt lost");
             note(attempt);
-            if waiting && !warned {
-                warned = self.warn_of_self_deadlock(&wanted);
+            // Once: what this task does not hold now it cannot take while it waits.
+            if waiting && !std::mem::replace(&mut looked, true) {
+                self.warn_of_self_deadlock(&wanted);
             }
         };
         let won = acquire(driver, &wanted, on_lost)
@@ -336,17 +339,19 @@ impl Lock {
         })
     }
 
-    /// Waiting for what this same client holds is almost always a self-deadlock.
-    fn warn_of_self_deadlock(&self, wanted: &Wanted) -> bool {
-        let ours = self.locks.shared.driver.schedule.hold_of(&wanted.claims);
-        let Some(held) = ours else { return false };
+    /// A task that waits for what it holds itself waits for ever. Other tasks of the same client that
+    /// wait for each other are normal contention, and nothing to warn of.
+    fn warn_of_self_deadlock(&self, wanted: &Wanted) {
+        let schedule = &self.locks.shared.driver.schedule;
+        let Some(held) = schedule.hold_of(Taker::current(), &wanted.claims) else {
+            return;
+        };
         tracing::warn!(
             name = %self.name(),
             held_by = %held.care().label,
             wanted_by = %wanted.label,
-            "waiting for a lock that this same client already holds: if both are the same task, this waits for itself"
+            "this task waits for a lock that it took itself: unless another task releases it, it waits until that lock's lease ends; release the first guard, or give both the same owner"
         );
-        true
     }
 }
 

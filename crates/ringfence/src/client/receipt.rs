@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::driver::taker::Taker;
 use crate::driver::withdraw::Traces;
 use crate::message::{Ballot, Claim};
 use crate::token::Token;
@@ -60,6 +61,7 @@ impl Receipt {
             token: self.token.clone(),
             ballot: self.ballot,
             plain,
+            taker: Taker::default(),
             place: None,
             slots: None,
         }

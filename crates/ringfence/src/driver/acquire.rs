@@ -7,16 +7,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::entropy;
-use crate::ledger::TICKET_MS;
 use crate::message::{Claim, Op, Place, ReleaseKind, Reply, Request, Slots};
 use crate::node::Deliver;
-use crate::protocol::{Acquisition, Asked, Attempt, Failure, Line, Next, Target, Terms};
+use crate::protocol::{Acquisition, Asked, Attempt, Failure, Line, Next, Terms};
 use crate::time::Timestamp;
 
 use super::Driver;
 use super::flight::Flight;
 use super::strays::Strays;
-use super::waiting::{Waiter, WaitsFor};
+use super::taker::Taker;
+use super::ticket::TicketReplies;
+use super::waiting::{Waiter, WaitsFor, Woken};
 use super::withdraw::{Traces, Withdrawing};
 
 /// What is to be acquired.
@@ -99,7 +100,7 @@ pub(crate) async fn acquire(
         // t0 is read here, before the first send of each attempt.
         let attempt = acquisition.begin(&mut driver.cluster(), clock.now(), fresh);
         line.step_up(attempt.place());
-        let mut trial = Trial::begin(driver, wanted, attempt);
+        let mut trial = Trial::begin(driver, wanted, attempt, line.waiter.as_ref());
         tokio::select! {
             biased;
             _ = trial.flight.verdict(|| _ = trial.flight.time_out()) => {}
@@ -119,12 +120,14 @@ pub(crate) async fn acquire(
                 return Ok(trial.keep(deadline));
             }
             Next::GiveUp(failure) => return Err(Refusal::Failed(failure)),
-            Next::Retry { at, stays } => {
+            Next::Retry { at, wake_at, stays } => {
                 trial.stays = stays;
-                line.step_back(&trial);
+                line.step_back(stays);
                 tokio::select! {
                     biased;
-                    slot = line.turn(at, trial) => acquisition.woken_for(slot),
+                    woken = line.turn(at, wake_at, trial) => if let Some(Woken { slot }) = woken {
+                        acquisition.woken_for(slot);
+                    },
                     () = driver.closing() => return Err(Refusal::closed(driver)),
                 }
             }
@@ -165,8 +168,9 @@ struct InLine<'a> {
     driver: &'a Arc<Driver>,
     wanted: &'a Wanted,
     waiter: Option<Arc<Waiter>>,
-    /// Where the last attempt left its ticket, while no other attempt is under way.
-    left: Option<(Traces, Vec<Target>)>,
+    /// Who waited at a place that is given up. Its ticket is to be forgotten once the undo of the last
+    /// attempt has been sent, which tells most nodes.
+    left: Option<Arc<Waiter>>,
 }
 
 impl<'a> InLine<'a> {
@@ -181,7 +185,7 @@ impl<'a> InLine<'a> {
 
     /// An attempt begins: from now on it answers for the place.
     fn step_up(&mut self, place: Option<&Place>) {
-        self.left = None;
+        self.forget_left();
         let Some(place) = place else { return };
         match &self.waiter {
             Some(waiter) if waiter.is_at(place) => waiter.begin(),
@@ -200,26 +204,22 @@ impl<'a> InLine<'a> {
     }
 
     /// The attempt was lost.
-    fn step_back(&mut self, trial: &Trial<'_>) {
+    fn step_back(&mut self, stays: bool) {
         if let Some(waiter) = &self.waiter {
             waiter.end();
         }
-        let traces = trial.traces();
-        if trial.stays && traces.place.is_some() {
-            let targets = trial.flight.with(|attempt| attempt.remains_in_line());
-            self.left = Some((traces, targets));
-        } else {
+        if !stays {
             self.leave_room();
         }
     }
 
-    /// Waits until `at`, or until woken: for which slot of a semaphore, if that was told. What the
-    /// attempt before has left is taken back meanwhile, and in any case before the next.
-    async fn turn(&self, at: Timestamp, lost: Trial<'_>) -> Option<u32> {
-        let clock = &self.driver.clock;
+    /// Waits until `at`, or until woken, but then not before `wake_at`: by which wake, if it was one.
+    /// What the attempt before has left is taken back meanwhile, and in any case before the next.
+    async fn turn(&mut self, at: Timestamp, wake_at: Timestamp, lost: Trial<'_>) -> Option<Woken> {
+        let (clock, waiter) = (&self.driver.clock, self.waiter.clone());
         let mut turn = pin!(async {
-            match &self.waiter {
-                Some(waiter) => waiter.turn(clock, at).await,
+            match &waiter {
+                Some(waiter) => waiter.turn(clock, at, wake_at).await,
                 None => {
                     clock.sleep_until(at).await;
                     None
@@ -230,18 +230,27 @@ impl<'a> InLine<'a> {
         if let Some(until) = lost.flight.with(|attempt| attempt.undo_waits_until(now)) {
             tokio::select! {
                 biased;
-                slot = &mut turn => return slot,
+                woken = &mut turn => return woken,
                 () = lost.flight.answered() => {}
                 () = clock.sleep_until(until) => {}
             }
         }
         drop(lost);
+        self.forget_left();
         turn.await
     }
 
     fn leave_room(&mut self) {
         if let Some(waiter) = self.waiter.take() {
             self.driver.room.leave(&waiter);
+            self.forget_left();
+            self.left = Some(waiter);
+        }
+    }
+
+    fn forget_left(&mut self) {
+        if let Some(waiter) = self.left.take() {
+            waiter.gave_up(self.driver, self.wanted.terms.call_timeout);
         }
     }
 }
@@ -249,20 +258,7 @@ impl<'a> InLine<'a> {
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
         self.leave_room();
-        if let Some((traces, targets)) = self.left.take()
-            && !mutant!(TicketLeftBehind)
-        {
-            let terms = &self.wanted.terms;
-            Withdrawing::begin(
-                self.driver,
-                ReleaseKind::Undo,
-                &traces,
-                targets,
-                // Longer than this no ticket lasts.
-                terms.ttl.min(Duration::from_millis(TICKET_MS)),
-                terms.call_timeout,
-            );
-        }
+        self.forget_left();
     }
 }
 
@@ -273,13 +269,20 @@ struct Trial<'a> {
     flight: Arc<Flight<Attempt>>,
     /// Where the replies go if a node may keep more of ours than the slot that is won.
     strays: Option<Arc<Strays>>,
+    /// Whose ticket it carries, if it carries one.
+    waiter: Option<Arc<Waiter>>,
     kept: bool,
     /// Lost, but to be tried again: the place in line is kept.
     stays: bool,
 }
 
 impl<'a> Trial<'a> {
-    fn begin(driver: &'a Arc<Driver>, wanted: &'a Wanted, attempt: Attempt) -> Self {
+    fn begin(
+        driver: &'a Arc<Driver>,
+        wanted: &'a Wanted,
+        attempt: Attempt,
+        waiter: Option<&Arc<Waiter>>,
+    ) -> Self {
         let ttl_ms = wanted.lease().as_millis() as u64;
         let request = Arc::new(Request {
             claims: Arc::clone(&wanted.claims),
@@ -312,6 +315,7 @@ impl<'a> Trial<'a> {
         let expires = attempt.poll_timeout().unwrap_or(t0);
         let strays = attempt.asked() == Some(Asked::Any)
             || attempt.asked().is_some() && attempt.place().is_some();
+        let waiter = waiter.filter(|_| attempt.place().is_some()).cloned();
         let flight = Arc::new(Flight::new(driver, attempt, t0));
         let strays = strays.then(|| Arc::new(Strays::new(driver, &flight, expires)));
         // Made before the first send, so that not even a panic in a node leaves something behind.
@@ -320,16 +324,21 @@ impl<'a> Trial<'a> {
             wanted,
             flight,
             strays,
+            waiter,
             kept: false,
             stays: false,
         };
         driver.attempting.fetch_add(1, Ordering::SeqCst);
+        let mut to = match &trial.strays {
+            Some(strays) => Arc::clone(strays) as Arc<dyn Deliver<Reply>>,
+            None => Arc::clone(&trial.flight) as Arc<dyn Deliver<Reply>>,
+        };
+        if let Some(waiter) = &trial.waiter {
+            let takes_back = trial.strays.is_some();
+            to = Arc::new(TicketReplies::new(driver, waiter, to, takes_back));
+        }
         for node in 0..driver.nodes.len() {
-            let to = match &trial.strays {
-                Some(strays) => Arc::clone(strays) as Arc<dyn Deliver<Reply>>,
-                None => Arc::clone(&trial.flight) as Arc<dyn Deliver<Reply>>,
-            };
-            driver.send(node, &request, expires, to);
+            driver.send(node, &request, expires, Arc::clone(&to));
         }
         trial
     }
@@ -337,7 +346,15 @@ impl<'a> Trial<'a> {
     fn keep(mut self, deadline: Timestamp) -> Won {
         self.kept = true;
         let mut traces = self.traces();
+        traces.taker = Taker::current();
         let slot = self.flight.with(|attempt| attempt.slot());
+        if let Some(waiter) = &self.waiter {
+            let strays = match &self.strays {
+                Some(_) => self.flight.with(|attempt| attempt.strays()),
+                None => Vec::new(),
+            };
+            waiter.granted(self.driver, &strays, self.wanted.terms.call_timeout);
+        }
         if let Some(slot) = slot {
             let of = |slots| Some(Box::new((Arc::clone(&self.wanted.claims), slots)));
             if let Some(strays) = &self.strays {
@@ -364,6 +381,9 @@ impl<'a> Trial<'a> {
                 attempt.remains_in_line()
             }
         });
+        if let Some(waiter) = self.waiter.as_ref().filter(|_| !self.stays) {
+            waiter.is_told_to(&targets);
+        }
         let terms = &self.wanted.terms;
         Withdrawing::begin_staying(
             self.driver,
@@ -372,7 +392,7 @@ impl<'a> Trial<'a> {
             targets,
             self.wanted.lease(),
             terms.call_timeout,
-            self.stays,
+            self.waiter.clone().filter(|_| self.stays),
         );
     }
 
@@ -382,6 +402,7 @@ impl<'a> Trial<'a> {
             token: attempt.token().clone(),
             ballot: attempt.ballot(),
             plain: self.wanted.terms.plain,
+            taker: Taker::default(),
             place: attempt.place().cloned().map(Box::new),
             slots: attempt.asked().map(|asked| {
                 let slots = match asked {

@@ -96,7 +96,7 @@ async fn run(
                 () = async {
                     match attendance {
                         Some(attendance) => {
-                            attendance.waiter.turn(clock, at).await;
+                            attendance.waiter.turn(clock, at, clock.now()).await;
                         }
                         None => clock.sleep_until(at).await,
                     }

@@ -9,6 +9,7 @@ use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
 use super::Driver;
+use super::ticket::TicketFate;
 use super::waiting::{Waiter, WaitsFor};
 
 /// How often places are refreshed: a ticket outlives three of these.
@@ -63,6 +64,11 @@ impl Refreshing {
 impl Deliver<Reply> for Refreshing {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let (node, now) = (tag as usize, self.driver.clock.now());
+        // A caller on another thread may have got its grant since this was sent.
+        let fate = TicketFate::after_refresh(&outcome);
+        for waiter in &self.waiters {
+            waiter.note(&self.driver, node, fate);
+        }
         if self.driver.hear(node, &outcome, self.sent, now).is_some() {
             return;
         }

@@ -15,6 +15,7 @@ use crate::time::Timestamp;
 use super::hold::Hold;
 use super::lock;
 use super::strays::Strays;
+use super::taker::Taker;
 use super::withdraw::Withdrawing;
 
 /// What is due when.
@@ -132,10 +133,12 @@ impl Schedule {
         entries.alarm
     }
 
-    /// A hold of this client that is in the way of any of `claims`. Looks through all of them: for warnings only.
-    pub(crate) fn hold_of(&self, claims: &[Claim]) -> Option<Arc<Hold>> {
+    /// A hold that `taker` took and that is in the way of any of `claims`. Looks through all of them: for
+    /// warnings only.
+    pub(crate) fn hold_of(&self, taker: Taker, claims: &[Claim]) -> Option<Arc<Hold>> {
         let entries = lock(&self.entries);
         entries.map.values().find_map(|due| match due {
+            Due::Hold(hold) if hold.traces().taker != taker && !mutant!(ContentionWarned) => None,
             Due::Hold(hold) => {
                 let ours = &hold.traces().claims;
                 let clash = |a: &Claim, b: &Claim| {

@@ -20,6 +20,7 @@ use crate::time::Timestamp;
 
 use super::refreshing::{REFRESH, Refreshing};
 use super::schedule::Due;
+use super::ticket::TicketNodes;
 use super::{Driver, lock};
 
 /// The most places in one request, so that one request does not occupy a node for long.
@@ -52,6 +53,8 @@ pub(crate) struct Waiter {
     claims: Arc<[Claim]>,
     place: Place,
     what: WaitsFor,
+    /// Which nodes may have its ticket.
+    pub(super) nodes: TicketNodes,
     state: Mutex<State>,
     woken: Notify,
 }
@@ -65,6 +68,13 @@ pub(crate) enum WaitsFor {
     Slot,
     /// That enough arrive at a latch, which is kept for so long for the sake of those who wait.
     Latch { ttl_ms: u64 },
+}
+
+/// A wake that brings an attempt about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Woken {
+    /// Which slot of a semaphore was freed, if that was told.
+    pub(crate) slot: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -107,6 +117,7 @@ impl WaitingRoom {
             claims: Arc::clone(claims),
             place,
             what,
+            nodes: TicketNodes::new(driver.nodes.len()),
             state: Mutex::new(State {
                 due: None,
                 attempting: true,
@@ -236,15 +247,26 @@ impl Waiter {
         &self.place
     }
 
+    /// What it waits for.
+    pub(super) fn claims(&self) -> &Arc<[Claim]> {
+        &self.claims
+    }
+
+    /// In which way.
+    pub(super) fn waits_for(&self) -> WaitsFor {
+        self.what
+    }
+
     /// Whether this is who waits at `place`.
     pub(crate) fn is_at(&self, place: &Place) -> bool {
         (self.place.since_us, &self.place.id) == (place.since_us, &place.id)
     }
 
-    /// Whether its place is to be refreshed now. A ticket leaves a semaphore's line when it is granted,
-    /// which an attempt under way may just have been: it must not be put back.
+    /// Whether its place is to be refreshed now. A ticket leaves the queue when it is granted, which an
+    /// attempt under way may just have been: it must not be put back. The attempt refreshes it anyway.
     fn is_shown(&self) -> bool {
-        let asks = self.what == WaitsFor::Slot && lock(&self.state).attempting;
+        let latch = matches!(self.what, WaitsFor::Latch { .. });
+        let asks = !latch && lock(&self.state).attempting;
         !asks || mutant!(SlotRefreshedOnGrant)
     }
 
@@ -260,13 +282,23 @@ impl Waiter {
         lock(&self.state).attempting = false;
     }
 
-    /// Waits until `at`, or until it is woken: for which slot, if it was told.
-    pub(crate) async fn turn(&self, clock: &Clock, at: Timestamp) -> Option<u32> {
+    /// Waits until `at`, or until it is woken, but then not before `wake_at`: by which wake, if it
+    /// was one.
+    pub(crate) async fn turn(
+        &self,
+        clock: &Clock,
+        at: Timestamp,
+        wake_at: Timestamp,
+    ) -> Option<Woken> {
         loop {
             let due = lock(&self.state).due;
-            let (until, slot) = due.filter(|(due, _)| *due <= at).unwrap_or((at, None));
+            let due = due.map(|(due, slot)| (due.max(wake_at), Woken { slot }));
+            let (until, woken) = match due.filter(|(due, _)| *due <= at) {
+                Some((due, woken)) => (due, Some(woken)),
+                None => (at, None),
+            };
             if until <= clock.now() {
-                return slot;
+                return woken;
             }
             tokio::select! {
                 biased;
@@ -330,6 +362,7 @@ mod tests {
                 first: false,
             },
             what,
+            nodes: TicketNodes::new(1),
             state: Mutex::new(State {
                 due: None,
                 attempting: false,
@@ -415,8 +448,14 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_just_have_got_a_slot_is_not_put_back_in_line() {
-        for (what, shown) in [(WaitsFor::Slot, false), (WaitsFor::Lock, true)] {
+    fn a_ticket_that_may_just_have_been_granted_is_not_refreshed() {
+        let latch = WaitsFor::Latch { ttl_ms: 1 };
+        let cases = [
+            (WaitsFor::Slot, false),
+            (WaitsFor::Lock, false),
+            (latch, true),
+        ];
+        for (what, shown) in cases {
             let waiter = waiter(what);
             waiter.begin();
             assert_eq!(waiter.is_shown(), shown, "{what:?} during an attempt");

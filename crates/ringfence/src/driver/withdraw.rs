@@ -14,6 +14,9 @@ use crate::token::Token;
 
 use super::flight::Flight;
 use super::schedule::{Due, Key};
+use super::taker::Taker;
+use super::ticket::TicketFate;
+use super::waiting::Waiter;
 use super::{Driver, lock};
 
 /// Whose traces are to be wiped. Every hold has one: what few of them have is in a box.
@@ -23,6 +26,8 @@ pub(crate) struct Traces {
     pub(crate) token: Token,
     pub(crate) ballot: Ballot,
     pub(crate) plain: bool,
+    /// Which task took it, for warnings.
+    pub(crate) taker: Taker,
     /// The place in line under which it was asked for.
     pub(crate) place: Option<Box<Place>>,
     /// For slots of a semaphore: all its claims, and which of the slots.
@@ -32,8 +37,8 @@ pub(crate) struct Traces {
 /// How something is taken back.
 struct Manner {
     kind: ReleaseKind,
-    /// The place in line is kept.
-    stays: bool,
+    /// Who goes on waiting: its place in line is kept.
+    stays: Option<Arc<Waiter>>,
     keep_until: Option<Timestamp>,
     /// A majority is to keep it, also if its lease ends before they are told.
     keeps_on: bool,
@@ -52,6 +57,8 @@ pub(crate) struct Withdrawing {
     call_timeout: Duration,
     /// Until when what is given back is kept from others.
     keep_until: Option<Timestamp>,
+    /// Who goes on waiting, for an undo that keeps its place in line.
+    stays: Option<Arc<Waiter>>,
     counted: AtomicBool,
     /// Where it stands on the schedule: in one place at most, however often it has failed.
     scheduled: Mutex<Option<Key>>,
@@ -68,11 +75,11 @@ impl Withdrawing {
         ttl: Duration,
         call_timeout: Duration,
     ) -> Arc<Self> {
-        Self::begin_staying(driver, kind, traces, targets, ttl, call_timeout, false)
+        Self::begin_staying(driver, kind, traces, targets, ttl, call_timeout, None)
     }
 
-    /// As [`begin`](Self::begin), of an attempt that is to be tried again: the place in line is
-    /// kept if it `stays`.
+    /// As [`begin`](Self::begin), of an attempt that is to be tried again: the place in line of who
+    /// `stays` is kept, as long as it waits.
     pub(crate) fn begin_staying(
         driver: &Arc<Driver>,
         kind: ReleaseKind,
@@ -80,7 +87,7 @@ impl Withdrawing {
         targets: Vec<Target>,
         ttl: Duration,
         call_timeout: Duration,
-        stays: bool,
+        stays: Option<Arc<Waiter>>,
     ) -> Arc<Self> {
         let manner = Manner {
             kind,
@@ -104,7 +111,7 @@ impl Withdrawing {
     ) -> Arc<Self> {
         let manner = Manner {
             kind: ReleaseKind::Final,
-            stays: false,
+            stays: None,
             keep_until,
             keeps_on,
         };
@@ -125,6 +132,8 @@ impl Withdrawing {
             keep_until,
             keeps_on,
         } = manner;
+        let waiter = stays;
+        let stays = waiter.is_some();
         let now = driver.clock.now();
         let until = now + ttl;
         let place = traces.place.as_deref().cloned();
@@ -170,6 +179,7 @@ impl Withdrawing {
             until,
             call_timeout,
             keep_until,
+            stays: waiter,
             counted: AtomicBool::new(!settled),
             scheduled: Mutex::new(None),
         });
@@ -237,10 +247,18 @@ impl Withdrawing {
         let left = self
             .keep_until
             .map_or(Duration::ZERO, |until| until.since(now));
-        if left.is_zero() {
+        // Whoever waits no longer needs no place: entered again it would outlive its use.
+        let leaves = self.stays.as_ref().is_some_and(|waiter| waiter.is_over());
+        if left.is_zero() && !leaves {
             return Arc::clone(request);
         }
         let mut request = Request::clone(request);
+        if let Op::Release { stays, .. } | Op::ReleaseSlot { stays, .. } = &mut request.op {
+            *stays &= !leaves;
+        }
+        if left.is_zero() {
+            return Arc::new(request);
+        }
         if let Op::Release { keep_ms, .. } = &mut request.op {
             *keep_ms = Some(left.as_nanos().div_ceil(1_000_000) as u64);
         }
@@ -290,6 +308,10 @@ fn of_unknown_fate(request: &Request) -> Request {
 impl Deliver<Reply> for Withdrawing {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let failed = outcome.is_err();
+        if let Some(waiter) = &self.stays {
+            let fate = TicketFate::after_undo(&outcome);
+            waiter.note(&self.flight.driver, tag as usize, fate);
+        }
         let (settled, again) = self.flight.take(tag as usize, outcome, |machine, news| {
             let again = machine.poll_timeout().filter(|_| failed);
             (machine.is_settled(), again.map(|at| at.max(news.now)))
@@ -335,6 +357,7 @@ mod tests {
             token: Token::from_entropy([1; TOKEN_ENTROPY_BYTES]),
             ballot: Ballot::new(1),
             plain: false,
+            taker: Taker::default(),
             place: None,
             slots: None,
         };

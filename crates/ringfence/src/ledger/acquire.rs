@@ -57,6 +57,11 @@ pub(super) fn acquire(
         if let Some(place) = wanted.place {
             let free_since_ms = entry.free_since_ms(now);
             entry.line.pass(place, claim.mode, free_since_ms);
+            // A holder waits no longer. Its ticket would keep readers out after a downgrade, count as
+            // a waiter, and cost the next its grace if the holder vanishes.
+            if !mutant!(HolderStaysInLine) {
+                entry.line.leave(place, claim.mode);
+            }
         }
         let seat = Seat {
             token: wanted.token.to_owned(),

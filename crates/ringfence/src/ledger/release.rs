@@ -3,6 +3,7 @@
 use crate::message::{Answer, Ballot, Claim, Mode, Place, ReleaseKind, Wake};
 use crate::token::tombstone;
 
+use super::acquire::enter;
 use super::extend::not_held;
 use super::{Entry, Moment, PlainKey, Rules, Seat};
 
@@ -42,6 +43,13 @@ pub(super) fn release(
     });
     let claims: Vec<Claim> = claims.collect();
     let answer = not_held(now, entries, &claims, leaving.token);
+    if let Some(place) = leaving.place.filter(|_| leaving.stays) {
+        let held = |entry: &Entry| entry.held_as(Mode::Shared, leaving.token).is_some();
+        // Its ticket left the line with the grant that is now taken back.
+        if entries.iter().any(held) && !mutant!(UndoLosesPlace) {
+            enter(rules, now, entries, leaving.claims, leaving.token, place);
+        }
+    }
     for (entry, claim) in entries.iter_mut().zip(leaving.claims) {
         release_one(rules, now, entry, claim.mode, leaving, wakes);
     }

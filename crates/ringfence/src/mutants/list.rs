@@ -273,10 +273,22 @@ list! {
         WakeDuringAttemptLost,
         /// Whoever no longer waits leaves no ticket behind.
         TicketLeftBehind,
+        /// A grant takes the ticket out of the queue.
+        HolderStaysInLine,
+        /// An undo of a grant takes the place in line again.
+        UndoLosesPlace,
+        /// After the grant every node that may have the ticket is told to forget it,
+        TicketOutlivesGrant,
+        /// also one where a call that was under way enters it later.
+        LateTicketKept,
+        /// After wakes that brought nothing, the next wake waits a moment.
+        FruitlessWakesAtOnce,
         /// Under a flood of other calls releases go first,
         ReleasesWaitTheirTurn,
         /// but never before a call of their own token.
         ReleaseOvertakesItsAcquire,
+        /// Tasks of one client that wait for each other are not warned.
+        ContentionWarned,
         /// An owner that would wait for itself is told so.
         OwnerWaitsForItself,
         /// After two rounds without a majority the place in line is given up.
@@ -339,7 +351,7 @@ list! {
         SlotJumpsQueue,
         /// Whoever has a slot leaves the line.
         SlotHolderStaysInLine,
-        /// Whoever may just have got a slot is not put back in line.
+        /// A ticket that may just have been granted is not refreshed.
         SlotRefreshedOnGrant,
         /// An undo takes the place in line again.
         SlotUndoLosesPlace,
@@ -502,6 +514,12 @@ list! {
         LuaSwiftLineFades,
         /// Where most releases end, the ticket of who releases leaves the line.
         LuaSwiftTicketStays,
+        /// A grant takes the ticket out of the queue,
+        LuaHolderStaysInLine,
+        /// also where most acquires in line end.
+        LuaSwiftHolderStaysInLine,
+        /// An undo of a grant takes the place in line again.
+        LuaUndoLosesPlace,
         /// There, too, the runner-up is told.
         LuaSwiftRunnerUpNotTold,
         /// A dead head does not block a node for ever.

@@ -187,7 +187,7 @@ const PIECES: &[(Mutant, &str, &str)] = &[
     ),
     (
         LuaSwiftJumpsQueue,
-        "its_turn = ahead == 0",
+        "its_turn = redis.call('ZRANK', order, ticket) == 0",
         "its_turn = true",
     ),
     (
@@ -207,7 +207,22 @@ const PIECES: &[(Mutant, &str, &str)] = &[
     ),
     (
         LuaSwiftTicketStays,
-        "redis.call('ZREM', lease, ticket)\n        redis.call('ZREM', order, ticket)",
+        "elseif ticket and redis.call('ZREM', lease, ticket) > 0 then",
+        "elseif false then",
+    ),
+    (
+        LuaHolderStaysInLine,
+        "local gone, since = { ticket }, queue > 0 and free_since(i)",
+        "local gone, since = {}, queue > 0 and free_since(i)",
+    ),
+    (
+        LuaSwiftHolderStaysInLine,
+        "redis.call('ZREM', lease, ticket)\n      redis.call('ZREM', order, ticket)",
+        "redis.call('ZADD', lease, now_ms + ARGV[8], ticket)",
+    ),
+    (
+        LuaUndoLosesPlace,
+        "enter(token, { ticket }, tonumber(ARGV[11]))",
         "",
     ),
     (

@@ -22,6 +22,14 @@ const LINE_POLL_MAX: Duration = Duration::from_secs(30);
 /// The same where no majority answers.
 const NO_QUORUM_POLL_MIN: Duration = Duration::from_millis(20);
 const NO_QUORUM_POLL_MAX: Duration = Duration::from_secs(1);
+/// The pause before another wake brings an attempt forward, after wakes that brought nothing: at first
+/// and at most. Well below the poll behind every wake, so that a real hand-over is hardly delayed.
+const WAKE_PAUSE_MIN: Duration = Duration::from_millis(2);
+const WAKE_PAUSE_MAX: Duration = Duration::from_millis(100);
+/// After this long without a fruitless wake, the next one counts as the first.
+const WAKES_FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
+/// Stale rounds in a row once wakes have brought nothing.
+const STALE_ROUNDS_FRUITLESS: u32 = 2;
 /// However short the wait, a round gets this long: less would lose to one slow packet.
 const ROUND_MIN: Duration = Duration::from_millis(20);
 
@@ -68,6 +76,11 @@ pub struct Acquisition {
     asks: Option<Asked>,
     /// What the last attempt was told that a majority answered.
     held: Option<Failure>,
+    /// A wake brought the present attempt about, or the one that it repeats with a higher ballot.
+    woken: bool,
+    /// How many wakes in a row brought nothing, and when the last of them was known to have.
+    fruitless_wakes: u32,
+    last_fruitless: Timestamp,
     /// How long the slowest round took: a pause must be longer, or clients meet again and again.
     round: Duration,
     /// Which nodes granted an earlier ballot: only a mutant counts them again.
@@ -109,6 +122,8 @@ pub enum Next {
     Retry {
         /// When.
         at: Timestamp,
+        /// A wake brings it forward, but not to before this.
+        wake_at: Timestamp,
         /// Whether the place in line is kept meanwhile.
         stays: bool,
     },
@@ -162,6 +177,9 @@ impl Acquisition {
             ticket: None,
             asks: None,
             held: None,
+            woken: false,
+            fruitless_wakes: 0,
+            last_fruitless: now,
             round: Duration::ZERO,
             #[cfg(ringfence_mutants)]
             earlier: Vec::new(),
@@ -295,6 +313,7 @@ impl Acquisition {
             self.stale_in_a_row += 1;
             return Next::Retry {
                 at: now,
+                wake_at: now,
                 stays: false,
             };
         }
@@ -304,11 +323,11 @@ impl Acquisition {
         }
         let other_slot = self.asks_next(attempt);
         match loss {
-            Loss::Held if other_slot && self.stale_in_a_row < STALE_ROUNDS_MAX => {
+            Loss::Held if other_slot && self.stale_in_a_row < self.stale_rounds_max() => {
                 self.after_stale(attempt, cluster, now)
             }
             Loss::NoQuorum => self.after_no_quorum(attempt, now),
-            Loss::Stale | Loss::Skewed if self.stale_in_a_row < STALE_ROUNDS_MAX => {
+            Loss::Stale | Loss::Skewed if self.stale_in_a_row < self.stale_rounds_max() => {
                 self.after_stale(attempt, cluster, now)
             }
             Loss::Late => self.after_lost(attempt, cluster, FailureKind::Expired, now),
@@ -332,6 +351,7 @@ impl Acquisition {
     /// The caller was woken: a node said that `slot` of the semaphore had been freed for it. What
     /// the last attempt itself has seen goes before that.
     pub fn woken_for(&mut self, slot: Option<u32>) {
+        self.woken = true;
         if let (Some(Asked::Any), Some(slot)) = (self.asks, slot) {
             self.asks = Some(Asked::Slot(slot));
         }
@@ -354,7 +374,41 @@ impl Acquisition {
         };
         Next::Retry {
             at: now + pause,
+            wake_at: now,
             stays: true,
+        }
+    }
+
+    /// From when on a wake may bring the next attempt forward, after one that was lost at `now`.
+    ///
+    /// A wake is a hint that any node may push, and where no majority can be had every undo wakes
+    /// others: without a pause, callers would wake each other as fast as the nodes answer. The first
+    /// wake that brings nothing costs nothing: it may have come before the other nodes knew.
+    fn wake_after_loss(&mut self, now: Timestamp) -> Timestamp {
+        if !std::mem::take(&mut self.woken) {
+            return now.max(self.last_fruitless + self.wake_pause());
+        }
+        if now.since(self.last_fruitless) >= WAKES_FORGOTTEN_AFTER {
+            self.fruitless_wakes = 0;
+        }
+        self.fruitless_wakes = self.fruitless_wakes.saturating_add(1);
+        self.last_fruitless = now;
+        now + self.wake_pause()
+    }
+
+    fn wake_pause(&mut self) -> Duration {
+        if self.fruitless_wakes < 2 || mutant!(FruitlessWakesAtOnce) {
+            return Duration::ZERO;
+        }
+        let least = self.round.clamp(WAKE_PAUSE_MIN, WAKE_PAUSE_MAX);
+        self.backoff(self.fruitless_wakes - 1, least, WAKE_PAUSE_MAX)
+    }
+
+    /// Where wakes bring nothing, trying again at once does not help either.
+    fn stale_rounds_max(&self) -> u32 {
+        match self.fruitless_wakes < 2 {
+            true => STALE_ROUNDS_MAX,
+            false => STALE_ROUNDS_FRUITLESS,
         }
     }
 
@@ -385,6 +439,7 @@ impl Acquisition {
             ticket.shown = true;
             return Next::Retry {
                 at: now,
+                wake_at: now,
                 stays: true,
             };
         }
@@ -399,6 +454,7 @@ impl Acquisition {
         let at = now + pause;
         Next::Retry {
             at: give_up_at.map_or(at, |end| at.min(end)),
+            wake_at: self.wake_after_loss(now),
             stays: true,
         }
     }
@@ -424,6 +480,7 @@ impl Acquisition {
             self.no_quorum_since = None;
             return Next::Retry {
                 at: now + left + Duration::from_millis(1),
+                wake_at: self.wake_after_loss(now),
                 stays: false,
             };
         }
@@ -452,6 +509,7 @@ impl Acquisition {
         );
         Next::Retry {
             at: (now + pause).min(end),
+            wake_at: self.wake_after_loss(now),
             // On the few nodes that do answer, a place kept for nothing would block others.
             stays: self.no_quorum_in_a_row < 2 || mutant!(PlaceKeptInOutage),
         }

@@ -61,3 +61,61 @@ fn commands(server: &Server) -> u64 {
     });
     calls.sum()
 }
+
+/// One node that pushes wakes without end makes a waiter send a few scripts a second to the others, not
+/// as many as they can answer.
+#[tokio::test]
+async fn a_server_that_pushes_wakes_without_end_is_not_obeyed() {
+    let fleet = Fleet::start(3);
+    let urls = fleet.urls_without_quarantine();
+    let locks = Locks::connect(&urls).await.unwrap();
+    let holder = locks.mutex(NAME).lock().await.unwrap();
+    let other = Locks::connect(&urls).await.unwrap();
+    let waiting = tokio::spawn(async move { other.mutex(NAME).lock().await });
+    in_line(&locks, 1, 3).await;
+    let hostile = fleet.iter().next().unwrap();
+    let line = format!("ringfence:{{{NAME}}}rankjgpk:{NAME}");
+    // The time in twenty digits, and the ticket.
+    let ticket = hostile.command(&["ZRANGE", &line, "0", "0"]);
+    let ticket = ticket.trim()[20..].to_owned();
+    let (client, _) = ticket.rsplit_once('.').unwrap();
+    let channel = format!("ringfence:wake:{client}");
+    let mut connection = redis::Client::open(hostile.url())
+        .unwrap()
+        .get_connection()
+        .unwrap();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let pushing = std::thread::spawn(move || {
+        let mut pushed = 0_u64;
+        while ended.try_recv().is_err() {
+            let heard: u64 = redis::cmd("PUBLISH")
+                .arg((&channel, format!("0 {ticket}")))
+                .query(&mut connection)
+                .unwrap();
+            assert_eq!(heard, 1, "the waiter listens");
+            pushed += 1;
+        }
+        pushed
+    });
+    let quiet: Vec<&Server> = fleet.iter().skip(1).collect();
+    let before: Vec<u64> = quiet.iter().map(|server| commands(server)).collect();
+    tokio::time::sleep(WINDOW).await;
+    let after = quiet.iter().map(|server| commands(server));
+    let sent: Vec<u64> = after
+        .zip(before)
+        .map(|(after, before)| after - before)
+        .collect();
+    // The lock is handed on in the midst of it.
+    holder.release().await.unwrap();
+    let guard = tokio::time::timeout(Duration::from_secs(20), waiting).await;
+    guard.unwrap().unwrap().unwrap().release().await.unwrap();
+    end.send(()).unwrap();
+    let pushed = pushing.join().unwrap();
+    assert!(pushed > 1_000, "{pushed}");
+    // An attempt every 50 to 100 ms, the refreshes, and what the test itself asks.
+    let most = 40 * WINDOW.as_secs();
+    assert!(
+        sent.iter().all(|sent| *sent < most),
+        "{sent:?} of {pushed} wakes"
+    );
+}

@@ -29,4 +29,5 @@ mod retry;
 mod rounds;
 mod secrets;
 mod semaphore;
+mod tickets;
 mod time;

@@ -190,13 +190,48 @@ async fn rule_16_waiting_for_oneself_is_warned_of_once() {
         "orders:42",
         "held_by=checkout",
         "wanted_by=refund",
-        "this same client",
+        "this task waits for a lock that it took itself",
     ] {
         assert!(warnings[0].contains(part), "{warnings:?}");
     }
     drop(guard);
     drop(bench.drive(locking).await.unwrap());
     assert_eq!(log.warnings().len(), 1);
+}
+
+/// Tasks of one client that want the same lock are what a lock is for.
+#[tokio::test]
+async fn rule_16_contention_between_tasks_is_not_warned_of() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let (log, _listening) = Log::listen();
+    let jobs: Vec<_> = (0..20)
+        .map(|job| {
+            let lock = locks.mutex("x").label(&format!("job {job}"));
+            let clock = ringfence::clock::Clock::Stepped(bench.time.clone());
+            tokio::spawn(async move {
+                let guard = lock.lock().await.unwrap();
+                clock.sleep_until(clock.now() + ms(1)).await;
+                guard.release().await.unwrap();
+            })
+        })
+        .collect();
+    bench
+        .drive(async {
+            for job in jobs {
+                job.await.unwrap();
+            }
+        })
+        .await;
+    assert_eq!(log.warnings(), Vec::<String>::new());
+    // A task that waits for itself is warned.
+    let lock = locks.mutex("x").wait(ms(500));
+    let jammed = tokio::spawn(async move {
+        let _first = lock.lock().await.unwrap();
+        lock.lock().await.map(drop)
+    });
+    assert!(bench.drive(jammed).await.unwrap().is_err());
+    assert_eq!(log.warnings().len(), 1, "{:?}", log.warnings());
 }
 
 #[tokio::test]

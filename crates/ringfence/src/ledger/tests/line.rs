@@ -97,10 +97,12 @@ fn nobody_gains_by_a_slow_clock() {
 #[test]
 fn one_old_ticket_refuses_all_claims() {
     let mut desk = Desk::new();
+    desk.ask_for(&["a"], ALICE, acquire(desk.ballot(0)));
     let place = desk.place("b.1");
     desk.come_for(&["a"], BOB, &place);
     desk.pass_ms(1_001);
-    assert_eq!(desk.come_for(&["a"], BOB, &place), Answer::Granted, "known");
+    let known = desk.come_for(&["a"], BOB, &place);
+    assert!(is_held_by(&known, ALICE), "{known:?}");
     let answer = desk.come_for(&["a", "b"], BOB, &place);
     assert_eq!(answer, Answer::TicketOld);
     assert_eq!(desk.line("b"), [""; 0]);
@@ -140,6 +142,84 @@ fn an_attempt_refreshes_as_well() {
 }
 
 #[test]
+fn a_grant_takes_its_ticket_out_of_the_queue() {
+    let (mut desk, bob, carol) = two_wait();
+    desk.go(&["x"], ALICE, None);
+    assert_eq!(desk.come(BOB, &bob), Answer::Granted);
+    assert_eq!(desk.line("x"), ["c.1"]);
+    let Answer::Views(views) = desk.ask(DAVE, Op::Inspect) else {
+        panic!("no views");
+    };
+    assert_eq!(views[0].waiting, 1, "the holder does not wait");
+    // The same attempt once more, as after a lost reply.
+    assert_eq!(desk.come(BOB, &bob), Answer::Granted);
+    assert_eq!(desk.line("x"), ["c.1"]);
+    // Bob vanishes: when his lease is over it is Carol's turn, without a grace.
+    desk.refresh(&["x"], &[&carol]);
+    for _ in 0..4 {
+        desk.pass_ms(2_500);
+        desk.refresh(&["x"], &[&carol]);
+    }
+    desk.pass_ms(1);
+    assert_eq!(desk.come(CAROL, &carol), Answer::Granted);
+}
+
+#[test]
+fn a_grant_of_several_names_takes_its_ticket_out_of_all_queues() {
+    let mut desk = Desk::new();
+    desk.ask_for(&["a"], ALICE, acquire(desk.ballot(0)));
+    let (bob, carol) = (desk.place("b.1"), desk.place("c.1"));
+    desk.come_for(&["a", "b"], BOB, &bob);
+    desk.come_for(&["b"], CAROL, &carol);
+    desk.go(&["a"], ALICE, None);
+    assert_eq!(
+        desk.come_for(&["a", "b"], BOB, &again(&bob)),
+        Answer::Granted
+    );
+    assert_eq!(desk.line("a"), [""; 0]);
+    assert_eq!(desk.line("b"), ["c.1"]);
+    desk.step_back(&["a", "b"], BOB, &bob);
+    assert_eq!(desk.line("a"), ["b.1"]);
+    assert_eq!(desk.line("b"), ["b.1", "c.1"]);
+    assert_eq!(
+        desk.wakes,
+        [],
+        "the first in line sent it, and will be back"
+    );
+}
+
+#[test]
+fn an_undo_of_what_was_not_granted_here_enters_nothing() {
+    let (mut desk, bob, _) = two_wait();
+    desk.cancel(&["x"], BOB, &bob);
+    desk.step_back(&["x"], BOB, &bob);
+    assert_eq!(desk.line("x"), ["c.1"]);
+    desk.go(&["x"], ALICE, None);
+    // Late: the node has not seen the acquire, and never grants it.
+    let ballot = desk.next_ballot(&["x"]);
+    let mut blind = leave(ballot, ReleaseKind::Undo, Some(&bob), true);
+    if let Op::Release { fate_unknown, .. } = &mut blind {
+        *fate_unknown = true;
+    }
+    desk.ask(BOB, blind);
+    assert_eq!(desk.line("x"), ["c.1"]);
+    let late = acquire_in_line(ballot, &bob);
+    assert_eq!(desk.ask(BOB, late), Answer::Stale);
+}
+
+#[test]
+fn who_holds_again_after_a_later_attempt_is_not_put_back_by_an_earlier_undo() {
+    let (mut desk, bob, _) = two_wait();
+    desk.go(&["x"], ALICE, None);
+    let first = desk.next_ballot(&["x"]);
+    desk.ask(BOB, acquire_in_line(first, &bob));
+    desk.come(BOB, &bob);
+    let late = leave(first, ReleaseKind::Undo, Some(&bob), true);
+    assert_eq!(desk.ask(BOB, late), Answer::Newer);
+    assert_eq!(desk.line("x"), ["c.1"]);
+}
+
+#[test]
 fn an_undo_keeps_the_place_but_a_release_or_a_cancel_drops_it() {
     let (mut desk, bob, carol) = two_wait();
     desk.go(&["x"], ALICE, None);
@@ -162,7 +242,7 @@ fn a_late_undo_that_is_refused_leaves_the_line_alone() {
     desk.come(BOB, &bob);
     let late = leave(first, ReleaseKind::Undo, Some(&bob), false);
     assert_eq!(desk.ask(BOB, late), Answer::Newer);
-    assert_eq!(desk.line("x"), ["b.1", "c.1"]);
+    assert_eq!(desk.line("x"), ["c.1"]);
 }
 
 #[test]

@@ -86,7 +86,10 @@ pub(super) fn write(request: &Request, terms: &Terms, by: By, out: &mut impl Red
             let (unknown, stays) = (u8::from(*fate_unknown), u8::from(*stays));
             write_lock(request, terms, &scripts.release, by, out);
             say(out, (ballot.get(), last, unknown, stays));
-            say(out, (keep_ms.unwrap_or(0), place.as_ref().map(ticket)));
+            say(out, keep_ms.unwrap_or(0));
+            if let Some(place) = place {
+                say(out, (ticket(place), TICKET_MS));
+            }
         }
         Op::Restore {
             ballot,

@@ -249,3 +249,71 @@ impl Queue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+    use crate::clock::SteppedClock;
+    use crate::message::{Op, Reply, Request};
+    use crate::node::Deliver;
+    use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+    struct Nobody;
+
+    impl Deliver<Reply> for Nobody {
+        fn deliver(&self, _: u64, _: Result<Reply, CallError>) {}
+    }
+
+    fn call(who: usize, op: Op) -> Work {
+        let mut entropy = [0; TOKEN_ENTROPY_BYTES];
+        entropy[..8].copy_from_slice(&(who as u64).to_le_bytes());
+        let request = Request {
+            claims: Arc::from([]),
+            token: Token::from_entropy(entropy),
+            op,
+        };
+        Work::Call(Call {
+            request: Arc::new(request),
+            expires: Timestamp::from_nanos(u64::MAX),
+            done: Completion::new(Arc::new(Nobody), 0),
+        })
+    }
+
+    fn is_release(work: &Work) -> bool {
+        matches!(work, Work::Call(call) if matches!(call.request.op, Op::PlainRelease))
+    }
+
+    /// Of `flood` acquires and a release behind them, at which place the release comes.
+    fn place_of_release(flood: usize, of: usize) -> usize {
+        let (to, arriving) = unbounded_channel();
+        let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
+        let mut queue = Queue::new(arriving, clock);
+        for who in 0..flood {
+            to.send(call(who, Op::PlainAcquire { ttl_ms: 1 })).unwrap();
+        }
+        to.send(call(of, Op::PlainRelease)).unwrap();
+        let all: Vec<Work> = std::iter::from_fn(|| queue.try_next()).collect();
+        assert_eq!(all.len(), flood + 1);
+        all.iter().position(is_release).unwrap()
+    }
+
+    #[test]
+    fn under_a_flood_a_release_goes_first() {
+        assert_eq!(place_of_release(BATCH_MAX, 5_000), 0);
+        assert_eq!(place_of_release(10_000, 50_000), 0);
+    }
+
+    #[test]
+    fn but_never_before_the_acquire_of_its_own_token() {
+        assert_eq!(place_of_release(1_000, 999), 1_000);
+    }
+
+    #[test]
+    fn what_fits_into_one_batch_keeps_its_order() {
+        assert_eq!(place_of_release(BATCH_MAX - 1, 5_000), BATCH_MAX - 1);
+    }
+}

@@ -33,7 +33,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     )),
     release: Script::new(lock_script!(
         swift "swift_line", "swift_release";
-        "write", "share", "unshare", "not_held", "line", "wake", "release"
+        "write", "share", "unshare", "not_held", "line", "enter", "wake", "release"
     )),
     restore: Script::new(lock_script!(
         "write", "share", "seat", "prolong", "not_held", "restore"

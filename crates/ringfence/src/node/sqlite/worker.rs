@@ -108,3 +108,63 @@ fn but_all(answered: Vec<Answered>, error: &CallError) -> Vec<Answered> {
         .map(|answer| answer.but(error))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::message::{Op, Reply, Request};
+    use crate::node::{Call, Completion, Deliver};
+    use crate::time::Timestamp;
+    use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+    struct Nobody;
+
+    impl Deliver<Reply> for Nobody {
+        fn deliver(&self, _: u64, _: Result<Reply, CallError>) {}
+    }
+
+    fn job(who: usize, op: Op) -> Job {
+        let mut entropy = [0; TOKEN_ENTROPY_BYTES];
+        entropy[..8].copy_from_slice(&(who as u64).to_le_bytes());
+        let request = Request {
+            claims: Arc::from([]),
+            token: Token::from_entropy(entropy),
+            op,
+        };
+        Job::Call(Call {
+            request: Arc::new(request),
+            expires: Timestamp::ZERO,
+            done: Completion::new(Arc::new(Nobody), 0),
+        })
+    }
+
+    fn is_release(job: &Job) -> bool {
+        matches!(job, Job::Call(call) if matches!(call.request.op, Op::PlainRelease))
+    }
+
+    #[test]
+    fn releases_go_into_the_first_transaction() {
+        let (to, inbox) = channel();
+        let acquire = || Op::PlainAcquire { ttl_ms: 1 };
+        for who in 0..2 * BATCH_MAX {
+            to.send(job(who, acquire())).unwrap();
+        }
+        to.send(job(5_000, Op::PlainRelease)).unwrap();
+        // Of one whose acquire waits: it must not go before that.
+        to.send(job(2 * BATCH_MAX - 1, Op::PlainRelease)).unwrap();
+        let mut backlog = Backlog::default();
+        let first = next_batch(&mut backlog, &inbox).unwrap();
+        assert_eq!(first.len(), BATCH_MAX);
+        assert!(is_release(&first[0]));
+        assert_eq!(first.iter().filter(|job| is_release(job)).count(), 1);
+        drop(to);
+        let second = next_batch(&mut backlog, &inbox).unwrap();
+        let third = next_batch(&mut backlog, &inbox).unwrap();
+        assert_eq!((second.len(), third.len()), (BATCH_MAX, 2));
+        assert!(!is_release(&third[0]) && is_release(&third[1]));
+        assert!(next_batch(&mut backlog, &inbox).is_none());
+    }
+}

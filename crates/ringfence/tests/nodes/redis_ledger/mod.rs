@@ -344,7 +344,14 @@ impl Bench {
         let outcome = ledger::apply(&self.rules, now, entries, request);
         let (answer, stamp) = (outcome.answer, outcome.stamp);
         let wait: usize = entries.iter().map(|entry| entry.line.tickets.len()).sum();
-        self.count(&answer, wait < waited, &outcome.wakes);
+        // A grant takes its own ticket out.
+        let shown = matches!(&request.op, Op::Acquire { place: Some(_), .. });
+        let own = usize::from(shown && answer == Answer::Granted) * entries.len();
+        self.count(&answer, wait + own < waited, &outcome.wakes);
+        let undone = matches!(&request.op, Op::Release { stays: true, .. });
+        if undone && answer == Answer::Released && wait > waited {
+            *self.tally.entry("back in line").or_default() += 1;
+        }
         if shortly {
             self.count_short(&answer, &outcome.wakes);
         }
@@ -548,6 +555,7 @@ fn lua_does_what_the_ledger_says(flavor: Flavor) {
         "ticket too old",
         "turns",
         "woke two",
+        "back in line",
         "shortly granted",
         "shortly held",
         "shortly released to nobody",

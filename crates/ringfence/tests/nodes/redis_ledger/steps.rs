@@ -185,18 +185,33 @@ pub(super) fn any_step_in_line() -> impl Strategy<Value = Step> {
 pub(super) fn any_step_of_a_hand_over() -> impl Strategy<Value = Step> {
     // Those that are young enough for a newcomer.
     const OWN: [usize; 4] = [0, 1, 4, 5];
-    let acquire = any::<bool>().prop_map(|first| (Some(first), Pick::Clock(0)));
-    let release = (0..2i64).prop_map(|above| (None, Pick::Seat(0, above)));
-    let what = prop_oneof![3 => acquire, 4 => release];
-    let ask = (0..OWN.len(), what, any::<bool>()).prop_map(|(who, (first, ballot), shown)| {
+    #[derive(Debug, Clone, Copy)]
+    enum Does {
+        Acquire { first: bool },
+        Release,
+        // An attempt that is tried again later.
+        Undo,
+    }
+    let acquire = any::<bool>().prop_map(|first| (Does::Acquire { first }, Pick::Clock(0)));
+    let release = (0..2i64).prop_map(|above| (Does::Release, Pick::Seat(0, above)));
+    let undo = (0..2i64).prop_map(|above| (Does::Undo, Pick::Seat(0, above)));
+    let what = prop_oneof![3 => acquire, 4 => release, 1 => undo];
+    let ask = (0..OWN.len(), what, any::<bool>()).prop_map(|(who, (does, ballot), shown)| {
         let place = |first| Some((OWN[who], first));
-        let what = match first {
-            Some(first) => What::Acquire(place(first)),
-            None => What::Release {
+        let what = match does {
+            Does::Acquire { first } => What::Acquire(place(first)),
+            Does::Release => What::Release {
                 kind: ReleaseKind::Final,
                 fate_unknown: false,
                 place: place(false).filter(|_| shown),
                 stays: false,
+                keep_ms: None,
+            },
+            Does::Undo => What::Release {
+                kind: ReleaseKind::Undo,
+                fate_unknown: !shown,
+                place: place(false),
+                stays: true,
                 keep_ms: None,
             },
         };

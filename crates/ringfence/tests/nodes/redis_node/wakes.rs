@@ -180,6 +180,9 @@ async fn a_newcomer_is_as_old_as_a_round_trip_and_no_older() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let now = ballot(&node).await;
+    // Another holds: whoever is granted leaves the line.
+    let held = call(&node, request(&["n"], 2, acquire(now, TTL_MS))).await;
+    assert_eq!(held.unwrap().answer, Answer::Granted);
     for (age_us, first, too_old) in [
         (500_000, true, false),
         (1_000_001, true, true),

@@ -64,20 +64,21 @@ for i = 1, claims do
   -- Those who were passed, in the way and not seen since the claim became free did not come. If they
   -- live, they enter again with the same ticket.
   local queue = ticket and ahead_of(i, ticket) or 0
+  local gone, since = { ticket }, queue > 0 and free_since(i)
+  refusal = refusal or (shares[i] and share or seat)(i, ballot, label, ttl)
   if queue > 0 and not refusal then
-    local missing, since = {}, free_since(i)
     local rank = redis.call('ZRANK', lines[i].order, ticket)
     for _, other in ipairs(redis.call('ZRANGE', lines[i].order, 0, rank - 1)) do
       local beside = shares[i] and lines[i].shared
         and redis.call('ZSCORE', lines[i].order, 's' .. other)
       if not beside and redis.call('ZSCORE', lines[i].lease, other) - lease_ms < since then
-        missing[#missing + 1] = other
+        gone[#gone + 1] = other
       end
     end
-    if #missing > 0 then
-      drop(i, missing)
-    end
   end
-  refusal = refusal or (shares[i] and share or seat)(i, ballot, label, ttl)
+  -- A holder waits no longer: its ticket would stand in the way of others.
+  if ticket and not refusal then
+    drop(i, gone)
+  end
 end
 return refusal or reply('granted')

@@ -1,6 +1,7 @@
 -- Release: a holder is done, or an attempt is withdrawn.
 -- ARGV: ballot, 1 if final, 1 if the fate of the acquire is unknown, 1 if the place in line is kept,
--- for how many ms others are kept out; and the ticket, if the caller has one.
+-- for how many ms others are kept out; and if the caller has a ticket: the ticket, and how long it
+-- stands in ms.
 local ballot, final, fate_unknown = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] == '1'
 local stays, keep, ticket = ARGV[8] == '1', final and tonumber(ARGV[9]) or 0, ARGV[10]
 -- A late undo of an earlier attempt must not delete the key of a later one.
@@ -11,6 +12,13 @@ for i = 1, claims do
   end
 end
 local held, gone = not_held(true)
+for i = 1, ticket and stays and claims or 0 do
+  if values[i] == token or mine[i] then
+    -- Its ticket left the line with the grant that is now taken back.
+    enter(token, { ticket }, tonumber(ARGV[11]))
+    break
+  end
+end
 for i = 1, claims do
   local reader, record = mine[i], records[i]
   local ours = values[i] == token or reader

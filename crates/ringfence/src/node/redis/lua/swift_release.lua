@@ -3,7 +3,7 @@
 -- would say too; whatever is unusual goes there.
 local ticket = ARGV[10]
 if #KEYS == 4 and values[1] == ARGV[4] and values[2] and ARGV[6] == '1' and ARGV[9] == '0'
-  and (not values[3] and not ticket or order and ARGV[8] == '0') then
+  and ARGV[8] == '0' and (not values[3] or order) then
   local ballot = tonumber(ARGV[5])
   local fence, closed, hers, owner =
     string.match(values[2], '^2:(%d+):(%d+):%d+:[01]:(%d+):%d+:([^:]+):')
@@ -19,11 +19,10 @@ if #KEYS == 4 and values[1] == ARGV[4] and values[2] and ARGV[6] == '1' and ARGV
     if order then
       -- One more than are told, since the caller may be among them.
       local first, told = redis.call('ZRANGE', order, 0, 2), 0
-      if ticket and (first[2] or first[1] ~= ticket) then
-        redis.call('ZREM', lease, ticket)
-        redis.call('ZREM', order, ticket)
-      elseif ticket then
+      if first[1] == ticket and not first[2] then
         redis.call('DEL', KEYS[3], order, lease)
+      elseif ticket and redis.call('ZREM', lease, ticket) > 0 then
+        redis.call('ZREM', order, ticket)
       end
       for _, other in ipairs(first) do
         if other ~= ticket and told < 2 then

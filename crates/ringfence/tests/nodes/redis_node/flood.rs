@@ -1,0 +1,109 @@
+//! More calls than fit into a batch: releases go first.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ringfence::message::{Answer, Claim, Mode, Op, Reply, Request};
+use ringfence::name::Name;
+use ringfence::node::{Call, CallError, Completion, Deliver, Node};
+use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
+use ringfence_testkit::{Flavor, Server};
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::support::*;
+
+const FLOOD: usize = 4_000;
+
+/// Counts who has been answered.
+#[derive(Default)]
+struct Answered(AtomicUsize);
+
+impl Deliver<Reply> for Answered {
+    fn deliver(&self, _: u64, outcome: Result<Reply, CallError>) {
+        // The last of them may be dropped with the test's runtime.
+        self.0
+            .fetch_add(usize::from(outcome.is_ok()), Ordering::SeqCst);
+    }
+}
+
+/// Tells what a call was answered, and how many of the flood had been answered before it.
+struct Behind {
+    flood: Arc<Answered>,
+    to: Mutex<Option<oneshot::Sender<(Answer, usize)>>>,
+}
+
+impl Deliver<Reply> for Behind {
+    fn deliver(&self, _: u64, outcome: Result<Reply, CallError>) {
+        let before = self.flood.0.load(Ordering::SeqCst);
+        let to = self.to.lock().unwrap().take().unwrap();
+        to.send((outcome.unwrap().answer, before)).unwrap();
+    }
+}
+
+/// Asks for as many locks as there are, all at once.
+fn flood(node: &RedisNode, ballot: Ballot) -> Arc<Answered> {
+    let answered = Arc::new(Answered::default());
+    for number in 0..FLOOD {
+        let mut entropy = [7; TOKEN_ENTROPY_BYTES];
+        entropy[..8].copy_from_slice(&(number as u64).to_le_bytes());
+        let request = Request {
+            claims: Arc::from([Claim {
+                name: Name::new("", &format!("flood:{number}")).unwrap(),
+                mode: Mode::Exclusive,
+            }]),
+            token: Token::from_entropy(entropy),
+            op: acquire(ballot, TTL_MS),
+        };
+        node.send(Call {
+            request: Arc::new(request),
+            expires: NEVER,
+            done: Completion::new(Arc::clone(&answered) as Arc<dyn Deliver<Reply>>, 0),
+        });
+    }
+    answered
+}
+
+#[tokio::test]
+async fn a_release_does_not_wait_behind_a_flood_of_acquires() {
+    let server = Server::start(Flavor::Redis);
+    let node = member(&server).await;
+    let ballot = ballot(&node).await;
+    let held = call(&node, request(&["x"], ALICE, acquire(ballot, TTL_MS))).await;
+    assert_eq!(held.unwrap().answer, Answer::Granted);
+    let answered = flood(&node, ballot);
+    let (to, released) = oneshot::channel();
+    let behind = Behind {
+        flood: answered,
+        to: Mutex::new(Some(to)),
+    };
+    node.send(Call {
+        request: Arc::new(request(&["x"], ALICE, release(ballot))),
+        expires: NEVER,
+        done: Completion::new(Arc::new(behind), 0),
+    });
+    let (answer, before) = released.await.unwrap();
+    assert_eq!(answer, Answer::Released);
+    assert!(
+        before < FLOOD / 10,
+        "{before} of {FLOOD} were answered first"
+    );
+}
+
+/// In one that is itself part of the flood, the order of a token stays.
+#[tokio::test]
+async fn a_release_never_overtakes_the_acquire_of_its_own_token() {
+    let server = Server::start(Flavor::Valkey);
+    let node = member(&server).await;
+    let ballot = ballot(&node).await;
+    let answered = flood(&node, ballot);
+    let taken = call(&node, request(&["y"], BOB, acquire(ballot, TTL_MS)));
+    let released = call(&node, request(&["y"], BOB, release(ballot)));
+    assert_eq!(taken.await.unwrap().answer, Answer::Granted);
+    assert_eq!(released.await.unwrap().answer, Answer::Released);
+    let held = call(&node, request(&["y"], ALICE, Op::Inspect))
+        .await
+        .unwrap();
+    assert!(matches!(held.answer, Answer::Views(views) if views[0].holder.is_none()));
+    assert!(answered.0.load(Ordering::SeqCst) >= FLOOD - 512);
+}

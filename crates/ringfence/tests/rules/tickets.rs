@@ -1,0 +1,303 @@
+//! A ticket does not outlive its use: with the grant it is out of every queue.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+
+use ringfence::Locks;
+use ringfence::group::Group;
+use ringfence::message::{Op, Wake};
+use ringfence::name::Name;
+use ringfence::node::memory::MemoryNode;
+use ringfence::node::{Call, Completion, Facts, Hear, InitMode, Node};
+
+use crate::bench::{Bench, at_once, idle, ms, unreachable, waits};
+
+/// How many tickets stand in line for `name`, node by node.
+fn in_line(bench: &Bench, name: &str) -> Vec<usize> {
+    let name = Name::new("", name).unwrap();
+    let length = |node: &MemoryNode| node.entry(&name).line.tickets.len();
+    bench.nodes.iter().map(length).collect()
+}
+
+#[tokio::test]
+async fn nobody_waits_after_a_grant_that_was_waited_for() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    let other = bench.client().await;
+    let lock = other.mutex("x");
+    let mut waiting = pin!(lock.lock());
+    assert!(waits(waiting.as_mut()).await);
+    assert_eq!(in_line(&bench, "x"), [1; 3]);
+    at_once(guard.release()).await.unwrap();
+    let guard = bench.drive(waiting).await.unwrap();
+    assert_eq!(in_line(&bench, "x"), [0; 3]);
+    let found = at_once(locks.inspect("x")).await.unwrap();
+    assert_eq!(found.waiting, 0);
+    // Nor after the next refresh.
+    bench.pass(ms(2_000)).await;
+    assert_eq!(in_line(&bench, "x"), [0; 3]);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_writer_that_waited_and_downgrades_lets_readers_in_at_once() {
+    let bench = Bench::new(3).await;
+    let [one, two, three] = [
+        bench.client().await,
+        bench.client().await,
+        bench.client().await,
+    ];
+    let guard = at_once(one.mutex("x").lock()).await.unwrap();
+    let (writing, reading) = (two.rw_lock("x"), three.rw_lock("x"));
+    let mut writer = pin!(writing.write());
+    assert!(waits(writer.as_mut()).await);
+    bench.pass(ms(1)).await;
+    let mut reader = pin!(reading.read());
+    assert!(waits(reader.as_mut()).await);
+    at_once(guard.release()).await.unwrap();
+    let writer = bench.drive(writer).await.unwrap();
+    let before = bench.time.now();
+    let downgraded = at_once(writer.downgrade()).await.unwrap();
+    let reader = bench.drive(reader).await.unwrap();
+    let took = bench.time.now().since(before);
+    assert!(took <= ms(20), "the reader waited {took:?}");
+    // One that comes later, too.
+    let late = at_once(one.rw_lock("x").try_read()).await.unwrap();
+    drop((downgraded, reader, late));
+}
+
+/// Its lease is all that stands in the way of the next, and no grace for a ticket that is dead.
+#[tokio::test]
+async fn a_holder_that_waited_and_vanishes_frees_the_lock_with_its_ttl() {
+    let bench = Bench::new(3).await;
+    let [one, two, three] = [
+        bench.client().await,
+        bench.client().await,
+        bench.client().await,
+    ];
+    let guard = at_once(one.mutex("x").lock()).await.unwrap();
+    let (short, next) = (two.mutex("x").ttl(ms(200)).renew(false), three.mutex("x"));
+    let mut vanishing = pin!(short.lock());
+    assert!(waits(vanishing.as_mut()).await);
+    at_once(guard.release()).await.unwrap();
+    let vanished = bench.drive(vanishing).await.unwrap();
+    let before = bench.time.now();
+    vanished.leave();
+    let mut next = pin!(next.lock());
+    assert!(waits(next.as_mut()).await);
+    let guard = bench.drive(next).await.unwrap();
+    let took = bench.time.now().since(before);
+    assert!(took <= ms(250), "the next waited {took:?}");
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_node_that_failed_in_the_winning_attempt_forgets_the_ticket_it_was_shown_before() {
+    let bench = Bench::new(3).await;
+    let (locks, other) = (bench.client().await, bench.client().await);
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    let lock = other.mutex("x");
+    let mut waiting = pin!(lock.lock());
+    assert!(waits(waiting.as_mut()).await);
+    assert_eq!(in_line(&bench, "x"), [1; 3]);
+    bench.nodes[2].fail_with(Some(unreachable()));
+    drop(guard);
+    let guard = bench.drive(waiting).await.unwrap();
+    assert_eq!(in_line(&bench, "x"), [0, 0, 1]);
+    bench.mend();
+    // Long before the ticket itself runs out.
+    bench.pass(ms(600)).await;
+    assert_eq!(in_line(&bench, "x"), [0; 3]);
+    assert_eq!(guard.check(), Ok(()));
+    assert_eq!(bench.held_by("x", &guard), 2);
+    drop(guard);
+}
+
+/// The ticket alone: where the acquire arrived although its reply was lost, the node goes on holding.
+#[tokio::test]
+async fn a_node_that_is_told_to_forget_the_ticket_keeps_the_grant() {
+    let bench = Bench::new(3).await;
+    let (locks, other) = (bench.client().await, bench.client().await);
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    let lock = other.mutex("x");
+    let mut waiting = pin!(lock.lock());
+    assert!(waits(waiting.as_mut()).await);
+    drop(guard);
+    bench.nodes[2].lose_replies(true);
+    let guard = bench.drive(waiting).await.unwrap();
+    bench.mend();
+    bench.log_operations();
+    bench.pass(ms(600)).await;
+    let told = bench.count(|op| matches!(op, Op::Release { .. }));
+    assert_eq!(told, [0, 0, 1], "the third may have the ticket");
+    assert_eq!(in_line(&bench, "x"), [0; 3]);
+    assert_eq!(bench.held_by("x", &guard), 3);
+    drop(guard);
+}
+
+/// A hand-over costs one acquire and one release on each node.
+#[tokio::test]
+async fn a_hand_over_that_all_nodes_grant_costs_no_further_call() {
+    let bench = Bench::new(3).await;
+    let clients = [bench.client().await, bench.client().await];
+    let mut guard = at_once(clients[0].mutex("x").lock()).await.unwrap();
+    for turn in 1..10 {
+        let lock = clients[turn % 2].mutex("x");
+        let mut waiting = pin!(lock.lock());
+        assert!(waits(waiting.as_mut()).await);
+        bench.log_operations();
+        at_once(guard.release()).await.unwrap();
+        guard = bench.drive(waiting).await.unwrap();
+        idle().await;
+        assert_eq!(bench.count(|_| true), [2; 3], "turn {turn}");
+    }
+    drop(guard);
+}
+
+/// Who gives up is forgotten on every node as well, also on one that failed in the last attempt.
+#[tokio::test]
+async fn a_ticket_that_is_given_up_is_forgotten_everywhere() {
+    let bench = Bench::new(3).await;
+    let (locks, other) = (bench.client().await, bench.client().await);
+    let _guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    let lock = other.mutex("x");
+    {
+        let mut waiting = pin!(lock.lock());
+        assert!(waits(waiting.as_mut()).await);
+        assert_eq!(in_line(&bench, "x"), [1; 3]);
+        bench.nodes[2].fail_with(Some(unreachable()));
+    }
+    idle().await;
+    assert_eq!(in_line(&bench, "x"), [0, 0, 1]);
+    bench.mend();
+    bench.pass(ms(600)).await;
+    assert_eq!(in_line(&bench, "x"), [0; 3]);
+}
+
+/// A node of which a test can push wakes of its own.
+#[derive(Clone)]
+struct Pushing {
+    node: MemoryNode,
+    ears: Arc<Mutex<Vec<Arc<dyn Hear>>>>,
+}
+
+impl std::fmt::Debug for Pushing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pushing")
+    }
+}
+
+impl Pushing {
+    fn push(&self, ticket: &str) {
+        let ears = self.ears.lock().unwrap().clone();
+        for ear in ears {
+            ear.hear(Wake {
+                ticket: ticket.to_owned(),
+                after_ms: 0,
+                slot: None,
+            });
+        }
+    }
+}
+
+impl Node for Pushing {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn send(&self, call: Call) {
+        self.node.send(call);
+    }
+
+    fn listen(&self, client: &str, to: Arc<dyn Hear>) {
+        self.ears.lock().unwrap().push(Arc::clone(&to));
+        self.node.listen(client, to);
+    }
+
+    fn probe(&self, done: Completion<Facts>) {
+        self.node.probe(done);
+    }
+
+    fn join(&self, group: Group, done: Completion<Facts>) {
+        self.node.join(group, done);
+    }
+
+    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
+        self.node.init(group, mode, done);
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_pushes_wakes_without_end_brings_few_attempts() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    let hostile = Pushing {
+        node: bench.nodes[2].clone(),
+        ears: Arc::default(),
+    };
+    let clock = ringfence::clock::Clock::Stepped(bench.time.clone());
+    let locks = Locks::builder().clock(clock).label("waiter");
+    let locks = locks.node(bench.nodes[0].clone());
+    let locks = locks.node(bench.nodes[1].clone()).node(hostile.clone());
+    let lock = locks.connect().await.unwrap().mutex("x");
+    let mut waiting = pin!(lock.lock());
+    assert!(waits(waiting.as_mut()).await);
+    let line = bench.nodes[0].entry(&Name::new("", "x").unwrap()).line;
+    let ticket = line.tickets[0].id.clone();
+    bench.log_operations();
+    for _ in 0..10_000 {
+        hostile.push(&ticket);
+        bench.time.step(ms(1));
+        assert!(waits(waiting.as_mut()).await);
+    }
+    let scripts = bench.count(|_| true);
+    assert!(
+        scripts.iter().all(|count| (20..300).contains(count)),
+        "{scripts:?} scripts in ten seconds"
+    );
+    // And when the lock is free, it comes soon all the same.
+    let before = bench.time.now();
+    at_once(guard.release()).await.unwrap();
+    let guard = bench.drive(waiting).await.unwrap();
+    let took = bench.time.now().since(before);
+    assert!(took <= ms(110), "{took:?}");
+    drop(guard);
+}
+
+/// Of four nodes one is out of reach of the others' clocks, and one in quarantine: nobody gets three
+/// votes, and every undo wakes the others. They must not try as fast as the nodes answer, and must get
+/// it when the quarantine is over.
+#[tokio::test]
+async fn callers_that_wake_each_other_in_vain_do_not_storm_the_nodes() {
+    let bench = Bench::new(4).await;
+    let clients = [
+        bench.client().await,
+        bench.client().await,
+        bench.client().await,
+    ];
+    // Out of reach for good: the others learn it from its replies.
+    bench.nodes[3].clock().step_us(-60_000_000);
+    bench.nodes[2].forget();
+    let locks = clients.map(|locks| locks.mutex("x").no_quorum_after(ms(60_000)));
+    let [one, two, three] = &locks;
+    let served = async |lock: &ringfence::Lock| {
+        let guard = lock.lock().await.unwrap();
+        guard.release().await.unwrap();
+    };
+    let mut all = pin!(async { tokio::join!(served(one), served(two), served(three)) });
+    bench.log_operations();
+    for second in 0..30 {
+        for _ in 0..1_000 {
+            assert!(waits(all.as_mut()).await, "after {second} s");
+            bench.time.step(ms(1));
+        }
+        let acquires = bench.count(|op| matches!(op, Op::Acquire { .. }));
+        let most = acquires.iter().max().unwrap();
+        // Three callers, each about fifteen times a second with a few ballots.
+        assert!(*most < 250, "{acquires:?} acquires in second {second}");
+    }
+    bench.drive(all).await;
+}
