@@ -345,6 +345,7 @@ impl<'a> Trial<'a> {
 
     fn keep(mut self, deadline: Timestamp) -> Won {
         self.kept = true;
+        self.flight.won();
         let mut traces = self.traces();
         traces.taker = Taker::current();
         let slot = self.flight.with(|attempt| attempt.slot());

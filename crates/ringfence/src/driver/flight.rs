@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Poll, Waker};
 
@@ -39,6 +40,8 @@ struct State<R> {
     waker: Option<Waker>,
     /// Of whoever waits for the last answer.
     last: Option<Waker>,
+    /// It counts among the attempts that were won before every node had answered.
+    straggling: bool,
 }
 
 impl<R: Round> State<R> {
@@ -63,6 +66,7 @@ impl<R: Round> Flight<R> {
                 decided: false,
                 waker: None,
                 last: None,
+                straggling: false,
             }),
             heir: OnceLock::new(),
         }
@@ -152,6 +156,15 @@ impl<R> fmt::Debug for Flight<R> {
 }
 
 impl Flight<Attempt> {
+    /// The attempt was won: nodes that have not answered are counted until they have.
+    pub(crate) fn won(&self) {
+        let mut state = lock(&self.state);
+        if !state.round.is_complete() {
+            state.straggling = true;
+            self.driver.straggling.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     /// Has `hold` told when all votes are in.
     pub(crate) fn left_to(&self, hold: &Arc<Hold>) {
         // An attempt is won once.
@@ -178,9 +191,15 @@ impl Deliver<Reply> for Flight<Attempt> {
         if !complete {
             return;
         }
-        let last = lock(&self.state).last.take();
+        let mut state = lock(&self.state);
+        let last = state.last.take();
+        let straggled = std::mem::take(&mut state.straggling);
+        drop(state);
         if let Some(waker) = last {
             waker.wake();
+        }
+        if straggled {
+            self.driver.straggled();
         }
         if let Some(hold) = self.heir.get().and_then(Weak::upgrade) {
             hold.votes_are_in();

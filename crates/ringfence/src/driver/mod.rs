@@ -72,8 +72,16 @@ pub(crate) struct Driver {
     given_up: Notify,
     /// Withdrawals under way: what `Locks::close` waits for.
     withdrawing: AtomicUsize,
+    /// Those of them that no majority has confirmed.
+    unconfirmed: AtomicUsize,
+    /// Attempts that were won before every node had answered, and some have not yet.
+    straggling: AtomicUsize,
+    /// One of these numbers came down to zero.
     withdrawn: Notify,
 }
+
+/// How long `Locks::close` waits for what a majority has confirmed and others have not.
+const LINGER: Duration = Duration::from_millis(100);
 
 impl Driver {
     pub(crate) fn new(
@@ -100,6 +108,8 @@ impl Driver {
             attempting: AtomicUsize::new(0),
             given_up: Notify::new(),
             withdrawing: AtomicUsize::new(0),
+            unconfirmed: AtomicUsize::new(0),
+            straggling: AtomicUsize::new(0),
             withdrawn: Notify::new(),
         }
     }
@@ -182,13 +192,31 @@ impl Driver {
         }
     }
 
-    /// Completes when everything that was to be taken back has been, or can no longer be there, or
-    /// nobody is left who could take it back.
+    /// Completes when a majority of the nodes has confirmed everything that was to be taken back, or
+    /// it can no longer be there, or nobody is left who could take it back. The other nodes, and those that have not answered an acquire that
+    /// was won, are waited for a moment: they may be about to answer, or hang.
     pub(crate) async fn drained(&self) {
-        wait_for(&self.withdrawn, || {
-            self.withdrawing.load(Ordering::SeqCst) == 0 || self.is_runtime_gone()
-        })
-        .await;
+        let none = |count: &AtomicUsize| count.load(Ordering::SeqCst) == 0;
+        wait_for(&self.withdrawn, || none(&self.unconfirmed) || self.is_runtime_gone()).await;
+        let all =
+            || none(&self.withdrawing) && none(&self.straggling) || self.is_runtime_gone();
+        let linger = if mutant!(CloseWaitsForAll) {
+            Duration::from_secs(3600)
+        } else {
+            LINGER
+        };
+        tokio::select! {
+            biased;
+            () = wait_for(&self.withdrawn, all) => {}
+            () = self.clock.sleep_until(self.clock.now() + linger) => {}
+        }
+    }
+
+    /// Every node has answered an attempt that was won earlier.
+    fn straggled(&self) {
+        if self.straggling.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.withdrawn.notify_waiters();
+        }
     }
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct Withdrawing {
     /// Who goes on waiting, for an undo that keeps its place in line.
     stays: Option<Arc<Waiter>>,
     counted: AtomicBool,
+    /// It counts among those that no majority has confirmed.
+    unconfirmed: AtomicBool,
     /// Where it stands on the schedule: in one place at most, however often it has failed.
     scheduled: Mutex<Option<Key>>,
 }
@@ -170,7 +172,7 @@ impl Withdrawing {
         });
         let machine = Withdrawal::new(kind, targets, now, until, call_timeout)
             .keeping(keep_until.filter(|_| keeps_on));
-        let settled = machine.is_settled();
+        let (settled, confirmed) = (machine.is_settled(), machine.is_confirmed());
         let this = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             flight: Flight::new(driver, machine, now),
@@ -181,10 +183,14 @@ impl Withdrawing {
             keep_until,
             stays: waiter,
             counted: AtomicBool::new(!settled),
+            unconfirmed: AtomicBool::new(!confirmed),
             scheduled: Mutex::new(None),
         });
         if !settled {
             driver.withdrawing.fetch_add(1, Ordering::SeqCst);
+            if !confirmed {
+                driver.unconfirmed.fetch_add(1, Ordering::SeqCst);
+            }
             this.go_on();
         }
         this
@@ -277,6 +283,16 @@ impl Withdrawing {
         *scheduled = Some(schedule.insert(at, Due::Withdrawal(this)));
     }
 
+    /// A majority has confirmed.
+    fn confirm(&self) {
+        if self.unconfirmed.swap(false, Ordering::SeqCst) {
+            let driver = &self.flight.driver;
+            if driver.unconfirmed.fetch_sub(1, Ordering::SeqCst) == 1 {
+                driver.withdrawn.notify_waiters();
+            }
+        }
+    }
+
     fn settle(&self) {
         if let Some(key) = lock(&self.scheduled).take() {
             self.flight.driver.schedule.remove(key);
@@ -286,6 +302,7 @@ impl Withdrawing {
 
     /// No longer among those that `Locks::close` waits for.
     fn discount(&self) {
+        self.confirm();
         if self.counted.swap(false, Ordering::SeqCst) {
             let driver = &self.flight.driver;
             if driver.withdrawing.fetch_sub(1, Ordering::SeqCst) == 1 {
@@ -312,10 +329,15 @@ impl Deliver<Reply> for Withdrawing {
             let fate = TicketFate::after_undo(&outcome);
             waiter.note(&self.flight.driver, tag as usize, fate);
         }
-        let (settled, again) = self.flight.take(tag as usize, outcome, |machine, news| {
-            let again = machine.poll_timeout().filter(|_| failed);
-            (machine.is_settled(), again.map(|at| at.max(news.now)))
-        });
+        let (settled, confirmed, again) =
+            self.flight.take(tag as usize, outcome, |machine, news| {
+                let again = machine.poll_timeout().filter(|_| failed);
+                let again = again.map(|at| at.max(news.now));
+                (machine.is_settled(), machine.is_confirmed(), again)
+            });
+        if confirmed {
+            self.confirm();
+        }
         if settled {
             self.settle();
         } else if let Some(at) = again {

@@ -206,6 +206,10 @@ list! {
         WithdrawnOnce,
         /// What is released by dropping a guard is sent before the drop returns.
         DroppedWithoutFlush,
+        /// Without a limit the wait covers a quarantine.
+        QuarantineEndsWait,
+        /// Once a majority has confirmed a release, a node that does not answer costs a moment only.
+        CloseWaitsForAll,
         /// A final release goes to all nodes.
         FinalReleaseNotToAll,
         /// Whoever did not answer is told that the acquire's fate is unknown.

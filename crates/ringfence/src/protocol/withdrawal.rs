@@ -222,6 +222,13 @@ impl Withdrawal {
         self.nodes.iter().all(|s| s.progress == Progress::Over)
     }
 
+    /// Whether a majority of the nodes has nothing of ours any more, as far as that is known. From
+    /// then on the others stand in nobody's way.
+    pub fn is_confirmed(&self) -> bool {
+        let done = |state: &&NodeState| state.progress == Progress::Over || state.said.is_some();
+        self.nodes.iter().filter(done).count() >= quorum(self.nodes.len())
+    }
+
     /// What a final release amounts to, as soon as that cannot change or every node has had one
     /// call's time to answer.
     /// Nobody waits for an undo, so it has no verdict.

@@ -25,12 +25,65 @@ async fn rule_11_close_ends_when_the_ttl_is_over_at_the_latest() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();
-    bench.break_first(1);
+    bench.break_first(2);
     drop(guard);
     let start = bench.time.now();
     bench.drive(locks.close()).await;
     let took = bench.time.now().since(start);
     assert!(took > ms(8000) && took <= ms(10_000), "{took:?}");
+}
+
+/// Others can have the lock once a majority has confirmed: the rest costs no more than a moment.
+#[tokio::test]
+async fn rule_11_close_lingers_for_100_ms_once_a_majority_has_confirmed() {
+    for hung in [true, false] {
+        let bench = Bench::new(3).await;
+        let locks = bench.client().await;
+        let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+        match hung {
+            true => bench.nodes[0].hang(true),
+            false => bench.break_first(1),
+        }
+        drop(guard);
+        let start = bench.time.now();
+        bench.drive(locks.close()).await;
+        assert_eq!(bench.time.now().since(start), ms(100), "hung: {hung}");
+        assert_eq!(bench.holding("x"), 1);
+    }
+}
+
+#[tokio::test]
+async fn rule_11_close_does_not_linger_where_everything_is_confirmed() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    drop(at_once(locks.mutex("x").lock()).await.unwrap());
+    at_once(locks.close()).await;
+}
+
+/// A lock that is left behind by a process that ends: a node that is about to answer gets its time.
+#[tokio::test]
+async fn rule_11_close_waits_a_moment_for_nodes_that_have_not_answered_an_acquire() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.nodes[2].hang(true);
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    guard.leave();
+    let mut closing = pin!(locks.clone().close());
+    assert!(waits(closing.as_mut()).await);
+    bench.nodes[2].hang(false);
+    at_once(closing).await;
+    assert_eq!(bench.holding("x"), 3);
+}
+
+#[tokio::test]
+async fn rule_11_close_waits_no_longer_than_100_ms_for_such_nodes() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.nodes[2].hang(true);
+    at_once(locks.mutex("x").lock()).await.unwrap().leave();
+    let start = bench.time.now();
+    bench.drive(locks.close()).await;
+    assert_eq!(bench.time.now().since(start), ms(100));
 }
 
 #[tokio::test]
