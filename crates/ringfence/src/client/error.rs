@@ -271,7 +271,7 @@ fn held_by(votes: &Votes) -> String {
 }
 
 /// Who does not vote yet, until when, and what to do.
-fn not_voting(votes: &Votes, left: Duration) -> String {
+pub(super) fn not_voting(votes: &Votes, left: Duration) -> String {
     let who = |wanted: fn(&Vote) -> bool| -> String {
         let nodes = votes.iter().filter(|node| wanted(&node.vote));
         let nodes: Vec<&str> = nodes.map(|node| node.node.as_str()).collect();

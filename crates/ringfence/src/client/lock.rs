@@ -1,5 +1,6 @@
 //! A lock that can be taken: what is wanted, and on what terms.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +13,14 @@ use crate::driver::taker::Taker;
 use crate::driver::{Driver, call_timeout};
 use crate::message::{Claim, ReleaseKind};
 use crate::name::NameError;
-use crate::protocol::{Attempt, Target, Terms, WithdrawalVerdict};
+use crate::protocol::{
+    Attempt, Target, Terms, WithdrawalVerdict, ceil_secs, majority_grows_up, quorum,
+};
 use crate::time::Timestamp;
 
 use super::Locks;
 use super::builder::{TTL_MAX, checked_label};
-use super::error::{AcquireError, ConfigError, ExtendError, ReleaseError};
+use super::error::{AcquireError, ConfigError, ExtendError, ReleaseError, Votes, not_voting};
 use super::guard::{Guard, release_result, whole_millis};
 use super::owner::Owner;
 use super::receipt::Receipt;
@@ -30,7 +33,7 @@ const MAX_HOLD: Duration = Duration::from_secs(3600);
 
 /// An exclusive lock over one or several names, not yet taken. Made by [`Locks::mutex`] and
 /// [`Locks::multi`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "a lock does nothing until `lock` or `try_lock` is awaited"]
 pub struct Lock {
     pub(super) locks: Locks,
@@ -79,7 +82,9 @@ impl Lock {
         self
     }
 
-    /// How long to wait while somebody else holds it. Default until cancelled.
+    /// How long to wait while somebody else holds it. Default until cancelled; without a limit the
+    /// wait also covers a quarantine (the nodes are new or were restarted: about 36 s), and a
+    /// warning is traced that says for how long.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -192,26 +197,35 @@ impl Lock {
         mut note: impl FnMut(&Attempt),
     ) -> Result<(Guard, Option<u32>), AcquireError> {
         let wanted = self.wanted(wait)?;
-        let span = tracing::debug_span!("acquire", name = %name, label = %wanted.label);
+        let span = tracing::debug_span!(target: "ringfence", "acquire", name = %name, label = %wanted.label);
         let driver = &self.locks.shared.driver;
         let mut looked = false;
+        let mut told_of_quarantine = false;
         // Of a semaphore one client may well hold several.
         let waiting = wait.is_none_or(|wait| !wait.is_zero()) && !self.of_slots;
         let on_lost = |attempt: &Attempt, again: Timestamp| {
-            tracing::trace!(ballot = %attempt.ballot(), ?again, votes = ?attempt.votes().collect::<Vec<_>>(), "attempt lost");
+            tracing::trace!(target: "ringfence", ballot = %attempt.ballot(), ?again, votes = ?attempt.votes().collect::<Vec<_>>(), "attempt lost");
             note(attempt);
             // Once: what this task does not hold now it cannot take while it waits.
             if waiting && !std::mem::replace(&mut looked, true) {
                 self.warn_of_self_deadlock(&wanted);
+            }
+            if !told_of_quarantine {
+                told_of_quarantine = self.warn_of_quarantine(&name, attempt);
             }
         };
         let won = acquire(driver, &wanted, on_lost)
             .instrument(span)
             .await
             .map_err(|refusal| {
-                AcquireError::new(name.to_string(), &self.locks.shared.names, refusal)
+                let names = &self.locks.shared.names;
+                let error = AcquireError::new(name.to_string(), names, refusal);
+                let why = error.to_string();
+                let why = why.lines().next().unwrap_or_default();
+                tracing::debug!(target: "ringfence", %name, why, "lock refused");
+                error
             })?;
-        tracing::debug!(%name, fence = %won.traces.ballot, token = %won.traces.token, "lock granted");
+        tracing::debug!(target: "ringfence", %name, fence = %won.traces.ballot, token = %won.traces.token, "lock granted");
         let care = Care {
             ttl: wanted.terms.ttl,
             delay: wanted.delay,
@@ -278,7 +292,15 @@ impl Lock {
         )
         .verdict()
         .await;
-        release_result(verdict).map_err(ReleaseReceiptError::Release)
+        let released = release_result(verdict);
+        tracing::debug!(
+            target: "ringfence",
+            name = %self.name(),
+            fence = receipt.fence(),
+            outcome = ?verdict,
+            "lock released by receipt"
+        );
+        released.map_err(ReleaseReceiptError::Release)
     }
 
     /// The names, for people.
@@ -339,6 +361,24 @@ impl Lock {
         })
     }
 
+    /// A wait that covers a quarantine may last half a minute: says so.
+    fn warn_of_quarantine(&self, name: &str, attempt: &Attempt) -> bool {
+        let names = &self.locks.shared.names;
+        let left = majority_grows_up(attempt, quorum(names.len()));
+        let Some(left) = left.filter(|left| !left.is_zero()) else {
+            return false;
+        };
+        let votes = Votes::new(names, attempt.votes().cloned());
+        tracing::warn!(
+            target: "ringfence",
+            %name,
+            seconds = ceil_secs(left),
+            "waiting for a quarantine: {}",
+            not_voting(&votes, left)
+        );
+        true
+    }
+
     /// A task that waits for what it holds itself waits for ever. Other tasks of the same client that
     /// wait for each other are normal contention, and nothing to warn of.
     fn warn_of_self_deadlock(&self, wanted: &Wanted) {
@@ -347,11 +387,24 @@ impl Lock {
             return;
         };
         tracing::warn!(
+            target: "ringfence",
             name = %self.name(),
             held_by = %held.care().label,
             wanted_by = %wanted.label,
             "this task waits for a lock that it took itself: unless another task releases it, it waits until that lock's lease ends; release the first guard, or give both the same owner"
         );
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let label = &self.locks.shared.settings.label;
+        f.debug_struct("Lock")
+            .field("name", &self.name())
+            .field("ttl", &self.ttl)
+            .field("wait", &self.wait)
+            .field("label", &self.label.as_deref().unwrap_or(label))
+            .finish_non_exhaustive()
     }
 }
 

@@ -471,10 +471,12 @@ impl Acquisition {
             wait.min(self.terms.no_quorum_after)
         });
         if let Some(left) = majority_grows_up(attempt, quorum) {
-            // A new cluster is no outage: waiting helps if the caller would wait that long.
+            // A new cluster is no outage: waiting helps if the caller would wait that long. A caller
+            // that sets no limit would.
+            let limited = self.terms.wait.is_some() || self.terms.attempts.is_some();
             let covered = self.terms.wait.unwrap_or(patience).max(patience);
             let end = self.started + covered;
-            if now + left > end {
+            if now + left > end && (limited || mutant!(QuarantineEndsWait)) {
                 return self.give_up(attempt, FailureKind::Quarantined { left });
             }
             self.no_quorum_since = None;
@@ -554,7 +556,7 @@ fn free_in(vote: &Vote) -> Option<Duration> {
 }
 
 /// When a majority may vote, if only time stands in the way of one.
-fn majority_grows_up(attempt: &Attempt, quorum: usize) -> Option<Duration> {
+pub(crate) fn majority_grows_up(attempt: &Attempt, quorum: usize) -> Option<Duration> {
     let mut left: Vec<Duration> = attempt
         .votes()
         .filter_map(|vote| match vote {

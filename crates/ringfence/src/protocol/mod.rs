@@ -21,6 +21,8 @@ mod validity;
 mod vote;
 mod withdrawal;
 
+#[cfg(feature = "client")]
+pub(crate) use acquisition::majority_grows_up;
 pub use acquisition::{Acquisition, Failure, FailureKind, Line, Next, Terms};
 pub use attempt::{Attempt, Loss, Verdict};
 pub use clocks::ClockEvent;

@@ -136,7 +136,7 @@ async fn rule_13_a_new_cluster_fails_at_once_with_the_hint() {
     let bench = Bench::uninitialised(&[0; 3]);
     let locks = bench.client().await;
     bench.pass(ms(9000)).await;
-    let error = at_once(locks.mutex("x").lock()).await.unwrap_err();
+    let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "nodes a, b, c are new or restarted and may vote in 28 s; for a new cluster run `ringfence init`\n  \

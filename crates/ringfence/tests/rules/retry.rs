@@ -166,6 +166,30 @@ async fn rule_15_a_new_cluster_is_waited_for_if_the_wait_covers_it() {
 }
 
 #[tokio::test]
+async fn rule_15_without_a_limit_the_wait_covers_a_quarantine_and_says_so_once() {
+    let bench = Bench::uninitialised(&[0; 3]);
+    let locks = bench.client().await;
+    let (log, _listening) = Log::listen();
+    let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
+    assert!(error.to_string().contains("`ringfence init`"), "{error}");
+    let error = at_once(locks.mutex("x").attempts(1).lock()).await;
+    assert!(matches!(error, Err(AcquireError::Quarantined { .. })));
+    assert!(log.warnings().is_empty(), "{:?}", log.warnings());
+    let start = bench.time.now();
+    let guard = bench.drive(locks.mutex("x").lock()).await.unwrap();
+    let took = bench.time.now().since(start);
+    assert!(took >= ms(36_000) && took <= ms(37_000), "{took:?}");
+    assert_eq!(bench.held_by("x", &guard), 3);
+    let warnings = log.warnings();
+    let [warning] = &warnings[..] else {
+        panic!("{warnings:?}");
+    };
+    let words = "may vote in 37 s; for a new cluster run `ringfence init`";
+    assert!(warning.contains(words), "{warning}");
+}
+
+#[tokio::test]
 async fn rule_16_waiting_for_oneself_is_warned_of_once() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;

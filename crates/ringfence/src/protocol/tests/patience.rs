@@ -298,8 +298,8 @@ fn a_new_cluster_is_told_at_once_unless_the_wait_covers_it() {
         (Some(Duration::ZERO), false),
         (Some(ms(29_999)), false),
         (Some(ms(30_010)), true),
-        // Without a bound only contention is waited for.
-        (None, false),
+        // Without a limit it is waited for as long as it takes.
+        (None, true),
     ] {
         let mut way = Way::new(Terms { wait, ..terms(3) });
         let next = way.round_in_quarantine(&all(3, Answer::Granted), Some(left));
@@ -316,10 +316,16 @@ fn a_new_cluster_is_told_at_once_unless_the_wait_covers_it() {
 }
 
 #[test]
-fn an_unbounded_wait_covers_a_quarantine_as_long_as_it_would_an_outage() {
+fn an_unbounded_wait_covers_any_quarantine_but_a_number_of_attempts_is_a_bound() {
     let mut way = Way::new(for_ever(3));
-    let next = way.round_in_quarantine(&all(3, Answer::Granted), Some(ms(14_000)));
-    assert_eq!(way.pause(next), ms(14_001));
+    let next = way.round_in_quarantine(&all(3, Answer::Granted), Some(ms(3_600_000)));
+    assert_eq!(way.pause(next), ms(3_600_001));
+    let mut way = Way::new(Terms {
+        attempts: Some(3),
+        ..for_ever(3)
+    });
+    let next = way.round_in_quarantine(&all(3, Answer::Granted), Some(ms(30_000)));
+    assert!(matches!(next, Next::GiveUp(_)), "{next:?}");
 }
 
 /// Two of five dead, three new: not an outage, although fewer than three answered.
