@@ -18,6 +18,7 @@ mod plain;
 mod rw_lock;
 mod semaphore;
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,12 +39,11 @@ const LINGER: Duration = Duration::from_millis(200);
 
 /// A client of one set of nodes, with a thread of its own for connections, renewal and timers. See
 /// [`crate::Locks`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Locks {
     engine: Arc<Engine>,
 }
 
-#[derive(Debug)]
 struct Engine {
     locks: client::Locks,
     /// Taken when the engine is dropped.
@@ -57,6 +57,18 @@ impl Engine {
             Some(runtime) => runtime.block_on(future),
             None => unreachable!("the runtime is there until the engine is dropped"),
         }
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.engine.locks.fmt(f)
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Engine")
     }
 }
 

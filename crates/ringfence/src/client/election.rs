@@ -53,7 +53,6 @@ pub struct Leader {
 
 /// Watches an election. Every leader is told once, in the order of their terms; one that led only
 /// between two looks may be missed.
-#[derive(Debug)]
 pub struct Observer {
     driver: Arc<Driver>,
     request: Arc<Request>,
@@ -196,6 +195,16 @@ impl Leadership {
     /// Resigns: the next in line is elected at once. See [`Guard::release`].
     pub async fn resign(self) -> Result<(), ReleaseError> {
         self.0.release().await
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.request.claims.iter().map(|claim| claim.name.as_str());
+        f.debug_struct("Observer")
+            .field("name", &names.collect::<Vec<_>>().join(", "))
+            .field("term", &self.term.get())
+            .finish_non_exhaustive()
     }
 }
 

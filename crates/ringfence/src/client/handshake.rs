@@ -102,11 +102,11 @@ async fn join(driver: &Driver, group: Group) -> (Answers, Rest<Facts>, Timestamp
     for (node, answer) in answers.iter().enumerate() {
         match answer {
             Ok(facts) => {
-                tracing::debug!(node = driver.nodes[node].name(), version = %facts.version, tier = %facts.tier, "joined");
+                tracing::debug!(target: "ringfence", node = driver.nodes[node].name(), version = %facts.version, tier = %facts.tier, "joined");
                 driver.hear_facts(node, facts, asked);
             }
             Err(error) => {
-                tracing::debug!(node = driver.nodes[node].name(), %error, "not joined yet");
+                tracing::debug!(target: "ringfence", node = driver.nodes[node].name(), %error, "not joined yet");
             }
         }
     }

@@ -30,9 +30,9 @@ pub(super) use while_held;
 /// Traces what became of the lock of work that is done. Its result is the caller's all the same.
 pub(crate) fn trace_end(held: Result<(), Lost>, released: Result<(), ReleaseError>) {
     if let Err(why) = held {
-        tracing::warn!(%why, "the lock was lost before the work was done: it may not have been alone");
+        tracing::warn!(target: "ringfence", %why, "the lock was lost before the work was done: it may not have been alone");
     } else if let Err(error) = released {
-        tracing::warn!(%error, "released after the work was over");
+        tracing::warn!(target: "ringfence", %error, "released after the work was over");
     }
 }
 

@@ -1,5 +1,6 @@
 //! A latch: shut until so many parties have arrived, and open from then on.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ const PARTY_MAX_BYTES: usize = 256;
 /// afterwards. Nodes that may have forgotten arrivals do not count; see [`ttl`](Self::ttl).
 ///
 /// A latch opens once. For the next round take another name, with the round's number in it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "a latch does nothing until `arrive` or `wait` is awaited"]
 pub struct Latch {
     locks: Locks,
@@ -142,6 +143,7 @@ impl Latch {
         if arrived > count {
             // Each judges by its own number: there is none that all would have to agree on.
             tracing::warn!(
+                target: "ringfence",
                 name = %self.shown(), count, arrived,
                 "more have arrived at this latch than it waits for: do clients disagree on the number?"
             );
@@ -208,5 +210,16 @@ impl Latch {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_ref().map_or("", Name::as_str);
+        f.debug_struct("Latch")
+            .field("name", &name)
+            .field("count", &self.count)
+            .field("ttl", &self.ttl)
+            .finish_non_exhaustive()
     }
 }

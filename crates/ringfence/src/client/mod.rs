@@ -20,6 +20,7 @@ mod semaphore;
 pub(crate) mod terms;
 mod twins;
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::driver::Driver;
@@ -60,12 +61,11 @@ use builder::Settings;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Locks {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
 struct Shared {
     driver: Arc<Driver>,
     settings: Settings,
@@ -143,7 +143,8 @@ impl Locks {
     }
 
     /// To be called at the end of a program: waits until everything that was released or given up
-    /// has been taken back, and ends all waiting. Guards that are still held stay valid, and renewed, until they are dropped.
+    /// has been taken back from a majority of the nodes, and ends all waiting. The other nodes are
+    /// waited for 100 ms at most. Guards that are still held stay valid, and renewed, until they are dropped.
     pub async fn close(self) {
         self.shared.driver.close();
         self.shared.driver.given_up().await;
@@ -172,5 +173,19 @@ impl Locks {
             mode: Mode::Exclusive,
         });
         Ok(claims.collect())
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings {
+            ttl, label, prefix, ..
+        } = &self.shared.settings;
+        f.debug_struct("Locks")
+            .field("nodes", &self.shared.names)
+            .field("ttl", ttl)
+            .field("label", label)
+            .field("prefix", prefix)
+            .finish_non_exhaustive()
     }
 }

@@ -26,7 +26,7 @@ pub const PERMITS_MAX: u32 = 256;
 /// A [`lock_delay`](Self::lock_delay) counts for the slot of the holder that is lost. There is no
 /// `hold_at_least`: it is for what must not be done twice within a time, and another slot would let
 /// that happen.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "a semaphore does nothing until `acquire` or `try_acquire` is awaited"]
 pub struct Semaphore {
     /// The lock of which one slot is taken.
@@ -154,6 +154,7 @@ impl Semaphore {
             return false;
         }
         tracing::warn!(
+            target: "ringfence",
             name = %self.name,
             permits = self.permits,
             others = most,
@@ -187,6 +188,16 @@ impl SemaphoreGuard {
     }
 
     held!(guard);
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("name", &self.name)
+            .field("permits", &self.permits)
+            .field("wait", &self.lock.wait)
+            .finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for SemaphoreGuard {

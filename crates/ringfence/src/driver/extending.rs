@@ -155,6 +155,7 @@ impl Extending {
             },
         });
         tracing::debug!(
+            target: "ringfence",
             node = self.flight.driver.nodes[node].name(),
             token = %traces.token,
             "putting the lock back on a node that lost it"
@@ -192,7 +193,7 @@ impl Deliver<Reply> for Restoring {
         if let Ok(reply) = &outcome
             && reply.answer == Answer::Restored
         {
-            tracing::debug!(token = %self.0.traces().token, node = tag, "the lock is back");
+            tracing::debug!(target: "ringfence", token = %self.0.traces().token, node = tag, "the lock is back");
         }
     }
 }

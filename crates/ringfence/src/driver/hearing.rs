@@ -90,7 +90,7 @@ impl Driver {
     fn tell_duplicates(&self, nodes: Option<(usize, usize)>) {
         if let Some((earlier, later)) = nodes {
             let (earlier, later) = (self.nodes[earlier].name(), self.nodes[later].name());
-            tracing::error!("{}", Trouble::duplicate(later, earlier));
+            tracing::error!(target: "ringfence", "{}", Trouble::duplicate(later, earlier));
         }
     }
 
@@ -98,6 +98,7 @@ impl Driver {
         match event {
             None => {}
             Some(ClockEvent::Jumped { node, by_us }) => tracing::warn!(
+                target: "ringfence",
                 node = self.nodes[node].name(),
                 by_us,
                 "a node's clock jumped {}; its locks may have expired early, so it does not vote for a while",
@@ -105,12 +106,14 @@ impl Driver {
             ),
             Some(ClockEvent::StoodStill { span }) => {
                 tracing::warn!(
+                    target: "ringfence",
                     ?span,
                     "a majority of the nodes' clocks leapt ahead alike: our own stood still, as in a virtual machine that is paused, or theirs were set forward; all locks are lost"
                 );
                 self.standstill.noticed.notify_waiters();
             }
             Some(ClockEvent::RanAhead { span }) => tracing::warn!(
+                target: "ringfence",
                 ?span,
                 "our own clock ran ahead of a majority of the nodes, or they were all set back; nothing is lost"
             ),

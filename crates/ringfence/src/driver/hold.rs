@@ -218,12 +218,27 @@ impl Hold {
         }
         let held = state.held();
         let made = then(&mut state, held);
-        let newly_lost = before == Phase::Held && state.phase != Phase::Held;
+        let lost = state.held().err().filter(|_| before == Phase::Held);
         drop(state);
-        if newly_lost {
+        if let Some(why) = lost {
             self.lost.notify_waiters();
+            self.trace_loss(why);
         }
         made
+    }
+
+    /// A release is traced where it begins.
+    fn trace_loss(&self, why: Lost) {
+        if why != Lost::Released {
+            tracing::warn!(
+                target: "ringfence",
+                name = %Names(&self.traces.claims),
+                token = %self.traces.token,
+                fence = %self.traces.ballot,
+                why = %why,
+                "lock lost"
+            );
+        }
     }
 
     fn check_phase(&self) -> Result<(), Lost> {
@@ -367,6 +382,13 @@ impl Hold {
         if !self.care.delay.is_zero() && late && !mutant!(LateReleaseCutsDelay) {
             return None;
         }
+        tracing::debug!(
+            target: "ringfence",
+            name = %Names(&self.traces.claims),
+            token = %self.traces.token,
+            fence = %self.traces.ballot,
+            "lock released"
+        );
         // A lease that is on its way still counts from when it arrives, which is what the TTL is
         // for; one that was extended further lasts longer.
         let leased_until = lock(&self.state).leased_until;
@@ -424,10 +446,10 @@ impl Hold {
         if verdict == ExtensionVerdict::Unsure && mutant!(FailedExtendReleases) {
             self.release();
         }
-        let gone = self.decide(!mutant!(VerdictAfterDeadline), |state, held| {
+        self.decide(!mutant!(VerdictAfterDeadline), |state, held| {
             state.tally.take(votes);
             if held.is_err() {
-                return false;
+                return;
             }
             match verdict {
                 ExtensionVerdict::Extended { deadline } => self.move_deadline(deadline),
@@ -437,11 +459,7 @@ impl Hold {
             if state.phase == Phase::Held && self.care.renew {
                 self.plan_renewal(state, verdict, t0);
             }
-            verdict == ExtensionVerdict::Lost
         });
-        if gone {
-            tracing::warn!(token = %self.traces.token, "lock lost: the nodes no longer have it");
-        }
     }
 
     /// Plans the next renewal after a round that came to `verdict`.
@@ -449,7 +467,7 @@ impl Hold {
         let now = self.driver.clock.now();
         if verdict == ExtensionVerdict::Unsure {
             state.failures += 1;
-            tracing::debug!(token = %self.traces.token, failures = state.failures, "renewal brought no majority; trying again");
+            tracing::debug!(target: "ringfence", token = %self.traces.token, failures = state.failures, "renewal brought no majority; trying again");
             let pause = self.care.pause(state.failures, self.deadline().since(now));
             state.renew_at = Some(now + pause);
         } else {
@@ -550,6 +568,19 @@ impl Hold {
         let renewing = state.renewing.as_ref()?;
         let timeout = renewing.flight.with(|round| round.poll_timeout())?;
         (timeout <= now).then(|| Arc::clone(renewing))
+    }
+}
+
+/// The names that are held, for people.
+struct Names<'a>(&'a [Claim]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, claim) in self.0.iter().enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            write!(f, "{comma}{}", claim.name)?;
+        }
+        Ok(())
     }
 }
 

@@ -13,10 +13,24 @@ use tracing::{Event, Level, Metadata, Subscriber};
 #[derive(Clone, Default)]
 pub(crate) struct Log {
     lines: Arc<Mutex<Vec<(Level, String)>>>,
+    events: Arc<Mutex<Vec<Told>>>,
     spans: Arc<AtomicU64>,
 }
 
+/// One event.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) level: Level,
+    pub(crate) target: String,
+    pub(crate) line: String,
+}
+
 impl Log {
+    /// The events, in order.
+    pub(crate) fn events(&self) -> Vec<Told> {
+        self.events.lock().unwrap().clone()
+    }
+
     /// Listens on this thread until the guard is dropped.
     pub(crate) fn listen() -> (Self, DefaultGuard) {
         let log = Self::default();
@@ -71,6 +85,13 @@ impl Subscriber for Log {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        self.events.lock().unwrap().push(Told {
+            level: *event.metadata().level(),
+            target: event.metadata().target().to_owned(),
+            line: line.0,
+        });
         self.write(*event.metadata().level(), |line| event.record(line));
     }
 

@@ -90,7 +90,7 @@ impl Handshake {
         let server = Server::read(answers, &self.reporter, self.leniency)?;
         if server.replication_id.is_none() {
             let node = &self.reporter.node;
-            tracing::debug!(%node, "tells no replication id; a failover and back goes unnoticed there");
+            tracing::debug!(target: "ringfence", %node, "tells no replication id; a failover and back goes unnoticed there");
         }
         Ok(server)
     }
@@ -191,7 +191,7 @@ impl Handshake {
         match (word.as_str(), born) {
             ("done", Some(born)) => {
                 if count != "0" {
-                    tracing::warn!(node = %self.reporter.node, "declared new although it has {found}; these holders may be doubled");
+                    tracing::warn!(target: "ringfence", node = %self.reporter.node, "declared new although it has {found}; these holders may be doubled");
                 }
                 let (membership, facts) = self.member(server, born, clock_us, (sent, received));
                 Ok((Some(membership), facts))

@@ -132,7 +132,7 @@ impl Link {
                     failure
                 }
             };
-            tracing::debug!(node = %self.maker.handshake.reporter.node, "{failure}");
+            tracing::debug!(target: "ringfence", node = %self.maker.handshake.reporter.node, "{failure}");
             if trouble.is_none() && self.clock().now().since(began) >= GOOD {
                 self.backoff.reset();
             }
@@ -476,7 +476,7 @@ impl Link {
                     match membership.image.change(&answers) {
                         None => self.watch.is_unchanged(),
                         Some(change) => {
-                            tracing::debug!(node = %reporter.node, "{change}; shaking hands again");
+                            tracing::debug!(target: "ringfence", node = %reporter.node, "{change}; shaking hands again");
                             newborn = true;
                         }
                     }

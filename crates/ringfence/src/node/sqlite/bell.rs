@@ -77,6 +77,7 @@ impl Bells {
                 ears.insert(client.to_owned(), ear);
             }
             Err(error) => tracing::warn!(
+                target: "ringfence",
                 file = %self.place.file.display(),
                 %error,
                 "no wakes from other processes: waiting polls instead"
@@ -230,7 +231,7 @@ fn hear(socket: &UnixDatagram, closed: &AtomicBool, listeners: &Listeners) {
             }),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
-                tracing::warn!(%error, "no more wakes from other processes: waiting polls instead");
+                tracing::warn!(target: "ringfence", %error, "no more wakes from other processes: waiting polls instead");
                 return;
             }
         }
