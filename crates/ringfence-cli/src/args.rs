@@ -1,5 +1,6 @@
 //! The command line as typed. What the values mean is the commands' business.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -92,6 +93,8 @@ impl LockCommand {
         match self {
             Self::Run(run) => check_grace(run.kill_grace, run.terms.ttl),
             Self::Elect(elect) => check_grace(elect.kill_grace, elect.terms.ttl),
+            Self::Extend(extend) => extend.token.get().map(drop),
+            Self::Release(release) => release.token.get().map(drop),
             _ => Ok(()),
         }
     }
@@ -288,8 +291,8 @@ pub(crate) struct Extend {
     pub(crate) name: String,
     /// What `acquire` printed
     #[arg(long, env = "RINGFENCE_TOKEN", hide_env_values = true)]
-    #[arg(value_parser = token)]
-    pub(crate) token: Receipt,
+    #[arg(value_parser = Token::read)]
+    pub(crate) token: Token,
     /// The lock ends this long from now
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
     pub(crate) ttl: Duration,
@@ -303,8 +306,8 @@ pub(crate) struct Release {
     pub(crate) name: String,
     /// What `acquire` printed
     #[arg(long, env = "RINGFENCE_TOKEN", hide_env_values = true)]
-    #[arg(value_parser = token)]
-    pub(crate) token: Receipt,
+    #[arg(value_parser = Token::read)]
+    pub(crate) token: Token,
 }
 
 /// Show who holds a lock, or how the nodes are
@@ -363,8 +366,25 @@ fn name(text: &str) -> Result<String, ringfence::name::NameError> {
     Ok(text.to_owned())
 }
 
-fn token(text: &str) -> Result<Receipt, ReceiptError> {
-    Receipt::parse(text)
+/// A token as it was given. What is wrong with it is told later, since clap would show the whole of
+/// it, and a token with a slip in it is a secret all the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Token(Result<Receipt, ReceiptError>);
+
+impl Token {
+    fn read(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(Receipt::parse(text)))
+    }
+
+    /// The receipt that it is.
+    pub(crate) fn get(&self) -> Result<&Receipt, Failure> {
+        let told = |error: &ReceiptError| {
+            Failure::usage(format!(
+                "the value of --token (or RINGFENCE_TOKEN): {error}"
+            ))
+        };
+        self.0.as_ref().map_err(told)
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod nodes;
 mod report;
 mod supervise;
 
+use std::io::{self, Write};
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
@@ -20,7 +21,7 @@ use clap::error::ErrorKind;
 
 use crate::args::{Cli, Global};
 use crate::exit::Exit;
-use crate::report::{Failure, Report};
+use crate::report::{Failure, Report, printable};
 
 fn main() -> ExitCode {
     if let Some(exit) = supervise::run_if_started_for_it() {
@@ -74,6 +75,10 @@ fn usage(error: &clap::Error) -> Exit {
             quiet: false,
         };
         report.failure(&Failure::usage(message.trim_end()));
+    } else if printable(&error.render().to_string()) != error.render().to_string() {
+        // An argument that it quotes would reach the terminal as it is.
+        let message = printable(&error.render().to_string());
+        let _ = writeln!(io::stderr(), "{}", message.trim_end());
     } else {
         // Nothing can be done about a closed stdout or stderr.
         let _ = error.print();

@@ -58,9 +58,9 @@ impl Report {
     /// Writes a result: `text` for people, `value` for programs.
     pub(crate) fn result(self, text: &str, value: &Value) -> Result<(), Failure> {
         let line = if self.json {
-            value.to_string()
+            json_line(value)
         } else {
-            text.to_owned()
+            printable(text)
         };
         let mut out = io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush())?;
@@ -79,11 +79,11 @@ impl Report {
             if !nodes.is_empty() {
                 value["nodes"] = nodes.into();
             }
-            write_stderr(&value.to_string());
+            write_stderr(&json_line(&value));
         } else {
-            let mut text = format!("ringfence: {}", failure.message);
+            let mut text = format!("ringfence: {}", printable(&failure.message));
             for (node, said) in &failure.nodes {
-                text += &format!("\n  {node}: {said}");
+                text += &format!("\n  {}: {}", one_line(node), one_line(said));
             }
             write_stderr(&text);
         }
@@ -103,14 +103,73 @@ impl Report {
 
     fn line(self, kind: &str, message: &str) {
         if self.json {
-            write_stderr(&json!({ kind: message }).to_string());
+            write_stderr(&json_line(&json!({ kind: message })));
         } else {
-            write_stderr(&format!("ringfence: {message}"));
+            write_stderr(&format!("ringfence: {}", printable(message)));
         }
     }
+}
+
+/// `text` with its control characters escaped, line ends aside: servers, labels and names have a say
+/// in it, and none of them may move a cursor or change a title. C1 controls are such, too.
+pub(crate) fn printable(text: &str) -> String {
+    escaped(text, |c| c.is_control() && c != '\n')
+}
+
+/// The same for text that must not become several lines.
+pub(crate) fn one_line(text: &str) -> String {
+    escaped(text, char::is_control)
+}
+
+fn escaped(text: &str, is_bad: impl Fn(char) -> bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_bad(c) {
+            true => shown.extend(c.escape_debug()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// A line of JSON. Control characters that JSON allows in strings (DEL and C1) are escaped as well:
+/// a terminal obeys them.
+fn json_line(value: &Value) -> String {
+    let mut line = String::new();
+    for c in value.to_string().chars() {
+        match c.is_control() {
+            true => line += &format!("\\u{:04x}", u32::from(c)),
+            false => line.push(c),
+        }
+    }
+    line
 }
 
 /// A closed stderr is no reason to fail: the exit code still tells.
 fn write_stderr(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NASTY: &str = "a\u{1b}[2J\u{9b}31m\u{7f}\u{85}\r\nb";
+
+    #[test]
+    fn control_characters_are_escaped_and_lines_kept_where_there_may_be_several() {
+        let shown = "a\\u{1b}[2J\\u{9b}31m\\u{7f}\\u{85}\\r";
+        assert_eq!(printable(NASTY), format!("{shown}\nb"));
+        assert_eq!(one_line(NASTY), format!("{shown}\\nb"));
+        assert_eq!(printable("ünï `x` \"y\""), "ünï `x` \"y\"");
+    }
+
+    #[test]
+    fn json_has_no_control_characters_and_reads_back() {
+        let line = json_line(&json!({ "text": NASTY }));
+        assert!(!line.contains(char::is_control), "{line:?}");
+        assert!(line.contains("\\u009b"), "{line}");
+        let back: Value = serde_json::from_str(&line).expect("JSON");
+        assert_eq!(back["text"], NASTY);
+    }
 }

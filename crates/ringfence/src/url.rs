@@ -8,6 +8,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 
+#[cfg(feature = "redis")]
+pub(crate) use password::encode;
 pub use password::{with_password, without_passwords};
 
 /// The port of a Redis URL that names none.
@@ -106,7 +108,10 @@ pub enum UrlError {
         expected: &'static str,
     },
     /// The user or password has characters that end the part of the URL it stands in.
-    #[error("user and password of a node must be percent-encoded (`/`, `?`, `#`, `,`, `@`, `%`)")]
+    #[error(
+        "user and password of a node must be percent-encoded (`/`, `?`, `#`, `,`, `@`, `%`), and a node \
+         with a user needs its scheme, as in `redis://a,redis://user@b`"
+    )]
     Credentials,
     /// A percent sign that encodes nothing.
     #[error("a `%` in a node's URL must be followed by two hexadecimal digits (`%25` is a `%`)")]
@@ -128,6 +133,7 @@ pub enum UrlError {
 /// # Errors
 /// If anything is unknown, ambiguous or given twice. The error never shows a password.
 pub fn parse_nodes(list: &str) -> Result<Vec<NodeUrl>, UrlError> {
+    refuse_cut_credentials(list)?;
     let mut nodes = Vec::new();
     let mut first_scheme = None;
     for part in list.split(',').map(str::trim) {
@@ -144,6 +150,22 @@ pub fn parse_nodes(list: &str) -> Result<Vec<NodeUrl>, UrlError> {
     }
     check_set(&nodes)?;
     Ok(nodes)
+}
+
+/// Refuses what may be halves of a password with a comma in it, before any half can be taken for a host
+/// and shown. A later node without a scheme may have a user only if all before it have one, too, and
+/// only with a password.
+fn refuse_cut_credentials(list: &str) -> Result<(), UrlError> {
+    let mut all_before = true;
+    for part in list.split(',').map(str::trim) {
+        let credentials = part.rsplit_once('@').map(|(credentials, _)| credentials);
+        let whole = |credentials: &str| all_before && credentials.contains(':');
+        if Scheme::split(part).is_none() && !credentials.is_none_or(whole) {
+            return Err(UrlError::Credentials);
+        }
+        all_before &= credentials.is_some();
+    }
+    Ok(())
 }
 
 fn check_set(nodes: &[NodeUrl]) -> Result<(), UrlError> {
@@ -214,8 +236,7 @@ fn parse_node(scheme: Scheme, rest: &str) -> Result<NodeUrl, UrlError> {
                 .map_err(|error| {
                     // An `@` after the authority means that a password was cut in two by a `/` or `?`;
                     // whatever the mistake looks like, its words may be half of that password.
-                    let (authority, tail) = split_authority(rest);
-                    if tail.contains('@') && !authority.contains('@') {
+                    if split_authority(rest).1.contains('@') {
                         UrlError::Credentials
                     } else {
                         error

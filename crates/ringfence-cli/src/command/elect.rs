@@ -65,11 +65,12 @@ pub(super) async fn elect(
         if lost_unnoticed {
             return Err(Failure::new(
                 Exit::Lost(exit::LOST),
-                format!("lost the lock `{name}` before the command had ended"),
+                format!("lost the lock `{}` before the command had ended", work.lock),
             ));
         }
         if let Err(error) = resigned {
-            session.report.warn(&format!("releasing `{name}`: {error}"));
+            let lock = &work.lock;
+            session.report.warn(&format!("releasing `{lock}`: {error}"));
         }
         return Ok(exit_of(outcome));
     }

@@ -10,7 +10,7 @@ use crate::report::Failure;
 
 pub(super) async fn extend(session: &Session, args: Extend) -> Result<Exit, Failure> {
     let lock = session.locks.mutex(&args.name);
-    let valid_for = lock.extend_receipt(&args.token, args.ttl).await?;
+    let valid_for = lock.extend_receipt(args.token.get()?, args.ttl).await?;
     let value = json!({"name": args.name, "valid_for_ms": super::millis(valid_for)});
     let text = format!("valid for {}", duration::show(valid_for));
     session.report.result(&text, &value)?;

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::args::Init;
 use crate::duration;
 use crate::exit::Exit;
-use crate::report::{Failure, Report};
+use crate::report::{Failure, Report, one_line};
 
 pub(super) async fn init(args: Init, nodes: &str, report: Report) -> Result<Exit, Failure> {
     let mut builder = Locks::builder().nodes(nodes);
@@ -19,7 +19,7 @@ pub(super) async fn init(args: Init, nodes: &str, report: Report) -> Result<Exit
         builder.init(args.force).await?
     };
     for node in &done.overridden {
-        report.warn(&format!("{}: {}", node.node, node.said()));
+        report.warn(&format!("{}: {}", node.node, one_line(&node.said())));
     }
     let group = done.group;
     let quarantine = duration::show(group.quarantine);

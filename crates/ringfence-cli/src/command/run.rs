@@ -9,7 +9,7 @@ use ringfence::{Guard, Lost, ReadGuard, ReleaseError, SemaphoreGuard};
 use super::{Session, interruptible, take};
 use crate::args::Run;
 use crate::exit::Exit;
-use crate::report::Failure;
+use crate::report::{Failure, one_line};
 use crate::supervise::{
     Ended, Lease, Leftovers, OnLost, Outcome, Schedule, Signals, Watchdog, Work, supervise,
 };
@@ -93,7 +93,7 @@ pub(super) fn work_under(
         schedule,
         leftovers,
         env,
-        lock: name.to_owned(),
+        lock: one_line(name),
         argv,
     }
 }
@@ -212,6 +212,7 @@ pub(super) fn warn_of_self_deadlock(session: &Session, name: &str) {
     let inherited = |key, value: &str| env::var_os(key).is_some_and(|given| given == *value);
     let (nodes, which) = session.nodes.env();
     if inherited(NAME, name) && inherited(nodes, &which) {
+        let name = one_line(name);
         session.report.warn(&format!(
             "already running under the lock `{name}`: taking it again waits for ourselves"
         ));

@@ -8,7 +8,7 @@ use super::{Session, millis};
 use crate::args::Status;
 use crate::duration;
 use crate::exit::Exit;
-use crate::report::Failure;
+use crate::report::{Failure, one_line};
 
 pub(super) async fn status(session: &Session, args: Status) -> Result<Exit, Failure> {
     match (args.name, args.permits) {
@@ -36,7 +36,7 @@ async fn nodes(session: &Session) -> Result<Exit, Failure> {
     let has_quorum = voting > nodes.len() / 2;
     let lines: Vec<_> = nodes
         .iter()
-        .map(|node| format!("{}: {}", node.node, node_text(node)))
+        .map(|node| format!("{}: {}", node.node, one_line(&node_text(node))))
         .collect();
     let value = json!({
         "quorum": has_quorum,
@@ -108,7 +108,7 @@ fn lock_text(inspection: &Inspection) -> String {
             },
             Err(error) => error.to_string(),
         };
-        text += &format!("\n  {node}: {said}");
+        text += &format!("\n  {node}: {}", one_line(&said));
     }
     text
 }

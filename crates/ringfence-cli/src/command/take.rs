@@ -10,7 +10,7 @@ use ringfence::{
 use super::Session;
 use crate::args::Terms;
 use crate::duration;
-use crate::report::Failure;
+use crate::report::{Failure, one_line};
 
 /// A wait shorter than this needs no words.
 const SILENT: Duration = Duration::from_secs(1);
@@ -101,7 +101,10 @@ async fn patiently<T>(
     }
     tokio::select! {
         taken = &mut taken => return Ok(taken?),
-        why = obstacle => session.report.warn(&format!("waiting for `{name}`{why}")),
+        why = obstacle => {
+            let name = one_line(name);
+            session.report.warn(&format!("waiting for `{name}`{why}"));
+        }
     }
     Ok(taken.await?)
 }

@@ -41,6 +41,10 @@ fn values_that_cannot_be_meant_are_refused() {
         &["--nodes", "memory:", "run", "x", "--", "true"],
         "exclude nobody",
     );
+    refuses(
+        &["--nodes", " MEMORY:x", "run", "x", "--", "true"],
+        "exclude nobody",
+    );
     refuses(&["--nodes", "foo://x", "run", "x", "--", "true"], "foo://x");
     refuses(&["--nodes", "", "run", "x", "--", "true"], "--nodes");
 }
@@ -75,6 +79,69 @@ fn arguments_of_the_command_may_be_any_bytes() {
     let mut command = scene.ringfence(&["run", "x", "--", "printf", "%s"]);
     command.arg(OsStr::from_bytes(b"\xff"));
     assert_eq!(Finished::of(command).code(), 0);
+}
+
+#[test]
+fn a_malformed_token_is_not_shown() {
+    const SECRET: &str = "00112233445566778899aabbccddeeff";
+    let token = format!("0123456789.{SECRET}.12x");
+    let scene = Scene::embedded();
+    for args in [
+        &["release", "x", "--token", &token][..],
+        &["--json", "release", "x", "--token", &token],
+        &["extend", "x", "--token", &token],
+        &["release", "x"],
+    ] {
+        let mut command = scene.ringfence(args);
+        command.env("RINGFENCE_TOKEN", &token);
+        let refused = Finished::of(command);
+        assert_eq!(refused.code(), 64, "{}", refused.stderr());
+        assert!(!refused.stderr().contains(SECRET), "{}", refused.stderr());
+        assert!(refused.stderr().contains("--token"), "{}", refused.stderr());
+        assert!(!scene.has("locks.db"), "nothing was asked of a node");
+    }
+}
+
+#[test]
+fn a_name_never_reaches_the_terminal_raw() {
+    let scene = Scene::embedded();
+    let name = "a\u{1b}[2J\u{9b}2J\u{85}b\n";
+    let calm = |done: &Finished| {
+        let said = format!("{}{}", done.stdout(), done.stderr());
+        let bad = |c: char| c.is_control() && c != '\n';
+        assert!(!said.contains(bad), "{said:?}");
+    };
+    let taken = Finished::of(scene.ringfence(&["acquire", name]));
+    let held = [
+        &["run", "-n", name, "--", "true"][..],
+        &["run", "-w", "1500ms", name, "--", "true"],
+        &["status", name],
+        &["--json", "status", name],
+        &["--json", "run", "-n", name, "--", "true"],
+        &["release", name, "--token", "x"],
+        &["frobnicate", name],
+        &["run", "--ttl", name, "x", "--", "true"],
+        &["release", name, "--token", taken.stdout().trim()],
+    ];
+    let told: Vec<Finished> = held
+        .into_iter()
+        .map(|args| Finished::of(scene.ringfence(args)))
+        .collect();
+    told.iter().for_each(calm);
+    assert_eq!(told[0].code(), 75, "{}", told[0].stderr());
+    assert!(
+        told[1].stderr().contains("waiting for"),
+        "{}",
+        told[1].stderr()
+    );
+    let released = told.last().expect("the last");
+    assert_eq!(released.code(), 0, "{}", released.stderr());
+    assert_eq!(
+        released.stdout().lines().count(),
+        1,
+        "{}",
+        released.stdout()
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::gather::gather;
-use crate::message::{Answer, Claim, Op, Reply, Request, View};
+use crate::message::{Answer, Claim, Holder, Op, Reply, Request, View};
 use crate::node::{Call, CallError, Facts, Tier, Trouble};
 use crate::protocol::{Discount, Vote, duplicates, quorum};
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -99,11 +99,12 @@ impl Locks {
         self.check_runtime()?;
         let slots = 1..claims.len();
         let look = self.look_at(claims).await;
+        let shown = || name.escape_debug().to_string();
         Ok(SemaphoreInspection {
             name: name.to_owned(),
-            waiting: look.of_claim(0, name.to_owned())?.waiting,
+            waiting: look.of_claim(0, shown())?.waiting,
             slots: slots
-                .map(|claim| look.of_claim(claim, name.to_owned()))
+                .map(|claim| look.of_claim(claim, shown()))
                 .collect::<Result<_, _>>()?,
         })
     }
@@ -228,6 +229,21 @@ impl Look<'_> {
     }
 }
 
+/// What at least `quorum` nodes say alike.
+fn agreed<T: Clone + PartialEq>(quorum: usize, said: impl Iterator<Item = Option<T>>) -> Option<T> {
+    let said: Vec<Option<T>> = said.collect();
+    let alike = |one: &&Option<T>| said.iter().filter(|other| other == one).count() >= quorum;
+    said.iter().find(alike).cloned().flatten()
+}
+
+/// One of those who share a name. Each node names the one whose lease it sees end last, so that
+/// they may all be right and name different ones.
+fn some_reader(holders: &[&Holder]) -> Option<String> {
+    let shared = |holder: &&Holder| holder.id.is_none() && holder.label.is_some();
+    let label = holders.first().and_then(|holder| holder.label.clone());
+    label.filter(|_| holders.iter().all(shared))
+}
+
 fn majority_view(
     name: String,
     names: &[String],
@@ -268,7 +284,12 @@ fn majority_view(
     let tiers = nodes.iter().filter(has_it);
     let tiers = tiers.map(|node| node.tier.unwrap_or(Tier::BestEffort));
     let durability = Tier::of_majority(tiers, nodes.len());
-    let holder = holding.first().and_then(|view| view.holder.as_ref());
+    // What a minority says of the holder, more than its id, may be made up.
+    let holders: Vec<&Holder> = holding.iter().filter_map(|v| v.holder.as_ref()).collect();
+    let label = agreed(quorum, holders.iter().map(|holder| holder.label.clone()))
+        .or_else(|| some_reader(&holders));
+    let fence = agreed(quorum, holding.iter().map(|view| view.ballot));
+    let holder = holders.first().copied();
     let mut lasts: Vec<u64> = holding
         .iter()
         .map(|view| {
@@ -286,21 +307,73 @@ fn majority_view(
     Ok(Inspection {
         name,
         held: holder.is_some(),
-        label: holder
-            .and_then(|h| h.label.clone())
-            .filter(|l| !l.is_empty()),
+        label: label.filter(|label| !label.is_empty()),
         holder_id: holder.and_then(|h| h.id.clone()),
-        kept: holder.is_some_and(crate::message::Holder::is_kept),
+        kept: holder.is_some_and(Holder::is_kept),
         remaining: lasts
             .filter(|&ms| ms != u64::MAX)
             .map(Duration::from_millis),
-        fence: holding
-            .iter()
-            .filter_map(|v| v.ballot)
-            .max()
-            .map(|b| b.get()),
+        fence: fence.map(|ballot| ballot.get()),
         durability,
         waiting: waiting.get(quorum - 1).copied().unwrap_or_default(),
         nodes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::message::Ballot;
+
+    use super::*;
+
+    fn view(label: &str, ballot: u64) -> View {
+        View {
+            holder: Some(Holder {
+                id: Some("0123456789".into()),
+                label: Some(label.into()),
+                for_ms: Some(1_000),
+                ..Holder::default()
+            }),
+            ballot: Some(Ballot::new(ballot)),
+            ..View::default()
+        }
+    }
+
+    fn seen(views: Vec<View>) -> Inspection {
+        let names: Vec<String> = (0..views.len()).map(|i| format!("n{i}")).collect();
+        let nodes = views.into_iter().zip(&names).map(|(view, node)| NodeView {
+            node: node.clone(),
+            tier: None,
+            view: Ok(view),
+        });
+        majority_view("x".into(), &names, nodes.collect()).unwrap()
+    }
+
+    #[test]
+    fn fence_and_label_are_those_that_a_majority_names() {
+        for liar in 0..3 {
+            let mut views = vec![view("me", 7); 3];
+            views[liar] = view("made up", 9_000);
+            let seen = seen(views);
+            assert_eq!((seen.label.as_deref(), seen.fence), (Some("me"), Some(7)));
+            assert_eq!(seen.holder_id.as_deref(), Some("0123456789"));
+        }
+    }
+
+    #[test]
+    fn where_no_majority_agrees_nothing_is_made_up() {
+        let seen = seen(vec![view("a", 7), view("b", 8), View::default()]);
+        assert!(seen.held);
+        assert_eq!((seen.label, seen.fence), (None, None));
+    }
+
+    #[test]
+    fn of_several_readers_one_is_named() {
+        let mut views = vec![view("a", 7), view("b", 7)];
+        for view in &mut views {
+            view.holder.as_mut().unwrap().id = None;
+        }
+        let seen = seen(views);
+        assert_eq!((seen.label.as_deref(), seen.fence), (Some("a"), Some(7)));
+    }
 }

@@ -61,7 +61,13 @@ fn each_server(list: &str, mut change: impl FnMut(&mut Pieces)) -> String {
         if matches!(scheme, Scheme::Sqlite | Scheme::Memory) {
             return part.to_owned();
         }
-        let prefix = &part[..part.len() - rest.len()];
+        // Each with its scheme: without one, a user without a password could be half of a password.
+        let written = &part[..part.len() - rest.len()];
+        let prefix = if written.is_empty() {
+            scheme.prefix()
+        } else {
+            written
+        };
         let (authority, tail) = split_authority(rest);
         let (credentials, host) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = match credentials.split_once(':') {
@@ -92,7 +98,8 @@ fn each_server(list: &str, mut change: impl FnMut(&mut Pieces)) -> String {
     parts.collect::<Vec<_>>().join(",")
 }
 
-fn encode(text: &str) -> String {
+/// Percent-encodes everything that may need it.
+pub(crate) fn encode(text: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
     let bytes = text.bytes().map(|byte| match plain(&byte) {
         true => char::from(byte).to_string(),
@@ -122,8 +129,14 @@ mod tests {
         for (with, without) in [
             ("redis://a", "redis://a"),
             ("redis://:secret@a", "redis://a"),
-            ("redis://u:secret@a,v:other@b:7/2", "redis://u@a,v@b:7/2"),
-            ("redis://a,:secret@b?db=2", "redis://a,b?db=2"),
+            (
+                "redis://u:secret@a,v:other@b:7/2",
+                "redis://u@a,redis://v@b:7/2",
+            ),
+            (
+                "valkeys://a,redis://:secret@b?db=2,c",
+                "valkeys://a,redis://b?db=2,rediss://c",
+            ),
             ("rediss://u:@[::1]:7?ca=/x", "rediss://u@[::1]:7?ca=/x"),
             ("redis+unix:///s?pass=secret", "redis+unix:///s"),
             ("unix:///s?db=1&pass=secret&user=u", "unix:///s?db=1&user=u"),

@@ -185,6 +185,14 @@ fn a_password_cut_in_two_is_not_shown() {
         "redis://:hunter#hunter2@h",
         "redis://:hunter%zzhunter2@h",
         "redis://u:hunter,hunter2@h",
+        "redis://u:12,hunter2@h",
+        "redis://u:12/3,hunter2@h",
+        "redis://u:12?hunter,hunter2@h",
+        "redis://u@v:12?hunter2@h",
+        "redis://u:p,as:hunter//x,y@h",
+        "redis://u:12,hunter:hunter2@h",
+        "redis://u:12,34:hunter2@h",
+        "redis://u:p@ss,hunter2@h",
         "u:hunter2@h",
         "http://u:hunter2@h",
     ] {
@@ -224,6 +232,21 @@ proptest! {
                 prop_assert!(!shown.contains("sEcReT"), "{}", shown);
             }
         }
+    }
+
+    #[test]
+    fn a_password_that_was_not_encoded_is_never_shown_in_part(
+        parts in prop::collection::vec(("(sEcReT|12|)", "[,/?#%]"), 1..4),
+        user in "(u|)",
+        more in "(,redis://b|)",
+    ) {
+        let password: String = parts.iter().map(|(word, mark)| format!("{word}{mark}")).collect();
+        let list = format!("redis://{user}:{password}sEcReT@h{more}");
+        let shown = match parse_nodes(&list) {
+            Ok(nodes) => format!("{nodes:?}"),
+            Err(error) => format!("{error} {error:?}"),
+        };
+        prop_assert!(!shown.contains("sEcReT"), "{list}: {shown}");
     }
 
     #[test]

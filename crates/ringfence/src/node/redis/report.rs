@@ -7,12 +7,15 @@ use redis::{ErrorKind, RedisError, ServerError};
 
 use crate::message::Request;
 use crate::node::{CallError, Trouble, TroubleKind};
+use crate::url::encode;
 
 use super::born::{Unreadable, VERSION};
 use super::key::{BORN_KEY, record_key};
 
 /// How much of a server's own words is passed on.
 const QUOTE_MAX_CHARS: usize = 200;
+/// How much of a password gives it away where a server has cut it off.
+const BEGINNING_CHARS: usize = 4;
 
 /// What servers say when a script may run but a command in it may not.
 const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["ACL failure in script", "The user executing the script"];
@@ -32,10 +35,17 @@ pub(super) struct Reporter {
 impl Reporter {
     /// Trouble of `kind`: the node's name, then `what`.
     pub(super) fn trouble(&self, kind: TroubleKind, what: impl AsRef<str>) -> Trouble {
-        Trouble::new(
-            kind,
-            self.scrub(&format!("{} {}", self.node, what.as_ref())),
-        )
+        let what = self.scrub(&format!("{} {}", self.node, what.as_ref()));
+        Trouble::new(kind, without_controls(&what))
+    }
+
+    /// A server's words, safe to print: without our password, or as much of it as the server gave.
+    fn quote(&self, text: &str) -> String {
+        let mut text = self.scrub(text);
+        for form in self.password.iter().flat_map(|password| forms(password)) {
+            text = without_beginning(&text, &form);
+        }
+        quote(&text)
     }
 
     /// Trouble with what the server said in answer to `request`.
@@ -81,7 +91,7 @@ impl Reporter {
     }
 
     fn code(&self, code: &str, details: &str) -> Trouble {
-        let said = quote(&format!("{code} {details}"));
+        let said = self.quote(&format!("{code} {details}"));
         let (kind, what) = match code {
             "NOAUTH" => (
                 TroubleKind::Denied,
@@ -181,7 +191,7 @@ impl Reporter {
         match error.kind() {
             ErrorKind::Parse => self.garbage(),
             ErrorKind::AuthenticationFailed => {
-                let said = quote(error.detail().unwrap_or("authentication failed"));
+                let said = self.quote(error.detail().unwrap_or("authentication failed"));
                 self.trouble(
                     TroubleKind::Denied,
                     format!("refuses the user or the password in the URL ({said})"),
@@ -192,7 +202,7 @@ impl Reporter {
                 Some(code) => self.code(code, error.detail().unwrap_or_default()),
                 None => self.trouble(
                     TroubleKind::Other,
-                    format!("cannot be used: {}", quote(&error.to_string())),
+                    format!("cannot be used: {}", self.quote(&error.to_string())),
                 ),
             },
         }
@@ -200,7 +210,7 @@ impl Reporter {
 
     /// Trouble with a server that is not there.
     pub(super) fn unreachable(&self, why: &str) -> Trouble {
-        let why = quote(why);
+        let why = self.quote(why);
         let hint = if why.contains("certificate") {
             "; if its certificate is signed by your own authority, name that with ?ca=/path.pem"
         } else {
@@ -219,11 +229,60 @@ impl Reporter {
     }
 
     fn scrub(&self, text: &str) -> String {
-        match self.password.as_deref() {
-            Some(password) if !password.is_empty() => text.replace(password, "…"),
-            _ => text.to_owned(),
+        let forms = self.password.iter().flat_map(|password| forms(password));
+        forms.fold(text.to_owned(), |text, form| text.replace(&form, "…"))
+    }
+}
+
+/// How a password may look in a text: as it is, as servers quote it, as it stands in a URL, and
+/// escaped. The longest first, lest a part of one be left.
+fn forms(password: &str) -> Vec<String> {
+    let encoded = encode(password);
+    let mut forms = vec![
+        password.to_owned(),
+        // Servers have no line ends in their errors.
+        password.replace(['\r', '\n'], " "),
+        encoded.to_lowercase(),
+        encoded,
+        password.escape_debug().to_string(),
+        password.escape_default().to_string(),
+    ];
+    forms.retain(|form| !form.is_empty());
+    forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+    forms.dedup();
+    forms
+}
+
+/// `text` without what a server has left of `secret` where it cut its own words off.
+fn without_beginning(text: &str, secret: &str) -> String {
+    let beginning: String = secret.chars().take(BEGINNING_CHARS).collect();
+    // Of a short one the beginning is any word.
+    if secret.chars().count() < 2 * BEGINNING_CHARS {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(&beginning) {
+        kept.push_str(&rest[..at]);
+        kept.push('…');
+        let alike = rest[at..].chars().zip(secret.chars());
+        let alike = alike.take_while(|(said, meant)| said == meant);
+        let bytes: usize = alike.map(|(said, _)| said.len_utf8()).sum();
+        rest = &rest[at + bytes..];
+    }
+    kept + rest
+}
+
+/// `text` with its control characters escaped: whatever a server had to say in it.
+fn without_controls(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => shown.extend(c.escape_debug()),
+            false => shown.push(c),
         }
     }
+    shown
 }
 
 /// Whether a script began and broke off. What a server refuses at the door has a code of its own;
@@ -327,6 +386,39 @@ mod tests {
     fn a_server_that_echoes_the_password_is_not_quoted_in_full() {
         let trouble = said("ERR unknown command `AUTH`, with args beginning with: `hunter2`");
         assert!(!trouble.detail.contains("hunter2"), "{trouble}");
+    }
+
+    #[test]
+    fn a_password_is_known_in_every_form_and_in_part() {
+        let password = "s3c\"ret\\pass\nwörd,";
+        let reporter = Reporter {
+            node: "h:6379".into(),
+            password: Some(password.into()),
+        };
+        let echoes = [
+            password.to_owned(),
+            password.replace('\n', " "),
+            crate::url::encode(password),
+            crate::url::encode(password).to_lowercase(),
+            password.escape_debug().to_string(),
+            password.escape_default().to_string(),
+            // Cut by the server, and by us.
+            password[..8].to_owned(),
+            format!("{}{password}", "x".repeat(QUOTE_MAX_CHARS - 10)),
+            format!("{}{password}", "x".repeat(QUOTE_MAX_CHARS - 16)),
+        ];
+        for echo in echoes {
+            let trouble = reporter.unreachable(&format!("args beginning with: `{echo}`"));
+            assert!(!trouble.detail.contains("s3c"), "{echo}: {trouble}");
+        }
+    }
+
+    #[test]
+    fn no_control_character_of_a_server_gets_through() {
+        let what = "votes already and has 1\u{1b}[2J\u{9b}2J\n lock records";
+        let trouble = reporter().trouble(TroubleKind::Other, what);
+        assert!(!trouble.detail.contains(char::is_control), "{trouble:?}");
+        assert!(trouble.detail.contains("\\u{9b}2J"), "{trouble}");
     }
 
     #[test]
