@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use ringfence_verify::faults;
 use ringfence_verify::history::History;
+use ringfence_verify::invariants::liveness;
 
 /// What to judge.
 #[derive(Debug, clap::Args)]
@@ -30,6 +31,9 @@ impl Args {
         let (groups, violations) = faults::judge(&history);
         for violation in &violations {
             println!("VIOLATION: {violation}");
+        }
+        if let Some(open) = liveness::not_judged(&history) {
+            println!("cut short: whether its {open} open calls end was not judged");
         }
         let (events, found) = (history.events.len(), violations.len());
         println!("{events} events, {groups} groups of grants, {found} violations");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use ringfence::clock::Clock;
-use ringfence_verify::invariants;
+use ringfence_verify::invariants::{self, liveness};
 use ringfence_verify::simulator::{self, Campaign, Clocks, Parts};
 
 /// What is simulated.
@@ -94,6 +94,9 @@ impl Args {
         let run = simulator::run(&plan, &parts, self.trace);
         print!("{}", run.trace);
         print!("{}", run.history.to_json_lines());
+        if let Some(open) = liveness::not_judged(&run.history) {
+            println!("stopped before its end: whether its {open} open calls end was not judged");
+        }
         match invariants::check(&run.history) {
             Ok(()) => {
                 println!("no violation");

@@ -77,6 +77,8 @@ pub struct Outcome {
     pub violations: Vec<Violation>,
     /// What was not judged, because clocks were no longer what exclusion rests on.
     pub excused: Option<Violation>,
+    /// If the run was cut short: how many calls were open, whose ends were not judged.
+    pub not_judged: Option<usize>,
     /// The events around the first violation.
     pub around: String,
 }
@@ -134,6 +136,7 @@ pub fn run(
         figures,
         violations,
         excused: excused(&record.history),
+        not_judged: invariants::liveness::not_judged(&record.history),
         around: around.unwrap_or_default(),
     })
 }
@@ -250,6 +253,9 @@ impl fmt::Display for Outcome {
         write!(f, "{}", self.figures)?;
         if let Some(excused) = &self.excused {
             writeln!(f, "excused by clocks that no client could know: {excused}")?;
+        }
+        if let Some(open) = self.not_judged {
+            writeln!(f, "cut short: whether {open} open calls end was not judged")?;
         }
         if !self.around.is_empty() {
             writeln!(f, "\nevents around the first violation:\n{}", self.around)?;

@@ -1,6 +1,7 @@
 //! The protocol's core, searched to the end: three nodes that run the product's own ledger, two or three
 //! clients, and everything between them that can go wrong at any moment. A rule of the ledger that is broken
-//! turns the search red.
+//! turns the search red. The clients are restated here (`rounds.rs`, `world.rs`): a rule that is broken in
+//! the product's `protocol/` is not seen by this search, but by the simulator.
 //!
 //! What is left out is what others show: lines, several names, shared locks and the driver's timing are
 //! the simulator's.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::history::{History, What};
-use crate::invariants::{self, Violation};
+use crate::invariants::{self, Violation, liveness};
 
 use super::plan::{Parts, Plan};
 use super::weather::{self, Clocks};
@@ -37,6 +37,8 @@ pub struct Report {
     pub faults: u64,
     /// Messages, alarms and whatever else happened.
     pub happenings: u64,
+    /// Schedules that were stopped because too much happened in them: their waits were not judged.
+    pub stopped: u64,
     /// The first schedule that broke something, if one did.
     pub failure: Option<Box<Failure>>,
 }
@@ -100,10 +102,7 @@ impl Campaign {
         report.schedules += 1;
         report.happenings += run.happenings;
         report.faults += plan.faults.len() as u64;
-        report.calls += count(&run.history, |what| {
-            matches!(what, What::Invoked { .. } | What::Turned { .. })
-        });
-        report.grants += count(&run.history, |what| matches!(what, What::Granted { .. }));
+        report.count(&run.history);
         invariants::check(&run.history)
     }
 
@@ -121,12 +120,22 @@ impl Campaign {
 }
 
 impl Report {
+    /// Counts what happened in one run.
+    fn count(&mut self, history: &History) {
+        self.calls += count(history, |what| {
+            matches!(what, What::Invoked { .. } | What::Turned { .. })
+        });
+        self.grants += count(history, |what| matches!(what, What::Granted { .. }));
+        self.stopped += u64::from(liveness::not_judged(history).is_some());
+    }
+
     fn add(&mut self, other: &Self) {
         self.schedules += other.schedules;
         self.calls += other.calls;
         self.grants += other.grants;
         self.faults += other.faults;
         self.happenings += other.happenings;
+        self.stopped += other.stopped;
     }
 }
 
@@ -134,12 +143,14 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} schedules: {} calls, {} grants, {} faults, {} happenings, {}",
+            "{} schedules: {} calls, {} grants, {} faults, {} happenings; {} stopped before their \
+             end, whose waits were not judged; {}",
             self.schedules,
             self.calls,
             self.grants,
             self.faults,
             self.happenings,
+            self.stopped,
             match &self.failure {
                 None => "no violation".to_owned(),
                 Some(failure) => failure.to_string(),
@@ -192,4 +203,25 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::made::exclusive;
+
+    #[test]
+    fn a_run_that_was_stopped_is_counted_and_printed() {
+        let mut report = Report::default();
+        let mut history = History::default();
+        history.invoke(3, 1, exclusive("x"));
+        report.count(&history);
+        history.push(9, What::Over);
+        report.count(&history);
+        assert_eq!((report.calls, report.stopped), (2, 1));
+        let mut total = Report::default();
+        total.add(&report);
+        let text = total.to_string();
+        assert!(text.contains("1 stopped before their end"), "{text}");
+    }
 }
