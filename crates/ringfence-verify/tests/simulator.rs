@@ -24,6 +24,12 @@ fn ten_thousand_schedules_break_nothing() {
     let report = campaign(1, 10_000, Clocks::Usual);
     assert!(report.failure.is_none(), "{report}");
     assert_eq!(report.schedules, 10_000);
+    let changes = report.changes;
+    for times in [changes.attached, changes.promoted, changes.demoted] {
+        assert!(times >= 1_000, "{report}");
+    }
+    assert!(changes.failed_back >= 1_000, "{report}");
+    assert!(changes.repointed >= 1_000, "{report}");
 }
 
 #[test]

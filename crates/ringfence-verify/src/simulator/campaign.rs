@@ -10,8 +10,9 @@ use crate::history::{History, What};
 use crate::invariants::{self, Violation, liveness};
 
 use super::plan::{Parts, Plan};
+use super::shrink;
 use super::weather::{self, Clocks};
-use super::{shrink, world};
+use super::world::{self, Changes};
 
 /// Schedules to run, by their seeds.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +38,8 @@ pub struct Report {
     pub faults: u64,
     /// Messages, alarms and whatever else happened.
     pub happenings: u64,
+    /// What happened to roles and addresses.
+    pub changes: Changes,
     /// Schedules that were stopped because too much happened in them: their waits were not judged.
     pub stopped: u64,
     /// The first schedule that broke something, if one did.
@@ -102,6 +105,7 @@ impl Campaign {
         report.schedules += 1;
         report.happenings += run.happenings;
         report.faults += plan.faults.len() as u64;
+        report.changes.add(&run.changes);
         report.count(&run.history);
         invariants::check(&run.history)
     }
@@ -135,6 +139,7 @@ impl Report {
         self.grants += other.grants;
         self.faults += other.faults;
         self.happenings += other.happenings;
+        self.changes.add(&other.changes);
         self.stopped += other.stopped;
     }
 }
@@ -143,13 +148,14 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} schedules: {} calls, {} grants, {} faults, {} happenings; {} stopped before their \
-             end, whose waits were not judged; {}",
+            "{} schedules: {} calls, {} grants, {} faults, {} happenings; {}; {} stopped \
+             before their end, whose waits were not judged; {}",
             self.schedules,
             self.calls,
             self.grants,
             self.faults,
             self.happenings,
+            self.changes,
             self.stopped,
             match &self.failure {
                 None => "no violation".to_owned(),

@@ -7,6 +7,7 @@ use ringfence::clock::{Clock, SteppedClock};
 use ringfence::time::Timestamp;
 use ringfence::{Locks, Owner};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 use super::dial::Dial;
 use super::life::{Affairs, Life, Witness};
@@ -18,10 +19,17 @@ use super::world::Happening;
 /// What a client's clock shows when the world begins, so that nothing rests on a clock at zero.
 const BOOT: Duration = Duration::from_secs(1_000);
 
+/// How often a client tries to connect, and how long it rests in between: longer in all than addresses
+/// lead to the wrong server.
+const CONNECT_TRIES: u32 = 100;
+const CONNECT_AGAIN: Duration = Duration::from_millis(500);
+
 /// One client.
 pub(super) struct Client {
     /// Gone once it was killed.
     runtime: Option<Runtime>,
+    /// All that it does.
+    life: JoinHandle<()>,
     clock: SteppedClock,
     pub(super) outbox: Outbox,
     pub(super) links: Vec<Link>,
@@ -46,27 +54,39 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime without any driver needs nothing");
-        let mut builder = Locks::builder()
-            .clock(Clock::Stepped(clock.clone()))
-            .label(&format!("client{at}"))
-            .drift(plan.drift.0, plan.drift.1)
-            .window(plan.group.window)
-            .quarantine(plan.group.quarantine);
-        for node in 0..plan.nodes.len() {
-            builder = builder.node(Port {
-                node,
-                name: format!("n{node}"),
-                outbox: outbox.clone(),
-            });
-        }
+        let (group, drift, nodes) = (plan.group, plan.drift, plan.nodes.len());
+        let (of_builder, to_nodes) = (clock.clone(), outbox.clone());
+        let builder = move || {
+            let builder = Locks::builder()
+                .clock(Clock::Stepped(of_builder.clone()))
+                .label(&format!("client{at}"))
+                .drift(drift.0, drift.1)
+                .window(group.window)
+                .quarantine(group.quarantine);
+            (0..nodes).fold(builder, |builder, node| {
+                builder.node(Port {
+                    node,
+                    name: format!("n{node}"),
+                    outbox: to_nodes.clone(),
+                })
+            })
+        };
         let (witness, mine) = (witness.clone(), affairs.clone());
         let (outbox_of_life, clock_of_life) = (outbox.clone(), clock.clone());
         let start = plan.clients[at].start;
-        let drift = plan.drift.0;
-        runtime.spawn(async move {
+        let life = runtime.spawn(async move {
             let clock = Clock::Stepped(clock_of_life);
             clock.sleep_until(clock.now() + start).await;
-            let locks = builder.connect().await.expect("the settings are good");
+            let mut tries = 0;
+            let locks = loop {
+                match builder().connect().await {
+                    Ok(locks) => break locks,
+                    // Too many addresses lead to one server, for the time being.
+                    Err(error) => assert!(tries < CONNECT_TRIES, "the settings are good: {error}"),
+                }
+                tries += 1;
+                clock.sleep_until(clock.now() + CONNECT_AGAIN).await;
+            };
             let life = Life {
                 client: at as u64,
                 locks: locks.clone(),
@@ -75,7 +95,7 @@ impl Client {
                 witness,
                 affairs: mine.clone(),
                 owner: Owner::new(),
-                drift,
+                drift: drift.0,
             };
             let mut running = tokio::task::JoinSet::new();
             for steps in tasks {
@@ -90,6 +110,7 @@ impl Client {
         });
         Self {
             runtime: Some(runtime),
+            life,
             clock,
             outbox,
             links: (0..plan.nodes.len()).map(|_| Link::default()).collect(),
@@ -119,6 +140,8 @@ impl Client {
                 tokio::task::yield_now().await;
                 tokio::task::yield_now().await;
             });
+            let ended = self.affairs.is_finished() || !self.life.is_finished();
+            assert!(ended, "a client panicked: see above");
         }
     }
 

@@ -6,7 +6,7 @@ use ringfence::message::{Answer, Mode, Op, ReleaseKind, Request};
 
 /// By name and token, the highest ballot that was given back: so that no acquire of it may be granted any
 /// more, and no restore.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct GivenBack {
     acquires: BTreeMap<(String, String), u64>,
     restores: BTreeMap<(String, String), u64>,

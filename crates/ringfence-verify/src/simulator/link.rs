@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfence::group::Group;
 use ringfence::message::{Answer, Reply, Request, Stamp, Standing, Wake};
@@ -11,13 +12,15 @@ use ringfence::node::{Call, CallError, Completion, Facts, Hear, Tier, Trouble, T
 use ringfence::time::Timestamp;
 
 use super::port::Ask;
-use super::server::Born;
+use super::server::{Born, Identity};
 
 const MS: u64 = 1_000_000;
 /// A server that is asked and says nothing for this long is given up.
 const SILENCE: u64 = 1_000 * MS;
 /// How long calls wait for a handshake.
 const PATIENCE: u64 = 100 * MS;
+/// How old a look at the server's role and replication may be before the next is due.
+const LOOK: Duration = Duration::from_secs(1);
 /// The shortest and the longest rest after a handshake that failed.
 const REST: (u64, u64) = (20 * MS, 200 * MS);
 
@@ -35,6 +38,12 @@ pub(super) struct Link {
     held: Vec<Call>,
     ears: Option<Arc<dyn Hear>>,
     standing: Standing,
+    /// The birth record that it was last told; every call names it.
+    born: Option<Born>,
+    /// When the server was last asked what it is, and when the last such question that was answered
+    /// was asked.
+    looked: Option<Timestamp>,
+    seen: Option<Timestamp>,
     heard_at: Option<Timestamp>,
     failures: u32,
     /// What is to be done about it.
@@ -56,7 +65,9 @@ enum Pending {
     Probe(Completion<Facts>, Timestamp),
     Join(Completion<Facts>, Timestamp),
     /// A handshake that nobody asked for.
-    Shake,
+    Shake(Timestamp),
+    /// A look at what the server is now.
+    Look(Timestamp),
 }
 
 /// What a link wants done.
@@ -77,7 +88,9 @@ pub(super) enum Out {
 pub(super) enum Parcel {
     Call {
         request: Arc<Request>,
-        incarnation: u64,
+        known: Born,
+        /// Whether nobody has looked at the server lately, so that it has to compare its replication id.
+        unseen: bool,
     },
     Probe,
     Join,
@@ -91,7 +104,7 @@ pub(super) enum Word {
     Facts {
         born: Option<Born>,
         clock_us: u64,
-        run_id: String,
+        identity: Identity,
         tier: Tier,
     },
     Wake(Wake),
@@ -126,15 +139,30 @@ impl Link {
         }
         match self.state {
             State::Ready => {
+                let Some(known) = self.born.clone() else {
+                    return refuse(call, TroubleKind::Newborn, "has not joined");
+                };
+                let unseen = self.seen.is_none_or(|seen| now >= seen + LOOK);
                 let parcel = Parcel::Call {
                     request: Arc::clone(&call.request),
-                    incarnation: self.standing.incarnation,
+                    known,
+                    unseen,
                 };
                 self.send(parcel, Pending::Call(call));
+                self.look(now);
             }
             State::Shaking => self.held.push(call),
             State::Strange => refuse(call, TroubleKind::Newborn, "has not joined"),
             State::Resting => refuse(call, TroubleKind::Unreachable, "cannot be reached"),
+        }
+    }
+
+    /// Asks what the server is now, if that was not asked for a second: a replica may have come, or it
+    /// was promoted. Only where something is held or wanted, since only calls lead here.
+    fn look(&mut self, now: Timestamp) {
+        if self.looked.is_none_or(|looked| now >= looked + LOOK) {
+            self.looked = Some(now);
+            self.send(Parcel::Probe, Pending::Look(now));
         }
     }
 
@@ -153,9 +181,9 @@ impl Link {
         });
     }
 
-    fn shake(&mut self) {
+    fn shake(&mut self, now: Timestamp) {
         self.state = State::Shaking;
-        self.send(Parcel::Join, Pending::Shake);
+        self.send(Parcel::Join, Pending::Shake(now));
         let connection = self.connection;
         self.out.push(Out::Alarm {
             after: PATIENCE,
@@ -174,14 +202,14 @@ impl Link {
                     ears.hear(wake);
                 }
             }
-            Word::HungUp => self.lose(),
+            Word::HungUp => self.lose(now),
             Word::Newborn => {
                 if let Some(Pending::Call(call)) = self.pending.remove(&number) {
                     let trouble = trouble(TroubleKind::Newborn, "was restarted or emptied");
                     call.done.complete(Err(CallError::Refused(trouble)));
                 }
                 if self.state == State::Ready {
-                    self.shake();
+                    self.shake(now);
                 }
             }
             Word::Answer(answer, stamp) => {
@@ -197,14 +225,15 @@ impl Link {
             Word::Facts {
                 born,
                 clock_us,
-                run_id,
+                identity,
                 tier,
             } => {
                 let Some(pending) = self.pending.remove(&number) else {
                     return;
                 };
-                let standing = born.map(|born| Standing {
-                    incarnation: born.incarnation,
+                let run_id = format!("{:x}", identity.run_id);
+                let standing = born.as_ref().map(|born| Standing {
+                    incarnation: born.since_us,
                     born_us: born.at_us,
                     clock_us,
                     server: Standing::server_of(&run_id),
@@ -221,10 +250,24 @@ impl Link {
                 };
                 match pending {
                     Pending::Probe(done, sent) => return done.complete(Ok(facts(sent))),
-                    Pending::Join(done, sent) => done.complete(Ok(facts(sent))),
-                    Pending::Shake | Pending::Call(_) => {}
+                    Pending::Look(sent) => {
+                        match self.born.as_ref().is_some_and(|born| born.is_of(identity)) {
+                            true => self.seen = self.seen.max(Some(sent)),
+                            false if self.state == State::Ready => self.shake(now),
+                            false => {}
+                        }
+                        return;
+                    }
+                    Pending::Join(done, sent) => {
+                        done.complete(Ok(facts(sent)));
+                        self.seen = Some(sent);
+                    }
+                    Pending::Shake(sent) => self.seen = Some(sent),
+                    Pending::Call(_) => {}
                 }
                 self.tier = Some(tier);
+                self.born = born;
+                self.looked = self.seen;
                 self.joined(standing.unwrap_or_default(), now);
             }
         }
@@ -248,11 +291,11 @@ impl Link {
         self.heard_at = Some(now);
     }
 
-    pub(super) fn ring(&mut self, alarm: Alarm) {
+    pub(super) fn ring(&mut self, alarm: Alarm, now: Timestamp) {
         match alarm {
             Alarm::Silence { connection, number } => {
                 if connection == self.connection && self.pending.contains_key(&number) {
-                    self.lose();
+                    self.lose(now);
                 }
             }
             Alarm::Patience { connection } => {
@@ -262,25 +305,25 @@ impl Link {
             }
             Alarm::Rested { connection } => {
                 if connection == self.connection && self.state == State::Resting {
-                    self.shake();
+                    self.shake(now);
                 }
             }
         }
     }
 
     /// The connection is gone: nobody knows what of the pending has been carried out.
-    pub(super) fn lose(&mut self) {
+    fn lose(&mut self, now: Timestamp) {
         self.connection += 1;
         for pending in mem::take(&mut self.pending).into_values() {
             let unknown = CallError::Unknown(trouble(TroubleKind::Disconnected, "hung up"));
             match pending {
                 Pending::Call(call) => call.done.complete(Err(unknown)),
                 Pending::Probe(done, _) | Pending::Join(done, _) => done.complete(Err(unknown)),
-                Pending::Shake => {}
+                Pending::Shake(_) | Pending::Look(_) => {}
             }
         }
         match self.state {
-            State::Ready => self.shake(),
+            State::Ready => self.shake(now),
             State::Shaking => {
                 self.refuse_held();
                 self.failures += 1;

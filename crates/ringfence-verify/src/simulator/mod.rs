@@ -14,6 +14,7 @@ mod held;
 mod keep;
 mod life;
 mod link;
+mod moves;
 mod network;
 mod plan;
 mod port;
@@ -25,7 +26,7 @@ mod weather;
 mod world;
 
 pub use campaign::{Campaign, Failure, Report};
-pub use plan::{ClientPlan, End, Fault, NodePlan, Parts, Plan, Step, Trouble, Want, Ways};
+pub use plan::{ClientPlan, End, Fault, Moved, NodePlan, Parts, Plan, Step, Trouble, Want, Ways};
 pub use shrink::shrink;
 pub use weather::{Clocks, plan};
-pub use world::{Run, run};
+pub use world::{Changes, Run, run};

@@ -243,6 +243,55 @@ pub enum Trouble {
         /// Which client.
         client: usize,
     },
+    /// A replica is attached to a node's own server: its standby. It has what the server wrote, late.
+    Attach {
+        /// Which node.
+        node: usize,
+        /// How long a write takes to get there.
+        lag: Duration,
+        /// How far the standby's clock is from the server's, in microseconds.
+        ahead_us: i64,
+    },
+    /// A node's standby is made a master. Nothing is said to the server that it followed.
+    Promote {
+        /// Which node.
+        node: usize,
+        /// How the node's address is moved to it; `None` if the address stays.
+        moved: Option<Moved>,
+    },
+    /// Of a node's two masters the one that was promoted first becomes a replica of the other: its data is
+    /// replaced.
+    Demote {
+        /// Which node.
+        node: usize,
+        /// How long a write takes to get to it.
+        lag: Duration,
+    },
+    /// A node's own server, which is a replica of the standby by now, is made a master again.
+    FailBack {
+        /// Which node.
+        node: usize,
+        /// How the node's address is moved back to it, if it was moved.
+        moved: Moved,
+    },
+    /// A node's address leads to another node's server for a while: that one answers under two.
+    Repoint {
+        /// The node whose address is wrong.
+        node: usize,
+        /// The node whose server it leads to.
+        to: usize,
+        /// For how long.
+        lasts: Duration,
+        /// Whether connections that stand go on as they are, at both turns. If not, they end.
+        connections_stay: bool,
+    },
+}
+
+/// How an address is moved from one server to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// For how long connections that lead to the former server go on. Zero: they end at once.
+    pub connections_last: Duration,
 }
 
 /// Which way a partition cuts.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ringfence::group::Group;
 
 use super::dial::TRUE_RATE;
+use super::moves::Moves;
 use super::plan::{ClientPlan, End, Fault, NodePlan, Plan, Step, Trouble, Want, Ways};
 use crate::random::Random;
 
@@ -74,7 +75,7 @@ pub fn plan(seed: u64, clocks: Clocks) -> Plan {
     let clients: Vec<ClientPlan> = clients.collect();
     let steps = steps(random, count, ttl_ms);
     let lasts = Duration::from_millis(random.between(500, 6_000));
-    let faults = Faults {
+    let mut faults = Faults {
         random,
         nodes: &nodes,
         clients: &clients,
@@ -83,6 +84,20 @@ pub fn plan(seed: u64, clocks: Clocks) -> Plan {
         clocks: BTreeMap::new(),
     }
     .all(weather);
+    if matches!(weather, Weather::Storm | Weather::Clocks) {
+        let moves = Moves {
+            random: Random::apart(seed, 0x6d6f_7665),
+            nodes: &nodes,
+            steps: &steps,
+            faults: &faults,
+            quarantine: group.quarantine,
+            ttl: Duration::from_millis(ttl_ms),
+            span: lasts,
+        };
+        faults.extend(moves.all());
+        faults.sort_by_key(|fault| fault.at);
+    }
+    let last = faults.last().map_or(lasts, |fault| fault.at.max(lasts));
     let delay = random.pick(&[
         (20_000, 400_000),
         (100_000, 2_000_000),
@@ -100,7 +115,7 @@ pub fn plan(seed: u64, clocks: Clocks) -> Plan {
         clients,
         steps,
         faults,
-        healed: lasts + Duration::from_secs(2),
+        healed: last + Duration::from_secs(2),
     }
 }
 

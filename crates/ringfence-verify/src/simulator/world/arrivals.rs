@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::history::What;
 use crate::simulator::link::{Parcel, Word};
 use crate::simulator::resource::Visit;
+use crate::simulator::server::Born;
 
 use super::{Happening, World};
 
@@ -27,7 +28,10 @@ impl World<'_> {
         else {
             return;
         };
-        let host = &mut self.servers[node];
+        let route = (client, node, connection);
+        let known = self.routes.get(&route).copied();
+        let server = known.unwrap_or(self.addresses[node]);
+        let host = &mut self.servers[server];
         if !host.server.up {
             return self.answer(client, node, connection, number, Word::HungUp);
         }
@@ -55,46 +59,69 @@ impl World<'_> {
                 }
             }
         }
-        let host = &mut self.servers[node];
-        let known = host.connections.contains(&(client, connection));
         let word = match parcel {
-            Parcel::Call { .. } if !known => Word::HungUp,
+            Parcel::Call { .. } if known.is_none() => Word::HungUp,
             Parcel::Call {
                 request,
-                incarnation,
+                known,
+                unseen,
             } => {
                 let request = Arc::clone(request);
-                self.carry_out(client, node, &request, *incarnation)
+                self.carry_out(client, server, &request, known, *unseen)
             }
             Parcel::Probe | Parcel::Join => {
-                host.connections.insert((client, connection));
-                let server = &mut host.server;
-                let born = match parcel {
-                    Parcel::Join => Some(server.join(self.now)),
-                    _ => server.born(),
-                };
-                Word::Facts {
-                    born,
-                    clock_us: server.clock_us(self.now),
-                    run_id: format!("n{node}-{}", server.runs),
-                    tier: match server.durable {
-                        true => Tier::Durable,
-                        false => Tier::Quarantined,
-                    },
-                }
+                self.routes.insert(route, server);
+                self.shake_hands(server, matches!(parcel, Parcel::Join))
             }
         };
         self.answer(client, node, connection, number, word);
     }
 
-    fn carry_out(&mut self, client: usize, node: usize, request: &Request, known: u64) -> Word {
-        let server = &mut self.servers[node].server;
-        let Some(carried) = server.carry_out(request, known, self.now) else {
+    /// What a server says of itself, after it was told to `join` if it was. A replica turns everybody
+    /// away.
+    fn shake_hands(&mut self, server: usize, join: bool) -> Word {
+        let has_replicas = self.replica_of(server).is_some();
+        let at = &mut self.servers[server].server;
+        at.catch_up(self.now);
+        let born = match join {
+            true => at.join(self.now, has_replicas),
+            false => at.born().cloned(),
+        };
+        if at.follows().is_some() || join && born.is_none() {
+            return Word::HungUp;
+        }
+        let word = Word::Facts {
+            born,
+            clock_us: at.clock_us(self.now),
+            identity: at.identity(has_replicas),
+            tier: match at.durable {
+                true => Tier::Durable,
+                false => Tier::Quarantined,
+            },
+        };
+        self.replicate(server);
+        word
+    }
+
+    fn carry_out(
+        &mut self,
+        client: usize,
+        server: usize,
+        request: &Request,
+        known: &Born,
+        unseen: bool,
+    ) -> Word {
+        let node = self.node_of(server);
+        let at = &mut self.servers[server].server;
+        at.catch_up(self.now);
+        let Some(carried) = at.carry_out(request, known, unseen, self.now) else {
+            self.tell(|| format!("s{server} takes client {client} for one of another incarnation"));
             return Word::Newborn;
         };
+        self.replicate(server);
         self.tell(|| {
             format!(
-                "n{node} does {:?} for client {client}: {:?}",
+                "s{server} does {:?} for client {client}: {:?}",
                 request.op, carried.answer
             )
         });
@@ -117,12 +144,13 @@ impl World<'_> {
             let Some(&client) = id.and_then(|id| self.ears.get(id)) else {
                 continue;
             };
-            let connection = self.clients[client].links[node].connection;
-            if self.servers[node]
-                .connections
-                .contains(&(client, connection))
-            {
-                self.answer(client, node, connection, 0, Word::Wake(wake));
+            // Over each connection that it has to this server: an address may lead here by mistake.
+            for node in 0..self.addresses.len() {
+                let connection = self.clients[client].links[node].connection;
+                if self.routes.get(&(client, node, connection)) == Some(&server) {
+                    let word = Word::Wake(wake.clone());
+                    self.answer(client, node, connection, 0, word);
+                }
             }
         }
         let stamp = (!request.op.is_plain()).then_some(carried.stamp);
@@ -142,7 +170,7 @@ impl World<'_> {
         };
         let number = label.strip_prefix("op").and_then(|op| op.parse().ok());
         let Some(op) = number else { return };
-        let quorum = quorum(self.servers.len());
+        let quorum = quorum(self.addresses.len());
         if *answer == Answer::Granted {
             let ballot = ballot.get();
             let nodes = self.seated.entry((op, ballot)).or_default();

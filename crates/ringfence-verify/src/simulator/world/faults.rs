@@ -66,14 +66,16 @@ impl World<'_> {
                 };
                 self.reach(client, happening);
             }
+            // What hits a node hits the server that its address leads to.
             Trouble::Hang { node, lasts, clock } => {
+                let server = self.addresses[node];
                 if clock {
-                    self.servers[node].server.dial.stop(self.now, true);
+                    self.servers[server].server.dial.stop(self.now, true);
                 }
-                self.hang(node, nanos(lasts));
+                self.hang(server, nanos(lasts));
             }
-            Trouble::Crash { node, lasts } => self.crash(node, nanos(lasts)),
-            Trouble::Flush { node } => self.servers[node].server.forget(),
+            Trouble::Crash { node, lasts } => self.crash(self.addresses[node], nanos(lasts)),
+            Trouble::Flush { node } => self.flush(self.addresses[node]),
             Trouble::Step { node, by_us } => self.step_clock(node, by_us),
             Trouble::Strobe { node, by_us, times } => {
                 for time in 0..u64::from(times) {
@@ -108,6 +110,20 @@ impl World<'_> {
             Trouble::Kill { client } => {
                 self.clients[client].kill(self.now, &self.witness);
             }
+            Trouble::Attach {
+                node,
+                lag,
+                ahead_us,
+            } => self.attach(node, nanos(lag), ahead_us),
+            Trouble::Promote { node, moved } => self.promote(node, moved),
+            Trouble::Demote { node, lag } => self.demote(node, nanos(lag)),
+            Trouble::FailBack { node, moved } => self.fail_back(node, moved),
+            Trouble::Repoint {
+                node,
+                to,
+                lasts,
+                connections_stay,
+            } => self.repoint(node, to, nanos(lasts), connections_stay),
         }
     }
 
@@ -116,27 +132,35 @@ impl World<'_> {
         dial.step(self.now, by_us * 1_000);
     }
 
-    fn hang(&mut self, node: usize, lasts: u64) {
+    fn hang(&mut self, server: usize, lasts: u64) {
         let until = self.now + lasts;
-        let host = &mut self.servers[node];
+        let host = &mut self.servers[server];
         let until = host.hung_until.map_or(until, |other| other.max(until));
         host.hung_until = Some(until);
-        self.schedule(until, Happening::Recovers { node });
+        self.schedule(until, Happening::Recovers { server });
     }
 
-    fn crash(&mut self, node: usize, lasts: u64) {
-        let host = &mut self.servers[node];
-        host.server.up = false;
-        host.server.runs += 1;
+    fn crash(&mut self, server: usize, lasts: u64) {
+        let host = &mut self.servers[server];
+        host.server.catch_up(self.now);
+        host.server.crash();
         host.backlog.clear();
-        if !host.server.durable {
-            host.server.forget();
-        }
-        let connections = std::mem::take(&mut host.connections);
-        for (client, connection) in connections {
+        let connections = self.routes.iter().filter(|(_, to)| **to == server);
+        let connections: Vec<_> = connections.map(|(&route, _)| route).collect();
+        for route in connections {
+            self.routes.remove(&route);
+            let (client, node, connection) = route;
             self.answer(client, node, connection, 0, Word::HungUp);
         }
-        self.hang(node, lasts);
+        self.hang(server, lasts);
+    }
+
+    fn flush(&mut self, server: usize) {
+        // A replica takes no writes.
+        if self.servers[server].server.follows().is_none() {
+            self.servers[server].server.forget();
+            self.replicate(server);
+        }
     }
 
     pub(super) fn pause(&mut self, at: usize, lasts: u64) {
@@ -165,16 +189,20 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn recover(&mut self, node: usize) {
-        let host = &mut self.servers[node];
+    pub(super) fn recover(&mut self, server: usize) {
+        let host = &mut self.servers[server];
         if host.hung_until.is_none_or(|until| until > self.now) {
             return;
         }
         host.hung_until = None;
+        let restarted = !host.server.up;
         host.server.up = true;
         host.server.dial.stop(self.now, false);
         let backlog = std::mem::take(&mut host.backlog);
-        self.tell(|| format!("n{node} goes on"));
+        self.tell(|| format!("s{server} goes on"));
+        if restarted {
+            self.attach_again(server);
+        }
         // Each connection in its order, but the connections in any.
         let mut by_connection: BTreeMap<u64, Vec<Happening>> = BTreeMap::new();
         let salt = self.random.next();
@@ -196,12 +224,13 @@ impl World<'_> {
     /// still may be done already.
     pub(super) fn heal(&mut self) {
         self.network.heal();
-        for node in 0..self.servers.len() {
-            if self.servers[node].hung_until.is_some() {
-                self.servers[node].hung_until = Some(self.now);
-                self.recover(node);
+        for server in 0..self.servers.len() {
+            if self.servers[server].hung_until.is_some() {
+                self.servers[server].hung_until = Some(self.now);
+                self.recover(server);
             }
         }
+        self.settle_roles();
         self.note(What::Healed);
     }
 }

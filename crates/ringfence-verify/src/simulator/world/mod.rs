@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod faults;
+mod roles;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,6 +12,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::history::{Event, History, What};
+
+pub use roles::Changes;
 
 use super::client::Client;
 use super::dial::Dial;
@@ -42,6 +45,8 @@ pub struct Run {
     pub trace: String,
     /// How much happened.
     pub happenings: u64,
+    /// What happened to roles and addresses.
+    pub changes: Changes,
 }
 
 /// Something that happens.
@@ -93,8 +98,17 @@ pub(super) enum Happening {
     Resumes {
         client: usize,
     },
-    /// A node that stood still or was down goes on.
+    /// A server that stood still or was down goes on.
     Recovers {
+        server: usize,
+    },
+    /// An address that led to another node's server leads to its own again.
+    PointsBack {
+        node: usize,
+        connections_stay: bool,
+    },
+    /// The connections of a node that do not lead where its address does end.
+    Strays {
         node: usize,
     },
     Heals,
@@ -105,7 +119,12 @@ struct World<'a> {
     now: u64,
     next: BTreeMap<(u64, u64), Happening>,
     happenings: u64,
+    /// One for each node, and after those one for each node's standby.
     servers: Vec<Host>,
+    /// To which server each node's address leads.
+    addresses: Vec<usize>,
+    /// To which server each connection leads: client, node and number.
+    routes: BTreeMap<(usize, usize, u64), usize>,
     clients: Vec<Client>,
     network: Network,
     resources: Resources,
@@ -120,6 +139,9 @@ struct World<'a> {
     trace: Option<String>,
     /// Whether all that was taken back can be gone as soon as clients are.
     prompt: bool,
+    /// Nodes whose own server was promoted again.
+    failed_back: BTreeSet<usize>,
+    changes: Changes,
 }
 
 /// A server, and how it is reached.
@@ -128,8 +150,6 @@ struct Host {
     hung_until: Option<u64>,
     /// What came while it stood still.
     backlog: Vec<Happening>,
-    /// The connections that it knows.
-    connections: BTreeSet<(usize, u64)>,
 }
 
 /// Runs the `parts` of `plan`; with every message written down if `traced`.
@@ -139,6 +159,7 @@ pub fn run(plan: &Plan, parts: &Parts, traced: bool) -> Run {
     world.go();
     let run = Run {
         happenings: world.happenings,
+        changes: world.changes,
         trace: world.trace.take().unwrap_or_default(),
         history: world.into_history(),
     };
@@ -149,13 +170,20 @@ pub fn run(plan: &Plan, parts: &Parts, traced: bool) -> Run {
 impl<'a> World<'a> {
     fn new(plan: &'a Plan, parts: &Parts, traced: bool) -> Self {
         let witness = Witness::default();
-        let servers = plan.nodes.iter().map(|node| {
+        let nodes = plan.nodes.iter().chain(&plan.nodes).enumerate();
+        let servers = nodes.map(|(number, node)| {
             let shows = (EPOCH.as_nanos() as u64).saturating_add_signed(node.ahead_us * 1_000);
+            let dial = Dial::new(shows, node.rate);
+            let mut server = Server::new(number, dial, node.durable, plan.group);
+            if number >= plan.nodes.len() {
+                // A standby, which is started when it is attached.
+                server.forget();
+                server.up = false;
+            }
             Host {
-                server: Server::new(Dial::new(shows, node.rate), node.durable, plan.group),
+                server,
                 hung_until: None,
                 backlog: Vec::new(),
-                connections: BTreeSet::new(),
             }
         });
         let clients = (0..plan.clients.len()).map(|client| {
@@ -173,6 +201,8 @@ impl<'a> World<'a> {
             next: BTreeMap::new(),
             happenings: 0,
             servers: servers.collect(),
+            addresses: (0..plan.nodes.len()).collect(),
+            routes: BTreeMap::new(),
             clients: clients.collect(),
             network,
             resources: Resources::default(),
@@ -182,6 +212,8 @@ impl<'a> World<'a> {
             ears: BTreeMap::new(),
             trace: traced.then(String::new),
             prompt: parts.steps.iter().all(|&at| !plan.steps[at].lingers()),
+            failed_back: BTreeSet::new(),
+            changes: Changes::default(),
             witness,
             plan,
         };
@@ -231,9 +263,9 @@ impl<'a> World<'a> {
     /// left for them to end.
     fn clocks_in_reach(&self) -> bool {
         let clocks = || {
-            self.servers
+            self.addresses
                 .iter()
-                .map(|host| host.server.clock_us(self.now))
+                .map(|&server| self.servers[server].server.clock_us(self.now))
         };
         let apart = clocks().max().unwrap_or_default() - clocks().min().unwrap_or_default();
         Duration::from_micros(apart) < self.plan.group.window
@@ -266,7 +298,12 @@ impl<'a> World<'a> {
             Happening::Fault(at) => self.fault(at),
             Happening::Strobe { node, by_us } => self.step_clock(node, by_us),
             Happening::Resumes { client } => self.resume(client),
-            Happening::Recovers { node } => self.recover(node),
+            Happening::Recovers { server } => self.recover(server),
+            Happening::PointsBack {
+                node,
+                connections_stay,
+            } => self.point_back(node, connections_stay),
+            Happening::Strays { node } => self.end_strays(node),
             Happening::Heals => self.heal(),
         }
     }
@@ -298,7 +335,7 @@ impl<'a> World<'a> {
                     return;
                 }
             }
-            Happening::Rings { node, alarm, .. } => client.links[node].ring(alarm),
+            Happening::Rings { node, alarm, .. } => client.links[node].ring(alarm, shows),
             Happening::Visited { value, answer, .. } => {
                 // Nobody waits for it any more, perhaps.
                 let _ = answer.send(value);
@@ -337,7 +374,7 @@ impl<'a> World<'a> {
                 };
                 self.schedule(self.now + after, happening);
             }
-            for node in 0..self.servers.len() {
+            for node in 0..self.addresses.len() {
                 self.send_from(at, node, 0);
             }
             if idle {
@@ -409,8 +446,9 @@ impl<'a> World<'a> {
         }
         for (after, places) in looks {
             self.now += nanos(after);
-            for node in 0..self.servers.len() {
-                for (name, what) in self.servers[node].server.remains(self.now, places) {
+            for server in 0..self.servers.len() {
+                let node = self.node_of(server);
+                for (name, what) in self.servers[server].server.remains(self.now, places) {
                     self.note(What::Remains { node, name, what });
                 }
             }

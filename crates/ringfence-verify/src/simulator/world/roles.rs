@@ -1,0 +1,229 @@
+//! Which server is a master, which follows which, and to which of them a node's address leads.
+//!
+//! Each node has a server of its own and may have a standby, which follows it. Whether a role change
+//! applies depends on the roles at that moment: one that does not apply does nothing, so that a schedule
+//! still means something when parts of it are left out.
+
+use std::fmt;
+
+use crate::simulator::link::Word;
+use crate::simulator::plan::Moved;
+
+use super::{Happening, World, nanos};
+
+/// How often roles were changed and addresses led to another node's server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Replicas that were attached.
+    pub attached: u64,
+    /// Standbys that were promoted.
+    pub promoted: u64,
+    /// Masters that were made replicas.
+    pub demoted: u64,
+    /// Former masters that were promoted again.
+    pub failed_back: u64,
+    /// Addresses that led to another node's server for a while.
+    pub repointed: u64,
+}
+
+impl Changes {
+    pub(in crate::simulator) fn add(&mut self, other: &Self) {
+        self.attached += other.attached;
+        self.promoted += other.promoted;
+        self.demoted += other.demoted;
+        self.failed_back += other.failed_back;
+        self.repointed += other.repointed;
+    }
+}
+
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} replicas attached, {} promoted, {} masters demoted, {} promoted again, {} addresses \
+             re-pointed",
+            self.attached, self.promoted, self.demoted, self.failed_back, self.repointed
+        )
+    }
+}
+
+impl World<'_> {
+    /// The node whose own server or standby this is.
+    pub(super) fn node_of(&self, server: usize) -> usize {
+        server % self.addresses.len()
+    }
+
+    fn standby_of(&self, node: usize) -> usize {
+        self.addresses.len() + node
+    }
+
+    fn is_master(&self, server: usize) -> bool {
+        self.servers[server].server.follows().is_none()
+    }
+
+    /// The replica that follows `server`, if one does.
+    pub(super) fn replica_of(&self, server: usize) -> Option<usize> {
+        let follows = |at: &usize| {
+            let other = &self.servers[*at].server;
+            other.up && other.follows() == Some(server)
+        };
+        // A node's two servers follow no others.
+        let node = self.node_of(server);
+        [node, self.standby_of(node)].into_iter().find(follows)
+    }
+
+    /// Sends what `server` has just written to its replica.
+    pub(super) fn replicate(&mut self, server: usize) {
+        if let Some(replica) = self.replica_of(server) {
+            let copy = self.servers[server].server.copy();
+            self.servers[replica].server.receive(copy, self.now);
+        }
+    }
+
+    /// Makes `replica` follow `master`.
+    fn follow(&mut self, replica: usize, master: usize, lag: u64) {
+        let first = self.servers[master].server.attach();
+        let replica = &mut self.servers[replica].server;
+        replica.follow(master, lag, first, self.now);
+    }
+
+    pub(super) fn attach(&mut self, node: usize, lag: u64, ahead_us: i64) {
+        let standby = self.standby_of(node);
+        let own = &self.servers[node].server;
+        if !own.up || !self.is_master(node) || self.servers[standby].server.up {
+            return self.tell(|| format!("n{node} has a standby already, or is down"));
+        }
+        let mut dial = own.dial;
+        dial.step(self.now, ahead_us * 1_000);
+        let server = &mut self.servers[standby].server;
+        server.dial = dial;
+        server.up = true;
+        self.follow(standby, node, lag);
+        self.changes.attached += 1;
+    }
+
+    /// A server that was restarted has lost its replica, which finds it again and copies all.
+    pub(super) fn attach_again(&mut self, server: usize) {
+        if let Some(replica) = self.replica_of(server) {
+            self.follow(replica, server, 0);
+        }
+    }
+
+    pub(super) fn promote(&mut self, node: usize, moved: Option<Moved>) {
+        let standby = self.standby_of(node);
+        let server = &mut self.servers[standby].server;
+        if !server.up || server.follows().is_none() {
+            return self.tell(|| format!("n{node} has no standby that follows"));
+        }
+        server.promote(self.now);
+        self.changes.promoted += 1;
+        if let Some(moved) = moved {
+            self.move_address(node, standby, moved);
+        }
+    }
+
+    pub(super) fn demote(&mut self, node: usize, lag: u64) {
+        let standby = self.standby_of(node);
+        let both = self.servers[node].server.up && self.servers[standby].server.up;
+        if !both || !self.is_master(node) || !self.is_master(standby) {
+            return self.tell(|| format!("n{node} has no two masters"));
+        }
+        // After a failback the address leads to the node's own server, and the standby was promoted first.
+        match self.failed_back.contains(&node) {
+            true => self.follow(standby, node, lag),
+            false => self.follow(node, standby, lag),
+        }
+        self.changes.demoted += 1;
+    }
+
+    pub(super) fn fail_back(&mut self, node: usize, moved: Moved) {
+        if self.is_master(node) {
+            return self.tell(|| format!("n{node} was not demoted"));
+        }
+        self.servers[node].server.promote(self.now);
+        self.failed_back.insert(node);
+        self.changes.failed_back += 1;
+        if self.addresses[node] != node {
+            self.move_address(node, node, moved);
+        }
+    }
+
+    fn move_address(&mut self, node: usize, to: usize, moved: Moved) {
+        self.addresses[node] = to;
+        self.tell(|| format!("the address of n{node} leads to s{to}"));
+        // Not a fault of its own: a schedule without it would let the former master serve for longer
+        // than the quarantine allows for.
+        let at = self.now + nanos(moved.connections_last);
+        self.schedule(at, Happening::Strays { node });
+    }
+
+    pub(super) fn repoint(&mut self, node: usize, to: usize, lasts: u64, connections_stay: bool) {
+        if self.addresses[node] != node {
+            return self.tell(|| format!("the address of n{node} leads elsewhere already"));
+        }
+        self.addresses[node] = to;
+        self.tell(|| format!("the address of n{node} leads to s{to}"));
+        if !connections_stay {
+            self.hang_up_strays(node);
+        }
+        self.changes.repointed += 1;
+        let back = Happening::PointsBack {
+            node,
+            connections_stay,
+        };
+        self.schedule(self.now + lasts, back);
+    }
+
+    pub(super) fn point_back(&mut self, node: usize, connections_stay: bool) {
+        self.addresses[node] = node;
+        self.tell(|| format!("the address of n{node} leads to s{node} again"));
+        if !connections_stay {
+            self.hang_up_strays(node);
+        }
+    }
+
+    /// Ends the connections of `node` that do not lead where its address does: the servers at their
+    /// other ends take nothing more from them.
+    pub(super) fn end_strays(&mut self, node: usize) {
+        self.hang_up_strays(node);
+        let address = self.addresses[node];
+        self.routes
+            .retain(|(_, of, _), server| *of != node || *server == address);
+    }
+
+    /// Tells clients that these connections have ended. One that does not hear of it goes on, and what
+    /// is on its way may still be carried out.
+    fn hang_up_strays(&mut self, node: usize) {
+        let address = self.addresses[node];
+        for client in 0..self.clients.len() {
+            let connection = self.clients[client].links[node].connection;
+            let leads_to = self.routes.get(&(client, node, connection));
+            if leads_to.is_some_and(|server| *server != address) {
+                self.answer(client, node, connection, 0, Word::HungUp);
+            }
+        }
+    }
+
+    /// When nothing goes wrong any more every address leads to a master, and every connection where its
+    /// address does.
+    pub(super) fn settle_roles(&mut self) {
+        for node in 0..self.addresses.len() {
+            let standby = self.standby_of(node);
+            match self.addresses[node] {
+                at if at == standby
+                    && self.is_master(node)
+                    && !self.failed_back.contains(&node) =>
+                {
+                    self.demote(node, 0);
+                }
+                at if at != standby => self.addresses[node] = node,
+                _ => {}
+            }
+            let at = self.addresses[node];
+            if !self.is_master(at) {
+                self.servers[at].server.promote(self.now);
+            }
+            self.end_strays(node);
+        }
+    }
+}
