@@ -191,12 +191,17 @@ pub(super) fn any_step_of_a_hand_over() -> impl Strategy<Value = Step> {
         Release,
         // An attempt that is tried again later.
         Undo,
+        // Also of somebody who holds, as a refresh that comes late.
+        Refresh,
     }
     let acquire = any::<bool>().prop_map(|first| (Does::Acquire { first }, Pick::Clock(0)));
     let release = (0..2i64).prop_map(|above| (Does::Release, Pick::Seat(0, above)));
     let undo = (0..2i64).prop_map(|above| (Does::Undo, Pick::Seat(0, above)));
-    let what = prop_oneof![3 => acquire, 4 => release, 1 => undo];
-    let ask = (0..OWN.len(), what, any::<bool>()).prop_map(|(who, (does, ballot), shown)| {
+    let refresh = Just((Does::Refresh, Pick::Clock(0)));
+    let what = prop_oneof![6 => acquire, 8 => release, 2 => undo, 2 => refresh];
+    // Often the same one, who then does several things in a row.
+    let who = prop_oneof![3 => 0..OWN.len(), 2 => Just(0)];
+    let ask = (who, what, any::<bool>()).prop_map(|(who, (does, ballot), shown)| {
         let place = |first| Some((OWN[who], first));
         let what = match does {
             Does::Acquire { first } => What::Acquire(place(first)),
@@ -207,6 +212,7 @@ pub(super) fn any_step_of_a_hand_over() -> impl Strategy<Value = Step> {
                 stays: false,
                 keep_ms: None,
             },
+            Does::Refresh => What::Refresh(vec![(OWN[who], false)]),
             Does::Undo => What::Release {
                 kind: ReleaseKind::Undo,
                 fate_unknown: !shown,
