@@ -83,7 +83,10 @@ pub(super) async fn permit(
     if terms.no_wait {
         return Ok(semaphore.try_acquire().await?);
     }
-    let obstacle = async || ", of which no permit is free".to_owned();
+    let obstacle = async || match quarantine(session).await {
+        Some(why) => format!(": {why}"),
+        None => ", of which no permit is free".to_owned(),
+    };
     patiently(session, name, semaphore.acquire(), obstacle()).await
 }
 
@@ -111,10 +114,34 @@ async fn patiently<T>(
 
 /// What stands in the way, as far as a majority knows.
 async fn obstacle(session: &Session, name: &str) -> String {
-    match session.locks.inspect(name).await {
-        Ok(inspection) => holder(&inspection).map_or_else(String::new, |who| format!(", {who}")),
-        Err(error) => format!(": {error}"),
+    let inspection = match session.locks.inspect(name).await {
+        Ok(inspection) => inspection,
+        Err(error) => return format!(": {error}"),
+    };
+    if let Some(who) = holder(&inspection) {
+        return format!(", {who}");
     }
+    let why = quarantine(session).await;
+    why.map_or_else(String::new, |why| format!(": {why}"))
+}
+
+/// For how long too few nodes vote for a majority, because they are new or were restarted, in words.
+async fn quarantine(session: &Session) -> Option<String> {
+    let nodes = session.locks.nodes().await;
+    let young = nodes.iter().filter(|node| node.quarantine.is_some());
+    let young: Vec<&str> = young.map(|node| node.node.as_str()).collect();
+    let answering = nodes.iter().filter(|node| node.facts.is_ok());
+    let mut left: Vec<Duration> = answering
+        .map(|node| node.quarantine.unwrap_or_default())
+        .collect();
+    left.sort_unstable();
+    // When as many vote as make a majority.
+    let left = left.get(nodes.len() / 2).filter(|left| !left.is_zero())?;
+    Some(format!(
+        "nodes {} are new or restarted and may vote in {} s; for a new cluster run `ringfence init`",
+        young.join(", "),
+        left.as_millis().div_ceil(1000)
+    ))
 }
 
 /// Who holds the lock, in words; `None` if nobody does.

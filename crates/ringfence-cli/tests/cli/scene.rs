@@ -37,7 +37,7 @@ impl Scene {
 
     /// The program, with these nodes and nothing else of our environment that it listens to.
     pub(crate) fn ringfence(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(program());
+        let mut command = with_default_signals(program());
         command
             .args(args)
             .env("RINGFENCE_NODES", &self.nodes)
@@ -104,6 +104,16 @@ impl Scene {
         let stolen = Finished::of(self.ringfence(&["release", "x", "--token", &token]));
         assert_eq!(stolen.code(), 0, "{}", stolen.stderr());
     }
+}
+
+/// `program`, started with the signals that the tests rely on as they are by default: what is
+/// ignored stays ignored over an exec, and these tests may run under `nohup`.
+pub(crate) fn with_default_signals(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command
+        .arg("--default-signal=HUP,INT,QUIT,TERM,PIPE,TSTP,TTIN,TTOU,CONT,USR1,USR2")
+        .arg(program);
+    command
 }
 
 /// The program under test.

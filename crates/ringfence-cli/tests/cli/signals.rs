@@ -6,7 +6,7 @@ use std::process::Command;
 use ringfence_testkit::wait_until;
 use rustix::process::Signal;
 
-use super::scene::{PATIENCE, Process, Running, Scene, program};
+use super::scene::{PATIENCE, Process, Running, Scene, program, with_default_signals};
 
 /// A grandchild that ignores everything but KILL, in the command's group.
 const STUBBORN: &str =
@@ -244,7 +244,7 @@ fn what_was_ignored_from_the_start_stays_ignored() {
 #[test]
 fn children_from_before_are_strangers() {
     let scene = Scene::embedded();
-    let mut command = Command::new("sh");
+    let mut command = with_default_signals("sh");
     let script = format!(
         "sleep 1000 >/dev/null 2>&1 & echo $! > $DIR/stranger;
          exec {} run --leftovers wait x -- sh -c 'kill -TERM $$'",

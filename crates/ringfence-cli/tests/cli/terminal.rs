@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::tcgetpgrp;
 
-use super::scene::{PATIENCE, Scene, program};
+use super::scene::{PATIENCE, Scene, program, with_default_signals};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -36,7 +36,7 @@ impl Person {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave: OwnedFd = rustix::fs::open(path, flags, Mode::empty()).expect("its other end");
         let copy = || slave.try_clone().expect("a copy");
-        let shell = Command::new("setsid")
+        let shell = with_default_signals("setsid")
             .args(["--ctty", "sh", "-i"])
             .env("RINGFENCE_NODES", scene.nodes())
             .env("RF", program())
