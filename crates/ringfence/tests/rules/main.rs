@@ -13,6 +13,7 @@ mod election;
 mod errors;
 mod extend;
 mod fence;
+mod flush;
 mod hold;
 mod input;
 mod jumps;

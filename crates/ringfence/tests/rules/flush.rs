@@ -1,0 +1,102 @@
+//! Rule 11, `Drop`: what is taken back by dropping something is handed to the nodes for good before
+//! the drop returns, since the process may end right after.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ringfence::Locks;
+use ringfence::group::Group;
+use ringfence::node::memory::MemoryNode;
+use ringfence::node::{Call, Completion, Facts, Hear, InitMode, Node};
+
+use crate::bench::{at_once, waits};
+
+/// A node that counts how often it is flushed.
+#[derive(Debug, Clone)]
+struct Flushed {
+    node: MemoryNode,
+    times: Arc<AtomicUsize>,
+}
+
+impl Flushed {
+    fn new() -> Self {
+        Self {
+            node: MemoryNode::new("m"),
+            times: Arc::default(),
+        }
+    }
+
+    /// How often it was flushed since it was last asked.
+    fn times(&self) -> usize {
+        self.times.swap(0, Ordering::SeqCst)
+    }
+
+    async fn client(&self) -> Locks {
+        let builder = Locks::builder().node(self.clone());
+        builder.connect().await.expect("a client")
+    }
+}
+
+impl Node for Flushed {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn send(&self, call: Call) {
+        self.node.send(call);
+    }
+
+    fn flush(&self) {
+        self.times.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn listen(&self, client: &str, to: Arc<dyn Hear>) {
+        self.node.listen(client, to);
+    }
+
+    fn probe(&self, done: Completion<Facts>) {
+        self.node.probe(done);
+    }
+
+    fn join(&self, group: Group, done: Completion<Facts>) {
+        self.node.join(group, done);
+    }
+
+    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
+        self.node.init(group, mode, done);
+    }
+}
+
+#[tokio::test]
+async fn rule_11_dropping_a_guard_flushes_its_release_and_an_awaited_release_needs_none() {
+    let node = Flushed::new();
+    let locks = node.client().await;
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    assert_eq!(node.times(), 0);
+    drop(guard);
+    assert_eq!(node.times(), 1);
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    at_once(guard.release()).await.unwrap();
+    assert_eq!(node.times(), 0);
+    drop(at_once(locks.rw_lock("x").read()).await.unwrap());
+    drop(at_once(locks.semaphore("x", 2).acquire()).await.unwrap());
+    drop(at_once(locks.plain_mutex("y").lock()).await.unwrap());
+    drop(at_once(locks.election("x").campaign()).await.unwrap());
+    assert_eq!(node.times(), 4);
+}
+
+#[tokio::test]
+async fn rule_11_a_future_that_is_dropped_flushes_what_it_takes_back() {
+    let node = Flushed::new();
+    let locks = node.client().await;
+    node.node.hang(true);
+    {
+        let lock = locks.mutex("x");
+        let locking = lock.lock();
+        let mut locking = pin!(locking);
+        assert!(waits(locking.as_mut()).await);
+        assert_eq!(node.times(), 0);
+    }
+    assert_eq!(node.times(), 1);
+}
