@@ -36,14 +36,28 @@ once have the same. Fences then count for each slot by itself. Where some say
 
 The lock is renewed while the command runs. When that fails, TERM goes to the
 command and all its descendants at the lock's deadline less --kill-grace, and
-KILL before the deadline. INT, TERM, HUP and QUIT sent to ringfence are passed
-on; what is still alive after --kill-grace is killed, then the lock is freed.
-If a signal ends the command, its descendants are ended too.
+KILL before the deadline.
 
-The command has the terminal; Ctrl-C and Ctrl-Z work. A stopped ringfence cannot
-renew: if the lock has ended when it is continued, the command is killed before
-it runs again. If ringfence itself is killed with SIGKILL, the command dies too,
-but processes that the command has started may survive.
+Signals to ringfence are passed on: INT, QUIT, HUP, TSTP, CONT and WINCH to the
+command's process group, as a terminal does, TERM, USR1 and USR2 to the command
+alone. After INT, QUIT or TERM the lock is renewed until the command has ended;
+if it has not after --stop-grace, it is killed, and a line on stderr says so. A
+second such signal shortens the rest to --kill-grace. When the command has ended
+after such a signal, or by any, its descendants get TERM and what is left of the
+grace. Then the lock is freed.
+
+The command has the terminal; Ctrl-C and Ctrl-Z work. If Ctrl-C or Ctrl-\\ ended
+the command, ringfence dies of the same signal, so that a script around it stops
+too. If the lock ends while ringfence is stopped, the command is killed.
+
+A second ringfence process, the watchdog, starts the command. If one of the two
+is stopped, stalls or is killed with SIGKILL, the command and its descendants
+are killed before the lock's deadline, also after a double fork or a change of
+user. What remains: if both are stopped or killed at once, descendants may
+survive. A process that ringfence may not signal cannot be killed (sudo, unless
+ringfence runs as root); it is named on stderr. A process that a service started
+for the command is not found (systemd-run, at, docker). On systems other than
+Linux only the command's process group is found.
 
 Examples:
   ringfence run nightly-report -- ./report.sh
@@ -65,8 +79,10 @@ only goes up) and RINGFENCE_NODES (or RINGFENCE_NODES_FILE), without passwords.
 When the command exits by itself the lead is given up and ringfence exits with
 its code. When the lead is lost (no majority answers, --max-hold), the command
 is ended as with `run`, and ringfence stands again; it then waits for a majority
-as long as it takes unless --no-quorum-after is given. INT, TERM, HUP and QUIT
-are passed on and end both.
+as long as it takes unless --no-quorum-after is given. INT, TERM and QUIT are
+passed on and end both, within --stop-grace; other signals are only passed on.
+`ringfence run -h` says more about signals, and about what ends the command if
+ringfence itself is stopped or killed.
 
 Examples:
   ringfence elect scheduler -- ./scheduler         one in the fleet, always

@@ -41,12 +41,7 @@ pub(super) async fn elect(
             args.schedule(),
             args.leftovers,
         );
-        let outcome = supervise(&work, &guard, &mut watchdog, signals, session.report).await;
-        if outcome.is_err() {
-            // Ends the command, before the lead is given up.
-            drop(watchdog);
-        }
-        let outcome = outcome?;
+        let outcome = supervise(&work, &guard, &mut watchdog, signals, session.report).await?;
         // Looked at before the release, which may itself take longer than the lead would have.
         let lost_unnoticed = !outcome.lost && guard.check().is_err();
         if outcome.lost && outcome.ended.is_some() && !outcome.told_to_end {

@@ -48,10 +48,6 @@ pub(super) async fn run(
     work.env
         .extend(guard.slot().map(|slot| (SLOT, slot.to_string())));
     let outcome = supervise(&work, &guard, &mut watchdog, signals, session.report).await;
-    if outcome.is_err() {
-        // Ends the command, before the lock is freed.
-        drop(watchdog);
-    }
     // Looked at before the release, which may itself take longer than the lock would have lasted.
     let lost_unnoticed = guard.check().is_err() && args.on_lost != OnLost::Ignore;
     let released = guard.release().await;

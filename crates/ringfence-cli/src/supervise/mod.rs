@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use ringfence::clock::Clock;
 use ringfence::time::Timestamp;
+use rustix::process::Signal;
 
 use crate::exit::Exit;
 use crate::report::Report;
@@ -98,21 +99,40 @@ pub(crate) async fn supervise(
     signals: &mut Signals,
     report: Report,
 ) -> io::Result<Outcome> {
+    let outcome = until_nothing_is_left(work, lease, watchdog, signals, report).await;
+    if !matches!(outcome, Ok(Some(_))) {
+        // Whatever it has started ends now, before the lock is freed.
+        watchdog.end();
+    }
+    Ok(outcome?.unwrap_or(NOT_STARTED))
+}
+
+/// A command that was not started before its lock ended counts as killed.
+const NOT_STARTED: Outcome = Outcome {
+    ended: Some(Ended::Signal(Signal::KILL.as_raw())),
+    lost: true,
+    told_to_end: false,
+    typed: None,
+};
+
+/// `None` if the command was not started in time.
+async fn until_nothing_is_left(
+    work: &Work,
+    lease: &impl Lease,
+    watchdog: &mut Watchdog,
+    signals: &mut Signals,
+    report: Report,
+) -> io::Result<Option<Outcome>> {
     signals.listen_for_forwarded()?;
     let Some(mut supervisor) = Supervisor::start(work, lease, watchdog, report).await? else {
-        return Ok(Outcome {
-            ended: None,
-            lost: true,
-            told_to_end: false,
-            typed: None,
-        });
+        return Ok(None);
     };
     let mut lost = pin!(lease.lost());
     loop {
         supervisor.look_after_children()?;
         if let Some(outcome) = supervisor.outcome() {
             supervisor.leave();
-            return Ok(outcome);
+            return Ok(Some(outcome));
         }
         supervisor.tell_watchdog();
         let wake_at = supervisor.wake_at();

@@ -150,6 +150,14 @@ impl Running {
         Process::numbered(self.child.id().cast_signed()).expect("a process number")
     }
 
+    /// Waits until it says `words`.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, words: &str) {
+        wait_until(&format!("{words:?} on stderr"), PATIENCE, || {
+            read(&self.stderr).contains(words)
+        });
+    }
+
     /// Waits until it has something to say.
     #[track_caller]
     pub(crate) fn wait_for_words(&self) {
@@ -232,6 +240,12 @@ impl Process {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?;
         let fields = stat.rsplit_once(") ")?.1;
         Pid::from_raw(fields.split(' ').nth(1)?.parse().ok()?)
+    }
+
+    /// The name of the program that it runs.
+    pub(crate) fn name(self) -> Option<String> {
+        let name = fs::read_to_string(format!("/proc/{}/comm", self.0)).ok()?;
+        Some(name.trim_end().to_owned())
     }
 
     /// The user as whom it runs.

@@ -361,7 +361,7 @@ fn a_command_whose_lock_ended_while_it_was_stopped_never_runs_again() {
          while :; do read a; echo again > $DIR/again; done",
     );
     let person = Person::at(&scene);
-    person.types("$RF run --ttl 500ms x -- sh $DIR/job\n");
+    person.types("$RF run --ttl 3s x -- sh $DIR/job\n");
     let child = scene.process("child");
     person.types(CTRL_Z);
     person.sees("prompt> ");

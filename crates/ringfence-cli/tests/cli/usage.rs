@@ -213,7 +213,7 @@ fn help_fits_80_columns_and_names_every_exit_code() {
     }
     let run = Finished::of(scene.ringfence(&["run", "-h"]));
     for word in [
-        "75", "79", "69", "64", "70", "126", "127", "128+n", "SIGKILL", "cannot",
+        "75", "79", "69", "64", "70", "126", "127", "128+n", "SIGKILL", "cannot", "25s", "HUP",
     ] {
         assert!(run.stdout().contains(word), "{word}");
     }

@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use ringfence_testkit::wait_until;
 use rustix::process::{Signal, geteuid, kill_process_group};
 
-use super::scene::{PATIENCE, Process, Running, Scene};
+use super::scene::{PATIENCE, Process, Running, Scene, program};
 
 /// The user that the test changes to; it needs no entry in the user database.
 const OTHER_USER: u32 = 65534;
@@ -254,6 +255,50 @@ fn a_leader_that_is_killed_takes_its_whole_tree_along() {
         process.wait_gone();
     }
     the_next_holder_is_alone(&scene, &members);
+}
+
+/// As with `sudo` in the command of an ordinary user: the command becomes root's, and ringfence may
+/// not signal it. It says so, and keeps the lock for as long as the command runs.
+#[test]
+fn a_process_that_ringfence_may_not_signal_is_named() {
+    let scene = Scene::embedded();
+    let mut command = Command::new("sh");
+    // Root lends its rights to a copy of `setpriv`, which lends them to the command. Without root
+    // the command stays ours, and may be signalled.
+    let is_root = geteuid().is_root();
+    let script = if is_root {
+        "chmod 777 $DIR; cp $RF $DIR/rf; cp $(command -v setpriv) $DIR/root; chmod 4755 $DIR/root
+         exec setpriv --reuid 65534 --clear-groups $DIR/rf run --stop-grace 100ms x -- \\
+              sh -c 'echo $$ > $DIR/child; exec $DIR/root --reuid 0 sleep 1000'"
+    } else {
+        "exec $RF run --stop-grace 100ms x -- sh -c 'echo $$ > $DIR/child; exec sleep 1000'"
+    };
+    command
+        .args(["-c", script])
+        .env("RF", program())
+        .env("RINGFENCE_NODES", scene.nodes())
+        .env("DIR", scene.path(""))
+        .env_remove("RINGFENCE_NAME");
+    let run = Running::start(command);
+    let child = scene.process("child");
+    wait_until("the command itself", PATIENCE, || {
+        child.name().as_deref() == Some("sleep")
+    });
+    run.signal(Signal::TERM);
+    if !is_root {
+        let done = run.finish();
+        assert_eq!((done.code(), done.stderr()), (128 + 15, ""));
+        return;
+    }
+    run.wait_for("KILL does not end these processes");
+    assert!(child.is_alive());
+    assert!(!scene.is_free());
+    child.signal(Signal::KILL);
+    let done = run.finish();
+    assert_eq!(done.code(), 128 + 9);
+    let stderr = done.stderr();
+    assert!(stderr.contains("may not pass signal 15 on"), "{stderr}");
+    assert!(stderr.contains(&child.pid().to_string()), "{stderr}");
 }
 
 fn children(of: Process) -> Vec<Process> {

@@ -166,6 +166,22 @@ impl Watchdog {
         }
     }
 
+    /// Ends it and waits for that. Unless it was told to leave, it kills what runs below it first.
+    pub(super) fn end(&mut self) {
+        self.channel = None;
+        if !self.started && !self.reaped {
+            let _ = kill_process(self.pid, Signal::KILL);
+        }
+        while !self.reaped {
+            self.go_on();
+            self.reaped = match waitpid(Some(self.pid), WaitOptions::UNTRACED) {
+                Ok(Some((_, status))) => !status.stopped(),
+                Ok(None) | Err(rustix::io::Errno::INTR) => false,
+                Err(_) => true,
+            };
+        }
+    }
+
     fn tell(&mut self, order: &Order) -> bool {
         match &mut self.channel {
             Some(channel) => channel.send(order),
@@ -176,21 +192,6 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        if self.reaped {
-            return;
-        }
-        self.channel = None;
-        if !self.started {
-            let _ = kill_process(self.pid, Signal::KILL);
-        }
-        // It ends by itself now: at once, or when nothing of the command is left.
-        loop {
-            self.go_on();
-            match waitpid(Some(self.pid), WaitOptions::UNTRACED) {
-                Ok(Some((_, status))) if status.stopped() => {}
-                Err(rustix::io::Errno::INTR) => {}
-                _ => return,
-            }
-        }
+        self.end();
     }
 }
