@@ -19,7 +19,7 @@ mod linux {
         Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, set_child_subreaper, waitid,
     };
 
-    use super::super::process::{Identity, Process, Snapshot};
+    use super::super::process::{Identity, Process, Snapshot, has_child};
 
     /// The command's processes, as ringfence or its watchdog looks for them.
     pub(in super::super) struct Family {
@@ -75,9 +75,19 @@ mod linux {
         /// Whether no member is left, not even a dead one that was not reaped: to `kill -0` those
         /// look alive.
         ///
-        /// A process that is orphaned during a walk can be missed by it, so two walks decide.
+        /// A process that is orphaned during a walk can be missed by it, so two walks decide, where
+        /// the kernel does not tell at once that the watchdog has no child.
         pub(in super::super) fn is_gone(&self) -> bool {
-            (0..2).all(|_| self.members().is_empty())
+            match self.watchdog.and_then(has_child) {
+                Some(true) => false,
+                Some(false) if self.watchdog_lives() => true,
+                _ => (0..2).all(|_| self.members().is_empty()),
+            }
+        }
+
+        fn watchdog_lives(&self) -> bool {
+            let watchdog = self.watchdog.and_then(Process::read);
+            watchdog.is_some_and(|process| process.is_alive())
         }
 
         /// Whether a member still runs, or could run again.
@@ -129,7 +139,7 @@ mod linux {
                 return Snapshot::take().below(getpid(), &self.strangers);
             };
             let members = Snapshot::take().below(watchdog, &self.strangers);
-            if Process::read(watchdog).is_some_and(|process| process.is_alive()) {
+            if self.watchdog_lives() {
                 return members;
             }
             // The watchdog died and was not reaped yet: the kernel has given us its children.

@@ -14,7 +14,7 @@ pub(super) struct Identity {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) use linux::{Process, Snapshot, parent_of};
+pub(super) use linux::{Process, Snapshot, has_child, parent_of};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux {
@@ -65,6 +65,13 @@ mod linux {
     /// The parent of `pid`.
     pub(in super::super) fn parent_of(pid: Pid) -> Option<Pid> {
         Process::read(pid).map(|process| process.parent)
+    }
+
+    /// Whether `pid`, which has one thread, has a child, dead or alive; `None` if the kernel was
+    /// built without this file.
+    pub(in super::super) fn has_child(pid: Pid) -> Option<bool> {
+        let children = std::fs::read(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        Some(!children.is_empty())
     }
 
     /// A process as it was when `/proc` was read.
@@ -165,6 +172,7 @@ mod linux {
 
     #[cfg(test)]
     mod tests {
+        use std::io::{BufRead, Write};
         use std::process::{Command, Stdio};
 
         use super::*;
@@ -201,6 +209,30 @@ mod linux {
             assert_eq!(snapshot.below(pid(10), &former).len(), 1);
             let present = HashSet::from([process(20, 10, 500).identity()]);
             assert_eq!(snapshot.below(pid(10), &present).len(), 0);
+        }
+
+        #[test]
+        fn the_kernel_tells_whether_a_process_has_children() {
+            let mut parent = Command::new("sh")
+                .args([
+                    "-c",
+                    "sleep 1000 & echo started; read go; kill $!; wait; echo; read go",
+                ])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut lines = std::io::BufReader::new(parent.stdout.take().unwrap()).lines();
+            let mut stdin = parent.stdin.take().unwrap();
+            let number = pid(parent.id().cast_signed());
+            lines.next().unwrap().unwrap();
+            assert_eq!(has_child(number), Some(true));
+            stdin.write_all(b"go\n").unwrap();
+            lines.next().unwrap().unwrap();
+            assert_eq!(has_child(number), Some(false));
+            drop(stdin);
+            parent.wait().unwrap();
+            assert_eq!(has_child(number), None);
         }
 
         #[test]
