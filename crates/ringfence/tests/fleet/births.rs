@@ -98,3 +98,21 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
     no_key_remains(fleet.iter()).await;
     round(&locks, "n").await;
 }
+
+#[tokio::test]
+async fn nodes_of_another_version_are_refused_until_init_is_forced() {
+    let fleet = Fleet::start(3);
+    let old = "1 ab12 1700000000000001 0 1 3 5000000 35000 1500";
+    for server in fleet.iter() {
+        server.command(&["SET", "ringfence:born", old]);
+    }
+    let error = builder(&fleet.urls()).connect().await.unwrap_err();
+    let words = ["of version 1", "only knows version 2", "init --force"];
+    says(&error, words);
+    let error = builder(&fleet.urls()).init(false).await.unwrap_err();
+    says(&error, words);
+    assert_eq!(fleet[0].command(&["GET", "ringfence:born"]), old);
+    let done = builder(&fleet.urls()).init(true).await.unwrap();
+    assert_eq!(done.overridden.len(), 3);
+    round(&connect(&fleet.urls()).await, "n").await;
+}

@@ -190,6 +190,44 @@ fn a_handshake_does_what_the_rule_says() {
     }
 }
 
+/// The script itself, as one client runs it whose look at the server is out of date.
+fn join_script() -> &'static str {
+    let script = include_str!("../../../src/node/redis/lua/join.lua");
+    #[cfg(ringfence_mutants)]
+    let script = ringfence::mutants::mutated(script);
+    script
+}
+
+#[test]
+fn a_birth_is_written_only_on_the_server_that_was_looked_at() {
+    let server = Server::start(Flavor::Redis);
+    let run_id = told(&server, "server", "run_id");
+    let id = told(&server, "replication", "master_replid");
+    let other = "ab".repeat(20);
+    let mut client = client(&server);
+    let mut join = |run_id: &str, id: &str| {
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(join_script()).arg(1).arg(BORN);
+        eval.arg(run_id).arg(id).arg(0).arg(3600);
+        eval.arg(&[3, 5_000_000, 35_000, 1_500]);
+        let (_, born): (String, Option<String>) = eval.query(&mut client).unwrap();
+        born
+    };
+    assert_eq!(join(&other, &id), None);
+    assert_eq!(join(&run_id, &other), None);
+    assert_eq!(join(&run_id, "-"), None);
+    assert_eq!(server.command(&["EXISTS", BORN]), "0");
+    assert!(join(&run_id, &id).is_some());
+    // What Sentinels vouch for stays, even if it was written after the look.
+    let theirs = format!("2 {other} {id} 7 1 5 5 0 {GROUP}");
+    server.command(&["SET", BORN, &theirs]);
+    assert_eq!(join(&run_id, &id), Some(theirs.clone()));
+    assert_eq!(server.command(&["GET", BORN]), theirs);
+    server.command(&["DEL", BORN]);
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert_eq!(join(&run_id, &id), None, "a replica");
+}
+
 fn follow(server: &Server, master: &Server) {
     let port = master.port().to_string();
     server.command(&["REPLICAOF", "127.0.0.1", &port]);

@@ -87,10 +87,11 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) -> impl Future<Output 
     wait_until_async(what, PATIENCE, async move || condition())
 }
 
-/// Acquires `name` and says under which standing it was granted.
+/// Acquires `name`, for longer than any test takes, and says under which standing it was granted.
 async fn hold(node: &RedisNode, name: &str) -> Standing {
     let ballot = ballot(node).await;
-    let reply = call_until_answered(node, request(&[name], ALICE, acquire(ballot, TTL_MS))).await;
+    let acquire = acquire(ballot, 120_000);
+    let reply = call_until_answered(node, request(&[name], ALICE, acquire)).await;
     assert_eq!(reply.answer, Answer::Granted);
     reply.standing
 }
