@@ -149,6 +149,10 @@ impl Lock {
     /// If it is released sooner than this after it was granted, nobody gets the lock until then:
     /// for short jobs that clocks which disagree would start twice. Default zero. A holder that
     /// is lost frees it with its TTL all the same.
+    ///
+    /// If no majority of the nodes can be told of the release, they are told when they come back, also
+    /// after the TTL, for as long as this client lives; a node that somebody else holds by then is
+    /// left alone. [`Locks::close`](super::Locks::close) waits for that no longer than for the TTL.
     pub fn hold_at_least(mut self, span: Duration) -> Self {
         self.hold_at_least = span;
         self

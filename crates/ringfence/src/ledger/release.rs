@@ -129,13 +129,11 @@ pub(super) fn release_one(
 /// who released it in time, could tell the node; if the ballot is closed the node was told before, and
 /// what became of that is not ours any more.
 fn keeps_anew(rules: &Rules, now: Moment, entry: &Entry, leaving: &Leaving<'_>) -> bool {
-    if mutant!(KeptOnlyWhereHeld) {
+    let told = leaving.ballot <= entry.closed() && !mutant!(KeptAfterClosed);
+    if told || leaving.ballot > now.ceiling(rules) || mutant!(KeptOnlyWhereHeld) {
         return false;
     }
-    let ballot = leaving.ballot;
-    let is_open = ballot > entry.closed() || mutant!(KeptAfterClosed);
-    let asked = leaving.keep_ms.is_some() && leaving.fate_unknown;
-    asked && entry.key.is_none() && is_open && ballot <= now.ceiling(rules)
+    leaving.keep_ms.is_some() && leaving.fate_unknown && entry.key.is_none()
 }
 
 /// Takes `reader` from those who share the name. Its ballot is closed only if a restore of it may be under

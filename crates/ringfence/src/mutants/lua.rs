@@ -167,8 +167,8 @@ const PIECES: &[(Mutant, &str, &str)] = &[
     ),
     (
         LuaUndoSetsFreeSince,
-        "since = final and now_ms or record.free_since\n      if keep",
-        "since = now_ms\n      if keep",
+        "since = final and now_ms or record.free_since\n    end\n    -- The lease",
+        "since = now_ms\n    end\n    -- The lease",
     ),
     (
         LuaUndoWakesSender,
