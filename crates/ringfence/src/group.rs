@@ -19,6 +19,10 @@ pub struct Group {
 impl Group {
     /// `w` unless the builder or the group says otherwise.
     pub const DEFAULT_WINDOW: Duration = Duration::from_secs(5);
+    /// The least `w`: below it, clocks that agree would be taken to differ.
+    pub const WINDOW_MIN: Duration = Duration::from_millis(100);
+    /// The largest `w`.
+    pub const WINDOW_MAX: Duration = Duration::from_secs(3600);
     /// `Q` unless the builder or the group says otherwise.
     pub const DEFAULT_QUARANTINE: Duration = Duration::from_secs(35);
     /// The grace unless the builder or the group says otherwise.
@@ -41,6 +45,32 @@ impl Group {
     /// `R`: never below the threshold under which a forgotten fence can come back (one less breaks).
     pub fn retention(&self) -> Duration {
         Self::RETENTION.max(self.least_quarantine())
+    }
+
+    /// Whether these values are safe to use, whoever said them.
+    ///
+    /// # Errors
+    /// What is wrong with them, in words.
+    pub fn check(&self) -> Result<(), String> {
+        if self.window < Self::WINDOW_MIN || self.window > Self::WINDOW_MAX {
+            return Err(format!(
+                "the window must be between 100 ms and 1 h, not {:?}",
+                self.window
+            ));
+        }
+        // A single node has no quarantine.
+        if self.nodes > 1 && self.quarantine < self.least_quarantine() {
+            return Err(format!(
+                "with a window of {:?} the quarantine must be at least {:?}, not {:?}",
+                self.window,
+                self.least_quarantine(),
+                self.quarantine
+            ));
+        }
+        if self.grace.is_zero() || self.grace > Self::WINDOW_MAX {
+            return Err(format!("the grace must be up to 1 h, not {:?}", self.grace));
+        }
+        Ok(())
     }
 
     /// The shortest quarantine that is safe with this window: `2w + S` (one less breaks).

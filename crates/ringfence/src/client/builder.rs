@@ -218,17 +218,7 @@ impl Builder {
             quarantine: self.quarantine,
         };
         let group = wishes.over(Group::new(2));
-        if group.window < Duration::from_millis(100) || group.window > Duration::from_secs(3600) {
-            return Err(other("the window must be between 100 ms and 1 h"));
-        }
-        if group.quarantine < group.least_quarantine() {
-            return Err(ConfigError::Other(format!(
-                "with a window of {:?} the quarantine must be at least {:?}, not {:?}",
-                group.window,
-                group.least_quarantine(),
-                group.quarantine
-            )));
-        }
+        group.check().map_err(ConfigError::Other)?;
         if self.node_timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(other("the node timeout must not be zero"));
         }

@@ -12,6 +12,7 @@ use crate::time::Timestamp;
 
 use super::builder::Wishes;
 use super::error::{ConnectError, Votes};
+use super::values::{most_told, settled, vetted};
 use super::{Locks, twins};
 
 /// After this a client starts without the nodes that have not answered.
@@ -27,7 +28,7 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
     let driver = &shared.driver;
     let until = driver.clock.now() + PATIENCE;
     loop {
-        let answers = probe(driver, PATIENCE).await;
+        let answers = vetted(&shared.names, probe(driver, PATIENCE).await);
         twins::refuse_repeated(&shared.names, &answers)?;
         check_fit(&shared.names, &answers)?;
         if is_majority(&answers) {
@@ -59,7 +60,8 @@ async fn join_later(driver: Weak<Driver>, wishes: Wishes) {
         let Some(driver) = driver.upgrade() else {
             return;
         };
-        let answers = probe(&driver, PATIENCE).await;
+        let names: Vec<String> = driver.nodes.iter().map(|n| n.name().to_owned()).collect();
+        let answers = vetted(&names, probe(&driver, PATIENCE).await);
         if is_majority(&answers) {
             let (_, rest, asked) = join(&driver, decide(&answers, &wishes)).await;
             return hear_rest(Arc::downgrade(&driver), rest, asked).await;
@@ -71,7 +73,7 @@ async fn join_later(driver: Weak<Driver>, wishes: Wishes) {
     }
 }
 
-/// Asks every node what it is, until a majority has said.
+/// Asks every node what it is, until a majority has said the same of the group's values.
 pub(super) async fn probe(driver: &Driver, patience: Duration) -> Answers {
     let until = driver.clock.now() + patience;
     let nodes = driver.nodes.len();
@@ -80,7 +82,7 @@ pub(super) async fn probe(driver: &Driver, patience: Duration) -> Answers {
         &driver.clock,
         until,
         |node, done| driver.nodes[node].probe(done),
-        |answers| answers.iter().filter(|a| matches!(a, Some(Ok(_)))).count() >= quorum(nodes),
+        settled,
     )
     .await
 }
@@ -132,9 +134,8 @@ pub(super) fn decide(answers: &[Result<Facts, CallError>], wishes: &Wishes) -> G
         .filter_map(|answer| answer.as_ref().ok()?.group)
         .filter(|group| group.nodes == answers.len())
         .collect();
-    let said = |group: &Group| told.iter().filter(|other| *other == group).count();
-    let common = told.iter().max_by_key(|group| said(group)).copied();
-    wishes.over(common.unwrap_or_else(|| Group::new(answers.len())))
+    let own = wishes.over(Group::new(answers.len()));
+    wishes.over(most_told(&told, &own).unwrap_or(own))
 }
 
 /// The values of a group that changes its number of nodes: those that most nodes had, where nothing
@@ -143,11 +144,15 @@ pub(super) fn inherit(answers: &[Result<Facts, CallError>], wishes: &Wishes) -> 
     let told: Vec<Group> = answers
         .iter()
         .filter_map(|answer| answer.as_ref().ok()?.group)
+        // Judged as values of the group that is to be.
+        .map(|group| Group {
+            nodes: answers.len(),
+            ..group
+        })
         .collect();
-    let said = |group: &Group| told.iter().filter(|other| *other == group).count();
-    let common = told.iter().max_by_key(|group| said(group)).copied();
     let nodes = answers.len();
-    let group = common.unwrap_or_else(|| Group::new(nodes));
+    let own = wishes.over(Group::new(nodes));
+    let group = most_told(&told, &own).unwrap_or(own);
     wishes.over(Group { nodes, ..group })
 }
 

@@ -19,6 +19,7 @@ mod rw_lock;
 mod semaphore;
 pub(crate) mod terms;
 mod twins;
+mod values;
 
 use std::fmt;
 use std::sync::Arc;

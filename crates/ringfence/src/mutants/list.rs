@@ -398,6 +398,13 @@ list! {
         ReplicationIdNotCompared,
         /// A server that once had a replica is marked as replicated for good.
         ReplicatedMarkForgotten,
+
+        // Joining.
+
+        /// The values of a group are adopted only if they are safe.
+        AdoptedUnchecked,
+        /// One node does not decide what the values of the group are.
+        TieDecided,
     }
 
     Nodes {

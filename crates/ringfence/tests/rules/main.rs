@@ -14,6 +14,7 @@ mod errors;
 mod extend;
 mod fence;
 mod flush;
+mod groups;
 mod hold;
 mod input;
 mod jumps;

@@ -1,0 +1,190 @@
+//! Group values: a majority's are adopted, and only if they are safe.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ringfence::clock::{Clock, SteppedClock};
+use ringfence::group::Group;
+use ringfence::node::memory::MemoryNode;
+use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Hear, InitMode, Node};
+use ringfence::{Builder, ConnectError, Locks};
+
+use crate::bench::{Bench, ms};
+
+struct Teller(Mutex<Sender<Result<Facts, CallError>>>);
+
+impl Deliver<Facts> for Teller {
+    fn deliver(&self, _tag: u64, outcome: Result<Facts, CallError>) {
+        self.0.lock().unwrap().send(outcome).unwrap();
+    }
+}
+
+/// What a node says at once.
+fn told(ask: impl FnOnce(Completion<Facts>)) -> Result<Facts, CallError> {
+    let (sender, told) = channel();
+    ask(Completion::new(Arc::new(Teller(Mutex::new(sender))), 0));
+    told.recv().unwrap()
+}
+
+fn give(node: &MemoryNode, group: Group) {
+    told(|done| node.init(group, InitMode::Force, done)).unwrap();
+}
+
+fn group_of(node: &MemoryNode) -> Option<Group> {
+    told(|done| node.probe(done)).unwrap().group
+}
+
+/// Safe values, but not those that everybody has.
+fn other() -> Group {
+    Group {
+        quarantine: Duration::from_secs(50),
+        ..Group::new(3)
+    }
+}
+
+/// Values with which a restarted node would vote while its locks are still held.
+fn unsafe_values() -> Group {
+    Group {
+        quarantine: ms(1),
+        ..Group::new(3)
+    }
+}
+
+/// A node that takes a while to say what it is.
+#[derive(Debug)]
+struct Late(MemoryNode, SteppedClock);
+
+impl Node for Late {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn send(&self, call: Call) {
+        self.0.send(call);
+    }
+
+    fn listen(&self, client: &str, to: Arc<dyn Hear>) {
+        self.0.listen(client, to);
+    }
+
+    fn probe(&self, done: Completion<Facts>) {
+        let (node, clock) = (self.0.clone(), Clock::Stepped(self.1.clone()));
+        tokio::spawn(async move {
+            clock.sleep_until(clock.now() + ms(200)).await;
+            node.probe(done);
+        });
+    }
+
+    fn join(&self, group: Group, done: Completion<Facts>) {
+        self.0.join(group, done);
+    }
+
+    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
+        self.0.init(group, mode, done);
+    }
+}
+
+/// A client of the bench's nodes, of which the last takes a while to say what it is.
+fn builder(bench: &Bench) -> Builder {
+    let clocked = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
+    let (last, first) = bench.nodes.split_last().unwrap();
+    let nodes = first.iter().cloned().fold(clocked, Builder::node);
+    nodes.node(Late(last.clone(), bench.time.clone()))
+}
+
+#[tokio::test]
+async fn one_node_with_other_values_stops_no_new_client() {
+    for (liar, true_values, lie) in [
+        (0, Group::new(3), other()),
+        (1, Group::new(3), other()),
+        (0, other(), Group::new(3)),
+        (1, other(), Group::new(3)),
+    ] {
+        let bench = Bench::uninitialised(&[0; 3]);
+        for (number, node) in bench.nodes.iter().enumerate() {
+            give(node, if number == liar { lie } else { true_values });
+        }
+        let client = bench.drive(builder(&bench).connect()).await.unwrap();
+        let guard = bench.drive(client.mutex("x").try_lock()).await.unwrap();
+        assert!(bench.held_by("x", &guard) >= 2, "liar {liar}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_node_where_a_majority_has_the_same_values() {
+    let bench = Bench::uninitialised(&[0; 3]);
+    bench.nodes.iter().for_each(|node| give(node, other()));
+    let before = bench.time.now();
+    bench.drive(builder(&bench).connect()).await.unwrap();
+    assert!(bench.time.now().since(before) < ms(200));
+}
+
+#[tokio::test]
+async fn without_a_majority_the_client_starts_after_its_patience() {
+    let bench = Bench::uninitialised(&[0; 3]);
+    give(&bench.nodes[0], other());
+    give(&bench.nodes[1], Group::new(3));
+    bench.nodes[2].hang(true);
+    let before = bench.time.now();
+    let client = bench.drive(bench.builder().connect()).await.unwrap();
+    assert!(bench.time.now().since(before) <= ms(5_000));
+    bench.nodes[2].hang(false);
+    // The third was new, so it has the values that were decided: what a client has by itself.
+    let _guard = bench.drive(client.mutex("x").lock()).await.unwrap();
+    assert_eq!(group_of(&bench.nodes[2]), Some(Group::new(3)));
+}
+
+#[tokio::test]
+async fn unsafe_values_of_one_node_are_not_adopted() {
+    let bench = Bench::uninitialised(&[0; 3]);
+    give(&bench.nodes[1], unsafe_values());
+    bench.drive(bench.builder().connect()).await.unwrap();
+    for honest in [0, 2] {
+        assert_eq!(group_of(&bench.nodes[honest]), Some(Group::new(3)));
+    }
+}
+
+#[tokio::test]
+async fn unsafe_values_of_a_majority_are_refused_and_the_nodes_named() {
+    let bench = Bench::uninitialised(&[0; 3]);
+    for liar in [0, 2] {
+        give(&bench.nodes[liar], unsafe_values());
+    }
+    let error = bench.drive(bench.builder().connect()).await.unwrap_err();
+    assert!(
+        matches!(error, ConnectError::Misconfigured { .. }),
+        "{error}"
+    );
+    let text = error.to_string();
+    for word in ["  a: ", "  c: ", "at least 15s, not 1ms", "ringfence init"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert_eq!(group_of(&bench.nodes[1]), None, "nothing was written");
+}
+
+#[tokio::test]
+async fn no_unsafe_value_is_taken_from_an_old_group_when_its_number_changes() {
+    let bench = Bench::uninitialised(&[0; 3]);
+    let one = Group {
+        quarantine: ms(1),
+        window: Duration::from_secs(7_200),
+        ..Group::new(1)
+    };
+    give(&bench.nodes[0], one);
+    bench.time.step(Duration::from_secs(100));
+    let done = bench.drive(bench.builder().regroup()).await.unwrap();
+    assert_eq!(done.group, Group::new(3));
+}
+
+#[tokio::test]
+async fn a_single_node_needs_no_quarantine() {
+    let bench = Bench::uninitialised(&[0]);
+    let group = Group {
+        quarantine: ms(1),
+        ..Group::new(1)
+    };
+    give(&bench.nodes[0], group);
+    let client = bench.drive(bench.builder().connect()).await.unwrap();
+    let _guard = bench.drive(client.mutex("x").try_lock()).await.unwrap();
+}
