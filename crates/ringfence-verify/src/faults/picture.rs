@@ -291,6 +291,7 @@ pub(super) fn short(kind: &str) -> &str {
         "power cut of all without AOF" => "power cut",
         "server SIGSTOP" | "client SIGSTOP" => "STOP",
         "client SIGKILL" => "KILL",
+        "failover and back: replica attached, promoted; master demoted, promoted" => "failback",
         "clock jump" => "clock",
         "clock jump unseen by a new client" => "clock, unseen",
         "connections cut" => "cut",

@@ -38,6 +38,7 @@ pub fn plan(seed: u64, span: Duration, targets: &Targets) -> Vec<Strike> {
         nodes: vec![Target::default(); targets.durable.len()],
         clients: vec![Target::default(); targets.clients],
         links: Target::default(),
+        standby: Target::default(),
         out_at_most: 0,
         targets,
     };
@@ -87,6 +88,8 @@ struct Planner<'a> {
     nodes: Vec<Target>,
     clients: Vec<Target>,
     links: Target,
+    /// The one server that can follow a node.
+    standby: Target,
     /// How many nodes may be without a vote at present.
     out_at_most: usize,
     targets: &'a Targets,
@@ -109,6 +112,7 @@ impl Planner<'_> {
             | Kind::CrashDurable
             | Kind::ServerPause
             | Kind::Flush
+            | Kind::FailBack
             | Kind::ClockJump => !self.free_nodes(kind, at).is_empty(),
             _ => self.links.busy_until < at,
         }
@@ -123,13 +127,17 @@ impl Planner<'_> {
         if kind.discounts() && out >= self.out_at_most {
             return Vec::new();
         }
+        if kind == Kind::FailBack && self.standby.busy_until >= at {
+            return Vec::new();
+        }
         let free = |node: &usize| {
             let target = &self.nodes[*node];
             let durable = self.targets.durable[*node];
             target.busy_until < at
                 && (!kind.discounts() || target.discounted_until < at)
                 && match kind {
-                    Kind::CrashForgetting => !durable,
+                    // A server that once had a replica is no longer taken for durable.
+                    Kind::CrashForgetting | Kind::FailBack => !durable,
                     Kind::CrashDurable => durable,
                     _ => true,
                 }
@@ -143,6 +151,9 @@ impl Planner<'_> {
             Kind::ClientPause => self.random.between(300, 3_500),
             Kind::ServerPause => self.random.between(200, 2_500),
             Kind::ClockJump => self.random.between(800, 2_500),
+            // Clients look once a second whether a replica has come, and a call may be under way for
+            // another: no master is demoted sooner.
+            Kind::FailBack => self.random.between(2_500, 4_000),
             Kind::Cut | Kind::ResetAfterSend | Kind::Flush => 100,
             _ => self.random.between(200, 1_800),
         };
@@ -168,12 +179,16 @@ impl Planner<'_> {
             | Kind::CrashDurable
             | Kind::ServerPause
             | Kind::Flush
+            | Kind::FailBack
             | Kind::ClockJump => {
                 let free = self.free_nodes(kind, at);
                 let node = self.random.pick(&free);
                 self.nodes[node].busy_until = until;
                 if kind.discounts() {
                     self.nodes[node].discounted_until = until + DISCOUNT;
+                }
+                if kind == Kind::FailBack {
+                    self.standby.busy_until = until;
                 }
                 strike.nodes = vec![node];
                 strike.by_us = self.jump_of(node);

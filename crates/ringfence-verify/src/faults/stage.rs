@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use ringfence::Locks;
-use ringfence_testkit::{Fault, Flavor, Fleet, Persistence, Proxy, Server, WallClock};
+use ringfence_testkit::{Fault, Flavor, Fleet, Persistence, Proxy, Server, WallClock, wait_until};
 
 use super::plan::Targets;
 use super::store::{Entry, fenced, unfenced};
@@ -18,12 +18,17 @@ const WINDOW: Duration = Duration::from_millis(500);
 /// At least `2w + S`; and the longest TTL is five seconds less.
 const QUARANTINE: Duration = Duration::from_secs(7);
 
+/// How long a replica may take to copy the few keys of its master, on a busy machine.
+const SYNCED_WITHIN: Duration = Duration::from_secs(20);
+
 #[derive(Debug)]
 pub(super) struct Stage {
     // Before the fleet: a proxy in front of nothing only makes noise.
     proxies: Vec<Vec<Proxy>>,
     pub(super) fleet: Fleet,
     clocks: Vec<WallClock>,
+    /// Follows one node at a time, and takes its place for a while.
+    standby: Server,
     pub(super) store: Server,
 }
 
@@ -42,6 +47,8 @@ impl Stage {
         let proxies = (0..CLIENTS).map(to_each).collect();
         let stage = Self {
             proxies,
+            // All nodes that it may follow are of this make: see `is_durable`.
+            standby: Server::start(flavors[0]),
             store: Server::start(Flavor::Redis),
             fleet,
             clocks,
@@ -80,6 +87,10 @@ impl Stage {
                 Kind::CrashForgetting | Kind::CrashDurable | Kind::PowerCut => server.kill(),
                 Kind::ServerPause => server.pause(),
                 Kind::Flush => drop(server.try_command(&["FLUSHALL"])),
+                Kind::FailBack => {
+                    follow(&self.standby, server);
+                    promote(&self.standby);
+                }
                 Kind::ClockJump | Kind::BlindJump => self.clocks[node].set(strike.by_us),
                 _ => {}
             }
@@ -116,6 +127,10 @@ impl Stage {
                         scope.spawn(|| server.restart());
                     }
                     Kind::ServerPause => server.resume(),
+                    Kind::FailBack => {
+                        follow(server, &self.standby);
+                        promote(server);
+                    }
                     Kind::ClockJump | Kind::BlindJump => clock.set(0),
                     _ => {}
                 }
@@ -157,6 +172,21 @@ impl Stage {
         let entries = self.store.command(&["LRANGE", &key, "0", "-1"]);
         entries.lines().filter_map(Entry::parse).collect()
     }
+}
+
+/// Makes `replica` a replica of `master`, and waits until it has copied all.
+fn follow(replica: &Server, master: &Server) {
+    let (host, port) = (master.addr().ip().to_string(), master.port().to_string());
+    replica.command(&["REPLICAOF", &host, &port]);
+    wait_until("the replica to copy its master", SYNCED_WITHIN, || {
+        let replication = replica.command(&["INFO", "replication"]);
+        replication.contains("master_link_status:up")
+    });
+}
+
+/// Makes a replica a master, within its run.
+fn promote(replica: &Server) {
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
 }
 
 /// Every other node keeps everything over a crash.

@@ -16,6 +16,9 @@ pub enum Kind {
     ServerPause,
     /// FLUSHALL.
     Flush,
+    /// A replica is attached to a server and promoted; at the end the server is made a replica of that
+    /// one, which replaces its data, and promoted again. It is not restarted, and its address stays.
+    FailBack,
     /// A server's wall clock is set by seconds, and back later; every client knew it before.
     ClockJump,
     /// The clocks of a minority are set, and a client begins that never saw them before: what
@@ -43,12 +46,13 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::CrashForgetting,
         Self::CrashDurable,
         Self::PowerCut,
         Self::ServerPause,
         Self::Flush,
+        Self::FailBack,
         Self::ClockJump,
         Self::BlindJump,
         Self::Cut,
@@ -70,6 +74,9 @@ impl Kind {
             Self::PowerCut => "power cut of all without AOF",
             Self::ServerPause => "server SIGSTOP",
             Self::Flush => "FLUSHALL",
+            Self::FailBack => {
+                "failover and back: replica attached, promoted; master demoted, promoted"
+            }
             Self::ClockJump => "clock jump",
             Self::BlindJump => "clock jump unseen by a new client",
             Self::Cut => "connections cut",
@@ -91,7 +98,10 @@ impl Kind {
 
     /// Whether a node that it hits does not vote for a while.
     pub(super) fn discounts(self) -> bool {
-        matches!(self, Self::CrashForgetting | Self::Flush | Self::ClockJump)
+        matches!(
+            self,
+            Self::CrashForgetting | Self::Flush | Self::FailBack | Self::ClockJump
+        )
     }
 }
 
