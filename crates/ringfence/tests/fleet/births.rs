@@ -11,7 +11,7 @@ use crate::stage::*;
 async fn a_new_cluster_is_an_error_at_once_that_names_init_the_nodes_and_the_time() {
     let fleet = Fleet::start(3);
     let locks = connect(&fleet.urls()).await;
-    let (took, outcome) = timed(locks.mutex("n").lock()).await;
+    let (took, outcome) = timed(locks.mutex("n").try_lock()).await;
     assert!(took < Duration::from_secs(2), "{took:?}");
     let error = outcome.unwrap_err();
     let AcquireError::Quarantined { left, .. } = &error else {
@@ -34,7 +34,7 @@ async fn init_makes_a_new_cluster_usable_and_is_done_once() {
         let fleet = Fleet::start_with(3, |_| Server::builder(flavor));
         // The client that found it new goes on with it.
         let early = connect(&fleet.urls()).await;
-        let error = early.mutex("n").lock().await.unwrap_err();
+        let error = early.mutex("n").try_lock().await.unwrap_err();
         assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
 
         let done = builder(&fleet.urls()).init(false).await.unwrap();
@@ -74,7 +74,7 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
     let error = builder(&fleet.urls()).init(false).await.unwrap_err();
     assert!(matches!(error, InitError::Refused { .. }), "{error}");
     says(&error, ["`n` by the careless one", "--force"]);
-    let error = connect(&fleet.urls()).await.mutex("m").lock().await;
+    let error = connect(&fleet.urls()).await.mutex("m").try_lock().await;
     let error = error.unwrap_err();
     assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
 

@@ -44,7 +44,7 @@ for i = 1, claims do
     -- The lease may have ended before its holder, who released it in time, could tell this node. If the
     -- ballot is closed the node was told before. A key that is no string is somebody else's.
     local anew = keep > 0 and fate_unknown and not values[i] and ballot > record.closed
-      and ballot <= ceiling and (dead[i] or redis.call('EXISTS', KEYS[i]) == 0)
+      and ballot <= ceiling and redis.call('EXISTS', KEYS[i]) == 0
     if keep > 0 and ours or anew then
       -- A tombstone, which no token matches. It is a holder like any other: it has a seat, and
       -- its end is when the claim becomes free.
