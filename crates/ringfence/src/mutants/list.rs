@@ -105,7 +105,7 @@ list! {
         TermsFall,
         /// One server behind two nodes has one vote.
         DuplicateCountsTwice,
-        /// A node that became another server since it was asked does not vote in that round.
+        /// A server that was restarted between the answers of two nodes that lead to it has one vote.
         MovedNodeVotes,
 
         // Ballots and tokens.

@@ -44,7 +44,7 @@ struct NodeView {
     speaks_for: u64,
     /// When this client saw the node born anew.
     reborn: Option<Timestamp>,
-    /// When this client saw that the node had become another server.
+    /// When this client first heard of the server that the node is now.
     moved: Option<Timestamp>,
 }
 
@@ -161,7 +161,10 @@ impl Cluster {
             }
             _ => match young {
                 Some(left) => Some(Discount::Quarantined { left }),
-                None => self.moved_since(node, sent).then_some(Discount::Moved),
+                None => {
+                    let moved = self.moved_since(node, standing, sent);
+                    moved.then_some(Discount::Moved)
+                }
             },
         }
     }
@@ -181,12 +184,20 @@ impl Cluster {
         self.found.take()
     }
 
-    /// Whether `node` became another server at `then` or since. A durable server that is restarted
-    /// keeps its locks under another run id. If two nodes lead to it, one of them may have answered
-    /// before and the other after: nothing tells that it is the same server.
-    fn moved_since(&self, node: usize, then: Timestamp) -> bool {
-        let moved = self.nodes[node].moved;
-        self.nodes.len() > 1 && moved.is_some_and(|at| at >= then) && !mutant!(MovedNodeVotes)
+    /// Whether `node`, which has `standing` now, became another server after `then` and may be
+    /// one that another node leads to as well. A durable server that is restarted keeps its locks
+    /// and its incarnation under another run id. If two nodes lead to it, one of them may have
+    /// answered before and the other after.
+    fn moved_since(&self, node: usize, standing: Standing, then: Timestamp) -> bool {
+        let moved = self.nodes[node].moved.is_some_and(|at| at > then);
+        // Those with the same number are counted once anyway.
+        let is_other_run = |known: Standing| {
+            let (known_as, incarnation) = (known.server, known.incarnation);
+            known_as != 0 && known_as != standing.server && incarnation == standing.incarnation
+        };
+        let others = self.nodes.iter().enumerate().filter(|(n, _)| *n != node);
+        let mut known = others.filter_map(|(_, view)| view.standing);
+        moved && known.any(is_other_run) && !mutant!(MovedNodeVotes)
     }
 
     /// For how much longer `node` does not vote because its clock jumped, and by how many
@@ -413,10 +424,10 @@ impl Cluster {
         let twin = others.next().map(|(other, _)| other);
         let pair = twin.map(|twin| (twin.min(node), twin.max(node)));
         self.found = pair.or(self.found);
+        self.nodes[node].moved = Some(now);
         let Some(known) = known.filter(|_| before != 0) else {
             return;
         };
-        self.nodes[node].moved = Some(now);
         // Another run of the same store keeps its clock, and what is known of it.
         if known.incarnation != standing.incarnation {
             self.clocks.moved(node, (before, server), twin);

@@ -29,7 +29,8 @@ pub enum Discount {
         /// Which node, by its place in the list.
         of: usize,
     },
-    /// The node became another server since the request was sent.
+    /// The node became another server since the request was sent, and may have answered for the
+    /// same locks as another node did before.
     Moved,
 }
 

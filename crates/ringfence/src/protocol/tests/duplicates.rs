@@ -50,6 +50,14 @@ fn three() -> Cluster {
     cluster
 }
 
+/// The same, but the second node has not been heard of.
+fn three_but_one() -> Cluster {
+    let mut cluster = cluster_of(3);
+    observe(&mut cluster, 0, SERVER_A, at(0));
+    observe(&mut cluster, 2, SERVER_C, at(0));
+    cluster
+}
+
 /// Every way in which `nodes` addresses may lead to servers, and some orders in which they answer.
 fn routes(nodes: usize) -> impl Iterator<Item = (Vec<u64>, Vec<usize>)> {
     let servers: Vec<u64> = (1..=nodes as u64).collect();
@@ -233,18 +241,27 @@ fn the_later_node_votes_again_when_the_earlier_one_is_another_server_or_gone() {
 /// A durable server that is restarted keeps its locks and gets another run id. If two nodes lead to it
 /// and one answered before the restart and the other after it, both votes are the same server's.
 #[test]
-fn a_node_that_becomes_another_server_while_it_is_asked_has_no_vote_in_that_round() {
-    let mut cluster = three();
-    let discount = |cluster: &mut Cluster, node, sent| {
-        cluster.observe(node, &from(9, Answer::Granted), sent, at(5));
-        cluster.discount(node, standing(9), sent, at(5))
+fn a_server_that_is_restarted_between_the_answers_of_two_nodes_has_one_vote() {
+    let restarted = |of: u64| Standing {
+        incarnation: of,
+        ..standing(9)
     };
-    assert_eq!(discount(&mut cluster, 1, at(1)), Some(Discount::Moved));
-    assert_eq!(discount(&mut cluster, 1, at(5)), Some(Discount::Moved));
+    let discount = |cluster: &mut Cluster, standing, sent| {
+        let reply = says(Answer::Granted).map(|reply| Reply { standing, ..reply });
+        cluster.observe(1, &reply, sent, at(5));
+        cluster.discount(1, standing, sent, at(5))
+    };
+    let (a, b) = (restarted(SERVER_A), restarted(SERVER_B));
+    for known in [three(), three_but_one()] {
+        let mut cluster = known;
+        assert_eq!(discount(&mut cluster, a, at(1)), Some(Discount::Moved));
+        // By then the first node has been heard again, or has not answered.
+        assert_eq!(discount(&mut cluster, a, at(6)), None);
+    }
     assert_eq!(
-        discount(&mut cluster, 1, at(6)),
+        discount(&mut three(), b, at(1)),
         None,
-        "in the next round it votes"
+        "its own restart costs nothing"
     );
 }
 
