@@ -30,6 +30,8 @@ const WAKE_PAUSE_MAX: Duration = Duration::from_millis(100);
 const WAKES_FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
 /// Stale rounds in a row once wakes have brought nothing.
 const STALE_ROUNDS_FRUITLESS: u32 = 2;
+/// How often a quarantine is looked at that is waited for: an operator may end it with `init`.
+const QUARANTINE_POLL_MAX: Duration = Duration::from_secs(1);
 /// However short the wait, a round gets this long: less would lose to one slow packet.
 const ROUND_MIN: Duration = Duration::from_millis(20);
 
@@ -480,8 +482,9 @@ impl Acquisition {
                 return self.give_up(attempt, FailureKind::Quarantined { left });
             }
             self.no_quorum_since = None;
+            let pause = left + Duration::from_millis(1);
             return Next::Retry {
-                at: now + left + Duration::from_millis(1),
+                at: now + pause.min(QUARANTINE_POLL_MAX),
                 wake_at: self.wake_after_loss(now),
                 stays: false,
             };

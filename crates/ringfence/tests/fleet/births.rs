@@ -7,11 +7,14 @@ use ringfence_testkit::{Flavor, Fleet, Server};
 
 use crate::stage::*;
 
+/// Long enough to find the nodes, far too short for a quarantine.
+const SHORT: Duration = Duration::from_secs(3);
+
 #[tokio::test]
 async fn a_new_cluster_is_an_error_at_once_that_names_init_the_nodes_and_the_time() {
     let fleet = Fleet::start(3);
     let locks = connect(&fleet.urls()).await;
-    let (took, outcome) = timed(locks.mutex("n").try_lock()).await;
+    let (took, outcome) = timed(locks.mutex("n").wait(SHORT).lock()).await;
     assert!(took < Duration::from_secs(2), "{took:?}");
     let error = outcome.unwrap_err();
     let AcquireError::Quarantined { left, .. } = &error else {
@@ -34,14 +37,22 @@ async fn init_makes_a_new_cluster_usable_and_is_done_once() {
         let fleet = Fleet::start_with(3, |_| Server::builder(flavor));
         // The client that found it new goes on with it.
         let early = connect(&fleet.urls()).await;
-        let error = early.mutex("n").try_lock().await.unwrap_err();
+        let error = early.mutex("n").wait(SHORT).lock().await.unwrap_err();
         assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
+        // And who waits for the quarantine to end is not left to wait for the rest of it.
+        let waits = early.mutex("waits");
+        let waiting = tokio::spawn(async move { waits.lock().await });
 
         let done = builder(&fleet.urls()).init(false).await.unwrap();
         assert_eq!(done.group.nodes, 3);
         let late = connect(&fleet.urls()).await;
         let first = round(&late, "n").await;
         assert!(round(&early, "n").await > first);
+        let waited = tokio::time::timeout(PATIENCE, waiting).await;
+        waited
+            .expect("long before the quarantine ends")
+            .unwrap()
+            .unwrap();
 
         let error = builder(&fleet.urls()).init(false).await.unwrap_err();
         assert!(matches!(error, InitError::Refused { .. }), "{error}");
@@ -74,7 +85,8 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
     let error = builder(&fleet.urls()).init(false).await.unwrap_err();
     assert!(matches!(error, InitError::Refused { .. }), "{error}");
     says(&error, ["`n` by the careless one", "--force"]);
-    let error = connect(&fleet.urls()).await.mutex("m").try_lock().await;
+    let error = connect(&fleet.urls()).await;
+    let error = error.mutex("m").wait(SHORT).lock().await;
     let error = error.unwrap_err();
     assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
 
