@@ -148,14 +148,20 @@ impl Withdrawal {
     ) {
         let until = self.told_until(self.nodes[node].target);
         let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
-        // One server behind two nodes: what the second release found says nothing.
-        let mut others = self.nodes.iter().enumerate().filter(|(n, _)| *n != node);
-        let repeats = others.any(|(_, other)| is_same(other.server, server));
+        // One server behind two nodes speaks once, through the node whose reply was read first.
+        let mut others = self.nodes.iter().enumerate();
+        let twin = others.position(|(n, other)| n != node && is_same(other.server, server));
+        if let (Some(twin), Ok(reply)) = (twin, outcome)
+            && reply.answer == Answer::Released
+        {
+            // The server carried out this release first, so the other one found nothing.
+            self.nodes[twin].said = Some(Said::Released);
+        }
         let state = &mut self.nodes[node];
         match outcome {
             Ok(reply) => {
                 let said = match reply.answer {
-                    _ if repeats => Said::Unclear,
+                    _ if twin.is_some() => Said::Unclear,
                     Answer::Released => Said::Released,
                     // To call that expired would accuse a holder that did everything right.
                     _ if state.maybe_done => Said::Unclear,

@@ -201,6 +201,24 @@ fn a_release_hears_every_server_once() {
     assert_eq!(release(two, gone()), None);
 }
 
+/// The server may carry out the second node's release first, and its reply may be read last.
+#[test]
+fn a_release_that_one_server_confirms_through_its_second_node_counts() {
+    let mut release = Withdrawal::new(
+        ReleaseKind::Final,
+        vec![Target::Holds; 3],
+        at(0),
+        at(10_000),
+        CALL_TIMEOUT,
+    );
+    while release.poll_send(at(0)).is_some() {}
+    release.handle_reply(0, &from(SERVER_A, Answer::Gone), at(1));
+    release.handle_reply(2, &from(SERVER_C, Answer::Released), at(1));
+    assert_eq!(release.verdict(), None);
+    release.handle_reply(1, &from(SERVER_A, Answer::Released), at(1));
+    assert_eq!(release.verdict(), Some(WithdrawalVerdict::Released));
+}
+
 #[test]
 fn a_node_that_is_pointed_to_an_earlier_ones_server_has_no_vote_until_it_leaves() {
     let mut cluster = three();
