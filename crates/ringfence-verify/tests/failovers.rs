@@ -100,8 +100,9 @@ fn a_failover_and_back_makes_no_second_holder() {
     let moved = Moved {
         connections_last: Duration::ZERO,
     };
-    // The second client has been connected all the time, or connects after the failover.
-    for second_starts in [Duration::ZERO, Duration::from_millis(1_200)] {
+    // The second client has been connected for more than a second, or for less, so that it has looked at
+    // the server lately; or it connects after the failover.
+    for second_starts in [0, 600, 1_200].map(Duration::from_millis) {
         let (node, ahead_us) = (0, 0);
         let faults = vec![
             cut(FIRST, 2),
