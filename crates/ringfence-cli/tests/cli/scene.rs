@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::wait_until;
+use ringfence_testkit::{Flavor, Server, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::{NamedTempFile, TempDir};
 
@@ -25,6 +25,15 @@ impl Scene {
         let folder = TempDir::new().expect("a temporary folder");
         let nodes = format!("sqlite:{}", folder.path().join("locks.db").display());
         Self { folder, nodes }
+    }
+
+    /// Locks on a server of this test's own. A busy disk delays no renewal there, and a stopped
+    /// client keeps nobody else waiting: one that is stopped while it writes to an embedded file
+    /// keeps the file's own lock.
+    pub(crate) fn served() -> (Server, Self) {
+        let server = Server::start(Flavor::Redis);
+        let scene = Self::on(&server.url_without_quarantine());
+        (server, scene)
     }
 
     /// Locks on `nodes`.

@@ -27,7 +27,8 @@ fn nothing_survives_a_terminating_signal_and_the_lock_is_freed() {
         let child = scene.process("child");
         let grandchildren = grandchildren(&scene);
         run.signal(signal);
-        assert_eq!(run.finish().code(), 128 + signal.as_raw());
+        let ended = run.finish();
+        assert_eq!(ended.code(), 128 + signal.as_raw(), "{}", ended.stderr());
         for process in grandchildren.into_iter().chain([child]) {
             assert!(!process.is_alive(), "{signal:?}");
         }
@@ -49,10 +50,10 @@ fn a_command_that_handles_the_signal_keeps_its_exit_code() {
 
 /// Ignores TERM, but takes note of each.
 const DEAF: &str = "trap 'echo term >> $DIR/terms' TERM; echo $$ > $DIR/child
-    while :; do sleep 0.01; done";
+    while :; do sleep 0.1; done";
 
 /// Ends once `$DIR/go` is there, and takes note of TERM and HUP.
-const GRACEFUL: &str = "go() { while [ ! -e $DIR/go ]; do sleep 0.01; done; }
+const GRACEFUL: &str = "go() { while [ ! -e $DIR/go ]; do sleep 0.1; done; }
     trap 'echo term > $DIR/term; go; exit 7' TERM; trap 'echo hup > $DIR/hup' HUP
     echo $$ > $DIR/child; go; exit 6";
 
@@ -63,7 +64,7 @@ fn a_command_that_ignores_the_signal_is_killed_after_the_stop_grace_and_that_is_
     let child = scene.process("child");
     run.signal(Signal::TERM);
     let killed = run.finish();
-    assert_eq!(killed.code(), 128 + 9);
+    assert_eq!(killed.code(), 128 + 9, "{}", killed.stderr());
     assert!(!child.is_alive());
     assert!(scene.is_free());
     let lines: Vec<_> = killed.stderr().lines().collect();
@@ -75,15 +76,16 @@ fn a_command_that_ignores_the_signal_is_killed_after_the_stop_grace_and_that_is_
 
 #[test]
 fn a_command_may_take_longer_to_stop_than_its_lock_lasts() {
-    let scene = Scene::embedded();
-    let run = scene.run(&["--ttl", "3s"], GRACEFUL);
+    let (_server, scene) = Scene::served();
+    let run = scene.run(&["--ttl", "5s"], GRACEFUL);
     let child = scene.process("child");
     run.signal(Signal::TERM);
     scene.line("term");
     // Held, and renewed, beyond the TTL.
-    let refused = scene.run(&["-w", "3500ms"], "true").finish();
-    assert_eq!(refused.code(), 75);
-    assert!(child.is_alive());
+    let refused = scene.run(&["-w", "5500ms"], "true").finish();
+    if refused.code() != 75 || !child.is_alive() {
+        panic!("lost: {}", run.finish().stderr());
+    }
     scene.write("go", "");
     let done = run.finish();
     assert_eq!(done.code(), 7);
@@ -94,7 +96,7 @@ fn a_command_may_take_longer_to_stop_than_its_lock_lasts() {
 fn a_second_signal_shortens_the_grace() {
     for second in [Signal::TERM, Signal::INT] {
         let scene = Scene::embedded();
-        let run = scene.run(&["--ttl", "3s", "--stop-grace", "1h"], DEAF);
+        let run = scene.run(&["--kill-grace", "1s", "--stop-grace", "1h"], DEAF);
         let child = scene.process("child");
         run.signal(Signal::TERM);
         scene.line("terms");
@@ -124,16 +126,17 @@ fn a_lock_that_is_lost_while_the_command_stops_ends_it_before_its_deadline() {
 
 #[test]
 fn hup_is_passed_on_and_kills_nothing() {
-    let scene = Scene::embedded();
-    let options = ["--ttl", "3s", "--stop-grace", "100ms"];
+    let (_server, scene) = Scene::served();
+    let options = ["--ttl", "5s", "--stop-grace", "100ms"];
     let run = scene.run(&options, GRACEFUL);
     let child = scene.process("child");
     run.signal(Signal::HUP);
     assert_eq!(scene.line("hup"), "hup");
     // Longer than either grace.
-    let refused = scene.run(&["-w", "3500ms"], "true").finish();
-    assert_eq!(refused.code(), 75);
-    assert!(child.is_alive());
+    let refused = scene.run(&["-w", "5500ms"], "true").finish();
+    if refused.code() != 75 || !child.is_alive() {
+        panic!("lost: {}", run.finish().stderr());
+    }
     scene.write("go", "");
     let done = run.finish();
     assert_eq!(done.code(), 6);
@@ -147,7 +150,7 @@ fn term_goes_to_the_command_and_not_to_its_descendants() {
     scene.write(
         "beside",
         "trap 'echo term > $DIR/wrong' TERM; trap 'n=$((n+1)); echo $n >> $DIR/heard' USR1
-         echo $$ > $DIR/pid; while [ ! -e $DIR/go ]; do sleep 0.01; done",
+         echo $$ > $DIR/pid; while [ ! -e $DIR/go ]; do sleep 0.1; done",
     );
     let script = format!("sh $DIR/beside & {GRACEFUL}");
     let run = scene.run(&[], &script);
