@@ -197,9 +197,11 @@ impl Driver {
     /// was won, are waited for a moment: they may be about to answer, or hang.
     pub(crate) async fn drained(&self) {
         let none = |count: &AtomicUsize| count.load(Ordering::SeqCst) == 0;
-        wait_for(&self.withdrawn, || none(&self.unconfirmed) || self.is_runtime_gone()).await;
-        let all =
-            || none(&self.withdrawing) && none(&self.straggling) || self.is_runtime_gone();
+        wait_for(&self.withdrawn, || {
+            none(&self.unconfirmed) || self.is_runtime_gone()
+        })
+        .await;
+        let all = || none(&self.withdrawing) && none(&self.straggling) || self.is_runtime_gone();
         let linger = if mutant!(CloseWaitsForAll) {
             Duration::from_secs(3600)
         } else {

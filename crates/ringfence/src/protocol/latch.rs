@@ -259,8 +259,13 @@ impl LatchCall {
         }
         if now >= end {
             return match self.arrived {
-                // The last round of a wait may be cut short: that alone is no outage.
-                Some(arrived) if self.no_quorum_in_a_row == 0 && self.party.is_none() => {
+                // The last round of a wait may be cut short: that alone is no outage. But if enough
+                // had arrived, the round was to write them to a majority, and none confirmed it.
+                Some(arrived)
+                    if self.no_quorum_in_a_row == 0
+                        && self.party.is_none()
+                        && arrived < self.terms.count =>
+                {
                     give_up(LatchFailureKind::Shut { arrived }, votes)
                 }
                 _ => give_up(LatchFailureKind::NoQuorum, votes),

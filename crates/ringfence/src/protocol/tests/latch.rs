@@ -265,6 +265,16 @@ fn a_wait_ends_with_how_many_have_arrived() {
 }
 
 #[test]
+fn a_wait_that_ends_during_the_write_back_does_not_call_the_latch_shut() {
+    let mut call = waiting(3, Some(ms(500)));
+    let first = round(&call, [knows("a"), knows("b")], 3);
+    assert_eq!(call.conclude(&first, at(0)), LatchNext::Ask);
+    let second = round(&call, [knows("ab"), unknown(), unknown()], 3);
+    let ended = kind(call.conclude(&second, at(500)));
+    assert_eq!(ended, LatchFailureKind::NoQuorum);
+}
+
+#[test]
 fn without_a_majority_it_ends_sooner() {
     let mut call = waiting(3, None);
     let round = round(&call, [knows("a"), not_sent(), not_sent()], 3);
