@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringfence::{AcquireError, InitError, ReleaseError};
-use ringfence_testkit::{Flavor, Fleet, Server};
+use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
 
 use crate::stage::*;
 
@@ -82,6 +82,11 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
     let careless = client_of(&fleet).await;
     let lock = careless.mutex("n").label("the careless one");
     let guard = lock.lock().await.unwrap();
+    // Granted by a majority: the third node may get it with the next renewal only.
+    wait_until_async("every node to have it", PATIENCE, async || {
+        fleet.iter().all(|server| has_key(server, "n"))
+    })
+    .await;
     let error = builder(&fleet.urls()).init(false).await.unwrap_err();
     assert!(matches!(error, InitError::Refused { .. }), "{error}");
     says(&error, ["`n` by the careless one", "--force"]);
