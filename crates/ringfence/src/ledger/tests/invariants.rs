@@ -176,8 +176,11 @@ fn run(steps: &[Step]) {
         let op = step.op(&desk);
         let (answer, _) = desk.ask_for(&step.names, step.speaker(), op);
         for name in &step.names {
-            let believed = &mut believed[usize::from(*name == "b")];
-            listen(&desk, step, &answer, believed);
+            let i = usize::from(*name == "b");
+            // A holder that was put back is granted its own ballot again. That is no new grant.
+            let seat = before[i].seat().map(|seat| seat.ballot);
+            let again = seat == Some(desk.ballot(step.offset_us));
+            listen(&desk, step, &answer, again, &mut believed[i]);
         }
         for (i, name) in NAMES.into_iter().enumerate() {
             check_entry(&desk, name, &before[i]);
@@ -189,11 +192,13 @@ fn run(steps: &[Step]) {
 }
 
 /// Takes note of an answer as its client would.
-fn listen(desk: &Desk, step: &Step, answer: &Answer, believed: &mut Believed) {
+fn listen(desk: &Desk, step: &Step, answer: &Answer, again: bool, believed: &mut Believed) {
     let now_ms = desk.now().lease_ms;
     match (step.kind, answer) {
         (Kind::Acquire | Kind::Come, Answer::Granted) => {
-            believed.granted(step.speaker(), desk.ballot(step.offset_us));
+            if !again {
+                believed.granted(step.speaker(), desk.ballot(step.offset_us));
+            }
             believed.holds(step.speaker(), now_ms, now_ms + step.promised_ms());
         }
         (_, Answer::Granted | Answer::Extended | Answer::Restored) => {
