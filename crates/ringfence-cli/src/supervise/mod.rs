@@ -37,12 +37,16 @@ pub(crate) use signals::Signals;
 pub(crate) use terminal::is_ours_to_type_at;
 pub(crate) use watchdog::Watchdog;
 
-/// KILL goes out again this often, for what was forked while it went out before.
-const KILL_AGAIN: Duration = Duration::from_millis(5);
 /// A process that outlives KILL for this long hangs in the kernel or belongs to another user.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
-/// And from then on KILL goes out this often.
-const KILL_AGAIN_LATER: Duration = Duration::from_secs(1);
+
+/// When KILL goes out again, for what was forked while it went out before. It first went out at
+/// `since`; the longer ago that is, the less it helps.
+fn kill_again_at(now: Timestamp, since: Timestamp) -> Timestamp {
+    const SOON: Duration = Duration::from_millis(5);
+    const LATE: Duration = Duration::from_secs(1);
+    now + (now.since(since) / 4).clamp(SOON, LATE)
+}
 
 /// What the supervisor has to know of the lock.
 pub(crate) trait Lease {

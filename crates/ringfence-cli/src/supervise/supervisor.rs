@@ -17,7 +17,7 @@ use super::schedule::{NEVER, OnLost};
 use super::signals::{asks_to_stop, is_for_group};
 use super::terminal::{self, Terminal};
 use super::watchdog::{Event, News, Start, Watchdog};
-use super::{KILL_AGAIN, KILL_AGAIN_LATER, KILL_PATIENCE, Lease, Leftovers, Outcome, Work};
+use super::{KILL_PATIENCE, Lease, Leftovers, Outcome, Work, kill_again_at};
 use crate::duration;
 use crate::report::Report;
 
@@ -253,8 +253,7 @@ impl<'a, L: Lease> Supervisor<'a, L> {
         match self.stage {
             Stage::Working => NEVER,
             Stage::Ending { kill_at, .. } => kill_at,
-            Stage::Killing { told: false, .. } => now + KILL_AGAIN,
-            Stage::Killing { told: true, .. } => now + KILL_AGAIN_LATER,
+            Stage::Killing { since, .. } => kill_again_at(now, since),
         }
     }
 

@@ -23,7 +23,7 @@ fn nothing_survives_a_terminating_signal_and_the_lock_is_freed() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         let scene = Scene::embedded();
         let script = format!("{STUBBORN} {ESCAPED} echo $$ > $DIR/child; wait");
-        let run = scene.run(&["--stop-grace", "100ms"], &script);
+        let run = scene.run(&["--stop-grace", "1s"], &script);
         let child = scene.process("child");
         let grandchildren = grandchildren(&scene);
         run.signal(signal);
@@ -114,7 +114,7 @@ fn a_second_signal_shortens_the_grace() {
 fn a_lock_that_is_lost_while_the_command_stops_ends_it_before_its_deadline() {
     let scene = Scene::embedded();
     let script = format!("echo $RINGFENCE_TOKEN > $DIR/token; {DEAF}");
-    let run = scene.run(&["--ttl", "2s", "--stop-grace", "1h"], &script);
+    let run = scene.run(&["--ttl", "6s", "--stop-grace", "1h"], &script);
     let child = scene.process("child");
     run.signal(Signal::TERM);
     scene.line("terms");

@@ -15,7 +15,7 @@ use super::super::family::Family;
 use super::super::process::Identity;
 use super::super::reap::{Change, reap};
 use super::super::schedule::NEVER;
-use super::super::{KILL_AGAIN, KILL_AGAIN_LATER, KILL_PATIENCE, shim};
+use super::super::{KILL_PATIENCE, kill_again_at, shim};
 use super::channel::{Channel, Event, Order, Start, recv_descriptor};
 use crate::exit::Exit;
 use crate::nodes;
@@ -213,8 +213,7 @@ impl Watch {
         match self.stage {
             Stage::Idle | Stage::Done => NEVER,
             Stage::Watching => self.kill_at,
-            Stage::Killing { told: false, .. } => Clock::System.now() + KILL_AGAIN,
-            Stage::Killing { told: true, .. } => Clock::System.now() + KILL_AGAIN_LATER,
+            Stage::Killing { since, .. } => kill_again_at(Clock::System.now(), since),
         }
     }
 
