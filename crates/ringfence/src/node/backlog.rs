@@ -77,6 +77,7 @@ impl<T> Backlog<T> {
     }
 
     /// Puts `item` back to be the next.
+    #[cfg(feature = "redis")]
     pub(super) fn put_back(&mut self, item: T) {
         self.releases.push_front(item);
     }
@@ -102,6 +103,7 @@ impl<T> Backlog<T> {
     }
 
     /// Everything, in the order in which it would have come.
+    #[cfg(feature = "redis")]
     pub(super) fn drain(&mut self) -> impl Iterator<Item = T> + use<T> {
         let Self {
             releases, others, ..
