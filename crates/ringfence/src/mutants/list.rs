@@ -585,8 +585,6 @@ list! {
         LuaPlainExtendShortens,
         /// `init` searches all keys for locks before it says that there are none.
         LuaInitSearchCutShort,
-        /// A search during which a client joined starts again.
-        LuaInitSearchOutdated,
     }
 
     Data {

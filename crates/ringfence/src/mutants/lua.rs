@@ -386,11 +386,6 @@ const PIECES: &[(Mutant, &str, &str)] = &[
         "if false then",
     ),
     (
-        LuaInitSearchOutdated,
-        "if continues and (stands or '') ~= seen then",
-        "if false then",
-    ),
-    (
         LuaMarksNotCompared,
         "if number < mark then",
         "if false then",

@@ -49,10 +49,12 @@ async fn init_makes_a_new_cluster_usable_and_is_done_once() {
         let first = round(&late, "n").await;
         assert!(round(&early, "n").await > first);
         let waited = tokio::time::timeout(PATIENCE, waiting).await;
-        waited
-            .expect("long before the quarantine ends")
-            .unwrap()
-            .unwrap();
+        drop(
+            waited
+                .expect("long before the quarantine ends")
+                .unwrap()
+                .unwrap(),
+        );
 
         let error = builder(&fleet.urls()).init(false).await.unwrap_err();
         assert!(matches!(error, InitError::Refused { .. }), "{error}");
