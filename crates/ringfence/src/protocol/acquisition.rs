@@ -28,7 +28,7 @@ const WAKE_PAUSE_MIN: Duration = Duration::from_millis(2);
 const WAKE_PAUSE_MAX: Duration = Duration::from_millis(100);
 /// After this long without a fruitless wake, the next one counts as the first.
 const WAKES_FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
-/// Stale rounds in a row once as many as that, or several wakes, have brought nothing.
+/// Stale rounds in a row once wakes have brought nothing.
 const STALE_ROUNDS_FRUITLESS: u32 = 2;
 /// How often a quarantine is looked at that is waited for: an operator may end it with `init`.
 const QUARANTINE_POLL_MAX: Duration = Duration::from_secs(1);
@@ -70,8 +70,6 @@ pub struct Acquisition {
     /// How many attempts lost to somebody or something else than a stale ballot.
     lost: u32,
     stale_in_a_row: u32,
-    /// As many stale rounds in a row as there may be have brought nothing.
-    stale_in_vain: bool,
     no_quorum_since: Option<Timestamp>,
     no_quorum_in_a_row: u32,
     /// The place in line, for a caller that waits.
@@ -176,7 +174,6 @@ impl Acquisition {
             floors: vec![None; terms.nodes],
             lost: 0,
             stale_in_a_row: 0,
-            stale_in_vain: false,
             no_quorum_since: None,
             no_quorum_in_a_row: 0,
             ticket: None,
@@ -409,9 +406,9 @@ impl Acquisition {
         self.backoff(self.fruitless_wakes - 1, least, WAKE_PAUSE_MAX)
     }
 
-    /// Where wakes or other ballots bring nothing, trying again at once does not help either.
+    /// Where wakes bring nothing, trying again at once does not help either.
     fn stale_rounds_max(&self) -> u32 {
-        match self.fruitless_wakes < 2 && !self.stale_in_vain {
+        match self.fruitless_wakes < 2 {
             true => STALE_ROUNDS_MAX,
             false => STALE_ROUNDS_FRUITLESS,
         }
@@ -425,7 +422,6 @@ impl Acquisition {
         kind: FailureKind,
         now: Timestamp,
     ) -> Next {
-        self.stale_in_vain |= self.stale_in_a_row >= STALE_ROUNDS_MAX;
         self.stale_in_a_row = 0;
         self.lost += 1;
         let spent = self.terms.attempts.is_some_and(|most| self.lost >= most);

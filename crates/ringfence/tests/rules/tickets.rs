@@ -272,12 +272,14 @@ async fn a_node_that_pushes_wakes_without_end_brings_few_attempts() {
 /// it when the quarantine is over.
 #[tokio::test]
 async fn callers_that_wake_each_other_in_vain_do_not_storm_the_nodes() {
-    let bench = Bench::skewed(&[0, 0, 0, -60_000_000]).await;
+    let bench = Bench::new(4).await;
     let clients = [
         bench.client().await,
         bench.client().await,
         bench.client().await,
     ];
+    // Out of reach for good: the others learn it from its replies.
+    bench.nodes[3].clock().step_us(-60_000_000);
     bench.nodes[2].forget();
     let locks = clients.map(|locks| locks.mutex("x").no_quorum_after(ms(60_000)));
     let [one, two, three] = &locks;
@@ -294,8 +296,8 @@ async fn callers_that_wake_each_other_in_vain_do_not_storm_the_nodes() {
         }
         let acquires = bench.count(|op| matches!(op, Op::Acquire { .. }));
         let most = acquires.iter().max().unwrap();
-        // Three callers, each about eight times a second with three ballots, and at first more often.
-        assert!(*most < 190, "{acquires:?} acquires in second {second}");
+        // Three callers, each about fifteen times a second with a few ballots.
+        assert!(*most < 250, "{acquires:?} acquires in second {second}");
     }
     bench.drive(all).await;
 }
