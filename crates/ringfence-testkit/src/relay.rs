@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rustix::net::Shutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime;
 use tokio::task::JoinSet;
@@ -32,10 +33,9 @@ pub(crate) fn run(listener: StdListener, line: &Arc<Line>) {
         .expect("the proxy cannot listen");
 }
 
-async fn accept_all(listener: StdListener, line: &Arc<Line>) -> io::Result<()> {
-    listener.set_nonblocking(true)?;
-    let addr = listener.local_addr()?;
-    let mut listener = Some(TcpListener::from_std(listener)?);
+async fn accept_all(socket: StdListener, line: &Arc<Line>) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    let mut listener = None;
     let mut rules = line.rules.subscribe();
     let mut connections = JoinSet::new();
     loop {
@@ -44,10 +44,13 @@ async fn accept_all(listener: StdListener, line: &Arc<Line>) -> io::Result<()> {
             return Ok(());
         }
         listener = match listener {
-            // Only a port without a listener refuses; an accepted connection would be one closed.
-            _ if wanted.refuses => None,
-            None => Some(TcpListener::bind(addr).await?),
-            listening => listening,
+            Some(listener) if wanted.refuses => {
+                drop(listener);
+                stop_listening(&socket)?;
+                None
+            }
+            None if !wanted.refuses => Some(start_listening(&socket)?),
+            unchanged => unchanged,
         };
         line.refuses.store(wanted.refuses, Ordering::SeqCst);
         tokio::select! {
@@ -58,6 +61,20 @@ async fn accept_all(listener: StdListener, line: &Arc<Line>) -> io::Result<()> {
             Some(_) = connections.join_next() => {}
         }
     }
+}
+
+/// The system refuses connections to this socket from now on. The socket is not closed, so its
+/// port stays taken: a new socket could not bind the port while a process that another thread has
+/// just forked still has a copy of the old one.
+fn stop_listening(socket: &StdListener) -> io::Result<()> {
+    Ok(rustix::net::shutdown(socket, Shutdown::Read)?)
+}
+
+/// A socket that listens already may be told so again.
+fn start_listening(socket: &StdListener) -> io::Result<TcpListener> {
+    const BACKLOG: i32 = 1_024;
+    rustix::net::listen(socket, BACKLOG)?;
+    TcpListener::from_std(socket.try_clone()?)
 }
 
 async fn accept(listener: Option<&TcpListener>) -> TcpStream {
@@ -139,6 +156,30 @@ impl Drop for Entry<'_> {
         let mut open = self.line.open();
         if let Some(index) = open.iter().position(|&began| began == self.began) {
             open.swap_remove(index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_that_another_process_has_a_copy_of_refuses_and_listens_again() {
+        let socket = listen();
+        socket.set_nonblocking(true).unwrap();
+        let addr = socket.local_addr().unwrap();
+        let _copy = socket.try_clone().unwrap();
+        for _ in 0..3 {
+            let listener = start_listening(&socket).unwrap();
+            let _client = TcpStream::connect(addr).expect("the socket should listen");
+            listener.accept().await.unwrap();
+            drop(listener);
+            stop_listening(&socket).unwrap();
+            let refused = TcpStream::connect(addr).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         }
     }
 }
