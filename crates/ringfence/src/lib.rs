@@ -22,17 +22,18 @@
 //! confirmed: call it before the program ends if a lock must not stay until its TTL when a node is
 //! slow to read.
 //!
-//! Modules stand in reading order: a call goes from the client through the protocol and the driver
-//! to a node and comes back as a guard. Without features only the two pure machines are built.
+//! Modules stand in reading order: a call goes from the client through the protocol (which is in the
+//! crate `ringfence-core`) and the driver to a node and comes back as a guard. Without features there
+//! are only the pure machines of the core, the trait for nodes, and what a fenced resource needs.
 
 // What happens is told through `tracing`; a library does not write to its user's terminal.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-#[cfg(not(ringfence_mutants))]
 #[macro_use]
-mod mutants;
+extern crate ringfence_core;
+
 #[cfg(ringfence_mutants)]
-#[macro_use]
+#[doc(hidden)]
 pub mod mutants;
 
 #[cfg(feature = "blocking")]
@@ -41,25 +42,21 @@ pub mod blocking;
 mod client;
 #[cfg(feature = "client")]
 mod driver;
-pub mod ledger;
 pub mod node;
-pub mod protocol;
 pub mod resource;
 
 #[cfg(feature = "client")]
 pub mod clock;
 #[cfg(feature = "client")]
 mod entropy;
-pub mod group;
-pub mod message;
-pub mod name;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
-pub mod time;
-pub mod token;
 #[cfg(feature = "client")]
 pub mod url;
+
+#[doc(inline)]
+pub use ringfence_core::{group, ledger, message, name, protocol, time, token};
 
 // What fuzzers feed; no part of the API, and not there in any other build.
 #[cfg(all(fuzzing, feature = "redis"))]

@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::{Suite, compiler};
 
-/// The test programs of the product, quickest first. The first one has the unit tests.
-pub const SUITES: [&str; 8] = [
+/// The test programs of the product, quickest first. The first two are unit tests.
+pub const SUITES: [&str; 9] = [
+    "core",
     "unit",
     "rules",
     "nodes",
@@ -20,6 +21,10 @@ pub const SUITES: [&str; 8] = [
     "fleet",
     "scenarios",
 ];
+
+/// The suites that are the unit tests of a crate, each with the name of its program. The first one
+/// lists the mutants.
+const UNITS: [(&str, &str); 2] = [("core", "ringfence_core"), ("unit", "ringfence")];
 
 /// How many schedules the simulator is given to notice a mutant.
 const SCHEDULES: &str = "300";
@@ -46,11 +51,18 @@ impl Build {
     /// Makes the unit tests and `suites`. What is shown on the way is cargo's own.
     pub fn make<'a>(suites: impl IntoIterator<Item = &'a str>) -> Result<Self, Box<dyn Error>> {
         let mut cargo = cargo("test")?;
-        // With the features of these three, what the normal build of all members has made can be used.
-        let members = ["ringfence", "ringfence-cli", "ringfence-bench"];
+        // With the features of these, what the normal build of all members has made can be used.
+        let members = [
+            "ringfence",
+            "ringfence-core",
+            "ringfence-cli",
+            "ringfence-bench",
+        ];
         cargo.args(["--no-run", "--all-features", "--lib"]);
         cargo.args(members.iter().flat_map(|name| ["--package", name]));
-        let tests = suites.into_iter().filter(|suite| *suite != SUITES[0]);
+        let tests = suites
+            .into_iter()
+            .filter(|suite| UNITS.iter().all(|(unit, _)| unit != suite));
         cargo.args(tests.flat_map(|test| ["--test", test]));
         let programs = programs(cargo)?;
         Ok(Self { programs })
@@ -72,7 +84,7 @@ impl Build {
 
     /// All mutants of the build.
     pub fn mutants(&self) -> Result<Vec<Listed>, Box<dyn Error>> {
-        let (program, _) = self.program(SUITES[0])?;
+        let (program, _) = self.program(UNITS[0].0)?;
         let said = Command::new(program)
             .args(["mutants_are_listed_once", "--nocapture"])
             .output()?;
@@ -103,11 +115,8 @@ impl Build {
     }
 
     fn program(&self, suite: &str) -> Result<(&Path, &Path), Box<dyn Error>> {
-        let name = if suite == SUITES[0] {
-            "ringfence"
-        } else {
-            suite
-        };
+        let unit = UNITS.iter().find(|(unit, _)| *unit == suite);
+        let name = unit.map_or(suite, |(_, program)| program);
         let found = self.programs.get(name);
         let (program, folder) = found.ok_or_else(|| format!("no program `{name}` was built"))?;
         Ok((program, folder))

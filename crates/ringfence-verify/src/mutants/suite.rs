@@ -93,14 +93,17 @@ impl Suite {
     pub fn may_see(&self, place: &str) -> bool {
         match place {
             "Data" => self.name == "resource",
-            "Scripts" => !matches!(self.name, "unit" | "rules" | "resource" | "simulator"),
+            "Scripts" => !matches!(
+                self.name,
+                "core" | "unit" | "rules" | "resource" | "simulator"
+            ),
             _ => true,
         }
     }
 
     /// Whether it depends on nothing but itself: the same every time, on however busy a machine.
     pub fn repeats(&self) -> bool {
-        matches!(self.name, "unit" | "simulator")
+        matches!(self.name, "core" | "unit" | "simulator")
     }
 
     /// Runs it on `mutant`, if any, until it is over or has found something wrong; and no longer than

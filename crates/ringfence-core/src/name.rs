@@ -114,8 +114,7 @@ impl Name {
     }
 
     /// The key for people. Nearly always it is the key itself, and shared with it.
-    #[cfg(feature = "client")]
-    pub(crate) fn shown(&self) -> Arc<str> {
+    pub fn shown(&self) -> Arc<str> {
         match self.0.escape_debug().eq(self.0.chars()) {
             true => Arc::clone(&self.0),
             false => self.to_string().into(),
@@ -124,7 +123,7 @@ impl Name {
 }
 
 /// Redis' rule: what stands between the first `{` and the first `}` after it, unless that is empty.
-pub(crate) fn hash_tag(key: &str) -> Option<&str> {
+pub fn hash_tag(key: &str) -> Option<&str> {
     let (_, after) = key.split_once('{')?;
     let (tag, _) = after.split_once('}')?;
     (!tag.is_empty()).then_some(tag)
@@ -210,7 +209,6 @@ mod tests {
     fn control_characters_are_shown_escaped() {
         let name = Name::new("", "a\u{1b}[2Jb").unwrap();
         assert_eq!(name.to_string(), "a\\u{1b}[2Jb");
-        #[cfg(feature = "client")]
         assert_eq!(&*name.shown(), "a\\u{1b}[2Jb");
     }
 }

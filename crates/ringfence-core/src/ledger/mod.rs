@@ -73,7 +73,7 @@ impl Moment {
 
     /// What a name without a record is worth: everything that may have been granted and forgotten
     /// lies below.
-    pub(crate) fn ground(self, rules: &Rules) -> Ballot {
+    pub fn ground(self, rules: &Rules) -> Ballot {
         Ballot::new(self.clock_us.saturating_sub(rules.window_us))
     }
 }

@@ -84,7 +84,6 @@ pub struct LatchFailure {
 
 /// What stood in the way of a call about a latch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum LatchFailureKind {
     /// Too few have arrived, for longer than the caller would wait.
     Shut {

@@ -79,7 +79,7 @@ impl Entry {
     }
 
     /// Drops what has expired. Like Redis, a key still stands in its last millisecond.
-    pub(crate) fn expire(&mut self, now: Moment) {
+    pub fn expire(&mut self, now: Moment) {
         let over = |until_ms: u64| now.lease_ms > until_ms;
         if self
             .key
@@ -134,7 +134,7 @@ impl Entry {
     }
 
     /// Whether the key has the value that marks a shared name. Only readers make it so.
-    pub(crate) fn has_marker(&self) -> bool {
+    pub fn has_marker(&self) -> bool {
         self.is_held_by(SHARED)
     }
 

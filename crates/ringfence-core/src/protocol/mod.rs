@@ -22,9 +22,7 @@ mod validity;
 mod vote;
 mod withdrawal;
 
-#[cfg(feature = "client")]
-pub(crate) use acquisition::majority_grows_up;
-pub use acquisition::{Acquisition, Failure, FailureKind, Line, Next, Terms};
+pub use acquisition::{Acquisition, Failure, FailureKind, Line, Next, Terms, majority_grows_up};
 pub use attempt::{Attempt, Loss, Verdict};
 pub use clocks::ClockEvent;
 pub use cluster::{Choice, Cluster};
@@ -34,9 +32,7 @@ pub use latch::{LatchCall, LatchFailure, LatchFailureKind, LatchNext, LatchTerms
 pub use latch_round::{LatchRound, LatchTally, Question};
 pub use slots::Asked;
 pub use validity::{Drift, DriftError, deadline};
-pub use vote::{Discount, Vote};
-#[cfg(feature = "client")]
-pub(crate) use vote::{Leap, ceil_secs};
+pub use vote::{Discount, Leap, Vote, ceil_secs};
 pub use withdrawal::{Target, Withdrawal, WithdrawalVerdict};
 
 /// How many of `nodes` make a majority. For an even number a tie is no majority.

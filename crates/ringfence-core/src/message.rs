@@ -44,7 +44,6 @@ impl fmt::Display for Ballot {
 
 /// How a name is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
 pub enum Mode {
     /// One holder, nobody beside it.
     Exclusive,
@@ -330,7 +329,6 @@ impl Standing {
 
 /// The outcome of an operation that a node carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Answer {
     /// Acquire: all claims are held by this token under this ballot.
     Granted,

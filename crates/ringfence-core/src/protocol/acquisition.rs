@@ -144,7 +144,6 @@ pub struct Failure {
 
 /// What stood in the way of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum FailureKind {
     /// Another holder, for longer than the caller would wait.
     Held,
@@ -559,7 +558,7 @@ fn free_in(vote: &Vote) -> Option<Duration> {
 }
 
 /// When a majority may vote, if only time stands in the way of one.
-pub(crate) fn majority_grows_up(attempt: &Attempt, quorum: usize) -> Option<Duration> {
+pub fn majority_grows_up(attempt: &Attempt, quorum: usize) -> Option<Duration> {
     let mut left: Vec<Duration> = attempt
         .votes()
         .filter_map(|vote| match vote {

@@ -16,7 +16,6 @@ const LEFT_MAX: usize = 16;
 
 /// What a reply proved about clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ClockEvent {
     /// A node's clock jumped.
     Jumped {

@@ -208,7 +208,7 @@ impl fmt::Display for Vote {
 }
 
 /// How far a clock jumped, for people: `forward by 1.250 s`.
-pub(crate) struct Leap(pub(crate) i64);
+pub struct Leap(pub i64);
 
 impl fmt::Display for Leap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -219,6 +219,6 @@ impl fmt::Display for Leap {
 }
 
 /// Whole seconds for people, rounded up: "in 0 s" helps nobody.
-pub(crate) fn ceil_secs(span: Duration) -> u64 {
+pub fn ceil_secs(span: Duration) -> u64 {
     span.as_millis().div_ceil(1000).max(1) as u64
 }
