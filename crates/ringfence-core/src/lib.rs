@@ -19,5 +19,6 @@ pub mod message;
 pub mod name;
 pub mod node;
 pub mod protocol;
+pub mod splitmix;
 pub mod time;
 pub mod token;

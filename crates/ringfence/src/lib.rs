@@ -48,10 +48,7 @@ pub mod resource;
 #[cfg(feature = "client")]
 pub mod clock;
 #[cfg(feature = "client")]
-mod entropy;
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub mod simulation;
+pub mod entropy;
 #[cfg(feature = "client")]
 pub mod url;
 

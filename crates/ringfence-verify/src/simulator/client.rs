@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
+use ringfence::entropy::Entropy;
 use ringfence::time::Timestamp;
 use ringfence::{Locks, Owner};
 use tokio::runtime::Runtime;
@@ -46,7 +47,13 @@ pub(super) struct Client {
 
 impl Client {
     /// A client that does `tasks`, each of them a list of steps.
-    pub(super) fn new(at: usize, plan: &Plan, witness: &Witness, tasks: Vec<Vec<Step>>) -> Self {
+    pub(super) fn new(
+        at: usize,
+        plan: &Plan,
+        entropy: &Entropy,
+        witness: &Witness,
+        tasks: Vec<Vec<Step>>,
+    ) -> Self {
         let clock = SteppedClock::starting_at(BOOT);
         let rate = plan.clients[at].rate;
         let outbox = Outbox::new(clock.clone(), Dial::new(BOOT.as_nanos() as u64, rate));
@@ -56,9 +63,11 @@ impl Client {
             .expect("a runtime without any driver needs nothing");
         let (group, drift, nodes) = (plan.group, plan.drift, plan.nodes.len());
         let (of_builder, to_nodes) = (clock.clone(), outbox.clone());
+        let entropy = entropy.clone();
         let builder = move || {
             let builder = Locks::builder()
                 .clock(Clock::Stepped(of_builder.clone()))
+                .entropy(entropy.clone())
                 .label(&format!("client{at}"))
                 .drift(drift.0, drift.1)
                 .window(group.window)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::driver::runtime::RuntimeWatch;
 use crate::driver::{Driver, keeper};
+use crate::entropy::Entropy;
 use crate::group::Group;
 use crate::name::{NAME_MAX_BYTES, Name};
 use crate::node::Node;
@@ -38,6 +39,7 @@ pub struct Builder {
     prefix: String,
     label: Option<String>,
     pub(super) clock: Clock,
+    entropy: Entropy,
 }
 
 /// Settings after they were checked.
@@ -151,6 +153,15 @@ impl Builder {
         self
     }
 
+    /// Where random bytes come from, tokens included. Default the operating system's generator; a
+    /// simulation that must run the same again gives [`Entropy::seeded`], a program that locks
+    /// something never.
+    #[must_use]
+    pub fn entropy(mut self, entropy: Entropy) -> Self {
+        self.entropy = entropy;
+        self
+    }
+
     /// Connects. Succeeds once a majority has answered, or after two seconds.
     pub async fn connect(self) -> Result<Locks, ConnectError> {
         let locks = self.prepare()?;
@@ -180,7 +191,13 @@ impl Builder {
         {
             cluster.leases_run_elsewhere(node);
         }
-        let driver = Arc::new(Driver::new(nodes, cluster, self.clock, settings.drift));
+        let driver = Arc::new(Driver::new(
+            nodes,
+            cluster,
+            self.clock,
+            self.entropy,
+            settings.drift,
+        ));
         let watch = RuntimeWatch::of(&driver);
         let keeping = keeper::keep(Arc::downgrade(&driver), Arc::clone(&driver.schedule));
         tokio::spawn(async move {

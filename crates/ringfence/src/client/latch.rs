@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::driver::call_timeout;
 use crate::driver::latch::{self, LatchWanted};
-use crate::entropy;
 use crate::message::{Claim, Mode};
 use crate::name::{Name, NameError};
 use crate::protocol::LatchTerms;
@@ -66,7 +65,8 @@ impl Arrival {
 
 impl Latch {
     pub(super) fn new(locks: Locks, name: &str, count: u32) -> Self {
-        let drawn = entropy::token().map(|token| format!("drawn:{}", token.expose()));
+        let drawn = locks.shared.driver.entropy.token();
+        let drawn = drawn.map(|token| format!("drawn:{}", token.expose()));
         Self {
             name: Name::new(&locks.shared.settings.prefix, name),
             locks,

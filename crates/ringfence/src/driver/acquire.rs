@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::entropy;
 use crate::message::{Claim, Op, Place, ReleaseKind, Reply, Request, Slots};
 use crate::node::Deliver;
 use crate::protocol::{Acquisition, Asked, Attempt, Failure, Line, Next, Terms};
@@ -68,7 +67,8 @@ pub(crate) async fn acquire(
     mut on_lost: impl FnMut(&Attempt, Timestamp),
 ) -> Result<Won, Refusal> {
     let clock = &driver.clock;
-    let (seed, token) = entropy::seed_and_token().map_err(Refusal::NoEntropy)?;
+    let entropy = &driver.entropy;
+    let (seed, token) = entropy.seed_and_token().map_err(Refusal::NoEntropy)?;
     // Dropped last, when what was set has been taken back.
     let mut leaving = Leaving {
         driver,
@@ -95,7 +95,7 @@ pub(crate) async fn acquire(
         }
         let fresh = match first.take() {
             Some(token) => token,
-            None => entropy::token().map_err(Refusal::NoEntropy)?,
+            None => entropy.token().map_err(Refusal::NoEntropy)?,
         };
         // t0 is read here, before the first send of each attempt.
         let attempt = acquisition.begin(&mut driver.cluster(), clock.now(), fresh);

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::entropy;
 use crate::message::{Claim, Op, Place, Request};
 use crate::node::Deliver;
 use crate::protocol::{LatchCall, LatchFailure, LatchNext, LatchRound, LatchTerms, Question};
@@ -47,14 +46,14 @@ pub(crate) async fn arrive(
     party: &Arc<str>,
 ) -> Result<u64, Refusal> {
     let now = driver.clock.now();
-    let call = LatchCall::arriving(wanted.terms, Arc::clone(party), now, entropy::seed());
+    let call = LatchCall::arriving(wanted.terms, Arc::clone(party), now, driver.entropy.seed());
     run(driver, wanted, call, None).await
 }
 
 /// Waits until enough have arrived; how many have. Dropping the future leaves a ticket that is in
 /// nobody's way and lapses by itself.
 pub(crate) async fn wait(driver: &Arc<Driver>, wanted: &LatchWanted) -> Result<u64, Refusal> {
-    let call = LatchCall::waiting(wanted.terms, driver.clock.now(), entropy::seed());
+    let call = LatchCall::waiting(wanted.terms, driver.clock.now(), driver.entropy.seed());
     let waits = wanted.terms.wait.is_none_or(|wait| !wait.is_zero());
     let attendance = waits.then(|| Attendance::begin(driver, wanted));
     run(driver, wanted, call, attendance.as_ref()).await

@@ -36,7 +36,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::entropy;
+use crate::entropy::Entropy;
 use crate::message::{Reply, Request};
 use crate::node::{Call, Completion, Deliver, Node};
 use crate::protocol::{Cluster, Drift};
@@ -55,6 +55,7 @@ pub(crate) struct Driver {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
     pub(crate) cluster: Mutex<Cluster>,
     pub(crate) clock: Clock,
+    pub(crate) entropy: Entropy,
     pub(crate) drift: Drift,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) renewals: Renewals,
@@ -88,18 +89,20 @@ impl Driver {
         nodes: Vec<Arc<dyn Node>>,
         cluster: Cluster,
         clock: Clock,
+        entropy: Entropy,
         drift: Drift,
     ) -> Self {
         let schedule: Arc<Schedule> = Arc::default();
         Self {
             renewals: Renewals::new(Arc::clone(&schedule)),
-            room: Arc::new(WaitingRoom::new(entropy::client_id(), clock.clone())),
+            room: Arc::new(WaitingRoom::new(entropy.client_id(), clock.clone())),
             crowd: Crowd::default(),
             cares: Cares::default(),
             standstill: Standstill::default(),
             nodes,
             cluster: Mutex::new(cluster),
             clock,
+            entropy,
             drift,
             schedule,
             closed: AtomicBool::new(false),
@@ -119,7 +122,7 @@ impl Driver {
     pub(crate) fn of_group(nodes: Vec<Arc<dyn Node>>, clock: Clock) -> Arc<Self> {
         let (group, drift) = (crate::group::Group::new(nodes.len()), Drift::default());
         let cluster = Cluster::new(&group, drift, &vec![true; nodes.len()]);
-        Arc::new(Self::new(nodes, cluster, clock, drift))
+        Arc::new(Self::new(nodes, cluster, clock, Entropy::default(), drift))
     }
 
     /// What the client knows of its nodes. Held for a few instructions only, never across a send.

@@ -2,6 +2,7 @@
 
 use std::fmt::{Debug, Display};
 
+use ringfence::entropy::Entropy;
 use ringfence::{HoldError, Locks};
 
 use crate::bench::{Bench, at_once, ms};
@@ -130,4 +131,24 @@ async fn a_label_cannot_draw_on_a_terminal() {
             .to_string()
             .starts_with("`x\\u{1b}[2J` is held by \\u{1b}[31mred\\n for")
     );
+}
+
+#[tokio::test]
+async fn tokens_follow_from_a_seed_only_if_the_builder_was_given_one() {
+    let tokens = async |entropy: Option<Entropy>| {
+        let bench = Bench::new(3).await;
+        let builder = bench.builder();
+        let builder = match entropy {
+            Some(entropy) => builder.entropy(entropy),
+            None => builder,
+        };
+        let locks = builder.connect().await.unwrap();
+        let guards = [locks.mutex("x").lock().await, locks.mutex("y").lock().await];
+        guards.map(|guard| guard.unwrap().token().clone())
+    };
+    let seeded = tokens(Some(Entropy::seeded(7))).await;
+    assert_ne!(seeded[0], seeded[1]);
+    assert_eq!(tokens(Some(Entropy::seeded(7))).await, seeded);
+    assert_ne!(tokens(Some(Entropy::seeded(8))).await, seeded);
+    assert_ne!(tokens(None).await, tokens(None).await);
 }

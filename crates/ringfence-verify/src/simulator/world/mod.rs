@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use ringfence::entropy::Entropy;
 use tokio::sync::oneshot;
 
 use crate::history::{Event, History, What};
@@ -154,17 +155,14 @@ struct Host {
 
 /// Runs the `parts` of `plan`; with every message written down if `traced`.
 pub fn run(plan: &Plan, parts: &Parts, traced: bool) -> Run {
-    ringfence::simulation::seed_this_thread(Some(plan.seed));
     let mut world = World::new(plan, parts, traced);
     world.go();
-    let run = Run {
+    Run {
         happenings: world.happenings,
         changes: world.changes,
         trace: world.trace.take().unwrap_or_default(),
         history: world.into_history(),
-    };
-    ringfence::simulation::seed_this_thread(None);
-    run
+    }
 }
 
 impl<'a> World<'a> {
@@ -186,6 +184,8 @@ impl<'a> World<'a> {
                 backlog: Vec::new(),
             }
         });
+        // One generator for all clients, so that no two draw the same token.
+        let entropy = Entropy::seeded(plan.seed);
         let clients = (0..plan.clients.len()).map(|client| {
             let mut tasks: BTreeMap<usize, Vec<Step>> = BTreeMap::new();
             for step in parts.steps.iter().map(|&at| &plan.steps[at]) {
@@ -193,7 +193,8 @@ impl<'a> World<'a> {
                     tasks.entry(step.task).or_default().push(step.clone());
                 }
             }
-            Client::new(client, plan, &witness, tasks.into_values().collect())
+            let tasks = tasks.into_values().collect();
+            Client::new(client, plan, &entropy, &witness, tasks)
         });
         let network = Network::new(plan);
         let mut world = Self {

@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
-use crate::entropy;
+use crate::entropy::Entropy;
 use crate::group::Group;
 use crate::node::{
     Call, CallError, Completion, Facts, Hear, InitMode, Node, Tier, Trouble, TroubleKind,
@@ -177,7 +177,7 @@ impl RedisNode {
         let link = Link::new(
             maker,
             queue,
-            entropy::seed(),
+            Entropy::system().seed(),
             Arc::clone(&flush),
             Arc::clone(&last_words),
         );

@@ -1,0 +1,38 @@
+//! Numbers that follow from a seed: the same seed, the same numbers. For delays and simulations.
+
+/// The generator splitmix64. Its numbers can be guessed: it is not for secrets.
+#[derive(Debug, Clone)]
+pub struct SplitMix64(u64);
+
+impl SplitMix64 {
+    /// The generator that begins at `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_of_the_reference_implementation() {
+        let mut numbers = SplitMix64::new(1_234_567);
+        let first = [numbers.draw(), numbers.draw(), numbers.draw()];
+        let reference = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+        ];
+        assert_eq!(first, reference);
+    }
+}
