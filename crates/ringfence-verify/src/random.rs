@@ -1,22 +1,20 @@
 //! Chance that a seed decides: the same seed, the same world.
 
-/// A small generator (splitmix64).
+use ringfence_core::splitmix::SplitMix64;
+
+/// Draws what a schedule leaves open.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
     /// A generator of its own for each `of`, so that what one draws does not change what another does.
     pub(crate) fn apart(seed: u64, of: u64) -> Self {
-        let mut mixed = Self(seed ^ of.wrapping_mul(0xd6e8_feb8_6659_fd93));
-        Self(mixed.next())
+        let mut mixed = SplitMix64::new(seed ^ of.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        Self(SplitMix64::new(mixed.draw()))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.draw()
     }
 
     /// A number from `low` to `high`, both included.

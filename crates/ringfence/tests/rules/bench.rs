@@ -13,6 +13,7 @@ use ringfence::node::memory::MemoryNode;
 use ringfence::node::{Call, CallError, Completion, Deliver, NodeClock, Trouble, TroubleKind};
 use ringfence::token::Token;
 use ringfence::{Builder, Guard, Locks, ReadGuard};
+use ringfence_core::splitmix::SplitMix64;
 use tokio::task::yield_now;
 
 const START_US: u64 = 1_700_000_000_000_000;
@@ -256,13 +257,15 @@ pub(crate) async fn idle() {
 }
 
 /// A small generator for tests that take turns at random.
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct Dice(SplitMix64);
 
 impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
     /// A number below `sides`.
     pub(crate) fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        ((z ^ (z >> 27)) >> 8) % sides
+        self.0.draw() % sides
     }
 }

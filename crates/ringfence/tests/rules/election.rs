@@ -209,7 +209,7 @@ async fn among_many_candidates_observers_see_only_those_who_led_in_order() {
         let led = Arc::clone(&led);
         let clock = Clock::Stepped(bench.time.clone());
         tasks.spawn(async move {
-            let mut dice = Dice(candidate);
+            let mut dice = Dice::new(candidate);
             for _ in 0..5 {
                 let election = locks.election("e").ttl(ms(2000));
                 // Some give up half-way.

@@ -31,7 +31,7 @@ async fn g2_fences_rise_whoever_asks_and_whatever_the_clocks_say() {
         let builder = nodes.fold(Locks::builder().clock(clock), Builder::node);
         clients.push(builder.connect().await.unwrap());
     }
-    let mut dice = Dice(7);
+    let mut dice = Dice::new(7);
     let mut last = 0;
     for round in 0..400 {
         let client = &clients[dice.roll(4) as usize];
@@ -101,7 +101,7 @@ async fn g1_no_two_are_inside_their_validity_at_once() {
             clients.push(bench.client().await);
         }
         let mut guards: Vec<Option<Guard>> = (0..4).map(|_| None).collect();
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut granted = 0;
         let mut last = 0;
         for _ in 0..300 {

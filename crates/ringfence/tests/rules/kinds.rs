@@ -75,7 +75,7 @@ async fn random_sets_never_deadlock_and_never_overlap() {
         let inside = Arc::clone(&inside);
         let clock = ringfence::clock::Clock::Stepped(bench.time.clone());
         tasks.spawn(async move {
-            let mut dice = Dice(task as u64);
+            let mut dice = Dice::new(task as u64);
             for _ in 0..4 {
                 let mut names: Vec<usize> = (0..6).filter(|_| dice.roll(3) == 0).collect();
                 if dice.roll(2) == 0 {

@@ -323,7 +323,7 @@ struct Inside {
 }
 
 async fn visit(locks: Locks, permits: u32, seed: u64, inside: Arc<Mutex<Inside>>) {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     for _ in 0..6 {
         let permit = locks.semaphore("s", permits).acquire().await.unwrap();
         {
