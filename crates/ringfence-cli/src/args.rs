@@ -91,8 +91,8 @@ impl LockCommand {
     /// What no argument can check alone.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match self {
-            Self::Run(run) => check_grace(run.kill_grace, run.terms.ttl),
-            Self::Elect(elect) => check_grace(elect.kill_grace, elect.terms.ttl),
+            Self::Run(run) => run.job.check_grace(),
+            Self::Elect(elect) => elect.job.check_grace(),
             Self::Extend(extend) => extend.token.get().map(drop),
             Self::Release(release) => release.token.get().map(drop),
             _ => Ok(()),
@@ -110,24 +110,12 @@ impl LockCommand {
     after_help = help::RUN
 )]
 pub(crate) struct Run {
-    /// The lock
-    #[arg(value_parser = name)]
-    pub(crate) name: String,
-    /// The command and its arguments; no shell is involved
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
     #[command(flatten)]
-    pub(crate) terms: Terms,
+    pub(crate) job: Job,
     /// Let this many run at once: NAME is a semaphore, apart from any lock NAME
     #[arg(long, value_name = "N", value_parser = permits())]
     #[arg(conflicts_with_all = ["hold_at_least", "shared"])]
     pub(crate) permits: Option<u32>,
-    /// Hold the lock no longer than this; the command is ended before
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-    pub(crate) max_hold: Option<Duration>,
-    /// After a lost lock nobody gets it for this much longer
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-    pub(crate) lock_delay: Option<Duration>,
     /// If the command ends sooner than this, keep the lock from others until then
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) hold_at_least: Option<Duration>,
@@ -142,6 +130,47 @@ pub(crate) struct Run {
         hide_possible_values = true
     )]
     pub(crate) on_lost: OnLost,
+    /// Exit with this if the lock is lost
+    #[arg(long, value_name = "CODE", default_value_t = exit::LOST)]
+    pub(crate) lost_exit_code: u8,
+}
+
+/// Run a command while this process is the leader
+///
+/// Of all that stand for the election NAME one leads at a time. The leader runs
+/// its command; the others wait. Should the lead be lost, the command and all it
+/// started are gone before another leads, and this process stands again.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "ringfence elect [OPTIONS] NAME [--] COMMAND...",
+    after_help = help::ELECT,
+    mut_args(help::of_election)
+)]
+pub(crate) struct Elect {
+    #[command(flatten)]
+    pub(crate) job: Job,
+    /// Who stands, for people [default: host:pid]
+    #[arg(long)]
+    pub(crate) label: Option<String>,
+}
+
+/// A command and the lock that it runs under. The help is that of `run`; `elect` has words of its own.
+#[derive(Debug, Args)]
+pub(crate) struct Job {
+    /// The lock
+    #[arg(value_parser = name)]
+    pub(crate) name: String,
+    /// The command and its arguments; no shell is involved
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+    /// Hold the lock no longer than this; the command is ended before
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) max_hold: Option<Duration>,
+    /// After a lost lock nobody gets it for this much longer
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) lock_delay: Option<Duration>,
     /// When the lock is lost: from TERM to KILL, at most half of the TTL
     /// [default: a third of it]
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
@@ -161,86 +190,28 @@ pub(crate) struct Run {
     /// Exit with this if another holds the lock
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]
     pub(crate) conflict_exit_code: u8,
-    /// Exit with this if the lock is lost
-    #[arg(long, value_name = "CODE", default_value_t = exit::LOST)]
-    pub(crate) lost_exit_code: u8,
 }
 
-impl Run {
+impl Job {
     /// When the command hears of a lost lock.
-    pub(crate) fn schedule(&self) -> Schedule {
-        let kill_grace = self.kill_grace.unwrap_or(self.terms.ttl / 3);
-        Schedule::new(self.on_lost, kill_grace, self.stop_grace, self.terms.ttl)
+    pub(crate) fn schedule(&self, on_lost: OnLost) -> Schedule {
+        let ttl = self.terms.ttl;
+        let kill_grace = self.kill_grace.unwrap_or(ttl / 3);
+        Schedule::new(on_lost, kill_grace, self.stop_grace, ttl)
     }
-}
 
-fn check_grace(kill_grace: Option<Duration>, ttl: Duration) -> Result<(), Failure> {
-    match kill_grace {
-        Some(grace) if grace > Schedule::longest_grace(ttl) => Err(Failure::usage(format!(
-            "--kill-grace {} is more than half of --ttl {}, which leaves renewal no time: \
-             set --ttl to {} or more",
-            duration::show(grace),
-            duration::show(ttl),
-            duration::show(grace * 2),
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Run a command while this process is the leader
-///
-/// Of all that stand for the election NAME one leads at a time. The leader runs
-/// its command; the others wait. Should the lead be lost, the command and all it
-/// started are gone before another leads, and this process stands again.
-#[derive(Debug, Args)]
-#[command(
-    override_usage = "ringfence elect [OPTIONS] NAME [--] COMMAND...",
-    after_help = help::ELECT
-)]
-pub(crate) struct Elect {
-    /// The election; it shares its name with the lock
-    #[arg(value_parser = name)]
-    pub(crate) name: String,
-    /// The command and its arguments; no shell is involved
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
-    #[command(flatten)]
-    pub(crate) terms: Terms,
-    /// Who stands, for people [default: host:pid]
-    #[arg(long)]
-    pub(crate) label: Option<String>,
-    /// Lead no longer than this at a time, then stand again
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-    pub(crate) max_hold: Option<Duration>,
-    /// After a lost lead nobody leads for this much longer
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-    pub(crate) lock_delay: Option<Duration>,
-    /// When the lock is lost: from TERM to KILL, at most half of the TTL
-    /// [default: a third of it]
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-    pub(crate) kill_grace: Option<Duration>,
-    /// When asked to stop: from TERM, INT or QUIT to KILL
-    #[arg(long, value_name = "DUR", default_value = "25s", value_parser = duration::parse)]
-    pub(crate) stop_grace: Duration,
-    /// What the command left running when it exits: leave, wait (lead until it is
-    /// gone) or term
-    #[arg(
-        long,
-        value_name = "HOW",
-        default_value = "leave",
-        hide_possible_values = true
-    )]
-    pub(crate) leftovers: Leftovers,
-    /// Exit with this if not elected within the wait
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]
-    pub(crate) conflict_exit_code: u8,
-}
-
-impl Elect {
-    /// When the command hears of a lost lead.
-    pub(crate) fn schedule(&self) -> Schedule {
-        let kill_grace = self.kill_grace.unwrap_or(self.terms.ttl / 3);
-        Schedule::new(OnLost::Term, kill_grace, self.stop_grace, self.terms.ttl)
+    fn check_grace(&self) -> Result<(), Failure> {
+        let ttl = self.terms.ttl;
+        match self.kill_grace {
+            Some(grace) if grace > Schedule::longest_grace(ttl) => Err(Failure::usage(format!(
+                "--kill-grace {} is more than half of --ttl {}, which leaves renewal no time: \
+                 set --ttl to {} or more",
+                duration::show(grace),
+                duration::show(ttl),
+                duration::show(grace * 2),
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What `-h` says below the options. Kept within 80 columns; a test holds it there.
 
+use clap::Arg;
+
 pub(crate) const TOP: &str = "\
 Examples:
   ringfence run nightly-report -- ./report.sh      one at a time on this machine
@@ -113,3 +115,19 @@ Examples:
 
 Exit code: 1 if there is a problem (a node that cannot vote, or no majority),
 0 if there is none, 64 usage.";
+
+/// What `elect` says of options that it shares with `run`, where the words of `run` do not fit.
+pub(crate) fn of_election(arg: Arg) -> Arg {
+    let help = match arg.get_id().as_str() {
+        "name" => "The election; it shares its name with the lock",
+        "max_hold" => "Lead no longer than this at a time, then stand again",
+        "lock_delay" => "After a lost lead nobody leads for this much longer",
+        "leftovers" => {
+            "What the command left running when it exits: leave, wait (lead until it is \
+             gone) or term"
+        }
+        "conflict_exit_code" => "Exit with this if not elected within the wait",
+        _ => return arg,
+    };
+    arg.help(help)
+}

@@ -7,39 +7,40 @@ use super::{Session, interruptible, take};
 use crate::args::Elect;
 use crate::exit::{self, Exit};
 use crate::report::Failure;
-use crate::supervise::{Signals, Watchdog, supervise};
+use crate::supervise::{OnLost, Signals, Watchdog, supervise};
 
 pub(super) async fn elect(
     session: &Session,
     args: Elect,
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
-    warn_of_self_deadlock(session, &args.name);
-    let name = &args.name;
-    let mut lock = take::lock(session, name, &args.terms)
-        .max_hold(args.max_hold)
-        .lock_delay(args.lock_delay.unwrap_or_default());
-    if let Some(label) = &args.label {
+    let Elect { job, label } = args;
+    let name = &job.name;
+    warn_of_self_deadlock(session, name);
+    let mut lock = take::lock(session, name, &job.terms)
+        .max_hold(job.max_hold)
+        .lock_delay(job.lock_delay.unwrap_or_default());
+    if let Some(label) = &label {
         lock = lock.label(label);
     }
     loop {
         // It starts while this process stands, so that the command does not wait for it.
         let mut watchdog = Watchdog::start(session.report)?;
-        let campaign = take::take(session, lock.clone(), name, &args.terms);
+        let campaign = take::take(session, lock.clone(), name, &job.terms);
         let guard = match interruptible(signals, campaign).await {
             Err(failure) if failure.is_conflict() => {
-                return Err(failure.with_exit(Exit::Conflict(args.conflict_exit_code)));
+                return Err(failure.with_exit(Exit::Conflict(job.conflict_exit_code)));
             }
             elected => elected?,
         };
-        let command = args.command.clone();
+        let command = job.command.clone();
         let work = work_under(
             session,
             (guard.receipt().expose(), guard.fence()),
             name,
             command,
-            args.schedule(),
-            args.leftovers,
+            job.schedule(OnLost::Term),
+            job.leftovers,
         );
         let outcome = supervise(&work, &guard, &mut watchdog, signals, session.report).await?;
         // Looked at before the release, which may itself take longer than the lead would have.
@@ -48,7 +49,7 @@ pub(super) async fn elect(
             // Not waited for: whatever the nodes still have of it is freed in the background.
             drop(guard);
             // The nodes were there once, so the address is right: an outage is to be outlasted.
-            if args.terms.no_quorum_after.is_none() {
+            if job.terms.no_quorum_after.is_none() {
                 lock = lock.no_quorum_after(Duration::MAX);
             }
             continue;

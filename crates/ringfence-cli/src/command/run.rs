@@ -26,22 +26,22 @@ pub(super) async fn run(
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
     if args.permits.is_none() {
-        warn_of_self_deadlock(session, &args.name);
+        warn_of_self_deadlock(session, &args.job.name);
     }
     // It starts while the nodes are asked, so that the command does not wait for it.
     let mut watchdog = Watchdog::start(session.report)?;
     let guard = match interruptible(signals, taken(session, &args)).await {
         Err(failure) if failure.is_conflict() => {
-            return Err(failure.with_exit(Exit::Conflict(args.conflict_exit_code)));
+            return Err(failure.with_exit(Exit::Conflict(args.job.conflict_exit_code)));
         }
         taken => taken?,
     };
-    let (schedule, leftovers) = (args.schedule(), args.leftovers);
+    let (schedule, leftovers) = (args.job.schedule(args.on_lost), args.job.leftovers);
     let mut work = work_under(
         session,
         (guard.token(), guard.fence()),
-        &args.name,
-        args.command,
+        &args.job.name,
+        args.job.command,
         schedule,
         leftovers,
     );
@@ -95,22 +95,22 @@ pub(super) fn work_under(
 }
 
 async fn taken(session: &Session, args: &Run) -> Result<Held, Failure> {
-    let (name, terms) = (&args.name, &args.terms);
+    let (name, terms) = (&args.job.name, &args.job.terms);
     if let Some(permits) = args.permits {
         let permit = take::semaphore(session, name, permits, terms)
-            .max_hold(args.max_hold)
-            .lock_delay(args.lock_delay.unwrap_or_default());
+            .max_hold(args.job.max_hold)
+            .lock_delay(args.job.lock_delay.unwrap_or_default());
         let guard = take::permit(session, permit, name, terms).await?;
         return Ok(Held::Permit(guard));
     }
     if args.shared {
-        let lock = take::shared_lock(session, name, terms).max_hold(args.max_hold);
+        let lock = take::shared_lock(session, name, terms).max_hold(args.job.max_hold);
         let guard = take::take_shared(session, lock, name, terms).await?;
         return Ok(Held::Shared(guard));
     }
     let lock = take::lock(session, name, terms)
-        .max_hold(args.max_hold)
-        .lock_delay(args.lock_delay.unwrap_or_default())
+        .max_hold(args.job.max_hold)
+        .lock_delay(args.job.lock_delay.unwrap_or_default())
         .hold_at_least(args.hold_at_least.unwrap_or_default());
     let guard = take::take(session, lock, name, terms).await?;
     Ok(Held::Alone(guard))
