@@ -9,12 +9,13 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use ringfence::clock::Clock;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use crate::history::{Event, History, What};
 
 /// What is not judged as an event, but counted or shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "note", rename_all = "snake_case")]
 pub enum Note {
     /// Which nodes granted a call.
     Votes {
@@ -51,6 +52,18 @@ pub enum Note {
     },
 }
 
+/// One line of a journal.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Event(Event),
+    Note {
+        at_us: u64,
+        #[serde(flatten)]
+        note: Note,
+    },
+}
+
 /// A file that lines are added to.
 #[derive(Debug)]
 pub(super) struct Journal(Mutex<File>);
@@ -61,18 +74,17 @@ impl Journal {
     }
 
     pub(super) fn event(&self, at_us: u64, what: What) {
-        self.write(Event { at_us, what }.to_json());
+        self.write(&Line::Event(Event { at_us, what }));
     }
 
     pub(super) fn note(&self, at_us: u64, note: &Note) {
-        let mut line = note.to_json();
-        line["at_us"] = json!(at_us);
-        self.write(line);
+        let note = note.clone();
+        self.write(&Line::Note { at_us, note });
     }
 
     /// A run that cannot write down what happens is worth nothing.
-    fn write(&self, line: Value) {
-        let line = format!("{line}\n");
+    fn write(&self, line: &impl Serialize) {
+        let line = serde_json::to_string(line).expect("every line has a form in JSON") + "\n";
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(line.as_bytes())
             .expect("cannot write the history");
@@ -145,13 +157,10 @@ impl Record {
     }
 
     fn add(&mut self, line: &str) -> Option<()> {
-        let value: Value = serde_json::from_str(line).ok()?;
-        if let Some(event) = Event::from_json(&value) {
-            self.history.events.push(event);
-            return Some(());
+        match serde_json::from_str(line).ok()? {
+            Line::Event(event) => self.history.events.push(event),
+            Line::Note { at_us, note } => self.notes.push((at_us, note)),
         }
-        let at_us = value.get("at_us")?.as_u64()?;
-        self.notes.push((at_us, Note::from_json(&value)?));
         Some(())
     }
 
@@ -188,50 +197,6 @@ impl Record {
             self.history.push(at_us, what);
         }
         self.history.events.sort_by_key(|event| event.at_us);
-    }
-}
-
-impl Note {
-    fn to_json(&self) -> Value {
-        match self {
-            Self::Votes { op, nodes } => json!({"note": "votes", "op": op, "nodes": nodes}),
-            Self::Lost { op, why } => json!({"note": "lost", "op": op, "why": why}),
-            Self::Late { op } => json!({"note": "late", "op": op}),
-            Self::Strike { kind, on, from_us } => {
-                json!({"note": "strike", "kind": kind, "on": on, "from_us": from_us})
-            }
-            Self::Dead { client } => json!({"note": "dead", "client": client}),
-        }
-    }
-
-    fn from_json(value: &Value) -> Option<Self> {
-        let number = |key: &str| value.get(key)?.as_u64();
-        let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
-        Some(match value.get("note")?.as_str()? {
-            "votes" => Self::Votes {
-                op: number("op")?,
-                nodes: value
-                    .get("nodes")?
-                    .as_array()?
-                    .iter()
-                    .map(Value::as_u64)
-                    .collect::<Option<_>>()?,
-            },
-            "lost" => Self::Lost {
-                op: number("op")?,
-                why: text("why")?,
-            },
-            "late" => Self::Late { op: number("op")? },
-            "strike" => Self::Strike {
-                kind: text("kind")?,
-                on: text("on")?,
-                from_us: number("from_us")?,
-            },
-            "dead" => Self::Dead {
-                client: number("client")?,
-            },
-            _ => return None,
-        })
     }
 }
 
@@ -279,7 +244,7 @@ mod tests {
         for (at_us, note) in (4..).zip(&notes) {
             other.note(at_us, note);
         }
-        other.write(json!("cut short"));
+        other.write(&"cut short");
         let path = folder.path().join("other.jsonl");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, &text[..text.len() - 4]).unwrap();

@@ -10,6 +10,8 @@ pub(crate) mod made;
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 pub use json::BadLine;
 
 /// Everything that happened in one run, in order.
@@ -20,16 +22,18 @@ pub struct History {
 }
 
 /// One thing that happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// When, in microseconds of true time.
     pub at_us: u64,
     /// What.
+    #[serde(flatten)]
     pub what: What,
 }
 
 /// What happened. `op` numbers the calls of all clients, each once.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
 pub enum What {
     /// A client asks for a lock.
     Invoked {
@@ -38,6 +42,7 @@ pub enum What {
         /// Which client.
         client: u64,
         /// How the names are wanted.
+        #[serde(flatten)]
         mode: Mode,
         /// The names, all or none; of a semaphore its one name.
         names: Vec<String>,
@@ -196,7 +201,8 @@ pub enum What {
 }
 
 /// How names are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "snake_case")]
 pub enum Mode {
     /// One holder, nobody beside it.
     Exclusive,
@@ -205,6 +211,7 @@ pub enum Mode {
     /// One permit of a semaphore with so many.
     Permit {
         /// How many permits there are.
+        #[serde(rename = "permits")]
         of: u32,
     },
 }
