@@ -9,10 +9,6 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-#[macro_use]
-#[doc(hidden)]
-pub mod mutants;
-
 pub mod group;
 pub mod ledger;
 pub mod message;

@@ -29,13 +29,6 @@
 // What happens is told through `tracing`; a library does not write to its user's terminal.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-#[macro_use]
-extern crate ringfence_core;
-
-#[cfg(ringfence_mutants)]
-#[doc(hidden)]
-pub mod mutants;
-
 #[cfg(feature = "blocking")]
 pub mod blocking;
 #[cfg(feature = "client")]

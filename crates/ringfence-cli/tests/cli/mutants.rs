@@ -1,4 +1,5 @@
-//! What users get has no mutants: rules that can be switched off to see that tests notice.
+//! What users get has no mutants. They are built from a copy of the product, beside the normal build: this
+//! sees that the two are kept apart.
 
 use std::fs;
 

@@ -45,12 +45,7 @@ pub(super) fn acquire(
     let rulings = entries.iter().zip(wanted.claims).enumerate();
     let rulings =
         rulings.map(|(at, (entry, claim))| rule(rules, now, entry, at, claim.mode, wanted));
-    let count = if mutant!(FirstClaimDecides) {
-        1
-    } else {
-        usize::MAX
-    };
-    if let Some(refusal) = refusal(rulings.take(count)) {
+    if let Some(refusal) = refusal(rulings) {
         return refusal;
     }
     for (entry, claim) in entries.iter_mut().zip(wanted.claims) {
@@ -59,9 +54,7 @@ pub(super) fn acquire(
             entry.line.pass(place, claim.mode, free_since_ms);
             // A holder waits no longer. Its ticket would keep readers out after a downgrade, count as
             // a waiter, and cost the next its grace if the holder vanishes.
-            if !mutant!(HolderStaysInLine) {
-                entry.line.leave(place, claim.mode);
-            }
+            entry.line.leave(place, claim.mode);
         }
         let seat = Seat {
             token: wanted.token.to_owned(),
@@ -109,7 +102,7 @@ pub(super) fn enter(
         .collect();
     let held = held_by_others.iter().filter(|held| **held).count();
     for ((entry, claim), &held_here) in entries.iter_mut().zip(claims).zip(&held_by_others) {
-        let elsewhere = held > usize::from(held_here) && !mutant!(WaitingElsewhereIsDead);
+        let elsewhere = held > usize::from(held_here);
         entry.line.enter(place, claim.mode, elsewhere, now);
         entry.take_notice(rules, now);
     }
@@ -128,15 +121,15 @@ fn rule(
         if ballot == seated {
             return Ruling::Free;
         }
-        if ballot < seated && !mutant!(LowerBallotRegranted) {
+        if ballot < seated {
             return Ruling::Stale;
         }
     } else if let Some(ruling) = in_the_way(rules, now, entry, claim, mode, wanted.place) {
         return ruling;
     }
-    if ballot <= entry.effective_fence(rules, now, mode) && !mutant!(FenceNotChecked) {
+    if ballot <= entry.effective_fence(rules, now, mode) {
         Ruling::Stale
-    } else if ballot > now.ceiling(rules) && !mutant!(CeilingNotChecked) {
+    } else if ballot > now.ceiling(rules) {
         Ruling::Ahead
     } else {
         Ruling::Free
@@ -160,8 +153,7 @@ fn in_the_way(
     let free_since_ms = entry.free_since_ms(now);
     let pass_at = entry.line.may_pass_at(rules, place, mode, free_since_ms);
     // While others share the name, whoever is ahead cannot come: it is not dead.
-    let pass_at =
-        pass_at.filter(|_| ahead == 0 || entry.key.is_none() || mutant!(WriterPassedByReaders));
+    let pass_at = pass_at.filter(|_| ahead == 0 || entry.key.is_none());
     if pass_at.is_some_and(|at| at <= now.lease_ms) {
         return None;
     }

@@ -95,7 +95,7 @@ pub fn judge<Id: Clone + PartialEq>(stands: Option<&Record<Id>>, now: &Present<I
     // The first replica gives the server another id: it was there, even if it has gone.
     let new = now.record(stands.replicated || moved);
     let promoted = moved && (now.former_id || !now.former_id_lasts);
-    if stands.epoch != now.epoch || promoted && !mutant!(BirthByRunIdAlone) {
+    if stands.epoch != now.epoch || promoted {
         return Verdict::Birth(new);
     }
     let updated = Record {
@@ -121,18 +121,14 @@ impl<Id: Clone + PartialEq> Record<Id> {
     /// master, and has the replication id of the record. If not, the client must shake hands again.
     pub fn stands_for(&self, is_master: bool, replication_id: Option<&Id>) -> bool {
         let compared = self.replicated && self.replication_id.is_some();
-        !compared
-            || is_master && self.replication_id.as_ref() == replication_id
-            || mutant!(ReplicationIdNotCompared)
+        !compared || is_master && self.replication_id.as_ref() == replication_id
     }
 }
 
 impl<Id: Clone> Present<Id> {
     /// The record of this server, which may have been `replicated` before.
     fn record(&self, replicated: bool) -> Record<Id> {
-        let replicated = (replicated && !mutant!(ReplicatedMarkForgotten))
-            || self.has_replicas
-            || self.former_id;
+        let replicated = replicated || self.has_replicas || self.former_id;
         Record {
             run_id: self.run_id.clone(),
             replication_id: self.replication_id.clone(),

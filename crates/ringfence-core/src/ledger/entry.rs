@@ -91,14 +91,11 @@ impl Entry {
         if self.record.as_ref().is_some_and(|r| over(r.until_ms)) {
             self.record = None;
         }
-        self.readers
-            .retain(|reader| !over(reader.until_ms) || mutant!(ReadersNeverExpire));
+        self.readers.retain(|reader| !over(reader.until_ms));
         // Readers without the marker have lost the name. The marker without a reader is a value that
         // another program has set: ours ends with the last reader.
         if !self.has_marker() {
             self.readers.clear();
-        } else if self.readers.is_empty() && mutant!(StrangeMarkerIsFree) {
-            self.key = None;
         }
         self.line.expire(now);
         self.latch.take_if(|latch| latch.is_over(now));
@@ -112,16 +109,10 @@ impl Entry {
             .record
             .as_ref()
             .map_or(Ballot::default(), |r| match mode {
-                Mode::Exclusive if mutant!(WriterIgnoresReadFence) => r.fence,
-                Mode::Shared if mutant!(ReadersInOrder) => r.fence.max(r.read_fence),
                 Mode::Exclusive => r.fence.max(r.read_fence),
                 Mode::Shared => r.fence,
             });
-        match &self.record {
-            Some(_) if mutant!(RecordPinsFloor) => recorded,
-            None if mutant!(NoGround) => recorded,
-            _ => recorded.max(now.ground(rules)),
-        }
+        recorded.max(now.ground(rules))
     }
 
     pub(super) fn closed(&self) -> Ballot {
@@ -140,9 +131,6 @@ impl Entry {
 
     /// Whether somebody holds the name in a way that `mode` does not go with.
     pub(super) fn is_closed_to(&self, mode: Mode) -> bool {
-        if mutant!(WriterBesideReaders) && self.is_shared() {
-            return false;
-        }
         self.key.is_some() && (mode == Mode::Exclusive || !self.is_shared())
     }
 
@@ -244,9 +232,7 @@ impl Entry {
     fn seat_for(&mut self, rules: &Rules, now: Moment, mut seat: Seat, ttl_ms: u64) {
         let asked = now.lease_ms.saturating_add(ttl_ms);
         let until_ms = match &self.key {
-            Some(key) if key.value == seat.token && !mutant!(LeaseShortened) => {
-                key.until_ms.map(|until| until.max(asked))
-            }
+            Some(key) if key.value == seat.token => key.until_ms.map(|until| until.max(asked)),
             _ => Some(asked),
         };
         self.key = Some(PlainKey {
@@ -266,7 +252,6 @@ impl Entry {
             Some(known) => known.until_ms,
             None => alone.and_then(|key| key.until_ms).unwrap_or_default(),
         };
-        let left = if mutant!(ShareShortened) { 0 } else { left };
         reader.until_ms = now.lease_ms.saturating_add(ttl_ms).max(left);
         let ballot = reader.ballot;
         let by_token = |other: &Seat| other.token.cmp(&reader.token);
@@ -274,11 +259,7 @@ impl Entry {
             Ok(at) => self.readers[at] = reader,
             Err(at) => self.readers.insert(at, reader),
         }
-        let raised = match mutant!(ReaderRaisesWriteFence) {
-            true => Mode::Exclusive,
-            false => Mode::Shared,
-        };
-        self.mark_shared(rules, now, (raised, ballot), self.closed(), ballot);
+        self.mark_shared(rules, now, (Mode::Shared, ballot), self.closed(), ballot);
     }
 
     /// Writes the marker for as long as the last of the readers, and the seat behind it. `ballot` is
@@ -321,7 +302,7 @@ impl Entry {
     ) {
         let mut fence = self.effective_fence(rules, now, Mode::Shared);
         let mut read_fence = self.effective_fence(rules, now, Mode::Exclusive);
-        if ballot <= now.ceiling(rules) || mutant!(StoredAboveCeiling) {
+        if ballot <= now.ceiling(rules) {
             match mode {
                 Mode::Exclusive => fence = fence.max(ballot),
                 Mode::Shared => read_fence = read_fence.max(ballot),
@@ -332,10 +313,7 @@ impl Entry {
             read_fence = Ballot::default();
         }
         let kept = now.lease_ms.saturating_add(rules.retention_ms);
-        let mut key_until = self.key.as_ref().and_then(|key| key.until_ms);
-        if mutant!(KeyOutlivesRecord) {
-            key_until = None;
-        }
+        let key_until = self.key.as_ref().and_then(|key| key.until_ms);
         // Before the seat is overwritten: it may tell since when the name has been free.
         let free_since_ms = self.free_since_ms(now);
         self.record = Some(Record {
@@ -356,7 +334,6 @@ impl Record {
     /// node agree; it is checked because nobody would notice a fence that fell.
     pub fn is_lapsed(&self, rules: &Rules, now: Moment) -> bool {
         let demanded = self.fence.max(self.read_fence).max(self.closed);
-        let covered = demanded <= now.ground(rules) || mutant!(RecordDroppedEarly);
-        self.until_ms < now.lease_ms && covered
+        self.until_ms < now.lease_ms && demanded <= now.ground(rules)
     }
 }

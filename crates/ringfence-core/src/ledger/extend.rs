@@ -20,7 +20,6 @@ pub(super) fn extend(
         Some(Answer::Held(holder)) if claims[holder.claim].mode == Mode::Shared => {
             return Answer::Gone;
         }
-        Some(Answer::Gone) if mutant!(ExtendRecreates) => {}
         Some(refusal) => return refusal,
         None => {}
     }
@@ -48,7 +47,7 @@ pub(super) fn downgrade(
     for entry in entries {
         let was_alone = entry.is_held_by(token);
         prolong(rules, now, entry, Mode::Shared, token, ballot, ttl_ms);
-        if was_alone && !mutant!(DowngradeWakesNobody) {
+        if was_alone {
             wakes.extend(entry.line.wakes(rules, None, Mode::Shared));
         }
     }
@@ -87,9 +86,7 @@ pub(super) fn prolong(
     ttl_ms: u64,
 ) {
     let seated = entry.held_as(mode, token).unwrap_or_default();
-    let ballot = if mutant!(ExtendKeepsBallot) {
-        seated
-    } else if ballot <= now.ceiling(rules) {
+    let ballot = if ballot <= now.ceiling(rules) {
         ballot.max(seated)
     } else {
         seated

@@ -49,7 +49,7 @@ pub(super) fn arrive(
 ) -> Answer {
     // A latch from the future would make nodes count that are too young for it.
     let ceiling = now.ceiling(rules).get();
-    if arriving.since_us.is_some_and(|since| since > ceiling) && !mutant!(LatchFromTheFuture) {
+    if arriving.since_us.is_some_and(|since| since > ceiling) {
         return Answer::Ahead;
     }
     if arriving.parties.is_empty() {
@@ -57,9 +57,7 @@ pub(super) fn arrive(
     }
     // Only whoever has asked a majority knows since when there is such a latch: see the protocol.
     if entry.latch.is_none()
-        && let Some(since_us) = arriving
-            .since_us
-            .or_else(|| mutant!(LatchMadeUnasked).then_some(now.clock_us))
+        && let Some(since_us) = arriving.since_us
     {
         entry.latch = Some(Latch {
             since_us,
@@ -70,9 +68,6 @@ pub(super) fn arrive(
     if let Some(latch) = &mut entry.latch {
         let known = latch.since_us;
         latch.since_us = arriving.since_us.map_or(known, |since| since.min(known));
-        if mutant!(LatchAgeNotKept) {
-            latch.since_us = known;
-        }
         let before = latch.parties.len();
         latch.parties.extend(arriving.parties.iter().cloned());
         latch.keep_for(now, arriving.ttl_ms);

@@ -36,7 +36,7 @@ pub struct Ticket {
 impl Line {
     pub(super) fn expire(&mut self, now: Moment) {
         self.tickets
-            .retain(|ticket| ticket.until_ms >= now.lease_ms || mutant!(TicketsNeverExpire));
+            .retain(|ticket| ticket.until_ms >= now.lease_ms);
     }
 
     pub(super) fn is_lapsed(&self, now: Moment) -> bool {
@@ -49,10 +49,7 @@ impl Line {
     /// Who re-enters keeps its time at any age, or an old waiter could never come back to a node
     /// that was restarted.
     pub(super) fn is_too_old(&self, place: &Place, now: Moment) -> bool {
-        if mutant!(OldTicketAccepted) {
-            return false;
-        }
-        (place.first || mutant!(OldTicketCannotReturn))
+        place.first
             && place.since_us.saturating_add(FIRST_AGE_MAX_US) < now.clock_us
             && !self.tickets.iter().any(|ticket| ticket.is(place))
     }
@@ -89,7 +86,6 @@ impl Line {
     /// The tickets ahead of `place`; all of them for a caller without one.
     fn ahead_of(&self, place: Option<&Place>) -> &[Ticket] {
         let end = match place {
-            None if mutant!(TryLockJumpsQueue) => 0,
             None => self.tickets.len(),
             Some(place) => match self.tickets.binary_search_by(|other| other.cmp_to(place)) {
                 Ok(at) | Err(at) => at,
@@ -122,24 +118,17 @@ impl Line {
         if place.is_none() || self.ahead_of(place).iter().any(elsewhere) {
             return None;
         }
-        if mutant!(DeadHeadBlocks) {
-            return None;
-        }
-        let heads = if mutant!(GraceOnceForAll) { 1 } else { ahead };
-        let patience = rules.grace_ms.saturating_mul(heads);
+        let patience = rules.grace_ms.saturating_mul(ahead);
         Some(free_since_ms.saturating_add(patience))
     }
 
     /// Drops the tickets ahead of `place` and in its way that have not been refreshed since the name
     /// became free: they did not come. If they live, they enter again with the same ticket.
     pub(super) fn pass(&mut self, place: &Place, mode: Mode, free_since_ms: u64) {
-        if mutant!(PassedStay) {
-            return;
-        }
         self.tickets.retain(|ticket| {
             ticket.cmp_to(place).is_ge()
                 || !ticket.is_in_the_way_of(mode)
-                || ticket.refreshed_ms >= free_since_ms && !mutant!(LivePassedAreDropped)
+                || ticket.refreshed_ms >= free_since_ms
         });
     }
 
@@ -151,13 +140,9 @@ impl Line {
         if self.tickets.first().is_some_and(sends) {
             return Vec::new();
         }
-        let mut leading = self.tickets.iter().take_while(|t| t.shared).count();
-        if mutant!(OneReaderWoken) {
-            leading = leading.min(1);
-        }
+        let leading = self.tickets.iter().take_while(|t| t.shared).count();
         let count = match mode {
             Mode::Shared => leading,
-            Mode::Exclusive if mutant!(RunnerUpNotTold) => leading.max(1),
             Mode::Exclusive => (leading + 1).max(2),
         };
         let first = self.tickets.iter().take(count).enumerate();
@@ -176,9 +161,6 @@ impl Line {
 
 impl Ticket {
     fn is_in_the_way_of(&self, mode: Mode) -> bool {
-        if mutant!(ReadersPassWriters) && mode == Mode::Shared {
-            return false;
-        }
         mode == Mode::Exclusive || !self.shared
     }
 

@@ -33,20 +33,13 @@ pub(super) fn extend(
     }
     let asked = now.lease_ms.saturating_add(ttl_ms);
     for key in entries.iter_mut().filter_map(|entry| entry.key.as_mut()) {
-        key.until_ms = key
-            .until_ms
-            .map(|until| match mutant!(PlainExtendShortens) {
-                false => until.max(asked),
-                true => asked,
-            });
+        key.until_ms = key.until_ms.map(|until| until.max(asked));
     }
     Answer::Extended
 }
 
 pub(super) fn release(now: Moment, entries: &mut [Entry], claims: &[Claim], token: &str) -> Answer {
-    if let Some(refusal) = not_held(now, entries, claims, token)
-        && !mutant!(PlainReleaseIgnoresOwner)
-    {
+    if let Some(refusal) = not_held(now, entries, claims, token) {
         return refusal;
     }
     for entry in entries {

@@ -30,7 +30,7 @@ pub(super) fn release(
     if entries
         .iter()
         .filter_map(|entry| entry.held_as(Mode::Shared, leaving.token))
-        .any(|seated| seated > leaving.ballot && !mutant!(ReleaseIgnoresBallot))
+        .any(|seated| seated > leaving.ballot)
     {
         return Answer::Newer;
     }
@@ -46,7 +46,7 @@ pub(super) fn release(
     if let Some(place) = leaving.place.filter(|_| leaving.stays) {
         let held = |entry: &Entry| entry.held_as(Mode::Shared, leaving.token).is_some();
         // Its ticket left the line with the grant that is now taken back.
-        if entries.iter().any(held) && !mutant!(UndoLosesPlace) {
+        if entries.iter().any(held) {
             enter(rules, now, entries, leaving.claims, leaving.token, place);
         }
     }
@@ -66,9 +66,7 @@ pub(super) fn release_one(
     wakes: &mut Vec<Wake>,
 ) {
     let reader = entry.reader(leaving.token).cloned();
-    let held = entry.is_held_by(leaving.token)
-        || reader.is_some()
-        || mutant!(ReleaseIgnoresOwner) && entry.key.is_some();
+    let held = entry.is_held_by(leaving.token) || reader.is_some();
     let was_first = match leaving.place {
         Some(place) if !leaving.stays => entry.line.leave(place, mode),
         _ => false,
@@ -78,7 +76,7 @@ pub(super) fn release_one(
     // nothing: the fence rises only against an acquire that may still be on its way.
     if let Some(reader) = reader {
         stop_sharing(rules, now, entry, leaving, reader);
-    } else if held || closes || leaving.fate_unknown || mutant!(RetireAlways) {
+    } else if held || closes || leaving.fate_unknown {
         let buries = held || keeps_anew(rules, now, entry, leaving);
         let seat = if buries {
             bury(now, entry, leaving)
@@ -86,15 +84,10 @@ pub(super) fn release_one(
             entry.seat().cloned()
         };
         let mut closed = entry.closed();
-        if closes && leaving.ballot <= now.ceiling(rules) && !mutant!(FinalReleaseNotClosed) {
+        if closes && leaving.ballot <= now.ceiling(rules) {
             closed = closed.max(leaving.ballot);
         }
-        let retires = match () {
-            () if mutant!(NoRetirement) => false,
-            () if mutant!(RetireAlways) => true,
-            () => leaving.fate_unknown,
-        };
-        let raise = if held || retires {
+        let raise = if held || leaving.fate_unknown {
             leaving.ballot
         } else {
             Ballot::default()
@@ -102,7 +95,6 @@ pub(super) fn release_one(
         let free_since_ms = match (held, closes) {
             // The holder is done: from now on those in line have their time to come.
             (true, true) => now.lease_ms,
-            (true, false) if mutant!(UndoSetsFreeSince) => now.lease_ms,
             // Nobody held anything: an attempt that comes and goes must not restart that time.
             (true, false) => entry
                 .record
@@ -115,9 +107,7 @@ pub(super) fn release_one(
             record.free_since_ms = free_since_ms;
         }
     }
-    let sender = leaving
-        .place
-        .filter(|_| leaving.stays && !mutant!(UndoWakesSender));
+    let sender = leaving.place.filter(|_| leaving.stays);
     if entry.key.is_none() && (held || was_first) {
         wakes.extend(entry.line.wakes(rules, sender, Mode::Exclusive));
     } else if entry.is_shared() && was_first {
@@ -129,8 +119,8 @@ pub(super) fn release_one(
 /// who released it in time, could tell the node; if the ballot is closed the node was told before, and
 /// what became of that is not ours any more.
 fn keeps_anew(rules: &Rules, now: Moment, entry: &Entry, leaving: &Leaving<'_>) -> bool {
-    let told = leaving.ballot <= entry.closed() && !mutant!(KeptAfterClosed);
-    if told || leaving.ballot > now.ceiling(rules) || mutant!(KeptOnlyWhereHeld) {
+    let told = leaving.ballot <= entry.closed();
+    if told || leaving.ballot > now.ceiling(rules) {
         return false;
     }
     leaving.keep_ms.is_some() && leaving.fate_unknown && entry.key.is_none()
@@ -147,8 +137,7 @@ fn stop_sharing(
 ) {
     // An acquire of a higher ballot may be on its way still, and only the write fence stops it. The
     // one that came is no reason to raise it: every reader that leaves would hold up those who come.
-    let unknown = leaving.fate_unknown && !mutant!(ReaderNotRetired);
-    let raise = match unknown && reader.ballot < leaving.ballot {
+    let raise = match leaving.fate_unknown && reader.ballot < leaving.ballot {
         true => (Mode::Exclusive, leaving.ballot),
         false => (Mode::Shared, leaving.ballot),
     };
@@ -156,7 +145,7 @@ fn stop_sharing(
     let closes = leaving.kind == ReleaseKind::Final
         && leaving.fate_unknown
         && leaving.ballot <= now.ceiling(rules);
-    if closes && !mutant!(ReaderNotClosed) {
+    if closes {
         closed = closed.max(leaving.ballot);
     }
     entry.readers.retain(|other| other.token != reader.token);
@@ -189,9 +178,6 @@ fn bury(now: Moment, entry: &mut Entry, leaving: &Leaving<'_>) -> Option<Seat> {
         None => (Ballot::default(), String::new()),
     };
     entry.key = None;
-    if mutant!(KeepIgnored) {
-        return None;
-    }
     let until_ms = now.lease_ms.saturating_add(leaving.keep_ms?);
     let value = tombstone(leaving.token);
     entry.key = Some(PlainKey {

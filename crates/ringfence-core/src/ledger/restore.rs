@@ -15,17 +15,15 @@ pub(super) fn restore(
     label: &str,
 ) -> Answer {
     let (claims, token) = (&request.claims[..], request.token.expose());
-    if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token)
-        && !mutant!(RestoreOverHolder)
-    {
+    if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token) {
         return held;
     }
     // A late restore must not bring back what its holder released, or `break` closed.
-    let closed = |entry: &Entry| ballot <= entry.closed() && !mutant!(RestoreIgnoresClosed);
+    let closed = |entry: &Entry| ballot <= entry.closed();
     if entries.iter().any(closed) {
         return Answer::Gone;
     }
-    if ballot > now.ceiling(rules) && !mutant!(RestoreAboveCeiling) {
+    if ballot > now.ceiling(rules) {
         return Answer::Ahead;
     }
     for (entry, claim) in entries.iter_mut().zip(claims) {

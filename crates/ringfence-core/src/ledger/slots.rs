@@ -72,7 +72,6 @@ fn rule(
     let free = free(slots);
     let ahead = gate.line.count_ahead(wanted.place, Mode::Exclusive) as usize;
     let beyond = beyond(ahead, free.len());
-    let asked = asked.filter(|slot| free.contains(slot) || !mutant!(NamedSlotReplaced));
     // A slot that the caller named is never replaced by another: its votes would not add up.
     let held = asked.or(free.is_empty().then_some(0));
     if let Some(number) = held.filter(|number| !free.contains(number)) {
@@ -84,7 +83,7 @@ fn rule(
         };
         return (asked, Answer::Held(holder));
     }
-    if ahead >= free.len() && !mutant!(SlotJumpsQueue) {
+    if ahead >= free.len() {
         let pass_at = may_pass_at(rules, now, slots, wanted.place, beyond);
         if pass_at.is_none_or(|at| at > now.lease_ms) {
             let for_ms = pass_at.map(|at| at - now.lease_ms);
@@ -112,11 +111,9 @@ fn by_ballot(rules: &Rules, now: Moment, slot: &Entry, ballot: Ballot) -> Answer
     let seated = slot.holder_ballot();
     if slot.key.is_some() && ballot == seated {
         Answer::Granted
-    } else if (ballot < seated || ballot <= slot.effective_fence(rules, now, Mode::Exclusive))
-        && !mutant!(SlotFenceNotChecked)
-    {
+    } else if ballot < seated || ballot <= slot.effective_fence(rules, now, Mode::Exclusive) {
         Answer::Stale
-    } else if ballot > now.ceiling(rules) && !mutant!(SlotCeilingNotChecked) {
+    } else if ballot > now.ceiling(rules) {
         Answer::Ahead
     } else {
         Answer::Granted
@@ -126,7 +123,7 @@ fn by_ballot(rules: &Rules, now: Moment, slot: &Entry, ballot: Ballot) -> Answer
 /// Seats the caller, who from now on waits no longer: a ticket left in line would keep a slot from
 /// those behind it.
 fn seat(rules: &Rules, now: Moment, gate: &mut Entry, slot: &mut Entry, wanted: &Wanted<'_>) {
-    if let Some(place) = wanted.place.filter(|_| !mutant!(SlotHolderStaysInLine)) {
+    if let Some(place) = wanted.place {
         gate.line.leave(place, Mode::Exclusive);
     }
     let seat = Seat {
@@ -155,7 +152,7 @@ pub(super) fn release(
         }
         let held = slot.is_held_by(leaving.token);
         // A late undo of an earlier attempt must not give back what a later one got.
-        if held && slot.holder_ballot() > leaving.ballot && !mutant!(SlotReleaseIgnoresBallot) {
+        if held && slot.holder_ballot() > leaving.ballot {
             newer = true;
             continue;
         }
@@ -171,7 +168,7 @@ pub(super) fn release(
     let released = !freed.is_empty();
     match leaving.place {
         // Its ticket left the line with the grant that is now taken back.
-        Some(place) if leaving.stays && released && !mutant!(SlotUndoLosesPlace) => {
+        Some(place) if leaving.stays && released => {
             gate.line.enter(place, Mode::Exclusive, false, now)
         }
         Some(place) if !leaving.stays => {
@@ -203,9 +200,6 @@ fn newly_served(
     let sends = |id: &String| sender.is_some_and(|place| *place.id == **id);
     let mut newly = served(line, free);
     newly.retain(|id| !served_before.contains(id) && !sends(id));
-    if mutant!(SlotReleaseWakesNobody) {
-        newly.clear();
-    }
     let next = line.tickets.get(free);
     let next = next.filter(|next| !newly.is_empty() && !sends(&next.id));
     let wake = |ticket, after_ms| Wake {

@@ -85,9 +85,6 @@ pub struct Acquisition {
     last_fruitless: Timestamp,
     /// How long the slowest round took: a pause must be longer, or clients meet again and again.
     round: Duration,
-    /// Which nodes granted an earlier ballot: only a mutant counts them again.
-    #[cfg(ringfence_mutants)]
-    earlier: Vec<bool>,
 }
 
 /// What a caller knows of the line beforehand.
@@ -182,8 +179,6 @@ impl Acquisition {
             fruitless_wakes: 0,
             last_fruitless: now,
             round: Duration::ZERO,
-            #[cfg(ringfence_mutants)]
-            earlier: Vec::new(),
         }
     }
 
@@ -220,8 +215,6 @@ impl Acquisition {
         };
         let ballot = choice.map(|choice| choice.ballot).unwrap_or_default();
         let token = match self.last.take() {
-            Some((token, _)) if mutant!(PlainTokenKept) && self.terms.plain => token,
-            Some((token, _)) if mutant!(TokenKeptWhenLowered) && !self.terms.plain => token,
             Some((token, before)) if !self.terms.plain && ballot > before => token,
             _ => fresh,
         };
@@ -236,14 +229,7 @@ impl Acquisition {
         // A new cluster is only looked at: there is no line to stand in yet.
         let young = cluster.is_young(now);
         let place = self.place(cluster, now).filter(|_| !young);
-        let t0 = if mutant!(T0NotReadAgain) {
-            self.started
-        } else {
-            now
-        };
-        let attempt = Attempt::new(token, ballot, place, t0, timing, suspects);
-        #[cfg(ringfence_mutants)]
-        let attempt = attempt.granted_before(&self.earlier);
+        let attempt = Attempt::new(token, ballot, place, now, timing, suspects);
         attempt.only_looking(young).asking(self.asks)
     }
 
@@ -260,7 +246,7 @@ impl Acquisition {
         Some(Place {
             since_us: ticket.since_us?,
             id: Arc::clone(&ticket.id),
-            first: !ticket.entered || mutant!(PatienceNotClaimed),
+            first: !ticket.entered,
         })
     }
 
@@ -293,16 +279,11 @@ impl Acquisition {
         for (known, told) in self.floors.iter_mut().zip(attempt.floors()) {
             *known = told.or(*known);
         }
-        #[cfg(ringfence_mutants)]
-        if mutant!(EarlierBallotCounts) {
-            self.earlier = attempt.votes().map(|vote| *vote == Vote::Granted).collect();
-        }
         let loss = match attempt.verdict() {
             // Looked at again: the caller may have stood still since the verdict.
             Some(Verdict::Won { deadline })
                 if now + self.min_validity() <= deadline
-                    && !cluster.stood_still_since(attempt.t0())
-                    || mutant!(GrantNotLookedAtAgain) =>
+                    && !cluster.stood_still_since(attempt.t0()) =>
             {
                 return Next::Granted { deadline };
             }
@@ -367,7 +348,7 @@ impl Acquisition {
         if apart && self.stale_in_a_row > 2 {
             return self.give_up(attempt, FailureKind::ClocksApart);
         }
-        let pause = if self.stale_in_a_row > 1 && !mutant!(DuelWithoutJitter) {
+        let pause = if self.stale_in_a_row > 1 {
             self.jitter
                 .spread(self.round.max(Duration::from_micros(500)))
         } else {
@@ -398,7 +379,7 @@ impl Acquisition {
     }
 
     fn wake_pause(&mut self) -> Duration {
-        if self.fruitless_wakes < 2 || mutant!(FruitlessWakesAtOnce) {
+        if self.fruitless_wakes < 2 {
             return Duration::ZERO;
         }
         let least = self.round.clamp(WAKE_PAUSE_MIN, WAKE_PAUSE_MAX);
@@ -425,7 +406,7 @@ impl Acquisition {
         self.lost += 1;
         let spent = self.terms.attempts.is_some_and(|most| self.lost >= most);
         let give_up_at = self.terms.wait.map(|wait| self.started + wait);
-        let over = give_up_at.is_some_and(|at| now >= at) && !mutant!(WaitUnbounded);
+        let over = give_up_at.is_some_and(|at| now >= at);
         if spent || over {
             return self.give_up(attempt, kind);
         }
@@ -477,7 +458,7 @@ impl Acquisition {
             let limited = self.terms.wait.is_some() || self.terms.attempts.is_some();
             let covered = self.terms.wait.unwrap_or(patience).max(patience);
             let end = self.started + covered;
-            if now + left > end && (limited || mutant!(QuarantineEndsWait)) {
+            if now + left > end && limited {
                 return self.give_up(attempt, FailureKind::Quarantined { left });
             }
             self.no_quorum_since = None;
@@ -498,7 +479,7 @@ impl Acquisition {
         if let Some(wait) = self.terms.wait {
             end = end.min(self.started + wait);
         }
-        if spent || now >= end && !mutant!(OutageUnbounded) {
+        if spent || now >= end {
             return match self.held.take() {
                 // The last round of a wait may be cut short: that alone is no outage.
                 Some(held) if self.no_quorum_in_a_row == 0 => Next::GiveUp(held),
@@ -515,7 +496,7 @@ impl Acquisition {
             at: (now + pause).min(end),
             wake_at: self.wake_after_loss(now),
             // On the few nodes that do answer, a place kept for nothing would block others.
-            stays: self.no_quorum_in_a_row < 2 || mutant!(PlaceKeptInOutage),
+            stays: self.no_quorum_in_a_row < 2,
         }
     }
 
@@ -532,9 +513,6 @@ impl Acquisition {
     }
 
     fn min_validity(&self) -> Duration {
-        if mutant!(GrantBelowMinValidity) {
-            return Duration::ZERO;
-        }
         self.terms.min_validity
     }
 

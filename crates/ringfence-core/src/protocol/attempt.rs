@@ -134,20 +134,6 @@ impl Attempt {
         Self { asked, ..self }
     }
 
-    /// The same attempt with the grants of an earlier ballot, which no rule allows.
-    #[cfg(ringfence_mutants)]
-    pub(super) fn granted_before(mut self, granted: &[bool]) -> Self {
-        for (state, _) in self
-            .nodes
-            .iter_mut()
-            .zip(granted)
-            .filter(|(_, granted)| **granted)
-        {
-            state.vote = Vote::Granted;
-        }
-        self
-    }
-
     /// Which slot of a semaphore is wanted; `None` for a lock.
     pub fn asked(&self) -> Option<Asked> {
         self.asked
@@ -245,7 +231,7 @@ impl Attempt {
         state.server = server;
         if let Ok(reply) = &outcome {
             state.floor = reply.stamp.map(|stamp| stamp.floor);
-            state.holds = reply.answer == Answer::Granted && !mutant!(GrantedNotUndone);
+            state.holds = reply.answer == Answer::Granted;
         }
         state.vote = match &outcome {
             // It has grown up, or was declared to have: worth an attempt in earnest, at once.
@@ -314,7 +300,7 @@ impl Attempt {
             .map(|state| match &state.vote {
                 _ if self.only_looks => Target::Nothing,
                 _ if state.holds => Target::Holds,
-                Vote::Pending | Vote::Silent if !mutant!(SilentNotUndone) => Target::Unknown,
+                Vote::Pending | Vote::Silent => Target::Unknown,
                 Vote::Failed(error) if error.may_have_been_applied() => Target::Unknown,
                 _ => Target::Nothing,
             })
@@ -330,7 +316,7 @@ impl Attempt {
         let left =
             |(target, vote): (Target, &Vote)| target != Target::Nothing && *vote != Vote::Pending;
         let pending = self.votes().any(|vote| *vote == Vote::Pending);
-        let waits = pending && (!remains.any(left) || mutant!(GrantedUndoneLate));
+        let waits = pending && !remains.any(left);
         waits.then(|| now + now.since(self.t0).clamp(ANSWER_WAIT_MIN, ANSWER_WAIT_MAX))
     }
 
@@ -367,19 +353,12 @@ impl Attempt {
     }
 
     fn tally(&self, now: Timestamp) -> Option<Verdict> {
-        let mut quorum = quorum(self.nodes.len());
-        if mutant!(QuorumOneShort) {
-            quorum -= 1;
-        }
-        if mutant!(TieWins) {
-            quorum = self.nodes.len().div_ceil(2);
-        }
+        let quorum = quorum(self.nodes.len());
         let count =
             |wanted: fn(&Vote) -> bool| self.nodes.iter().filter(|node| wanted(&node.vote)).count();
         let all_granted = count(|vote| *vote == Vote::Granted);
         let granted = match self.asked {
             None => all_granted,
-            Some(_) if mutant!(PermitsCountedPerNode) => all_granted,
             // Votes for different slots do not add up.
             Some(_) => {
                 let wanted = self.slot();
@@ -387,16 +366,11 @@ impl Attempt {
                 granted.filter(|slot| Some(*slot) == wanted).count()
             }
         };
-        let waits_for_all = mutant!(VerdictAwaitsAll) && count(|v| *v == Vote::Pending) > 0;
-        if waits_for_all {
-            return None;
-        }
         if granted >= quorum {
             // A clock that jumped over the whole validity between sending and now lands here.
             return Some(if now <= self.latest_grant {
-                let late = if mutant!(T0ReadLate) { now } else { self.t0 };
                 Verdict::Won {
-                    deadline: self.deadline + late.since(self.t0),
+                    deadline: self.deadline,
                 }
             } else {
                 Verdict::Lost(Loss::Late)
@@ -407,7 +381,7 @@ impl Attempt {
         // It may be lost already, but as long as a majority has not answered, those who will decide
         // what it was lost to: a holder, an outage, quarantine or a wrong setting. A dead node that
         // fails at once must not make an outage of a held lock.
-        let unheard = answers < quorum && awaited > 0 && !mutant!(OutageDecidedEarly);
+        let unheard = answers < quorum && awaited > 0;
         if granted + awaited >= quorum || unheard {
             return None;
         }
@@ -430,7 +404,7 @@ impl Attempt {
         let pending = |node: &&NodeState| node.vote == Vote::Pending;
         let trusted = self.nodes.iter().filter(|node| !node.suspect);
         let able = trusted.clone().filter(|n| pending(n) || n.vote.is_answer());
-        if able.count() >= quorum && !mutant!(SilentNodeAwaited) {
+        if able.count() >= quorum {
             trusted.filter(pending).count()
         } else {
             self.nodes.iter().filter(pending).count()

@@ -100,9 +100,6 @@ impl Cluster {
     /// `Q` as it is used: longer by the drift and a second, so that no clock is too quick.
     pub fn quarantine(&self) -> Duration {
         let quarantine = self.group.quarantine;
-        if mutant!(QuarantineWithoutMargin) {
-            return quarantine;
-        }
         quarantine + self.drift.fraction_of(quarantine) + Duration::from_secs(1)
     }
 
@@ -148,7 +145,7 @@ impl Cluster {
         sent: Timestamp,
         now: Timestamp,
     ) -> Option<Discount> {
-        if self.stood_still_since(sent) && !mutant!(OutdatedAnswersCount) {
+        if self.stood_still_since(sent) {
             return Some(Discount::Outdated);
         }
         if let Some(of) = self.duplicate_of(node, standing.server) {
@@ -197,15 +194,12 @@ impl Cluster {
         };
         let others = self.nodes.iter().enumerate().filter(|(n, _)| *n != node);
         let mut known = others.filter_map(|(_, view)| view.standing);
-        moved && known.any(is_other_run) && !mutant!(MovedNodeVotes)
+        moved && known.any(is_other_run)
     }
 
     /// For how much longer `node` does not vote because its clock jumped, and by how many
     /// microseconds at least it did.
     pub fn jump_left(&self, node: usize, now: Timestamp) -> Option<(Duration, i64)> {
-        if mutant!(JumpedNodeVotes) {
-            return None;
-        }
         let jumped = self.clocks.jumped(node, self.quarantine(), now);
         jumped.filter(|_| self.nodes[node].quarantines)
     }
@@ -258,7 +252,7 @@ impl Cluster {
         now: Timestamp,
     ) -> Option<Duration> {
         let view = &self.nodes[node];
-        if !view.quarantines || standing.born_us == 0 || mutant!(NoQuarantine) {
+        if !view.quarantines || standing.born_us == 0 {
             return None;
         }
         let needed = self.quarantine().saturating_add(span);
@@ -266,15 +260,9 @@ impl Cluster {
         let by_node = Duration::from_micros(grown_us.saturating_sub(standing.clock_us));
         let by_us = view
             .reborn
-            .filter(|_| !mutant!(OnlyNodeClockEndsQuarantine))
             .map(|reborn| (reborn + needed).since(now))
             .unwrap_or_default();
         // A birth in the node's future is a clock that was set back; it must not count for ever.
-        let by_node = if mutant!(OnlyOurClockEndsQuarantine) {
-            Duration::ZERO
-        } else {
-            by_node
-        };
         let left = by_node.min(needed).max(by_us);
         (!left.is_zero()).then_some(left)
     }
@@ -312,7 +300,7 @@ impl Cluster {
         let followed = ranges.accepting(next) >= ranges.accepting(best);
         if let Some(soonest) = soonest {
             best = soonest;
-        } else if best < next && followed && !mutant!(BallotNotRaised) {
+        } else if best < next && followed {
             best = next;
         }
         let ballot = Ballot::new(best);
@@ -367,7 +355,7 @@ impl Cluster {
             .filter(|(node, (view, _))| self.duplicate_of(*node, view.speaks_for).is_none())
             .map(|(_, pair)| pair)
             // A node that no longer answers has no say; with none answering, old clocks must do.
-            .filter(|(view, _)| view.answers || nobody || mutant!(SilentNodesHaveASay))
+            .filter(|(view, _)| view.answers || nobody)
             .filter_map(|(view, floor)| {
                 let clock_us = now.as_micros().checked_add_signed(view.offset_us?)?;
                 Some(Range::new(clock_us, floor, window_us))
@@ -408,8 +396,7 @@ impl Cluster {
         let server = standing.server;
         let known = self.nodes[node].standing;
         let view = &mut self.nodes[node];
-        let reborn =
-            known.is_some_and(|k| k.born_us != standing.born_us && !mutant!(RebirthUnnoticed));
+        let reborn = known.is_some_and(|k| k.born_us != standing.born_us);
         if reborn {
             view.reborn = Some(now);
         }

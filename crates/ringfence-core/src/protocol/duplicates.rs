@@ -9,7 +9,7 @@ use super::Vote;
 
 /// Whether two nodes are one server, by the numbers of their servers. Zero is no server.
 pub(super) fn is_same(one: u64, other: u64) -> bool {
-    one != 0 && one == other && !mutant!(DuplicateCountsTwice)
+    one != 0 && one == other
 }
 
 /// A reply came from `server`: of all `nodes` of this round that it answered for, each with its server

@@ -104,11 +104,7 @@ impl Extension {
         let state = &mut self.nodes[node];
         state.server = server;
         state.vacant = matches!(&outcome, Ok(reply) if reply.answer == Answer::Gone);
-        let discount = discount.filter(|_| !mutant!(QuarantinedExtendedCounted));
         state.vote = Vote::of(outcome, discount);
-        if mutant!(RestoredCountsAtOnce) && state.vacant {
-            state.vote = Vote::Granted;
-        }
         count_once(
             server,
             self.nodes.iter_mut().map(|s| (s.server, &mut s.vote)),
@@ -134,8 +130,9 @@ impl Extension {
     /// The nodes that lost our token and have no other holder: they are to get it back after the
     /// round, failed or not, unless the loss is proved. They count from the next round on.
     pub fn to_restore(&self) -> impl Iterator<Item = usize> {
-        let lost = self.verdict == Some(ExtensionVerdict::Lost) && !mutant!(RestoredAfterLoss);
-        let alive = self.verdict.is_some() && !lost && !mutant!(NeverRestored);
+        let alive = self
+            .verdict
+            .is_some_and(|verdict| verdict != ExtensionVerdict::Lost);
         let nodes = self.nodes.iter().enumerate();
         nodes.filter_map(move |(node, state)| (alive && state.vacant).then_some(node))
     }
@@ -151,21 +148,18 @@ impl Extension {
 
     fn tally(&self, now: Timestamp) -> Option<ExtensionVerdict> {
         let nodes = self.nodes.len();
-        let quorum = quorum(nodes) - usize::from(mutant!(ExtendedByFewer));
+        let quorum = quorum(nodes);
         let count = |wanted: fn(&Vote) -> bool| self.votes().filter(|v| wanted(v)).count();
         let kept = count(|vote| *vote == Vote::Granted);
         let lost = count(|vote| matches!(vote, Vote::Gone | Vote::Held(_)));
         let pending = count(|vote| *vote == Vote::Pending);
-        let in_time = now < self.deadline || mutant!(ExtendedTooLate);
+        let in_time = now < self.deadline;
         if kept >= quorum && in_time {
             return Some(ExtensionVerdict::Extended {
-                deadline: match mutant!(ExtendT0ReadLate) {
-                    false => self.deadline,
-                    true => self.deadline + now.since(self.t0),
-                },
+                deadline: self.deadline,
             });
         }
-        if nodes - lost < quorum && !mutant!(LossNotProved) {
+        if nodes - lost < quorum {
             return Some(ExtensionVerdict::Lost);
         }
         // Dead nodes fail first: they must not cut short the proof that the others may bring.

@@ -171,7 +171,7 @@ impl LatchCall {
                 None => self.after_shut(tally, arrived, now),
             };
         }
-        if tally.everywhere || mutant!(OpenWithoutWriteBack) {
+        if tally.everywhere {
             return LatchNext::Done { arrived };
         }
         // Enough are there, but no majority has them all: nobody may be told before one does.

@@ -126,7 +126,7 @@ impl LatchRound {
     ) {
         // What it proves about clocks, the client has noticed.
         let _ = self.cluster.observe(node, &outcome, self.t0, now);
-        if now < self.timeout || mutant!(LatchHearsLate) {
+        if now < self.timeout {
             self.heard[node] = Heard::Outcome(outcome, discount);
             self.over = self.over || self.decides(now);
         }
@@ -184,7 +184,7 @@ impl LatchRound {
                 let has = arrivals(heard).map(|arrivals| arrivals.parties.iter().collect());
                 has.is_some_and(|has| wanted(&has))
             });
-            having.count() >= quorum(self.heard.len()) - usize::from(mutant!(LatchQuorumOneShort))
+            having.count() >= quorum(self.heard.len())
         };
         LatchTally {
             speaks: majority_has(&|_| true),
@@ -223,8 +223,6 @@ impl LatchRound {
         });
         let span = age.unwrap_or(self.lifetime);
         match self.cluster.too_young_for(node, *standing, span, now) {
-            Some(_) if age.is_some() && mutant!(YoungNodeCountsForLatch) => Vote::Granted,
-            Some(_) if age.is_none() && mutant!(YoungNodeVouches) => Vote::Granted,
             None => Vote::Granted,
             // It stays so: the latch and the node grow old together.
             Some(_) if age.is_some() => Vote::BornLater,

@@ -103,13 +103,10 @@ impl Offset {
             .max(reading.received)
             .since(known.from.min(reading.sent));
         // Rounded up, as the bounds are.
-        let moved = match mutant!(SlowDriftIsAJump) {
-            false => drift.fraction_of(elapsed) + Duration::from_micros(1),
-            true => Duration::ZERO,
-        };
+        let moved = drift.fraction_of(elapsed) + Duration::from_micros(1);
         let expected = known.bounds.widened(moved);
         let gap_us = expected.gap_us(heard);
-        if gap_us > drift.fixed().as_micros() as i128 && !mutant!(JumpUnnoticed) {
+        if gap_us > drift.fixed().as_micros() as i128 {
             self.begin(reading);
             self.begun = Some(reading.received);
             return Some(Jump {

@@ -18,11 +18,7 @@ impl Range {
     /// Both ends of the window are taken with a margin, since the node's clock moves on and is
     /// known only to within a round trip; its record is exact.
     pub(super) fn new(clock_us: u64, floor: Option<Ballot>, window_us: u64) -> Self {
-        let margin = if mutant!(NoBallotMargin) {
-            0
-        } else {
-            window_us / 10
-        };
+        let margin = window_us / 10;
         let floor = floor.unwrap_or_default().get();
         let ground = clock_us.saturating_sub(window_us - margin);
         Self {

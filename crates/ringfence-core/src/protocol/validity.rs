@@ -61,8 +61,5 @@ impl Default for Drift {
 /// `t0` is read before the first request of the round leaves, so every node's lease starts later;
 /// the drift covers nodes whose clocks run faster than ours.
 pub fn deadline(t0: Timestamp, ttl: Duration, drift: Drift) -> Timestamp {
-    if mutant!(NoDriftTerm) {
-        return t0 + ttl;
-    }
     t0 + ttl.saturating_sub(drift.allowance(ttl))
 }

@@ -96,9 +96,6 @@ impl Withdrawal {
             target,
             progress: match (kind, target) {
                 (ReleaseKind::Undo, Target::Nothing) => Progress::Over,
-                (ReleaseKind::Final, Target::Nothing) if mutant!(FinalReleaseNotToAll) => {
-                    Progress::Over
-                }
                 _ => Progress::Due { at: now },
             },
             tries: 0,
@@ -118,7 +115,6 @@ impl Withdrawal {
     /// The same release, which is to be kept from others until `keep_until`. Nodes are told until then,
     /// also after the lease has ended, unless a majority has been told before.
     pub fn keeping(self, keep_until: Option<Timestamp>) -> Self {
-        let keep_until = keep_until.filter(|_| !mutant!(KeptWhileLeased));
         Self { keep_until, ..self }
     }
 
@@ -134,8 +130,7 @@ impl Withdrawal {
         state.tries += 1;
         let known = state.target == Target::Holds && state.tries == 1;
         let keeps_anew = self.keep_until.is_some() && !known;
-        let fate_unknown =
-            (state.target == Target::Unknown || keeps_anew) && !mutant!(FateCalledKnown);
+        let fate_unknown = state.target == Target::Unknown || keeps_anew;
         Some((node, fate_unknown))
     }
 
@@ -242,7 +237,7 @@ impl Withdrawal {
         if self.kind == ReleaseKind::Undo {
             return None;
         }
-        let quorum = quorum(self.nodes.len()) - usize::from(mutant!(ReleasedByFewer));
+        let quorum = quorum(self.nodes.len());
         let said = |wanted: Said| self.nodes.iter().filter(|s| s.said == Some(wanted)).count();
         let (released, gone, taken) = (said(Said::Released), said(Said::Gone), said(Said::Taken));
         if released >= quorum {
@@ -276,7 +271,7 @@ impl NodeState {
             .saturating_mul(1 << self.tries.clamp(1, 8).saturating_sub(1))
             .min(RETRY_MAX);
         let at = now + pause;
-        self.progress = if until.is_some_and(|until| at < until) && !mutant!(WithdrawnOnce) {
+        self.progress = if until.is_some_and(|until| at < until) {
             Progress::Due { at }
         } else {
             Progress::Over

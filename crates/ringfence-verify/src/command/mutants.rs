@@ -9,7 +9,7 @@ use std::{env, fs, process};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use ringfence::clock::Clock;
-use ringfence_verify::mutants::{Build, Catch, Hunt, Listed, Outcome, SUITES, Table};
+use ringfence_verify::mutants::{Build, Catch, Hunt, Mutant, Outcome, SUITES, Table, list};
 
 /// Where it is written down what caught which, from the root of the workspace.
 const TABLE: &str = "docs/mutants.md";
@@ -49,7 +49,7 @@ impl Args {
         let mut table = Table::read(&fs::read_to_string(known).unwrap_or_default());
         let named = SUITES.into_iter().filter(|suite| table.names(suite));
         let build = Build::make(named)?;
-        let mut mutants = build.mutants()?;
+        let mut mutants: Vec<Mutant> = list::all().into_iter().copied().collect();
         table.follow(&mutants);
         if !self.names.is_empty() {
             mutants.retain(|one| self.names.iter().any(|name| one.name.contains(name)));
@@ -72,7 +72,7 @@ impl Args {
 /// caught.
 fn caught(
     build: &Build,
-    mutants: &[Listed],
+    mutants: &[Mutant],
     table: &mut Table,
     scratch: &Scratch,
 ) -> Result<usize, Box<dyn Error>> {
@@ -100,10 +100,10 @@ fn caught(
     bar.finish_and_clear();
     for one in &left {
         println!("NOT CAUGHT: {}, which breaks: {}", one.name, one.rule);
-        table.note(&one.name, |row| row.by = None);
+        table.note(one.name, |row| row.by = None);
     }
     for catch in &catches {
-        table.note(&catch.mutant.name, |row| {
+        table.note(catch.mutant.name, |row| {
             row.by.clone_from(&catch.by);
             row.took = catch.took;
         });
@@ -114,11 +114,11 @@ fn caught(
 /// Those that the table's own test catches again, after every such test was seen green.
 fn caught_again(
     hunt: &Hunt,
-    mutants: &[Listed],
+    mutants: &[Mutant],
     table: &Table,
     bar: &ProgressBar,
 ) -> Result<Vec<Catch>, String> {
-    let row = |mutant: &Listed| table.row(&mutant.name);
+    let row = |mutant: &Mutant| table.row(mutant.name);
     let checks: BTreeSet<_> = mutants
         .iter()
         .filter_map(|one| row(one)?.by.clone())
@@ -127,7 +127,7 @@ fn caught_again(
     let known = mutants.iter().filter_map(|one| {
         let check = row(one)?.by.clone()?;
         let took = *sound.get(&check)?;
-        Some((one.clone(), check, took))
+        Some((*one, check, took))
     });
     let mut known: Vec<_> = known.collect();
     // The long ones first, so that no core has to wait for the other at the end.
@@ -140,7 +140,7 @@ fn caught_again(
 }
 
 /// Those of `mutants` that some other test catches, each of which is told: the table does not have it yet.
-fn newly_caught(hunt: &Hunt, mutants: &[Listed], bar: &ProgressBar) -> Vec<Catch> {
+fn newly_caught(hunt: &Hunt, mutants: &[Mutant], bar: &ProgressBar) -> Vec<Catch> {
     let mut catches = hunt.everywhere(mutants, |catch| {
         show(bar, catch);
         if let Some((suite, test)) = &catch.by {
@@ -151,15 +151,15 @@ fn newly_caught(hunt: &Hunt, mutants: &[Listed], bar: &ProgressBar) -> Vec<Catch
     catches
 }
 
-fn not_in(mutants: &[Listed], catches: &[Catch]) -> Vec<Listed> {
-    let caught = |one: &&Listed| catches.iter().any(|catch| catch.mutant.name == one.name);
-    mutants.iter().filter(|one| !caught(one)).cloned().collect()
+fn not_in(mutants: &[Mutant], catches: &[Catch]) -> Vec<Mutant> {
+    let caught = |one: &&Mutant| catches.iter().any(|catch| catch.mutant.name == one.name);
+    mutants.iter().filter(|one| !caught(one)).copied().collect()
 }
 
 /// Has the simulator alone look for each of `mutants`. How many it noticed.
 fn simulated(
     build: &Build,
-    mutants: &[Listed],
+    mutants: &[Mutant],
     table: &mut Table,
     scratch: &Scratch,
 ) -> Result<usize, Box<dyn Error>> {
@@ -172,8 +172,8 @@ fn simulated(
     // A broken rule may make a client go round for ever without any time passing.
     let limit = clock.now().since(began) * 8;
     let (bar, mut noticed) = (bar(mutants.len())?, 0);
-    for one in mutants.iter().filter(|one| simulator.may_see(&one.place)) {
-        let said = match simulator.run(Some(&one.name), limit, &scratch.0) {
+    for one in mutants.iter().filter(|one| simulator.may_see(one.place())) {
+        let said = match simulator.run(Some(one.name), limit, &scratch.0) {
             Outcome::Green(_) => "no".to_owned(),
             Outcome::Red(invariant) => format!("`{invariant}`"),
             Outcome::Broken(why) => why,
@@ -181,14 +181,14 @@ fn simulated(
         noticed += usize::from(said != "no");
         bar.inc(1);
         bar.suspend(|| println!("{}: {said}", one.name));
-        table.note(&one.name, |row| row.simulator = said);
+        table.note(one.name, |row| row.simulator = said);
     }
     bar.finish_and_clear();
     Ok(noticed)
 }
 
 fn show(bar: &ProgressBar, catch: &Catch) {
-    bar.set_message(catch.mutant.name.clone());
+    bar.set_message(catch.mutant.name);
     bar.inc(u64::from(catch.by.is_some()));
 }
 

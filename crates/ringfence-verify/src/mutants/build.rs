@@ -1,4 +1,11 @@
-//! The build that has mutants: made once for all of them.
+//! The build that has mutants: made once for all of them, of a copy of the product.
+//!
+//! The copy lies under the target folder ([`copy`]) and is a workspace of its own. Its build shares
+//! the folder for what cargo builds on the way, so that the dependencies of the normal build are
+//! used again. Two things keep the members of both workspaces apart. Cargo makes a difference
+//! between members that are compiled through a wrapper and members that are not, and here the
+//! wrapper is `env`, which adds nothing. And finished programs go to a target folder of their own.
+//! So no normal build ever meets a mutant, and none is built again because of one.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -7,7 +14,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{Suite, compiler};
+use super::{Suite, copy};
+
+/// Calls the compiler as cargo would.
+const WRAPPER: &str = "/usr/bin/env";
 
 /// The test programs of the product, quickest first. The first two are unit tests.
 pub const SUITES: [&str; 9] = [
@@ -22,8 +32,7 @@ pub const SUITES: [&str; 9] = [
     "scenarios",
 ];
 
-/// The suites that are the unit tests of a crate, each with the name of its program. The first one
-/// lists the mutants.
+/// The suites that are the unit tests of a crate, each with the name of its program.
 const UNITS: [(&str, &str); 2] = [("core", "ringfence_core"), ("unit", "ringfence")];
 
 /// How many schedules the simulator is given to notice a mutant.
@@ -34,23 +43,30 @@ const SCHEDULES: &str = "300";
 pub struct Build {
     /// Each with the folder that it is to be run in, by name.
     programs: BTreeMap<String, (PathBuf, PathBuf)>,
+    folders: Folders,
 }
 
-/// A mutant, as the build lists it.
+/// Where things are.
 #[derive(Debug, Clone)]
-pub struct Listed {
-    /// Its name.
-    pub name: String,
-    /// Where the rule is kept that it breaks.
-    pub place: String,
-    /// The rule.
-    pub rule: String,
+struct Folders {
+    /// The copy of the workspace.
+    copy: PathBuf,
+    /// Where the normal build leaves what it makes.
+    target: PathBuf,
+    /// Where it leaves what it makes on the way; not told by every version of cargo.
+    build: Option<PathBuf>,
 }
 
 impl Build {
-    /// Makes the unit tests and `suites`. What is shown on the way is cargo's own.
+    /// Writes the copy and makes its unit tests and `suites`. What is shown on the way is cargo's
+    /// own.
     pub fn make<'a>(suites: impl IntoIterator<Item = &'a str>) -> Result<Self, Box<dyn Error>> {
-        let mut cargo = cargo("test")?;
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .canonicalize()?;
+        let folders = Folders::of(&root)?;
+        copy::write(&root, &folders.copy)?;
+        let mut cargo = folders.cargo("test");
         // With the features of these, what the normal build of all members has made can be used.
         let members = [
             "ringfence",
@@ -65,15 +81,14 @@ impl Build {
             .filter(|suite| UNITS.iter().all(|(unit, _)| unit != suite));
         cargo.args(tests.flat_map(|test| ["--test", test]));
         let programs = programs(cargo)?;
-        Ok(Self { programs })
+        Ok(Self { programs, folders })
     }
 
-    /// Makes the simulator. In a folder of its own: it would take the place of the program that runs now.
+    /// Makes the simulator.
     pub fn simulator(&self) -> Result<Suite, Box<dyn Error>> {
-        let mut cargo = cargo("build")?;
-        cargo
-            .args(["--package", "ringfence-verify", "--bin", "ringfence-verify"])
-            .args(["--target-dir", "target/mutants"]);
+        let mut cargo = self.folders.cargo("build");
+        // With the features of the whole workspace, as the tests are.
+        cargo.args(["--workspace", "--all-features", "--bin", "ringfence-verify"]);
         let built = programs(cargo)?;
         let (program, folder) = built
             .get("ringfence-verify")
@@ -82,34 +97,11 @@ impl Build {
         Ok(Suite::simulator(program, folder, &arguments))
     }
 
-    /// All mutants of the build.
-    pub fn mutants(&self) -> Result<Vec<Listed>, Box<dyn Error>> {
-        let (program, _) = self.program(UNITS[0].0)?;
-        let said = Command::new(program)
-            .args(["mutants_are_listed_once", "--nocapture"])
-            .output()?;
-        let lines = String::from_utf8(said.stdout)?;
-        let lines = lines.lines().filter_map(|line| line.split_once("mutant\t"));
-        let listed = lines.map(|(_, line)| {
-            let mut fields = line.split('\t').map(str::to_owned);
-            Some(Listed {
-                name: fields.next()?,
-                place: fields.next()?,
-                rule: fields.next()?,
-            })
-        });
-        let listed: Option<Vec<Listed>> = listed.collect();
-        match listed {
-            Some(listed) if !listed.is_empty() => Ok(listed),
-            _ => Err("the build with mutants has none".into()),
-        }
-    }
-
     /// Every suite that was built, in the order in which they are tried.
     pub fn suites(&self) -> Vec<Suite> {
         let built = SUITES.into_iter().filter_map(|name| {
             let (program, folder) = self.program(name).ok()?;
-            Some(Suite::tests(name, program, folder))
+            Some(Suite::tests(name, program, folder, &self.folders.target))
         });
         built.collect()
     }
@@ -123,16 +115,43 @@ impl Build {
     }
 }
 
-/// Cargo at the root of the workspace, to make something with mutants.
-fn cargo(verb: &str) -> Result<Command, Box<dyn Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    compiler::with_mutants(&mut cargo)?
-        .current_dir(root.canonicalize()?)
-        .args([verb, "--message-format=json-render-diagnostics"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit());
-    Ok(cargo)
+impl Folders {
+    /// Those of the workspace at `root`.
+    fn of(root: &Path) -> Result<Self, Box<dyn Error>> {
+        let told = Command::new(program_of_cargo())
+            .args(["metadata", "--no-deps", "--format-version", "1"])
+            .current_dir(root)
+            .stderr(Stdio::inherit())
+            .output()?;
+        let told: Value = serde_json::from_slice(&told.stdout)?;
+        let folder = |name: &str| told.get(name)?.as_str().map(PathBuf::from);
+        let target = folder("target_directory").ok_or("cargo tells no target folder")?;
+        Ok(Self {
+            copy: target.join("mutants/source"),
+            build: folder("build_directory"),
+            target,
+        })
+    }
+
+    /// Cargo, to make something of the copy.
+    fn cargo(&self, verb: &str) -> Command {
+        let mut cargo = Command::new(program_of_cargo());
+        cargo
+            .current_dir(&self.copy)
+            .env("CARGO_TARGET_DIR", self.target.join("mutants/built"))
+            .env("RUSTC_WORKSPACE_WRAPPER", WRAPPER)
+            .args([verb, "--message-format=json-render-diagnostics"])
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit());
+        if let Some(build) = &self.build {
+            cargo.env("CARGO_BUILD_BUILD_DIR", build);
+        }
+        cargo
+    }
+}
+
+fn program_of_cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or("cargo".into())
 }
 
 /// The programs that cargo makes.

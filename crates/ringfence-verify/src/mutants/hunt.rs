@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ringfence::clock::Clock;
 
-use super::{Listed, Outcome, Suite};
+use super::{Mutant, Outcome, Suite};
 
 /// How long a whole suite may take, and a test without a mutant.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -32,7 +32,7 @@ pub type Check = (String, String);
 #[derive(Debug, Clone)]
 pub struct Catch {
     /// The mutant.
-    pub mutant: Listed,
+    pub mutant: Mutant,
     /// The test that went red.
     pub by: Option<Check>,
     /// How long that took; if nothing did, how long everything took.
@@ -83,7 +83,7 @@ impl Hunt<'_> {
     /// every mutant as it is done.
     pub fn known(
         &self,
-        mutants: &[(Listed, Check, Duration)],
+        mutants: &[(Mutant, Check, Duration)],
         told: impl Fn(&Catch) + Sync,
     ) -> Vec<Catch> {
         on_all_cores(mutants, |(mutant, check, sound)| {
@@ -97,9 +97,9 @@ impl Hunt<'_> {
     }
 
     /// Tries on each of `mutants` one suite after the other.
-    pub fn everywhere(&self, mutants: &[Listed], told: impl Fn(&Catch) + Sync) -> Vec<Catch> {
+    pub fn everywhere(&self, mutants: &[Mutant], told: impl Fn(&Catch) + Sync) -> Vec<Catch> {
         on_all_cores(mutants, |mutant| {
-            let sees = |suite: &&Suite| suite.may_see(&mutant.place);
+            let sees = |suite: &&Suite| suite.may_see(mutant.place());
             let mut suites = self.suites.iter().filter(sees);
             let catch = timed(mutant, || {
                 suites.find_map(|suite| self.within(suite, mutant))
@@ -110,11 +110,11 @@ impl Hunt<'_> {
     }
 
     /// The first test of `suite` that catches `mutant`, and would again.
-    fn within(&self, suite: &Suite, mutant: &Listed) -> Option<Check> {
+    fn within(&self, suite: &Suite, mutant: &Mutant) -> Option<Check> {
         let mut unsure = Vec::new();
         loop {
             let rest = suite.clone().without(&unsure);
-            let Outcome::Red(test) = rest.run(Some(&mutant.name), PATIENCE, self.scratch) else {
+            let Outcome::Red(test) = rest.run(Some(mutant.name), PATIENCE, self.scratch) else {
                 return None;
             };
             let check = (suite.name.to_owned(), test.clone());
@@ -129,26 +129,26 @@ impl Hunt<'_> {
 
     /// Whether `check` goes red on `mutant`. If it does not end, it must have had many times as long as it
     /// takes without.
-    fn catches(&self, check: &Check, mutant: &Listed, sound: Duration) -> bool {
+    fn catches(&self, check: &Check, mutant: &Mutant, sound: Duration) -> bool {
         let Some(suite) = self.suites.iter().find(|suite| suite.name == check.0) else {
             return false;
         };
         let only = suite.clone().only([check.1.as_str()]);
         let limit = AT_LEAST.max(sound * SLOWER);
         let red = || {
-            let outcome = only.run(Some(&mutant.name), limit, self.scratch);
+            let outcome = only.run(Some(mutant.name), limit, self.scratch);
             !matches!(outcome, Outcome::Green(_))
         };
         red() && (suite.repeats() || red())
     }
 }
 
-fn timed(mutant: &Listed, catch: impl FnOnce() -> Option<Check>) -> Catch {
+fn timed(mutant: &Mutant, catch: impl FnOnce() -> Option<Check>) -> Catch {
     let clock = Clock::System;
     let began = clock.now();
     let by = catch();
     Catch {
-        mutant: mutant.clone(),
+        mutant: *mutant,
         by,
         took: clock.now().since(began),
     }

@@ -11,6 +11,8 @@ use std::time::Duration;
 use ringfence::clock::Clock;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::Place;
+
 /// One program that checks the product.
 #[derive(Debug, Clone)]
 pub struct Suite {
@@ -19,6 +21,8 @@ pub struct Suite {
     program: PathBuf,
     folder: PathBuf,
     arguments: Vec<String>,
+    /// The target folder of the normal build, where some tests find what they have installed.
+    target: Option<PathBuf>,
     sign: Sign,
 }
 
@@ -51,12 +55,13 @@ pub enum Outcome {
 
 impl Suite {
     /// A test program.
-    pub fn tests(name: &'static str, program: &Path, folder: &Path) -> Self {
+    pub fn tests(name: &'static str, program: &Path, folder: &Path, target: &Path) -> Self {
         Self {
             name,
             program: program.to_owned(),
             folder: folder.to_owned(),
             arguments: Vec::new(),
+            target: Some(target.to_owned()),
             sign: Sign::Test,
         }
     }
@@ -68,6 +73,7 @@ impl Suite {
             program: program.to_owned(),
             folder: folder.to_owned(),
             arguments: arguments.iter().map(ToString::to_string).collect(),
+            target: None,
             sign: Sign::Violation,
         }
     }
@@ -88,16 +94,16 @@ impl Suite {
         self
     }
 
-    /// Whether it could notice that a rule is broken that is kept at `place`: there are no scripts
+    /// Whether it could notice that a rule is broken that is run at `place`: there are no scripts
     /// without a server.
-    pub fn may_see(&self, place: &str) -> bool {
+    pub fn may_see(&self, place: Place) -> bool {
         match place {
-            "Data" => self.name == "resource",
-            "Scripts" => !matches!(
+            Place::Data => self.name == "resource",
+            Place::Node => !matches!(
                 self.name,
                 "core" | "unit" | "rules" | "resource" | "simulator"
             ),
-            _ => true,
+            Place::Library => true,
         }
     }
 
@@ -123,6 +129,9 @@ impl Suite {
             .stderr(Stdio::null())
             // Of its own, so that the servers that it started can be ended with it.
             .process_group(0);
+        if let Some(target) = &self.target {
+            command.env("CARGO_TARGET_DIR", target);
+        }
         match mutant {
             Some(mutant) => command.env("RINGFENCE_MUTANT", mutant),
             None => command.env_remove("RINGFENCE_MUTANT"),
@@ -222,6 +231,7 @@ mod tests {
             program: "/bin/sh".into(),
             folder: "/".into(),
             arguments: vec!["-c".to_owned(), script.to_owned()],
+            target: None,
             sign,
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::Listed;
+use super::Mutant;
 
 const HEADING: &str = "\
 | mutant | the rule that it breaks | caught by | seconds | simulator |
@@ -25,7 +25,7 @@ pub struct Row {
     pub simulator: String,
 }
 
-/// All rows, in the order of the product's list, with the text that stands before and after them.
+/// All rows, in the order of the list of mutants, with the text that stands before and after them.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     before: String,
@@ -67,9 +67,9 @@ impl Table {
     }
 
     /// Has a row for each of `mutants`, in their order, and no other.
-    pub fn follow(&mut self, mutants: &[Listed]) {
+    pub fn follow(&mut self, mutants: &[Mutant]) {
         let rows = mutants.iter().map(|one| {
-            let known = self.row(&one.name).cloned();
+            let known = self.row(one.name).cloned();
             let known = known.unwrap_or_else(|| Row {
                 name: String::new(),
                 rule: String::new(),
@@ -78,8 +78,8 @@ impl Table {
                 simulator: String::new(),
             });
             Row {
-                name: one.name.clone(),
-                rule: one.rule.clone(),
+                name: one.name.to_owned(),
+                rule: one.rule.to_owned(),
                 ..known
             }
         });
@@ -168,7 +168,7 @@ The end.
     }
 
     #[test]
-    fn it_follows_the_product_and_keeps_what_is_known() {
+    fn it_follows_the_list_and_keeps_what_is_known() {
         let mut table = Table::read(TEXT);
         table.follow(&[
             listed("New", "Another rule."),
@@ -182,11 +182,11 @@ The end.
         assert!(kept.by.is_some());
     }
 
-    fn listed(name: &str, rule: &str) -> Listed {
-        Listed {
-            name: name.to_owned(),
-            place: "Machines".to_owned(),
-            rule: rule.to_owned(),
+    fn listed(name: &'static str, rule: &'static str) -> Mutant {
+        Mutant {
+            name,
+            rule,
+            edits: &[],
         }
     }
 }

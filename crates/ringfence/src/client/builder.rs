@@ -290,7 +290,7 @@ impl Settings {
         } else {
             TTL_MAX
         };
-        if ttl > most && !mutant!(LongTtlAccepted) {
+        if ttl > most {
             return Err(ConfigError::TtlTooLong { ttl, most });
         }
         Ok(())

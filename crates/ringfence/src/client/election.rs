@@ -267,7 +267,7 @@ impl Observer {
             driver.hear(node, answer, sent, now);
         }
         self.tally(answers.iter().map(Some), sent)
-            .filter(|leader| leader.term > self.term.get() || mutant!(TermsFall))
+            .filter(|leader| leader.term > self.term.get())
     }
 
     /// Whoever sits on a majority under one and the same ballot. The ballot of the holder counts,
@@ -287,7 +287,7 @@ impl Observer {
             .filter(|(_, (_, earlier))| earlier.is_none())
             .filter_map(|(node, (answer, _))| self.seated(node, answer?.as_ref().ok()?, sent))
             .collect();
-        let quorum = quorum(self.driver.nodes.len()) - usize::from(mutant!(LeaderOfFewer));
+        let quorum = quorum(self.driver.nodes.len());
         let votes = |one: &Leader| {
             let same = seated
                 .iter()

@@ -114,9 +114,7 @@ impl Owner {
             let seat = seat.upgrade().filter(|_| overlaps)?;
             seat.is_in_use().then(|| names(&other.1))
         };
-        if let Some(has) = seats.iter().find_map(in_the_way)
-            && !mutant!(OwnerWaitsForItself)
-        {
+        if let Some(has) = seats.iter().find_map(in_the_way) {
             let wants = names(&key.1);
             return Err(ConfigError::OwnerOverlap { has, wants });
         }
@@ -268,8 +266,7 @@ impl Share {
         let mut count = lock(&self.joint.count);
         count.guards -= 1;
         count.readers += 1;
-        let alone = count.guards == 0 || mutant!(DowngradedBesideOthers);
-        let last = alone && !count.left_behind;
+        let last = count.guards == 0 && !count.left_behind;
         drop(count);
         last.then(|| self.downgrade())
     }

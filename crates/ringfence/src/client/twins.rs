@@ -8,9 +8,6 @@ use super::error::ConfigError;
 
 /// The first two nodes that are one server, if any are.
 pub(super) fn find(run_ids: &[Option<&str>]) -> Option<(usize, usize)> {
-    if mutant!(OneServerTwice) {
-        return None;
-    }
     (0..run_ids.len()).find_map(|later| {
         let run_id = run_ids[later]?;
         let mut earlier = run_ids[..later].iter();

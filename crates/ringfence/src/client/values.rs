@@ -15,7 +15,7 @@ pub(super) fn vetted(
     let vetted = nodes.map(|(name, answer)| {
         let facts = answer?;
         match facts.group.map(|group| group.check()) {
-            Some(Err(why)) if !mutant!(AdoptedUnchecked) => Err(unsafe_values(name, &why)),
+            Some(Err(why)) => Err(unsafe_values(name, &why)),
             _ => Ok(facts),
         }
     });
@@ -38,18 +38,13 @@ pub(super) fn settled(answers: &[Option<Result<Facts, CallError>>]) -> bool {
     let said: Vec<Option<Group>> = said.filter(safe).collect();
     let alike = |one: &Option<Group>| said.iter().filter(|other| *other == one).count();
     let most = said.iter().map(alike).max().unwrap_or_default();
-    let answered = if mutant!(TieDecided) {
-        said.len()
-    } else {
-        most
-    };
-    answered >= quorum(answers.len())
+    most >= quorum(answers.len())
 }
 
 /// The values in `told` that most say. Of those that are said equally often our `own` are taken, else
 /// the first: whoever has others refuses us, and says which.
 pub(super) fn most_told(told: &[Group], own: &Group) -> Option<Group> {
-    let safe = |group: &&Group| group.check().is_ok() || mutant!(AdoptedUnchecked);
+    let safe = |group: &&Group| group.check().is_ok();
     let told: Vec<&Group> = told.iter().filter(safe).collect();
     let said = |group: &Group| told.iter().filter(|other| **other == group).count();
     let weight = |group: &Group| (said(group), group == own);

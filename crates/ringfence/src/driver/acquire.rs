@@ -418,7 +418,7 @@ impl<'a> Trial<'a> {
 
 impl Drop for Trial<'_> {
     fn drop(&mut self) {
-        if !self.kept && !mutant!(NoUndo) {
+        if !self.kept {
             self.undo();
         }
         // Last, so that whoever waits for the attempt to end finds its withdrawal begun.

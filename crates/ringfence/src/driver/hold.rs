@@ -81,15 +81,9 @@ impl State {
 impl Hold {
     /// Takes over an attempt that was won.
     pub(crate) fn new(driver: &Arc<Driver>, won: Won, care: Care) -> Arc<Self> {
-        let max_hold = care.max_hold.filter(|_| !mutant!(NoMaxHold));
-        let end = max_hold.map(|span| won.t0 + span);
+        let end = care.max_hold.map(|span| won.t0 + span);
         let deadline = end.map_or(won.deadline, |end| end.min(won.deadline));
-        let third = if mutant!(RenewedTooLate) {
-            care.ttl
-        } else {
-            care.ttl / 3
-        };
-        let renew_at = care.renew.then(|| won.t0 + third);
+        let renew_at = care.renew.then(|| won.t0 + care.ttl / 3);
         // The nodes' leases began after t0, at the latest now.
         let now = driver.clock.now();
         let leased_until = now + care.lease(care.ttl);
@@ -169,9 +163,8 @@ impl Hold {
     /// way from now on: decided under the lock under which the release ends the hold, so that none is
     /// sent that the release does not know of.
     pub(super) fn begin_restore(&self, node: usize) -> bool {
-        self.decide(true, |state, held| {
-            let late = held.is_err() && !mutant!(RestoredAfterDeadline);
-            let refused = late || state.of_receipt && !mutant!(ReceiptRestores);
+        self.decide(|state, held| {
+            let refused = held.is_err() || state.of_receipt;
             if !refused {
                 state.tally.put_back_on(node);
             }
@@ -201,17 +194,16 @@ impl Hold {
 
     /// Whether it is still held. Asks the clock, not the keeper: true even if every timer is late.
     pub(crate) fn check(&self) -> Result<(), Lost> {
-        self.decide(true, |_, held| held)
+        self.decide(|_, held| held)
     }
 
     /// Has `then` decide something about the hold as it stands, under the lock that guards its phase and
-    /// moves its deadline. If the hold `looks` at the clock and its deadline has passed, it is lost from
-    /// this moment on, whether a timer has run or not. Whoever waits for the loss is told.
-    fn decide<T>(&self, looks: bool, then: impl FnOnce(&mut State, Result<(), Lost>) -> T) -> T {
+    /// moves its deadline. If its deadline has passed, it is lost from this moment on, whether a timer has
+    /// run or not. All tasks that wait for the loss are woken.
+    fn decide<T>(&self, then: impl FnOnce(&mut State, Result<(), Lost>) -> T) -> T {
         let mut state = lock(&self.state);
         let before = state.phase;
         if before == Phase::Held
-            && looks
             && let Some(why) = self.why_over(self.driver.clock.now())
         {
             state.phase = Phase::Lost(why);
@@ -288,16 +280,13 @@ impl Hold {
         publish: impl FnOnce(&Arc<Self>),
     ) -> (Arc<Self>, Arc<Extending>) {
         let traces = Traces {
-            claims: match mutant!(DowngradedStaysExclusive) {
-                false => self.traces.claims.iter().map(Claim::shared).collect(),
-                true => Arc::clone(&self.traces.claims),
-            },
+            claims: self.traces.claims.iter().map(Claim::shared).collect(),
             ..self.traces.clone()
         };
         let now = self.driver.clock.now();
         // Should the round be slow, it must not keep the renewal from its work.
         let renew_at = self.care.renew.then(|| now + self.care.call_timeout);
-        let (shared, scheduled) = self.decide(true, |old, _| {
+        let (shared, scheduled) = self.decide(|old, _| {
             let state = State {
                 phase: old.phase,
                 of_receipt: old.of_receipt,
@@ -336,7 +325,7 @@ impl Hold {
     /// The keeper found this due.
     pub(crate) fn due(self: &Arc<Self>) {
         let now = self.driver.clock.now();
-        let renew = self.decide(true, |state, held| {
+        let renew = self.decide(|state, held| {
             state.scheduled = None;
             if held.is_err() {
                 return false;
@@ -356,7 +345,7 @@ impl Hold {
 
     /// Its turn to be renewed has come; unless that is no longer wanted, a round is begun.
     pub(crate) fn renew(self: &Arc<Self>, turn: Turn) {
-        let wanted = self.decide(true, |state, held| {
+        let wanted = self.decide(|state, held| {
             held.is_ok() && state.renewing.is_none() && state.renew_at.is_none()
         });
         if !wanted {
@@ -379,7 +368,7 @@ impl Hold {
     pub(crate) fn release(self: &Arc<Self>) -> Option<Arc<Withdrawing>> {
         let targets = self.stop();
         let late = self.why_over(self.driver.clock.now()).is_some();
-        if !self.care.delay.is_zero() && late && !mutant!(LateReleaseCutsDelay) {
+        if !self.care.delay.is_zero() && late {
             return None;
         }
         tracing::debug!(
@@ -415,7 +404,7 @@ impl Hold {
     /// Stops looking after it and tells what the nodes may have of it. Whoever waits for the loss
     /// is told that it was released.
     pub(crate) fn stop(&self) -> Vec<Target> {
-        let (targets, scheduled) = self.decide(true, |state, _| {
+        let (targets, scheduled) = self.decide(|state, _| {
             state.renewing = None;
             state.lose(Lost::Released);
             (state.tally.targets(), state.scheduled.take())
@@ -443,10 +432,7 @@ impl Hold {
         votes: Vec<Vote>,
         t0: Timestamp,
     ) {
-        if verdict == ExtensionVerdict::Unsure && mutant!(FailedExtendReleases) {
-            self.release();
-        }
-        self.decide(!mutant!(VerdictAfterDeadline), |state, held| {
+        self.decide(|state, held| {
             state.tally.take(votes);
             if held.is_err() {
                 return;
@@ -480,18 +466,13 @@ impl Hold {
     /// Moves the deadline on, as [`conclude`](Self::conclude) does, for a caller that may have been
     /// woken before it: what it is told and what the hold counts on are then the same.
     pub(crate) fn extended_until(&self, deadline: Timestamp) -> Result<(), Lost> {
-        self.decide(!mutant!(VerdictAfterDeadline), |_, held| {
-            held.map(|()| self.move_deadline(deadline))
-        })
+        self.decide(|_, held| held.map(|()| self.move_deadline(deadline)))
     }
 
     /// Under the state's lock, of a hold that has not ended. Never back: an earlier, longer extension
     /// still stands on the nodes.
     fn move_deadline(&self, deadline: Timestamp) {
         let deadline = self.end.map_or(deadline, |end| end.min(deadline));
-        if mutant!(DeadlineMovesBack) {
-            self.deadline.store(0, Ordering::Release);
-        }
         self.deadline
             .fetch_max(deadline.as_nanos(), Ordering::AcqRel);
     }
@@ -504,7 +485,7 @@ impl Hold {
     /// A round that had been given up was confirmed late. On a busy machine every round may be: if
     /// they did not count, a lock that all nodes hold would be lost.
     pub(super) fn conclude_late(self: &Arc<Self>, deadline: Timestamp, t0: Timestamp) {
-        self.decide(!mutant!(LateConfirmationRevives), |state, held| {
+        self.decide(|state, held| {
             if held.is_err() {
                 return;
             }
@@ -528,11 +509,11 @@ impl Hold {
 
     /// Why it is over at `now`, if it is.
     fn why_over(&self, now: Timestamp) -> Option<Lost> {
-        if self.driver.stood_still_since(self.since) && !mutant!(HoldOutlivesStandstill) {
+        if self.driver.stood_still_since(self.since) {
             return Some(Lost::ClockStoodStill);
         }
         match self.end {
-            _ if now < self.deadline() || mutant!(DeadlineNotWatched) => None,
+            _ if now < self.deadline() => None,
             Some(end) if end <= now && end <= self.deadline() => Some(Lost::MaxHold),
             _ => Some(Lost::Expired),
         }

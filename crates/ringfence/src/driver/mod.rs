@@ -159,9 +159,6 @@ impl Driver {
     /// Has releases that were sent so far carried out even if the process ends right after. No lock
     /// of the driver may be held: a node may answer meanwhile.
     pub(crate) fn flush(&self) {
-        if mutant!(DroppedWithoutFlush) {
-            return;
-        }
         for node in &self.nodes {
             node.flush();
         }
@@ -205,15 +202,10 @@ impl Driver {
         })
         .await;
         let all = || none(&self.withdrawing) && none(&self.straggling) || self.is_runtime_gone();
-        let linger = if mutant!(CloseWaitsForAll) {
-            Duration::from_secs(3600)
-        } else {
-            LINGER
-        };
         tokio::select! {
             biased;
             () = wait_for(&self.withdrawn, all) => {}
-            () = self.clock.sleep_until(self.clock.now() + linger) => {}
+            () = self.clock.sleep_until(self.clock.now() + LINGER) => {}
         }
     }
 

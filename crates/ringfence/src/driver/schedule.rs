@@ -138,7 +138,7 @@ impl Schedule {
     pub(crate) fn hold_of(&self, taker: Taker, claims: &[Claim]) -> Option<Arc<Hold>> {
         let entries = lock(&self.entries);
         entries.map.values().find_map(|due| match due {
-            Due::Hold(hold) if hold.traces().taker != taker && !mutant!(ContentionWarned) => None,
+            Due::Hold(hold) if hold.traces().taker != taker => None,
             Due::Hold(hold) => {
                 let ours = &hold.traces().claims;
                 let clash = |a: &Claim, b: &Claim| {

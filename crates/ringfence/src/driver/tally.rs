@@ -150,7 +150,7 @@ impl Tally {
     pub(super) fn put_back_on(&mut self, node: usize) {
         let mut told = std::mem::replace(self, Self::Unanimous { nodes: 0 }).into_told();
         told[node].restores += 1;
-        if told[node].target == Target::Nothing || mutant!(PutBackCalledKnown) {
+        if told[node].target == Target::Nothing {
             told[node].target = Target::Holds;
         }
         *self = Self::Divided(Box::new(Divided { told }));
@@ -179,7 +179,7 @@ impl Tally {
 impl Told {
     /// What a release has to take back there.
     fn remains(&self) -> Target {
-        match self.restores > 0 && !mutant!(PutBackCalledKnown) {
+        match self.restores > 0 {
             true => Target::Unknown,
             false => self.target,
         }

@@ -162,9 +162,7 @@ impl Waiter {
 
     /// Hears what a call did to its ticket on `node`.
     pub(super) fn note(&self, driver: &Arc<Driver>, node: usize, fate: TicketFate) {
-        if let Some(call_timeout) = self.nodes.note(node, fate)
-            && !mutant!(LateTicketKept)
-        {
+        if let Some(call_timeout) = self.nodes.note(node, fate) {
             let mut targets = vec![Target::Nothing; driver.nodes.len()];
             targets[node] = Target::Holds;
             self.forget(driver, targets, call_timeout);
@@ -187,17 +185,13 @@ impl Waiter {
         {
             *target = Target::Nothing;
         }
-        if !mutant!(TicketOutlivesGrant) {
-            self.forget(driver, targets, call_timeout);
-        }
+        self.forget(driver, targets, call_timeout);
     }
 
     /// Its caller gave up.
     pub(super) fn gave_up(&self, driver: &Arc<Driver>, call_timeout: Duration) {
         let targets = self.nodes.end(false, call_timeout);
-        if !mutant!(TicketLeftBehind) {
-            self.forget(driver, targets, call_timeout);
-        }
+        self.forget(driver, targets, call_timeout);
     }
 
     /// Has `targets` forget the ticket; retried until they have answered, or the ticket has run out.

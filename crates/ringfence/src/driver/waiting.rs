@@ -166,9 +166,6 @@ impl WaitingRoom {
     /// Shows all who wait to the nodes.
     pub(crate) fn refresh(&self, driver: &Arc<Driver>) {
         let mut groups: BTreeMap<_, Vec<Arc<Waiter>>> = BTreeMap::new();
-        if mutant!(WakeWithoutPoll) {
-            return;
-        }
         {
             let mut waiters = lock(&self.waiters);
             waiters.scheduled = !waiters.by_ticket.is_empty();
@@ -226,9 +223,6 @@ impl Waiter {
         let slot = slot.filter(|slot| (*slot as usize) + 1 < self.claims.len());
         let slot = slot.filter(|_| self.what == WaitsFor::Slot);
         let mut state = lock(&self.state);
-        if mutant!(WakeDuringAttemptLost) && state.attempting {
-            return;
-        }
         // Every node tells it: one awakening is enough.
         if state.due.is_none_or(|(due, _)| at < due) {
             state.due = Some((at, slot));
@@ -266,8 +260,7 @@ impl Waiter {
     /// attempt under way may just have been: it must not be put back. The attempt refreshes it anyway.
     fn is_shown(&self) -> bool {
         let latch = matches!(self.what, WaitsFor::Latch { .. });
-        let asks = !latch && lock(&self.state).attempting;
-        !asks || mutant!(SlotRefreshedOnGrant)
+        latch || !lock(&self.state).attempting
     }
 
     /// An attempt begins: what it was told before is done with. A wake from now on counts after it.

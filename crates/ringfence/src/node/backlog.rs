@@ -25,11 +25,7 @@ impl Kind {
     pub(super) fn of(request: &Request) -> Self {
         let key = key(request.token.expose());
         match request.op {
-            Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease
-                if !mutant!(ReleasesWaitTheirTurn) =>
-            {
-                Self::Release(key)
-            }
+            Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease => Self::Release(key),
             _ => Self::Call(key),
         }
     }
@@ -62,11 +58,7 @@ impl<T> Backlog<T> {
     /// Takes `item` in, behind everything that it must not overtake.
     pub(super) fn push(&mut self, item: T, kind: Kind) {
         match kind {
-            Kind::Release(token)
-                if self.controls == 0
-                    && (!self.tokens.contains_key(&token)
-                        || mutant!(ReleaseOvertakesItsAcquire)) =>
-            {
+            Kind::Release(token) if self.controls == 0 && !self.tokens.contains_key(&token) => {
                 self.releases.push_back(item);
                 return;
             }

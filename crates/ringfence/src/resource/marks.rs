@@ -45,9 +45,6 @@ impl Marks {
     /// The fence that a writer needs at least: nobody with a higher one has written, nor read what
     /// would change under it.
     pub fn writer_needs(self) -> u64 {
-        if mutant!(ReadMarkIgnored) {
-            return self.write;
-        }
         self.write.max(self.read)
     }
 
@@ -57,11 +54,7 @@ impl Marks {
     /// among themselves.
     pub fn admit_read(self, fence: u64) -> Result<Self, Refused> {
         refuse_below(self.reader_needs(), fence)?;
-        let read = if mutant!(ReadMarkNotRaised) {
-            self.read
-        } else {
-            self.read.max(fence)
-        };
+        let read = self.read.max(fence);
         Ok(Self { read, ..self })
     }
 
@@ -74,7 +67,7 @@ impl Marks {
 }
 
 fn refuse_below(mark: u64, fence: u64) -> Result<(), Refused> {
-    if fence < mark && !mutant!(MarksNotCompared) {
+    if fence < mark {
         return Err(Refused { fence, mark });
     }
     Ok(())

@@ -127,11 +127,8 @@ impl InRedis {
     }
 }
 
-/// The script as the library has it; in a build with mutants it may be a broken one.
+/// The script as the library has it.
 pub(crate) fn fenced() -> Script {
-    #[cfg(ringfence_mutants)]
-    return Script::new(ringfence::mutants::mutated(FENCED));
-    #[cfg(not(ringfence_mutants))]
     Script::new(FENCED)
 }
 

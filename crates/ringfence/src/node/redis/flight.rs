@@ -296,14 +296,13 @@ impl Ground<'_> {
 /// or is reading other data. Then it has done nothing. Servers before 7.0 say it in the words of an
 /// error in a script.
 fn is_newborn(error: &ServerError) -> bool {
-    let replica = match error.code() {
+    match error.code() {
         "READONLY" | "MASTERDOWN" | "LOADING" => true,
         "ERR" => error
             .details()
             .is_some_and(|text| text.contains("user_script") && text.contains("-READONLY ")),
         _ => false,
-    };
-    replica && !mutant!(ReadOnlyIsNotNewborn)
+    }
 }
 
 #[cfg(test)]

@@ -56,8 +56,7 @@ impl Membership {
     /// known to be replicated, else if nobody has looked at it lately. Some servers do not tell theirs.
     pub(super) fn compare(&mut self, unseen: bool) {
         let server = &self.image.server;
-        let replicated = server.replicated && !mutant!(ReplicatedNotCompared);
-        self.terms.compare = server.replication_id.is_some() && (replicated || unseen);
+        self.terms.compare = server.replication_id.is_some() && (server.replicated || unseen);
     }
 
     /// Hears the node's clock.
@@ -124,7 +123,7 @@ impl Handshake {
             return Err(self.changed());
         };
         let born = self.read_born(&born)?;
-        if group_fields(&born.group) != group_fields(group) && !mutant!(GroupsNotCompared) {
+        if group_fields(&born.group) != group_fields(group) {
             let what = format!(
                 "belongs to a group of {}, but this client was told {group}; use the same values \
                  everywhere, or run `ringfence init` if the group is new",

@@ -155,8 +155,6 @@ impl Server {
             on_disk,
             has_replicas,
             durable: match on_disk {
-                OnDisk::Always if mutant!(DurableWithReplicas) => true,
-                OnDisk::Later if mutant!(EverySecondIsDurable) => true,
                 OnDisk::Always => !has_replicas,
                 OnDisk::Later | OnDisk::Never | OnDisk::Unknown => false,
             },
@@ -184,7 +182,7 @@ impl Server {
     pub(super) fn own<'a>(&self, born: Option<&'a Born>) -> Option<&'a Born> {
         born.filter(|born| {
             let same_run = born.server.run_id == self.run_id;
-            same_run && self.has_kept(born) || mutant!(EarlierRunCounts)
+            same_run && self.has_kept(born)
         })
     }
 
@@ -222,7 +220,6 @@ impl Server {
     /// Why this server cannot keep locks, if it cannot.
     fn refusal(&self, leniency: Leniency) -> Option<(TroubleKind, String)> {
         match &self.role {
-            Role::ClusterNode if mutant!(ClusterNodeVotes) => None,
             Role::ClusterNode => Some((
                 TroubleKind::Cluster,
                 "runs in cluster mode; locks need independent masters".to_owned(),
@@ -231,7 +228,6 @@ impl Server {
                 TroubleKind::Other,
                 "is a Sentinel and keeps no data; name the masters themselves".to_owned(),
             )),
-            Role::Replica(_) if mutant!(ReplicaVotes) => None,
             Role::Replica(_) => Some((
                 TroubleKind::Replica,
                 "is a replica, and replicas do not vote; name its master instead".to_owned(),
@@ -245,7 +241,6 @@ impl Server {
                  appendfsync always, no-appendfsync-on-rewrite no, and no replica"
                     .to_owned(),
             )),
-            Role::Master if self.evicts && mutant!(EvictingNodeVotes) => None,
             Role::Master if self.evicts && !leniency.eviction_allowed => Some((
                 TroubleKind::Evicts,
                 format!(

@@ -95,7 +95,7 @@ impl Watch {
 
     /// Whether something may be held or wanted, as far as was known when it was last settled.
     pub(super) fn is_on(&self) -> bool {
-        (self.held > 0 || self.wanted.is_some()) && !mutant!(NeverLookedAt)
+        self.held > 0 || self.wanted.is_some()
     }
 
     /// Whether a look is to be sent now.
@@ -119,7 +119,7 @@ impl Watch {
 
     /// Whether the server has not been seen for so long that scripts must look for themselves.
     pub(super) fn is_unseen(&self, now: Timestamp) -> bool {
-        now >= self.seen + INTERVAL && !mutant!(UnseenNotCompared)
+        now >= self.seen + INTERVAL
     }
 }
 

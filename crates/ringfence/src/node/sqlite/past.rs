@@ -112,7 +112,7 @@ impl Past {
         let boot_us = clock.now().as_micros();
         let went_back = boot_us < self.boot_us;
         // Where the system has no boot ids, only a clock that went back betrays a boot.
-        let other_boot = self.boot_id != clock.boot_id() && !mutant!(BootUnnoticed);
+        let other_boot = self.boot_id != clock.boot_id();
         let booted = other_boot || (went_back && self.boot_id.is_empty());
         if went_back && !booted {
             let detail = format!(
@@ -127,10 +127,7 @@ impl Past {
         let present = Self {
             boot_id: clock.boot_id().to_owned(),
             boot_us,
-            clock_us: match mutant!(ClockSetBackCounts) {
-                false => carried_us.max(ballot_clock(clock)).min(Ballot::MAX.get()),
-                true => ballot_clock(clock),
-            },
+            clock_us: carried_us.max(ballot_clock(clock)).min(Ballot::MAX.get()),
             group: self.group,
         };
         Ok((present, booted))

@@ -1,0 +1,230 @@
+//! How one client acquires: attempts, ballots, votes and waiting.
+
+use super::{Edit, Mutant, edit};
+
+const ACQUISITION: &str = "crates/ringfence-core/src/protocol/acquisition.rs";
+const ATTEMPT: &str = "crates/ringfence-core/src/protocol/attempt.rs";
+const DUPLICATES: &str = "crates/ringfence-core/src/protocol/duplicates.rs";
+const RANGES: &str = "crates/ringfence-core/src/protocol/ranges.rs";
+const VALIDITY: &str = "crates/ringfence-core/src/protocol/validity.rs";
+
+/// Shared by PlainTokenKept, TokenKeptWhenLowered.
+#[rustfmt::skip]
+const ACQUISITION_BEGIN_1: Edit = edit(ACQUISITION, "begin",
+    "Some((token, before)) if !self.terms.plain && ballot > before => token,",
+    "Some((token, _)) if mutant!(PlainTokenKept) && self.terms.plain => token,
+     Some((token, _)) if mutant!(TokenKeptWhenLowered) && !self.terms.plain => token,
+     Some((token, before)) if !self.terms.plain && ballot > before => token,");
+
+/// Shared by T0NotReadAgain, EarlierBallotCounts.
+#[rustfmt::skip]
+const ACQUISITION_BEGIN_2: Edit = edit(ACQUISITION, "begin",
+    "let attempt = Attempt::new(token, ballot, place, now, timing, suspects);",
+    "let t0 = if mutant!(T0NotReadAgain) { self.started } else { now };
+     let attempt = Attempt::new(token, ballot, place, t0, timing, suspects);
+     let attempt = attempt.granted_before(&self.earlier);");
+
+/// Shared by QuorumOneShort, TieWins.
+#[rustfmt::skip]
+const ATTEMPT_TALLY: Edit = edit(ATTEMPT, "tally",
+    "let quorum = quorum(self.nodes.len());",
+    "let mut quorum = quorum(self.nodes.len());
+     if mutant!(QuorumOneShort) {
+         quorum -= 1;
+     }
+     if mutant!(TieWins) {
+         quorum = self.nodes.len().div_ceil(2);
+     }");
+
+mutants! {
+    /// t0 is read again for each attempt.
+    T0NotReadAgain:
+        ACQUISITION_BEGIN_2;
+
+    /// A grant with less than `min_validity` left is not returned.
+    GrantBelowMinValidity:
+        edit(ACQUISITION, "min_validity",
+            "self.terms.min_validity",
+            "if mutant!(GrantBelowMinValidity) {
+                 return Duration::ZERO;
+             }
+             self.terms.min_validity");
+
+    /// A grant is looked at again when its caller wakes, who may have stood still.
+    GrantNotLookedAtAgain:
+        edit(ACQUISITION, "conclude",
+            "&& !cluster.stood_still_since(attempt.t0()) =>",
+            "&& !cluster.stood_still_since(attempt.t0())
+             || mutant!(GrantNotLookedAtAgain) =>");
+
+    /// Only replies to the present ballot count.
+    EarlierBallotCounts:
+        edit(ACQUISITION, "",
+            "last_fruitless: Timestamp,
+             round: Duration,",
+            "last_fruitless: Timestamp,
+             round: Duration,
+             earlier: Vec<bool>,"),
+        edit(ACQUISITION, "new",
+            "round: Duration::ZERO,",
+            "round: Duration::ZERO,
+             earlier: Vec::new(),"),
+        ACQUISITION_BEGIN_2,
+        edit(ACQUISITION, "conclude",
+            "let loss = match attempt.verdict() {",
+            "if mutant!(EarlierBallotCounts) {
+                 self.earlier = attempt.votes().map(|vote| *vote == Vote::Granted).collect();
+             }
+             let loss = match attempt.verdict() {"),
+        edit(ATTEMPT, "asking",
+            "Self { asked, ..self }",
+            "    Self { asked, ..self }
+             }
+
+             pub(super) fn granted_before(mut self, granted: &[bool]) -> Self {
+                 for (state, _) in self
+                     .nodes
+                     .iter_mut()
+                     .zip(granted)
+                     .filter(|(_, granted)| **granted)
+                 {
+                     state.vote = Vote::Granted;
+                 }
+                 self");
+
+    /// A client that must lower its ballot takes a fresh token.
+    TokenKeptWhenLowered:
+        ACQUISITION_BEGIN_1;
+
+    /// Each attempt at a plain lock has a fresh token.
+    PlainTokenKept:
+        ACQUISITION_BEGIN_1;
+
+    /// Without a limit the wait covers a quarantine.
+    QuarantineEndsWait:
+        edit(ACQUISITION, "after_no_quorum",
+            "if now + left > end && limited {",
+            "if now + left > end && (limited || mutant!(QuarantineEndsWait)) {");
+
+    /// After wakes that brought nothing, the next wake waits a moment.
+    FruitlessWakesAtOnce:
+        edit(ACQUISITION, "wake_pause",
+            "if self.fruitless_wakes < 2 {",
+            "if self.fruitless_wakes < 2 || mutant!(FruitlessWakesAtOnce) {");
+
+    /// After two rounds without a majority the place in line is given up.
+    PlaceKeptInOutage:
+        edit(ACQUISITION, "after_no_quorum",
+            "stays: self.no_quorum_in_a_row < 2,",
+            "stays: self.no_quorum_in_a_row < 2 || mutant!(PlaceKeptInOutage),");
+
+    /// A ticket that was taken is shown as one that waits, however old.
+    PatienceNotClaimed:
+        edit(ACQUISITION, "place",
+            "first: !ticket.entered,",
+            "first: !ticket.entered || mutant!(PatienceNotClaimed),");
+
+    /// Two clients who met do not meet again at once.
+    DuelWithoutJitter:
+        edit(ACQUISITION, "after_stale",
+            "let pause = if self.stale_in_a_row > 1 {",
+            "let pause = if self.stale_in_a_row > 1 && !mutant!(DuelWithoutJitter) {");
+
+    /// `wait` bounds the waiting.
+    WaitUnbounded:
+        edit(ACQUISITION, "after_lost",
+            "let over = give_up_at.is_some_and(|at| now >= at);",
+            "let over = give_up_at.is_some_and(|at| now >= at) && !mutant!(WaitUnbounded);");
+
+    /// Without a majority the waiting ends sooner.
+    OutageUnbounded:
+        edit(ACQUISITION, "after_no_quorum",
+            "if spent || now >= end {",
+            "if spent || now >= end && !mutant!(OutageUnbounded) {");
+
+    /// t0 is read before the first send.
+    T0ReadLate:
+        edit(ATTEMPT, "tally",
+            "Verdict::Won {
+                 deadline: self.deadline,",
+            "let late = if mutant!(T0ReadLate) { now } else { self.t0 };
+             Verdict::Won {
+                 deadline: self.deadline + late.since(self.t0),");
+
+    /// A grant needs a majority.
+    QuorumOneShort:
+        ATTEMPT_TALLY;
+
+    /// A tie is no majority.
+    TieWins:
+        ATTEMPT_TALLY;
+
+    /// An attempt ends as soon as its verdict cannot change.
+    VerdictAwaitsAll:
+        edit(ATTEMPT, "tally",
+            "if granted >= quorum {",
+            "let waits_for_all = mutant!(VerdictAwaitsAll)
+                 && count(|v| *v == Vote::Pending) > 0;
+             if waits_for_all {
+                 return None;
+             }
+             if granted >= quorum {");
+
+    /// A dead node that fails at once makes no outage of a held lock.
+    OutageDecidedEarly:
+        edit(ATTEMPT, "tally",
+            "let unheard = answers < quorum && awaited > 0;",
+            "let unheard = answers < quorum && awaited > 0 && !mutant!(OutageDecidedEarly);");
+
+    /// A node that was silent last time does not delay a lost verdict.
+    SilentNodeAwaited:
+        edit(ATTEMPT, "awaited",
+            "if able.count() >= quorum {",
+            "if able.count() >= quorum && !mutant!(SilentNodeAwaited) {");
+
+    /// Votes for different slots do not add up.
+    PermitsCountedPerNode:
+        edit(ATTEMPT, "tally",
+            "Some(_) => {",
+            "Some(_) if mutant!(PermitsCountedPerNode) => all_granted,
+             Some(_) => {");
+
+    /// The undo goes to nodes that granted, counted or not.
+    GrantedNotUndone:
+        edit(ATTEMPT, "handle_reply",
+            "state.holds = reply.answer == Answer::Granted;",
+            "state.holds = reply.answer == Answer::Granted && !mutant!(GrantedNotUndone);");
+
+    /// The undo goes to nodes that have not answered.
+    SilentNotUndone:
+        edit(ATTEMPT, "remains",
+            "Vote::Pending | Vote::Silent => Target::Unknown,",
+            "Vote::Pending | Vote::Silent if !mutant!(SilentNotUndone) => Target::Unknown,");
+
+    /// The undo of a grant does not wait for the nodes that have yet to answer.
+    GrantedUndoneLate:
+        edit(ATTEMPT, "undo_waits_until",
+            "let waits = pending && !remains.any(left);",
+            "let waits = pending && (!remains.any(left) || mutant!(GrantedUndoneLate));");
+
+    /// One server behind two nodes has one vote.
+    DuplicateCountsTwice:
+        edit(DUPLICATES, "is_same",
+            "one != 0 && one == other",
+            "one != 0 && one == other && !mutant!(DuplicateCountsTwice)");
+
+    /// Both ends of a node's window are taken with a margin.
+    NoBallotMargin:
+        edit(RANGES, "Range::new",
+            "let margin = window_us / 10;",
+            "let margin = if mutant!(NoBallotMargin) { 0 } else { window_us / 10 };");
+
+    /// Validity is shorter than the TTL by the drift.
+    NoDriftTerm:
+        edit(VALIDITY, "deadline",
+            "t0 + ttl.saturating_sub(drift.allowance(ttl))",
+            "if mutant!(NoDriftTerm) {
+                 return t0 + ttl;
+             }
+             t0 + ttl.saturating_sub(drift.allowance(ttl))");
+}

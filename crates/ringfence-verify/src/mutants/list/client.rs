@@ -1,0 +1,87 @@
+//! The client around the protocol: settings, guards, owners, elections.
+
+use super::{Mutant, edit};
+
+const BUILDER: &str = "crates/ringfence/src/client/builder.rs";
+const ELECTION: &str = "crates/ringfence/src/client/election.rs";
+const GUARD: &str = "crates/ringfence/src/client/guard.rs";
+const OWNER: &str = "crates/ringfence/src/client/owner.rs";
+const TWINS: &str = "crates/ringfence/src/client/twins.rs";
+const VALUES: &str = "crates/ringfence/src/client/values.rs";
+const CLOCK: &str = "crates/ringfence/src/clock.rs";
+
+mutants! {
+    /// No TTL is longer than a restarted node's quarantine.
+    LongTtlAccepted:
+        edit(BUILDER, "check_ttl",
+            "if ttl > most {",
+            "if ttl > most && !mutant!(LongTtlAccepted) {");
+
+    /// A leader sits on a majority.
+    LeaderOfFewer:
+        edit(ELECTION, "tally",
+            "let quorum = quorum(self.driver.nodes.len());",
+            "let quorum = quorum(self.driver.nodes.len())
+                 - usize::from(mutant!(LeaderOfFewer));");
+
+    /// Only rising terms are reported.
+    TermsFall:
+        edit(ELECTION, "look",
+            ".filter(|leader| leader.term > self.term.get())",
+            ".filter(|leader| leader.term > self.term.get() || mutant!(TermsFall))");
+
+    /// The renewal is joined before the release.
+    RenewalNotJoined:
+        edit(GUARD, "release",
+            "if let Some(renewal) = self.hold.renewing() {",
+            "if let Some(renewal) = self.hold.renewing().filter(|_| !mutant!(RenewalNotJoined)) {");
+
+    /// A downgraded hold stays exclusive while other guards of its owner count on that.
+    DowngradedBesideOthers:
+        edit(OWNER, "read",
+            "let last = count.guards == 0 && !count.left_behind;",
+            "let alone = count.guards == 0 || mutant!(DowngradedBesideOthers);
+             let last = alone && !count.left_behind;");
+
+    /// An owner that would wait for itself gets an error.
+    OwnerWaitsForItself:
+        edit(OWNER, "ask_for",
+            "if let Some(has) = seats.iter().find_map(in_the_way) {",
+            "if let Some(has) = seats.iter().find_map(in_the_way)
+                 && !mutant!(OwnerWaitsForItself)
+             {");
+
+    /// `init` refuses one server under two names.
+    OneServerTwice:
+        edit(TWINS, "find",
+            "(0..run_ids.len()).find_map(|later| {",
+            "if mutant!(OneServerTwice) {
+                 return None;
+             }
+             (0..run_ids.len()).find_map(|later| {");
+
+    /// The values of a group are adopted only if they are safe.
+    AdoptedUnchecked:
+        edit(VALUES, "vetted",
+            "Some(Err(why)) => Err(unsafe_values(name, &why)),",
+            "Some(Err(why)) if !mutant!(AdoptedUnchecked) => Err(unsafe_values(name, &why)),"),
+        edit(VALUES, "most_told",
+            "let safe = |group: &&Group| group.check().is_ok();",
+            "let safe = |group: &&Group| group.check().is_ok() || mutant!(AdoptedUnchecked);");
+
+    /// One node does not decide what the values of the group are.
+    TieDecided:
+        edit(VALUES, "settled",
+            "most >= quorum(answers.len())",
+            "let answered = if mutant!(TieDecided) { said.len() } else { most };
+             answered >= quorum(answers.len())");
+
+    /// Durations are measured on a clock that counts suspend and is never set.
+    WallClock:
+        edit(CLOCK, "Clock::now",
+            "Self::System => system_now(),",
+            "Self::System if mutant!(WallClock) => {
+                 Timestamp::ZERO + Duration::from_micros(wall_us())
+             }
+             Self::System => system_now(),");
+}

@@ -1,0 +1,250 @@
+//! What one node decides about a claim: grant, extend, restore, and its record.
+
+use super::{Edit, Mutant, edit};
+
+const ACQUIRE: &str = "crates/ringfence-core/src/ledger/acquire.rs";
+const BIRTH: &str = "crates/ringfence-core/src/ledger/birth.rs";
+const ENTRY: &str = "crates/ringfence-core/src/ledger/entry.rs";
+const EXTEND: &str = "crates/ringfence-core/src/ledger/extend.rs";
+const PLAIN: &str = "crates/ringfence-core/src/ledger/plain.rs";
+const RESTORE: &str = "crates/ringfence-core/src/ledger/restore.rs";
+
+/// Shared by WriterIgnoresReadFence, ReadersInOrder.
+#[rustfmt::skip]
+const ENTRY_EFFECTIVE_FENCE_1: Edit = edit(ENTRY, "effective_fence",
+    "Mode::Exclusive => r.fence.max(r.read_fence),",
+    "Mode::Exclusive if mutant!(WriterIgnoresReadFence) => r.fence,
+     Mode::Shared if mutant!(ReadersInOrder) => r.fence.max(r.read_fence),
+     Mode::Exclusive => r.fence.max(r.read_fence),");
+
+/// Shared by RecordPinsFloor, NoGround.
+#[rustfmt::skip]
+const ENTRY_EFFECTIVE_FENCE_2: Edit = edit(ENTRY, "effective_fence",
+    "recorded.max(now.ground(rules))",
+    "match &self.record {
+         Some(_) if mutant!(RecordPinsFloor) => recorded,
+         None if mutant!(NoGround) => recorded,
+         _ => recorded.max(now.ground(rules)),
+     }");
+
+mutants! {
+    /// A ballot at or below the fence is stale.
+    FenceNotChecked:
+        edit(ACQUIRE, "rule",
+            "if ballot <= entry.effective_fence(rules, now, mode) {",
+            "if ballot <= entry.effective_fence(rules, now, mode)
+                 && !mutant!(FenceNotChecked) {");
+
+    /// A ballot above the ceiling is not granted.
+    CeilingNotChecked:
+        edit(ACQUIRE, "rule",
+            "} else if ballot > now.ceiling(rules) {",
+            "} else if ballot > now.ceiling(rules) && !mutant!(CeilingNotChecked) {");
+
+    /// An own key is not granted again under a lower ballot.
+    LowerBallotRegranted:
+        edit(ACQUIRE, "rule",
+            "if ballot < seated {",
+            "if ballot < seated && !mutant!(LowerBallotRegranted) {");
+
+    /// Of several claims all are granted, or none.
+    FirstClaimDecides:
+        edit(ACQUIRE, "acquire",
+            "if let Some(refusal) = refusal(rulings) {",
+            "let count = if mutant!(FirstClaimDecides) { 1 } else { usize::MAX };
+             if let Some(refusal) = refusal(rulings.take(count)) {");
+
+    /// A writer who waits for readers is not dead.
+    WriterPassedByReaders:
+        edit(ACQUIRE, "in_the_way",
+            "let pass_at = pass_at.filter(|_| ahead == 0 || entry.key.is_none());",
+            "let pass_at =
+                 pass_at.filter(|_| ahead == 0 || entry.key.is_none()
+                     || mutant!(WriterPassedByReaders));");
+
+    /// A waiter that also waits for another held name is not passed.
+    WaitingElsewhereIsDead:
+        edit(ACQUIRE, "enter",
+            "let elsewhere = held > usize::from(held_here);",
+            "let elsewhere = held > usize::from(held_here)
+                 && !mutant!(WaitingElsewhereIsDead);");
+
+    /// A grant takes the ticket out of the queue.
+    HolderStaysInLine:
+        edit(ACQUIRE, "acquire",
+            "entry.line.leave(place, claim.mode);",
+            "if !mutant!(HolderStaysInLine) {
+                 entry.line.leave(place, claim.mode);
+             }");
+
+    /// A server that was promoted within its run is born, although its run id is the same.
+    BirthByRunIdAlone:
+        edit(BIRTH, "judge",
+            "if stands.epoch != now.epoch || promoted {",
+            "if stands.epoch != now.epoch || promoted && !mutant!(BirthByRunIdAlone) {");
+
+    /// A replicated server writes holders only under the replication id of its birth record.
+    ReplicationIdNotCompared:
+        edit(BIRTH, "stands_for",
+            "!compared || is_master && self.replication_id.as_ref() == replication_id",
+            "!compared
+                 || is_master && self.replication_id.as_ref() == replication_id
+                 || mutant!(ReplicationIdNotCompared)");
+
+    /// A server that once had a replica is marked as replicated for good.
+    ReplicatedMarkForgotten:
+        edit(BIRTH, "record",
+            "let replicated = replicated || self.has_replicas || self.former_id;",
+            "let replicated = (replicated && !mutant!(ReplicatedMarkForgotten))
+                 || self.has_replicas
+                 || self.former_id;");
+
+    /// A ballot above the ceiling is never stored.
+    StoredAboveCeiling:
+        edit(ENTRY, "write",
+            "if ballot <= now.ceiling(rules) {",
+            "if ballot <= now.ceiling(rules) || mutant!(StoredAboveCeiling) {");
+
+    /// The floor of a name is never below the clock less the window, record or not.
+    RecordPinsFloor:
+        ENTRY_EFFECTIVE_FENCE_2;
+
+    /// A name without a record has a floor, too.
+    NoGround:
+        ENTRY_EFFECTIVE_FENCE_2;
+
+    /// An exclusive grant needs a ballot above the readers' fence, too.
+    WriterIgnoresReadFence:
+        ENTRY_EFFECTIVE_FENCE_1;
+
+    /// Readers need no order among themselves.
+    ReadersInOrder:
+        ENTRY_EFFECTIVE_FENCE_1;
+
+    /// A shared grant leaves the write fence alone.
+    ReaderRaisesWriteFence:
+        edit(ENTRY, "share_for",
+            "self.mark_shared(rules, now, (Mode::Shared, ballot), self.closed(), ballot);",
+            "let raised = match mutant!(ReaderRaisesWriteFence) {
+                 true => Mode::Exclusive,
+                 false => Mode::Shared,
+             };
+             self.mark_shared(rules, now, (raised, ballot), self.closed(), ballot);");
+
+    /// A record outlives the key that it vouches for.
+    KeyOutlivesRecord:
+        edit(ENTRY, "write",
+            "let key_until = self.key.as_ref().and_then(|key| key.until_ms);",
+            "let mut key_until = self.key.as_ref().and_then(|key| key.until_ms);
+             if mutant!(KeyOutlivesRecord) {
+                 key_until = None;
+             }");
+
+    /// A record is not forgotten before the ground has reached what it demands.
+    RecordDroppedEarly:
+        edit(ENTRY, "Record::is_lapsed",
+            "self.until_ms < now.lease_ms && demanded <= now.ground(rules)",
+            "let covered = demanded <= now.ground(rules) || mutant!(RecordDroppedEarly);
+             self.until_ms < now.lease_ms && covered");
+
+    /// An exclusive claim is closed to all while others share the name.
+    WriterBesideReaders:
+        edit(ENTRY, "is_closed_to",
+            "self.key.is_some() && (mode == Mode::Exclusive || !self.is_shared())",
+            "if mutant!(WriterBesideReaders) && self.is_shared() {
+                 return false;
+             }
+             self.key.is_some() && (mode == Mode::Exclusive || !self.is_shared())");
+
+    /// A share ends with its lease.
+    ReadersNeverExpire:
+        edit(ENTRY, "expire",
+            "self.readers.retain(|reader| !over(reader.until_ms));",
+            "self.readers
+                 .retain(|reader| !over(reader.until_ms) || mutant!(ReadersNeverExpire));");
+
+    /// The marker of a shared name without readers is another program's value.
+    StrangeMarkerIsFree:
+        edit(ENTRY, "expire",
+            "self.readers.clear();",
+            "    self.readers.clear();
+             } else if self.readers.is_empty() && mutant!(StrangeMarkerIsFree) {
+                 self.key = None;");
+
+    /// Neither an extend nor a second grant shortens a lease.
+    LeaseShortened:
+        edit(ENTRY, "seat_for",
+            "Some(key) if key.value == seat.token =>
+                 key.until_ms.map(|until| until.max(asked)),",
+            "Some(key) if key.value == seat.token && !mutant!(LeaseShortened) => {
+                 key.until_ms.map(|until| until.max(asked))
+             }");
+
+    /// Neither an extend nor a second grant shortens a share.
+    ShareShortened:
+        edit(ENTRY, "share_for",
+            "reader.until_ms = now.lease_ms.saturating_add(ttl_ms).max(left);",
+            "let left = if mutant!(ShareShortened) { 0 } else { left };
+             reader.until_ms = now.lease_ms.saturating_add(ttl_ms).max(left);");
+
+    /// An extend raises the ballot under which the holder sits.
+    ExtendKeepsBallot:
+        edit(EXTEND, "prolong",
+            "let ballot = if ballot <= now.ceiling(rules) {",
+            "let ballot = if mutant!(ExtendKeepsBallot) {
+                 seated
+             } else if ballot <= now.ceiling(rules) {");
+
+    /// An extend does not bring a key back that is gone.
+    ExtendRecreates:
+        edit(EXTEND, "extend",
+            "Some(refusal) => return refusal,",
+            "Some(Answer::Gone) if mutant!(ExtendRecreates) => {}
+             Some(refusal) => return refusal,");
+
+    /// A downgrade tells the readers who wait.
+    DowngradeWakesNobody:
+        edit(EXTEND, "downgrade",
+            "if was_alone {",
+            "if was_alone && !mutant!(DowngradeWakesNobody) {");
+
+    /// Extending a plain lock does not shorten it.
+    PlainExtendShortens:
+        edit(PLAIN, "extend",
+            "key.until_ms = key.until_ms.map(|until| until.max(asked));",
+            "key.until_ms = key
+                 .until_ms
+                 .map(|until| match mutant!(PlainExtendShortens) {
+                     false => until.max(asked),
+                     true => asked,
+                 });");
+
+    /// Only the owner releases a plain lock.
+    PlainReleaseIgnoresOwner:
+        edit(PLAIN, "release",
+            "if let Some(refusal) = not_held(now, entries, claims, token) {",
+            "if let Some(refusal) = not_held(now, entries, claims, token)
+                 && !mutant!(PlainReleaseIgnoresOwner)
+             {");
+
+    /// A restore above the ceiling is refused.
+    RestoreAboveCeiling:
+        edit(RESTORE, "restore",
+            "if ballot > now.ceiling(rules) {",
+            "if ballot > now.ceiling(rules) && !mutant!(RestoreAboveCeiling) {");
+
+    /// A restore does not bring back what was released.
+    RestoreIgnoresClosed:
+        edit(RESTORE, "restore",
+            "let closed = |entry: &Entry| ballot <= entry.closed();",
+            "let closed = |entry: &Entry| ballot <= entry.closed()
+                 && !mutant!(RestoreIgnoresClosed);");
+
+    /// A restore takes nothing from another holder.
+    RestoreOverHolder:
+        edit(RESTORE, "restore",
+            "if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token) {",
+            "if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token)
+                 && !mutant!(RestoreOverHolder)
+             {");
+}

@@ -1,0 +1,98 @@
+//! The table of mutants: each with the rule that it breaks and the edits that break it.
+//!
+//! One file for each room of the product. To add a mutant, add an entry to the file of its room:
+//!
+//! ```text
+//! /// A ballot at or below the fence is stale.
+//! FenceNotChecked:
+//!     edit(ACQUIRE, "rule",
+//!         "if ballot <= entry.effective_fence(rules, now, mode) {",
+//!         "if ballot <= entry.effective_fence(rules, now, mode) && !mutant!(FenceNotChecked) {");
+//! ```
+//!
+//! An edit names a file, a function in it (`name`, or `Type::name` if there are several; empty for
+//! the whole file), a text that stands there exactly once, and its replacement. White space,
+//! comments and a comma behind the last element do not count when texts are compared. In a Rust
+//! file the replacement holds the switch, `mutant!(NAME)`, which is true if the process was started
+//! with that mutant. Where the edits of two mutants would overlap, both name one edit, which holds
+//! both switches. In a Lua script the replacement is what the server runs instead, and needs no
+//! switch.
+
+#[macro_use]
+mod entry;
+
+mod acquisition;
+mod client;
+mod driver;
+mod ledger;
+mod line;
+mod node;
+mod protocol;
+mod release;
+mod scripts;
+mod scripts_births;
+mod scripts_bundles;
+mod scripts_data;
+
+use entry::edit;
+pub use entry::{Edit, Mutant, Place};
+
+/// All mutants, room by room.
+pub fn all() -> Vec<&'static Mutant> {
+    let rooms = [
+        ledger::MUTANTS,
+        release::MUTANTS,
+        line::MUTANTS,
+        acquisition::MUTANTS,
+        protocol::MUTANTS,
+        driver::MUTANTS,
+        client::MUTANTS,
+        node::MUTANTS,
+        scripts::MUTANTS,
+        scripts_bundles::MUTANTS,
+        scripts_births::MUTANTS,
+        scripts_data::MUTANTS,
+    ];
+    rooms.into_iter().flatten().collect()
+}
+
+/// Edits that break nothing: they have every script, before it is sent, pass a function that
+/// applies the edits of the chosen mutant.
+#[rustfmt::skip]
+pub const HOOKS: &[Edit] = &[
+    edit("crates/ringfence/src/node/redis/script.rs", "Script::new",
+        "Self { text, hash:",
+        "let text = crate::mutants::script(text); Self { text, hash:"),
+    edit("crates/ringfence/tests/resource/stores.rs", "fenced",
+        "Script::new(FENCED)",
+        "Script::new(ringfence::mutants::script(FENCED))"),
+    edit("crates/ringfence/tests/nodes/redis_node/birth_rule.rs", "join_script",
+        r#"include_str!("../../../src/node/redis/lua/join.lua")"#,
+        r#"ringfence::mutants::script(include_str!("../../../src/node/redis/lua/join.lua"))"#),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_rules_are_sentences() {
+        let names: BTreeSet<&str> = all().iter().map(|mutant| mutant.name).collect();
+        assert_eq!(names.len(), all().len());
+        for mutant in all() {
+            assert!(
+                mutant.rule.ends_with('.'),
+                "{}: {}",
+                mutant.name,
+                mutant.rule
+            );
+            assert!(
+                !mutant.rule.contains('|'),
+                "{}: no cell of a table",
+                mutant.name
+            );
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What is known of one kind of node, and what a resource keeps.
+
+use super::{Edit, Mutant, edit};
+
+const BACKLOG: &str = "crates/ringfence/src/node/backlog.rs";
+const FLIGHT: &str = "crates/ringfence/src/node/redis/flight.rs";
+const HANDSHAKE: &str = "crates/ringfence/src/node/redis/handshake.rs";
+const SERVER: &str = "crates/ringfence/src/node/redis/server.rs";
+const WATCH: &str = "crates/ringfence/src/node/redis/watch.rs";
+const PAST: &str = "crates/ringfence/src/node/sqlite/past.rs";
+const MARKS: &str = "crates/ringfence/src/resource/marks.rs";
+
+/// Shared by DurableWithReplicas, EverySecondIsDurable.
+#[rustfmt::skip]
+const SERVER_LOOK: Edit = edit(SERVER, "look",
+    "OnDisk::Always => !has_replicas,",
+    "OnDisk::Always if mutant!(DurableWithReplicas) => true,
+     OnDisk::Later if mutant!(EverySecondIsDurable) => true,
+     OnDisk::Always => !has_replicas,");
+
+mutants! {
+    /// Under a flood of other calls releases go first.
+    ReleasesWaitTheirTurn:
+        edit(BACKLOG, "of",
+            "Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease =>
+                 Self::Release(key),",
+            "Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease
+                 if !mutant!(ReleasesWaitTheirTurn) =>
+             {
+                 Self::Release(key)
+             }");
+
+    /// A release never overtakes a call of its own token.
+    ReleaseOvertakesItsAcquire:
+        edit(BACKLOG, "push",
+            "Kind::Release(token) if self.controls == 0 && !self.tokens.contains_key(&token) =>
+                 {",
+            "Kind::Release(token)
+                 if self.controls == 0
+                     && (!self.tokens.contains_key(&token)
+                         || mutant!(ReleaseOvertakesItsAcquire)) =>
+             {");
+
+    /// A server that says it is a replica, or loads its data, is shaken hands with again.
+    ReadOnlyIsNotNewborn:
+        edit(FLIGHT, "is_newborn",
+            r#"match error.code() {
+                   "READONLY" | "MASTERDOWN" | "LOADING" => true,
+                   "ERR" => error
+                       .details()
+                       .is_some_and(|text| text.contains("user_script")
+                           && text.contains("-READONLY ")),
+                   _ => false,
+               }"#,
+            r#"let replica = match error.code() {
+                   "READONLY" | "MASTERDOWN" | "LOADING" => true,
+                   "ERR" => error
+                       .details()
+                       .is_some_and(|text| text.contains("user_script")
+                           && text.contains("-READONLY ")),
+                   _ => false,
+               };
+               replica && !mutant!(ReadOnlyIsNotNewborn)"#);
+
+    /// Clients agree on the values of the group.
+    GroupsNotCompared:
+        edit(HANDSHAKE, "join",
+            "if group_fields(&born.group) != group_fields(group) {",
+            "if group_fields(&born.group) != group_fields(group)
+                 && !mutant!(GroupsNotCompared) {");
+
+    /// On a replicated server every script that writes a holder compares the replication id.
+    ReplicatedNotCompared:
+        edit(HANDSHAKE, "compare",
+            "self.terms.compare = server.replication_id.is_some()
+                 && (server.replicated || unseen);",
+            "let replicated = server.replicated && !mutant!(ReplicatedNotCompared);
+             self.terms.compare = server.replication_id.is_some() && (replicated || unseen);");
+
+    /// A node that may evict locks does not vote.
+    EvictingNodeVotes:
+        edit(SERVER, "refusal",
+            "Role::Master if self.evicts && !leniency.eviction_allowed => Some((",
+            "Role::Master if self.evicts && mutant!(EvictingNodeVotes) => None,
+             Role::Master if self.evicts && !leniency.eviction_allowed => Some((");
+
+    /// Nodes in cluster mode do not vote.
+    ClusterNodeVotes:
+        edit(SERVER, "refusal",
+            "Role::ClusterNode => Some((",
+            "Role::ClusterNode if mutant!(ClusterNodeVotes) => None,
+             Role::ClusterNode => Some((");
+
+    /// The birth record of an earlier run says nothing about this one.
+    EarlierRunCounts:
+        edit(SERVER, "own",
+            "same_run && self.has_kept(born)",
+            "same_run && self.has_kept(born) || mutant!(EarlierRunCounts)");
+
+    /// Replicas do not vote.
+    ReplicaVotes:
+        edit(SERVER, "refusal",
+            "Role::Replica(_) => Some((",
+            "Role::Replica(_) if mutant!(ReplicaVotes) => None,
+             Role::Replica(_) => Some((");
+
+    /// Only `appendfsync always` is durable.
+    EverySecondIsDurable:
+        SERVER_LOOK;
+
+    /// A master with replicas is not durable.
+    DurableWithReplicas:
+        SERVER_LOOK;
+
+    /// Scripts compare the replication id on a server that was not looked at for a second.
+    UnseenNotCompared:
+        edit(WATCH, "is_unseen",
+            "now >= self.seen + INTERVAL",
+            "now >= self.seen + INTERVAL && !mutant!(UnseenNotCompared)");
+
+    /// A server is looked at once a second while something is held or wanted there.
+    NeverLookedAt:
+        edit(WATCH, "is_on",
+            "self.held > 0 || self.wanted.is_some()",
+            "(self.held > 0 || self.wanted.is_some()) && !mutant!(NeverLookedAt)");
+
+    /// The clock of a file never goes back.
+    ClockSetBackCounts:
+        edit(PAST, "go_on",
+            "clock_us: carried_us.max(ballot_clock(clock)).min(Ballot::MAX.get()),",
+            "clock_us: match mutant!(ClockSetBackCounts) {
+                 false => carried_us.max(ballot_clock(clock)).min(Ballot::MAX.get()),
+                 true => ballot_clock(clock),
+             },");
+
+    /// After a boot all holders of a file are dead.
+    BootUnnoticed:
+        edit(PAST, "go_on",
+            "let other_boot = self.boot_id != clock.boot_id();",
+            "let other_boot = self.boot_id != clock.boot_id() && !mutant!(BootUnnoticed);");
+
+    /// A fence below the mark is refused.
+    MarksNotCompared:
+        edit(MARKS, "refuse_below",
+            "if fence < mark {",
+            "if fence < mark && !mutant!(MarksNotCompared) {");
+
+    /// A writer needs a fence that is not below the read mark.
+    ReadMarkIgnored:
+        edit(MARKS, "writer_needs",
+            "self.write.max(self.read)",
+            "if mutant!(ReadMarkIgnored) {
+                 return self.write;
+             }
+             self.write.max(self.read)");
+
+    /// A reader raises its mark.
+    ReadMarkNotRaised:
+        edit(MARKS, "admit_read",
+            "let read = self.read.max(fence);",
+            "let read = if mutant!(ReadMarkNotRaised) {
+                 self.read
+             } else {
+                 self.read.max(fence)
+             };");
+}

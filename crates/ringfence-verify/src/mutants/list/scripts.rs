@@ -1,0 +1,349 @@
+//! The scripts of the Redis node for locks, slots and latches.
+
+use super::{Mutant, edit};
+
+const ACQUIRE: &str = "crates/ringfence/src/node/redis/lua/acquire.lua";
+const ACQUIRE_SLOT: &str = "crates/ringfence/src/node/redis/lua/acquire_slot.lua";
+const ARRIVE: &str = "crates/ringfence/src/node/redis/lua/arrive.lua";
+const CLAIMS: &str = "crates/ringfence/src/node/redis/lua/claims.lua";
+const EXTEND: &str = "crates/ringfence/src/node/redis/lua/extend.lua";
+const FOUND: &str = "crates/ringfence/src/node/redis/lua/found.lua";
+const PROLONG: &str = "crates/ringfence/src/node/redis/lua/prolong.lua";
+const READERS: &str = "crates/ringfence/src/node/redis/lua/readers.lua";
+const RELEASE: &str = "crates/ringfence/src/node/redis/lua/release.lua";
+const RESTORE: &str = "crates/ringfence/src/node/redis/lua/restore.lua";
+const SEAT: &str = "crates/ringfence/src/node/redis/lua/seat.lua";
+const SHARE: &str = "crates/ringfence/src/node/redis/lua/share.lua";
+const SWIFT_ACQUIRE: &str = "crates/ringfence/src/node/redis/lua/swift_acquire.lua";
+const SWIFT_LINE: &str = "crates/ringfence/src/node/redis/lua/swift_line.lua";
+const SWIFT_RELEASE: &str = "crates/ringfence/src/node/redis/lua/swift_release.lua";
+const UNSHARE: &str = "crates/ringfence/src/node/redis/lua/unshare.lua";
+const WRITE: &str = "crates/ringfence/src/node/redis/lua/write.lua";
+
+mutants! {
+    /// A ballot at or below the fence is stale.
+    LuaFenceNotChecked:
+        edit(ACQUIRE, "",
+            "if ballot <= math.max(records[i].fence,
+                 shares[i] and 0 or records[i].read_fence) then",
+            "if false then");
+
+    /// A ballot above the ceiling is not granted.
+    LuaCeilingNotChecked:
+        edit(ACQUIRE, "",
+            "elseif ballot > ceiling then
+                   ahead = true",
+            "elseif false then
+                   ahead = true");
+
+    /// An exclusive grant needs a ballot above the readers' fence, too.
+    LuaWriterIgnoresReadFence:
+        edit(ACQUIRE, "",
+            "if ballot <= math.max(records[i].fence,
+                 shares[i] and 0 or records[i].read_fence) then",
+            "if ballot <= records[i].fence then");
+
+    /// A key is granted again only to its own token.
+    LuaAnyTokenHolds:
+        edit(ACQUIRE, "",
+            "local ours = values[i] == token or shares[i] and mine[i]",
+            "local ours = values[i] or shares[i] and mine[i]");
+
+    /// An own key is not granted again under a lower ballot.
+    LuaLowerBallotRegranted:
+        edit(ACQUIRE, "",
+            "elseif ours and ballot < hers then",
+            "elseif false then");
+
+    /// `try_lock` does not jump a line.
+    LuaTryLockJumpsQueue:
+        edit(ACQUIRE, "",
+            "local queue = not ours and lines[i] and ahead_of(i, ticket) or 0",
+            "local queue = not ours and lines[i] and ticket and ahead_of(i, ticket) or 0");
+
+    /// A grant takes the ticket out of the queue.
+    LuaHolderStaysInLine:
+        edit(ACQUIRE, "",
+            "local gone, since = { ticket }, queue > 0 and free_since(i)",
+            "local gone, since = {}, queue > 0 and free_since(i)");
+
+    /// A dead head does not block a node for ever.
+    LuaDeadHeadBlocks:
+        edit(ACQUIRE, "",
+            "pass_at = free_since(i) + queue * string.match(ARGV[1], '%d+$')",
+            "pass_at = nil");
+
+    /// A new ticket that looks old is refused.
+    LuaOldTicketAccepted:
+        edit(ACQUIRE, "",
+            "if ticket and ARGV[9] == '1' and string.sub(ticket, 1, 20) + 1000000 < clock then",
+            "if false then");
+
+    /// A ticket that enters again keeps its time at any age.
+    LuaOldTicketCannotReturn:
+        edit(ACQUIRE, "",
+            "if ticket and ARGV[9] == '1' and string.sub(ticket, 1, 20) + 1000000 < clock then",
+            "if ticket and string.sub(ticket, 1, 20) + 1000000 < clock then");
+
+    /// A slot that was named is not replaced by another.
+    LuaNamedSlotReplaced:
+        edit(ACQUIRE_SLOT, "",
+            "local held = asked or #free == 0 and 0",
+            "asked = asked and not values[asked + 2] and asked
+               local held = asked or #free == 0 and 0");
+
+    /// A caller with as many waiters ahead as slots are free waits.
+    LuaSlotJumpsQueue:
+        edit(ACQUIRE_SLOT, "",
+            "passing = ahead >= #free",
+            "passing = false");
+
+    /// A node takes nobody to a latch that it does not know.
+    LuaLatchMadeUnasked:
+        edit(ARRIVE, "",
+            "if not (made or since) or not ARGV[8] then",
+            "since = since or not made and clock or nil
+             if not ARGV[8] then");
+
+    /// The earliest time at which a latch was made counts.
+    LuaLatchAgeNotKept:
+        edit(ARRIVE, "",
+            "made = math.min(made or since, since or made)",
+            "made = made or since");
+
+    /// No fence counts below the clock less the window.
+    LuaRecordPinsFloor:
+        edit(CLAIMS, "",
+            "record.fence = math.max(ground, tonumber(fence))",
+            "record.fence = tonumber(fence)");
+
+    /// An extend does not bring a key back that is gone.
+    LuaExtendRecreates:
+        edit(EXTEND, "",
+            "if held or gone then
+               return reply('gone')",
+            "if held then
+               return reply('gone')");
+
+    /// Every script answers `newborn` if the birth record is another.
+    LuaBornNotChecked:
+        edit(FOUND, "",
+            "if values[#KEYS] ~= ARGV[1] then",
+            "if false then");
+
+    /// A replicated server writes holders only under the replication id of its birth record.
+    LuaReplicationIdNotCompared:
+        edit(FOUND, "",
+            r#"if type(info) ~= 'string' or not string.find(info, '\nrole:master\r', 1, true)
+                   or not string.find(info, '\nmaster_replid:' .. (id or '') .. '\r', 1,
+                       true) then"#,
+            "if false then");
+
+    /// An extend raises the ballot under which the holder sits.
+    LuaExtendKeepsBallot:
+        edit(PROLONG, "",
+            "local higher = ballot <= ceiling and math.max(kept.ballot, ballot) or kept.ballot",
+            "local higher = kept.ballot");
+
+    /// The marker of a shared name without readers is another program's value.
+    LuaStrangeMarkerIsFree:
+        edit(READERS, "",
+            "values[i] = SHARED .. ' of another program'",
+            "values[i] = redis.call('DEL', KEYS[i]) < 0");
+
+    /// Only the owner releases.
+    LuaReleaseIgnoresOwner:
+        edit(RELEASE, "",
+            "local ours = values[i] == token or reader",
+            "local ours = values[i] or reader");
+
+    /// An undo does not release what was granted under a higher ballot.
+    LuaReleaseIgnoresBallot:
+        edit(RELEASE, "",
+            "if hers and hers.ballot > ballot then",
+            "if false then");
+
+    /// Against an acquire of unknown fate the fence is raised.
+    LuaNoRetirement:
+        edit(RELEASE, "",
+            "write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)
+               end
+               if lines",
+            "write(i, ours and ballot or 0, key_left, kept, since)
+               end
+               if lines");
+
+    /// The fence is raised only if the acquire's fate is unknown.
+    LuaRetireAlways:
+        edit(RELEASE, "",
+            "elseif ours or final or fate_unknown then",
+            "else"),
+        edit(RELEASE, "",
+            "write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)
+               end
+               if lines",
+            "write(i, ballot, key_left, kept, since)
+               end
+               if lines");
+
+    /// A final release closes its ballot.
+    LuaFinalReleaseNotClosed:
+        edit(RELEASE, "",
+            "  record.closed = math.max(record.closed, ballot)
+             end
+             write",
+            "end
+             write");
+
+    /// A node that is told to keep a name after the lease has ended keeps it.
+    LuaKeptOnlyWhereHeld:
+        edit(RELEASE, "",
+            "if keep > 0 and ours or anew then",
+            "if keep > 0 and ours then");
+
+    /// A node that was told before does not keep a name anew.
+    LuaKeptAfterClosed:
+        edit(RELEASE, "",
+            "not values[i] and ballot > record.closed",
+            "not values[i]");
+
+    /// An undo does not restart the time that those in line have to come.
+    LuaUndoSetsFreeSince:
+        edit(RELEASE, "",
+            "since = final and now_ms or record.free_since
+                 end
+                 -- The lease",
+            "since = now_ms
+                 end
+                 -- The lease");
+
+    /// An undo does not wake its own sender.
+    LuaUndoWakesSender:
+        edit(RELEASE, "",
+            "tell(i, stays and ticket, false)",
+            "tell(i, nil, false)");
+
+    /// An undo of a grant takes the place in line again.
+    LuaUndoLosesPlace:
+        edit(RELEASE, "",
+            "enter(token, { ticket }, tonumber(ARGV[11]))",
+            "");
+
+    /// A restore does not bring back what was released.
+    LuaRestoreIgnoresClosed:
+        edit(RESTORE, "",
+            "if ballot <= records[i].closed then",
+            "if false then");
+
+    /// Neither an extend nor a second grant shortens a lease.
+    LuaLeaseShortened:
+        edit(SEAT, "",
+            "if left >= 0 and left < ttl then",
+            "if left >= 0 then");
+
+    /// A shared grant leaves the write fence alone.
+    LuaReaderRaisesWriteFence:
+        edit(SHARE, "",
+            "mark_shared(i, leases, who, ballot, ballot, true)",
+            "mark_shared(i, leases, who, ballot, ballot, false)");
+
+    /// Neither an extend nor a second grant shortens a share.
+    LuaShareShortened:
+        edit(SHARE, "",
+            "until_ms = math.max(until_ms, mine[i] and mine[i].until_ms or 0)",
+            "");
+
+    /// On the fast path a ballot at or below the fence is stale.
+    LuaSwiftFenceNotChecked:
+        edit(SWIFT_ACQUIRE, "",
+            "if fence and ballot > math.max(ground, tonumber(fence)) and ballot <= ceiling",
+            "if fence and ballot <= ceiling");
+
+    /// On the fast path a ballot above the ceiling is not granted.
+    LuaSwiftCeilingNotChecked:
+        edit(SWIFT_ACQUIRE, "",
+            "if fence and ballot > math.max(ground, tonumber(fence)) and ballot <= ceiling",
+            "if fence and ballot > math.max(ground, tonumber(fence))");
+
+    /// On the fast path a ticket does not jump a line.
+    LuaSwiftJumpsQueue:
+        edit(SWIFT_ACQUIRE, "",
+            "its_turn = redis.call('ZRANK', order, ticket) == 0",
+            "its_turn = true");
+
+    /// A holder that the record does not know is not passed off as the one that it knows.
+    LuaSwiftStrangerNamed:
+        edit(SWIFT_ACQUIRE, "",
+            "if id and owner == values[1] and tonumber(fence) <= MAX then",
+            "if id and owner then");
+
+    /// What is kept of a line outlives its tickets.
+    LuaSwiftLineFades:
+        edit(SWIFT_ACQUIRE, "",
+            "if order and ticket and alone and kept_until >= now_ms + 2 * ARGV[8]",
+            "if order and ticket and alone");
+
+    /// A grant on the fast path takes the ticket out of the queue.
+    LuaSwiftHolderStaysInLine:
+        edit(SWIFT_ACQUIRE, "",
+            "redis.call('ZREM', lease, ticket)
+                   redis.call('ZREM', order, ticket)",
+            "redis.call('ZADD', lease, now_ms + ARGV[8], ticket)");
+
+    /// On the fast path a new ticket that looks old is refused.
+    LuaSwiftOldTicketAccepted:
+        edit(SWIFT_ACQUIRE, "",
+            "and (ARGV[9] == '0' or string.sub(ticket, 1, 20) + 1000000 >= clock) then",
+            "then");
+
+    /// On the fast path a ticket that has run out does not count.
+    LuaSwiftLapsedCounts:
+        edit(SWIFT_LINE, "",
+            "if redis.call('ZCOUNT', lease, 0, now_ms - 1) > 0 then",
+            "if false then");
+
+    /// On the fast path an undo does not release what was granted under a higher ballot.
+    LuaSwiftReleaseIgnoresBallot:
+        edit(SWIFT_RELEASE, "",
+            "if owner == ARGV[4] and tonumber(hers) <= ballot and ballot <= ceiling",
+            "if owner == ARGV[4] and ballot <= ceiling");
+
+    /// On the fast path a final release closes its ballot.
+    LuaSwiftReleaseNotClosed:
+        edit(SWIFT_RELEASE, "",
+            "closed = tonumber(closed) > ballot and closed or ARGV[5]",
+            "");
+
+    /// A release on the fast path takes its ticket out of the line.
+    LuaSwiftTicketStays:
+        edit(SWIFT_RELEASE, "",
+            "elseif ticket and redis.call('ZREM', lease, ticket) > 0 then",
+            "elseif false then");
+
+    /// On the fast path the runner-up is told to come after the grace.
+    LuaSwiftRunnerUpNotTold:
+        edit(SWIFT_RELEASE, "",
+            "if other ~= ticket and told < 2 then",
+            "if other ~= ticket and told < 1 then");
+
+    /// The final release of a reader closes its ballot where a restore may be under way.
+    LuaReaderNotClosed:
+        edit(UNSHARE, "",
+            "if final and fate_unknown and ballot <= ceiling then",
+            "if false then");
+
+    /// A ballot above the ceiling is never stored.
+    LuaStoredAboveCeiling:
+        edit(WRITE, "",
+            "elseif ballot <= ceiling then
+                 record.fence",
+            "elseif true then
+                 record.fence");
+
+    /// A record outlives the key that it vouches for.
+    LuaKeyOutlivesRecord:
+        edit(WRITE, "",
+            "redis.call('SET', KEYS[claims + i], text, 'PX',
+                 math.max(tonumber(ARGV[3]), key_left))",
+            "redis.call('SET', KEYS[claims + i], text, 'PX', ARGV[3])");
+}

@@ -1,0 +1,83 @@
+//! The scripts of the Redis node that decide about births: `join` and `init`.
+
+use super::{Mutant, edit};
+
+const INIT: &str = "crates/ringfence/src/node/redis/lua/init.lua";
+const JOIN: &str = "crates/ringfence/src/node/redis/lua/join.lua";
+
+mutants! {
+    /// `init` searches all keys for locks before it says that there are none.
+    LuaInitSearchCutShort:
+        edit(INIT, "",
+            "if not complete and mode ~= 'force' then",
+            "if false then");
+
+    /// A durable node skips the quarantine only if its record was written by a durable run.
+    LuaDurableBefore:
+        edit(JOIN, "",
+            "is_birth = not (lasted == '1' and durable)",
+            "is_birth = not durable");
+
+    /// A durable node skips the quarantine only if it is durable now.
+    LuaDurableNow:
+        edit(JOIN, "",
+            "is_birth = not (lasted == '1' and durable)",
+            "is_birth = lasted ~= '1'");
+
+    /// A durable node skips the quarantine only if it was never promoted.
+    LuaNeverPromoted:
+        edit(JOIN, "",
+            "local replicated = marked == '1' or moved or has_replicas or former_id",
+            "local replicated = marked == '1' or moved or has_replicas");
+
+    /// A record of another run is not taken for this run's.
+    LuaRunNotCompared:
+        edit(JOIN, "",
+            "local same_run = owner == run_id",
+            "local same_run = true");
+
+    /// A server that was promoted within its run is born, although its run id is the same.
+    LuaBirthByRunIdAlone:
+        edit(JOIN, "",
+            "is_birth = moved and (former_id or not remembers)",
+            "is_birth = false");
+
+    /// Where nobody knows whether a server would remember its promotion, another id is a birth.
+    LuaFormerIdForgotten:
+        edit(JOIN, "",
+            "is_birth = moved and (former_id or not remembers)",
+            "is_birth = moved and former_id");
+
+    /// A server that once had a replica is marked as replicated for good.
+    LuaReplicatedMarkForgotten:
+        edit(JOIN, "",
+            "local replicated = marked == '1' or moved or has_replicas or former_id",
+            "local replicated = moved or has_replicas or former_id");
+
+    /// A server that once had a replica is not durable any more.
+    LuaReplicaKeepsDurable:
+        edit(JOIN, "",
+            "local durable = synced and not replicated
+             local quarantine_ms",
+            "local durable = synced
+             local quarantine_ms");
+
+    /// Two births of one run are two incarnations.
+    LuaBirthsAlike:
+        edit(JOIN, "",
+            "local later = string.format('%.0f', math.max(now, since + 1))",
+            "local later = since");
+
+    /// A client without Sentinels never overwrites a record that has an epoch.
+    LuaEpochOverwritten:
+        edit(JOIN, "",
+            "if not owner or epoch ~= '-' then",
+            "if not owner then");
+
+    /// A birth is written only on the server that the handshake looked at.
+    LuaJoinsAnotherServer:
+        edit(JOIN, "",
+            r#"if string.match(server, '\nrun_id:(%x+)') ~= run_id or id ~= replication_id
+                 or not"#,
+            "if not");
+}

@@ -1,0 +1,92 @@
+//! The scripts of the Redis node for bundles and for plain locks.
+
+use super::{Mutant, edit};
+
+const EXTEND_BUNDLE: &str = "crates/ringfence/src/node/redis/lua/extend_bundle.lua";
+const PLAIN_EXTEND: &str = "crates/ringfence/src/node/redis/lua/plain_extend.lua";
+const PLAIN_RELEASE: &str = "crates/ringfence/src/node/redis/lua/plain_release.lua";
+const PLAIN_RELEASE_BUNDLE: &str = "crates/ringfence/src/node/redis/lua/plain_release_bundle.lua";
+const SWIFT_BUNDLE: &str = "crates/ringfence/src/node/redis/lua/swift_bundle.lua";
+
+mutants! {
+    /// An extend in a bundle does not shorten a lease.
+    LuaBundleLeaseShortened:
+        edit(EXTEND_BUNDLE, "",
+            "if left >= 0 and left < ttl then",
+            "if left >= 0 then");
+
+    /// An extend in a bundle raises the ballot under which the holder sits.
+    LuaBundleExtendKeepsBallot:
+        edit(EXTEND_BUNDLE, "",
+            "hers = ballot <= ceiling and max(tonumber(hers), ballot) or tonumber(hers)",
+            "hers = tonumber(hers)");
+
+    /// A bundle extends only what its token holds.
+    LuaBundleExtendIgnoresOwner:
+        edit(EXTEND_BUNDLE, "",
+            "if record and values[i] == token then",
+            "if record and values[i] then");
+
+    /// Extending a plain lock does not shorten it.
+    LuaPlainExtendShortens:
+        edit(PLAIN_EXTEND, "",
+            "if left >= 0 and left < tonumber(ARGV[2]) then",
+            "if left >= 0 then");
+
+    /// Only the owner releases a plain lock.
+    LuaPlainReleaseIgnoresOwner:
+        edit(PLAIN_RELEASE, "",
+            "if value ~= ARGV[1] then
+               return value and 'held' or 'gone'
+             end
+             redis.call('DEL', KEYS[1])",
+            "redis.call('DEL', KEYS[1])");
+
+    /// In a bundle only the owner releases a plain lock.
+    LuaPlainBundleIgnoresOwner:
+        edit(PLAIN_RELEASE_BUNDLE, "",
+            "if values[i] == ARGV[i] then",
+            "if values[i] then");
+
+    /// In a bundle a ballot at or below the fence is stale.
+    LuaBundleFenceNotChecked:
+        edit(SWIFT_BUNDLE, "",
+            "if fence and ballot > ground and ballot > tonumber(fence)",
+            "if fence");
+
+    /// In a bundle a ballot above the ceiling is not granted.
+    LuaBundleCeilingNotChecked:
+        edit(SWIFT_BUNDLE, "",
+            "if values[2 * calls + i] or ballot > ceiling then",
+            "if values[2 * calls + i] then");
+
+    /// In a bundle only the owner releases.
+    LuaBundleReleaseIgnoresOwner:
+        edit(SWIFT_BUNDLE, "",
+            "elseif terms == 0 and value == token and record then",
+            "elseif terms == 0 and value and record then");
+
+    /// In a bundle an undo does not release what was granted under a higher ballot.
+    LuaBundleReleaseIgnoresBallot:
+        edit(SWIFT_BUNDLE, "",
+            "if hers and (hers == text or tonumber(hers) <= ballot)",
+            "if hers");
+
+    /// In a bundle a final release closes its ballot.
+    LuaBundleReleaseNotClosed:
+        edit(SWIFT_BUNDLE, "",
+            "closed = tonumber(closed) > ballot and closed or text",
+            "");
+
+    /// A bundle does not jump a line.
+    LuaBundleJumpsQueue:
+        edit(SWIFT_BUNDLE, "",
+            "if values[2 * calls + i] or ballot > ceiling then",
+            "if ballot > ceiling then");
+
+    /// In a bundle a record outlives the key that it vouches for.
+    LuaBundleKeyOutlivesRecord:
+        edit(SWIFT_BUNDLE, "",
+            "local longer = tonumber(retention) < tonumber(ttl) and ends or kept_until",
+            "local longer = kept_until");
+}

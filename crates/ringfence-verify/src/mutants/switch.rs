@@ -1,0 +1,32 @@
+//! Which mutant this process was started with. Written by `ringfence-verify mutants`.
+
+use std::sync::LazyLock;
+
+/// All mutants.
+const NAMES: &[&str] = &[] /* names */;
+
+/// Pieces of scripts: the mutant, the piece, and what it replaces it with.
+const PIECES: &[(&str, &str, &str)] = &[] /* pieces */;
+
+static CHOSEN: LazyLock<Option<String>> = LazyLock::new(|| {
+    let name = std::env::var("RINGFENCE_MUTANT").ok()?;
+    // A run that breaks nothing proves nothing.
+    assert!(NAMES.contains(&&*name), "no mutant `{name}`");
+    Some(name)
+});
+
+/// Whether this process was started with this mutant.
+pub fn is_chosen(mutant: &str) -> bool {
+    CHOSEN.as_deref() == Some(mutant)
+}
+
+/// The text of a script, broken if the chosen mutant breaks it.
+pub fn script(text: &'static str) -> &'static str {
+    let mut broken = text.to_owned();
+    for (mutant, piece, instead) in PIECES {
+        if is_chosen(mutant) {
+            broken = broken.replace(piece, instead);
+        }
+    }
+    if broken == text { text } else { broken.leak() }
+}
