@@ -108,6 +108,14 @@ impl Name {
         Self(format!("{RESERVED}{{{tag}}}{part}:{}", self.0).into())
     }
 
+    /// The name that was given for the lock, semaphore or latch that this key belongs to.
+    pub fn given(&self) -> &str {
+        let part = self.0.strip_prefix(RESERVED);
+        let after_tag = part.and_then(|part| part.split_once('}'));
+        let given = after_tag.and_then(|(_, part)| part.split_once(':'));
+        given.map_or(&self.0, |(_, given)| given)
+    }
+
     /// The key as it stands on a node.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -200,6 +208,7 @@ mod tests {
         ] {
             for part in parts(name) {
                 assert_eq!(hash_tag(&part), Some(tag), "{part}");
+                assert_eq!(Name(part.as_str().into()).given(), name);
                 assert_eq!(Name::new("", &part), Err(NameError::Reserved));
             }
         }

@@ -5,7 +5,6 @@ use std::fs;
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::node::redis::acl_line;
 use ringfence_testkit::{Certificates, Flavor, Fleet, Persistence, Server, WallClock};
 use serde_json::Value;
 
@@ -21,7 +20,7 @@ fn grown_up(fleet: &Fleet) -> Scene {
 
 /// What the doctor says in text, after checking that its JSON has the same verdicts.
 #[track_caller]
-fn doctor(scene: &Scene, code: i32) -> (String, Value) {
+pub(crate) fn doctor(scene: &Scene, code: i32) -> (String, Value) {
     let said = Finished::of(scene.ringfence(&["doctor"]));
     assert_eq!(said.code(), code, "{}{}", said.stdout(), said.stderr());
     assert_eq!(said.stderr(), "");
@@ -45,6 +44,7 @@ fn doctor(scene: &Scene, code: i32) -> (String, Value) {
     assert_eq!(verdict("problem") * 2, lines("PROBLEM"), "{text}{value}");
     assert_eq!(verdict("warning"), lines("warning"), "{text}{value}");
     assert_eq!(verdict("ok"), lines("ok"), "{text}{value}");
+    assert_eq!(verdict("note"), lines("note"), "{text}{value}");
     assert_eq!(value["problems"], verdict("problem"));
     assert_eq!(value["verdict"] == "problem", code == 1);
     (text, value)
@@ -52,7 +52,7 @@ fn doctor(scene: &Scene, code: i32) -> (String, Value) {
 
 /// The finding about `check` that is not ok, about `node` if it is about one.
 #[track_caller]
-fn finding<'v>(value: &'v Value, check: &str, node: Option<&Server>) -> &'v Value {
+pub(crate) fn finding<'v>(value: &'v Value, check: &str, node: Option<&Server>) -> &'v Value {
     let node = node.map(|server| server.addr().to_string());
     let findings = value["findings"].as_array().unwrap();
     let found = findings.iter().find(|finding| {
@@ -64,7 +64,7 @@ fn finding<'v>(value: &'v Value, check: &str, node: Option<&Server>) -> &'v Valu
 }
 
 #[track_caller]
-fn assert_says(finding: &Value, verdict: &str, words: &[&str]) {
+pub(crate) fn assert_says(finding: &Value, verdict: &str, words: &[&str]) {
     assert_eq!(finding["verdict"], verdict, "{finding}");
     let all = format!("{} {}", finding["says"], finding["advice"]);
     for word in words {
@@ -370,52 +370,6 @@ fn durability_and_restarts_are_told() {
     );
     assert_eq!(value["nodes"][0]["votes"], false);
     assert_eq!(fleet[0].command(&["DBSIZE"]), "0");
-}
-
-#[test]
-fn a_user_with_the_rights_of_the_guide_is_enough_and_one_without_is_told_the_line() {
-    for flavor in Flavor::ALL {
-        let least = acl_line("ringfence", "PASSWORD", "orders:*");
-        let poor = least
-            .replace("user ringfence", "user poor")
-            .replace(" +zadd", "");
-        let blind = least
-            .replace("user ringfence", "user blind")
-            .replace(" +info", "");
-        let mute = least
-            .replace("user ringfence", "user mute")
-            .replace(" +eval ", " ");
-        let users = format!("user default off\n{least}\n{poor}\n{blind}\n{mute}");
-        let server = Server::builder(flavor).acl_file(&users).start();
-        let scene = |user: &str| Scene::on(&server.url_as(user, "PASSWORD"));
-        let (_, value) = doctor(&scene("ringfence"), 0);
-        assert_eq!(value["problems"], 0, "{value:#}");
-
-        let (_, value) = doctor(&scene("poor"), 1);
-        let rights = finding(&value, "rights", Some(&server));
-        assert_says(rights, "problem", &["ACL SETUSER poor +zadd"]);
-        let line = rights["advice"].as_str().unwrap();
-        server.command(&line.split(' ').collect::<Vec<_>>());
-        doctor(&scene("poor"), 0);
-
-        let (_, value) = doctor(&scene("blind"), 1);
-        let rights = finding(&value, "rights", Some(&server));
-        assert_says(rights, "problem", &["ACL SETUSER blind +info"]);
-        let (_, value) = doctor(&scene("mute"), 1);
-        let rights = finding(&value, "rights", Some(&server));
-        assert_says(rights, "problem", &["ACL SETUSER mute +eval"]);
-
-        // A lock that the user may not touch, and one that it may.
-        let named = |name| Finished::of(scene("ringfence").ringfence(&["doctor", name]));
-        let denied = named("invoices:1");
-        assert_eq!(denied.code(), 1, "{}", denied.stdout());
-        assert!(
-            denied
-                .stdout()
-                .contains("ACL SETUSER ringfence ~invoices:1")
-        );
-        assert_eq!(named("orders:1").code(), 0);
-    }
 }
 
 #[test]

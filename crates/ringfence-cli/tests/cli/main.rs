@@ -14,6 +14,7 @@ mod leftovers;
 mod loss;
 mod mutants;
 mod permits;
+mod rights;
 mod scene;
 mod secrets;
 mod shared;

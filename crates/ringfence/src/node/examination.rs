@@ -55,8 +55,8 @@ pub struct ServerExamination {
     pub identity: Result<Identity, Trouble>,
     /// What its birth record says.
     pub birth: Result<Birth, Trouble>,
-    /// The rights that its user lacks.
-    pub rights: Result<Vec<Right>, Trouble>,
+    /// What its user may do, and lacks.
+    pub rights: Result<Rights, Trouble>,
     /// The keys of ours that would stay for ever.
     pub keys: Result<Keys, Trouble>,
     /// Whether it can tell those who wait that their turn has come.
@@ -96,7 +96,7 @@ pub struct Identity {
     /// Whether it tells its replication id, by which a failover and back is noticed.
     pub tells_replication_id: bool,
     /// For how long it remembers a former replication id once nobody follows it, zero for ever; `None`
-    /// where nobody may ask (`CONFIG GET` is denied).
+    /// where the user may not ask (`CONFIG GET`).
     pub backlog_ttl: Option<Duration>,
     /// What a crash of it may cost.
     pub tier: Tier,
@@ -126,7 +126,7 @@ pub enum OnDisk {
     Later,
     /// There is no append-only file.
     Never,
-    /// There is one, but nobody may ask how it is synced (`CONFIG GET` is denied).
+    /// There is one, but the user may not ask how it is synced (`CONFIG GET`).
     Unknown,
 }
 
@@ -174,12 +174,34 @@ pub enum Voting {
     Restarted,
 }
 
-/// A right that locks need.
+/// What an ACL user is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To take locks, and to look at them.
+    Lock,
+    /// To look at locks and nodes; it can change no key.
+    Look,
+    /// To declare a cluster new, and to look at the nodes.
+    Init,
+}
+
+/// What an ACL user may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rights {
+    /// What the user is for, by the rights that it has.
+    pub purpose: Purpose,
+    /// The rights that it lacks for that.
+    pub lacking: Vec<Right>,
+    /// The rights that it lacks to take locks.
+    pub lacking_to_lock: Vec<Right>,
+}
+
+/// A right that a user needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Right {
     /// As `ACL SETUSER` takes it.
     pub rule: String,
-    /// Whether there are no locks without it; else something is only slower or unknown.
+    /// Whether the user cannot do without it; else something is only slower or unknown.
     pub essential: bool,
 }
 
@@ -190,6 +212,8 @@ pub struct Keys {
     pub looked_at: u64,
     /// Whether these are all.
     pub complete: bool,
+    /// How many others the user may not look at.
+    pub hidden: u64,
     /// How many of them have no expiry.
     pub lasting: u64,
     /// One of those, safe to print.

@@ -23,7 +23,7 @@ pub use clock::NodeClock;
 #[cfg(feature = "client")]
 pub use examination::{
     Birth, ClockReading, Contents, Examination, FileExamination, FileMode, Found, Identity, Keys,
-    Machine, Memory, OnDisk, Right, Role, ServerExamination, Voting,
+    Machine, Memory, OnDisk, Purpose, Right, Rights, Role, ServerExamination, Voting,
 };
 // What a `Node` is given and gives back.
 pub use ringfence_core::group::Group;

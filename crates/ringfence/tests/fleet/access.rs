@@ -4,23 +4,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ringfence::Locks;
-use ringfence::node::Found;
-use ringfence::node::redis::acl_line;
+use ringfence::node::{Found, Purpose, TroubleKind};
 use ringfence_testkit::{Certificates, Flavor, Fleet, Server, wait_until_async};
 
+use crate::rights::{line_of, users};
 use crate::stage::*;
 
-/// The least rights, as docs/operations.md gives them: copy it from there into an ACL file. Locks
-/// are under `orders:` here.
-fn user() -> String {
-    acl_line("ringfence", "PASSWORD", "orders:*")
-}
-
-/// Three servers that know only this user, over TLS if there are certificates for it.
+/// Three servers that know only the users of the guide, over TLS if there are certificates for it.
 fn secured(flavor: Flavor, certificates: Option<&Certificates>) -> Fleet {
     Fleet::start_with(3, |_| {
-        let users = format!("user default off\n{}", user());
-        let server = Server::builder(flavor).acl_file(&users);
+        let server = Server::builder(flavor).acl_file(&users());
         match certificates {
             Some(certificates) => server.tls(certificates),
             None => server,
@@ -28,17 +21,16 @@ fn secured(flavor: Flavor, certificates: Option<&Certificates>) -> Fleet {
     })
 }
 
-fn urls(fleet: &Fleet, certificates: Option<&Certificates>) -> String {
+fn urls(fleet: &Fleet, user: &str, certificates: Option<&Certificates>) -> String {
     let query = certificates.map_or_else(String::new, |certificates| {
         format!("?ca={}", certificates.authority_file().display())
     });
-    let url = |server: &Server| format!("{}{query}", server.url_as("ringfence", "PASSWORD"));
+    let url = |server: &Server| format!("{}{query}", server.url_as(user, "PASSWORD"));
     fleet.iter().map(url).collect::<Vec<_>>().join(",")
 }
 
 /// Everything that a client can do.
 async fn everything(fleet: &Fleet, urls: &str) {
-    builder(urls).init(false).await.unwrap();
     let locks = connect(urls).await;
     let shared = locks.rw_lock("orders:2");
     let reader = shared.write().await.unwrap().downgrade().await.unwrap();
@@ -96,15 +88,56 @@ async fn everything(fleet: &Fleet, urls: &str) {
     leader.resign().await.unwrap();
     until_granted_by(&locks, "orders:1", &[true; 3]).await;
     locks.close().await;
+    lacks_nothing(urls, Purpose::Lock).await;
+}
+
+/// Everything that a user can do who may only look, while somebody has what there is to look at.
+async fn looks(urls: &str, holders: &Locks) {
+    let locks = connect(urls).await;
+    assert!(!locks.inspect("orders:1").await.unwrap().held);
+    let guard = holders.mutex("orders:1").label("me").lock().await.unwrap();
+    let waiting = holders.mutex("orders:1").wait(PATIENCE);
+    let waiting = tokio::spawn(async move { waiting.lock().await.map(drop) });
+    until_waiting(&locks, "orders:1", 1).await;
+    let seen = locks.inspect("orders:1").await.unwrap();
+    assert_eq!(seen.label.as_deref(), Some("me"));
+    assert_eq!(seen.fence, Some(guard.fence()));
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    let reader = holders.rw_lock("orders:2").read().await.unwrap();
+    assert!(locks.inspect("orders:2").await.unwrap().held);
+    reader.release().await.unwrap();
+    let permit = holders.semaphore("orders:3", 2).acquire().await.unwrap();
+    let seen = locks.semaphore("orders:3", 2).inspect().await.unwrap();
+    assert_eq!(seen.slots.iter().filter(|slot| slot.held).count(), 1);
+    permit.release().await.unwrap();
+    let nodes = locks.nodes().await;
+    assert!(nodes.iter().all(|node| node.facts.is_ok()), "{nodes:?}");
+    locks.close().await;
+    lacks_nothing(urls, Purpose::Look).await;
+}
+
+/// Asserts that the doctor finds a user for `purpose` without fault on every node.
+async fn lacks_nothing(urls: &str, purpose: Purpose) {
     let examined = builder(urls).examine(Some("orders:1")).await.unwrap();
     for node in examined {
         let Ok(Found::Server(server)) = node.found else {
             panic!("{node:?}");
         };
-        assert_eq!(server.rights.unwrap(), [], "{}", node.node);
+        let rights = server.rights.unwrap();
+        assert_eq!(rights.purpose, purpose, "{}", node.node);
+        assert_eq!(rights.lacking, [], "{}", node.node);
         assert!(server.identity.is_ok() && server.clock.is_ok() && server.birth.is_ok());
-        let keys = server.keys.unwrap();
-        assert!(keys.complete && keys.lasting == 0, "{keys:?}");
+        match purpose {
+            Purpose::Init => {
+                let keys = server.keys.unwrap();
+                assert!(keys.complete && keys.lasting == 0, "{keys:?}");
+                assert!(keys.looked_at > 0 && keys.hidden == 0, "{keys:?}");
+            }
+            Purpose::Lock | Purpose::Look => {
+                assert_eq!(server.keys.unwrap_err().kind, TroubleKind::Denied);
+            }
+        }
     }
 }
 
@@ -138,17 +171,45 @@ async fn needs_the_rights_of_the_guide_and_no_others(
     certificates: Option<&Certificates>,
 ) {
     let fleet = secured(flavor, certificates);
+    let urls = |user| urls(&fleet, user, certificates);
+    begin(&fleet);
+    builder(&urls("operator")).init(false).await.unwrap();
+    let used_by_operator = used(&fleet);
+
+    begin(&fleet);
+    everything(&fleet, &urls("orders")).await;
+    let mut used_by_orders = used(&fleet);
+    // Needed where somebody in line is dead, or waits for several names: not played here, but in
+    // the comparison of the scripts with the ledger.
+    used_by_orders.extend(["zlexcount", "zscore"].map(str::to_owned));
+    assert_eq!(used_by_orders, granted("orders"));
+
+    // Where there are records, `init` looks at them.
+    begin(&fleet);
+    let refused = builder(&urls("operator")).init(false).await.unwrap_err();
+    says(&refused, ["votes already"]);
+    lacks_nothing(&urls("operator"), Purpose::Init).await;
+    let used_by_operator = &used_by_operator | &used(&fleet);
+    assert_eq!(used_by_operator, granted("operator"));
+
+    let holders = connect(&urls("orders")).await;
+    begin(&fleet);
+    looks(&urls("watcher"), &holders).await;
+    // The holders of what it looks at have used most of their rights.
+    let own: BTreeSet<String> = &granted("watcher") - &granted("orders");
+    assert!(used(&fleet).is_superset(&own), "{own:?}");
+}
+
+/// What is used, and denied, counts from now on.
+fn begin(fleet: &Fleet) {
     for server in fleet.iter() {
         server.command(&["CONFIG", "RESETSTAT"]);
         server.command(&["ACL", "LOG", "RESET"]);
     }
-    everything(&fleet, &urls(&fleet, certificates)).await;
+}
 
-    let user = user();
-    let granted: BTreeSet<&str> = user
-        .split(' ')
-        .filter_map(|w| w.strip_prefix('+'))
-        .collect();
+/// The commands that were used; none may have been denied.
+fn used(fleet: &Fleet) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
     for server in fleet.iter() {
         assert_eq!(server.command(&["ACL", "LOG"]), "", "something was denied");
@@ -162,35 +223,28 @@ async fn needs_the_rights_of_the_guide_and_no_others(
     for own in ["auth", "acl|log", "config|resetstat"] {
         used.remove(own);
     }
-    // Needed where somebody in line is dead, or waits for several names: not played here, but in
-    // the comparison of the scripts with the ledger.
-    used.extend(["zlexcount", "zscore"].map(str::to_owned));
-    let used: BTreeSet<&str> = used.iter().map(String::as_str).collect();
-    assert_eq!(used, granted);
+    used
+}
+
+/// The commands that the guide's line for `user` grants.
+fn granted(user: &str) -> BTreeSet<String> {
+    let rules = line_of(user).split(' ');
+    let commands = rules.filter_map(|rule| rule.strip_prefix('+'));
+    commands.map(str::to_owned).collect()
 }
 
 #[tokio::test]
-async fn other_names_and_other_authorities_are_refused() {
+async fn other_authorities_are_refused() {
     let certificates = Certificates::generate();
     let fleet = secured(Flavor::Redis, Some(&certificates));
-    let urls = urls(&fleet, Some(&certificates));
-    builder(&urls).init(false).await.unwrap();
-    let locks = connect(&urls).await;
-    let error = locks.mutex("invoices:1").lock().await.unwrap_err();
-    says(&error, ["grant it with ACL SETUSER"]);
-    round(&locks, "orders:1").await;
+    let operator = urls(&fleet, "operator", Some(&certificates));
+    builder(&operator).init(false).await.unwrap();
+    let urls = |certificates| urls(&fleet, "orders", Some(certificates));
+    round(&connect(&urls(&certificates)).await, "orders:1").await;
 
     let strangers = Certificates::generate();
-    let distrusting = self::urls(&fleet, Some(&strangers));
-    let locks = connect(&distrusting).await;
+    let locks = connect(&urls(&strangers)).await;
     let error = locks.mutex("orders:1").try_lock().await.unwrap_err();
     says(&error, fleet.iter().map(address));
     says(&error, ["certificate"]);
-}
-
-#[test]
-fn the_operations_guide_has_the_line_that_is_tested() {
-    let guide = include_str!("../../../../docs/operations.md");
-    let user = user();
-    assert!(guide.contains(&user), "docs/operations.md needs:\n{user}");
 }

@@ -18,6 +18,7 @@ mod loss;
 mod minorities;
 mod readers;
 mod returns;
+mod rights;
 mod runtimes;
 mod semaphores;
 mod several;

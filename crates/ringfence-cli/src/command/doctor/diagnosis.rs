@@ -42,9 +42,10 @@ impl Diagnosis {
         Self { findings, voting }
     }
 
-    /// The worst of all verdicts.
+    /// The worst of all verdicts. With a note all is still well.
     pub(super) fn verdict(&self) -> Verdict {
         let verdicts = self.findings.iter().map(|finding| finding.verdict);
+        let verdicts = verdicts.filter(|verdict| *verdict > Verdict::Note);
         verdicts.max().unwrap_or(Verdict::Ok)
     }
 

@@ -5,6 +5,8 @@
 pub(super) enum Verdict {
     /// As it should be.
     Ok,
+    /// Worth knowing, and nothing is wrong: something that the user may not see or do.
+    Note,
     /// Locks work, but somebody should look at it by day.
     Warning,
     /// A node does not vote, or no lock can be had.
@@ -16,6 +18,7 @@ impl Verdict {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
+            Self::Note => "note",
             Self::Warning => "warning",
             Self::Problem => "problem",
         }
@@ -44,6 +47,17 @@ impl Finding {
             node: None,
             says: says.into(),
             advice: None,
+        }
+    }
+
+    pub(super) fn note(
+        check: &'static str,
+        says: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self {
+            verdict: Verdict::Note,
+            ..Self::warning(check, says, advice)
         }
     }
 

@@ -39,7 +39,7 @@ pub(super) async fn doctor(args: Doctor, nodes: &str, report: Report) -> Result<
     report.result(&text, &json::value(&diagnosis, &found))?;
     Ok(match diagnosis.verdict() {
         Verdict::Problem => Exit::Problem,
-        Verdict::Ok | Verdict::Warning => Exit::Success,
+        Verdict::Ok | Verdict::Note | Verdict::Warning => Exit::Success,
     })
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ringfence::group::Group;
 use ringfence::node::{
-    Birth, ClockReading, Identity, Keys, OnDisk, Right, Role, ServerExamination, Tier, Trouble,
-    TroubleKind, Voting,
+    Birth, ClockReading, Identity, Keys, OnDisk, Purpose, Right, Role, ServerExamination, Tier,
+    Trouble, TroubleKind, Voting,
 };
 
 use super::finding::{Finding, many};
@@ -185,7 +185,7 @@ fn durability(server: &ServerExamination, identity: &Identity, nodes: usize) -> 
         OnDisk::Always => "appendfsync always, but not all along",
         OnDisk::Later => "appendfsync not always",
         OnDisk::Never => "no append-only file",
-        OnDisk::Unknown => "CONFIG GET denied",
+        OnDisk::Unknown => "appendfsync is not visible to this user",
     };
     let forgets = matches!(identity.on_disk, OnDisk::Later | OnDisk::Never);
     match tier {
@@ -196,6 +196,17 @@ fn durability(server: &ServerExamination, identity: &Identity, nodes: usize) -> 
              or take ?durable=yes out of the URL",
         ),
         Tier::Durable => Finding::ok(CHECK, format!("{tier}: on disk before it counts")),
+        Tier::Quarantined if identity.on_disk == OnDisk::Unknown => Finding::note(
+            CHECK,
+            format!(
+                "not visible to this user: appendfsync (CONFIG GET); taken for {tier}: {}",
+                match nodes {
+                    1 => "after a restart a lock may be held twice",
+                    _ => "a restart costs its vote",
+                }
+            ),
+            "if it has `appendfsync always`, say ?durable=yes in its URL",
+        ),
         _ if nodes == 1 => Finding::warning(
             CHECK,
             format!("{tier} ({why}): after a restart a lock may be held twice"),
@@ -257,6 +268,15 @@ fn replication(birth: Option<&Birth>, identity: &Identity) -> Option<Finding> {
             "if there are replicas, stop its clients before a failover and for a quarantine after it",
         ),
         _ if !replicated => return None,
+        _ if identity.backlog_ttl.is_none() => Finding::note(
+            CHECK,
+            format!(
+                "not visible to this user: repl-backlog-ttl (CONFIG GET); has or had replicas, and \
+                 each new replication id costs its vote for {}",
+                exactly(quarantine)
+            ),
+            "nothing: a failover is noticed all the same",
+        ),
         Some(ttl) => Finding::warning(
             CHECK,
             format!(
@@ -319,13 +339,13 @@ fn birth(birth: &Result<Birth, Trouble>, node: &str, nodes: usize) -> Finding {
 fn rights(server: &ServerExamination, node: &str, name: Option<&str>) -> Finding {
     const CHECK: &str = "rights";
     let user = server.user.escape_debug();
-    let lacking = match &server.rights {
-        Ok(lacking) => lacking,
+    let rights = match &server.rights {
+        Ok(rights) => rights,
         Err(trouble) if trouble.kind == TroubleKind::Denied => {
             return Finding::problem(
                 CHECK,
                 said(trouble, node),
-                format!("ACL SETUSER {user} +eval, then look again"),
+                format!("ACL SETUSER {user} +eval_ro, then look again"),
             );
         }
         Err(trouble) => {
@@ -339,15 +359,9 @@ fn rights(server: &ServerExamination, node: &str, name: Option<&str>) -> Finding
             );
         }
     };
-    let rules = |which: &dyn Fn(&&Right) -> bool| -> String {
-        let rules = lacking
-            .iter()
-            .filter(which)
-            .map(|right| right.rule.as_str());
-        rules.collect::<Vec<_>>().join(" ")
-    };
-    let grant = format!("ACL SETUSER {user} {}", rules(&|_| true));
-    let essential = rules(&|right| right.essential);
+    let lacking = &rights.lacking;
+    let grant = format!("ACL SETUSER {user} {}", rules(lacking, |_| true));
+    let essential = rules(lacking, |right| right.essential);
     match name {
         _ if !essential.is_empty() => {
             Finding::problem(CHECK, format!("denies user {user} {essential}"), grant)
@@ -355,26 +369,55 @@ fn rights(server: &ServerExamination, node: &str, name: Option<&str>) -> Finding
         _ if !lacking.is_empty() => Finding::warning(
             CHECK,
             format!(
-                "denies user {user} {}: locks work, but not as well",
-                rules(&|_| true)
+                "denies user {user} {}: all works, but not as well",
+                rules(lacking, |_| true)
             ),
             grant,
         ),
+        _ if rights.purpose != Purpose::Lock => {
+            let may = match rights.purpose {
+                Purpose::Init => "look and `init`",
+                _ => "look",
+            };
+            let mut rules = rules(&rights.lacking_to_lock, |_| true);
+            if name.is_none() {
+                rules = format!("~ringfence:{{PREFIX* ~PREFIX* {rules}");
+            }
+            Finding::note(
+                CHECK,
+                format!("lets user {user} {may}, but take no lock"),
+                format!("if it is to lock: ACL SETUSER {user} {rules}"),
+            )
+        }
         Some(name) => Finding::ok(
             CHECK,
             format!("gives user {user} all rights to `{}`", name.escape_debug()),
         ),
         None => Finding::ok(
             CHECK,
-            format!("gives user {user} all rights (`doctor NAME` checks a lock's own)"),
+            format!("gives user {user} the rights for locks (`doctor NAME` checks a name's keys)"),
         ),
     }
+}
+
+/// The rules of those of `rights` that are meant.
+fn rules(rights: &[Right], which: impl Fn(&Right) -> bool) -> String {
+    let rights = rights.iter().filter(|right| which(right));
+    let rules: Vec<&str> = rights.map(|right| right.rule.as_str()).collect();
+    rules.join(" ")
 }
 
 fn keys(keys: &Result<Keys, Trouble>, node: &str) -> Finding {
     const CHECK: &str = "expiry";
     let keys = match keys {
         Ok(keys) => keys,
+        Err(trouble) if trouble.kind == TroubleKind::Denied => {
+            return Finding::note(
+                CHECK,
+                "not visible to this user: keys without expiry (SCAN)",
+                "nothing: `doctor` with a user who may `init` looks for them",
+            );
+        }
         Err(trouble) => {
             return Finding::warning(
                 CHECK,
@@ -386,10 +429,13 @@ fn keys(keys: &Result<Keys, Trouble>, node: &str) -> Finding {
             );
         }
     };
-    let looked_at = match (keys.looked_at, keys.complete) {
+    let mut looked_at = match (keys.looked_at, keys.complete) {
         (count, true) => format!("{count} looked at"),
         (count, false) => format!("the first {count} looked at"),
     };
+    if keys.hidden > 0 {
+        looked_at += &format!(", {} not visible to this user", keys.hidden);
+    }
     match (&keys.example, keys.lasting) {
         (Some(example), lasting) => Finding::warning(
             CHECK,

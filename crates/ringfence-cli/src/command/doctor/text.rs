@@ -15,7 +15,7 @@ const INDENT: usize = 11;
 pub(super) struct Style {
     /// For a terminal.
     pub(super) colour: bool,
-    /// Leave out what is ok.
+    /// Leave out what is ok, and notes.
     pub(super) quiet: bool,
 }
 
@@ -24,7 +24,7 @@ pub(super) fn render(diagnosis: &Diagnosis, style: Style) -> String {
     let mut text = String::new();
     let mut under: Option<&Option<String>> = None;
     for finding in &diagnosis.findings {
-        if style.quiet && finding.verdict == Verdict::Ok {
+        if style.quiet && finding.verdict <= Verdict::Note {
             continue;
         }
         if under != Some(&finding.node) {
@@ -46,6 +46,7 @@ pub(super) fn render(diagnosis: &Diagnosis, style: Style) -> String {
 fn lines(finding: &Finding, says: &str, style: Style) -> String {
     let (word, colour) = match finding.verdict {
         Verdict::Ok => ("ok", "32"),
+        Verdict::Note => ("note", "36"),
         Verdict::Warning => ("warning", "33"),
         Verdict::Problem => ("PROBLEM", "1;31"),
     };
@@ -107,7 +108,7 @@ fn summary(diagnosis: &Diagnosis, style: Style) -> String {
     };
     let line = format!("{found}: {locks}{votes}");
     let colour = match diagnosis.verdict() {
-        Verdict::Ok => "32",
+        Verdict::Ok | Verdict::Note => "32",
         Verdict::Warning => "33",
         Verdict::Problem => "1;31",
     };

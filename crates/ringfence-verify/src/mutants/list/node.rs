@@ -64,10 +64,10 @@ mutants! {
 
     /// Clients agree on the values of the group.
     GroupsNotCompared:
-        edit(HANDSHAKE, "join",
-            "if group_fields(&born.group) != group_fields(group) {",
-            "if group_fields(&born.group) != group_fields(group)
-                 && !mutant!(GroupsNotCompared) {");
+        edit(HANDSHAKE, "check_group",
+            "if group_fields(&born.group) == group_fields(group) {",
+            "if group_fields(&born.group) == group_fields(group)
+                 || mutant!(GroupsNotCompared) {");
 
     /// On a replicated server every script that writes a holder compares the replication id.
     ReplicatedNotCompared:

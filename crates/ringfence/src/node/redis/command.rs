@@ -28,6 +28,8 @@ pub(super) struct Terms {
     pub(super) rules: Rules,
     /// Whether scripts that write a holder compare the replication id, too.
     pub(super) compare: bool,
+    /// Whether our user may only look: then scripts are run in a way that cannot write.
+    pub(super) looks_only: bool,
 }
 
 impl Terms {
@@ -37,6 +39,7 @@ impl Terms {
             asking: format!("?{born}"),
             rules: Rules::of_group(group),
             compare: false,
+            looks_only: false,
         }
     }
 
@@ -188,7 +191,11 @@ fn write_lock(
     by: By,
     out: &mut impl RedisWrite,
 ) {
-    write_script(script, by, 1 + 3 * request.claims.len(), out);
+    let keys = 1 + 3 * request.claims.len();
+    match terms.looks_only {
+        false => write_script(script, by, keys, out),
+        true => write_script_ro(script, by, keys, out),
+    }
     let names = || request.claims.iter().map(|claim| claim.name.as_str());
     names().for_each(|name| say(out, name));
     names().for_each(|name| write_record_key(name, out));
@@ -245,6 +252,15 @@ pub(super) fn write_script(script: &Script, by: By, keys: usize, out: &mut impl 
     match by {
         By::Hash => say(out, ("EVALSHA", &script.hash)),
         By::Text => say(out, ("EVAL", script.text)),
+    }
+    say(out, keys);
+}
+
+/// [`write_script`] for a user who may run scripts only in a way that cannot write.
+fn write_script_ro(script: &Script, by: By, keys: usize, out: &mut impl RedisWrite) {
+    match by {
+        By::Hash => say(out, ("EVALSHA_RO", &script.hash)),
+        By::Text => say(out, ("EVAL_RO", script.text)),
     }
     say(out, keys);
 }

@@ -9,8 +9,7 @@ use redis::{RedisError, RedisResult, Value};
 use crate::clock::Clock;
 use crate::message::Standing;
 use crate::node::{
-    Birth, ClockReading, Identity, Keys, NodeClock, Right, ServerExamination, Trouble, TroubleKind,
-    Voting,
+    Birth, ClockReading, Identity, Keys, NodeClock, ServerExamination, Trouble, TroubleKind, Voting,
 };
 use crate::protocol::{Cluster, Drift};
 use crate::url::RedisUrl;
@@ -21,8 +20,8 @@ use super::ears::Ears;
 use super::key::BORN_KEY;
 use super::line::Line;
 use super::report::{Reporter, quote};
-use super::rights;
-use super::server::{BORN_ANSWER, Leniency, Server, clock_us, questions};
+use super::rights::{self, With};
+use super::server::{BORN_ANSWER, Leniency, Server, ask_config, clock_us, questions};
 
 /// How long connecting and logging in may take, and how long an answer.
 const STEP: Duration = Duration::from_secs(2);
@@ -45,10 +44,8 @@ pub(crate) struct Examiner {
 impl Examiner {
     /// Looks at the server that `url` names, one of `nodes`, for clients that allow for `drift`.
     pub(crate) fn new(url: RedisUrl, clock: Clock, nodes: usize, drift: Drift) -> Self {
-        let reporter = Reporter {
-            node: url.address.to_string().into(),
-            password: url.password.as_deref().map(Arc::from),
-        };
+        let node = url.address.to_string();
+        let reporter = Reporter::new(&node, url.user.as_deref(), url.password.as_deref());
         Self {
             url,
             reporter,
@@ -71,10 +68,27 @@ impl Examiner {
         })?;
         let ears = Arc::new(Ears::default());
         let mut line = self.bounded(dial.connect(&ears)).await?;
-        let mut pipe = questions(true);
-        pipe.add_command(rights::question(name));
+        let mut pipe = questions();
+        pipe.add_command(rights::question(name, With::EvalRo));
         let mut answers = self.bounded(line.ask(pipe)).await?;
-        let rights = self.read_rights(answers.pop(), name);
+        let rights = match answers.pop() {
+            // A server before 7.0, or a user who may run scripts that write, and no others.
+            Some(Value::ServerError(_)) => {
+                let mut pipe = redis::pipe();
+                pipe.add_command(rights::question(name, With::Eval));
+                self.bounded(line.ask(pipe)).await?.pop()
+            }
+            answer => answer,
+        };
+        let rights = self.read_rights(rights, name);
+        // What is not known to be denied is tried.
+        let may = |found: fn(&rights::Found) -> bool| rights.as_ref().map_or(true, found);
+        let (may_ask_config, may_scan) = (may(|found| found.config), may(|found| found.scan));
+        if may_ask_config {
+            let mut pipe = redis::pipe();
+            ask_config(&mut pipe);
+            answers.extend(self.bounded(line.ask(pipe)).await?);
+        }
         // Looked at by itself: a cluster denies the key, but still says that it is one.
         let born = answers.get_mut(BORN_ANSWER);
         let born = born.map_or(Value::Nil, |born| std::mem::replace(born, Value::Nil));
@@ -84,7 +98,10 @@ impl Examiner {
             .map_err(|e| e.trouble().clone());
         let born = self.read_born(born);
         let clock = self.read_clock(&mut line, wall).await;
-        let keys = self.search_keys(&mut line).await;
+        let keys = match may_scan {
+            true => self.search_keys(&mut line).await,
+            false => Err(self.reporter.denied_command("scan")),
+        };
         let birth = born.as_ref().map_err(Trouble::clone).map(|born| Birth {
             voting: self.voting(born.as_ref(), server.as_ref().ok()),
             kept_for: kept_for(born.as_ref(), server.as_ref().ok()),
@@ -93,11 +110,7 @@ impl Examiner {
         });
         let own_born = born.ok().flatten();
         Ok(ServerExamination {
-            user: self
-                .url
-                .user
-                .clone()
-                .unwrap_or_else(|| "default".to_owned()),
+            user: self.reporter.user.to_string(),
             clock,
             identity: server.map(|server| Identity {
                 tier: server.tier(leniency, own_born.as_ref()),
@@ -112,7 +125,7 @@ impl Examiner {
                 memory: server.memory,
             }),
             birth,
-            rights,
+            rights: rights.map(|found| found.rights),
             keys,
             pushes: line.hears(),
             quarantine_off: leniency.no_quarantine,
@@ -145,14 +158,11 @@ impl Examiner {
         &self,
         answer: Option<Value>,
         name: Option<&str>,
-    ) -> Result<Vec<Right>, Trouble> {
+    ) -> Result<rights::Found, Trouble> {
         match answer {
-            Some(Value::Array(items)) => {
-                let may: Vec<bool> = items.iter().map(|item| *item == Value::Int(1)).collect();
-                rights::lacking(&may, name).ok_or_else(|| self.reporter.garbage())
-            }
             Some(Value::ServerError(error)) => Err(self.reporter.server_error(&error)),
-            _ => Err(self.reporter.garbage()),
+            Some(answer) => rights::read(&answer, name).ok_or_else(|| self.reporter.garbage()),
+            None => Err(self.reporter.garbage()),
         }
     }
 
@@ -230,8 +240,11 @@ impl Examiner {
                 .into_iter()
                 .filter(|key| key != BORN_KEY.as_bytes())
                 .collect();
-            keys.looked_at += page.len() as u64;
-            for key in self.without_expiry(line, page).await? {
+            let found = page.len() as u64;
+            let (hidden, lasting) = self.without_expiry(line, page).await?;
+            keys.looked_at += found - hidden;
+            keys.hidden += hidden;
+            for key in lasting {
                 keys.lasting += 1;
                 keys.example
                     .get_or_insert_with(|| quote(&String::from_utf8_lossy(&key)));
@@ -278,26 +291,26 @@ impl Examiner {
         }
     }
 
+    /// How many of `keys` our user may not look at, and which of the others have no expiry.
     async fn without_expiry(
         &self,
         line: &mut Line,
         keys: Vec<Vec<u8>>,
-    ) -> Result<Vec<Vec<u8>>, Trouble> {
+    ) -> Result<(u64, Vec<Vec<u8>>), Trouble> {
         if keys.is_empty() {
-            return Ok(keys);
+            return Ok((0, keys));
         }
         let mut question = redis::pipe();
         for key in &keys {
             question.cmd("PTTL").arg(key);
         }
         let answers = self.bounded(line.ask(question)).await?;
-        if let Some(Value::ServerError(error)) = answers.first() {
-            return Err(self.reporter.server_error(error));
-        }
+        let denied = |answer: &&Value| matches!(answer, Value::ServerError(_));
+        let hidden = answers.iter().filter(denied).count() as u64;
         // -1: it is there and has no expiry. -2, gone meanwhile, is as it should be.
         let lasting = keys.into_iter().zip(answers);
         let lasting = lasting.filter(|(_, answer)| *answer == Value::Int(-1));
-        Ok(lasting.map(|(key, _)| key).collect())
+        Ok((hidden, lasting.map(|(key, _)| key).collect()))
     }
 }
 

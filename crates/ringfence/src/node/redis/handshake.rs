@@ -6,7 +6,7 @@ use redis::{RedisError, Value};
 use crate::clock::Clock;
 use crate::group::Group;
 use crate::message::Standing;
-use crate::node::{CallError, Facts, InitMode, TroubleKind};
+use crate::node::{CallError, Facts, InitMode, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
 use super::born::{Born, group_fields};
@@ -15,9 +15,10 @@ use super::key::BORN_KEY;
 use super::line::Line;
 use super::reply::{Fields, Misshapen};
 use super::report::Reporter;
+use super::rights::Allowed;
 use super::script::SCRIPTS;
 use super::search::{InitAnswer, SEARCH_MAX, SEARCH_STEP, Search};
-use super::server::{Leniency, Server, questions, refuse_config};
+use super::server::{Leniency, Server, ask_config, questions, refuse_config};
 use super::watch::Image;
 
 /// How hands are shaken with one node.
@@ -83,9 +84,29 @@ impl Handshake {
 
     /// Reads what the server is, whatever its birth record says.
     pub(super) async fn look(&self, line: &mut Line) -> Result<Server, CallError> {
-        let questions = questions(!line.config_refused);
-        let answers = line.ask(questions).await.map_err(|e| self.unsent(&e))?;
-        line.config_refused |= refuse_config(&answers);
+        // A user who may only look may have been given more meanwhile.
+        let known = line.allowed.filter(|allowed| allowed.join);
+        let mut pipe = questions();
+        match known {
+            None => {
+                pipe.add_command(Allowed::question());
+            }
+            Some(allowed) if allowed.config => ask_config(&mut pipe),
+            Some(_) => {}
+        }
+        let mut answers = line.ask(pipe).await.map_err(|e| self.unsent(&e))?;
+        if known.is_none() {
+            let allowed = Allowed::read(answers.pop().as_ref());
+            line.allowed = Some(allowed);
+            if allowed.config {
+                let mut pipe = redis::pipe();
+                ask_config(&mut pipe);
+                answers.extend(line.ask(pipe).await.map_err(|e| self.unsent(&e))?);
+            }
+        }
+        if refuse_config(&answers) {
+            line.refuse_config();
+        }
         let server = Server::read(answers, &self.reporter, self.leniency)?;
         if server.replication_id.is_none() {
             let node = &self.reporter.node;
@@ -94,13 +115,18 @@ impl Handshake {
         Ok(server)
     }
 
-    /// Makes the node a member of `group`, if it is not one of another already.
+    /// Makes the node a member of `group`, if it is not one of another already. What it is was `seen`
+    /// just now. The trouble in place of a membership is why no call may be sent.
     pub(super) async fn join(
         &self,
         line: &mut Line,
-        server: &Server,
+        seen: (Server, Facts),
         group: &Group,
-    ) -> Result<(Membership, Facts), CallError> {
+    ) -> Result<(Result<Membership, Trouble>, Facts), CallError> {
+        let (server, facts) = &seen;
+        if line.may_only_look() {
+            return self.look_on(server, facts, group);
+        }
         let mut pipe = redis::pipe();
         let cmd = pipe.cmd("EVAL").arg(SCRIPTS.join.text).arg(1).arg(BORN_KEY);
         let backlog_ttl = server.backlog_ttl_s.map(|s| s.to_string());
@@ -123,15 +149,41 @@ impl Handshake {
             return Err(self.changed());
         };
         let born = self.read_born(&born)?;
-        if group_fields(&born.group) != group_fields(group) {
-            let what = format!(
-                "belongs to a group of {}, but this client was told {group}; use the same values \
-                 everywhere, or run `ringfence init` if the group is new",
-                born.group
-            );
-            return Err(self.refused(TroubleKind::Group, what));
+        self.check_group(&born, group)?;
+        let (membership, facts) = self.member(server, born, clock_us, (sent, received));
+        Ok((Ok(membership), facts))
+    }
+
+    /// In place of [`Handshake::join`] for a user who may only look: the birth record stays as it is. If
+    /// it is of an earlier run, the node does not count, and there is nothing to look at.
+    fn look_on(
+        &self,
+        server: &Server,
+        facts: &Facts,
+        group: &Group,
+    ) -> Result<(Result<Membership, Trouble>, Facts), CallError> {
+        let born = server.born.as_deref().map(|text| self.read_born(text));
+        let born = born.transpose()?;
+        let Some(born) = server.own(born.as_ref()) else {
+            return Ok((Err(self.reporter.unmet()), facts.clone()));
+        };
+        self.check_group(born, group)?;
+        let times = (facts.sent, facts.received);
+        let (mut membership, facts) = self.member(server, born.clone(), server.clock_us, times);
+        membership.terms.looks_only = true;
+        Ok((Ok(membership), facts))
+    }
+
+    fn check_group(&self, born: &Born, group: &Group) -> Result<(), CallError> {
+        if group_fields(&born.group) == group_fields(group) {
+            return Ok(());
         }
-        Ok(self.member(server, born, clock_us, (sent, received)))
+        let what = format!(
+            "belongs to a group of {}, but this client was told {group}; use the same values \
+             everywhere, or run `ringfence init` if the group is new",
+            born.group
+        );
+        Err(self.refused(TroubleKind::Group, what))
     }
 
     /// Declares the node grown up, unless it holds locks or votes already, or says whether it could.
@@ -165,7 +217,12 @@ impl Handshake {
             let answers = answers.map_err(|_| self.hangs())?;
             let answers = answers.map_err(|e| self.unknown(&e))?;
             let received = self.clock.now();
-            let fields = self.fields(answers.into_iter().next().unwrap_or(Value::Nil))?;
+            let fields = match answers.into_iter().next().unwrap_or(Value::Nil) {
+                Value::ServerError(error) => {
+                    return Err(CallError::Refused(self.reporter.init_error(&error)));
+                }
+                answer => self.fields(answer)?,
+            };
             match self.shaped(search.hear(fields))? {
                 Some(fields) => break (fields, sent, received),
                 None if begun + SEARCH_MAX <= received => return Err(self.unsearched()),

@@ -34,11 +34,18 @@ pub(super) fn write_record_key(key: &str, out: &mut impl RedisWrite) {
 /// for the two sets, and `leasesaanc` and `whoavjp` for those who share. CRC16 runs through each and comes out as it went in, so that even
 /// without a tag the slot stays the same.
 const MARK_WORD: &str = "lineqclm";
+const SET_WORDS: [&str; 4] = ["rankjgpk", "tilllna", "leasesaanc", "whoavjp"];
 
 /// The key of the mark that says that there may be a line for the lock at `key`, as the next word
 /// of a command.
 pub(super) fn write_mark_key(key: &str, out: &mut impl RedisWrite) {
     write(side_key(key, MARK_WORD), out);
+}
+
+/// The keys of the record, of the line and of those who share, for the lock at `key`.
+pub(super) fn side_keys(key: &str) -> impl Iterator<Item = String> {
+    let words = ["", MARK_WORD].into_iter().chain(SET_WORDS);
+    words.map(move |word| side_key(key, word).concat())
 }
 
 /// The parts of a side key, with `word` behind its tag.
@@ -123,10 +130,11 @@ mod tests {
         #[test]
         fn a_line_is_in_the_slot_of_its_key(key in "[{}:ab]{1,12}|\\PC{1,20}") {
             let mark = mark_key(&key);
-            for word in [MARK_WORD, "rankjgpk", "tilllna", "leasesaanc", "whoavjp"] {
+            for word in SET_WORDS {
                 let part = mark.replacen(MARK_WORD, word, 1);
                 prop_assert_eq!(slot(&part), slot(&key), "{}", part);
             }
+            prop_assert_eq!(slot(&mark), slot(&key), "{}", mark);
         }
 
         #[test]

@@ -11,14 +11,15 @@ use redis::{Cmd, Pipeline, RedisResult, Value};
 use super::bundle::Parcel;
 use super::command::{By, Terms};
 use super::last_words::Remainder;
+use super::rights::Allowed;
 use super::wire::Wire;
 
 /// See the module.
 pub(super) struct Line {
     kind: Kind,
-    /// Whether the server has refused us `CONFIG` here. It is not asked for it again: every refusal is
-    /// an entry in its ACL LOG.
-    pub(super) config_refused: bool,
+    /// What our user may do here, once that was asked: whatever is refused is an entry in the server's
+    /// ACL LOG.
+    pub(super) allowed: Option<Allowed>,
 }
 
 enum Kind {
@@ -56,7 +57,7 @@ impl Line {
     fn new(kind: Kind) -> Self {
         Self {
             kind,
-            config_refused: false,
+            allowed: None,
         }
     }
 
@@ -65,6 +66,23 @@ impl Line {
         match &self.kind {
             Kind::Wire(wire) => wire.hears(),
             Kind::Library(library) => library.hears,
+        }
+    }
+
+    /// Whether our user may ask `CONFIG GET`, as far as is known.
+    pub(super) fn may_ask_config(&self) -> bool {
+        self.allowed.is_none_or(|allowed| allowed.config)
+    }
+
+    /// Whether our user may only look, as far as is known.
+    pub(super) fn may_only_look(&self) -> bool {
+        self.allowed.is_some_and(|allowed| !allowed.join)
+    }
+
+    /// `CONFIG GET` was refused, and is not asked for again.
+    pub(super) fn refuse_config(&mut self) {
+        if let Some(allowed) = &mut self.allowed {
+            allowed.config = false;
         }
     }
 

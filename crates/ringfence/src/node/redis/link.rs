@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::group::Group;
+use crate::message::Op;
 use crate::node::{Call, CallError, Facts, InitMode, Tier, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
@@ -76,7 +77,8 @@ struct Session {
 enum End {
     /// The connection is of no more use.
     Lost(Trouble),
-    /// The node has forgotten its past; the connection is fine.
+    /// Hands must be shaken again: the node has forgotten its past, or our user could only look. The
+    /// connection is fine.
     Newborn,
     /// Something is wanted of the node itself, when nothing else is under way.
     Control(Control),
@@ -256,12 +258,13 @@ impl Link {
                         }
                         Some(Work::Call(call)) => {
                             self.gather(&flight).await;
-                            self.send_all(call, &mut flight, session, bundle::pack);
+                            let again =
+                                self.send_all(call, &mut flight, session, bundle::pack);
                             // Behind the calls, so that it delays none of them.
                             if self.look(&mut flight, session) {
                                 look.reset();
                             }
-                            None
+                            again
                         }
                     };
                     None
@@ -306,7 +309,7 @@ impl Link {
         let due = flight.has_room() && self.watch.is_due(now);
         if due {
             let line = &mut session.line;
-            let questions = membership.image.questions(!line.config_refused);
+            let questions = membership.image.questions(line.may_ask_config());
             flight.look(questions, line, now);
             self.watch.look(now);
         }
@@ -342,7 +345,9 @@ impl Link {
         let alone = |calls: Vec<Call>| calls.into_iter().map(Parcel::Alone).collect();
         while pending_end.is_none() && (flight.has_room() || session.line.is_wire()) {
             match self.queue.try_next() {
-                Some(Work::Call(call)) => self.send_all(call, flight, session, alone),
+                Some(Work::Call(call)) => {
+                    *pending_end = self.send_all(call, flight, session, alone);
+                }
                 Some(Work::Listen) => self.subscribe(flight, session),
                 Some(Work::Control(control)) => *pending_end = Some(End::Control(control)),
                 None => return,
@@ -386,20 +391,28 @@ impl Link {
         reporter.trouble(TroubleKind::Disconnected, what)
     }
 
-    /// Sends `first` and all the calls that wait behind it as one batch, as `pack` packs them.
+    /// Sends `first` and all the calls that wait behind it as one batch, as `pack` packs them. How the
+    /// session ends, if it must.
     fn send_all(
         &mut self,
         first: Call,
         flight: &mut Flight,
         session: &mut Session,
         pack: impl FnOnce(Vec<Call>) -> Vec<Parcel>,
-    ) {
+    ) -> Option<End> {
         let now = self.clock().now();
         let mut batch = Vec::new();
+        let mut end = None;
         let mut next = Some(first);
         while let Some(call) = next.take() {
             match self.unfit(&call, session, now) {
-                Some(trouble) => call.done.complete(Err(CallError::NotSent(trouble))),
+                Some(trouble) => {
+                    // Our user may have been given the right meanwhile, or the node been met.
+                    if trouble.kind == TroubleKind::Denied && session.line.may_only_look() {
+                        end = Some(End::Newborn);
+                    }
+                    call.done.complete(Err(CallError::NotSent(trouble)));
+                }
                 None => {
                     self.watch.note(&call.request, now);
                     batch.push(call);
@@ -418,6 +431,7 @@ impl Link {
             let parcels = pack(batch);
             flight.send(parcels, &mut session.line, membership, By::Hash, now);
         }
+        end
     }
 
     /// Why `call` must not be sent, if it must not.
@@ -429,6 +443,8 @@ impl Link {
                 TroubleKind::Timeout,
                 "was not asked: the call had waited too long",
             )
+        } else if session.line.may_only_look() && call.request.op != Op::Inspect {
+            Some(reporter.may_only_look(&call.request))
         } else if let Err(trouble) = &session.membership {
             Some(trouble.clone())
         } else if call.request.op.is_plain() && call.request.claims.len() != 1 {
@@ -472,7 +488,9 @@ impl Link {
                 flight.send(unusual, line, membership, By::Hash, now);
                 let mut newborn = landing.newborn;
                 if let Some(answers) = landing.look {
-                    line.config_refused |= Image::refuse_config(&answers);
+                    if Image::refuse_config(&answers) {
+                        line.refuse_config();
+                    }
                     match membership.image.change(&answers) {
                         None => self.watch.is_unchanged(),
                         Some(change) => {
@@ -538,8 +556,8 @@ impl Maker {
             },
         };
         let handshake = async {
-            let server = match self.handshake.probe(&mut line).await {
-                Ok((server, _)) => server,
+            let seen = match self.handshake.probe(&mut line).await {
+                Ok(seen) => seen,
                 // The connection stays, so that it can be told to overwrite the birth record.
                 Err(CallError::Refused(trouble))
                     if trouble.kind == TroubleKind::Version && group.is_none() =>
@@ -553,10 +571,10 @@ impl Maker {
                     "is there, but was not asked: its group is not known before a majority answers";
                 return Ok(Err(reporter.trouble(TroubleKind::Other, what)));
             };
-            match self.handshake.join(&mut line, &server, &group).await {
+            match self.handshake.join(&mut line, seen, &group).await {
                 Ok((membership, facts)) => {
                     self.found(&facts);
-                    Ok(Ok(membership))
+                    Ok(membership)
                 }
                 // The connection stays, so that somebody can look at the group and join the right one.
                 Err(CallError::Refused(trouble)) if trouble.kind == TroubleKind::Group => {
@@ -587,8 +605,8 @@ impl Maker {
             let (joined, facts) = match control {
                 Control::Probe(_) => return Ok(self.handshake.probe(line).await?.1),
                 Control::Join(group, _) => {
-                    let (server, _) = self.handshake.probe(line).await?;
-                    let joined = self.handshake.join(line, &server, group).await;
+                    let seen = self.handshake.probe(line).await?;
+                    let joined = self.handshake.join(line, seen, group).await;
                     // Calls that follow mean this group, and no longer one that was joined before.
                     joined.inspect_err(|error| *membership = Err(error.trouble().clone()))?
                 }
@@ -600,12 +618,12 @@ impl Maker {
                     };
                     let init = self.handshake.init(line, &server, group, *mode);
                     match init.await? {
-                        (Some(joined), facts) => (joined, facts),
+                        (Some(joined), facts) => (Ok(joined), facts),
                         (None, facts) => return Ok(facts),
                     }
                 }
             };
-            *membership = Ok(joined);
+            *membership = joined;
             self.found(&facts);
             Ok(facts)
         })

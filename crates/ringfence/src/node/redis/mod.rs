@@ -1,6 +1,7 @@
 //! A Redis or Valkey server as a node. The ledger is written in Lua there, one file per operation;
 //! everything about the connection is the link's business, in a task that the links of a client share.
 
+mod acl;
 mod backoff;
 mod born;
 mod bundle;
@@ -55,8 +56,8 @@ use self::report::Reporter;
 use self::server::Leniency;
 use self::together::{Member, Together};
 
+pub use self::acl::acl_line;
 pub(crate) use self::examine::Examiner;
-pub use self::rights::acl_line;
 pub use self::tls::TlsError;
 
 /// A Redis or Valkey server as a node.
@@ -105,8 +106,8 @@ impl RedisNode {
         };
         let dial = Dial::url(&url)?;
         let name = url.address.to_string();
-        let password = url.password.as_deref();
-        Ok(Self::with_link(dial, name, password, leniency, clock))
+        let reporter = Reporter::new(&name, url.user.as_deref(), url.password.as_deref());
+        Ok(Self::with_link(dial, name, reporter, leniency, clock))
     }
 
     /// The nodes that `urls` name, as [`RedisNode::connect`] makes them, with one task for all their
@@ -139,10 +140,9 @@ impl RedisNode {
             said_durable: false,
         };
         let settings = client.get_connection_info().redis_settings();
-        let password = settings.password().map(str::to_owned);
+        let reporter = Reporter::new(name, settings.username(), settings.password());
         let dial = Dial::client(client)?;
-        let (name, password) = (name.to_owned(), password.as_deref());
-        let prepared = Self::with_link(dial, name, password, leniency, clock);
+        let prepared = Self::with_link(dial, name.to_owned(), reporter, leniency, clock);
         Ok(start([prepared])?.remove(0))
     }
 
@@ -150,7 +150,7 @@ impl RedisNode {
     fn with_link(
         dial: Dial,
         name: String,
-        password: Option<&str>,
+        reporter: Reporter,
         leniency: Leniency,
         clock: Clock,
     ) -> Prepared {
@@ -158,10 +158,7 @@ impl RedisNode {
         let (work, arriving) = mpsc::unbounded_channel();
         let queue = Queue::new(arriving, clock.clone());
         let handshake = Handshake {
-            reporter: Reporter {
-                node: Arc::clone(&name),
-                password: password.map(Arc::from),
-            },
+            reporter,
             leniency,
             clock,
         };

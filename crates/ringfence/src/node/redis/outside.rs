@@ -96,10 +96,7 @@ pub fn handshake(bytes: &[u8]) {
             .map(|part| Value::BulkString(part.to_vec()))
             .collect(),
     };
-    let reporter = Reporter {
-        node: "h:6379".into(),
-        password: Some("secret".into()),
-    };
+    let reporter = Reporter::new("h:6379", None, Some("secret"));
     for strict in [true, false] {
         let leniency = Leniency {
             no_quarantine: !strict,

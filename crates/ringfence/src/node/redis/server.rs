@@ -66,21 +66,23 @@ const CONFIG_ANSWERS: usize = 6;
 pub(super) const SYNC_SETTINGS: [&str; 2] = ["appendfsync", "no-appendfsync-on-rewrite"];
 const BACKLOG_SETTING: &str = "repl-backlog-ttl";
 
-/// The questions that [`Server::read`] takes the answers to. They change nothing. Where `CONFIG` was
-/// refused before it is left out: every refusal is an entry in the server's ACL LOG.
-pub(super) fn questions(with_config: bool) -> Pipeline {
+/// The questions that [`Server::read`] takes the answers to, those of [`ask_config`] behind them where
+/// `CONFIG` may be asked: every refusal is an entry in the server's ACL LOG. They change nothing.
+pub(super) fn questions() -> Pipeline {
     let mut pipe = redis::pipe();
     for section in ["server", "replication", "memory", "persistence"] {
         pipe.cmd("INFO").arg(section);
     }
     pipe.cmd("GET").arg(BORN_KEY);
     pipe.cmd("TIME");
-    if with_config {
-        for setting in SYNC_SETTINGS.into_iter().chain([BACKLOG_SETTING]) {
-            pipe.cmd("CONFIG").arg("GET").arg(setting);
-        }
-    }
     pipe
+}
+
+/// See [`questions`].
+pub(super) fn ask_config(pipe: &mut Pipeline) {
+    for setting in SYNC_SETTINGS.into_iter().chain([BACKLOG_SETTING]) {
+        pipe.cmd("CONFIG").arg("GET").arg(setting);
+    }
 }
 
 /// Whether the answers to [`questions`] say that `CONFIG` is refused.
@@ -373,10 +375,7 @@ mod tests {
     };
 
     fn reporter() -> Reporter {
-        Reporter {
-            node: "h:6379".into(),
-            password: None,
-        }
+        Reporter::new("h:6379", None, None)
     }
 
     fn text(text: &str) -> Value {

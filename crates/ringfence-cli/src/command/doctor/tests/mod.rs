@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use ringfence::group::Group;
 use ringfence::node::{
-    Birth, ClockReading, Examination, Found, Identity, Keys, Machine, Memory, OnDisk, Role,
-    ServerExamination, Tier, Trouble, TroubleKind, Voting,
+    Birth, ClockReading, Examination, Found, Identity, Keys, Machine, Memory, OnDisk, Purpose,
+    Rights, Role, ServerExamination, Tier, Trouble, TroubleKind, Voting,
 };
 
 use super::diagnosis::Diagnosis;
@@ -51,7 +51,11 @@ fn healthy(number: u8, nodes: usize) -> (Examination, ServerExamination) {
             group: Some(Group::new(nodes)),
             replicated: false,
         }),
-        rights: Ok(Vec::new()),
+        rights: Ok(Rights {
+            purpose: Purpose::Lock,
+            lacking: Vec::new(),
+            lacking_to_lock: Vec::new(),
+        }),
         keys: Ok(Keys {
             looked_at: 12,
             complete: true,

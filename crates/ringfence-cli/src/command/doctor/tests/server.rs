@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use ringfence::node::{Found, Keys, OnDisk, Right, Role, Tier, TroubleKind};
+use ringfence::node::{Found, Keys, OnDisk, Purpose, Right, Role, Tier, TroubleKind};
 
 use super::{healthy, identity, nodes, only, says, second, trouble};
 use crate::command::doctor::diagnosis::Diagnosis;
 use crate::command::doctor::finding::{Finding, Verdict};
+use crate::command::doctor::text::{self, Style};
 
 #[test]
 fn a_node_that_is_down_is_a_problem_but_the_others_go_on() {
@@ -211,14 +212,14 @@ fn a_right_that_is_lacking_comes_with_the_line_that_grants_it() {
             rule: rule.to_owned(),
             essential,
         });
-        let rights = Ok(rights.collect());
-        second(|server| server.rights = rights)
+        let rights = rights.collect();
+        second(|server| server.rights.as_mut().unwrap().lacking = rights)
     };
     let essential = lacking(&[("+zadd", true), ("+scan", false)]);
     let line = "ACL SETUSER ringfence +zadd +scan";
     says(&essential, "rights", Verdict::Problem, false, &[line]);
-    let comfort = lacking(&[("+config|get", false)]);
-    says(&comfort, "rights", Verdict::Warning, true, &["+config|get"]);
+    let comfort = lacking(&[("+subscribe", false)]);
+    says(&comfort, "rights", Verdict::Warning, true, &["+subscribe"]);
     let denied = trouble(TroubleKind::Denied, "n1:6379 denies eval");
     let mute = second(|server| server.rights = Err(denied));
     says(
@@ -226,7 +227,7 @@ fn a_right_that_is_lacking_comes_with_the_line_that_grants_it() {
         "rights",
         Verdict::Problem,
         false,
-        &["ACL SETUSER ringfence +eval"],
+        &["ACL SETUSER ringfence +eval_ro"],
     );
     let old = trouble(
         TroubleKind::Other,
@@ -252,10 +253,69 @@ fn a_right_that_is_lacking_comes_with_the_line_that_grants_it() {
 }
 
 #[test]
+fn a_user_who_may_only_look_is_worth_a_note_with_the_line_that_lets_it_lock() {
+    for (purpose, may) in [
+        (Purpose::Look, "look, but"),
+        (Purpose::Init, "look and `init`, but"),
+    ] {
+        let nodes = second(|server| {
+            let rights = server.rights.as_mut().unwrap();
+            rights.purpose = purpose;
+            rights.lacking_to_lock = vec![Right {
+                rule: "+evalsha".to_owned(),
+                essential: true,
+            }];
+        });
+        let words = [
+            may,
+            "ACL SETUSER ringfence ~ringfence:{PREFIX* ~PREFIX* +evalsha",
+        ];
+        says(&nodes, "rights", Verdict::Note, true, &words);
+        assert_eq!(Diagnosis::of(&nodes, None).verdict(), Verdict::Ok);
+    }
+}
+
+#[test]
+fn what_the_user_may_not_see_is_worth_a_note() {
+    let unknown = second(|server| identity(server).on_disk = OnDisk::Unknown);
+    let words = ["not visible to this user: appendfsync", "?durable=yes"];
+    says(&unknown, "durability", Verdict::Note, true, &words);
+    let replicated = second(|server| {
+        identity(server).has_replicas = true;
+        identity(server).backlog_ttl = None;
+    });
+    let words = ["not visible to this user: repl-backlog-ttl", "35s"];
+    says(&replicated, "replication", Verdict::Note, true, &words);
+    let denied = trouble(TroubleKind::Denied, "n1:6379 denies scan");
+    let unsearched = second(|server| server.keys = Err(denied));
+    let words = ["not visible to this user: keys without expiry"];
+    says(&unsearched, "expiry", Verdict::Note, true, &words);
+    for nodes in [unknown, replicated, unsearched] {
+        let diagnosis = Diagnosis::of(&nodes, None);
+        assert_eq!(diagnosis.verdict(), Verdict::Ok);
+        assert!(diagnosis.has_quorum());
+        let quiet = Style {
+            quiet: true,
+            ..Style::default()
+        };
+        assert!(!text::render(&diagnosis, quiet).contains("not visible"));
+    }
+    // One node alone is not warned about what nobody knows.
+    let (mut alone, mut server) = healthy(0, 1);
+    identity(&mut server).on_disk = OnDisk::Unknown;
+    alone.found = Ok(Found::Server(Box::new(server)));
+    let diagnosis = Diagnosis::of(&[alone], None);
+    let finding = only(&diagnosis, "durability");
+    assert_eq!(finding.verdict, Verdict::Note);
+    assert!(finding.says.contains("held twice"), "{finding:?}");
+}
+
+#[test]
 fn a_key_that_would_stay_for_ever_is_shown() {
     let keys = |complete: bool| {
         second(|server| {
             server.keys = Ok(Keys {
+                hidden: 3,
                 looked_at: 9,
                 complete,
                 lasting: 2,
@@ -268,7 +328,7 @@ fn a_key_that_would_stay_for_ever_is_shown() {
         "expiry",
         Verdict::Warning,
         true,
-        &["2 keys", "ringfence:{x}:x", "(9 looked"],
+        &["2 keys", "ringfence:{x}:x", "(9 looked at, 3 not visible"],
     );
     says(
         &keys(false),
@@ -277,14 +337,14 @@ fn a_key_that_would_stay_for_ever_is_shown() {
         true,
         &["the first 9 looked at"],
     );
-    let denied = trouble(TroubleKind::Denied, "n1:6379 denies scan");
-    let denied = second(|server| server.keys = Err(denied));
+    let silent = trouble(TroubleKind::Timeout, "n1:6379 does not answer");
+    let silent = second(|server| server.keys = Err(silent));
     says(
-        &denied,
+        &silent,
         "expiry",
         Verdict::Warning,
         true,
-        &["was not searched", "denies scan"],
+        &["was not searched", "does not answer"],
     );
 }
 

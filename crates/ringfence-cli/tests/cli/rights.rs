@@ -1,0 +1,190 @@
+//! The command line as each of the users of the operations guide.
+
+use ringfence_testkit::{Flavor, Fleet, Persistence, Server};
+
+use super::doctor::{assert_says, doctor, finding};
+use super::scene::{Finished, Scene};
+
+const GUIDE: &str = include_str!("../../../../docs/operations.md");
+
+/// The ACL line that the guide gives to `user`.
+fn line_of(user: &str) -> &'static str {
+    let begin = format!("user {user} on ");
+    let mut lines = GUIDE.lines();
+    lines.find(|line| line.starts_with(&begin)).unwrap()
+}
+
+fn users() -> String {
+    let lines = ["orders", "watcher", "operator"].map(line_of).join("\n");
+    format!("user default off\n{lines}")
+}
+
+fn urls(fleet: &Fleet, user: &str) -> String {
+    let urls = fleet.iter().map(|server| server.url_as(user, "PASSWORD"));
+    urls.collect::<Vec<_>>().join(",")
+}
+
+#[track_caller]
+fn succeeds(scene: &Scene, args: &[&str]) -> String {
+    let said = Finished::of(scene.ringfence(args));
+    assert_eq!(said.code(), 0, "{args:?}: {}", said.stderr());
+    said.stdout().to_owned()
+}
+
+#[test]
+fn the_guide_s_users_do_their_work_and_the_doctor_finds_no_fault_with_them() {
+    for flavor in Flavor::ALL {
+        let fleet = Fleet::start_with(3, |_| Server::builder(flavor).acl_file(&users()));
+        let scene = |user| Scene::on(&urls(&fleet, user));
+        let (orders, watcher, operator) = (scene("orders"), scene("watcher"), scene("operator"));
+
+        let refused = Finished::of(orders.ringfence(&["init"]));
+        assert_ne!(refused.code(), 0);
+        assert!(
+            refused.stderr().contains("docs/operations.md"),
+            "{}",
+            refused.stderr()
+        );
+        succeeds(&operator, &["init"]);
+        succeeds(&orders, &["run", "orders:x", "--", "true"]);
+        succeeds(&orders, &["run", "--shared", "orders:x", "--", "true"]);
+        succeeds(
+            &orders,
+            &["run", "--permits", "2", "orders:x", "--", "true"],
+        );
+        let denied = Finished::of(orders.ringfence(&["run", "billing:x", "--", "true"]));
+        assert_ne!(denied.code(), 0);
+        let rule = "ACL SETUSER orders ~ringfence:{billing:* ~billing:*";
+        assert!(denied.stderr().contains(rule), "{}", denied.stderr());
+
+        // What a user may not see is a note; that all run on one host is the one warning.
+        for (user, scene, says) in [
+            ("orders", &orders, "ok"),
+            ("watcher", &watcher, "note"),
+            ("operator", &operator, "note"),
+        ] {
+            let (_, value) = doctor(scene, 0);
+            assert_eq!(
+                (&value["problems"], &value["warnings"]),
+                (&0.into(), &1.into()),
+                "{value:#}"
+            );
+            assert_eq!(value["quorum"], true);
+            let rights: Vec<_> = value["findings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|finding| finding["check"] == "rights")
+                .collect();
+            assert!(
+                rights.iter().all(|finding| finding["verdict"] == says),
+                "{user}: {rights:?}"
+            );
+            succeeds(scene, &["doctor", "orders:x"]);
+        }
+        let (_, value) = doctor(&watcher, 0);
+        let rights = finding(&value, "rights", Some(&fleet[1]));
+        let line = "ACL SETUSER watcher ~ringfence:{PREFIX* ~PREFIX* ~ringfence:born";
+        assert_says(rights, "note", &["look, but take no lock", line]);
+        let expiry = finding(&value, "expiry", Some(&fleet[1]));
+        assert_says(expiry, "note", &["not visible to this user"]);
+
+        let run = orders.ringfence(&[
+            "run",
+            "orders:x",
+            "--",
+            "sh",
+            "-c",
+            "echo > $DIR/on; exec sleep 1000",
+        ]);
+        let run = super::scene::Running::start(run);
+        orders.line("on");
+        assert!(succeeds(&watcher, &["status", "orders:x"]).contains("held"));
+        succeeds(&watcher, &["status"]);
+        succeeds(&watcher, &["status", "--permits", "2", "orders:x"]);
+        drop(run);
+        let denied = Finished::of(watcher.ringfence(&["run", "orders:y", "--", "true"]));
+        assert_ne!(denied.code(), 0);
+        let words = "lets user `watcher` only look";
+        assert!(denied.stderr().contains(words), "{}", denied.stderr());
+        let denied = Finished::of(watcher.ringfence(&["doctor", "billing:x"]));
+        assert_eq!(denied.code(), 1, "{}", denied.stdout());
+        let rule = "%R~ringfence:{billing:* %R~billing:*";
+        assert!(denied.stdout().contains(rule), "{}", denied.stdout());
+    }
+}
+
+#[test]
+fn a_user_without_the_rights_is_told_the_line() {
+    for flavor in Flavor::ALL {
+        let least = line_of("orders");
+        let without = |user: &str, rules: &[&str]| {
+            let line = least.replace("user orders", &format!("user {user}"));
+            let kept = line.split(' ').filter(|rule| !rules.contains(rule));
+            let kept = kept.collect::<Vec<_>>().join(" ");
+            assert_eq!(
+                kept.split(' ').count() + rules.len(),
+                line.split(' ').count()
+            );
+            kept
+        };
+        let users = [
+            without("poor", &["+zadd"]),
+            without("blind", &["+info"]),
+            without("silent", &["+eval"]),
+            without("mute", &["+eval", "+eval_ro"]),
+            without("homeless", &["~ringfence:born"]),
+        ];
+        let users = format!("user default off\n{least}\n{}", users.join("\n"));
+        let server = Server::builder(flavor).acl_file(&users).start();
+        let scene = |user: &str| Scene::on(&server.url_as(user, "PASSWORD"));
+        for (user, rule) in [
+            ("poor", "ACL SETUSER poor +zadd"),
+            ("blind", "ACL SETUSER blind +info"),
+            ("silent", "ACL SETUSER silent +eval"),
+            ("mute", "ACL SETUSER mute +eval_ro"),
+            ("homeless", "ACL SETUSER homeless ~ringfence:born"),
+        ] {
+            let (_, value) = doctor(&scene(user), 1);
+            let rights = finding(&value, "rights", Some(&server));
+            assert_says(rights, "problem", &[rule]);
+            let line = rights["advice"].as_str().unwrap();
+            let line = line.split(',').next().unwrap();
+            server.command(&line.split(' ').collect::<Vec<_>>());
+            if user != "mute" {
+                doctor(&scene(user), 0);
+            }
+        }
+        // A lock that the user may not touch, and one that it may.
+        let named = |name| Finished::of(scene("orders").ringfence(&["doctor", name]));
+        let denied = named("invoices:1");
+        assert_eq!(denied.code(), 1, "{}", denied.stdout());
+        let rule = "ACL SETUSER orders ~ringfence:{invoices:* ~invoices:*";
+        assert!(denied.stdout().contains(rule), "{}", denied.stdout());
+        assert_eq!(named("orders:1").code(), 0);
+    }
+}
+
+#[test]
+fn what_config_would_tell_is_a_note() {
+    let server = Server::builder(Flavor::Redis)
+        .persistence(Persistence::AofAlways)
+        .acl_file(&users())
+        .start();
+    let url = server.url_as("orders", "PASSWORD");
+    let (_, value) = doctor(&Scene::on(&url), 0);
+    let durability = finding(&value, "durability", Some(&server));
+    assert_says(
+        durability,
+        "note",
+        &["not visible to this user: appendfsync", "?durable=yes"],
+    );
+    assert_eq!(
+        (&value["problems"], &value["warnings"]),
+        (&0.into(), &0.into())
+    );
+    assert_eq!(value["verdict"], "ok");
+    let (text, _) = doctor(&Scene::on(&format!("{url}?durable=yes")), 0);
+    assert!(text.contains("durable: on disk"), "{text}");
+    assert_eq!(server.command(&["ACL", "LOG"]), "", "something was denied");
+}

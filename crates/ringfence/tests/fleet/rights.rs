@@ -1,0 +1,430 @@
+//! The ACL lines of the operations guide, on real servers: what each user can do, and cannot.
+
+use std::time::Duration;
+
+use redis::{Connection, Value};
+use ringfence::node::Purpose;
+use ringfence::node::redis::acl_line;
+use ringfence::resource::redis::{FENCED, FencedKey};
+use ringfence::{AcquireError, Locks};
+use ringfence_testkit::{Flavor, Server, wait_until_async};
+
+use crate::stage::*;
+
+const GUIDE: &str = include_str!("../../../../docs/operations.md");
+const RESOURCES: &str = include_str!("../../../../docs/resources.md");
+
+/// The ACL line that the guide gives to `user`.
+pub(crate) fn line_of(user: &str) -> &'static str {
+    line_in(GUIDE, user)
+}
+
+fn line_in(guide: &'static str, user: &str) -> &'static str {
+    let begin = format!("user {user} on ");
+    let mut lines = guide.lines().map(str::trim_start);
+    let line = lines.find(|line| line.starts_with(&begin));
+    line.unwrap_or_else(|| panic!("the guide has no ACL line for {user}"))
+}
+
+/// An ACL file with the users of the guide, and a team beside them.
+pub(crate) fn users() -> String {
+    let [orders, watcher, operator] = ["orders", "watcher", "operator"].map(line_of);
+    let billing = orders.replace("orders", "billing");
+    format!("user default off\n{orders}\n{billing}\n{watcher}\n{operator}")
+}
+
+fn server(flavor: Flavor) -> Server {
+    Server::builder(flavor).acl_file(&users()).start()
+}
+
+fn log_in(server: &Server, user: &str) -> Connection {
+    let url = server.url_as(user, "PASSWORD");
+    redis::Client::open(url).unwrap().get_connection().unwrap()
+}
+
+async fn client(server: &Server, user: &str) -> Locks {
+    connect(&server.url_as(user, "PASSWORD")).await
+}
+
+/// Runs a command whose words are separated by blanks; `_` stands for a blank in a word.
+fn run(connection: &mut Connection, line: &str) -> redis::RedisResult<Value> {
+    let mut words = line.split(' ').map(|word| word.replace('_', " "));
+    let mut cmd = redis::cmd(&words.next().unwrap().replace(' ', "_"));
+    cmd.arg(words.collect::<Vec<_>>());
+    cmd.query(connection)
+}
+
+#[track_caller]
+fn denied(connection: &mut Connection, line: &str) {
+    let said = run(connection, line);
+    let words = said.expect_err(line).to_string();
+    let denials = [
+        "NoPerm",
+        "NOPERM",
+        "ACL failure",
+        "user executing the script",
+        "not allowed from script",
+    ];
+    assert!(denials.iter().any(|d| words.contains(d)), "{line}: {words}");
+}
+
+/// Every key with its type, its value and whether it expires.
+fn contents(server: &Server) -> Vec<String> {
+    let keys = server.command(&["KEYS", "*"]);
+    let mut all: Vec<String> = keys
+        .lines()
+        .map(|key| format!("{key} {}", server.command(&["DUMP", key])))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn the_guide_has_the_lines_of_the_code() {
+    for (purpose, user) in [
+        (Purpose::Lock, "orders"),
+        (Purpose::Look, "watcher"),
+        (Purpose::Init, "operator"),
+    ] {
+        let line = acl_line(purpose, user, "PASSWORD", "orders:");
+        assert_eq!(line_of(user), line, "docs/operations.md");
+    }
+}
+
+#[tokio::test]
+async fn nobody_reads_passwords_or_what_is_not_theirs() {
+    for flavor in Flavor::ALL {
+        let server = server(flavor);
+        let locks = client(&server, "billing").await;
+        let guard = locks.mutex("billing:x").lock().await.unwrap();
+        server.command(&["SET", "application", "1"]);
+        let before = contents(&server);
+        for user in ["orders", "watcher", "operator"] {
+            let mut user = log_in(&server, user);
+            for line in [
+                "CONFIG GET requirepass",
+                "CONFIG GET *",
+                "CONFIG SET requirepass x",
+                "EVAL return_redis.call('CONFIG','GET','requirepass') 0",
+                "ACL LIST",
+                "ACL GETUSER orders",
+                "ACL SETUSER orders +@all",
+                "CLIENT LIST",
+                "MONITOR",
+                "KEYS *",
+                "DBSIZE",
+                "FLUSHALL",
+                "FLUSHDB",
+                "SHUTDOWN NOSAVE",
+                "REPLICAOF NO ONE",
+                "FUNCTION FLUSH",
+                "SCRIPT FLUSH",
+                "RENAME ringfence:born orders:x",
+                "PSUBSCRIBE ringfence:wake:*",
+                "SUBSCRIBE billing",
+                "PUBLISH billing x",
+                "SET billing:x 1",
+                "DEL billing:x",
+                "SET ringfence:{billing:x}:billing:x 1",
+                "PEXPIRE ringfence:{billing:x}:billing:x 1",
+                "ZADD ringfence:{billing:x}rankjgpk:billing:x 1 m",
+                "SET ringfence:{billing:x}slot0:billing:x 1",
+                "SET application 1",
+                "SET ringfence:other 1",
+                "EVALSHA 0 1 billing:x",
+                "EVAL return_redis.call('SET','billing:x','1') 0",
+                "EVAL return_redis.call('DEL','ringfence:{billing:x}:billing:x') 0",
+            ] {
+                denied(&mut user, line);
+            }
+        }
+        for user in ["orders", "watcher"] {
+            let mut user = log_in(&server, user);
+            for line in [
+                "SCAN 0",
+                "GET billing:x",
+                "MGET orders:x billing:x",
+                "PTTL billing:x",
+                "GET application",
+                "GET ringfence:{billing:x}:billing:x",
+                "EVAL_RO return_redis.call('GET','billing:x') 0",
+            ] {
+                denied(&mut user, line);
+            }
+        }
+        let mut watcher = log_in(&server, "watcher");
+        for line in [
+            "SET ringfence:born 1",
+            "SET orders:x 1",
+            "DEL orders:x",
+            "PEXPIRE ringfence:{orders:x}:orders:x 1",
+            "EVAL return_1 0",
+            "EVALSHA 0 0",
+            "EVAL_RO return_redis.call('SET','orders:x','1') 0",
+            "PUBLISH ringfence:wake:me 1",
+        ] {
+            denied(&mut watcher, line);
+        }
+        assert_eq!(contents(&server), before);
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_name_of_another_team_is_refused_with_node_right_and_rule() {
+    for flavor in Flavor::ALL {
+        let server = server(flavor);
+        let locks = client(&server, "orders").await;
+        round(&locks, "orders:x").await;
+        let wanted = [
+            address(&server),
+            "denies user `orders` the keys of `billing:x`".to_owned(),
+            "ACL SETUSER orders ~ringfence:{billing:* ~billing:*".to_owned(),
+        ];
+        let error = locks.mutex("billing:x").lock().await.unwrap_err();
+        assert!(
+            matches!(error, AcquireError::Misconfigured { .. }),
+            "{error:?}"
+        );
+        says(&error, &wanted);
+        let error = locks.plain_mutex("billing:x").lock().await.unwrap_err();
+        says(&error, &wanted);
+        let error = locks.semaphore("billing:x", 2).acquire().await.unwrap_err();
+        says(&error, &wanted);
+        let error = locks.rw_lock("billing:x").read().await.unwrap_err();
+        says(&error, &wanted);
+        let error = locks.latch("billing:x", 2).arrive().await.unwrap_err();
+        says(&error, &wanted);
+        let error = locks.inspect("billing:x").await.unwrap_err();
+        says(&error, &wanted);
+        let several = locks.multi(["orders:1", "billing:x"]).lock().await;
+        says(
+            &several.unwrap_err(),
+            ["ACL SETUSER orders ~ringfence:{orders:* ~orders:* ~ringfence:{billing:* ~billing:*"],
+        );
+        // `init` is not for those who lock.
+        let refused = builder(&server.url_as("orders", "PASSWORD"))
+            .init(true)
+            .await;
+        says(
+            &refused.unwrap_err(),
+            ["docs/operations.md", &address(&server)],
+        );
+        round(&locks, "orders:x").await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_may_only_look_changes_nothing_and_is_told_so() {
+    for flavor in Flavor::ALL {
+        let server = server(flavor);
+        let locks = client(&server, "watcher").await;
+        // Nobody has met the server, and a watcher leaves it so.
+        let error = locks.inspect("orders:x").await.unwrap_err();
+        says(&error, ["has not been met", "user `watcher` may only look"]);
+        assert_eq!(
+            locks.nodes().await[0].facts.as_ref().unwrap().standing,
+            None
+        );
+        assert_eq!(contents(&server), [""; 0]);
+
+        let holders = client(&server, "orders").await;
+        let guard = holders.mutex("orders:x").label("me").lock().await.unwrap();
+        let before = contents(&server);
+        wait_until_async("the watcher to see", SOON, async || {
+            locks.inspect("orders:x").await.is_ok_and(|seen| seen.held)
+        })
+        .await;
+        let seen = locks.inspect("orders:x").await.unwrap();
+        assert_eq!(seen.label.as_deref(), Some("me"));
+        let error = locks.mutex("orders:y").lock().await.unwrap_err();
+        assert!(
+            matches!(error, AcquireError::Misconfigured { .. }),
+            "{error:?}"
+        );
+        let wanted = [
+            address(&server),
+            "lets user `watcher` only look".to_owned(),
+            "`ringfence doctor orders:y`".to_owned(),
+        ];
+        says(&error, &wanted);
+        let error = locks.plain_mutex("orders:y").lock().await.unwrap_err();
+        says(&error, &wanted);
+        let error = locks.latch("orders:y", 1).arrive().await.unwrap_err();
+        says(&error, &wanted);
+        assert_eq!(contents(&server), before);
+        guard.release().await.unwrap();
+    }
+}
+
+/// A client need not be started anew when its user is given more, or less.
+#[tokio::test]
+async fn rights_that_are_granted_later_count_at_once() {
+    let server = server(Flavor::Redis);
+    let holders = client(&server, "orders").await;
+    round(&holders, "orders:x").await;
+    let locks = client(&server, "watcher").await;
+    locks.mutex("orders:x").lock().await.unwrap_err();
+    let more = line_of("orders").replace("user orders", "watcher");
+    let more: Vec<&str> = ["ACL", "SETUSER"]
+        .into_iter()
+        .chain(more.split(' '))
+        .collect();
+    server.command(&more);
+    wait_until_async("the new rights to count", SOON, async || {
+        locks.mutex("orders:x").lock().await.is_ok()
+    })
+    .await;
+}
+
+/// Takes `name` in every way that there is.
+async fn take_in_every_way(locks: &Locks, name: &str) -> Result<(), String> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| format!("{what} {name:?}: {error}");
+    let ttl = Duration::from_secs(10);
+    let lock = locks.mutex(name).ttl(ttl);
+    let guard = lock.lock().await.map_err(|e| failed("lock", &e))?;
+    let waiting = lock.clone().wait(PATIENCE);
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    wait_until_async("one in line", SOON, async || {
+        locks.inspect(name).await.unwrap().waiting == 1
+    })
+    .await;
+    guard.release().await.map_err(|e| failed("release", &e))?;
+    let guard = waiting.await.unwrap();
+    guard
+        .map_err(|e| failed("wait", &e))?
+        .release()
+        .await
+        .unwrap();
+    let shared = locks.rw_lock(name).read().await;
+    let shared = shared.map_err(|e| failed("read", &e))?;
+    shared.release().await.unwrap();
+    let permit = locks.semaphore(name, 2).acquire().await;
+    let permit = permit.map_err(|e| failed("permit", &e))?;
+    permit.release().await.unwrap();
+    let arrived = locks.latch(name, 1).arrive().await;
+    arrived.map_err(|e| failed("latch", &e))?;
+    let plain = locks.plain_mutex(name).lock().await;
+    let plain = plain.map_err(|e| failed("plain", &e))?;
+    plain.release().await.unwrap();
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_guide_s_patterns_fit_every_name_that_it_says_they_fit() {
+    for flavor in Flavor::ALL {
+        let server = server(flavor);
+        let locks = client(&server, "orders").await;
+        let names = [
+            "orders:",
+            "orders:é ü",
+            "orders:*?[a]",
+            "orders:{x",
+            "orders::a/b\\",
+        ];
+        for name in names {
+            take_in_every_way(&locks, name).await.unwrap();
+        }
+        // With a closing brace a name has other keys.
+        for name in ["orders:{42}", "orders:a}b"] {
+            let error = take_in_every_way(&locks, name).await.unwrap_err();
+            says(&error, ["ACL SETUSER orders ~ringfence:{"]);
+        }
+        // The rows of the guide's table for such names.
+        for (number, name) in ["{orders}:1", "orders:{42}:a", "orders:a}b"]
+            .iter()
+            .enumerate()
+        {
+            let row = GUIDE
+                .lines()
+                .find(|line| line.contains(&format!("| `{name}`")));
+            let row = row.unwrap_or_else(|| panic!("no row for {name}"));
+            let rules = row
+                .split('`')
+                .find(|part| part.starts_with("~ringfence"))
+                .unwrap();
+            let user = format!("user{number}");
+            let line = line_of("orders")
+                .replace("user orders", &user)
+                .replace("~ringfence:{orders:* ~orders:*", rules);
+            let words = ["ACL", "SETUSER"].into_iter().chain(line.split(' '));
+            server.command(&words.collect::<Vec<_>>());
+            let locks = client(&server, &user).await;
+            take_in_every_way(&locks, name).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_rules_in_an_error_are_those_that_the_name_lacks() {
+    for flavor in Flavor::ALL {
+        let server = server(flavor);
+        for (number, name) in [
+            "billing:x",
+            "nightly",
+            "{t}:x",
+            "a:{t}:x",
+            "a}b",
+            "{}",
+            "}",
+            "with blank",
+            "star*[?]\\",
+        ]
+        .iter()
+        .enumerate()
+        {
+            let user = format!("user{number}");
+            let line = line_of("orders").replace("user orders", &user);
+            let words = ["ACL", "SETUSER"].into_iter().chain(line.split(' '));
+            server.command(&words.collect::<Vec<_>>());
+            let locks = client(&server, &user).await;
+            let error = locks.mutex(name).lock().await.unwrap_err().to_string();
+            let (_, grant) = error.split_once("ACL SETUSER ").expect(&error);
+            let words = ["ACL", "SETUSER"].into_iter().chain(grant.split(' '));
+            server.command(&words.collect::<Vec<_>>());
+            take_in_every_way(&locks, name).await.unwrap();
+        }
+    }
+}
+
+/// The line of docs/resources.md for the server with the data.
+#[test]
+fn the_user_of_fenced_keys_touches_its_own_keys_only() {
+    for flavor in Flavor::ALL {
+        let line = line_in(RESOURCES, "balances");
+        let server = Server::builder(flavor)
+            .acl_file(&format!("user default off\n{line}"))
+            .start();
+        let mut user = log_in(&server, "balances");
+        let fenced = |user: &mut Connection, key: FencedKey, fence| {
+            for call in [
+                key.read(fence, ["GET"]),
+                key.write(fence, ["SET", "150"]),
+                key.clone()
+                    .keep_marks(Duration::from_secs(3600))
+                    .write(fence, ["SET", "1"]),
+            ] {
+                let script = redis::Script::new(FENCED);
+                let mut script = script.prepare_invoke();
+                script
+                    .key(call.keys())
+                    .arg(call.args())
+                    .invoke::<Value>(user)?;
+            }
+            Ok::<_, redis::RedisError>(())
+        };
+        fenced(&mut user, FencedKey::new("balance:1"), u64::MAX >> 12).unwrap();
+        let stranger = fenced(&mut user, FencedKey::new("other:1"), 1 << 50);
+        let said = stranger.unwrap_err().to_string();
+        assert!(said.to_uppercase().contains("PERM"), "{said}");
+        for line in [
+            "SET ringfence-marks:{other:1}:other:1 1",
+            "HSET ringfence-marks:{other:1}:other:1 write 1",
+            "GET other:1",
+            "CONFIG GET requirepass",
+            "KEYS *",
+        ] {
+            denied(&mut user, line);
+        }
+    }
+}
