@@ -1,23 +1,28 @@
 //! Where one reply ends and the next begins, and what the usual ones say.
 //!
 //! Finding the end takes a time that grows with what arrives, however it is cut into pieces, and keeps
-//! nothing but the bytes themselves. The shapes that our scripts answer with are read here; whatever
+//! nothing but the bytes themselves. A reply that is larger than [`super::limits`] allows is refused as
+//! soon as its size is announced. The shapes that our scripts answer with are read here; whatever
 //! else a server may say is left to the client library's parser, which is thorough and slower.
 
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
-/// How deep a reply may be nested: as deep as the library's parser goes.
-const DEPTH_MAX: usize = 100;
-/// The longest line: numbers and statuses are short, and so is an error of an honest server.
-const LINE_MAX: usize = 64 << 10;
+use super::limits::{Excess, LINE_MAX_BYTES, REPLY_MAX_BYTES, REPLY_MAX_DEPTH, REPLY_MAX_VALUES};
 
 /// Looks for the end of one reply.
 #[derive(Debug, Default)]
 pub(super) struct Framer {
-    /// Up to where the reply has been looked at; what stands there is not complete yet.
+    /// Up to where the reply is known: the next line begins there. It may not have arrived yet.
     seen: usize,
+    /// How much of that line has been searched for its end.
+    searched: usize,
     /// How many values are still to come at each level.
     open: Vec<u64>,
+    /// How many values have been announced, those that contain others included.
+    values: u64,
+    /// How many bytes were searched for the end of a line.
+    #[cfg(test)]
+    looked_at: usize,
 }
 
 /// One line of the protocol: what it announces, and where it ends.
@@ -33,33 +38,62 @@ impl Framer {
     /// begin with what they began with before.
     ///
     /// # Errors
-    /// If that is no reply.
+    /// If that is no reply, or one that is too large.
     pub(super) fn find(&mut self, bytes: &[u8]) -> RedisResult<Option<usize>> {
+        if self.seen == 0 {
+            self.values = 1;
+        }
         loop {
-            let rest = bytes.get(self.seen..).unwrap_or_default();
-            let Some(line) = line(rest)? else {
+            let Some(rest) = bytes.get(self.seen..) else {
+                return Ok(None);
+            };
+            if self.seen > 0 && self.open.is_empty() {
+                return Ok(Some(std::mem::take(&mut self.seen)));
+            }
+            let Some(line) = self.line(rest)? else {
                 return Ok(None);
             };
             let header = Header::read(line)?;
             let end = (self.seen as u64)
                 .saturating_add(line.len() as u64 + 2)
                 .saturating_add(header.bytes);
-            if end > bytes.len() as u64 {
-                return Ok(None);
+            if end > REPLY_MAX_BYTES as u64 {
+                return Err(Excess::Bytes.into());
             }
             self.seen = end as usize;
             self.count(header.values)?;
-            if self.open.is_empty() {
-                return Ok(Some(std::mem::take(&mut self.seen)));
-            }
         }
+    }
+
+    /// How many values the reply has that was found last.
+    pub(super) fn values(&self) -> u64 {
+        self.values
+    }
+
+    /// The first line of `rest`, if it is complete. What was searched before is not searched again.
+    fn line<'a>(&mut self, rest: &'a [u8]) -> RedisResult<Option<&'a [u8]>> {
+        #[cfg(test)]
+        let before = self.searched;
+        let line = line_from(rest, &mut self.searched);
+        #[cfg(test)]
+        {
+            self.looked_at += self.searched - before;
+        }
+        if let Ok(Some(_)) = line {
+            self.searched = 0;
+        }
+        line
     }
 
     /// One value more has been seen, in which there are `values` others.
     fn count(&mut self, values: u64) -> RedisResult<()> {
         if values > 0 {
-            if self.open.len() == DEPTH_MAX {
-                return Err(garbage());
+            self.values = self.values.saturating_add(values);
+            if self.values > REPLY_MAX_VALUES {
+                return Err(Excess::Values.into());
+            }
+            if self.open.len() == REPLY_MAX_DEPTH {
+                return Err(Excess::Depth.into());
             }
             self.open.push(values);
             return Ok(());
@@ -106,15 +140,27 @@ impl Header {
 
 /// The first line of `bytes` without its end, if it is complete.
 fn line(bytes: &[u8]) -> RedisResult<Option<&[u8]>> {
-    let looked_at = &bytes[..bytes.len().min(LINE_MAX)];
-    match looked_at.iter().position(|byte| *byte == b'\r') {
-        Some(end) => match bytes.get(end + 1) {
-            Some(b'\n') => Ok(Some(&bytes[..end])),
-            Some(_) => Err(garbage()),
-            None => Ok(None),
-        },
-        None if bytes.len() >= LINE_MAX => Err(garbage()),
-        None => Ok(None),
+    line_from(bytes, &mut 0)
+}
+
+/// The same, where the first `searched` bytes are known not to contain the end. Says how many do not.
+fn line_from<'a>(bytes: &'a [u8], searched: &mut usize) -> RedisResult<Option<&'a [u8]>> {
+    let looked_at = &bytes[..bytes.len().min(LINE_MAX_BYTES)];
+    let rest = looked_at.get(*searched..).unwrap_or_default();
+    match rest.iter().position(|byte| *byte == b'\r') {
+        Some(end) => {
+            *searched += end;
+            match bytes.get(*searched + 1) {
+                Some(b'\n') => Ok(Some(&bytes[..*searched])),
+                Some(_) => Err(garbage()),
+                None => Ok(None),
+            }
+        }
+        None if bytes.len() >= LINE_MAX_BYTES => Err(garbage()),
+        None => {
+            *searched = looked_at.len();
+            Ok(None)
+        }
     }
 }
 
@@ -182,7 +228,7 @@ fn usual(rest: &mut &[u8], depth: usize) -> Option<Value> {
                 Some(Value::BulkString(bytes.to_vec()))
             }
         },
-        b'*' if depth < DEPTH_MAX => match length(digits).ok()? {
+        b'*' if depth < REPLY_MAX_DEPTH => match length(digits).ok()? {
             None => Some(Value::Nil),
             Some(length) => {
                 // Each takes three bytes at least, whatever is announced.
@@ -306,8 +352,8 @@ mod tests {
 
     #[test]
     fn what_no_server_says_is_refused() {
-        let deep = b"*1\r\n".repeat(DEPTH_MAX + 1);
-        let long = [b"+", &*vec![b'x'; LINE_MAX]].concat();
+        let deep = b"*1\r\n".repeat(REPLY_MAX_DEPTH + 1);
+        let long = [b"+", &*vec![b'x'; LINE_MAX_BYTES]].concat();
         let refused: [&[u8]; 9] = [
             b"HTTP/1.1 400 Bad Request\r\n",
             b"\r\n",
@@ -325,18 +371,89 @@ mod tests {
         }
         assert!(read(b"$3\r\nabcde").is_err(), "a text without its end");
         assert!(read(b"_\xff\r\n").is_err(), "nothing, and something");
-        // Announced is not sent: nothing is set aside for it.
-        let announced = b"*4611686018427387904\r\n:1\r\n";
-        assert_eq!(Framer::default().find(announced).unwrap(), None);
-        assert_eq!(
-            Framer::default().find(b"%9223372036854775807\r\n").unwrap(),
-            None
-        );
-        assert_eq!(
-            Framer::default()
-                .find(b"$9223372036854775807\r\nab")
-                .unwrap(),
-            None
-        );
+    }
+
+    fn refused(bytes: &[u8]) -> Option<Excess> {
+        Excess::of(&Framer::default().find(bytes).unwrap_err())
+    }
+
+    #[test]
+    fn a_reply_that_is_too_large_is_refused_when_it_is_announced() {
+        let (bulk, array) = (REPLY_MAX_BYTES, REPLY_MAX_VALUES);
+        for announced in [
+            format!("${bulk}\r\n"),
+            format!("!{bulk}\r\n"),
+            format!("={bulk}\r\n"),
+            format!("$60000000\r\n{}", "x".repeat(100)),
+            format!("${}\r\n", i64::MAX),
+            format!("*2\r\n:1\r\n${bulk}\r\n"),
+            // None of them is too large, but all together are.
+            format!(
+                "*2\r\n${0}\r\n{1}\r\n${0}\r\n",
+                bulk / 2,
+                "x".repeat(bulk / 2)
+            ),
+        ] {
+            assert_eq!(refused(announced.as_bytes()), Some(Excess::Bytes));
+        }
+        for announced in [
+            format!("*{array}\r\n"),
+            format!("~{array}\r\n"),
+            format!(">{array}\r\n"),
+            format!("%{}\r\n", array / 2),
+            format!("|{}\r\n", i64::MAX),
+            format!("*{}\r\n", i64::MAX),
+            format!(
+                "*2\r\n*{0}\r\n{1}*{0}\r\n",
+                array / 2,
+                "_\r\n".repeat(array as usize / 2)
+            ),
+        ] {
+            assert_eq!(refused(announced.as_bytes()), Some(Excess::Values));
+        }
+        let deep = "*1\r\n".repeat(REPLY_MAX_DEPTH + 1);
+        assert_eq!(refused(deep.as_bytes()), Some(Excess::Depth));
+    }
+
+    #[test]
+    fn the_largest_replies_that_are_allowed_are_found() {
+        let head = format!("${}\r\n", REPLY_MAX_BYTES - 12);
+        let bulk = format!("{head}{}\r\n", "x".repeat(REPLY_MAX_BYTES - 12));
+        assert_eq!(bulk.len(), REPLY_MAX_BYTES);
+        let many = REPLY_MAX_VALUES - 1;
+        let array = format!("*{many}\r\n{}", ":1\r\n".repeat(many as usize));
+        let levels = "*1\r\n".repeat(REPLY_MAX_DEPTH);
+        for (reply, values) in [
+            (bulk, 1),
+            (array, REPLY_MAX_VALUES),
+            (format!("{levels}:1\r\n"), REPLY_MAX_DEPTH as u64 + 1),
+        ] {
+            // Twice: nothing of the first is counted for the second.
+            let twice = [reply.as_bytes(), reply.as_bytes()].concat();
+            let mut framer = Framer::default();
+            for begin in [0, reply.len()] {
+                assert_eq!(framer.find(&twice[begin..]).unwrap(), Some(reply.len()));
+                assert_eq!(framer.values(), values);
+            }
+        }
+    }
+
+    #[test]
+    fn a_reply_that_comes_byte_by_byte_is_searched_once() {
+        let zeros = "0".repeat(LINE_MAX_BYTES - 100);
+        for reply in [
+            format!("-{}\r\n", "x".repeat(LINE_MAX_BYTES - 100)),
+            // A header of many digits is not read again for each byte behind it.
+            format!("${zeros}20000\r\n{}\r\n", "x".repeat(20_000)),
+            format!("*5000\r\n{}", ":1\r\n".repeat(5_000)),
+        ] {
+            let mut framer = Framer::default();
+            for end in 1..reply.len() {
+                assert_eq!(framer.find(&reply.as_bytes()[..end]).unwrap(), None);
+            }
+            let found = framer.find(reply.as_bytes()).unwrap();
+            assert_eq!(found, Some(reply.len()));
+            assert!(framer.looked_at <= reply.len(), "{}", framer.looked_at);
+        }
     }
 }

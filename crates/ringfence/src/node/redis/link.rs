@@ -21,6 +21,7 @@ use super::flush::{FlushFlag, rest_of_this_poll};
 use super::handshake::{Handshake, Membership};
 use super::key::wake_channel;
 use super::last_words::LastWords;
+use super::limits::{BATCH_MAX_MEMORY, longest_reply};
 use super::line::Line;
 use super::queue::{BATCH_MAX, Control, Queue, Work};
 use super::search::{SEARCH_MAX, SEARCH_STEP};
@@ -401,7 +402,7 @@ impl Link {
         pack: impl FnOnce(Vec<Call>) -> Vec<Parcel>,
     ) -> Option<End> {
         let now = self.clock().now();
-        let mut batch = Vec::new();
+        let (mut batch, mut replies) = (Vec::new(), 0);
         let mut end = None;
         let mut next = Some(first);
         while let Some(call) = next.take() {
@@ -415,10 +416,12 @@ impl Link {
                 }
                 None => {
                     self.watch.note(&call.request, now);
+                    replies += longest_reply(&call.request);
                     batch.push(call);
                 }
             }
-            if batch.len() < BATCH_MAX {
+            // A server that sends more than its replies can be is cut off.
+            if batch.len() < BATCH_MAX && replies < BATCH_MAX_MEMORY / 2 {
                 match self.queue.try_next() {
                     Some(Work::Call(call)) => next = Some(call),
                     Some(other) => self.queue.put_back(other),

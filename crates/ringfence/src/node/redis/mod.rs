@@ -15,6 +15,7 @@ mod frame;
 mod handshake;
 mod key;
 mod last_words;
+mod limits;
 mod line;
 mod link;
 #[cfg(any(test, fuzzing))]

@@ -12,6 +12,7 @@ use crate::url::encode;
 use super::acl::{KeyPatterns, born_rule};
 use super::born::{Unreadable, VERSION};
 use super::key::{BORN_KEY, record_key};
+use super::limits::Excess;
 
 /// How much of a server's own words is passed on.
 const QUOTE_MAX_CHARS: usize = 200;
@@ -296,6 +297,9 @@ impl Reporter {
 
     /// Trouble with a connection that could not be made or used.
     pub(super) fn connection(&self, error: &RedisError) -> Trouble {
+        if let Some(excess) = Excess::of(error) {
+            return self.trouble(excess.kind(), excess.what());
+        }
         match error.kind() {
             ErrorKind::Parse => self.garbage(),
             ErrorKind::AuthenticationFailed => {
@@ -582,6 +586,19 @@ mod tests {
         let trouble = reporter().trouble(TroubleKind::Other, what);
         assert!(!trouble.detail.contains(char::is_control), "{trouble:?}");
         assert!(trouble.detail.contains("\\u{9b}2J"), "{trouble}");
+    }
+
+    #[test]
+    fn a_server_that_sent_too_much_is_named() {
+        let trouble = reporter().connection(&Excess::Bytes.into());
+        let told = "h:6379 sent a reply larger than 1 MiB; is this a Redis server?";
+        assert_eq!(
+            (&*trouble.detail, trouble.kind),
+            (told, TroubleKind::Garbage)
+        );
+        let trouble = reporter().connection(&Excess::Pushes.into());
+        assert!(trouble.detail.starts_with("h:6379 sent more messages"));
+        assert!(!trouble.is_misconfiguration(), "it may end");
     }
 
     #[test]

@@ -21,11 +21,9 @@ use tokio_rustls::client::TlsStream;
 use super::ears::Ears;
 use super::frame::{self, Framer};
 use super::last_words::{Detached, Remainder};
+use super::limits::{self, BATCH_MAX_MEMORY, Excess, PUSH_COST, READ_COST, TURN_BYTES};
 use super::packer::Packer;
 
-/// What may arrive before a reply is complete: far above the largest of ours. A hostile server never
-/// completes one.
-const FLOOD_BYTES: usize = 64 << 20;
 /// How much is read at once. A buffer that had to grow beyond it is given back afterwards.
 const CHUNK: usize = 16 << 10;
 /// How much room is kept for commands: what a large batch takes.
@@ -74,8 +72,11 @@ pub(super) struct Wire {
     framer: Framer,
     /// How many answers each batch is to have that has not got them all.
     batches: VecDeque<usize>,
-    /// Those to the first of them so far.
+    /// Those to the first of them so far, and about how much memory they take.
     answers: Vec<Value>,
+    memory: usize,
+    /// How much has been handled since others last had their turn.
+    spent: usize,
     /// Hears what is pushed.
     ears: Option<Arc<Ears>>,
     /// Why nothing more can be sent. What arrived before the end still counts.
@@ -95,6 +96,8 @@ impl Wire {
             framer: Framer::default(),
             batches: VecDeque::new(),
             answers: Vec::new(),
+            memory: 0,
+            spent: 0,
             ears,
             broken: None,
         }
@@ -168,9 +171,20 @@ impl Wire {
             if let Some(answers) = self.take_answers()? {
                 return Poll::Ready(Ok(answers));
             }
-            if let Err(error) = ready!(self.poll_read(cx)) {
-                // Whoever could not write knows better why.
-                return Poll::Ready(Err(self.broken.take().unwrap_or(error).into()));
+            if self.spent >= TURN_BYTES {
+                self.spent = 0;
+                return let_others_run(cx);
+            }
+            match self.poll_read(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    // Whoever could not write knows better why.
+                    return Poll::Ready(Err(self.broken.take().unwrap_or(error).into()));
+                }
+                Poll::Pending => {
+                    self.spent = 0;
+                    return Poll::Pending;
+                }
             }
         }
     }
@@ -201,20 +215,23 @@ impl Wire {
         }
     }
 
-    /// Reads what has arrived.
+    /// Reads what has arrived, but not more than one turn handles.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.make_room()?;
-        let mut room = ReadBuf::new(&mut self.incoming[self.arrived..]);
+        self.make_room();
+        let end = self.incoming.len().min(self.arrived + TURN_BYTES);
+        let mut room = ReadBuf::new(&mut self.incoming[self.arrived..end]);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut room))?;
         let count = room.filled().len();
         if count == 0 {
             return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
         }
         self.arrived += count;
+        self.spent += count.max(READ_COST);
         Poll::Ready(Ok(()))
     }
 
-    fn make_room(&mut self) -> io::Result<()> {
+    /// The buffer stays below four times [`limits::REPLY_MAX_BYTES`]: the framer refuses longer replies.
+    fn make_room(&mut self) {
         if self.read == self.arrived {
             (self.read, self.arrived) = (0, 0);
             if self.incoming.len() > CHUNK {
@@ -222,29 +239,28 @@ impl Wire {
             }
         }
         if self.arrived < self.incoming.len() {
-            return Ok(());
+            return;
         }
         self.incoming.copy_within(self.read.., 0);
         self.arrived -= self.read;
         self.read = 0;
-        if self.arrived > FLOOD_BYTES {
-            let what = "the server sends replies without end";
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, what));
-        }
         if self.arrived > self.incoming.len() / 2 {
             self.incoming.resize(2 * self.incoming.len(), 0);
         }
-        Ok(())
     }
 
-    /// The answers to the oldest batch, if they are all there.
+    /// The answers to the oldest batch, if they are all there and the turn is long enough.
     fn take_answers(&mut self) -> RedisResult<Option<Vec<Value>>> {
         loop {
             if let Some(wanted) = self.batches.front()
                 && self.answers.len() == *wanted
             {
                 self.batches.pop_front();
+                self.memory = 0;
                 return Ok(Some(std::mem::take(&mut self.answers)));
+            }
+            if self.spent >= TURN_BYTES {
+                return Ok(None);
             }
             let bytes = &self.incoming[self.read..self.arrived];
             let Some(length) = self.framer.find(bytes)? else {
@@ -252,11 +268,12 @@ impl Wire {
             };
             let value = frame::read(&bytes[..length])?;
             self.read += length;
-            self.take(value)?;
+            self.take(value, length)?;
         }
     }
 
-    fn take(&mut self, value: Value) -> RedisResult<()> {
+    /// Takes a reply of `length` bytes.
+    fn take(&mut self, value: Value, length: usize) -> RedisResult<()> {
         let value = match value {
             // That is how a subscription is answered.
             Value::Push {
@@ -264,6 +281,7 @@ impl Wire {
                 ..
             } => Value::Okay,
             Value::Push { kind, data } => {
+                self.spent += PUSH_COST;
                 if let Some(ears) = &self.ears {
                     ears.hear(&PushInfo { kind, data });
                 }
@@ -274,9 +292,23 @@ impl Wire {
         if self.batches.is_empty() {
             return Err(unasked());
         }
+        self.memory += limits::memory(length, self.framer.values());
+        if self.memory > BATCH_MAX_MEMORY {
+            return Err(Excess::Batch.into());
+        }
         self.answers.push(value);
         Ok(())
     }
+}
+
+/// Ends this turn and asks for another, after the runtime has looked at its sockets and timers. To wake
+/// the task at once would not do: a runtime of one thread looks at them only every 61 polls while some
+/// task is always ready.
+fn let_others_run<T>(cx: &mut Context<'_>) -> Poll<T> {
+    let yielded = std::pin::pin!(tokio::task::yield_now());
+    // It asks for the next poll, and is pending the first time.
+    let _ = yielded.poll(cx);
+    Poll::Pending
 }
 
 fn unasked() -> RedisError {
@@ -405,31 +437,86 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_reply_without_end_ends_the_connection() {
+    /// Waits for the error that ends the connection, while `server` sends `begin` and then `chunk` again
+    /// and again. How much it could send, too.
+    async fn flooded(begin: &[u8], chunk: &[u8]) -> (Option<Excess>, usize) {
         let (mut wire, mut server) = wire(1 << 20);
-        ask(&mut wire, &["A"]);
+        ask(&mut wire, &["A", "B"]);
         let flood = async {
-            let announced = format!("${}\r\n", u32::MAX);
-            server.write_all(announced.as_bytes()).await.unwrap();
-            let chunk = vec![b'x'; 1 << 20];
-            let mut sent = 0;
-            while server.write_all(&chunk).await.is_ok() {
+            let mut sent = begin.len();
+            let mut more = server.write_all(begin).await.is_ok();
+            while more {
                 sent += chunk.len();
+                more = server.write_all(chunk).await.is_ok();
             }
             sent
         };
-        let flooded = async {
-            let error = timeout(SOON * 6, wire.answers())
-                .await
-                .unwrap()
-                .unwrap_err();
+        let refused = async {
+            let error = timeout(SOON * 6, wire.answers()).await.unwrap();
+            drop(wire);
+            error.unwrap_err()
+        };
+        let (sent, error) = tokio::join!(flood, refused);
+        (Excess::of(&error), sent)
+    }
+
+    #[tokio::test]
+    async fn a_reply_that_is_too_large_ends_the_connection_before_it_arrives() {
+        let megabyte = vec![b'x'; 1 << 20];
+        let (excess, sent) = flooded(b"$60000000\r\n", &megabyte).await;
+        assert_eq!(excess, Some(Excess::Bytes));
+        assert!(sent < 3 << 20, "{sent}");
+        let (excess, sent) = flooded(b"*100000\r\n", &b":1\r\n".repeat(1 << 16)).await;
+        assert_eq!(excess, Some(Excess::Values));
+        assert!(sent < 3 << 20, "{sent}");
+        // Each is small enough, but not all together.
+        let half = format!("${0}\r\n{1}\r\n", 1 << 19, "x".repeat(1 << 19));
+        let (excess, sent) = flooded(b"*1000\r\n", half.as_bytes()).await;
+        assert_eq!(excess, Some(Excess::Bytes));
+        assert!(sent < 5 << 20, "{sent}");
+    }
+
+    #[tokio::test]
+    async fn replies_to_one_batch_that_take_too_much_memory_end_the_connection() {
+        let (mut wire, mut server) = wire(1 << 20);
+        let large = format!("${0}\r\n{1}\r\n", 1 << 19, "x".repeat(1 << 19));
+        let count = 2 * BATCH_MAX_MEMORY / large.len();
+        ask(&mut wire, &vec!["A"; count]);
+        let serve = async {
+            for _ in 0..count {
+                if server.write_all(large.as_bytes()).await.is_err() {
+                    break;
+                }
+            }
+        };
+        let refused = async {
+            let error = numbers(&mut wire).await.unwrap_err();
             drop(wire);
             error
         };
-        let (sent, error) = tokio::join!(flood, flooded);
-        assert_eq!(error.kind(), ErrorKind::Io);
-        assert!((FLOOD_BYTES..3 * FLOOD_BYTES).contains(&sent), "{sent}");
+        let ((), error) = tokio::join!(serve, refused);
+        assert_eq!(Excess::of(&error), Some(Excess::Batch));
+    }
+
+    /// What has arrived is handled in turns of a bounded length, whatever it is. Counts the polls.
+    #[tokio::test]
+    async fn a_turn_ends_although_more_has_arrived() {
+        let pushes = b">2\r\n$7\r\nmessage\r\n:1\r\n".repeat(2_000);
+        let large = format!("${0}\r\n{1}\r\n", 1 << 19, "x".repeat(1 << 19)).into_bytes();
+        for (arrived, turns_min) in [(pushes, 2_000 / (TURN_BYTES / PUSH_COST)), (large, 8)] {
+            let (ours, mut server) = duplex(1 << 20);
+            let mut wire = Wire::new(ours, Some(Arc::default()));
+            ask(&mut wire, &["A"]);
+            server.write_all(&arrived).await.unwrap();
+            server.write_all(b":1\r\n").await.unwrap();
+            let mut turns = 0;
+            let polled = poll_fn(|cx| {
+                turns += 1;
+                wire.poll_answers(cx)
+            });
+            timeout(SOON, polled).await.unwrap().unwrap();
+            assert!(turns > turns_min, "{turns}");
+        }
     }
 
     #[derive(Default)]
