@@ -112,18 +112,28 @@ impl Future for Together {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
-        this.desk.task.register(cx.waker());
+        let polled = self.poll_rounds(cx);
+        // The task has one budget for all its sockets. Next time another member is the first to use it.
+        if !self.members.is_empty() {
+            self.members.rotate_left(1);
+        }
+        polled
+    }
+}
+
+impl Together {
+    fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.desk.task.register(cx.waker());
         for _ in 0..ROUNDS {
-            this.desk.attended.store(true, Ordering::SeqCst);
-            this.members.retain(|member| !member.is_done());
-            if this.members.is_empty() {
+            self.desk.attended.store(true, Ordering::SeqCst);
+            self.members.retain(|member| !member.is_done());
+            if self.members.is_empty() {
                 return Poll::Ready(());
             }
-            this.desk.attended.store(false, Ordering::SeqCst);
+            self.desk.attended.store(false, Ordering::SeqCst);
             // Whoever rings from now on finds nobody there and wakes the task.
             let rung = |member: &Arc<Member>| member.bell.rung.load(Ordering::SeqCst);
-            if !this.members.iter().any(rung) {
+            if !self.members.iter().any(rung) {
                 return Poll::Pending;
             }
         }
@@ -272,11 +282,18 @@ impl Wake for Bell {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, poll_fn, ready};
+    use std::io;
     use std::sync::Mutex;
     use std::sync::atomic::AtomicUsize;
+    use std::task::ready;
     use std::time::Duration;
 
+    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+
     use super::*;
+    use crate::node::redis::last_words::Detached;
+    use crate::node::redis::limits::TURN_BYTES;
+    use crate::node::redis::wire::{Stream, Wire};
 
     fn together<F>(futures: impl IntoIterator<Item = F>) -> Together
     where
@@ -381,6 +398,104 @@ mod tests {
         let polled = Pin::new(&mut together).poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
         assert_eq!(task.0.load(Ordering::SeqCst), 1);
+    }
+
+    /// A server that never stops sending.
+    struct Flood {
+        unit: &'static [u8],
+        sent: Arc<AtomicUsize>,
+    }
+
+    impl AsyncRead for Flood {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            room: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            // As a socket does it: part of what the task may do in one turn.
+            let coop = ready!(tokio::task::coop::poll_proceed(cx));
+            coop.made_progress();
+            while room.remaining() >= self.unit.len() {
+                room.put_slice(self.unit);
+            }
+            assert!(!room.filled().is_empty(), "a chunk has room for one");
+            self.sent.fetch_add(room.filled().len(), Ordering::SeqCst);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Flood {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl Stream for Flood {
+        fn detach(self: Box<Self>) -> Option<Box<dyn Detached>> {
+            None
+        }
+    }
+
+    /// Of five connections four flood without end, and the last is asked and answers.
+    #[tokio::test]
+    async fn a_connection_is_served_beside_others_that_flood() {
+        const QUESTIONS: usize = 100;
+        for unit in [
+            &b">2\r\n$7\r\nmessage\r\n:1\r\n"[..],
+            b">1\r\n$40\r\n0123456789012345678901234567890123456789\r\n",
+        ] {
+            let sent = Arc::new(AtomicUsize::new(0));
+            let floods = (0..4).map(|_| {
+                let sent = Arc::clone(&sent);
+                let flood = async move {
+                    while sent.load(Ordering::SeqCst) < usize::MAX {
+                        let sent = Arc::clone(&sent);
+                        let mut wire = Wire::new(Flood { unit, sent }, Some(Arc::default()));
+                        // Until it is dropped for it, and then anew.
+                        wire.send(&[redis::cmd("A")]);
+                        let _ = wire.answers().await;
+                    }
+                };
+                Box::pin(flood) as Work
+            });
+            let (ours, mut server) = tokio::io::duplex(1 << 10);
+            let (to, mut answered) = tokio::sync::mpsc::unbounded_channel();
+            let quiet = async move {
+                let mut wire = Wire::new(ours, None);
+                wire.send(&[redis::cmd("A")]);
+                while to.send(wire.answers().await.unwrap()).is_ok() {
+                    wire.send(&[redis::cmd("A")]);
+                }
+            };
+            let members: Vec<Work> = floods.chain([Box::pin(quiet) as Work]).collect();
+            let running = tokio::spawn(together(members));
+            let conversation = async {
+                for _ in 0..QUESTIONS {
+                    let mut asked = [0; b"*1\r\n$1\r\nA\r\n".len()];
+                    server.read_exact(&mut asked).await.unwrap();
+                    server.write_all(b":1\r\n").await.unwrap();
+                    answered.recv().await.unwrap();
+                }
+            };
+            let within = Duration::from_secs(60);
+            tokio::time::timeout(within, conversation).await.unwrap();
+            // Meanwhile each of the others had a few turns.
+            let turns = sent.load(Ordering::SeqCst) / TURN_BYTES / QUESTIONS;
+            assert!(turns < 40, "{turns}");
+            running.abort();
+        }
     }
 
     #[test]
