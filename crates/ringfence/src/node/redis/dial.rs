@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use crate::url::{Address, RedisUrl, TlsFiles};
 
 use super::ears::Ears;
-use super::line::Line;
+use super::line::{Line, Pushes};
 use super::tls::{self, TlsError};
 use super::wire::{Stream, Wire};
 
@@ -129,10 +129,11 @@ impl Dial {
                 };
                 let login = info.redis_settings().clone().set_protocol(protocol);
                 let client = redis::Client::open(info.set_redis_settings(login))?;
+                let pushes = ears.map(|ears| Arc::new(Pushes::new(Arc::clone(ears))));
                 let connection = client
-                    .get_multiplexed_async_connection_with_config(&config(ears))
+                    .get_multiplexed_async_connection_with_config(&config(pushes.clone()))
                     .await?;
-                Ok(Line::library(connection, ears.is_some()))
+                Ok(Line::library(connection, pushes))
             }
         }
     }
@@ -149,15 +150,15 @@ fn cannot_push(error: &RedisError) -> bool {
 
 /// No timeouts: the link has its own, and a timeout of the library's would drop a request that may
 /// not have been sent.
-fn config(ears: Option<&Arc<Ears>>) -> AsyncConnectionConfig {
+fn config(pushes: Option<Arc<Pushes>>) -> AsyncConnectionConfig {
     let config = AsyncConnectionConfig::new()
         .set_response_timeout(None)
         .set_connection_timeout(None);
-    let Some(ears) = ears.map(Arc::clone) else {
+    let Some(pushes) = pushes else {
         return config;
     };
     config.set_push_sender(move |push: PushInfo| {
-        ears.hear(&push);
+        pushes.hear(&push);
         Ok::<(), ()>(())
     })
 }

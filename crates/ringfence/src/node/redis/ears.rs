@@ -5,35 +5,65 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::{PushInfo, PushKind, Value};
 
+use crate::clock::Clock;
 use crate::message::Wake;
 use crate::node::Hear;
 
+use super::allowance::Allowance;
 use super::key::WAKE_CHANNEL;
+use super::limits::Excess;
 
 /// The longest time after which anybody is told to come.
 const AFTER_MAX_MS: u64 = 3_600_000;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Ears(Mutex<Vec<(String, Arc<dyn Hear>)>>);
+pub(super) struct Ears {
+    list: Mutex<Vec<(String, Arc<dyn Hear>)>>,
+    allowance: Mutex<Allowance>,
+    clock: Clock,
+}
 
 impl Ears {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            ..Self::default()
+        }
+    }
+
     /// From now on `to` hears the wakes of `client`.
     pub(super) fn add(&self, client: &str, to: Arc<dyn Hear>) {
         self.list().push((client.to_owned(), to));
     }
 
-    /// The clients that were added after the first `known`.
+    /// The clients that were added after the first `known`. None after a flood: their wakes are not
+    /// wanted for a while.
     pub(super) fn clients_after(&self, known: usize) -> Vec<String> {
         let list = self.list();
         let new = list.get(known..).unwrap_or_default();
+        if new.is_empty() || self.were_flooded() {
+            return Vec::new();
+        }
         new.iter().map(|(client, _)| client.clone()).collect()
     }
 
-    /// Passes on what the server pushed, if it is a wake.
-    pub(super) fn hear(&self, push: &PushInfo) {
+    /// Whether the server pushed too much lately.
+    pub(super) fn were_flooded(&self) -> bool {
+        let now = self.clock.now();
+        self.allowance().is_deaf(now)
+    }
+
+    /// Passes on what the server pushed in so many bytes, if it is a wake. `calls` were sent to the server
+    /// since its last push.
+    ///
+    /// # Errors
+    /// If the server pushes too much.
+    pub(super) fn hear(&self, push: &PushInfo, bytes: usize, calls: u32) -> Result<(), Excess> {
+        let now = self.clock.now();
+        self.allowance().charge(bytes, calls, now)?;
         let Some((client, wake)) = wake(push) else {
-            return;
+            return Ok(());
         };
         let listening: Vec<Arc<dyn Hear>> = self
             .list()
@@ -45,10 +75,17 @@ impl Ears {
         for to in listening {
             to.hear(wake.clone());
         }
+        Ok(())
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<(String, Arc<dyn Hear>)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn allowance(&self) -> MutexGuard<'_, Allowance> {
+        self.allowance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -71,7 +108,10 @@ fn wake(push: &PushInfo) -> Option<(&str, Wake)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::clock::SteppedClock;
 
     #[derive(Default)]
     struct Diary(Mutex<Vec<Wake>>);
@@ -98,8 +138,10 @@ mod tests {
         let ears = Ears::default();
         ears.add("a.b", diary.clone());
         ears.add("c", other.clone());
-        ears.hear(&push("ringfence:wake:a.b", b"1500 a.b.7"));
-        ears.hear(&push("ringfence:wake:a.b", b"0 a.b.8 2"));
+        ears.hear(&push("ringfence:wake:a.b", b"1500 a.b.7"), 0, 0)
+            .unwrap();
+        ears.hear(&push("ringfence:wake:a.b", b"0 a.b.8 2"), 0, 0)
+            .unwrap();
         let wake = |number, after_ms, slot| Wake {
             ticket: format!("a.b.{number}"),
             after_ms,
@@ -139,16 +181,30 @@ mod tests {
             b"0 c.1 1 1",
             b"0 c.1 4294967296",
         ] {
-            ears.hear(&push("ringfence:wake:c", message));
+            ears.hear(&push("ringfence:wake:c", message), 0, 0).unwrap();
         }
-        ears.hear(&push("ringfence:wake:", b"0 c.1"));
-        ears.hear(&push("elsewhere", b"0 c.1"));
+        ears.hear(&push("ringfence:wake:", b"0 c.1"), 0, 0).unwrap();
+        ears.hear(&push("elsewhere", b"0 c.1"), 0, 0).unwrap();
         let mut sideways = push("ringfence:wake:c", b"0 c.1");
         sideways.kind = PushKind::PMessage;
-        ears.hear(&sideways);
+        ears.hear(&sideways, 0, 0).unwrap();
         sideways.kind = PushKind::Message;
         sideways.data.push(Value::Nil);
-        ears.hear(&sideways);
+        ears.hear(&sideways, 0, 0).unwrap();
         assert!(diary.0.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn after_a_flood_nobody_is_subscribed_for_a_while() {
+        let clock = SteppedClock::starting_at(Duration::from_secs(1));
+        let ears = Ears::new(Clock::Stepped(clock.clone()));
+        ears.add("c", Arc::<Diary>::default());
+        let noise = push("elsewhere", b"");
+        let floods = (0..1_000_000).any(|_| ears.hear(&noise, 0, 0) == Err(Excess::Pushes));
+        assert!(floods && ears.were_flooded());
+        assert!(ears.clients_after(0).is_empty());
+        clock.step(Duration::from_secs(60));
+        assert!(!ears.were_flooded());
+        assert_eq!(ears.clients_after(0), ["c"]);
     }
 }

@@ -2,15 +2,20 @@
 
 use std::future::{Future, pending};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, Pipeline, PushInfo, RedisResult, Value};
+use tokio::sync::Notify;
 
 use super::bundle::Parcel;
 use super::command::{By, Terms};
+use super::ears::Ears;
 use super::last_words::Remainder;
+use super::limits::Excess;
 use super::rights::Allowed;
 use super::wire::Wire;
 
@@ -37,16 +42,46 @@ pub(super) struct Library {
     /// Never dropped before they complete, as long as the connection is of use: the library does not
     /// send a queued request whose future is gone.
     answers: FuturesOrdered<Answers>,
-    /// Whether the server can push.
-    hears: bool,
+    /// What the server pushes, if it can.
+    pushes: Option<Arc<Pushes>>,
+}
+
+/// What a server pushes on a connection that the client library keeps.
+pub(super) struct Pushes {
+    ears: Arc<Ears>,
+    /// How many commands were sent since something was pushed.
+    calls: AtomicU32,
+    flooded: Notify,
+}
+
+impl Pushes {
+    pub(super) fn new(ears: Arc<Ears>) -> Self {
+        Self {
+            ears,
+            calls: AtomicU32::new(0),
+            flooded: Notify::new(),
+        }
+    }
+
+    /// Passes on what was pushed. The connection ends if it is too much.
+    pub(super) fn hear(&self, push: &PushInfo) {
+        let lengths = push.data.iter().map(|value| match value {
+            Value::BulkString(bytes) => bytes.len(),
+            _ => 0,
+        });
+        let calls = self.calls.swap(0, Ordering::Relaxed);
+        if self.ears.hear(push, lengths.sum(), calls).is_err() {
+            self.flooded.notify_one();
+        }
+    }
 }
 
 impl Line {
-    pub(super) fn library(connection: MultiplexedConnection, hears: bool) -> Self {
+    pub(super) fn library(connection: MultiplexedConnection, pushes: Option<Arc<Pushes>>) -> Self {
         Self::new(Kind::Library(Library {
             connection,
             answers: FuturesOrdered::new(),
-            hears,
+            pushes,
         }))
     }
 
@@ -65,7 +100,7 @@ impl Line {
     pub(super) fn hears(&self) -> bool {
         match &self.kind {
             Kind::Wire(wire) => wire.hears(),
-            Kind::Library(library) => library.hears,
+            Kind::Library(library) => library.pushes.is_some(),
         }
     }
 
@@ -90,7 +125,10 @@ impl Line {
     pub(super) fn send_parcels(&mut self, parcels: &[Parcel], terms: &Terms, by: By) {
         match &mut self.kind {
             Kind::Wire(wire) => {
-                wire.send_each(parcels, |parcel, packer| parcel.write(terms, by, packer));
+                let calls = parcels.iter().map(|parcel| parcel.calls().len()).sum();
+                wire.send_each(parcels, calls, |parcel, packer| {
+                    parcel.write(terms, by, packer);
+                });
             }
             Kind::Library(library) => {
                 let mut batch = Pipeline::with_capacity(parcels.len());
@@ -120,10 +158,7 @@ impl Line {
     pub(super) async fn answers(&mut self) -> RedisResult<Vec<Value>> {
         match &mut self.kind {
             Kind::Wire(wire) => wire.answers().await,
-            Kind::Library(library) => match library.answers.next().await {
-                Some(answers) => answers,
-                None => pending().await,
-            },
+            Kind::Library(library) => library.answers().await,
         }
     }
 
@@ -166,8 +201,33 @@ impl Line {
 impl Library {
     fn send(&mut self, batch: Pipeline) {
         let (mut connection, count) = (self.connection.clone(), batch.len());
+        if let Some(pushes) = &self.pushes {
+            let calls = u32::try_from(count).unwrap_or(u32::MAX);
+            pushes.calls.fetch_add(calls, Ordering::Relaxed);
+        }
         self.answers.push_back(Box::pin(async move {
             connection.send_packed_commands(&batch, 0, count).await
         }));
+    }
+
+    /// See [`Line::answers`].
+    async fn answers(&mut self) -> RedisResult<Vec<Value>> {
+        let flooded = async {
+            match &self.pushes {
+                Some(pushes) => pushes.flooded.notified().await,
+                None => pending().await,
+            }
+        };
+        let answered = async {
+            match self.answers.next().await {
+                Some(answers) => answers,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = flooded => Err(Excess::Pushes.into()),
+            answers = answered => answers,
+        }
     }
 }

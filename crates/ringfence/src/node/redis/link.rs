@@ -136,12 +136,19 @@ impl Link {
                 }
             };
             tracing::debug!(target: "ringfence", node = %self.maker.handshake.reporter.node, "{failure}");
-            if trouble.is_none() && self.clock().now().since(began) >= GOOD {
+            // A server that sends far too much must not do so again at once over the next connection.
+            let excessive =
+                failure.trouble().kind == TroubleKind::Garbage || self.maker.ears.were_flooded();
+            let good = trouble.is_none() && !excessive;
+            if good && self.clock().now().since(began) >= GOOD {
                 self.backoff.reset();
             }
             let mut rest = self.backoff.next();
-            if trouble.is_none() {
+            if good {
                 rest = rest.min(REST_MAX);
+            }
+            if excessive && rest.is_zero() {
+                rest = self.backoff.next();
             }
             // After a lost connection calls wait a moment for the next; after a failed attempt,
             // and while we rest, they are told.
@@ -271,6 +278,8 @@ impl Link {
                     None
                 }
                 _ = look.tick(), if self.watch.is_on() && pending_end.is_none() => {
+                    // Not all are subscribed to if there was a flood.
+                    self.subscribe(&mut flight, session);
                     self.look(&mut flight, session);
                     None
                 }

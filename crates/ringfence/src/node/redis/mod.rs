@@ -2,6 +2,7 @@
 //! everything about the connection is the link's business, in a task that the links of a client share.
 
 mod acl;
+mod allowance;
 mod backoff;
 mod born;
 mod bundle;
@@ -128,6 +129,10 @@ impl RedisNode {
 
     /// The node that `client` connects to, known to people as `name`.
     ///
+    /// If `client` has TLS settings of its own (a root certificate or an identity), the connection is
+    /// made and read by the crate `redis`, which does not bound how long a reply may be. Use a URL with
+    /// `?ca=`, `?cert=` and `?key=` where a server is not trusted that far.
+    ///
     /// # Errors
     /// As [`RedisNode::connect`].
     pub fn from_client(
@@ -161,9 +166,9 @@ impl RedisNode {
         let handshake = Handshake {
             reporter,
             leniency,
-            clock,
+            clock: clock.clone(),
         };
-        let ears = Arc::new(Ears::default());
+        let ears = Arc::new(Ears::new(clock));
         let tier = Arc::default();
         let maker = Maker {
             dial,

@@ -134,7 +134,7 @@ pub fn push(bytes: &[u8]) {
             ],
         },
     };
-    ears.hear(&push);
+    let _ = ears.hear(&push, bytes.len(), 0);
     let heard = heard.0.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(heard.iter().all(|wake| wake.ticket.starts_with("c.")));
 }

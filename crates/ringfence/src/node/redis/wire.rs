@@ -79,6 +79,8 @@ pub(super) struct Wire {
     spent: usize,
     /// Hears what is pushed.
     ears: Option<Arc<Ears>>,
+    /// How many calls were sent since something was pushed.
+    calls: u32,
     /// Why nothing more can be sent. What arrived before the end still counts.
     broken: Option<io::Error>,
 }
@@ -99,6 +101,7 @@ impl Wire {
             memory: 0,
             spent: 0,
             ears,
+            calls: 0,
             broken: None,
         }
     }
@@ -123,8 +126,16 @@ impl Wire {
         self.batches.push_back(count);
     }
 
-    /// Has a command sent for each of `items`, as `write` writes it, as one batch.
-    pub(super) fn send_each<T>(&mut self, items: &[T], write: impl Fn(&T, &mut Packer<'_>)) {
+    /// Has a command sent for each of `items`, as `write` writes it, as one batch of so many calls.
+    pub(super) fn send_each<T>(
+        &mut self,
+        items: &[T],
+        calls: usize,
+        write: impl Fn(&T, &mut Packer<'_>),
+    ) {
+        self.calls = self
+            .calls
+            .saturating_add(u32::try_from(calls).unwrap_or(u32::MAX));
         for item in items {
             write(item, &mut Packer::new(&mut self.outgoing));
         }
@@ -171,7 +182,7 @@ impl Wire {
             if let Some(answers) = self.take_answers()? {
                 return Poll::Ready(Ok(answers));
             }
-            if self.spent >= TURN_BYTES {
+            if self.is_turn_over() {
                 self.spent = 0;
                 return let_others_run(cx);
             }
@@ -187,6 +198,11 @@ impl Wire {
                 }
             }
         }
+    }
+
+    /// Whether others are to have their turn now.
+    fn is_turn_over(&self) -> bool {
+        self.spent >= TURN_BYTES
     }
 
     /// Sends what can be sent now. A failure is kept for later: the last answers may be there already.
@@ -259,7 +275,7 @@ impl Wire {
                 self.memory = 0;
                 return Ok(Some(std::mem::take(&mut self.answers)));
             }
-            if self.spent >= TURN_BYTES {
+            if self.is_turn_over() {
                 return Ok(None);
             }
             let bytes = &self.incoming[self.read..self.arrived];
@@ -282,10 +298,10 @@ impl Wire {
             } => Value::Okay,
             Value::Push { kind, data } => {
                 self.spent += PUSH_COST;
-                if let Some(ears) = &self.ears {
-                    ears.hear(&PushInfo { kind, data });
-                }
-                return Ok(());
+                // Without RESP3 there is no such thing.
+                let ears = self.ears.as_ref().ok_or_else(unasked)?;
+                let calls = std::mem::take(&mut self.calls);
+                return Ok(ears.hear(&PushInfo { kind, data }, length, calls)?);
             }
             value => value,
         };
@@ -320,11 +336,12 @@ mod tests {
     use std::sync::Mutex;
     use std::time::Duration;
 
-    use redis::cmd;
+    use redis::{RedisWrite, cmd};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::timeout;
 
     use super::*;
+    use crate::clock::{Clock, SteppedClock};
     use crate::message::Wake;
     use crate::node::Hear;
 
@@ -543,5 +560,55 @@ mod tests {
             [Value::Okay, Value::Int(5)]
         );
         assert_eq!(*diary.0.lock().unwrap(), ["c.7"]);
+    }
+
+    /// Pushes wakes without end, until the connection ends. How many were heard.
+    async fn pushed(wire: &mut Wire, server: &mut DuplexStream, diary: &Diary) -> usize {
+        let wake = b">3\r\n$7\r\nmessage\r\n$16\r\nringfence:wake:c\r\n$5\r\n0 c.7\r\n";
+        let many = wake.repeat(100);
+        let flood = async {
+            loop {
+                server.write_all(&many).await.unwrap();
+            }
+        };
+        let refused = async { timeout(SOON * 6, wire.answers()).await.unwrap() };
+        let refused = tokio::select! {
+            () = flood => unreachable!("it ends only with the other"),
+            refused = refused => refused,
+        };
+        assert_eq!(Excess::of(&refused.unwrap_err()), Some(Excess::Pushes));
+        std::mem::take(&mut *diary.0.lock().unwrap()).len()
+    }
+
+    #[tokio::test]
+    async fn pushes_without_end_end_the_connection_and_the_next_is_allowed_no_more() {
+        let clock = SteppedClock::starting_at(Duration::from_secs(1));
+        let ears = Arc::new(Ears::new(Clock::Stepped(clock.clone())));
+        let diary = Arc::<Diary>::default();
+        ears.add("c", diary.clone());
+        let connect = || {
+            let (ours, server) = duplex(1 << 16);
+            (Wire::new(ours, Some(Arc::clone(&ears))), server)
+        };
+        let (mut wire, mut server) = connect();
+        let first = pushed(&mut wire, &mut server, &diary).await;
+        assert!(first > 20_000, "a burst of wakes is no flood: {first}");
+        let (mut wire, mut server) = connect();
+        clock.step(Duration::from_millis(100));
+        let second = pushed(&mut wire, &mut server, &diary).await;
+        assert!(second < first / 10, "{second} of {first}");
+        // Calls pay for what they cause.
+        let (mut wire, mut server) = connect();
+        wire.send_each(&[(); 1], 1_000, |(), packer| packer.write_arg(b"A"));
+        let third = pushed(&mut wire, &mut server, &diary).await;
+        assert!((1_000..10_000).contains(&third), "{third}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_was_not_asked_for_pushes_must_not_push() {
+        let (mut wire, mut server) = wire(1 << 16);
+        server.write_all(b">1\r\n+x\r\n").await.unwrap();
+        let error = numbers(&mut wire).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Parse);
     }
 }
