@@ -48,6 +48,9 @@ impl Born {
     }
 
     fn read(text: &str) -> Option<Self> {
+        if text.len() > BORN_MAX_BYTES {
+            return None;
+        }
         let mut fields = text.split(' ');
         if fields.next()? != VERSION {
             return None;
@@ -86,9 +89,16 @@ impl Born {
     }
 }
 
+/// The longest birth record: each of its numbers and ids is shorter than 65 characters. It is sent with
+/// every call, so a server must not make it longer.
+pub(super) const BORN_MAX_BYTES: usize = 512;
+/// The longest id. Servers have 40 characters.
+const ID_MAX_CHARS: usize = 64;
+
 /// Whether `text` can be the id of a run or of a replication history.
 pub(super) fn is_id(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    let hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (1..=ID_MAX_CHARS).contains(&text.len()) && hexadecimal
 }
 
 fn known(field: &str) -> Option<&str> {
@@ -164,6 +174,19 @@ mod tests {
         ] {
             assert_eq!(Born::parse(bad), Err(Unreadable::Damaged), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_record_that_is_too_long_is_refused() {
+        let id = "a".repeat(65);
+        for long in [
+            format!("2 {id} b - 0 1 1 1 3 1 1 1"),
+            format!("2 a {id} - 0 1 1 1 3 1 1 1"),
+            format!("2 a b - 0 1 1 1 3 1 1 {}1", "0".repeat(500)),
+        ] {
+            assert_eq!(Born::parse(&long), Err(Unreadable::Damaged));
+        }
+        assert!(Born::parse(&format!("2 {} b - 0 1 1 1 3 1 1 1", &id[1..])).is_ok());
     }
 
     #[test]

@@ -29,8 +29,11 @@ const STEP: Duration = Duration::from_secs(2);
 const READINGS: usize = 5;
 /// How long the search for keys may take, and how many pages it may turn.
 const SEARCH: Duration = Duration::from_secs(1);
-const PAGES_MAX: usize = 200;
-const PAGE_KEYS: usize = 500;
+const PAGES_MAX: usize = 500;
+/// Small enough for a reply of the longest names, and twice as many if the server moves its keys about.
+const PAGE_KEYS: usize = 200;
+/// The longest cursor: it is sent back.
+const CURSOR_MAX_BYTES: usize = 20;
 
 /// Who looks at a server, and how.
 pub(crate) struct Examiner {
@@ -280,7 +283,9 @@ impl Examiner {
             _ => None,
         };
         match page {
-            Some([Value::BulkString(next), Value::Array(keys)]) => {
+            Some([Value::BulkString(next), Value::Array(keys)])
+                if next.len() <= CURSOR_MAX_BYTES =>
+            {
                 let keys = keys.into_iter().filter_map(|key| match key {
                     Value::BulkString(key) => Some(key),
                     _ => None,

@@ -9,11 +9,11 @@ use crate::message::Standing;
 use crate::node::{CallError, Facts, InitMode, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
-use super::born::{Born, group_fields};
+use super::born::{BORN_MAX_BYTES, Born, group_fields};
 use super::command::Terms;
 use super::key::BORN_KEY;
 use super::line::Line;
-use super::reply::{Fields, Misshapen};
+use super::reply::{Fields, Misshapen, NUMBER_MAX_BYTES};
 use super::report::Reporter;
 use super::rights::Allowed;
 use super::script::SCRIPTS;
@@ -145,7 +145,7 @@ impl Handshake {
         let joined = answers.into_iter().next().unwrap_or(Value::Nil);
         let mut fields = self.fields(joined)?;
         let clock_us = self.shaped(clock(&mut fields))?;
-        let Some(born) = self.shaped(fields.text())? else {
+        let Some(born) = self.shaped(fields.text(BORN_MAX_BYTES))? else {
             return Err(self.changed());
         };
         let born = self.read_born(&born)?;
@@ -400,7 +400,7 @@ impl Handshake {
 
 /// A clock that travels as text.
 fn clock(fields: &mut Fields) -> Result<u64, Misshapen> {
-    let text = fields.text()?.ok_or(Misshapen)?;
+    let text = fields.text(NUMBER_MAX_BYTES)?.ok_or(Misshapen)?;
     text.parse().map_err(|_| Misshapen)
 }
 

@@ -7,6 +7,15 @@ use redis::Value;
 
 use crate::message::{Answer, Arrivals, Ballot, Holder, Op, Permit, Request, Stamp, Turn, View};
 
+/// The longest number that travels as text.
+pub(super) const NUMBER_MAX_BYTES: usize = 20;
+/// The longest label that is kept. Clients write 128 bytes at most, but others may write a record.
+const LABEL_MAX_BYTES: usize = 512;
+/// The longest id of a holder: servers tell 15 characters at most.
+const HOLDER_ID_MAX_BYTES: usize = 64;
+/// The longest party of a latch. It is written back to other nodes, so it must not be cut.
+const PARTY_MAX_BYTES: usize = 512;
+
 /// A reply of a shape that no script of ours gives.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Misshapen;
@@ -209,18 +218,33 @@ impl Fields {
         }
     }
 
-    /// Text, or nothing. Labels come from other people's programs and need not be UTF-8.
-    pub(super) fn text(&mut self) -> Result<Option<String>, Misshapen> {
-        Ok(self
-            .bytes()?
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    /// Text of at most `max` bytes, or nothing.
+    pub(super) fn text(&mut self, max: usize) -> Result<Option<String>, Misshapen> {
+        match self.bytes()? {
+            Some(bytes) if bytes.len() > max => Err(Misshapen),
+            bytes => Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())),
+        }
+    }
+
+    /// Text for people, or nothing; cut if it is longer than `max` bytes. Labels come from other people's
+    /// programs and need not be UTF-8.
+    pub(super) fn cut_text(&mut self, max: usize) -> Result<Option<String>, Misshapen> {
+        let Some(bytes) = self.bytes()? else {
+            return Ok(None);
+        };
+        let kept = &bytes[..bytes.len().min(max)];
+        let mut text = String::from_utf8_lossy(kept).into_owned();
+        if kept.len() < bytes.len() {
+            text.push('…');
+        }
+        Ok(Some(text))
     }
 
     fn holder(&mut self, claim: usize) -> Result<Holder, Misshapen> {
         Ok(Holder {
             claim,
-            label: self.text()?,
-            id: self.text()?,
+            label: self.cut_text(LABEL_MAX_BYTES)?,
+            id: self.text(HOLDER_ID_MAX_BYTES)?,
             for_ms: self.maybe_number()?,
             ahead: 0,
         })
@@ -254,7 +278,8 @@ impl Fields {
         let arrived = self.number()?;
         let mut parties = Vec::new();
         while !self.0.as_slice().is_empty() {
-            parties.push(Arc::from(self.text()?.ok_or(Misshapen)?));
+            let party = self.text(PARTY_MAX_BYTES)?.ok_or(Misshapen)?;
+            parties.push(Arc::from(party));
         }
         let listed = !matches!(op, Op::Attend { list: false, .. });
         if parties.len() as u64 != if listed { arrived } else { 0 } {
@@ -318,6 +343,41 @@ mod tests {
 
     fn word(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn texts_of_a_server_have_a_length() {
+        let held = |label: &str, id: &str| {
+            let numbers = [Value::Int(9), Value::Int(7)];
+            let words = [word("held"), Value::Int(0), word(label), word(id)];
+            let rest = [Value::Int(5), Value::Int(0)];
+            let reply = numbers.into_iter().chain(words).chain(rest).collect();
+            read(&acquire(), Value::Array(reply))
+        };
+        let long = "ö".repeat(100_000);
+        match held(&long, "abcdef0123") {
+            Ok(Said::Answer(Answer::Held(holder), _)) => {
+                let label = holder.label.unwrap();
+                assert!(label.ends_with('…') && label.len() < 600, "{}", label.len());
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(held("me", &long), Err(Misshapen));
+        let attend = request(Op::Attend {
+            places: Arc::from([]),
+            list: true,
+            ttl_ms: 1,
+        });
+        let listed = |party: &str| {
+            let stamp = [Value::Int(9), Value::Int(7), word("arrivals")];
+            let parties = [Value::Int(1), Value::Int(1), word(party)];
+            read(
+                &attend,
+                Value::Array(stamp.into_iter().chain(parties).collect()),
+            )
+        };
+        assert!(listed(&format!("named:{}", "p".repeat(256))).is_ok());
+        assert_eq!(listed(&long), Err(Misshapen));
     }
 
     #[test]

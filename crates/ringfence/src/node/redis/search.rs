@@ -8,7 +8,8 @@ use redis::Pipeline;
 
 use crate::node::InitMode;
 
-use super::reply::{Fields, Misshapen};
+use super::born::BORN_MAX_BYTES;
+use super::reply::{Fields, Misshapen, NUMBER_MAX_BYTES};
 
 /// How long one step may take: the server is there, but busy with others.
 pub(super) const SEARCH_STEP: Duration = Duration::from_secs(10);
@@ -20,6 +21,10 @@ const PAGES: u32 = 20;
 const PAGES_OF_FORCE: u32 = 200;
 /// How many holders are named.
 const HOLDERS_MAX: usize = 20;
+/// How much of a name or a label is shown.
+const SHOWN_MAX_BYTES: usize = 200;
+/// The longest word of an answer.
+const WORD_MAX_BYTES: usize = 20;
 
 /// How far the search has come.
 #[derive(Debug)]
@@ -73,17 +78,24 @@ impl Search {
 
     /// Takes an answer of `init.lua`. `None` if the search goes on.
     pub(super) fn hear(&mut self, mut fields: Fields) -> Result<Option<InitAnswer>, Misshapen> {
-        let clock = fields.text()?.ok_or(Misshapen)?;
+        let clock = fields.text(NUMBER_MAX_BYTES)?.ok_or(Misshapen)?;
         let clock_us = clock.parse().map_err(|_| Misshapen)?;
-        let word = fields.text()?.unwrap_or_default();
-        let born = fields.text()?;
-        self.count = fields.text()?.unwrap_or_default();
-        let cursor = fields.text()?.ok_or(Misshapen)?;
+        let word = fields.text(WORD_MAX_BYTES)?.unwrap_or_default();
+        let born = fields.text(BORN_MAX_BYTES)?;
+        // Count and cursor are sent back, and the count is shown.
+        let count = fields.text(NUMBER_MAX_BYTES)?.ok_or(Misshapen)?;
+        let cursor = fields.text(NUMBER_MAX_BYTES)?.ok_or(Misshapen)?;
+        let longest_ms = fields.text(NUMBER_MAX_BYTES)?.ok_or(Misshapen)?;
+        let number = |text: &str| text.parse::<u64>().is_ok();
+        if !number(count.trim_end_matches('+')) || !number(&cursor) {
+            return Err(Misshapen);
+        }
+        longest_ms.parse::<i64>().map_err(|_| Misshapen)?;
+        (self.count, self.longest_ms) = (count, longest_ms);
         let begins = self.cursor == "0";
-        self.longest_ms = fields.text()?.ok_or(Misshapen)?;
         while fields.0.len() > 0 {
-            let name = fields.text()?.ok_or(Misshapen)?;
-            let label = fields.text()?.ok_or(Misshapen)?;
+            let name = fields.cut_text(SHOWN_MAX_BYTES)?.ok_or(Misshapen)?;
+            let label = fields.cut_text(SHOWN_MAX_BYTES)?.ok_or(Misshapen)?;
             self.held += 1;
             // A server that moves its keys about may show one twice.
             let known = self.holders.iter().any(|(other, _)| *other == name);
@@ -110,5 +122,47 @@ impl Search {
                 born,
             })),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+
+    fn hear(search: &mut Search, texts: &[&str]) -> Result<Option<InitAnswer>, Misshapen> {
+        let values = texts.iter().map(|text| match *text {
+            "" => Value::Nil,
+            text => Value::BulkString(text.as_bytes().to_vec()),
+        });
+        search.hear(Fields(values.collect::<Vec<_>>().into_iter()))
+    }
+
+    #[test]
+    fn what_is_sent_back_and_shown_of_an_answer_has_a_length_and_a_shape() {
+        let long = "7".repeat(100_000);
+        let born = "b".repeat(BORN_MAX_BYTES + 1);
+        for refused in [
+            [&*long, "more", "", "1", "17", "-1"],
+            ["9", &long, "", "1", "17", "-1"],
+            ["9", "more", &born, "1", "17", "-1"],
+            ["9", "more", "", &long, "17", "-1"],
+            ["9", "more", "", "\u{1b}[2J", "17", "-1"],
+            ["9", "more", "", "1", &long, "-1"],
+            ["9", "more", "", "1", "x", "-1"],
+            ["9", "more", "", "1", "17", "x"],
+        ] {
+            let mut search = Search::default();
+            assert!(hear(&mut search, &refused).is_err(), "{refused:.30?}");
+        }
+        let mut search = Search::default();
+        let texts = ["9", "more", "", "1+", "17", "-1", &long, &long];
+        assert!(hear(&mut search, &texts).is_ok_and(|answer| answer.is_none()));
+        assert_eq!((&*search.count, &*search.cursor), ("1+", "17"));
+        let [(name, label)] = &search.holders[..] else {
+            panic!("{} holders", search.holders.len());
+        };
+        assert!(name.len() < 300 && label.len() < 300);
     }
 }

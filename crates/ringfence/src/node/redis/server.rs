@@ -8,7 +8,7 @@ use crate::group::Group;
 use crate::ledger::birth::{self, Present, Verdict};
 use crate::node::{CallError, Memory, OnDisk, Role, Tier, TroubleKind};
 
-use super::born::{Born, is_id};
+use super::born::{BORN_MAX_BYTES, Born, is_id};
 use super::key::BORN_KEY;
 use super::report::{Reporter, quote};
 
@@ -65,6 +65,8 @@ const CONFIG_ANSWERS: usize = 6;
 /// The settings that durability rests on.
 pub(super) const SYNC_SETTINGS: [&str; 2] = ["appendfsync", "no-appendfsync-on-rewrite"];
 const BACKLOG_SETTING: &str = "repl-backlog-ttl";
+/// The shortest id of a run that is believed.
+const RUN_ID_MIN_CHARS: usize = 32;
 
 /// The questions that [`Server::read`] takes the answers to, those of [`ask_config`] behind them where
 /// `CONFIG` may be asked: every refusal is an entry in the server's ACL LOG. They change nothing.
@@ -133,12 +135,17 @@ impl Server {
         let (server, replication) = (info(&server)?, info(&replication)?);
         let (memory, persistence) = (info(&memory)?, info(&persistence)?);
         let run_id = server.get("run_id").unwrap_or_default();
-        if !is_id(run_id) {
+        // Every Redis and Valkey has one of 40 characters.
+        if !is_id(run_id) || run_id.len() < RUN_ID_MIN_CHARS {
             return Err(garbage());
         }
         let born = match born {
             Value::Nil => None,
-            Value::BulkString(text) => Some(String::from_utf8_lossy(&text).into_owned()),
+            // What is too long cannot be read anyway.
+            Value::BulkString(mut text) => {
+                text.truncate(BORN_MAX_BYTES + 1);
+                Some(String::from_utf8_lossy(&text).into_owned())
+            }
             Value::ServerError(error) => {
                 return Err(CallError::Refused(reporter.server_error(&error)));
             }
@@ -368,6 +375,7 @@ impl Info {
 mod tests {
     use super::*;
 
+    const RUN_ID: &str = "ab12ab12ab12ab12ab12ab12ab12ab12ab12ab12";
     const STRICT: Leniency = Leniency {
         no_quarantine: false,
         eviction_allowed: false,
@@ -384,7 +392,9 @@ mod tests {
 
     fn answers(memory: &str) -> Vec<Value> {
         vec![
-            text("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:ab12\r\n"),
+            text(&format!(
+                "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:{RUN_ID}\r\n"
+            )),
             text(
                 "role:master\r\nconnected_slaves:0\r\nmaster_replid:ee1\r\nmaster_replid2:0000\r\n",
             ),
@@ -401,7 +411,7 @@ mod tests {
     #[test]
     fn a_sound_server_is_read() {
         let server = Server::read(answers("maxmemory:0"), &reporter(), STRICT).unwrap();
-        assert_eq!(server.run_id, "ab12");
+        assert_eq!(server.run_id, RUN_ID);
         assert_eq!(server.version, "Redis 7.0.15");
         assert_eq!(server.replication_id.as_deref(), Some("ee1"));
         assert_eq!(server.backlog_ttl_s, Some(3600));
@@ -475,7 +485,7 @@ mod tests {
     #[test]
     fn what_a_server_says_of_itself_is_safe_to_print() {
         let mut answers = answers("maxmemory:0");
-        answers[0] = text("redis_version:7\u{1b}[2J\r\nrun_id:ab12\r\n");
+        answers[0] = text(&format!("redis_version:7\u{1b}[2J\r\nrun_id:{RUN_ID}\r\n"));
         let server = Server::read(answers, &reporter(), STRICT).unwrap();
         assert_eq!(server.version, "Redis 7\\u{1b}[2J");
     }
@@ -493,7 +503,7 @@ mod tests {
     #[test]
     fn the_birth_record_of_an_earlier_run_says_nothing_about_this_one() {
         let server = Server::read(answers("maxmemory:0"), &reporter(), STRICT).unwrap();
-        for (run_id, is_own) in [("ab12", true), ("cd34", false)] {
+        for (run_id, is_own) in [(RUN_ID, true), ("cd34", false)] {
             let text = format!("2 {run_id} ee1 - 0 5 5 0 3 5000000 35000 300");
             let born = Born::parse(&text).unwrap();
             assert_eq!(server.own(Some(&born)).is_some(), is_own, "{run_id}");
@@ -503,7 +513,7 @@ mod tests {
     /// After how many seconds the former id is forgotten decides, if it is not there.
     #[test]
     fn the_birth_record_before_a_promotion_says_nothing_either() {
-        let born = Born::parse("2 ab12 ee0 - 1 5 5 0 3 5000000 35000 300").unwrap();
+        let born = Born::parse(&format!("2 {RUN_ID} ee0 - 1 5 5 0 3 5000000 35000 300")).unwrap();
         let promoted = "role:master\r\nmaster_replid:ee1\r\nmaster_replid2:ee0\r\n";
         let followed = "role:master\r\nmaster_replid:ee1\r\nmaster_replid2:000\r\n";
         for (replication, ttl, is_own) in [
@@ -529,7 +539,9 @@ mod tests {
     #[test]
     fn a_node_in_cluster_mode_is_refused() {
         let mut answers = answers("maxmemory:0");
-        answers[0] = text("redis_version:7.0.15\r\nredis_mode:cluster\r\nrun_id:ab12\r\n");
+        answers[0] = text(&format!(
+            "redis_version:7.0.15\r\nredis_mode:cluster\r\nrun_id:{RUN_ID}\r\n"
+        ));
         let refused = Server::read(answers, &reporter(), STRICT).unwrap_err();
         assert_eq!(refused.trouble().kind, TroubleKind::Cluster);
     }
@@ -544,5 +556,32 @@ mod tests {
         }
         let refused = Server::read(vec![Value::Okay], &reporter(), STRICT).unwrap_err();
         assert_eq!(refused.trouble().kind, TroubleKind::Garbage);
+    }
+
+    #[test]
+    fn what_a_server_calls_itself_has_a_length() {
+        let long = "a".repeat(100_000);
+        let mut answers = answers("");
+        for run_id in ["", "ab12", &long, &"x".repeat(40)] {
+            answers[0] = text(&format!("redis_version:7\r\nrun_id:{run_id}\r\n"));
+            let refused = Server::look(answers.clone(), &reporter()).unwrap_err();
+            assert_eq!(refused.trouble().kind, TroubleKind::Garbage, "{run_id:.50}");
+        }
+        answers[0] = text(&format!("redis_version:{long}\r\nrun_id:{RUN_ID}\r\n"));
+        answers[1] = text(&format!(
+            "role:slave\r\nmaster_host:{long}\r\nmaster_port:1\r\nmaster_replid:{long}\r\n"
+        ));
+        answers[2] = text(&format!("maxmemory_policy:{long}\r\n"));
+        answers[BORN_ANSWER] = text(&long);
+        let server = Server::look(answers, &reporter()).unwrap();
+        let master = match &server.role {
+            Role::Replica(master) => master.as_deref().unwrap_or_default(),
+            other => panic!("{other:?}"),
+        };
+        for kept in [&server.version, master, &server.memory.policy] {
+            assert!(kept.len() < 1_000, "{}", kept.len());
+        }
+        assert_eq!(server.replication_id, None);
+        assert!(server.born.is_some_and(|born| born.len() <= 1_000));
     }
 }
