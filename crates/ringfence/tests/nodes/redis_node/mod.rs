@@ -4,6 +4,7 @@ mod access;
 mod birth_rule;
 mod bundles;
 mod connection;
+mod excess;
 mod flood;
 mod garbage;
 mod handshake;

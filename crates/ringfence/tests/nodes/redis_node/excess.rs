@@ -1,0 +1,130 @@
+//! A server that sends far more than it was asked for: the connection is dropped, and the error says why.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use ringfence::Locks;
+use ringfence::node::{InitMode, TroubleKind};
+use ringfence_testkit::{Flavor, Server, wait_until_async};
+
+use super::*;
+use crate::support::*;
+
+/// A listener that serves each connection in a thread of its own.
+struct Listener {
+    port: u16,
+}
+
+impl Listener {
+    /// Lets `serve` serve every connection. It ends with the process.
+    fn start(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serve = Arc::new(serve);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let serve = Arc::clone(&serve);
+                thread::spawn(move || serve(stream));
+            }
+        });
+        Self { port }
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+/// Writes `chunk` until the other side hangs up, but at most `bytes`. How many bytes that took.
+fn flood(stream: &mut TcpStream, chunk: &[u8], bytes: usize) -> usize {
+    let mut sent = 0;
+    while sent < bytes && stream.write_all(chunk).is_ok() {
+        sent += chunk.len();
+    }
+    sent
+}
+
+/// Probe, join, init and doctor take no more than a part of a reply that is too large.
+#[tokio::test]
+async fn a_reply_that_is_too_large_is_refused_whoever_asked() {
+    const ANNOUNCED: usize = 60_000_000;
+    let most = Arc::<AtomicUsize>::default();
+    let taken = Arc::clone(&most);
+    let listener = Listener::start(move |mut stream| {
+        let _ = stream.read(&mut [0; 1 << 10]);
+        let begin = format!("${ANNOUNCED}\r\n");
+        if stream.write_all(begin.as_bytes()).is_ok() {
+            let sent = flood(&mut stream, &[b'x'; 1 << 16], ANNOUNCED);
+            taken.fetch_max(sent, Ordering::SeqCst);
+        }
+    });
+    let told = format!(
+        "127.0.0.1:{} sent a reply larger than 1 MiB; is this a Redis server?",
+        listener.port
+    );
+    let node = node(&listener.url());
+    for asked in [
+        probe(&node).await,
+        join(&node, group()).await,
+        init(&node, group(), InitMode::Check).await,
+    ] {
+        let error = asked.unwrap_err();
+        assert_eq!(error.to_string(), told);
+        assert_eq!(error.trouble().kind, TroubleKind::Garbage);
+    }
+    let doctor = Locks::builder().nodes(&listener.url());
+    let mut examined = doctor.examine(None).await.unwrap();
+    let found = examined.remove(0).found;
+    assert_eq!(found.unwrap_err().to_string(), told);
+    // What the sockets hold may be megabytes, but the client did not wait for the rest.
+    let taken = most.load(Ordering::SeqCst);
+    assert!(taken < ANNOUNCED / 2, "{taken}");
+}
+
+/// Passes bytes on between `client` and the server at `port` until nothing has come from the server for a
+/// moment, as after a handshake. Then pushes to the client without end.
+fn relay_and_flood(mut client: TcpStream, port: u16) {
+    let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    thread::spawn(move || std::io::copy(&mut from, &mut to));
+    let idle = Duration::from_millis(100);
+    server.set_read_timeout(Some(idle)).unwrap();
+    let mut chunk = [0; 1 << 16];
+    while let Ok(count) = server.read(&mut chunk) {
+        if count == 0 || client.write_all(&chunk[..count]).is_err() {
+            return;
+        }
+    }
+    let push = b">3\r\n$7\r\nmessage\r\n$16\r\nringfence:wake:c\r\n$5\r\n0 c.7\r\n";
+    flood(&mut client, &push.repeat(100), usize::MAX);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_flooded_with_pushes_is_dropped_and_made_again_after_a_rest() {
+    let server = Server::start(Flavor::Redis);
+    let port = server.port();
+    let rests = Arc::<Mutex<Vec<Duration>>>::default();
+    let (noted, ended) = (Arc::clone(&rests), Mutex::new(None));
+    let listener = Listener::start(move |stream| {
+        let before = ended.lock().unwrap().take();
+        let rest = before.map(|before| Clock::System.now().since(before));
+        noted.lock().unwrap().extend(rest);
+        relay_and_flood(stream, port);
+        *ended.lock().unwrap() = Some(Clock::System.now());
+    });
+    let node = node(&listener.url());
+    join(&node, group()).await.unwrap();
+    // The shortest rests are 10, 20, 40, 80, 160, 320 and 500 ms. After a connection that was lost
+    // otherwise it is 50 ms at most.
+    wait_until_async("seven rests", PATIENCE, async || {
+        rests.lock().unwrap().len() >= 7
+    })
+    .await;
+    let rests = rests.lock().unwrap();
+    let longest = rests.iter().max().unwrap();
+    assert!(*longest >= Duration::from_millis(200), "{rests:?}");
+}
