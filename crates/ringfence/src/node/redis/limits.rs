@@ -7,7 +7,7 @@ use crate::message::{Op, Request};
 use crate::node::TroubleKind;
 
 /// The most bytes of one reply. Our largest are the parties of a latch (1,024 of 256 bytes each) and a
-/// page of keys with the longest names (200 of about 1 KiB each): a quarter of this.
+/// page of keys with the longest names (200 of about 2 KiB each): less than half of this.
 pub(super) const REPLY_MAX_BYTES: usize = 1 << 20;
 /// The most values in one reply, counted at all levels. The parties of a latch are 1,024, the names of an
 /// `inspect` take 900. Small values take many times more memory than bytes on the wire.
