@@ -231,3 +231,27 @@ impl Library {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use redis::PushKind;
+
+    use super::*;
+
+    #[test]
+    fn a_flood_over_a_connection_of_the_library_ends_it() {
+        let pushes = Pushes::new(Arc::default());
+        let push = PushInfo {
+            kind: PushKind::Message,
+            data: vec![Value::BulkString(vec![b'x'; 1 << 20])],
+        };
+        pushes.hear(&push);
+        assert_eq!(pushes.flooded.notified().now_or_never(), None);
+        // No server may push so many megabytes at once.
+        for _ in 0..40 {
+            pushes.hear(&push);
+        }
+        assert_eq!(pushes.flooded.notified().now_or_never(), Some(()));
+    }
+}

@@ -278,8 +278,6 @@ impl Link {
                     None
                 }
                 _ = look.tick(), if self.watch.is_on() && pending_end.is_none() => {
-                    // Not all are subscribed to if there was a flood.
-                    self.subscribe(&mut flight, session);
                     self.look(&mut flight, session);
                     None
                 }
@@ -313,11 +311,13 @@ impl Link {
     /// Looks at the server, if that is due. Whether it was.
     fn look(&mut self, flight: &mut Flight, session: &mut Session) -> bool {
         let now = self.clock().now();
-        let Ok(membership) = &session.membership else {
+        let due = session.membership.is_ok() && flight.has_room() && self.watch.is_due(now);
+        if !due {
             return false;
-        };
-        let due = flight.has_room() && self.watch.is_due(now);
-        if due {
+        }
+        // After a flood of messages nobody was subscribed to. That may be over.
+        self.subscribe(flight, session);
+        if let Ok(membership) = &session.membership {
             let line = &mut session.line;
             let questions = membership.image.questions(line.may_ask_config());
             flight.look(questions, line, now);
