@@ -5,7 +5,7 @@
 //! the library, the command line and the benchmarks can all stand on it.
 //!
 //! ```no_run
-//! use ringfence_testkit::{Fault, Flavor, Fleet, Proxy, Server};
+//! use ringfence_testkit::{Attack, Fault, Flavor, Fleet, HostileServer, Proxy, Server};
 //!
 //! let fleet = Fleet::start(5);
 //! fleet[0].kill();
@@ -14,12 +14,16 @@
 //! let server = Server::builder(Flavor::Valkey).requirepass("secret").start();
 //! let proxy = Proxy::in_front_of(&server);
 //! proxy.replies(Fault::BlackHole);
+//!
+//! let hostile = HostileServer::in_front_of(&server);
+//! hostile.attack(Attack::LongText { bytes: 60 << 20 });
 //! ```
 
 mod binary;
 mod port;
 mod process;
 mod reply;
+mod resp;
 
 mod builder;
 mod certificates;
@@ -32,6 +36,8 @@ mod pipe;
 mod proxy;
 mod relay;
 
+mod hostile;
+
 mod postgres;
 mod psql;
 
@@ -39,6 +45,7 @@ pub use binary::Flavor;
 pub use builder::{Persistence, ServerBuilder};
 pub use certificates::Certificates;
 pub use fleet::Fleet;
+pub use hostile::{Attack, HostileServer, Push};
 pub use postgres::Postgres;
 pub use process::Process;
 pub use proxy::{Fault, Proxy};

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod fleet;
+mod hostile;
 mod postgres;
 mod proxy;
 mod server;

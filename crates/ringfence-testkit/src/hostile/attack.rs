@@ -1,0 +1,178 @@
+//! What each attack sends.
+
+use std::time::Duration;
+
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::{Attack, Push};
+use crate::resp;
+
+/// How much is sent at once of what is long.
+const CHUNK: usize = 64 << 10;
+/// How often a flood sends the next of its pushes, at most.
+const TICKS_PER_SECOND: u32 = 100;
+
+/// What is sent in place of one reply.
+pub(super) struct Assault {
+    /// Is sent first.
+    pub(super) opening: Vec<u8>,
+    /// Is sent again and again, until `repeated` bytes are sent.
+    pub(super) pattern: Vec<u8>,
+    pub(super) repeated: u64,
+    /// Is sent last.
+    pub(super) ending: &'static [u8],
+    /// The time between two patterns.
+    pub(super) pause: Option<Duration>,
+    /// Whether the client could read on afterwards.
+    pub(super) completes: bool,
+}
+
+impl Assault {
+    /// What `attack` sends instead of `reply`. `None` if it leaves that reply alone.
+    pub(super) fn new(attack: &Attack, reply: &[u8]) -> Option<Self> {
+        let whole = |opening: Vec<u8>| Self {
+            opening,
+            pattern: Vec::new(),
+            repeated: 0,
+            ending: b"",
+            pause: None,
+            completes: true,
+        };
+        Some(match attack {
+            Attack::Reply(bytes) => whole(bytes.clone()),
+            Attack::LongText { bytes } => Self {
+                pattern: vec![b'x'; CHUNK],
+                repeated: *bytes,
+                ending: b"\r\n",
+                ..whole(format!("${bytes}\r\n").into_bytes())
+            },
+            Attack::ManyValues { count } => Self {
+                pattern: b":1\r\n".repeat(CHUNK / 4),
+                repeated: count * 4,
+                ..whole(format!("*{count}\r\n").into_bytes())
+            },
+            Attack::Nested { depth } => Self {
+                ending: b":1\r\n",
+                ..whole(b"*1\r\n".repeat(*depth))
+            },
+            Attack::Garbage { bytes } => Self {
+                pattern: garbage(),
+                repeated: *bytes,
+                completes: false,
+                ..whole(Vec::new())
+            },
+            Attack::Drip { every } => Self {
+                pattern: b"x".to_vec(),
+                repeated: u64::MAX,
+                pause: Some(*every),
+                completes: false,
+                ..whole(b"$1000000000\r\n".to_vec())
+            },
+            Attack::Field { name, value } => whole(with_field(reply, name, value)?),
+            Attack::Pushes { .. } => return None,
+        })
+    }
+}
+
+/// The text `reply` with another value in the line `name:`.
+fn with_field(reply: &[u8], name: &str, value: &str) -> Option<Vec<u8>> {
+    if !matches!(reply[0], b'$' | b'=') {
+        return None;
+    }
+    let text = String::from_utf8_lossy(resp::text(reply));
+    let begin = text.find(&format!("\n{name}:"))? + 1;
+    let end = begin + text[begin..].find('\r')?;
+    let changed = format!("{}{name}:{value}{}", &text[..begin], &text[end..]);
+    Some(resp::bulk(changed.as_bytes()))
+}
+
+/// Bytes that begin no value of RESP, and look like noise. Always the same, so that a failure can be
+/// seen again.
+fn garbage() -> Vec<u8> {
+    let mut state = 1_u64;
+    let noise = (0..CHUNK).map(|_| {
+        // Knuth's MMIX generator; its high bits are the good ones.
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    });
+    let mut bytes: Vec<u8> = noise.collect();
+    bytes[0] = 0;
+    bytes
+}
+
+/// A flood of pushes over one connection.
+pub(super) struct Flood {
+    push: Push,
+    per_tick: u64,
+    ticks: Interval,
+    sent: u64,
+}
+
+impl Flood {
+    pub(super) fn new(push: Push, per_second: u32) -> Self {
+        let per_second = per_second.max(1);
+        let per_tick = per_second.div_ceil(TICKS_PER_SECOND);
+        let mut ticks = interval(Duration::from_secs(1) * per_tick / per_second);
+        // The rate is what a test asked for, also where a client takes its time.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        Self {
+            push,
+            per_tick: per_tick.into(),
+            ticks,
+            sent: 0,
+        }
+    }
+
+    /// Waits until the next pushes are due; how many they are, and what they say. Safe to cancel.
+    pub(super) async fn next(&mut self, channel: &str) -> (u64, Vec<u8>) {
+        self.ticks.tick().await;
+        let numbers = self.sent..self.sent + self.per_tick;
+        self.sent += self.per_tick;
+        let pushes = numbers.flat_map(|number| self.push.write(channel, number));
+        (self.per_tick, pushes.collect())
+    }
+}
+
+impl Push {
+    fn write(self, channel: &str, number: u64) -> Vec<u8> {
+        let texts: Vec<Vec<u8>> = match self {
+            Self::Message(message) => vec![
+                b"message".to_vec(),
+                channel.into(),
+                message(channel, number).into_bytes(),
+            ],
+            Self::Unknown { bytes } => vec![b"surprise".to_vec(), vec![b'x'; bytes]],
+        };
+        let mut push = format!(">{}\r\n", texts.len()).into_bytes();
+        for text in texts {
+            push.extend(resp::bulk(&text));
+        }
+        push
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_of_a_text_is_replaced() {
+        let info = resp::bulk(b"# Server\r\nrun_id:abc\r\nredis_mode:standalone\r\n");
+        let changed = with_field(&info, "run_id", "other").unwrap();
+        let expected = "# Server\r\nrun_id:other\r\nredis_mode:standalone\r\n";
+        assert_eq!(resp::text(&changed), expected.as_bytes());
+        assert_eq!(with_field(&info, "id", "other"), None);
+        assert_eq!(with_field(b":1\r\n", "run_id", "other"), None);
+    }
+
+    #[test]
+    fn every_push_is_one_value() {
+        let message = |channel: &str, number: u64| format!("{number} on {channel}");
+        for push in [Push::Message(message), Push::Unknown { bytes: 100 }] {
+            let written = push.write("news", 7);
+            assert_eq!(resp::value_end(&written), Some(written.len()));
+        }
+    }
+}
