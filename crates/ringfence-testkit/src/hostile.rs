@@ -78,9 +78,9 @@ pub enum Push {
     /// A message on the channel that the client subscribed to, or on `news` if there is none. The
     /// function writes it, from the channel and the number of the push.
     Message(fn(&str, u64) -> String),
-    /// A kind that no client knows, with a text of this many bytes.
+    /// A kind that no client knows, and nothing else. Its name has this many bytes.
     Unknown {
-        /// How long the text is.
+        /// How long the name is.
         bytes: usize,
     },
 }

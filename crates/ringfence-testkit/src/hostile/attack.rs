@@ -1,5 +1,6 @@
 //! What each attack sends.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -8,7 +9,7 @@ use super::{Attack, Push};
 use crate::resp;
 
 /// How much is sent at once of what is long.
-const CHUNK: usize = 64 << 10;
+pub(super) const CHUNK: usize = 64 << 10;
 /// How often a flood sends the next of its pushes, at most.
 const TICKS_PER_SECOND: u32 = 100;
 
@@ -130,26 +131,25 @@ impl Flood {
         self.ticks.tick().await;
         let numbers = self.sent..self.sent + self.per_tick;
         self.sent += self.per_tick;
-        let pushes = numbers.flat_map(|number| self.push.write(channel, number));
-        (self.per_tick, pushes.collect())
+        (self.per_tick, self.push.write(channel, numbers))
     }
 }
 
 impl Push {
-    fn write(self, channel: &str, number: u64) -> Vec<u8> {
-        let texts: Vec<Vec<u8>> = match self {
-            Self::Message(message) => vec![
-                b"message".to_vec(),
-                channel.into(),
-                message(channel, number).into_bytes(),
-            ],
-            Self::Unknown { bytes } => vec![b"surprise".to_vec(), vec![b'x'; bytes]],
-        };
-        let mut push = format!(">{}\r\n", texts.len()).into_bytes();
-        for text in texts {
-            push.extend(resp::bulk(&text));
+    fn write(self, channel: &str, numbers: Range<u64>) -> Vec<u8> {
+        match self {
+            Self::Message(message) => {
+                let begin = [b">3\r\n".to_vec(), resp::bulk(b"message")].concat();
+                let begin = [begin, resp::bulk(channel.as_bytes())].concat();
+                let texts = numbers.map(|number| message(channel, number));
+                let pushes = texts.map(|text| [&begin, &*resp::bulk(text.as_bytes())].concat());
+                pushes.collect::<Vec<_>>().concat()
+            }
+            Self::Unknown { bytes } => {
+                let push = [b">1\r\n".to_vec(), resp::bulk(&vec![b'x'; bytes])].concat();
+                push.repeat(numbers.count())
+            }
         }
-        push
     }
 }
 
@@ -171,8 +171,10 @@ mod tests {
     fn every_push_is_one_value() {
         let message = |channel: &str, number: u64| format!("{number} on {channel}");
         for push in [Push::Message(message), Push::Unknown { bytes: 100 }] {
-            let written = push.write("news", 7);
-            assert_eq!(resp::value_end(&written), Some(written.len()));
+            let (two, one) = (push.write("news", 7..9), push.write("news", 8..9));
+            let end = resp::value_end(&two).unwrap();
+            assert_eq!(two[end..], one);
+            assert_eq!(resp::value_end(&one), Some(one.len()));
         }
     }
 }

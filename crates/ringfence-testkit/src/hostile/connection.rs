@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::attack::{Assault, Flood};
+use super::attack::{Assault, CHUNK, Flood};
 use super::{Attack, Order, Shared, State};
 use crate::resp;
 
@@ -198,15 +198,16 @@ impl Replies<'_> {
     /// Sends bytes of an attack. It fails if the attack is called off meanwhile: the client may read
     /// slowly, or never.
     async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let sent = tokio::select! {
-            biased;
-            sent = self.to.write_all(bytes) => sent,
-            _ = self.state.changed() => Err(over()),
-        };
-        let count = bytes.len() as u64;
-        sent.inspect(|()| {
+        for chunk in bytes.chunks(CHUNK) {
+            tokio::select! {
+                biased;
+                sent = self.to.write_all(chunk) => sent?,
+                _ = self.state.changed() => return Err(over()),
+            }
+            let count = chunk.len() as u64;
             self.shared.sent_bytes.fetch_add(count, Ordering::SeqCst);
-        })
+        }
+        Ok(())
     }
 
     fn begin_flood(&mut self, attack: &Attack) {

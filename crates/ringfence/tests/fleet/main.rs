@@ -12,6 +12,7 @@ mod drops;
 mod duplicates;
 mod groups;
 mod hangs;
+mod hostile;
 mod jumps;
 mod latches;
 mod loss;
