@@ -50,7 +50,7 @@ pub enum Attack {
         /// How many bytes are sent over each connection.
         bytes: u64,
     },
-    /// Announces a text of 1 GB and sends one byte of it now and then, as a slow-loris does.
+    /// Announces a text of a million bytes and sends one of them now and then, as a slow-loris does.
     Drip {
         /// The time from one byte to the next.
         every: Duration,

@@ -10,6 +10,8 @@ use crate::resp;
 
 /// How much is sent at once of what is long.
 pub(super) const CHUNK: usize = 64 << 10;
+/// What a slow-loris announces: few enough bytes for a client to wait for them.
+const DRIP_BYTES: u64 = 1_000_000;
 /// How often a flood sends the next of its pushes, at most.
 const TICKS_PER_SECOND: u32 = 100;
 
@@ -64,10 +66,10 @@ impl Assault {
             },
             Attack::Drip { every } => Self {
                 pattern: b"x".to_vec(),
-                repeated: u64::MAX,
+                repeated: DRIP_BYTES,
+                ending: b"\r\n",
                 pause: Some(*every),
-                completes: false,
-                ..whole(b"$1000000000\r\n".to_vec())
+                ..whole(format!("${DRIP_BYTES}\r\n").into_bytes())
             },
             Attack::Field { name, value } => whole(with_field(reply, name, value)?),
             Attack::Pushes { .. } => return None,

@@ -166,7 +166,7 @@ fn a_drip_never_completes_and_ends_when_it_is_called_off() {
     hostile.attack(Attack::Drip { every });
     let begun = Instant::now();
     client.send("PING");
-    client.hears(b"$1000000000\r\nxxxxxx");
+    client.hears(b"$1000000\r\nxxxxxx");
     assert!(begun.elapsed() >= every * 5);
     hostile.behave();
     client.drain();

@@ -4,14 +4,22 @@
 use std::time::Duration;
 
 use ringfence::Locks;
-use ringfence_testkit::{Attack, Fleet, HostileServer, wait_until_async};
+use ringfence_testkit::{Attack, Fleet, HostileServer, Push, wait_until_async};
 
 use crate::stage::*;
 
 /// The TTL of the locks here: a renewal is due every second, and no call may stall for longer.
 const HELD: Duration = Duration::from_secs(3);
-/// Half of the locks must be granted faster than this. Without an attack it takes some milliseconds.
+/// A busy machine needs its time.
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often a lock is renewed during an attack.
+const RENEWALS: u32 = 2;
+/// How much longer locks may take during an attack, half of them, and what is never too long. The
+/// hostile server and its client share the machine's processors, so the attack costs something.
+const SLOWDOWN: u32 = 50;
 const USUAL: Duration = Duration::from_millis(100);
+/// How many locks are taken before the attack, to see how long that takes on this machine.
+const PRACTICE: usize = 20;
 /// The commands with which locks are taken and renewed. An attack that is aimed at them lets the
 /// client log in and shake hands before.
 const CALLS: &str = "EVALSHA";
@@ -35,23 +43,29 @@ impl Siege {
             self.fleet[1].url_without_quarantine(),
             self.fleet[2].url_without_quarantine(),
         ];
-        let locks = builder(&urls.join(",")).ttl(HELD).connect().await.unwrap();
-        until_granted_by(&locks, "n", &[true; 3]).await;
-        locks
+        let builder = builder(&urls.join(","))
+            .ttl(HELD)
+            .node_timeout(NODE_TIMEOUT);
+        builder.connect().await.unwrap()
     }
 }
 
-/// Holds a lock while the attack that `begin` starts goes on, until the lock was renewed three
-/// times, and takes others meanwhile. Then the hostile node behaves, and votes again.
-/// How many bytes the client took from each attack.
+/// Holds a lock while the attack that `begin` starts goes on, until the lock was renewed twice,
+/// and takes others meanwhile. Then the hostile node behaves, and votes again. Returns how many
+/// bytes the client took from each attack.
 async fn withstands(begin: impl Fn(&HostileServer)) -> u64 {
     let siege = Siege::prepare();
     let locks = siege.connect().await;
+    until_granted_by(&locks, "n", &[true; 3]).await;
+    let mut practice = Vec::new();
+    for _ in 0..PRACTICE {
+        practice.push(timed(round(&locks, "other")).await.0);
+    }
     let held = locks.mutex("held").lock().await.unwrap();
     begin(&siege.hostile);
     let begun = now();
     let (mut deadline, mut renewals, mut times) = (held.deadline(), 0, Vec::new());
-    while renewals < 3 {
+    while renewals < RENEWALS {
         held.check().expect("the lock is held");
         let (took, _) = timed(round(&locks, "other")).await;
         assert!(took < HELD, "a lock took {took:?}");
@@ -63,11 +77,14 @@ async fn withstands(begin: impl Fn(&HostileServer)) -> u64 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let (attacks, bytes) = (siege.hostile.attacks(), siege.hostile.sent_bytes());
-    times.sort();
-    let (taken, median) = (times.len(), times[times.len() / 2]);
-    println!("{taken} locks in {median:?} each, {attacks} attacks, {bytes} bytes");
+    let taken = times.len();
+    let (usual, during) = (median(practice), median(times));
+    println!("{taken} locks, {during:?} each, before {usual:?}; {attacks} attacks, {bytes} bytes");
     assert!(attacks > 0, "no attack took place");
-    assert!(median < USUAL, "half of {taken} locks took {median:?}");
+    assert!(
+        during < (usual * SLOWDOWN).max(USUAL),
+        "half of {taken} locks took {during:?}, and {usual:?} before"
+    );
     held.release().await.unwrap();
     siege.hostile.behave();
     until_granted_by(&locks, "n", &[true; 3]).await;
@@ -76,9 +93,39 @@ async fn withstands(begin: impl Fn(&HostileServer)) -> u64 {
     bytes / attacks as u64
 }
 
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// The client hangs up long before the end, also if what it takes is little work.
+#[tokio::test]
+async fn a_text_of_60_mb_does_not_stall_the_client() {
+    let bytes = 60 << 20;
+    let taken =
+        withstands(|hostile| hostile.attack_replies_to(CALLS, Attack::LongText { bytes })).await;
+    assert!(taken < bytes / 2, "{taken} bytes");
+}
+
+/// The client takes these: each is a little less than it refuses.
+#[tokio::test]
+async fn texts_of_a_million_bytes_do_not_stall_the_client() {
+    let bytes = 1_000_000;
+    withstands(|hostile| hostile.attack_replies_to(CALLS, Attack::LongText { bytes })).await;
+}
+
+#[tokio::test]
+async fn an_array_of_millions_of_values_does_not_stall_the_client() {
+    // 60 MB.
+    let count = 15_000_000;
+    let taken =
+        withstands(|hostile| hostile.attack_replies_to(CALLS, Attack::ManyValues { count })).await;
+    assert!(taken < count * 4 / 2, "{taken} bytes");
+}
+
 #[tokio::test]
 async fn deeply_nested_arrays_do_not_stall_the_client() {
-    for depth in [99, 101, 1_000_000] {
+    for depth in [17, 1_000_000] {
         withstands(|hostile| hostile.attack_replies_to(CALLS, Attack::Nested { depth })).await;
     }
 }
@@ -113,31 +160,52 @@ async fn an_error_of_megabytes_does_not_stall_the_client() {
     withstands(|hostile| hostile.attack_replies_to(CALLS, Attack::error(&error))).await;
 }
 
+/// As many pushes as the connection takes: more than the client can handle.
+#[tokio::test]
+async fn a_flood_of_wakes_does_not_starve_the_other_nodes() {
+    let push = Push::Message(|channel, number| {
+        let client = channel.trim_start_matches("ringfence:wake:");
+        format!("0 {client}.{}", number % 64)
+    });
+    let per_second = 1_000_000;
+    withstands(|hostile| hostile.attack(Attack::Pushes { push, per_second })).await;
+}
+
+#[tokio::test]
+async fn a_flood_of_tiny_pushes_does_not_starve_the_other_nodes() {
+    let push = Push::Unknown { bytes: 1 };
+    let per_second = 10_000_000;
+    withstands(|hostile| hostile.attack(Attack::Pushes { push, per_second })).await;
+}
+
+#[tokio::test]
+async fn a_flood_of_large_pushes_does_not_starve_the_other_nodes() {
+    let push = Push::Unknown { bytes: 1_000_000 };
+    let per_second = 1_000;
+    withstands(|hostile| hostile.attack(Attack::Pushes { push, per_second })).await;
+}
+
 /// The run id is part of what every call tells a node, so a long one must not be taken over.
 #[tokio::test]
-async fn a_run_id_of_megabytes_is_not_believed() {
-    let siege = Siege::prepare();
-    let value = "r".repeat(4 << 20);
-    siege.hostile.attack(Attack::Field {
-        name: "run_id",
-        value,
-    });
-    let urls = [
-        format!("{}?quarantine=off", siege.hostile.url()),
-        siege.fleet[1].url_without_quarantine(),
-        siege.fleet[2].url_without_quarantine(),
-    ];
-    let locks = connect(&urls.join(",")).await;
-    wait_until_async("the attack to begin", PATIENCE, async || {
-        round(&locks, "n").await;
-        siege.hostile.attacks() > 0
-    })
-    .await;
-    for _ in 0..5 {
-        let guard = locks.mutex("n").lock().await.unwrap();
-        guard.extend(TTL).await.unwrap();
-        assert!(!granted_by(&guard)[0]);
-        guard.release().await.unwrap();
+async fn a_long_run_id_is_not_believed() {
+    for length in [1_000, 100_000, 4 << 20] {
+        let siege = Siege::prepare();
+        let value = "r".repeat(length);
+        let name = "run_id";
+        siege.hostile.attack(Attack::Field { name, value });
+        let locks = siege.connect().await;
+        wait_until_async("the attack to begin", PATIENCE, async || {
+            round(&locks, "n").await;
+            siege.hostile.attacks() > 0
+        })
+        .await;
+        for _ in 0..5 {
+            let guard = locks.mutex("n").lock().await.unwrap();
+            guard.extend(HELD).await.unwrap();
+            assert!(!granted_by(&guard)[0], "a run id of {length} bytes");
+            guard.release().await.unwrap();
+        }
+        let born = siege.fleet[0].command(&["EXISTS", "ringfence:born"]);
+        assert_eq!(born, "0", "a run id of {length} bytes");
     }
-    assert_eq!(siege.fleet[0].command(&["EXISTS", "ringfence:born"]), "0");
 }
