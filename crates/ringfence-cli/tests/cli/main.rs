@@ -9,6 +9,7 @@ mod doctor;
 mod elect;
 mod exit_codes;
 mod fleet;
+mod hostile;
 mod keep;
 mod leftovers;
 mod loss;

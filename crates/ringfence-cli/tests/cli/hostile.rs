@@ -1,0 +1,315 @@
+//! One of three nodes is hostile: a command runs on under its lock, and the commands that look at
+//! nodes end in time and name the node.
+//!
+//! With `RINGFENCE_LONG` in the environment (`./verify long`) each attack on a running command
+//! lasts 30 seconds.
+
+use std::fs;
+use std::time::Duration;
+
+use ringfence::clock::Clock;
+use ringfence_testkit::{Attack, Fleet, HostileServer, Push, wait_until};
+
+use super::scene::{Finished, Process, Running, Scene};
+
+/// The most memory that `ringfence run` may ever have used.
+const MEMORY_MAX_KB: u64 = 64 << 10;
+/// An attack on a running command lasts for this many renewals, one a second, and this long.
+const RENEWALS: usize = 3;
+const LONG: Duration = Duration::from_secs(30);
+/// How long looking at three nodes may take, one of which is hostile. Without an attack it is much
+/// less than a second, and each step has a limit of one or two.
+const LOOK_MAX: Duration = Duration::from_secs(15);
+/// The commands with which a lock is taken and renewed.
+const CALLS: &str = "EVALSHA";
+
+/// Three nodes, the first of which can be turned.
+struct Siege {
+    fleet: Fleet,
+    hostile: HostileServer,
+    scene: Scene,
+}
+
+impl Siege {
+    fn prepare() -> Self {
+        let fleet = Fleet::start(3);
+        let hostile = HostileServer::in_front_of(&fleet[0]);
+        let urls = [hostile.url(), fleet[1].url(), fleet[2].url()];
+        let scene = Scene::on(&urls.join(","));
+        Self {
+            fleet,
+            hostile,
+            scene,
+        }
+    }
+
+    /// Its nodes vote.
+    fn grown_up() -> Self {
+        let siege = Self::prepare();
+        let init = Finished::of(siege.scene.ringfence(&["init"]));
+        assert_eq!(init.code(), 0, "{}", init.stderr());
+        siege
+    }
+
+    /// How long the lock `x` would last on an honest node.
+    fn lock_left(&self) -> i64 {
+        self.fleet[1].command(&["PTTL", "x"]).parse().unwrap()
+    }
+
+    /// Waits until the lock `x` was renewed so often, and for `at_least`.
+    fn watch_renewals(&self, running: &Running, at_least: Duration) -> usize {
+        let begun = Clock::System.now();
+        let limit = at_least + Duration::from_secs(60);
+        let (mut left, mut renewals) = (self.lock_left(), 0);
+        wait_until("the lock to be renewed", limit, || {
+            let now = self.lock_left();
+            assert!(now > 0, "the lock is gone");
+            assert!(running.process().is_alive(), "ringfence has ended");
+            renewals += usize::from(now > left);
+            left = now;
+            renewals >= RENEWALS && Clock::System.now().since(begun) >= at_least
+        });
+        renewals
+    }
+}
+
+/// How long an attack on a running command lasts at least.
+fn attack_time() -> Duration {
+    match std::env::var_os("RINGFENCE_LONG") {
+        Some(_) => LONG,
+        None => Duration::ZERO,
+    }
+}
+
+/// The most memory that a process has used so far.
+fn peak_memory_kb(process: Process) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.and_then(|line| line.trim().strip_suffix(" kB"));
+    peak.expect("a peak").trim().parse().unwrap()
+}
+
+/// Runs a command under a lock while the attack that `begin` starts goes on. The command is not
+/// stopped, the lock is renewed, and the memory stays small.
+#[track_caller]
+fn outlasts(what: &str, begin: impl Fn(&HostileServer)) {
+    let siege = Siege::grown_up();
+    let scene = &siege.scene;
+    let script = "echo $$ > $DIR/child; while [ ! -e $DIR/go ]; do sleep 0.05; done; exit 6";
+    let run = scene.run(&["--ttl", "3s"], script);
+    let child = scene.process("child");
+    wait_until("the hostile node to have the lock", LOOK_MAX, || {
+        siege.fleet[0].command(&["EXISTS", "x"]) == "1"
+    });
+    begin(&siege.hostile);
+    let begun = Clock::System.now();
+    let renewals = siege.watch_renewals(&run, attack_time());
+    let took = Clock::System.now().since(begun);
+    assert!(child.is_alive(), "the command was stopped");
+    let peak_kb = peak_memory_kb(run.process());
+    let hostile = &siege.hostile;
+    println!(
+        "{what} for {took:.1?}: {renewals} renewals, {:.1} MB of memory; {} attacks over {} \
+         connections, {:.1} MB and {} pushes sent",
+        peak_kb as f64 / 1024.0,
+        hostile.attacks(),
+        hostile.accepted(),
+        hostile.sent_bytes() as f64 / (1 << 20) as f64,
+        hostile.pushes(),
+    );
+    assert!(hostile.attacks() > 0, "no attack took place");
+    assert!(peak_kb < MEMORY_MAX_KB, "{peak_kb} kB of memory");
+    scene.write("go", "");
+    let done = run.finish();
+    assert_eq!(done.code(), 6, "{}", done.stderr());
+    assert!(!done.stderr().contains("lost"), "{}", done.stderr());
+}
+
+#[test]
+fn a_command_runs_on_beside_1_gb_of_garbage() {
+    let bytes = 1 << 30;
+    outlasts("garbage", |hostile| {
+        hostile.attack_replies_to(CALLS, Attack::Garbage { bytes });
+    });
+}
+
+#[test]
+fn a_command_runs_on_beside_a_reply_of_1_gb() {
+    let bytes = 1 << 30;
+    outlasts("a text of 1 GB", |hostile| {
+        hostile.attack_replies_to(CALLS, Attack::LongText { bytes });
+    });
+}
+
+#[test]
+fn a_command_runs_on_beside_an_array_of_millions_of_values() {
+    let count = 250_000_000;
+    outlasts("an array of 1 GB", |hostile| {
+        hostile.attack_replies_to(CALLS, Attack::ManyValues { count });
+    });
+}
+
+#[test]
+fn a_command_runs_on_beside_10_000_pushes_a_second() {
+    let push = Push::Message(|channel, number| {
+        let client = channel.trim_start_matches("ringfence:wake:");
+        format!("0 {client}.{}", number % 64)
+    });
+    let per_second = 10_000;
+    outlasts("10,000 pushes a second", |hostile| {
+        hostile.attack(Attack::Pushes { push, per_second });
+    });
+}
+
+#[test]
+fn a_command_runs_on_beside_a_flood_of_large_pushes() {
+    let push = Push::Unknown { bytes: 100_000 };
+    let per_second = 10_000;
+    outlasts("1 GB of pushes a second", |hostile| {
+        hostile.attack(Attack::Pushes { push, per_second });
+    });
+}
+
+#[test]
+fn a_command_runs_on_beside_a_slow_loris() {
+    let every = Duration::from_millis(10);
+    outlasts("a slow-loris", |hostile| {
+        hostile.attack_replies_to(CALLS, Attack::Drip { every });
+    });
+}
+
+/// Texts that would take over a terminal, if they were printed as they are.
+const CONTROLS: &str = "\x1b]0;owned\x07\x1b[2J\r\u{9b}31m\u{7f}\u{202e}red";
+
+/// What a hostile node may answer to everything. None of it is a reply that a client could use.
+fn attacks() -> Vec<Attack> {
+    let count = 15_000_000;
+    let every = Duration::from_millis(10);
+    vec![
+        Attack::LongText { bytes: 60 << 20 },
+        Attack::ManyValues { count },
+        Attack::Nested { depth: 1_000_000 },
+        Attack::Garbage { bytes: 1 << 30 },
+        Attack::Drip { every },
+        Attack::error(&format!("ERR {CONTROLS}").replace('\r', "")),
+        Attack::error(&format!("ERR {}", "long ".repeat(10_000))),
+        Attack::error(&format!("ERR {}", "x".repeat(8 << 20))),
+        Attack::text(CONTROLS),
+    ]
+}
+
+/// Runs `ringfence ARGS`, which must end in time and print nothing that hurts the reader.
+#[track_caller]
+fn look(siege: &Siege, what: &str, args: &[&str]) -> (i32, String) {
+    let begun = Clock::System.now();
+    let done = Finished::of(siege.scene.ringfence(args));
+    let took = Clock::System.now().since(begun);
+    let said = format!("{}{}", done.stdout(), done.stderr());
+    println!(
+        "{what}, {args:?}: exit {} after {took:.1?}\n{said}",
+        done.code()
+    );
+    assert!(took < LOOK_MAX, "{what}, {args:?}: {took:?}");
+    let is_harmless = |c: char| c == '\n' || !c.is_control() && c != '\u{202e}';
+    assert!(said.chars().all(is_harmless), "{what}, {args:?}: {said:?}");
+    assert!(
+        said.len() < 20_000,
+        "{what}, {args:?}: {} bytes",
+        said.len()
+    );
+    (done.code(), said)
+}
+
+/// The same, and it names the hostile node.
+#[track_caller]
+fn complains(siege: &Siege, what: &str, args: &[&str], code: i32) {
+    let (exit, said) = look(siege, what, args);
+    assert_eq!(exit, code, "{what}, {args:?}: {said}");
+    let port = siege.hostile.addr().port().to_string();
+    assert!(said.contains(&port), "{what}, {args:?}: {said}");
+}
+
+#[test]
+fn doctor_and_status_end_in_time_and_name_the_hostile_node() {
+    let siege = Siege::grown_up();
+    for attack in attacks() {
+        let what = format!("{attack:?}");
+        siege.hostile.attack(attack);
+        complains(&siege, &what, &["doctor"], 1);
+        complains(&siege, &what, &["doctor", "--json"], 1);
+        complains(&siege, &what, &["status"], 0);
+        complains(&siege, &what, &["status", "--json"], 0);
+    }
+}
+
+#[test]
+fn init_ends_in_time_and_names_the_hostile_node() {
+    let siege = Siege::prepare();
+    for attack in attacks() {
+        let what = format!("{attack:?}");
+        siege.hostile.attack(attack);
+        complains(&siege, &what, &["init"], 69);
+    }
+}
+
+/// What is said of a node that pushes too much depends on how much arrives before it is dropped.
+#[test]
+fn looking_at_a_node_that_floods_ends_in_time() {
+    let siege = Siege::grown_up();
+    let push = Push::Unknown { bytes: 1_000 };
+    let per_second = 100_000;
+    siege.hostile.attack(Attack::Pushes { push, per_second });
+    for args in LOOKS {
+        let (exit, said) = look(&siege, "a flood of pushes", args);
+        // The other two are enough.
+        assert!(args[0] != "status" || exit == 0, "{args:?}: {said}");
+    }
+}
+
+/// The commands that tell about nodes.
+const LOOKS: [&[&str]; 6] = [
+    &["init"],
+    &["doctor"],
+    &["doctor", "--json"],
+    &["status"],
+    &["status", "--json"],
+    &["status", "x"],
+];
+
+#[test]
+fn control_characters_in_any_reply_are_not_printed() {
+    let text = CONTROLS.replace('\r', "");
+    for command in [
+        "HELLO", "INFO", "GET", "TIME", "CONFIG", "EVAL", "EVALSHA", "SCAN", "PTTL", "SCRIPT",
+    ] {
+        let siege = Siege::prepare();
+        for attack in [Attack::error(&text), Attack::text(CONTROLS)] {
+            siege.hostile.attack_replies_to(command, attack);
+            for args in LOOKS {
+                look(&siege, command, args);
+            }
+        }
+    }
+}
+
+#[test]
+fn control_characters_and_long_texts_in_what_a_node_says_of_itself_are_not_printed() {
+    let text = CONTROLS.replace('\r', "");
+    for name in [
+        "run_id",
+        "redis_version",
+        "redis_mode",
+        "role",
+        "master_replid",
+        "maxmemory_policy",
+        "used_memory",
+    ] {
+        let siege = Siege::prepare();
+        for value in [text.clone(), "long ".repeat(20_000)] {
+            siege.hostile.attack(Attack::Field { name, value });
+            for args in LOOKS {
+                look(&siege, name, args);
+            }
+        }
+    }
+}
