@@ -3,10 +3,13 @@
 use super::{Edit, Mutant, edit};
 
 const BACKLOG: &str = "crates/ringfence/src/node/backlog.rs";
+const ALLOWANCE: &str = "crates/ringfence/src/node/redis/allowance.rs";
 const FLIGHT: &str = "crates/ringfence/src/node/redis/flight.rs";
+const FRAME: &str = "crates/ringfence/src/node/redis/frame.rs";
 const HANDSHAKE: &str = "crates/ringfence/src/node/redis/handshake.rs";
 const SERVER: &str = "crates/ringfence/src/node/redis/server.rs";
 const WATCH: &str = "crates/ringfence/src/node/redis/watch.rs";
+const WIRE: &str = "crates/ringfence/src/node/redis/wire.rs";
 const PAST: &str = "crates/ringfence/src/node/sqlite/past.rs";
 const MARKS: &str = "crates/ringfence/src/resource/marks.rs";
 
@@ -123,6 +126,27 @@ mutants! {
         edit(WATCH, "is_on",
             "self.held > 0 || self.wanted.is_some()",
             "(self.held > 0 || self.wanted.is_some()) && !mutant!(NeverLookedAt)");
+
+    /// A reply of a server is refused as soon as it is known to be too large.
+    ReplyWithoutEnd:
+        edit(FRAME, "find",
+            "if end > REPLY_MAX_BYTES as u64 {",
+            "if end > REPLY_MAX_BYTES as u64 && !mutant!(ReplyWithoutEnd) {"),
+        edit(FRAME, "count",
+            "if self.values > REPLY_MAX_VALUES {",
+            "if self.values > REPLY_MAX_VALUES && !mutant!(ReplyWithoutEnd) {");
+
+    /// A connection lets others run after a bounded amount of work, although more has arrived.
+    TurnWithoutEnd:
+        edit(WIRE, "is_turn_over",
+            "self.spent >= TURN_BYTES",
+            "self.spent >= TURN_BYTES && !mutant!(TurnWithoutEnd)");
+
+    /// A connection is dropped if the server pushes more than there can be wakes.
+    PushesWithoutEnd:
+        edit(ALLOWANCE, "charge",
+            "if self.used_until <= burst {",
+            "if self.used_until <= burst || mutant!(PushesWithoutEnd) {");
 
     /// The clock of a file never goes back.
     ClockSetBackCounts:
