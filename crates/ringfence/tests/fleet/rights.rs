@@ -5,23 +5,17 @@ use std::time::Duration;
 use redis::{Connection, Value};
 use ringfence::node::Purpose;
 use ringfence::node::redis::acl_line;
-use ringfence::resource::redis::{FENCED, FencedKey};
 use ringfence::{AcquireError, Locks};
 use ringfence_testkit::{Flavor, Server, wait_until_async};
 
 use crate::stage::*;
 
 const GUIDE: &str = include_str!("../../../../docs/operations.md");
-const RESOURCES: &str = include_str!("../../../../docs/resources.md");
 
 /// The ACL line that the guide gives to `user`.
 pub(crate) fn line_of(user: &str) -> &'static str {
-    line_in(GUIDE, user)
-}
-
-fn line_in(guide: &'static str, user: &str) -> &'static str {
     let begin = format!("user {user} on ");
-    let mut lines = guide.lines().map(str::trim_start);
+    let mut lines = GUIDE.lines();
     let line = lines.find(|line| line.starts_with(&begin));
     line.unwrap_or_else(|| panic!("the guide has no ACL line for {user}"))
 }
@@ -383,48 +377,6 @@ async fn the_rules_in_an_error_are_those_that_the_name_lacks() {
             let words = ["ACL", "SETUSER"].into_iter().chain(grant.split(' '));
             server.command(&words.collect::<Vec<_>>());
             take_in_every_way(&locks, name).await.unwrap();
-        }
-    }
-}
-
-/// The line of docs/resources.md for the server with the data.
-#[test]
-fn the_user_of_fenced_keys_touches_its_own_keys_only() {
-    for flavor in Flavor::ALL {
-        let line = line_in(RESOURCES, "balances");
-        let server = Server::builder(flavor)
-            .acl_file(&format!("user default off\n{line}"))
-            .start();
-        let mut user = log_in(&server, "balances");
-        let fenced = |user: &mut Connection, key: FencedKey, fence| {
-            for call in [
-                key.read(fence, ["GET"]),
-                key.write(fence, ["SET", "150"]),
-                key.clone()
-                    .keep_marks(Duration::from_secs(3600))
-                    .write(fence, ["SET", "1"]),
-            ] {
-                let script = redis::Script::new(FENCED);
-                let mut script = script.prepare_invoke();
-                script
-                    .key(call.keys())
-                    .arg(call.args())
-                    .invoke::<Value>(user)?;
-            }
-            Ok::<_, redis::RedisError>(())
-        };
-        fenced(&mut user, FencedKey::new("balance:1"), u64::MAX >> 12).unwrap();
-        let stranger = fenced(&mut user, FencedKey::new("other:1"), 1 << 50);
-        let said = stranger.unwrap_err().to_string();
-        assert!(said.to_uppercase().contains("PERM"), "{said}");
-        for line in [
-            "SET ringfence-marks:{other:1}:other:1 1",
-            "HSET ringfence-marks:{other:1}:other:1 write 1",
-            "GET other:1",
-            "CONFIG GET requirepass",
-            "KEYS *",
-        ] {
-            denied(&mut user, line);
         }
     }
 }

@@ -7,6 +7,7 @@ mod backoff;
 mod born;
 mod bundle;
 mod command;
+mod denial;
 mod dial;
 mod ears;
 mod examine;
