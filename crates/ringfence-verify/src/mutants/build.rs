@@ -53,7 +53,8 @@ struct Folders {
     copy: PathBuf,
     /// Where the normal build leaves what it makes.
     target: PathBuf,
-    /// Where it leaves what it makes on the way; not told by every version of cargo.
+    /// Where it leaves what it makes on the way. Older versions of cargo (before 1.91) do not tell;
+    /// then dependencies are built again.
     build: Option<PathBuf>,
 }
 
@@ -123,6 +124,9 @@ impl Folders {
             .current_dir(root)
             .stderr(Stdio::inherit())
             .output()?;
+        if !told.status.success() {
+            return Err("cargo does not tell where it builds".into());
+        }
         let told: Value = serde_json::from_slice(&told.stdout)?;
         let folder = |name: &str| told.get(name)?.as_str().map(PathBuf::from);
         let target = folder("target_directory").ok_or("cargo tells no target folder")?;
