@@ -1,6 +1,6 @@
 //! Pictures of the figures: bars for those who are compared, lines for what grows.
 
-use std::fmt::Write as _;
+use ringfence_testkit::svg::{Svg, escape};
 
 use crate::sheet::{Row, Sheet, short};
 
@@ -28,7 +28,7 @@ pub(crate) fn svg(sheet: &Sheet) -> String {
 }
 
 /// One bar for every contender, in the first column; a whisker from the lowest to the highest round.
-fn bars(sheet: &Sheet) -> (String, f64) {
+fn bars(sheet: &Sheet) -> (Svg, f64) {
     let cells = || {
         sheet
             .rows
@@ -39,41 +39,28 @@ fn bars(sheet: &Sheet) -> (String, f64) {
         .map(|(_, cell)| cell.high)
         .fold(f64::MIN_POSITIVE, f64::max);
     let scale = (WIDTH - LEFT - 110.0) / most;
-    let mut body = String::new();
+    let mut body = Svg::default();
     let mut y = 40.0;
     for (row, cell) in cells() {
         let ours = row.who.starts_with("ringfence");
         let (colour, middle) = (COLOURS[usize::from(!ours)], y + BAR / 2.0);
-        let _ = writeln!(
-            body,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\
-             <rect x=\"{LEFT}\" y=\"{y}\" width=\"{:.1}\" height=\"{BAR}\" fill=\"{colour}\"/>\
-             <path d=\"M{:.1} {middle}H{:.1}\" stroke=\"black\"/>\
-             <text x=\"{:.1}\" y=\"{}\">{}</text>",
-            LEFT - 8.0,
-            middle + 4.0,
-            escape(&row.who),
-            cell.median * scale,
-            LEFT + cell.low * scale,
-            LEFT + cell.high * scale,
-            LEFT + cell.high * scale + 8.0,
-            middle + 4.0,
-            short(cell.median),
+        let (low, high) = (LEFT + cell.low * scale, LEFT + cell.high * scale);
+        body.text([LEFT - 8.0, middle + 4.0], r#"text-anchor="end""#, &row.who);
+        body.rect(
+            [LEFT, y, cell.median * scale, BAR],
+            &format!(r#"fill="{colour}""#),
         );
+        body.line([low, middle, high, middle], r#"stroke="black""#);
+        body.text([high + 8.0, middle + 4.0], "", &short(cell.median));
         y += BAR + 8.0;
     }
     let unit = sheet.columns.first().map_or("", String::as_str);
-    let _ = writeln!(
-        body,
-        "<text x=\"{LEFT}\" y=\"{}\">{}</text>",
-        y + 12.0,
-        escape(unit)
-    );
+    body.text([LEFT, y + 12.0], "", unit);
     (body, y + 30.0)
 }
 
 /// A line for every row, over the columns.
-fn lines(sheet: &Sheet) -> (String, f64) {
+fn lines(sheet: &Sheet) -> (Svg, f64) {
     const TOP: f64 = 40.0;
     const HEIGHT: f64 = 260.0;
     let medians = |row: &Row| {
@@ -87,22 +74,13 @@ fn lines(sheet: &Sheet) -> (String, f64) {
     let step = (WIDTH - 220.0) / (sheet.columns.len().max(2) - 1) as f64;
     let x = |column: usize| 70.0 + column as f64 * step;
     let y = |value: f64| TOP + HEIGHT * (1.0 - value / most);
-    let mut body = format!(
-        "<path d=\"M70 {TOP}V{0}H{1}\" fill=\"none\" stroke=\"black\"/>\
-         <text x=\"62\" y=\"{2}\" text-anchor=\"end\">{3}</text>\
-         <text x=\"62\" y=\"{0}\" text-anchor=\"end\">0</text>\n",
-        TOP + HEIGHT,
-        WIDTH - 150.0,
-        TOP + 8.0,
-        short(most),
-    );
+    let (bottom, mut body) = (TOP + HEIGHT, Svg::default());
+    let axes = [(70.0, TOP), (70.0, bottom), (WIDTH - 150.0, bottom)];
+    body.polyline(&axes, r#"stroke="black""#);
+    body.text([62.0, TOP + 8.0], r#"text-anchor="end""#, &short(most));
+    body.text([62.0, bottom], r#"text-anchor="end""#, "0");
     for (column, name) in sheet.columns.iter().enumerate() {
-        let (x, y) = (x(column), TOP + HEIGHT + 18.0);
-        let _ = writeln!(
-            body,
-            "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{}</text>",
-            escape(name)
-        );
+        body.text([x(column), bottom + 18.0], r#"text-anchor="middle""#, name);
     }
     for (number, row) in sheet.rows.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
@@ -110,30 +88,14 @@ fn lines(sheet: &Sheet) -> (String, f64) {
         let points: Vec<(f64, f64)> = points
             .filter_map(|(column, value)| Some((x(column), y(value?))))
             .collect();
-        let path: Vec<String> = points
-            .iter()
-            .map(|(x, y)| format!("{x:.1},{y:.1}"))
-            .collect();
         let Some((last_x, last_y)) = points.last() else {
             continue;
         };
-        let _ = writeln!(
-            body,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" fill=\"{colour}\">{}</text>",
-            path.join(" "),
-            last_x + 8.0,
-            last_y + 4.0,
-            escape(&row.who),
-        );
+        body.polyline(&points, &format!(r#"stroke="{colour}" stroke-width="2""#));
+        let at = [last_x + 8.0, last_y + 4.0];
+        body.text(at, &format!(r#"fill="{colour}""#), &row.who);
     }
     (body, TOP + HEIGHT + 40.0)
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ mod hostile;
 mod postgres;
 mod psql;
 
+pub mod svg;
+
 pub use binary::Flavor;
 pub use builder::{Persistence, ServerBuilder};
 pub use certificates::Certificates;

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 
+use ringfence_testkit::svg::{Svg, escape};
+
 use crate::history::{Event, Hold, Mode, What};
 use crate::invariants::Violation;
 
@@ -34,8 +36,8 @@ pub(super) fn draw(record: &Record, violations: &[Violation], nodes: usize) -> S
     let first_us = record.history.events.first().map_or(0, |event| event.at_us);
     let last_us = record.history.events.last().map_or(0, |event| event.at_us);
     let mut canvas = Canvas {
-        svg: String::new(),
-        names: String::new(),
+        svg: Svg::default(),
+        names: Svg::default(),
         first_us,
         last_us,
     };
@@ -90,9 +92,9 @@ fn legend(violations: &[Violation]) -> String {
 }
 
 struct Canvas {
-    svg: String,
+    svg: Svg,
     /// The lanes' names.
-    names: String,
+    names: Svg,
     first_us: u64,
     last_us: u64,
 }
@@ -113,24 +115,18 @@ impl Canvas {
                 false if ((place - lanes.faults) / TASKS as usize).is_multiple_of(2) => "#f3f6fa",
                 false => "#fff",
             };
-            let _ = write!(
-                self.svg,
-                r#"<rect x="0" y="{y}" width="{right:.0}" height="{LANE}" fill="{shade}"/>"#
-            );
-            let _ = write!(
-                self.names,
-                r#"<rect x="0" y="{y}" width="{NAMES_WIDTH}" height="{LANE}" fill="{shade}"/><text x="6" y="{:.0}">{name}</text>"#,
-                y + 16.0
-            );
+            let fill = format!(r#"fill="{shade}""#);
+            self.svg.rect([0.0, y, right, LANE], &fill);
+            self.names.rect([0.0, y, NAMES_WIDTH, LANE], &fill);
+            self.names.text([6.0, y + 16.0], "", name);
         }
         let seconds = (self.last_us - self.first_us) / 1_000_000;
         for second in 0..=seconds {
             let x = LEFT + second as f64 * SECOND;
-            let _ = write!(
-                self.svg,
-                r##"<line x1="{x}" y1="22" x2="{x}" y2="{:.0}" stroke="#ddd"/><text x="{x}" y="16" text-anchor="middle">{second} s</text>"##,
-                lanes.height()
-            );
+            let line = [x, 22.0, x, lanes.height()];
+            self.svg.line(line, r##"stroke="#ddd""##);
+            let name = format!("{second} s");
+            self.svg.text([x, 16.0], r#"text-anchor="middle""#, &name);
         }
     }
 
@@ -147,15 +143,14 @@ impl Canvas {
                     // Over the holds of all tasks of a client.
                     _ => (LANE * many as f64, short(kind)),
                 };
-                let _ = write!(
-                    self.svg,
-                    r##"<g><title>{kind} on {on}, {:.3} s</title><rect x="{x:.1}" y="{:.1}" width="{width:.1}" height="{height}" fill="#555" fill-opacity="{}"/><text x="{:.1}" y="{:.1}" fill="#000">{word}</text></g>"##,
-                    (*to_us - *from_us) as f64 / 1e6,
-                    y + 3.0,
-                    if many == 1 { 0.35 } else { 0.18 },
-                    x + 2.0,
-                    y + 15.0
-                );
+                let seconds = (*to_us - *from_us) as f64 / 1e6;
+                let title = format!("{kind} on {on}, {seconds:.3} s");
+                let opacity = if many == 1 { 0.35 } else { 0.18 };
+                let fill = format!(r##"fill="#555" fill-opacity="{opacity}""##);
+                self.svg.titled(&title, |svg| {
+                    svg.rect([x, y + 3.0, width, height], &fill);
+                    svg.text([x + 2.0, y + 15.0], r##"fill="#000""##, word);
+                });
             }
         }
     }
@@ -178,23 +173,20 @@ impl Canvas {
                 continue;
             };
             let (from, to, middle) = (self.x(from_us), self.x(*at_us), y + 11.0);
-            let _ = write!(
-                self.svg,
-                r##"<line x1="{from:.1}" y1="{middle}" x2="{to:.1}" y2="{middle}" stroke="#999"/>"##
-            );
-            let _ = match what {
-                What::Refused { .. } => write!(
-                    self.svg,
-                    r##"<circle cx="{to:.1}" cy="{middle}" r="2.5" fill="#fff" stroke="#999"><title>op {op}: {}</title></circle>"##,
-                    escape(&end)
-                ),
-                What::Unknown { .. } => write!(
-                    self.svg,
-                    r##"<text x="{to:.1}" y="{:.1}" font-weight="bold">?<title>op {op}: nobody knows what came of it</title></text>"##,
-                    middle + 4.0
-                ),
-                _ => Ok(()),
-            };
+            self.svg
+                .line([from, middle, to, middle], r##"stroke="#999""##);
+            match what {
+                What::Refused { .. } => self.svg.titled(&format!("op {op}: {end}"), |svg| {
+                    svg.circle([to, middle, 2.5], r##"fill="#fff" stroke="#999""##);
+                }),
+                What::Unknown { .. } => {
+                    let title = format!("op {op}: nobody knows what came of it");
+                    self.svg.titled(&title, |svg| {
+                        svg.text([to, middle + 4.0], r#"font-weight="bold""#, "?");
+                    });
+                }
+                _ => {}
+            }
         }
     }
 
@@ -217,13 +209,11 @@ impl Canvas {
                 _ => continue,
             };
             if let Some(y) = lanes.of_op(*op) {
-                let _ = write!(
-                    self.svg,
-                    r##"<text x="{:.1}" y="{:.1}" style="fill:#c00;font-weight:bold" text-anchor="middle">{mark}<title>op {op}: {}</title></text>"##,
-                    self.x(*at_us),
-                    y + 15.0,
-                    escape(title)
-                );
+                let at = [self.x(*at_us), y + 15.0];
+                self.svg.titled(&format!("op {op}: {title}"), |svg| {
+                    let style = r##"style="fill:#c00;font-weight:bold" text-anchor="middle""##;
+                    svg.text(at, style, mark);
+                });
             }
         }
     }
@@ -242,44 +232,34 @@ impl Canvas {
             .slot
             .map(|slot| format!(" slot {slot}"))
             .unwrap_or_default();
-        let _ = write!(
-            self.svg,
-            r#"<g><title>op {} holds {names}{slot}, fence {}, {:.3} s</title><rect x="{x:.1}" y="{:.1}" width="{width:.1}" height="{BAR}" {style}/>"#,
+        let title = format!(
+            "op {} holds {names}{slot}, fence {}, {:.3} s",
             hold.op,
             hold.fence.unwrap_or_default(),
             (hold.to_us.saturating_sub(hold.from_us)) as f64 / 1e6,
-            y + 3.0
         );
-        // The second name of several has its colour below.
-        if let Some(second) = hold.names.get(1) {
-            let _ = write!(
-                self.svg,
-                r#"<rect x="{x:.1}" y="{:.1}" width="{width:.1}" height="{}" fill="{}"/>"#,
-                y + 3.0 + BAR / 2.0,
-                BAR / 2.0,
-                self::colour(second)
-            );
-        }
-        for node in 0..nodes {
-            let voted = votes.is_some_and(|votes| votes.contains(&(node as u64)));
-            let _ = write!(
-                self.svg,
-                r#"<rect x="{:.1}" y="{:.1}" width="3" height="4" fill="{}"/>"#,
-                x + node as f64 * 4.0,
-                y + 4.0 + BAR,
-                if voted { "#222" } else { "#ccc" }
-            );
-        }
-        self.svg.push_str("</g>");
+        self.svg.titled(&title, |svg| {
+            svg.rect([x, y + 3.0, width, BAR], &style);
+            // The second name of several has its colour below.
+            if let Some(second) = hold.names.get(1) {
+                let fill = format!(r#"fill="{}""#, self::colour(second));
+                svg.rect([x, y + 3.0 + BAR / 2.0, width, BAR / 2.0], &fill);
+            }
+            for node in 0..nodes {
+                let voted = votes.is_some_and(|votes| votes.contains(&(node as u64)));
+                let fill = if voted { "#222" } else { "#ccc" };
+                let left = x + node as f64 * 4.0;
+                let fill = format!(r#"fill="{fill}""#);
+                svg.rect([left, y + 4.0 + BAR, 3.0, 4.0], &fill);
+            }
+        });
     }
 
     fn violation(&mut self, violation: &Violation, height: f64) {
         let x = self.x(violation.at_us);
-        let _ = write!(
-            self.svg,
-            r##"<line x1="{x:.1}" y1="20" x2="{x:.1}" y2="{height}" stroke="#c00" stroke-width="2"><title>{}</title></line>"##,
-            escape(&violation.to_string())
-        );
+        self.svg.titled(&violation.to_string(), |svg| {
+            svg.line([x, 20.0, x, height], r##"stroke="#c00" stroke-width="2""##);
+        });
     }
 }
 
@@ -311,10 +291,6 @@ fn colour(name: &str) -> &'static str {
     let known = NAMES.into_iter().chain([LEAD, POOL]);
     let place = known.into_iter().position(|known| known == name);
     COLOURS[place.unwrap_or(0) % COLOURS.len()]
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
 #[cfg(test)]
@@ -353,7 +329,7 @@ mod tests {
             "client 1, task 1",
             "fence 77",
             "FLUSHALL on node 3",
-            "it &lt;expired>",
+            "it &lt;expired&gt;",
             "fences at 0.000007 s: made up",
         ] {
             assert!(page.contains(part), "{part}");
