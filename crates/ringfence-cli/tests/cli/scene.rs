@@ -175,6 +175,11 @@ impl Running {
         });
     }
 
+    /// What it has said so far.
+    pub(crate) fn stderr(&self) -> String {
+        read(&self.stderr)
+    }
+
     /// Waits for its end.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Finished {
