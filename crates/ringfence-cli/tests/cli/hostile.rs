@@ -14,8 +14,10 @@ use super::scene::{Finished, Process, Running, Scene};
 
 /// The most memory that `ringfence run` may ever have used.
 const MEMORY_MAX_KB: u64 = 64 << 10;
-/// An attack on a running command lasts for this many renewals, one a second, and this long.
-const RENEWALS: usize = 3;
+/// The TTL of the lock. A busy machine needs its time, and a renewal is due every two seconds.
+const TTL: &str = "6s";
+/// An attack on a running command lasts for this many renewals, and this long.
+const RENEWALS: usize = 2;
 const LONG: Duration = Duration::from_secs(30);
 /// How long looking at three nodes may take, one of which is hostile. Without an attack it is much
 /// less than a second, and each step has a limit of one or two.
@@ -103,7 +105,7 @@ fn outlasts(what: &str, begin: impl Fn(&HostileServer)) {
     let siege = Siege::grown_up();
     let scene = &siege.scene;
     let script = "echo $$ > $DIR/child; while [ ! -e $DIR/go ]; do sleep 0.05; done; exit 6";
-    let run = scene.run(&["--ttl", "3s"], script);
+    let run = scene.run(&["--ttl", TTL], script);
     let child = scene.process("child");
     // A node that granted it late has it after the next renewal.
     wait_until("every node to have the lock", LOOK_MAX, || {
