@@ -67,7 +67,7 @@ fn who_does_not_wait_for_another_exits_75() {
         refused.stderr()
     );
     assert_eq!(scene.run(&["-n", "-E", "0"], "true").finish().code(), 0);
-    let waited = scene.run(&["-w", "50ms"], "true").finish();
+    let waited = scene.run(&["-w", "1s"], "true").finish();
     assert_eq!(waited.code(), 75);
     holder.signal(rustix::process::Signal::TERM);
     assert_eq!(holder.finish().code(), 128 + 15);
