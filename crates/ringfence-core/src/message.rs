@@ -447,7 +447,7 @@ impl fmt::Display for Wake {
 }
 
 /// Who stands in the way.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Holder {
     /// Which claim of the request is held, by position.
     pub claim: usize,

@@ -56,4 +56,4 @@ pub use node::redis::outside as fuzz;
 #[cfg(feature = "client")]
 pub use client::*;
 #[cfg(feature = "client")]
-pub use driver::lost::Lost;
+pub use protocol::Lost;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::group::Group;
 
 /// A call that brought no answer of the ledger's. Never "the lock is held": that is an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CallError {
     /// The request never left: nothing happened on the node.
     NotSent(Trouble),
@@ -43,7 +43,7 @@ impl fmt::Display for CallError {
 }
 
 /// What is wrong with a node, in words for the person who has to mend it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Trouble {
     /// What sort of trouble.
     pub kind: TroubleKind,

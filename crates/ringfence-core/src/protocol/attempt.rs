@@ -295,16 +295,18 @@ impl Attempt {
     ///
     /// A node that said held, stale or ahead has nothing of this ballot.
     pub fn remains(&self) -> Vec<Target> {
-        self.nodes
-            .iter()
-            .map(|state| match &state.vote {
-                _ if self.only_looks => Target::Nothing,
-                _ if state.holds => Target::Holds,
-                Vote::Pending | Vote::Silent => Target::Unknown,
-                Vote::Failed(error) if error.may_have_been_applied() => Target::Unknown,
-                _ => Target::Nothing,
-            })
-            .collect()
+        let remains = self.nodes.iter().map(|state| self.remains_on(state));
+        remains.collect()
+    }
+
+    fn remains_on(&self, state: &NodeState) -> Target {
+        match &state.vote {
+            _ if self.only_looks => Target::Nothing,
+            _ if state.holds => Target::Holds,
+            Vote::Pending | Vote::Silent => Target::Unknown,
+            Vote::Failed(error) if error.may_have_been_applied() => Target::Unknown,
+            _ => Target::Nothing,
+        }
     }
 
     /// Until when the undo of this attempt, which was lost at `now`, waits for those who have yet to
@@ -320,16 +322,17 @@ impl Attempt {
         waits.then(|| now + now.since(self.t0).clamp(ANSWER_WAIT_MIN, ANSWER_WAIT_MAX))
     }
 
-    /// As [`remains`](Self::remains) of the slot that was won: what a node gave in its place is
-    /// none of it.
-    pub fn remains_of_won(&self) -> Vec<Target> {
+    /// What each node has of the lock or slot that was won, and its vote. What a node gave in place of
+    /// the slot that was won is none of it.
+    pub(super) fn remains_of_won(&self) -> impl Iterator<Item = (Target, &Vote)> {
         let won = self.slot();
-        let remains = self.remains().into_iter().zip(&self.nodes);
-        let of_won = |(target, node): (Target, &NodeState)| match (&node.sight, target) {
-            (Some(sight), Target::Holds) if sight.slot != won => Target::Nothing,
-            (_, target) => target,
-        };
-        remains.map(of_won).collect()
+        self.nodes.iter().map(move |node| {
+            let target = match (&node.sight, self.remains_on(node)) {
+                (Some(sight), Target::Holds) if sight.slot != won => Target::Nothing,
+                (_, target) => target,
+            };
+            (target, &node.vote)
+        })
     }
 
     /// What the nodes have of ours beside the slot that was won: another slot, or the ticket where

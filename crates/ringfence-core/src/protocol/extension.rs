@@ -10,7 +10,7 @@ use super::duplicates::count_once;
 use super::{Discount, Drift, Vote, deadline, quorum};
 
 /// One round of extending a hold on all nodes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Extension {
     t0: Timestamp,
     deadline: Timestamp,
@@ -19,7 +19,7 @@ pub struct Extension {
     verdict: Option<ExtensionVerdict>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct NodeState {
     vote: Vote,
     /// Which server answered; zero before it did.
@@ -29,7 +29,7 @@ struct NodeState {
 }
 
 /// How a round of extending ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExtensionVerdict {
     /// A majority holds on, until `deadline`.
     Extended {
@@ -85,6 +85,11 @@ impl Extension {
         self.nodes.iter().map(|node| &node.vote)
     }
 
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// `node`'s vote so far.
     pub fn vote(&self, node: usize) -> &Vote {
         &self.nodes[node].vote
@@ -135,6 +140,19 @@ impl Extension {
             .is_some_and(|verdict| verdict != ExtensionVerdict::Lost);
         let nodes = self.nodes.iter().enumerate();
         nodes.filter_map(move |(node, state)| (alive && state.vacant).then_some(node))
+    }
+
+    /// Takes the next of the nodes [`to_restore`](Self::to_restore), each once.
+    pub fn take_restore(&mut self) -> Option<usize> {
+        let node = self.to_restore().next()?;
+        self.nodes[node].vacant = false;
+        Some(node)
+    }
+
+    /// Whether every node has answered: nothing changes any more.
+    pub fn is_complete(&self) -> bool {
+        let awaited = |vote: &Vote| matches!(vote, Vote::Pending | Vote::Silent);
+        !self.votes().any(awaited)
     }
 
     /// Until when the hold may be counted on after all, if a majority confirmed a round that had

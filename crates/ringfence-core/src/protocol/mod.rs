@@ -12,6 +12,7 @@ mod clocks;
 mod cluster;
 mod duplicates;
 mod extension;
+mod hold;
 mod jitter;
 mod latch;
 mod latch_round;
@@ -28,6 +29,9 @@ pub use clocks::ClockEvent;
 pub use cluster::{Choice, Cluster};
 pub use duplicates::duplicates;
 pub use extension::{Extension, ExtensionVerdict};
+pub use hold::{
+    ClockReading, FinalRelease, Hold, HoldAction, HoldEvent, HoldPolicy, Lost, RoundId, Transmit,
+};
 pub use latch::{LatchCall, LatchFailure, LatchFailureKind, LatchNext, LatchTerms};
 pub use latch_round::{LatchRound, LatchTally, Question};
 pub use slots::Asked;

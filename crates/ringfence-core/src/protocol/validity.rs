@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::time::Timestamp;
 
 /// What is taken off a TTL because clocks do not run alike: a fraction of it, and a fixed part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Drift {
     parts_per_million: u32,
     fixed: Duration,

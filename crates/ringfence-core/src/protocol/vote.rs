@@ -47,7 +47,7 @@ impl From<Discount> for Vote {
 }
 
 /// One node's part in a round.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Vote {
     /// Asked, not yet answered.

@@ -16,7 +16,7 @@ const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// What a node may have of ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Nothing.
     Nothing,
@@ -27,7 +27,7 @@ pub enum Target {
 }
 
 /// Taking back what was set on the nodes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Withdrawal {
     kind: ReleaseKind,
     call_timeout: Duration,
@@ -38,7 +38,7 @@ pub struct Withdrawal {
     nodes: Vec<NodeState>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct NodeState {
     target: Target,
     progress: Progress,
@@ -51,14 +51,14 @@ struct NodeState {
     server: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Progress {
     Due { at: Timestamp },
     Sent { timeout: Timestamp },
     Over,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Said {
     Released,
     Gone,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::client::terms::terms;
 use crate::client::{self, AcquireError, ConfigError, Leader, Receipt, ReleaseError, Votes};
-use crate::driver::lost::Lost;
 use crate::node::Tier;
+use crate::protocol::Lost;
 use crate::time::Timestamp;
 use crate::token::Token;
 

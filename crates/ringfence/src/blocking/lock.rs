@@ -9,7 +9,7 @@ use crate::client::terms::terms;
 use crate::client::{
     self, AcquireError, ExtendError, HoldError, Owner, Receipt, ReleaseReceiptError,
 };
-use crate::driver::lost::Lost;
+use crate::protocol::Lost;
 use crate::token::Token;
 
 use super::held::{getters, held};

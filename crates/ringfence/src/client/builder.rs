@@ -191,13 +191,7 @@ impl Builder {
         {
             cluster.leases_run_elsewhere(node);
         }
-        let driver = Arc::new(Driver::new(
-            nodes,
-            cluster,
-            self.clock,
-            self.entropy,
-            settings.drift,
-        ));
+        let driver = Arc::new(Driver::new(nodes, cluster, self.clock, self.entropy));
         let watch = RuntimeWatch::of(&driver);
         let keeping = keeper::keep(Arc::downgrade(&driver), Arc::clone(&driver.schedule));
         tokio::spawn(async move {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::driver::gather::gather;
-use crate::driver::lost::Lost;
 use crate::message::{Answer, Ballot, Claim, Op, Reply, Request};
 use crate::node::{CallError, Tier};
+use crate::protocol::Lost;
 use crate::protocol::{duplicates, quorum};
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};

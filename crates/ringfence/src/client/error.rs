@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::driver::acquire::Refusal;
 use crate::driver::latch;
-use crate::driver::lost::Lost;
 use crate::message::Holder;
 use crate::name::NameError;
 use crate::node::{CallError, Tier, Trouble};
+use crate::protocol::Lost;
 use crate::protocol::{FailureKind, LatchFailureKind, Vote, ceil_secs, quorum};
 
 use super::builder::TTL_MAX;

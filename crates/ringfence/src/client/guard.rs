@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::hold::Hold;
-use crate::driver::lost::Lost;
 use crate::node::Tier;
-use crate::protocol::{ExtensionVerdict, WithdrawalVerdict};
+use crate::protocol::{ExtensionVerdict, Lost, WithdrawalVerdict};
 use crate::time::Timestamp;
 use crate::token::Token;
 
@@ -122,7 +121,7 @@ impl Guard {
         self.locks.check_runtime()?;
         let group = *self.locks.shared.driver.cluster().group();
         let ttl = whole_millis(ttl);
-        let delay = self.hold.care().delay;
+        let delay = self.hold.policy().lock_delay;
         self.locks.shared.settings.check_lease(ttl, delay, &group)?;
         loop {
             let hold = self.hold();
@@ -149,7 +148,7 @@ impl Guard {
         let votes = Votes::worded("extended", names, extending.votes());
         match verdict {
             // The deadline may have passed before the nodes had answered.
-            ExtensionVerdict::Extended { deadline } => match hold.extended_until(deadline) {
+            ExtensionVerdict::Extended { deadline } => match hold.check() {
                 Ok(()) => Ok(deadline),
                 Err(why) => Err(ExtendError::Lost { why, votes }),
             },
@@ -210,7 +209,7 @@ impl Guard {
             }
         }
         // The renewal is stopped, and joined if one is under way.
-        if let Some(renewal) = self.hold.renewing() {
+        if let Some(renewal) = self.hold.stop_renewing() {
             renewal.verdict().await;
         }
         self.done = true;
@@ -234,7 +233,7 @@ impl Guard {
             return self.downgrade_share().await;
         }
         // As with a release: what is under way would count as exclusive.
-        if let Some(renewal) = self.hold.renewing() {
+        if let Some(renewal) = self.hold.stop_renewing() {
             renewal.verdict().await;
         }
         self.hold.check()?;

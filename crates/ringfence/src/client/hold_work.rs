@@ -1,6 +1,6 @@
 //! Work that is only done while a lock is held.
 
-use crate::driver::lost::Lost;
+use crate::protocol::Lost;
 
 use super::error::{HoldError, ReleaseError};
 use super::guard::Guard;

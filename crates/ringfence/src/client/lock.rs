@@ -7,14 +7,13 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::driver::acquire::{Wanted, acquire};
-use crate::driver::care::Care;
 use crate::driver::hold::Hold;
 use crate::driver::taker::Taker;
 use crate::driver::{Driver, call_timeout};
 use crate::message::{Claim, ReleaseKind};
 use crate::name::NameError;
 use crate::protocol::{
-    Attempt, Target, Terms, WithdrawalVerdict, ceil_secs, majority_grows_up, quorum,
+    Attempt, HoldPolicy, Target, Terms, WithdrawalVerdict, ceil_secs, majority_grows_up, quorum,
 };
 use crate::time::Timestamp;
 
@@ -230,11 +229,12 @@ impl Lock {
                 error
             })?;
         tracing::debug!(target: "ringfence", %name, fence = %won.traces.ballot, token = %won.traces.token, "lock granted");
-        let care = Care {
+        let policy = HoldPolicy {
             ttl: wanted.terms.ttl,
-            delay: wanted.delay,
+            lock_delay: wanted.delay,
             hold_at_least: self.hold_at_least,
             call_timeout: wanted.terms.call_timeout,
+            drift: wanted.terms.drift,
             renew: self.renew,
             max_hold: self
                 .max_hold
@@ -245,7 +245,7 @@ impl Lock {
             note(attempt);
             attempt.slot()
         });
-        let hold = Hold::new(driver, won, care);
+        let hold = Hold::new(driver, won, policy);
         Ok((Guard::new(hold, self.locks.clone(), name), slot))
     }
 
@@ -265,17 +265,18 @@ impl Lock {
         ttl: Duration,
     ) -> Result<Duration, ExtendError> {
         let wanted = self.clone().ttl(ttl).wanted(None)?;
-        let care = Care {
+        let policy = HoldPolicy {
             ttl: wanted.terms.ttl,
-            delay: wanted.delay,
+            lock_delay: wanted.delay,
             hold_at_least: Duration::ZERO,
             call_timeout: wanted.terms.call_timeout,
+            drift: wanted.terms.drift,
             renew: false,
             max_hold: None,
             label: wanted.label,
         };
         let driver = &self.locks.shared.driver;
-        let hold = Hold::resume(driver, receipt.traces(wanted.claims, self.plain), care);
+        let hold = Hold::resume(driver, receipt.traces(wanted.claims, self.plain), policy);
         let names = &self.locks.shared.names;
         let deadline = Guard::extend_hold(&hold, wanted.terms.ttl, names).await?;
         Ok(deadline.since(driver.clock.now()))
@@ -393,7 +394,7 @@ impl Lock {
         tracing::warn!(
             target: "ringfence",
             name = %self.name(),
-            held_by = %held.care().label,
+            held_by = %held.policy().label,
             wanted_by = %wanted.label,
             "this task waits for a lock that it took itself: unless another task releases it, it waits until that lock's lease ends; release the first guard, or give both the same owner"
         );

@@ -262,7 +262,7 @@ impl Share {
     }
 
     /// The guard is downgraded. The round of telling the nodes, if no other holds it alone.
-    pub(super) fn read(&self) -> Option<Arc<Extending>> {
+    pub(super) fn read(&self) -> Option<Extending> {
         let mut count = lock(&self.joint.count);
         count.guards -= 1;
         count.readers += 1;
@@ -299,7 +299,7 @@ impl Share {
     }
 
     /// No guard holds it alone any more: those that were downgraded get their share.
-    fn downgrade(&self) -> Arc<Extending> {
+    fn downgrade(&self) -> Extending {
         self.vacate();
         let publish = |shared: &Arc<Hold>| {
             // The last of those that hold it alone goes once.

@@ -37,7 +37,6 @@ pub(crate) struct Won {
     pub(crate) flight: Arc<Flight<Attempt>>,
     pub(crate) traces: Traces,
     pub(crate) deadline: Timestamp,
-    pub(crate) t0: Timestamp,
 }
 
 /// Why there is no grant.
@@ -103,7 +102,7 @@ pub(crate) async fn acquire(
         let mut trial = Trial::begin(driver, wanted, attempt, line.waiter.as_ref());
         tokio::select! {
             biased;
-            _ = trial.flight.verdict(|| _ = trial.flight.time_out()) => {}
+            _ = trial.flight.verdict(|| trial.flight.time_out()) => {}
             () = driver.closing() => return Err(Refusal::closed(driver)),
         }
         let next = trial.flight.with(|attempt| {
@@ -370,7 +369,6 @@ impl<'a> Trial<'a> {
             flight: Arc::clone(&self.flight),
             traces,
             deadline,
-            t0: self.flight.with(|attempt| attempt.t0()),
         }
     }
 

@@ -15,28 +15,17 @@ use super::hold::Hold;
 use super::round::Round;
 use super::{Driver, lock};
 
-/// What is known once a reply has been taken.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct News {
-    pub(crate) now: Timestamp,
-    /// It brought the verdict. Of all the replies to a round, however many come at once, one did at
-    /// most.
-    pub(crate) decisive: bool,
-}
-
 /// A round under way.
 pub(crate) struct Flight<R> {
     pub(crate) driver: Arc<Driver>,
     sent: Timestamp,
     state: Mutex<State<R>>,
-    /// The hold that was won in this round, and wants to know when all votes are in.
+    /// The hold that was won in this round before all nodes had answered.
     heir: OnceLock<Weak<Hold>>,
 }
 
 struct State<R> {
     round: R,
-    /// Somebody has been told that there is a verdict.
-    decided: bool,
     waker: Option<Waker>,
     /// Of whoever waits for the last answer.
     last: Option<Waker>,
@@ -45,13 +34,9 @@ struct State<R> {
 }
 
 impl<R: Round> State<R> {
-    /// Whether there is a verdict for the first time, and if there is one, who is to be woken.
-    fn decide(&mut self) -> (bool, Option<Waker>) {
-        if self.round.verdict().is_none() {
-            return (false, None);
-        }
-        let decisive = !std::mem::replace(&mut self.decided, true);
-        (decisive, self.waker.take())
+    /// Who is to be woken, if there is a verdict.
+    fn waker_if_decided(&mut self) -> Option<Waker> {
+        self.round.verdict().and_then(|_| self.waker.take())
     }
 }
 
@@ -63,7 +48,6 @@ impl<R: Round> Flight<R> {
             sent,
             state: Mutex::new(State {
                 round,
-                decided: false,
                 waker: None,
                 last: None,
                 straggling: false,
@@ -83,14 +67,14 @@ impl<R: Round> Flight<R> {
         &self,
         node: usize,
         outcome: Result<Reply, CallError>,
-        then: impl FnOnce(&mut R, News) -> T,
+        then: impl FnOnce(&mut R, Timestamp) -> T,
     ) -> T {
         let now = self.driver.clock.now();
         let discount = self.driver.hear(node, &outcome, self.sent, now);
         let mut state = lock(&self.state);
         state.round.handle_reply(node, outcome, discount, now);
-        let (decisive, waker) = state.decide();
-        let made = then(&mut state.round, News { now, decisive });
+        let waker = state.waker_if_decided();
+        let made = then(&mut state.round, now);
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
@@ -98,13 +82,13 @@ impl<R: Round> Flight<R> {
         made
     }
 
-    /// Tells the machine that time has passed. Whether that brought the verdict.
-    pub(crate) fn time_out(&self) -> bool {
+    /// Tells the machine that time has passed.
+    pub(crate) fn time_out(&self) {
         let now = self.driver.clock.now();
         let mut state = lock(&self.state);
         state.round.handle_timeout(now);
         let silent = state.round.silent();
-        let (decisive, waker) = state.decide();
+        let waker = state.waker_if_decided();
         drop(state);
         if !silent.is_empty() {
             let mut cluster = self.driver.cluster();
@@ -115,7 +99,6 @@ impl<R: Round> Flight<R> {
         if let Some(waker) = waker {
             waker.wake();
         }
-        decisive
     }
 
     /// Waits for the verdict; `time_out` is called when the machine's own timeout has come. May be
@@ -165,7 +148,7 @@ impl Flight<Attempt> {
         }
     }
 
-    /// Has `hold` told when all votes are in.
+    /// Has `hold` told of every answer from now on.
     pub(crate) fn left_to(&self, hold: &Arc<Hold>) {
         // An attempt is won once.
         let _ = self.heir.set(Arc::downgrade(hold));
@@ -188,6 +171,9 @@ impl Flight<Attempt> {
 impl Deliver<Reply> for Flight<Attempt> {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let complete = self.take(tag as usize, outcome, |attempt, _| attempt.is_complete());
+        if let Some(hold) = self.heir.get().and_then(Weak::upgrade) {
+            hold.hear_acquire(self);
+        }
         if !complete {
             return;
         }
@@ -201,57 +187,11 @@ impl Deliver<Reply> for Flight<Attempt> {
         if straggled {
             self.driver.straggled();
         }
-        if let Some(hold) = self.heir.get().and_then(Weak::upgrade) {
-            hold.votes_are_in();
-        }
     }
 }
 
 impl Deliver<Reply> for Flight<LatchRound> {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         self.take(tag as usize, outcome, |_, _| ());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Barrier;
-    use std::thread;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::clock::{Clock, SteppedClock};
-    use crate::node::memory::MemoryNode;
-    use crate::node::{Node, Trouble, TroubleKind};
-    use crate::protocol::{Drift, Extension};
-
-    const NODES: usize = 5;
-
-    #[test]
-    fn of_replies_that_come_at_once_one_brings_the_verdict() {
-        let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
-        let node = || Arc::new(MemoryNode::new("m")) as Arc<dyn Node>;
-        let nodes = (0..NODES).map(|_| node()).collect();
-        let driver = Driver::of_group(nodes, clock.clone());
-        for _ in 0..200 {
-            let (now, second) = (clock.now(), Duration::from_secs(1));
-            let round = Extension::new(NODES, now, second, Drift::default(), second);
-            let flight = Flight::new(&driver, round, now);
-            let together = Barrier::new(NODES);
-            let deliver = &|node| {
-                together.wait();
-                let trouble = Trouble::new(TroubleKind::Disconnected, "gone");
-                let lost = Err(CallError::Unknown(trouble));
-                flight.take(node, lost, |_, news| usize::from(news.decisive))
-            };
-            let decisive: usize = thread::scope(|scope| {
-                let all: Vec<_> = (0..NODES)
-                    .map(|n| scope.spawn(move || deliver(n)))
-                    .collect();
-                all.into_iter().map(|one| one.join().unwrap()).sum()
-            });
-            assert_eq!(decisive, 1);
-            assert!(!flight.time_out(), "nor does the timeout afterwards");
-        }
     }
 }

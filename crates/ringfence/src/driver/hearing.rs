@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::message::Reply;
 use crate::node::{CallError, Facts, Trouble};
-use crate::protocol::{ClockEvent, Discount, Leap};
+use crate::protocol::{ClockEvent, ClockReading, Discount, Leap};
 use crate::time::Timestamp;
 
 use super::{Driver, wait_for};
@@ -62,16 +62,20 @@ impl Driver {
         self.tell_duplicates(duplicates);
     }
 
-    /// Whether our own clock was found to have stood still at `then` or since: whatever was held
-    /// then may have expired unnoticed.
-    pub(crate) fn stood_still_since(&self, then: Timestamp) -> bool {
+    /// What the clock says, and when it was last found to have stood still.
+    pub(crate) fn read_clock(&self) -> ClockReading {
         let found = self.standstill.found.load(Ordering::SeqCst);
-        found != 0 && found >= then.as_nanos()
+        ClockReading {
+            now: self.clock.now(),
+            froze: (found != 0).then(|| Timestamp::from_nanos(found)),
+        }
     }
 
     /// Completes once our own clock is found to have stood still at `then` or since.
     pub(crate) async fn standing_still_since(&self, then: Timestamp) {
-        wait_for(&self.standstill.noticed, || self.stood_still_since(then)).await;
+        let found = || self.standstill.found.load(Ordering::SeqCst);
+        let since = || found() != 0 && found() >= then.as_nanos();
+        wait_for(&self.standstill.noticed, since).await;
     }
 
     /// How often our own clock was found to have stood still.

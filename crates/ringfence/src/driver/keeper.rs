@@ -28,8 +28,8 @@ pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>) {
                 tokio::task::yield_now().await;
             }
         }
-        while let Some((hold, turn)) = driver.upgrade().and_then(|driver| driver.renewals.next()) {
-            hold.renew(turn);
+        while let Some(hold) = driver.upgrade().and_then(|driver| driver.renewals.next()) {
+            hold.renew();
             attended += 1;
             if attended.is_multiple_of(TURN) {
                 drop(hold);
@@ -57,12 +57,7 @@ impl Drop for EndsWith {
 
 fn attend(due: &Due, driver: &Weak<Driver>) {
     match due {
-        Due::Hold(hold) => {
-            if let Some(renewal) = hold.overdue() {
-                renewal.time_out();
-            }
-            hold.due();
-        }
+        Due::Hold(hold) => hold.time_out(),
         Due::Withdrawal(withdrawal) => withdrawal.time_out(),
         Due::Strays(strays) => strays.time_out(),
         Due::Sleeper(sleeper) => sleeper.wake_by_ref(),

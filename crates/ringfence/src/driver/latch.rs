@@ -77,7 +77,7 @@ async fn run(
         let flight = send(driver, wanted, round, attendance.map(|a| &a.place));
         tokio::select! {
             biased;
-            () = flight.verdict(|| _ = flight.time_out()) => {}
+            () = flight.verdict(|| flight.time_out()) => {}
             () = driver.closing() => return Err(Refusal::closed(driver)),
         }
         let next = flight.with(|round| {

@@ -6,8 +6,8 @@
 //! due later: renewals, deadlines, and what has to be said again.
 
 pub(crate) mod acquire;
-pub(crate) mod care;
 mod crowd;
+mod draining;
 pub(crate) mod extending;
 pub(crate) mod flight;
 pub(crate) mod gather;
@@ -15,7 +15,7 @@ mod hearing;
 pub(crate) mod hold;
 pub(crate) mod keeper;
 pub(crate) mod latch;
-pub(crate) mod lost;
+mod policies;
 mod refreshing;
 mod renewals;
 mod round;
@@ -23,7 +23,6 @@ pub(crate) mod runtime;
 pub(crate) mod schedule;
 pub(crate) mod strays;
 pub(crate) mod taker;
-mod tally;
 mod ticket;
 mod timer;
 pub(crate) mod waiting;
@@ -39,12 +38,12 @@ use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::message::{Reply, Request};
 use crate::node::{Call, Completion, Deliver, Node};
-use crate::protocol::{Cluster, Drift};
+use crate::protocol::Cluster;
 use crate::time::Timestamp;
 
-use care::Cares;
 use crowd::Crowd;
 use hearing::Standstill;
+use policies::Policies;
 use renewals::Renewals;
 use schedule::Schedule;
 use waiting::WaitingRoom;
@@ -56,12 +55,11 @@ pub(crate) struct Driver {
     pub(crate) cluster: Mutex<Cluster>,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
-    pub(crate) drift: Drift,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) renewals: Renewals,
     pub(crate) room: Arc<WaitingRoom>,
     crowd: Crowd,
-    cares: Cares,
+    policies: Policies,
     standstill: Standstill,
     /// Set by `Locks::close`: no new attempts.
     closed: AtomicBool,
@@ -90,20 +88,18 @@ impl Driver {
         cluster: Cluster,
         clock: Clock,
         entropy: Entropy,
-        drift: Drift,
     ) -> Self {
         let schedule: Arc<Schedule> = Arc::default();
         Self {
             renewals: Renewals::new(Arc::clone(&schedule)),
             room: Arc::new(WaitingRoom::new(entropy.client_id(), clock.clone())),
             crowd: Crowd::default(),
-            cares: Cares::default(),
+            policies: Policies::default(),
             standstill: Standstill::default(),
             nodes,
             cluster: Mutex::new(cluster),
             clock,
             entropy,
-            drift,
             schedule,
             closed: AtomicBool::new(false),
             runtime_gone: AtomicBool::new(false),
@@ -120,9 +116,10 @@ impl Driver {
     /// Of `nodes` that form a group of their own.
     #[cfg(test)]
     pub(crate) fn of_group(nodes: Vec<Arc<dyn Node>>, clock: Clock) -> Arc<Self> {
-        let (group, drift) = (crate::group::Group::new(nodes.len()), Drift::default());
+        let group = crate::group::Group::new(nodes.len());
+        let drift = crate::protocol::Drift::default();
         let cluster = Cluster::new(&group, drift, &vec![true; nodes.len()]);
-        Arc::new(Self::new(nodes, cluster, clock, Entropy::default(), drift))
+        Arc::new(Self::new(nodes, cluster, clock, Entropy::default()))
     }
 
     /// What the client knows of its nodes. Held for a few instructions only, never across a send.

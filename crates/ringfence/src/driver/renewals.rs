@@ -17,60 +17,55 @@ pub(crate) const AT_ONCE: usize = 1024;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Renewals {
-    line: Arc<Mutex<Line>>,
-    /// Where the keeper is told that there is room again.
+    queue: Mutex<Queue>,
+    /// Where the keeper is told to look.
     schedule: Arc<Schedule>,
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct Queue {
     under_way: usize,
     waiting: VecDeque<Arc<Hold>>,
-}
-
-/// The right to renew. Dropped, it is the next one's.
-#[derive(Debug)]
-pub(crate) struct Turn {
-    line: Arc<Mutex<Line>>,
-    schedule: Arc<Schedule>,
 }
 
 impl Renewals {
     pub(crate) fn new(schedule: Arc<Schedule>) -> Self {
         Self {
-            line: Arc::default(),
+            queue: Mutex::default(),
             schedule,
         }
     }
 
     /// `hold` is to be renewed when its turn comes.
     pub(crate) fn want(&self, hold: Arc<Hold>) {
-        lock(&self.line).waiting.push_back(hold);
+        let mut queue = lock(&self.queue);
+        queue.waiting.push_back(hold);
+        // The keeper takes all that wait, so it is told of the first only.
+        let call = queue.waiting.len() == 1 && queue.under_way < AT_ONCE;
+        drop(queue);
+        if call {
+            self.schedule.nudge();
+        }
     }
 
-    /// Whose turn it is, if there is room.
-    pub(crate) fn next(&self) -> Option<(Arc<Hold>, Turn)> {
-        let mut line = lock(&self.line);
-        if line.under_way >= AT_ONCE {
+    /// The hold whose turn it is, if there is room. It ends its turn with [`finish`](Self::finish).
+    pub(crate) fn next(&self) -> Option<Arc<Hold>> {
+        let mut queue = lock(&self.queue);
+        if queue.under_way >= AT_ONCE {
             return None;
         }
-        let hold = line.waiting.pop_front()?;
-        line.under_way += 1;
-        let turn = Turn {
-            line: Arc::clone(&self.line),
-            schedule: Arc::clone(&self.schedule),
-        };
-        Some((hold, turn))
+        let hold = queue.waiting.pop_front()?;
+        queue.under_way += 1;
+        Some(hold)
     }
-}
 
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut line = lock(&self.line);
-        line.under_way -= 1;
+    /// A turn is over.
+    pub(crate) fn finish(&self) {
+        let mut queue = lock(&self.queue);
+        queue.under_way -= 1;
         // Not at every one: the keeper then begins many at once, which the nodes answer as cheaply.
-        let call = line.under_way <= AT_ONCE / 2 && !line.waiting.is_empty();
-        drop(line);
+        let call = queue.under_way <= AT_ONCE / 2 && !queue.waiting.is_empty();
+        drop(queue);
         if call {
             self.schedule.nudge();
         }

@@ -3,8 +3,7 @@
 use crate::message::Reply;
 use crate::node::CallError;
 use crate::protocol::{
-    Attempt, Discount, Extension, ExtensionVerdict, LatchRound, Verdict, Vote, Withdrawal,
-    WithdrawalVerdict,
+    Attempt, Discount, LatchRound, Verdict, Vote, Withdrawal, WithdrawalVerdict,
 };
 use crate::time::Timestamp;
 
@@ -57,21 +56,6 @@ impl Round for Attempt {
     hand_on!(timeouts);
 
     fn verdict(&self) -> Option<Verdict> {
-        Self::verdict(self)
-    }
-
-    fn silent(&self) -> Vec<usize> {
-        silent(self.votes())
-    }
-}
-
-impl Round for Extension {
-    type Verdict = ExtensionVerdict;
-
-    hand_on!(replies);
-    hand_on!(timeouts);
-
-    fn verdict(&self) -> Option<ExtensionVerdict> {
         Self::verdict(self)
     }
 

@@ -41,6 +41,13 @@ struct Entries {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(Timestamp, u64);
 
+impl Key {
+    /// When the entry is due.
+    pub(crate) fn at(self) -> Timestamp {
+        self.0
+    }
+}
+
 /// What is to be done.
 #[derive(Debug, Clone)]
 pub(crate) enum Due {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::message::{Ballot, Claim, Op, Place, ReleaseKind, Reply, Request, Slots};
 use crate::node::{CallError, Deliver};
-use crate::protocol::{Target, Withdrawal, WithdrawalVerdict};
+use crate::protocol::{FinalRelease, Target, Withdrawal, WithdrawalVerdict};
 use crate::time::Timestamp;
 use crate::token::Token;
 
@@ -100,23 +100,20 @@ impl Withdrawing {
         Self::start(driver, traces, targets, ttl, call_timeout, manner)
     }
 
-    /// The final release of a holder, who keeps it from others until `keep_until`. If it `keeps_on`, nodes
-    /// are told until then as long as no majority has been, also after the lease has ended.
-    pub(crate) fn begin_keeping(
+    /// The final release of a holder.
+    pub(crate) fn begin_final(
         driver: &Arc<Driver>,
         traces: &Traces,
-        targets: Vec<Target>,
-        ttl: Duration,
+        release: FinalRelease,
         call_timeout: Duration,
-        keep_until: Option<Timestamp>,
-        keeps_on: bool,
     ) -> Arc<Self> {
         let manner = Manner {
             kind: ReleaseKind::Final,
             stays: None,
-            keep_until,
-            keeps_on,
+            keep_until: release.keep_until,
+            keeps_on: release.keeps_on,
         };
+        let (targets, ttl) = (release.targets, release.lease_left);
         Self::start(driver, traces, targets, ttl, call_timeout, manner)
     }
 
@@ -330,9 +327,9 @@ impl Deliver<Reply> for Withdrawing {
             waiter.note(&self.flight.driver, tag as usize, fate);
         }
         let (settled, confirmed, again) =
-            self.flight.take(tag as usize, outcome, |machine, news| {
+            self.flight.take(tag as usize, outcome, |machine, now| {
                 let again = machine.poll_timeout().filter(|_| failed);
-                let again = again.map(|at| at.max(news.now));
+                let again = again.map(|at| at.max(now));
                 (machine.is_settled(), machine.is_confirmed(), again)
             });
         if confirmed {

@@ -9,6 +9,7 @@ mod ballot;
 mod clients;
 mod duplicates;
 mod extension;
+mod hold;
 mod latch;
 mod latch_seen_open;
 mod offsets;

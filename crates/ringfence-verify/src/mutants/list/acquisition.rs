@@ -197,7 +197,7 @@ mutants! {
 
     /// The undo goes to nodes that have not answered.
     SilentNotUndone:
-        edit(ATTEMPT, "remains",
+        edit(ATTEMPT, "remains_on",
             "Vote::Pending | Vote::Silent => Target::Unknown,",
             "Vote::Pending | Vote::Silent if !mutant!(SilentNotUndone) => Target::Unknown,");
 

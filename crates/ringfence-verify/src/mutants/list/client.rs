@@ -33,8 +33,9 @@ mutants! {
     /// The renewal is joined before the release.
     RenewalNotJoined:
         edit(GUARD, "release",
-            "if let Some(renewal) = self.hold.renewing() {",
-            "if let Some(renewal) = self.hold.renewing().filter(|_| !mutant!(RenewalNotJoined)) {");
+            "if let Some(renewal) = self.hold.stop_renewing() {",
+            "let renewal = self.hold.stop_renewing();
+             if let Some(renewal) = renewal.filter(|_| !mutant!(RenewalNotJoined)) {");
 
     /// A downgraded hold stays exclusive while other guards of its owner count on that.
     DowngradedBesideOthers:

@@ -24,6 +24,7 @@ mod entry;
 mod acquisition;
 mod client;
 mod driver;
+mod hold;
 mod ledger;
 mod line;
 mod node;
@@ -45,6 +46,7 @@ pub fn all() -> Vec<&'static Mutant> {
         line::MUTANTS,
         acquisition::MUTANTS,
         protocol::MUTANTS,
+        hold::MUTANTS,
         driver::MUTANTS,
         client::MUTANTS,
         node::MUTANTS,

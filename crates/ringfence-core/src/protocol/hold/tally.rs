@@ -1,32 +1,28 @@
 //! What the nodes have of a hold, as far as they told.
 
-use std::sync::Arc;
-
 use crate::protocol::{Attempt, Target, Vote};
-
-use super::flight::Flight;
 
 /// What the nodes have of a hold, as far as they told. There may be a hundred thousand of these, most
 /// of them unanimous: that takes no room.
-#[derive(Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Tally {
     /// So many nodes there are, all of which have it and said so in the latest round.
     Unanimous {
         nodes: usize,
     },
-    /// Not all have answered in the round that won it, and there has been none since.
-    Open(Arc<Flight<Attempt>>),
     Divided(Box<Divided>),
 }
 
-#[derive(Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Divided {
     /// In node order.
     told: Box<[Told]>,
+    /// Not all nodes have answered the attempt that won the lock, and there has been no round since.
+    acquiring: bool,
 }
 
 /// What one node has of it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Told {
     /// What a release has to take back there, restores that are under way aside.
     target: Target,
@@ -37,57 +33,68 @@ struct Told {
 }
 
 impl Tally {
-    /// As the round that won the hold knows it.
-    pub(super) fn of(won: Arc<Flight<Attempt>>) -> Self {
-        Self::Open(won)
+    /// As far as the nodes have told in the attempt that won the lock.
+    pub(super) fn of(won: &Attempt) -> Self {
+        let nodes = won.votes().count();
+        let mut remains = won.remains_of_won();
+        if remains.all(|(target, vote)| target == Target::Holds && *vote == Vote::Granted) {
+            return Self::Unanimous { nodes };
+        }
+        let told = won.remains_of_won().map(|(target, vote)| Told {
+            target,
+            vote: vote.clone(),
+            restores: 0,
+        });
+        Self::Divided(Box::new(Divided {
+            told: told.collect(),
+            acquiring: !won.is_complete(),
+        }))
     }
 
-    /// Nobody has told anything.
+    /// No node has told anything.
     pub(super) fn unknown(nodes: usize) -> Self {
         let told = Told {
             target: Target::Unknown,
             vote: Vote::Pending,
             restores: 0,
         };
-        Self::new(vec![told; nodes].into())
+        Self::Divided(Box::new(Divided {
+            told: vec![told; nodes].into(),
+            acquiring: false,
+        }))
     }
 
-    fn new(told: Box<[Told]>) -> Self {
-        if told.iter().all(Told::has_it) {
-            Self::Unanimous { nodes: told.len() }
-        } else {
-            Self::Divided(Box::new(Divided { told }))
+    /// How many nodes there are.
+    pub(super) fn nodes(&self) -> usize {
+        match self {
+            Self::Unanimous { nodes } => *nodes,
+            Self::Divided(divided) => divided.told.len(),
         }
     }
 
-    /// As far as the nodes have told in `won`.
-    fn so_far(won: &Flight<Attempt>) -> Self {
-        let told = won.with(|attempt| {
-            let remains = attempt.remains_of_won().into_iter();
-            let told = remains.zip(attempt.votes()).map(|(target, vote)| Told {
-                target,
-                vote: vote.clone(),
-                restores: 0,
-            });
-            told.collect()
-        });
-        Self::new(told)
+    /// Whether answers to the attempt that won the lock are wanted.
+    pub(super) fn awaits_acquire(&self) -> bool {
+        matches!(self, Self::Divided(divided) if divided.acquiring)
     }
 
-    /// Once all votes are in, those that came after the verdict among them, the round that won it is
-    /// of no more use.
-    pub(super) fn hear_late(&mut self) {
-        let Self::Open(won) = self else { return };
-        if won.with(|attempt| attempt.is_complete()) {
-            *self = Self::so_far(won);
+    /// A node has answered `won` after the verdict. Of no use once there was a round of extending.
+    pub(super) fn take_acquire(&mut self, won: &Attempt) {
+        let Self::Divided(divided) = self else { return };
+        if !divided.acquiring {
+            return;
         }
+        for (told, (target, vote)) in divided.told.iter_mut().zip(won.remains_of_won()) {
+            told.target = target;
+            told.vote.clone_from(vote);
+        }
+        divided.acquiring = !won.is_complete();
+        self.settle();
     }
 
     /// What a release has to take back where.
     pub(super) fn targets(&self) -> Vec<Target> {
         match self {
             Self::Unanimous { nodes } => vec![Target::Holds; *nodes],
-            Self::Open(won) => won.with(|attempt| attempt.remains_of_won()),
             Self::Divided(divided) => divided.told.iter().map(Told::remains).collect(),
         }
     }
@@ -96,41 +103,46 @@ impl Tally {
     pub(super) fn votes(&self) -> Vec<Vote> {
         match self {
             Self::Unanimous { nodes } => vec![Vote::Granted; *nodes],
-            Self::Open(won) => won.with(|attempt| attempt.votes().cloned().collect()),
             Self::Divided(divided) => divided.told.iter().map(|told| told.vote.clone()).collect(),
         }
     }
 
     /// Takes the votes of a round of extending.
-    pub(super) fn take(&mut self, votes: Vec<Vote>) {
-        let granted = votes.iter().all(|vote| *vote == Vote::Granted);
+    pub(super) fn take<'a>(&mut self, votes: impl Iterator<Item = &'a Vote> + Clone) {
+        let granted = votes.clone().all(|vote| *vote == Vote::Granted);
         if granted && matches!(self, Self::Unanimous { .. }) {
             return;
         }
-        let before = std::mem::replace(self, Self::Unanimous { nodes: 0 }).into_told();
-        let told = before.into_iter().zip(votes).map(|(told, vote)| Told {
-            target: match (&vote, told.target) {
+        for (told, vote) in self.told().iter_mut().zip(votes) {
+            told.target = match (vote, told.target) {
                 (Vote::Granted, _) => Target::Holds,
                 (Vote::Gone | Vote::Held(_), Target::Holds) => Target::Nothing,
                 (_, target) => target,
-            },
-            vote,
-            ..told
-        });
-        *self = Self::new(told.collect());
+            };
+            told.vote.clone_from(vote);
+        }
+        self.settle();
     }
 
     /// What every node has, one by one.
-    fn into_told(self) -> Box<[Told]> {
-        let all = Told {
-            target: Target::Holds,
-            vote: Vote::Granted,
-            restores: 0,
-        };
+    fn told(&mut self) -> &mut [Told] {
+        if let Self::Unanimous { nodes } = self {
+            let all = Told {
+                target: Target::Holds,
+                vote: Vote::Granted,
+                restores: 0,
+            };
+            let told = vec![all; *nodes].into();
+            let acquiring = false;
+            *self = Self::Divided(Box::new(Divided { told, acquiring }));
+        }
         match self {
-            Self::Unanimous { nodes } => vec![all; nodes].into(),
-            Self::Open(won) => Self::so_far(&won).into_told(),
-            Self::Divided(divided) => divided.told,
+            Self::Divided(divided) => {
+                divided.acquiring = false;
+                &mut divided.told
+            }
+            // It has just been divided.
+            Self::Unanimous { .. } => &mut [],
         }
     }
 
@@ -145,15 +157,14 @@ impl Tally {
         self.settle();
     }
 
-    /// Our token is being put back on `node`. That says nothing about an acquire that is under way to it:
+    /// The lock is being put back on `node`. That says nothing about an acquire that is under way to it:
     /// if the node's fate was unknown, it is unknown still.
     pub(super) fn put_back_on(&mut self, node: usize) {
-        let mut told = std::mem::replace(self, Self::Unanimous { nodes: 0 }).into_told();
-        told[node].restores += 1;
-        if told[node].target == Target::Nothing {
-            told[node].target = Target::Holds;
+        let told = &mut self.told()[node];
+        told.restores += 1;
+        if told.target == Target::Nothing {
+            told.target = Target::Holds;
         }
-        *self = Self::Divided(Box::new(Divided { told }));
     }
 
     /// A restore is no longer under way to `node`.
@@ -193,109 +204,52 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::clock::{Clock, SteppedClock};
-    use crate::driver::Driver;
-    use crate::message::{Answer, Reply, Standing};
-    use crate::node::memory::MemoryNode;
-    use crate::node::{CallError, Deliver, Node, Trouble, TroubleKind};
-    use crate::protocol::{Acquisition, Drift, Terms};
-    use crate::token::{TOKEN_ENTROPY_BYTES, Token};
     use Target::{Holds, Nothing, Unknown};
     use Vote::{Gone, Granted, Pending};
 
-    /// A round on three nodes that nobody has answered.
-    fn round() -> Arc<Flight<Attempt>> {
-        let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
-        let node = || Arc::new(MemoryNode::new("m")) as Arc<dyn Node>;
-        let driver = Driver::of_group(vec![node(), node(), node()], clock.clone());
-        let terms = Terms {
-            nodes: 3,
-            ttl: Duration::from_secs(10),
-            drift: Drift::default(),
-            min_validity: Duration::ZERO,
-            call_timeout: Duration::from_secs(1),
-            wait: None,
-            attempts: None,
-            no_quorum_after: Duration::from_secs(10),
-            plain: true,
-        };
-        let (now, token) = (clock.now(), Token::from_entropy([1; TOKEN_ENTROPY_BYTES]));
-        let attempt = Acquisition::new(terms, now, 1).begin(&mut driver.cluster(), now, token);
-        Arc::new(Flight::new(&driver, attempt, now))
-    }
-
-    fn granted() -> Result<Reply, CallError> {
-        let standing = Standing {
-            incarnation: 1,
-            born_us: 0,
-            clock_us: 1 << 50,
-            server: 0,
-        };
-        Ok(Reply {
-            stamp: None,
-            standing,
-            answer: Answer::Granted,
-        })
-    }
-
-    #[test]
-    fn until_all_have_answered_the_round_knows_best() {
-        let round = round();
-        let mut tally = Tally::of(Arc::clone(&round));
-        round.deliver(0, granted());
-        round.deliver(2, granted());
-        tally.hear_late();
-        assert_eq!(tally.targets(), [Holds, Unknown, Holds]);
-        assert_eq!(tally.votes(), [Granted, Pending, Granted]);
-        round.deliver(1, granted());
-        tally.hear_late();
-        assert!(matches!(tally, Tally::Unanimous { nodes: 3 }));
+    /// A tally of nodes that have told `targets`, and a round that came to `votes`.
+    fn divided(targets: &[Target], votes: &[Vote]) -> Tally {
+        let mut tally = Tally::unknown(targets.len());
+        for (told, target) in tally.told().iter_mut().zip(targets) {
+            told.target = *target;
+        }
+        tally.take(votes.iter());
+        tally
     }
 
     #[test]
     fn what_is_put_back_meanwhile_is_taken_back_in_the_end() {
-        let round = round();
-        let down = Trouble::new(TroubleKind::Unreachable, "down");
-        round.deliver(1, Err(CallError::NotSent(down)));
-        round.deliver(0, granted());
-        let mut tally = Tally::of(Arc::clone(&round));
+        let mut tally = divided(&[Holds, Nothing, Unknown], &[Granted, Gone, Pending]);
         assert_eq!(tally.targets(), [Holds, Nothing, Unknown]);
         tally.put_back_on(1);
         assert_eq!(tally.targets(), [Holds, Unknown, Unknown]);
         tally.restore_answered(1);
         assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
-        round.deliver(2, granted());
-        tally.hear_late();
+        tally.take_late(2, Granted);
         assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
     }
 
     /// The acquire may still be under way, and a restore says nothing about that.
     #[test]
     fn a_restore_does_not_make_an_unknown_acquire_known() {
-        let round = round();
-        round.deliver(0, granted());
-        round.deliver(1, granted());
-        let mut tally = Tally::of(round);
-        tally.take(vec![Granted, Granted, Gone]);
+        let mut tally = divided(&[Holds, Holds, Unknown], &[Granted, Granted, Gone]);
         assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
         tally.put_back_on(2);
         tally.restore_answered(2);
         assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
-        tally.take(vec![Granted, Granted, Granted]);
+        tally.take([Granted, Granted, Granted].iter());
         assert_eq!(tally.targets(), [Holds; 3], "it has what was asked for");
     }
 
     #[test]
     fn a_restore_that_was_not_answered_may_arrive_at_any_time() {
         let mut tally = Tally::unknown(2);
-        tally.take(vec![Granted, Gone]);
+        tally.take([Granted, Gone].iter());
         tally.put_back_on(1);
         tally.put_back_on(1);
         tally.restore_answered(1);
-        tally.take(vec![Granted, Granted]);
+        tally.take([Granted, Granted].iter());
         assert_eq!(tally.targets(), [Holds, Unknown]);
         tally.restore_answered(1);
         assert!(matches!(tally, Tally::Unanimous { nodes: 2 }));
@@ -309,12 +263,12 @@ mod tests {
     #[test]
     fn what_all_nodes_have_takes_no_room() {
         let mut tally = Tally::unknown(3);
-        tally.take(vec![Granted, Granted, Granted]);
+        tally.take([Granted, Granted, Granted].iter());
         assert!(matches!(tally, Tally::Unanimous { nodes: 3 }));
-        tally.take(vec![Granted, Granted, Granted]);
+        tally.take([Granted, Granted, Granted].iter());
         assert_eq!(tally.targets(), [Holds; 3]);
         assert_eq!(tally.votes(), [Granted, Granted, Granted]);
-        tally.take(vec![Granted, Pending, Gone]);
+        tally.take([Granted, Pending, Gone].iter());
         assert_eq!(tally.targets(), [Holds, Holds, Nothing]);
         assert_eq!(tally.votes(), [Granted, Pending, Gone]);
         tally.take_late(1, Granted);
@@ -322,7 +276,7 @@ mod tests {
         tally.restore_answered(2);
         assert_eq!(tally.targets(), [Holds; 3]);
         assert_eq!(tally.votes(), [Granted, Granted, Gone]);
-        tally.take(vec![Granted, Granted, Pending]);
+        tally.take([Granted, Granted, Pending].iter());
         tally.take_late(2, Granted);
         assert!(matches!(tally, Tally::Unanimous { nodes: 3 }));
     }
@@ -330,7 +284,7 @@ mod tests {
     #[test]
     fn a_late_answer_changes_neither_a_vote_that_was_cast_nor_what_is_to_be_taken_back() {
         let mut tally = Tally::unknown(2);
-        tally.take(vec![Granted, Pending]);
+        tally.take([Granted, Pending].iter());
         tally.take_late(0, Gone);
         tally.take_late(1, Granted);
         assert_eq!(tally.votes(), [Granted, Granted]);

@@ -1,0 +1,229 @@
+//! One round of extending inside a hold, and what it wants sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::message::{Ballot, Op};
+use crate::protocol::{Extension, ExtensionVerdict};
+use crate::time::Timestamp;
+
+use super::HoldPolicy;
+
+/// Which round of a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RoundId(pub(super) u32);
+
+/// The rounds of a hold of which some nodes have not answered, or the caller has not read the verdict.
+/// Mostly there is none, which takes no room, or one, which takes one allocation: hence a list.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct Rounds(Option<Box<Round>>);
+
+/// One round of extending.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Round {
+    pub(super) id: RoundId,
+    pub(super) kind: RoundKind,
+    pub(super) ttl: Duration,
+    pub(super) extension: Extension,
+    /// How many nodes have been asked, in node order.
+    pub(super) asked: usize,
+    /// A caller waits for the verdict: the round is kept until the caller has closed it.
+    pub(super) awaited: bool,
+    /// It has a verdict, and [`poll_event`](super::Hold::poll_event) has not told it yet.
+    pub(super) untold: bool,
+    /// The rounds that began later.
+    next: Rounds,
+}
+
+/// What a round is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum RoundKind {
+    /// The caller asked for it.
+    Extend,
+    /// The hold renews itself.
+    Renew,
+    /// The first round of a shared hold that was an exclusive one.
+    Downgrade,
+}
+
+/// One request to one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Transmit {
+    /// Which node.
+    pub node: usize,
+    /// What the node is asked for.
+    pub action: HoldAction,
+    /// The round that it belongs to, or that found the lock missing.
+    pub round: RoundId,
+    /// When the round began, which is before anything of it was sent.
+    pub t0: Timestamp,
+    /// How long the node is to keep the lock.
+    pub lease: Duration,
+    /// After this the request is of no use, and is not sent any more.
+    pub expires: Timestamp,
+}
+
+/// What a node is asked for during a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HoldAction {
+    /// Keep the lock for longer.
+    Extend,
+    /// Share the lock with readers from now on.
+    Downgrade,
+    /// Take the lock back, which the node has lost.
+    Restore,
+}
+
+impl Rounds {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// In the order in which they began.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Round> {
+        std::iter::successors(self.0.as_deref(), |round| round.next.0.as_deref())
+    }
+
+    pub(super) fn get(&self, id: RoundId) -> Option<&Round> {
+        self.iter().find(|round| round.id == id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: RoundId) -> Option<&mut Round> {
+        self.find_map(|round| (round.id == id).then_some(()))
+            .map(|(round, ())| round)
+    }
+
+    /// The first round of which `look` makes something, and what.
+    pub(super) fn find_map<T>(
+        &mut self,
+        mut look: impl FnMut(&mut Round) -> Option<T>,
+    ) -> Option<(&mut Round, T)> {
+        let mut rounds = self;
+        while let Some(round) = &mut rounds.0 {
+            if let Some(found) = look(round) {
+                return Some((round, found));
+            }
+            rounds = &mut round.next;
+        }
+        None
+    }
+
+    pub(super) fn for_each(&mut self, mut visit: impl FnMut(&mut Round)) {
+        self.find_map(|round| -> Option<()> {
+            visit(round);
+            None
+        });
+    }
+
+    /// Begins a round. Identities are used again once no round is left that could be meant.
+    pub(super) fn begin(
+        &mut self,
+        kind: RoundKind,
+        ttl: Duration,
+        extension: Extension,
+    ) -> RoundId {
+        let id = RoundId(
+            self.iter()
+                .last()
+                .map_or(0, |last| last.id.0.wrapping_add(1)),
+        );
+        self.push(Round {
+            id,
+            kind,
+            ttl,
+            extension,
+            asked: 0,
+            awaited: kind != RoundKind::Renew,
+            untold: false,
+            next: Self::default(),
+        });
+        id
+    }
+
+    fn push(&mut self, round: Round) {
+        match &mut self.0 {
+            Some(first) => first.next.push(round),
+            None => self.0 = Some(Box::new(round)),
+        }
+    }
+
+    /// Forgets the rounds that are over.
+    pub(super) fn prune(&mut self) {
+        let mut rounds = self;
+        while let Some(mut round) = rounds.0.take() {
+            if round.is_over() {
+                rounds.0 = round.next.0.take();
+            } else {
+                rounds = &mut rounds.0.insert(round).next;
+            }
+        }
+    }
+}
+
+impl Round {
+    /// Whether the hold renews itself with this round, which is open.
+    pub(super) fn is_renewing(&self) -> bool {
+        self.kind == RoundKind::Renew && self.extension.verdict().is_none()
+    }
+
+    /// Whether the round has no more to say: every node has answered, and all its outputs are taken.
+    pub(super) fn is_over(&self) -> bool {
+        !self.awaited && !self.untold && self.extension.is_complete()
+    }
+
+    /// The next node to ask.
+    pub(super) fn poll_transmit(&mut self, policy: &HoldPolicy) -> Option<Transmit> {
+        if self.asked == self.extension.nodes() {
+            return None;
+        }
+        let node = self.asked;
+        self.asked += 1;
+        let action = match self.kind {
+            RoundKind::Extend | RoundKind::Renew => HoldAction::Extend,
+            RoundKind::Downgrade => HoldAction::Downgrade,
+        };
+        let expires = self.extension.t0() + policy.call_timeout;
+        Some(self.transmit(node, action, policy, expires))
+    }
+
+    pub(super) fn transmit(
+        &self,
+        node: usize,
+        action: HoldAction,
+        policy: &HoldPolicy,
+        expires: Timestamp,
+    ) -> Transmit {
+        Transmit {
+            node,
+            action,
+            round: self.id,
+            t0: self.extension.t0(),
+            lease: policy.lease(self.ttl),
+            expires,
+        }
+    }
+
+    /// Takes the verdict, if it has not been told yet.
+    pub(super) fn take_verdict(&mut self) -> Option<ExtensionVerdict> {
+        let verdict = self.extension.verdict().filter(|_| self.untold);
+        self.untold = false;
+        verdict
+    }
+}
+
+impl Transmit {
+    /// The operation, for a lock that was granted under `ballot`.
+    pub fn op(&self, ballot: Ballot, plain: bool, label: &Arc<str>) -> Op {
+        let ttl_ms = self.lease.as_millis() as u64;
+        match self.action {
+            HoldAction::Extend | HoldAction::Downgrade if plain => Op::PlainExtend { ttl_ms },
+            HoldAction::Extend => Op::Extend { ballot, ttl_ms },
+            HoldAction::Downgrade => Op::Downgrade { ballot, ttl_ms },
+            HoldAction::Restore => Op::Restore {
+                ballot,
+                ttl_ms,
+                label: Arc::clone(label),
+            },
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The life of a hold, with stepped time: what is sent when, and what becomes of the hold.
+
+mod ending;
+mod release;
+mod renewal;
+mod restore;
+
+use super::super::attempt::Timing;
+use super::*;
+
+/// A third of the TTL, rounded down.
+const THIRD: Duration = Duration::from_nanos(3_333_333_333);
+
+/// A hold on three nodes, the time, and what came out of it.
+struct Life {
+    hold: Hold,
+    now: Timestamp,
+    /// When our own clock was found to have stood still.
+    froze: Option<Timestamp>,
+    cluster: Cluster,
+    events: Vec<HoldEvent>,
+}
+
+fn policy() -> HoldPolicy {
+    HoldPolicy {
+        ttl: TTL,
+        lock_delay: Duration::ZERO,
+        hold_at_least: Duration::ZERO,
+        call_timeout: CALL_TIMEOUT,
+        drift: Drift::default(),
+        renew: true,
+        max_hold: None,
+        label: Arc::from("job"),
+    }
+}
+
+/// An attempt on three nodes that began at 0 and was answered so at 1 ms.
+fn attempt(outcomes: [Option<Outcome>; 3]) -> Attempt {
+    let timing = Timing {
+        ttl: TTL,
+        drift: Drift::default(),
+        min_validity: MIN_VALIDITY,
+        timeout: at(100),
+    };
+    let suspects = [false; 3].into_iter();
+    let mut attempt = Attempt::new(token(1), Ballot::new(7), None, at(0), timing, suspects);
+    for (node, outcome) in outcomes.into_iter().enumerate() {
+        if let Some(outcome) = outcome {
+            attempt.handle_reply(node, outcome, None, at(1));
+        }
+    }
+    attempt
+}
+
+impl Life {
+    /// Won at 1 ms in an attempt that began at 0, with the answers of all nodes.
+    fn won(policy: HoldPolicy) -> Self {
+        let granted = || Some(says(Answer::Granted));
+        Self::of(&attempt([granted(), granted(), granted()]), policy, false)
+    }
+
+    fn of(attempt: &Attempt, policy: HoldPolicy, plain: bool) -> Self {
+        let deadline = at(0) + VALIDITY;
+        let hold = Hold::new(attempt, deadline, Arc::new(policy), plain, at(1));
+        Self::with(hold, at(1))
+    }
+
+    fn with(hold: Hold, now: Timestamp) -> Self {
+        let (froze, cluster, events) = (None, cluster_of(3), Vec::new());
+        Self {
+            hold,
+            now,
+            froze,
+            cluster,
+            events,
+        }
+    }
+
+    fn clock(&self) -> ClockReading {
+        ClockReading {
+            now: self.now,
+            froze: self.froze,
+        }
+    }
+
+    /// Takes everything that is to be sent, and keeps what happened.
+    fn drain(&mut self) -> Vec<Transmit> {
+        let mut sent = Vec::new();
+        loop {
+            if let Some(transmit) = self.hold.poll_transmit(self.clock()) {
+                sent.push(transmit);
+            } else if let Some(event) = self.hold.poll_event() {
+                self.events.push(event);
+            } else {
+                return sent;
+            }
+        }
+    }
+
+    /// Lets time pass until `now`, and wakes the hold whenever it wants to be woken. Renewals get their
+    /// turn at once. What is sent meanwhile.
+    fn pass(&mut self, now: Timestamp) -> Vec<Transmit> {
+        let mut sent = Vec::new();
+        while let Some(wake) = self.hold.poll_timeout().filter(|wake| *wake <= now) {
+            self.now = self.now.max(wake);
+            let clock = self.clock();
+            self.hold.handle_timeout(clock, &mut self.cluster);
+            sent.extend(self.drain());
+            if self.events.last() == Some(&HoldEvent::RenewalDue) {
+                self.events.pop();
+                assert!(self.hold.renew(self.clock()));
+                sent.extend(self.drain());
+            }
+        }
+        self.now = now;
+        sent
+    }
+
+    /// `node` answers in the round of `request`. What is sent because of that.
+    fn answer(&mut self, request: Transmit, node: usize, outcome: Outcome) -> Vec<Transmit> {
+        let clock = self.clock();
+        self.hold
+            .handle_reply(request.round, node, outcome, None, clock);
+        self.drain()
+    }
+
+    /// All nodes answer so, in the round of `request`.
+    fn all_answer(&mut self, request: Transmit, answer: &Answer) {
+        for node in 0..3 {
+            self.answer(request, node, says(answer.clone()));
+        }
+    }
+
+    fn check(&mut self) -> Result<(), Lost> {
+        let clock = self.clock();
+        self.hold.check(clock)
+    }
+
+    fn release(&mut self) -> Option<FinalRelease> {
+        let clock = self.clock();
+        self.hold.release(clock)
+    }
+
+    /// How the hold ended, as often as it was told.
+    fn ends(&self) -> Vec<Lost> {
+        let ends = self.events.iter().filter_map(|event| match event {
+            HoldEvent::Ended(why) => Some(*why),
+            _ => None,
+        });
+        ends.collect()
+    }
+}
+
+/// Which nodes are asked for what.
+fn asked(sent: &[Transmit]) -> Vec<(usize, HoldAction)> {
+    sent.iter().map(|one| (one.node, one.action)).collect()
+}
+
+fn to_all(action: HoldAction) -> Vec<(usize, HoldAction)> {
+    (0..3).map(|node| (node, action)).collect()
+}

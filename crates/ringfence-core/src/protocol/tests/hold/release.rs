@@ -1,0 +1,226 @@
+//! What a release and a downgrade find, and what they leave.
+
+use super::*;
+
+#[test]
+fn a_release_ends_the_hold_and_takes_everything_back() {
+    let mut life = Life::won(policy());
+    life.now = at(2_000);
+    let release = life.release().unwrap();
+    assert_eq!(release.targets, [Target::Holds; 3]);
+    assert_eq!((release.keep_until, release.keeps_on), (None, true));
+    assert_eq!(release.lease_left, TTL);
+    assert!(life.drain().is_empty());
+    assert_eq!(life.events, [HoldEvent::Ended(Lost::Released)]);
+    assert_eq!(life.check(), Err(Lost::Released));
+    assert_eq!(life.hold.poll_timeout(), None);
+}
+
+#[test]
+fn a_release_knows_which_nodes_have_not_answered_the_acquire() {
+    let granted = || Some(says(Answer::Granted));
+    let mut won = attempt([granted(), None, granted()]);
+    let mut life = Life::of(&won, policy(), false);
+    assert!(life.hold.awaits_acquire());
+    assert_eq!(
+        life.hold.votes(),
+        [Vote::Granted, Vote::Pending, Vote::Granted]
+    );
+    let targets = life.hold.clone().release(life.clock()).unwrap().targets;
+    assert_eq!(targets, [Target::Holds, Target::Unknown, Target::Holds]);
+    won.handle_reply(1, says(Answer::Granted), None, at(5));
+    life.hold.handle_acquired(&won);
+    assert!(!life.hold.awaits_acquire());
+    assert_eq!(life.release().unwrap().targets, [Target::Holds; 3]);
+}
+
+/// Its acquire may still arrive, whatever a later round says.
+#[test]
+fn a_round_does_not_make_the_fate_of_an_acquire_known() {
+    let granted = || Some(says(Answer::Granted));
+    let mut won = attempt([granted(), granted(), None]);
+    let mut life = Life::of(
+        &won,
+        HoldPolicy {
+            renew: false,
+            ..policy()
+        },
+        true,
+    );
+    life.hold.extend(TTL, life.now);
+    let sent = life.drain();
+    life.answer(sent[0], 2, says(Answer::Gone));
+    life.answer(sent[0], 0, says(Answer::Extended));
+    life.answer(sent[0], 1, says(Answer::Extended));
+    won.handle_reply(2, not_sent(), None, at(5));
+    life.hold.handle_acquired(&won);
+    let targets = life.release().unwrap().targets;
+    assert_eq!(targets, [Target::Holds, Target::Holds, Target::Unknown]);
+}
+
+#[test]
+fn a_release_during_a_round_lasts_as_long_as_the_longest_lease() {
+    let mut life = Life::won(policy());
+    life.hold.extend(TTL * 3, life.now);
+    life.drain();
+    let release = life.release().unwrap();
+    // A node may carry the extension out as late as its call expires.
+    assert_eq!(release.lease_left, TTL * 3 + CALL_TIMEOUT);
+    assert_eq!(release.targets, [Target::Holds; 3]);
+}
+
+#[test]
+fn what_a_round_says_after_the_release_changes_nothing() {
+    let mut life = Life::won(policy());
+    let renewal = life.pass(at(0) + THIRD)[0];
+    life.release();
+    life.all_answer(renewal, &Answer::Extended);
+    assert_eq!(life.hold.deadline(), at(0) + VALIDITY);
+    assert_eq!(life.check(), Err(Lost::Released));
+    assert_eq!(life.ends(), [Lost::Released]);
+    let renewals = life.events.iter();
+    let over = renewals.filter(|e| matches!(e, HoldEvent::Concluded { renewal: true, .. }));
+    assert_eq!(over.count(), 1, "the next renewal gets its turn");
+    assert_eq!(life.hold.poll_timeout(), None);
+}
+
+#[test]
+fn a_release_joins_the_renewal_under_way_and_begins_no_other() {
+    let mut life = Life::won(policy());
+    assert_eq!(life.hold.clone().stop_renewing(), None);
+    let renewal = life.pass(at(0) + THIRD)[0];
+    let round = life.hold.stop_renewing();
+    assert_eq!(round, Some(renewal.round));
+    life.all_answer(renewal, &Answer::Extended);
+    let verdict = life.hold.verdict(renewal.round);
+    assert!(matches!(verdict, Some(ExtensionVerdict::Extended { .. })));
+    assert!(matches!(
+        life.events[..],
+        [HoldEvent::Concluded { awaited: true, .. }]
+    ));
+}
+
+#[test]
+fn a_lock_is_kept_from_others_until_it_was_held_long_enough() {
+    let mut life = Life::won(HoldPolicy {
+        hold_at_least: ms(30_000),
+        ..policy()
+    });
+    life.now = at(2_000);
+    let release = life.release().unwrap();
+    assert_eq!(
+        (release.keep_until, release.keeps_on),
+        (Some(at(30_001)), true)
+    );
+}
+
+/// Others may hold it by now: nodes must not be told for longer than the lease.
+#[test]
+fn after_the_deadline_nodes_are_told_to_keep_it_only_while_it_is_leased() {
+    let policy = HoldPolicy {
+        hold_at_least: ms(30_000),
+        renew: false,
+        ..policy()
+    };
+    let mut life = Life::won(policy);
+    life.now = at(0) + VALIDITY;
+    let release = life.release().unwrap();
+    assert_eq!(
+        (release.keep_until, release.keeps_on),
+        (Some(at(30_001)), false)
+    );
+    life.drain();
+    assert_eq!(life.ends(), [Lost::Expired]);
+}
+
+#[test]
+fn with_a_lock_delay_a_release_after_the_deadline_is_none() {
+    let policy = HoldPolicy {
+        lock_delay: ms(5_000),
+        renew: false,
+        ..policy()
+    };
+    let mut life = Life::won(policy);
+    assert_eq!(
+        life.hold.deadline(),
+        at(0) + VALIDITY,
+        "the holder counts on the TTL alone"
+    );
+    life.hold.extend(TTL, life.now);
+    assert_eq!(life.drain()[0].lease, ms(15_000));
+    life.now = at(0) + VALIDITY - ms(1);
+    let release = life.hold.clone().release(life.clock()).unwrap();
+    assert_eq!(release.lease_left, ms(15_000));
+    life.now = at(0) + VALIDITY;
+    assert_eq!(life.release(), None);
+    let mut lost = Life::won(HoldPolicy {
+        lock_delay: ms(5_000),
+        ..self::policy()
+    });
+    lost.froze = Some(at(5));
+    assert_eq!(lost.release(), None, "how much time is left is not known");
+}
+
+/// With the replies lost, readers may hold it from the first send on.
+#[test]
+fn a_downgrade_ends_the_exclusive_hold_before_anything_is_sent() {
+    let mut life = Life::won(HoldPolicy {
+        hold_at_least: ms(30_000),
+        ..policy()
+    });
+    life.now = at(1_000);
+    let (shared, round) = life.hold.downgrade(life.clock());
+    assert_eq!(life.check(), Err(Lost::Released));
+    assert!(
+        life.drain().is_empty(),
+        "the nodes are told by the shared hold"
+    );
+    assert_eq!(life.ends(), [Lost::Released]);
+
+    let mut life = Life::with(shared, life.now);
+    let sent = life.drain();
+    assert_eq!(asked(&sent), to_all(HoldAction::Downgrade));
+    let op = sent[0].op(Ballot::new(7), false, &policy().label);
+    assert_eq!(
+        op,
+        Op::Downgrade {
+            ballot: Ballot::new(7),
+            ttl_ms: 10_000
+        }
+    );
+    assert_eq!(life.hold.deadline(), at(0) + VALIDITY);
+    // Whatever is answered it is a share, which renews itself.
+    let renewal = life.pass(at(1_125));
+    assert_eq!(life.hold.verdict(round), Some(ExtensionVerdict::Unsure));
+    assert_eq!(asked(&renewal), to_all(HoldAction::Extend));
+    life.all_answer(renewal[0], &Answer::Extended);
+    assert_eq!(life.hold.deadline(), at(1_125) + VALIDITY);
+    let release = life.release().unwrap();
+    assert_eq!(
+        release.keep_until, None,
+        "there is nothing to keep from others"
+    );
+}
+
+#[test]
+fn a_lost_hold_is_lost_after_a_downgrade_too() {
+    let mut life = Life::won(policy());
+    life.now = at(0) + VALIDITY;
+    let (shared, _) = life.hold.downgrade(life.clock());
+    life.drain();
+    assert_eq!(life.ends(), [Lost::Expired]);
+    let mut life = Life::with(shared, life.now);
+    assert_eq!(life.check(), Err(Lost::Expired));
+    life.drain();
+    assert!(life.ends().is_empty(), "it was told before");
+}
+
+#[test]
+fn a_hold_that_is_left_behind_is_no_longer_looked_after() {
+    let mut life = Life::won(policy());
+    let clock = life.clock();
+    life.hold.stop(clock);
+    assert!(life.pass(at(20_000)).is_empty());
+    life.drain();
+    assert_eq!(life.ends(), [Lost::Released]);
+}

@@ -1,0 +1,260 @@
+//! When a hold is renewed, and what a round does to its deadline.
+
+use super::*;
+
+#[test]
+fn it_is_renewed_at_a_third_of_the_ttl_from_t0() {
+    let mut life = Life::won(policy());
+    assert_eq!(life.hold.poll_timeout(), Some(at(0) + THIRD));
+    assert!(life.pass(at(3_333)).is_empty());
+    let sent = life.pass(at(0) + THIRD);
+    assert_eq!(asked(&sent), to_all(HoldAction::Extend));
+    assert_eq!((sent[0].t0, sent[0].lease), (at(0) + THIRD, TTL));
+    assert_eq!(sent[0].expires, at(0) + THIRD + CALL_TIMEOUT);
+    assert_eq!(
+        life.hold.deadline(),
+        at(0) + VALIDITY,
+        "nothing is confirmed yet"
+    );
+    // The nodes take their time: what counts is when they were asked.
+    life.now = at(3_400);
+    life.answer(sent[0], 0, says(Answer::Extended));
+    assert_eq!(life.hold.deadline(), at(0) + VALIDITY, "one is no majority");
+    life.answer(sent[0], 2, says(Answer::Extended));
+    assert_eq!(life.hold.deadline(), at(0) + THIRD + VALIDITY);
+    assert_eq!(life.hold.poll_timeout(), Some(at(0) + THIRD * 2));
+}
+
+#[test]
+fn a_hold_that_does_not_renew_itself_wakes_at_its_deadline_only() {
+    let mut life = Life::won(HoldPolicy {
+        renew: false,
+        ..policy()
+    });
+    assert_eq!(life.hold.poll_timeout(), Some(at(0) + VALIDITY));
+    assert!(life.pass(at(0) + VALIDITY).is_empty());
+    assert_eq!(life.ends(), [Lost::Expired]);
+}
+
+/// The client may have no capacity: the deadline is watched meanwhile.
+#[test]
+fn a_renewal_waits_for_its_turn() {
+    let mut life = Life::won(policy());
+    life.now = at(4_000);
+    let clock = life.clock();
+    life.hold.handle_timeout(clock, &mut life.cluster);
+    assert!(life.drain().is_empty());
+    assert_eq!(life.events, [HoldEvent::RenewalDue]);
+    assert_eq!(life.hold.poll_timeout(), Some(at(0) + VALIDITY));
+    life.now = at(5_000);
+    assert!(life.hold.renew(life.clock()));
+    let sent = life.drain();
+    assert_eq!(sent[0].t0, at(5_000), "t0 is read when it is sent");
+    assert!(!life.hold.renew(life.clock()), "one at a time");
+    assert_eq!(life.hold.poll_timeout(), Some(at(5_100)));
+}
+
+#[test]
+fn a_renewal_is_not_begun_if_it_is_no_longer_wanted() {
+    let mut life = Life::won(policy());
+    life.now = at(4_000);
+    let clock = life.clock();
+    life.hold.handle_timeout(clock, &mut life.cluster);
+    // The caller extends it meanwhile.
+    life.hold.extend(TTL, life.now);
+    let sent = life.drain();
+    life.all_answer(sent[0], &Answer::Extended);
+    assert!(!life.hold.renew(life.clock()));
+    assert_eq!(life.hold.poll_timeout(), Some(at(4_000) + THIRD));
+    life.release();
+    life.now = at(8_000);
+    assert!(!life.hold.renew(life.clock()));
+}
+
+#[test]
+fn a_failed_round_is_tried_again_after_pauses_that_grow_and_then_shrink() {
+    let mut life = Life::won(policy());
+    let mut begun = Vec::new();
+    while life.check().is_ok() {
+        let next = life.hold.poll_timeout().unwrap();
+        let sent = life.pass(next);
+        begun.extend(sent.first().map(|one| one.t0));
+    }
+    let pauses: Vec<u64> = begun
+        .windows(2)
+        // Each round takes its whole time.
+        .map(|two| (two[1] - CALL_TIMEOUT).since(two[0]).as_millis() as u64)
+        .collect();
+    assert_eq!(
+        pauses[..10],
+        [25, 50, 75, 100, 125, 150, 175, 200, 200, 200]
+    );
+    assert!(*pauses.last().unwrap() < 50, "{pauses:?}");
+    assert!(pauses[9..].is_sorted_by(|one, other| one >= other));
+    assert_eq!(life.ends(), [Lost::Expired]);
+    assert_eq!(
+        life.now,
+        at(0) + VALIDITY,
+        "failed rounds cost nothing of what was granted"
+    );
+}
+
+#[test]
+fn a_round_that_succeeds_ends_the_pauses() {
+    let mut life = Life::won(policy());
+    let first = life.pass(at(0) + THIRD)[0];
+    life.pass(first.expires);
+    assert_eq!(life.events.len(), 1);
+    let HoldEvent::Concluded {
+        verdict,
+        renewal,
+        failures,
+        ..
+    } = life.events[0]
+    else {
+        panic!("{:?}", life.events);
+    };
+    assert_eq!(
+        (verdict, renewal, failures),
+        (ExtensionVerdict::Unsure, true, 1)
+    );
+    let next = life.hold.poll_timeout().unwrap();
+    assert_eq!(next, first.expires + ms(25));
+    let again = life.pass(next)[0];
+    life.all_answer(again, &Answer::Extended);
+    assert_eq!(life.hold.poll_timeout(), Some(again.t0 + THIRD));
+    assert!(matches!(
+        life.events[..],
+        [_, HoldEvent::Concluded { failures: 0, .. }, ..]
+    ));
+}
+
+/// On a busy machine every round may be late.
+#[test]
+fn a_majority_that_confirms_after_the_timeout_still_extends() {
+    let mut life = Life::won(policy());
+    let late = life.pass(at(0) + THIRD)[0];
+    life.pass(late.expires);
+    life.answer(late, 0, says(Answer::Extended));
+    assert_eq!(life.hold.deadline(), at(0) + VALIDITY);
+    life.answer(late, 1, says(Answer::Extended));
+    assert_eq!(life.hold.deadline(), late.t0 + VALIDITY);
+    assert_eq!(
+        life.hold.poll_timeout(),
+        Some(late.t0 + THIRD),
+        "as after any round"
+    );
+    assert_eq!(life.events.len(), 1, "what was told stands");
+}
+
+#[test]
+fn a_majority_that_confirms_after_the_deadline_does_not_bring_it_back() {
+    // No timer has run, and nobody has looked.
+    for looked in [false, true] {
+        let mut life = Life::won(policy());
+        let late = life.pass(at(0) + THIRD)[0];
+        life.pass(late.expires);
+        life.answer(late, 0, says(Answer::Extended));
+        life.now = at(0) + VALIDITY;
+        assert!(!looked || life.check().is_err());
+        life.answer(late, 1, says(Answer::Extended));
+        assert_eq!(life.hold.deadline(), at(0) + VALIDITY);
+        assert_eq!(life.check(), Err(Lost::Expired));
+        assert_eq!(life.ends(), [Lost::Expired]);
+    }
+}
+
+/// A caller was told of the loss, or should have been.
+#[test]
+fn a_verdict_that_is_read_after_the_deadline_moves_nothing() {
+    let mut life = Life::won(HoldPolicy {
+        renew: false,
+        ..policy()
+    });
+    life.now = at(9_890);
+    let round = life.hold.extend(TTL, life.now);
+    let sent = life.drain();
+    life.answer(sent[0], 0, says(Answer::Extended));
+    life.now = at(0) + VALIDITY;
+    life.answer(sent[0], 1, says(Answer::Extended));
+    let verdict = life.hold.verdict(round).unwrap();
+    assert!(matches!(verdict, ExtensionVerdict::Extended { .. }));
+    assert_eq!(life.hold.deadline(), at(0) + VALIDITY);
+    assert_eq!(life.check(), Err(Lost::Expired));
+}
+
+#[test]
+fn the_deadline_never_moves_back() {
+    let mut life = Life::won(policy());
+    life.now = at(1_000);
+    life.hold.extend(ms(500), life.now);
+    let short = life.drain();
+    life.all_answer(short[0], &Answer::Extended);
+    assert_eq!(life.hold.deadline(), at(0) + VALIDITY);
+    life.hold.extend(TTL * 2, life.now);
+    let long = life.drain();
+    assert_eq!(long[0].lease, TTL * 2);
+    life.all_answer(long[0], &Answer::Extended);
+    assert_eq!(life.hold.deadline(), at(1_000) + ms(20_000 - 202));
+}
+
+#[test]
+fn a_verdict_is_told_once_and_kept_until_its_caller_has_read_it() {
+    let mut life = Life::won(HoldPolicy {
+        renew: false,
+        ..policy()
+    });
+    let round = life.hold.extend(TTL, life.now);
+    let sent = life.drain();
+    assert_eq!(life.hold.timeout_of(round), Some(at(101)));
+    life.all_answer(sent[0], &Answer::Extended);
+    let deadline = at(1) + VALIDITY;
+    let verdict = ExtensionVerdict::Extended { deadline };
+    let told = HoldEvent::Concluded {
+        round,
+        verdict,
+        renewal: false,
+        failures: 0,
+        awaited: true,
+    };
+    assert_eq!(life.events, [told]);
+    assert_eq!(life.hold.verdict(round), Some(verdict));
+    assert_eq!(life.hold.votes_in(round), vec![Vote::Granted; 3]);
+    life.hold.close_round(round);
+    assert!(life.drain().is_empty());
+    assert_eq!(life.hold.verdict(round), None);
+    assert_eq!(life.events.len(), 1);
+}
+
+#[test]
+fn nodes_that_did_not_answer_in_time_are_known_to_the_cluster() {
+    let mut life = Life::won(policy());
+    let sent = life.pass(at(0) + THIRD);
+    life.answer(sent[0], 0, says(Answer::Extended));
+    let before = format!("{:?}", life.cluster);
+    life.pass(sent[0].expires);
+    assert_ne!(format!("{:?}", life.cluster), before);
+    assert_eq!(
+        life.hold.votes(),
+        [Vote::Granted, Vote::Silent, Vote::Silent]
+    );
+    life.answer(sent[0], 1, says(Answer::Extended));
+    assert_eq!(
+        life.hold.votes(),
+        [Vote::Granted, Vote::Granted, Vote::Silent]
+    );
+}
+
+/// A caller that waits for the verdict is woken even if the hold has ended.
+#[test]
+fn a_round_that_a_caller_waits_for_ends_in_time_whatever_becomes_of_the_hold() {
+    let mut life = Life::won(policy());
+    let round = life.hold.extend(TTL, life.now);
+    life.drain();
+    life.release();
+    life.drain();
+    assert_eq!(life.hold.poll_timeout(), Some(at(101)));
+    life.pass(at(101));
+    assert_eq!(life.hold.verdict(round), Some(ExtensionVerdict::Unsure));
+    assert_eq!(life.hold.poll_timeout(), None);
+}

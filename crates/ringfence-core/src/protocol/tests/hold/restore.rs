@@ -1,0 +1,138 @@
+//! Nodes that lost the lock get it back, or do not.
+
+use super::*;
+
+/// A hold that was extended on two nodes while the third had lost it. What is sent because of that.
+fn lost_on_node_2(life: &mut Life) -> Vec<Transmit> {
+    life.hold.extend(TTL, life.now);
+    let sent = life.drain();
+    life.answer(sent[0], 2, says(Answer::Gone));
+    assert!(life.answer(sent[0], 0, says(Answer::Extended)).is_empty());
+    life.answer(sent[0], 1, says(Answer::Extended))
+}
+
+#[test]
+fn a_node_that_lost_the_lock_gets_it_back_once_the_round_is_over() {
+    let mut life = Life::won(policy());
+    let sent = lost_on_node_2(&mut life);
+    assert_eq!(asked(&sent), [(2, HoldAction::Restore)]);
+    assert_eq!((sent[0].lease, sent[0].expires), (TTL, at(1) + VALIDITY));
+    let op = sent[0].op(Ballot::new(7), false, &policy().label);
+    let expected = Op::Restore {
+        ballot: Ballot::new(7),
+        ttl_ms: 10_000,
+        label: Arc::from("job"),
+    };
+    assert_eq!(op, expected);
+    // It counts from the next round on.
+    assert_eq!(life.hold.votes()[2], Vote::Gone);
+}
+
+#[test]
+fn it_gets_it_back_after_a_failed_round_too() {
+    let mut life = Life::won(policy());
+    let renewal = life.pass(at(0) + THIRD)[0];
+    life.answer(renewal, 1, says(Answer::Gone));
+    let sent = life.pass(renewal.expires);
+    assert_eq!(asked(&sent), [(1, HoldAction::Restore)]);
+    // And a node that says so when the round is over.
+    let sent = life.answer(renewal, 0, says(Answer::Gone));
+    assert_eq!(asked(&sent), [(0, HoldAction::Restore)]);
+}
+
+#[test]
+fn nothing_is_put_back_once_the_loss_is_proved() {
+    let mut life = Life::won(policy());
+    life.hold.extend(TTL, life.now);
+    let sent = life.drain();
+    for node in 0..3 {
+        assert!(life.answer(sent[0], node, says(Answer::Gone)).is_empty());
+    }
+    assert_eq!(life.ends(), [Lost::Gone]);
+}
+
+#[test]
+fn nothing_is_put_back_after_the_deadline() {
+    // No timer has run, and nobody has looked.
+    let mut life = Life::won(policy());
+    let renewal = life.pass(at(0) + THIRD)[0];
+    life.pass(renewal.expires);
+    life.now = at(0) + VALIDITY - ms(1);
+    assert_eq!(life.answer(renewal, 1, says(Answer::Gone)).len(), 1);
+    life.now = at(0) + VALIDITY;
+    assert!(life.answer(renewal, 2, says(Answer::Gone)).is_empty());
+    assert_eq!(life.ends(), [Lost::Expired]);
+}
+
+/// The decision is made when the restore is about to be sent.
+#[test]
+fn nothing_is_put_back_once_a_release_has_begun() {
+    let mut life = Life::won(policy());
+    life.hold.extend(TTL, life.now);
+    let sent = life.drain();
+    let clock = life.clock();
+    let mut reply = |node, answer| {
+        life.hold
+            .handle_reply(sent[0].round, node, says(answer), None, clock);
+    };
+    reply(2, Answer::Gone);
+    reply(0, Answer::Extended);
+    reply(1, Answer::Extended);
+    let release = life.release().unwrap();
+    assert!(life.drain().is_empty());
+    assert_eq!(
+        release.targets,
+        [Target::Holds, Target::Holds, Target::Nothing]
+    );
+}
+
+#[test]
+fn a_release_is_told_of_a_restore_under_way() {
+    let answered = says(Answer::Restored);
+    for (outcome, target) in [
+        (None, Target::Unknown),
+        (Some(answered), Target::Holds),
+        (Some(not_sent()), Target::Holds),
+        (Some(unknown()), Target::Unknown),
+    ] {
+        let mut life = Life::won(policy());
+        assert_eq!(lost_on_node_2(&mut life).len(), 1);
+        if let Some(outcome) = &outcome {
+            life.hold.handle_restored(2, outcome);
+        }
+        let targets = life.release().unwrap().targets;
+        assert_eq!(
+            targets,
+            [Target::Holds, Target::Holds, target],
+            "{outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn a_node_with_another_holder_gets_nothing_back() {
+    let mut life = Life::won(policy());
+    life.hold.extend(TTL, life.now);
+    let sent = life.drain();
+    life.answer(sent[0], 0, says(Answer::Extended));
+    life.answer(sent[0], 2, says(held(Some(5))));
+    assert!(life.answer(sent[0], 1, says(Answer::Extended)).is_empty());
+}
+
+/// Whether the lock is still inside its validity is not known to a process that has the receipt.
+#[test]
+fn a_receipt_puts_nothing_back() {
+    let hold = Hold::resume(Arc::new(policy()), 3, false, at(1));
+    let mut life = Life::with(hold, at(1));
+    assert!(lost_on_node_2(&mut life).is_empty());
+    assert_eq!(life.check(), Ok(()));
+}
+
+#[test]
+fn a_plain_lock_is_not_put_back() {
+    let granted = || Some(says(Answer::Granted));
+    let won = attempt([granted(), granted(), granted()]);
+    let mut life = Life::of(&won, policy(), true);
+    assert!(lost_on_node_2(&mut life).is_empty());
+    assert_eq!(life.check(), Ok(()));
+}

@@ -1,0 +1,140 @@
+//! The life of a hold: renewal, restore, the deadline, loss, and what a release has to know.
+
+use super::{Edit, Mutant, edit};
+
+const HOLD: &str = "crates/ringfence-core/src/protocol/hold/mod.rs";
+const COMMANDS: &str = "crates/ringfence-core/src/protocol/hold/commands.rs";
+const TALLY: &str = "crates/ringfence-core/src/protocol/hold/tally.rs";
+
+/// Shared by RestoredAfterDeadline, ReceiptRestores, PlainRestored.
+#[rustfmt::skip]
+const HOLD_BEGIN_RESTORE: Edit = edit(HOLD, "begin_restore",
+    "let refused = self.check(clock).is_err() || self.of_receipt || self.plain;",
+    "let late = self.check(clock).is_err() && !mutant!(RestoredAfterDeadline);
+     let of_receipt = self.of_receipt && !mutant!(ReceiptRestores);
+     let refused = late || of_receipt || self.plain && !mutant!(PlainRestored);");
+
+mutants! {
+    /// An extension that is confirmed after the lock is over does not bring it back.
+    LateConfirmationRevives:
+        edit(HOLD, "conclude_late",
+            "if self.check(clock).is_err() {",
+            "let over = match mutant!(LateConfirmationRevives) {
+                 false => self.check(clock).is_err(),
+                 true => self.ended.is_some(),
+             };
+             if over {");
+
+    /// A majority that confirms a round after its time still extends the lock.
+    LateConfirmationIgnored:
+        edit(HOLD, "handle_reply",
+            "if let Some(deadline) = extension.late_deadline() {",
+            "let late = extension.late_deadline().filter(|_| !mutant!(LateConfirmationIgnored));
+             if let Some(deadline) = late {");
+
+    /// No verdict of a round that is read after the deadline revives a hold, timer or not.
+    VerdictAfterDeadline:
+        edit(HOLD, "conclude",
+            "if self.check(clock).is_err() {",
+            "let over = match mutant!(VerdictAfterDeadline) {
+                 false => self.check(clock).is_err(),
+                 true => self.ended.is_some(),
+             };
+             if over {");
+
+    /// The deadline never moves back.
+    DeadlineMovesBack:
+        edit(HOLD, "move_deadline",
+            "self.deadline = self.deadline.max(deadline);",
+            "self.deadline = match mutant!(DeadlineMovesBack) {
+                 false => self.deadline.max(deadline),
+                 true => deadline,
+             };");
+
+    /// A lock is lost when its deadline passes.
+    DeadlineNotWatched:
+        edit(HOLD, "why_over",
+            "_ if clock.now < self.deadline => None,",
+            "_ if clock.now < self.deadline || mutant!(DeadlineNotWatched) => None,");
+
+    /// `max_hold` bounds renewal.
+    NoMaxHold:
+        edit(COMMANDS, "new",
+            "let max_hold = policy.max_hold.map(|span| since + span);",
+            "let max_hold = policy.max_hold.filter(|_| !mutant!(NoMaxHold));
+             let max_hold = max_hold.map(|span| since + span);"),
+        edit(HOLD, "max_hold",
+            "self.policy.max_hold.map(|span| self.since + span)",
+            "let max_hold = self.policy.max_hold.filter(|_| !mutant!(NoMaxHold));
+             max_hold.map(|span| self.since + span)");
+
+    /// Renewal begins at a third of the TTL.
+    RenewedTooLate:
+        edit(COMMANDS, "new",
+            "renew_at: policy.renew.then(|| policy.renewal_after(since)),",
+            "renew_at: policy.renew.then(|| match mutant!(RenewedTooLate) {
+                 false => policy.renewal_after(since),
+                 true => since + policy.ttl,
+             }),");
+
+    /// A renewal that brought no majority is tried again before the deadline.
+    FailedRenewalNotRetried:
+        edit(HOLD, "plan_renewal",
+            "now + self.policy.pause(self.failures, self.deadline.since(now))",
+            "match mutant!(FailedRenewalNotRetried) {
+                 false => now + self.policy.pause(self.failures, self.deadline.since(now)),
+                 true => self.deadline,
+             }");
+
+    /// A failed extend never releases.
+    FailedExtendReleases:
+        edit(HOLD, "conclude",
+            "ExtensionVerdict::Unsure => {}",
+            "ExtensionVerdict::Unsure => {
+                 if mutant!(FailedExtendReleases) {
+                     return self.end(Lost::Released);
+                 }
+             }");
+
+    /// Nothing is restored once the deadline has passed.
+    RestoredAfterDeadline:
+        HOLD_BEGIN_RESTORE;
+
+    /// A receipt restores nothing.
+    ReceiptRestores:
+        HOLD_BEGIN_RESTORE;
+
+    /// A plain lock, of which the nodes keep no record, is not restored.
+    PlainRestored:
+        HOLD_BEGIN_RESTORE;
+
+    /// A release after the deadline does not cut the lock delay.
+    LateReleaseCutsDelay:
+        edit(COMMANDS, "release",
+            "if !self.policy.lock_delay.is_zero() && late {",
+            "if !self.policy.lock_delay.is_zero() && late && !mutant!(LateReleaseCutsDelay) {");
+
+    /// A release goes on until the longest lease is over that was ever asked for.
+    LongerLeaseForgotten:
+        edit(COMMANDS, "begin_round",
+            "self.leased_until = self.leased_until.max(leased_until);",
+            "if !mutant!(LongerLeaseForgotten) {
+                 self.leased_until = self.leased_until.max(leased_until);
+             }");
+
+    /// If our own clock stood still, all locks are lost.
+    HoldOutlivesStandstill:
+        edit(HOLD, "why_over",
+            "if clock.froze.is_some_and(|froze| froze >= self.since) {",
+            "if clock.froze.is_some_and(|froze| froze >= self.since)
+                 && !mutant!(HoldOutlivesStandstill) {");
+
+    /// A restore does not make the fate of an acquire known, nor its own before it is answered.
+    PutBackCalledKnown:
+        edit(TALLY, "put_back_on",
+            "if told.target == Target::Nothing {",
+            "if told.target == Target::Nothing || mutant!(PutBackCalledKnown) {"),
+        edit(TALLY, "remains",
+            "match self.restores > 0 {",
+            "match self.restores > 0 && !mutant!(PutBackCalledKnown) {");
+}
