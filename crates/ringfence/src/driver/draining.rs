@@ -29,6 +29,13 @@ pub(super) struct State {
     draining: bool,
 }
 
+/// On whose thread a hold is drained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Keeper,
+    Anybody,
+}
+
 /// What is to be done next.
 enum Output {
     Event(HoldEvent),
@@ -77,7 +84,7 @@ impl Hold {
         let mut state = lock(&self.state);
         let clock = self.driver.read_clock();
         let made = feed(&mut state.machine, clock);
-        self.drain(state, clock);
+        self.drain(state, clock, By::Anybody);
         made
     }
 
@@ -86,6 +93,7 @@ impl Hold {
         self: &'a Arc<Self>,
         mut state: MutexGuard<'a, State>,
         mut clock: ClockReading,
+        by: By,
     ) {
         if state.draining {
             return;
@@ -97,7 +105,7 @@ impl Hold {
             drop(state);
             drainer.get_or_insert_with(|| Drainer(self));
             match output {
-                Output::Event(event) => self.execute(event),
+                Output::Event(event) => self.execute(event, by),
                 Output::Transmit(transmit) => self.send(transmit, &mut prepared),
             }
             state = lock(&self.state);
@@ -108,7 +116,7 @@ impl Hold {
         std::mem::forget(drainer);
     }
 
-    fn execute(self: &Arc<Self>, event: HoldEvent) {
+    fn execute(self: &Arc<Self>, event: HoldEvent, by: By) {
         match event {
             HoldEvent::Concluded {
                 verdict,
@@ -131,7 +139,13 @@ impl Hold {
                 self.changed.notify_waiters();
                 self.trace_end(why);
             }
-            HoldEvent::RenewalDue => self.driver.renewals.want(Arc::clone(self)),
+            HoldEvent::RenewalDue => {
+                self.driver.renewals.want(Arc::clone(self));
+                // The keeper looks at the renewals right after this.
+                if by != By::Keeper {
+                    self.driver.schedule.nudge();
+                }
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::protocol::{
 use crate::time::Timestamp;
 
 use super::acquire::Won;
-use super::draining::State;
+use super::draining::{By, State};
 use super::extending::Extending;
 use super::flight::Flight;
 use super::withdraw::{Traces, Withdrawing};
@@ -38,8 +38,8 @@ impl Hold {
             traces,
             deadline,
         } = won;
-        let (now, policy) = (driver.clock.now(), driver.policies.share(policy));
-        let plain = traces.plain;
+        let (clock, policy) = (driver.read_clock(), driver.policies.share(policy));
+        let (plain, now) = (traces.plain, clock.now);
         let machine = flight.with(|won| Machine::new(won, deadline, policy, plain, now));
         let open = machine.awaits_acquire();
         let hold = Self::with(driver, traces, machine);
@@ -48,7 +48,7 @@ impl Hold {
             // What came before the flight knew of the hold.
             hold.hear_acquire(&flight);
         }
-        hold.feed(|_, _| ());
+        hold.drain(lock(&hold.state), clock, By::Anybody);
         hold
     }
 
@@ -183,7 +183,7 @@ impl Hold {
         let mut cluster = self.driver.cluster();
         state.machine.handle_timeout(clock, &mut cluster);
         drop(cluster);
-        self.drain(state, clock);
+        self.drain(state, clock, By::Keeper);
     }
 
     /// Its turn to be renewed has come.
@@ -192,7 +192,7 @@ impl Hold {
         let clock = self.driver.read_clock();
         let began = state.machine.renew(clock);
         state.take_turn(began);
-        self.drain(state, clock);
+        self.drain(state, clock, By::Keeper);
         if !began {
             self.driver.renewals.finish();
         }
@@ -217,12 +217,7 @@ impl Hold {
         // Asked before the nodes are told: what they say then is who comes after that one.
         let next = self.driver.room.next(&self.traces.claims);
         let keep_until = release.keep_until;
-        let releasing = Withdrawing::begin_final(
-            &self.driver,
-            &self.traces,
-            release,
-            self.policy().call_timeout,
-        );
+        let releasing = Withdrawing::begin_final(&self.driver, &self.traces, release);
         if let Some(next) = next
             && keep_until.is_none()
         {

@@ -38,14 +38,7 @@ impl Renewals {
 
     /// `hold` is to be renewed when its turn comes.
     pub(crate) fn want(&self, hold: Arc<Hold>) {
-        let mut queue = lock(&self.queue);
-        queue.waiting.push_back(hold);
-        // The keeper takes all that wait, so it is told of the first only.
-        let call = queue.waiting.len() == 1 && queue.under_way < AT_ONCE;
-        drop(queue);
-        if call {
-            self.schedule.nudge();
-        }
+        lock(&self.queue).waiting.push_back(hold);
     }
 
     /// The hold whose turn it is, if there is room. It ends its turn with [`finish`](Self::finish).

@@ -105,7 +105,6 @@ impl Withdrawing {
         driver: &Arc<Driver>,
         traces: &Traces,
         release: FinalRelease,
-        call_timeout: Duration,
     ) -> Arc<Self> {
         let manner = Manner {
             kind: ReleaseKind::Final,
@@ -114,7 +113,7 @@ impl Withdrawing {
             keeps_on: release.keeps_on,
         };
         let (targets, ttl) = (release.targets, release.lease_left);
-        Self::start(driver, traces, targets, ttl, call_timeout, manner)
+        Self::start(driver, traces, targets, ttl, release.call_timeout, manner)
     }
 
     fn start(

@@ -142,6 +142,7 @@ impl Hold {
         Some(FinalRelease {
             targets: self.tally.targets(),
             lease_left: left.max(self.policy.lease(self.policy.ttl)),
+            call_timeout: self.policy.call_timeout,
             keep_until: self.keep_until,
             keeps_on: !late,
         })

@@ -65,6 +65,8 @@ pub struct FinalRelease {
     pub targets: Vec<Target>,
     /// After this long the last lease is over that was ever asked for.
     pub lease_left: Duration,
+    /// How long a node may take to answer.
+    pub call_timeout: Duration,
     /// Until when the lock is kept from others.
     pub keep_until: Option<Timestamp>,
     /// Whether nodes are to be told until then, also after the lease has ended, as long as no majority
