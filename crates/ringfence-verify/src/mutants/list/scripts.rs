@@ -12,6 +12,7 @@ const PROLONG: &str = "crates/ringfence/src/node/redis/lua/prolong.lua";
 const READERS: &str = "crates/ringfence/src/node/redis/lua/readers.lua";
 const RELEASE: &str = "crates/ringfence/src/node/redis/lua/release.lua";
 const RESTORE: &str = "crates/ringfence/src/node/redis/lua/restore.lua";
+const RETIRE: &str = "crates/ringfence/src/node/redis/lua/retire.lua";
 const SEAT: &str = "crates/ringfence/src/node/redis/lua/seat.lua";
 const SHARE: &str = "crates/ringfence/src/node/redis/lua/share.lua";
 const SWIFT_ACQUIRE: &str = "crates/ringfence/src/node/redis/lua/swift_acquire.lua";
@@ -165,35 +166,24 @@ mutants! {
 
     /// Against an acquire of unknown fate the fence is raised.
     LuaNoRetirement:
-        edit(RELEASE, "",
-            "write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)
-               end
-               if lines",
-            "write(i, ours and ballot or 0, key_left, kept, since)
-               end
-               if lines");
+        edit(RETIRE, "",
+            "write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)",
+            "write(i, ours and ballot or 0, key_left, kept, since)");
 
     /// The fence is raised only if the acquire's fate is unknown.
     LuaRetireAlways:
-        edit(RELEASE, "",
-            "elseif ours or final or fate_unknown then",
-            "else"),
-        edit(RELEASE, "",
-            "write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)
-               end
-               if lines",
-            "write(i, ballot, key_left, kept, since)
-               end
-               if lines");
+        edit(RETIRE, "",
+            "if not (ours or final or fate_unknown) then",
+            "if false then"),
+        edit(RETIRE, "",
+            "write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)",
+            "write(i, ballot, key_left, kept, since)");
 
     /// A final release closes its ballot.
     LuaFinalReleaseNotClosed:
-        edit(RELEASE, "",
-            "  record.closed = math.max(record.closed, ballot)
-             end
-             write",
-            "end
-             write");
+        edit(RETIRE, "",
+            "record.closed = math.max(record.closed, ballot)",
+            "");
 
     /// A node that is told to keep a name after the lease has ended keeps it.
     LuaKeptOnlyWhereHeld:
@@ -209,13 +199,9 @@ mutants! {
 
     /// An undo does not restart the time that those in line have to come.
     LuaUndoSetsFreeSince:
-        edit(RELEASE, "",
-            "since = final and now_ms or record.free_since
-                 end
-                 -- The lease",
-            "since = now_ms
-                 end
-                 -- The lease");
+        edit(RETIRE, "",
+            "since = final and now_ms or record.free_since",
+            "since = now_ms");
 
     /// An undo does not wake its own sender.
     LuaUndoWakesSender:

@@ -16,7 +16,7 @@ pub(super) struct Script {
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: Script::new(lock_script!(
         swift "swift_line", "swift_acquire";
-        "write", "share", "seat", "line", "enter", "acquire"
+        "write", "share", "seat", "line", "enter_queue", "notice", "enter", "acquire"
     )),
     extend: Script::new(lock_script!(
         "write", "share", "seat", "prolong", "not_held", "extend"
@@ -28,44 +28,57 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
         "prolong",
         "not_held",
         "line",
+        "wake_client",
         "wake",
         "downgrade"
     )),
     release: Script::new(lock_script!(
         swift "swift_line", "swift_release";
-        "write", "share", "unshare", "not_held", "line", "enter", "wake", "release"
+        "write", "share", "unshare", "not_held", "line", "enter_queue", "notice", "enter", "retire",
+        "wake_client", "wake", "release"
     )),
     restore: Script::new(lock_script!(
         "write", "share", "seat", "prolong", "not_held", "restore"
     )),
-    refresh: Script::new(lock_script!("write", "line", "enter", "refresh")),
+    refresh: Script::new(lock_script!(
+        "write",
+        "line",
+        "enter_queue",
+        "notice",
+        "enter",
+        "refresh"
+    )),
     acquire_slot: Script::new(lock_script!(
         "write",
         "seat",
         "line",
         "slots",
-        "enter_gate",
+        "enter_queue",
+        "notice",
         "acquire_slot"
     )),
     release_slot: Script::new(lock_script!(
         "write",
         "line",
         "slots",
-        "enter_gate",
+        "enter_queue",
+        "retire",
+        "wake_client",
         "release_slot"
     )),
     refresh_slots: Script::new(lock_script!(
         "write",
         "line",
         "slots",
-        "enter_gate",
+        "enter_queue",
+        "notice",
         "refresh_slots"
     )),
-    arrive: Script::new(lock_script!("latch", "arrive")),
+    arrive: Script::new(lock_script!("latch", "wake_client", "arrive")),
     attend: Script::new(lock_script!(
         "write",
         "line",
-        "enter_gate",
+        "enter_queue",
         "latch",
         "attend"
     )),

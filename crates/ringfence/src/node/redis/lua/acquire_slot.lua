@@ -15,8 +15,8 @@ if not old then
     redis.call('SET', KEYS[1], count, 'PX', ARGV[3])
   end
   if ticket then
-    enter_gate({ ticket }, lease_ms)
-    take_notice()
+    enter_queue(1, { ticket }, lease_ms)
+    take_notice(2)
   end
 end
 

@@ -26,13 +26,7 @@ if grown > 0 and values[3] and redis.call('ZCARD', KEYS[1]) >= count then
   local order = string.gsub(KEYS[3], '}lineqclm', '}rankjgpk', 1)
   local lease = string.gsub(KEYS[3], '}lineqclm', '}tilllna', 1)
   for _, ticket in ipairs(redis.call('ZRANGEBYSCORE', lease, string.format('%.0f', now_ms), '+inf')) do
-    -- Twenty digits of time, then the ticket's id.
-    local id = string.sub(ticket, 21)
-    local client = string.match(id, '^(.*)%.')
-    if client then
-      -- Nobody's arrival fails because a wake may not be published: those who wait look for themselves.
-      redis.pcall('PUBLISH', 'ringfence:wake:' .. client, '0 ' .. id)
-    end
+    wake_client(ticket, '0')
   end
   redis.call('DEL', KEYS[3], order, lease)
 end

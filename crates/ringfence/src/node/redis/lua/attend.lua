@@ -5,7 +5,7 @@ for j = 8, #ARGV do
   tickets[j - 7] = ARGV[j]
 end
 if #tickets > 0 then
-  enter_gate(tickets, tonumber(ARGV[7]))
+  enter_queue(1, tickets, tonumber(ARGV[7]))
 end
 if made then
   keep(tonumber(ARGV[5]))

@@ -13,7 +13,9 @@ for i = 1, (held or gone) and 0 or claims do
     tell(i, nil, true)
   end
 end
-publish()
+for _, other in ipairs(told) do
+  wake_client(other, after[other])
+end
 -- The floor is that of what was asked for.
 shares = asked
 if held then

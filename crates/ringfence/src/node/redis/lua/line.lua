@@ -8,7 +8,7 @@
 local lines = {}
 -- What goes into one command: Lua's stack is bounded.
 local BATCH = 500
-local open, drop, ahead_of
+local open, again, drop, ahead_of
 
 -- Makes what follows, and takes out of the lines who is no longer there. Most locks are waited for
 -- by nobody, and a function costs something even if it is not called: they are made when needed.
@@ -27,17 +27,29 @@ local function look_at_lines()
     return lines[i]
   end
 
+  -- Adds each of the tickets once more, with `letter` before it, or takes that out again.
+  function again(line, letter, add, tickets, from, to)
+    local members = {}
+    for j = from, to do
+      if add then
+        members[#members + 1] = '0'
+      end
+      members[#members + 1] = letter .. tickets[j]
+    end
+    redis.call(add and 'ZADD' or 'ZREM', line.order, unpack(members))
+  end
+
   function drop(i, tickets)
     local line = lines[i]
     for from = 1, #tickets, BATCH do
       local to = math.min(from + BATCH - 1, #tickets)
       redis.call('ZREM', line.lease, unpack(tickets, from, to))
       redis.call('ZREM', line.order, unpack(tickets, from, to))
-      for j = from, line.elsewhere and to or 0 do
-        redis.call('ZREM', line.order, 'e' .. tickets[j])
+      if line.elsewhere then
+        again(line, 'e', false, tickets, from, to)
       end
-      for j = from, line.shared and to or 0 do
-        redis.call('ZREM', line.order, 's' .. tickets[j])
+      if line.shared then
+        again(line, 's', false, tickets, from, to)
       end
     end
     if redis.call('EXISTS', line.lease) == 0 then

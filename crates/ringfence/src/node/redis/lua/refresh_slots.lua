@@ -6,8 +6,8 @@ for j = 6, #ARGV do
   tickets[j - 5] = ARGV[j]
 end
 if #tickets > 0 then
-  enter_gate(tickets, tonumber(ARGV[5]))
-  take_notice()
+  enter_queue(1, tickets, tonumber(ARGV[5]))
+  take_notice(2)
 end
 local turns = reply('turns', #free > 0 and 1 or 0)
 for j, ticket in ipairs(tickets) do

@@ -20,7 +20,7 @@ for i = 1, ticket and stays and claims or 0 do
   end
 end
 for i = 1, claims do
-  local reader, record = mine[i], records[i]
+  local reader = mine[i]
   local ours = values[i] == token or reader
   local was_first = false
   if ticket and not stays and lines[i] then
@@ -32,15 +32,8 @@ for i = 1, claims do
   end
   if reader then
     unshare(i, reader, ballot, final, fate_unknown)
-  -- Retiring always would let pollers starve everyone else: against an absent key the fence rises
-  -- only if the acquire may still be on its way.
-  elseif ours or final or fate_unknown then
-    local key_left, kept, since = 0, nil, nil
-    if ours then
-      -- The holder is done: from now on those in line have their time to come. An attempt that
-      -- comes and goes must not restart that time.
-      since = final and now_ms or record.free_since
-    end
+  else
+    local record, tombstone = records[i], nil
     -- The lease may have ended before its holder, who released it in time, could tell this node. If the
     -- ballot is closed the node was told before. A key that is no string is somebody else's.
     local anew = keep > 0 and fate_unknown and not values[i] and ballot > record.closed
@@ -53,20 +46,11 @@ for i = 1, claims do
       local id = string.match(token, '^(%x%x%x%x%x%x%x%x%x%x)%.') or '0000000000'
       values[i] = 'kept.' .. id
       redis.call('SET', KEYS[i], values[i], 'PX', keep)
-      key_left = keep
-      kept = {
+      tombstone = {
         ballot = was.ballot, until_ms = now_ms + keep, token = values[i], label = was.label,
       }
-    elseif ours then
-      redis.call('DEL', KEYS[i])
-      values[i] = false
-    elseif values[i] then
-      key_left, kept = redis.call('PTTL', KEYS[i]), seated(i)
     end
-    if final and ballot <= ceiling then
-      record.closed = math.max(record.closed, ballot)
-    end
-    write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)
+    retire(i, ours, ballot, final, fate_unknown, tombstone)
   end
   if lines[i] and not values[i] and (ours or was_first) then
     tell(i, stays and ticket, false)
@@ -74,7 +58,9 @@ for i = 1, claims do
     tell(i, stays and ticket, true)
   end
 end
-publish()
+for _, other in ipairs(told) do
+  wake_client(other, after[other])
+end
 if held then
   return reply('held', holder(held))
 end

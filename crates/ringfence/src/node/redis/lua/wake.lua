@@ -19,21 +19,11 @@ local function tell(i, sender, readers)
   for j = 1, math.min(count, #first) do
     local other = first[j]
     if other ~= sender and string.match(other, '^%d') then
-      local id, wait = string.sub(other, 21), j <= leading and 0 or (j - 1) * grace
-      if not after[id] then
-        told[#told + 1] = id
+      local wait = j <= leading and 0 or (j - 1) * grace
+      if not after[other] then
+        told[#told + 1] = other
       end
-      after[id] = math.min(after[id] or wait, wait)
-    end
-  end
-end
-
-local function publish()
-  for _, id in ipairs(told) do
-    local client = string.match(id, '^(.*)%.')
-    if client then
-      -- Nobody's release fails because a wake may not be published: those who wait look for themselves.
-      redis.pcall('PUBLISH', 'ringfence:wake:' .. client, string.format('%.0f ', after[id]) .. id)
+      after[other] = math.min(after[other] or wait, wait)
     end
   end
 end
