@@ -6,8 +6,10 @@ const ACQUIRE: &str = "crates/ringfence/src/node/redis/lua/acquire.lua";
 const ACQUIRE_SLOT: &str = "crates/ringfence/src/node/redis/lua/acquire_slot.lua";
 const ARRIVE: &str = "crates/ringfence/src/node/redis/lua/arrive.lua";
 const CLAIMS: &str = "crates/ringfence/src/node/redis/lua/claims.lua";
+const ENTER_QUEUE: &str = "crates/ringfence/src/node/redis/lua/enter_queue.lua";
 const EXTEND: &str = "crates/ringfence/src/node/redis/lua/extend.lua";
 const FOUND: &str = "crates/ringfence/src/node/redis/lua/found.lua";
+const NOTICE: &str = "crates/ringfence/src/node/redis/lua/notice.lua";
 const PROLONG: &str = "crates/ringfence/src/node/redis/lua/prolong.lua";
 const READERS: &str = "crates/ringfence/src/node/redis/lua/readers.lua";
 const RELEASE: &str = "crates/ringfence/src/node/redis/lua/release.lua";
@@ -16,8 +18,11 @@ const RETIRE: &str = "crates/ringfence/src/node/redis/lua/retire.lua";
 const SEAT: &str = "crates/ringfence/src/node/redis/lua/seat.lua";
 const SHARE: &str = "crates/ringfence/src/node/redis/lua/share.lua";
 const SWIFT_ACQUIRE: &str = "crates/ringfence/src/node/redis/lua/swift_acquire.lua";
+const SWIFT_GRANT: &str = "crates/ringfence/src/node/redis/lua/swift_grant.lua";
+const SWIFT_HELD: &str = "crates/ringfence/src/node/redis/lua/swift_held.lua";
 const SWIFT_LINE: &str = "crates/ringfence/src/node/redis/lua/swift_line.lua";
 const SWIFT_RELEASE: &str = "crates/ringfence/src/node/redis/lua/swift_release.lua";
+const SWIFT_RETIRE: &str = "crates/ringfence/src/node/redis/lua/swift_retire.lua";
 const UNSHARE: &str = "crates/ringfence/src/node/redis/lua/unshare.lua";
 const WRITE: &str = "crates/ringfence/src/node/redis/lua/write.lua";
 
@@ -71,7 +76,7 @@ mutants! {
     /// A dead head does not block a node for ever.
     LuaDeadHeadBlocks:
         edit(ACQUIRE, "",
-            "pass_at = free_since(i) + queue * string.match(ARGV[1], '%d+$')",
+            "pass_at = free_since(i) + queue * string.match(ARGV[1], '^.* (%d+)$')",
             "pass_at = nil");
 
     /// A new ticket that looks old is refused.
@@ -139,6 +144,18 @@ mutants! {
                    or not string.find(info, '\nmaster_replid:' .. (id or '') .. '\r', 1,
                        true) then"#,
             "if false then");
+
+    /// A ticket that also waits for a held name is marked, so that it is not passed as dead.
+    LuaElsewhereNotMarked:
+        edit(ENTER_QUEUE, "",
+            "again(line, 'e', elsewhere, tickets, from, to)",
+            "");
+
+    /// A caller in a wait queue writes down that a holder is gone.
+    LuaVacatedNotNoticed:
+        edit(NOTICE, "",
+            "if vacated or stranger and not record.stranger then",
+            "if stranger and not record.stranger then");
 
     /// An extend raises the ballot under which the holder sits.
     LuaExtendKeepsBallot:
@@ -239,33 +256,39 @@ mutants! {
             "until_ms = math.max(until_ms, mine[i] and mine[i].until_ms or 0)",
             "");
 
-    /// On the fast path a ballot at or below the fence is stale.
+    /// On the fast path and in a bundle a ballot at or below the fence is stale.
     LuaSwiftFenceNotChecked:
-        edit(SWIFT_ACQUIRE, "",
-            "if fence and ballot > math.max(ground, tonumber(fence)) and ballot <= ceiling",
-            "if fence and ballot <= ceiling");
+        edit(SWIFT_GRANT, "",
+            "if fence and ballot > ground and ballot > tonumber(fence) and ballot <= ceiling",
+            "if fence and ballot > ground and ballot <= ceiling");
 
-    /// On the fast path a ballot above the ceiling is not granted.
+    /// On the fast path and in a bundle no fence counts below the clock less the window.
+    LuaSwiftGroundNotChecked:
+        edit(SWIFT_GRANT, "",
+            "if fence and ballot > ground and ballot > tonumber(fence) and ballot <= ceiling",
+            "if fence and ballot > tonumber(fence) and ballot <= ceiling");
+
+    /// On the fast path and in a bundle a ballot above the ceiling is not granted.
     LuaSwiftCeilingNotChecked:
-        edit(SWIFT_ACQUIRE, "",
-            "if fence and ballot > math.max(ground, tonumber(fence)) and ballot <= ceiling",
-            "if fence and ballot > math.max(ground, tonumber(fence))");
+        edit(SWIFT_GRANT, "",
+            "if fence and ballot > ground and ballot > tonumber(fence) and ballot <= ceiling",
+            "if fence and ballot > ground and ballot > tonumber(fence)");
 
     /// On the fast path a ticket does not jump a line.
     LuaSwiftJumpsQueue:
-        edit(SWIFT_ACQUIRE, "",
+        edit(SWIFT_HELD, "",
             "its_turn = redis.call('ZRANK', order, ticket) == 0",
             "its_turn = true");
 
     /// A holder that the record does not know is not passed off as the one that it knows.
     LuaSwiftStrangerNamed:
-        edit(SWIFT_ACQUIRE, "",
+        edit(SWIFT_HELD, "",
             "if id and owner == values[1] and tonumber(fence) <= MAX then",
             "if id and owner then");
 
     /// What is kept of a line outlives its tickets.
     LuaSwiftLineFades:
-        edit(SWIFT_ACQUIRE, "",
+        edit(SWIFT_HELD, "",
             "if order and ticket and alone and kept_until >= now_ms + 2 * ARGV[8]",
             "if order and ticket and alone");
 
@@ -278,7 +301,7 @@ mutants! {
 
     /// On the fast path a new ticket that looks old is refused.
     LuaSwiftOldTicketAccepted:
-        edit(SWIFT_ACQUIRE, "",
+        edit(SWIFT_HELD, "",
             "and (ARGV[9] == '0' or string.sub(ticket, 1, 20) + 1000000 >= clock) then",
             "then");
 
@@ -288,17 +311,29 @@ mutants! {
             "if redis.call('ZCOUNT', lease, 0, now_ms - 1) > 0 then",
             "if false then");
 
-    /// On the fast path an undo does not release what was granted under a higher ballot.
+    /// On the fast path and in a bundle a release spares what was granted under a higher ballot.
     LuaSwiftReleaseIgnoresBallot:
-        edit(SWIFT_RELEASE, "",
-            "if owner == ARGV[4] and tonumber(hers) <= ballot and ballot <= ceiling",
-            "if owner == ARGV[4] and ballot <= ceiling");
+        edit(SWIFT_RETIRE, "",
+            "if hers and (hers == text or tonumber(hers) <= ballot) and ballot <= ceiling",
+            "if hers and ballot <= ceiling");
 
-    /// On the fast path a final release closes its ballot.
+    /// On the fast path and in a bundle a final release closes its ballot.
     LuaSwiftReleaseNotClosed:
-        edit(SWIFT_RELEASE, "",
-            "closed = tonumber(closed) > ballot and closed or ARGV[5]",
-            "");
+        edit(SWIFT_RETIRE, "",
+            "(last > ballot and closed or text)",
+            "closed");
+
+    /// On the fast path and in a bundle a release never lowers what is closed.
+    LuaSwiftReleaseReopens:
+        edit(SWIFT_RETIRE, "",
+            "(last > ballot and closed or text)",
+            "text");
+
+    /// On the fast path and in a bundle a release never lowers the fence.
+    LuaSwiftReleaseLowersFence:
+        edit(SWIFT_RETIRE, "",
+            "if fence ~= text and tonumber(fence) > ballot then",
+            "if false then");
 
     /// A release on the fast path takes its ticket out of the line.
     LuaSwiftTicketStays:

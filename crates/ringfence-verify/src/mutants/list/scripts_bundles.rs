@@ -48,41 +48,17 @@ mutants! {
             "if values[i] == ARGV[i] then",
             "if values[i] then");
 
-    /// In a bundle a ballot at or below the fence is stale.
-    LuaBundleFenceNotChecked:
-        edit(SWIFT_BUNDLE, "",
-            "if fence and ballot > ground and ballot > tonumber(fence)",
-            "if fence");
-
-    /// In a bundle a ballot above the ceiling is not granted.
-    LuaBundleCeilingNotChecked:
-        edit(SWIFT_BUNDLE, "",
-            "if values[2 * calls + i] or ballot > ceiling then",
-            "if values[2 * calls + i] then");
-
     /// In a bundle only the owner releases.
     LuaBundleReleaseIgnoresOwner:
         edit(SWIFT_BUNDLE, "",
             "elseif terms == 0 and value == token and record then",
             "elseif terms == 0 and value and record then");
 
-    /// In a bundle an undo does not release what was granted under a higher ballot.
-    LuaBundleReleaseIgnoresBallot:
-        edit(SWIFT_BUNDLE, "",
-            "if hers and (hers == text or tonumber(hers) <= ballot)",
-            "if hers");
-
-    /// In a bundle a final release closes its ballot.
-    LuaBundleReleaseNotClosed:
-        edit(SWIFT_BUNDLE, "",
-            "closed = tonumber(closed) > ballot and closed or text",
-            "");
-
     /// A bundle does not jump a line.
     LuaBundleJumpsQueue:
         edit(SWIFT_BUNDLE, "",
-            "if values[2 * calls + i] or ballot > ceiling then",
-            "if ballot > ceiling then");
+            "if values[marks + i] then",
+            "if false then");
 
     /// In a bundle a record outlives the key that it vouches for.
     LuaBundleKeyOutlivesRecord:

@@ -15,7 +15,7 @@ pub(super) struct Script {
 /// Every script, ready to be called.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: Script::new(lock_script!(
-        swift "swift_line", "swift_acquire";
+        swift "swift_line", "swift_held", "swift_grant", "swift_acquire";
         "write", "share", "seat", "line", "enter_queue", "notice", "enter", "acquire"
     )),
     extend: Script::new(lock_script!(
@@ -33,9 +33,9 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
         "downgrade"
     )),
     release: Script::new(lock_script!(
-        swift "swift_line", "swift_release";
+        swift "swift_line", "swift_retire", "wake_client", "swift_release";
         "write", "share", "unshare", "not_held", "line", "enter_queue", "notice", "enter", "retire",
-        "wake_client", "wake", "release"
+        "wake", "release"
     )),
     restore: Script::new(lock_script!(
         "write", "share", "seat", "prolong", "not_held", "restore"
@@ -85,6 +85,8 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     inspect: Script::new(lock_script!("inspect")),
     swift_bundle: Script::new(concat!(
         include_str!("lua/found.lua"),
+        include_str!("lua/swift_grant.lua"),
+        include_str!("lua/swift_retire.lua"),
         include_str!("lua/swift_bundle.lua")
     )),
     extend_bundle: Script::new(concat!(

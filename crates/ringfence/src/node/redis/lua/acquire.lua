@@ -30,7 +30,7 @@ for i = 1, claims do
     local line = lines[i]
     if ticket and not values[i] and not (line.elsewhere
         and redis.call('ZLEXCOUNT', line.order, '[e', '(e' .. ticket) > 0) then
-      pass_at = free_since(i) + queue * string.match(ARGV[1], '%d+$')
+      pass_at = free_since(i) + queue * string.match(ARGV[1], '^.* (%d+)$')
     end
   end
   local seat = shares[i] and mine[i] or seated(i)

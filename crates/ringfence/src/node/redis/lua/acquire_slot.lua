@@ -54,7 +54,7 @@ if not own then
   passing = ahead >= #free
   if passing then
     -- The grace stands at the end of born.
-    local pass_at = ticket and since + beyond(ahead) * string.match(ARGV[1], '%d+$')
+    local pass_at = ticket and since + beyond(ahead) * string.match(ARGV[1], '^.* (%d+)$')
     if not pass_at or pass_at > now_ms then
       return permit(asked, 'behind', beyond(ahead), pass_at and pass_at - now_ms or false)
     end

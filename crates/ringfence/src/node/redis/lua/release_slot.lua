@@ -55,7 +55,7 @@ end
 local next_one = told > 0 and redis.call('ZRANGE', lines[1].order, count, count)[1]
 if next_one and next_one ~= sender then
   -- The grace stands at the end of born.
-  wake_client(next_one, string.match(ARGV[1], '%d+$'))
+  wake_client(next_one, string.match(ARGV[1], '^.* (%d+)$'))
 end
 if #freed > 0 then
   return reply('released')

@@ -4,18 +4,11 @@
 local ticket = ARGV[10]
 if #KEYS == 4 and values[1] == ARGV[4] and values[2] and ARGV[6] == '1' and ARGV[9] == '0'
   and ARGV[8] == '0' and (not values[3] or order) then
-  local ballot = tonumber(ARGV[5])
-  local fence, closed, hers, owner =
-    string.match(values[2], '^2:(%d+):(%d+):%d+:[01]:(%d+):%d+:([^:]+):')
-  if owner == ARGV[4] and tonumber(hers) <= ballot and ballot <= ceiling
-    and tonumber(fence) <= MAX and tonumber(closed) <= MAX then
+  local after, floor = retired(values[2], tonumber(ARGV[5]), ARGV[5])
+  if after then
+    -- Deleted first: a server without memory to spare then lets the rest pass.
     redis.call('DEL', KEYS[1])
-    local floor = math.max(ground, tonumber(fence), ballot)
-    -- Writing a number costs more than finding out that its text is known.
-    fence = floor == ballot and ARGV[5] or string.format('%.0f', floor)
-    closed = tonumber(closed) > ballot and closed or ARGV[5]
-    redis.call('SET', KEYS[2], '2:' .. fence .. ':' .. closed .. string.format(':%.0f:0', now_ms),
-      'PX', ARGV[3])
+    redis.call('SET', KEYS[2], after, 'PX', ARGV[3])
     if order then
       -- One more than are told, since the caller may be among them.
       local first, told = redis.call('ZRANGE', order, 0, 2), 0
@@ -28,13 +21,8 @@ if #KEYS == 4 and values[1] == ARGV[4] and values[2] and ARGV[6] == '1' and ARGV
         if other ~= ticket and told < 2 then
           -- The first in line, and the next, to come if the first does not. The grace stands at the
           -- end of born.
-          local id = string.sub(other, 21)
-          local client = string.match(id, '^(.*)%.')
-          local wait = told == 0 and '0 ' or string.match(ARGV[1], '^.* (%d+)$') .. ' '
+          wake_client(other, told == 0 and '0' or string.match(ARGV[1], '^.* (%d+)$'))
           told = told + 1
-          if client then
-            redis.pcall('PUBLISH', 'ringfence:wake:' .. client, wait .. id)
-          end
         end
       end
     end

@@ -5,7 +5,7 @@ local told, after = {}, {}
 -- do not. Nobody, if the first is the sender itself, who knows, and will be back. `readers`: it is free
 -- for those who share only.
 local function tell(i, sender, readers)
-  local line, grace = lines[i], string.match(ARGV[1], '%d+$')
+  local line, grace = lines[i], string.match(ARGV[1], '^.* (%d+)$')
   local share = line.shared and redis.call('ZRANGE', line.order, '[s', '(t', 'BYLEX') or {}
   local first = redis.call('ZRANGE', line.order, 0, math.max(#share, 1))
   if sender and first[1] == sender then
