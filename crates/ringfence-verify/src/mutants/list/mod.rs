@@ -63,8 +63,8 @@ pub fn all() -> Vec<&'static Mutant> {
 #[rustfmt::skip]
 pub const HOOKS: &[Edit] = &[
     edit("crates/ringfence/src/node/redis/script.rs", "Script::new",
-        "Self { text, hash:",
-        "let text = crate::mutants::script(text); Self { text, hash:"),
+        "let mut text = text.to_owned();",
+        "let mut text = crate::mutants::script(text).to_owned();"),
     edit("crates/ringfence/tests/resource/stores.rs", "fenced",
         "Script::new(FENCED)",
         "Script::new(ringfence::mutants::script(FENCED))"),

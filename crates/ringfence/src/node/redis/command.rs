@@ -251,7 +251,7 @@ fn speaker(request: &Request) -> String {
 pub(super) fn write_script(script: &Script, by: By, keys: usize, out: &mut impl RedisWrite) {
     match by {
         By::Hash => say(out, ("EVALSHA", &script.hash)),
-        By::Text => say(out, ("EVAL", script.text)),
+        By::Text => say(out, ("EVAL", &script.text)),
     }
     say(out, keys);
 }
@@ -260,7 +260,7 @@ pub(super) fn write_script(script: &Script, by: By, keys: usize, out: &mut impl 
 fn write_script_ro(script: &Script, by: By, keys: usize, out: &mut impl RedisWrite) {
     match by {
         By::Hash => say(out, ("EVALSHA_RO", &script.hash)),
-        By::Text => say(out, ("EVAL_RO", script.text)),
+        By::Text => say(out, ("EVAL_RO", &script.text)),
     }
     say(out, keys);
 }

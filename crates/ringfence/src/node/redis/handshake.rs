@@ -128,7 +128,11 @@ impl Handshake {
             return self.look_on(server, facts, group);
         }
         let mut pipe = redis::pipe();
-        let cmd = pipe.cmd("EVAL").arg(SCRIPTS.join.text).arg(1).arg(BORN_KEY);
+        let cmd = pipe
+            .cmd("EVAL")
+            .arg(&SCRIPTS.join.text)
+            .arg(1)
+            .arg(BORN_KEY);
         let backlog_ttl = server.backlog_ttl_s.map(|s| s.to_string());
         cmd.arg(&server.run_id)
             .arg(server.replication_id.as_deref().unwrap_or("-"))
@@ -136,7 +140,7 @@ impl Handshake {
             .arg(backlog_ttl.as_deref().unwrap_or("-"))
             .arg(&group_fields(group));
         for script in SCRIPTS.by_hash() {
-            pipe.cmd("SCRIPT").arg("LOAD").arg(script.text);
+            pipe.cmd("SCRIPT").arg("LOAD").arg(&script.text);
         }
         let sent = self.clock.now();
         let answers = line.ask(pipe).await.map_err(|e| self.unknown(&e))?;
@@ -198,7 +202,11 @@ impl Handshake {
         let mut search = Search::default();
         let (fields, sent, received) = loop {
             let mut pipe = redis::pipe();
-            let cmd = pipe.cmd("EVAL").arg(SCRIPTS.init.text).arg(1).arg(BORN_KEY);
+            let cmd = pipe
+                .cmd("EVAL")
+                .arg(&SCRIPTS.init.text)
+                .arg(1)
+                .arg(BORN_KEY);
             cmd.arg(&server.run_id)
                 .arg(server.replication_id.as_deref().unwrap_or("-"))
                 .arg(u8::from(server.durable))

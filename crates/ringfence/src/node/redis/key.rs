@@ -4,6 +4,7 @@ use std::io::Write;
 
 use redis::RedisWrite;
 
+use crate::ledger::SHARED;
 use crate::name::hash_tag;
 
 /// The node's birth record.
@@ -29,12 +30,33 @@ pub(super) fn write_record_key(key: &str, out: &mut impl RedisWrite) {
     write(side_key(key, ""), out);
 }
 
-/// Stands behind the tag in the keys of a line, where a record's key has nothing: such a key belongs
-/// to no record. The mark's word is ours to say; the scripts put `rankjgpk` and `tilllna` in its place
-/// for the two sets, and `leasesaanc` and `whoavjp` for those who share. CRC16 runs through each and comes out as it went in, so that even
-/// without a tag the slot stays the same.
+/// Stands behind the tag in the key of a wait queue's mark, where a record's key has nothing: such a key
+/// belongs to no record. The scripts put the other words in its place: for the two sets of the queue,
+/// and for the two keys of the readers. CRC16 runs through each word and comes out as it went in, so
+/// that even without a tag the slot stays the same.
 const MARK_WORD: &str = "lineqclm";
-const SET_WORDS: [&str; 4] = ["rankjgpk", "tilllna", "leasesaanc", "whoavjp"];
+const ORDER_WORD: &str = "rankjgpk";
+const QUEUE_LEASES_WORD: &str = "tilllna";
+const READER_LEASES_WORD: &str = "leasesaanc";
+const READER_LABELS_WORD: &str = "whoavjp";
+const SET_WORDS: [&str; 4] = [
+    ORDER_WORD,
+    QUEUE_LEASES_WORD,
+    READER_LEASES_WORD,
+    READER_LABELS_WORD,
+];
+
+/// What the scripts share with the rest of the program: the name that a script uses, and the text that
+/// takes its place before the script is sent.
+pub(super) const SCRIPT_CONSTANTS: [(&str, &str); 7] = [
+    ("$QUEUE_MARK", MARK_WORD),
+    ("$QUEUE_ORDER", ORDER_WORD),
+    ("$QUEUE_LEASES", QUEUE_LEASES_WORD),
+    ("$READER_LEASES", READER_LEASES_WORD),
+    ("$READER_LABELS", READER_LABELS_WORD),
+    ("$SHARED", SHARED),
+    ("$WAKE_CHANNEL", WAKE_CHANNEL),
+];
 
 /// The key of the mark that says that there may be a line for the lock at `key`, as the next word
 /// of a command.

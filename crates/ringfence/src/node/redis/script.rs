@@ -3,11 +3,13 @@
 
 use std::sync::LazyLock;
 
+use super::key::SCRIPT_CONSTANTS;
+
 /// One script and its hash.
 #[derive(Debug)]
 pub(super) struct Script {
     /// The Lua.
-    pub(super) text: &'static str,
+    pub(super) text: String,
     /// SHA-1 of the Lua, in hexadecimal: what `EVALSHA` takes.
     pub(super) hash: String,
 }
@@ -153,10 +155,12 @@ impl Scripts {
 
 impl Script {
     fn new(text: &'static str) -> Self {
-        Self {
-            text,
-            hash: redis::Script::new(text).get_hash().to_owned(),
+        let mut text = text.to_owned();
+        for (name, value) in SCRIPT_CONSTANTS {
+            text = text.replace(name, value);
         }
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, hash }
     }
 }
 
@@ -183,3 +187,23 @@ macro_rules! lock_script {
     };
 }
 use lock_script;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_constant_of_a_script_has_a_value() {
+        let mut scripts = SCRIPTS.by_hash().to_vec();
+        scripts.extend([&SCRIPTS.join, &SCRIPTS.init]);
+        for Script { text, .. } in &scripts {
+            let named =
+                |(at, _)| text[at + 1..].starts_with(|next: char| next.is_ascii_uppercase());
+            assert!(!text.match_indices('$').any(named), "{text}");
+        }
+        for (name, value) in SCRIPT_CONSTANTS {
+            let is_used = scripts.iter().any(|script| script.text.contains(value));
+            assert!(is_used, "{name}");
+        }
+    }
+}

@@ -13,8 +13,8 @@ for i = 1, (held or gone) and 0 or claims do
     tell(i, nil, true)
   end
 end
-for _, other in ipairs(told) do
-  wake_client(other, after[other])
+for _, id in ipairs(told) do
+  wake_client(id, after[id])
 end
 -- The floor is that of what was asked for.
 shares = asked

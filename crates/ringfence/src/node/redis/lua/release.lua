@@ -58,8 +58,8 @@ for i = 1, claims do
     tell(i, stays and ticket, true)
   end
 end
-for _, other in ipairs(told) do
-  wake_client(other, after[other])
+for _, id in ipairs(told) do
+  wake_client(id, after[id])
 end
 if held then
   return reply('held', holder(held))

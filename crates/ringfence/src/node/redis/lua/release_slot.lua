@@ -49,13 +49,13 @@ local sender, told = stays and ticket, 0
 for _, other in ipairs(served(count)) do
   if not before[other] and other ~= sender then
     told = told + 1
-    wake_client(other, '0', freed[told])
+    wake_client(string.sub(other, 21), '0', freed[told])
   end
 end
 local next_one = told > 0 and redis.call('ZRANGE', lines[1].order, count, count)[1]
 if next_one and next_one ~= sender then
   -- The grace stands at the end of born.
-  wake_client(next_one, string.match(ARGV[1], '^.* (%d+)$'))
+  wake_client(string.sub(next_one, 21), string.match(ARGV[1], '^.* (%d+)$'))
 end
 if #freed > 0 then
   return reply('released')

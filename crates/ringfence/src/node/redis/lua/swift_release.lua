@@ -6,7 +6,7 @@ if #KEYS == 4 and values[1] == ARGV[4] and values[2] and ARGV[6] == '1' and ARGV
   and ARGV[8] == '0' and (not values[3] or order) then
   local after, floor = retired(values[2], tonumber(ARGV[5]), ARGV[5])
   if after then
-    -- Deleted first: a server without memory to spare then lets the rest pass.
+    -- Deleted first: a server at its memory limit lets a script write that has freed something.
     redis.call('DEL', KEYS[1])
     redis.call('SET', KEYS[2], after, 'PX', ARGV[3])
     if order then
@@ -21,7 +21,8 @@ if #KEYS == 4 and values[1] == ARGV[4] and values[2] and ARGV[6] == '1' and ARGV
         if other ~= ticket and told < 2 then
           -- The first in line, and the next, to come if the first does not. The grace stands at the
           -- end of born.
-          wake_client(other, told == 0 and '0' or string.match(ARGV[1], '^.* (%d+)$'))
+          local wait = told == 0 and '0' or string.match(ARGV[1], '^.* (%d+)$')
+          wake_client(string.sub(other, 21), wait)
           told = told + 1
         end
       end

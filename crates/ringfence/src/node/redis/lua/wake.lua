@@ -19,11 +19,11 @@ local function tell(i, sender, readers)
   for j = 1, math.min(count, #first) do
     local other = first[j]
     if other ~= sender and string.match(other, '^%d') then
-      local wait = j <= leading and 0 or (j - 1) * grace
-      if not after[other] then
-        told[#told + 1] = other
+      local id, wait = string.sub(other, 21), j <= leading and 0 or (j - 1) * grace
+      if not after[id] then
+        told[#told + 1] = id
       end
-      after[other] = math.min(after[other] or wait, wait)
+      after[id] = math.min(after[id] or wait, wait)
     end
   end
 end

@@ -1,10 +1,9 @@
--- Tells the client of `ticket` to come after `wait` ms, and to `slot` if one was freed for it. A wake
--- that may not be published is no error: those who wait look for themselves.
-local function wake_client(ticket, wait, slot)
-  -- Behind twenty digits of time stands the ticket's id, and in it the client, then a number.
-  local id = string.sub(ticket, 21)
+-- Tells the client whose ticket has this id to come after `wait` ms, and to `slot` if one was freed for
+-- it. In a ticket the id stands behind twenty digits of time; it is the client and a number. A wake
+-- that may not be published is no error: clients that wait also look for themselves.
+local function wake_client(id, wait, slot)
   local client = string.match(id, '^(.*)%.')
   if client then
-    redis.pcall('PUBLISH', 'ringfence:wake:' .. client, wait .. ' ' .. id .. (slot and ' ' .. slot or ''))
+    redis.pcall('PUBLISH', '$WAKE_CHANNEL' .. client, wait .. ' ' .. id .. (slot and ' ' .. slot or ''))
   end
 end
