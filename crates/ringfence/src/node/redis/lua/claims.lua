@@ -22,14 +22,14 @@ for i = 1, claims do
   local record = { fence = ground, read_fence = 0, closed = 0, free_since = 0, stranger = false }
   local text = values[claims + i]
   if text then
-    if string.sub(text, 1, 2) == '1:' then
+    local version, read_fence = string.sub(text, 1, 2), '0'
+    if version == '1:' then
       -- Of a client that knew no lines: `1:fence:closed` and `:ballot:token:label`. When the seat
       -- ends is not known, so whoever is gone from it has only now been missed.
       text = string.gsub(text, '^1:(%d+:%d+)$', '2:%1:0:0')
       text = string.gsub(text, '^1:(%d+:%d+):(%d+):(.*)$', '2:%1:0:0:%2:9007199254740991:%3')
     end
-    local read_fence = '0'
-    if string.sub(text, 1, 2) == '3:' then
+    if version == '3:' then
       read_fence = string.match(text, '^3:%d+:(%d+):') or '0'
       text = string.gsub(text, '^3:(%d+):%d+:', '2:%1:')
     end

@@ -13,6 +13,7 @@ local call, byte = redis.call, string.byte
 local names, args = KEYS, ARGV
 local calls, retention, letters = (#names - 1) / 3, args[3], args[4]
 local ballots, marks, terms_at = 4 + calls, 2 * calls, 3 + 2 * calls
+local freed_now = string.format(':%.0f:0', now_ms)
 local kept_until = string.format('%.0f', now_ms + retention)
 local leases, freed, said = {}, {}, { clock }
 for i = 1, calls do
@@ -38,7 +39,7 @@ for i = 1, calls do
       floor = ballot
     end
   elseif terms == 0 and value == token and record then
-    local after, fence = retired(record, ballot, text)
+    local after, fence = retired(record, ballot, text, freed_now)
     if after then
       call('SET', names[calls + i], after, 'PXAT', kept_until)
       floor, freed[#freed + 1] = fence, names[i]

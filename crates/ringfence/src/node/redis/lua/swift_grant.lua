@@ -18,6 +18,7 @@ local function granted(record, ballot, text, ends, token, label)
   end
   if fence and ballot > ground and ballot > tonumber(fence) and ballot <= ceiling
     and (closed == fence or tonumber(closed) <= MAX) and (#since < 16 or tonumber(since) <= MAX) then
-    return '2:' .. text .. ':' .. closed .. ':' .. since .. ':0:' .. text .. ends .. token .. ':' .. label
+    return '2:' .. text .. ':' .. closed .. ':' .. since .. ':0:' .. text .. ends .. token .. ':'
+      .. label
   end
 end

@@ -4,7 +4,8 @@
 local ticket = ARGV[10]
 if #KEYS == 4 and values[1] == ARGV[4] and values[2] and ARGV[6] == '1' and ARGV[9] == '0'
   and ARGV[8] == '0' and (not values[3] or order) then
-  local after, floor = retired(values[2], tonumber(ARGV[5]), ARGV[5])
+  local after, floor =
+    retired(values[2], tonumber(ARGV[5]), ARGV[5], string.format(':%.0f:0', now_ms))
   if after then
     -- Deleted first: a server at its memory limit lets a script write that has freed something.
     redis.call('DEL', KEYS[1])

@@ -1,8 +1,9 @@
 -- The usual release: for good, of a claim that this token holds alone. `record` is what its record
--- says. Answers what the record is to say then, and the floor; or nil if the release is not of the
+-- says; `text` is the ballot as it was sent; `freed_now` is how the record of a claim ends that is free
+-- since now. Answers what the record is to say then, and the floor; or nil if the release is not of the
 -- usual sort. Writes nothing.
-local match, tonumber, freed_now = string.match, tonumber, string.format(':%.0f:0', now_ms)
-local function retired(record, ballot, text)
+local match, tonumber = string.match, tonumber
+local function retired(record, ballot, text, freed_now)
   local fence, closed, hers = match(record, '^2:(%d+):(%d+):%d+:[01]:(%d+):%d+:[^:]+:')
   local last = closed and tonumber(closed)
   -- Whichever token the record names: under a ballot no higher, it changes nothing.
