@@ -8,6 +8,7 @@ impl Bench {
     pub(super) fn compare_together(&mut self, asks: &[Ask]) -> Result<(), TestCaseError> {
         let mut entries: Vec<Entry> = self.settled(&NAMES);
         let requests: Vec<Request> = asks.iter().map(|ask| self.request(ask)).collect();
+        let expiries: Vec<u64> = ends(&entries).collect();
         let before_us = self.clock_us();
         let replies = self.runtime.block_on(async {
             // All are sent before any is waited for.
@@ -22,6 +23,9 @@ impl Bench {
             }
             replies
         });
+        if self.expired_meanwhile(&expiries, before_us) {
+            return Ok(());
+        }
         let slack_ms = LATE_MS + self.clock_us().saturating_sub(before_us) / 1000;
         let mut steps: Vec<(&Request, Reply)> = requests.iter().zip(replies).collect();
         // What was not usual in a bundle is carried out later than what came behind it. The sort is
