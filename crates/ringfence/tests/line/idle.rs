@@ -92,8 +92,9 @@ async fn a_server_that_pushes_wakes_without_end_is_not_obeyed() {
                 .arg((&channel, format!("0 {ticket}")))
                 .query(&mut connection)
                 .unwrap();
-            assert_eq!(heard, 1, "the waiter listens");
-            pushed += 1;
+            // A server that pushes too much is hung up on, and not listened to for a while.
+            assert!(heard == 1 || pushed > 1_000, "the waiter listens");
+            pushed += heard;
         }
         pushed
     });
