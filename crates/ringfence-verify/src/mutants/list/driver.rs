@@ -4,6 +4,7 @@ use super::{Mutant, edit};
 
 const ACQUIRE: &str = "crates/ringfence/src/driver/acquire.rs";
 const HOLD: &str = "crates/ringfence/src/driver/hold.rs";
+const DRAINING: &str = "crates/ringfence/src/driver/draining.rs";
 const DRIVER_MOD: &str = "crates/ringfence/src/driver/mod.rs";
 const SCHEDULE: &str = "crates/ringfence/src/driver/schedule.rs";
 const TICKET: &str = "crates/ringfence/src/driver/ticket.rs";
@@ -15,6 +16,12 @@ mutants! {
         edit(ACQUIRE, "Trial::drop",
             "if !self.kept {",
             "if !self.kept && !mutant!(NoUndo) {");
+
+    /// What a hold wants is executed by one thread at a time, in the order in which it was produced.
+    DrainedByMany:
+        edit(DRAINING, "drain",
+            "if state.draining {",
+            "if state.draining && !mutant!(DrainedByMany) {");
 
     /// A downgraded hold claims a share from the first send on.
     DowngradedStaysExclusive:
