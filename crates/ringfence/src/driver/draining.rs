@@ -62,7 +62,7 @@ impl State {
         self.turns += u16::from(began);
     }
 
-    fn next_output(&mut self, clock: ClockReading) -> Option<Output> {
+    fn next_output(&mut self, clock: impl FnOnce() -> ClockReading) -> Option<Output> {
         if let Some(transmit) = self.machine.poll_transmit(clock) {
             return Some(Output::Transmit(transmit));
         }
@@ -84,23 +84,18 @@ impl Hold {
         let mut state = lock(&self.state);
         let clock = self.driver.read_clock();
         let made = feed(&mut state.machine, clock);
-        self.drain(state, clock, By::Anybody);
+        self.drain(state, By::Anybody);
         made
     }
 
     /// Executes what the machine wants, unless another thread, or a caller further up on this one, does.
-    pub(super) fn drain<'a>(
-        self: &'a Arc<Self>,
-        mut state: MutexGuard<'a, State>,
-        mut clock: ClockReading,
-        by: By,
-    ) {
+    pub(super) fn drain<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, by: By) {
         if state.draining {
             return;
         }
         let mut drainer = None;
         let mut prepared = None;
-        while let Some(output) = state.next_output(clock) {
+        while let Some(output) = state.next_output(|| self.driver.read_clock()) {
             state.draining = true;
             drop(state);
             drainer.get_or_insert_with(|| Drainer(self));
@@ -109,7 +104,6 @@ impl Hold {
                 Output::Transmit(transmit) => self.send(transmit, &mut prepared),
             }
             state = lock(&self.state);
-            clock = self.driver.read_clock();
         }
         self.reschedule(&mut state);
         state.draining = false;

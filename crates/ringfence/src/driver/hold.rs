@@ -48,7 +48,7 @@ impl Hold {
             // What came before the flight knew of the hold.
             hold.hear_acquire(&flight);
         }
-        hold.drain(lock(&hold.state), clock, By::Anybody);
+        hold.drain(lock(&hold.state), By::Anybody);
         hold
     }
 
@@ -90,7 +90,13 @@ impl Hold {
 
     /// Whether it is still held. Asks the clock, not the keeper: true even if every timer is late.
     pub(crate) fn check(self: &Arc<Self>) -> Result<(), Lost> {
-        self.feed(|machine, clock| machine.check(clock))
+        let mut state = lock(&self.state);
+        let held = state.machine.check(self.driver.read_clock());
+        // Only the end of the hold is something to tell. A caller may ask very often.
+        if held.is_err() {
+            self.drain(state, By::Anybody);
+        }
+        held
     }
 
     /// Every node's vote in the latest round, in node order.
@@ -183,7 +189,7 @@ impl Hold {
         let mut cluster = self.driver.cluster();
         state.machine.handle_timeout(clock, &mut cluster);
         drop(cluster);
-        self.drain(state, clock, By::Keeper);
+        self.drain(state, By::Keeper);
     }
 
     /// Its turn to be renewed has come.
@@ -192,7 +198,7 @@ impl Hold {
         let clock = self.driver.read_clock();
         let began = state.machine.renew(clock);
         state.take_turn(began);
-        self.drain(state, clock, By::Keeper);
+        self.drain(state, By::Keeper);
         if !began {
             self.driver.renewals.finish();
         }

@@ -251,28 +251,28 @@ impl Hold {
     }
 
     /// The next request to send. A restore is decided here, at the last moment: from then on a
-    /// release counts on it being under way.
-    pub fn poll_transmit(&mut self, clock: ClockReading) -> Option<Transmit> {
-        if self.rounds.is_empty() {
-            return None;
+    /// release counts on it being under way. Only this decision needs the `clock`.
+    pub fn poll_transmit(&mut self, clock: impl FnOnce() -> ClockReading) -> Option<Transmit> {
+        let policy = &self.policy;
+        let next = self.rounds.find_map(|round| {
+            let request = round.poll_transmit(policy).map(Some);
+            request.or_else(|| round.wants_restore().then_some(None))
+        });
+        let next = next.map(|(_, request)| request);
+        let next = next.and_then(|request| request.or_else(|| self.poll_restore(clock())));
+        if next.is_none() {
+            self.rounds.prune();
         }
-        self.with_rounds(|hold, rounds| {
-            let next = rounds.find_map(|round| hold.poll_round(round, clock));
-            let transmit = next.map(|(_, transmit)| transmit);
-            if transmit.is_none() {
-                rounds.prune();
-            }
-            transmit
-        })
+        next
     }
 
-    fn poll_round(&mut self, round: &mut Round, clock: ClockReading) -> Option<Transmit> {
-        let asks = round.poll_transmit(&self.policy);
-        asks.or_else(|| {
-            let node = std::iter::from_fn(|| round.extension.take_restore())
-                .find(|node| self.begin_restore(*node, clock))?;
-            let (restore, deadline) = (HoldAction::Restore, self.deadline);
-            Some(round.transmit(node, restore, &self.policy, deadline))
+    fn poll_restore(&mut self, clock: ClockReading) -> Option<Transmit> {
+        self.with_rounds(|hold, rounds| {
+            let next = rounds.find_map(|round| {
+                let asks = round.poll_transmit(&hold.policy);
+                asks.or_else(|| hold.begin_restore(round, clock))
+            });
+            next.map(|(_, transmit)| transmit)
         })
     }
 
@@ -364,13 +364,17 @@ impl Hold {
         self.policy.max_hold.map(|span| self.since + span)
     }
 
-    /// Whether the lock may be put back on `node`. If so, the restore counts as under way.
-    fn begin_restore(&mut self, node: usize, clock: ClockReading) -> bool {
+    /// Puts the lock back on the next node that lost it, unless it may not be put back.
+    fn begin_restore(&mut self, round: &mut Round, clock: ClockReading) -> Option<Transmit> {
         let refused = self.check(clock).is_err() || self.of_receipt || self.plain;
-        if !refused {
-            self.tally.put_back_on(node);
+        while let Some(node) = round.extension.take_restore() {
+            if !refused {
+                self.tally.put_back_on(node);
+                let (restore, deadline) = (HoldAction::Restore, self.deadline);
+                return Some(round.transmit(node, restore, &self.policy, deadline));
+            }
         }
-        !refused
+        None
     }
 
     /// Why it is over, if it is.

@@ -75,10 +75,6 @@ pub enum HoldAction {
 }
 
 impl Rounds {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
     /// In the order in which they began.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Round> {
         std::iter::successors(self.0.as_deref(), |round| round.next.0.as_deref())
@@ -149,6 +145,9 @@ impl Rounds {
 
     /// Forgets the rounds that are over.
     pub(super) fn prune(&mut self) {
+        if !self.iter().any(Round::is_over) {
+            return;
+        }
         let mut rounds = self;
         while let Some(mut round) = rounds.0.take() {
             if round.is_over() {
@@ -201,6 +200,11 @@ impl Round {
             lease: policy.lease(self.ttl),
             expires,
         }
+    }
+
+    /// Whether the lock is to be put back on a node.
+    pub(super) fn wants_restore(&self) -> bool {
+        self.extension.to_restore().next().is_some()
     }
 
     /// Takes the verdict, if it has not been told yet.

@@ -87,7 +87,8 @@ impl Life {
     fn drain(&mut self) -> Vec<Transmit> {
         let mut sent = Vec::new();
         loop {
-            if let Some(transmit) = self.hold.poll_transmit(self.clock()) {
+            let clock = self.clock();
+            if let Some(transmit) = self.hold.poll_transmit(|| clock) {
                 sent.push(transmit);
             } else if let Some(event) = self.hold.poll_event() {
                 self.events.push(event);
