@@ -1,6 +1,6 @@
 //! Acquire: all claims, or none.
 
-use crate::message::{Answer, Ballot, Claim, Holder, Mode, Place};
+use crate::message::{Acquire, Answer, Ballot, Claim, Holder, Mode, Place, Request};
 
 use super::{Entry, Moment, Rules, Seat};
 
@@ -12,6 +12,19 @@ pub(super) struct Wanted<'a> {
     pub(super) ttl_ms: u64,
     pub(super) label: &'a str,
     pub(super) place: Option<&'a Place>,
+}
+
+impl<'a> Wanted<'a> {
+    pub(super) fn new(request: &'a Request, op: &'a Acquire) -> Self {
+        Self {
+            claims: &request.claims,
+            token: request.token.expose(),
+            ballot: op.ballot,
+            ttl_ms: op.ttl_ms,
+            label: &op.label,
+            place: op.place.as_ref(),
+        }
+    }
 }
 
 /// What one claim says to an acquire, in the order in which a refusal counts.

@@ -1,6 +1,6 @@
 //! Extend and downgrade: only what this token still holds, and never for a shorter time.
 
-use crate::message::{Answer, Ballot, Claim, Mode, Request, Wake};
+use crate::message::{Answer, Ballot, Claim, Downgrade, Extend, Mode, Request, Wake};
 
 use super::{Entry, Moment, Rules, Seat};
 
@@ -11,8 +11,7 @@ pub(super) fn extend(
     now: Moment,
     entries: &mut [Entry],
     request: &Request,
-    ballot: Ballot,
-    ttl_ms: u64,
+    op: &Extend,
 ) -> Answer {
     let (claims, token) = (&request.claims[..], request.token.expose());
     match not_held(now, entries, claims, token) {
@@ -24,7 +23,7 @@ pub(super) fn extend(
         None => {}
     }
     for (entry, claim) in entries.iter_mut().zip(claims) {
-        prolong(rules, now, entry, claim.mode, token, ballot, ttl_ms);
+        prolong(rules, now, entry, claim.mode, token, op.ballot, op.ttl_ms);
     }
     Answer::Extended
 }
@@ -35,8 +34,7 @@ pub(super) fn downgrade(
     now: Moment,
     entries: &mut [Entry],
     request: &Request,
-    ballot: Ballot,
-    ttl_ms: u64,
+    op: &Downgrade,
     wakes: &mut Vec<Wake>,
 ) -> Answer {
     let token = request.token.expose();
@@ -46,7 +44,7 @@ pub(super) fn downgrade(
     }
     for entry in entries {
         let was_alone = entry.is_held_by(token);
-        prolong(rules, now, entry, Mode::Shared, token, ballot, ttl_ms);
+        prolong(rules, now, entry, Mode::Shared, token, op.ballot, op.ttl_ms);
         if was_alone {
             wakes.extend(entry.line.wakes(rules, None, Mode::Shared));
         }

@@ -1,11 +1,11 @@
 //! Inspect: who holds, as far as this node knows.
 
-use crate::message::{Answer, Claim, View};
+use crate::message::{Answer, Request, View};
 
 use super::{Entry, Moment, Rules};
 
-pub(super) fn inspect(rules: &Rules, now: Moment, entries: &[Entry], claims: &[Claim]) -> Answer {
-    let views = entries.iter().zip(claims).enumerate();
+pub(super) fn inspect(rules: &Rules, now: Moment, entries: &[Entry], request: &Request) -> Answer {
+    let views = entries.iter().zip(&*request.claims).enumerate();
     let views = views.map(|(at, (entry, claim))| View {
         holder: entry.holder(at, now),
         ballot: entry.seat().map(|seat| seat.ballot),

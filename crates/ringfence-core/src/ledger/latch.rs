@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::message::{Answer, Arrivals, Mode, Place, Wake};
+use crate::message::{Answer, Arrivals, Arrive, Attend, Mode, Wake};
 
 use super::{Entry, Moment, Rules};
 
@@ -32,19 +32,11 @@ impl Latch {
     }
 }
 
-/// Who arrives, and on what terms.
-pub(super) struct Arriving<'a> {
-    pub(super) parties: &'a [Arc<str>],
-    pub(super) since_us: Option<u64>,
-    pub(super) count: u64,
-    pub(super) ttl_ms: u64,
-}
-
 pub(super) fn arrive(
     rules: &Rules,
     now: Moment,
     entry: &mut Entry,
-    arriving: &Arriving<'_>,
+    arriving: &Arrive,
     wakes: &mut Vec<Wake>,
 ) -> Answer {
     // A latch from the future would make nodes count that are too young for it.
@@ -85,20 +77,14 @@ pub(super) fn arrive(
     arrivals(entry, true)
 }
 
-pub(super) fn attend(
-    now: Moment,
-    entry: &mut Entry,
-    places: &[Place],
-    list: bool,
-    ttl_ms: u64,
-) -> Answer {
-    for place in places {
+pub(super) fn attend(now: Moment, entry: &mut Entry, op: &Attend) -> Answer {
+    for place in &*op.places {
         entry.line.enter(place, Mode::Exclusive, false, now);
     }
     if let Some(latch) = &mut entry.latch {
-        latch.keep_for(now, ttl_ms);
+        latch.keep_for(now, op.ttl_ms);
     }
-    arrivals(entry, list)
+    arrivals(entry, op.list)
 }
 
 fn arrivals(entry: &Entry, list: bool) -> Answer {

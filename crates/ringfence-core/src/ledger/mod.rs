@@ -23,7 +23,10 @@ pub use latch::Latch;
 pub use line::{FIRST_AGE_MAX_US, Line, TICKET_MS, Ticket};
 
 use crate::group::Group;
-use crate::message::{Answer, Ballot, Op, ReleaseKind, Request, Stamp, Wake};
+use crate::message::{Answer, Ballot, Op, Request, Stamp, Wake};
+
+use acquire::Wanted;
+use release::Leaving;
 
 /// The constants of a group that the ledger needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,125 +101,16 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
     for entry in entries.iter_mut() {
         entry.expire(now);
     }
-    let (claims, token) = (&request.claims[..], request.token.expose());
     let mut wakes = Vec::new();
-    let answer = match &request.op {
-        Op::Acquire {
-            ballot,
-            ttl_ms,
-            label,
-            place,
-        } => {
-            let wanted = acquire::Wanted {
-                claims,
-                token,
-                ballot: *ballot,
-                ttl_ms: *ttl_ms,
-                label,
-                place: place.as_ref(),
-            };
-            acquire::acquire(rules, now, entries, &wanted)
-        }
-        Op::Extend { ballot, ttl_ms } => {
-            extend::extend(rules, now, entries, request, *ballot, *ttl_ms)
-        }
-        Op::Downgrade { ballot, ttl_ms } => {
-            extend::downgrade(rules, now, entries, request, *ballot, *ttl_ms, &mut wakes)
-        }
-        Op::Release {
-            ballot,
-            kind,
-            fate_unknown,
-            place,
-            stays,
-            keep_ms,
-        } => {
-            let leaving = release::Leaving {
-                claims,
-                token,
-                ballot: *ballot,
-                kind: *kind,
-                fate_unknown: *fate_unknown,
-                place: place.as_ref(),
-                stays: *stays,
-                keep_ms: keep_ms.filter(|&ms| ms > 0 && *kind == ReleaseKind::Final),
-            };
-            release::release(rules, now, entries, &leaving, &mut wakes)
-        }
-        Op::Restore {
-            ballot,
-            ttl_ms,
-            label,
-        } => restore::restore(rules, now, entries, request, *ballot, *ttl_ms, label),
-        Op::Refresh { places } => refresh::refresh(rules, now, entries, claims, places),
-        Op::AcquireSlot {
-            slot,
-            ballot,
-            ttl_ms,
-            label,
-            place,
-        } => {
-            let wanted = acquire::Wanted {
-                claims,
-                token,
-                ballot: *ballot,
-                ttl_ms: *ttl_ms,
-                label,
-                place: place.as_ref(),
-            };
-            slots::acquire(rules, now, entries, &wanted, *slot)
-        }
-        Op::ReleaseSlot {
-            slots,
-            ballot,
-            kind,
-            fate_unknown,
-            place,
-            stays,
-        } => {
-            let leaving = release::Leaving {
-                claims,
-                token,
-                ballot: *ballot,
-                kind: *kind,
-                fate_unknown: *fate_unknown,
-                place: place.as_ref(),
-                stays: *stays,
-                keep_ms: None,
-            };
-            slots::release(rules, now, entries, &leaving, *slots, &mut wakes)
-        }
-        Op::RefreshSlots { places } => slots::refresh(rules, now, entries, places),
-        Op::Arrive {
-            parties,
-            since_us,
-            count,
-            ttl_ms,
-        } => {
-            let arriving = latch::Arriving {
-                parties,
-                since_us: *since_us,
-                count: *count,
-                ttl_ms: *ttl_ms,
-            };
-            latch::arrive(rules, now, &mut entries[0], &arriving, &mut wakes)
-        }
-        Op::Attend {
-            places,
-            list,
-            ttl_ms,
-        } => latch::attend(now, &mut entries[0], places, *list, *ttl_ms),
-        Op::Inspect => inspect::inspect(rules, now, entries, claims),
-        Op::PlainAcquire { ttl_ms } => plain::acquire(now, entries, token, *ttl_ms),
-        Op::PlainExtend { ttl_ms } => plain::extend(now, entries, claims, token, *ttl_ms),
-        Op::PlainRelease => plain::release(now, entries, claims, token),
-    };
-    let fences = entries.iter().zip(claims);
-    let mut fences = fences.map(|(entry, claim)| entry.effective_fence(rules, now, claim.mode));
+    let answer = answer(rules, now, entries, request, &mut wakes);
     let floor = match &answer {
         // The other slots' fences are no concern of this ballot.
         Answer::Permit(permit) => slots::floor(rules, now, entries, permit),
-        _ => fences.by_ref().max().unwrap_or_default(),
+        _ => {
+            let fences = entries.iter().zip(&*request.claims);
+            let fences = fences.map(|(entry, claim)| entry.effective_fence(rules, now, claim.mode));
+            fences.max().unwrap_or_default()
+        }
     };
     Outcome {
         answer,
@@ -225,6 +119,40 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
             floor,
         },
         wakes,
+    }
+}
+
+/// Has the operation's own function carry out `request` on entries from which everything that has
+/// expired was dropped.
+fn answer(
+    rules: &Rules,
+    now: Moment,
+    entries: &mut [Entry],
+    request: &Request,
+    wakes: &mut Vec<Wake>,
+) -> Answer {
+    match &request.op {
+        Op::Acquire(op) => acquire::acquire(rules, now, entries, &Wanted::new(request, op)),
+        Op::Extend(op) => extend::extend(rules, now, entries, request, op),
+        Op::Downgrade(op) => extend::downgrade(rules, now, entries, request, op, wakes),
+        Op::Release(op) => release::release(rules, now, entries, &Leaving::new(request, op), wakes),
+        Op::Restore(op) => restore::restore(rules, now, entries, request, op),
+        Op::Refresh(op) => refresh::refresh(rules, now, entries, request, &op.places),
+        Op::AcquireSlot(op) => {
+            let wanted = Wanted::new(request, &op.acquire);
+            slots::acquire(rules, now, entries, &wanted, op.slot)
+        }
+        Op::ReleaseSlot(op) => {
+            let leaving = Leaving::of_slots(request, &op.release);
+            slots::release(rules, now, entries, &leaving, op.slots, wakes)
+        }
+        Op::RefreshSlots(op) => slots::refresh(rules, now, entries, &op.places),
+        Op::Arrive(op) => latch::arrive(rules, now, &mut entries[0], op, wakes),
+        Op::Attend(op) => latch::attend(now, &mut entries[0], op),
+        Op::Inspect => inspect::inspect(rules, now, entries, request),
+        Op::PlainAcquire(op) => plain::acquire(now, entries, request, op.ttl_ms),
+        Op::PlainExtend(op) => plain::extend(now, entries, request, op.ttl_ms),
+        Op::PlainRelease => plain::release(now, entries, request),
     }
 }
 

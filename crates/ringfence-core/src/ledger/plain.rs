@@ -1,11 +1,16 @@
 //! Plain Redlock: the key alone, no ballots and no record. What every other library does.
 
-use crate::message::{Answer, Claim};
+use crate::message::{Answer, Request};
 
 use super::extend::not_held;
 use super::{Entry, Moment, PlainKey};
 
-pub(super) fn acquire(now: Moment, entries: &mut [Entry], token: &str, ttl_ms: u64) -> Answer {
+pub(super) fn acquire(
+    now: Moment,
+    entries: &mut [Entry],
+    request: &Request,
+    ttl_ms: u64,
+) -> Answer {
     // `SET NX`: an own key counts as held too, since every plain attempt has a token of its own.
     for (claim, entry) in entries.iter().enumerate() {
         if let Some(holder) = entry.holder(claim, now) {
@@ -14,20 +19,15 @@ pub(super) fn acquire(now: Moment, entries: &mut [Entry], token: &str, ttl_ms: u
     }
     for entry in entries {
         entry.key = Some(PlainKey {
-            value: token.to_owned(),
+            value: request.token.expose().to_owned(),
             until_ms: Some(now.lease_ms.saturating_add(ttl_ms)),
         });
     }
     Answer::Granted
 }
 
-pub(super) fn extend(
-    now: Moment,
-    entries: &mut [Entry],
-    claims: &[Claim],
-    token: &str,
-    ttl_ms: u64,
-) -> Answer {
+pub(super) fn extend(now: Moment, entries: &mut [Entry], request: &Request, ttl_ms: u64) -> Answer {
+    let (claims, token) = (&request.claims[..], request.token.expose());
     if let Some(refusal) = not_held(now, entries, claims, token) {
         return refusal;
     }
@@ -38,7 +38,8 @@ pub(super) fn extend(
     Answer::Extended
 }
 
-pub(super) fn release(now: Moment, entries: &mut [Entry], claims: &[Claim], token: &str) -> Answer {
+pub(super) fn release(now: Moment, entries: &mut [Entry], request: &Request) -> Answer {
+    let (claims, token) = (&request.claims[..], request.token.expose());
     if let Some(refusal) = not_held(now, entries, claims, token) {
         return refusal;
     }

@@ -1,6 +1,6 @@
 //! Refresh: callers in line say that they still wait, and learn how they stand.
 
-use crate::message::{Answer, Claim, Place, Turn};
+use crate::message::{Answer, Place, Request, Turn};
 
 use super::acquire::enter;
 use super::{Entry, Moment, Rules};
@@ -9,9 +9,10 @@ pub(super) fn refresh(
     rules: &Rules,
     now: Moment,
     entries: &mut [Entry],
-    claims: &[Claim],
+    request: &Request,
     places: &[Place],
 ) -> Answer {
+    let claims = &request.claims[..];
     for place in places {
         // Nobody's token: whoever waits holds nothing.
         enter(rules, now, entries, claims, "", place);

@@ -1,6 +1,6 @@
 //! Release: a holder is done, or an attempt is withdrawn.
 
-use crate::message::{Answer, Ballot, Claim, Mode, Place, ReleaseKind, Wake};
+use crate::message::{Answer, Ballot, Claim, Mode, Place, Release, ReleaseKind, Request, Wake};
 use crate::token::tombstone;
 
 use super::acquire::enter;
@@ -17,6 +17,30 @@ pub(super) struct Leaving<'a> {
     pub(super) place: Option<&'a Place>,
     pub(super) stays: bool,
     pub(super) keep_ms: Option<u64>,
+}
+
+impl<'a> Leaving<'a> {
+    pub(super) fn new(request: &'a Request, op: &'a Release) -> Self {
+        let keep_ms = op.keep_ms.filter(|&ms| ms > 0);
+        Self {
+            keep_ms: keep_ms.filter(|_| op.kind == ReleaseKind::Final),
+            ..Self::of_slots(request, op)
+        }
+    }
+
+    /// From slots of a semaphore, which are never kept from others.
+    pub(super) fn of_slots(request: &'a Request, op: &'a Release) -> Self {
+        Self {
+            claims: &request.claims,
+            token: request.token.expose(),
+            ballot: op.ballot,
+            kind: op.kind,
+            fate_unknown: op.fate_unknown,
+            place: op.place.as_ref(),
+            stays: op.stays,
+            keep_ms: None,
+        }
+    }
 }
 
 pub(super) fn release(

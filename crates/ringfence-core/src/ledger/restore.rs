@@ -1,6 +1,6 @@
 //! Restore: a granted holder comes back to a node that lost it.
 
-use crate::message::{Answer, Ballot, Request};
+use crate::message::{Answer, Request, Restore};
 
 use super::extend::{not_held, prolong};
 use super::{Entry, Moment, Rules, Seat};
@@ -10,10 +10,9 @@ pub(super) fn restore(
     now: Moment,
     entries: &mut [Entry],
     request: &Request,
-    ballot: Ballot,
-    ttl_ms: u64,
-    label: &str,
+    op: &Restore,
 ) -> Answer {
+    let &Restore { ballot, ttl_ms, .. } = op;
     let (claims, token) = (&request.claims[..], request.token.expose());
     if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token) {
         return held;
@@ -33,7 +32,7 @@ pub(super) fn restore(
             let seat = Seat {
                 token: token.to_owned(),
                 ballot,
-                label: label.to_owned(),
+                label: (*op.label).to_owned(),
                 until_ms: 0,
             };
             entry.take_for(rules, now, claim.mode, seat, ttl_ms);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Ballot, Place};
+use crate::message::{Ballot, Kind, Place};
 use crate::time::Timestamp;
 use crate::token::Token;
 
@@ -54,8 +54,8 @@ pub struct Terms {
     pub attempts: Option<u32>,
     /// How long to go on without a majority that answers.
     pub no_quorum_after: Duration,
-    /// Without ballots, as other libraries do it: every attempt has a token of its own.
-    pub plain: bool,
+    /// What is to be held. Without ballots (plain), every attempt has a token of its own.
+    pub kind: Kind,
 }
 
 /// The way to one grant.
@@ -74,7 +74,8 @@ pub struct Acquisition {
     no_quorum_in_a_row: u32,
     /// The place in line, for a caller that waits.
     ticket: Option<Ticket>,
-    /// Which slot of a semaphore comes next; `None` for a lock.
+    /// Which slot of a semaphore comes next: first whichever each node picks; after a loss, while it
+    /// is our turn, one that is free on a majority. `None` for a lock.
     asks: Option<Asked>,
     /// What the last attempt was told that a majority answered.
     held: Option<Failure>,
@@ -173,7 +174,7 @@ impl Acquisition {
             no_quorum_since: None,
             no_quorum_in_a_row: 0,
             ticket: None,
-            asks: None,
+            asks: (terms.kind == Kind::Slot).then_some(Asked::Any),
             held: None,
             woken: false,
             fruitless_wakes: 0,
@@ -194,14 +195,6 @@ impl Acquisition {
         self
     }
 
-    /// Asks for a slot of a semaphore: first for whichever each node picks; after a loss, while it
-    /// is our turn, for one that is free on a majority.
-    #[must_use]
-    pub fn of_slots(mut self) -> Self {
-        self.asks = Some(Asked::Any);
-        self
-    }
-
     /// Begins the next attempt. `now` is its t0: nothing may have been sent yet. `fresh` is a
     /// token that was never used.
     ///
@@ -209,13 +202,14 @@ impl Acquisition {
     /// the way. A client that must lower its ballot takes a fresh one, or late replies to the
     /// earlier ballot would count for it.
     pub fn begin(&mut self, cluster: &mut Cluster, now: Timestamp, fresh: Token) -> Attempt {
-        let choice = match self.terms.plain {
-            true => None,
-            false => cluster.choose(&self.floors, now),
+        let has_ballots = self.terms.kind.has_record();
+        let choice = match has_ballots {
+            true => cluster.choose(&self.floors, now),
+            false => None,
         };
         let ballot = choice.map(|choice| choice.ballot).unwrap_or_default();
         let token = match self.last.take() {
-            Some((token, before)) if !self.terms.plain && ballot > before => token,
+            Some((token, before)) if has_ballots && ballot > before => token,
             _ => fresh,
         };
         self.last = Some((token.clone(), ballot));
@@ -230,7 +224,9 @@ impl Acquisition {
         let young = cluster.is_young(now);
         let place = self.place(cluster, now).filter(|_| !young);
         let attempt = Attempt::new(token, ballot, place, now, timing, suspects);
-        attempt.only_looking(young).asking(self.asks)
+        attempt
+            .only_looking(young)
+            .asking(self.terms.kind, self.asks)
     }
 
     /// The place in line, taken at the first attempt: the nodes' own median time, so that a wrong

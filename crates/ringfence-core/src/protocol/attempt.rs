@@ -1,8 +1,9 @@
 //! One attempt: one ballot, proposed to all nodes at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Answer, Ballot, Place, Reply};
+use crate::message::{Acquire, Answer, Ballot, Kind, Op, Place, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 use crate::token::Token;
@@ -31,6 +32,7 @@ pub struct Attempt {
     timeout: Timestamp,
     nodes: Vec<NodeState>,
     only_looks: bool,
+    kind: Kind,
     /// Which slot of a semaphore is wanted; `None` for a lock.
     asked: Option<Asked>,
     verdict: Option<Verdict>,
@@ -116,6 +118,7 @@ impl Attempt {
                 })
                 .collect(),
             only_looks: false,
+            kind: Kind::Exclusive,
             asked: None,
             verdict: None,
         }
@@ -129,9 +132,31 @@ impl Attempt {
         Self { only_looks, ..self }
     }
 
-    /// The same attempt, at a slot of a semaphore.
-    pub(super) fn asking(self, asked: Option<Asked>) -> Self {
-        Self { asked, ..self }
+    /// The same attempt, at a lock of this `kind`; at a slot, if it is a semaphore's.
+    pub(super) fn asking(self, kind: Kind, asked: Option<Asked>) -> Self {
+        Self {
+            kind,
+            asked,
+            ..self
+        }
+    }
+
+    /// What the nodes are asked for. Each keeps what it grants for `lease`.
+    pub fn op(&self, lease: Duration, label: &Arc<str>) -> Op {
+        if self.only_looks {
+            return Op::Inspect;
+        }
+        let slot = match self.asked {
+            Some(Asked::Slot(slot)) => Some(slot),
+            Some(Asked::Any) | None => None,
+        };
+        let acquire = Acquire {
+            ballot: self.ballot,
+            ttl_ms: lease.as_millis() as u64,
+            label: Arc::clone(label),
+            place: self.place.clone(),
+        };
+        self.kind.acquire(slot, acquire)
     }
 
     /// Which slot of a semaphore is wanted; `None` for a lock.

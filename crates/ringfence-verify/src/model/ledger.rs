@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence::ledger::{Entry, Moment, PlainKey, Record, Rules, Seat, apply};
-use ringfence::message::{Answer, Ballot, Claim, Mode, Op, ReleaseKind, Request};
+use ringfence::message::{
+    Acquire, Answer, Ballot, Claim, Extend, Mode, Op, Release, ReleaseKind, Request, Restore,
+};
 use ringfence::name::Name;
 use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
 
@@ -133,7 +135,7 @@ impl Ledger {
         if self.variant == Variant::PinnedFloor && slip.record.is_some() {
             // Out of reach, the ground asks nothing of a ballot: the record alone does. The ceiling
             // stays where it is.
-            if let Op::Acquire { ballot, .. } | Op::Release { ballot, .. } = &op
+            if let Op::Acquire(Acquire { ballot, .. }) | Op::Release(Release { ballot, .. }) = &op
                 && ballot.get() > now.clock_us + rules.window_us
             {
                 return (slip, Word::Ahead);
@@ -190,37 +192,37 @@ impl Ledger {
                 Variant::CarelessRelease if ours => ballot.max(seated),
                 _ => ballot,
             };
-            Op::Release {
+            Op::Release(Release {
                 ballot: Ballot::new(ballot.into()),
                 kind,
                 fate_unknown,
                 place: None,
                 stays: false,
                 keep_ms: None,
-            }
+            })
         };
         let label = || Arc::from("");
         let number = Ballot::new(ballot.into());
         match mail {
-            Mail::Acquire => Op::Acquire {
+            Mail::Acquire => Op::Acquire(Acquire {
                 ballot: number,
                 ttl_ms,
                 label: label(),
                 place: None,
-            },
+            }),
             Mail::Undo => release(ReleaseKind::Undo, false),
             Mail::Retire => release(ReleaseKind::Undo, true),
             Mail::Release => release(ReleaseKind::Final, false),
             Mail::ReleaseUnknown => release(ReleaseKind::Final, true),
-            Mail::Extend => Op::Extend {
+            Mail::Extend => Op::Extend(Extend {
                 ballot: number,
                 ttl_ms,
-            },
-            Mail::Restore => Op::Restore {
+            }),
+            Mail::Restore => Op::Restore(Restore {
                 ballot: number,
                 ttl_ms,
                 label: label(),
-            },
+            }),
             Mail::Granted | Mail::Doubted | Mail::Extended => Op::Inspect,
         }
     }

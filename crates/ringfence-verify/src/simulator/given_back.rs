@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringfence::message::{Answer, Mode, Op, ReleaseKind, Request};
+use ringfence::message::{Acquire, Answer, Mode, Op, Release, ReleaseKind, Request, Restore};
 
 /// By name and token, the highest ballot that was given back: so that no acquire of it may be granted any
 /// more, and no restore.
@@ -28,12 +28,12 @@ impl GivenBack {
         let keys = alone.map(|claim| (claim.name.to_string(), id.to_owned()));
         match (&request.op, answer) {
             (
-                Op::Release {
+                Op::Release(Release {
                     ballot,
                     kind,
                     fate_unknown,
                     ..
-                },
+                }),
                 answer,
             ) if *answer != Answer::Newer && ballot.get() <= ceiling_us => {
                 for key in keys {
@@ -46,10 +46,10 @@ impl GivenBack {
                 }
                 Vec::new()
             }
-            (Op::Acquire { ballot, .. }, Answer::Granted) => {
+            (Op::Acquire(Acquire { ballot, .. }), Answer::Granted) => {
                 brought_back(&self.acquires, keys, ballot.get())
             }
-            (Op::Restore { ballot, .. }, Answer::Restored) => {
+            (Op::Restore(Restore { ballot, .. }), Answer::Restored) => {
                 brought_back(&self.restores, keys, ballot.get())
             }
             _ => Vec::new(),

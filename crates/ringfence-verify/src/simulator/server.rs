@@ -341,7 +341,7 @@ impl Server {
             return *op == Op::Inspect;
         }
         let id = Some(self.replication_id);
-        !writes_holder(op)
+        !op.writes_holder()
             || record.stands_for(is_master, id.as_ref()) && (!unseen || record.replication_id == id)
     }
 
@@ -369,20 +369,6 @@ impl Server {
         }
         remains
     }
-}
-
-/// Whether somebody counts on what `op` writes: what a server that lost it must not confirm.
-fn writes_holder(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Acquire { .. }
-            | Op::AcquireSlot { .. }
-            | Op::Extend { .. }
-            | Op::Downgrade { .. }
-            | Op::Restore { .. }
-            | Op::Arrive { .. }
-            | Op::Attend { .. }
-    )
 }
 
 /// Who holds the entry alone or shares it, by the public half of the token.

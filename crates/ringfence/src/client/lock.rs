@@ -10,7 +10,7 @@ use crate::driver::acquire::{Wanted, acquire};
 use crate::driver::hold::Hold;
 use crate::driver::taker::Taker;
 use crate::driver::{Driver, call_timeout};
-use crate::message::{Claim, ReleaseKind};
+use crate::message::{Claim, Kind, ReleaseKind};
 use crate::name::NameError;
 use crate::protocol::{
     Attempt, HoldPolicy, Target, Terms, WithdrawalVerdict, ceil_secs, majority_grows_up, quorum,
@@ -49,9 +49,7 @@ pub struct Lock {
     owner: Option<Owner>,
     lock_delay: Duration,
     hold_at_least: Duration,
-    pub(super) plain: bool,
-    /// One slot of a semaphore: the claims are its gate and its slots.
-    pub(super) of_slots: bool,
+    pub(super) kind: Kind,
 }
 
 impl Lock {
@@ -70,8 +68,7 @@ impl Lock {
             owner: None,
             lock_delay: Duration::ZERO,
             hold_at_least: Duration::ZERO,
-            plain: false,
-            of_slots: false,
+            kind: Kind::Exclusive,
         }
     }
 
@@ -174,6 +171,7 @@ impl Lock {
         let shared = |claims: Arc<[Claim]>| claims.iter().map(Claim::shared).collect();
         Self {
             claims: self.claims.clone().map(shared),
+            kind: Kind::Shared,
             ..self.clone()
         }
     }
@@ -205,7 +203,7 @@ impl Lock {
         let mut looked = false;
         let mut told_of_quarantine = false;
         // Of a semaphore one client may well hold several.
-        let waiting = wait.is_none_or(|wait| !wait.is_zero()) && !self.of_slots;
+        let waiting = wait.is_none_or(|wait| !wait.is_zero()) && self.kind != Kind::Slot;
         let on_lost = |attempt: &Attempt, again: Timestamp| {
             tracing::trace!(target: "ringfence", ballot = %attempt.ballot(), ?again, votes = ?attempt.votes().collect::<Vec<_>>(), "attempt lost");
             note(attempt);
@@ -276,7 +274,7 @@ impl Lock {
             label: wanted.label,
         };
         let driver = &self.locks.shared.driver;
-        let hold = Hold::resume(driver, receipt.traces(wanted.claims, self.plain), policy);
+        let hold = Hold::resume(driver, receipt.traces(wanted.claims, self.kind), policy);
         let names = &self.locks.shared.names;
         let deadline = Guard::extend_hold(&hold, wanted.terms.ttl, names).await?;
         Ok(deadline.since(driver.clock.now()))
@@ -289,7 +287,7 @@ impl Lock {
         let verdict: WithdrawalVerdict = crate::driver::withdraw::Withdrawing::begin(
             driver,
             ReleaseKind::Final,
-            &receipt.traces(Arc::clone(&wanted.claims), self.plain),
+            &receipt.traces(Arc::clone(&wanted.claims), self.kind),
             // Whoever left it may have left requests on their way, too.
             vec![Target::Unknown; driver.nodes.len()],
             wanted.lease(),
@@ -351,7 +349,6 @@ impl Lock {
             claims,
             label,
             delay,
-            of_slots: self.of_slots,
             terms: Terms {
                 nodes: shared.driver.nodes.len(),
                 ttl,
@@ -361,7 +358,7 @@ impl Lock {
                 wait,
                 attempts: self.attempts,
                 no_quorum_after: self.no_quorum_after,
-                plain: self.plain,
+                kind: self.kind,
             },
         })
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::message::Kind;
+
 use super::error::AcquireError;
 use super::guard::Guard;
 use super::held::held;
@@ -21,7 +23,7 @@ pub struct PlainGuard(Guard);
 
 impl PlainLock {
     pub(super) fn new(mut lock: Lock) -> Self {
-        lock.plain = true;
+        lock.kind = Kind::Plain;
         Self(lock)
     }
 

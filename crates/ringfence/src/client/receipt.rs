@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::driver::taker::Taker;
 use crate::driver::withdraw::Traces;
-use crate::message::{Ballot, Claim};
+use crate::message::{Ballot, Claim, Kind};
 use crate::token::Token;
 
 /// What another process needs to extend or release a lock: the token and its ballot.
@@ -55,12 +55,12 @@ impl Receipt {
         self.ballot.get()
     }
 
-    pub(super) fn traces(&self, claims: Arc<[Claim]>, plain: bool) -> Traces {
+    pub(super) fn traces(&self, claims: Arc<[Claim]>, kind: Kind) -> Traces {
         Traces {
             claims,
             token: self.token.clone(),
             ballot: self.ballot,
-            plain,
+            kind,
             taker: Taker::default(),
             place: None,
             slots: None,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Claim, Mode};
+use crate::message::{Claim, Kind, Mode};
 use crate::name::Name;
 use crate::protocol::Attempt;
 use crate::token::Token;
@@ -57,7 +57,7 @@ impl Semaphore {
             claims.collect::<Arc<[Claim]>>()
         });
         let mut lock = Lock::new(locks, claims);
-        lock.of_slots = true;
+        lock.kind = Kind::Slot;
         Self {
             lock,
             name: shown,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::message::{Claim, Op, Place, ReleaseKind, Reply, Request, Slots};
+use crate::message::{Claim, Kind, Place, ReleaseKind, Reply, Request, Slots};
 use crate::node::Deliver;
 use crate::protocol::{Acquisition, Asked, Attempt, Failure, Line, Next, Terms};
 use crate::time::Timestamp;
@@ -27,8 +27,6 @@ pub(crate) struct Wanted {
     /// For how much longer than the TTL the nodes keep it from others.
     pub(crate) delay: Duration,
     pub(crate) terms: Terms,
-    /// One slot of a semaphore is wanted: the claims are its gate and then every slot.
-    pub(crate) of_slots: bool,
 }
 
 /// An attempt that was won. Late votes still arrive in its flight.
@@ -75,17 +73,15 @@ pub(crate) async fn acquire(
     };
     let mut first = Some(token);
     let mut acquisition = Acquisition::new(wanted.terms, clock.now(), seed);
-    let others = (!wanted.terms.plain).then(|| driver.crowd.join(&wanted.claims));
+    let has_record = wanted.terms.kind.has_record();
+    let others = has_record.then(|| driver.crowd.join(&wanted.claims));
     if wanted.waits_in_line() {
         let in_company = others.as_ref().is_some_and(|asking| asking.in_company);
-        let line = match in_company && !wanted.of_slots {
+        let line = match in_company && wanted.terms.kind != Kind::Slot {
             true => Line::Awaited,
             false => Line::Unknown,
         };
         acquisition = acquisition.in_line(driver.room.ticket(), line);
-    }
-    if wanted.of_slots {
-        acquisition = acquisition.of_slots();
     }
     let mut line = InLine::new(driver, wanted);
     loop {
@@ -143,7 +139,7 @@ impl Wanted {
     /// Whoever may try once only has nothing to wait for.
     fn waits_in_line(&self) -> bool {
         let waits = self.terms.wait.is_none_or(|wait| !wait.is_zero());
-        waits && !self.terms.plain && self.terms.attempts != Some(1)
+        waits && self.terms.kind.has_record() && self.terms.attempts != Some(1)
     }
 }
 
@@ -191,9 +187,9 @@ impl<'a> InLine<'a> {
             _ => {
                 self.leave_room();
                 let claims = &self.wanted.claims;
-                let what = match self.wanted.of_slots {
-                    false => WaitsFor::Lock,
-                    true => WaitsFor::Slot,
+                let what = match self.wanted.terms.kind {
+                    Kind::Slot => WaitsFor::Slot,
+                    Kind::Exclusive | Kind::Shared | Kind::Plain => WaitsFor::Lock,
                 };
                 let room = &self.driver.room;
                 let waiter = room.enter(self.driver, claims, place.clone(), what);
@@ -282,33 +278,10 @@ impl<'a> Trial<'a> {
         attempt: Attempt,
         waiter: Option<&Arc<Waiter>>,
     ) -> Self {
-        let ttl_ms = wanted.lease().as_millis() as u64;
         let request = Arc::new(Request {
             claims: Arc::clone(&wanted.claims),
             token: attempt.token().clone(),
-            op: if attempt.only_looks() {
-                Op::Inspect
-            } else if let Some(asked) = attempt.asked() {
-                Op::AcquireSlot {
-                    slot: match asked {
-                        Asked::Any => None,
-                        Asked::Slot(slot) => Some(slot),
-                    },
-                    ballot: attempt.ballot(),
-                    ttl_ms,
-                    label: Arc::clone(&wanted.label),
-                    place: attempt.place().cloned(),
-                }
-            } else if wanted.terms.plain {
-                Op::PlainAcquire { ttl_ms }
-            } else {
-                Op::Acquire {
-                    ballot: attempt.ballot(),
-                    ttl_ms,
-                    label: Arc::clone(&wanted.label),
-                    place: attempt.place().cloned(),
-                }
-            },
+            op: attempt.op(wanted.lease(), &wanted.label),
         });
         let t0 = attempt.t0();
         let expires = attempt.poll_timeout().unwrap_or(t0);
@@ -400,7 +373,7 @@ impl<'a> Trial<'a> {
             claims: Arc::clone(&self.wanted.claims),
             token: attempt.token().clone(),
             ballot: attempt.ballot(),
-            plain: self.wanted.terms.plain,
+            kind: self.wanted.terms.kind,
             taker: Taker::default(),
             place: attempt.place().cloned().map(Box::new),
             slots: attempt.asked().map(|asked| {

@@ -190,7 +190,7 @@ impl Hold {
             claims,
             token,
             ballot,
-            plain,
+            kind,
             ..
         } = &self.traces;
         Prepared {
@@ -198,7 +198,7 @@ impl Hold {
             request: Arc::new(Request {
                 claims: Arc::clone(claims),
                 token: token.clone(),
-                op: transmit.op(*ballot, *plain, &self.policy().label),
+                op: transmit.op(*kind, *ballot, &self.policy().label),
             }),
             to: match transmit.action {
                 HoldAction::Restore => Arc::new(RestoreReply(hold)),
@@ -261,7 +261,7 @@ mod tests {
     use crate::driver::Driver;
     use crate::driver::taker::Taker;
     use crate::group::Group;
-    use crate::message::{Answer, Ballot, Claim, Mode, Op, Standing};
+    use crate::message::{Answer, Ballot, Claim, Extend, Kind, Mode, Op, Standing};
     use crate::name::Name;
     use crate::node::{Call, Completion, Facts, Hear, InitMode, Node};
     use crate::protocol::{Drift, HoldPolicy};
@@ -295,7 +295,7 @@ mod tests {
             if stage.sending.swap(true, Ordering::SeqCst) {
                 stage.overlapped.store(true, Ordering::SeqCst);
             }
-            let Op::Extend { ttl_ms, .. } = call.request.op else {
+            let Op::Extend(Extend { ttl_ms, .. }) = call.request.op else {
                 panic!("{:?}", call.request.op);
             };
             lock(&stage.sent).push((*node, ttl_ms));
@@ -335,7 +335,7 @@ mod tests {
             }]),
             token: Token::from_entropy([1; TOKEN_ENTROPY_BYTES]),
             ballot: Ballot::new(1),
-            plain: false,
+            kind: Kind::Exclusive,
             taker: Taker::default(),
             place: None,
             slots: None,

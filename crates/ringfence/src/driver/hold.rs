@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::message::Claim;
+use crate::message::{Claim, Kind};
 use crate::protocol::{
     Attempt, ExtensionVerdict, Hold as Machine, HoldPolicy, Lost, RoundId, Vote,
 };
@@ -39,8 +39,8 @@ impl Hold {
             deadline,
         } = won;
         let (clock, policy) = (driver.read_clock(), driver.policies.share(policy));
-        let (plain, now) = (traces.plain, clock.now);
-        let machine = flight.with(|won| Machine::new(won, deadline, policy, plain, now));
+        let (kind, now) = (traces.kind, clock.now);
+        let machine = flight.with(|won| Machine::new(won, deadline, policy, kind, now));
         let open = machine.awaits_acquire();
         let hold = Self::with(driver, traces, machine);
         if open {
@@ -55,7 +55,7 @@ impl Hold {
     /// A hold that was left behind and is to be extended once.
     pub(crate) fn resume(driver: &Arc<Driver>, traces: Traces, policy: HoldPolicy) -> Arc<Self> {
         let (now, policy) = (driver.clock.now(), driver.policies.share(policy));
-        let machine = Machine::resume(policy, driver.nodes.len(), traces.plain, now);
+        let machine = Machine::resume(policy, driver.nodes.len(), traces.kind, now);
         Self::with(driver, traces, machine)
     }
 
@@ -168,6 +168,7 @@ impl Hold {
     ) -> (Arc<Self>, Extending) {
         let traces = Traces {
             claims: self.traces.claims.iter().map(Claim::shared).collect(),
+            kind: Kind::Shared,
             ..self.traces.clone()
         };
         let (shared, round) = self.feed(|machine, clock| {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::message::{Claim, Op, Place, Request};
+use crate::message::{Arrive, Attend, Claim, Op, Place, Request};
 use crate::node::Deliver;
 use crate::protocol::{LatchCall, LatchFailure, LatchNext, LatchRound, LatchTerms, Question};
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -119,17 +119,17 @@ fn send(
         // Nobody's: a latch is held by nobody.
         token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
         op: match round.question() {
-            Question::Look => Op::Attend {
+            Question::Look => Op::Attend(Attend {
                 places: place.cloned().into_iter().collect(),
                 list: true,
                 ttl_ms,
-            },
-            Question::Add { parties, since_us } => Op::Arrive {
+            }),
+            Question::Add { parties, since_us } => Op::Arrive(Arrive {
                 parties: Arc::clone(parties),
                 since_us: *since_us,
                 count: wanted.terms.count,
                 ttl_ms,
-            },
+            }),
         },
     });
     let t0 = round.t0();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Answer, Claim, Op, Place, Reply, Request};
+use crate::message::{Answer, Attend, Claim, Op, Place, Refresh, RefreshSlots, Reply, Request};
 use crate::node::{CallError, Deliver};
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -39,13 +39,13 @@ impl Refreshing {
             // Nobody's: those who wait hold nothing.
             token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
             op: match what {
-                WaitsFor::Lock => Op::Refresh { places },
-                WaitsFor::Slot => Op::RefreshSlots { places },
-                WaitsFor::Latch { ttl_ms } => Op::Attend {
+                WaitsFor::Lock => Op::Refresh(Refresh { places }),
+                WaitsFor::Slot => Op::RefreshSlots(RefreshSlots { places }),
+                WaitsFor::Latch { ttl_ms } => Op::Attend(Attend {
                     places,
                     list: false,
                     ttl_ms,
-                },
+                }),
             },
         });
         let sent = driver.clock.now();

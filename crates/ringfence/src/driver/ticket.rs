@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::ledger::TICKET_MS;
-use crate::message::{Answer, Ballot, ReleaseKind, Reply, Slots};
+use crate::message::{Answer, Ballot, Kind, ReleaseKind, Reply, Slots};
 use crate::node::{CallError, Deliver};
 use crate::protocol::Target;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -200,15 +200,18 @@ impl Waiter {
         if targets.iter().all(|target| *target == Target::Nothing) {
             return;
         }
-        let of_slots = self.waits_for() == WaitsFor::Slot;
+        let (kind, slots) = match self.waits_for() {
+            WaitsFor::Slot => (Kind::Slot, Some((Arc::clone(self.claims()), Slots::All))),
+            WaitsFor::Lock | WaitsFor::Latch { .. } => (Kind::Exclusive, None),
+        };
         let traces = Traces {
             claims: Arc::clone(self.claims()),
             token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
             ballot: Ballot::default(),
-            plain: false,
+            kind,
             taker: Taker::default(),
             place: Some(Box::new(self.place().clone())),
-            slots: of_slots.then(|| Box::new((Arc::clone(self.claims()), Slots::All))),
+            slots: slots.map(Box::new),
         };
         let lease = Duration::from_millis(TICKET_MS);
         Withdrawing::begin(

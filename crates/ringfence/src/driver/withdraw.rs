@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use crate::message::{Ballot, Claim, Op, Place, ReleaseKind, Reply, Request, Slots};
+use crate::message::{Ballot, Claim, Kind, Place, Release, ReleaseKind, Reply, Request, Slots};
 use crate::node::{CallError, Deliver};
 use crate::protocol::{FinalRelease, Target, Withdrawal, WithdrawalVerdict};
 use crate::time::Timestamp;
@@ -25,7 +25,7 @@ pub(crate) struct Traces {
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) token: Token,
     pub(crate) ballot: Ballot,
-    pub(crate) plain: bool,
+    pub(crate) kind: Kind,
     /// Which task took it, for warnings.
     pub(crate) taker: Taker,
     /// The place in line under which it was asked for.
@@ -134,37 +134,22 @@ impl Withdrawing {
         let stays = waiter.is_some();
         let now = driver.clock.now();
         let until = now + ttl;
-        let place = traces.place.as_deref().cloned();
-        let fate_unknown = false;
-        let (claims, op) = match traces.slots.as_deref() {
-            Some((claims, slots)) => {
-                let op = Op::ReleaseSlot {
-                    slots: *slots,
-                    ballot: traces.ballot,
-                    kind,
-                    fate_unknown,
-                    place,
-                    stays,
-                };
-                (claims, op)
-            }
-            None if traces.plain => (&traces.claims, Op::PlainRelease),
-            None => {
-                let op = Op::Release {
-                    ballot: traces.ballot,
-                    kind,
-                    fate_unknown,
-                    place,
-                    stays,
-                    keep_ms: None,
-                };
-                (&traces.claims, op)
-            }
+        let (claims, slots) = match traces.slots.as_deref() {
+            Some((claims, slots)) => (claims, *slots),
+            None => (&traces.claims, Slots::All),
+        };
+        let release = Release {
+            ballot: traces.ballot,
+            kind,
+            fate_unknown: false,
+            place: traces.place.as_deref().cloned(),
+            stays,
+            keep_ms: None,
         };
         let known = Arc::new(Request {
             claims: Arc::clone(claims),
             token: traces.token.clone(),
-            op,
+            op: traces.kind.release(slots, release),
         });
         let machine = Withdrawal::new(kind, targets, now, until, call_timeout)
             .keeping(keep_until.filter(|_| keeps_on));
@@ -255,14 +240,10 @@ impl Withdrawing {
             return Arc::clone(request);
         }
         let mut request = Request::clone(request);
-        if let Op::Release { stays, .. } | Op::ReleaseSlot { stays, .. } = &mut request.op {
-            *stays &= !leaves;
-        }
-        if left.is_zero() {
-            return Arc::new(request);
-        }
-        if let Op::Release { keep_ms, .. } = &mut request.op {
-            *keep_ms = Some(left.as_nanos().div_ceil(1_000_000) as u64);
+        if let Some(release) = request.op.release_mut() {
+            release.stays &= !leaves;
+            let keep_ms = left.as_nanos().div_ceil(1_000_000) as u64;
+            release.keep_ms = Some(keep_ms).filter(|ms| *ms > 0);
         }
         Arc::new(request)
     }
@@ -311,9 +292,8 @@ impl Withdrawing {
 /// The same as `request`, to a node that may get the acquire later, or never.
 fn of_unknown_fate(request: &Request) -> Request {
     let mut request = request.clone();
-    if let Op::Release { fate_unknown, .. } | Op::ReleaseSlot { fate_unknown, .. } = &mut request.op
-    {
-        *fate_unknown = true;
+    if let Some(release) = request.op.release_mut() {
+        release.fate_unknown = true;
     }
     request
 }
@@ -374,7 +354,7 @@ mod tests {
             }]),
             token: Token::from_entropy([1; TOKEN_ENTROPY_BYTES]),
             ballot: Ballot::new(1),
-            plain: false,
+            kind: Kind::Exclusive,
             taker: Taker::default(),
             place: None,
             slots: None,

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::message::{Op, Request};
+use crate::message::Request;
 
 /// How something that waits is to be ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,9 +24,9 @@ impl Kind {
     /// Of a call that asks for `request`.
     pub(super) fn of(request: &Request) -> Self {
         let key = key(request.token.expose());
-        match request.op {
-            Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease => Self::Release(key),
-            _ => Self::Call(key),
+        match request.op.is_release() {
+            true => Self::Release(key),
+            false => Self::Call(key),
         }
     }
 }

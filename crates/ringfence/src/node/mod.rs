@@ -28,8 +28,9 @@ pub use examination::{
 // What a `Node` is given and gives back.
 pub use ringfence_core::group::Group;
 pub use ringfence_core::message::{
-    Answer, Arrivals, Ballot, Claim, Holder, Mode, Op, Permit, Place, ReleaseKind, Reply, Request,
-    Slots, Stamp, Standing, Turn, View, Wake,
+    Acquire, AcquireSlot, Answer, Arrivals, Arrive, Attend, Ballot, Claim, Downgrade, Extend,
+    Holder, Mode, Op, Permit, Place, PlainAcquire, PlainExtend, Refresh, RefreshSlots, Release,
+    ReleaseKind, ReleaseSlot, Reply, Request, Restore, Slots, Stamp, Standing, Turn, View, Wake,
 };
 pub use ringfence_core::name::Name;
 pub use ringfence_core::node::{CallError, Facts, Tier, Trouble, TroubleKind};

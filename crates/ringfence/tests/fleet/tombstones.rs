@@ -11,7 +11,8 @@ use ringfence::clock::Clock;
 use ringfence::group::Group;
 use ringfence::ledger::{self, Entry, Moment, Rules};
 use ringfence::message::{
-    Answer, Ballot, Claim, Holder, Mode, Op, Place, ReleaseKind, Reply, Request,
+    Acquire, Answer, Ballot, Claim, Extend, Holder, Mode, Op, Place, Release, ReleaseKind, Reply,
+    Request, Restore,
 };
 use ringfence::name::Name;
 use ringfence::node::redis::RedisNode;
@@ -273,26 +274,26 @@ impl Step {
         });
         let ttl_ms = LONG_MS;
         match self.op {
-            Kind::Acquire { waits } => Op::Acquire {
+            Kind::Acquire { waits } => Op::Acquire(Acquire {
                 ballot,
                 ttl_ms,
                 label,
                 place: place.filter(|_| waits),
-            },
-            Kind::Extend => Op::Extend { ballot, ttl_ms },
-            Kind::Release(kind, keep_ms, fate_unknown) => Op::Release {
+            }),
+            Kind::Extend => Op::Extend(Extend { ballot, ttl_ms }),
+            Kind::Release(kind, keep_ms, fate_unknown) => Op::Release(Release {
                 ballot,
                 kind,
                 fate_unknown,
                 place,
                 stays: false,
                 keep_ms,
-            },
-            Kind::Restore => Op::Restore {
+            }),
+            Kind::Restore => Op::Restore(Restore {
                 ballot,
                 ttl_ms,
                 label,
-            },
+            }),
             Kind::Inspect => Op::Inspect,
         }
     }

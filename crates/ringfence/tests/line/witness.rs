@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use ringfence::clock::Clock;
 use ringfence::group::Group;
-use ringfence::message::{Answer, Op, Place, Reply};
+use ringfence::message::{Acquire, Answer, Op, Place, Reply};
 use ringfence::node::redis::RedisNode;
 use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Hear, InitMode, Node};
 use ringfence::protocol::quorum;
@@ -103,11 +103,11 @@ impl Node for Witness {
             done,
         } = call;
         let done = match &request.op {
-            Op::Acquire {
+            Op::Acquire(Acquire {
                 label,
                 place: Some(place),
                 ..
-            } => {
+            }) => {
                 let answer = Answering {
                     book: Arc::clone(&self.book),
                     node: self.number,

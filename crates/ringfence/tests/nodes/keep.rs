@@ -1,6 +1,6 @@
 //! A release that keeps the lock from others, on every sort of node.
 
-use ringfence::message::{Answer, Op};
+use ringfence::message::{Answer, Op, PlainExtend, Release};
 
 use crate::stages::{self, Stage};
 use crate::support::*;
@@ -14,7 +14,7 @@ fn what_is_kept_is_nobodys_until_its_time_is_over(stage: &Stage) {
         Answer::Granted
     );
     let mut keep = release(ballot);
-    if let Op::Release { keep_ms, .. } = &mut keep {
+    if let Op::Release(Release { keep_ms, .. }) = &mut keep {
         *keep_ms = Some(KEEP_MS);
     }
     assert_eq!(ask(node, "x", ALICE, keep), Answer::Released);
@@ -23,7 +23,7 @@ fn what_is_kept_is_nobodys_until_its_time_is_over(stage: &Stage) {
         extend(ballot, TTL_MS),
         release(ballot),
         restore(ballot),
-        Op::PlainExtend { ttl_ms: TTL_MS },
+        Op::PlainExtend(PlainExtend { ttl_ms: TTL_MS }),
         Op::PlainRelease,
     ] {
         let plain = op.is_plain();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use ringfence::message::{Claim, Mode, Op, Place, Request};
+use ringfence::message::{Arrive, Attend, Claim, Mode, Op, Place, Request};
 use ringfence::name::Name;
 
 use crate::support::token;
@@ -71,21 +71,21 @@ fn request(ask: &Ask, clock_us: u64, place: impl Fn(usize) -> Place) -> Request 
             since_by_us,
             count,
             ttl_ms,
-        } => Op::Arrive {
+        } => Op::Arrive(Arrive {
             parties: parties.iter().map(|party| Arc::from(*party)).collect(),
             since_us: since_by_us.map(|by| clock_us.saturating_add_signed(by)),
             count: *count,
             ttl_ms: *ttl_ms,
-        },
+        }),
         Ask::Attend {
             tickets,
             list,
             ttl_ms,
-        } => Op::Attend {
+        } => Op::Attend(Attend {
             places: tickets.iter().map(|ticket| place(*ticket)).collect(),
             list: *list,
             ttl_ms: *ttl_ms,
-        },
+        }),
     };
     Request {
         claims: Arc::from([Claim {

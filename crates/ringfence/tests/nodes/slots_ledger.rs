@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use ringfence::message::{Ballot, Claim, Mode, Op, Place, ReleaseKind, Request, Slots};
+use ringfence::message::{
+    Acquire, AcquireSlot, Ballot, Claim, Extend, Mode, Op, Place, RefreshSlots, Release,
+    ReleaseKind, ReleaseSlot, Request, Restore, Slots,
+};
 use ringfence::name::Name;
 
 use crate::support::token;
@@ -97,44 +100,49 @@ fn request(ask: &Ask, ballot: Ballot, place: impl Fn((usize, bool)) -> Place) ->
     let mut names = parts(ask.size);
     let mut only = |slot: u32| names = vec![names[(slot % ask.size) as usize + 1].clone()];
     let op = match &ask.what {
-        What::Acquire(slot, shown) => Op::AcquireSlot {
+        What::Acquire(slot, shown) => Op::AcquireSlot(AcquireSlot {
             slot: slot.map(|slot| slot % ask.size),
-            ballot,
-            ttl_ms,
-            label,
-            place: shown.map(&place),
-        },
+            acquire: Acquire {
+                ballot,
+                ttl_ms,
+                label,
+                place: shown.map(&place),
+            },
+        }),
         What::Release {
             slots,
             kind,
             fate_unknown,
             place: ticket,
             stays,
-        } => Op::ReleaseSlot {
+        } => Op::ReleaseSlot(ReleaseSlot {
             slots: *slots,
-            ballot,
-            kind: *kind,
-            fate_unknown: *fate_unknown,
-            place: ticket.map(|ticket| place((ticket, false))),
-            stays: *stays,
-        },
-        What::Refresh(tickets) => Op::RefreshSlots {
+            release: Release {
+                ballot,
+                kind: *kind,
+                fate_unknown: *fate_unknown,
+                place: ticket.map(|ticket| place((ticket, false))),
+                stays: *stays,
+                keep_ms: None,
+            },
+        }),
+        What::Refresh(tickets) => Op::RefreshSlots(RefreshSlots {
             places: tickets
                 .iter()
                 .map(|ticket| place((*ticket, false)))
                 .collect(),
-        },
+        }),
         What::Extend(slot) => {
             only(*slot);
-            Op::Extend { ballot, ttl_ms }
+            Op::Extend(Extend { ballot, ttl_ms })
         }
         What::Restore(slot) => {
             only(*slot);
-            Op::Restore {
+            Op::Restore(Restore {
                 ballot,
                 ttl_ms,
                 label,
-            }
+            })
         }
         What::Inspect => Op::Inspect,
     };

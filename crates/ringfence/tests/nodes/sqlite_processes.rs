@@ -13,7 +13,7 @@ use std::{env, thread};
 
 use ringfence::clock::Clock;
 use ringfence::group::Group;
-use ringfence::message::{Answer, Ballot, Op};
+use ringfence::message::{Answer, Ballot, Op, PlainAcquire};
 use ringfence::node::sqlite::SqliteNode;
 use ringfence::node::{CallError, Node, NodeClock};
 use ringfence_testkit::wait_until;
@@ -154,7 +154,7 @@ fn a_release_in_one_process_is_heard_in_another_that_does_nothing_meanwhile() {
     for round in 1..=WAKES {
         if round > 1 {
             // The child keeps its place, so nobody else gets in but by a plain lock.
-            let plain = Op::PlainAcquire { ttl_ms: 60_000 };
+            let plain = Op::PlainAcquire(PlainAcquire { ttl_ms: 60_000 });
             assert_eq!(ask(&node, "x", ALICE, plain), Answer::Granted);
         }
         // On the child's behalf, which is to do nothing but hear.

@@ -13,7 +13,8 @@ use std::{env, fs, process};
 use ringfence::clock::Clock;
 use ringfence::group::Group;
 use ringfence::message::{
-    Answer, Ballot, Claim, Holder, Mode, Op, Place, ReleaseKind, Reply, Request, Stamp, Wake,
+    Acquire, Answer, Ballot, Claim, Extend, Holder, Mode, Op, Place, Refresh, Release, ReleaseKind,
+    Reply, Request, Restore, Stamp, Wake,
 };
 use ringfence::name::Name;
 use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Hear, InitMode, Node};
@@ -145,28 +146,28 @@ pub(crate) fn plus(ballot: Ballot, by: u64) -> Ballot {
 }
 
 pub(crate) fn acquire(ballot: Ballot, ttl_ms: u64) -> Op {
-    Op::Acquire {
+    Op::Acquire(Acquire {
         ballot,
         ttl_ms,
         label: Arc::from("job"),
         place: None,
-    }
+    })
 }
 
 /// An acquire of one who waits.
 pub(crate) fn come(ballot: Ballot, ttl_ms: u64, place: &Place) -> Op {
-    Op::Acquire {
+    Op::Acquire(Acquire {
         ballot,
         ttl_ms,
         label: Arc::from("job"),
         place: Some(place.clone()),
-    }
+    })
 }
 
 pub(crate) fn refresh(places: &[&Place]) -> Op {
-    Op::Refresh {
+    Op::Refresh(Refresh {
         places: places.iter().map(|place| (*place).clone()).collect(),
-    }
+    })
 }
 
 /// A place that was taken at `since_us`.
@@ -179,15 +180,15 @@ pub(crate) fn place(since_us: u64, id: &str) -> Place {
 }
 
 pub(crate) fn extend(ballot: Ballot, ttl_ms: u64) -> Op {
-    Op::Extend { ballot, ttl_ms }
+    Op::Extend(Extend { ballot, ttl_ms })
 }
 
 pub(crate) fn restore(ballot: Ballot) -> Op {
-    Op::Restore {
+    Op::Restore(Restore {
         ballot,
         ttl_ms: TTL_MS,
         label: Arc::from("job"),
-    }
+    })
 }
 
 pub(crate) fn release(ballot: Ballot) -> Op {
@@ -195,26 +196,26 @@ pub(crate) fn release(ballot: Ballot) -> Op {
 }
 
 pub(crate) fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
-    Op::Release {
+    Op::Release(Release {
         ballot,
         kind: ReleaseKind::Undo,
         fate_unknown,
         place: None,
         stays: true,
         keep_ms: None,
-    }
+    })
 }
 
 /// A release or an undo of one who waits, or has waited.
 pub(crate) fn leave(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, stays: bool) -> Op {
-    Op::Release {
+    Op::Release(Release {
         ballot,
         kind,
         fate_unknown: false,
         place: place.cloned(),
         stays,
         keep_ms: None,
-    }
+    })
 }
 
 /// Hears wakes and keeps them.

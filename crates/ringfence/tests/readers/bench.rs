@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use ringfence::group::Group;
-use ringfence::message::{Ballot, Claim, Mode, Op, Place, ReleaseKind, Reply, Request};
+use ringfence::message::{
+    Acquire, Ballot, Claim, Downgrade, Extend, Mode, Op, Place, Refresh, Release, ReleaseKind,
+    Reply, Request, Restore,
+};
 use ringfence::name::Name;
 use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Node};
 use ringfence::time::Timestamp;
@@ -81,30 +84,30 @@ impl Step {
             first: false,
         };
         let op = match self.what {
-            0..=4 => Op::Acquire {
+            0..=4 => Op::Acquire(Acquire {
                 ballot,
                 ttl_ms,
                 label,
                 place: self.in_line.then_some(place),
-            },
-            5 => Op::Extend { ballot, ttl_ms },
-            6 | 7 => Op::Downgrade { ballot, ttl_ms },
-            8..=10 => Op::Release {
+            }),
+            5 => Op::Extend(Extend { ballot, ttl_ms }),
+            6 | 7 => Op::Downgrade(Downgrade { ballot, ttl_ms }),
+            8..=10 => Op::Release(Release {
                 ballot,
                 kind: [ReleaseKind::Final, ReleaseKind::Undo][usize::from(self.what == 9)],
                 fate_unknown: self.offset_us % 4 == 0,
                 place: self.in_line.then_some(place),
                 stays: self.stays,
                 keep_ms: None,
-            },
-            11 => Op::Restore {
+            }),
+            11 => Op::Restore(Restore {
                 ballot,
                 ttl_ms,
                 label,
-            },
-            12 => Op::Refresh {
+            }),
+            12 => Op::Refresh(Refresh {
                 places: Arc::from([place]),
-            },
+            }),
             _ => Op::Inspect,
         };
         let claims = self.claims.iter().map(|&(name, shared)| Claim {

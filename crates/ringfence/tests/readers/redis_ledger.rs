@@ -14,7 +14,7 @@ use redis::Commands;
 use ringfence::clock::Clock;
 use ringfence::group::Group;
 use ringfence::ledger::{self, Entry, Line, Moment, PlainKey, Record, Rules, Seat, Ticket};
-use ringfence::message::{Answer, Ballot, Op, Request, Wake};
+use ringfence::message::{Acquire, Answer, Ballot, Op, Request, Wake};
 use ringfence::node::redis::RedisNode;
 use ringfence::url::{NodeUrl, parse_nodes};
 use ringfence_testkit::{Flavor, Server};
@@ -394,12 +394,12 @@ fn records_from_before_readers_are_still_read() {
             ask(&bench.node, request.clone()).stamp.unwrap().floor,
             Ballot::new(clock)
         );
-        request.op = Op::Acquire {
+        request.op = Op::Acquire(Acquire {
             ballot: Ballot::new(clock + 1),
             ttl_ms: 1_000,
             label: "job".into(),
             place: None,
-        };
+        });
         assert_eq!(ask(&bench.node, request).answer, Answer::Granted);
         let stored = bench.stored(name).record.unwrap();
         assert_eq!(

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::group::Group;
 use ringfence::ledger::{self, Entry, Moment, Rules};
-use ringfence::message::{Answer, Op};
+use ringfence::message::{Acquire, Answer, Downgrade, Extend, Op};
 use ringfence::name::Name;
 use ringfence::node::NodeClock;
 use ringfence::node::sqlite::SqliteNode;
@@ -109,12 +109,12 @@ fn a_file_from_before_readers_is_brought_up_to_date() {
     join(&node, Group::new(1));
     let ballot = ringfence::message::Ballot::new(node_clock(&node));
     let mut held = inspect();
-    held.op = Op::Acquire {
+    held.op = Op::Acquire(Acquire {
         ballot,
         ttl_ms: 10_000,
         label: "job".into(),
         place: None,
-    };
+    });
     assert_eq!(ask(&node, held.clone()).answer, Answer::Granted);
     drop(node);
     let file = rusqlite::Connection::open(&path).unwrap();
@@ -130,16 +130,16 @@ fn a_file_from_before_readers_is_brought_up_to_date() {
     drop(file);
     let node = SqliteNode::open(&path, clock()).unwrap();
     join(&node, Group::new(1));
-    held.op = Op::Extend {
+    held.op = Op::Extend(Extend {
         ballot,
         ttl_ms: 10_000,
-    };
+    });
     assert_eq!(ask(&node, held.clone()).answer, Answer::Extended);
     held.claims = held.claims.iter().map(|claim| claim.shared()).collect();
-    held.op = Op::Downgrade {
+    held.op = Op::Downgrade(Downgrade {
         ballot,
         ttl_ms: 10_000,
-    };
+    });
     assert_eq!(ask(&node, held).answer, Answer::Downgraded);
     drop(node);
     std::fs::remove_dir_all(&folder).unwrap();

@@ -7,7 +7,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
-use ringfence::message::{Ballot, Claim, Mode, Op, ReleaseKind, Reply, Request};
+use ringfence::message::{
+    Ballot, Claim, Mode, Op, PlainAcquire, Release, ReleaseKind, Reply, Request,
+};
 use ringfence::name::Name;
 use ringfence::node::memory::MemoryNode;
 use ringfence::node::{Call, CallError, Completion, Deliver, NodeClock, Trouble, TroubleKind};
@@ -138,19 +140,19 @@ impl Bench {
 
     /// Puts a foreign holder on one node, as a client that never got further might.
     pub(crate) fn occupy(&self, node: usize, name: &str, token: &Token, ttl_ms: u64) {
-        self.tell(node, name, token, Op::PlainAcquire { ttl_ms });
+        self.tell(node, name, token, Op::PlainAcquire(PlainAcquire { ttl_ms }));
     }
 
     /// Takes a share from a reader on one node, as a fault might: nothing is closed.
     pub(crate) fn unshare(&self, node: usize, name: &str, guard: &ReadGuard) {
-        let undo = Op::Release {
+        let undo = Op::Release(Release {
             ballot: Ballot::new(guard.fence()),
             kind: ReleaseKind::Undo,
             fate_unknown: false,
             place: None,
             stays: false,
             keep_ms: None,
-        };
+        });
         self.tell(node, name, guard.token(), undo);
     }
 

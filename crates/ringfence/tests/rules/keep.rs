@@ -1,6 +1,6 @@
 //! `lock_delay` and `hold_at_least`: a lock that others do not get although nobody holds it.
 
-use ringfence::message::Op;
+use ringfence::message::{Op, Restore};
 use ringfence::{AcquireError, ExtendError, Lost, ReleaseError};
 
 use crate::bench::{Bench, at_once, idle, ms};
@@ -106,7 +106,7 @@ async fn a_node_that_is_restored_keeps_the_delay() {
     bench.pass(ms(700)).await;
     let restores = bench.nodes[0].take_operations();
     let restored = restores.iter().find_map(|one| match one.request.op {
-        Op::Restore { ttl_ms, .. } => Some(ttl_ms),
+        Op::Restore(Restore { ttl_ms, .. }) => Some(ttl_ms),
         _ => None,
     });
     assert_eq!(restored, Some(5000));

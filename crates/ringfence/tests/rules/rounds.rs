@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::message::Op;
+use ringfence::message::{Acquire, Op};
 use ringfence::node::{CallError, Trouble, TroubleKind};
 use ringfence::protocol::Vote;
 use ringfence::{AcquireError, ExtendError, InspectError, Locks, ReleaseError};
@@ -303,6 +303,6 @@ async fn of_one_client_only_the_first_has_to_find_out_that_there_is_a_line() {
     // With nobody else about, nodes are not asked to keep a place.
     bench.count(acquires);
     at_once(lock.lock()).await.unwrap().release().await.unwrap();
-    let placed = |op: &Op| matches!(op, Op::Acquire { place: Some(_), .. });
+    let placed = |op: &Op| matches!(op, Op::Acquire(Acquire { place: Some(_), .. }));
     assert_eq!(bench.count(placed), [0; 3]);
 }

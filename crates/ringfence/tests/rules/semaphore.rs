@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use ringfence::message::Op;
+use ringfence::message::{AcquireSlot, Op};
 use ringfence::name::Name;
 use ringfence::{AcquireError, InspectError, Locks, Lost, SemaphoreGuard};
 use tokio::task::{JoinSet, yield_now};
@@ -170,7 +170,7 @@ async fn a_released_slot_goes_to_the_first_in_line_without_delay() {
     for node in &bench.nodes {
         let operations = node.take_operations();
         let asked = operations.iter().filter_map(|op| match op.request.op {
-            Op::AcquireSlot { slot, .. } => Some(slot),
+            Op::AcquireSlot(AcquireSlot { slot, .. }) => Some(slot),
             _ => None,
         });
         let asked: Vec<Option<u32>> = asked.collect();

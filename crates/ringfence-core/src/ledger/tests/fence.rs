@@ -61,14 +61,14 @@ fn a_ballot_above_the_ceiling_is_never_stored_by_any_operation() {
     let desk = Desk::new();
     let high = desk.ballot(5_000_001);
     let ceiling = desk.ballot(5_000_000);
-    let final_blind = Op::Release {
+    let final_blind = Op::Release(Release {
         ballot: high,
         kind: ReleaseKind::Final,
         fate_unknown: true,
         place: None,
         stays: false,
         keep_ms: None,
-    };
+    });
     let ops = [
         acquire(high),
         extend(high, TTL_MS),

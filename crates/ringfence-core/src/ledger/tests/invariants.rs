@@ -46,24 +46,24 @@ impl Step {
             Kind::Undo => undo(ballot),
             Kind::UndoBlindly => undo_blindly(ballot),
             Kind::Restore => restore(ballot),
-            Kind::PlainAcquire => Op::PlainAcquire { ttl_ms },
-            Kind::PlainExtend => Op::PlainExtend { ttl_ms },
+            Kind::PlainAcquire => Op::PlainAcquire(PlainAcquire { ttl_ms }),
+            Kind::PlainExtend => Op::PlainExtend(PlainExtend { ttl_ms }),
             Kind::PlainRelease => Op::PlainRelease,
-            Kind::Come => Op::Acquire {
+            Kind::Come => Op::Acquire(Acquire {
                 ballot,
                 ttl_ms,
                 label: Arc::from("job"),
                 place: Some(self.place(desk)),
-            },
+            }),
             Kind::Leave => leave(
                 ballot,
                 ReleaseKind::Final,
                 Some(&self.place(desk)),
                 ttl_ms.is_multiple_of(2),
             ),
-            Kind::Refresh => Op::Refresh {
+            Kind::Refresh => Op::Refresh(Refresh {
                 places: Arc::from([self.place(desk)]),
-            },
+            }),
         }
     }
 

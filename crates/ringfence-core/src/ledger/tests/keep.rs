@@ -82,7 +82,7 @@ fn an_undo_keeps_nothing_and_neither_does_a_keep_of_nothing() {
     let ballot = desk.ballot(0);
     desk.ask(ALICE, acquire(ballot));
     let mut undo = undo(ballot);
-    if let Op::Release { keep_ms, .. } = &mut undo {
+    if let Op::Release(Release { keep_ms, .. }) = &mut undo {
         *keep_ms = Some(1000);
     }
     assert_eq!(desk.ask(ALICE, undo), Answer::Released);
@@ -117,7 +117,7 @@ fn several_names_are_kept_together() {
 /// As [`keep`], where the node may have lost the lock before it is told.
 fn keep_blindly(ballot: Ballot, keep_ms: u64) -> Op {
     let mut op = keep(ballot, keep_ms);
-    if let Op::Release { fate_unknown, .. } = &mut op {
+    if let Op::Release(Release { fate_unknown, .. }) = &mut op {
         *fate_unknown = true;
     }
     op

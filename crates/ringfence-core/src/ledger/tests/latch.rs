@@ -6,12 +6,12 @@ use crate::message::Arrivals;
 const LIFE_MS: u64 = 100_000;
 
 fn arrive(parties: &[&str], since_us: Option<u64>, count: u64) -> Op {
-    Op::Arrive {
+    Op::Arrive(Arrive {
         parties: parties.iter().map(|party| Arc::from(*party)).collect(),
         since_us,
         count,
         ttl_ms: LIFE_MS,
-    }
+    })
 }
 
 fn attend(tickets: &[&str], list: bool) -> Op {
@@ -20,11 +20,11 @@ fn attend(tickets: &[&str], list: bool) -> Op {
         id: Arc::from(*id),
         first: false,
     });
-    Op::Attend {
+    Op::Attend(Attend {
         places: places.collect(),
         list,
         ttl_ms: LIFE_MS,
-    }
+    })
 }
 
 fn here(since_us: u64, parties: &[&str]) -> Answer {
@@ -143,12 +143,12 @@ fn a_latch_lives_as_long_as_somebody_arrives_or_waits_and_its_ttl_beyond() {
     let both = here(START_US, &["a", "b"]);
     assert_eq!(desk.ask(BOB, attend(&["c.1"], true)), both);
     desk.pass_ms(LIFE_MS);
-    let short = Op::Arrive {
+    let short = Op::Arrive(Arrive {
         parties: Arc::from([Arc::from("a")]),
         since_us: None,
         count: 2,
         ttl_ms: 1,
-    };
+    });
     assert_eq!(desk.ask(BOB, short), both, "its last millisecond");
     desk.pass_ms(2);
     assert_eq!(desk.ask(BOB, attend(&[], true)), nothing());
@@ -160,7 +160,7 @@ fn no_ttl_shortens_the_life_of_a_latch() {
     let mut desk = Desk::new();
     desk.arrive(&["a"], Some(START_US));
     let mut short = attend(&[], true);
-    if let Op::Attend { ttl_ms, .. } = &mut short {
+    if let Op::Attend(Attend { ttl_ms, .. }) = &mut short {
         *ttl_ms = 1;
     }
     desk.ask(BOB, short.clone());

@@ -198,7 +198,7 @@ fn an_undo_of_what_was_not_granted_here_enters_nothing() {
     // Late: the node has not seen the acquire, and never grants it.
     let ballot = desk.next_ballot(&["x"]);
     let mut blind = leave(ballot, ReleaseKind::Undo, Some(&bob), true);
-    if let Op::Release { fate_unknown, .. } = &mut blind {
+    if let Op::Release(Release { fate_unknown, .. }) = &mut blind {
         *fate_unknown = true;
     }
     desk.ask(BOB, blind);

@@ -24,7 +24,8 @@ use std::sync::Arc;
 
 use super::{Entry, Moment, PlainKey, Rules, apply};
 use crate::message::{
-    Answer, Ballot, Claim, Holder, Mode, Op, Place, ReleaseKind, Request, Stamp, Turn, Wake,
+    Acquire, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Extend, Holder, Mode, Op, Place,
+    PlainAcquire, PlainExtend, Refresh, Release, ReleaseKind, Request, Restore, Stamp, Turn, Wake,
 };
 use crate::name::Name;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -193,7 +194,7 @@ impl Desk {
 
     fn refresh(&mut self, names: &[&str], places: &[&Place]) -> Vec<Turn> {
         let places = places.iter().map(|place| (*place).clone()).collect();
-        match self.ask_for(names, 0, Op::Refresh { places }).0 {
+        match self.ask_for(names, 0, Op::Refresh(Refresh { places })).0 {
             Answer::Turns(turns) => turns,
             other => panic!("refresh answered {other:?}"),
         }
@@ -237,23 +238,23 @@ fn wake(ticket: &str, after_ms: u64) -> Wake {
 }
 
 fn acquire_in_line(ballot: Ballot, place: &Place) -> Op {
-    Op::Acquire {
+    Op::Acquire(Acquire {
         ballot,
         ttl_ms: TTL_MS,
         label: Arc::from("job"),
         place: Some(place.clone()),
-    }
+    })
 }
 
 fn leave(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, stays: bool) -> Op {
-    Op::Release {
+    Op::Release(Release {
         ballot,
         kind,
         fate_unknown: false,
         place: place.cloned(),
         stays,
         keep_ms: None,
-    }
+    })
 }
 
 fn key(name: &str) -> Name {
@@ -269,24 +270,24 @@ fn acquire(ballot: Ballot) -> Op {
 }
 
 fn acquire_for(ballot: Ballot, ttl_ms: u64) -> Op {
-    Op::Acquire {
+    Op::Acquire(Acquire {
         ballot,
         ttl_ms,
         label: Arc::from("job"),
         place: None,
-    }
+    })
 }
 
 fn extend(ballot: Ballot, ttl_ms: u64) -> Op {
-    Op::Extend { ballot, ttl_ms }
+    Op::Extend(Extend { ballot, ttl_ms })
 }
 
 fn restore(ballot: Ballot) -> Op {
-    Op::Restore {
+    Op::Restore(Restore {
         ballot,
         ttl_ms: TTL_MS,
         label: Arc::from("job"),
-    }
+    })
 }
 
 fn release(ballot: Ballot) -> Op {
@@ -296,7 +297,7 @@ fn release(ballot: Ballot) -> Op {
 /// A release after which nobody gets the lock for `keep_ms`.
 fn keep(ballot: Ballot, keep_ms: u64) -> Op {
     let mut op = release(ballot);
-    if let Op::Release { keep_ms: kept, .. } = &mut op {
+    if let Op::Release(Release { keep_ms: kept, .. }) = &mut op {
         *kept = Some(keep_ms);
     }
     op
@@ -307,14 +308,14 @@ fn undo(ballot: Ballot) -> Op {
 }
 
 fn undo_blindly(ballot: Ballot) -> Op {
-    Op::Release {
+    Op::Release(Release {
         ballot,
         kind: ReleaseKind::Undo,
         fate_unknown: true,
         place: None,
         stays: true,
         keep_ms: None,
-    }
+    })
 }
 
 fn is_held_by(answer: &Answer, who: u8) -> bool {

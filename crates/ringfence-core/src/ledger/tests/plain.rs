@@ -61,21 +61,21 @@ fn a_foreign_holder_has_no_ballot() {
 fn a_plain_lock_and_a_fenced_one_exclude_each_other() {
     let mut desk = Desk::new();
     assert_eq!(
-        desk.ask(ALICE, Op::PlainAcquire { ttl_ms: TTL_MS }),
+        desk.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS })),
         Answer::Granted
     );
     assert!(is_held_by(&desk.ask(BOB, acquire(desk.ballot(0))), ALICE));
     assert_eq!(desk.ask(ALICE, Op::PlainRelease), Answer::Released);
     assert_eq!(desk.ask(BOB, acquire(desk.ballot(0))), Answer::Granted);
-    let refused = desk.ask(ALICE, Op::PlainAcquire { ttl_ms: TTL_MS });
+    let refused = desk.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
     assert!(is_held_by(&refused, BOB));
 }
 
 #[test]
 fn a_plain_acquire_is_set_nx_even_for_its_own_token() {
     let mut desk = Desk::new();
-    desk.ask(ALICE, Op::PlainAcquire { ttl_ms: TTL_MS });
-    let again = desk.ask(ALICE, Op::PlainAcquire { ttl_ms: TTL_MS });
+    desk.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
+    let again = desk.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
     assert!(is_held_by(&again, ALICE));
 }
 
@@ -83,8 +83,8 @@ fn a_plain_acquire_is_set_nx_even_for_its_own_token() {
 fn plain_operations_write_no_record() {
     let mut desk = Desk::new();
     for op in [
-        Op::PlainAcquire { ttl_ms: TTL_MS },
-        Op::PlainExtend { ttl_ms: TTL_MS },
+        Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }),
+        Op::PlainExtend(PlainExtend { ttl_ms: TTL_MS }),
         Op::PlainRelease,
     ] {
         desk.ask(ALICE, op);
@@ -95,10 +95,10 @@ fn plain_operations_write_no_record() {
 #[test]
 fn a_plain_extend_never_shortens() {
     let mut desk = Desk::new();
-    desk.ask(ALICE, Op::PlainAcquire { ttl_ms: TTL_MS });
+    desk.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
     let until = desk.until_ms("x");
     assert_eq!(
-        desk.ask(ALICE, Op::PlainExtend { ttl_ms: 1 }),
+        desk.ask(ALICE, Op::PlainExtend(PlainExtend { ttl_ms: 1 })),
         Answer::Extended
     );
     assert_eq!(desk.until_ms("x"), until);
@@ -107,10 +107,13 @@ fn a_plain_extend_never_shortens() {
 #[test]
 fn a_plain_extend_or_release_needs_the_own_key() {
     let mut desk = Desk::new();
-    assert_eq!(desk.ask(ALICE, Op::PlainExtend { ttl_ms: 1 }), Answer::Gone);
+    assert_eq!(
+        desk.ask(ALICE, Op::PlainExtend(PlainExtend { ttl_ms: 1 })),
+        Answer::Gone
+    );
     assert_eq!(desk.ask(ALICE, Op::PlainRelease), Answer::Gone);
-    desk.ask(BOB, Op::PlainAcquire { ttl_ms: TTL_MS });
-    for op in [Op::PlainExtend { ttl_ms: 1 }, Op::PlainRelease] {
+    desk.ask(BOB, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
+    for op in [Op::PlainExtend(PlainExtend { ttl_ms: 1 }), Op::PlainRelease] {
         assert!(is_held_by(&desk.ask(ALICE, op), BOB));
     }
 }

@@ -60,14 +60,14 @@ fn a_final_release_of_an_absent_key_retires_only_when_the_fate_is_unknown() {
     let ballot = desk.ballot(0);
     desk.ask(ALICE, release(ballot));
     assert!(desk.floor("x") < ballot);
-    let blind = Op::Release {
+    let blind = Op::Release(Release {
         ballot,
         kind: ReleaseKind::Final,
         fate_unknown: true,
         place: None,
         stays: false,
         keep_ms: None,
-    };
+    });
     desk.ask(ALICE, blind);
     assert_eq!(desk.floor("x"), ballot);
 }

@@ -56,10 +56,10 @@ impl Desk {
 }
 
 fn downgrade(ballot: Ballot) -> Op {
-    Op::Downgrade {
+    Op::Downgrade(Downgrade {
         ballot,
         ttl_ms: TTL_MS,
-    }
+    })
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn a_share_ends_with_its_own_lease_while_others_go_on() {
     desk.pass_ms(TTL_MS / 2);
     assert_eq!(desk.read(BOB, desk.ballot(10)), Answer::Granted);
     desk.pass_ms(TTL_MS / 2 + 1);
-    let extend = Op::Extend {
+    let extend = Op::Extend(Extend {
         ballot: first,
         ttl_ms: TTL_MS,
-    };
+    });
     assert_eq!(desk.ask_as(READ, ALICE, extend).0, Answer::Gone);
 }
 
@@ -144,7 +144,9 @@ fn readers_and_a_writer_exclude_each_other() {
     // Neither a plain lock nor another library's client comes beside a reader.
     desk.ask_as(WRITE, BOB, release(desk.ballot(2)));
     desk.read(ALICE, desk.ballot(3));
-    let plain = desk.ask_as(WRITE, CAROL, Op::PlainAcquire { ttl_ms: 10 }).0;
+    let plain = desk
+        .ask_as(WRITE, CAROL, Op::PlainAcquire(PlainAcquire { ttl_ms: 10 }))
+        .0;
     assert!(matches!(plain, Answer::Held(_)));
 }
 
@@ -267,7 +269,7 @@ fn where_a_restore_may_be_under_way_the_release_of_a_reader_closes_its_ballot() 
     desk.read(ALICE, high);
     desk.read(BOB, low);
     let mut op = release(high);
-    if let Op::Release { fate_unknown, .. } = &mut op {
+    if let Op::Release(Release { fate_unknown, .. }) = &mut op {
         *fate_unknown = true;
     }
     assert_eq!(desk.ask_as(READ, ALICE, op).0, Answer::Released);
@@ -399,9 +401,9 @@ fn readers_do_not_pass_a_writer_in_line() {
         desk.ask_as(
             WRITE,
             0,
-            Op::Refresh {
+            Op::Refresh(Refresh {
                 places: Arc::from([again(&writer)]),
-            },
+            }),
         );
         assert!(is_behind(&desk.queue(READ, CAROL, &again(&reader)), 1));
     }
@@ -474,7 +476,7 @@ fn a_refresh_tells_readers_only_of_what_is_in_their_way() {
     let (one, two) = (desk.place("c.1"), desk.place("c.2"));
     let refresh = |desk: &mut Desk, wishes, place: &Place| {
         let places = Arc::from([again(place)]);
-        desk.ask_as(wishes, 0, Op::Refresh { places }).0
+        desk.ask_as(wishes, 0, Op::Refresh(Refresh { places })).0
     };
     let turn = |ahead, free| Answer::Turns(vec![Turn { ahead, free }]);
     assert_eq!(refresh(&mut desk, READ, &one), turn(0, true));
@@ -551,13 +553,13 @@ proptest! {
             let place = Place { since_us: desk.clock_us / 1_000_000, id: Arc::from(format!("c.{who}")), first: false };
             let op = match step.what {
                 0..=2 => acquire_for(ballot, step.ttl_ms),
-                3 => Op::Acquire { ballot, ttl_ms: step.ttl_ms, label: Arc::from("job"), place: Some(place) },
+                3 => Op::Acquire(Acquire { ballot, ttl_ms: step.ttl_ms, label: Arc::from("job"), place: Some(place) }),
                 4 => extend(ballot, step.ttl_ms),
                 5 => release(ballot),
                 6 => undo(ballot),
                 7 => undo_blindly(ballot),
-                8 => Op::Downgrade { ballot, ttl_ms: step.ttl_ms },
-                _ => Op::Restore { ballot, ttl_ms: step.ttl_ms, label: Arc::from("job") },
+                8 => Op::Downgrade(Downgrade { ballot, ttl_ms: step.ttl_ms }),
+                _ => Op::Restore(Restore { ballot, ttl_ms: step.ttl_ms, label: Arc::from("job") }),
             };
             let wishes = if shared { READ } else { WRITE };
             let answer = desk.ask_as(wishes, who, op).0;
@@ -608,7 +610,7 @@ fn a_writer_that_waited_and_downgrades_lets_the_next_reader_in() {
     assert_eq!(desk.queue(WRITE, BOB, &again(&writer)), Answer::Granted);
     let ballot = desk.seated(&["x"]);
     let ttl_ms = TTL_MS;
-    let (answer, _) = desk.ask_as(WRITE, BOB, Op::Downgrade { ballot, ttl_ms });
+    let (answer, _) = desk.ask_as(WRITE, BOB, Op::Downgrade(Downgrade { ballot, ttl_ms }));
     assert_eq!(answer, Answer::Downgraded);
     assert_eq!(desk.wakes, [wake("c.2", 0)]);
     assert_eq!(desk.queue(READ, CAROL, &again(&reader)), Answer::Granted);

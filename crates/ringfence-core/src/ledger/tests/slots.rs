@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ledger::PlainKey;
-use crate::message::{Permit, Slots};
+use crate::message::{Acquire, AcquireSlot, Permit, RefreshSlots, Release, ReleaseSlot, Slots};
 
 const ERIN: u8 = 0xee;
 
@@ -50,7 +50,10 @@ impl Desk {
 
     fn turns(&mut self, places: &[&Place]) -> Vec<Turn> {
         let places = places.iter().map(|place| (*place).clone()).collect();
-        match self.ask_slots(2, 0, Op::RefreshSlots { places }).0 {
+        match self
+            .ask_slots(2, 0, Op::RefreshSlots(RefreshSlots { places }))
+            .0
+        {
             Answer::Turns(turns) => turns,
             other => panic!("{other:?}"),
         }
@@ -66,13 +69,15 @@ impl Desk {
 }
 
 fn acquire_slot(ballot: Ballot, slot: Option<u32>, place: Option<&Place>) -> Op {
-    Op::AcquireSlot {
+    Op::AcquireSlot(AcquireSlot {
         slot,
-        ballot,
-        ttl_ms: TTL_MS,
-        label: Arc::from("job"),
-        place: place.cloned(),
-    }
+        acquire: Acquire {
+            ballot,
+            ttl_ms: TTL_MS,
+            label: Arc::from("job"),
+            place: place.cloned(),
+        },
+    })
 }
 
 fn release_slots(
@@ -82,14 +87,17 @@ fn release_slots(
     place: Option<&Place>,
     stays: bool,
 ) -> Op {
-    Op::ReleaseSlot {
+    Op::ReleaseSlot(ReleaseSlot {
         slots,
-        ballot,
-        kind,
-        fate_unknown: false,
-        place: place.cloned(),
-        stays,
-    }
+        release: Release {
+            ballot,
+            kind,
+            fate_unknown: false,
+            place: place.cloned(),
+            stays,
+            keep_ms: None,
+        },
+    })
 }
 
 /// A wake to come at once, for `slot`.
@@ -193,14 +201,17 @@ fn a_late_undo_of_an_earlier_attempt_takes_nothing_from_a_later_one() {
 fn an_attempt_at_any_slot_whose_fate_is_unknown_is_retired_in_each() {
     let mut desk = Desk::new();
     let ballot = desk.ballot(0);
-    let blind = Op::ReleaseSlot {
+    let blind = Op::ReleaseSlot(ReleaseSlot {
         slots: Slots::AllBut(1),
-        ballot,
-        kind: ReleaseKind::Undo,
-        fate_unknown: true,
-        place: None,
-        stays: true,
-    };
+        release: Release {
+            ballot,
+            kind: ReleaseKind::Undo,
+            fate_unknown: true,
+            place: None,
+            stays: true,
+            keep_ms: None,
+        },
+    });
     assert_eq!(desk.ask_slots(2, ALICE, blind).0, Answer::Gone);
     let (answer, _) = desk.ask_slots(2, ALICE, acquire_slot(ballot, None, None));
     let Answer::Permit(permit) = answer else {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::message::Kind;
 use crate::protocol::{Attempt, Extension};
 use crate::time::Timestamp;
 
@@ -16,7 +17,7 @@ impl Hold {
         attempt: &Attempt,
         deadline: Timestamp,
         policy: Arc<HoldPolicy>,
-        plain: bool,
+        kind: Kind,
         now: Timestamp,
     ) -> Self {
         let since = attempt.t0();
@@ -37,14 +38,14 @@ impl Hold {
             end_untold: false,
             renewal_due: false,
             of_receipt: false,
-            plain,
+            kind,
             policy,
         }
     }
 
     /// A hold that was left behind, and is to be extended by its receipt. It does not renew itself, and
     /// never puts the lock back on a node that lacks it.
-    pub fn resume(policy: Arc<HoldPolicy>, nodes: usize, plain: bool, now: Timestamp) -> Self {
+    pub fn resume(policy: Arc<HoldPolicy>, nodes: usize, kind: Kind, now: Timestamp) -> Self {
         // Not known until the nodes have answered; no round takes longer than this.
         let deadline = now + policy.ttl;
         Self {
@@ -61,7 +62,7 @@ impl Hold {
             end_untold: false,
             renewal_due: false,
             of_receipt: true,
-            plain,
+            kind,
         }
     }
 
@@ -120,7 +121,7 @@ impl Hold {
             end_untold: false,
             renewal_due: false,
             of_receipt: self.of_receipt,
-            plain: self.plain,
+            kind: Kind::Shared,
         };
         self.stop(clock);
         let round = shared.begin_round(RoundKind::Downgrade, shared.policy.ttl, clock.now);

@@ -15,7 +15,7 @@ mod tally;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::Reply;
+use crate::message::{Kind, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 
@@ -100,8 +100,7 @@ pub struct Hold {
     renewal_due: bool,
     /// Made from a receipt: whether the lock is still inside its validity is not known here.
     of_receipt: bool,
-    /// A plain lock: the nodes keep no record of it, so it cannot be put back.
-    plain: bool,
+    kind: Kind,
 }
 
 impl Hold {
@@ -366,7 +365,8 @@ impl Hold {
 
     /// Puts the lock back on the next node that lost it, unless it may not be put back.
     fn begin_restore(&mut self, round: &mut Round, clock: ClockReading) -> Option<Transmit> {
-        let refused = self.check(clock).is_err() || self.of_receipt || self.plain;
+        // Without a record on the node there is nothing that it can be put back into.
+        let refused = self.check(clock).is_err() || self.of_receipt || !self.kind.has_record();
         while let Some(node) = round.extension.take_restore() {
             if !refused {
                 self.tally.put_back_on(node);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Ballot, Op};
+use crate::message::{Ballot, Downgrade, Extend, Kind, Op, Restore};
 use crate::protocol::{Extension, ExtensionVerdict};
 use crate::time::Timestamp;
 
@@ -216,18 +216,17 @@ impl Round {
 }
 
 impl Transmit {
-    /// The operation, for a lock that was granted under `ballot`.
-    pub fn op(&self, ballot: Ballot, plain: bool, label: &Arc<str>) -> Op {
+    /// The operation, for a lock of this `kind` that was granted under `ballot`.
+    pub fn op(&self, kind: Kind, ballot: Ballot, label: &Arc<str>) -> Op {
         let ttl_ms = self.lease.as_millis() as u64;
         match self.action {
-            HoldAction::Extend | HoldAction::Downgrade if plain => Op::PlainExtend { ttl_ms },
-            HoldAction::Extend => Op::Extend { ballot, ttl_ms },
-            HoldAction::Downgrade => Op::Downgrade { ballot, ttl_ms },
-            HoldAction::Restore => Op::Restore {
+            HoldAction::Extend => kind.extend(Extend { ballot, ttl_ms }),
+            HoldAction::Downgrade => Op::Downgrade(Downgrade { ballot, ttl_ms }),
+            HoldAction::Restore => Op::Restore(Restore {
                 ballot,
                 ttl_ms,
                 label: Arc::clone(label),
-            },
+            }),
         }
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn terms(nodes: usize) -> Terms {
         wait: Some(WAIT),
         attempts: None,
         no_quorum_after: Duration::from_secs(15),
-        plain: false,
+        kind: Kind::Exclusive,
     }
 }
 
@@ -245,7 +245,7 @@ fn a_client_that_must_lower_its_ballot_takes_a_fresh_token() {
 #[test]
 fn every_plain_attempt_has_a_fresh_token() {
     let mut way = Way::new(Terms {
-        plain: true,
+        kind: Kind::Plain,
         ..for_ever(1)
     });
     for n in 1..=3 {

@@ -107,7 +107,7 @@ fn world_terms(nodes: usize) -> Terms {
         wait: Some(Duration::from_secs(20)),
         attempts: None,
         no_quorum_after: Duration::from_secs(5),
-        plain: false,
+        kind: Kind::Exclusive,
     }
 }
 
@@ -334,12 +334,12 @@ impl World {
         this.attempt = Some((round, attempt));
         this.phase = Phase::Trying;
         for node in 0..self.servers.len() {
-            let op = Op::Acquire {
+            let op = Op::Acquire(Acquire {
                 ballot,
                 ttl_ms: LEASE.as_millis() as u64,
                 label: Arc::from(""),
                 place: None,
-            };
+            });
             self.send(client, node, round, &who, op);
         }
     }
@@ -414,14 +414,14 @@ impl World {
         for taking in &mut self.clients[client].takings {
             taking.machine.handle_timeout(self.now);
             while let Some((node, fate_unknown)) = taking.machine.poll_send(self.now) {
-                let op = Op::Release {
+                let op = Op::Release(Release {
                     ballot: taking.ballot,
                     kind: taking.kind,
                     fate_unknown,
                     place: None,
                     stays: true,
                     keep_ms: None,
-                };
+                });
                 calls.push((node, taking.round, taking.token.clone(), op));
             }
         }

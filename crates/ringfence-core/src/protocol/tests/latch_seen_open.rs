@@ -167,17 +167,17 @@ impl World {
         }
         let ttl_ms = LIFE.as_millis() as u64;
         let op = match client.round.question().clone() {
-            Question::Look => Op::Attend {
+            Question::Look => Op::Attend(Attend {
                 places: Arc::from([]),
                 list: true,
                 ttl_ms,
-            },
-            Question::Add { parties, since_us } => Op::Arrive {
+            }),
+            Question::Add { parties, since_us } => Op::Arrive(Arrive {
                 parties,
                 since_us,
                 count: COUNT,
                 ttl_ms,
-            },
+            }),
         };
         let mortal = &mut self.nodes[node];
         let mut reply = mortal.server.ask(self.now, &token(0), op).unwrap();

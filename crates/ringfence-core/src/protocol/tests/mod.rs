@@ -28,7 +28,8 @@ use super::*;
 use crate::group::Group;
 use crate::ledger::{Entry, Moment, Rules, apply};
 use crate::message::{
-    Answer, Ballot, Claim, Holder, Mode, Op, ReleaseKind, Reply, Request, Stamp, Standing,
+    Acquire, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Holder, Kind, Mode, Op, Release,
+    ReleaseKind, Reply, Request, Restore, Stamp, Standing,
 };
 use crate::name::Name;
 use crate::node::{CallError, Facts, Tier, Trouble, TroubleKind};
@@ -176,23 +177,23 @@ impl Server {
 }
 
 fn acquire(ballot: Ballot) -> Op {
-    Op::Acquire {
+    Op::Acquire(Acquire {
         ballot,
         ttl_ms: TTL.as_millis() as u64,
         label: Arc::from("job"),
         place: None,
-    }
+    })
 }
 
 fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
-    Op::Release {
+    Op::Release(Release {
         ballot,
         kind: ReleaseKind::Undo,
         fate_unknown,
         place: None,
         stays: true,
         keep_ms: None,
-    }
+    })
 }
 
 /// A handshake that took no time.

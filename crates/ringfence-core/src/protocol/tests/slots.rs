@@ -3,7 +3,7 @@
 
 use super::super::attempt::Timing;
 use super::*;
-use crate::message::{Permit, Slots};
+use crate::message::{Acquire, AcquireSlot, Permit, Release, ReleaseSlot, Slots};
 
 const PERMITS: u32 = 2;
 
@@ -114,13 +114,15 @@ impl Semaphore {
         };
         self.carry_out(
             attempt.token(),
-            Op::AcquireSlot {
+            Op::AcquireSlot(AcquireSlot {
                 slot,
-                ballot: attempt.ballot(),
-                ttl_ms: TTL.as_millis() as u64,
-                label: Arc::from("job"),
-                place: None,
-            },
+                acquire: Acquire {
+                    ballot: attempt.ballot(),
+                    ttl_ms: TTL.as_millis() as u64,
+                    label: Arc::from("job"),
+                    place: None,
+                },
+            }),
         )
     }
 
@@ -164,7 +166,7 @@ fn attempt_at(asked: Asked, who: u64, place: Option<crate::message::Place>) -> A
     };
     let ballot = Ballot::new(START_US + who);
     let suspects = std::iter::repeat_n(false, 5);
-    Attempt::new(token(who), ballot, place, at(0), timing, suspects).asking(Some(asked))
+    Attempt::new(token(who), ballot, place, at(0), timing, suspects).asking(Kind::Slot, Some(asked))
 }
 
 /// What a node says: the slot that it is about, those that are free, and how many are ahead.
@@ -308,7 +310,7 @@ fn terms(wait: Option<Duration>) -> Terms {
         wait,
         attempts: None,
         no_quorum_after: Duration::from_secs(15),
-        plain: false,
+        kind: Kind::Slot,
     }
 }
 
@@ -317,14 +319,16 @@ fn whoever_is_woken_asks_for_the_slot_that_was_freed_unless_it_has_seen_another(
     let servers = vec![Server::new(0); 5];
     let mut cluster = acquainted(&servers, at(0));
     let terms = terms(None);
-    let mut acquisition = Acquisition::new(terms, at(0), 1).in_line("c.1".into(), Line::Unknown);
+    let of_lock = Terms {
+        kind: Kind::Exclusive,
+        ..terms
+    };
+    let mut acquisition = Acquisition::new(of_lock, at(0), 1).in_line("c.1".into(), Line::Unknown);
     acquisition.woken_for(Some(1));
     let lock = acquisition.begin(&mut cluster, at(0), token(1));
     assert_eq!(lock.asked(), None, "a lock has no slots");
 
-    let mut acquisition = Acquisition::new(terms, at(0), 1)
-        .in_line("c.1".into(), Line::Unknown)
-        .of_slots();
+    let mut acquisition = Acquisition::new(terms, at(0), 1).in_line("c.1".into(), Line::Unknown);
     let mut lose = |acquisition: &mut Acquisition, free: &[u32], ms: u64| {
         let mut attempt = acquisition.begin(&mut cluster, at(ms), token(1));
         let asked = attempt.asked();
@@ -352,7 +356,7 @@ fn the_first_attempt_is_at_any_slot_and_a_split_one_is_followed_by_a_named_one_a
     let terms = terms(Some(Duration::ZERO));
     let servers = vec![Server::new(0); 5];
     let mut cluster = acquainted(&servers, at(0));
-    let mut acquisition = Acquisition::new(terms, at(0), 1).of_slots();
+    let mut acquisition = Acquisition::new(terms, at(0), 1);
     let mut first = acquisition.begin(&mut cluster, at(0), token(1));
     assert_eq!(first.asked(), Some(Asked::Any));
     for (node, slot) in [0, 0, 1, 1, 2].into_iter().enumerate() {
@@ -391,14 +395,17 @@ fn the_first_attempt_is_at_any_slot_and_a_split_one_is_followed_by_a_named_one_a
 fn an_attempt_that_lands_after_its_undo_takes_no_slot() {
     let mut node = Semaphore::default();
     let attempt = attempt(Asked::Any, 1);
-    let undo = Op::ReleaseSlot {
+    let undo = Op::ReleaseSlot(ReleaseSlot {
         slots: Slots::All,
-        ballot: attempt.ballot(),
-        kind: ReleaseKind::Undo,
-        fate_unknown: true,
-        place: None,
-        stays: false,
-    };
+        release: Release {
+            ballot: attempt.ballot(),
+            kind: ReleaseKind::Undo,
+            fate_unknown: true,
+            place: None,
+            stays: false,
+            keep_ms: None,
+        },
+    });
     node.carry_out(attempt.token(), undo).unwrap();
     let Answer::Permit(late) = node.ask(&attempt).unwrap().answer else {
         panic!("not an answer to that");

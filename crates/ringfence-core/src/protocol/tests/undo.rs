@@ -36,14 +36,14 @@ fn take_back(
     let mut machine = Withdrawal::new(kind, targets, now, now + TTL, CALL_TIMEOUT);
     let mut told = Vec::new();
     while let Some((node, fate_unknown)) = machine.poll_send(now) {
-        let op = Op::Release {
+        let op = Op::Release(Release {
             ballot: attempt.ballot(),
             kind,
             fate_unknown,
             place: None,
             stays: true,
             keep_ms: None,
-        };
+        });
         let outcome = servers[node].ask(now, attempt.token(), op);
         machine.handle_reply(node, &outcome, now);
         told.push((node, outcome.unwrap().answer));
@@ -197,11 +197,11 @@ fn a_released_lock_is_not_brought_back_by_a_late_restore() {
         ask(&mut won, &mut servers, node, at(0));
     }
     take_back(&won, ReleaseKind::Final, &mut servers, at(1));
-    let restore = Op::Restore {
+    let restore = Op::Restore(Restore {
         ballot: won.ballot(),
         ttl_ms: 10_000,
         label: Arc::from("job"),
-    };
+    });
     for server in &mut servers {
         let late = server.ask(at(2), won.token(), restore.clone()).unwrap();
         assert_eq!(late.answer, Answer::Gone);

@@ -11,10 +11,10 @@ const VALIDITY: &str = "crates/ringfence-core/src/protocol/validity.rs";
 /// Shared by PlainTokenKept, TokenKeptWhenLowered.
 #[rustfmt::skip]
 const ACQUISITION_BEGIN_1: Edit = edit(ACQUISITION, "begin",
-    "Some((token, before)) if !self.terms.plain && ballot > before => token,",
-    "Some((token, _)) if mutant!(PlainTokenKept) && self.terms.plain => token,
-     Some((token, _)) if mutant!(TokenKeptWhenLowered) && !self.terms.plain => token,
-     Some((token, before)) if !self.terms.plain && ballot > before => token,");
+    "Some((token, before)) if has_ballots && ballot > before => token,",
+    "Some((token, _)) if mutant!(PlainTokenKept) && !has_ballots => token,
+     Some((token, _)) if mutant!(TokenKeptWhenLowered) && has_ballots => token,
+     Some((token, before)) if has_ballots && ballot > before => token,");
 
 /// Shared by T0NotReadAgain, EarlierBallotCounts.
 #[rustfmt::skip]
@@ -77,8 +77,8 @@ mutants! {
              }
              let loss = match attempt.verdict() {"),
         edit(ATTEMPT, "asking",
-            "Self { asked, ..self }",
-            "    Self { asked, ..self }
+            "Self { kind, asked, ..self }",
+            "    Self { kind, asked, ..self }
              }
 
              pub(super) fn granted_before(mut self, granted: &[bool]) -> Self {

@@ -9,10 +9,11 @@ const TALLY: &str = "crates/ringfence-core/src/protocol/hold/tally.rs";
 /// Shared by RestoredAfterDeadline, ReceiptRestores, PlainRestored.
 #[rustfmt::skip]
 const HOLD_BEGIN_RESTORE: Edit = edit(HOLD, "begin_restore",
-    "let refused = self.check(clock).is_err() || self.of_receipt || self.plain;",
+    "let refused = self.check(clock).is_err() || self.of_receipt || !self.kind.has_record();",
     "let late = self.check(clock).is_err() && !mutant!(RestoredAfterDeadline);
      let of_receipt = self.of_receipt && !mutant!(ReceiptRestores);
-     let refused = late || of_receipt || self.plain && !mutant!(PlainRestored);");
+     let plain = !self.kind.has_record() && !mutant!(PlainRestored);
+     let refused = late || of_receipt || plain;");
 
 mutants! {
     /// An extension that is confirmed after the lock is over does not bring it back.

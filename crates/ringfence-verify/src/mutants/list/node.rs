@@ -25,13 +25,8 @@ mutants! {
     /// Under a flood of other calls releases go first.
     ReleasesWaitTheirTurn:
         edit(BACKLOG, "of",
-            "Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease =>
-                 Self::Release(key),",
-            "Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease
-                 if !mutant!(ReleasesWaitTheirTurn) =>
-             {
-                 Self::Release(key)
-             }");
+            "match request.op.is_release() {",
+            "match request.op.is_release() && !mutant!(ReleasesWaitTheirTurn) {");
 
     /// A release never overtakes a call of its own token.
     ReleaseOvertakesItsAcquire:

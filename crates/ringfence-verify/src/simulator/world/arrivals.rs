@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfence::message::{Answer, Op, Request};
+use ringfence::message::{Acquire, Answer, Op, Request};
 use ringfence::node::Tier;
 use ringfence::protocol::quorum;
 use tokio::sync::oneshot;
@@ -159,12 +159,12 @@ impl World<'_> {
 
     /// Writes down when a call has its place in line, or a grant, on a majority of the nodes.
     fn take_place(&mut self, node: usize, op: &Op, answer: &Answer) {
-        let Op::Acquire {
+        let Op::Acquire(Acquire {
             label,
             place,
             ballot,
             ..
-        } = op
+        }) = op
         else {
             return;
         };

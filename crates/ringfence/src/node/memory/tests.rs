@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::{Clock, SteppedClock};
-use crate::message::{Answer, Ballot, Claim, Mode, Op, Place, ReleaseKind, Reply, Request, Wake};
+use crate::message::{
+    Acquire, Answer, Ballot, Claim, Mode, Op, Place, PlainAcquire, Refresh, Release, ReleaseKind,
+    Reply, Request, Wake,
+};
 use crate::node::{CallError, Deliver, Trouble, TroubleKind};
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -55,12 +58,12 @@ impl Bench {
                 mode: Mode::Exclusive,
             }]),
             token: Token::from_entropy([who; TOKEN_ENTROPY_BYTES]),
-            op: Op::Acquire {
+            op: Op::Acquire(Acquire {
                 ballot: Ballot::new(self.node.clock().now_us() + tag),
                 ttl_ms,
                 label: Arc::from("job"),
                 place: None,
-            },
+            }),
         };
         self.send(tag, request, self.time.now() + Duration::from_secs(1));
     }
@@ -180,19 +183,19 @@ fn lost_wakes_are_told_to_nobody() {
         id: Arc::from("b.1"),
         first: true,
     }]);
-    bench.ask(0, 2, Op::Refresh { places });
+    bench.ask(0, 2, Op::Refresh(Refresh { places }));
     for (lose, told) in [(true, 0), (false, 1)] {
         bench.node.lose_wakes(lose);
         // The line lets nobody else in but a plain lock.
-        bench.ask(1, 1, Op::PlainAcquire { ttl_ms: 1_000 });
-        let release = Op::Release {
+        bench.ask(1, 1, Op::PlainAcquire(PlainAcquire { ttl_ms: 1_000 }));
+        let release = Op::Release(Release {
             ballot: Ballot::new(START_US),
             kind: ReleaseKind::Final,
             fate_unknown: false,
             place: None,
             stays: false,
             keep_ms: None,
-        };
+        });
         bench.ask(2, 1, release);
         assert!(bench.answers().contains(&(2, Ok(Answer::Released))));
         assert_eq!(heard.try_iter().count(), told);

@@ -6,7 +6,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use redis::{RedisWrite, Value};
 
-use crate::message::{Answer, Ballot, Mode, Op, ReleaseKind, Request, Stamp};
+use crate::message::{
+    Acquire, Answer, Ballot, Extend, Mode, Op, Release, ReleaseKind, Request, Stamp,
+};
 use crate::node::Call;
 
 use super::command::{self, By, Terms, say};
@@ -146,13 +148,15 @@ fn sort(request: &Request) -> Option<Sort> {
         return None;
     };
     match &request.op {
-        Op::Acquire { place: None, .. } if claim.mode == Mode::Exclusive => Some(Sort::Swift),
-        Op::Release {
+        Op::Acquire(Acquire { place: None, .. }) if claim.mode == Mode::Exclusive => {
+            Some(Sort::Swift)
+        }
+        Op::Release(Release {
             kind: ReleaseKind::Final,
             place: None,
             keep_ms: None | Some(0),
             ..
-        } if claim.mode == Mode::Exclusive => Some(Sort::Swift),
+        }) if claim.mode == Mode::Exclusive => Some(Sort::Swift),
         Op::Extend { .. } if claim.mode == Mode::Exclusive => Some(Sort::Extend),
         Op::PlainRelease => Some(Sort::PlainRelease),
         _ => None,
@@ -199,7 +203,7 @@ fn write_swift(calls: &[Call], terms: &Terms, by: By, out: &mut impl RedisWrite)
     let letters: Vec<u8> = calls
         .iter()
         .map(|call| match &call.request.op {
-            Op::Acquire { ttl_ms, label, .. } => {
+            Op::Acquire(Acquire { ttl_ms, label, .. }) => {
                 let terms = (command::ttl(*ttl_ms), &**label);
                 let known = wanted.iter().position(|other| *other == terms);
                 let which = known.unwrap_or_else(|| {
@@ -226,7 +230,7 @@ fn write_extend(calls: &[Call], terms: &Terms, by: By, out: &mut impl RedisWrite
     tokens(calls).for_each(|token| say(out, token));
     ballots(calls).for_each(|ballot| say(out, ballot));
     for call in calls {
-        if let Op::Extend { ttl_ms, .. } = call.request.op {
+        if let Op::Extend(Extend { ttl_ms, .. }) = call.request.op {
             say(out, command::ttl(ttl_ms));
         }
     }
@@ -252,9 +256,9 @@ fn ballots(calls: &[Call]) -> impl Iterator<Item = u64> {
 
 fn ballot(request: &Request) -> Ballot {
     match &request.op {
-        Op::Acquire { ballot, .. } | Op::Extend { ballot, .. } | Op::Release { ballot, .. } => {
-            *ballot
-        }
+        Op::Acquire(Acquire { ballot, .. })
+        | Op::Extend(Extend { ballot, .. })
+        | Op::Release(Release { ballot, .. }) => *ballot,
         _ => Ballot::default(),
     }
 }

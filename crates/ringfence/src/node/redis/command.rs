@@ -4,10 +4,15 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::group::Group;
 use crate::ledger::{Rules, TICKET_MS};
-use crate::message::{Mode, Op, Place, ReleaseKind, Request, Slots};
+use crate::message::{
+    Acquire, Downgrade, Extend, Mode, Op, Place, Release, ReleaseKind, Request, Slots,
+};
 
 use super::key::{BORN_KEY, write_mark_key, write_record_key};
 use super::script::{SCRIPTS, Script};
+
+/// No further words.
+const NOTHING: Option<u8> = None;
 
 /// How a script is named to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,127 +59,57 @@ impl Terms {
 
 /// Writes the command that carries out `request`.
 pub(super) fn write(request: &Request, terms: &Terms, by: By, out: &mut impl RedisWrite) {
-    let scripts = &*SCRIPTS;
-    let token = request.token.expose();
+    let (scripts, token) = (&*SCRIPTS, request.token.expose());
+    let call = LockCall { request, terms, by };
     match &request.op {
-        Op::Acquire {
-            ballot,
-            ttl_ms,
-            label,
-            place,
-        } => {
-            write_lock(request, terms, &scripts.acquire, by, out);
-            say(out, (ballot.get(), ttl(*ttl_ms), &**label));
-            if let Some(place) = place {
-                say(out, (TICKET_MS, u8::from(place.first), ticket(place)));
-            }
+        Op::Acquire(op) => call.write(&scripts.acquire, (grant(op), newcomer(op)), out),
+        Op::AcquireSlot(op) => {
+            let slot = op.slot.map(|slot| slot.to_string()).unwrap_or_default();
+            let words = (grant(&op.acquire), slot, newcomer(&op.acquire));
+            call.write(&scripts.acquire_slot, words, out);
         }
-        Op::Extend { ballot, ttl_ms } => {
-            write_lock(request, terms, &scripts.extend, by, out);
-            say(out, (ballot.get(), ttl(*ttl_ms)));
+        Op::Extend(Extend { ballot, ttl_ms }) => {
+            call.write(&scripts.extend, (ballot.get(), ttl(*ttl_ms)), out);
         }
-        Op::Downgrade { ballot, ttl_ms } => {
-            write_lock(request, terms, &scripts.downgrade, by, out);
-            say(out, (ballot.get(), ttl(*ttl_ms)));
+        Op::Downgrade(Downgrade { ballot, ttl_ms }) => {
+            call.write(&scripts.downgrade, (ballot.get(), ttl(*ttl_ms)), out);
         }
-        Op::Release {
-            ballot,
-            kind,
-            fate_unknown,
-            place,
-            stays,
-            keep_ms,
-        } => {
-            let last = u8::from(*kind == ReleaseKind::Final);
-            let (unknown, stays) = (u8::from(*fate_unknown), u8::from(*stays));
-            write_lock(request, terms, &scripts.release, by, out);
-            say(out, (ballot.get(), last, unknown, stays));
-            say(out, keep_ms.unwrap_or(0));
-            if let Some(place) = place {
-                say(out, (ticket(place), TICKET_MS));
-            }
+        Op::Release(op) => {
+            let place = op.place.as_ref().map(|place| (ticket(place), TICKET_MS));
+            let words = (release(op), op.keep_ms.unwrap_or(0), place);
+            call.write(&scripts.release, words, out);
         }
-        Op::Restore {
-            ballot,
-            ttl_ms,
-            label,
-        } => {
-            write_lock(request, terms, &scripts.restore, by, out);
-            say(out, (ballot.get(), ttl(*ttl_ms), &**label));
+        Op::ReleaseSlot(op) => {
+            let place = op.release.place.as_ref();
+            let place = place.map(|place| (TICKET_MS, ticket(place)));
+            let words = (release(&op.release), which(op.slots), place);
+            call.write(&scripts.release_slot, words, out);
         }
-        Op::Refresh { places } => {
-            write_lock(request, terms, &scripts.refresh, by, out);
-            say(out, TICKET_MS);
-            places.iter().for_each(|place| say(out, ticket(place)));
+        Op::Restore(op) => {
+            let words = (op.ballot.get(), ttl(op.ttl_ms), &*op.label);
+            call.write(&scripts.restore, words, out);
         }
-        Op::AcquireSlot {
-            slot,
-            ballot,
-            ttl_ms,
-            label,
-            place,
-        } => {
-            let slot = slot.map(|slot| slot.to_string()).unwrap_or_default();
-            write_lock(request, terms, &scripts.acquire_slot, by, out);
-            say(out, (ballot.get(), ttl(*ttl_ms), &**label, slot));
-            if let Some(place) = place {
-                say(out, (TICKET_MS, u8::from(place.first), ticket(place)));
-            }
+        Op::Refresh(op) => call.write_tickets(&scripts.refresh, NOTHING, &op.places, out),
+        Op::RefreshSlots(op) => {
+            call.write_tickets(&scripts.refresh_slots, NOTHING, &op.places, out)
         }
-        Op::ReleaseSlot {
-            slots,
-            ballot,
-            kind,
-            fate_unknown,
-            place,
-            stays,
-        } => {
-            let last = u8::from(*kind == ReleaseKind::Final);
-            let (unknown, stays) = (u8::from(*fate_unknown), u8::from(*stays));
-            let which = match slots {
-                Slots::Only(slot) => ("only", *slot),
-                Slots::AllBut(slot) => ("but", *slot),
-                Slots::All => ("all", 0),
-            };
-            write_lock(request, terms, &scripts.release_slot, by, out);
-            say(out, (ballot.get(), last, unknown, stays, which));
-            if let Some(place) = place {
-                say(out, (TICKET_MS, ticket(place)));
-            }
+        Op::Arrive(op) => {
+            let since = op.since_us.map(|us| us.to_string()).unwrap_or_default();
+            call.write(&scripts.arrive, (ttl(op.ttl_ms), op.count, since), out);
+            op.parties.iter().for_each(|party| say(out, &**party));
         }
-        Op::RefreshSlots { places } => {
-            write_lock(request, terms, &scripts.refresh_slots, by, out);
-            say(out, TICKET_MS);
-            places.iter().for_each(|place| say(out, ticket(place)));
+        Op::Attend(op) => {
+            let words = (ttl(op.ttl_ms), u8::from(op.list));
+            call.write_tickets(&scripts.attend, words, &op.places, out);
         }
-        Op::Arrive {
-            parties,
-            since_us,
-            count,
-            ttl_ms,
-        } => {
-            let since = since_us.map(|us| us.to_string()).unwrap_or_default();
-            write_lock(request, terms, &scripts.arrive, by, out);
-            say(out, (ttl(*ttl_ms), *count, since));
-            parties.iter().for_each(|party| say(out, &**party));
-        }
-        Op::Attend {
-            places,
-            list,
-            ttl_ms,
-        } => {
-            write_lock(request, terms, &scripts.attend, by, out);
-            say(out, (ttl(*ttl_ms), u8::from(*list), TICKET_MS));
-            places.iter().for_each(|place| say(out, ticket(place)));
-        }
-        Op::Inspect => write_lock(request, terms, &scripts.inspect, by, out),
-        Op::PlainAcquire { ttl_ms } => {
+        Op::Inspect => call.write(&scripts.inspect, NOTHING, out),
+        Op::PlainAcquire(op) => {
             say(out, ("SET", only_name(request), token));
-            say(out, ("NX", "PX", ttl(*ttl_ms)));
+            say(out, ("NX", "PX", ttl(op.ttl_ms)));
         }
-        Op::PlainExtend { ttl_ms } => {
+        Op::PlainExtend(op) => {
             write_script(&scripts.plain_extend, by, 1, out);
-            say(out, (only_name(request), token, ttl(*ttl_ms)));
+            say(out, (only_name(request), token, ttl(op.ttl_ms)));
         }
         Op::PlainRelease => {
             write_script(&scripts.plain_release, by, 1, out);
@@ -183,50 +118,73 @@ pub(super) fn write(request: &Request, terms: &Terms, by: By, out: &mut impl Red
     }
 }
 
-/// Writes an operation on claims, up to and including the token.
-fn write_lock(
-    request: &Request,
-    terms: &Terms,
-    script: &Script,
+/// A call of a script that works on claims.
+struct LockCall<'a> {
+    request: &'a Request,
+    terms: &'a Terms,
     by: By,
-    out: &mut impl RedisWrite,
-) {
-    let keys = 1 + 3 * request.claims.len();
-    match terms.looks_only {
-        false => write_script(script, by, keys, out),
-        true => write_script_ro(script, by, keys, out),
+}
+
+impl LockCall<'_> {
+    /// Writes the call of `script`, with what is said after the token.
+    fn write(&self, script: &Script, words: impl ToRedisArgs, out: &mut impl RedisWrite) {
+        let (request, terms, by) = (self.request, self.terms, self.by);
+        let keys = 1 + 3 * request.claims.len();
+        match terms.looks_only {
+            false => write_script(script, by, keys, out),
+            true => write_script_ro(script, by, keys, out),
+        }
+        let names = || request.claims.iter().map(|claim| claim.name.as_str());
+        names().for_each(|name| say(out, name));
+        names().for_each(|name| write_record_key(name, out));
+        names().for_each(|name| write_mark_key(name, out));
+        write_terms(terms, request.op.writes_holder(), out);
+        let shared = request.claims.iter().any(|c| c.mode == Mode::Shared);
+        if shared {
+            say(out, speaker(request));
+        } else {
+            say(out, request.token.expose());
+        }
+        say(out, words);
     }
-    let names = || request.claims.iter().map(|claim| claim.name.as_str());
-    names().for_each(|name| say(out, name));
-    names().for_each(|name| write_record_key(name, out));
-    names().for_each(|name| write_mark_key(name, out));
-    write_terms(terms, writes_holder(&request.op), out);
-    let shared = request.claims.iter().any(|c| c.mode == Mode::Shared);
-    if shared {
-        say(out, speaker(request));
-    } else {
-        say(out, request.token.expose());
+
+    /// Writes the call of `script` for callers that wait.
+    fn write_tickets(
+        &self,
+        script: &Script,
+        words: impl ToRedisArgs,
+        places: &[Place],
+        out: &mut impl RedisWrite,
+    ) {
+        self.write(script, (words, TICKET_MS), out);
+        places.iter().for_each(|place| say(out, ticket(place)));
     }
 }
 
-/// Whether somebody counts on what `op` writes: what a server that lost it must not confirm.
-fn writes_holder(op: &Op) -> bool {
-    match op {
-        Op::Acquire { .. }
-        | Op::AcquireSlot { .. }
-        | Op::Extend { .. }
-        | Op::Downgrade { .. }
-        | Op::Restore { .. }
-        | Op::Arrive { .. }
-        | Op::Attend { .. } => true,
-        Op::Release { .. }
-        | Op::ReleaseSlot { .. }
-        | Op::Refresh { .. }
-        | Op::RefreshSlots { .. }
-        | Op::Inspect
-        | Op::PlainAcquire { .. }
-        | Op::PlainExtend { .. }
-        | Op::PlainRelease => false,
+/// What a holder is given.
+fn grant(op: &Acquire) -> impl ToRedisArgs {
+    (op.ballot.get(), ttl(op.ttl_ms), &*op.label)
+}
+
+/// The place in line of a caller that waits.
+fn newcomer(op: &Acquire) -> impl ToRedisArgs {
+    let place = op.place.as_ref();
+    place.map(|place| (TICKET_MS, u8::from(place.first), ticket(place)))
+}
+
+/// How something is given back.
+fn release(op: &Release) -> impl ToRedisArgs {
+    let last = u8::from(op.kind == ReleaseKind::Final);
+    let (unknown, stays) = (u8::from(op.fate_unknown), u8::from(op.stays));
+    (op.ballot.get(), last, unknown, stays)
+}
+
+/// Which slots are given back.
+fn which(slots: Slots) -> impl ToRedisArgs {
+    match slots {
+        Slots::Only(slot) => ("only", slot),
+        Slots::AllBut(slot) => ("but", slot),
+        Slots::All => ("all", 0),
     }
 }
 

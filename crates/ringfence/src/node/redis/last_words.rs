@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::message::{Op, Request};
+use crate::message::Request;
 use crate::time::Timestamp;
 
 use super::command::{self, By, Terms};
@@ -114,11 +114,7 @@ impl LastWords {
 
     /// Writes `request` if it is a release. Whether at least a part of it may reach the server.
     pub(super) fn say(&mut self, request: &Request) -> bool {
-        let releases = matches!(
-            request.op,
-            Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease
-        );
-        if !releases {
+        if !request.op.is_release() {
             return false;
         }
         let out = &mut self.unwritten;

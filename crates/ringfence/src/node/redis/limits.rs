@@ -3,7 +3,7 @@
 
 use redis::{ErrorKind, RedisError};
 
-use crate::message::{Op, Request};
+use crate::message::{Attend, Op, Refresh, RefreshSlots, Request};
 use crate::node::TroubleKind;
 
 /// The most bytes of one reply. Our largest are the parties of a latch (1,024 of 256 bytes each) and a
@@ -37,11 +37,15 @@ pub(super) fn memory(bytes: usize, values: u64) -> usize {
 pub(super) fn longest_reply(request: &Request) -> usize {
     match &request.op {
         // All parties of a latch: 1,024 of 256 bytes each.
-        Op::Arrive { .. } | Op::Attend { list: true, .. } => memory(1_024 * (256 + 8), 1_024),
+        Op::Arrive { .. } | Op::Attend(Attend { list: true, .. }) => {
+            memory(1_024 * (256 + 8), 1_024)
+        }
         // A label and a few numbers for each name.
         Op::Inspect => request.claims.len() * memory(512, 7),
         // A number for each place.
-        Op::Refresh { places } | Op::RefreshSlots { places } => memory(0, places.len() as u64 + 16),
+        Op::Refresh(Refresh { places }) | Op::RefreshSlots(RefreshSlots { places }) => {
+            memory(0, places.len() as u64 + 16)
+        }
         _ => 2 << 10,
     }
 }

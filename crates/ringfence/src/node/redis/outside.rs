@@ -7,7 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use redis::{PushInfo, Value};
 
 use crate::Receipt;
-use crate::message::{Answer, Ballot, Claim, Mode, Op, Place, ReleaseKind, Request, Slots, Wake};
+use crate::message::{
+    Acquire, AcquireSlot, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Extend, Mode, Op,
+    Place, PlainAcquire, PlainExtend, Refresh, RefreshSlots, Release, ReleaseKind, ReleaseSlot,
+    Request, Restore, Slots, Wake,
+};
 use crate::name::Name;
 use crate::node::Hear;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -178,62 +182,67 @@ fn operations() -> Vec<Op> {
     };
     let places: Arc<[Place]> = Arc::from([place.clone(), place.clone()]);
     vec![
-        Op::Acquire {
+        Op::Acquire(Acquire {
             ballot,
             ttl_ms,
             label: label.clone(),
             place: Some(place.clone()),
-        },
-        Op::AcquireSlot {
+        }),
+        Op::AcquireSlot(AcquireSlot {
             slot: None,
-            ballot,
-            ttl_ms,
-            label: label.clone(),
-            place: Some(place.clone()),
-        },
-        Op::Extend { ballot, ttl_ms },
-        Op::Downgrade { ballot, ttl_ms },
-        Op::Release {
+            acquire: Acquire {
+                ballot,
+                ttl_ms,
+                label: label.clone(),
+                place: Some(place.clone()),
+            },
+        }),
+        Op::Extend(Extend { ballot, ttl_ms }),
+        Op::Downgrade(Downgrade { ballot, ttl_ms }),
+        Op::Release(Release {
             ballot,
             kind: ReleaseKind::Final,
             fate_unknown: true,
             place: Some(place.clone()),
             stays: false,
             keep_ms: None,
-        },
-        Op::ReleaseSlot {
+        }),
+        Op::ReleaseSlot(ReleaseSlot {
             slots: Slots::All,
-            ballot,
-            kind: ReleaseKind::Undo,
-            fate_unknown: true,
-            place: Some(place),
-            stays: true,
-        },
-        Op::Restore {
+            release: Release {
+                ballot,
+                kind: ReleaseKind::Undo,
+                fate_unknown: true,
+                place: Some(place),
+                stays: true,
+                keep_ms: None,
+            },
+        }),
+        Op::Restore(Restore {
             ballot,
             ttl_ms,
             label,
-        },
-        Op::Refresh {
+        }),
+        Op::Refresh(Refresh {
             places: places.clone(),
-        },
-        Op::RefreshSlots {
+        }),
+        Op::RefreshSlots(RefreshSlots {
             places: places.clone(),
-        },
-        Op::Arrive {
+        }),
+        Op::Arrive(Arrive {
             parties: Arc::from([Arc::from("p")]),
             since_us: Some(1),
             count: 2,
             ttl_ms,
-        },
-        Op::Attend {
+        }),
+        Op::Attend(Attend {
             places,
             list: true,
             ttl_ms,
-        },
+        }),
         Op::Inspect,
-        Op::PlainAcquire { ttl_ms },
-        Op::PlainExtend { ttl_ms },
+        Op::PlainAcquire(PlainAcquire { ttl_ms }),
+        Op::PlainExtend(PlainExtend { ttl_ms }),
         Op::PlainRelease,
     ]
 }

@@ -258,7 +258,7 @@ mod tests {
 
     use super::*;
     use crate::clock::SteppedClock;
-    use crate::message::{Op, Reply, Request};
+    use crate::message::{Op, PlainAcquire, Reply, Request};
     use crate::node::Deliver;
     use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
@@ -293,7 +293,8 @@ mod tests {
         let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
         let mut queue = Queue::new(arriving, clock);
         for who in 0..flood {
-            to.send(call(who, Op::PlainAcquire { ttl_ms: 1 })).unwrap();
+            to.send(call(who, Op::PlainAcquire(PlainAcquire { ttl_ms: 1 })))
+                .unwrap();
         }
         to.send(call(of, Op::PlainRelease)).unwrap();
         let all: Vec<Work> = std::iter::from_fn(|| queue.try_next()).collect();

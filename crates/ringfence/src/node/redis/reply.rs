@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use crate::message::{Answer, Arrivals, Ballot, Holder, Op, Permit, Request, Stamp, Turn, View};
+use crate::message::{
+    Acquire, AcquireSlot, Answer, Arrivals, Attend, Ballot, Holder, Op, Permit, Refresh,
+    RefreshSlots, Request, Stamp, Turn, View,
+};
 
 /// The longest number that travels as text.
 pub(super) const NUMBER_MAX_BYTES: usize = 20;
@@ -107,7 +110,9 @@ fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
             })
         }
         b"turns" => {
-            let (Op::Refresh { places } | Op::RefreshSlots { places }) = &request.op else {
+            let (Op::Refresh(Refresh { places }) | Op::RefreshSlots(RefreshSlots { places })) =
+                &request.op
+            else {
                 return Err(Misshapen);
             };
             let free = fields.number()? == 1;
@@ -149,7 +154,11 @@ fn fits(op: &Op, answer: &Answer) -> bool {
         Answer::Granted | Answer::Stale | Answer::Behind { .. } => acquires(op),
         Answer::TicketOld => matches!(
             op,
-            Op::Acquire { place: Some(_), .. } | Op::AcquireSlot { place: Some(_), .. }
+            Op::Acquire(Acquire { place: Some(_), .. })
+                | Op::AcquireSlot(AcquireSlot {
+                    acquire: Acquire { place: Some(_), .. },
+                    ..
+                })
         ),
         Answer::Ahead => acquires(op) || matches!(op, Op::Restore { .. } | Op::Arrive { .. }),
         Answer::Extended => matches!(op, Op::Extend { .. }),
@@ -281,7 +290,7 @@ impl Fields {
             let party = self.text(PARTY_MAX_BYTES)?.ok_or(Misshapen)?;
             parties.push(Arc::from(party));
         }
-        let listed = !matches!(op, Op::Attend { list: false, .. });
+        let listed = !matches!(op, Op::Attend(Attend { list: false, .. }));
         if parties.len() as u64 != if listed { arrived } else { 0 } {
             return Err(Misshapen);
         }
@@ -318,6 +327,7 @@ mod tests {
 
     use super::*;
     use crate::message::{Claim, Mode, Place};
+    use crate::message::{PlainAcquire, PlainExtend};
     use crate::name::Name;
     use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
@@ -333,12 +343,12 @@ mod tests {
     }
 
     fn acquire() -> Request {
-        request(Op::Acquire {
+        request(Op::Acquire(Acquire {
             ballot: Ballot::new(7),
             ttl_ms: 1000,
             label: Arc::from("me"),
             place: None,
-        })
+        }))
     }
 
     fn word(text: &str) -> Value {
@@ -363,11 +373,11 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert_eq!(held("me", &long), Err(Misshapen));
-        let attend = request(Op::Attend {
+        let attend = request(Op::Attend(Attend {
             places: Arc::from([]),
             list: true,
             ttl_ms: 1,
-        });
+        }));
         let listed = |party: &str| {
             let stamp = [Value::Int(9), Value::Int(7), word("arrivals")];
             let parties = [Value::Int(1), Value::Int(1), word(party)];
@@ -407,8 +417,8 @@ mod tests {
     #[test]
     fn an_answer_to_another_plain_question_is_misshapen() {
         let answers = [
-            (Op::PlainAcquire { ttl_ms: 1 }, Value::Okay),
-            (Op::PlainExtend { ttl_ms: 1 }, word("extended")),
+            (Op::PlainAcquire(PlainAcquire { ttl_ms: 1 }), Value::Okay),
+            (Op::PlainExtend(PlainExtend { ttl_ms: 1 }), word("extended")),
             (Op::PlainRelease, word("released")),
         ];
         for (asked, (op, _)) in answers.iter().enumerate() {
@@ -417,7 +427,13 @@ mod tests {
                 assert_eq!(said.is_ok(), asked == answered, "{op:?}: {value:?}");
             }
         }
-        assert!(read(&request(Op::PlainAcquire { ttl_ms: 1 }), word("gone")).is_err());
+        assert!(
+            read(
+                &request(Op::PlainAcquire(PlainAcquire { ttl_ms: 1 })),
+                word("gone")
+            )
+            .is_err()
+        );
         assert!(read(&request(Op::PlainRelease), word("gone")).is_ok());
     }
 
@@ -463,8 +479,8 @@ mod tests {
             let request = match which {
                 0 => acquire(),
                 1 => request(Op::Inspect),
-                2 => request(Op::Refresh { places: Arc::from([place]) }),
-                3 => request(Op::Attend { places: Arc::from([place]), list: true, ttl_ms: 1 }),
+                2 => request(Op::Refresh(Refresh { places: Arc::from([place]) })),
+                3 => request(Op::Attend(Attend { places: Arc::from([place]), list: true, ttl_ms: 1 })),
                 _ => request(Op::PlainRelease),
             };
             let _ = read(&request, value);

@@ -10,7 +10,10 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use crate::ledger::birth::Record;
-use crate::message::{Answer, Op, Request};
+use crate::message::{
+    Acquire, AcquireSlot, Answer, Downgrade, Extend, Op, PlainAcquire, PlainExtend, Request,
+    Restore,
+};
 use crate::node::OnDisk;
 use crate::time::Timestamp;
 
@@ -57,13 +60,16 @@ impl Watch {
     /// `request` goes out at `now`.
     pub(super) fn note(&mut self, request: &Request, now: Timestamp) {
         let lease_ms = match &request.op {
-            Op::Acquire { ttl_ms, .. }
-            | Op::AcquireSlot { ttl_ms, .. }
-            | Op::Extend { ttl_ms, .. }
-            | Op::Downgrade { ttl_ms, .. }
-            | Op::Restore { ttl_ms, .. }
-            | Op::PlainAcquire { ttl_ms }
-            | Op::PlainExtend { ttl_ms } => *ttl_ms,
+            Op::Acquire(Acquire { ttl_ms, .. })
+            | Op::AcquireSlot(AcquireSlot {
+                acquire: Acquire { ttl_ms, .. },
+                ..
+            })
+            | Op::Extend(Extend { ttl_ms, .. })
+            | Op::Downgrade(Downgrade { ttl_ms, .. })
+            | Op::Restore(Restore { ttl_ms, .. })
+            | Op::PlainAcquire(PlainAcquire { ttl_ms })
+            | Op::PlainExtend(PlainExtend { ttl_ms }) => *ttl_ms,
             Op::Refresh { .. }
             | Op::RefreshSlots { .. }
             | Op::Arrive { .. }
@@ -187,6 +193,7 @@ impl Image {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Refresh;
 
     fn text(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
@@ -275,7 +282,10 @@ mod tests {
     fn a_server_is_looked_at_once_a_second_while_something_is_held() {
         let mut watch = Watch::new();
         watch.begin(at(10));
-        watch.note(&request(Op::PlainAcquire { ttl_ms: 30_000 }), at(10));
+        watch.note(
+            &request(Op::PlainAcquire(PlainAcquire { ttl_ms: 30_000 })),
+            at(10),
+        );
         assert!(!watch.is_due(at(20)), "nothing is held yet");
         watch.hear(&Answer::Granted);
         assert!(!watch.is_due(at(10)) && watch.is_due(at(11)));
@@ -292,10 +302,13 @@ mod tests {
     #[test]
     fn a_server_is_not_looked_at_for_a_lease_that_has_ended() {
         let mut watch = Watch::new();
-        watch.note(&request(Op::PlainAcquire { ttl_ms: 30_000 }), at(10));
+        watch.note(
+            &request(Op::PlainAcquire(PlainAcquire { ttl_ms: 30_000 })),
+            at(10),
+        );
         watch.miss();
         assert!(watch.is_due(at(39)) && !watch.is_due(at(40)));
-        watch.note(&request(Op::Refresh { places: [].into() }), at(50));
+        watch.note(&request(Op::Refresh(Refresh { places: [].into() })), at(50));
         assert!(watch.is_due(at(51)) && !watch.is_due(at(52)));
     }
 }

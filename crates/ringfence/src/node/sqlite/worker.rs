@@ -115,7 +115,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::message::{Op, Reply, Request};
+    use crate::message::{Op, PlainAcquire, Reply, Request};
     use crate::node::{Call, Completion, Deliver};
     use crate::time::Timestamp;
     use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn releases_go_into_the_first_transaction() {
         let (to, inbox) = channel();
-        let acquire = || Op::PlainAcquire { ttl_ms: 1 };
+        let acquire = || Op::PlainAcquire(PlainAcquire { ttl_ms: 1 });
         for who in 0..2 * BATCH_MAX {
             to.send(job(who, acquire())).unwrap();
         }

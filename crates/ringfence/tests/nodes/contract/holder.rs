@@ -1,5 +1,7 @@
 //! The contract of one who holds: under which ballot, and until when.
 
+use ringfence::message::{PlainAcquire, PlainExtend};
+
 use super::*;
 
 pub(super) fn an_extend_raises_the_ballot_of_its_holder(stage: &Stage) {
@@ -15,11 +17,21 @@ pub(super) fn an_extend_raises_the_ballot_of_its_holder(stage: &Stage) {
 
 pub(super) fn a_plain_extend_never_shortens(stage: &Stage) {
     let node = stage.node();
-    ask(node, "x", ALICE, Op::PlainAcquire { ttl_ms: TTL_MS });
-    let shorter = Op::PlainExtend { ttl_ms: 50 };
+    ask(
+        node,
+        "x",
+        ALICE,
+        Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }),
+    );
+    let shorter = Op::PlainExtend(PlainExtend { ttl_ms: 50 });
     assert_eq!(ask(node, "x", ALICE, shorter), Answer::Extended);
     stage.pass_ms(52);
-    held(ask(node, "x", BOB, Op::PlainAcquire { ttl_ms: TTL_MS }));
+    held(ask(
+        node,
+        "x",
+        BOB,
+        Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }),
+    ));
 }
 
 pub(super) fn a_ballot_above_the_ceiling_is_never_stored(stage: &Stage) {

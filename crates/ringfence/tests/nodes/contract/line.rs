@@ -1,5 +1,7 @@
 //! The contract of those who wait in line, and are told when it is their turn.
 
+use ringfence::message::PlainAcquire;
+
 use super::*;
 
 const CAROL: u8 = 0xcc;
@@ -134,7 +136,12 @@ pub(super) fn a_dead_head_is_passed_after_its_grace(stage: &Stage) {
 
 pub(super) fn a_plain_lock_that_is_gone_leaves_the_head_its_grace(stage: &Stage) {
     let node = stage.node();
-    ask(node, "x", ALICE, Op::PlainAcquire { ttl_ms: TTL_MS });
+    ask(
+        node,
+        "x",
+        ALICE,
+        Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }),
+    );
     let now_us = stamp(node, "x").clock_us;
     let (bob, carol) = (place(now_us, "b.1"), place(now_us + 1, "c.1"));
     held(try_in_line(node, BOB, &bob));

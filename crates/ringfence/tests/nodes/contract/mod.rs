@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringfence::group::Group;
-use ringfence::message::{Answer, Ballot, Op, Place, ReleaseKind, Reply, Turn, View, Wake};
+use ringfence::message::{
+    Answer, Ballot, Op, Place, PlainAcquire, PlainExtend, ReleaseKind, Reply, Turn, View, Wake,
+};
 use ringfence::node::{CallError, Hear, InitMode, Node};
 use ringfence_testkit::wait_until;
 
@@ -243,7 +245,7 @@ fn several_claims_are_granted_all_or_none(stage: &Stage) {
 
 fn a_plain_lock_excludes_and_writes_no_fence(stage: &Stage) {
     let node = stage.node();
-    let plain = Op::PlainAcquire { ttl_ms: TTL_MS };
+    let plain = Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS });
     let granted = reply(node, &["x"], ALICE, plain.clone());
     assert_eq!((granted.answer, granted.stamp), (Answer::Granted, None));
     held(ask(node, "x", ALICE, plain));
@@ -253,7 +255,7 @@ fn a_plain_lock_excludes_and_writes_no_fence(stage: &Stage) {
         None
     );
     held(ask(node, "x", BOB, Op::PlainRelease));
-    let prolong = Op::PlainExtend { ttl_ms: TTL_MS };
+    let prolong = Op::PlainExtend(PlainExtend { ttl_ms: TTL_MS });
     assert_eq!(ask(node, "x", ALICE, prolong.clone()), Answer::Extended);
     assert_eq!(ask(node, "x", ALICE, Op::PlainRelease), Answer::Released);
     assert_eq!(ask(node, "x", ALICE, prolong), Answer::Gone);

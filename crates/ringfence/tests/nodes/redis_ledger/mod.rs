@@ -19,7 +19,10 @@ use ringfence::group::Group;
 use ringfence::ledger::{
     self, Entry, Latch, Line, Moment, PlainKey, Record, Rules, Seat, TICKET_MS, Ticket,
 };
-use ringfence::message::{Answer, Ballot, Op, Place, ReleaseKind, Reply, Request};
+use ringfence::message::{
+    Acquire, Answer, Ballot, Extend, Op, Place, PlainAcquire, PlainExtend, Refresh, Release,
+    ReleaseKind, Reply, Request, Restore,
+};
 use ringfence::node::redis::RedisNode;
 use ringfence_testkit::{Flavor, Server};
 
@@ -277,38 +280,38 @@ impl Bench {
         let ballot = self.ballot(ask.ballot, &names);
         let label: Arc<str> = format!("label of {}: with colons:\n{ttl_ms}", ask.holder).into();
         let op = match &ask.what {
-            What::Acquire(shown) => Op::Acquire {
+            What::Acquire(shown) => Op::Acquire(Acquire {
                 ballot,
                 ttl_ms,
                 label,
                 place: shown.map(|shown| self.place(shown)),
-            },
-            What::Extend => Op::Extend { ballot, ttl_ms },
+            }),
+            What::Extend => Op::Extend(Extend { ballot, ttl_ms }),
             What::Release {
                 kind,
                 fate_unknown,
                 place,
                 stays,
                 keep_ms,
-            } => Op::Release {
+            } => Op::Release(Release {
                 ballot,
                 kind: *kind,
                 fate_unknown: *fate_unknown,
                 place: place.map(|shown| self.place(shown)),
                 stays: *stays,
                 keep_ms: *keep_ms,
-            },
-            What::Refresh(shown) => Op::Refresh {
+            }),
+            What::Refresh(shown) => Op::Refresh(Refresh {
                 places: shown.iter().map(|shown| self.place(*shown)).collect(),
-            },
-            What::Restore => Op::Restore {
+            }),
+            What::Restore => Op::Restore(Restore {
                 ballot,
                 ttl_ms,
                 label,
-            },
+            }),
             What::Inspect => Op::Inspect,
-            What::PlainAcquire => Op::PlainAcquire { ttl_ms },
-            What::PlainExtend => Op::PlainExtend { ttl_ms },
+            What::PlainAcquire => Op::PlainAcquire(PlainAcquire { ttl_ms }),
+            What::PlainExtend => Op::PlainExtend(PlainExtend { ttl_ms }),
             What::PlainRelease => Op::PlainRelease,
         };
         request(&names, ask.holder, op)
@@ -343,10 +346,10 @@ impl Bench {
         let (answer, stamp) = (outcome.answer, outcome.stamp);
         let wait: usize = entries.iter().map(|entry| entry.line.tickets.len()).sum();
         // A grant takes its own ticket out.
-        let shown = matches!(&request.op, Op::Acquire { place: Some(_), .. });
+        let shown = matches!(&request.op, Op::Acquire(Acquire { place: Some(_), .. }));
         let own = usize::from(shown && answer == Answer::Granted) * entries.len();
         self.count(&answer, wait + own < waited, &outcome.wakes);
-        let undone = matches!(&request.op, Op::Release { stays: true, .. });
+        let undone = matches!(&request.op, Op::Release(Release { stays: true, .. }));
         if undone && answer == Answer::Released && wait > waited {
             *self.tally.entry("back in line").or_default() += 1;
         }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redis::Commands;
-use ringfence::message::{Answer, Op};
+use ringfence::message::{Acquire, Answer, Op, PlainAcquire, Release};
 use ringfence::node::TroubleKind;
 use ringfence_testkit::{Flavor, Server};
 use tokio::time::timeout;
@@ -78,7 +78,11 @@ async fn calls_on_different_names_are_one_script() {
         let said = answers(&node, each(&names, &release(ballot))).await;
         assert_eq!(said, [const { Answer::Released }; 4]);
         assert_eq!(calls(&server, &["evalsha", "set", "del"]), [1, 4, 1]);
-        let taken = answers(&node, each(&names, &Op::PlainAcquire { ttl_ms: TTL_MS })).await;
+        let taken = answers(
+            &node,
+            each(&names, &Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS })),
+        )
+        .await;
         assert_eq!(taken, [const { Answer::Granted }; 4]);
         assert_eq!(calls(&server, &["evalsha", "set"]), [0, 4]);
         let said = answers(&node, each(&names, &Op::PlainRelease)).await;
@@ -115,8 +119,16 @@ async fn calls_on_one_name_keep_their_order() {
             request(&["c"], ALICE, acquire(ballot, TTL_MS)),
             request(&["a"], BOB, acquire(plus(ballot, 1), TTL_MS)),
             request(&["b"], ALICE, release(ballot)),
-            request(&["b"], ALICE, Op::PlainAcquire { ttl_ms: TTL_MS }),
-            request(&["d"], ALICE, Op::PlainAcquire { ttl_ms: TTL_MS }),
+            request(
+                &["b"],
+                ALICE,
+                Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }),
+            ),
+            request(
+                &["d"],
+                ALICE,
+                Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }),
+            ),
             request(&["b"], ALICE, Op::PlainRelease),
             request(&["d"], ALICE, Op::PlainRelease),
             request(&["b", "d"], BOB, acquire(plus(ballot, 1), TTL_MS)),
@@ -142,12 +154,12 @@ async fn each_call_of_a_bundle_keeps_its_own_terms() {
         ("c", 20_000, "one"),
     ];
     let requests = terms.map(|(name, ttl_ms, label)| {
-        let op = Op::Acquire {
+        let op = Op::Acquire(Acquire {
             ballot,
             ttl_ms,
             label: label.into(),
             place: None,
-        };
+        });
         request(&[name], ALICE, op)
     });
     assert_eq!(
@@ -284,7 +296,7 @@ async fn plain_releases_in_a_bundle_delete_only_their_own() {
         let server = Server::start(flavor);
         let node = member(&server).await;
         let mut client = client(&server);
-        let take = Op::PlainAcquire { ttl_ms: TTL_MS };
+        let take = Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS });
         answers(&node, each(&["a", "b"], &take)).await;
         let _: () = client.set("held", token(BOB).expose()).unwrap();
         let _: () = client.hset("hash", "field", "value").unwrap();
@@ -394,14 +406,14 @@ async fn an_acquire_that_its_own_release_has_overtaken_is_stale() {
     let theirs = request(&["b"], BOB, acquire(ballot, TTL_MS));
     assert_eq!(call(&node, theirs).await.unwrap().answer, Answer::Granted);
     let later = plus(ballot, 1);
-    let withdrawn = Op::Release {
+    let withdrawn = Op::Release(Release {
         ballot: later,
         kind: ringfence::message::ReleaseKind::Final,
         fate_unknown: true,
         place: None,
         stays: false,
         keep_ms: None,
-    };
+    });
     let said = answers(
         &node,
         vec![
@@ -430,7 +442,10 @@ async fn flushed_scripts_of_bundles_are_sent_again_and_kept() {
     for (op, answer) in [
         (acquire(ballot, TTL_MS), Answer::Granted),
         (release(ballot), Answer::Released),
-        (Op::PlainAcquire { ttl_ms: TTL_MS }, Answer::Granted),
+        (
+            Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }),
+            Answer::Granted,
+        ),
         (Op::PlainRelease, Answer::Released),
     ] {
         let said = answers(&node, each(&["a", "b"], &op)).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Commands;
 use ringfence::clock::Clock;
-use ringfence::message::{Answer, Ballot, Holder, Op};
+use ringfence::message::{Answer, Ballot, Holder, Op, PlainAcquire, PlainExtend};
 use ringfence::node::redis::RedisNode;
 use ringfence::node::{CallError, Node, TroubleKind};
 
@@ -59,14 +59,14 @@ async fn plain_locks_are_plain_keys() {
     let plain = |holder, op| request(&["p"], holder, op);
     let answer = async |request| call(&node, request).await.unwrap().answer;
     let held = Answer::Held(Holder::default());
-    let take = Op::PlainAcquire { ttl_ms: 5_000 };
+    let take = Op::PlainAcquire(PlainAcquire { ttl_ms: 5_000 });
     assert_eq!(answer(plain(1, take.clone())).await, Answer::Granted);
     assert_eq!(answer(plain(2, take)).await, held);
     assert_eq!(
         client(&server).get::<_, String>("p").unwrap(),
         token(1).expose()
     );
-    let longer = Op::PlainExtend { ttl_ms: 9_000 };
+    let longer = Op::PlainExtend(PlainExtend { ttl_ms: 9_000 });
     assert_eq!(answer(plain(2, longer.clone())).await, held);
     assert_eq!(answer(plain(1, longer)).await, Answer::Extended);
     assert!(client(&server).pttl::<_, i64>("p").unwrap() > 8_000);

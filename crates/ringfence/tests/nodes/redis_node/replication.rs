@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redis::Commands;
-use ringfence::message::{Answer, Claim, Standing};
+use ringfence::message::{Acquire, AcquireSlot, Answer, Claim, Downgrade, Standing};
 use ringfence::node::{Node, Tier, TroubleKind};
 
 use ringfence_testkit::{Flavor, Persistence, Server, ServerBuilder, wait_until, wait_until_async};
@@ -180,16 +180,22 @@ async fn nothing_is_written_under_another_replication_id() {
     let replica = quick(Flavor::Redis).start();
     follow(&replica, &server);
     let lone = |op: &dyn Fn(Ballot) -> Op, ballot| vec![request(&["n"], ALICE, op(ballot))];
-    let slot = |ballot| Op::AcquireSlot {
-        slot: None,
-        ballot,
-        ttl_ms: TTL_MS,
-        label: "job".into(),
-        place: None,
+    let slot = |ballot| {
+        Op::AcquireSlot(AcquireSlot {
+            slot: None,
+            acquire: Acquire {
+                ballot,
+                ttl_ms: TTL_MS,
+                label: "job".into(),
+                place: None,
+            },
+        })
     };
-    let down = |ballot| Op::Downgrade {
-        ballot,
-        ttl_ms: TTL_MS,
+    let down = |ballot| {
+        Op::Downgrade(Downgrade {
+            ballot,
+            ttl_ms: TTL_MS,
+        })
     };
     let shared = |ballot| {
         let mut request = request(&["n"], ALICE, acquire(ballot, TTL_MS));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use redis::Commands;
 use ringfence::clock::Clock;
-use ringfence::message::{Answer, Ballot, Op, Place, ReleaseKind, Request, Wake};
+use ringfence::message::{Answer, Ballot, Op, Place, Release, ReleaseKind, Request, Wake};
 use ringfence::node::redis::RedisNode;
 
 use ringfence_testkit::{Flavor, Server, wait_until_async};
@@ -268,14 +268,14 @@ async fn a_thousand_in_line_cost_no_more_calls_than_two() {
         let last = turns.iter().map(|turn| turn.ahead).max();
         assert_eq!((turns.len(), last), (many, Some(many as u64 - 1)));
         let again = request(&["n"], 2, come(ballot, TTL_MS, &places[1]));
-        let undo = Op::Release {
+        let undo = Op::Release(Release {
             ballot,
             kind: ReleaseKind::Undo,
             fate_unknown: true,
             place: Some(places[1].clone()),
             stays: true,
             keep_ms: None,
-        };
+        });
         let undo = request(&["n"], 2, undo);
         costs.push((
             cost(&node, &mut client, again).await,

@@ -1,14 +1,16 @@
 //! Latches in a SQLite file.
 
+use ringfence::message::Arrive;
+
 use super::*;
 
 fn arrive(node: &dyn Node, name: &str, party: &str, ttl_ms: u64) -> Vec<String> {
-    let op = Op::Arrive {
+    let op = Op::Arrive(Arrive {
         parties: Arc::from([Arc::from(party)]),
         since_us: Some(WALL_US),
         count: 9,
         ttl_ms,
-    };
+    });
     match ask(node, name, ALICE, op) {
         Answer::Arrivals(all) => all.parties.iter().map(ToString::to_string).collect(),
         other => panic!("{other:?}"),

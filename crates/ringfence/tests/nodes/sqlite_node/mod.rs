@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::group::Group;
-use ringfence::message::{Answer, Ballot, Op, Place, ReleaseKind, Request};
+use ringfence::message::{Answer, Ballot, Op, Place, PlainAcquire, ReleaseKind, Request};
 use ringfence::node::sqlite::{SqliteError, SqliteNode};
 use ringfence::node::{CallError, Node, NodeClock, Tier, TroubleKind};
 use rusqlite::Connection;
@@ -159,7 +159,12 @@ fn another_boot_frees_holders_but_keeps_fences() {
     let node = machine.open(clock);
     let ballot = plus(next_ballot(&node, "x"), 4_000_000);
     ask(&node, "x", ALICE, acquire(ballot, u64::from(u32::MAX)));
-    ask(&node, "plain", ALICE, Op::PlainAcquire { ttl_ms: TTL_MS });
+    ask(
+        &node,
+        "plain",
+        ALICE,
+        Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }),
+    );
     drop(node);
 
     // The clock since boot begins again, and the wall clock is wrong until somebody sets it.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use ringfence::ledger::{self, Entry, Moment, Rules};
+use ringfence::message::PlainAcquire;
 use ringfence::name::Name;
 
 use super::*;
@@ -34,7 +35,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             4 => undo(ballot, false),
             5 => undo(ballot, true),
             6 => restore(ballot),
-            7 => Op::PlainAcquire { ttl_ms },
+            7 => Op::PlainAcquire(PlainAcquire { ttl_ms }),
             8 => Op::PlainRelease,
             9..12 => come(ballot, ttl_ms, &ticket),
             12 => refresh(&[&ticket, &place(WALL_US + 1, "t.9")]),

@@ -116,7 +116,7 @@ fn no_round_outlives_a_standstill_of_our_clock() {
 /// A receipt says nothing of how much time is left: no timer watches it, but the clock does.
 #[test]
 fn a_receipt_is_watched_by_no_timer() {
-    let hold = Hold::resume(Arc::new(policy()), 3, false, at(1));
+    let hold = Hold::resume(Arc::new(policy()), 3, Kind::Exclusive, at(1));
     let mut life = Life::with(hold, at(1));
     assert_eq!(life.hold.poll_timeout(), None);
     let round = life.hold.extend(TTL, life.now);

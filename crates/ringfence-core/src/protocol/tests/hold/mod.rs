@@ -56,12 +56,16 @@ impl Life {
     /// Won at 1 ms in an attempt that began at 0, with the answers of all nodes.
     fn won(policy: HoldPolicy) -> Self {
         let granted = || Some(says(Answer::Granted));
-        Self::of(&attempt([granted(), granted(), granted()]), policy, false)
+        Self::of(
+            &attempt([granted(), granted(), granted()]),
+            policy,
+            Kind::Exclusive,
+        )
     }
 
-    fn of(attempt: &Attempt, policy: HoldPolicy, plain: bool) -> Self {
+    fn of(attempt: &Attempt, policy: HoldPolicy, kind: Kind) -> Self {
         let deadline = at(0) + VALIDITY;
-        let hold = Hold::new(attempt, deadline, Arc::new(policy), plain, at(1));
+        let hold = Hold::new(attempt, deadline, Arc::new(policy), kind, at(1));
         Self::with(hold, at(1))
     }
 

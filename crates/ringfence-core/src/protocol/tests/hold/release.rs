@@ -20,7 +20,7 @@ fn a_release_ends_the_hold_and_takes_everything_back() {
 fn a_release_knows_which_nodes_have_not_answered_the_acquire() {
     let granted = || Some(says(Answer::Granted));
     let mut won = attempt([granted(), None, granted()]);
-    let mut life = Life::of(&won, policy(), false);
+    let mut life = Life::of(&won, policy(), Kind::Exclusive);
     assert!(life.hold.awaits_acquire());
     assert_eq!(
         life.hold.votes(),
@@ -45,7 +45,7 @@ fn a_round_does_not_make_the_fate_of_an_acquire_known() {
             renew: false,
             ..policy()
         },
-        true,
+        Kind::Plain,
     );
     life.hold.extend(TTL, life.now);
     let sent = life.drain();
@@ -180,13 +180,13 @@ fn a_downgrade_ends_the_exclusive_hold_before_anything_is_sent() {
     let mut life = Life::with(shared, life.now);
     let sent = life.drain();
     assert_eq!(asked(&sent), to_all(HoldAction::Downgrade));
-    let op = sent[0].op(Ballot::new(7), false, &policy().label);
+    let op = sent[0].op(Kind::Exclusive, Ballot::new(7), &policy().label);
     assert_eq!(
         op,
-        Op::Downgrade {
+        Op::Downgrade(Downgrade {
             ballot: Ballot::new(7),
             ttl_ms: 10_000
-        }
+        })
     );
     assert_eq!(life.hold.deadline(), at(0) + VALIDITY);
     // Whatever is answered it is a share, which renews itself.

@@ -17,12 +17,12 @@ fn a_node_that_lost_the_lock_gets_it_back_once_the_round_is_over() {
     let sent = lost_on_node_2(&mut life);
     assert_eq!(asked(&sent), [(2, HoldAction::Restore)]);
     assert_eq!((sent[0].lease, sent[0].expires), (TTL, at(1) + VALIDITY));
-    let op = sent[0].op(Ballot::new(7), false, &policy().label);
-    let expected = Op::Restore {
+    let op = sent[0].op(Kind::Exclusive, Ballot::new(7), &policy().label);
+    let expected = Op::Restore(Restore {
         ballot: Ballot::new(7),
         ttl_ms: 10_000,
         label: Arc::from("job"),
-    };
+    });
     assert_eq!(op, expected);
     // It counts from the next round on.
     assert_eq!(life.hold.votes()[2], Vote::Gone);
@@ -122,7 +122,7 @@ fn a_node_with_another_holder_gets_nothing_back() {
 /// Whether the lock is still inside its validity is not known to a process that has the receipt.
 #[test]
 fn a_receipt_puts_nothing_back() {
-    let hold = Hold::resume(Arc::new(policy()), 3, false, at(1));
+    let hold = Hold::resume(Arc::new(policy()), 3, Kind::Exclusive, at(1));
     let mut life = Life::with(hold, at(1));
     assert!(lost_on_node_2(&mut life).is_empty());
     assert_eq!(life.check(), Ok(()));
@@ -132,7 +132,7 @@ fn a_receipt_puts_nothing_back() {
 fn a_plain_lock_is_not_put_back() {
     let granted = || Some(says(Answer::Granted));
     let won = attempt([granted(), granted(), granted()]);
-    let mut life = Life::of(&won, policy(), true);
+    let mut life = Life::of(&won, policy(), Kind::Plain);
     assert!(lost_on_node_2(&mut life).is_empty());
     assert_eq!(life.check(), Ok(()));
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::group::Group;
-use crate::message::{Claim, Place, Reply};
+use crate::message::{Acquire, Claim, Extend, Place, PlainAcquire, PlainExtend, Release, Reply};
 use crate::name::Name;
 use crate::node::redis::key::BORN_KEY;
 use crate::node::redis::packer::Packer;
@@ -41,30 +41,30 @@ fn call(request: Request) -> Call {
 }
 
 fn acquire(ttl_ms: u64, place: Option<Place>) -> Op {
-    Op::Acquire {
+    Op::Acquire(Acquire {
         ballot: Ballot::new(7),
         ttl_ms,
         label: Arc::from("me"),
         place,
-    }
+    })
 }
 
 fn release(kind: ReleaseKind, keep_ms: Option<u64>) -> Op {
-    Op::Release {
+    Op::Release(Release {
         ballot: Ballot::new(7),
         kind,
         fate_unknown: false,
         place: None,
         stays: false,
         keep_ms,
-    }
+    })
 }
 
 fn extend() -> Op {
-    Op::Extend {
+    Op::Extend(Extend {
         ballot: Ballot::new(7),
         ttl_ms: 9,
-    }
+    })
 }
 
 /// What becomes of calls on these names, as the names of each parcel.
@@ -92,7 +92,7 @@ fn the_usual_calls_on_different_names_are_packed_together() {
         ("c", Op::Inspect),
         ("d", Op::PlainRelease),
         ("e", take),
-        ("f", Op::PlainAcquire { ttl_ms: 9 }),
+        ("f", Op::PlainAcquire(PlainAcquire { ttl_ms: 9 })),
         ("g", Op::PlainRelease),
         ("h", give),
         ("i", extend()),
@@ -137,15 +137,15 @@ fn what_may_need_more_than_the_usual_is_sent_alone() {
         acquire(9, Some(place.clone())),
         release(ReleaseKind::Undo, None),
         release(ReleaseKind::Final, Some(5)),
-        Op::Release {
+        Op::Release(Release {
             ballot: Ballot::new(7),
             kind: ReleaseKind::Final,
             fate_unknown: false,
             place: Some(place),
             stays: false,
             keep_ms: None,
-        },
-        Op::PlainExtend { ttl_ms: 9 },
+        }),
+        Op::PlainExtend(PlainExtend { ttl_ms: 9 }),
     ] {
         assert_eq!(sort(&request(&["a"], op.clone())), None, "{op:?}");
     }
