@@ -19,15 +19,11 @@ pub(super) const TWINS: &str = "twins";
 
 /// How each node's clock stands to the others', for those whose clock is known.
 pub(super) fn clocks(nodes: &[Examination]) -> Vec<Finding> {
-    let known: Vec<(&str, i64)> = nodes
-        .iter()
-        .filter_map(|node| {
-            Some((
-                node.node.as_str(),
-                server(node)?.clock.as_ref().ok()?.ahead_us,
-            ))
-        })
-        .collect();
+    let known = nodes.iter().filter_map(|node| {
+        let clock = server(node)?.clock.as_ref().ok()?;
+        Some((node.node.as_str(), clock.ahead_us))
+    });
+    let known: Vec<(&str, i64)> = known.collect();
     let ahead_us: Vec<i64> = known.iter().map(|(_, ahead_us)| *ahead_us).collect();
     let window = common_group(nodes).map_or(Group::DEFAULT_WINDOW, |group| group.window);
     let window_us = i64::try_from(window.as_micros()).unwrap_or(i64::MAX);
@@ -113,68 +109,57 @@ fn count(nodes: usize) -> Finding {
 }
 
 fn twins(nodes: &[Examination]) -> Vec<Finding> {
-    let known: Vec<(&str, &str)> = nodes
-        .iter()
-        .filter_map(|node| {
-            let identity = server(node)?.identity.as_ref().ok()?;
-            Some((node.node.as_str(), identity.run_id.as_str()))
-        })
-        .collect();
-    let mut findings = Vec::new();
-    for (index, (_, run_id)) in known.iter().enumerate() {
-        let same = |range: &[(&str, &str)]| range.iter().any(|(_, other)| other == run_id);
-        if same(&known[..index]) || !same(&known[index + 1..]) {
-            continue;
-        }
-        let names: Vec<&str> = known
-            .iter()
-            .filter(|(_, other)| other == run_id)
-            .map(|(node, _)| *node)
-            .collect();
-        findings.push(Finding::problem(
-            TWINS,
-            format!(
-                "{} are the same server and would vote twice",
-                listed(&names)
-            ),
-            "name each server once",
-        ));
-    }
-    if findings.is_empty() && known.len() > 1 {
+    let same = |one: &Examination, other: &Examination| {
+        run_id(one).is_some() && run_id(one) == run_id(other)
+    };
+    let problem = |names: Vec<&str>| {
+        let says = format!(
+            "{} are the same server and would vote twice",
+            listed(&names)
+        );
+        Finding::problem(TWINS, says, "name each server once")
+    };
+    let mut findings: Vec<Finding> = alike(nodes, same).into_iter().map(problem).collect();
+    let known = nodes.iter().filter_map(run_id).count();
+    if findings.is_empty() && known > 1 {
         findings.push(Finding::ok(TWINS, "no server is named twice"));
     }
     findings
 }
 
+fn run_id(node: &Examination) -> Option<&str> {
+    let identity = server(node)?.identity.as_ref().ok()?;
+    Some(&identity.run_id)
+}
+
 fn hosts(nodes: &[Examination]) -> Vec<Finding> {
     const CHECK: &str = "hosts";
-    let mut findings = Vec::new();
-    let mut told = vec![false; nodes.len()];
-    for (index, node) in nodes.iter().enumerate() {
-        let beside: Vec<usize> = (index..nodes.len())
-            .filter(|&other| !told[other] && (other == index || share(node, &nodes[other])))
-            .collect();
-        if beside.len() < 2 {
-            continue;
-        }
-        for &other in &beside {
-            told[other] = true;
-        }
-        let names: Vec<&str> = beside
-            .iter()
-            .map(|&other| nodes[other].node.as_str())
-            .collect();
-        findings.push(Finding::warning(
-            CHECK,
-            format!("{} run on one host and fail together", listed(&names)),
-            "give every node a machine of its own",
-        ));
-    }
+    let warning = |names: Vec<&str>| {
+        let says = format!("{} run on one host and fail together", listed(&names));
+        Finding::warning(CHECK, says, "give every node a machine of its own")
+    };
+    let mut findings: Vec<Finding> = alike(nodes, share).into_iter().map(warning).collect();
     if findings.is_empty() && nodes.len() > 1 {
         let says = "no two nodes share a host, as far as addresses tell";
         findings.push(Finding::ok(CHECK, says));
     }
     findings
+}
+
+/// The names of nodes that are `same`, each with the first of its kind; the others are left out.
+fn alike(
+    nodes: &[Examination],
+    same: impl Fn(&Examination, &Examination) -> bool,
+) -> Vec<Vec<&str>> {
+    let mut kinds: Vec<(&Examination, Vec<&str>)> = Vec::new();
+    for node in nodes {
+        match kinds.iter_mut().find(|(first, _)| same(first, node)) {
+            Some((_, names)) => names.push(&node.node),
+            None => kinds.push((node, vec![&node.node])),
+        }
+    }
+    let kinds = kinds.into_iter().map(|(_, names)| names);
+    kinds.filter(|names| names.len() > 1).collect()
 }
 
 fn share(one: &Examination, other: &Examination) -> bool {

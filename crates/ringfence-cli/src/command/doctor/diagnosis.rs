@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringfence::node::{Examination, Found, Voting};
 
 use super::finding::{Finding, Verdict};
-use super::{cluster, file, server};
+use super::{cluster, file, server, trouble};
 
 /// What is to be known about the nodes.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Diagnosis {
 /// What can be said of a node without the others.
 fn alone(node: &Examination, nodes: usize, name: Option<&str>) -> Vec<Finding> {
     match &node.found {
-        Err(trouble) => vec![server::unreachable(trouble, &node.node)],
+        Err(trouble) => vec![trouble::problem("reach", trouble, &node.node)],
         Ok(Found::Server(found)) => server::findings(found, &node.node, nodes, name),
         Ok(Found::File(found)) => file::findings(found),
         Ok(Found::Memory) => vec![Finding::problem(

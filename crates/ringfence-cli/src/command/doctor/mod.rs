@@ -1,7 +1,7 @@
 //! `ringfence doctor`: how the nodes are, what is wrong with them and what to do. Changes nothing.
 //!
 //! The library looks (`Builder::examine`); `diagnosis.rs` says what it means, with `server.rs`,
-//! `file.rs` and `cluster.rs`; `text.rs` and `json.rs` write it.
+//! `rights.rs`, `file.rs` and `cluster.rs`; `text.rs` and `json.rs` write it.
 
 mod clocks;
 mod cluster;
@@ -9,10 +9,12 @@ mod diagnosis;
 mod file;
 mod finding;
 mod json;
+mod rights;
 mod server;
 #[cfg(test)]
 mod tests;
 mod text;
+mod trouble;
 
 use std::io::{self, IsTerminal};
 

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use ringfence::group::Group;
 use ringfence::node::{
-    Birth, ClockReading, Identity, Keys, OnDisk, Purpose, Right, Role, ServerExamination, Tier,
-    Trouble, TroubleKind, Voting,
+    Birth, ClockReading, Identity, Keys, OnDisk, Role, ServerExamination, Tier, Trouble,
+    TroubleKind, Voting,
 };
 
 use super::finding::{Finding, many};
+use super::rights::rights;
+use super::trouble::{self, advice, said};
 use crate::duration;
 
 /// The oldest release of Redis that `./verify` tests. Every Valkey comes from a later one.
@@ -38,10 +40,7 @@ pub(super) fn findings(
             findings.push(eviction(server, identity));
             findings.extend(replication(server.birth.as_ref().ok(), identity));
         }
-        Err(trouble) => {
-            let says = said(trouble, node);
-            findings.push(Finding::problem("identity", says, advice(trouble)));
-        }
+        Err(trouble) => findings.push(trouble::problem("identity", trouble, node)),
     }
     findings.push(birth(&server.birth, node, nodes));
     findings.push(rights(server, node, name));
@@ -56,43 +55,6 @@ pub(super) fn findings(
     findings
 }
 
-/// A server that could not be looked at.
-pub(super) fn unreachable(trouble: &Trouble, node: &str) -> Finding {
-    Finding::problem("reach", said(trouble, node), advice(trouble))
-}
-
-/// The words of `trouble` without the name of the node, which stands above them.
-fn said(trouble: &Trouble, node: &str) -> String {
-    let words = trouble.to_string();
-    match words.strip_prefix(node) {
-        Some(rest) => rest.trim_start().to_owned(),
-        None => words,
-    }
-}
-
-fn advice(trouble: &Trouble) -> &'static str {
-    let words = &trouble.detail;
-    match trouble.kind {
-        TroubleKind::Unreachable if words.contains("lookup") => {
-            "mend the host's name in --nodes, or its entry in DNS"
-        }
-        TroubleKind::Unreachable if words.contains("certificate") => {
-            "renew its certificate, or name the authority that signed it (?ca=)"
-        }
-        TroubleKind::Unreachable => "start it, or mend its address, port or firewall",
-        TroubleKind::Timeout => {
-            "hung, overloaded, behind a firewall, or plain where the URL wants TLS"
-        }
-        TroubleKind::Disconnected => "see its log: it hung up on us",
-        TroubleKind::Loading => "wait until it has read its data",
-        TroubleKind::Garbage => "mend the address; a server that wants TLS needs rediss://",
-        TroubleKind::Denied => "mend user and password in the URL, or the user's rights",
-        TroubleKind::Version => "use one version of ringfence, and the same Sentinels, everywhere",
-        TroubleKind::Database => "use a lower database number in the URL",
-        _ => "see the server's log",
-    }
-}
-
 fn reach(clock: &Result<ClockReading, Trouble>, node: &str) -> Finding {
     match clock {
         Ok(reading) if reading.round_trip > SLOW => Finding::warning(
@@ -104,7 +66,7 @@ fn reach(clock: &Result<ClockReading, Trouble>, node: &str) -> Finding {
             "reach",
             format!("answers in {}", exactly(reading.round_trip)),
         ),
-        Err(trouble) => unreachable(trouble, node),
+        Err(trouble) => trouble::problem("reach", trouble, node),
     }
 }
 
@@ -297,9 +259,7 @@ fn birth(birth: &Result<Birth, Trouble>, node: &str, nodes: usize) -> Finding {
     const CHECK: &str = "birth";
     let birth = match birth {
         Ok(birth) => birth,
-        Err(trouble) => {
-            return Finding::problem(CHECK, said(trouble, node), advice(trouble));
-        }
+        Err(trouble) => return trouble::problem(CHECK, trouble, node),
     };
     match birth.voting {
         Voting::Now if birth.group.is_none() && nodes == 1 => {
@@ -334,77 +294,6 @@ fn birth(birth: &Result<Birth, Trouble>, node: &str, nodes: usize) -> Finding {
             "nothing: it may have forgotten locks that are still held",
         ),
     }
-}
-
-fn rights(server: &ServerExamination, node: &str, name: Option<&str>) -> Finding {
-    const CHECK: &str = "rights";
-    let user = server.user.escape_debug();
-    let rights = match &server.rights {
-        Ok(rights) => rights,
-        Err(trouble) if trouble.kind == TroubleKind::Denied => {
-            return Finding::problem(
-                CHECK,
-                said(trouble, node),
-                format!("ACL SETUSER {user} +eval_ro, then look again"),
-            );
-        }
-        Err(trouble) => {
-            return Finding::warning(
-                CHECK,
-                format!(
-                    "could not be asked for the user's rights: {}",
-                    said(trouble, node)
-                ),
-                "compare them with the line in docs/operations.md",
-            );
-        }
-    };
-    let lacking = &rights.lacking;
-    let grant = format!("ACL SETUSER {user} {}", rules(lacking, |_| true));
-    let essential = rules(lacking, |right| right.essential);
-    match name {
-        _ if !essential.is_empty() => {
-            Finding::problem(CHECK, format!("denies user {user} {essential}"), grant)
-        }
-        _ if !lacking.is_empty() => Finding::warning(
-            CHECK,
-            format!(
-                "denies user {user} {}: all works, but not as well",
-                rules(lacking, |_| true)
-            ),
-            grant,
-        ),
-        _ if rights.purpose != Purpose::Lock => {
-            let may = match rights.purpose {
-                Purpose::Init => "look and `init`",
-                _ => "look",
-            };
-            let mut rules = rules(&rights.lacking_to_lock, |_| true);
-            if name.is_none() {
-                rules = format!("~ringfence:{{PREFIX* ~PREFIX* {rules}");
-            }
-            Finding::note(
-                CHECK,
-                format!("lets user {user} {may}, but take no lock"),
-                format!("if it is to lock: ACL SETUSER {user} {rules}"),
-            )
-        }
-        Some(name) => Finding::ok(
-            CHECK,
-            format!("gives user {user} all rights to `{}`", name.escape_debug()),
-        ),
-        None => Finding::ok(
-            CHECK,
-            format!("gives user {user} the rights for locks (`doctor NAME` checks a name's keys)"),
-        ),
-    }
-}
-
-/// The rules of those of `rights` that are meant.
-fn rules(rights: &[Right], which: impl Fn(&Right) -> bool) -> String {
-    let rights = rights.iter().filter(|right| which(right));
-    let rules: Vec<&str> = rights.map(|right| right.rule.as_str()).collect();
-    rules.join(" ")
 }
 
 fn keys(keys: &Result<Keys, Trouble>, node: &str) -> Finding {

@@ -44,13 +44,11 @@ pub(super) fn render(diagnosis: &Diagnosis, style: Style) -> String {
 }
 
 fn lines(finding: &Finding, says: &str, style: Style) -> String {
-    let (word, colour) = match finding.verdict {
-        Verdict::Ok => ("ok", "32"),
-        Verdict::Note => ("note", "36"),
-        Verdict::Warning => ("warning", "33"),
-        Verdict::Problem => ("PROBLEM", "1;31"),
+    let word = match finding.verdict {
+        Verdict::Problem => "PROBLEM",
+        verdict => verdict.word(),
     };
-    let word = paint(&format!("{word:<8}"), colour, style);
+    let word = paint(&format!("{word:<8}"), colour(finding.verdict), style);
     let mut says = wrap(says, WIDTH - INDENT).into_iter();
     let mut text = format!("  {word} {}\n", says.next().unwrap_or_default());
     for line in says {
@@ -107,12 +105,16 @@ fn summary(diagnosis: &Diagnosis, style: Style) -> String {
         _ => format!(" with {voting} of {nodes} nodes"),
     };
     let line = format!("{found}: {locks}{votes}");
-    let colour = match diagnosis.verdict() {
-        Verdict::Ok | Verdict::Note => "32",
+    text + &paint(&line, colour(diagnosis.verdict()), style)
+}
+
+fn colour(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Ok => "32",
+        Verdict::Note => "36",
         Verdict::Warning => "33",
         Verdict::Problem => "1;31",
-    };
-    text + &paint(&line, colour, style)
+    }
 }
 
 fn paint(text: &str, colour: &str, style: Style) -> String {
@@ -125,31 +127,19 @@ fn paint(text: &str, colour: &str, style: Style) -> String {
 
 /// Breaks `text` between words, and a word that is too long wherever it has to.
 fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    let mut column = 0;
+    let mut lines: Vec<String> = Vec::new();
+    let mut line: Vec<char> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
-        let mut word: Vec<char> = word.chars().collect();
-        if column > 0 && column + 1 + word.len() <= width {
-            push(&mut lines, &[' ']);
-            column += 1;
-        } else if column > 0 {
-            lines.push(String::new());
-            column = 0;
+        if !line.is_empty() && line.len() + 1 + word.chars().count() <= width {
+            line.push(' ');
+        } else if !line.is_empty() {
+            lines.push(line.drain(..).collect());
         }
-        while word.len() > width {
-            let rest = word.split_off(width);
-            push(&mut lines, &word);
-            lines.push(String::new());
-            word = rest;
+        line.extend(word.chars());
+        while line.len() > width {
+            lines.push(line.drain(..width).collect());
         }
-        push(&mut lines, &word);
-        column += word.len();
     }
+    lines.push(line.into_iter().collect());
     lines
-}
-
-fn push(lines: &mut [String], text: &[char]) {
-    if let Some(last) = lines.last_mut() {
-        last.extend(text);
-    }
 }

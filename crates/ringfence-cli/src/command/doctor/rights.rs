@@ -1,0 +1,73 @@
+//! What our user may do on a server, as a finding.
+
+use ringfence::node::{Purpose, Right, Rights, ServerExamination, TroubleKind};
+
+use super::finding::Finding;
+use super::trouble::said;
+
+const CHECK: &str = "rights";
+
+/// What the user of `server` may do, and to the lock `name`, if one was given.
+pub(super) fn rights(server: &ServerExamination, node: &str, name: Option<&str>) -> Finding {
+    let user = server.user.escape_debug();
+    match &server.rights {
+        Ok(rights) => known(rights, &user.to_string(), name),
+        Err(trouble) if trouble.kind == TroubleKind::Denied => Finding::problem(
+            CHECK,
+            said(trouble, node),
+            format!("ACL SETUSER {user} +eval_ro, then look again"),
+        ),
+        Err(trouble) => Finding::warning(
+            CHECK,
+            format!(
+                "could not be asked for the user's rights: {}",
+                said(trouble, node)
+            ),
+            "compare them with the line in docs/operations.md",
+        ),
+    }
+}
+
+fn known(rights: &Rights, user: &str, name: Option<&str>) -> Finding {
+    let lacking = rules(&rights.lacking, |_| true);
+    let essential = rules(&rights.lacking, |right| right.essential);
+    let grant = format!("ACL SETUSER {user} {lacking}");
+    if !essential.is_empty() {
+        return Finding::problem(CHECK, format!("denies user {user} {essential}"), grant);
+    }
+    if !lacking.is_empty() {
+        let says = format!("denies user {user} {lacking}: all works, but not as well");
+        return Finding::warning(CHECK, says, grant);
+    }
+    let may = match rights.purpose {
+        Purpose::Lock => return all(user, name),
+        Purpose::Init => "look and `init`",
+        _ => "look",
+    };
+    let mut rules = rules(&rights.lacking_to_lock, |_| true);
+    if name.is_none() {
+        rules = format!("~ringfence:{{PREFIX* ~PREFIX* {rules}");
+    }
+    Finding::note(
+        CHECK,
+        format!("lets user {user} {may}, but take no lock"),
+        format!("if it is to lock: ACL SETUSER {user} {rules}"),
+    )
+}
+
+fn all(user: &str, name: Option<&str>) -> Finding {
+    let says = match name {
+        Some(name) => format!("gives user {user} all rights to `{}`", name.escape_debug()),
+        None => {
+            format!("gives user {user} the rights for locks (`doctor NAME` checks a name's keys)")
+        }
+    };
+    Finding::ok(CHECK, says)
+}
+
+/// The rules of those of `rights` that are meant.
+fn rules(rights: &[Right], which: impl Fn(&Right) -> bool) -> String {
+    let rights = rights.iter().filter(|right| which(right));
+    let rules: Vec<&str> = rights.map(|right| right.rule.as_str()).collect();
+    rules.join(" ")
+}
