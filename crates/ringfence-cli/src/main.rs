@@ -8,6 +8,7 @@ mod command;
 mod duration;
 mod exit;
 mod help;
+mod lease;
 mod nodes;
 mod report;
 mod supervise;
@@ -68,17 +69,16 @@ fn usage(error: &clap::Error) -> Exit {
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     );
+    let message = error.render().to_string();
     if !is_help && json_was_asked_for() {
-        let message = error.render().to_string();
         let report = Report {
             json: true,
             quiet: false,
         };
         report.failure(&Failure::usage(message.trim_end()));
-    } else if printable(&error.render().to_string()) != error.render().to_string() {
+    } else if printable(&message) != message {
         // An argument that it quotes would reach the terminal as it is.
-        let message = printable(&error.render().to_string());
-        let _ = writeln!(io::stderr(), "{}", message.trim_end());
+        let _ = writeln!(io::stderr(), "{}", printable(&message).trim_end());
     } else {
         // Nothing can be done about a closed stdout or stderr.
         let _ = error.print();

@@ -113,36 +113,32 @@ impl Report {
 /// `text` with its control characters escaped, line ends aside: servers, labels and names have a say
 /// in it, and none of them may move a cursor or change a title. C1 controls are such, too.
 pub(crate) fn printable(text: &str) -> String {
-    escaped(text, |c| c.is_control() && c != '\n')
+    text.split('\n')
+        .map(one_line)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The same for text that must not become several lines.
 pub(crate) fn one_line(text: &str) -> String {
-    escaped(text, char::is_control)
-}
-
-fn escaped(text: &str, is_bad: impl Fn(char) -> bool) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match is_bad(c) {
-            true => shown.extend(c.escape_debug()),
-            false => shown.push(c),
-        }
-    }
-    shown
+    escaped(text, |c| c.escape_debug().to_string())
 }
 
 /// A line of JSON. Control characters that JSON allows in strings (DEL and C1) are escaped as well:
 /// a terminal obeys them.
 fn json_line(value: &Value) -> String {
-    let mut line = String::new();
-    for c in value.to_string().chars() {
+    escaped(&value.to_string(), |c| format!("\\u{:04x}", u32::from(c)))
+}
+
+fn escaped(text: &str, escape: impl Fn(char) -> String) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
         match c.is_control() {
-            true => line += &format!("\\u{:04x}", u32::from(c)),
-            false => line.push(c),
+            true => shown += &escape(c),
+            false => shown.push(c),
         }
     }
-    line
+    shown
 }
 
 /// A closed stderr is no reason to fail: the exit code still tells.

@@ -6,6 +6,7 @@ mod elect;
 mod extend;
 mod failure;
 mod init;
+mod job;
 mod release;
 mod run;
 mod status;

@@ -63,16 +63,10 @@ fn semaphore_text(inspection: &SemaphoreInspection) -> String {
 }
 
 fn semaphore_value(inspection: &SemaphoreInspection) -> Value {
-    let slots = (0..).zip(&inspection.slots).map(|(number, slot)| {
-        json!({
-            "slot": number,
-            "held": slot.held,
-            "label": slot.label,
-            "id": slot.holder_id,
-            "remaining_ms": slot.remaining.map(millis),
-            "fence": slot.fence,
-            "durability": slot.durability.map(|tier| tier.to_string()),
-        })
+    let slots = (0_u32..).zip(&inspection.slots).map(|(number, slot)| {
+        let mut value = held_value(slot);
+        value["slot"] = number.into();
+        value
     });
     json!({
         "name": inspection.name,
@@ -133,17 +127,23 @@ fn lock_value(inspection: &Inspection) -> Value {
             }
             Err(error) => json!({"node": node, "error": error.to_string()}),
         });
+    let mut value = held_value(inspection);
+    value["name"] = json!(inspection.name);
+    value["kept"] = json!(inspection.kept);
+    value["waiting"] = json!(inspection.waiting);
+    value["nodes"] = nodes.collect();
+    value
+}
+
+/// What is known of a lock's or a slot's holder.
+fn held_value(inspection: &Inspection) -> Value {
     json!({
-        "name": inspection.name,
         "held": inspection.held,
         "label": inspection.label,
         "id": inspection.holder_id,
         "remaining_ms": inspection.remaining.map(millis),
         "fence": inspection.fence,
-        "kept": inspection.kept,
         "durability": inspection.durability.map(|tier| tier.to_string()),
-        "waiting": inspection.waiting,
-        "nodes": nodes.collect::<Vec<_>>(),
     })
 }
 

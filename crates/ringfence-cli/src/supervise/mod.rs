@@ -6,6 +6,7 @@
 
 mod death;
 mod family;
+mod killing;
 mod process;
 mod reap;
 mod schedule;
@@ -16,16 +17,14 @@ mod terminal;
 mod watchdog;
 
 use std::ffi::OsString;
-use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::time::Timestamp;
 use rustix::process::Signal;
 
 use crate::exit::Exit;
+use crate::lease::Lease;
 use crate::report::Report;
 use supervisor::Supervisor;
 use watchdog::News;
@@ -36,26 +35,6 @@ pub(crate) use schedule::{OnLost, Schedule};
 pub(crate) use signals::Signals;
 pub(crate) use terminal::is_ours_to_type_at;
 pub(crate) use watchdog::Watchdog;
-
-/// A process that outlives KILL for this long hangs in the kernel or belongs to another user.
-const KILL_PATIENCE: Duration = Duration::from_secs(5);
-
-/// When KILL goes out again, for what was forked while it went out before. It first went out at
-/// `since`; the longer ago that is, the less it helps.
-fn kill_again_at(now: Timestamp, since: Timestamp) -> Timestamp {
-    const SOON: Duration = Duration::from_millis(5);
-    const LATE: Duration = Duration::from_secs(1);
-    now + (now.since(since) / 4).clamp(SOON, LATE)
-}
-
-/// What the supervisor has to know of the lock.
-pub(crate) trait Lease {
-    /// Until when the lock is ours if nothing more is heard from the nodes. Moves on when renewed.
-    fn deadline(&self) -> Timestamp;
-
-    /// Completes with the reason once it is certain that the lock is no longer ours.
-    fn lost(&self) -> impl Future<Output = String>;
-}
 
 /// What becomes of processes that the command left behind when it exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -98,7 +77,7 @@ pub(crate) struct Outcome {
 /// Runs `work` under `lease` until nothing of it is left that must not be.
 pub(crate) async fn supervise(
     work: &Work,
-    lease: &impl Lease,
+    lease: &Lease,
     watchdog: &mut Watchdog,
     signals: &mut Signals,
     report: Report,
@@ -122,7 +101,7 @@ const NOT_STARTED: Outcome = Outcome {
 /// `None` if the command was not started in time.
 async fn until_nothing_is_left(
     work: &Work,
-    lease: &impl Lease,
+    lease: &Lease,
     watchdog: &mut Watchdog,
     signals: &mut Signals,
     report: Report,
@@ -147,7 +126,7 @@ async fn until_nothing_is_left(
                 News::Died => supervisor.watchdog_died(),
                 News::Child => {}
             },
-            why = &mut lost, if !supervisor.is_lost() => supervisor.lose(&why),
+            why = &mut lost, if !supervisor.is_lost() => supervisor.lose(&why.to_string()),
             () = Clock::System.sleep_until(wake_at) => supervisor.time_passed(),
         }
     }

@@ -4,13 +4,25 @@
 //! which the process started names one process for ever.
 
 use rustix::process::{Pid, Signal};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// One process, never another one that got its number later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Identity {
+    #[serde(serialize_with = "write_pid", deserialize_with = "read_pid")]
     pub(super) pid: Pid,
     /// When it started, in ticks since the machine did; zero where the system does not tell.
     pub(super) started: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn write_pid<S: Serializer>(pid: &Pid, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_i32(pid.as_raw_pid())
+}
+
+fn read_pid<'de, D: Deserializer<'de>>(from: D) -> Result<Pid, D::Error> {
+    Pid::from_raw(i32::deserialize(from)?).ok_or_else(|| D::Error::custom("no process number"))
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -5,7 +5,7 @@ use std::io;
 use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 
 /// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Ended {
     /// It exited with a code.
     Code(u8),

@@ -7,15 +7,14 @@ use std::ffi::OsString;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream as StdStream;
 
-use ringfence::time::Timestamp;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
 };
-use rustix::process::Pid;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
@@ -23,33 +22,33 @@ use super::super::process::Identity;
 use super::super::reap::Ended;
 
 /// From ringfence to its watchdog.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Start the command.
     Start(Start),
-    /// The lock was renewed: kill everything only then.
-    KillAt(Timestamp),
+    /// The lock was renewed: kill everything only then, in nanoseconds of the clock.
+    KillAt(u64),
     /// All is done. Kill nothing and exit.
     Leave,
 }
 
 /// A command to start.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Start {
     /// The lock's name, for people.
-    pub(crate) lock: OsString,
-    /// When everything has to be killed unless a later time was heard of.
+    pub(crate) lock: String,
+    /// When everything has to be killed unless a later time was heard of, likewise.
     pub(crate) kill_at: u64,
     /// Whether the command takes the terminal.
     pub(crate) foreground: bool,
     /// Program and arguments.
     pub(crate) argv: Vec<OsString>,
     /// What is added to the environment.
-    pub(crate) env: Vec<(OsString, OsString)>,
+    pub(crate) env: Vec<(String, String)>,
 }
 
 /// From the watchdog to ringfence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Event {
     /// The command runs.
     Started(Identity),
@@ -88,9 +87,9 @@ impl Channel {
     pub(super) fn send(&mut self, message: &impl Message) -> bool {
         let is_sent = self.outbox.is_empty() || !message.can_be_left_out();
         if is_sent {
-            let mut body = Vec::new();
-            message.write(&mut body);
-            put_bytes(&mut self.outbox, &body);
+            let body = serde_json::to_vec(message).unwrap_or_default();
+            self.outbox.extend_from_slice(&body.len().to_le_bytes());
+            self.outbox.extend_from_slice(&body);
         }
         // tokio does not know yet whether the socket can be written; the socket does.
         let sent = write(&self.stream, &self.outbox);
@@ -127,11 +126,10 @@ impl Channel {
     /// The first message in the inbox, if all of it is there; what is no message ends the talk.
     #[allow(clippy::option_option)]
     fn take<M: Message>(&mut self) -> Option<Option<M>> {
-        let mut rest = self.inbox.as_slice();
-        let body = take_bytes(&mut rest)?;
-        let message = M::read(&mut &*body);
-        let used = self.inbox.len() - rest.len();
-        self.inbox.drain(..used);
+        let (length, rest) = self.inbox.split_first_chunk()?;
+        let length = usize::from_le_bytes(*length);
+        let message = serde_json::from_slice(rest.get(..length)?).ok();
+        self.inbox.drain(..size_of::<usize>() + length);
         Some(message)
     }
 
@@ -187,147 +185,27 @@ pub(super) fn recv_descriptor(stream: &StdStream) -> io::Result<OwnedFd> {
 }
 
 /// What can be sent.
-pub(super) trait Message: Sized {
-    fn write(&self, to: &mut Vec<u8>);
-
-    /// `None` for bytes that the other end never sends.
-    fn read(from: &mut &[u8]) -> Option<Self>;
-
+pub(super) trait Message: Serialize + DeserializeOwned {
     /// Whether it says no more than a later one of its kind will.
-    fn can_be_left_out(&self) -> bool {
-        false
-    }
+    fn can_be_left_out(&self) -> bool;
 }
 
 impl Message for Order {
-    fn write(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Start(start) => {
-                put_number(to, 0);
-                start.write(to);
-            }
-            Self::KillAt(at) => {
-                put_number(to, 1);
-                put_number(to, at.as_nanos());
-            }
-            Self::Leave => put_number(to, 2),
-        }
-    }
-
-    fn read(from: &mut &[u8]) -> Option<Self> {
-        match take_number(from)? {
-            0 => Some(Self::Start(Start::read(from)?)),
-            1 => Some(Self::KillAt(Timestamp::from_nanos(take_number(from)?))),
-            2 => Some(Self::Leave),
-            _ => None,
-        }
-    }
-
     fn can_be_left_out(&self) -> bool {
         matches!(self, Self::KillAt(_))
     }
 }
 
-impl Start {
-    fn write(&self, to: &mut Vec<u8>) {
-        put_bytes(to, self.lock.as_bytes());
-        put_number(to, self.kill_at);
-        put_number(to, u64::from(self.foreground));
-        put_number(to, self.argv.len() as u64);
-        for arg in &self.argv {
-            put_bytes(to, arg.as_bytes());
-        }
-        for (key, value) in &self.env {
-            put_bytes(to, key.as_bytes());
-            put_bytes(to, value.as_bytes());
-        }
-    }
-
-    fn read(from: &mut &[u8]) -> Option<Self> {
-        let text = |from: &mut &[u8]| Some(OsString::from_vec(take_bytes(from)?.to_vec()));
-        let mut start = Self {
-            lock: text(from)?,
-            kill_at: take_number(from)?,
-            foreground: take_number(from)? != 0,
-            ..Self::default()
-        };
-        for _ in 0..take_number(from)? {
-            start.argv.push(text(from)?);
-        }
-        while !from.is_empty() {
-            start.env.push((text(from)?, text(from)?));
-        }
-        Some(start)
-    }
-}
-
 impl Message for Event {
-    fn write(&self, to: &mut Vec<u8>) {
-        let (kind, value) = match *self {
-            Self::Started(command) => (0, i64::from(command.pid.as_raw_pid())),
-            Self::NotStarted(errno) => (1, errno.into()),
-            Self::Stopped(signal) => (2, signal.into()),
-            Self::Ended(Ended::Code(code)) => (3, code.into()),
-            Self::Ended(Ended::Signal(signal)) => (4, signal.into()),
-            Self::OtherEnded => (5, 0),
-            Self::Overdue => (6, 0),
-        };
-        put_number(to, kind);
-        put_number(to, value.cast_unsigned());
-        if let Self::Started(command) = self {
-            put_number(to, command.started);
-        }
-    }
-
-    fn read(from: &mut &[u8]) -> Option<Self> {
-        let (kind, value) = (take_number(from)?, take_number(from)?.cast_signed());
-        let number = i32::try_from(value).ok()?;
-        Some(match kind {
-            0 => Self::Started(Identity {
-                pid: Pid::from_raw(number)?,
-                started: take_number(from)?,
-            }),
-            1 => Self::NotStarted(number),
-            2 => Self::Stopped(number),
-            3 => Self::Ended(Ended::Code(number.try_into().ok()?)),
-            4 => Self::Ended(Ended::Signal(number)),
-            5 => Self::OtherEnded,
-            6 => Self::Overdue,
-            _ => return None,
-        })
-    }
-
     fn can_be_left_out(&self) -> bool {
         *self == Self::OtherEnded
     }
 }
 
-fn put_number(to: &mut Vec<u8>, number: u64) {
-    to.extend_from_slice(&number.to_le_bytes());
-}
-
-fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
-    put_number(to, bytes.len() as u64);
-    to.extend_from_slice(bytes);
-}
-
-fn take_number(from: &mut &[u8]) -> Option<u64> {
-    let (number, rest) = from.split_first_chunk()?;
-    *from = rest;
-    Some(u64::from_le_bytes(*number))
-}
-
-fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (length, rest) = from.split_first_chunk()?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-    let (bytes, rest) = rest.split_at_checked(length)?;
-    *from = rest;
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Seek, Write};
+    use std::os::unix::ffi::OsStringExt;
     use std::os::unix::process::CommandExt;
 
     use super::*;
@@ -344,7 +222,7 @@ mod tests {
             foreground: true,
             // More than a socket takes at once.
             argv: vec!["a".repeat(1 << 20).into(), OsString::from_vec(vec![255])],
-            env: vec![("KEY".into(), String::new().into())],
+            env: vec![("KEY".into(), String::new())],
         }
     }
 

@@ -120,7 +120,7 @@ impl Watchdog {
 
     /// Tells it to kill everything at `at` and not before. Returns whether it will hear so.
     pub(super) fn kill_at(&mut self, at: Timestamp) -> bool {
-        self.tell(&Order::KillAt(at))
+        self.tell(&Order::KillAt(at.as_nanos()))
     }
 
     /// Tells it that all is done. What the command left running stays.

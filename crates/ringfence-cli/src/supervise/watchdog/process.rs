@@ -8,14 +8,15 @@ use std::os::unix::net::UnixStream as StdStream;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as NixSignal};
 use ringfence::clock::Clock;
 use ringfence::time::Timestamp;
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::family::Family;
+use super::super::killing::Killing;
 use super::super::process::Identity;
 use super::super::reap::{Change, reap};
 use super::super::schedule::NEVER;
-use super::super::{KILL_PATIENCE, kill_again_at, shim};
+use super::super::shim;
 use super::channel::{Channel, Event, Order, Start, recv_descriptor};
 use crate::exit::Exit;
 use crate::nodes;
@@ -65,7 +66,7 @@ fn watch(report: Report) -> io::Result<()> {
                 order = watch.channel.recv(), if !watch.is_alone => match order {
                     Some(Order::Leave) => return Ok(()),
                     Some(Order::Start(start)) => watch.start(start),
-                    Some(Order::KillAt(at)) => watch.kill_at = at,
+                    Some(Order::KillAt(at)) => watch.kill_at = Timestamp::from_nanos(at),
                     None => watch.ringfence_died(),
                 },
                 _ = deaths.recv() => watch.look_after_children()?,
@@ -99,7 +100,7 @@ enum Stage {
     /// The command may run until `kill_at`.
     Watching,
     /// Everything gets KILL until nothing is left alive.
-    Killing { since: Timestamp, told: bool },
+    Killing(Killing),
     /// Nothing is left alive.
     Done,
 }
@@ -137,7 +138,7 @@ impl Watch {
     }
 
     fn start(&mut self, start: Start) {
-        self.lock = start.lock.to_string_lossy().into_owned();
+        self.lock.clone_from(&start.lock);
         self.kill_at = Timestamp::from_nanos(start.kill_at);
         if Clock::System.now() >= self.kill_at {
             self.channel.send(&Event::Overdue);
@@ -202,39 +203,31 @@ impl Watch {
     }
 
     fn kill_all(&mut self) {
-        self.family.signal_all(Signal::KILL);
-        self.stage = Stage::Killing {
-            since: Clock::System.now(),
-            told: false,
-        };
+        self.stage = Stage::Killing(Killing::start(&self.family));
     }
 
     fn wake_at(&self) -> Timestamp {
         match self.stage {
             Stage::Idle | Stage::Done => NEVER,
             Stage::Watching => self.kill_at,
-            Stage::Killing { since, .. } => kill_again_at(Clock::System.now(), since),
+            Stage::Killing(killing) => killing.again_at(),
         }
     }
 
     fn time_passed(&mut self) {
-        let now = Clock::System.now();
-        match self.stage {
-            Stage::Watching if now >= self.kill_at => {
+        match &mut self.stage {
+            Stage::Watching if Clock::System.now() >= self.kill_at => {
                 self.kill_all();
                 self.channel.send(&Event::Overdue);
             }
-            Stage::Killing { since, told } => {
-                self.family.signal_all(Signal::KILL);
+            Stage::Killing(killing) => {
+                let trouble = killing.again(&self.family);
                 if !self.family.is_alive() {
                     self.stage = Stage::Done;
                     self.say_why();
-                } else if !told && now.since(since) >= KILL_PATIENCE {
-                    self.stage = Stage::Killing { since, told: true };
+                } else if let Some(trouble) = trouble {
                     self.say_why();
-                    let alive = self.family.roll_call();
-                    self.report
-                        .error(&format!("KILL does not end these processes: {alive}"));
+                    self.report.error(&trouble);
                 }
             }
             Stage::Idle | Stage::Watching | Stage::Done => {}
@@ -255,7 +248,11 @@ impl Watch {
     }
 
     fn is_over(&self) -> bool {
-        let is_told = matches!(self.stage, Stage::Killing { told: true, .. });
-        self.is_alone && (is_told || matches!(self.stage, Stage::Idle | Stage::Done))
+        let is_over = match self.stage {
+            Stage::Idle | Stage::Done => true,
+            Stage::Watching => false,
+            Stage::Killing(killing) => killing.is_given_up(),
+        };
+        self.is_alone && is_over
     }
 }

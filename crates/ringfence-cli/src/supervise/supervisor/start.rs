@@ -1,0 +1,86 @@
+//! How a command starts: the watchdog is told to start it, and says that it runs.
+
+use std::io;
+
+use ringfence::clock::Clock;
+use ringfence::time::Timestamp;
+
+use super::super::Work;
+use super::super::process::Identity;
+use super::super::terminal::Terminal;
+use super::super::watchdog::{Event, News, Start, Watchdog};
+use super::{Stage, Supervisor};
+use crate::lease::Lease;
+use crate::report::Report;
+
+impl<'a> Supervisor<'a> {
+    /// Starts the command; `None` if the lock ended before that.
+    pub(in super::super) async fn start(
+        work: &'a Work,
+        lease: &'a Lease,
+        watchdog: &'a mut Watchdog,
+        report: Report,
+    ) -> io::Result<Option<Self>> {
+        watchdog.renew_if_dead()?;
+        let mut terminal = Terminal::open();
+        let foreground = terminal.as_ref().is_some_and(Terminal::suits_command);
+        let known = lease.deadline();
+        let pair = |(key, value): &(&str, String)| ((*key).to_owned(), value.clone());
+        let mut family = watchdog.start_command(Start {
+            lock: work.lock.clone(),
+            kill_at: work.schedule.watchdog_kills_at(known).as_nanos(),
+            foreground,
+            argv: work.argv.clone(),
+            env: work.env.iter().map(pair).collect(),
+        })?;
+        let kill_by = work.schedule.kill_by(known);
+        let Some(command) = started(watchdog, kill_by).await? else {
+            report.error(&format!(
+                "lost the lock `{}` before the command could be started",
+                work.lock
+            ));
+            return Ok(None);
+        };
+        family.led_by(command);
+        if let Some(terminal) = terminal.as_mut().filter(|_| foreground) {
+            terminal.lent_to(command.pid);
+        }
+        Ok(Some(Self {
+            work,
+            lease,
+            watchdog,
+            known,
+            report,
+            command: command.pid,
+            family,
+            terminal,
+            ended: None,
+            stage: Stage::Working,
+            lost: false,
+            told_to_end: false,
+            passed_on: None,
+            typed: None,
+        }))
+    }
+}
+
+/// Waits until the watchdog has started the command; `None` if it has not by `kill_by`.
+async fn started(watchdog: &mut Watchdog, kill_by: Timestamp) -> io::Result<Option<Identity>> {
+    loop {
+        let news = tokio::select! {
+            news = watchdog.news() => news,
+            () = Clock::System.sleep_until(kill_by) => return Ok(None),
+        };
+        match news {
+            News::Event(Event::Started(command)) => return Ok(Some(command)),
+            News::Event(Event::NotStarted(errno)) => {
+                return Err(io::Error::from_raw_os_error(errno));
+            }
+            News::Event(Event::Overdue) => return Ok(None),
+            News::Event(_) => {}
+            News::Died => return Err(io::Error::other("the watchdog died")),
+            // Stopped perhaps; to one that is not, this means nothing.
+            News::Child => watchdog.go_on(),
+        }
+    }
+}
