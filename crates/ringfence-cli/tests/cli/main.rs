@@ -5,6 +5,7 @@
 
 #![allow(missing_docs)]
 
+mod diagnosis;
 mod doctor;
 mod elect;
 mod exit_codes;
@@ -15,6 +16,7 @@ mod leftovers;
 mod loss;
 mod mutants;
 mod permits;
+mod person;
 mod rights;
 mod scene;
 mod secrets;

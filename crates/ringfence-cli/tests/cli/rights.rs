@@ -2,8 +2,8 @@
 
 use ringfence_testkit::{Flavor, Fleet, Persistence, Server};
 
-use super::doctor::{assert_says, doctor, finding};
-use super::scene::{Finished, Scene};
+use super::diagnosis::{assert_says, doctor, finding};
+use super::scene::{Finished, Running, Scene};
 
 const GUIDE: &str = include_str!("../../../../docs/operations.md");
 
@@ -31,87 +31,80 @@ fn succeeds(scene: &Scene, args: &[&str]) -> String {
     said.stdout().to_owned()
 }
 
+/// What it says on stderr.
+#[track_caller]
+fn fails(scene: &Scene, args: &[&str]) -> String {
+    let said = Finished::of(scene.ringfence(args));
+    assert_ne!(said.code(), 0, "{args:?}: {}", said.stdout());
+    said.stderr().to_owned()
+}
+
 #[test]
 fn the_guide_s_users_do_their_work_and_the_doctor_finds_no_fault_with_them() {
     for flavor in Flavor::ALL {
         let fleet = Fleet::start_with(3, |_| Server::builder(flavor).acl_file(&users()));
         let scene = |user| Scene::on(&urls(&fleet, user));
         let (orders, watcher, operator) = (scene("orders"), scene("watcher"), scene("operator"));
-
-        let refused = Finished::of(orders.ringfence(&["init"]));
-        assert_ne!(refused.code(), 0);
-        assert!(
-            refused.stderr().contains("docs/operations.md"),
-            "{}",
-            refused.stderr()
-        );
+        let refused = fails(&orders, &["init"]);
+        assert!(refused.contains("docs/operations.md"), "{refused}");
         succeeds(&operator, &["init"]);
-        succeeds(&orders, &["run", "orders:x", "--", "true"]);
-        succeeds(&orders, &["run", "--shared", "orders:x", "--", "true"]);
-        succeeds(
-            &orders,
-            &["run", "--permits", "2", "orders:x", "--", "true"],
-        );
-        let denied = Finished::of(orders.ringfence(&["run", "billing:x", "--", "true"]));
-        assert_ne!(denied.code(), 0);
-        let rule = "ACL SETUSER orders ~ringfence:{billing:* ~billing:*";
-        assert!(denied.stderr().contains(rule), "{}", denied.stderr());
-
-        // What a user may not see is a note; that all run on one host is the one warning.
-        for (user, scene, says) in [
-            ("orders", &orders, "ok"),
-            ("watcher", &watcher, "note"),
-            ("operator", &operator, "note"),
-        ] {
-            let (_, value) = doctor(scene, 0);
-            assert_eq!(
-                (&value["problems"], &value["warnings"]),
-                (&0.into(), &1.into()),
-                "{value:#}"
-            );
-            assert_eq!(value["quorum"], true);
-            let rights: Vec<_> = value["findings"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .filter(|finding| finding["check"] == "rights")
-                .collect();
-            assert!(
-                rights.iter().all(|finding| finding["verdict"] == says),
-                "{user}: {rights:?}"
-            );
-            succeeds(scene, &["doctor", "orders:x"]);
-        }
+        the_orders_user_locks_its_own_names_only(&orders);
+        // What a user may not see is a note.
+        the_doctor_finds_no_fault(&orders, "ok");
+        the_doctor_finds_no_fault(&watcher, "note");
+        the_doctor_finds_no_fault(&operator, "note");
         let (_, value) = doctor(&watcher, 0);
         let rights = finding(&value, "rights", Some(&fleet[1]));
         let line = "ACL SETUSER watcher ~ringfence:{PREFIX* ~PREFIX* ~ringfence:born";
         assert_says(rights, "note", &["look, but take no lock", line]);
         let expiry = finding(&value, "expiry", Some(&fleet[1]));
         assert_says(expiry, "note", &["not visible to this user"]);
-
-        let run = orders.ringfence(&[
-            "run",
-            "orders:x",
-            "--",
-            "sh",
-            "-c",
-            "echo > $DIR/on; exec sleep 1000",
-        ]);
-        let run = super::scene::Running::start(run);
-        orders.line("on");
-        assert!(succeeds(&watcher, &["status", "orders:x"]).contains("held"));
-        succeeds(&watcher, &["status"]);
-        succeeds(&watcher, &["status", "--permits", "2", "orders:x"]);
-        drop(run);
-        let denied = Finished::of(watcher.ringfence(&["run", "orders:y", "--", "true"]));
-        assert_ne!(denied.code(), 0);
-        let words = "lets user `watcher` only look";
-        assert!(denied.stderr().contains(words), "{}", denied.stderr());
-        let denied = Finished::of(watcher.ringfence(&["doctor", "billing:x"]));
-        assert_eq!(denied.code(), 1, "{}", denied.stdout());
-        let rule = "%R~ringfence:{billing:* %R~billing:*";
-        assert!(denied.stdout().contains(rule), "{}", denied.stdout());
+        the_watcher_looks_and_locks_nothing(&watcher, &orders);
     }
+}
+
+#[track_caller]
+fn the_orders_user_locks_its_own_names_only(orders: &Scene) {
+    succeeds(orders, &["run", "orders:x", "--", "true"]);
+    succeeds(orders, &["run", "--shared", "orders:x", "--", "true"]);
+    succeeds(orders, &["run", "--permits", "2", "orders:x", "--", "true"]);
+    let denied = fails(orders, &["run", "billing:x", "--", "true"]);
+    let rule = "ACL SETUSER orders ~ringfence:{billing:* ~billing:*";
+    assert!(denied.contains(rule), "{denied}");
+}
+
+/// That all run on one host is the one warning. What is said of the rights is `says`.
+#[track_caller]
+fn the_doctor_finds_no_fault(scene: &Scene, says: &str) {
+    let (_, value) = doctor(scene, 0);
+    let counts = (&value["problems"], &value["warnings"]);
+    assert_eq!(counts, (&0.into(), &1.into()), "{value:#}");
+    assert_eq!(value["quorum"], true);
+    let findings = value["findings"].as_array().unwrap().iter();
+    let mut rights = findings.filter(|finding| finding["check"] == "rights");
+    assert!(
+        rights.all(|finding| finding["verdict"] == says),
+        "{value:#}"
+    );
+    succeeds(scene, &["doctor", "orders:x"]);
+}
+
+#[track_caller]
+fn the_watcher_looks_and_locks_nothing(watcher: &Scene, orders: &Scene) {
+    let script = "echo > $DIR/on; exec sleep 1000";
+    let run = Running::start(orders.ringfence(&["run", "orders:x", "--", "sh", "-c", script]));
+    orders.line("on");
+    assert!(succeeds(watcher, &["status", "orders:x"]).contains("held"));
+    succeeds(watcher, &["status"]);
+    succeeds(watcher, &["status", "--permits", "2", "orders:x"]);
+    drop(run);
+    let denied = fails(watcher, &["run", "orders:y", "--", "true"]);
+    let words = "lets user `watcher` only look";
+    assert!(denied.contains(words), "{denied}");
+    let denied = Finished::of(watcher.ringfence(&["doctor", "billing:x"]));
+    assert_eq!(denied.code(), 1, "{}", denied.stdout());
+    let rule = "%R~ringfence:{billing:* %R~billing:*";
+    assert!(denied.stdout().contains(rule), "{}", denied.stdout());
 }
 
 #[test]

@@ -106,6 +106,19 @@ impl Scene {
         &self.nodes
     }
 
+    /// Checks that `run`, whose TTL is 5 s, holds the lock for longer than that while its command
+    /// `child` runs. Then lets the command end, by writing `$DIR/go`, and returns its exit code.
+    #[track_caller]
+    pub(crate) fn code_after_renewal(&self, run: Running, child: Process) -> i32 {
+        let refused = self.run(&["-w", "5500ms"], "true").finish();
+        let is_held = refused.code() == 75 && child.is_alive();
+        assert!(is_held, "lost: {}", run.stderr());
+        self.write("go", "");
+        let done = run.finish();
+        assert!(!done.stderr().contains("killing"), "{}", done.stderr());
+        done.code()
+    }
+
     /// Frees the lock behind the back of its holder, who has written its token to `token` and can
     /// prove the loss at its next renewal.
     pub(crate) fn steal(&self) {

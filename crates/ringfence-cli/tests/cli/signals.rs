@@ -81,15 +81,7 @@ fn a_command_may_take_longer_to_stop_than_its_lock_lasts() {
     let child = scene.process("child");
     run.signal(Signal::TERM);
     scene.line("term");
-    // Held, and renewed, beyond the TTL.
-    let refused = scene.run(&["-w", "5500ms"], "true").finish();
-    if refused.code() != 75 || !child.is_alive() {
-        panic!("lost: {}", run.finish().stderr());
-    }
-    scene.write("go", "");
-    let done = run.finish();
-    assert_eq!(done.code(), 7);
-    assert!(!done.stderr().contains("killing"), "{}", done.stderr());
+    assert_eq!(scene.code_after_renewal(run, child), 7);
 }
 
 #[test]
@@ -133,14 +125,7 @@ fn hup_is_passed_on_and_kills_nothing() {
     run.signal(Signal::HUP);
     assert_eq!(scene.line("hup"), "hup");
     // Longer than either grace.
-    let refused = scene.run(&["-w", "5500ms"], "true").finish();
-    if refused.code() != 75 || !child.is_alive() {
-        panic!("lost: {}", run.finish().stderr());
-    }
-    scene.write("go", "");
-    let done = run.finish();
-    assert_eq!(done.code(), 6);
-    assert!(!done.stderr().contains("killing"), "{}", done.stderr());
+    assert_eq!(scene.code_after_renewal(run, child), 6);
 }
 
 #[test]
