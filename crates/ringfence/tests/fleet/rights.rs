@@ -85,6 +85,65 @@ fn the_guide_has_the_lines_of_the_code() {
     }
 }
 
+/// Commands that no user of the guide may give.
+const DENIED_TO_ALL: [&str; 32] = [
+    "CONFIG GET requirepass",
+    "CONFIG GET *",
+    "CONFIG SET requirepass x",
+    "EVAL return_redis.call('CONFIG','GET','requirepass') 0",
+    "ACL LIST",
+    "ACL GETUSER orders",
+    "ACL SETUSER orders +@all",
+    "CLIENT LIST",
+    "MONITOR",
+    "KEYS *",
+    "DBSIZE",
+    "FLUSHALL",
+    "FLUSHDB",
+    "SHUTDOWN NOSAVE",
+    "REPLICAOF NO ONE",
+    "FUNCTION FLUSH",
+    "SCRIPT FLUSH",
+    "RENAME ringfence:born orders:x",
+    "PSUBSCRIBE ringfence:wake:*",
+    "SUBSCRIBE billing",
+    "PUBLISH billing x",
+    "SET billing:x 1",
+    "DEL billing:x",
+    "SET ringfence:{billing:x}:billing:x 1",
+    "PEXPIRE ringfence:{billing:x}:billing:x 1",
+    "ZADD ringfence:{billing:x}rankjgpk:billing:x 1 m",
+    "SET ringfence:{billing:x}slot0:billing:x 1",
+    "SET application 1",
+    "SET ringfence:other 1",
+    "EVALSHA 0 1 billing:x",
+    "EVAL return_redis.call('SET','billing:x','1') 0",
+    "EVAL return_redis.call('DEL','ringfence:{billing:x}:billing:x') 0",
+];
+
+/// Commands that only the operator may give.
+const DENIED_BESIDE_THE_OPERATOR: [&str; 7] = [
+    "SCAN 0",
+    "GET billing:x",
+    "MGET orders:x billing:x",
+    "PTTL billing:x",
+    "GET application",
+    "GET ringfence:{billing:x}:billing:x",
+    "EVAL_RO return_redis.call('GET','billing:x') 0",
+];
+
+/// Commands that a user who only looks may not give.
+const DENIED_TO_THE_WATCHER: [&str; 8] = [
+    "SET ringfence:born 1",
+    "SET orders:x 1",
+    "DEL orders:x",
+    "PEXPIRE ringfence:{orders:x}:orders:x 1",
+    "EVAL return_1 0",
+    "EVALSHA 0 0",
+    "EVAL_RO return_redis.call('SET','orders:x','1') 0",
+    "PUBLISH ringfence:wake:me 1",
+];
+
 #[tokio::test]
 async fn nobody_reads_passwords_or_what_is_not_theirs() {
     for flavor in Flavor::ALL {
@@ -95,68 +154,18 @@ async fn nobody_reads_passwords_or_what_is_not_theirs() {
         let before = contents(&server);
         for user in ["orders", "watcher", "operator"] {
             let mut user = log_in(&server, user);
-            for line in [
-                "CONFIG GET requirepass",
-                "CONFIG GET *",
-                "CONFIG SET requirepass x",
-                "EVAL return_redis.call('CONFIG','GET','requirepass') 0",
-                "ACL LIST",
-                "ACL GETUSER orders",
-                "ACL SETUSER orders +@all",
-                "CLIENT LIST",
-                "MONITOR",
-                "KEYS *",
-                "DBSIZE",
-                "FLUSHALL",
-                "FLUSHDB",
-                "SHUTDOWN NOSAVE",
-                "REPLICAOF NO ONE",
-                "FUNCTION FLUSH",
-                "SCRIPT FLUSH",
-                "RENAME ringfence:born orders:x",
-                "PSUBSCRIBE ringfence:wake:*",
-                "SUBSCRIBE billing",
-                "PUBLISH billing x",
-                "SET billing:x 1",
-                "DEL billing:x",
-                "SET ringfence:{billing:x}:billing:x 1",
-                "PEXPIRE ringfence:{billing:x}:billing:x 1",
-                "ZADD ringfence:{billing:x}rankjgpk:billing:x 1 m",
-                "SET ringfence:{billing:x}slot0:billing:x 1",
-                "SET application 1",
-                "SET ringfence:other 1",
-                "EVALSHA 0 1 billing:x",
-                "EVAL return_redis.call('SET','billing:x','1') 0",
-                "EVAL return_redis.call('DEL','ringfence:{billing:x}:billing:x') 0",
-            ] {
+            for line in DENIED_TO_ALL {
                 denied(&mut user, line);
             }
         }
         for user in ["orders", "watcher"] {
             let mut user = log_in(&server, user);
-            for line in [
-                "SCAN 0",
-                "GET billing:x",
-                "MGET orders:x billing:x",
-                "PTTL billing:x",
-                "GET application",
-                "GET ringfence:{billing:x}:billing:x",
-                "EVAL_RO return_redis.call('GET','billing:x') 0",
-            ] {
+            for line in DENIED_BESIDE_THE_OPERATOR {
                 denied(&mut user, line);
             }
         }
         let mut watcher = log_in(&server, "watcher");
-        for line in [
-            "SET ringfence:born 1",
-            "SET orders:x 1",
-            "DEL orders:x",
-            "PEXPIRE ringfence:{orders:x}:orders:x 1",
-            "EVAL return_1 0",
-            "EVALSHA 0 0",
-            "EVAL_RO return_redis.call('SET','orders:x','1') 0",
-            "PUBLISH ringfence:wake:me 1",
-        ] {
+        for line in DENIED_TO_THE_WATCHER {
             denied(&mut watcher, line);
         }
         assert_eq!(contents(&server), before);

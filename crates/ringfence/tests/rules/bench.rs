@@ -14,7 +14,7 @@ use ringfence::name::Name;
 use ringfence::node::memory::MemoryNode;
 use ringfence::node::{Call, CallError, Completion, Deliver, NodeClock, Trouble, TroubleKind};
 use ringfence::token::Token;
-use ringfence::{Builder, Guard, Locks, ReadGuard};
+use ringfence::{Builder, Guard, Lock, Locks, ReadGuard};
 use ringfence_core::splitmix::SplitMix64;
 use tokio::task::yield_now;
 
@@ -76,6 +76,17 @@ impl Bench {
     pub(crate) async fn labelled(&self, label: &str) -> Locks {
         let builder = self.builder().label(label);
         builder.connect().await.expect("a client")
+    }
+
+    /// The lock `x`, held by a client of its own.
+    pub(crate) async fn lock_x(&self) -> Guard {
+        self.lock_x_with(|lock| lock).await
+    }
+
+    /// The same on the terms that `set` sets.
+    pub(crate) async fn lock_x_with(&self, set: impl FnOnce(Lock) -> Lock) -> Guard {
+        let lock = set(self.client().await.mutex("x"));
+        at_once(lock.lock()).await.expect("the lock is free")
     }
 
     /// Runs `future`; whenever nobody has anything to do, a millisecond passes.
@@ -229,7 +240,7 @@ pub(crate) fn foreign(byte: u8) -> Token {
 }
 
 /// Polls once and tells what came of it.
-pub(crate) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+pub(crate) async fn poll_once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }
 
@@ -246,7 +257,7 @@ pub(crate) async fn at_once<F: Future>(future: F) -> F::Output {
 }
 
 /// Whether `future` still waits, after everybody else had a chance.
-pub(crate) async fn waits<F: Future>(mut future: Pin<&mut F>) -> bool {
+pub(crate) async fn waits<F: Future + ?Sized>(mut future: Pin<&mut F>) -> bool {
     idle().await;
     poll_once(future.as_mut()).await.is_pending()
 }

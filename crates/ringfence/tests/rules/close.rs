@@ -1,10 +1,20 @@
 //! Rule 11, `close`: draining what is pending.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 
-use ringfence::AcquireError;
+use ringfence::{AcquireError, Locks};
 
 use crate::bench::{Bench, at_once, idle, ms, waits};
+
+/// A wait for `x` whose acquire all nodes have carried out. It has not been polled since they answered.
+async fn waiting_unpolled(bench: &Bench, locks: &Locks) -> Pin<Box<dyn Future<Output = ()>>> {
+    bench.nodes.iter().for_each(|node| node.hold_replies(true));
+    let lock = locks.mutex("x");
+    let mut waiting = Box::pin(async move { drop(lock.lock().await) });
+    assert!(waits(waiting.as_mut()).await);
+    bench.mend();
+    waiting
+}
 
 #[tokio::test]
 async fn rule_11_close_waits_until_every_release_is_acknowledged() {
@@ -114,11 +124,7 @@ async fn rule_11_close_does_not_overlook_an_attempt_that_has_not_been_given_up_y
     // client is closed: what it set must be gone when `close` returns.
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
-    bench.nodes.iter().for_each(|node| node.hold_replies(true));
-    let lock = locks.mutex("x");
-    let mut waiting = Box::pin(lock.lock());
-    assert!(waits(waiting.as_mut()).await);
-    bench.mend();
+    let waiting = waiting_unpolled(&bench, &locks).await;
     let mut closing = pin!(locks.close());
     assert!(
         waits(closing.as_mut()).await,
@@ -133,11 +139,7 @@ async fn rule_11_close_does_not_overlook_an_attempt_that_has_not_been_given_up_y
 async fn rule_11_close_does_not_wait_for_a_future_that_nobody_polls() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
-    bench.nodes.iter().for_each(|node| node.hold_replies(true));
-    let lock = locks.mutex("x");
-    let mut waiting = Box::pin(lock.lock());
-    assert!(waits(waiting.as_mut()).await);
-    bench.mend();
+    let waiting = waiting_unpolled(&bench, &locks).await;
     let start = bench.time.now();
     bench.drive(locks.close()).await;
     assert_eq!(bench.time.now().since(start), ms(1000));

@@ -5,21 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ringfence::clock::Clock;
-use ringfence::group::Group;
 use ringfence::node::memory::MemoryNode;
-use ringfence::node::{Call, Completion, Facts, Hear, InitMode, Node};
+use ringfence::node::{Call, Node};
 use ringfence::{Builder, Locks, Lost, ReleaseError};
 
 use crate::bench::{Bench, Dice, at_once, foreign, ms, poll_once, unreachable, waits};
+use crate::wrapper::leave_to;
 
 /// A node as one client sees it, who may be cut off from it alone.
 #[derive(Debug)]
 struct CutOff(MemoryNode, Arc<AtomicBool>);
 
 impl Node for CutOff {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
+    leave_to!(0: name listen probe join init);
 
     fn send(&self, call: Call) {
         if self.1.load(Ordering::SeqCst) {
@@ -27,22 +25,6 @@ impl Node for CutOff {
         } else {
             self.0.send(call);
         }
-    }
-
-    fn listen(&self, client: &str, to: Arc<dyn Hear>) {
-        self.0.listen(client, to);
-    }
-
-    fn probe(&self, done: Completion<Facts>) {
-        self.0.probe(done);
-    }
-
-    fn join(&self, group: Group, done: Completion<Facts>) {
-        self.0.join(group, done);
-    }
-
-    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
-        self.0.init(group, mode, done);
     }
 }
 

@@ -175,9 +175,7 @@ async fn rule_13_clocks_too_far_apart_are_said_to_be() {
 #[tokio::test]
 async fn rule_13_extend_tells_unconfirmed_from_lost() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     bench.break_first(2);
     let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
     assert!(matches!(error, ExtendError::Unconfirmed { .. }));

@@ -10,8 +10,7 @@ use crate::bench::{Bench, at_once, foreign, idle, ms};
 async fn rule_7_a_failed_extend_never_releases() {
     for renewed in [false, true] {
         let bench = Bench::new(3).await;
-        let lock = bench.client().await.mutex("x").renew(renewed);
-        let guard = at_once(lock.lock()).await.unwrap();
+        let guard = bench.lock_x_with(|lock| lock.renew(renewed)).await;
         let deadline = guard.deadline();
         bench.log_operations();
         bench.break_first(2);
@@ -30,9 +29,7 @@ async fn rule_7_a_failed_extend_never_releases() {
 #[tokio::test]
 async fn rule_7_only_nodes_that_hold_our_token_count() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     let deadline = guard.deadline();
     bench.time.step(ms(1000));
     // One has it, one lost it, one does not answer: that is one of three.
@@ -55,9 +52,7 @@ async fn rule_7_only_nodes_that_hold_our_token_count() {
 #[tokio::test]
 async fn rule_7_a_key_that_somebody_else_has_does_not_count() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     for node in [0, 1] {
         bench.delete(node, "x", guard.token());
         bench.occupy(node, "x", &foreign(1), 60_000);
@@ -86,9 +81,7 @@ async fn rule_7_a_key_that_somebody_else_has_does_not_count() {
 #[tokio::test]
 async fn rule_7_nodes_that_lost_the_key_are_restored() {
     let bench = Bench::new(5).await;
-    let guard = at_once(bench.client().await.mutex("x").ttl(ms(9000)).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
     for node in [1, 4] {
         bench.delete(node, "x", guard.token());
     }
@@ -106,9 +99,7 @@ async fn rule_7_nodes_that_lost_the_key_are_restored() {
 #[tokio::test]
 async fn rule_7_a_node_that_answers_late_is_restored_late() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     bench.delete(2, "x", guard.token());
     bench.nodes[2].hang(true);
     at_once(guard.extend(ms(10_000))).await.unwrap();
@@ -119,9 +110,7 @@ async fn rule_7_a_node_that_answers_late_is_restored_late() {
 #[tokio::test]
 async fn rule_7_nothing_is_restored_after_the_release() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     bench.delete(2, "x", guard.token());
     bench.nodes[2].hang(true);
     at_once(guard.extend(ms(10_000))).await.unwrap();
@@ -137,9 +126,7 @@ async fn rule_7_nothing_is_restored_after_the_release() {
 #[tokio::test]
 async fn rule_7_an_extend_without_any_key_left_is_a_proof_of_loss() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     for node in 0..3 {
         bench.delete(node, "x", guard.token());
     }
@@ -164,9 +151,7 @@ async fn rule_7_an_extend_without_any_key_left_is_a_proof_of_loss() {
 #[tokio::test]
 async fn rule_9_a_lock_that_is_over_is_not_revived_by_a_late_confirmation() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").renew(false).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
     let deadline = guard.deadline();
     bench.time.step(ms(8000));
     for node in &bench.nodes {
@@ -186,9 +171,7 @@ async fn rule_9_a_lock_that_is_over_is_not_revived_by_a_late_confirmation() {
 #[tokio::test]
 async fn rule_7_an_expired_lock_is_not_extended() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").renew(false).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
     bench.log_operations();
     // Past the deadline, though the nodes would still have the key.
     bench.time.step(ms(9950));

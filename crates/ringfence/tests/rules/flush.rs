@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringfence::Locks;
-use ringfence::group::Group;
+use ringfence::node::Node;
 use ringfence::node::memory::MemoryNode;
-use ringfence::node::{Call, Completion, Facts, Hear, InitMode, Node};
 
 use crate::bench::{at_once, waits};
+use crate::wrapper::leave_to;
 
 /// A node that counts how often it is flushed.
 #[derive(Debug, Clone)]
@@ -39,32 +39,10 @@ impl Flushed {
 }
 
 impl Node for Flushed {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn send(&self, call: Call) {
-        self.node.send(call);
-    }
+    leave_to!(node: name send listen probe join init);
 
     fn flush(&self) {
         self.times.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn listen(&self, client: &str, to: Arc<dyn Hear>) {
-        self.node.listen(client, to);
-    }
-
-    fn probe(&self, done: Completion<Facts>) {
-        self.node.probe(done);
-    }
-
-    fn join(&self, group: Group, done: Completion<Facts>) {
-        self.node.join(group, done);
-    }
-
-    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
-        self.node.init(group, mode, done);
     }
 }
 

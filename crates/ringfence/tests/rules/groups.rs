@@ -7,10 +7,11 @@ use std::time::Duration;
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::group::Group;
 use ringfence::node::memory::MemoryNode;
-use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Hear, InitMode, Node};
+use ringfence::node::{CallError, Completion, Deliver, Facts, InitMode, Node};
 use ringfence::{Builder, ConnectError, Locks};
 
 use crate::bench::{Bench, ms};
+use crate::wrapper::leave_to;
 
 struct Teller(Mutex<Sender<Result<Facts, CallError>>>);
 
@@ -56,17 +57,7 @@ fn unsafe_values() -> Group {
 struct Late(MemoryNode, SteppedClock);
 
 impl Node for Late {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn send(&self, call: Call) {
-        self.0.send(call);
-    }
-
-    fn listen(&self, client: &str, to: Arc<dyn Hear>) {
-        self.0.listen(client, to);
-    }
+    leave_to!(0: name send listen join init);
 
     fn probe(&self, done: Completion<Facts>) {
         let (node, clock) = (self.0.clone(), Clock::Stepped(self.1.clone()));
@@ -74,14 +65,6 @@ impl Node for Late {
             clock.sleep_until(clock.now() + ms(200)).await;
             node.probe(done);
         });
-    }
-
-    fn join(&self, group: Group, done: Completion<Facts>) {
-        self.0.join(group, done);
-    }
-
-    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
-        self.0.init(group, mode, done);
     }
 }
 

@@ -161,12 +161,11 @@ async fn rule_14_bad_terms_are_refused_before_anything_is_sent() {
     drop(at_once(fine.lock()).await.unwrap());
 }
 
-#[tokio::test]
-async fn rule_14_bad_settings_are_refused_before_anything_is_sent() {
-    let bench = Bench::new(2).await;
-    let postman = Postman::before(&bench.nodes[0]);
-    type Set = fn(Builder) -> Builder;
-    let cases: [(Set, &str); 12] = [
+type Set = fn(Builder) -> Builder;
+
+/// Settings that make no sense, each with the error's text.
+fn bad_settings() -> [(Set, &'static str); 12] {
+    [
         (
             |b| b.ttl(Duration::ZERO),
             "a ttl must be at least 50ms, this one is 0ns",
@@ -215,8 +214,14 @@ async fn rule_14_bad_settings_are_refused_before_anything_is_sent() {
             |b| b.nodes("memory:"),
             "`memory:` cannot be one of several nodes: it lives on this machine alone",
         ),
-    ];
-    for (set, text) in cases {
+    ]
+}
+
+#[tokio::test]
+async fn rule_14_bad_settings_are_refused_before_anything_is_sent() {
+    let bench = Bench::new(2).await;
+    let postman = Postman::before(&bench.nodes[0]);
+    for (set, text) in bad_settings() {
         let builder = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
         let error = at_once(set(builder.node(postman.clone())).connect())
             .await

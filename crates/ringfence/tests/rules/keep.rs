@@ -1,20 +1,25 @@
 //! `lock_delay` and `hold_at_least`: a lock that others do not get although nobody holds it.
 
 use ringfence::message::{Op, Restore};
-use ringfence::{AcquireError, ExtendError, Lost, ReleaseError};
+use ringfence::{AcquireError, ExtendError, Lock, Lost, ReleaseError};
 
 use crate::bench::{Bench, at_once, idle, ms};
+
+/// A lock of 2 s, and of 3 s more on the nodes.
+fn delayed(lock: Lock) -> Lock {
+    lock.ttl(ms(2000)).lock_delay(ms(3000))
+}
+
+/// A lock of 2 s that is to be kept for a minute.
+fn kept(lock: Lock) -> Lock {
+    lock.ttl(ms(2000)).hold_at_least(ms(60_000))
+}
 
 #[tokio::test]
 async fn with_a_lock_delay_the_nodes_keep_it_longer_than_the_holder_counts_on() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
-    let lock = locks
-        .mutex("x")
-        .ttl(ms(2000))
-        .lock_delay(ms(3000))
-        .renew(false);
-    let guard = at_once(lock.lock()).await.unwrap();
+    let guard = bench.lock_x_with(|lock| delayed(lock).renew(false)).await;
     assert!(guard.remaining() < ms(2000), "{:?}", guard.remaining());
     let seen = at_once(locks.inspect("x")).await.unwrap();
     assert_eq!(seen.remaining, Some(ms(5000)));
@@ -33,13 +38,7 @@ async fn with_a_lock_delay_the_nodes_keep_it_longer_than_the_holder_counts_on() 
 #[tokio::test]
 async fn dropped_after_the_deadline_the_delay_stands_too() {
     let bench = Bench::new(3).await;
-    let locks = bench.client().await;
-    let lock = locks
-        .mutex("x")
-        .ttl(ms(2000))
-        .lock_delay(ms(3000))
-        .renew(false);
-    let guard = at_once(lock.lock()).await.unwrap();
+    let guard = bench.lock_x_with(|lock| delayed(lock).renew(false)).await;
     bench.time.step(ms(2500));
     drop(guard);
     idle().await;
@@ -51,13 +50,7 @@ async fn dropped_after_the_deadline_the_delay_stands_too() {
 #[tokio::test]
 async fn an_extension_after_the_loss_does_not_bring_a_release_back_in_time() {
     let bench = Bench::new(3).await;
-    let locks = bench.client().await;
-    let lock = locks
-        .mutex("x")
-        .ttl(ms(2000))
-        .lock_delay(ms(3000))
-        .renew(false);
-    let guard = at_once(lock.lock()).await.unwrap();
+    let guard = bench.lock_x_with(|lock| delayed(lock).renew(false)).await;
     let deadline = guard.deadline();
     bench.time.step(ms(1900));
     bench.nodes.iter().for_each(|node| node.hold_replies(true));
@@ -78,8 +71,7 @@ async fn an_extension_after_the_loss_does_not_bring_a_release_back_in_time() {
 async fn a_release_in_time_frees_at_once_in_spite_of_a_delay() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
-    let lock = locks.mutex("x").ttl(ms(2000)).lock_delay(ms(3000));
-    let guard = at_once(lock.lock()).await.unwrap();
+    let guard = bench.lock_x_with(delayed).await;
     bench.pass(ms(10_000)).await;
     assert_eq!(guard.check(), Ok(()), "renewed");
     let left = at_once(locks.inspect("x"))
@@ -98,9 +90,7 @@ async fn a_release_in_time_frees_at_once_in_spite_of_a_delay() {
 #[tokio::test]
 async fn a_node_that_is_restored_keeps_the_delay() {
     let bench = Bench::new(3).await;
-    let locks = bench.client().await;
-    let lock = locks.mutex("x").ttl(ms(2000)).lock_delay(ms(3000));
-    let guard = at_once(lock.lock()).await.unwrap();
+    let guard = bench.lock_x_with(delayed).await;
     bench.delete(0, "x", guard.token());
     bench.log_operations();
     bench.pass(ms(700)).await;
@@ -231,9 +221,8 @@ async fn what_is_kept_is_nobodys_to_extend_release_or_restore() {
 async fn a_release_that_no_majority_heard_before_the_lease_ended_is_kept_all_the_same() {
     for heard in [0, 1] {
         let bench = Bench::new(3).await;
-        let (locks, other) = (bench.client().await, bench.client().await);
-        let lock = locks.mutex("x").ttl(ms(2000)).hold_at_least(ms(60_000));
-        let guard = at_once(lock.lock()).await.unwrap();
+        let other = bench.client().await;
+        let guard = bench.lock_x_with(kept).await;
         bench.break_first(3 - heard);
         let outcome = bench.drive(guard.release()).await;
         assert_eq!(outcome, Err(ReleaseError::Unconfirmed));
@@ -255,9 +244,8 @@ async fn a_release_that_no_majority_heard_before_the_lease_ended_is_kept_all_the
 #[tokio::test]
 async fn what_another_holds_by_then_is_not_kept() {
     let bench = Bench::new(3).await;
-    let (locks, other) = (bench.client().await, bench.client().await);
-    let lock = locks.mutex("x").ttl(ms(2000)).hold_at_least(ms(60_000));
-    let guard = at_once(lock.lock()).await.unwrap();
+    let other = bench.client().await;
+    let guard = bench.lock_x_with(kept).await;
     bench.break_first(3);
     drop(guard);
     bench.pass(ms(5000)).await;
@@ -273,9 +261,7 @@ async fn what_another_holds_by_then_is_not_kept() {
 #[tokio::test]
 async fn once_a_majority_keeps_it_the_others_are_told_only_while_the_lease_lasts() {
     let bench = Bench::new(3).await;
-    let locks = bench.client().await;
-    let lock = locks.mutex("x").ttl(ms(2000)).hold_at_least(ms(60_000));
-    let guard = at_once(lock.lock()).await.unwrap();
+    let guard = bench.lock_x_with(kept).await;
     bench.break_first(1);
     at_once(guard.release()).await.unwrap();
     bench.pass(ms(5000)).await;
@@ -290,9 +276,7 @@ async fn once_a_majority_keeps_it_the_others_are_told_only_while_the_lease_lasts
 async fn closing_waits_no_longer_than_the_lease() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
-    let lock = locks.mutex("x").ttl(ms(2000)).hold_at_least(ms(60_000));
-    let guard = at_once(lock.lock()).await.unwrap();
-    drop(lock);
+    let guard = at_once(kept(locks.mutex("x")).lock()).await.unwrap();
     bench.break_first(3);
     drop(guard);
     let begun = bench.time.now();

@@ -11,9 +11,7 @@ use crate::bench::{Bench, at_once, foreign, idle, ms};
 #[tokio::test]
 async fn rule_10_a_release_says_ok_when_a_majority_gave_it_back() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     bench.nodes[0].hang(true);
     assert_eq!(at_once(guard.release()).await, Ok(()));
     bench.mend();
@@ -23,9 +21,7 @@ async fn rule_10_a_release_says_ok_when_a_majority_gave_it_back() {
 #[tokio::test]
 async fn rule_10_a_release_says_expired() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").renew(false).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
     bench.time.step(ms(10_001));
     let outcome = at_once(guard.release()).await;
     assert_eq!(
@@ -38,13 +34,9 @@ async fn rule_10_a_release_says_expired() {
 #[tokio::test]
 async fn rule_10_a_release_says_taken_and_leaves_the_new_holder_alone() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").renew(false).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
     bench.time.step(ms(10_001));
-    let next = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let next = bench.lock_x().await;
     assert_eq!(at_once(guard.release()).await, Err(ReleaseError::Taken));
     assert_eq!(bench.held_by("x", &next), 3);
 }
@@ -52,9 +44,7 @@ async fn rule_10_a_release_says_taken_and_leaves_the_new_holder_alone() {
 #[tokio::test]
 async fn rule_10_a_minority_that_lost_it_does_not_make_it_expired() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     bench.delete(0, "x", guard.token());
     bench.occupy(0, "x", &foreign(1), 60_000);
     assert_eq!(at_once(guard.release()).await, Ok(()));
@@ -63,9 +53,7 @@ async fn rule_10_a_minority_that_lost_it_does_not_make_it_expired() {
 #[tokio::test]
 async fn rule_10_a_release_says_unconfirmed_and_goes_on_in_the_background() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     bench.break_first(2);
     let start = bench.time.now();
     let outcome = bench.drive(guard.release()).await;
@@ -81,8 +69,9 @@ async fn rule_10_a_release_says_unconfirmed_and_goes_on_in_the_background() {
 #[tokio::test]
 async fn rule_10_a_release_is_pursued_for_as_long_as_the_longest_extension_lasts() {
     let bench = Bench::new(3).await;
-    let lock = bench.client().await.mutex("x").ttl(ms(1000)).renew(false);
-    let guard = at_once(lock.lock()).await.unwrap();
+    let guard = bench
+        .lock_x_with(|lock| lock.ttl(ms(1000)).renew(false))
+        .await;
     at_once(guard.extend(ms(30_000))).await.unwrap();
     bench.break_first(3);
     drop(guard);
@@ -100,9 +89,7 @@ async fn rule_10_a_release_is_pursued_for_as_long_as_the_longest_extension_lasts
 #[tokio::test]
 async fn rule_11_a_drop_never_blocks_and_releases() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     bench.nodes[1].hang(true);
     drop(guard);
     assert_eq!(
@@ -118,9 +105,7 @@ async fn rule_11_a_drop_never_blocks_and_releases() {
 async fn rule_11_a_drop_closes_as_a_release_does() {
     // Dropping is releasing without listening: final, so that no late restore brings it back.
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     bench.log_operations();
     drop(guard);
     use ringfence::message::ReleaseKind::Final;
@@ -198,9 +183,7 @@ async fn rule_11_a_panic_releases() {
 #[tokio::test]
 async fn g3_a_holder_that_vanishes_frees_the_lock_after_its_ttl() {
     let bench = Bench::new(3).await;
-    let crashed = at_once(bench.client().await.mutex("x").renew(false).lock())
-        .await
-        .unwrap();
+    let crashed = bench.lock_x_with(|lock| lock.renew(false)).await;
     let deadline = crashed.deadline();
     // A process that is killed runs no destructors.
     std::mem::forget(crashed);

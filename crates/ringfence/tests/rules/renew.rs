@@ -17,9 +17,7 @@ fn extends(op: &Op) -> bool {
 #[tokio::test]
 async fn rule_8_a_guard_is_renewed_at_a_third_of_its_ttl() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").ttl(ms(9000)).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
     bench.log_operations();
     for round in 1..=10 {
         bench.pass(ms(2999)).await;
@@ -33,9 +31,7 @@ async fn rule_8_a_guard_is_renewed_at_a_third_of_its_ttl() {
 #[tokio::test]
 async fn rule_8_a_renewal_is_retried_until_the_deadline() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").ttl(ms(9000)).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
     let deadline = guard.deadline();
     bench.break_first(2);
     bench.pass(ms(8000)).await;
@@ -57,9 +53,7 @@ async fn rule_8_a_renewal_is_retried_until_the_deadline() {
 #[tokio::test]
 async fn rule_8_hung_nodes_do_not_stop_the_retries() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").ttl(ms(9000)).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
     let deadline = guard.deadline();
     for node in [0, 1] {
         bench.nodes[node].hang(true);
@@ -78,9 +72,7 @@ async fn rule_8_hung_nodes_do_not_stop_the_retries() {
 #[tokio::test]
 async fn rule_8_the_renewal_is_joined_before_the_release() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").ttl(ms(9000)).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
     bench.log_operations();
     bench.nodes.iter().for_each(|node| node.hold_replies(true));
     bench.pass(ms(3000)).await;
@@ -139,8 +131,7 @@ async fn rule_8_max_hold_bounds_it() {
 #[tokio::test]
 async fn rule_8_max_hold_bounds_the_callers_own_extend_too() {
     let bench = Bench::new(3).await;
-    let lock = bench.client().await.mutex("x").max_hold(ms(12_000));
-    let guard = at_once(lock.lock()).await.unwrap();
+    let guard = bench.lock_x_with(|lock| lock.max_hold(ms(12_000))).await;
     at_once(guard.extend(ms(30_000))).await.unwrap();
     assert_eq!(guard.remaining(), ms(12_000));
 }
@@ -169,8 +160,9 @@ async fn rule_8_an_hour_is_the_default_bound_and_can_be_lifted() {
 #[tokio::test]
 async fn rule_8_renewal_can_be_switched_off() {
     let bench = Bench::new(3).await;
-    let lock = bench.client().await.mutex("x").ttl(ms(3000)).renew(false);
-    let guard = at_once(lock.lock()).await.unwrap();
+    let guard = bench
+        .lock_x_with(|lock| lock.ttl(ms(3000)).renew(false))
+        .await;
     bench.log_operations();
     bench.pass(ms(3000)).await;
     assert_eq!(bench.count(extends), [0; 3]);

@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Display};
 
 use ringfence::entropy::Entropy;
-use ringfence::{HoldError, Locks};
+use ringfence::{Guard, HoldError, Locks, PlainGuard};
 
 use crate::bench::{Bench, at_once, ms};
 use crate::log::Log;
@@ -38,34 +38,69 @@ async fn no_secret_is_ever_shown() {
     let bench = Bench::new(3).await;
     let (one, other) = (bench.client().await, bench.client().await);
     let mut shown = Shown::default();
-
     let guard = at_once(one.mutex("x").ttl(ms(9000)).lock()).await.unwrap();
+    show_a_lock(&mut shown, &bench, [&one, &other], &guard).await;
+    let plain = show_a_plain_lock(&mut shown, &bench, [&one, &other]).await;
+    show_losses(&mut shown, &bench, &one, guard).await;
+    let receipt = at_once(one.mutex("r").lock()).await.unwrap().leave();
+    shown.debug(at_once(other.mutex("r").release_receipt(&receipt)).await);
+    shown.error(ringfence::Receipt::parse("secret.secret").unwrap_err());
+    drop((one, other, plain));
+
+    let lines = log.lines();
+    for words in ["lock granted", "putting the lock back"] {
+        let heard = lines.iter().any(|line| line.contains(words));
+        assert!(heard, "the log listens");
+    }
+    assert_eq!(shown.secrets.len(), 3);
+    for secret in &shown.secrets {
+        assert_eq!(secret.len(), 32);
+        for text in shown.texts.iter().chain(&lines) {
+            // Not even a good part of it.
+            assert!(
+                !text.contains(&secret[..12]) && !text.contains(&secret[20..]),
+                "{text}"
+            );
+        }
+    }
+}
+
+async fn show_a_lock(shown: &mut Shown, bench: &Bench, [one, other]: [&Locks; 2], guard: &Guard) {
     shown.keep_secret(guard.token());
     shown.error(guard.token());
-    shown.debug(&guard);
+    shown.debug(guard);
     shown.debug(guard.receipt());
     shown.debug(guard.votes());
-    shown.debug((&one, one.mutex("x"), one.plain_mutex("x"), &bench.nodes));
+    shown.debug((one, one.mutex("x"), one.plain_mutex("x"), &bench.nodes));
     shown.error(at_once(other.mutex("x").try_lock()).await.unwrap_err());
     shown.debug(at_once(other.inspect("x")).await.unwrap());
     shown.debug(at_once(other.nodes()).await);
     let mutex = one.mutex("x").wait(ms(100));
     shown.error(bench.drive(mutex.lock()).await.unwrap_err());
+}
 
+async fn show_a_plain_lock(
+    shown: &mut Shown,
+    bench: &Bench,
+    [one, other]: [&Locks; 2],
+) -> PlainGuard {
     let plain = at_once(one.plain_mutex("p").lock()).await.unwrap();
     let key = bench.keys("p")[0].clone().unwrap();
     shown.keep_secret(&ringfence::token::Token::parse(&key).unwrap());
     shown.debug(&plain);
     shown.error(at_once(other.mutex("p").try_lock()).await.unwrap_err());
     shown.debug(at_once(other.inspect("p")).await.unwrap());
+    plain
+}
 
-    // Renewal that fails, a node that is restored, loss, and releases that find something else.
+/// Renewal that fails, a node that is restored, loss, and releases that find something else.
+async fn show_losses(shown: &mut Shown, bench: &Bench, one: &Locks, guard: Guard) {
     bench.delete(0, "x", guard.token());
     bench.pass(ms(3000)).await;
     bench.break_first(2);
     bench.pass(ms(4000)).await;
     shown.error(bench.drive(guard.extend(ms(9000))).await.unwrap_err());
-    shown.debug(&one);
+    shown.debug(one);
     bench.mend();
     (0..3).for_each(|node| bench.delete(node, "x", guard.token()));
     shown.error(at_once(guard.extend(ms(9000))).await.unwrap_err());
@@ -81,33 +116,6 @@ async fn no_secret_is_ever_shown() {
         bench.drive(hold).await
     };
     shown.error(held.unwrap_err());
-    let receipt = at_once(one.mutex("r").lock()).await.unwrap().leave();
-    shown.debug(at_once(other.mutex("r").release_receipt(&receipt)).await);
-    shown.error(ringfence::Receipt::parse("secret.secret").unwrap_err());
-    drop((one, other, plain));
-
-    let lines = log.lines();
-    assert!(
-        lines.iter().any(|line| line.contains("lock granted")),
-        "the log listens"
-    );
-    assert!(
-        lines
-            .iter()
-            .any(|line| line.contains("putting the lock back")),
-        "the log listens"
-    );
-    assert_eq!(shown.secrets.len(), 3);
-    for secret in &shown.secrets {
-        assert_eq!(secret.len(), 32);
-        for text in shown.texts.iter().chain(&lines) {
-            // Not even a good part of it.
-            assert!(
-                !text.contains(&secret[..12]) && !text.contains(&secret[20..]),
-                "{text}"
-            );
-        }
-    }
 }
 
 #[tokio::test]

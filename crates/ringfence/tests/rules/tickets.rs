@@ -1,16 +1,16 @@
 //! A ticket does not outlive its use: with the grant it is out of every queue.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 
-use ringfence::Locks;
-use ringfence::group::Group;
 use ringfence::message::{Op, Wake};
 use ringfence::name::Name;
 use ringfence::node::memory::MemoryNode;
-use ringfence::node::{Call, Completion, Facts, Hear, InitMode, Node};
+use ringfence::node::{Hear, Node};
+use ringfence::{AcquireError, Guard, Locks};
 
 use crate::bench::{Bench, at_once, idle, ms, unreachable, waits};
+use crate::wrapper::leave_to;
 
 /// How many tickets stand in line for `name`, node by node.
 fn in_line(bench: &Bench, name: &str) -> Vec<usize> {
@@ -19,16 +19,24 @@ fn in_line(bench: &Bench, name: &str) -> Vec<usize> {
     bench.nodes.iter().map(length).collect()
 }
 
+/// A lock that another client waits for.
+type Waiting = Pin<Box<dyn Future<Output = Result<Guard, AcquireError>>>>;
+
+/// `x` is held, and another client waits for it in the line of every node.
+async fn held_and_waited_for(bench: &Bench) -> (Guard, Waiting) {
+    let guard = bench.lock_x().await;
+    let other = bench.client().await;
+    let mut waiting: Waiting = Box::pin(async move { other.mutex("x").lock().await });
+    assert!(waits(waiting.as_mut()).await);
+    assert_eq!(in_line(bench, "x"), [1; 3]);
+    (guard, waiting)
+}
+
 #[tokio::test]
 async fn nobody_waits_after_a_grant_that_was_waited_for() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
-    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
-    let other = bench.client().await;
-    let lock = other.mutex("x");
-    let mut waiting = pin!(lock.lock());
-    assert!(waits(waiting.as_mut()).await);
-    assert_eq!(in_line(&bench, "x"), [1; 3]);
+    let (guard, waiting) = held_and_waited_for(&bench).await;
     at_once(guard.release()).await.unwrap();
     let guard = bench.drive(waiting).await.unwrap();
     assert_eq!(in_line(&bench, "x"), [0; 3]);
@@ -48,7 +56,7 @@ async fn a_writer_that_waited_and_downgrades_lets_readers_in_at_once() {
         bench.client().await,
         bench.client().await,
     ];
-    let guard = at_once(one.mutex("x").lock()).await.unwrap();
+    let guard = bench.lock_x().await;
     let (writing, reading) = (two.rw_lock("x"), three.rw_lock("x"));
     let mut writer = pin!(writing.write());
     assert!(waits(writer.as_mut()).await);
@@ -71,12 +79,8 @@ async fn a_writer_that_waited_and_downgrades_lets_readers_in_at_once() {
 #[tokio::test]
 async fn a_holder_that_waited_and_vanishes_frees_the_lock_with_its_ttl() {
     let bench = Bench::new(3).await;
-    let [one, two, three] = [
-        bench.client().await,
-        bench.client().await,
-        bench.client().await,
-    ];
-    let guard = at_once(one.mutex("x").lock()).await.unwrap();
+    let (two, three) = (bench.client().await, bench.client().await);
+    let guard = bench.lock_x().await;
     let (short, next) = (two.mutex("x").ttl(ms(200)).renew(false), three.mutex("x"));
     let mut vanishing = pin!(short.lock());
     assert!(waits(vanishing.as_mut()).await);
@@ -95,12 +99,7 @@ async fn a_holder_that_waited_and_vanishes_frees_the_lock_with_its_ttl() {
 #[tokio::test]
 async fn a_node_that_failed_in_the_winning_attempt_forgets_the_ticket_it_was_shown_before() {
     let bench = Bench::new(3).await;
-    let (locks, other) = (bench.client().await, bench.client().await);
-    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
-    let lock = other.mutex("x");
-    let mut waiting = pin!(lock.lock());
-    assert!(waits(waiting.as_mut()).await);
-    assert_eq!(in_line(&bench, "x"), [1; 3]);
+    let (guard, waiting) = held_and_waited_for(&bench).await;
     bench.nodes[2].fail_with(Some(unreachable()));
     drop(guard);
     let guard = bench.drive(waiting).await.unwrap();
@@ -118,11 +117,7 @@ async fn a_node_that_failed_in_the_winning_attempt_forgets_the_ticket_it_was_sho
 #[tokio::test]
 async fn a_node_that_is_told_to_forget_the_ticket_keeps_the_grant() {
     let bench = Bench::new(3).await;
-    let (locks, other) = (bench.client().await, bench.client().await);
-    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
-    let lock = other.mutex("x");
-    let mut waiting = pin!(lock.lock());
-    assert!(waits(waiting.as_mut()).await);
+    let (guard, waiting) = held_and_waited_for(&bench).await;
     drop(guard);
     bench.nodes[2].lose_replies(true);
     let guard = bench.drive(waiting).await.unwrap();
@@ -159,15 +154,9 @@ async fn a_hand_over_that_all_nodes_grant_costs_no_further_call() {
 #[tokio::test]
 async fn a_ticket_that_is_given_up_is_forgotten_everywhere() {
     let bench = Bench::new(3).await;
-    let (locks, other) = (bench.client().await, bench.client().await);
-    let _guard = at_once(locks.mutex("x").lock()).await.unwrap();
-    let lock = other.mutex("x");
-    {
-        let mut waiting = pin!(lock.lock());
-        assert!(waits(waiting.as_mut()).await);
-        assert_eq!(in_line(&bench, "x"), [1; 3]);
-        bench.nodes[2].fail_with(Some(unreachable()));
-    }
+    let (_guard, waiting) = held_and_waited_for(&bench).await;
+    bench.nodes[2].fail_with(Some(unreachable()));
+    drop(waiting);
     idle().await;
     assert_eq!(in_line(&bench, "x"), [0, 0, 1]);
     bench.mend();
@@ -202,38 +191,18 @@ impl Pushing {
 }
 
 impl Node for Pushing {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn send(&self, call: Call) {
-        self.node.send(call);
-    }
+    leave_to!(node: name send probe join init);
 
     fn listen(&self, client: &str, to: Arc<dyn Hear>) {
         self.ears.lock().unwrap().push(Arc::clone(&to));
         self.node.listen(client, to);
-    }
-
-    fn probe(&self, done: Completion<Facts>) {
-        self.node.probe(done);
-    }
-
-    fn join(&self, group: Group, done: Completion<Facts>) {
-        self.node.join(group, done);
-    }
-
-    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
-        self.node.init(group, mode, done);
     }
 }
 
 #[tokio::test]
 async fn a_node_that_pushes_wakes_without_end_brings_few_attempts() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     let hostile = Pushing {
         node: bench.nodes[2].clone(),
         ears: Arc::default(),

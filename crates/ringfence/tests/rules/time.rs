@@ -15,9 +15,7 @@ const TEN_SECONDS_LESS_DRIFT: Duration = ms(10_000 - 100 - 2);
 #[tokio::test]
 async fn rule_1_no_step_of_another_clock_moves_a_deadline() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").renew(false).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
     let deadline = guard.deadline();
     assert_eq!(guard.remaining(), TEN_SECONDS_LESS_DRIFT);
     bench.nodes[0].clock().step_us(3_600_000_000);
@@ -95,9 +93,7 @@ async fn rule_2_t0_is_read_before_the_first_send() {
 #[tokio::test]
 async fn rule_2_each_attempt_has_its_own_t0() {
     let bench = Bench::new(3).await;
-    let holder = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let holder = bench.lock_x().await;
     let lock = bench.client().await.mutex("x");
     let mut waiting = pin!(lock.lock());
     for _ in 0..30 {
@@ -169,9 +165,7 @@ async fn rule_6_a_caller_that_stood_still_gets_no_stale_grant() {
 #[tokio::test]
 async fn rule_9_the_deadline_never_moves_back() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     at_once(guard.extend(ms(30_000))).await.unwrap();
     let longest = guard.deadline();
     at_once(guard.extend(ms(1000))).await.unwrap();
@@ -206,9 +200,7 @@ async fn rule_9_an_extension_counts_whole_milliseconds_as_the_nodes_do() {
 #[tokio::test]
 async fn rule_9_lost_fires_at_the_deadline() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").renew(false).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
     let mut lost = pin!(guard.lost());
     assert!(waits(lost.as_mut()).await);
     bench
@@ -228,9 +220,7 @@ async fn rule_9_lost_fires_at_the_deadline() {
 async fn g5_check_asks_the_clock_and_not_a_timer() {
     // Suspended: nobody polled anything while the deadline went by.
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x().await;
     bench.time.step(ms(60_000));
     assert_eq!(guard.check(), Err(Lost::Expired));
     idle().await;
@@ -245,9 +235,7 @@ async fn g5_check_asks_the_clock_and_not_a_timer() {
 #[tokio::test]
 async fn rule_9_lost_fires_at_the_first_proof() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").ttl(ms(9000)).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
     for node in [0, 2] {
         bench.delete(node, "x", guard.token());
     }
@@ -262,9 +250,7 @@ async fn rule_9_lost_fires_at_the_first_proof() {
 #[tokio::test]
 async fn rule_9_nodes_that_forgot_prove_nothing() {
     let bench = Bench::new(3).await;
-    let guard = at_once(bench.client().await.mutex("x").ttl(ms(9000)).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
     bench.nodes[0].forget();
     bench.nodes[1].forget();
     bench.pass(ms(8000)).await;
