@@ -5,6 +5,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -26,6 +27,7 @@ pub struct Postgres {
     // Before the folder: fields are dropped in this order, and the processes write there.
     process: Process,
     folder: TempDir,
+    _template: Arc<TempDir>,
 }
 
 impl Postgres {
@@ -34,13 +36,16 @@ impl Postgres {
     /// # Panics
     /// If it is not installed or does not start; the message has the server's own words.
     pub fn start() -> Self {
-        let folder = tempfile::Builder::new().prefix("ringfence-pg-").tempdir();
-        let folder = folder.expect("cannot make a temporary folder");
         let owner = Owner::of_servers();
-        owner.take(folder.path());
-        initialize(folder.path(), &owner);
+        let template = template(&owner);
+        let folder = owner.folder();
+        copy_data(template.path(), folder.path(), &owner);
         let process = Process::spawn(&mut invocation(folder.path(), &owner));
-        let mut postgres = Self { process, folder };
+        let mut postgres = Self {
+            process,
+            folder,
+            _template: template,
+        };
         postgres.wait_until_it_answers();
         postgres
     }
@@ -92,6 +97,32 @@ impl Drop for Postgres {
             wait_until("PostgreSQL to end", END_LIMIT, || self.process.has_ended());
         }
     }
+}
+
+/// A folder with a new database, which servers of this process copy: `initdb` takes a second, a copy a
+/// tenth of it. The folder goes with the last server that has it.
+fn template(owner: &Owner) -> Arc<TempDir> {
+    static TEMPLATE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
+    // A panic of `initdb` in another test leaves nothing half done here.
+    let mut template = TEMPLATE.lock().unwrap_or_else(PoisonError::into_inner);
+    template.upgrade().unwrap_or_else(|| {
+        let folder = Arc::new(owner.folder());
+        initialize(folder.path(), owner);
+        *template = Arc::downgrade(&folder);
+        folder
+    })
+}
+
+fn copy_data(from: &Path, to: &Path, owner: &Owner) {
+    let mut command = Command::new("cp");
+    command.arg("-R").args([from.join("data"), to.join("data")]);
+    let copied = owner.run(command.current_dir(to)).status();
+    assert!(
+        copied.is_ok_and(|status| status.success()),
+        "cannot copy {} to {}",
+        from.display(),
+        to.display()
+    );
 }
 
 fn initialize(folder: &Path, owner: &Owner) {
@@ -156,10 +187,14 @@ impl Owner {
         ))
     }
 
-    fn take(&self, folder: &Path) {
+    /// A new folder of its own.
+    fn folder(&self) -> TempDir {
+        let folder = tempfile::Builder::new().prefix("ringfence-pg-").tempdir();
+        let folder = folder.expect("cannot make a temporary folder");
         if let Some((user, group)) = self.0 {
-            chown(folder, Some(user), Some(group)).expect("cannot give the folder away");
+            chown(folder.path(), Some(user), Some(group)).expect("cannot give the folder away");
         }
+        folder
     }
 
     fn run<'a>(&self, command: &'a mut Command) -> &'a mut Command {
