@@ -124,11 +124,17 @@ async fn an_array_of_millions_of_values_does_not_stall_the_client() {
     assert!(taken < count * 4 / 2, "{taken} bytes");
 }
 
+/// A little deeper than the client reads.
+#[tokio::test]
+async fn nested_arrays_do_not_stall_the_client() {
+    let depth = 17;
+    withstands(|hostile| hostile.attack_replies_to(CALLS, Attack::Nested { depth })).await;
+}
+
 #[tokio::test]
 async fn deeply_nested_arrays_do_not_stall_the_client() {
-    for depth in [17, 1_000_000] {
-        withstands(|hostile| hostile.attack_replies_to(CALLS, Attack::Nested { depth })).await;
-    }
+    let depth = 1_000_000;
+    withstands(|hostile| hostile.attack_replies_to(CALLS, Attack::Nested { depth })).await;
 }
 
 #[tokio::test]

@@ -46,55 +46,62 @@ async fn refused_for_the_jump(locks: &Locks, name: &str) {
 }
 
 #[tokio::test]
-async fn a_step_past_the_ttl_is_noticed_and_makes_no_second_holder() {
+async fn a_step_of_redis_past_the_ttl_is_noticed_and_makes_no_second_holder() {
+    a_step_past_the_ttl_is_noticed(Flavor::Redis).await;
+}
+
+#[tokio::test]
+async fn a_step_of_valkey_past_the_ttl_is_noticed_and_makes_no_second_holder() {
+    a_step_past_the_ttl_is_noticed(Flavor::Valkey).await;
+}
+
+async fn a_step_past_the_ttl_is_noticed(flavor: Flavor) {
     const TTL: Duration = Duration::from_secs(6);
-    for flavor in Flavor::ALL {
-        let (fleet, clock) = clocked(flavor);
-        builder(&fleet.urls()).init(false).await.unwrap();
-        let party = Partition::before(&fleet, &[3, 4]);
-        let (plain, plain_other) = (
-            Redlock::connect(&party.urls()).await,
-            Redlock::connect(&fleet.urls()).await,
-        );
-        let (locks, other) = (connect(&party.urls()).await, connect(&fleet.urls()).await);
-        for locks in [&locks, &other] {
-            until_granted_by(locks, "another", &[true; 5]).await;
-        }
-        party.begin();
-        let plain_first = plain.lock("theirs", TTL).await.unwrap();
-        let lock = locks.mutex("ours").ttl(TTL);
-        let first = lock.lock().await.unwrap();
-        jump(&clock, &fleet, Duration::from_secs(30)).await;
-
-        let plain_second = plain_other.lock("theirs", TTL).await;
-        let plain_second = plain_second.expect("Redlock grants it twice");
-        assert!(plain_first.is_valid() && plain_second.is_valid());
-
-        refused_for_the_jump(&other, "ours").await;
-        // A newcomer has nothing to compare with, but its ballots do not fit that clock.
-        let newcomer = connect(&fleet.urls()).await;
-        let error = newcomer.mutex("ours").try_lock().await.unwrap_err();
-        assert!(matches!(error, AcquireError::Held { .. }), "{error}");
-        says(&error, ["refused a stale ballot"]);
-
-        // Two nodes are no majority: the holder learns it now, and loses the lock when its time is over.
-        let error = first.extend(TTL).await.unwrap_err();
-        assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
-        says(&error, ["its clock jumped forward"]);
-        let waiting = async {
-            let guard = other.mutex("ours").wait(PATIENCE).lock().await.unwrap();
-            (now(), guard)
-        };
-        let losing = async {
-            assert_eq!(first.lost().await, Lost::Expired);
-            let (deadline, fence) = (first.deadline(), first.fence());
-            // What its last renewals set on two nodes goes with the guard.
-            drop(first);
-            (deadline, fence)
-        };
-        let ((deadline, fence), (granted, second)) = tokio::join!(losing, waiting);
-        assert!(granted > deadline && second.fence() > fence);
+    let (fleet, clock) = clocked(flavor);
+    builder(&fleet.urls()).init(false).await.unwrap();
+    let party = Partition::before(&fleet, &[3, 4]);
+    let (plain, plain_other) = (
+        Redlock::connect(&party.urls()).await,
+        Redlock::connect(&fleet.urls()).await,
+    );
+    let (locks, other) = (connect(&party.urls()).await, connect(&fleet.urls()).await);
+    for locks in [&locks, &other] {
+        until_granted_by(locks, "another", &[true; 5]).await;
     }
+    party.begin();
+    let plain_first = plain.lock("theirs", TTL).await.unwrap();
+    let lock = locks.mutex("ours").ttl(TTL);
+    let first = lock.lock().await.unwrap();
+    jump(&clock, &fleet, Duration::from_secs(30)).await;
+
+    let plain_second = plain_other.lock("theirs", TTL).await;
+    let plain_second = plain_second.expect("Redlock grants it twice");
+    assert!(plain_first.is_valid() && plain_second.is_valid());
+
+    refused_for_the_jump(&other, "ours").await;
+    // A newcomer has nothing to compare with, but its ballots do not fit that clock.
+    let newcomer = connect(&fleet.urls()).await;
+    let error = newcomer.mutex("ours").try_lock().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    says(&error, ["refused a stale ballot"]);
+
+    // Two nodes are no majority: the holder learns it now, and loses the lock when its time is over.
+    let error = first.extend(TTL).await.unwrap_err();
+    assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
+    says(&error, ["its clock jumped forward"]);
+    let waiting = async {
+        let guard = other.mutex("ours").wait(PATIENCE).lock().await.unwrap();
+        (now(), guard)
+    };
+    let losing = async {
+        assert_eq!(first.lost().await, Lost::Expired);
+        let (deadline, fence) = (first.deadline(), first.fence());
+        // What its last renewals set on two nodes goes with the guard.
+        drop(first);
+        (deadline, fence)
+    };
+    let ((deadline, fence), (granted, second)) = tokio::join!(losing, waiting);
+    assert!(granted > deadline && second.fence() > fence);
 }
 
 /// A step that the ballots allow for, and a client that has just begun: it cannot know. That is the

@@ -1,10 +1,10 @@
 //! `FLUSHALL` while a lock is held.
 
-use ringfence::{ExtendError, Lost};
+use ringfence::ExtendError;
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
 
 use crate::redlock::Redlock;
-use crate::short_quarantine::{self, QUARANTINE};
+use crate::short_quarantine;
 use crate::stage::*;
 use crate::witness::{refused_by_quarantine_of, until_held_by};
 
@@ -62,14 +62,5 @@ async fn a_majority_that_was_flushed_is_noticed_and_grants_nobody_before_its_qua
 
     let error = first.extend(short_quarantine::TTL).await.unwrap_err();
     assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
-    let waiting = async {
-        let guard = other.mutex("ours").wait(PATIENCE).lock().await.unwrap();
-        (now(), guard)
-    };
-    let (lost, (granted, second)) = tokio::join!(first.lost(), waiting);
-    assert_eq!(lost, Lost::Expired);
-    assert!(granted > first.deadline());
-    let waited = granted.since(struck);
-    assert!(waited >= QUARANTINE, "{waited:?}");
-    assert!(second.fence() > first.fence());
+    let _second = short_quarantine::granted_after_quarantine(&other, &first, struck).await;
 }

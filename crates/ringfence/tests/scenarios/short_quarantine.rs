@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use ringfence::{Builder, Locks};
+use ringfence::time::Timestamp;
+use ringfence::{Builder, Guard, Locks, Lost};
 use ringfence_testkit::Fleet;
 
 use crate::stage;
 
 /// How long a node that forgot does not vote.
-pub(crate) const QUARANTINE: Duration = Duration::from_secs(9);
+const QUARANTINE: Duration = Duration::from_secs(9);
 /// The longest TTL that goes with it.
 pub(crate) const TTL: Duration = Duration::from_secs(4);
 /// Servers on one machine have one clock.
@@ -24,6 +25,27 @@ pub(crate) async fn init(fleet: &Fleet) {
 pub(crate) async fn connect(urls: &str) -> Locks {
     let builder = builder(urls).node_timeout(Duration::from_secs(1));
     builder.connect().await.unwrap()
+}
+
+/// Waits with `other` for the lock `ours`, which `first` holds on nodes that forgot it at `struck`. It is
+/// granted after the deadline of `first` and the quarantine, and not before.
+pub(crate) async fn granted_after_quarantine(
+    other: &Locks,
+    first: &Guard,
+    struck: Timestamp,
+) -> Guard {
+    let waiting = async {
+        let lock = other.mutex("ours").wait(stage::PATIENCE);
+        let guard = lock.lock().await.unwrap();
+        (stage::now(), guard)
+    };
+    let (lost, (granted, second)) = tokio::join!(first.lost(), waiting);
+    assert_eq!(lost, Lost::Expired);
+    assert!(granted > first.deadline());
+    let waited = granted.since(struck);
+    assert!(waited >= QUARANTINE, "{waited:?}");
+    assert!(second.fence() > first.fence());
+    second
 }
 
 fn builder(urls: &str) -> Builder {

@@ -1,10 +1,10 @@
 //! Every node restarts at once, and none has kept anything.
 
-use ringfence::{AcquireError, Lost};
+use ringfence::AcquireError;
 use ringfence_testkit::{Flavor, Fleet, Server};
 
 use crate::redlock::Redlock;
-use crate::short_quarantine::{self, QUARANTINE};
+use crate::short_quarantine;
 use crate::stage::*;
 
 #[tokio::test]
@@ -35,16 +35,7 @@ async fn after_a_restart_of_all_nobody_is_granted_before_the_quarantine_ends() {
     let newcomer = short_quarantine::connect(&fleet.urls()).await;
     let error = newcomer.mutex("ours").try_lock().await.unwrap_err();
     assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
-    let waiting = async {
-        let guard = other.mutex("ours").wait(PATIENCE).lock().await.unwrap();
-        (now(), guard)
-    };
-    let (lost, (granted, second)) = tokio::join!(first.lost(), waiting);
-    assert_eq!(lost, Lost::Expired);
-    assert!(granted > first.deadline());
-    let waited = granted.since(struck);
-    assert!(waited >= QUARANTINE, "{waited:?}");
-    assert!(second.fence() > first.fence());
+    let second = short_quarantine::granted_after_quarantine(&other, &first, struck).await;
     second.release().await.unwrap();
     for (name, fence) in fences {
         let later = round(&newcomer, name).await;
