@@ -2,7 +2,7 @@
 
 /// The generator splitmix64. Its numbers can be guessed: it is not for secrets.
 #[derive(Debug, Clone)]
-pub struct SplitMix64(u64);
+pub struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {
     /// The generator that begins at `seed`.

@@ -1,5 +1,7 @@
 //! One attempt: one ballot, proposed to all nodes at once.
 
+mod remains;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,15 +10,9 @@ use crate::node::CallError;
 use crate::time::Timestamp;
 use crate::token::Token;
 
-use super::duplicates::count_once;
 use super::slots::{self, Asked, Sight};
-use super::withdrawal::Target;
+use super::vote::count_once;
 use super::{Discount, Drift, Vote, deadline, quorum};
-
-/// How long the undo of a lost attempt waits for those who have yet to answer: as long as the others
-/// took, within these.
-const ANSWER_WAIT_MIN: Duration = Duration::from_millis(2);
-const ANSWER_WAIT_MAX: Duration = Duration::from_millis(20);
 
 /// One ballot, proposed to all nodes at once.
 #[derive(Debug, Clone)]
@@ -236,6 +232,13 @@ impl Attempt {
         self.nodes.iter().map(|node| &node.vote)
     }
 
+    /// Whether every node has granted the lock, and counts. Not known of a slot: nodes may have
+    /// granted different ones.
+    pub(super) fn is_unanimous(&self) -> bool {
+        let has_it = |node: &NodeState| node.holds && matches!(node.vote, Vote::Granted);
+        self.asked.is_none() && self.nodes.iter().all(has_it)
+    }
+
     /// The claims' floor on every node that told it.
     pub(super) fn floors(&self) -> impl Iterator<Item = Option<Ballot>> {
         self.nodes.iter().map(|node| node.floor)
@@ -249,14 +252,17 @@ impl Attempt {
         discount: Option<Discount>,
         now: Timestamp,
     ) {
-        let (outcome, sight) = slots::look(outcome);
+        let (outcome, sight) = match self.asked {
+            None => (outcome, None),
+            Some(_) => slots::look(outcome),
+        };
         let state = &mut self.nodes[node];
         state.sight = sight;
         let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
         state.server = server;
         if let Ok(reply) = &outcome {
             state.floor = reply.stamp.map(|stamp| stamp.floor);
-            state.holds = reply.answer == Answer::Granted;
+            state.holds = matches!(reply.answer, Answer::Granted);
         }
         state.vote = match &outcome {
             // It has grown up, or was declared to have: worth an attempt in earnest, at once.
@@ -304,80 +310,6 @@ impl Attempt {
             .collect();
         turns.sort_unstable();
         turns.get(quorum(self.nodes.len()) - 1).copied()
-    }
-
-    /// Where this attempt may have left a ticket: wherever it was answered or may have arrived.
-    pub fn remains_in_line(&self) -> Vec<Target> {
-        let remains = self.remains().into_iter().zip(self.votes());
-        let ticket = |(target, vote): (Target, &Vote)| match target {
-            Target::Nothing if vote.is_answer() => Target::Holds,
-            target => target,
-        };
-        remains.map(ticket).collect()
-    }
-
-    /// Where this attempt may have left something, to be taken back if it was lost.
-    ///
-    /// A node that said held, stale or ahead has nothing of this ballot.
-    pub fn remains(&self) -> Vec<Target> {
-        let remains = self.nodes.iter().map(|state| self.remains_on(state));
-        remains.collect()
-    }
-
-    fn remains_on(&self, state: &NodeState) -> Target {
-        match &state.vote {
-            _ if self.only_looks => Target::Nothing,
-            _ if state.holds => Target::Holds,
-            Vote::Pending | Vote::Silent => Target::Unknown,
-            Vote::Failed(error) if error.may_have_been_applied() => Target::Unknown,
-            _ => Target::Nothing,
-        }
-    }
-
-    /// Until when the undo of this attempt, which was lost at `now`, waits for those who have yet to
-    /// answer: mostly they say what the others said, and nothing is left to take back. `None` if it
-    /// goes at once, since somebody has answered it or failed, and may have something of ours that
-    /// others want.
-    pub fn undo_waits_until(&self, now: Timestamp) -> Option<Timestamp> {
-        let mut remains = self.remains().into_iter().zip(self.votes());
-        let left =
-            |(target, vote): (Target, &Vote)| target != Target::Nothing && *vote != Vote::Pending;
-        let pending = self.votes().any(|vote| *vote == Vote::Pending);
-        let waits = pending && !remains.any(left);
-        waits.then(|| now + now.since(self.t0).clamp(ANSWER_WAIT_MIN, ANSWER_WAIT_MAX))
-    }
-
-    /// What each node has of the lock or slot that was won, and its vote. What a node gave in place of
-    /// the slot that was won is none of it.
-    pub(super) fn remains_of_won(&self) -> impl Iterator<Item = (Target, &Vote)> {
-        let won = self.slot();
-        self.nodes.iter().map(move |node| {
-            let target = match (&node.sight, self.remains_on(node)) {
-                (Some(sight), Target::Holds) if sight.slot != won => Target::Nothing,
-                (_, target) => target,
-            };
-            (target, &node.vote)
-        })
-    }
-
-    /// What the nodes have of ours beside the slot that was won: another slot, or the ticket where
-    /// none was given. What those have that have not answered is [`Target::Unknown`].
-    pub fn strays(&self) -> Vec<Target> {
-        let (won, named) = (self.slot(), self.asked != Some(Asked::Any));
-        let waits = self.place.is_some();
-        let remains = self.remains().into_iter().zip(&self.nodes);
-        let stray = |(target, node): (Target, &NodeState)| match (&node.sight, target) {
-            (Some(sight), Target::Holds) if sight.slot == won => Target::Nothing,
-            // A ticket that waits no longer would keep a slot from those behind it.
-            (Some(_), Target::Nothing) if waits => Target::Holds,
-            // Where a slot was named, no other can have been given.
-            (_, Target::Unknown) if named => match waits {
-                true => Target::Holds,
-                false => Target::Nothing,
-            },
-            (_, target) => target,
-        };
-        remains.map(stray).collect()
     }
 
     fn tally(&self, now: Timestamp) -> Option<Verdict> {

@@ -1,19 +1,22 @@
 //! What this client knows of its nodes: how their clocks stand to ours, who answers, who may have
 //! forgotten. Learnt from every reply, shared by all rounds of one client.
 
+mod ballots;
+mod clocks;
+
 use std::time::Duration;
 
 use crate::group::Group;
-use crate::ledger::FIRST_AGE_MAX_US;
 use crate::message::{Ballot, Reply, Standing};
 use crate::node::{CallError, Facts};
 use crate::time::Timestamp;
 
-use super::clocks::{ClockEvent, Clocks};
-use super::duplicates::is_same;
-use super::offsets::Reading;
-use super::ranges::{Range, Ranges};
+use super::vote::is_same;
 use super::{Discount, Drift, quorum};
+
+pub use ballots::Choice;
+pub use clocks::ClockEvent;
+use clocks::{Clocks, Reading};
 
 /// What this client knows of its nodes.
 #[derive(Debug, Clone)]
@@ -46,17 +49,6 @@ struct NodeView {
     reborn: Option<Timestamp>,
     /// When this client first heard of the server that the node is now.
     moved: Option<Timestamp>,
-}
-
-/// A ballot to propose, and how many of the nodes that answer are expected to accept it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Choice {
-    /// The ballot.
-    pub ballot: Ballot,
-    /// How many nodes should accept it, as far as their last answers tell.
-    pub accepting: usize,
-    /// How many nodes answered last time.
-    pub answering: usize,
 }
 
 impl Cluster {
@@ -283,84 +275,6 @@ impl Cluster {
         };
         let young = self.nodes.iter().enumerate().filter(is_young).count();
         self.nodes.len() - young < quorum(self.nodes.len())
-    }
-
-    /// The ballot that most nodes should accept at `now`. `floors` are the claims' floors as the
-    /// nodes last told them. `None` if no node's clock is known yet.
-    ///
-    /// Wrong client clocks cost nothing, since only the nodes' count; a wrong node clock costs
-    /// that node's vote. Where no ballot pleases a majority yet, it is the one that will do so soonest.
-    pub fn choose(&mut self, floors: &[Option<Ballot>], now: Timestamp) -> Option<Choice> {
-        let answering = self.answering();
-        let ranges = self.ranges(floors.iter().copied(), now);
-        let mut best = ranges.best()?;
-        let soonest = ranges.soonest(quorum(self.nodes.len()));
-        // Each attempt of a client has a higher ballot, as long as the nodes would follow.
-        let next = self.proposed.get().saturating_add(1);
-        let followed = ranges.accepting(next) >= ranges.accepting(best);
-        if let Some(soonest) = soonest {
-            best = soonest;
-        } else if best < next && followed {
-            best = next;
-        }
-        let ballot = Ballot::new(best);
-        self.proposed = self.proposed.max(ballot);
-        Some(Choice {
-            ballot,
-            accepting: ranges.accepting(best),
-            answering,
-        })
-    }
-
-    /// How many of the nodes that answer have clocks so close that one ballot could please them
-    /// all. Floors are left aside: those that are out of reach come into it as time passes.
-    pub(super) fn most_in_reach(&self, now: Timestamp) -> usize {
-        let ranges = self.ranges(std::iter::repeat(None), now);
-        ranges.best().map_or(0, |best| ranges.accepting(best))
-    }
-
-    /// The lower median of the clocks of the nodes that answer, in microseconds. `None` if no node's
-    /// clock is known yet.
-    pub(super) fn median_clock(&self, now: Timestamp) -> Option<u64> {
-        self.ranges(std::iter::repeat(None), now).median()
-    }
-
-    /// The time by which places in line are given out, in microseconds: the lower median of the
-    /// clocks of the nodes that answer; where they are so far apart that fewer than a majority would
-    /// take that for new, the earliest that a majority does. `None` if no node's clock is known yet.
-    pub(super) fn place_time(&self, now: Timestamp) -> Option<u64> {
-        let ranges = self.ranges(std::iter::repeat(None), now);
-        let median = ranges.median()?;
-        let clocks = ranges.clocks();
-        // Half of what a node tolerates is left for the way there.
-        let majority = clocks.get(quorum(self.nodes.len()) - 1);
-        let taken = majority.map(|clock| clock.saturating_sub(FIRST_AGE_MAX_US / 2));
-        Some(median.max(taken.unwrap_or_default()))
-    }
-
-    fn answering(&self) -> usize {
-        self.nodes.iter().filter(|view| view.answers).count()
-    }
-
-    /// What each node that has a say should accept, under `floors` in node order.
-    fn ranges(&self, floors: impl Iterator<Item = Option<Ballot>>, now: Timestamp) -> Ranges {
-        let window_us = micros(self.group.window);
-        let nobody = self.answering() == 0;
-        let ranges = self
-            .nodes
-            .iter()
-            .zip(floors)
-            .enumerate()
-            // A node without a vote of its own has no say.
-            .filter(|(node, (view, _))| self.duplicate_of(*node, view.speaks_for).is_none())
-            .map(|(_, pair)| pair)
-            // A node that no longer answers has no say; with none answering, old clocks must do.
-            .filter(|(view, _)| view.answers || nobody)
-            .filter_map(|(view, floor)| {
-                let clock_us = now.as_micros().checked_add_signed(view.offset_us?)?;
-                Some(Range::new(clock_us, floor, window_us))
-            });
-        Ranges::new(ranges.collect())
     }
 
     fn observe_clock(

@@ -6,7 +6,7 @@ use crate::message::{Answer, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 
-use super::duplicates::count_once;
+use super::vote::count_once;
 use super::{Discount, Drift, Vote, deadline, quorum};
 
 /// One round of extending a hold on all nodes.

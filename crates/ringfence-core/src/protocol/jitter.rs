@@ -6,13 +6,9 @@ use crate::splitmix::SplitMix64;
 
 /// Draws delays. No safety depends on them.
 #[derive(Debug, Clone)]
-pub(super) struct Jitter(SplitMix64);
+pub(super) struct Jitter(pub(super) SplitMix64);
 
 impl Jitter {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(SplitMix64::new(seed))
-    }
-
     /// A duration between half of `span` and all of it: never so short that two clients who met
     /// meet again at once.
     pub(super) fn spread(&mut self, span: Duration) -> Duration {

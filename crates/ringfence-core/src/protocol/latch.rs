@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::splitmix::SplitMix64;
 use crate::time::Timestamp;
 
 use super::jitter::Jitter;
@@ -126,7 +127,7 @@ impl LatchCall {
         Self {
             terms,
             started: now,
-            jitter: Jitter::new(seed),
+            jitter: Jitter(SplitMix64(seed)),
             party,
             asks,
             no_quorum_since: None,

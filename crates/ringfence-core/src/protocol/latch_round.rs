@@ -15,7 +15,7 @@ use crate::message::{Answer, Arrivals, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 
-use super::duplicates::count_once;
+use super::vote::count_once;
 use super::{Cluster, Discount, Vote, quorum};
 
 /// What the nodes are asked about a latch.

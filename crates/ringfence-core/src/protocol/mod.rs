@@ -8,16 +8,12 @@
 
 mod acquisition;
 mod attempt;
-mod clocks;
 mod cluster;
-mod duplicates;
 mod extension;
 mod hold;
 mod jitter;
 mod latch;
 mod latch_round;
-mod offsets;
-mod ranges;
 mod slots;
 mod validity;
 mod vote;
@@ -25,9 +21,7 @@ mod withdrawal;
 
 pub use acquisition::{Acquisition, Failure, FailureKind, Line, Next, Terms, majority_grows_up};
 pub use attempt::{Attempt, Loss, Verdict};
-pub use clocks::ClockEvent;
-pub use cluster::{Choice, Cluster};
-pub use duplicates::duplicates;
+pub use cluster::{Choice, ClockEvent, Cluster};
 pub use extension::{Extension, ExtensionVerdict};
 pub use hold::{
     ClockReading, FinalRelease, Hold, HoldAction, HoldEvent, HoldPolicy, Lost, RoundId, Transmit,
@@ -36,13 +30,8 @@ pub use latch::{LatchCall, LatchFailure, LatchFailureKind, LatchNext, LatchTerms
 pub use latch_round::{LatchRound, LatchTally, Question};
 pub use slots::Asked;
 pub use validity::{Drift, DriftError, deadline};
-pub use vote::{Discount, Leap, Vote, ceil_secs};
+pub use vote::{Discount, Leap, Vote, ceil_secs, duplicates, quorum};
 pub use withdrawal::{Target, Withdrawal, WithdrawalVerdict};
-
-/// How many of `nodes` make a majority. For an even number a tie is no majority.
-pub const fn quorum(nodes: usize) -> usize {
-    nodes / 2 + 1
-}
 
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,8 @@ use crate::message::{Answer, ReleaseKind, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 
-use super::duplicates::is_same;
 use super::quorum;
+use super::vote::is_same;
 
 /// The pause after a node could not be told, at first and at most.
 const RETRY_MIN: Duration = Duration::from_millis(20);

@@ -4,45 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::message::Kind;
-use crate::protocol::{Attempt, Extension};
+use crate::protocol::Extension;
 use crate::time::Timestamp;
 
 use super::round::{Round, RoundKind, Rounds};
 use super::{ClockReading, FinalRelease, Hold, HoldPolicy, Lost, RoundId, Tally};
 
 impl Hold {
-    /// Takes over an attempt that was won at `now`, with a grant until `deadline`. Later answers to the
-    /// attempt go to [`handle_acquired`](Self::handle_acquired).
-    pub fn new(
-        attempt: &Attempt,
-        deadline: Timestamp,
-        policy: Arc<HoldPolicy>,
-        kind: Kind,
-        now: Timestamp,
-    ) -> Self {
-        let since = attempt.t0();
-        // The nodes' leases began after t0, at the latest now.
-        let leased_until = now + policy.lease(policy.ttl);
-        let keep = policy.hold_at_least;
-        let max_hold = policy.max_hold.map(|span| since + span);
-        Self {
-            since,
-            deadline: max_hold.map_or(deadline, |end| end.min(deadline)),
-            keep_until: (!keep.is_zero()).then(|| now + keep),
-            leased_until,
-            renew_at: policy.renew.then(|| policy.renewal_after(since)),
-            tally: Tally::of(attempt),
-            rounds: Rounds::default(),
-            failures: 0,
-            ended: None,
-            end_untold: false,
-            renewal_due: false,
-            of_receipt: false,
-            kind,
-            policy,
-        }
-    }
-
     /// A hold that was left behind, and is to be extended by its receipt. It does not renew itself, and
     /// never puts the lock back on a node that lacks it.
     pub fn resume(policy: Arc<HoldPolicy>, nodes: usize, kind: Kind, now: Timestamp) -> Self {

@@ -8,21 +8,19 @@
 
 mod commands;
 mod lost;
-mod policy;
 mod round;
+mod rounds;
 mod tally;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Kind, Reply};
-use crate::node::CallError;
+use crate::message::Kind;
 use crate::time::Timestamp;
 
-use super::{Attempt, Cluster, Discount, ExtensionVerdict, Target, Vote};
+use super::{Attempt, Drift, ExtensionVerdict, Target, Vote};
 
 pub use lost::Lost;
-pub use policy::HoldPolicy;
 pub use round::{HoldAction, RoundId, Transmit};
 use round::{Round, RoundKind, Rounds};
 use tally::Tally;
@@ -74,6 +72,49 @@ pub struct FinalRelease {
     pub keeps_on: bool,
 }
 
+/// How a hold is looked after. Most holds of one client have the same policy, so they share it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HoldPolicy {
+    /// How long one round of extending is good for.
+    pub ttl: Duration,
+    /// For how much longer than the TTL the nodes keep the lock from others.
+    pub lock_delay: Duration,
+    /// If the lock is released sooner than this, it is kept from others until then.
+    pub hold_at_least: Duration,
+    /// How long a node may take to answer.
+    pub call_timeout: Duration,
+    /// What is taken off a TTL because clocks do not run alike.
+    pub drift: Drift,
+    /// Whether the hold renews itself, or is extended by its caller alone.
+    pub renew: bool,
+    /// For how long the lock may be held in all.
+    pub max_hold: Option<Duration>,
+    /// Who holds, for people. A node that gets the lock back needs it.
+    pub label: Arc<str>,
+}
+
+impl HoldPolicy {
+    /// How long the nodes keep a lock that is asked for `ttl`.
+    pub fn lease(&self, ttl: Duration) -> Duration {
+        ttl.saturating_add(self.lock_delay)
+    }
+
+    /// When to renew after a round that began at `t0`: at a third of the TTL. The lease counts from
+    /// `t0`: after a slow round, a third of the TTL from its end may lie behind the deadline.
+    pub(super) fn renewal_after(&self, t0: Timestamp) -> Timestamp {
+        t0 + self.ttl / 3
+    }
+
+    /// The pause before a renewal is tried again: longer after each failure, but shorter the less time
+    /// is `left`, so that a majority which comes back in time is asked in time.
+    pub(super) fn pause(&self, failures: u16, left: Duration) -> Duration {
+        let unit = self.call_timeout / 8;
+        (unit * 2 * u32::from(failures.min(8)))
+            .min(left / 3)
+            .max(unit)
+    }
+}
+
 /// A lock that is held. There may be a hundred thousand of these: what is the same for many is
 /// shared, and what few have is kept elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -104,6 +145,43 @@ pub struct Hold {
 }
 
 impl Hold {
+    /// Takes over an attempt that was won at `now`, with a grant until `deadline`. Later answers to the
+    /// attempt go to [`handle_acquired`](Self::handle_acquired).
+    pub fn new(
+        attempt: &Attempt,
+        deadline: Timestamp,
+        policy: Arc<HoldPolicy>,
+        kind: Kind,
+        now: Timestamp,
+    ) -> Self {
+        let since = attempt.t0();
+        // The nodes' leases began after t0, at the latest now.
+        let leased_until = now + policy.lease(policy.ttl);
+        let keep = policy.hold_at_least;
+        let max_hold = policy.max_hold.map(|span| since + span);
+        Self {
+            since,
+            deadline: max_hold.map_or(deadline, |end| end.min(deadline)),
+            keep_until: (!keep.is_zero()).then(|| now + keep),
+            leased_until,
+            renew_at: policy.renew.then(|| policy.renewal_after(since)),
+            tally: match attempt.is_unanimous() {
+                true => Tally::Unanimous {
+                    nodes: attempt.votes().count(),
+                },
+                false => Tally::of(attempt),
+            },
+            rounds: Rounds(None),
+            failures: 0,
+            ended: None,
+            end_untold: false,
+            renewal_due: false,
+            of_receipt: false,
+            kind,
+            policy,
+        }
+    }
+
     /// How it is looked after.
     pub fn policy(&self) -> &Arc<HoldPolicy> {
         &self.policy
@@ -150,7 +228,7 @@ impl Hold {
     /// Whether some nodes have not answered the attempt that won it.
     /// [`handle_acquired`](Self::handle_acquired) wants their answers.
     pub fn awaits_acquire(&self) -> bool {
-        self.tally.awaits_acquire()
+        matches!(&self.tally, Tally::Divided(divided) if divided.acquiring)
     }
 
     /// What `round` came to; `None` while it is open, or once it was closed.
@@ -169,72 +247,11 @@ impl Hold {
         self.rounds.get(round)?.extension.poll_timeout()
     }
 
-    /// A node has answered the attempt that won the lock, after the verdict.
-    pub fn handle_acquired(&mut self, attempt: &Attempt) {
-        self.tally.take_acquire(attempt);
-    }
-
-    /// Takes `node`'s outcome in `round`. `discount`: why nothing that it says counts, if so.
-    pub fn handle_reply(
-        &mut self,
-        round: RoundId,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        clock: ClockReading,
-    ) {
-        self.with_rounds(|hold, rounds| {
-            let Some(round) = rounds.get_mut(round) else {
-                return;
-            };
-            let extension = &mut round.extension;
-            let was_open = extension.verdict().is_none();
-            extension.handle_reply(node, outcome, discount, clock.now);
-            if was_open {
-                return hold.conclude(round, clock);
-            }
-            hold.tally.take_late(node, extension.vote(node).clone());
-            if let Some(deadline) = extension.late_deadline() {
-                hold.conclude_late(deadline, extension.t0(), clock);
-            }
-        });
-    }
-
-    /// `node` has answered a restore, or the call has failed.
-    pub fn handle_restored(&mut self, node: usize, outcome: &Result<Reply, CallError>) {
-        match outcome {
-            // It may still be carried out.
-            Err(error) if error.may_have_been_applied() => {}
-            _ => self.tally.restore_answered(node),
-        }
-    }
-
-    /// Time has passed: the hold has reached its deadline, a renewal is due, or nodes have not answered
-    /// in time. The `cluster` is told which did not.
-    pub fn handle_timeout(&mut self, clock: ClockReading, cluster: &mut Cluster) {
-        self.with_rounds(|hold, rounds| {
-            rounds.for_each(|round| {
-                if round.extension.verdict().is_some() {
-                    return;
-                }
-                round.extension.handle_timeout(clock.now);
-                let votes = round.extension.votes().enumerate();
-                for (node, _) in votes.filter(|(_, vote)| **vote == Vote::Silent) {
-                    cluster.silent(node);
-                }
-                hold.conclude(round, clock);
-            });
-        });
-        let is_due = self.renew_at.is_some_and(|at| at <= clock.now);
-        if self.check(clock).is_ok() && is_due && !self.is_renewing() {
-            self.renew_at = None;
-            self.renewal_due = true;
-        }
-    }
-
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<HoldEvent> {
-        if let Some((round, verdict)) = self.rounds.find_map(Round::take_verdict) {
+        if self.rounds.0.is_some()
+            && let Some((round, verdict)) = self.rounds.find_map(Round::take_verdict)
+        {
             return Some(HoldEvent::Concluded {
                 round: round.id,
                 verdict,
@@ -252,35 +269,19 @@ impl Hold {
     /// The next request to send. A restore is decided here, at the last moment: from then on a
     /// release counts on it being under way. Only this decision needs the `clock`.
     pub fn poll_transmit(&mut self, clock: impl FnOnce() -> ClockReading) -> Option<Transmit> {
-        let policy = &self.policy;
-        let next = self.rounds.find_map(|round| {
-            let request = round.poll_transmit(policy).map(Some);
-            request.or_else(|| round.wants_restore().then_some(None))
-        });
-        let next = next.map(|(_, request)| request);
-        let next = next.and_then(|request| request.or_else(|| self.poll_restore(clock())));
-        if next.is_none() {
-            self.rounds.prune();
+        match self.rounds.0.is_some() {
+            true => self.poll_rounds(clock),
+            false => None,
         }
-        next
-    }
-
-    fn poll_restore(&mut self, clock: ClockReading) -> Option<Transmit> {
-        self.with_rounds(|hold, rounds| {
-            let next = rounds.find_map(|round| {
-                let asks = round.poll_transmit(&hold.policy);
-                asks.or_else(|| hold.begin_restore(round, clock))
-            });
-            next.map(|(_, transmit)| transmit)
-        })
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let is_held = self.ended.is_none();
-        // If it has ended, a round matters only to a caller that waits for it.
-        let open = self.rounds.iter().filter(|one| is_held || one.awaited);
-        let next = open.filter_map(|one| one.extension.poll_timeout()).min();
+        let next = match self.rounds.0.is_some() {
+            true => self.rounds_timeout(is_held),
+            false => None,
+        };
         if !is_held || self.of_receipt {
             return next;
         }
@@ -293,88 +294,12 @@ impl Hold {
     }
 
     fn is_renewing(&self) -> bool {
-        self.rounds.iter().any(Round::is_renewing)
-    }
-
-    /// Has `then` look at the rounds and change the rest of the hold, which must not begin a round.
-    fn with_rounds<T>(&mut self, then: impl FnOnce(&mut Self, &mut Rounds) -> T) -> T {
-        let mut rounds = std::mem::take(&mut self.rounds);
-        let made = then(self, &mut rounds);
-        self.rounds = rounds;
-        made
-    }
-
-    /// Takes the verdict of a round, if there is one now. Applied only if the deadline has not passed:
-    /// a caller that was told of the loss, or should have been, must not find the lock held again. If
-    /// the deadline moved all the same, another holder may have come in between; and a release would
-    /// come in time again, and cut the lock delay that protects others from just such a holder.
-    fn conclude(&mut self, round: &mut Round, clock: ClockReading) {
-        let Some(verdict) = round.extension.verdict() else {
-            return;
-        };
-        let t0 = round.extension.t0();
-        round.untold = true;
-        self.tally.take(round.extension.votes());
-        if self.check(clock).is_err() {
-            return;
-        }
-        match verdict {
-            ExtensionVerdict::Extended { deadline } => self.move_deadline(deadline),
-            ExtensionVerdict::Lost => return self.end(Lost::Gone),
-            // A failed extend never releases.
-            ExtensionVerdict::Unsure => {}
-        }
-        if self.policy.renew {
-            self.plan_renewal(verdict, t0, clock.now);
-        }
-    }
-
-    fn plan_renewal(&mut self, verdict: ExtensionVerdict, t0: Timestamp, now: Timestamp) {
-        self.renew_at = Some(if verdict == ExtensionVerdict::Unsure {
-            self.failures = self.failures.saturating_add(1);
-            now + self.policy.pause(self.failures, self.deadline.since(now))
-        } else {
-            self.failures = 0;
-            self.policy.renewal_after(t0).max(now)
-        });
-    }
-
-    /// A round that had been given up was confirmed late. On a busy machine every round may be: if
-    /// they did not count, a lock that all nodes hold would be lost.
-    fn conclude_late(&mut self, deadline: Timestamp, t0: Timestamp, clock: ClockReading) {
-        if self.check(clock).is_err() {
-            return;
-        }
-        self.move_deadline(deadline);
-        if self.renew_at.is_some() {
-            self.failures = 0;
-            self.renew_at = Some(self.policy.renewal_after(t0).max(clock.now));
-        }
-    }
-
-    /// Never back: an earlier, longer extension still stands on the nodes.
-    fn move_deadline(&mut self, deadline: Timestamp) {
-        let deadline = self.max_hold().map_or(deadline, |end| end.min(deadline));
-        self.deadline = self.deadline.max(deadline);
+        self.rounds.0.is_some() && self.rounds.iter().any(Round::is_renewing)
     }
 
     /// When `max_hold` ends it.
     fn max_hold(&self) -> Option<Timestamp> {
         self.policy.max_hold.map(|span| self.since + span)
-    }
-
-    /// Puts the lock back on the next node that lost it, unless it may not be put back.
-    fn begin_restore(&mut self, round: &mut Round, clock: ClockReading) -> Option<Transmit> {
-        // Without a record on the node there is nothing that it can be put back into.
-        let refused = self.check(clock).is_err() || self.of_receipt || !self.kind.has_record();
-        while let Some(node) = round.extension.take_restore() {
-            if !refused {
-                self.tally.put_back_on(node);
-                let (restore, deadline) = (HoldAction::Restore, self.deadline);
-                return Some(round.transmit(node, restore, &self.policy, deadline));
-            }
-        }
-        None
     }
 
     /// Why it is over, if it is.

@@ -16,7 +16,7 @@ pub struct RoundId(pub(super) u32);
 /// The rounds of a hold of which some nodes have not answered, or the caller has not read the verdict.
 /// Mostly there is none, which takes no room, or one, which takes one allocation: hence a list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub(super) struct Rounds(Option<Box<Round>>);
+pub(super) struct Rounds(pub(super) Option<Box<Round>>);
 
 /// One round of extending.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -18,7 +18,7 @@ pub(super) struct Divided {
     /// In node order.
     told: Box<[Told]>,
     /// Not all nodes have answered the attempt that won the lock, and there has been no round since.
-    acquiring: bool,
+    pub(super) acquiring: bool,
 }
 
 /// What one node has of it.
@@ -70,11 +70,6 @@ impl Tally {
             Self::Unanimous { nodes } => *nodes,
             Self::Divided(divided) => divided.told.len(),
         }
-    }
-
-    /// Whether answers to the attempt that won the lock are wanted.
-    pub(super) fn awaits_acquire(&self) -> bool {
-        matches!(self, Self::Divided(divided) if divided.acquiring)
     }
 
     /// A node has answered `won` after the verdict. Of no use once there was a round of extending.

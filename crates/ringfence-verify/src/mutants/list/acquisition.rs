@@ -4,9 +4,11 @@ use super::{Edit, Mutant, edit};
 
 const ACQUISITION: &str = "crates/ringfence-core/src/protocol/acquisition.rs";
 const ATTEMPT: &str = "crates/ringfence-core/src/protocol/attempt.rs";
-const DUPLICATES: &str = "crates/ringfence-core/src/protocol/duplicates.rs";
-const RANGES: &str = "crates/ringfence-core/src/protocol/ranges.rs";
+const BALLOTS: &str = "crates/ringfence-core/src/protocol/cluster/ballots.rs";
+const REMAINS: &str = "crates/ringfence-core/src/protocol/attempt/remains.rs";
+const RETRY: &str = "crates/ringfence-core/src/protocol/acquisition/retry.rs";
 const VALIDITY: &str = "crates/ringfence-core/src/protocol/validity.rs";
+const VOTE: &str = "crates/ringfence-core/src/protocol/vote.rs";
 
 /// Shared by PlainTokenKept, TokenKeptWhenLowered.
 #[rustfmt::skip]
@@ -102,19 +104,19 @@ mutants! {
 
     /// Without a limit the wait covers a quarantine.
     QuarantineEndsWait:
-        edit(ACQUISITION, "after_no_quorum",
+        edit(RETRY, "after_no_quorum",
             "if now + left > end && limited {",
             "if now + left > end && (limited || mutant!(QuarantineEndsWait)) {");
 
     /// After wakes that brought nothing, the next wake waits a moment.
     FruitlessWakesAtOnce:
-        edit(ACQUISITION, "wake_pause",
+        edit(RETRY, "wake_pause",
             "if self.fruitless_wakes < 2 {",
             "if self.fruitless_wakes < 2 || mutant!(FruitlessWakesAtOnce) {");
 
     /// After two rounds without a majority the place in line is given up.
     PlaceKeptInOutage:
-        edit(ACQUISITION, "after_no_quorum",
+        edit(RETRY, "after_no_quorum",
             "stays: self.no_quorum_in_a_row < 2,",
             "stays: self.no_quorum_in_a_row < 2 || mutant!(PlaceKeptInOutage),");
 
@@ -126,19 +128,19 @@ mutants! {
 
     /// Two clients who met do not meet again at once.
     DuelWithoutJitter:
-        edit(ACQUISITION, "after_stale",
+        edit(RETRY, "after_stale",
             "let pause = if self.stale_in_a_row > 1 {",
             "let pause = if self.stale_in_a_row > 1 && !mutant!(DuelWithoutJitter) {");
 
     /// `wait` bounds the waiting.
     WaitUnbounded:
-        edit(ACQUISITION, "after_lost",
+        edit(RETRY, "after_lost",
             "let over = give_up_at.is_some_and(|at| now >= at);",
             "let over = give_up_at.is_some_and(|at| now >= at) && !mutant!(WaitUnbounded);");
 
     /// Without a majority the waiting ends sooner.
     OutageUnbounded:
-        edit(ACQUISITION, "after_no_quorum",
+        edit(RETRY, "after_no_quorum",
             "if spent || now >= end {",
             "if spent || now >= end && !mutant!(OutageUnbounded) {");
 
@@ -192,30 +194,30 @@ mutants! {
     /// The undo goes to nodes that granted, counted or not.
     GrantedNotUndone:
         edit(ATTEMPT, "handle_reply",
-            "state.holds = reply.answer == Answer::Granted;",
-            "state.holds = reply.answer == Answer::Granted && !mutant!(GrantedNotUndone);");
+            "state.holds = matches!(reply.answer, Answer::Granted);",
+            "state.holds = matches!(reply.answer, Answer::Granted) && !mutant!(GrantedNotUndone);");
 
     /// The undo goes to nodes that have not answered.
     SilentNotUndone:
-        edit(ATTEMPT, "remains_on",
+        edit(REMAINS, "remains_on",
             "Vote::Pending | Vote::Silent => Target::Unknown,",
             "Vote::Pending | Vote::Silent if !mutant!(SilentNotUndone) => Target::Unknown,");
 
     /// The undo of a grant does not wait for the nodes that have yet to answer.
     GrantedUndoneLate:
-        edit(ATTEMPT, "undo_waits_until",
+        edit(REMAINS, "undo_waits_until",
             "let waits = pending && !remains.any(left);",
             "let waits = pending && (!remains.any(left) || mutant!(GrantedUndoneLate));");
 
     /// One server behind two nodes has one vote.
     DuplicateCountsTwice:
-        edit(DUPLICATES, "is_same",
+        edit(VOTE, "is_same",
             "one != 0 && one == other",
             "one != 0 && one == other && !mutant!(DuplicateCountsTwice)");
 
     /// Both ends of a node's window are taken with a margin.
     NoBallotMargin:
-        edit(RANGES, "Range::new",
+        edit(BALLOTS, "Range::new",
             "let margin = window_us / 10;",
             "let margin = if mutant!(NoBallotMargin) { 0 } else { window_us / 10 };");
 

@@ -4,11 +4,12 @@ use super::{Edit, Mutant, edit};
 
 const HOLD: &str = "crates/ringfence-core/src/protocol/hold/mod.rs";
 const COMMANDS: &str = "crates/ringfence-core/src/protocol/hold/commands.rs";
+const ROUNDS: &str = "crates/ringfence-core/src/protocol/hold/rounds.rs";
 const TALLY: &str = "crates/ringfence-core/src/protocol/hold/tally.rs";
 
 /// Shared by RestoredAfterDeadline, ReceiptRestores, PlainRestored.
 #[rustfmt::skip]
-const HOLD_BEGIN_RESTORE: Edit = edit(HOLD, "begin_restore",
+const HOLD_BEGIN_RESTORE: Edit = edit(ROUNDS, "begin_restore",
     "let refused = self.check(clock).is_err() || self.of_receipt || !self.kind.has_record();",
     "let late = self.check(clock).is_err() && !mutant!(RestoredAfterDeadline);
      let of_receipt = self.of_receipt && !mutant!(ReceiptRestores);
@@ -18,7 +19,7 @@ const HOLD_BEGIN_RESTORE: Edit = edit(HOLD, "begin_restore",
 mutants! {
     /// An extension that is confirmed after the lock is over does not bring it back.
     LateConfirmationRevives:
-        edit(HOLD, "conclude_late",
+        edit(ROUNDS, "conclude_late",
             "if self.check(clock).is_err() {",
             "let over = match mutant!(LateConfirmationRevives) {
                  false => self.check(clock).is_err(),
@@ -28,14 +29,14 @@ mutants! {
 
     /// A majority that confirms a round after its time still extends the lock.
     LateConfirmationIgnored:
-        edit(HOLD, "handle_reply",
+        edit(ROUNDS, "handle_reply",
             "if let Some(deadline) = extension.late_deadline() {",
             "let late = extension.late_deadline().filter(|_| !mutant!(LateConfirmationIgnored));
              if let Some(deadline) = late {");
 
     /// No verdict of a round that is read after the deadline revives a hold, timer or not.
     VerdictAfterDeadline:
-        edit(HOLD, "conclude",
+        edit(ROUNDS, "conclude",
             "if self.check(clock).is_err() {",
             "let over = match mutant!(VerdictAfterDeadline) {
                  false => self.check(clock).is_err(),
@@ -45,7 +46,7 @@ mutants! {
 
     /// The deadline never moves back.
     DeadlineMovesBack:
-        edit(HOLD, "move_deadline",
+        edit(ROUNDS, "move_deadline",
             "self.deadline = self.deadline.max(deadline);",
             "self.deadline = match mutant!(DeadlineMovesBack) {
                  false => self.deadline.max(deadline),
@@ -60,7 +61,7 @@ mutants! {
 
     /// `max_hold` bounds renewal.
     NoMaxHold:
-        edit(COMMANDS, "new",
+        edit(HOLD, "new",
             "let max_hold = policy.max_hold.map(|span| since + span);",
             "let max_hold = policy.max_hold.filter(|_| !mutant!(NoMaxHold));
              let max_hold = max_hold.map(|span| since + span);"),
@@ -71,7 +72,7 @@ mutants! {
 
     /// Renewal begins at a third of the TTL.
     RenewedTooLate:
-        edit(COMMANDS, "new",
+        edit(HOLD, "new",
             "renew_at: policy.renew.then(|| policy.renewal_after(since)),",
             "renew_at: policy.renew.then(|| match mutant!(RenewedTooLate) {
                  false => policy.renewal_after(since),
@@ -80,7 +81,7 @@ mutants! {
 
     /// A renewal that brought no majority is tried again before the deadline.
     FailedRenewalNotRetried:
-        edit(HOLD, "plan_renewal",
+        edit(ROUNDS, "plan_renewal",
             "now + self.policy.pause(self.failures, self.deadline.since(now))",
             "match mutant!(FailedRenewalNotRetried) {
                  false => now + self.policy.pause(self.failures, self.deadline.since(now)),
@@ -89,7 +90,7 @@ mutants! {
 
     /// A failed extend never releases.
     FailedExtendReleases:
-        edit(HOLD, "conclude",
+        edit(ROUNDS, "conclude",
             "ExtensionVerdict::Unsure => {}",
             "ExtensionVerdict::Unsure => {
                  if mutant!(FailedExtendReleases) {

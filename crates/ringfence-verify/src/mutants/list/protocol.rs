@@ -3,12 +3,12 @@
 use super::{Edit, Mutant, edit};
 
 const GROUP: &str = "crates/ringfence-core/src/group.rs";
-const CLOCKS: &str = "crates/ringfence-core/src/protocol/clocks.rs";
+const CLOCKS: &str = "crates/ringfence-core/src/protocol/cluster/clocks.rs";
+const BALLOTS: &str = "crates/ringfence-core/src/protocol/cluster/ballots.rs";
 const CLUSTER: &str = "crates/ringfence-core/src/protocol/cluster.rs";
 const EXTENSION: &str = "crates/ringfence-core/src/protocol/extension.rs";
 const LATCH: &str = "crates/ringfence-core/src/protocol/latch.rs";
 const LATCH_ROUND: &str = "crates/ringfence-core/src/protocol/latch_round.rs";
-const OFFSETS: &str = "crates/ringfence-core/src/protocol/offsets.rs";
 const WITHDRAWAL: &str = "crates/ringfence-core/src/protocol/withdrawal.rs";
 
 /// Shared by RestoredAfterLoss, NeverRestored.
@@ -38,7 +38,7 @@ mutants! {
 
     /// If a majority jumps alike, it was our own clock that stood still.
     StandstillUnnoticed:
-        edit(CLOCKS, "hear",
+        edit(CLOCKS, "Clocks::hear",
             "if Jump::most_alike(jumps) < quorum(self.nodes.len()) {",
             "if Jump::most_alike(jumps) < quorum(self.nodes.len())
                  || mutant!(StandstillUnnoticed) {");
@@ -51,13 +51,13 @@ mutants! {
 
     /// A node that no longer answers has no say in the choice of a ballot.
     SilentNodesHaveASay:
-        edit(CLUSTER, "ranges",
+        edit(BALLOTS, "ranges",
             ".filter(|(view, _)| view.answers || nobody)",
             ".filter(|(view, _)| view.answers || nobody || mutant!(SilentNodesHaveASay))");
 
     /// Each attempt has a higher ballot.
     BallotNotRaised:
-        edit(CLUSTER, "choose",
+        edit(BALLOTS, "choose",
             "} else if best < next && followed {",
             "} else if best < next && followed && !mutant!(BallotNotRaised) {");
 
@@ -197,13 +197,13 @@ mutants! {
 
     /// A jump of a node's clock is noticed.
     JumpUnnoticed:
-        edit(OFFSETS, "hear",
+        edit(CLOCKS, "Offset::hear",
             "if gap_us > drift.fixed().as_micros() as i128 {",
             "if gap_us > drift.fixed().as_micros() as i128 && !mutant!(JumpUnnoticed) {");
 
     /// What the drift allows is no jump.
     SlowDriftIsAJump:
-        edit(OFFSETS, "hear",
+        edit(CLOCKS, "Offset::hear",
             "let moved = drift.fraction_of(elapsed) + Duration::from_micros(1);",
             "let moved = match mutant!(SlowDriftIsAJump) {
                  false => drift.fraction_of(elapsed) + Duration::from_micros(1),

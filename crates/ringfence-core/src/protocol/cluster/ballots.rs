@@ -1,0 +1,224 @@
+//! The ballots that each node accepts, and which of them to propose.
+
+use crate::ledger::FIRST_AGE_MAX_US;
+use crate::message::Ballot;
+use crate::protocol::quorum;
+use crate::time::Timestamp;
+
+use super::{Cluster, micros};
+
+/// A ballot to propose, and how many of the nodes that answer are expected to accept it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The ballot.
+    pub ballot: Ballot,
+    /// How many nodes should accept it, as far as their last answers tell.
+    pub accepting: usize,
+    /// How many nodes answered last time.
+    pub answering: usize,
+}
+
+impl Cluster {
+    /// The ballot that most nodes should accept at `now`. `floors` are the claims' floors as the
+    /// nodes last told them. `None` if no node's clock is known yet.
+    ///
+    /// Wrong client clocks cost nothing, since only the nodes' count; a wrong node clock costs
+    /// that node's vote. Where no ballot pleases a majority yet, it is the one that will do so soonest.
+    pub fn choose(&mut self, floors: &[Option<Ballot>], now: Timestamp) -> Option<Choice> {
+        let answering = self.answering();
+        let ranges = self.ranges(floors.iter().copied(), now);
+        let mut best = ranges.best()?;
+        let soonest = ranges.soonest(quorum(self.nodes.len()));
+        // Each attempt of a client has a higher ballot, as long as the nodes would follow.
+        let next = self.proposed.get().saturating_add(1);
+        let followed = ranges.accepting(next) >= ranges.accepting(best);
+        if let Some(soonest) = soonest {
+            best = soonest;
+        } else if best < next && followed {
+            best = next;
+        }
+        let ballot = Ballot::new(best);
+        self.proposed = self.proposed.max(ballot);
+        Some(Choice {
+            ballot,
+            accepting: ranges.accepting(best),
+            answering,
+        })
+    }
+
+    /// How many of the nodes that answer have clocks so close that one ballot could please them
+    /// all. Floors are left aside: those that are out of reach come into it as time passes.
+    pub(in crate::protocol) fn most_in_reach(&self, now: Timestamp) -> usize {
+        let ranges = self.ranges(std::iter::repeat(None), now);
+        ranges.best().map_or(0, |best| ranges.accepting(best))
+    }
+
+    /// The lower median of the clocks of the nodes that answer, in microseconds. `None` if no node's
+    /// clock is known yet.
+    pub(in crate::protocol) fn median_clock(&self, now: Timestamp) -> Option<u64> {
+        self.ranges(std::iter::repeat(None), now).median()
+    }
+
+    /// The time by which places in line are given out, in microseconds: the lower median of the
+    /// clocks of the nodes that answer; where they are so far apart that fewer than a majority would
+    /// take that for new, the earliest that a majority does. `None` if no node's clock is known yet.
+    pub(in crate::protocol) fn place_time(&self, now: Timestamp) -> Option<u64> {
+        let ranges = self.ranges(std::iter::repeat(None), now);
+        let median = ranges.median()?;
+        let clocks = ranges.clocks();
+        // Half of what a node tolerates is left for the way there.
+        let majority = clocks.get(quorum(self.nodes.len()) - 1);
+        let taken = majority.map(|clock| clock.saturating_sub(FIRST_AGE_MAX_US / 2));
+        Some(median.max(taken.unwrap_or_default()))
+    }
+
+    fn answering(&self) -> usize {
+        self.nodes.iter().filter(|view| view.answers).count()
+    }
+
+    /// What each node that has a say should accept, under `floors` in node order.
+    fn ranges(&self, floors: impl Iterator<Item = Option<Ballot>>, now: Timestamp) -> Ranges {
+        let window_us = micros(self.group.window);
+        let nobody = self.answering() == 0;
+        let ranges = self
+            .nodes
+            .iter()
+            .zip(floors)
+            .enumerate()
+            // A node without a vote of its own has no say.
+            .filter(|(node, (view, _))| self.duplicate_of(*node, view.speaks_for).is_none())
+            .map(|(_, pair)| pair)
+            // A node that no longer answers has no say; with none answering, old clocks must do.
+            .filter(|(view, _)| view.answers || nobody)
+            .filter_map(|(view, floor)| {
+                let clock_us = now.as_micros().checked_add_signed(view.offset_us?)?;
+                Some(Range::new(clock_us, floor, window_us))
+            });
+        Ranges::new(ranges.collect())
+    }
+}
+
+/// The ballots that one node should accept.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    clock_us: u64,
+    /// What the clock alone demands.
+    ground: u64,
+    /// Ballots must be above this: the ground, or what the node has on record.
+    lowest: u64,
+    /// And not above this.
+    highest: u64,
+}
+
+impl Range {
+    /// Both ends of the window are taken with a margin, since the node's clock moves on and is
+    /// known only to within a round trip; its record is exact.
+    fn new(clock_us: u64, floor: Option<Ballot>, window_us: u64) -> Self {
+        let margin = window_us / 10;
+        let floor = floor.unwrap_or_default().get();
+        let ground = clock_us.saturating_sub(window_us - margin);
+        Self {
+            clock_us,
+            ground,
+            lowest: floor.max(ground),
+            highest: clock_us.saturating_add(window_us - margin),
+        }
+    }
+
+    fn accepts(&self, ballot: u64) -> bool {
+        self.lowest < ballot && ballot <= self.highest
+    }
+
+    /// After how many microseconds its clock has come far enough for `ballot`, if it is above the record.
+    fn accepts_in(&self, ballot: u64) -> Option<u64> {
+        (self.lowest < ballot).then(|| ballot.saturating_sub(self.highest))
+    }
+
+    /// Whether the ground is still below `ballot` after `wait_us`.
+    fn is_below_after(&self, ballot: u64, wait_us: u64) -> bool {
+        self.ground.saturating_add(wait_us) < ballot
+    }
+}
+
+/// The ranges of all nodes that have a say.
+#[derive(Debug)]
+struct Ranges(Vec<Range>);
+
+impl Ranges {
+    fn new(ranges: Vec<Range>) -> Self {
+        Self(ranges)
+    }
+
+    /// How many nodes accept `ballot` now.
+    fn accepting(&self, ballot: u64) -> usize {
+        self.0.iter().filter(|range| range.accepts(ballot)).count()
+    }
+
+    /// The ballot that most nodes accept now; of several the smallest that is not below the median
+    /// clock, else the largest. `None` without any node.
+    fn best(&self) -> Option<u64> {
+        let median = self.median()?;
+        // Better: more nodes; then not below the median; then near it.
+        let rank = |&ballot: &u64| {
+            let below = ballot < median;
+            (
+                self.accepting(ballot),
+                !below,
+                if below { ballot } else { u64::MAX - ballot },
+            )
+        };
+        self.lowest().chain([median]).max_by_key(rank)
+    }
+
+    /// Where a majority answers and no ballot pleases one now, but one will when time has passed: that
+    /// ballot, of several the one that has to wait least.
+    ///
+    /// It happens where clocks are far apart and the fast node's record is above the slow one's ceiling. To
+    /// propose the fast one's present time again and again would lift the record as fast as the
+    /// ceiling rises, and nobody would ever be granted anything; this lifts it by a microsecond.
+    fn soonest(&self, quorum: usize) -> Option<u64> {
+        if self.0.len() < quorum || self.best().is_some_and(|b| self.accepting(b) >= quorum) {
+            return None;
+        }
+        let waits = self.lowest().filter_map(|ballot| {
+            let wait_us = self.accepted_in(ballot, quorum)?;
+            Some((wait_us, ballot))
+        });
+        waits.min().map(|(_, ballot)| ballot)
+    }
+
+    /// After how many microseconds `quorum` nodes accept `ballot`, if they ever do at once.
+    fn accepted_in(&self, ballot: u64, quorum: usize) -> Option<u64> {
+        let mut waits: Vec<(u64, &Range)> = self
+            .0
+            .iter()
+            .filter_map(|range| Some((range.accepts_in(ballot)?, range)))
+            .collect();
+        waits.sort_unstable_by_key(|(wait_us, _)| *wait_us);
+        // Those who wait longest decide when; by then the ground of others may have passed it.
+        let moments = waits.iter().map(|(wait_us, _)| *wait_us);
+        moments.into_iter().find(|&moment| {
+            let there = waits.iter().filter(|(wait_us, range)| {
+                *wait_us <= moment && range.is_below_after(ballot, moment)
+            });
+            there.count() >= quorum
+        })
+    }
+
+    fn lowest(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().map(|range| range.lowest.saturating_add(1))
+    }
+
+    /// The clocks, in ascending order.
+    fn clocks(&self) -> Vec<u64> {
+        let mut clocks: Vec<u64> = self.0.iter().map(|range| range.clock_us).collect();
+        clocks.sort_unstable();
+        clocks
+    }
+
+    /// The lower median of the clocks.
+    fn median(&self) -> Option<u64> {
+        let clocks = self.clocks();
+        clocks.get(clocks.len().checked_sub(1)? / 2).copied()
+    }
+}
