@@ -71,6 +71,11 @@ impl ServerBuilder {
         self
     }
 
+    /// Has it begin to feed its replicas at once.
+    pub fn feeding_at_once(self) -> Self {
+        self.arg("--repl-diskless-sync-delay", "0")
+    }
+
     /// Any further setting, as on the server's command line: `.arg("--maxmemory", "10mb")`.
     pub fn arg(mut self, setting: &str, value: &str) -> Self {
         self.settings.push((setting.to_owned(), value.to_owned()));

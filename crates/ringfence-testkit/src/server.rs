@@ -17,7 +17,7 @@ use crate::builder::ServerBuilder;
 use crate::port;
 use crate::process::Process;
 use crate::reply::{self, Reply};
-use crate::wait::Patience;
+use crate::wait::{Patience, wait_until};
 
 /// The kit's own user on every server.
 pub(crate) const ADMIN: &str = "testkit";
@@ -27,6 +27,7 @@ pub(crate) const SOCKET: &str = "server.sock";
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 const REPLY_LIMIT: Duration = Duration::from_secs(5);
+const SYNC_LIMIT: Duration = Duration::from_secs(30);
 
 /// A real server with a folder of its own on a loopback port of its own. Dropping it ends the
 /// process and removes the folder.
@@ -167,6 +168,25 @@ impl Server {
             Ok(reply) => Ok(reply.to_string()),
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// Makes this server a replica of `master`, and waits until it has its master's data.
+    ///
+    /// # Panics
+    /// If that takes more than thirty seconds.
+    #[track_caller]
+    pub fn follow(&self, master: &Self) {
+        self.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+        wait_until("the replica to have its master's data", SYNC_LIMIT, || {
+            let replication = self.command(&["INFO", "replication"]);
+            replication.contains("master_link_status:up")
+        });
+    }
+
+    /// Makes this replica a master, within its run.
+    #[track_caller]
+    pub fn promote(&self) {
+        self.command(&["REPLICAOF", "NO", "ONE"]);
     }
 
     /// Starts the server that `builder` describes, on another port if somebody was faster.

@@ -99,14 +99,13 @@ fn request(ask: &Ask, clock_us: u64, place: impl Fn(usize) -> Place) -> Request 
 
 #[cfg(feature = "redis")]
 mod servers {
-    use proptest::test_runner::{Config, TestCaseError, TestRunner};
-    use redis::Commands;
+    use proptest::test_runner::TestCaseError;
     use ringfence_testkit::Flavor;
 
     use super::*;
-    use crate::redis_ledger::{Bench, line_keys};
+    use crate::redis_ledger::{Bench, play};
 
-    fn take(bench: &mut Bench, ask: &Ask, wait_ms: u64) -> Result<(), TestCaseError> {
+    fn take(bench: &mut Bench, (ask, wait_ms): &(Ask, u64)) -> Result<(), TestCaseError> {
         let until = bench.clock_us() + wait_ms * 1000;
         bench.wait_until(until);
         let mut entries = bench.settled(&[latch().as_str()]);
@@ -116,31 +115,10 @@ mod servers {
     }
 
     fn lua_does_what_the_ledger_says(flavor: Flavor) {
-        let bench = std::cell::RefCell::new(Bench::new(flavor));
-        let mut runner = TestRunner::new(Config {
-            cases: 200,
-            failure_persistence: None,
-            max_shrink_iters: Config::default().max_shrink_iters.min(200),
-            ..Config::default()
-        });
         let wait = prop_oneof![6 => Just(0u64), 1 => 1..60u64];
         let histories = proptest::collection::vec((any_ask(), wait), 1..30);
-        let outcome = runner.run(&histories, |steps| {
-            let mut bench = bench.borrow_mut();
-            let _: () = bench.connection.del(latch().as_str()).unwrap();
-            let _: () = bench.connection.del(&line_keys(latch().as_str())).unwrap();
-            bench.began_us = bench.clock_us();
-            steps
-                .iter()
-                .try_for_each(|(ask, wait_ms)| take(&mut bench, ask, *wait_ms))
-        });
-        if let Err(error) = outcome {
-            panic!("{flavor:?}: {error}");
-        }
-        let tally = &bench.borrow().tally;
-        for what in ["several arrived", "no latch", "ahead", "woke two"] {
-            assert!(tally.contains_key(what), "never seen: {what}; {tally:?}");
-        }
+        let seen = ["several arrived", "no latch", "ahead", "woke two"];
+        play(flavor, 200, &histories, &[latch().as_str()], take, &seen);
     }
 
     #[test]

@@ -159,12 +159,12 @@ fn request(ask: &Ask, ballot: Ballot, place: impl Fn((usize, bool)) -> Place) ->
 
 #[cfg(feature = "redis")]
 mod servers {
-    use proptest::test_runner::{Config, TestCaseError, TestRunner};
+    use proptest::test_runner::TestCaseError;
     use redis::Commands;
     use ringfence_testkit::Flavor;
 
     use super::*;
-    use crate::redis_ledger::{Bench, line_keys, record_key};
+    use crate::redis_ledger::{Bench, play};
 
     #[derive(Debug, Clone)]
     enum Step {
@@ -212,16 +212,7 @@ mod servers {
                     .pset_ex(key(*slot), "foreign", 300)
                     .unwrap();
             }
-            Step::Age(ticket, ms) => {
-                let [_, _, lease] = line_keys(names[0].as_str());
-                let place = bench.place((*ticket, false));
-                let member = format!("{:020}{}", place.since_us, place.id);
-                let until_ms = bench.clock_us() / 1000 + ms;
-                redis::cmd("ZADD")
-                    .arg((lease, "XX", until_ms, member))
-                    .exec(&mut bench.connection)
-                    .unwrap();
-            }
+            Step::Age(ticket, ms) => bench.age(names[0].as_str(), *ticket, *ms),
             Step::Wait(ms) => {
                 let until = bench.clock_us() + ms * 1000;
                 bench.wait_until(until);
@@ -231,30 +222,10 @@ mod servers {
     }
 
     fn lua_does_what_the_ledger_says(flavor: Flavor) {
-        let bench = std::cell::RefCell::new(Bench::new(flavor));
-        let mut runner = TestRunner::new(Config {
-            cases: 200,
-            failure_persistence: None,
-            max_shrink_iters: Config::default().max_shrink_iters.min(200),
-            ..Config::default()
-        });
         let histories = proptest::collection::vec(any_step(), 1..50);
-        let outcome = runner.run(&histories, |steps| {
-            let mut bench = bench.borrow_mut();
-            for name in parts(SLOTS) {
-                let name = name.as_str();
-                let keys = [name.to_owned(), record_key(name)];
-                let _: () = bench.connection.del(&keys).unwrap();
-                let _: () = bench.connection.del(&line_keys(name)).unwrap();
-            }
-            bench.began_us = bench.clock_us();
-            steps.iter().try_for_each(|step| take(&mut bench, step))
-        });
-        if let Err(error) = outcome {
-            panic!("{flavor:?}: {error}");
-        }
-        let tally = &bench.borrow().tally;
-        for what in [
+        let names = parts(SLOTS);
+        let names: Vec<&str> = names.iter().map(Name::as_str).collect();
+        let seen = [
             "granted",
             "granted past others",
             "held behind others",
@@ -264,9 +235,8 @@ mod servers {
             "turns",
             "woke two",
             "woke for a slot",
-        ] {
-            assert!(tally.contains_key(what), "never seen: {what}; {tally:?}");
-        }
+        ];
+        play(flavor, 200, &histories, &names, take, &seen);
     }
 
     #[test]

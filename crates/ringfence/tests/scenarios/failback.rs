@@ -10,20 +10,7 @@ use crate::witness::refused_by_quarantine_of;
 
 /// A server that begins to feed its replicas at once.
 fn quick(flavor: Flavor) -> ServerBuilder {
-    Server::builder(flavor).arg("--repl-diskless-sync-delay", "0")
-}
-
-fn follow(server: &Server, master: &Server) {
-    let port = master.port().to_string();
-    server.command(&["REPLICAOF", "127.0.0.1", &port]);
-    wait_until("the replica to have its master's data", PATIENCE, || {
-        let replication = server.command(&["INFO", "replication"]);
-        replication.contains("master_link_status:up")
-    });
-}
-
-fn promote(server: &Server) {
-    server.command(&["REPLICAOF", "NO", "ONE"]);
+    Server::builder(flavor).feeding_at_once()
 }
 
 /// Who asks for the lock while the other still has it.
@@ -44,7 +31,7 @@ async fn fail_over_and_back(flavor: Flavor, asking: Asking) {
     let party = Partition::before(&rest, &[1]);
     let urls = format!("{},{}", master.url(), rest.urls());
     let party_urls = format!("{},{}", address.url(), party.urls());
-    follow(&replica, &master);
+    replica.follow(&master);
     builder(&urls).init(false).await.unwrap();
     let (plain, plain_other) = (
         Redlock::connect(&party_urls).await,
@@ -63,7 +50,7 @@ async fn fail_over_and_back(flavor: Flavor, asking: Asking) {
     wait_until("the replica to know the birth", PATIENCE, || {
         replica.command(&born) == master.command(&born)
     });
-    promote(&replica);
+    replica.promote();
     party.begin();
 
     let plain_first = plain.lock("theirs", TTL).await.unwrap();
@@ -71,8 +58,8 @@ async fn fail_over_and_back(flavor: Flavor, asking: Asking) {
     assert!(has_key(&master, "ours") && !has_key(&rest[1], "ours"));
     // From now on its client cannot see what becomes of the master, nor tell anybody.
     address.refuse();
-    follow(&master, &replica);
-    promote(&master);
+    master.follow(&replica);
+    master.promote();
     assert!(has_key(&master, "ringfence:born") && !has_key(&master, "ours"));
 
     let plain_second = plain_other.lock("theirs", TTL).await;

@@ -1,6 +1,7 @@
 //! Operations that are sent in one batch, and so for the most part carried out by one script. In the
 //! ledger each is one step, in the order of the clocks that the replies carry.
 
+use super::bench::ends;
 use super::*;
 
 impl Bench {
@@ -103,9 +104,8 @@ fn place_of(claim: &ringfence::message::Claim) -> usize {
     place.expect("one of the names")
 }
 
-/// Operations in one batch, most of them usual, with now and then something else between; and what
-/// makes the usual unusual.
-fn any_step_together() -> impl Strategy<Value = Step> {
+/// What is asked: most of it usual, with now and then something else between.
+fn any_what() -> impl Strategy<Value = What> + Clone {
     let release = (
         any::<bool>(),
         proptest::option::weighted(0.1, 200..2_000u64),
@@ -125,48 +125,45 @@ fn any_step_together() -> impl Strategy<Value = Step> {
         keep_ms: None,
     });
     let shown = (0..TICKETS.len(), Just(false));
-    let what = prop_oneof![
+    prop_oneof![
         12 => Just(What::Acquire(None)),
         12 => release,
         1 => undo,
         1 => shown.prop_map(|shown| What::Acquire(Some(shown))),
         8 => Just(What::Extend),
         1 => Just(What::Inspect),
+    ]
+}
+
+/// An operation on the name of this number.
+fn any_ask(name: usize) -> impl Strategy<Value = Ask> {
+    let near = || prop_oneof![Just(-1i64), Just(0), Just(1), -50_000..50_000i64];
+    let far = || prop_oneof![-20_000..-5_000i64, 5_000..20_000i64];
+    let pick = prop_oneof![
+        6 => near().prop_map(Pick::Clock),
+        1 => far().prop_map(Pick::Ground),
+        1 => far().prop_map(Pick::Ceiling),
+        3 => near().prop_map(Pick::Floor),
+        // The seat of the very name that is asked for.
+        8 => Just(Pick::Seat(name, 0)),
+        2 => near().prop_map(move |by| Pick::Seat(name, by)),
     ];
-    let near = prop_oneof![Just(-1i64), Just(0), Just(1), -50_000..50_000i64];
-    let far = prop_oneof![-20_000..-5_000i64, 5_000..20_000i64];
-    let pick = (0..NAMES.len()).prop_flat_map(move |name| {
-        prop_oneof![
-            6 => near.clone().prop_map(Pick::Clock),
-            1 => far.clone().prop_map(Pick::Ground),
-            1 => far.clone().prop_map(Pick::Ceiling),
-            3 => near.clone().prop_map(Pick::Floor),
-            8 => Just(Pick::Seat(name, 0)),
-            2 => near.clone().prop_map(move |by| Pick::Seat(name, by)),
-        ]
-    });
     let ttl = prop_oneof![Just(500u64), Just(90_000u64), 500..2_000u64];
-    let ask = move |name: usize| {
-        let ask = (0..2u8, what.clone(), pick.clone(), ttl.clone());
-        ask.prop_map(move |(holder, what, ballot, ttl_ms)| Ask {
-            holder,
-            names: vec![name],
-            what,
-            // The seat of the very name that is asked for.
-            ballot: match ballot {
-                Pick::Seat(_, by) => Pick::Seat(name, by),
-                other => other,
-            },
-            ttl_ms,
-        })
-    };
-    let distinct = {
-        let ask = ask.clone();
-        Just((0..NAMES.len()).collect::<Vec<_>>())
-            .prop_shuffle()
-            .prop_flat_map(move |names| names.into_iter().map(&ask).collect::<Vec<_>>())
-    };
-    let repeated = proptest::collection::vec((0..NAMES.len()).prop_flat_map(ask), 2..9);
+    (0..2u8, any_what(), pick, ttl).prop_map(move |(holder, what, ballot, ttl_ms)| Ask {
+        holder,
+        names: vec![name],
+        what,
+        ballot,
+        ttl_ms,
+    })
+}
+
+/// Operations in one batch, and what makes the usual unusual.
+fn any_step_together() -> impl Strategy<Value = Step> {
+    let distinct = Just((0..NAMES.len()).collect::<Vec<_>>())
+        .prop_shuffle()
+        .prop_flat_map(|names| names.into_iter().map(any_ask).collect::<Vec<_>>());
+    let repeated = proptest::collection::vec((0..NAMES.len()).prop_flat_map(any_ask), 2..9);
     prop_oneof![
         10 => distinct.prop_map(Step::Together),
         5 => repeated.prop_map(Step::Together),
@@ -186,7 +183,7 @@ fn bundles_do_what_the_ledger_says(flavor: Flavor) {
         "a bundle of three or more",
         "a bundle, and something beside it",
     ];
-    play(flavor, 200, &histories, &seen);
+    play(flavor, 200, &histories, &NAMES, Bench::take, &seen);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use redis::Commands;
 use ringfence::ledger::birth::{Present, Record, Verdict, judge, since_us};
 use ringfence::node::TroubleKind;
 
-use ringfence_testkit::{Flavor, Persistence, Server, wait_until};
+use ringfence_testkit::{Flavor, Persistence, Server};
 
 use super::*;
 use crate::support::*;
@@ -161,14 +161,14 @@ fn a_handshake_does_what_the_rule_says() {
         };
         let [plain, followed, promoted, both] = [start(), start(), start(), start()];
         for server in [&promoted, &both] {
-            follow(server, &plain);
-            server.command(&["REPLICAOF", "NO", "ONE"]);
+            server.follow(&plain);
+            server.promote();
         }
         // The one that others followed is not as it was.
         let plain = (drop(plain), start()).1;
         let replicas = [start(), start()];
-        follow(&replicas[0], &followed);
-        follow(&replicas[1], &both);
+        replicas[0].follow(&followed);
+        replicas[1].follow(&both);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -223,12 +223,4 @@ fn a_birth_is_written_only_on_the_server_that_was_looked_at() {
     server.command(&["DEL", BORN]);
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     assert_eq!(join(&run_id, &id), None, "a replica");
-}
-
-fn follow(server: &Server, master: &Server) {
-    let port = master.port().to_string();
-    server.command(&["REPLICAOF", "127.0.0.1", &port]);
-    wait_until("the replica to have its master's data", PATIENCE, || {
-        told(server, "replication", "master_link_status") == "up"
-    });
 }

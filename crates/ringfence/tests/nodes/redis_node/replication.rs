@@ -18,20 +18,7 @@ const NO_CONFIG: &str = "user default on nopass ~* &* +@all\nuser lock on >pw ~*
 
 /// A server that begins to feed its replicas at once.
 fn quick(flavor: Flavor) -> ServerBuilder {
-    Server::builder(flavor).arg("--repl-diskless-sync-delay", "0")
-}
-
-fn follow(server: &Server, master: &Server) {
-    let port = master.port().to_string();
-    server.command(&["REPLICAOF", "127.0.0.1", &port]);
-    wait_until("the replica to have its master's data", PATIENCE, || {
-        let replication = server.command(&["INFO", "replication"]);
-        replication.contains("master_link_status:up")
-    });
-}
-
-fn promote(server: &Server) {
-    server.command(&["REPLICAOF", "NO", "ONE"]);
+    Server::builder(flavor).feeding_at_once()
 }
 
 /// What the birth record says: its fields, without the group's values.
@@ -103,7 +90,7 @@ async fn the_first_replica_costs_no_birth() {
         let node = member(&server).await;
         let before = hold(&node, "n").await;
         let replica = quick(flavor).start();
-        follow(&replica, &server);
+        replica.follow(&server);
         // While something is held the server is looked at, without any call.
         until("the replica to be seen", || marks(&server).0).await;
         assert_eq!(
@@ -125,7 +112,7 @@ async fn a_replica_that_comes_unseen_costs_no_birth_either() {
         .await
         .unwrap();
     let replica = quick(Flavor::Redis).start();
-    follow(&replica, &server);
+    replica.follow(&server);
     let after = hold(&node, "m").await;
     assert_eq!(after.incarnation, before.incarnation);
     // Its id is enough to know that it was there.
@@ -141,7 +128,7 @@ async fn where_nobody_knows_how_long_a_promotion_is_remembered_another_id_is_a_b
         join(&node, group()).await.unwrap();
         let before = hold(&node, "n").await;
         let replica = quick(Flavor::Redis).start();
-        follow(&replica, &server);
+        replica.follow(&server);
         until("the replica to be seen", || marks(&server).0).await;
         let after = hold(&node, "m").await;
         assert_ne!(after.incarnation, before.incarnation, "{login}");
@@ -153,14 +140,14 @@ async fn where_nobody_knows_how_long_a_promotion_is_remembered_another_id_is_a_b
 async fn a_master_that_was_demoted_and_promoted_again_is_another_incarnation() {
     for flavor in Flavor::ALL {
         let (server, replica) = (quick(flavor).start(), quick(flavor).start());
-        follow(&replica, &server);
+        replica.follow(&server);
         let (node, other) = (member(&server).await, member(&server).await);
         let before = hold(&node, "n").await;
         let fresh = ballot(&other).await;
-        promote(&replica);
+        replica.promote();
         let run_id = info(&server, "server", "run_id");
-        follow(&server, &replica);
-        promote(&server);
+        server.follow(&replica);
+        server.promote();
         assert_eq!(info(&server, "server", "run_id"), run_id);
         // One that writes no holder need not care; one that does must.
         let outcome = call(&other, request(&["m"], BOB, acquire(fresh, TTL_MS))).await;
@@ -172,13 +159,8 @@ async fn a_master_that_was_demoted_and_promoted_again_is_another_incarnation() {
     }
 }
 
-/// Every script that writes a holder, alone and in bundles. Each is sent by a client that knows the birth
-/// record that still stands; only the replication id is another.
-#[tokio::test]
-async fn nothing_is_written_under_another_replication_id() {
-    let server = quick(Flavor::Redis).start();
-    let replica = quick(Flavor::Redis).start();
-    follow(&replica, &server);
+/// Requests for every script that writes a holder, alone and in bundles.
+fn all_that_write_a_holder(ballot: Ballot) -> [Vec<Request>; 8] {
     let lone = |op: &dyn Fn(Ballot) -> Op, ballot| vec![request(&["n"], ALICE, op(ballot))];
     let slot = |ballot| {
         Op::AcquireSlot(AcquireSlot {
@@ -210,12 +192,7 @@ async fn nothing_is_written_under_another_replication_id() {
     };
     let take = |ballot| acquire(ballot, TTL_MS);
     let prolong = |ballot| extend(ballot, TTL_MS);
-    let mut members = Vec::new();
-    for _ in 0..8 {
-        members.push(member(&server).await);
-    }
-    let ballot = ballot(&members[0]).await;
-    let asked = [
+    [
         lone(&take, ballot),
         lone(&prolong, ballot),
         lone(&restore, ballot),
@@ -224,11 +201,26 @@ async fn nothing_is_written_under_another_replication_id() {
         shared(ballot),
         many(&take, ballot),
         many(&prolong, ballot),
-    ];
+    ]
+}
+
+/// Every script that writes a holder, alone and in bundles. Each is sent by a client that knows the birth
+/// record that still stands; only the replication id is another.
+#[tokio::test]
+async fn nothing_is_written_under_another_replication_id() {
+    let server = quick(Flavor::Redis).start();
+    let replica = quick(Flavor::Redis).start();
+    replica.follow(&server);
+    let mut members = Vec::new();
+    for _ in 0..8 {
+        members.push(member(&server).await);
+    }
+    let ballot = ballot(&members[0]).await;
+    let asked = all_that_write_a_holder(ballot);
     let text: String = client(&server).get(BORN).unwrap();
-    promote(&replica);
-    follow(&server, &replica);
-    promote(&server);
+    replica.promote();
+    server.follow(&replica);
+    server.promote();
     for (node, requests) in members.iter().zip(asked) {
         let _: () = client(&server).set(BORN, &text).unwrap();
         let op = requests[0].op.clone();
@@ -280,7 +272,7 @@ async fn a_durable_node_that_gets_a_replica_is_durable_no_longer() {
         ((false, true), Some(Tier::Durable))
     );
     let replica = durable().start();
-    follow(&replica, &server);
+    replica.follow(&server);
     until("the replica to be seen", || {
         marks(&server) == (true, false) && node.tier() == Some(Tier::Quarantined)
     })

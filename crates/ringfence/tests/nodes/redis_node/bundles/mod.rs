@@ -1,18 +1,16 @@
 //! Many calls in one script: each is answered as if it had come by itself, whatever happens to the
 //! others.
 
-use std::time::Duration;
+mod extends;
+mod refusals;
 
 use redis::Commands;
 use ringfence::message::{Acquire, Answer, Op, PlainAcquire, Release};
 use ringfence::node::TroubleKind;
 use ringfence_testkit::{Flavor, Server};
-use tokio::time::timeout;
 
 use super::*;
 use crate::support::*;
-
-const SOON: Duration = Duration::from_secs(20);
 
 /// Sends all of `requests` before the node can send any: they are one batch.
 async fn all(node: &RedisNode, requests: Vec<Request>) -> Vec<Result<Reply, CallError>> {
@@ -331,59 +329,6 @@ async fn a_release_in_a_bundle_spares_a_later_attempt_and_closes_its_ballot() {
 }
 
 #[tokio::test]
-async fn extends_are_one_script_and_raise_ballots() {
-    for flavor in [Flavor::Redis, Flavor::Valkey] {
-        let server = Server::start(flavor);
-        let node = member(&server).await;
-        let mut client = client(&server);
-        let ballot = ballot(&node).await;
-        let later = plus(ballot, 5);
-        answers(&node, each(&["a", "b"], &acquire(ballot, TTL_MS))).await;
-        calls(&server, &[]);
-        let said = answers(&node, each(&["a", "b"], &extend(later, 2 * TTL_MS))).await;
-        assert_eq!(said, [const { Answer::Extended }; 2]);
-        assert_eq!(calls(&server, &["evalsha", "pexpire", "set"]), [1, 2, 2]);
-        for name in ["a", "b"] {
-            let left: u64 = client.pttl(name).unwrap();
-            assert!(left > TTL_MS, "{left}");
-        }
-        let said = answers(&node, each(&["a", "b"], &release(ballot))).await;
-        assert_eq!(said, [const { Answer::Newer }; 2], "under a higher ballot");
-    }
-}
-
-#[tokio::test]
-async fn a_bundle_extends_only_what_its_token_holds_and_nothing_shortens() {
-    let server = Server::start(Flavor::Redis);
-    let node = member(&server).await;
-    let mut client = client(&server);
-    let ballot = ballot(&node).await;
-    let names = ["a", "theirs", "taken", "gone", "long", "b"];
-    answers(&node, each(&["a", "b", "taken"], &acquire(ballot, TTL_MS))).await;
-    answers(&node, each(&["long"], &acquire(ballot, 9 * TTL_MS))).await;
-    let theirs = request(&["theirs"], BOB, acquire(ballot, TTL_MS));
-    assert_eq!(call(&node, theirs).await.unwrap().answer, Answer::Granted);
-    // Somebody else's value where the record still says that it is ours.
-    let _: () = client
-        .pset_ex("taken", token(BOB).expose(), TTL_MS)
-        .unwrap();
-    let said = answers(&node, each(&names, &extend(ballot, 2 * TTL_MS))).await;
-    for (name, answer) in names.iter().zip(said) {
-        match *name {
-            "theirs" | "taken" => drop(held(answer)),
-            "gone" => assert_eq!(answer, Answer::Gone),
-            _ => assert_eq!(answer, Answer::Extended, "{name}"),
-        }
-    }
-    let left = names.map(|name| client.pttl::<_, i64>(name).unwrap());
-    let ttl = TTL_MS as i64;
-    assert!(left[0] > ttl && left[5] > ttl, "{left:?}");
-    assert!(left[1] <= ttl && left[2] <= ttl, "{left:?}");
-    assert_eq!(left[3], -2, "not made anew");
-    assert!(left[4] > 3 * ttl, "{left:?}");
-}
-
-#[tokio::test]
 async fn a_ballot_in_a_bundle_must_be_above_the_floor_and_below_the_ceiling() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
@@ -430,108 +375,4 @@ async fn an_acquire_that_its_own_release_has_overtaken_is_stale() {
     held(said[2].clone());
     assert_eq!(said[3], Answer::Released);
     assert!(!exists(&server, "b"));
-}
-
-#[tokio::test]
-async fn flushed_scripts_of_bundles_are_sent_again_and_kept() {
-    let server = Server::start(Flavor::Redis);
-    let node = member(&server).await;
-    let ballot = ballot(&node).await;
-    server.command(&["SCRIPT", "FLUSH"]);
-    calls(&server, &[]);
-    for (op, answer) in [
-        (acquire(ballot, TTL_MS), Answer::Granted),
-        (release(ballot), Answer::Released),
-        (
-            Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }),
-            Answer::Granted,
-        ),
-        (Op::PlainRelease, Answer::Released),
-    ] {
-        let said = answers(&node, each(&["a", "b"], &op)).await;
-        assert_eq!(said, [answer.clone(), answer]);
-    }
-    // The first of each sort is sent twice, and in full the second time.
-    assert_eq!(calls(&server, &["evalsha", "eval"]), [3, 2]);
-}
-
-#[tokio::test]
-async fn what_a_bundle_leaves_alone_is_answered_though_every_script_was_flushed() {
-    let server = Server::start(Flavor::Redis);
-    let node = member(&server).await;
-    let ballot = ballot(&node).await;
-    let names = ["a", "b", "c"];
-    answers(&node, each(&names, &acquire(ballot, TTL_MS))).await;
-    server.command(&["SCRIPT", "FLUSH"]);
-    let requests = names.map(|name| request(&[name], BOB, acquire(plus(ballot, 1), TTL_MS)));
-    let said = timeout(SOON, answers(&node, requests.into())).await;
-    let said = said.expect("the calls go round in circles");
-    assert!(said.iter().all(|answer| matches!(answer, Answer::Held(_))));
-}
-
-#[tokio::test]
-async fn a_server_without_memory_takes_no_lock_of_a_bundle_and_frees_what_is_held() {
-    let server = Server::start(Flavor::Redis);
-    let node = member(&server).await;
-    let ballot = ballot(&node).await;
-    answers(&node, each(&["a", "b"], &acquire(ballot, TTL_MS))).await;
-    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    for refused in all(&node, each(&["c", "d"], &acquire(ballot, TTL_MS))).await {
-        let error = refused.unwrap_err();
-        assert!(matches!(error, CallError::Refused(_)), "{error:?}");
-        assert!(error.to_string().contains("maxmemory"), "{error}");
-    }
-    let said = answers(&node, each(&["a", "b"], &release(ballot))).await;
-    assert_eq!(said, [const { Answer::Released }; 2]);
-    assert!(
-        !["a", "b", "c", "d"]
-            .iter()
-            .any(|name| exists(&server, name))
-    );
-}
-
-#[tokio::test]
-async fn a_server_that_may_not_write_refuses_every_call_of_a_bundle() {
-    let server = Server::start(Flavor::Redis);
-    let node = member(&server).await;
-    let ballot = ballot(&node).await;
-    // Nobody is there to be followed, so it keeps what it has.
-    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
-    for refused in all(&node, each(&["a", "b"], &acquire(ballot, TTL_MS))).await {
-        let error = refused.unwrap_err();
-        assert!(matches!(error, CallError::Refused(_)), "{error:?}");
-        assert_eq!(error.trouble().kind, TroubleKind::Newborn, "{error}");
-    }
-    assert!(!exists(&server, "a"));
-}
-
-#[tokio::test]
-async fn a_node_that_forgot_its_birth_does_nothing_of_a_bundle() {
-    let server = Server::start(Flavor::Redis);
-    let node = member(&server).await;
-    let ballot = ballot(&node).await;
-    let _: () = client(&server).del("ringfence:born").unwrap();
-    for refused in all(&node, each(&["a", "b"], &acquire(ballot, TTL_MS))).await {
-        let newborn =
-            matches!(&refused, Err(CallError::Refused(t)) if t.kind == TroubleKind::Newborn);
-        assert!(newborn, "{refused:?}");
-    }
-    assert!(!exists(&server, "a") && !exists(&server, "b"));
-    call_until_answered(&node, inspect(&["a"])).await;
-}
-
-#[tokio::test]
-async fn a_name_that_is_forbidden_costs_the_others_of_a_bundle_nothing() {
-    let server = Server::start(Flavor::Redis);
-    let user = ["ACL", "SETUSER", "lock", "on", ">pw", "+@all"];
-    let keys = ["~ringfence:*", "~ballot", "~mine:*"];
-    server.command(&[&user[..], &keys].concat());
-    let node = node(&format!("redis://lock:pw@{}", server.addr()));
-    join(&node, group()).await.unwrap();
-    let ballot = ballot(&node).await;
-    let names = ["mine:1", "yours", "mine:2"];
-    let said = all(&node, each(&names, &acquire(ballot, TTL_MS))).await;
-    assert_eq!(said[0].as_ref().unwrap().answer, Answer::Granted);
-    assert_eq!(said[2].as_ref().unwrap().answer, Answer::Granted);
-    assert_eq!(kind(said[1].clone()), TroubleKind::Denied);
 }

@@ -2,6 +2,9 @@
 //! ledger, which runs at the clock that the server's reply carries. Answers, stamps, wakes and what is
 //! stored must agree.
 
+mod sameness;
+mod stored;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
@@ -18,6 +21,9 @@ use ringfence::message::{Acquire, Answer, Ballot, Op, Request, Wake};
 use ringfence::node::redis::RedisNode;
 use ringfence::url::{NodeUrl, parse_nodes};
 use ringfence_testkit::{Flavor, Server};
+
+use sameness::level;
+use stored::record_key;
 
 use crate::bench::{Meddling, NAMES, Step, ask, join, steps};
 
@@ -82,69 +88,6 @@ impl Bench {
         seconds * 1_000_000 + micros
     }
 
-    /// What stands under `name`, read past our library, without what has expired.
-    fn stored(&mut self, name: &str) -> Entry {
-        let record = record_key(name);
-        let beside = |word: &str| record.replacen('}', &format!("}}{word}"), 1);
-        type Raw = (
-            Option<String>,
-            i64,
-            Option<String>,
-            i64,
-            Vec<(String, u64)>,
-            BTreeMap<String, String>,
-            Vec<String>,
-            BTreeMap<String, u64>,
-        );
-        let mut pipe = redis::pipe();
-        for key in [name, &record] {
-            pipe.get(key).cmd("PEXPIRETIME").arg(key);
-        }
-        pipe.zrange_withscores(beside("leasesaanc"), 0, -1)
-            .hgetall(beside("whoavjp"))
-            .zrange(beside("rankjgpk"), 0, -1)
-            .zrange_withscores(beside("tilllna"), 0, -1);
-        let (value, until, text, text_until, leases, who, order, tickets): Raw =
-            pipe.atomic().query(&mut self.connection).unwrap();
-        let mut readers: Vec<Seat> = leases
-            .into_iter()
-            .map(|(token, until_ms)| {
-                let (ballot, label) = who[&token].split_once(':').unwrap();
-                Seat {
-                    ballot: Ballot::new(ballot.parse().unwrap()),
-                    label: label.to_owned(),
-                    token,
-                    until_ms,
-                }
-            })
-            .collect();
-        readers.sort_by(|a, b| a.token.cmp(&b.token));
-        let twice = |mark: &str, ticket: &str| order.contains(&format!("{mark}{ticket}"));
-        let own = order
-            .iter()
-            .filter(|t| t.starts_with(|c: char| c.is_ascii_digit()));
-        let tickets = own.map(|text| Ticket {
-            since_us: text[..20].parse().unwrap(),
-            id: text[20..].to_owned(),
-            until_ms: tickets[text],
-            refreshed_ms: tickets[text] - ledger::TICKET_MS,
-            elsewhere: twice("e", text),
-            shared: twice("s", text),
-        });
-        Entry {
-            key: value.map(|value| PlainKey {
-                value,
-                until_ms: u64::try_from(until).ok(),
-            }),
-            record: text.map(|text| parse_record(&text, u64::try_from(text_until).unwrap())),
-            readers,
-            line: Line {
-                tickets: tickets.collect(),
-            },
-            latch: None,
-        }
-    }
-
     /// The entries of `request`'s names, at a moment when nothing of them is about to expire.
     fn settled(&mut self, request: &Request) -> Vec<Entry> {
         loop {
@@ -204,7 +147,7 @@ impl Bench {
         );
         for (claim, expected) in request.claims.iter().zip(&entries) {
             let stored = self.stored(claim.name.as_str());
-            self.same(stored, expected, &request, now, slack_ms)?;
+            sameness::same(stored, expected, &request, now, slack_ms)?;
         }
         Ok(())
     }
@@ -222,125 +165,6 @@ impl Bench {
             .collect();
         wakes.sort();
         wakes
-    }
-
-    fn same(
-        &self,
-        stored: Entry,
-        expected: &Entry,
-        request: &Request,
-        now: Moment,
-        slack_ms: u64,
-    ) -> Result<(), TestCaseError> {
-        let mut stored = stored;
-        // Readers without the marker are nobody's.
-        let shared = |entry: &Entry| {
-            entry
-                .key
-                .as_ref()
-                .is_some_and(|k| k.value == ledger::SHARED)
-        };
-        let live = expected.readers.iter().map(|reader| &reader.token);
-        let live: Vec<String> = live.cloned().collect();
-        stored.readers.retain(|reader| live.contains(&reader.token));
-        if stored.key.is_none() {
-            // A short lease may have run out before we looked.
-            stored.key.clone_from(&expected.key);
-            if shared(expected) {
-                stored.readers.clone_from(&expected.readers);
-            }
-        }
-        let late = |stored: &mut u64, expected: u64| {
-            let ok = (expected..=expected + slack_ms).contains(stored);
-            prop_assert!(
-                ok,
-                "ends at {} instead of {}: {:?}",
-                stored,
-                expected,
-                request
-            );
-            *stored = expected;
-            Ok(())
-        };
-        if let (Some(key), Some(expected)) = (&mut stored.key, &expected.key)
-            && let (Some(until), Some(expected)) = (&mut key.until_ms, expected.until_ms)
-        {
-            late(until, expected)?;
-        }
-        // What was read off a key's remaining time may be a little early: it was read later.
-        let near = |stored: &mut u64, expected: u64| {
-            let ok = stored.abs_diff(expected) <= slack_ms;
-            prop_assert!(
-                ok,
-                "until {} instead of {}: {:?}",
-                stored,
-                expected,
-                request
-            );
-            *stored = expected;
-            Ok(())
-        };
-        for (reader, expected) in stored.readers.iter_mut().zip(&expected.readers) {
-            near(&mut reader.until_ms, expected.until_ms)?;
-        }
-        if let (Some(record), Some(expected)) = (&mut stored.record, &expected.record) {
-            late(&mut record.until_ms, expected.until_ms)?;
-            if let (Some(seat), Some(expected)) = (&mut record.seat, &expected.seat) {
-                near(&mut seat.until_ms, expected.until_ms)?;
-            }
-        }
-        // Whoever has not been seen for long enough may still be written there.
-        stored
-            .line
-            .tickets
-            .retain(|ticket| ticket.until_ms >= now.lease_ms);
-        prop_assert_eq!(&stored, expected, "{:?}", request);
-        Ok(())
-    }
-}
-
-/// Without leases, which a server measures a little later.
-fn level(mut answer: Answer) -> Answer {
-    match &mut answer {
-        Answer::Held(holder) => holder.for_ms = holder.for_ms.map(|_| 0),
-        Answer::Views(views) => {
-            for holder in views.iter_mut().filter_map(|view| view.holder.as_mut()) {
-                holder.for_ms = holder.for_ms.map(|_| 0);
-            }
-        }
-        _ => {}
-    }
-    answer
-}
-
-fn record_key(name: &str) -> String {
-    match name {
-        "b}{" => "ringfence:{}onoi:b}{".to_owned(),
-        plain => format!("ringfence:{{{plain}}}:{plain}"),
-    }
-}
-
-fn parse_record(text: &str, until_ms: u64) -> Record {
-    let (version, rest) = text.split_once(':').unwrap();
-    let mut fields = rest.splitn(if version == "3" { 9 } else { 8 }, ':');
-    let mut number = || fields.next().unwrap().parse::<u64>().unwrap();
-    let fence = Ballot::new(number());
-    let read_fence = Ballot::new(if version == "3" { number() } else { 0 });
-    let (closed, free_since_ms, stranger) = (Ballot::new(number()), number(), number() == 1);
-    let seat = fields.next().map(|ballot| Seat {
-        ballot: Ballot::new(ballot.parse().unwrap()),
-        until_ms: fields.next().unwrap().parse().unwrap(),
-        token: fields.next().unwrap().to_owned(),
-        label: fields.next().unwrap().to_owned(),
-    });
-    Record {
-        fence,
-        read_fence,
-        closed,
-        seat,
-        stranger,
-        free_since_ms,
-        until_ms,
     }
 }
 

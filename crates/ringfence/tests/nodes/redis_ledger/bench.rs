@@ -1,0 +1,199 @@
+//! A server, a node that speaks to it, and what a test needs to look past both.
+
+use super::stored::{parse_line, parse_record};
+use super::*;
+use crate::redis_node::{call, client, group, node};
+use crate::support::join;
+
+/// No operation is sent when something expires this close to it.
+const MARGIN_MS: u64 = 5;
+/// How long those ahead in line have to come.
+const GRACE_MS: u64 = 25;
+/// What is said when all wakes of an operation have been said.
+const THAT_IS_ALL: &str = "that is all";
+
+/// A server, a node that speaks to it, and the rules of their group.
+pub(crate) struct Bench {
+    pub(super) runtime: tokio::runtime::Runtime,
+    pub(crate) connection: redis::Connection,
+    pub(super) node: RedisNode,
+    pub(super) rules: Rules,
+    /// When the present history began.
+    pub(crate) began_us: u64,
+    /// What is said on any channel.
+    said: Receiver<(String, String)>,
+    /// What has been seen to happen, so that a test which tests nothing is noticed.
+    pub(crate) tally: BTreeMap<&'static str, u32>,
+    _server: Server,
+}
+
+impl Bench {
+    pub(crate) fn new(flavor: Flavor) -> Self {
+        let server = Server::start(flavor);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let group = Group {
+            window: Duration::from_millis(200),
+            grace: Duration::from_millis(GRACE_MS),
+            ..group()
+        };
+        let node = runtime.block_on(async {
+            let node = node(&server.url());
+            join(&node, group).await.unwrap();
+            node
+        });
+        Self {
+            connection: client(&server),
+            runtime,
+            node,
+            rules: Rules::of_group(&group),
+            began_us: 0,
+            said: overhear(client(&server)),
+            tally: BTreeMap::new(),
+            _server: server,
+        }
+    }
+
+    pub(crate) fn clock_us(&mut self) -> u64 {
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut self.connection).unwrap();
+        seconds * 1_000_000 + micros
+    }
+
+    /// What stands under `name`, read past our library. Nothing of ours may stay for ever.
+    pub(crate) fn stored(&mut self, name: &str) -> Entry {
+        let record_key = record_key(name);
+        let [mark_key, order_key, lease_key] = line_keys(name);
+        let mut pipe = redis::pipe();
+        for key in [name, &record_key, &mark_key] {
+            // What is no text, as the key of a latch, is none.
+            pipe.mget(&[key]).cmd("PEXPIRETIME").arg(key);
+        }
+        pipe.zrange(&order_key, 0, -1)
+            .zrange_withscores(&lease_key, 0, -1);
+        for key in [&order_key, &lease_key] {
+            pipe.cmd("PEXPIRETIME").arg(key);
+        }
+        type Text = [Option<String>; 1];
+        type Texts = (Text, i64, Text, i64, Text, i64);
+        type Sets = (Vec<String>, Vec<(String, u64)>, i64, i64);
+        let mut found: Vec<redis::Value> = pipe.atomic().query(&mut self.connection).unwrap();
+        let sets = redis::Value::Array(found.split_off(6));
+        let texts: Texts = redis::from_redis_value(redis::Value::Array(found)).unwrap();
+        let sets: Sets = redis::from_redis_value(sets).unwrap();
+        let ([value], until, [record], record_until, [mark], mark_until) = texts;
+        Entry {
+            key: value.map(|value| PlainKey {
+                value,
+                until_ms: u64::try_from(until).ok(),
+            }),
+            record: record.map(|text| parse_record(&text, u64::try_from(record_until).unwrap())),
+            line: parse_line(mark, mark_until, sets),
+            // Names are shared in the histories of `tests/readers`.
+            readers: Vec::new(),
+            latch: self.stored_latch(name),
+        }
+    }
+
+    /// Who has arrived, where `name` is that of a latch.
+    fn stored_latch(&mut self, name: &str) -> Option<Latch> {
+        let kind: String = redis::cmd("TYPE")
+            .arg(name)
+            .query(&mut self.connection)
+            .unwrap();
+        if kind != "zset" {
+            return None;
+        }
+        let mut pipe = redis::pipe();
+        pipe.zrange_withscores(name, 0, -1)
+            .cmd("PEXPIRETIME")
+            .arg(name);
+        let (parties, until): (Vec<(String, u64)>, i64) =
+            pipe.atomic().query(&mut self.connection).unwrap();
+        let since_us = parties.iter().map(|(_, since_us)| *since_us).min()?;
+        Some(Latch {
+            since_us,
+            parties: parties.into_iter().map(|(party, _)| party.into()).collect(),
+            until_ms: u64::try_from(until).expect("no key without an expiry"),
+        })
+    }
+
+    /// The entries of `names`, at a moment when none of them is about to expire.
+    pub(crate) fn settled(&mut self, names: &[&str]) -> Vec<Entry> {
+        loop {
+            let entries: Vec<Entry> = names.iter().map(|name| self.stored(name)).collect();
+            let now_ms = self.clock_us() / 1000;
+            let close = ends(&entries).filter(|end| end.abs_diff(now_ms) <= MARGIN_MS);
+            let last = close.max();
+            match last {
+                None => return entries,
+                Some(last) => self.wait_until((last + 2) * 1000),
+            }
+        }
+    }
+
+    pub(crate) fn wait_until(&mut self, clock_us: u64) {
+        while self.clock_us() < clock_us {
+            std::thread::sleep(Duration::from_micros(300));
+        }
+    }
+
+    pub(super) fn ask(&mut self, request: &Request) -> Reply {
+        let reply = self.runtime.block_on(call(&self.node, request.clone()));
+        reply.unwrap_or_else(|error| panic!("{request:?}: {error}"))
+    }
+
+    /// The ticket that is shown.
+    pub(crate) fn place(&self, (ticket, first): Shown) -> Place {
+        let (by_us, id) = TICKETS[ticket];
+        Place {
+            since_us: self.began_us.saturating_add_signed(by_us),
+            id: id.into(),
+            first,
+        }
+    }
+
+    /// All that was said since this was last asked, sorted.
+    pub(super) fn overheard(&mut self) -> Vec<(String, String)> {
+        let _: u32 = self
+            .connection
+            .publish("ringfence:wake:", THAT_IS_ALL)
+            .unwrap();
+        let said = std::iter::from_fn(|| self.said.recv().ok());
+        let mut said: Vec<_> = said.take_while(|(_, text)| text != THAT_IS_ALL).collect();
+        said.sort();
+        said
+    }
+}
+
+/// When something of `entries` expires on the server, in ms. Not tickets: these end by the clock that the
+/// reply carries, to the millisecond.
+pub(super) fn ends(entries: &[Entry]) -> impl Iterator<Item = u64> {
+    entries.iter().flat_map(|entry| {
+        let key = entry.key.as_ref().and_then(|key| key.until_ms);
+        let record = entry.record.as_ref().map(|record| record.until_ms);
+        let latch = entry.latch.as_ref().map(|latch| latch.until_ms);
+        [key, record, latch].into_iter().flatten()
+    })
+}
+
+/// Everything that is said on channels for wakes, by channel and text.
+fn overhear(mut connection: redis::Connection) -> Receiver<(String, String)> {
+    let (to, said) = std::sync::mpsc::channel();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut channels = connection.as_pubsub();
+        channels.psubscribe("ringfence:wake:*").unwrap();
+        ready.send(()).unwrap();
+        // Until the server is stopped.
+        while let Ok(message) = channels.get_message() {
+            let channel = message.get_channel_name().to_owned();
+            if to.send((channel, message.get_payload().unwrap())).is_err() {
+                return;
+            }
+        }
+    });
+    is_ready.recv().unwrap();
+    said
+}

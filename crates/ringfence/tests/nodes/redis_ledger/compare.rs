@@ -1,0 +1,154 @@
+//! One operation on the server and in the ledger.
+
+use super::bench::ends;
+use super::*;
+
+impl Bench {
+    /// The heart of it: one operation on the server and in the ledger.
+    pub(super) fn compare(&mut self, ask: &Ask) -> Result<(), TestCaseError> {
+        let names = ask.names();
+        let mut entries = self.settled(&names);
+        let request = self.request(ask);
+        self.compare_request(&request, &mut entries)
+    }
+
+    /// What is asked, with a ballot that fits what stands there now.
+    pub(super) fn request(&mut self, ask: &Ask) -> Request {
+        let (names, ttl_ms) = (ask.names(), ask.ttl_ms);
+        let ballot = self.ballot(ask.ballot, &names);
+        let label: Arc<str> = format!("label of {}: with colons:\n{ttl_ms}", ask.holder).into();
+        let op = match &ask.what {
+            What::Acquire(shown) => Op::Acquire(Acquire {
+                ballot,
+                ttl_ms,
+                label,
+                place: shown.map(|shown| self.place(shown)),
+            }),
+            What::Extend => Op::Extend(Extend { ballot, ttl_ms }),
+            What::Release {
+                kind,
+                fate_unknown,
+                place,
+                stays,
+                keep_ms,
+            } => Op::Release(Release {
+                ballot,
+                kind: *kind,
+                fate_unknown: *fate_unknown,
+                place: place.map(|shown| self.place(shown)),
+                stays: *stays,
+                keep_ms: *keep_ms,
+            }),
+            What::Refresh(shown) => Op::Refresh(Refresh {
+                places: shown.iter().map(|shown| self.place(*shown)).collect(),
+            }),
+            What::Restore => Op::Restore(Restore {
+                ballot,
+                ttl_ms,
+                label,
+            }),
+            What::Inspect => Op::Inspect,
+            What::PlainAcquire => Op::PlainAcquire(PlainAcquire { ttl_ms }),
+            What::PlainExtend => Op::PlainExtend(PlainExtend { ttl_ms }),
+            What::PlainRelease => Op::PlainRelease,
+        };
+        request(&names, ask.holder, op)
+    }
+
+    /// `request` on the server, and in the ledger on `entries`, which are settled.
+    pub(crate) fn compare_request(
+        &mut self,
+        request: &Request,
+        entries: &mut [Entry],
+    ) -> Result<(), TestCaseError> {
+        let plain = request.op.is_plain();
+        let (counted, looked) = self.looks_at_lines();
+        let before_us = self.clock_us();
+        let expiries: Vec<u64> = ends(entries).collect();
+        let reply = self.ask(request);
+        if self.expired_meanwhile(&expiries, before_us) {
+            return Ok(());
+        }
+        // Plain replies carry no clock; when theirs was does not matter beyond the margin.
+        let clock_us = reply.stamp.map_or(before_us, |stamp| stamp.clock_us);
+        // A busy machine may stop the server in the middle of a script, for no longer than the call.
+        // A wall clock may also step back.
+        let slack_ms = LATE_MS + self.clock_us().saturating_sub(before_us) / 1000;
+        let looks = self.looks_at_lines();
+        let comes_or_goes = matches!(request.op, Op::Acquire { .. } | Op::Release { .. });
+        // The short way counts those who have run out, and the long one looks who they are.
+        let shortly = comes_or_goes && looks.0 > counted && looks.1 == looked;
+        let waited = waiting(entries);
+        let now = Moment::of_clock(clock_us);
+        let outcome = ledger::apply(&self.rules, now, entries, request);
+        self.count_operation(request, &outcome, (waited, waiting(entries)), shortly);
+        let (answer, stamp) = (outcome.answer, outcome.stamp);
+        prop_assert_eq!(self.overheard(), announced(&outcome.wakes), "{:?}", request);
+        prop_assert_eq!(reply.stamp.is_none(), plain);
+        if !plain {
+            prop_assert_eq!(reply.stamp, Some(stamp), "{:?}", request);
+            prop_assert_eq!(reply.standing.clock_us, clock_us);
+        }
+        prop_assert_eq!(
+            comparable(reply.answer.clone(), plain),
+            comparable(answer.clone(), plain),
+            "{:?}",
+            request
+        );
+        same_leases(&reply.answer, &answer, slack_ms)?;
+        for (claim, expected) in request.claims.iter().zip(entries.iter()) {
+            let mut stored = self.stored(claim.name.as_str());
+            // What has expired may stand until somebody looks at the line again.
+            let tickets = &mut stored.line.tickets;
+            tickets.retain(|ticket| ticket.until_ms >= now.lease_ms);
+            let looked_ms = self.clock_us() / 1000;
+            same_entry(&stored, expected, slack_ms, looked_ms)?;
+        }
+        Ok(())
+    }
+
+    /// Whether one of `expiries` has passed since `before_us`, because a busy machine took long for one
+    /// operation. Whether the operation came before or after it, nobody can tell: nothing is compared.
+    pub(super) fn expired_meanwhile(&mut self, expiries: &[u64], before_us: u64) -> bool {
+        let meanwhile = before_us / 1000 - 1..=self.clock_us() / 1000 + 1;
+        let expired = expiries.iter().any(|end| meanwhile.contains(end));
+        if expired {
+            self.overheard();
+        }
+        expired
+    }
+
+    fn ballot(&mut self, pick: Pick, names: &[&str]) -> Ballot {
+        let clock = self.clock_us();
+        let (base, by) = match pick {
+            Pick::Clock(by) => (clock, by),
+            Pick::Ground(by) => (clock - self.rules.window_us, by),
+            Pick::Ceiling(by) => (clock + self.rules.window_us, by),
+            Pick::Floor(by) => {
+                let record = self.stored(names[0]).record;
+                (record.map_or(clock, |record| record.fence.get()), by)
+            }
+            Pick::Seat(name, by) => {
+                let record = self.stored(NAMES[name]).record;
+                let seat = record.and_then(|record| record.seat);
+                (seat.map_or(clock, |seat| seat.ballot.get()), by)
+            }
+        };
+        Ballot::new(base.saturating_add_signed(by))
+    }
+}
+
+/// How many tickets `entries` have.
+fn waiting(entries: &[Entry]) -> usize {
+    entries.iter().map(|entry| entry.line.tickets.len()).sum()
+}
+
+/// What a server says of `wakes`, sorted.
+pub(super) fn announced(wakes: &[ringfence::message::Wake]) -> Vec<(String, String)> {
+    let wakes = wakes.iter().map(|wake| {
+        let (client, _) = wake.ticket.rsplit_once('.').unwrap();
+        (format!("ringfence:wake:{client}"), wake.to_string())
+    });
+    let wakes: BTreeSet<(String, String)> = wakes.collect();
+    wakes.into_iter().collect()
+}

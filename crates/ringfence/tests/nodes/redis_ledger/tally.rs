@@ -1,0 +1,82 @@
+//! What has been seen to happen, so that a test which tests nothing is noticed.
+
+use super::*;
+
+impl Bench {
+    /// What an operation came to. `waited` is how many tickets there were before it and after.
+    pub(super) fn count_operation(
+        &mut self,
+        request: &Request,
+        outcome: &ledger::Outcome,
+        waited: (usize, usize),
+        shortly: bool,
+    ) {
+        let (before, after) = waited;
+        let answer = &outcome.answer;
+        // A grant takes its own ticket out.
+        let shown = matches!(&request.op, Op::Acquire(Acquire { place: Some(_), .. }));
+        let own = usize::from(shown && *answer == Answer::Granted) * request.claims.len();
+        self.count(answer, after + own < before, &outcome.wakes);
+        let undone = matches!(&request.op, Op::Release(Release { stays: true, .. }));
+        if undone && *answer == Answer::Released && after > before {
+            *self.tally.entry("back in line").or_default() += 1;
+        }
+        if shortly {
+            self.count_short(answer, &outcome.wakes);
+        }
+    }
+
+    fn count(&mut self, answer: &Answer, fewer_wait: bool, wakes: &[ringfence::message::Wake]) {
+        let answer = match answer {
+            Answer::Permit(permit) => &*permit.answer,
+            answer => answer,
+        };
+        let what = match answer {
+            Answer::Granted if fewer_wait => "granted past others",
+            Answer::Granted => "granted",
+            Answer::Held(holder) if holder.ahead > 1 => "held behind others",
+            Answer::Behind { for_ms: None, .. } => "behind for as long as they wait",
+            Answer::Behind { .. } => "behind for a while",
+            Answer::TicketOld => "ticket too old",
+            Answer::Arrivals(arrivals) if arrivals.parties.len() > 1 => "several arrived",
+            Answer::Arrivals(arrivals) if arrivals.since_us.is_none() => "no latch",
+            Answer::Ahead => "ahead",
+            Answer::Turns(turns) if turns.iter().any(|turn| turn.ahead > 1 && turn.free) => "turns",
+            _ => "other",
+        };
+        *self.tally.entry(what).or_default() += 1;
+        if wakes.len() > 1 {
+            *self.tally.entry("woke two").or_default() += 1;
+        }
+        if wakes.iter().any(|wake| wake.slot.is_some()) {
+            *self.tally.entry("woke for a slot").or_default() += 1;
+        }
+    }
+
+    /// How an operation ended that took the short way through a line.
+    fn count_short(&mut self, answer: &Answer, wakes: &[ringfence::message::Wake]) {
+        let what = match answer {
+            Answer::Granted => "shortly granted",
+            Answer::Held(_) => "shortly held",
+            Answer::Released if wakes.is_empty() => "shortly released to nobody",
+            Answer::Released if wakes.len() == 1 => "shortly released to one",
+            Answer::Released => "shortly released to two",
+            answer => panic!("{answer:?} is said the long way"),
+        };
+        *self.tally.entry(what).or_default() += 1;
+    }
+
+    /// How often scripts have counted who ran out in a line, and how often they have looked who did.
+    pub(super) fn looks_at_lines(&mut self) -> (u64, u64) {
+        let info: String = redis::cmd("INFO")
+            .arg("commandstats")
+            .query(&mut self.connection)
+            .unwrap();
+        let calls = |command: &str| {
+            let calls = info.split_once(&format!("cmdstat_{command}:calls="));
+            let calls = calls.and_then(|(_, rest)| rest.split_once(','));
+            calls.map_or(0, |(calls, _)| calls.parse().unwrap())
+        };
+        (calls("zcount"), calls("zrangebyscore"))
+    }
+}

@@ -1,0 +1,90 @@
+//! When what a server says and keeps is what the ledger does.
+
+use super::*;
+
+pub(super) fn same(
+    stored: Entry,
+    expected: &Entry,
+    request: &Request,
+    now: Moment,
+    slack_ms: u64,
+) -> Result<(), TestCaseError> {
+    let mut stored = stored;
+    // Readers without the marker are nobody's.
+    let shared = |entry: &Entry| {
+        entry
+            .key
+            .as_ref()
+            .is_some_and(|k| k.value == ledger::SHARED)
+    };
+    let live = expected.readers.iter().map(|reader| &reader.token);
+    let live: Vec<String> = live.cloned().collect();
+    stored.readers.retain(|reader| live.contains(&reader.token));
+    if stored.key.is_none() {
+        // A short lease may have run out before we looked.
+        stored.key.clone_from(&expected.key);
+        if shared(expected) {
+            stored.readers.clone_from(&expected.readers);
+        }
+    }
+    let late = |stored: &mut u64, expected: u64| {
+        let ok = (expected..=expected + slack_ms).contains(stored);
+        prop_assert!(
+            ok,
+            "ends at {} instead of {}: {:?}",
+            stored,
+            expected,
+            request
+        );
+        *stored = expected;
+        Ok(())
+    };
+    if let (Some(key), Some(expected)) = (&mut stored.key, &expected.key)
+        && let (Some(until), Some(expected)) = (&mut key.until_ms, expected.until_ms)
+    {
+        late(until, expected)?;
+    }
+    // What was read off a key's remaining time may be a little early: it was read later.
+    let near = |stored: &mut u64, expected: u64| {
+        let ok = stored.abs_diff(expected) <= slack_ms;
+        prop_assert!(
+            ok,
+            "until {} instead of {}: {:?}",
+            stored,
+            expected,
+            request
+        );
+        *stored = expected;
+        Ok(())
+    };
+    for (reader, expected) in stored.readers.iter_mut().zip(&expected.readers) {
+        near(&mut reader.until_ms, expected.until_ms)?;
+    }
+    if let (Some(record), Some(expected)) = (&mut stored.record, &expected.record) {
+        late(&mut record.until_ms, expected.until_ms)?;
+        if let (Some(seat), Some(expected)) = (&mut record.seat, &expected.seat) {
+            near(&mut seat.until_ms, expected.until_ms)?;
+        }
+    }
+    // Whoever has not been seen for long enough may still be written there.
+    stored
+        .line
+        .tickets
+        .retain(|ticket| ticket.until_ms >= now.lease_ms);
+    prop_assert_eq!(&stored, expected, "{:?}", request);
+    Ok(())
+}
+
+/// Without leases, which a server measures a little later.
+pub(super) fn level(mut answer: Answer) -> Answer {
+    match &mut answer {
+        Answer::Held(holder) => holder.for_ms = holder.for_ms.map(|_| 0),
+        Answer::Views(views) => {
+            for holder in views.iter_mut().filter_map(|view| view.holder.as_mut()) {
+                holder.for_ms = holder.for_ms.map(|_| 0);
+            }
+        }
+        _ => {}
+    }
+    answer
+}

@@ -1,0 +1,99 @@
+//! What a server has stored, read as the documents say that it is written.
+
+use super::*;
+
+impl Bench {
+    /// What stands under `name`, read past our library, without what has expired.
+    pub(super) fn stored(&mut self, name: &str) -> Entry {
+        let record = record_key(name);
+        let beside = |word: &str| record.replacen('}', &format!("}}{word}"), 1);
+        type Raw = (
+            Option<String>,
+            i64,
+            Option<String>,
+            i64,
+            Vec<(String, u64)>,
+            BTreeMap<String, String>,
+            Vec<String>,
+            BTreeMap<String, u64>,
+        );
+        let mut pipe = redis::pipe();
+        for key in [name, &record] {
+            pipe.get(key).cmd("PEXPIRETIME").arg(key);
+        }
+        pipe.zrange_withscores(beside("leasesaanc"), 0, -1)
+            .hgetall(beside("whoavjp"))
+            .zrange(beside("rankjgpk"), 0, -1)
+            .zrange_withscores(beside("tilllna"), 0, -1);
+        let (value, until, text, text_until, leases, who, order, tickets): Raw =
+            pipe.atomic().query(&mut self.connection).unwrap();
+        let mut readers: Vec<Seat> = leases
+            .into_iter()
+            .map(|(token, until_ms)| {
+                let (ballot, label) = who[&token].split_once(':').unwrap();
+                Seat {
+                    ballot: Ballot::new(ballot.parse().unwrap()),
+                    label: label.to_owned(),
+                    token,
+                    until_ms,
+                }
+            })
+            .collect();
+        readers.sort_by(|a, b| a.token.cmp(&b.token));
+        let twice = |mark: &str, ticket: &str| order.contains(&format!("{mark}{ticket}"));
+        let own = order
+            .iter()
+            .filter(|t| t.starts_with(|c: char| c.is_ascii_digit()));
+        let tickets = own.map(|text| Ticket {
+            since_us: text[..20].parse().unwrap(),
+            id: text[20..].to_owned(),
+            until_ms: tickets[text],
+            refreshed_ms: tickets[text] - ledger::TICKET_MS,
+            elsewhere: twice("e", text),
+            shared: twice("s", text),
+        });
+        Entry {
+            key: value.map(|value| PlainKey {
+                value,
+                until_ms: u64::try_from(until).ok(),
+            }),
+            record: text.map(|text| parse_record(&text, u64::try_from(text_until).unwrap())),
+            readers,
+            line: Line {
+                tickets: tickets.collect(),
+            },
+            latch: None,
+        }
+    }
+}
+
+pub(super) fn record_key(name: &str) -> String {
+    match name {
+        "b}{" => "ringfence:{}onoi:b}{".to_owned(),
+        plain => format!("ringfence:{{{plain}}}:{plain}"),
+    }
+}
+
+fn parse_record(text: &str, until_ms: u64) -> Record {
+    let (version, rest) = text.split_once(':').unwrap();
+    let mut fields = rest.splitn(if version == "3" { 9 } else { 8 }, ':');
+    let mut number = || fields.next().unwrap().parse::<u64>().unwrap();
+    let fence = Ballot::new(number());
+    let read_fence = Ballot::new(if version == "3" { number() } else { 0 });
+    let (closed, free_since_ms, stranger) = (Ballot::new(number()), number(), number() == 1);
+    let seat = fields.next().map(|ballot| Seat {
+        ballot: Ballot::new(ballot.parse().unwrap()),
+        until_ms: fields.next().unwrap().parse().unwrap(),
+        token: fields.next().unwrap().to_owned(),
+        label: fields.next().unwrap().to_owned(),
+    });
+    Record {
+        fence,
+        read_fence,
+        closed,
+        seat,
+        stranger,
+        free_since_ms,
+        until_ms,
+    }
+}
