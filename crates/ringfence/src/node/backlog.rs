@@ -11,7 +11,7 @@ use crate::message::Request;
 
 /// How something that waits is to be ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Urgency {
     /// A release or undo, by the key of its token.
     Release(u64),
     /// Another call, by the key of its token.
@@ -20,7 +20,7 @@ pub(super) enum Kind {
     Control,
 }
 
-impl Kind {
+impl Urgency {
     /// Of a call that asks for `request`.
     pub(super) fn of(request: &Request) -> Self {
         let key = key(request.token.expose());
@@ -36,11 +36,13 @@ impl Kind {
 pub(super) struct Backlog<T> {
     /// Goes first.
     releases: VecDeque<T>,
-    others: VecDeque<(Kind, T)>,
+    others: VecDeque<(Urgency, T)>,
     /// How many calls of each token are among the others.
     tokens: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
     /// How many matters of the node itself are among the others.
     controls: usize,
+    /// How many there are in all.
+    pub(super) len: usize,
 }
 
 impl<T> Default for Backlog<T> {
@@ -50,38 +52,44 @@ impl<T> Default for Backlog<T> {
             others: VecDeque::new(),
             tokens: HashMap::default(),
             controls: 0,
+            len: 0,
         }
     }
 }
 
 impl<T> Backlog<T> {
     /// Takes `item` in, behind everything that it must not overtake.
-    pub(super) fn push(&mut self, item: T, kind: Kind) {
-        match kind {
-            Kind::Release(token) if self.controls == 0 && !self.tokens.contains_key(&token) => {
+    pub(super) fn push(&mut self, item: T, urgency: Urgency) {
+        self.len += 1;
+        match urgency {
+            Urgency::Release(token) if self.controls == 0 && !self.tokens.contains_key(&token) => {
                 self.releases.push_back(item);
                 return;
             }
-            Kind::Release(token) | Kind::Call(token) => *self.tokens.entry(token).or_default() += 1,
-            Kind::Control => self.controls += 1,
+            Urgency::Release(token) | Urgency::Call(token) => {
+                *self.tokens.entry(token).or_default() += 1
+            }
+            Urgency::Control => self.controls += 1,
         }
-        self.others.push_back((kind, item));
+        self.others.push_back((urgency, item));
     }
 
     /// Puts `item` back to be the next.
     #[cfg(feature = "redis")]
     pub(super) fn put_back(&mut self, item: T) {
+        self.len += 1;
         self.releases.push_front(item);
     }
 
     /// The next.
     pub(super) fn pop(&mut self) -> Option<T> {
+        self.len = self.len.saturating_sub(1);
         if let Some(release) = self.releases.pop_front() {
             return Some(release);
         }
-        let (kind, item) = self.others.pop_front()?;
-        match kind {
-            Kind::Release(token) | Kind::Call(token) => {
+        let (urgency, item) = self.others.pop_front()?;
+        match urgency {
+            Urgency::Release(token) | Urgency::Call(token) => {
                 if let Some(count) = self.tokens.get_mut(&token) {
                     *count -= 1;
                     if *count == 0 {
@@ -89,7 +97,7 @@ impl<T> Backlog<T> {
                     }
                 }
             }
-            Kind::Control => self.controls -= 1,
+            Urgency::Control => self.controls -= 1,
         }
         Some(item)
     }
@@ -103,10 +111,6 @@ impl<T> Backlog<T> {
         releases
             .into_iter()
             .chain(others.into_iter().map(|(_, item)| item))
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.releases.is_empty() && self.others.is_empty()
     }
 }
 
@@ -141,24 +145,52 @@ impl Hasher for AsItIs {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(super) mod tests {
+    use std::sync::Arc;
 
-    fn filled(items: &[(&'static str, Kind)]) -> Backlog<&'static str> {
+    use super::*;
+    use crate::message::{Op, Reply};
+    use crate::node::{self, CallError, Completion, Deliver};
+    use crate::time::Timestamp;
+    use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+    struct Ignored;
+
+    impl Deliver<Reply> for Ignored {
+        fn deliver(&self, _: u64, _: Result<Reply, CallError>) {}
+    }
+
+    /// A call that asks for `op` with the token number `token`. Its answer is ignored.
+    pub(in crate::node) fn call_of(token: usize, op: Op, expires: Timestamp) -> node::Call {
+        let mut entropy = [0; TOKEN_ENTROPY_BYTES];
+        entropy[..8].copy_from_slice(&(token as u64).to_le_bytes());
+        let request = Request {
+            claims: Arc::from([]),
+            token: Token::from_entropy(entropy),
+            op,
+        };
+        node::Call {
+            request: Arc::new(request),
+            expires,
+            done: Completion::new(Arc::new(Ignored), 0),
+        }
+    }
+
+    fn filled(items: &[(&'static str, Urgency)]) -> Backlog<&'static str> {
         let mut backlog = Backlog::default();
-        for (item, kind) in items {
-            backlog.push(*item, *kind);
+        for (item, urgency) in items {
+            backlog.push(*item, *urgency);
         }
         backlog
     }
 
     fn order(mut backlog: Backlog<&'static str>) -> Vec<&'static str> {
         let order = std::iter::from_fn(|| backlog.pop()).collect();
-        assert!(backlog.is_empty() && backlog.tokens.is_empty() && backlog.controls == 0);
+        assert!(backlog.len == 0 && backlog.tokens.is_empty() && backlog.controls == 0);
         order
     }
 
-    use Kind::{Call, Control, Release};
+    use Urgency::{Call, Control, Release};
 
     #[test]
     fn releases_go_before_the_calls_of_other_tokens() {

@@ -8,7 +8,7 @@ use crate::group::Group;
 use crate::message::{Reply, Request, Wake};
 
 #[cfg(feature = "sqlite")]
-use super::backlog::Kind;
+use super::backlog::Urgency;
 use super::{Call, CallError, Completion, Facts, Hear, InitMode, NodeClock, Trouble, TroubleKind};
 
 /// A node's store, asked for one thing at a time.
@@ -31,10 +31,10 @@ pub(super) enum Job {
 impl Job {
     /// How it is ordered among those that wait.
     #[cfg(feature = "sqlite")]
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn urgency(&self) -> Urgency {
         match self {
-            Self::Call(call) => Kind::of(&call.request),
-            Self::Probe(_) | Self::Join(..) | Self::Init(..) => Kind::Control,
+            Self::Call(call) => Urgency::of(&call.request),
+            Self::Probe(_) | Self::Join(..) | Self::Init(..) => Urgency::Control,
         }
     }
 

@@ -62,15 +62,15 @@ pub fn all() -> Vec<&'static Mutant> {
 /// applies the edits of the chosen mutant.
 #[rustfmt::skip]
 pub const HOOKS: &[Edit] = &[
-    edit("crates/ringfence/src/node/redis/script.rs", "Script::new",
+    edit("crates/ringfence/src/node/redis/scripts/mod.rs", "Script::new",
         "let mut text = text.to_owned();",
         "let mut text = crate::mutants::script(text).to_owned();"),
     edit("crates/ringfence/tests/resource/stores.rs", "fenced",
         "Script::new(FENCED)",
         "Script::new(ringfence::mutants::script(FENCED))"),
     edit("crates/ringfence/tests/nodes/redis_node/birth_rule.rs", "join_script",
-        r#"include_str!("../../../src/node/redis/lua/join.lua")"#,
-        r#"ringfence::mutants::script(include_str!("../../../src/node/redis/lua/join.lua"))"#),
+        r#"include_str!("../../../src/node/redis/scripts/join.lua")"#,
+        r#"ringfence::mutants::script(include_str!("../../../src/node/redis/scripts/join.lua"))"#),
 ];
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 use super::{Edit, Mutant, edit};
 
 const BACKLOG: &str = "crates/ringfence/src/node/backlog.rs";
-const ALLOWANCE: &str = "crates/ringfence/src/node/redis/allowance.rs";
-const FLIGHT: &str = "crates/ringfence/src/node/redis/flight.rs";
-const FRAME: &str = "crates/ringfence/src/node/redis/frame.rs";
-const HANDSHAKE: &str = "crates/ringfence/src/node/redis/handshake.rs";
-const SERVER: &str = "crates/ringfence/src/node/redis/server.rs";
-const WATCH: &str = "crates/ringfence/src/node/redis/watch.rs";
-const WIRE: &str = "crates/ringfence/src/node/redis/wire.rs";
+const ALLOWANCE: &str = "crates/ringfence/src/node/redis/transport/allowance.rs";
+const REPORT: &str = "crates/ringfence/src/node/redis/report/mod.rs";
+const RESP: &str = "crates/ringfence/src/node/redis/transport/resp.rs";
+const HANDSHAKE: &str = "crates/ringfence/src/node/redis/handshake/mod.rs";
+const SERVER: &str = "crates/ringfence/src/node/redis/handshake/server.rs";
+const SESSION: &str = "crates/ringfence/src/node/redis/session.rs";
+const WIRE: &str = "crates/ringfence/src/node/redis/transport/wire.rs";
 const PAST: &str = "crates/ringfence/src/node/sqlite/past.rs";
 const MARKS: &str = "crates/ringfence/src/resource/marks.rs";
 
@@ -31,9 +31,9 @@ mutants! {
     /// A release never overtakes a call of its own token.
     ReleaseOvertakesItsAcquire:
         edit(BACKLOG, "push",
-            "Kind::Release(token) if self.controls == 0 && !self.tokens.contains_key(&token) =>
+            "Urgency::Release(token) if self.controls == 0 && !self.tokens.contains_key(&token) =>
                  {",
-            "Kind::Release(token)
+            "Urgency::Release(token)
                  if self.controls == 0
                      && (!self.tokens.contains_key(&token)
                          || mutant!(ReleaseOvertakesItsAcquire)) =>
@@ -41,7 +41,7 @@ mutants! {
 
     /// A server that says it is a replica, or loads its data, is shaken hands with again.
     ReadOnlyIsNotNewborn:
-        edit(FLIGHT, "is_newborn",
+        edit(REPORT, "is_newborn",
             r#"match error.code() {
                    "READONLY" | "MASTERDOWN" | "LOADING" => true,
                    "ERR" => error
@@ -69,7 +69,7 @@ mutants! {
 
     /// On a replicated server every script that writes a holder compares the replication id.
     ReplicatedNotCompared:
-        edit(HANDSHAKE, "compare",
+        edit(SESSION, "compare",
             "self.terms.compare = server.replication_id.is_some()
                  && (server.replicated || unseen);",
             "let replicated = server.replicated && !mutant!(ReplicatedNotCompared);
@@ -112,22 +112,22 @@ mutants! {
 
     /// Scripts compare the replication id on a server that was not looked at for a second.
     UnseenNotCompared:
-        edit(WATCH, "is_unseen",
-            "now >= self.seen + INTERVAL",
-            "now >= self.seen + INTERVAL && !mutant!(UnseenNotCompared)");
+        edit(SESSION, "is_unseen",
+            "now >= self.seen + LOOK_INTERVAL",
+            "now >= self.seen + LOOK_INTERVAL && !mutant!(UnseenNotCompared)");
 
     /// A server is looked at once a second while something is held or wanted there.
     NeverLookedAt:
-        edit(WATCH, "is_on",
+        edit(SESSION, "is_on",
             "self.held > 0 || self.wanted.is_some()",
             "(self.held > 0 || self.wanted.is_some()) && !mutant!(NeverLookedAt)");
 
     /// A reply of a server is refused as soon as it is known to be too large.
     ReplyWithoutEnd:
-        edit(FRAME, "find",
+        edit(RESP, "find",
             "if end > REPLY_MAX_BYTES as u64 {",
             "if end > REPLY_MAX_BYTES as u64 && !mutant!(ReplyWithoutEnd) {"),
-        edit(FRAME, "count",
+        edit(RESP, "count",
             "if self.values > REPLY_MAX_VALUES {",
             "if self.values > REPLY_MAX_VALUES && !mutant!(ReplyWithoutEnd) {");
 

@@ -2,29 +2,29 @@
 
 use super::{Mutant, edit};
 
-const ACQUIRE: &str = "crates/ringfence/src/node/redis/lua/acquire.lua";
-const ACQUIRE_SLOT: &str = "crates/ringfence/src/node/redis/lua/acquire_slot.lua";
-const ARRIVE: &str = "crates/ringfence/src/node/redis/lua/arrive.lua";
-const CLAIMS: &str = "crates/ringfence/src/node/redis/lua/claims.lua";
-const ENTER_QUEUE: &str = "crates/ringfence/src/node/redis/lua/enter_queue.lua";
-const EXTEND: &str = "crates/ringfence/src/node/redis/lua/extend.lua";
-const FOUND: &str = "crates/ringfence/src/node/redis/lua/found.lua";
-const NOTICE: &str = "crates/ringfence/src/node/redis/lua/notice.lua";
-const PROLONG: &str = "crates/ringfence/src/node/redis/lua/prolong.lua";
-const READERS: &str = "crates/ringfence/src/node/redis/lua/readers.lua";
-const RELEASE: &str = "crates/ringfence/src/node/redis/lua/release.lua";
-const RESTORE: &str = "crates/ringfence/src/node/redis/lua/restore.lua";
-const RETIRE: &str = "crates/ringfence/src/node/redis/lua/retire.lua";
-const SEAT: &str = "crates/ringfence/src/node/redis/lua/seat.lua";
-const SHARE: &str = "crates/ringfence/src/node/redis/lua/share.lua";
-const SWIFT_ACQUIRE: &str = "crates/ringfence/src/node/redis/lua/swift_acquire.lua";
-const SWIFT_GRANT: &str = "crates/ringfence/src/node/redis/lua/swift_grant.lua";
-const SWIFT_HELD: &str = "crates/ringfence/src/node/redis/lua/swift_held.lua";
-const SWIFT_LINE: &str = "crates/ringfence/src/node/redis/lua/swift_line.lua";
-const SWIFT_RELEASE: &str = "crates/ringfence/src/node/redis/lua/swift_release.lua";
-const SWIFT_RETIRE: &str = "crates/ringfence/src/node/redis/lua/swift_retire.lua";
-const UNSHARE: &str = "crates/ringfence/src/node/redis/lua/unshare.lua";
-const WRITE: &str = "crates/ringfence/src/node/redis/lua/write.lua";
+const ACQUIRE: &str = "crates/ringfence/src/node/redis/scripts/acquire.lua";
+const ACQUIRE_SLOT: &str = "crates/ringfence/src/node/redis/scripts/acquire_slot.lua";
+const ARRIVE: &str = "crates/ringfence/src/node/redis/scripts/arrive.lua";
+const CLAIMS: &str = "crates/ringfence/src/node/redis/scripts/claims.lua";
+const ENTER_QUEUE: &str = "crates/ringfence/src/node/redis/scripts/enter_queue.lua";
+const EXTEND: &str = "crates/ringfence/src/node/redis/scripts/extend.lua";
+const FOUND: &str = "crates/ringfence/src/node/redis/scripts/found.lua";
+const NOTICE: &str = "crates/ringfence/src/node/redis/scripts/notice.lua";
+const PROLONG: &str = "crates/ringfence/src/node/redis/scripts/prolong.lua";
+const READERS: &str = "crates/ringfence/src/node/redis/scripts/readers.lua";
+const RELEASE: &str = "crates/ringfence/src/node/redis/scripts/release.lua";
+const RESTORE: &str = "crates/ringfence/src/node/redis/scripts/restore.lua";
+const RETIRE: &str = "crates/ringfence/src/node/redis/scripts/retire.lua";
+const SEAT: &str = "crates/ringfence/src/node/redis/scripts/seat.lua";
+const SHARE: &str = "crates/ringfence/src/node/redis/scripts/share.lua";
+const FAST_ACQUIRE: &str = "crates/ringfence/src/node/redis/scripts/fast_acquire.lua";
+const FAST_GRANT: &str = "crates/ringfence/src/node/redis/scripts/fast_grant.lua";
+const FAST_HELD: &str = "crates/ringfence/src/node/redis/scripts/fast_held.lua";
+const FAST_LINE: &str = "crates/ringfence/src/node/redis/scripts/fast_line.lua";
+const FAST_RELEASE: &str = "crates/ringfence/src/node/redis/scripts/fast_release.lua";
+const FAST_RETIRE: &str = "crates/ringfence/src/node/redis/scripts/fast_retire.lua";
+const UNSHARE: &str = "crates/ringfence/src/node/redis/scripts/unshare.lua";
+const WRITE: &str = "crates/ringfence/src/node/redis/scripts/write.lua";
 
 mutants! {
     /// A ballot at or below the fence is stale.
@@ -258,92 +258,92 @@ mutants! {
 
     /// On the fast path and in a bundle a ballot at or below the fence is stale.
     LuaSwiftFenceNotChecked:
-        edit(SWIFT_GRANT, "",
+        edit(FAST_GRANT, "",
             "if fence and ballot > ground and ballot > tonumber(fence) and ballot <= ceiling",
             "if fence and ballot > ground and ballot <= ceiling");
 
     /// On the fast path and in a bundle no fence counts below the clock less the window.
     LuaSwiftGroundNotChecked:
-        edit(SWIFT_GRANT, "",
+        edit(FAST_GRANT, "",
             "if fence and ballot > ground and ballot > tonumber(fence) and ballot <= ceiling",
             "if fence and ballot > tonumber(fence) and ballot <= ceiling");
 
     /// On the fast path and in a bundle a ballot above the ceiling is not granted.
     LuaSwiftCeilingNotChecked:
-        edit(SWIFT_GRANT, "",
+        edit(FAST_GRANT, "",
             "if fence and ballot > ground and ballot > tonumber(fence) and ballot <= ceiling",
             "if fence and ballot > ground and ballot > tonumber(fence)");
 
     /// On the fast path a ticket does not jump a line.
     LuaSwiftJumpsQueue:
-        edit(SWIFT_HELD, "",
+        edit(FAST_HELD, "",
             "its_turn = redis.call('ZRANK', order, ticket) == 0",
             "its_turn = true");
 
     /// A holder that the record does not know is not passed off as the one that it knows.
     LuaSwiftStrangerNamed:
-        edit(SWIFT_HELD, "",
+        edit(FAST_HELD, "",
             "if id and owner == values[1] and tonumber(fence) <= MAX then",
             "if id and owner then");
 
     /// What is kept of a line outlives its tickets.
     LuaSwiftLineFades:
-        edit(SWIFT_HELD, "",
+        edit(FAST_HELD, "",
             "if order and ticket and alone and kept_until >= now_ms + 2 * ARGV[8]",
             "if order and ticket and alone");
 
     /// A grant on the fast path takes the ticket out of the queue.
     LuaSwiftHolderStaysInLine:
-        edit(SWIFT_ACQUIRE, "",
+        edit(FAST_ACQUIRE, "",
             "redis.call('ZREM', lease, ticket)
                    redis.call('ZREM', order, ticket)",
             "redis.call('ZADD', lease, now_ms + ARGV[8], ticket)");
 
     /// On the fast path a new ticket that looks old is refused.
     LuaSwiftOldTicketAccepted:
-        edit(SWIFT_HELD, "",
+        edit(FAST_HELD, "",
             "and (ARGV[9] == '0' or string.sub(ticket, 1, 20) + 1000000 >= clock) then",
             "then");
 
     /// On the fast path a ticket that has run out does not count.
     LuaSwiftLapsedCounts:
-        edit(SWIFT_LINE, "",
+        edit(FAST_LINE, "",
             "if redis.call('ZCOUNT', lease, 0, now_ms - 1) > 0 then",
             "if false then");
 
     /// On the fast path and in a bundle a release spares what was granted under a higher ballot.
     LuaSwiftReleaseIgnoresBallot:
-        edit(SWIFT_RETIRE, "",
+        edit(FAST_RETIRE, "",
             "if hers and (hers == text or tonumber(hers) <= ballot) and ballot <= ceiling",
             "if hers and ballot <= ceiling");
 
     /// On the fast path and in a bundle a final release closes its ballot.
     LuaSwiftReleaseNotClosed:
-        edit(SWIFT_RETIRE, "",
+        edit(FAST_RETIRE, "",
             "(last > ballot and closed or text)",
             "closed");
 
     /// On the fast path and in a bundle a release never lowers what is closed.
     LuaSwiftReleaseReopens:
-        edit(SWIFT_RETIRE, "",
+        edit(FAST_RETIRE, "",
             "(last > ballot and closed or text)",
             "text");
 
     /// On the fast path and in a bundle a release never lowers the fence.
     LuaSwiftReleaseLowersFence:
-        edit(SWIFT_RETIRE, "",
+        edit(FAST_RETIRE, "",
             "if fence ~= text and tonumber(fence) > ballot then",
             "if false then");
 
     /// A release on the fast path takes its ticket out of the line.
     LuaSwiftTicketStays:
-        edit(SWIFT_RELEASE, "",
+        edit(FAST_RELEASE, "",
             "elseif ticket and redis.call('ZREM', lease, ticket) > 0 then",
             "elseif false then");
 
     /// On the fast path the runner-up is told to come after the grace.
     LuaSwiftRunnerUpNotTold:
-        edit(SWIFT_RELEASE, "",
+        edit(FAST_RELEASE, "",
             "if other ~= ticket and told < 2 then",
             "if other ~= ticket and told < 1 then");
 

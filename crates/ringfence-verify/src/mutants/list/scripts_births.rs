@@ -2,8 +2,8 @@
 
 use super::{Mutant, edit};
 
-const INIT: &str = "crates/ringfence/src/node/redis/lua/init.lua";
-const JOIN: &str = "crates/ringfence/src/node/redis/lua/join.lua";
+const INIT: &str = "crates/ringfence/src/node/redis/scripts/init.lua";
+const JOIN: &str = "crates/ringfence/src/node/redis/scripts/join.lua";
 
 mutants! {
     /// `init` searches all keys for locks before it says that there are none.

@@ -2,11 +2,12 @@
 
 use super::{Mutant, edit};
 
-const EXTEND_BUNDLE: &str = "crates/ringfence/src/node/redis/lua/extend_bundle.lua";
-const PLAIN_EXTEND: &str = "crates/ringfence/src/node/redis/lua/plain_extend.lua";
-const PLAIN_RELEASE: &str = "crates/ringfence/src/node/redis/lua/plain_release.lua";
-const PLAIN_RELEASE_BUNDLE: &str = "crates/ringfence/src/node/redis/lua/plain_release_bundle.lua";
-const SWIFT_BUNDLE: &str = "crates/ringfence/src/node/redis/lua/swift_bundle.lua";
+const EXTEND_BUNDLE: &str = "crates/ringfence/src/node/redis/scripts/extend_bundle.lua";
+const PLAIN_EXTEND: &str = "crates/ringfence/src/node/redis/scripts/plain_extend.lua";
+const PLAIN_RELEASE: &str = "crates/ringfence/src/node/redis/scripts/plain_release.lua";
+const PLAIN_RELEASE_BUNDLE: &str =
+    "crates/ringfence/src/node/redis/scripts/plain_release_bundle.lua";
+const FAST_BUNDLE: &str = "crates/ringfence/src/node/redis/scripts/fast_bundle.lua";
 
 mutants! {
     /// An extend in a bundle does not shorten a lease.
@@ -50,19 +51,19 @@ mutants! {
 
     /// In a bundle only the owner releases.
     LuaBundleReleaseIgnoresOwner:
-        edit(SWIFT_BUNDLE, "",
+        edit(FAST_BUNDLE, "",
             "elseif terms == 0 and value == token and record then",
             "elseif terms == 0 and value and record then");
 
     /// A bundle does not jump a line.
     LuaBundleJumpsQueue:
-        edit(SWIFT_BUNDLE, "",
+        edit(FAST_BUNDLE, "",
             "if values[marks + i] then",
             "if false then");
 
     /// In a bundle a record outlives the key that it vouches for.
     LuaBundleKeyOutlivesRecord:
-        edit(SWIFT_BUNDLE, "",
+        edit(FAST_BUNDLE, "",
             "local longer = tonumber(retention) < tonumber(ttl) and ends or kept_until",
             "local longer = kept_until");
 }

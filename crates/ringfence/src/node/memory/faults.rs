@@ -7,7 +7,7 @@ use crate::message::{Answer, Request, Wake};
 use crate::node::embedded::{Answered, Job};
 use crate::node::{CallError, NodeClock, Trouble, TroubleKind};
 
-use super::{MemoryNode, State};
+use super::{MemoryNode, MemoryState};
 
 /// An operation that the node carried out, and what came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl MemoryNode {
     }
 }
 
-impl State {
+impl MemoryState {
     /// Takes `job` as far as the present faults allow, and returns what may be delivered.
     pub(super) fn take(&mut self, job: Job, clock: &NodeClock) -> Option<Answered> {
         if job.has_expired(clock) {

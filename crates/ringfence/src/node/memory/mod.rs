@@ -26,16 +26,16 @@ use store::MemoryStore;
 
 /// A lock node inside this process. Clones share everything.
 #[derive(Clone)]
-pub struct MemoryNode(Arc<Shared>);
+pub struct MemoryNode(Arc<SharedStore>);
 
-struct Shared {
+struct SharedStore {
     name: String,
     clock: NodeClock,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     listeners: Listeners,
 }
 
-struct State {
+struct MemoryState {
     store: MemoryStore,
     faults: Faults,
 }
@@ -48,9 +48,9 @@ impl MemoryNode {
 
     /// A new, empty node on `clock`.
     pub fn with_clock(name: impl Into<String>, clock: NodeClock) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedStore {
             name: name.into(),
-            state: Mutex::new(State {
+            state: Mutex::new(MemoryState {
                 store: MemoryStore::new(clock.clone()),
                 faults: Faults::default(),
             }),
@@ -106,7 +106,7 @@ impl MemoryNode {
     /// Delivers what `state` has said, once its lock is given back.
     fn deliver(
         &self,
-        mut state: MutexGuard<'_, State>,
+        mut state: MutexGuard<'_, MemoryState>,
         answered: impl IntoIterator<Item = Answered>,
     ) {
         let wakes = state.take_wakes();
@@ -118,7 +118,7 @@ impl MemoryNode {
         answered.into_iter().for_each(Answered::deliver);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         // The ledger stores nothing until it has decided, so a panic leaves nothing half done.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Calls that one script carries out together. A server takes about as long to begin a script as to
+//! Calls that one script carries out set. A server takes about as long to begin a script as to
 //! carry out what the usual acquire or release wants, so a batch makes as few scripts of them as it can.
 
 use std::collections::HashMap;
@@ -11,30 +11,22 @@ use crate::message::{
 };
 use crate::node::Call;
 
-use super::command::{self, By, Terms, say};
-use super::key::{write_mark_key, write_record_key};
+use super::command::{self, Command, ScriptBy, ScriptTerms, say, write_mark_key, write_record_key};
 use super::reply::{Fields, Misshapen};
-use super::script::SCRIPTS;
+use super::report::is_newborn;
+use super::scripts::SCRIPTS;
+use super::session::BatchReplies;
 
 /// The most calls in one bundle, so that one script does not occupy a server for long.
 const BUNDLE_MAX: usize = 32;
 /// What an acquire's letter is counted from. That of a release stands there.
 const LETTER: u8 = b'0';
 
-/// What one command carries out.
-#[derive(Debug)]
-pub(super) enum Parcel {
-    /// A call of any sort.
-    Alone(Call),
-    /// Calls on different names, each with one claim.
-    Bundle(Sort, Vec<Call>),
-}
-
 /// What a bundle is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum BatchKind {
     /// Acquires of callers who do not stand in line, and final releases of such.
-    Swift,
+    Fast,
     /// Extends.
     Extend,
     /// Plain releases. (A plain acquire is a native command, which no script can beat.)
@@ -43,53 +35,53 @@ pub(super) enum Sort {
 
 /// What a bundle came to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum BundleSaid {
+pub(super) enum BundleReply {
     /// An answer to each call, or `None` where it was not the usual one and nothing has been done.
     Answers(Vec<Option<(Answer, Option<Stamp>)>>),
-    /// See [`super::reply::Said::Newborn`].
+    /// See [`super::reply::ScriptReply::Newborn`].
     Newborn,
 }
 
 /// Packs a batch. Two calls that share a name keep their order; calls that share none may change
 /// places, which nobody can see: neither touches what the other does.
-pub(super) fn pack(calls: Vec<Call>) -> Vec<Parcel> {
+pub(super) fn pack(calls: Vec<Call>) -> Vec<Command> {
     let places = places(&calls);
-    let mut parcels: Vec<Parcel> = Vec::with_capacity(calls.len());
-    for (call, (place, sort)) in calls.into_iter().zip(places) {
-        match (parcels.get_mut(place), sort) {
-            (Some(Parcel::Bundle(_, others)), _) => others.push(call),
-            (_, Some(sort)) => parcels.push(Parcel::Bundle(sort, vec![call])),
-            (_, None) => parcels.push(Parcel::Alone(call)),
+    let mut commands: Vec<Command> = Vec::with_capacity(calls.len());
+    for (call, (place, kind)) in calls.into_iter().zip(places) {
+        match (commands.get_mut(place), kind) {
+            (Some(Command::Bundle(_, others)), _) => others.push(call),
+            (_, Some(kind)) => commands.push(Command::Bundle(kind, vec![call])),
+            (_, None) => commands.push(Command::Alone(call)),
         }
     }
-    for parcel in &mut parcels {
+    for command in &mut commands {
         // By itself a call is cheaper in a script that can do whatever it may turn out to need.
-        if let Parcel::Bundle(_, calls) = parcel
+        if let Command::Bundle(_, calls) = command
             && calls.len() == 1
             && let Some(call) = calls.pop()
         {
-            *parcel = Parcel::Alone(call);
+            *command = Command::Alone(call);
         }
     }
-    parcels
+    commands
 }
 
-/// In which parcel each of `calls` goes, and of which sort it is: the first bundle with room behind
-/// everything that was said of its name, else a new parcel at the end.
-fn places(calls: &[Call]) -> Vec<(usize, Option<Sort>)> {
-    let mut parcels = 0;
+/// In which command each of `calls` goes, and of which kind it is: the first bundle with room behind
+/// everything that was said of its name, else a new command at the end.
+fn places(calls: &[Call]) -> Vec<(usize, Option<BatchKind>)> {
+    let mut commands = 0;
     // Where each name was last spoken of.
     let mut last: HashMap<&str, usize, BuildHasherDefault<Quick>> = HashMap::default();
     last.reserve(calls.len());
     // The bundles with room, and how many calls they have.
-    let mut open: Vec<(Sort, usize, usize)> = Vec::new();
+    let mut open: Vec<(BatchKind, usize, usize)> = Vec::new();
     let place = |call| {
         let Call { request, .. }: &Call = call;
         let names = || request.claims.iter().map(|claim| claim.name.as_str());
         let after = names().filter_map(|name| last.get(name)).max().copied();
-        let sort = sort(request);
+        let kind = kind(request);
         let bundle = open.iter().position(|(of, place, _)| {
-            Some(*of) == sort && after.is_none_or(|after| after < *place)
+            Some(*of) == kind && after.is_none_or(|after| after < *place)
         });
         let place = match bundle {
             Some(bundle) => {
@@ -102,13 +94,13 @@ fn places(calls: &[Call]) -> Vec<(usize, Option<Sort>)> {
                 place
             }
             None => {
-                open.extend(sort.map(|sort| (sort, parcels, 1)));
-                parcels += 1;
-                parcels - 1
+                open.extend(kind.map(|kind| (kind, commands, 1)));
+                commands += 1;
+                commands - 1
             }
         };
         last.extend(names().map(|name| (name, place)));
-        (place, sort)
+        (place, kind)
     };
     calls.iter().map(place).collect()
 }
@@ -143,56 +135,43 @@ impl Hasher for Quick {
 }
 
 /// In which bundles `request` may be, if it may be in any.
-fn sort(request: &Request) -> Option<Sort> {
+fn kind(request: &Request) -> Option<BatchKind> {
     let [claim] = &*request.claims else {
         return None;
     };
     match &request.op {
         Op::Acquire(Acquire { place: None, .. }) if claim.mode == Mode::Exclusive => {
-            Some(Sort::Swift)
+            Some(BatchKind::Fast)
         }
         Op::Release(Release {
             kind: ReleaseKind::Final,
             place: None,
             keep_ms: None | Some(0),
             ..
-        }) if claim.mode == Mode::Exclusive => Some(Sort::Swift),
-        Op::Extend { .. } if claim.mode == Mode::Exclusive => Some(Sort::Extend),
-        Op::PlainRelease => Some(Sort::PlainRelease),
+        }) if claim.mode == Mode::Exclusive => Some(BatchKind::Fast),
+        Op::Extend { .. } if claim.mode == Mode::Exclusive => Some(BatchKind::Extend),
+        Op::PlainRelease => Some(BatchKind::PlainRelease),
         _ => None,
     }
 }
 
-impl Parcel {
-    /// Writes the command that carries it out.
-    pub(super) fn write(&self, terms: &Terms, by: By, out: &mut impl RedisWrite) {
-        match self {
-            Self::Alone(call) => command::write(&call.request, terms, by, out),
-            Self::Bundle(Sort::Swift, calls) => write_swift(calls, terms, by, out),
-            Self::Bundle(Sort::Extend, calls) => write_extend(calls, terms, by, out),
-            Self::Bundle(Sort::PlainRelease, calls) => write_plain(calls, by, out),
-        }
-    }
-
-    /// The calls that it carries out.
-    pub(super) fn calls(&self) -> &[Call] {
-        match self {
-            Self::Alone(call) => std::slice::from_ref(call),
-            Self::Bundle(_, calls) => calls,
-        }
-    }
-
-    /// The same, for whoever takes them.
-    pub(super) fn into_calls(self) -> Vec<Call> {
-        match self {
-            Self::Alone(call) => vec![call],
-            Self::Bundle(_, calls) => calls,
-        }
+/// Writes the script call that carries out a bundle of `kind`.
+pub(super) fn write(
+    kind: BatchKind,
+    calls: &[Call],
+    terms: &ScriptTerms,
+    by: ScriptBy,
+    out: &mut impl RedisWrite,
+) {
+    match kind {
+        BatchKind::Fast => write_fast(calls, terms, by, out),
+        BatchKind::Extend => write_extend(calls, terms, by, out),
+        BatchKind::PlainRelease => write_plain(calls, by, out),
     }
 }
 
-fn write_swift(calls: &[Call], terms: &Terms, by: By, out: &mut impl RedisWrite) {
-    command::write_script(&SCRIPTS.swift_bundle, by, 3 * calls.len() + 1, out);
+fn write_fast(calls: &[Call], terms: &ScriptTerms, by: ScriptBy, out: &mut impl RedisWrite) {
+    command::write_script(&SCRIPTS.fast_bundle, by, 3 * calls.len() + 1, out);
     names(calls).for_each(|name| say(out, name));
     names(calls).for_each(|name| write_record_key(name, out));
     names(calls).for_each(|name| write_mark_key(name, out));
@@ -222,7 +201,7 @@ fn write_swift(calls: &[Call], terms: &Terms, by: By, out: &mut impl RedisWrite)
     wanted.into_iter().for_each(|terms| say(out, terms));
 }
 
-fn write_extend(calls: &[Call], terms: &Terms, by: By, out: &mut impl RedisWrite) {
+fn write_extend(calls: &[Call], terms: &ScriptTerms, by: ScriptBy, out: &mut impl RedisWrite) {
     command::write_script(&SCRIPTS.extend_bundle, by, 2 * calls.len() + 1, out);
     names(calls).for_each(|name| say(out, name));
     names(calls).for_each(|name| write_record_key(name, out));
@@ -236,7 +215,7 @@ fn write_extend(calls: &[Call], terms: &Terms, by: By, out: &mut impl RedisWrite
     }
 }
 
-fn write_plain(calls: &[Call], by: By, out: &mut impl RedisWrite) {
+fn write_plain(calls: &[Call], by: ScriptBy, out: &mut impl RedisWrite) {
     command::write_script(&SCRIPTS.plain_release_bundle, by, calls.len(), out);
     names(calls).for_each(|name| say(out, name));
     tokens(calls).for_each(|token| say(out, token));
@@ -263,20 +242,20 @@ fn ballot(request: &Request) -> Ballot {
     }
 }
 
-/// Reads the reply to a bundle of `sort`.
+/// Reads the reply to a bundle of `kind`.
 pub(super) fn read<'a>(
-    sort: Sort,
+    kind: BatchKind,
     requests: impl Iterator<Item = &'a Request>,
     value: Value,
-) -> Result<BundleSaid, Misshapen> {
+) -> Result<BundleReply, Misshapen> {
     let Value::Array(items) = value else {
         return Err(Misshapen);
     };
     let mut fields = Fields(items.into_iter());
-    let answers = match sort {
-        Sort::Swift | Sort::Extend => {
+    let answers = match kind {
+        BatchKind::Fast | BatchKind::Extend => {
             if fields.are_newborn() {
-                return Ok(BundleSaid::Newborn);
+                return Ok(BundleReply::Newborn);
             }
             let clock_us = fields.number()?;
             let answers = requests.map(|request| {
@@ -294,7 +273,7 @@ pub(super) fn read<'a>(
             });
             answers.collect::<Result<_, _>>()?
         }
-        Sort::PlainRelease => {
+        BatchKind::PlainRelease => {
             let answers = requests.map(|_| match fields.maybe_number()? {
                 None => Ok(None),
                 Some(1) => Ok(Some((Answer::Released, None))),
@@ -304,7 +283,46 @@ pub(super) fn read<'a>(
         }
     };
     fields.end()?;
-    Ok(BundleSaid::Answers(answers))
+    Ok(BundleReply::Answers(answers))
+}
+
+impl BatchReplies<'_> {
+    /// Completes the calls of a bundle, those aside that must be sent again.
+    pub(super) fn take_bundle(&mut self, kind: BatchKind, calls: Vec<Call>, answer: Value) {
+        let error = match answer {
+            Value::ServerError(error) if self.lacks_script(&error) => {
+                let command = Command::Bundle(kind, calls);
+                self.outcome.unscripted.push(command);
+                return;
+            }
+            Value::ServerError(error) if is_newborn(&error) => self.newborn(),
+            // Whose fault it was only each by itself can tell. What the bundle may have done before it
+            // broke off does no harm: a token that holds under the same ballot is granted again, and
+            // nothing is deleted before all the rest is done.
+            Value::ServerError(_) => {
+                self.outcome.unusual.extend(calls);
+                return;
+            }
+            answer => match read(kind, calls.iter().map(|call| &*call.request), answer) {
+                Ok(BundleReply::Answers(answers)) => {
+                    for (call, answer) in calls.into_iter().zip(answers) {
+                        match answer {
+                            Some((answer, stamp)) => {
+                                call.done.complete(Ok(self.reply(answer, stamp)));
+                            }
+                            None => self.outcome.unusual.push(call),
+                        }
+                    }
+                    return;
+                }
+                Ok(BundleReply::Newborn) => self.newborn(),
+                Err(Misshapen) => self.misshapen(),
+            },
+        };
+        for call in calls {
+            call.done.complete(Err(error.clone()));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! A request as the command that a server understands.
 
+use std::io::Write;
+
 use redis::{RedisWrite, ToRedisArgs};
 
 use crate::group::Group;
@@ -8,15 +10,19 @@ use crate::message::{
     Acquire, Downgrade, Extend, Mode, Op, Place, Release, ReleaseKind, Request, Slots,
 };
 
-use super::key::{BORN_KEY, write_mark_key, write_record_key};
-use super::script::{SCRIPTS, Script};
+use crate::name::hash_tag;
+use crate::node::Call;
+
+use super::bundle::{self, BatchKind};
+use super::key::{BORN_KEY, MARK_WORD, UNTAGGED};
+use super::scripts::{SCRIPTS, Script};
 
 /// No further words.
 const NOTHING: Option<u8> = None;
 
 /// How a script is named to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum ScriptBy {
     /// By its hash: short, but the server may have dropped it.
     Hash,
     /// By its text, which the server then keeps.
@@ -25,7 +31,7 @@ pub(super) enum By {
 
 /// What lock operations tell a node about the group and the handshake.
 #[derive(Debug, Clone)]
-pub(super) struct Terms {
+pub(super) struct ScriptTerms {
     /// The birth record as this connection saw it, behind a `?`. A node where another stands does
     /// nothing.
     asking: String,
@@ -37,7 +43,7 @@ pub(super) struct Terms {
     pub(super) looks_only: bool,
 }
 
-impl Terms {
+impl ScriptTerms {
     /// The terms of `group`, under the birth record `born`.
     pub(super) fn new(born: &str, group: &Group) -> Self {
         Self {
@@ -57,8 +63,48 @@ impl Terms {
     }
 }
 
+/// What one command carries out.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// A call of any kind.
+    Alone(Call),
+    /// Calls on different names, each with one claim.
+    Bundle(BatchKind, Vec<Call>),
+}
+
+impl Command {
+    /// Writes it.
+    pub(super) fn write(&self, terms: &ScriptTerms, by: ScriptBy, out: &mut impl RedisWrite) {
+        match self {
+            Self::Alone(call) => write(&call.request, terms, by, out),
+            Self::Bundle(kind, calls) => bundle::write(*kind, calls, terms, by, out),
+        }
+    }
+
+    /// The calls that it carries out.
+    pub(super) fn calls(&self) -> &[Call] {
+        match self {
+            Self::Alone(call) => std::slice::from_ref(call),
+            Self::Bundle(_, calls) => calls,
+        }
+    }
+
+    /// The same, for a caller that takes them.
+    pub(super) fn into_calls(self) -> Vec<Call> {
+        match self {
+            Self::Alone(call) => vec![call],
+            Self::Bundle(_, calls) => calls,
+        }
+    }
+}
+
 /// Writes the command that carries out `request`.
-pub(super) fn write(request: &Request, terms: &Terms, by: By, out: &mut impl RedisWrite) {
+pub(super) fn write(
+    request: &Request,
+    terms: &ScriptTerms,
+    by: ScriptBy,
+    out: &mut impl RedisWrite,
+) {
     let (scripts, token) = (&*SCRIPTS, request.token.expose());
     let call = LockCall { request, terms, by };
     match &request.op {
@@ -121,8 +167,8 @@ pub(super) fn write(request: &Request, terms: &Terms, by: By, out: &mut impl Red
 /// A call of a script that works on claims.
 struct LockCall<'a> {
     request: &'a Request,
-    terms: &'a Terms,
-    by: By,
+    terms: &'a ScriptTerms,
+    by: ScriptBy,
 }
 
 impl LockCall<'_> {
@@ -190,7 +236,7 @@ fn which(slots: Slots) -> impl ToRedisArgs {
 
 /// Writes the last key and what every script on claims is told first; `holder`: the script may write
 /// one.
-pub(super) fn write_terms(terms: &Terms, holder: bool, out: &mut impl RedisWrite) {
+pub(super) fn write_terms(terms: &ScriptTerms, holder: bool, out: &mut impl RedisWrite) {
     say(out, (BORN_KEY, terms.born(holder)));
     say(out, (terms.rules.window_us, terms.rules.retention_ms));
 }
@@ -206,19 +252,19 @@ fn speaker(request: &Request) -> String {
 }
 
 /// Writes the beginning of every call of `script`, up to the number of its keys.
-pub(super) fn write_script(script: &Script, by: By, keys: usize, out: &mut impl RedisWrite) {
+pub(super) fn write_script(script: &Script, by: ScriptBy, keys: usize, out: &mut impl RedisWrite) {
     match by {
-        By::Hash => say(out, ("EVALSHA", &script.hash)),
-        By::Text => say(out, ("EVAL", &script.text)),
+        ScriptBy::Hash => say(out, ("EVALSHA", &script.hash)),
+        ScriptBy::Text => say(out, ("EVAL", &script.text)),
     }
     say(out, keys);
 }
 
 /// [`write_script`] for a user who may run scripts only in a way that cannot write.
-fn write_script_ro(script: &Script, by: By, keys: usize, out: &mut impl RedisWrite) {
+fn write_script_ro(script: &Script, by: ScriptBy, keys: usize, out: &mut impl RedisWrite) {
     match by {
-        By::Hash => say(out, ("EVALSHA_RO", &script.hash)),
-        By::Text => say(out, ("EVAL_RO", &script.text)),
+        ScriptBy::Hash => say(out, ("EVALSHA_RO", &script.hash)),
+        ScriptBy::Text => say(out, ("EVAL_RO", &script.text)),
     }
     say(out, keys);
 }
@@ -244,4 +290,32 @@ fn ticket(place: &Place) -> String {
 /// A server refuses an expiry of zero; the ledger lets such a key stand for its last millisecond.
 pub(super) fn ttl(ms: u64) -> u64 {
     ms.max(1)
+}
+
+/// Writes the key of the record of the lock at `key`.
+pub(super) fn write_record_key(key: &str, out: &mut impl RedisWrite) {
+    write_parts(side_key(key, ""), out);
+}
+
+/// Writes the key of the mark that says that there may be a wait queue for the lock at `key`.
+pub(super) fn write_mark_key(key: &str, out: &mut impl RedisWrite) {
+    write_parts(side_key(key, MARK_WORD), out);
+}
+
+/// The parts of a key beside the lock's own, with `word` behind its tag.
+pub(super) fn side_key<'a>(key: &'a str, word: &'a str) -> [&'a str; 6] {
+    match hash_tag(key) {
+        Some(tag) => ["ringfence:{", tag, "}", word, ":", key],
+        None if key.contains('}') => ["ringfence:{", "", "}", word, UNTAGGED, key],
+        None => ["ringfence:{", key, "}", word, ":", key],
+    }
+}
+
+/// Without a string of its own: on the way of every call that is felt.
+fn write_parts(parts: [&str; 6], out: &mut impl RedisWrite) {
+    let mut word = out.writer_for_next_arg();
+    for part in parts {
+        // What is written into memory does not fail.
+        let _ = word.write_all(part.as_bytes());
+    }
 }

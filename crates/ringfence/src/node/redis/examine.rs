@@ -14,14 +14,14 @@ use crate::node::{
 use crate::protocol::{Cluster, Drift};
 use crate::url::RedisUrl;
 
-use super::born::Born;
-use super::dial::Dial;
-use super::ears::Ears;
+use super::access::rights::{self, With};
+use super::handshake::born::BirthRecord;
+use super::handshake::server::{BORN_ANSWER, Leniency, Server, ask_config, clock_us, questions};
 use super::key::BORN_KEY;
-use super::line::Line;
 use super::report::{Reporter, quote};
-use super::rights::{self, With};
-use super::server::{BORN_ANSWER, Leniency, Server, ask_config, clock_us, questions};
+use super::transport::connection::Connection;
+use super::transport::dial::Dial;
+use super::transport::wake_listeners::WakeListeners;
 
 /// How long connecting and logging in may take, and how long an answer.
 const STEP: Duration = Duration::from_secs(2);
@@ -69,28 +69,16 @@ impl Examiner {
             let what = format!("cannot be tried: {error}");
             self.reporter.trouble(TroubleKind::Other, what)
         })?;
-        let ears = Arc::new(Ears::default());
-        let mut line = self.bounded(dial.connect(&ears)).await?;
-        let mut pipe = questions();
-        pipe.add_command(rights::question(name, With::EvalRo));
-        let mut answers = self.bounded(line.ask(pipe)).await?;
-        let rights = match answers.pop() {
-            // A server before 7.0, or a user who may run scripts that write, and no others.
-            Some(Value::ServerError(_)) => {
-                let mut pipe = redis::pipe();
-                pipe.add_command(rights::question(name, With::Eval));
-                self.bounded(line.ask(pipe)).await?.pop()
-            }
-            answer => answer,
-        };
-        let rights = self.read_rights(rights, name);
+        let listeners = Arc::new(WakeListeners::default());
+        let mut connection = self.bounded(dial.connect(&listeners)).await?;
+        let (mut answers, rights) = self.ask(&mut connection, name).await?;
         // What is not known to be denied is tried.
-        let may = |found: fn(&rights::Found) -> bool| rights.as_ref().map_or(true, found);
+        let may = |found: fn(&rights::FoundRights) -> bool| rights.as_ref().map_or(true, found);
         let (may_ask_config, may_scan) = (may(|found| found.config), may(|found| found.scan));
         if may_ask_config {
             let mut pipe = redis::pipe();
             ask_config(&mut pipe);
-            answers.extend(self.bounded(line.ask(pipe)).await?);
+            answers.extend(self.bounded(connection.ask(pipe)).await?);
         }
         // Looked at by itself: a cluster denies the key, but still says that it is one.
         let born = answers.get_mut(BORN_ANSWER);
@@ -100,9 +88,9 @@ impl Examiner {
             .map(|server| server.believing(leniency))
             .map_err(|e| e.trouble().clone());
         let born = self.read_born(born);
-        let clock = self.read_clock(&mut line, wall).await;
+        let clock = self.read_clock(&mut connection, wall).await;
         let keys = match may_scan {
-            true => self.search_keys(&mut line).await,
+            true => self.search_keys(&mut connection).await,
             false => Err(self.reporter.denied_command("scan")),
         };
         let birth = born.as_ref().map_err(Trouble::clone).map(|born| Birth {
@@ -115,26 +103,36 @@ impl Examiner {
         Ok(ServerExamination {
             user: self.reporter.user.to_string(),
             clock,
-            identity: server.map(|server| Identity {
-                tier: server.tier(leniency, own_born.as_ref()),
-                run_id: server.run_id,
-                version: server.version,
-                role: server.role,
-                loading: server.loading,
-                on_disk: server.on_disk,
-                has_replicas: server.has_replicas,
-                tells_replication_id: server.replication_id.is_some(),
-                backlog_ttl: server.backlog_ttl_s.map(Duration::from_secs),
-                memory: server.memory,
-            }),
+            identity: server.map(|server| identity(server, leniency, own_born.as_ref())),
             birth,
             rights: rights.map(|found| found.rights),
             keys,
-            pushes: line.hears(),
+            pushes: connection.hears(),
             quarantine_off: leniency.no_quarantine,
             eviction_allowed: leniency.eviction_allowed,
             said_durable: leniency.said_durable,
         })
+    }
+
+    /// Asks what the server is, and which rights our user has.
+    async fn ask(
+        &self,
+        connection: &mut Connection,
+        name: Option<&str>,
+    ) -> Result<(Vec<Value>, Result<rights::FoundRights, Trouble>), Trouble> {
+        let mut pipe = questions();
+        pipe.add_command(rights::question(name, With::EvalRo));
+        let mut answers = self.bounded(connection.ask(pipe)).await?;
+        let rights = match answers.pop() {
+            // A server before 7.0, or a user who may run scripts that write, and no others.
+            Some(Value::ServerError(_)) => {
+                let mut pipe = redis::pipe();
+                pipe.add_command(rights::question(name, With::Eval));
+                self.bounded(connection.ask(pipe)).await?.pop()
+            }
+            answer => answer,
+        };
+        Ok((answers, self.read_rights(rights, name)))
     }
 
     fn leniency(&self) -> Leniency {
@@ -161,7 +159,7 @@ impl Examiner {
         &self,
         answer: Option<Value>,
         name: Option<&str>,
-    ) -> Result<rights::Found, Trouble> {
+    ) -> Result<rights::FoundRights, Trouble> {
         match answer {
             Some(Value::ServerError(error)) => Err(self.reporter.server_error(&error)),
             Some(answer) => rights::read(&answer, name).ok_or_else(|| self.reporter.garbage()),
@@ -169,10 +167,10 @@ impl Examiner {
         }
     }
 
-    fn read_born(&self, answer: Value) -> Result<Option<Born>, Trouble> {
+    fn read_born(&self, answer: Value) -> Result<Option<BirthRecord>, Trouble> {
         match answer {
             Value::Nil => Ok(None),
-            Value::BulkString(text) => match Born::parse(&String::from_utf8_lossy(&text)) {
+            Value::BulkString(text) => match BirthRecord::parse(&String::from_utf8_lossy(&text)) {
                 Ok(born) if born.server.epoch.is_some() => Err(self.reporter.needs_sentinels()),
                 Ok(born) => Ok(Some(born)),
                 Err(why) => Err(self.reporter.unreadable_birth(&why)),
@@ -183,7 +181,7 @@ impl Examiner {
     }
 
     /// Whether its votes count, with this birth record.
-    fn voting(&self, born: Option<&Born>, server: Option<&Server>) -> Voting {
+    fn voting(&self, born: Option<&BirthRecord>, server: Option<&Server>) -> Voting {
         // Nobody waits where nobody else could vouch for what was forgotten, or where it was waived.
         let (true, Some(server)) = (self.nodes > 1 && self.url.quarantine, server) else {
             return Voting::Now;
@@ -206,13 +204,17 @@ impl Examiner {
     }
 
     /// The quickest of several readings: the less time it took, the less uncertain it is.
-    async fn read_clock(&self, line: &mut Line, wall: &NodeClock) -> Result<ClockReading, Trouble> {
+    async fn read_clock(
+        &self,
+        connection: &mut Connection,
+        wall: &NodeClock,
+    ) -> Result<ClockReading, Trouble> {
         let mut question = redis::pipe();
         question.cmd("TIME");
         let mut best: Option<ClockReading> = None;
         for _ in 0..READINGS {
             let sent_us = wall.now_us();
-            let answer = self.bounded(line.ask(question.clone())).await?;
+            let answer = self.bounded(connection.ask(question.clone())).await?;
             let round_trip_us = wall.now_us().saturating_sub(sent_us);
             let round_trip = Duration::from_micros(round_trip_us);
             let clock_us = match answer.first() {
@@ -233,18 +235,18 @@ impl Examiner {
     }
 
     /// Looks for keys of ours that have no expiry; `born` alone is meant to have none.
-    async fn search_keys(&self, line: &mut Line) -> Result<Keys, Trouble> {
+    async fn search_keys(&self, connection: &mut Connection) -> Result<Keys, Trouble> {
         let until = self.clock.now() + SEARCH;
         let mut keys = Keys::default();
         let mut cursor = b"0".to_vec();
         for _ in 0..PAGES_MAX {
-            let (next, page) = self.turn_page(line, &cursor).await?;
+            let (next, page) = self.turn_page(connection, &cursor).await?;
             let page: Vec<Vec<u8>> = page
                 .into_iter()
                 .filter(|key| key != BORN_KEY.as_bytes())
                 .collect();
             let found = page.len() as u64;
-            let (hidden, lasting) = self.without_expiry(line, page).await?;
+            let (hidden, lasting) = self.without_expiry(connection, page).await?;
             keys.looked_at += found - hidden;
             keys.hidden += hidden;
             for key in lasting {
@@ -266,7 +268,7 @@ impl Examiner {
 
     async fn turn_page(
         &self,
-        line: &mut Line,
+        connection: &mut Connection,
         cursor: &[u8],
     ) -> Result<(Vec<u8>, Vec<Vec<u8>>), Trouble> {
         let mut question = redis::pipe();
@@ -276,7 +278,7 @@ impl Examiner {
             .arg("ringfence:*")
             .arg("COUNT")
             .arg(PAGE_KEYS);
-        let answer = self.bounded(line.ask(question)).await?.pop();
+        let answer = self.bounded(connection.ask(question)).await?.pop();
         let page = match answer {
             Some(Value::Array(parts)) => <[Value; 2]>::try_from(parts).ok(),
             Some(Value::ServerError(error)) => return Err(self.reporter.server_error(&error)),
@@ -299,7 +301,7 @@ impl Examiner {
     /// How many of `keys` our user may not look at, and which of the others have no expiry.
     async fn without_expiry(
         &self,
-        line: &mut Line,
+        connection: &mut Connection,
         keys: Vec<Vec<u8>>,
     ) -> Result<(u64, Vec<Vec<u8>>), Trouble> {
         if keys.is_empty() {
@@ -309,7 +311,7 @@ impl Examiner {
         for key in &keys {
             question.cmd("PTTL").arg(key);
         }
-        let answers = self.bounded(line.ask(question)).await?;
+        let answers = self.bounded(connection.ask(question)).await?;
         let denied = |answer: &&Value| matches!(answer, Value::ServerError(_));
         let hidden = answers.iter().filter(denied).count() as u64;
         // -1: it is there and has no expiry. -2, gone meanwhile, is as it should be.
@@ -319,7 +321,23 @@ impl Examiner {
     }
 }
 
-fn kept_for(born: Option<&Born>, server: Option<&Server>) -> Option<Duration> {
+/// What `server` is, with `born` for its birth record.
+fn identity(server: Server, leniency: Leniency, born: Option<&BirthRecord>) -> Identity {
+    Identity {
+        tier: server.tier(leniency, born),
+        run_id: server.run_id,
+        version: server.version,
+        role: server.role,
+        loading: server.loading,
+        on_disk: server.on_disk,
+        has_replicas: server.has_replicas,
+        tells_replication_id: server.replication_id.is_some(),
+        backlog_ttl: server.backlog_ttl_s.map(Duration::from_secs),
+        memory: server.memory,
+    }
+}
+
+fn kept_for(born: Option<&BirthRecord>, server: Option<&Server>) -> Option<Duration> {
     let (born, server) = (born?, server?);
     let kept_us = server.clock_us.saturating_sub(born.since_us);
     server

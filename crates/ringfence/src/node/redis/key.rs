@@ -1,11 +1,8 @@
 //! Where a name's side record and its line stand.
 
-use std::io::Write;
-
-use redis::RedisWrite;
-
 use crate::ledger::SHARED;
-use crate::name::hash_tag;
+
+use super::command::side_key;
 
 /// The node's birth record.
 pub(super) const BORN_KEY: &str = "ringfence:born";
@@ -16,7 +13,7 @@ pub(super) const WAKE_CHANNEL: &str = "ringfence:wake:";
 /// Stands before keys that have no hash tag and cannot be one, behind `{}`. That is an empty tag, so
 /// Redis hashes the whole key; and because the CRC16 of all that stands before it is zero, it hashes to
 /// the slot of the rest.
-const UNTAGGED: &str = "onoi:";
+pub(super) const UNTAGGED: &str = "onoi:";
 
 /// The key of the side record of the lock at `key`, in the same cluster slot.
 ///
@@ -25,16 +22,11 @@ pub(super) fn record_key(key: &str) -> String {
     side_key(key, "").concat()
 }
 
-/// [`record_key`] as the next word of a command.
-pub(super) fn write_record_key(key: &str, out: &mut impl RedisWrite) {
-    write(side_key(key, ""), out);
-}
-
 /// Stands behind the tag in the key of a wait queue's mark, where a record's key has nothing: such a key
 /// belongs to no record. The scripts put the other words in its place: for the two sets of the queue,
 /// and for the two keys of the readers. CRC16 runs through each word and comes out as it went in, so
 /// that even without a tag the slot stays the same.
-const MARK_WORD: &str = "lineqclm";
+pub(super) const MARK_WORD: &str = "lineqclm";
 const ORDER_WORD: &str = "rankjgpk";
 const QUEUE_LEASES_WORD: &str = "tilllna";
 const READER_LEASES_WORD: &str = "leasesaanc";
@@ -58,34 +50,10 @@ pub(super) const SCRIPT_CONSTANTS: [(&str, &str); 7] = [
     ("$WAKE_CHANNEL", WAKE_CHANNEL),
 ];
 
-/// The key of the mark that says that there may be a line for the lock at `key`, as the next word
-/// of a command.
-pub(super) fn write_mark_key(key: &str, out: &mut impl RedisWrite) {
-    write(side_key(key, MARK_WORD), out);
-}
-
 /// The keys of the record, of the line and of those who share, for the lock at `key`.
 pub(super) fn side_keys(key: &str) -> impl Iterator<Item = String> {
     let words = ["", MARK_WORD].into_iter().chain(SET_WORDS);
     words.map(move |word| side_key(key, word).concat())
-}
-
-/// The parts of a side key, with `word` behind its tag.
-fn side_key<'a>(key: &'a str, word: &'a str) -> [&'a str; 6] {
-    match hash_tag(key) {
-        Some(tag) => ["ringfence:{", tag, "}", word, ":", key],
-        None if key.contains('}') => ["ringfence:{", "", "}", word, UNTAGGED, key],
-        None => ["ringfence:{", key, "}", word, ":", key],
-    }
-}
-
-/// Without a string of its own: on the way of every call that is felt.
-fn write(parts: [&str; 6], out: &mut impl RedisWrite) {
-    let mut word = out.writer_for_next_arg();
-    for part in parts {
-        // What is written into memory does not fail.
-        let _ = word.write_all(part.as_bytes());
-    }
 }
 
 /// The channel on which `client` hears of its turns.
@@ -99,6 +67,8 @@ mod tests {
     use redis::Cmd;
 
     use super::*;
+    use crate::name::hash_tag;
+    use crate::node::redis::command::{write_mark_key, write_record_key};
 
     fn mark_key(key: &str) -> String {
         side_key(key, MARK_WORD).concat()

@@ -1,67 +1,49 @@
 //! A Redis or Valkey server as a node. The ledger is written in Lua there, one file per operation;
 //! everything about the connection is the link's business, in a task that the links of a client share.
 
-mod acl;
-mod allowance;
-mod backoff;
-mod born;
 mod bundle;
 mod command;
-mod denial;
-mod dial;
-mod ears;
-mod examine;
-mod flight;
-mod flush;
-mod frame;
-mod handshake;
 mod key;
 mod last_words;
-mod limits;
-mod line;
 mod link;
-#[cfg(any(test, fuzzing))]
-pub mod outside;
-mod packer;
 mod queue;
 mod reply;
+mod session;
+mod session_maker;
+
+mod access;
+mod examine;
+mod handshake;
+#[cfg(any(test, fuzzing))]
+pub mod outside;
 mod report;
-mod rights;
-mod script;
-mod search;
-mod server;
-mod tls;
-mod together;
-mod watch;
-mod wire;
+mod scripts;
+mod transport;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::entropy::Entropy;
-use crate::group::Group;
-use crate::node::{
-    Call, CallError, Completion, Facts, Hear, InitMode, Node, Tier, Trouble, TroubleKind,
-};
+use crate::node::Tier;
 use crate::url::RedisUrl;
 
-use self::dial::Dial;
-use self::ears::Ears;
-use self::flush::FlushFlag;
 use self::handshake::Handshake;
+use self::handshake::server::Leniency;
 use self::last_words::LastWords;
-use self::link::{Link, Maker};
-use self::queue::{Control, Queue, Work};
+use self::link::Link;
+use self::queue::{Work, WorkQueue};
 use self::report::Reporter;
-use self::server::Leniency;
-use self::together::{Member, Together};
+use self::session_maker::SessionMaker;
+use self::transport::connection_set::{ConnectionSet, ConnectionTask, FlushFlag};
+use self::transport::dial::Dial;
+use self::transport::wake_listeners::WakeListeners;
 
-pub use self::acl::acl_line;
+pub use self::access::acl::acl_line;
 pub(crate) use self::examine::Examiner;
-pub use self::tls::TlsError;
+pub use self::transport::tls::TlsError;
 
 /// A Redis or Valkey server as a node.
 ///
@@ -70,10 +52,10 @@ pub struct RedisNode {
     name: Arc<str>,
     work: mpsc::UnboundedSender<Work>,
     /// The link as its task runs it.
-    member: Arc<Member>,
+    member: Arc<ConnectionTask>,
     /// The connection, after its runtime has ended.
     last_words: Arc<Mutex<Option<LastWords>>>,
-    ears: Arc<Ears>,
+    listeners: Arc<WakeListeners>,
     tier: Arc<Mutex<Option<Tier>>>,
 }
 
@@ -101,7 +83,7 @@ impl RedisNode {
         Ok(start([prepared])?.remove(0))
     }
 
-    fn prepare(url: RedisUrl, clock: Clock) -> Result<Prepared, ConnectError> {
+    fn prepare(url: RedisUrl, clock: Clock) -> Result<PreparedNode, ConnectError> {
         let leniency = Leniency {
             no_quarantine: !url.quarantine,
             eviction_allowed: url.eviction_allowed,
@@ -160,21 +142,21 @@ impl RedisNode {
         reporter: Reporter,
         leniency: Leniency,
         clock: Clock,
-    ) -> Prepared {
+    ) -> PreparedNode {
         let name: Arc<str> = name.into();
         let (work, arriving) = mpsc::unbounded_channel();
-        let queue = Queue::new(arriving, clock.clone());
+        let queue = WorkQueue::new(arriving, clock.clone());
         let handshake = Handshake {
             reporter,
             leniency,
             clock: clock.clone(),
         };
-        let ears = Arc::new(Ears::new(clock));
+        let listeners = Arc::new(WakeListeners::new(clock));
         let tier = Arc::default();
-        let maker = Maker {
+        let maker = SessionMaker {
             dial,
             handshake,
-            ears: Arc::clone(&ears),
+            listeners: Arc::clone(&listeners),
             tier: Arc::clone(&tier),
         };
         let (flush, last_words) = (Arc::<FlushFlag>::default(), Arc::default());
@@ -190,111 +172,40 @@ impl RedisNode {
             work,
             member,
             last_words,
-            ears,
+            listeners,
             tier,
         };
-        Prepared {
+        PreparedNode {
             node: Box::new(node),
             link,
             flush,
         }
     }
-
-    fn enqueue(&self, work: Work) {
-        // The task ends before the node does only when its runtime is shut down, or it panicked.
-        if let Err(mpsc::error::SendError(work)) = self.work.send(work) {
-            if self.was_said_last(&work) {
-                let what = format!(
-                    "{} was told, but its reply cannot be read: the tokio runtime has ended",
-                    self.name
-                );
-                let trouble = Trouble::new(TroubleKind::Disconnected, what);
-                return work.fail(CallError::Unknown(trouble));
-            }
-            let what = format!(
-                "{} was not asked: the task of its connection has ended, perhaps with its runtime",
-                self.name
-            );
-            work.refuse(&CallError::NotSent(Trouble::new(
-                TroubleKind::Disconnected,
-                what,
-            )));
-        }
-    }
-
-    /// Whether `work` was written to a connection that its runtime has left behind.
-    fn was_said_last(&self, work: &Work) -> bool {
-        let Work::Call(call) = work else {
-            return false;
-        };
-        let mut words = self
-            .last_words
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        words.as_mut().is_some_and(|words| words.say(&call.request))
-    }
 }
 
 /// A node before its link runs.
-struct Prepared {
-    node: Box<dyn FnOnce(Arc<Member>) -> RedisNode>,
+struct PreparedNode {
+    node: Box<dyn FnOnce(Arc<ConnectionTask>) -> RedisNode>,
     link: Link,
     flush: Arc<FlushFlag>,
 }
 
 /// Starts the links of `prepared` in one task.
-fn start(prepared: impl IntoIterator<Item = Prepared>) -> Result<Vec<RedisNode>, ConnectError> {
+fn start(prepared: impl IntoIterator<Item = PreparedNode>) -> Result<Vec<RedisNode>, ConnectError> {
     let runtime = runtime()?;
     let (nodes, links): (Vec<_>, Vec<_>) = prepared
         .into_iter()
         .map(|one| (one.node, (one.link.run(), one.flush)))
         .unzip();
-    let together = Together::new(links, Some(runtime.clone()));
-    let members = together.members();
-    runtime.spawn(together);
+    let set = ConnectionSet::new(links, Some(runtime.clone()));
+    let members = set.members();
+    runtime.spawn(set);
     let nodes = nodes.into_iter().zip(members);
     Ok(nodes.map(|(node, member)| node(member)).collect())
 }
 
 fn runtime() -> Result<tokio::runtime::Handle, ConnectError> {
     tokio::runtime::Handle::try_current().map_err(|_| ConnectError::NoRuntime)
-}
-
-impl Node for RedisNode {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn send(&self, call: Call) {
-        self.enqueue(Work::Call(call));
-    }
-
-    /// A connection that only the client library can make is flushed by the library's own task, if
-    /// that still runs.
-    fn flush(&self) {
-        self.member.flush();
-    }
-
-    fn listen(&self, client: &str, to: Arc<dyn Hear>) {
-        self.ears.add(client, to);
-        self.enqueue(Work::Listen);
-    }
-
-    fn tier(&self) -> Option<Tier> {
-        *self.tier.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn probe(&self, done: Completion<Facts>) {
-        self.enqueue(Work::Control(Control::Probe(done)));
-    }
-
-    fn join(&self, group: Group, done: Completion<Facts>) {
-        self.enqueue(Work::Control(Control::Join(group, done)));
-    }
-
-    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
-        self.enqueue(Work::Control(Control::Init(group, mode, done)));
-    }
 }
 
 impl fmt::Debug for RedisNode {

@@ -8,23 +8,23 @@ use redis::{PushInfo, Value};
 
 use crate::Receipt;
 use crate::message::{
-    Acquire, AcquireSlot, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Extend, Mode, Op,
-    Place, PlainAcquire, PlainExtend, Refresh, RefreshSlots, Release, ReleaseKind, ReleaseSlot,
-    Request, Restore, Slots, Wake,
+    Acquire, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Extend, Kind, Mode, Op, Place,
+    PlainAcquire, PlainExtend, Refresh, RefreshSlots, Release, ReleaseKind, Request, Restore,
+    Slots, Wake,
 };
 use crate::name::Name;
 use crate::node::Hear;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 use crate::url::parse_nodes;
 
-use super::born::Born;
-use super::bundle::{self, BundleSaid, Sort};
-use super::ears::Ears;
-use super::frame::{self, Framer};
+use super::bundle::{self, BatchKind, BundleReply};
+use super::handshake::born::BirthRecord;
+use super::handshake::server::{Leniency, Server};
 use super::key::WAKE_CHANNEL;
-use super::reply::{self, Said};
+use super::reply::{self, ScriptReply};
 use super::report::Reporter;
-use super::server::{Leniency, Server};
+use super::transport::resp::{self, Framer};
+use super::transport::wake_listeners::WakeListeners;
 
 /// The bytes of a reply to each operation. Only an acquire can come out as a grant.
 pub fn reply(bytes: &[u8]) {
@@ -37,7 +37,7 @@ pub fn reply(bytes: &[u8]) {
             Op::Acquire { .. } | Op::AcquireSlot { .. } | Op::PlainAcquire { .. }
         );
         let request = request(op);
-        if let Ok(Said::Answer(answer, _)) = reply::read(&request, value.clone()) {
+        if let Ok(ScriptReply::Answer(answer, _)) = reply::read(&request, value.clone()) {
             let granted = match &answer {
                 Answer::Granted => true,
                 Answer::Permit(permit) => *permit.answer == Answer::Granted,
@@ -53,17 +53,17 @@ pub fn reply(bytes: &[u8]) {
 /// at most.
 fn bundle(value: &Value) {
     let requests: Vec<Request> = operations().into_iter().map(request).collect();
-    for sort in [Sort::Swift, Sort::Extend, Sort::PlainRelease] {
-        let of_sort = requests.iter().filter(|request| match sort {
-            Sort::Swift => matches!(request.op, Op::Acquire { .. } | Op::Release { .. }),
-            Sort::Extend => matches!(request.op, Op::Extend { .. }),
-            Sort::PlainRelease => request.op == Op::PlainRelease,
+    for kind in [BatchKind::Fast, BatchKind::Extend, BatchKind::PlainRelease] {
+        let of_kind = requests.iter().filter(|request| match kind {
+            BatchKind::Fast => matches!(request.op, Op::Acquire { .. } | Op::Release { .. }),
+            BatchKind::Extend => matches!(request.op, Op::Extend { .. }),
+            BatchKind::PlainRelease => request.op == Op::PlainRelease,
         });
-        let of_sort: Vec<&Request> = of_sort.collect();
-        let said = bundle::read(sort, of_sort.iter().copied(), value.clone());
-        if let Ok(BundleSaid::Answers(answers)) = said {
-            assert_eq!(answers.len(), of_sort.len());
-            for (request, answer) in of_sort.iter().zip(answers) {
+        let of_kind: Vec<&Request> = of_kind.collect();
+        let said = bundle::read(kind, of_kind.iter().copied(), value.clone());
+        if let Ok(BundleReply::Answers(answers)) = said {
+            assert_eq!(answers.len(), of_kind.len());
+            for (request, answer) in of_kind.iter().zip(answers) {
                 let granted = answer.is_some_and(|(answer, _)| answer == Answer::Granted);
                 assert!(!granted || matches!(request.op, Op::Acquire { .. }));
             }
@@ -77,7 +77,7 @@ pub fn stream(bytes: &[u8]) {
     let (mut framer, mut rest) = (Framer::default(), bytes);
     while let Ok(Some(length)) = framer.find(rest) {
         let (reply, behind) = rest.split_at(length);
-        match (frame::read(reply), redis::parse_redis_value(reply)) {
+        match (resp::read_value(reply), redis::parse_redis_value(reply)) {
             (Ok(ours), Ok(theirs)) => assert!(same(&ours, &theirs), "{ours:?} {theirs:?}"),
             (ours, theirs) => assert_eq!(ours.is_err(), theirs.is_err()),
         }
@@ -111,7 +111,7 @@ pub fn handshake(bytes: &[u8]) {
             assert!(!server.run_id.is_empty());
         }
     }
-    if let Some(Ok(born)) = std::str::from_utf8(bytes).ok().map(Born::parse) {
+    if let Some(Ok(born)) = std::str::from_utf8(bytes).ok().map(BirthRecord::parse) {
         assert_eq!(born.text.as_bytes(), bytes);
     }
 }
@@ -119,15 +119,15 @@ pub fn handshake(bytes: &[u8]) {
 /// The bytes of something that a server pushes. Only a wake of one who listens is heard.
 pub fn push(bytes: &[u8]) {
     #[derive(Default)]
-    struct Heard(Mutex<Vec<Wake>>);
-    impl Hear for Heard {
+    struct HeardWakes(Mutex<Vec<Wake>>);
+    impl Hear for HeardWakes {
         fn hear(&self, wake: Wake) {
             let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             heard.push(wake);
         }
     }
-    let (ears, heard) = (Ears::default(), Arc::<Heard>::default());
-    ears.add("c", heard.clone());
+    let (listeners, heard) = (WakeListeners::default(), Arc::<HeardWakes>::default());
+    listeners.add("c", heard.clone());
     let push = match redis::parse_redis_value(bytes) {
         Ok(Value::Push { kind, data }) => PushInfo { kind, data },
         _ => PushInfo {
@@ -138,7 +138,7 @@ pub fn push(bytes: &[u8]) {
             ],
         },
     };
-    let _ = ears.hear(&push, bytes.len(), 0);
+    let _ = listeners.hear(&push, bytes.len(), 0);
     let heard = heard.0.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(heard.iter().all(|wake| wake.ticket.starts_with("c.")));
 }
@@ -173,6 +173,7 @@ fn request(op: Op) -> Request {
     }
 }
 
+/// Every operation, with all that may be in it.
 fn operations() -> Vec<Op> {
     let (ballot, ttl_ms, label) = (Ballot::new(7), 1_000, Arc::<str>::from("me"));
     let place = Place {
@@ -181,43 +182,27 @@ fn operations() -> Vec<Op> {
         first: true,
     };
     let places: Arc<[Place]> = Arc::from([place.clone(), place.clone()]);
+    let acquire = Acquire {
+        ballot,
+        ttl_ms,
+        label: label.clone(),
+        place: Some(place.clone()),
+    };
+    let release = |kind, stays| Release {
+        ballot,
+        kind,
+        fate_unknown: true,
+        place: Some(place.clone()),
+        stays,
+        keep_ms: None,
+    };
     vec![
-        Op::Acquire(Acquire {
-            ballot,
-            ttl_ms,
-            label: label.clone(),
-            place: Some(place.clone()),
-        }),
-        Op::AcquireSlot(AcquireSlot {
-            slot: None,
-            acquire: Acquire {
-                ballot,
-                ttl_ms,
-                label: label.clone(),
-                place: Some(place.clone()),
-            },
-        }),
+        Op::Acquire(acquire.clone()),
+        Kind::Slot.acquire(None, acquire),
         Op::Extend(Extend { ballot, ttl_ms }),
         Op::Downgrade(Downgrade { ballot, ttl_ms }),
-        Op::Release(Release {
-            ballot,
-            kind: ReleaseKind::Final,
-            fate_unknown: true,
-            place: Some(place.clone()),
-            stays: false,
-            keep_ms: None,
-        }),
-        Op::ReleaseSlot(ReleaseSlot {
-            slots: Slots::All,
-            release: Release {
-                ballot,
-                kind: ReleaseKind::Undo,
-                fate_unknown: true,
-                place: Some(place),
-                stays: true,
-                keep_ms: None,
-            },
-        }),
+        Op::Release(release(ReleaseKind::Final, false)),
+        Kind::Slot.release(Slots::All, release(ReleaseKind::Undo, true)),
         Op::Restore(Restore {
             ballot,
             ttl_ms,

@@ -1,19 +1,99 @@
-//! What callers want of a node and has not been sent yet. A node that cannot be talked to costs a
-//! vote and never a wait: what cannot be sent soon is answered at once.
+//! The way from callers to the task of a node: what they want is queued until the link takes it out. A
+//! node that cannot be talked to costs a vote and never a wait: what cannot be sent soon is answered at
+//! once.
 
 use std::future::Future;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::error::SendError;
 
 use crate::clock::Clock;
 use crate::group::Group;
-use crate::node::backlog::{Backlog, Kind};
-use crate::node::{Call, CallError, Completion, Facts, InitMode, Trouble};
+use crate::node::backlog::{Backlog, Urgency};
+use crate::node::{
+    Call, CallError, Completion, Facts, Hear, InitMode, Node, Tier, Trouble, TroubleKind,
+};
 use crate::time::Timestamp;
+
+use super::RedisNode;
 
 /// The most calls in one batch, so that one batch does not occupy a server for long.
 pub(super) const BATCH_MAX: usize = 256;
+
+impl Node for RedisNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn send(&self, call: Call) {
+        self.enqueue(Work::Call(call));
+    }
+
+    /// A connection that only the client library can make is flushed by the library's own task, if
+    /// that still runs.
+    fn flush(&self) {
+        self.member.flush();
+    }
+
+    fn listen(&self, client: &str, to: Arc<dyn Hear>) {
+        self.listeners.add(client, to);
+        self.enqueue(Work::Listen);
+    }
+
+    fn tier(&self) -> Option<Tier> {
+        *self.tier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn probe(&self, done: Completion<Facts>) {
+        self.enqueue(Work::Control(Control::Probe(done)));
+    }
+
+    fn join(&self, group: Group, done: Completion<Facts>) {
+        self.enqueue(Work::Control(Control::Join(group, done)));
+    }
+
+    fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
+        self.enqueue(Work::Control(Control::Init(group, mode, done)));
+    }
+}
+
+impl RedisNode {
+    fn enqueue(&self, work: Work) {
+        // The task ends before the node does only when its runtime is shut down, or it panicked.
+        if let Err(SendError(work)) = self.work.send(work) {
+            if self.was_said_last(&work) {
+                let what = format!(
+                    "{} was told, but its reply cannot be read: the tokio runtime has ended",
+                    self.name
+                );
+                let trouble = Trouble::new(TroubleKind::Disconnected, what);
+                return work.fail(CallError::Unknown(trouble));
+            }
+            let what = format!(
+                "{} was not asked: the task of its connection has ended, perhaps with its runtime",
+                self.name
+            );
+            work.refuse(&CallError::NotSent(Trouble::new(
+                TroubleKind::Disconnected,
+                what,
+            )));
+        }
+    }
+
+    /// Whether `work` was written to a connection that its runtime has left behind.
+    fn was_said_last(&self, work: &Work) -> bool {
+        let Work::Call(call) = work else {
+            return false;
+        };
+        let mut words = self
+            .last_words
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        words.as_mut().is_some_and(|words| words.say(&call.request))
+    }
+}
 
 /// Something a caller wants of a node.
 #[derive(Debug)]
@@ -35,10 +115,10 @@ pub(super) enum Control {
 }
 
 impl Work {
-    fn kind(&self) -> Kind {
+    fn urgency(&self) -> Urgency {
         match self {
-            Self::Call(call) => Kind::of(&call.request),
-            Self::Control(_) | Self::Listen => Kind::Control,
+            Self::Call(call) => Urgency::of(&call.request),
+            Self::Control(_) | Self::Listen => Urgency::Control,
         }
     }
 
@@ -81,7 +161,7 @@ impl Control {
 
 /// The work of one node, in the order in which it came; but if there is more than fits into a batch,
 /// releases first.
-pub(super) struct Queue {
+pub(super) struct WorkQueue {
     arriving: UnboundedReceiver<Work>,
     /// Taken in, but not sent yet.
     held: Backlog<Work>,
@@ -92,7 +172,7 @@ pub(super) struct Queue {
     clock: Clock,
 }
 
-impl Queue {
+impl WorkQueue {
     pub(super) fn new(arriving: UnboundedReceiver<Work>, clock: Clock) -> Self {
         Self {
             arriving,
@@ -115,8 +195,7 @@ impl Queue {
 
     /// The next work, or `None` if there will never be more. Safe to cancel.
     pub(super) async fn next(&mut self) -> Option<Work> {
-        self.take_in();
-        match self.held.pop() {
+        match self.next_of_many() {
             Some(work) => Some(work),
             None => self.arrive().await,
         }
@@ -124,23 +203,25 @@ impl Queue {
 
     /// The next work that is there already.
     pub(super) fn try_next(&mut self) -> Option<Work> {
-        self.take_in();
-        match self.held.pop() {
-            Some(work) => Some(work),
-            None => {
-                let work = self.arriving.try_recv().ok()?;
-                self.note(&work);
-                Some(work)
-            }
-        }
+        self.next_of_many().or_else(|| {
+            let work = self.arriving.try_recv().ok()?;
+            self.note(&work);
+            Some(work)
+        })
     }
 
-    /// Takes in all that has arrived, if that is more than one batch takes, so that releases can go
-    /// first. Otherwise it goes out together anyway, and need not be sorted.
-    fn take_in(&mut self) {
-        if self.held.is_empty() && self.arriving.len() <= BATCH_MAX {
-            return;
+    /// The next work, if there is more than one batch takes, so that releases can go first. Otherwise it
+    /// goes out together anyway, and need not be sorted.
+    fn next_of_many(&mut self) -> Option<Work> {
+        if self.held.len == 0 && self.arriving.len() <= BATCH_MAX {
+            return None;
         }
+        self.take_in();
+        self.held.pop()
+    }
+
+    /// Takes in all that has arrived.
+    fn take_in(&mut self) {
         while let Ok(work) = self.arriving.try_recv() {
             self.note(&work);
             self.hold(work);
@@ -148,8 +229,8 @@ impl Queue {
     }
 
     fn hold(&mut self, work: Work) {
-        let kind = work.kind();
-        self.held.push(work, kind);
+        let urgency = work.urgency();
+        self.held.push(work, urgency);
     }
 
     /// Takes nothing more in.
@@ -174,7 +255,7 @@ impl Queue {
         let failure = CallError::NotSent(trouble.clone());
         let patient_until = self.clock.now() + patience;
         loop {
-            if self.closed && self.held.is_empty() {
+            if self.closed && self.held.len == 0 {
                 return None;
             }
             let due = self.release_due(patient_until, &failure);
@@ -252,35 +333,15 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
     use crate::clock::SteppedClock;
-    use crate::message::{Op, PlainAcquire, Reply, Request};
-    use crate::node::Deliver;
-    use crate::token::{TOKEN_ENTROPY_BYTES, Token};
-
-    struct Nobody;
-
-    impl Deliver<Reply> for Nobody {
-        fn deliver(&self, _: u64, _: Result<Reply, CallError>) {}
-    }
+    use crate::message::{Op, PlainAcquire};
+    use crate::node::backlog::tests::call_of;
 
     fn call(who: usize, op: Op) -> Work {
-        let mut entropy = [0; TOKEN_ENTROPY_BYTES];
-        entropy[..8].copy_from_slice(&(who as u64).to_le_bytes());
-        let request = Request {
-            claims: Arc::from([]),
-            token: Token::from_entropy(entropy),
-            op,
-        };
-        Work::Call(Call {
-            request: Arc::new(request),
-            expires: Timestamp::from_nanos(u64::MAX),
-            done: Completion::new(Arc::new(Nobody), 0),
-        })
+        Work::Call(call_of(who, op, Timestamp::from_nanos(u64::MAX)))
     }
 
     fn is_release(work: &Work) -> bool {
@@ -291,7 +352,7 @@ mod tests {
     fn place_of_release(flood: usize, of: usize) -> usize {
         let (to, arriving) = unbounded_channel();
         let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
-        let mut queue = Queue::new(arriving, clock);
+        let mut queue = WorkQueue::new(arriving, clock);
         for who in 0..flood {
             to.send(call(who, Op::PlainAcquire(PlainAcquire { ttl_ms: 1 })))
                 .unwrap();

@@ -10,6 +10,8 @@ use crate::message::{
     RefreshSlots, Request, Stamp, Turn, View,
 };
 
+use super::transport::wire::memory;
+
 /// The longest number that travels as text.
 pub(super) const NUMBER_MAX_BYTES: usize = 20;
 /// The longest label that is kept. Clients write 128 bytes at most, but others may write a record.
@@ -25,7 +27,7 @@ pub(super) struct Misshapen;
 
 /// What a script or command answered.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum ScriptReply {
     /// The ledger's answer; plain operations carry no stamp.
     Answer(Answer, Option<Stamp>),
     /// Another birth record stands on the node than the one that the client saw.
@@ -33,10 +35,10 @@ pub(super) enum Said {
 }
 
 /// Reads the reply to `request`.
-pub(super) fn read(request: &Request, value: Value) -> Result<Said, Misshapen> {
+pub(super) fn read(request: &Request, value: Value) -> Result<ScriptReply, Misshapen> {
     match request.op {
         Op::PlainAcquire { .. } | Op::PlainExtend { .. } | Op::PlainRelease => {
-            read_plain(&request.op, &value).map(|answer| Said::Answer(answer, None))
+            read_plain(&request.op, &value).map(|answer| ScriptReply::Answer(answer, None))
         }
         _ => read_lock(request, value),
     }
@@ -66,13 +68,13 @@ fn read_plain(op: &Op, value: &Value) -> Result<Answer, Misshapen> {
     if fits { Ok(answer) } else { Err(Misshapen) }
 }
 
-fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
+fn read_lock(request: &Request, value: Value) -> Result<ScriptReply, Misshapen> {
     let Value::Array(items) = value else {
         return Err(Misshapen);
     };
     let mut fields = Fields(items.into_iter());
     if fields.are_newborn() {
-        return Ok(Said::Newborn);
+        return Ok(ScriptReply::Newborn);
     }
     let clock_us = fields.number()?;
     let floor = fields.ballot()?;
@@ -82,53 +84,7 @@ fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
         permit = Some(fields.permit(request)?);
         word = fields.bytes()?.ok_or(Misshapen)?;
     }
-    let answer = match word.as_slice() {
-        b"granted" => Answer::Granted,
-        b"stale" => Answer::Stale,
-        b"old" => Answer::TicketOld,
-        b"behind" => Answer::Behind {
-            ahead: fields.number()?,
-            for_ms: fields.maybe_number()?,
-        },
-        b"ahead" => Answer::Ahead,
-        b"extended" => Answer::Extended,
-        b"downgraded" => Answer::Downgraded,
-        b"gone" => Answer::Gone,
-        b"released" => Answer::Released,
-        b"newer" => Answer::Newer,
-        b"restored" => Answer::Restored,
-        b"held" => {
-            let claim = fields.number()?;
-            let claim = usize::try_from(claim).map_err(|_| Misshapen)?;
-            if claim >= request.claims.len() {
-                return Err(Misshapen);
-            }
-            let holder = fields.holder(claim)?;
-            Answer::Held(Holder {
-                ahead: fields.number()?,
-                ..holder
-            })
-        }
-        b"turns" => {
-            let (Op::Refresh(Refresh { places }) | Op::RefreshSlots(RefreshSlots { places })) =
-                &request.op
-            else {
-                return Err(Misshapen);
-            };
-            let free = fields.number()? == 1;
-            let turns = places.iter().map(|_| {
-                let ahead = fields.number()?;
-                Ok(Turn { ahead, free })
-            });
-            Answer::Turns(turns.collect::<Result<_, _>>()?)
-        }
-        b"arrivals" => Answer::Arrivals(fields.arrivals(&request.op)?),
-        b"views" => {
-            let views = (0..request.claims.len()).map(|claim| fields.view(claim));
-            Answer::Views(views.collect::<Result<_, _>>()?)
-        }
-        _ => return Err(Misshapen),
-    };
+    let answer = fields.answer(&word, request)?;
     fields.end()?;
     let of_slot = matches!(request.op, Op::AcquireSlot { .. });
     if !fits(&request.op, &answer) || of_slot != permit.is_some() {
@@ -145,7 +101,7 @@ fn read_lock(request: &Request, value: Value) -> Result<Said, Misshapen> {
         }),
         None => answer,
     };
-    Ok(Said::Answer(answer, Some(Stamp { clock_us, floor })))
+    Ok(ScriptReply::Answer(answer, Some(Stamp { clock_us, floor })))
 }
 
 /// Whether `answer` is one that `op` can have: a grant must not come out of a mixed-up reply.
@@ -186,6 +142,23 @@ fn looks(op: &Op) -> bool {
         op,
         Op::Refresh { .. } | Op::RefreshSlots { .. } | Op::Inspect
     )
+}
+
+/// About how much memory the longest reply of an honest server to `request` takes.
+pub(crate) fn longest_reply(request: &Request) -> usize {
+    match &request.op {
+        // All parties of a latch: 1,024 of 256 bytes each.
+        Op::Arrive { .. } | Op::Attend(Attend { list: true, .. }) => {
+            memory(1_024 * (256 + 8), 1_024)
+        }
+        // A label and a few numbers for each name.
+        Op::Inspect => request.claims.len() * memory(512, 7),
+        // A number for each place.
+        Op::Refresh(Refresh { places }) | Op::RefreshSlots(RefreshSlots { places }) => {
+            memory(0, places.len() as u64 + 16)
+        }
+        _ => 2 << 10,
+    }
 }
 
 /// The values of a flat reply, one after the other.
@@ -247,6 +220,59 @@ impl Fields {
             text.push('…');
         }
         Ok(Some(text))
+    }
+
+    /// The answer that begins with `word`.
+    fn answer(&mut self, word: &[u8], request: &Request) -> Result<Answer, Misshapen> {
+        Ok(match word {
+            b"granted" => Answer::Granted,
+            b"stale" => Answer::Stale,
+            b"old" => Answer::TicketOld,
+            b"behind" => Answer::Behind {
+                ahead: self.number()?,
+                for_ms: self.maybe_number()?,
+            },
+            b"ahead" => Answer::Ahead,
+            b"extended" => Answer::Extended,
+            b"downgraded" => Answer::Downgraded,
+            b"gone" => Answer::Gone,
+            b"released" => Answer::Released,
+            b"newer" => Answer::Newer,
+            b"restored" => Answer::Restored,
+            b"held" => {
+                let claim = self.number()?;
+                let claim = usize::try_from(claim).map_err(|_| Misshapen)?;
+                if claim >= request.claims.len() {
+                    return Err(Misshapen);
+                }
+                let holder = self.holder(claim)?;
+                Answer::Held(Holder {
+                    ahead: self.number()?,
+                    ..holder
+                })
+            }
+            b"turns" => Answer::Turns(self.turns(&request.op)?),
+            b"arrivals" => Answer::Arrivals(self.arrivals(&request.op)?),
+            b"views" => {
+                let views = (0..request.claims.len()).map(|claim| self.view(claim));
+                Answer::Views(views.collect::<Result<_, _>>()?)
+            }
+            _ => return Err(Misshapen),
+        })
+    }
+
+    /// How many are ahead of each ticket that was shown.
+    fn turns(&mut self, op: &Op) -> Result<Vec<Turn>, Misshapen> {
+        let (Op::Refresh(Refresh { places }) | Op::RefreshSlots(RefreshSlots { places })) = op
+        else {
+            return Err(Misshapen);
+        };
+        let free = self.number()? == 1;
+        let turns = places.iter().map(|_| {
+            let ahead = self.number()?;
+            Ok(Turn { ahead, free })
+        });
+        turns.collect()
     }
 
     fn holder(&mut self, claim: usize) -> Result<Holder, Misshapen> {
@@ -322,168 +348,4 @@ impl Fields {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::message::{Claim, Mode, Place};
-    use crate::message::{PlainAcquire, PlainExtend};
-    use crate::name::Name;
-    use crate::token::{TOKEN_ENTROPY_BYTES, Token};
-
-    fn request(op: Op) -> Request {
-        Request {
-            claims: Arc::from([Claim {
-                name: Name::new("", "n").unwrap(),
-                mode: Mode::Exclusive,
-            }]),
-            token: Token::from_entropy([1; TOKEN_ENTROPY_BYTES]),
-            op,
-        }
-    }
-
-    fn acquire() -> Request {
-        request(Op::Acquire(Acquire {
-            ballot: Ballot::new(7),
-            ttl_ms: 1000,
-            label: Arc::from("me"),
-            place: None,
-        }))
-    }
-
-    fn word(text: &str) -> Value {
-        Value::BulkString(text.as_bytes().to_vec())
-    }
-
-    #[test]
-    fn texts_of_a_server_have_a_length() {
-        let held = |label: &str, id: &str| {
-            let numbers = [Value::Int(9), Value::Int(7)];
-            let words = [word("held"), Value::Int(0), word(label), word(id)];
-            let rest = [Value::Int(5), Value::Int(0)];
-            let reply = numbers.into_iter().chain(words).chain(rest).collect();
-            read(&acquire(), Value::Array(reply))
-        };
-        let long = "ö".repeat(100_000);
-        match held(&long, "abcdef0123") {
-            Ok(Said::Answer(Answer::Held(holder), _)) => {
-                let label = holder.label.unwrap();
-                assert!(label.ends_with('…') && label.len() < 600, "{}", label.len());
-            }
-            other => panic!("{other:?}"),
-        }
-        assert_eq!(held("me", &long), Err(Misshapen));
-        let attend = request(Op::Attend(Attend {
-            places: Arc::from([]),
-            list: true,
-            ttl_ms: 1,
-        }));
-        let listed = |party: &str| {
-            let stamp = [Value::Int(9), Value::Int(7), word("arrivals")];
-            let parties = [Value::Int(1), Value::Int(1), word(party)];
-            read(
-                &attend,
-                Value::Array(stamp.into_iter().chain(parties).collect()),
-            )
-        };
-        assert!(listed(&format!("named:{}", "p".repeat(256))).is_ok());
-        assert_eq!(listed(&long), Err(Misshapen));
-    }
-
-    #[test]
-    fn a_grant_carries_clock_and_floor() {
-        let reply = Value::Array(vec![Value::Int(9), Value::Int(7), word("granted")]);
-        let stamp = Stamp {
-            clock_us: 9,
-            floor: Ballot::new(7),
-        };
-        assert_eq!(
-            read(&acquire(), reply),
-            Ok(Said::Answer(Answer::Granted, Some(stamp)))
-        );
-    }
-
-    #[test]
-    fn an_answer_to_another_question_is_misshapen() {
-        for wrong in [
-            "extended", "released", "gone", "views", "turns", "old", "what",
-        ] {
-            let reply = Value::Array(vec![Value::Int(9), Value::Int(7), word(wrong)]);
-            assert_eq!(read(&acquire(), reply), Err(Misshapen), "{wrong}");
-        }
-        assert_eq!(read(&acquire(), Value::Okay), Err(Misshapen));
-    }
-
-    #[test]
-    fn an_answer_to_another_plain_question_is_misshapen() {
-        let answers = [
-            (Op::PlainAcquire(PlainAcquire { ttl_ms: 1 }), Value::Okay),
-            (Op::PlainExtend(PlainExtend { ttl_ms: 1 }), word("extended")),
-            (Op::PlainRelease, word("released")),
-        ];
-        for (asked, (op, _)) in answers.iter().enumerate() {
-            for (answered, (_, value)) in answers.iter().enumerate() {
-                let said = read(&request(op.clone()), value.clone());
-                assert_eq!(said.is_ok(), asked == answered, "{op:?}: {value:?}");
-            }
-        }
-        assert!(
-            read(
-                &request(Op::PlainAcquire(PlainAcquire { ttl_ms: 1 })),
-                word("gone")
-            )
-            .is_err()
-        );
-        assert!(read(&request(Op::PlainRelease), word("gone")).is_ok());
-    }
-
-    #[test]
-    fn a_holder_of_a_claim_that_was_not_made_is_misshapen() {
-        let reply = |claim| {
-            let items = [Value::Int(claim), Value::Nil, Value::Nil, Value::Int(5)];
-            let items = items.into_iter().chain([Value::Int(0)]);
-            let head = [Value::Int(9), Value::Int(7), word("held")];
-            Value::Array(head.into_iter().chain(items).collect())
-        };
-        assert!(read(&acquire(), reply(0)).is_ok());
-        assert_eq!(read(&acquire(), reply(1)), Err(Misshapen));
-        assert_eq!(read(&acquire(), reply(-1)), Err(Misshapen));
-    }
-
-    fn any_value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            any::<i64>().prop_map(Value::Int),
-            Just(Value::Nil),
-            Just(Value::Okay),
-            prop_oneof![
-                Just("held"),
-                Just("views"),
-                Just("turns"),
-                Just("behind"),
-                Just("arrivals"),
-                Just("newborn"),
-                Just("granted")
-            ]
-            .prop_map(word),
-            any::<Vec<u8>>().prop_map(Value::BulkString),
-        ];
-        leaf.prop_recursive(2, 20, 8, |inner| {
-            proptest::collection::vec(inner, 0..9).prop_map(Value::Array)
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn no_reply_makes_it_panic(value in any_value(), which in 0usize..5) {
-            let place = Place { since_us: 1, id: Arc::from("c.1"), first: false };
-            let request = match which {
-                0 => acquire(),
-                1 => request(Op::Inspect),
-                2 => request(Op::Refresh(Refresh { places: Arc::from([place]) })),
-                3 => request(Op::Attend(Attend { places: Arc::from([place]), list: true, ttl_ms: 1 })),
-                _ => request(Op::PlainRelease),
-            };
-            let _ = read(&request, value);
-        }
-    }
-}
+mod tests;

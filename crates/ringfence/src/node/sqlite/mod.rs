@@ -4,12 +4,11 @@
 //! send ─► channel ─► worker.rs: one thread, one transaction for all that waits
 //!                      ├─► store.rs: the ledger over rows.rs, line_rows.rs, reader_rows.rs
 //!                      │             and latch_rows.rs, at a moment of past.rs
-//!                      └─► bell.rs: wakes, to this process and to others
+//!                      └─► wake_socket.rs: wakes, to this process and to others
 //! ```
 //! Opening is `file.rs` (is this a place for a lock file?) and `schema.rs` (is this our file?).
 //! Others may write to its folder: `socket.rs` follows no link, `denied.rs` says who may not.
 
-mod bell;
 mod denied;
 mod error;
 mod examine;
@@ -23,6 +22,7 @@ mod rows;
 mod schema;
 mod socket;
 mod store;
+mod wake_socket;
 mod worker;
 
 use std::fmt;
@@ -38,11 +38,11 @@ use super::{
     Call, CallError, Completion, Facts, Hear, InitMode, Node, NodeClock, Tier, Trouble, TroubleKind,
 };
 
-use bell::Bells;
 pub use error::SqliteError;
 pub(crate) use examine::examine;
 use pending::Pending;
 use store::SqliteStore;
+use wake_socket::WakeSockets;
 
 /// A lock node in one SQLite file. Clones share the file's connection and its thread, which ends
 /// once the last of them is gone and all that was asked has been answered.
@@ -56,14 +56,14 @@ struct Handle {
     name: String,
     path: PathBuf,
     jobs: Sender<Job>,
-    bells: Arc<Bells>,
+    wake_sockets: Arc<WakeSockets>,
     pending: Arc<Pending>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         // The thread may still have calls to answer; nobody of this node listens any more.
-        self.bells.silence();
+        self.wake_sockets.silence();
     }
 }
 
@@ -83,8 +83,8 @@ impl SqliteNode {
         let connection = schema::open(&file, &clock)?;
         let path = file.path().to_owned();
         let store = SqliteStore::new(connection, file, clock);
-        let bells = Arc::new(Bells::beside(&path));
-        let rung = Arc::clone(&bells);
+        let wake_sockets = Arc::new(WakeSockets::beside(&path));
+        let rung = Arc::clone(&wake_sockets);
         let (jobs, inbox) = channel();
         let pending = Arc::<Pending>::default();
         let done = Arc::clone(&pending);
@@ -96,7 +96,7 @@ impl SqliteNode {
             name: format!("sqlite:{}", path.display()),
             path,
             jobs,
-            bells,
+            wake_sockets,
             pending,
         })))
     }
@@ -151,7 +151,7 @@ impl Node for SqliteNode {
     }
 
     fn listen(&self, client: &str, to: Arc<dyn Hear>) {
-        self.0.bells.listen(client, to);
+        self.0.wake_sockets.listen(client, to);
     }
 
     fn probe(&self, done: Completion<Facts>) {

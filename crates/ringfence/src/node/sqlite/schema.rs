@@ -115,7 +115,7 @@ const LATCHES: &str = "
 const RULES: &str = "";
 
 #[derive(Debug, PartialEq, Eq)]
-enum Identity {
+enum FileIdentity {
     Fresh,
     /// Ours, in the present format or an earlier one.
     Ours(usize),
@@ -134,15 +134,15 @@ pub(super) fn open(file: &LockFile, clock: &NodeClock) -> Result<Connection, Sql
     // One transaction, lest a file that is just being made ours look like somebody else's.
     let identity = patiently(|| identity(&*connection.unchecked_transaction()?));
     match identity.map_err(|error| SqliteError::opening(path, error))? {
-        Identity::Fresh | Identity::Ours(_) => {}
-        Identity::Newer(found) => {
+        FileIdentity::Fresh | FileIdentity::Ours(_) => {}
+        FileIdentity::Newer(found) => {
             return Err(SqliteError::Newer {
                 path: path.to_owned(),
                 found,
                 known: FORMAT,
             });
         }
-        Identity::Other => return Err(SqliteError::OtherApplication(path.to_owned())),
+        FileIdentity::Other => return Err(SqliteError::OtherApplication(path.to_owned())),
     }
     patiently(|| set_up(&mut connection, clock))
         .map_err(|error| SqliteError::opening(path, error))?;
@@ -166,16 +166,16 @@ fn connect(file: &LockFile) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn identity(connection: &Connection) -> rusqlite::Result<Identity> {
+fn identity(connection: &Connection) -> rusqlite::Result<FileIdentity> {
     let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let application = number("PRAGMA application_id")?;
     let format = number("PRAGMA user_version")?;
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     Ok(match (application, format, tables) {
-        (APPLICATION_ID, format, _) if format > FORMAT => Identity::Newer(format),
-        (APPLICATION_ID, format @ 1.., _) => Identity::Ours(format as usize),
-        (0, 0, 0) => Identity::Fresh,
-        _ => Identity::Other,
+        (APPLICATION_ID, format, _) if format > FORMAT => FileIdentity::Newer(format),
+        (APPLICATION_ID, format @ 1.., _) => FileIdentity::Ours(format as usize),
+        (0, 0, 0) => FileIdentity::Fresh,
+        _ => FileIdentity::Other,
     })
 }
 
@@ -187,10 +187,10 @@ fn set_up(connection: &mut Connection, clock: &NodeClock) -> rusqlite::Result<()
     connection.pragma_update(None, "synchronous", "full")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let taken = match identity(&transaction)? {
-        Identity::Fresh => 0,
-        Identity::Ours(format) => format,
+        FileIdentity::Fresh => 0,
+        FileIdentity::Ours(format) => format,
         // Changed since it was first looked at; every call will say so.
-        Identity::Newer(_) | Identity::Other => STEPS.len(),
+        FileIdentity::Newer(_) | FileIdentity::Other => STEPS.len(),
     };
     for step in &STEPS[taken..] {
         transaction.execute_batch(step)?;

@@ -34,7 +34,7 @@ pub(super) fn bind(path: &Path, mode: u32) -> io::Result<UnixDatagram> {
 /// Gives the socket that was just bound to `path` what the umask took from `mode`.
 #[cfg(target_os = "linux")]
 fn undo_umask(path: &Path, mode: Mode) -> io::Result<()> {
-    let found = Found::at(path)?;
+    let found = FoundSocket::at(path)?;
     let Some((_, stat)) = &found.handle else {
         return Ok(());
     };
@@ -49,13 +49,13 @@ fn undo_umask(path: &Path, mode: Mode) -> io::Result<()> {
 }
 
 /// A socket that was found, and a path to it that no neighbour can turn elsewhere.
-pub(super) struct Found {
+pub(super) struct FoundSocket {
     path: PathBuf,
     #[cfg_attr(not(target_os = "linux"), expect(dead_code))]
     handle: Option<(OwnedFd, Stat)>,
 }
 
-impl Found {
+impl FoundSocket {
     /// The socket at `path`.
     ///
     /// # Errors

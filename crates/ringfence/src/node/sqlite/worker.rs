@@ -9,9 +9,9 @@ use crate::node::CallError;
 use crate::node::backlog::Backlog;
 use crate::node::embedded::{Answered, Job};
 
-use super::bell::Bells;
 use super::pending::Pending;
 use super::store::{NotBegun, SqliteStore, Transaction};
+use super::wake_socket::WakeSockets;
 
 /// How many calls one transaction takes: enough to share a write, few enough that other processes
 /// get their turn.
@@ -22,14 +22,19 @@ const BATCH_MAX: usize = 256;
 const BEGIN_MAX: usize = 200;
 
 /// Answers jobs until nobody can ask any more.
-pub(super) fn run(store: SqliteStore, bells: &Bells, inbox: &Receiver<Job>, pending: &Pending) {
+pub(super) fn run(
+    store: SqliteStore,
+    wake_sockets: &WakeSockets,
+    inbox: &Receiver<Job>,
+    pending: &Pending,
+) {
     let mut backlog = Backlog::default();
     while let Some(batch) = next_batch(&mut backlog, inbox) {
         let count = batch.len();
         let (answered, wakes) = carry_out(&store, batch);
         pending.end(count);
         // Wakes first: somebody waits for them idly.
-        bells.ring(wakes);
+        wake_sockets.ring(wakes);
         for answered in answered {
             answered.deliver();
         }
@@ -39,14 +44,14 @@ pub(super) fn run(store: SqliteStore, bells: &Bells, inbox: &Receiver<Job>, pend
 /// What goes into the next transaction: all that waits, or if that is too much, releases first. `None`
 /// once nobody can ask any more.
 fn next_batch(backlog: &mut Backlog<Job>, inbox: &Receiver<Job>) -> Option<Vec<Job>> {
-    if backlog.is_empty() {
+    if backlog.len == 0 {
         let first = inbox.recv().ok()?;
-        let kind = first.kind();
-        backlog.push(first, kind);
+        let urgency = first.urgency();
+        backlog.push(first, urgency);
     }
     for job in inbox.try_iter() {
-        let kind = job.kind();
-        backlog.push(job, kind);
+        let urgency = job.urgency();
+        backlog.push(job, urgency);
     }
     Some(iter::from_fn(|| backlog.pop()).take(BATCH_MAX).collect())
 }
@@ -111,34 +116,15 @@ fn but_all(answered: Vec<Answered>, error: &CallError) -> Vec<Answered> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::message::{Op, PlainAcquire, Reply, Request};
-    use crate::node::{Call, Completion, Deliver};
+    use crate::message::{Op, PlainAcquire};
+    use crate::node::backlog::tests::call_of;
     use crate::time::Timestamp;
-    use crate::token::{TOKEN_ENTROPY_BYTES, Token};
-
-    struct Nobody;
-
-    impl Deliver<Reply> for Nobody {
-        fn deliver(&self, _: u64, _: Result<Reply, CallError>) {}
-    }
 
     fn job(who: usize, op: Op) -> Job {
-        let mut entropy = [0; TOKEN_ENTROPY_BYTES];
-        entropy[..8].copy_from_slice(&(who as u64).to_le_bytes());
-        let request = Request {
-            claims: Arc::from([]),
-            token: Token::from_entropy(entropy),
-            op,
-        };
-        Job::Call(Call {
-            request: Arc::new(request),
-            expires: Timestamp::ZERO,
-            done: Completion::new(Arc::new(Nobody), 0),
-        })
+        Job::Call(call_of(who, op, Timestamp::ZERO))
     }
 
     fn is_release(job: &Job) -> bool {

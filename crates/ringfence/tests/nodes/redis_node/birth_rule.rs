@@ -192,7 +192,7 @@ fn a_handshake_does_what_the_rule_says() {
 
 /// The script itself, as one client runs it whose look at the server is out of date.
 fn join_script() -> &'static str {
-    include_str!("../../../src/node/redis/lua/join.lua")
+    include_str!("../../../src/node/redis/scripts/join.lua")
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Which calls go together, what they are sent as, and what is made of the reply.
+//! Which calls go set, what they are sent as, and what is made of the reply.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::group::Group;
 use crate::message::{Acquire, Claim, Extend, Place, PlainAcquire, PlainExtend, Release, Reply};
 use crate::name::Name;
 use crate::node::redis::key::BORN_KEY;
-use crate::node::redis::packer::Packer;
+use crate::node::redis::transport::resp::Packer;
 use crate::node::{CallError, Completion, Deliver};
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -67,7 +67,7 @@ fn extend() -> Op {
     })
 }
 
-/// What becomes of calls on these names, as the names of each parcel.
+/// What becomes of calls on these names, as the names of each command.
 fn packed(calls: &[(&str, Op)]) -> Vec<String> {
     let calls = calls
         .iter()
@@ -78,9 +78,9 @@ fn packed(calls: &[(&str, Op)]) -> Vec<String> {
             .map(|call| command::only_name(&call.request).to_owned());
         names.collect()
     };
-    let parcels = pack(calls.collect()).into_iter();
-    let parcels = parcels.map(|parcel| names(parcel.into_calls()).concat());
-    parcels.collect()
+    let commands = pack(calls.collect()).into_iter();
+    let commands = commands.map(|command| names(command.into_calls()).concat());
+    commands.collect()
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn a_call_never_passes_another_on_its_name() {
     assert_eq!(packed(again.as_flattened()), ["abc", "abc"]);
     let several = call(request(&["x", "y"], take()));
     let [one, two, three] = ["w", "y", "z"].map(|name| call(request(&[name], take())));
-    let parcels = pack(vec![one, several, two, three]);
-    let sizes: Vec<usize> = parcels.into_iter().map(|p| p.into_calls().len()).collect();
+    let commands = pack(vec![one, several, two, three]);
+    let sizes: Vec<usize> = commands.into_iter().map(|p| p.into_calls().len()).collect();
     assert_eq!(sizes, [2, 1, 1]);
 }
 
@@ -147,25 +147,29 @@ fn what_may_need_more_than_the_usual_is_sent_alone() {
         }),
         Op::PlainExtend(PlainExtend { ttl_ms: 9 }),
     ] {
-        assert_eq!(sort(&request(&["a"], op.clone())), None, "{op:?}");
+        assert_eq!(kind(&request(&["a"], op.clone())), None, "{op:?}");
     }
-    assert_eq!(sort(&request(&["a", "b"], acquire(9, None))), None);
+    assert_eq!(kind(&request(&["a", "b"], acquire(9, None))), None);
     for op in [acquire(9, None), extend()] {
         let mut shared = request(&["a"], op);
         shared.claims = shared.claims.iter().map(Claim::shared).collect();
-        assert_eq!(sort(&shared), None);
+        assert_eq!(kind(&shared), None);
     }
 }
 
 #[test]
 fn terms_are_said_once() {
-    let terms = Terms::new("born", &Group::new(3));
+    let terms = ScriptTerms::new("born", &Group::new(3));
     let calls = [("a", 5), ("b", 6), ("c", 5)]
         .map(|(name, ttl_ms)| call(request(&[name], acquire(ttl_ms, None))));
     let last = call(request(&["d"], release(ReleaseKind::Final, None)));
     let calls = calls.into_iter().chain([last]).collect();
     let mut sent = Vec::new();
-    Parcel::Bundle(Sort::Swift, calls).write(&terms, By::Hash, &mut Packer::new(&mut sent));
+    Command::Bundle(BatchKind::Fast, calls).write(
+        &terms,
+        ScriptBy::Hash,
+        &mut Packer::new(&mut sent),
+    );
     let sent = String::from_utf8(sent).unwrap();
     let words: Vec<&str> = sent.split("\r\n").skip(2).step_by(2).collect();
     assert_eq!(words[2], "13");
@@ -176,13 +180,13 @@ fn terms_are_said_once() {
     assert_eq!(words[24..], ["7", "7", "7", "7", "5", "me", "6", "me"]);
 }
 
-fn swift() -> [Request; 2] {
+fn fast() -> [Request; 2] {
     let give = release(ReleaseKind::Final, None);
     [acquire(9, None), give].map(|op| request(&["a"], op))
 }
 
-fn said(sort: Sort, items: Vec<Value>) -> Result<BundleSaid, Misshapen> {
-    read(sort, swift().iter(), Value::Array(items))
+fn said(kind: BatchKind, items: Vec<Value>) -> Result<BundleReply, Misshapen> {
+    read(kind, fast().iter(), Value::Array(items))
 }
 
 #[test]
@@ -195,36 +199,42 @@ fn each_call_has_its_own_floor_under_one_clock() {
     let both = [(Answer::Granted, 7), (Answer::Released, 8)];
     let both = both.map(|(answer, floor)| Some((answer, Some(stamp(floor)))));
     assert_eq!(
-        said(Sort::Swift, items),
-        Ok(BundleSaid::Answers(both.into()))
+        said(BatchKind::Fast, items),
+        Ok(BundleReply::Answers(both.into()))
     );
     let items = vec![Value::Int(9), Value::Nil, Value::Nil];
-    let none = BundleSaid::Answers(vec![None, None]);
-    assert_eq!(said(Sort::Swift, items), Ok(none));
+    let none = BundleReply::Answers(vec![None, None]);
+    assert_eq!(said(BatchKind::Fast, items), Ok(none));
     let newborn = vec![Value::BulkString(b"newborn".to_vec())];
-    assert_eq!(said(Sort::Swift, newborn.clone()), Ok(BundleSaid::Newborn));
-    assert_eq!(said(Sort::PlainRelease, newborn), Err(Misshapen));
+    assert_eq!(
+        said(BatchKind::Fast, newborn.clone()),
+        Ok(BundleReply::Newborn)
+    );
+    assert_eq!(said(BatchKind::PlainRelease, newborn), Err(Misshapen));
 }
 
 #[test]
 fn a_reply_with_too_few_too_many_or_other_parts_is_misshapen() {
     let (one, nine) = (Value::Int(1), Value::Int(9));
-    for (sort, items) in [
-        (Sort::Swift, vec![]),
-        (Sort::Swift, vec![nine.clone()]),
-        (Sort::Swift, vec![nine.clone(), one.clone()]),
-        (Sort::Swift, vec![nine.clone(); 4]),
-        (Sort::Swift, vec![nine.clone(), Value::Int(-1), one.clone()]),
-        (Sort::Swift, vec![Value::Nil, one.clone(), one.clone()]),
-        (Sort::PlainRelease, vec![one.clone()]),
-        (Sort::PlainRelease, vec![one.clone(); 3]),
-        (Sort::PlainRelease, vec![one.clone(), nine]),
-        (Sort::PlainRelease, vec![one, Value::Okay]),
+    for (kind, items) in [
+        (BatchKind::Fast, vec![]),
+        (BatchKind::Fast, vec![nine.clone()]),
+        (BatchKind::Fast, vec![nine.clone(), one.clone()]),
+        (BatchKind::Fast, vec![nine.clone(); 4]),
+        (
+            BatchKind::Fast,
+            vec![nine.clone(), Value::Int(-1), one.clone()],
+        ),
+        (BatchKind::Fast, vec![Value::Nil, one.clone(), one.clone()]),
+        (BatchKind::PlainRelease, vec![one.clone()]),
+        (BatchKind::PlainRelease, vec![one.clone(); 3]),
+        (BatchKind::PlainRelease, vec![one.clone(), nine]),
+        (BatchKind::PlainRelease, vec![one, Value::Okay]),
     ] {
-        assert_eq!(said(sort, items.clone()), Err(Misshapen), "{items:?}");
+        assert_eq!(said(kind, items.clone()), Err(Misshapen), "{items:?}");
     }
     assert_eq!(
-        read(Sort::Swift, swift().iter(), Value::Okay),
+        read(BatchKind::Fast, fast().iter(), Value::Okay),
         Err(Misshapen)
     );
 }
@@ -243,10 +253,10 @@ proptest! {
             call.expires = Timestamp::from_nanos(*number as u64);
             call
         });
-        let parcels = pack(calls.collect());
-        let order: Vec<usize> = parcels
+        let commands = pack(calls.collect());
+        let order: Vec<usize> = commands
             .into_iter()
-            .flat_map(Parcel::into_calls)
+            .flat_map(Command::into_calls)
             .map(|call| call.expires.as_nanos() as usize)
             .collect();
         prop_assert_eq!(order.len(), sent.len());

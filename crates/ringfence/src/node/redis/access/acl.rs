@@ -1,0 +1,337 @@
+//! The users of a server: what each sort may do, and the line of an ACL file that lets it do just
+//! that. This is the one list: the doctor asks about it, and the guide is compared with it.
+
+use crate::name::hash_tag;
+use crate::node::Purpose;
+
+use crate::node::redis::key::BORN_KEY;
+
+/// The channels for wakes: one for each client, under a random name.
+pub(crate) const CHANNELS: &str = "&ringfence:wake:*";
+
+/// What a command is asked about with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum On {
+    /// A key that it only reads, and these words behind it.
+    Read(&'static [&'static str]),
+    /// A key that it writes, and these words behind it.
+    Write(&'static [&'static str]),
+    /// A channel of ours, and these words behind it.
+    Channel(&'static [&'static str]),
+    /// No key.
+    Nothing(&'static [&'static str]),
+}
+
+/// One command that the library sends, or a script of it runs.
+pub(crate) struct CommandRight {
+    /// The rule that allows it.
+    pub(crate) rule: &'static str,
+    pub(crate) on: On,
+    /// Who cannot do its work without it.
+    pub(crate) needed_by: &'static [Purpose],
+    /// Who is slower without it, or knows less.
+    pub(crate) useful_to: &'static [Purpose],
+}
+
+impl CommandRight {
+    /// Whether the line of a user for `purpose` has it.
+    pub(crate) fn is_for(&self, purpose: Purpose) -> bool {
+        self.needed_by.contains(&purpose) || self.useful_to.contains(&purpose)
+    }
+}
+
+const ALL: &[Purpose] = &[Purpose::Lock, Purpose::Look, Purpose::Init];
+const LOCK: &[Purpose] = &[Purpose::Lock];
+const LOOK: &[Purpose] = &[Purpose::Look];
+const INIT: &[Purpose] = &[Purpose::Init];
+const LOCK_AND_LOOK: &[Purpose] = &[Purpose::Lock, Purpose::Look];
+const LOCK_AND_INIT: &[Purpose] = &[Purpose::Lock, Purpose::Init];
+
+const fn needed(rule: &'static str, on: On, needed_by: &'static [Purpose]) -> CommandRight {
+    CommandRight {
+        rule,
+        on,
+        needed_by,
+        useful_to: &[],
+    }
+}
+
+const fn useful(rule: &'static str, on: On, useful_to: &'static [Purpose]) -> CommandRight {
+    CommandRight {
+        rule,
+        on,
+        needed_by: &[],
+        useful_to,
+    }
+}
+
+/// Every command, in the order of the lines.
+pub(crate) const COMMANDS: [CommandRight; 30] = [
+    useful("+hello", On::Nothing(&["3"]), ALL),
+    needed("+info", On::Nothing(&["server"]), ALL),
+    needed("+time", On::Nothing(&[]), ALL),
+    needed("+eval", On::Nothing(&["return 1", "0"]), LOCK_AND_INIT),
+    needed("+evalsha", On::Nothing(&["0", "0"]), LOCK),
+    CommandRight {
+        rule: "+eval_ro",
+        on: On::Nothing(&["return 1", "0"]),
+        needed_by: LOOK,
+        useful_to: LOCK_AND_INIT,
+    },
+    needed("+evalsha_ro", On::Nothing(&["0", "0"]), LOOK),
+    useful("+script|load", On::Nothing(&["return 1"]), LOCK),
+    needed("+get", On::Read(&[]), ALL),
+    needed("+mget", On::Read(&[]), ALL),
+    needed("+set", On::Write(&["v"]), LOCK_AND_INIT),
+    needed("+del", On::Write(&[]), LOCK),
+    needed("+exists", On::Read(&[]), LOCK),
+    needed("+pttl", On::Read(&[]), ALL),
+    needed("+pexpire", On::Write(&["1"]), LOCK),
+    needed("+scan", On::Nothing(&["0"]), INIT),
+    needed("+zadd", On::Write(&["1", "m"]), LOCK),
+    needed("+zrem", On::Write(&["m"]), LOCK),
+    needed("+zrank", On::Read(&["m"]), LOCK),
+    needed("+zcard", On::Read(&[]), LOCK),
+    needed("+zrange", On::Read(&["0", "0"]), LOCK_AND_LOOK),
+    needed("+zrangebyscore", On::Read(&["0", "0"]), LOCK),
+    needed("+zscore", On::Read(&["m"]), LOCK_AND_LOOK),
+    needed("+zlexcount", On::Read(&["-", "+"]), LOCK),
+    needed("+zcount", On::Read(&["0", "0"]), LOCK_AND_LOOK),
+    needed("+hget", On::Read(&["f"]), LOCK_AND_LOOK),
+    needed("+hset", On::Write(&["f", "v"]), LOCK),
+    needed("+hdel", On::Write(&["f"]), LOCK),
+    needed("+publish", On::Channel(&["m"]), LOCK),
+    useful("+subscribe", On::Channel(&[]), LOCK),
+];
+
+/// The line of an ACL file for a user who does `purpose` and no more, with locks whose names begin
+/// with `prefix` and have no `}`. A user for [`Purpose::Init`] looks at all names.
+pub fn acl_line(purpose: Purpose, user: &str, password: &str, prefix: &str) -> String {
+    let rules = rules(purpose, &KeyPatterns::of_prefix(prefix));
+    format!("user {user} on >{password} {rules}")
+}
+
+/// The rules of a user who does `purpose` with keys that match `names`.
+pub(crate) fn rules(purpose: Purpose, names: &KeyPatterns) -> String {
+    let mut rules = key_rules(purpose, names);
+    rules.push("resetchannels".to_owned());
+    if purpose == Purpose::Lock {
+        rules.push(CHANNELS.to_owned());
+    }
+    rules.push("-@all".to_owned());
+    let commands = COMMANDS.iter().filter(|command| command.is_for(purpose));
+    rules.extend(commands.map(|command| command.rule.to_owned()));
+    rules.join(" ")
+}
+
+fn key_rules(purpose: Purpose, names: &KeyPatterns) -> Vec<String> {
+    match purpose {
+        // Its search finds the locks of all.
+        Purpose::Init => vec![born_rule(purpose), "%R~*".to_owned()],
+        Purpose::Lock | Purpose::Look => {
+            let mut rules = vec![born_rule(purpose)];
+            rules.extend(names.rules(purpose));
+            rules
+        }
+    }
+}
+
+/// The rule for the node's birth record.
+pub(crate) fn born_rule(purpose: Purpose) -> String {
+    format!("{}{BORN_KEY}", access(purpose))
+}
+
+/// How a user for `purpose` may use the keys of locks.
+fn access(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Look => "%R~",
+        Purpose::Lock | Purpose::Init => "~",
+    }
+}
+
+/// The patterns that the keys of some locks match, as ACL rules have them behind `~`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyPatterns {
+    /// Of the locks' own keys.
+    pub(crate) plain: String,
+    /// Of the records, lines, slots and latches beside them.
+    pub(crate) side: Vec<String>,
+}
+
+impl KeyPatterns {
+    /// For the names that begin with `prefix` and have no `}`. All their other keys begin with the
+    /// hash tag, which is then the whole name.
+    pub(crate) fn of_prefix(prefix: &str) -> Self {
+        let prefix = escaped(prefix);
+        Self {
+            plain: format!("{prefix}*"),
+            side: vec![format!("ringfence:{{{prefix}*")],
+        }
+    }
+
+    /// For the lock `name`, and others with the same prefix if it has one: what stands before its
+    /// first `:` or `/`.
+    pub(crate) fn of_name(name: &str) -> Self {
+        if let Some(tag) = hash_tag(name) {
+            let (tag, name) = (escaped(tag), escaped(name));
+            if name.starts_with('{') {
+                return Self {
+                    plain: format!("{{{tag}}}*"),
+                    side: vec![format!("ringfence:{{{tag}}}*")],
+                };
+            }
+            return Self {
+                side: vec![format!("ringfence:{{{tag}}}*:{name}")],
+                plain: name,
+            };
+        }
+        if name.contains('}') {
+            // See `key.rs` and `Name::part`.
+            let tag = escaped(&name.replace('}', ""));
+            let tag = if tag.is_empty() { "-" } else { &tag };
+            let name = escaped(name);
+            return Self {
+                side: vec![
+                    format!("ringfence:{{}}*onoi:{name}"),
+                    format!("ringfence:{{{tag}}}*:{name}"),
+                ],
+                plain: name,
+            };
+        }
+        match name.find([':', '/']) {
+            Some(end) => Self::of_prefix(&name[..=end]),
+            None => Self {
+                plain: escaped(name),
+                side: vec![format!("ringfence:{{{}}}*", escaped(name))],
+            },
+        }
+    }
+
+    /// As the rules of a user for `purpose`.
+    pub(crate) fn rules(&self, purpose: Purpose) -> Vec<String> {
+        let side = self.side.iter().chain([&self.plain]);
+        side.map(|pattern| format!("{}{pattern}", access(purpose)))
+            .collect()
+    }
+}
+
+/// `text` as a pattern that matches it: characters with a meaning in patterns are escaped, and those
+/// that no ACL rule can have match any.
+fn escaped(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '*' | '?' | '[' | ']' | '\\' => pattern.extend(['\\', c]),
+            // One for each byte.
+            _ if c.is_whitespace() || c.is_control() => {
+                pattern.extend(std::iter::repeat_n('?', c.len_utf8()));
+            }
+            _ => pattern.push(c),
+        }
+    }
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::name::Name;
+    use crate::node::redis::key::side_keys;
+
+    /// Whether the server's glob `pattern` matches `text`, as far as our patterns go.
+    fn matches(pattern: &[u8], text: &[u8]) -> bool {
+        match (pattern, text) {
+            ([], _) => text.is_empty(),
+            ([b'*', rest @ ..], _) => (0..=text.len()).any(|at| matches(rest, &text[at..])),
+            ([b'?', rest @ ..], [_, left @ ..]) => matches(rest, left),
+            ([b'\\', c, rest @ ..], [d, left @ ..]) => c == d && matches(rest, left),
+            ([c, rest @ ..], [d, left @ ..]) => c == d && matches(rest, left),
+            (_, []) => false,
+        }
+    }
+
+    /// Every key of the lock, the semaphore and the latch `name`, but for the plain one.
+    fn keys_beside(name: &str) -> Vec<String> {
+        let given = Name::new("", name).unwrap();
+        let own = [given.gate(), given.slot(0), given.slot(41), given.latch()];
+        let mut keys: Vec<String> = side_keys(name).collect();
+        for key in own.iter().map(Name::as_str) {
+            keys.push(key.to_owned());
+            keys.extend(side_keys(key));
+        }
+        keys
+    }
+
+    #[track_caller]
+    fn covers(patterns: &KeyPatterns, name: &str) {
+        let fits = |pattern: &str, key: &str| matches(pattern.as_bytes(), key.as_bytes());
+        assert!(fits(&patterns.plain, name), "{name:?}: {patterns:?}");
+        for key in keys_beside(name) {
+            let found = patterns.side.iter().any(|pattern| fits(pattern, &key));
+            assert!(found, "{key:?}: {patterns:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_rules_for_a_name_fit_all_its_keys(name in "[{}:ab*\\[ \n\\\\]{1,9}|\\PC{1,12}") {
+            covers(&KeyPatterns::of_name(&name), &name);
+        }
+
+        #[test]
+        fn the_rules_for_a_prefix_fit_all_keys_of_its_names(
+            prefix in "[:ab*/]{1,4}",
+            rest in "[{:ab*?é]{0,6}",
+        ) {
+            covers(&KeyPatterns::of_prefix(&prefix), &format!("{prefix}{rest}"));
+        }
+
+        /// Names that begin otherwise, whatever is in them.
+        #[test]
+        fn the_rules_for_a_prefix_fit_no_key_of_another(name in "[{:o]?[{}:orders]{0,12}") {
+            prop_assume!(!name.is_empty() && !name.starts_with("o:") && !name.contains("{o:"));
+            let patterns = KeyPatterns::of_prefix("o:");
+            let all = [&patterns.plain, &patterns.side[0]];
+            // A semaphore's tag is its name without closing braces.
+            prop_assume!(!name.replace('}', "").starts_with("o:"));
+            for key in keys_beside(&name).into_iter().chain([name.clone()]) {
+                for pattern in all {
+                    prop_assert!(!matches(pattern.as_bytes(), key.as_bytes()), "{} {}", key, pattern);
+                }
+            }
+        }
+    }
+
+    fn patterns(name: &str) -> String {
+        KeyPatterns::of_name(name).rules(Purpose::Lock).join(" ")
+    }
+
+    #[test]
+    fn a_name_is_granted_with_its_prefix() {
+        for (name, rules) in [
+            ("orders:42", "~ringfence:{orders:* ~orders:*"),
+            ("orders/a:b", "~ringfence:{orders/* ~orders/*"),
+            ("nightly", "~ringfence:{nightly}* ~nightly"),
+            ("{orders}:1", "~ringfence:{orders}* ~{orders}*"),
+            ("a:{b}:c", "~ringfence:{b}*:a:{b}:c ~a:{b}:c"),
+            ("a}b", "~ringfence:{}*onoi:a}b ~ringfence:{ab}*:a}b ~a}b"),
+            ("}", "~ringfence:{}*onoi:} ~ringfence:{-}*:} ~}"),
+            ("a b*[c", "~ringfence:{a?b\\*\\[c}* ~a?b\\*\\[c"),
+        ] {
+            assert_eq!(patterns(name), rules, "{name}");
+        }
+    }
+
+    #[test]
+    fn whoever_looks_may_write_nothing() {
+        let line = acl_line(Purpose::Look, "w", "P", "a:");
+        let rules: Vec<&str> = line.split(' ').collect();
+        assert!(!rules.iter().any(|rule| rule.starts_with('~')), "{line}");
+        assert!(!rules.iter().any(|rule| rule.starts_with('&')), "{line}");
+        for command in COMMANDS.iter().filter(|c| matches!(c.on, On::Write(_))) {
+            assert!(!rules.contains(&command.rule), "{line}");
+        }
+    }
+}

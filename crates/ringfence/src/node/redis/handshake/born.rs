@@ -1,0 +1,202 @@
+//! The birth record of a node, `ringfence:born`: which incarnation of the server it belongs to, since
+//! when that one has been keeping locks without a gap, and the values of its group. When it is written
+//! anew is decided by [`crate::ledger::birth`], which `join.lua` follows.
+
+use std::time::Duration;
+
+use crate::group::Group;
+use crate::ledger::birth::Record;
+
+/// The version of the record that this client reads and writes.
+pub(crate) const VERSION: &str = "2";
+
+/// What `ringfence:born` says. Written by `join.lua` and `init.lua` only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BirthRecord {
+    /// The text as it stands on the node; every lock operation names it.
+    pub(crate) text: String,
+    /// The incarnation of the server that the record belongs to, and its marks.
+    pub(crate) server: Record<String>,
+    /// When the present incarnation began, on the node's clock. A durable server carries it from run
+    /// to run; wherever something may have been forgotten, it is another.
+    pub(crate) since_us: u64,
+    /// The birth that the quarantine counts from; zero for a node that was declared grown up.
+    pub(crate) birth_us: u64,
+    /// The group's values.
+    pub(crate) group: Group,
+}
+
+/// Why a text is no birth record that this client can use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// A client of another version wrote it.
+    Version(String),
+    /// Nobody's.
+    Damaged,
+}
+
+impl BirthRecord {
+    /// Reads `2 run_id replication_id epoch replicated since_us birth_us durable nodes window_us
+    /// quarantine_ms grace_ms`, with `-` for an id or an epoch that is not known.
+    pub(crate) fn parse(text: &str) -> Result<Self, Unreadable> {
+        let version = text.split(' ').next().unwrap_or_default();
+        let numbered = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
+        if numbered && version != VERSION {
+            return Err(Unreadable::Version(version.chars().take(20).collect()));
+        }
+        Self::read(text).ok_or(Unreadable::Damaged)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        if text.len() > BORN_MAX_BYTES {
+            return None;
+        }
+        let mut fields = text.split(' ');
+        if fields.next()? != VERSION {
+            return None;
+        }
+        let run_id = fields.next().filter(|id| is_id(id))?.to_owned();
+        let replication_id = known(fields.next()?);
+        if !replication_id.is_none_or(is_id) {
+            return None;
+        }
+        let epoch = known(fields.next()?).map(str::parse).transpose().ok()?;
+        let mut number = || fields.next()?.parse::<u64>().ok();
+        let replicated = flag(number()?)?;
+        let since_us = number()?;
+        let birth_us = number()?;
+        let durable = flag(number()?)?;
+        let group = Group {
+            nodes: usize::try_from(number()?).ok()?,
+            window: Duration::from_micros(number()?),
+            quarantine: Duration::from_millis(number()?),
+            grace: Duration::from_millis(number()?),
+        };
+        let server = Record {
+            run_id,
+            replication_id: replication_id.map(str::to_owned),
+            epoch,
+            replicated,
+            durable,
+        };
+        fields.next().is_none().then(|| Self {
+            text: text.to_owned(),
+            server,
+            since_us,
+            birth_us,
+            group,
+        })
+    }
+}
+
+/// The longest birth record: each of its numbers and ids is shorter than 65 characters. It is sent with
+/// every call, so a server must not make it longer.
+pub(crate) const BORN_MAX_BYTES: usize = 512;
+/// The longest id. Servers have 40 characters.
+const ID_MAX_CHARS: usize = 64;
+
+/// Whether `text` can be the id of a run or of a replication history.
+pub(crate) fn is_id(text: &str) -> bool {
+    let hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (1..=ID_MAX_CHARS).contains(&text.len()) && hexadecimal
+}
+
+fn known(field: &str) -> Option<&str> {
+    (field != "-").then_some(field)
+}
+
+fn flag(number: u64) -> Option<bool> {
+    match number {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+/// The group as the scripts take it: nodes, window in microseconds, quarantine and grace in
+/// milliseconds.
+pub(crate) fn group_fields(group: &Group) -> [u64; 4] {
+    [
+        group.nodes as u64,
+        micros(group.window),
+        millis(group.quarantine),
+        millis(group.grace),
+    ]
+}
+
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_birth_record_reads_back() {
+        let text = "2 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500";
+        let born = BirthRecord::parse(text).unwrap();
+        let server = Record {
+            run_id: "abc0".to_owned(),
+            replication_id: Some("de1".to_owned()),
+            epoch: None,
+            replicated: true,
+            durable: false,
+        };
+        assert_eq!((born.text.as_str(), born.server), (text, server));
+        assert_eq!((born.since_us, born.birth_us), (1_700_000_000_000_001, 0));
+        assert_eq!(born.group, Group::new(3));
+        assert_eq!(group_fields(&born.group), [3, 5_000_000, 35_000, 1_500]);
+        let other = BirthRecord::parse("2 abc0 - 17 0 5 6 1 3 5000000 35000 1500").unwrap();
+        assert_eq!(other.server.replication_id, None);
+        assert_eq!(other.server.epoch, Some(17));
+        assert!(!other.server.replicated && other.server.durable);
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for bad in [
+            "",
+            "of mine",
+            "2 a b - 0 1 1 2 3 1 1 1",
+            "2 a b - 2 1 1 1 3 1 1 1",
+            "2 a b - 0 1 1 1 3 1 1",
+            "2 a b - 0 1 1 1 3 1 1 1 1",
+            "2 a b - 0 -1 1 1 3 1 1 1",
+            "2 a b x 0 1 1 1 3 1 1 1",
+            "2 x b - 0 1 1 1 3 1 1 1",
+            "2 a x - 0 1 1 1 3 1 1 1",
+            "2 - b - 0 1 1 1 3 1 1 1",
+        ] {
+            assert_eq!(BirthRecord::parse(bad), Err(Unreadable::Damaged), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_too_long_is_refused() {
+        let id = "a".repeat(65);
+        for long in [
+            format!("2 {id} b - 0 1 1 1 3 1 1 1"),
+            format!("2 a {id} - 0 1 1 1 3 1 1 1"),
+            format!("2 a b - 0 1 1 1 3 1 1 {}1", "0".repeat(500)),
+        ] {
+            assert_eq!(BirthRecord::parse(&long), Err(Unreadable::Damaged));
+        }
+        assert!(BirthRecord::parse(&format!("2 {} b - 0 1 1 1 3 1 1 1", &id[1..])).is_ok());
+    }
+
+    #[test]
+    fn a_record_of_another_version_says_which() {
+        for (text, version) in [
+            ("1 abc0 1700000000000001 0 1 3 5000000 35000 1500", "1"),
+            ("3 of the future", "3"),
+        ] {
+            let unreadable = Unreadable::Version(version.to_owned());
+            assert_eq!(BirthRecord::parse(text), Err(unreadable));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! `ringfence init`: the operator's word that a node is new. The node is searched for locks first.
+
+use redis::Value;
+
+use crate::group::Group;
+use crate::node::redis::key::BORN_KEY;
+use crate::node::redis::reply::Fields;
+use crate::node::redis::scripts::SCRIPTS;
+use crate::node::redis::session::Membership;
+use crate::node::redis::transport::connection::Connection;
+use crate::node::{CallError, Facts, InitMode, TroubleKind};
+use crate::time::Timestamp;
+
+use super::Handshake;
+use super::born::{BirthRecord, group_fields};
+use super::search::{InitAnswer, SEARCH_MAX, SEARCH_STEP, Search};
+use super::server::Server;
+
+/// When a question was sent and when its answer came.
+type Times = (Timestamp, Timestamp);
+
+impl Handshake {
+    /// Declares the node grown up, unless it holds locks or votes already, or says whether it could.
+    pub(crate) async fn init(
+        &self,
+        connection: &mut Connection,
+        server: &Server,
+        group: &Group,
+        mode: InitMode,
+    ) -> Result<(Option<Membership>, Facts), CallError> {
+        let mut search = Search::default();
+        let (answer, times) = self
+            .search(&mut search, connection, server, group, mode)
+            .await?;
+        let InitAnswer {
+            clock_us,
+            word,
+            born,
+        } = answer;
+        if word == "changed" {
+            return Err(self.changed());
+        }
+        let born = born.as_deref().map(|text| self.read_born(text));
+        let born = born.transpose()?;
+        let found = format!("{} lock records{}", search.count, held_now(&search.holders));
+        match (word.as_str(), born) {
+            ("done", Some(born)) => {
+                if search.count != "0" {
+                    tracing::warn!(target: "ringfence", node = %self.reporter.node, "declared new although it has {found}; these holders may be doubled");
+                }
+                let (membership, facts) = self.member(server, born, clock_us, times);
+                Ok((Some(membership), facts))
+            }
+            ("free", born) => Ok((None, self.facts(server, born.as_ref(), clock_us, times))),
+            (word, born) => Err(self.not_new(word, born.as_ref(), group, &found)),
+        }
+    }
+
+    /// Has the node searched, page by page, until the script has decided.
+    async fn search(
+        &self,
+        search: &mut Search,
+        connection: &mut Connection,
+        server: &Server,
+        group: &Group,
+        mode: InitMode,
+    ) -> Result<(InitAnswer, Times), CallError> {
+        let begun = self.clock.now();
+        loop {
+            let sent = self.clock.now();
+            let fields = self
+                .search_step(search, connection, server, group, mode)
+                .await?;
+            let received = self.clock.now();
+            match self.shaped(search.hear(fields))? {
+                Some(answer) => return Ok((answer, (sent, received))),
+                None if begun + SEARCH_MAX <= received => return Err(self.unsearched()),
+                None => {}
+            }
+        }
+    }
+
+    async fn search_step(
+        &self,
+        search: &Search,
+        connection: &mut Connection,
+        server: &Server,
+        group: &Group,
+        mode: InitMode,
+    ) -> Result<Fields, CallError> {
+        let mut pipe = redis::pipe();
+        let cmd = pipe
+            .cmd("EVAL")
+            .arg(&SCRIPTS.init.text)
+            .arg(1)
+            .arg(BORN_KEY);
+        cmd.arg(&server.run_id)
+            .arg(server.replication_id.as_deref().unwrap_or("-"))
+            .arg(u8::from(server.durable))
+            .arg(match mode {
+                InitMode::Check => "check",
+                InitMode::Write => "write",
+                InitMode::Force => "force",
+                InitMode::CheckRegroup => "check regroup",
+                InitMode::Regroup => "regroup",
+            })
+            .arg(&group_fields(group))
+            .arg(&group_fields(&Group::new(group.nodes)));
+        search.write(cmd, mode);
+        let answers = tokio::time::timeout(SEARCH_STEP, connection.ask(pipe)).await;
+        let answers = answers.map_err(|_| self.hangs())?;
+        let answers = answers.map_err(|e| self.unknown(&e))?;
+        match answers.into_iter().next().unwrap_or(Value::Nil) {
+            Value::ServerError(error) => Err(CallError::Refused(self.reporter.init_error(&error))),
+            answer => self.fields(answer),
+        }
+    }
+
+    /// Why the node is not declared new, by the script's `word`.
+    fn not_new(
+        &self,
+        word: &str,
+        born: Option<&BirthRecord>,
+        group: &Group,
+        found: &str,
+    ) -> CallError {
+        let (kind, what) = match (word, born) {
+            ("grown", Some(_)) => (
+                TroubleKind::Other,
+                format!(
+                    "votes already and has {found}; --force declares it new nevertheless, and its \
+                     holders may then be doubled"
+                ),
+            ),
+            ("holders", _) => (
+                TroubleKind::Other,
+                format!("has {found}; stop all clients and try again when their locks have ended"),
+            ),
+            ("recent", Some(born)) => (
+                TroubleKind::Other,
+                format!(
+                    "was in use less than {:?} ago; stop all clients and wait for that long",
+                    born.group.quarantine
+                ),
+            ),
+            ("group", Some(born)) => (
+                TroubleKind::Group,
+                format!(
+                    "belongs to a group of {}, not {group}; --force overwrites that",
+                    born.group
+                ),
+            ),
+            ("records", _) => (
+                TroubleKind::Other,
+                format!(
+                    "is not new, it has {found}; --force declares it new nevertheless, and its \
+                     holders may then be doubled"
+                ),
+            ),
+            _ => return CallError::Refused(self.reporter.garbage()),
+        };
+        self.refused(kind, what)
+    }
+
+    /// A search that takes too long is not an empty one.
+    fn unsearched(&self) -> CallError {
+        self.refused(
+            TroubleKind::Other,
+            format!(
+                "has too many keys to be searched for locks within {SEARCH_MAX:?}; give locks a \
+                 server or a database of their own, or use --force if you know that nobody holds one"
+            ),
+        )
+    }
+
+    fn hangs(&self) -> CallError {
+        let what = format!("has not answered a step of `init` within {SEARCH_STEP:?}");
+        CallError::Unknown(self.reporter.trouble(TroubleKind::Timeout, what))
+    }
+}
+
+/// The holders that were found, in words.
+fn held_now(holders: &[(String, String)]) -> String {
+    let shown = holders.iter().map(|(name, label)| {
+        let (name, label) = (name.escape_debug(), label.escape_debug());
+        format!("`{name}` by {label}")
+    });
+    match shown.collect::<Vec<_>>().as_slice() {
+        [] => ", none of them held now".to_owned(),
+        held => format!(", held now: {}", held.join(", ")),
+    }
+}

@@ -1,0 +1,267 @@
+//! What happens on every new connection, and again whenever the node has forgotten its past: look at
+//! the server, join the group, load the scripts.
+
+pub(crate) mod born;
+pub(crate) mod image;
+mod info;
+mod init;
+pub(crate) mod search;
+pub(crate) mod server;
+
+use redis::{RedisError, Value};
+
+use crate::clock::Clock;
+use crate::group::Group;
+use crate::message::Standing;
+use crate::node::{CallError, Facts, Trouble, TroubleKind};
+use crate::time::Timestamp;
+
+use self::born::{BORN_MAX_BYTES, BirthRecord, group_fields};
+use self::image::Image;
+use self::server::{Leniency, Server, ask_config, questions, refuse_config};
+use crate::node::redis::access::rights::Allowed;
+use crate::node::redis::command::ScriptTerms;
+use crate::node::redis::key::BORN_KEY;
+use crate::node::redis::reply::{Fields, Misshapen, NUMBER_MAX_BYTES};
+use crate::node::redis::report::Reporter;
+use crate::node::redis::scripts::SCRIPTS;
+use crate::node::redis::session::Membership;
+use crate::node::redis::transport::connection::Connection;
+
+/// How hands are shaken with one node.
+pub(crate) struct Handshake {
+    pub(crate) reporter: Reporter,
+    pub(crate) leniency: Leniency,
+    pub(crate) clock: Clock,
+}
+
+impl Handshake {
+    /// Reads what the node is, without changing it.
+    pub(crate) async fn probe(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<(Server, Facts), CallError> {
+        let sent = self.clock.now();
+        let server = self.look(connection).await?;
+        let received = self.clock.now();
+        let born = server
+            .born
+            .as_deref()
+            .map(|text| self.read_born(text))
+            .transpose()?;
+        let facts = self.facts(&server, born.as_ref(), server.clock_us, (sent, received));
+        Ok((server, facts))
+    }
+
+    /// Reads what the server is, whatever its birth record says.
+    pub(crate) async fn look(&self, connection: &mut Connection) -> Result<Server, CallError> {
+        // A user who may only look may have been given more meanwhile.
+        let known = connection.allowed.filter(|allowed| allowed.join);
+        let mut pipe = questions();
+        match known {
+            None => {
+                pipe.add_command(Allowed::question());
+            }
+            Some(allowed) if allowed.config => ask_config(&mut pipe),
+            Some(_) => {}
+        }
+        let mut answers = connection.ask(pipe).await.map_err(|e| self.unsent(&e))?;
+        if known.is_none() {
+            let allowed = Allowed::read(answers.pop().as_ref());
+            connection.allowed = Some(allowed);
+            if allowed.config {
+                let mut pipe = redis::pipe();
+                ask_config(&mut pipe);
+                answers.extend(connection.ask(pipe).await.map_err(|e| self.unsent(&e))?);
+            }
+        }
+        if refuse_config(&answers) {
+            connection.refuse_config();
+        }
+        let server = Server::read(answers, &self.reporter, self.leniency)?;
+        if server.replication_id.is_none() {
+            let node = &self.reporter.node;
+            tracing::debug!(target: "ringfence", %node, "tells no replication id; a failover and back goes unnoticed there");
+        }
+        Ok(server)
+    }
+
+    /// Makes the node a member of `group`, if it is not one of another already. What it is was `seen`
+    /// just now. The trouble in place of a membership is why no call may be sent.
+    pub(crate) async fn join(
+        &self,
+        connection: &mut Connection,
+        seen: (Server, Facts),
+        group: &Group,
+    ) -> Result<(Result<Membership, Trouble>, Facts), CallError> {
+        let (server, facts) = &seen;
+        if connection.may_only_look() {
+            return self.look_on(server, facts, group);
+        }
+        let mut pipe = redis::pipe();
+        let cmd = pipe
+            .cmd("EVAL")
+            .arg(&SCRIPTS.join.text)
+            .arg(1)
+            .arg(BORN_KEY);
+        let backlog_ttl = server.backlog_ttl_s.map(|s| s.to_string());
+        cmd.arg(&server.run_id)
+            .arg(server.replication_id.as_deref().unwrap_or("-"))
+            .arg(u8::from(server.durable))
+            .arg(backlog_ttl.as_deref().unwrap_or("-"))
+            .arg(&group_fields(group));
+        for script in SCRIPTS.by_hash() {
+            pipe.cmd("SCRIPT").arg("LOAD").arg(&script.text);
+        }
+        let sent = self.clock.now();
+        let answers = connection.ask(pipe).await.map_err(|e| self.unknown(&e))?;
+        let received = self.clock.now();
+        // Where loading is forbidden, each script is sent in full at its first call.
+        let joined = answers.into_iter().next().unwrap_or(Value::Nil);
+        let mut fields = self.fields(joined)?;
+        let clock_us = self.shaped(clock(&mut fields))?;
+        let Some(born) = self.shaped(fields.text(BORN_MAX_BYTES))? else {
+            return Err(self.changed());
+        };
+        let born = self.read_born(&born)?;
+        self.check_group(&born, group)?;
+        let (membership, facts) = self.member(server, born, clock_us, (sent, received));
+        Ok((Ok(membership), facts))
+    }
+
+    /// In place of [`Handshake::join`] for a user who may only look: the birth record stays as it is. If
+    /// it is of an earlier run, the node does not count, and there is nothing to look at.
+    fn look_on(
+        &self,
+        server: &Server,
+        facts: &Facts,
+        group: &Group,
+    ) -> Result<(Result<Membership, Trouble>, Facts), CallError> {
+        let born = server.born.as_deref().map(|text| self.read_born(text));
+        let born = born.transpose()?;
+        let Some(born) = server.own(born.as_ref()) else {
+            return Ok((Err(self.reporter.unmet()), facts.clone()));
+        };
+        self.check_group(born, group)?;
+        let times = (facts.sent, facts.received);
+        let (mut membership, facts) = self.member(server, born.clone(), server.clock_us, times);
+        membership.terms.looks_only = true;
+        Ok((Ok(membership), facts))
+    }
+
+    fn check_group(&self, born: &BirthRecord, group: &Group) -> Result<(), CallError> {
+        if group_fields(&born.group) == group_fields(group) {
+            return Ok(());
+        }
+        let what = format!(
+            "belongs to a group of {}, but this client was told {group}; use the same values \
+             everywhere, or run `ringfence init` if the group is new",
+            born.group
+        );
+        Err(self.refused(TroubleKind::Group, what))
+    }
+
+    fn member(
+        &self,
+        server: &Server,
+        born: BirthRecord,
+        clock_us: u64,
+        times: (Timestamp, Timestamp),
+    ) -> (Membership, Facts) {
+        let facts = self.facts(server, Some(&born), clock_us, times);
+        let membership = Membership {
+            standing: self.standing(&born, clock_us),
+            read_at: times.1,
+            terms: ScriptTerms::new(&born.text, &born.group),
+            image: Image {
+                server: born.server,
+                evicts: server.evicts,
+            },
+            seen_at: times.0,
+        };
+        (membership, facts)
+    }
+
+    fn facts(
+        &self,
+        server: &Server,
+        born: Option<&BirthRecord>,
+        clock_us: u64,
+        (sent, received): (Timestamp, Timestamp),
+    ) -> Facts {
+        let own = server.own(born);
+        Facts {
+            standing: own.map(|born| self.standing(born, clock_us)),
+            clock_us,
+            sent,
+            received,
+            group: born.map(|born| born.group),
+            run_id: server.run_id.clone(),
+            version: server.version.clone(),
+            tier: server.tier(self.leniency, own),
+        }
+    }
+
+    fn standing(&self, born: &BirthRecord, clock_us: u64) -> Standing {
+        Standing {
+            incarnation: born.since_us,
+            born_us: if self.leniency.no_quarantine {
+                0
+            } else {
+                born.birth_us
+            },
+            clock_us,
+            server: Standing::server_of(&born.server.run_id),
+        }
+    }
+
+    fn read_born(&self, text: &str) -> Result<BirthRecord, CallError> {
+        match BirthRecord::parse(text) {
+            Ok(born) if born.server.epoch.is_some() => {
+                Err(CallError::Refused(self.reporter.needs_sentinels()))
+            }
+            Ok(born) => Ok(born),
+            Err(why) => Err(CallError::Refused(self.reporter.unreadable_birth(&why))),
+        }
+    }
+
+    /// The server was demoted, promoted or replaced between the look at it and the script.
+    fn changed(&self) -> CallError {
+        let what = "changed its role or was replaced during the handshake; shaking hands again";
+        CallError::NotSent(self.reporter.trouble(TroubleKind::Newborn, what))
+    }
+
+    fn fields(&self, value: Value) -> Result<Fields, CallError> {
+        match value {
+            Value::Array(items) => Ok(Fields(items.into_iter())),
+            Value::ServerError(error) => {
+                Err(CallError::Refused(self.reporter.server_error(&error)))
+            }
+            _ => Err(CallError::Refused(self.reporter.garbage())),
+        }
+    }
+
+    fn shaped<T>(&self, read: Result<T, Misshapen>) -> Result<T, CallError> {
+        read.map_err(|Misshapen| CallError::Refused(self.reporter.garbage()))
+    }
+
+    fn refused(&self, kind: TroubleKind, what: String) -> CallError {
+        CallError::Refused(self.reporter.trouble(kind, what))
+    }
+
+    /// A question that changes nothing was lost.
+    fn unsent(&self, error: &RedisError) -> CallError {
+        CallError::NotSent(self.reporter.connection(error))
+    }
+
+    /// A question that may have changed something was lost.
+    fn unknown(&self, error: &RedisError) -> CallError {
+        CallError::Unknown(self.reporter.connection(error))
+    }
+}
+
+/// A clock that travels as text.
+fn clock(fields: &mut Fields) -> Result<u64, Misshapen> {
+    let text = fields.text(NUMBER_MAX_BYTES)?.ok_or(Misshapen)?;
+    text.parse().map_err(|_| Misshapen)
+}

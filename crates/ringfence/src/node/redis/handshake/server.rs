@@ -1,0 +1,334 @@
+//! What a server says about itself, and whether such a server may keep locks.
+
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use crate::group::Group;
+use crate::ledger::birth::{self, Present, Verdict};
+use crate::node::{CallError, Memory, OnDisk, Role, Tier, TroubleKind};
+
+use super::born::{BORN_MAX_BYTES, BirthRecord, is_id};
+use super::info::Info;
+use crate::node::redis::key::BORN_KEY;
+use crate::node::redis::report::{Reporter, quote};
+
+/// What the URL says about how strict to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leniency {
+    /// `?quarantine=off`.
+    pub(crate) no_quarantine: bool,
+    /// `?eviction=allow`.
+    pub(crate) eviction_allowed: bool,
+    /// `?durable=yes`: not lenient, but the same kind of word.
+    pub(crate) said_durable: bool,
+}
+
+/// What a server says about itself. Whether such a one may keep locks, [`Server::refusal`] tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Server {
+    /// What the server calls this run of itself.
+    pub(crate) run_id: String,
+    /// What it calls the history of its data, which its replicas share; `None` if it does not tell.
+    pub(crate) replication_id: Option<String>,
+    /// For how many seconds it remembers a former replication id once nobody follows it, zero for ever
+    /// (`repl-backlog-ttl`); `None` where CONFIG is forbidden.
+    pub(crate) backlog_ttl_s: Option<u64>,
+    /// Server and version, for people.
+    pub(crate) version: String,
+    /// What it is among other servers.
+    pub(crate) role: Role,
+    /// Whether it still reads its data.
+    pub(crate) loading: bool,
+    /// When what it wrote is on disk.
+    pub(crate) on_disk: OnDisk,
+    /// Whether replicas follow it, or may: nothing else is known.
+    pub(crate) has_replicas: bool,
+    /// Whether every write is on disk before it is answered, and nobody else has a copy: a replica
+    /// that is started as a master has this one's birth record, and perhaps not its last locks.
+    pub(crate) durable: bool,
+    /// Whether its data is its own: a promoted replica has its former master's, or some of it.
+    pub(crate) never_promoted: bool,
+    /// How much it may keep, and what it does beyond that.
+    pub(crate) memory: Memory,
+    /// Whether locks may be evicted.
+    pub(crate) evicts: bool,
+    /// The birth record, if there is one.
+    pub(crate) born: Option<String>,
+    /// The server's clock.
+    pub(crate) clock_us: u64,
+}
+
+/// Which of the answers to [`questions`] is the birth record.
+pub(crate) const BORN_ANSWER: usize = 4;
+/// Which of the answers are to `CONFIG GET`: the last ones.
+const CONFIG_ANSWERS: usize = 6;
+/// The settings that durability rests on.
+pub(crate) const SYNC_SETTINGS: [&str; 2] = ["appendfsync", "no-appendfsync-on-rewrite"];
+const BACKLOG_SETTING: &str = "repl-backlog-ttl";
+/// The shortest id of a run that is believed.
+const RUN_ID_MIN_CHARS: usize = 32;
+
+/// The questions that [`Server::read`] takes the answers to, those of [`ask_config`] behind them where
+/// `CONFIG` may be asked: every refusal is an entry in the server's ACL LOG. They change nothing.
+pub(crate) fn questions() -> Pipeline {
+    let mut pipe = redis::pipe();
+    for section in ["server", "replication", "memory", "persistence"] {
+        pipe.cmd("INFO").arg(section);
+    }
+    pipe.cmd("GET").arg(BORN_KEY);
+    pipe.cmd("TIME");
+    pipe
+}
+
+/// See [`questions`].
+pub(crate) fn ask_config(pipe: &mut Pipeline) {
+    for setting in SYNC_SETTINGS.into_iter().chain([BACKLOG_SETTING]) {
+        pipe.cmd("CONFIG").arg("GET").arg(setting);
+    }
+}
+
+/// Whether the answers to [`questions`] say that `CONFIG` is refused.
+pub(crate) fn refuse_config(answers: &[Value]) -> bool {
+    matches!(answers.get(CONFIG_ANSWERS), Some(Value::ServerError(_)))
+}
+
+impl Server {
+    /// Reads the answers to [`questions`] and refuses servers that cannot keep locks.
+    pub(crate) fn read(
+        answers: Vec<Value>,
+        reporter: &Reporter,
+        leniency: Leniency,
+    ) -> Result<Self, CallError> {
+        let found = Self::look(answers, reporter)?.believing(leniency);
+        match found.refusal(leniency) {
+            None => Ok(found),
+            Some((kind, what)) => Err(CallError::Refused(reporter.trouble(kind, what))),
+        }
+    }
+
+    /// Reads the answers to [`questions`], whatever server it is.
+    pub(crate) fn look(mut answers: Vec<Value>, reporter: &Reporter) -> Result<Self, CallError> {
+        let garbage = || CallError::Refused(reporter.garbage());
+        if answers.len() == CONFIG_ANSWERS {
+            answers.resize(CONFIG_ANSWERS + 3, Value::Nil);
+        }
+        let Ok(
+            [
+                server,
+                replication,
+                memory,
+                persistence,
+                born,
+                time,
+                appendfsync,
+                not_on_rewrite,
+                backlog_ttl,
+            ],
+        ) = <[Value; 9]>::try_from(answers)
+        else {
+            return Err(garbage());
+        };
+        let info = |value: &Value| match value {
+            Value::ServerError(error) => Err(CallError::Refused(reporter.server_error(error))),
+            _ => Info::read(value).ok_or_else(garbage),
+        };
+        let (server, replication) = (info(&server)?, info(&replication)?);
+        let (memory, persistence) = (info(&memory)?, info(&persistence)?);
+        let run_id = server.get("run_id").unwrap_or_default();
+        // Every Redis and Valkey has one of 40 characters.
+        if !is_id(run_id) || run_id.len() < RUN_ID_MIN_CHARS {
+            return Err(garbage());
+        }
+        let born = read_born(born, reporter)?;
+        let on_disk = on_disk(&persistence, [&appendfsync, &not_on_rewrite]);
+        let has_replicas = replication.has_replicas();
+        let memory = memory.memory();
+        Ok(Self {
+            run_id: run_id.to_owned(),
+            replication_id: replication.replication_id().map(str::to_owned),
+            backlog_ttl_s: setting(&backlog_ttl).and_then(|value| value.parse().ok()),
+            version: version(&server),
+            role: role(&server, &replication),
+            loading: persistence.get("loading") == Some("1"),
+            on_disk,
+            has_replicas,
+            durable: match on_disk {
+                OnDisk::Always => !has_replicas,
+                OnDisk::Later | OnDisk::Never | OnDisk::Unknown => false,
+            },
+            never_promoted: replication
+                .get("master_replid2")
+                .is_some_and(|id| id.bytes().all(|byte| byte == b'0')),
+            evicts: memory.evicts(),
+            memory,
+            born,
+            clock_us: clock_us(&time).ok_or_else(garbage)?,
+        })
+    }
+
+    /// The same server, with the user's word where its own is not to be had: what is unknown is not
+    /// durable otherwise.
+    pub(crate) fn believing(mut self, leniency: Leniency) -> Self {
+        if leniency.said_durable && self.on_disk == OnDisk::Unknown {
+            self.durable = !self.has_replicas;
+        }
+        self
+    }
+
+    /// The birth record `born`, if it is this incarnation's: that of an earlier one says nothing about
+    /// this one, save the group's values.
+    pub(crate) fn own<'a>(&self, born: Option<&'a BirthRecord>) -> Option<&'a BirthRecord> {
+        born.filter(|born| {
+            let same_run = born.server.run_id == self.run_id;
+            same_run && self.has_kept(born)
+        })
+    }
+
+    /// Whether the server still has all that was there when `born` was written.
+    pub(crate) fn has_kept(&self, born: &BirthRecord) -> bool {
+        let verdict = birth::judge(Some(&born.server), &self.present(&born.group));
+        matches!(verdict, Verdict::Keep | Verdict::Update(_))
+    }
+
+    /// What decides about a birth, in a group of these values.
+    fn present(&self, group: &Group) -> Present<String> {
+        let ttl_s = self.backlog_ttl_s;
+        Present {
+            run_id: self.run_id.clone(),
+            replication_id: self.replication_id.clone(),
+            former_id: !self.never_promoted,
+            former_id_lasts: ttl_s
+                .is_some_and(|s| s == 0 || Duration::from_secs(s) >= group.quarantine),
+            has_replicas: self.has_replicas,
+            durable: self.durable,
+            epoch: None,
+        }
+    }
+
+    /// What a crash may cost, with `born` for its birth record.
+    pub(crate) fn tier(&self, leniency: Leniency, born: Option<&BirthRecord>) -> Tier {
+        let own = self.own(born);
+        match () {
+            () if leniency.no_quarantine || self.evicts => Tier::BestEffort,
+            () if self.durable && own.is_none_or(|born| born.server.durable) => Tier::Durable,
+            () => Tier::Quarantined,
+        }
+    }
+
+    /// Why this server cannot keep locks, if it cannot.
+    fn refusal(&self, leniency: Leniency) -> Option<(TroubleKind, String)> {
+        match &self.role {
+            Role::ClusterNode => Some((
+                TroubleKind::Cluster,
+                "runs in cluster mode; locks need independent masters".to_owned(),
+            )),
+            Role::Sentinel => Some((
+                TroubleKind::Other,
+                "is a Sentinel and keeps no data; name the masters themselves".to_owned(),
+            )),
+            Role::Replica(_) => Some((
+                TroubleKind::Replica,
+                "is a replica, and replicas do not vote; name its master instead".to_owned(),
+            )),
+            Role::Master if self.loading => {
+                Some((TroubleKind::Loading, "is still reading its data".to_owned()))
+            }
+            Role::Master if leniency.said_durable && !self.durable => Some((
+                TroubleKind::NotDurable,
+                "is not durable, though its URL says ?durable=yes; that takes appendonly yes, \
+                 appendfsync always, no-appendfsync-on-rewrite no, and no replica"
+                    .to_owned(),
+            )),
+            Role::Master if self.evicts && !leniency.eviction_allowed => Some((
+                TroubleKind::Evicts,
+                format!(
+                    "may evict locks (maxmemory-policy {}); set it to noeviction, or accept \
+                     the risk with ?eviction=allow",
+                    self.memory.policy
+                ),
+            )),
+            Role::Master => None,
+        }
+    }
+}
+
+/// The birth record as it stands there, if there is one.
+fn read_born(answer: Value, reporter: &Reporter) -> Result<Option<String>, CallError> {
+    match answer {
+        Value::Nil => Ok(None),
+        // What is too long cannot be read anyway.
+        Value::BulkString(mut text) => {
+            text.truncate(BORN_MAX_BYTES + 1);
+            Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+        }
+        Value::ServerError(error) => Err(CallError::Refused(reporter.server_error(&error))),
+        _ => Err(CallError::Refused(reporter.garbage())),
+    }
+}
+
+fn role(server: &Info, replication: &Info) -> Role {
+    match server.get("redis_mode").or(server.get("server_mode")) {
+        Some("cluster") => Role::ClusterNode,
+        Some("sentinel") => Role::Sentinel,
+        _ if replication.get("role") == Some("slave") => {
+            let master = |field| replication.get(field).filter(|value| !value.is_empty());
+            Role::Replica(
+                master("master_host")
+                    .zip(master("master_port"))
+                    .map(|(host, port)| quote(&format!("{host}:{port}"))),
+            )
+        }
+        _ => Role::Master,
+    }
+}
+
+/// A server that leaves out syncing while it rewrites its file may lose what it wrote meanwhile.
+pub(crate) fn on_disk(persistence: &Info, sync_settings: [&Value; 2]) -> OnDisk {
+    let [appendfsync, not_on_rewrite] = sync_settings;
+    match (setting(appendfsync), setting(not_on_rewrite)) {
+        _ if persistence.get("aof_enabled") != Some("1") => OnDisk::Never,
+        (Some("always"), Some("no")) => OnDisk::Always,
+        (Some(_), _) => OnDisk::Later,
+        (None, _) => OnDisk::Unknown,
+    }
+}
+
+/// The answer to `CONFIG GET`; `None` where that is forbidden.
+fn setting(answer: &Value) -> Option<&str> {
+    let value = match answer {
+        Value::Array(pair) => pair.get(1),
+        Value::Map(pairs) => pairs.first().map(|(_, value)| value),
+        _ => None,
+    };
+    match value? {
+        Value::BulkString(text) => std::str::from_utf8(text).ok(),
+        _ => None,
+    }
+}
+
+fn version(server: &Info) -> String {
+    match server.get("valkey_version") {
+        Some(version) => quote(&format!("Valkey {version}")),
+        None => quote(&format!(
+            "Redis {}",
+            server.get("redis_version").unwrap_or("of unknown version")
+        )),
+    }
+}
+
+/// The answer to `TIME`, in microseconds.
+pub(crate) fn clock_us(time: &Value) -> Option<u64> {
+    let Value::Array(parts) = time else {
+        return None;
+    };
+    let mut parts = parts.iter().map(|part| match part {
+        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse::<u64>().ok(),
+        _ => None,
+    });
+    let (seconds, micros) = (parts.next()??, parts.next()??);
+    seconds.checked_mul(1_000_000)?.checked_add(micros)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! What a link does beside the calls: subscribes to wakes, looks whether the server is still what it was,
+//! and notices that it says nothing.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::node::{Trouble, TroubleKind};
+use crate::time::Timestamp;
+
+use super::Link;
+use crate::node::redis::handshake::image::Image;
+use crate::node::redis::key::wake_channel;
+use crate::node::redis::session::{InFlight, Session};
+
+/// A server that is asked and says nothing for this long is hung, or the connection half open.
+const SILENCE: Duration = Duration::from_secs(1);
+
+impl Link {
+    /// Subscribes to the wakes of everybody who listens and is not subscribed to yet. What is sent
+    /// afterwards is carried out afterwards, so nobody enters a line and misses its first wake.
+    pub(super) fn subscribe(&self, in_flight: &mut InFlight, session: &mut Session) {
+        let new = self.maker.listeners.clients_after(session.listening);
+        if new.is_empty() || !session.connection.hears() {
+            return;
+        }
+        session.listening += new.len();
+        let mut pipe = redis::pipe();
+        for client in &new {
+            pipe.cmd("SUBSCRIBE").arg(wake_channel(client));
+        }
+        in_flight.ask(pipe, false, &mut session.connection, self.clock().now());
+    }
+
+    /// Asks the server what it is.
+    pub(super) fn look_now(
+        &mut self,
+        in_flight: &mut InFlight,
+        session: &mut Session,
+        now: Timestamp,
+    ) {
+        // After a flood of messages nobody was subscribed to. That may be over.
+        self.subscribe(in_flight, session);
+        if let Ok(membership) = &session.membership {
+            let connection = &mut session.connection;
+            let questions = membership.image.questions(connection.may_ask_config());
+            in_flight.ask(questions, true, connection, now);
+            self.watch.look(now);
+        }
+    }
+
+    /// Whether the server is no longer what it was, by its answers to a look: hands must be shaken again.
+    pub(super) fn has_changed(&mut self, answers: &[Value], session: &mut Session) -> bool {
+        if Image::refuse_config(answers) {
+            session.connection.refuse_config();
+        }
+        let membership = session.membership.as_ref().ok();
+        match membership.and_then(|membership| membership.image.change(answers)) {
+            None => self.watch.is_unchanged(),
+            Some(change) => {
+                let node = &self.maker.handshake.reporter.node;
+                tracing::debug!(target: "ringfence", %node, "{change}; shaking hands again");
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The trouble, if the server has been silent for too long.
+    pub(super) fn silence(&self, in_flight: &InFlight) -> Option<Trouble> {
+        let since = in_flight.silent_since()?;
+        (self.clock().now().since(since) >= SILENCE).then(|| {
+            let what = format!("has been asked and has said nothing for {SILENCE:?}");
+            self.maker
+                .handshake
+                .reporter
+                .trouble(TroubleKind::Timeout, what)
+        })
+    }
+}

@@ -1,0 +1,357 @@
+//! What went wrong with one server, in words for the person who has to mend it: what happened, on
+//! which node, what to do. Whatever a server says is shortened, escaped and rid of our password.
+
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisError, ServerError};
+
+use crate::message::Request;
+use crate::node::{CallError, Trouble, TroubleKind};
+use crate::url::encode;
+
+use crate::node::redis::access::denial::is_denial;
+use crate::node::redis::handshake::born::{Unreadable, VERSION};
+use crate::node::redis::key::{BORN_KEY, record_key};
+use crate::node::redis::transport::limits::Excess;
+
+/// How much of a server's own words is passed on.
+const QUOTE_MAX_CHARS: usize = 200;
+/// How much of a password gives it away where a server has cut it off.
+const BEGINNING_CHARS: usize = 4;
+
+/// What servers say when a database is selected that they do not have.
+const NO_SUCH_DATABASE: &str = "DB index is out of range";
+
+/// Tells what is wrong with one node.
+#[derive(Clone)]
+pub(crate) struct Reporter {
+    /// How people know the node.
+    pub(crate) node: Arc<str>,
+    /// The ACL user that logs in.
+    pub(crate) user: Arc<str>,
+    /// What must never be shown: some servers echo the arguments of a command they do not know.
+    pub(crate) password: Option<Arc<str>>,
+}
+
+impl Reporter {
+    /// Tells what is wrong with `node`, where `user` logs in, or the server's own default.
+    pub(crate) fn new(node: &str, user: Option<&str>, password: Option<&str>) -> Self {
+        Self {
+            node: node.into(),
+            user: user.unwrap_or("default").into(),
+            password: password.map(Arc::from),
+        }
+    }
+
+    /// Trouble of `kind`: the node's name, then `what`.
+    pub(crate) fn trouble(&self, kind: TroubleKind, what: impl AsRef<str>) -> Trouble {
+        let what = self.scrub(&format!("{} {}", self.node, what.as_ref()));
+        Trouble::new(kind, without_controls(&what))
+    }
+
+    /// A server's words, safe to print: without our password, or as much of it as the server gave.
+    pub(crate) fn quote(&self, text: &str) -> String {
+        let mut text = self.scrub(text);
+        for form in self.password.iter().flat_map(|password| forms(password)) {
+            text = without_beginning(&text, &form);
+        }
+        quote(&text)
+    }
+
+    /// Trouble with what the server said in answer to `request`.
+    pub(crate) fn refusal(&self, error: &ServerError, request: &Request) -> CallError {
+        // Our scripts say which claim is meant, and of what type its key is.
+        let mut details = error.details().unwrap_or_default().split_whitespace();
+        let position = details.next().and_then(|word| word.parse::<usize>().ok());
+        let claim = position.and_then(|i| request.claims.get(i.checked_sub(1)?));
+        let name = claim.or(request.claims.first()).map(|claim| &claim.name);
+        let trouble = match (error.code(), name) {
+            ("FOREIGN" | "WRONGTYPE", Some(name)) => {
+                let what = kind_of_key(claim.and(details.next()));
+                self.trouble(
+                    TroubleKind::ForeignType,
+                    format!(
+                        "holds {what} under the key `{name}`; use another name or delete that key"
+                    ),
+                )
+            }
+            ("DAMAGED", Some(name)) => {
+                let record = record_key(name.as_str());
+                self.trouble(
+                    TroubleKind::Other,
+                    format!(
+                        "has a damaged record, or one of a newer ringfence, under `{}`; \
+                         delete it once no holder of `{name}` is left",
+                        record.escape_debug()
+                    ),
+                )
+            }
+            _ => self.said(error, Some(request)),
+        };
+        if broke_off(error) {
+            CallError::Unknown(trouble)
+        } else {
+            CallError::Refused(trouble)
+        }
+    }
+
+    /// Trouble with what the server said, whatever it was asked.
+    pub(crate) fn server_error(&self, error: &ServerError) -> Trouble {
+        self.said(error, None)
+    }
+
+    fn said(&self, error: &ServerError, request: Option<&Request>) -> Trouble {
+        let details = error.details().unwrap_or_default();
+        match is_denial(error.code(), details) {
+            true => self.denied(error.code(), details, request),
+            false => self.code(error.code(), details),
+        }
+    }
+
+    fn code(&self, code: &str, details: &str) -> Trouble {
+        if is_denial(code, details) {
+            return self.denied(code, details, None);
+        }
+        let said = self.quote(&format!("{code} {details}"));
+        let (kind, what) = match code {
+            "NOAUTH" => (
+                TroubleKind::Denied,
+                format!("asks for a password; put it into the URL as redis://:PASSWORD@… ({said})"),
+            ),
+            "WRONGPASS" => (
+                TroubleKind::Denied,
+                format!("refuses the user or the password in the URL ({said})"),
+            ),
+            "LOADING" => (TroubleKind::Loading, "is still reading its data".to_owned()),
+            "READONLY" | "MASTERDOWN" => (
+                TroubleKind::Replica,
+                format!("is a replica, and replicas do not vote; name its master instead ({said})"),
+            ),
+            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => (
+                TroubleKind::Cluster,
+                format!("runs in cluster mode; locks need independent masters ({said})"),
+            ),
+            "OOM" => (
+                TroubleKind::Other,
+                format!("has no memory left for locks; raise its maxmemory ({said})"),
+            ),
+            "MISCONF" | "NOREPLICAS" | "BUSY" => (
+                TroubleKind::Other,
+                format!("does not accept writes at present ({said})"),
+            ),
+            "DAMAGED" => return self.damaged_birth(),
+            "WRONGTYPE" => (
+                TroubleKind::ForeignType,
+                format!("holds something of another program under `{BORN_KEY}`; delete that key"),
+            ),
+            _ if details.contains(NO_SUCH_DATABASE) => (
+                TroubleKind::Database,
+                format!(
+                    "has no database of the number in its URL ({said}); use a lower number, or \
+                     raise `databases` in the server's configuration"
+                ),
+            ),
+            _ => (
+                TroubleKind::Other,
+                format!("answered with an error: {said}"),
+            ),
+        };
+        self.trouble(kind, what)
+    }
+
+    /// Trouble with a birth record that this client cannot use.
+    pub(crate) fn unreadable_birth(&self, why: &Unreadable) -> Trouble {
+        match why {
+            Unreadable::Damaged => self.damaged_birth(),
+            Unreadable::Version(found) => {
+                let what = format!(
+                    "has a birth record of version {found}, but this client only knows version \
+                     {VERSION}; upgrade all clients to one version of ringfence, stop them all, \
+                     then delete the key `{BORN_KEY}` on every node or run `ringfence init --force`"
+                );
+                self.trouble(TroubleKind::Version, what)
+            }
+        }
+    }
+
+    /// Trouble with a node that only clients with its Sentinels' addresses may use.
+    pub(crate) fn needs_sentinels(&self) -> Trouble {
+        let what = format!(
+            "is used by clients that find it through Sentinels, and this client was given none; \
+             give it the same Sentinels, or stop those clients and delete the key `{BORN_KEY}`"
+        );
+        self.trouble(TroubleKind::Version, what)
+    }
+
+    /// Trouble with a birth record that cannot be read.
+    fn damaged_birth(&self) -> Trouble {
+        let what =
+            format!("has a damaged birth record; stop all clients and delete the key `{BORN_KEY}`");
+        self.trouble(TroubleKind::Other, what)
+    }
+
+    /// Trouble with a connection that could not be made or used.
+    pub(crate) fn connection(&self, error: &RedisError) -> Trouble {
+        if let Some(excess) = Excess::of(error) {
+            return self.trouble(excess.kind(), excess.what());
+        }
+        match error.kind() {
+            ErrorKind::Parse => self.garbage(),
+            ErrorKind::AuthenticationFailed => {
+                let said = self.quote(error.detail().unwrap_or("authentication failed"));
+                self.trouble(
+                    TroubleKind::Denied,
+                    format!("refuses the user or the password in the URL ({said})"),
+                )
+            }
+            ErrorKind::Io => self.unreachable(&error.to_string()),
+            _ => match error.code() {
+                Some(code) => self.code(code, error.detail().unwrap_or_default()),
+                None => self.trouble(
+                    TroubleKind::Other,
+                    format!("cannot be used: {}", self.quote(&error.to_string())),
+                ),
+            },
+        }
+    }
+
+    /// Trouble with a connection that ended while it was in use.
+    pub(crate) fn lost(&self, error: &RedisError) -> Trouble {
+        let trouble = self.connection(error);
+        match trouble.kind {
+            TroubleKind::Unreachable => self.trouble(
+                TroubleKind::Disconnected,
+                "ended the connection before it answered",
+            ),
+            _ => trouble,
+        }
+    }
+
+    /// Trouble with a server that is not there.
+    pub(crate) fn unreachable(&self, why: &str) -> Trouble {
+        let why = self.quote(why);
+        let hint = if why.contains("certificate") {
+            "; if its certificate is signed by your own authority, name that with ?ca=/path.pem"
+        } else {
+            ""
+        };
+        self.trouble(
+            TroubleKind::Unreachable,
+            format!("cannot be reached: {why}{hint}"),
+        )
+    }
+
+    /// Trouble with something that does not talk like a Redis server.
+    pub(crate) fn garbage(&self) -> Trouble {
+        let what = format!("what answers on {} is no Redis server", self.node);
+        Trouble::new(TroubleKind::Garbage, self.scrub(&what))
+    }
+
+    fn scrub(&self, text: &str) -> String {
+        let forms = self.password.iter().flat_map(|password| forms(password));
+        forms.fold(text.to_owned(), |text, form| text.replace(&form, "…"))
+    }
+}
+
+/// How a password may look in a text: as it is, as servers quote it, as it stands in a URL, and
+/// escaped. The longest first, lest a part of one be left.
+fn forms(password: &str) -> Vec<String> {
+    let encoded = encode(password);
+    let mut forms = vec![
+        password.to_owned(),
+        // Servers have no line ends in their errors.
+        password.replace(['\r', '\n'], " "),
+        encoded.to_lowercase(),
+        encoded,
+        password.escape_debug().to_string(),
+        password.escape_default().to_string(),
+    ];
+    forms.retain(|form| !form.is_empty());
+    forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+    forms.dedup();
+    forms
+}
+
+/// `text` without what a server has left of `secret` where it cut its own words off.
+fn without_beginning(text: &str, secret: &str) -> String {
+    let beginning: String = secret.chars().take(BEGINNING_CHARS).collect();
+    // Of a short one the beginning is any word.
+    if secret.chars().count() < 2 * BEGINNING_CHARS {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(&beginning) {
+        kept.push_str(&rest[..at]);
+        kept.push('…');
+        let alike = rest[at..].chars().zip(secret.chars());
+        let alike = alike.take_while(|(said, meant)| said == meant);
+        let bytes: usize = alike.map(|(said, _)| said.len_utf8()).sum();
+        rest = &rest[at + bytes..];
+    }
+    kept + rest
+}
+
+/// `text` with its control characters escaped: whatever a server had to say in it.
+fn without_controls(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => shown.extend(c.escape_debug()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Whether a script began and broke off. What a server refuses at the door has a code of its own;
+/// an error with a place in the script may come after the script's first write.
+fn broke_off(error: &ServerError) -> bool {
+    error.code() == "ERR"
+        && error
+            .details()
+            .is_some_and(|text| text.contains("user_script"))
+}
+
+/// Whether the server says that it is not the master that we shook hands with: it has become a replica,
+/// or is reading other data. Then it has done nothing. Servers before 7.0 say it in the words of an
+/// error in a script.
+pub(crate) fn is_newborn(error: &ServerError) -> bool {
+    match error.code() {
+        "READONLY" | "MASTERDOWN" | "LOADING" => true,
+        "ERR" => error
+            .details()
+            .is_some_and(|text| text.contains("user_script") && text.contains("-READONLY ")),
+        _ => false,
+    }
+}
+
+/// What a key of `kind`, as the server calls it, may be: no lock of ours, nor of those who use the
+/// plain key as we do.
+fn kind_of_key(kind: Option<&str>) -> &'static str {
+    match kind {
+        Some("hash") => "a hash, which is no lock, or one of Redisson's,",
+        Some("list") => "a list, which is no lock,",
+        Some("set") => "a set, which is no lock,",
+        Some("zset") => "a sorted set (zset), which is no lock,",
+        Some("stream") => "a stream, which is no lock,",
+        // The name of a module's type is a stranger's word.
+        _ => "something that is not a lock",
+    }
+}
+
+/// A stranger's words, safe to print.
+pub(crate) fn quote(text: &str) -> String {
+    let mut shown: String = text.trim().chars().take(QUOTE_MAX_CHARS).collect();
+    if shown.len() < text.trim().len() {
+        shown.push('…');
+    }
+    shown
+        .escape_debug()
+        .to_string()
+        .replace("\\'", "'")
+        .replace("\\\"", "\"")
+}
+
+#[cfg(test)]
+mod tests;

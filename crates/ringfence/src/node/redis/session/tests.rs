@@ -1,0 +1,82 @@
+use super::*;
+use crate::group::Group;
+use crate::ledger::birth::Record;
+use crate::message::Refresh;
+
+#[test]
+fn the_replication_id_is_compared_where_replicas_are_known_or_nobody_looked() {
+    for (id, replicated, unseen, compared) in [
+        (Some("e1"), false, false, false),
+        (Some("e1"), true, false, true),
+        (Some("e1"), false, true, true),
+        (None, true, true, false),
+    ] {
+        let mut membership = Membership {
+            terms: ScriptTerms::new("born", &Group::new(3)),
+            image: Image {
+                server: Record {
+                    run_id: "ab".to_owned(),
+                    replication_id: id.map(str::to_owned),
+                    epoch: None,
+                    replicated,
+                    durable: false,
+                },
+                evicts: false,
+            },
+            seen_at: Timestamp::ZERO,
+            standing: Standing::default(),
+            read_at: Timestamp::ZERO,
+        };
+        membership.compare(unseen);
+        assert_eq!(
+            membership.terms.compare, compared,
+            "{id:?} {replicated} {unseen}"
+        );
+    }
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_secs(seconds)
+}
+
+fn request(op: Op) -> Request {
+    Request {
+        claims: [].into(),
+        token: crate::token::Token::from_entropy([0; crate::token::TOKEN_ENTROPY_BYTES]),
+        op,
+    }
+}
+
+#[test]
+fn a_server_is_looked_at_once_a_second_while_something_is_held() {
+    let mut watch = ServerWatch::new();
+    watch.begin(at(10));
+    watch.note(
+        &request(Op::PlainAcquire(PlainAcquire { ttl_ms: 30_000 })),
+        at(10),
+    );
+    assert!(!watch.is_due(at(20)), "nothing is held yet");
+    watch.hear(&Answer::Granted);
+    assert!(!watch.is_due(at(10)) && watch.is_due(at(11)));
+    watch.look(at(11));
+    assert!(!watch.is_due(at(13)), "one at a time");
+    assert!(watch.is_unseen(at(11)), "it has not been answered");
+    watch.is_unchanged();
+    assert!(!watch.is_unseen(at(11)) && watch.is_unseen(at(12)));
+    assert!(watch.is_due(at(12)));
+    watch.hear(&Answer::Released);
+    assert!(!watch.is_due(at(12)), "nothing is held any more");
+}
+
+#[test]
+fn a_server_is_not_looked_at_for_a_lease_that_has_ended() {
+    let mut watch = ServerWatch::new();
+    watch.note(
+        &request(Op::PlainAcquire(PlainAcquire { ttl_ms: 30_000 })),
+        at(10),
+    );
+    watch.miss();
+    assert!(watch.is_due(at(39)) && !watch.is_due(at(40)));
+    watch.note(&request(Op::Refresh(Refresh { places: [].into() })), at(50));
+    assert!(watch.is_due(at(51)) && !watch.is_due(at(52)));
+}

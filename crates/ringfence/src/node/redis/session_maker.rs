@@ -1,0 +1,161 @@
+//! Makes sessions with one server: connects, logs in, shakes hands, and again where that is asked for.
+//! Every step is bounded.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::group::Group;
+use crate::node::{CallError, Facts, InitMode, Tier, TroubleKind};
+
+use super::handshake::Handshake;
+use super::handshake::search::{SEARCH_MAX, SEARCH_STEP};
+use super::queue::Control;
+use super::session::Session;
+use super::transport::connection::Connection;
+use super::transport::dial::Dial;
+use super::transport::wake_listeners::WakeListeners;
+
+/// How long connecting and logging in may take, and how long the handshake after it.
+const STEP: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(super) struct SessionMaker {
+    pub(super) dial: Dial,
+    pub(super) handshake: Handshake,
+    pub(super) listeners: Arc<WakeListeners>,
+    /// What a crash of the server may cost, as the last handshake found it.
+    pub(super) tier: Arc<Mutex<Option<Tier>>>,
+}
+
+impl SessionMaker {
+    /// A connection with its handshake done, joined to `group` if that is known.
+    pub(super) async fn session(
+        &self,
+        kept: Option<Connection>,
+        group: Option<Group>,
+    ) -> Result<Session, CallError> {
+        let reporter = &self.handshake.reporter;
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => match tokio::time::timeout(STEP, self.dial.connect(&self.listeners)).await {
+                Ok(Ok(connection)) => connection,
+                Ok(Err(error)) => {
+                    let trouble = reporter.connection(&error);
+                    return Err(match trouble.kind {
+                        TroubleKind::Unreachable => CallError::NotSent(trouble),
+                        _ => CallError::Refused(trouble),
+                    });
+                }
+                Err(_) => {
+                    let why = format!("no connection and login after {STEP:?}");
+                    return Err(CallError::NotSent(reporter.unreachable(&why)));
+                }
+            },
+        };
+        let handshake = async {
+            let seen = match self.handshake.probe(&mut connection).await {
+                Ok(seen) => seen,
+                // The connection stays, so that it can be told to overwrite the birth record.
+                Err(CallError::Refused(trouble))
+                    if trouble.kind == TroubleKind::Version && group.is_none() =>
+                {
+                    return Ok(Err(trouble));
+                }
+                Err(error) => return Err(error),
+            };
+            let Some(group) = group else {
+                let what =
+                    "is there, but was not asked: its group is not known before a majority answers";
+                return Ok(Err(reporter.trouble(TroubleKind::Other, what)));
+            };
+            match self.handshake.join(&mut connection, seen, &group).await {
+                Ok((membership, facts)) => {
+                    self.found(&facts);
+                    Ok(membership)
+                }
+                // The connection stays, so that somebody can look at the group and join the right one.
+                Err(CallError::Refused(trouble)) if trouble.kind == TroubleKind::Group => {
+                    Ok(Err(trouble))
+                }
+                Err(error) => Err(error),
+            }
+        };
+        let membership = self.in_time(handshake).await?;
+        Ok(Session {
+            connection,
+            membership,
+            listening: 0,
+        })
+    }
+
+    /// Does what `control` wants over a session on which nothing else is under way.
+    pub(super) async fn control(
+        &self,
+        session: &mut Session,
+        control: &Control,
+    ) -> Result<Facts, CallError> {
+        let Session {
+            connection,
+            membership,
+            ..
+        } = session;
+        // The search of an `init` takes many steps, each of which is bounded by itself.
+        let limit = match control {
+            Control::Init(..) => STEP + SEARCH_MAX + SEARCH_STEP,
+            Control::Probe(_) | Control::Join(..) => STEP,
+        };
+        self.within(limit, async {
+            let (joined, facts) = match control {
+                Control::Probe(_) => return Ok(self.handshake.probe(connection).await?.1),
+                Control::Join(group, _) => {
+                    let seen = self.handshake.probe(connection).await?;
+                    let joined = self.handshake.join(connection, seen, group).await;
+                    // Calls that follow mean this group, and no longer one that was joined before.
+                    joined.inspect_err(|error| *membership = Err(error.trouble().clone()))?
+                }
+                Control::Init(group, mode, _) => {
+                    let server = match mode {
+                        // Whatever stands there is overwritten.
+                        InitMode::Force => self.in_time(self.handshake.look(connection)).await?,
+                        _ => self.in_time(self.handshake.probe(connection)).await?.0,
+                    };
+                    let init = self.handshake.init(connection, &server, group, *mode);
+                    match init.await? {
+                        (Some(joined), facts) => (Ok(joined), facts),
+                        (None, facts) => return Ok(facts),
+                    }
+                }
+            };
+            *membership = joined;
+            self.found(&facts);
+            Ok(facts)
+        })
+        .await
+    }
+
+    fn found(&self, facts: &Facts) {
+        *self.tier.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts.tier);
+    }
+
+    async fn in_time<T>(
+        &self,
+        step: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        self.within(STEP, step).await
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        step: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        match tokio::time::timeout(limit, step).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let what = format!("accepts connections but says nothing for {limit:?}");
+                let trouble = self.handshake.reporter.trouble(TroubleKind::Timeout, what);
+                Err(CallError::Unknown(trouble))
+            }
+        }
+    }
+}

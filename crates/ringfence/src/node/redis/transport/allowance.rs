@@ -1,0 +1,150 @@
+//! How many messages a server may push. Pushes are not asked for, so a hostile server, or a stranger who
+//! publishes on our channel, could keep a client busy with nothing but them.
+//!
+//! An honest server pushes wakes, and each wake has a cause and an effect. The cause is a release, which
+//! wakes one waiter or two (and all readers that are next in line). The effect is that the woken waiter
+//! calls the same server. So most wakes of a busy client are paid for by its own calls. The rest is a
+//! burst: another process ends and frees thousands of names at once, for each of which a caller of this
+//! client waits.
+
+use std::time::Duration;
+
+use crate::time::Timestamp;
+
+use super::limits::Excess;
+
+/// How often a push may come that no call pays for: 4,096 in a second.
+const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 4_096);
+/// How many such pushes may come at once: more than a process has waiters, and about as many as a server
+/// can publish in a second.
+const BURST: u32 = 65_536;
+/// How many pushes a call pays for. A release of ours may wake two of our waiters, and so may the release
+/// of another client that let our acquire in.
+const PER_CALL: u32 = 4;
+/// A longer push counts as several: a wake takes about 100 bytes.
+const BYTES: usize = 256;
+/// How long we do not subscribe again after a flood. Waiters ask by themselves about once a second.
+const DEAF: Duration = Duration::from_secs(60);
+
+/// See the module. One for each node, and not for each connection: a server must not get a new allowance
+/// by making us connect again.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    /// Up to when pushes at the rate of [`INTERVAL`] have been used up; in the future after a burst.
+    used_until: Timestamp,
+    deaf_until: Timestamp,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self {
+            used_until: Timestamp::ZERO,
+            deaf_until: Timestamp::ZERO,
+        }
+    }
+}
+
+impl Allowance {
+    /// Takes note of a push of so many bytes, with `calls` sent since the push before.
+    ///
+    /// # Errors
+    /// If that is too much.
+    pub(crate) fn charge(
+        &mut self,
+        bytes: usize,
+        calls: u32,
+        now: Timestamp,
+    ) -> Result<(), Excess> {
+        let paid = INTERVAL * calls.saturating_mul(PER_CALL);
+        let count = u32::try_from(bytes / BYTES + 1).unwrap_or(u32::MAX);
+        let burst = now + INTERVAL * BURST;
+        self.used_until = (self.used_until - paid).max(now) + INTERVAL * count;
+        if self.used_until <= burst {
+            return Ok(());
+        }
+        // What was too much need not be waited for: the connection is dropped for it.
+        self.used_until = burst;
+        self.deaf_until = now + DEAF;
+        Err(Excess::Pushes)
+    }
+
+    /// Whether there was a flood lately: then we do not subscribe.
+    pub(crate) fn is_deaf(&self, now: Timestamp) -> bool {
+        now < self.deaf_until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wake, as it arrives.
+    const WAKE_BYTES: usize = 100;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    /// How many wakes are allowed at once.
+    fn burst(allowance: &mut Allowance, now: Timestamp) -> u32 {
+        let pushes = 0..10 * BURST;
+        let allowed = pushes.take_while(|_| allowance.charge(WAKE_BYTES, 0, now).is_ok());
+        allowed.count() as u32
+    }
+
+    #[test]
+    fn a_burst_of_wakes_is_allowed_and_more_than_that_is_a_flood() {
+        let mut allowance = Allowance::default();
+        assert_eq!(burst(&mut allowance, at(1_000)), BURST);
+        assert_eq!(burst(&mut allowance, at(1_000)), 0);
+        // A quarter of a second later a quarter of a second's pushes are.
+        assert_eq!(burst(&mut allowance, at(1_250)), 1_024);
+        assert_eq!(burst(&mut allowance, at(60_000)), BURST);
+    }
+
+    #[test]
+    fn ten_thousand_pushes_a_second_are_a_flood_within_twenty_seconds() {
+        let mut allowance = Allowance::default();
+        let flood = (0..1_000_000).find(|n| {
+            let now = at(1_000) + Duration::from_micros(100 * n);
+            allowance.charge(WAKE_BYTES, 0, now).is_err()
+        });
+        let seconds = flood.unwrap() / 10_000;
+        assert!((5..20).contains(&seconds), "{seconds}");
+    }
+
+    /// The busiest client: 50,000 times a second it is woken twice and calls twice, for twenty seconds.
+    #[test]
+    fn wakes_that_are_followed_by_calls_are_never_a_flood() {
+        let mut allowance = Allowance::default();
+        for n in 0..50_000 * 20 {
+            let now = at(1_000) + Duration::from_micros(20 * n);
+            allowance.charge(WAKE_BYTES, 1, now).unwrap();
+            allowance.charge(WAKE_BYTES, 1, now).unwrap();
+        }
+    }
+
+    #[test]
+    fn calls_of_long_ago_pay_for_nothing() {
+        let mut allowance = Allowance::default();
+        allowance.charge(WAKE_BYTES, u32::MAX, at(1_000)).unwrap();
+        assert_eq!(burst(&mut allowance, at(1_000)), BURST - 1);
+    }
+
+    #[test]
+    fn a_long_push_counts_as_many() {
+        let mut allowance = Allowance::default();
+        let megabytes = (0..100).take_while(|_| allowance.charge(1 << 20, 0, at(1_000)).is_ok());
+        assert_eq!(megabytes.count(), 15);
+        assert!(allowance.charge(usize::MAX, 0, at(90_000)).is_err());
+    }
+
+    #[test]
+    fn after_a_flood_we_are_deaf_for_a_minute() {
+        let mut allowance = Allowance::default();
+        assert!(!allowance.is_deaf(at(1_000)));
+        burst(&mut allowance, at(1_000));
+        assert!(allowance.is_deaf(at(1_000)) && allowance.is_deaf(at(60_999)));
+        assert!(!allowance.is_deaf(at(61_000)));
+    }
+}

@@ -1,0 +1,218 @@
+//! How the connections of one node are made: whom to call, and how to log in.
+
+use std::sync::Arc;
+
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ErrorKind, ProtocolVersion, PushInfo,
+    RedisConnectionInfo, RedisError, RedisResult, Value, cmd,
+};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio_rustls::TlsConnector;
+
+use crate::url::{Address, RedisUrl, TlsFiles};
+
+use super::connection::Connection;
+use super::library::Pushes;
+use super::stream::Stream;
+use super::tls::{self, TlsError};
+use super::wake_listeners::WakeListeners;
+use super::wire::Wire;
+
+/// How the connections of one node are made.
+pub(crate) enum Dial {
+    /// By us: we learn at once when the connection ends, and bound what arrives.
+    Ourselves {
+        address: Address,
+        tls: Option<TlsConnector>,
+        login: RedisConnectionInfo,
+    },
+    /// By a client that was handed in and whose TLS settings only it knows.
+    Client(Box<redis::Client>),
+}
+
+impl Dial {
+    /// Dials what `url` names.
+    ///
+    /// # Errors
+    /// If the TLS files cannot be used.
+    pub(crate) fn url(url: &RedisUrl) -> Result<Self, TlsError> {
+        let mut login = RedisConnectionInfo::default().set_db(url.db.into());
+        if let Some(user) = &url.user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = &url.password {
+            login = login.set_password(password);
+        }
+        Ok(Self::Ourselves {
+            address: url.address.clone(),
+            tls: url.tls.as_ref().map(tls::connector).transpose()?,
+            login,
+        })
+    }
+
+    /// Dials what `client` would.
+    ///
+    /// # Errors
+    /// If it wants TLS and nobody is trusted.
+    pub(crate) fn client(client: redis::Client) -> Result<Self, TlsError> {
+        let info = client.get_connection_info();
+        let login = info.redis_settings().clone();
+        let (address, tls) = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => (Address::Tcp(host.clone(), *port), None),
+            ConnectionAddr::Unix(path) => (Address::Unix(path.clone()), None),
+            ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: false,
+                tls_params: None,
+            } => {
+                let tls = tls::connector(&TlsFiles::default())?;
+                (Address::Tcp(host.clone(), *port), Some(tls))
+            }
+            _ => {
+                // The client makes its TLS with the process's provider, and panics if there is none.
+                let _ = rustls::crypto::ring::default_provider().install_default();
+                return Ok(Self::Client(Box::new(client)));
+            }
+        };
+        Ok(Self::Ourselves {
+            address,
+            tls,
+            login,
+        })
+    }
+
+    /// Connects, logs in and selects the database. How long that may take is the caller's business.
+    ///
+    /// Wakes are pushed, which RESP3 alone can do on a connection that is also asked. A server that
+    /// does not know it gives none.
+    pub(crate) async fn connect(&self, listeners: &Arc<WakeListeners>) -> RedisResult<Connection> {
+        match self.connect_with(Some(listeners)).await {
+            Err(error) if cannot_push(&error) => self.connect_with(None).await,
+            outcome => outcome,
+        }
+    }
+
+    async fn connect_with(
+        &self,
+        listeners: Option<&Arc<WakeListeners>>,
+    ) -> RedisResult<Connection> {
+        match self {
+            Self::Ourselves {
+                address,
+                tls,
+                login,
+            } => match address {
+                Address::Tcp(host, port) => {
+                    let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                    // Our batches are whole: waiting for more to send would only delay them.
+                    stream.set_nodelay(true)?;
+                    match tls {
+                        None => log_in(stream, login, listeners).await,
+                        Some(tls) => {
+                            let server = ServerName::try_from(host.clone())?;
+                            let stream = tls.connect(server, stream).await?;
+                            log_in(stream, login, listeners).await
+                        }
+                    }
+                }
+                #[cfg(unix)]
+                Address::Unix(path) => {
+                    log_in(UnixStream::connect(path).await?, login, listeners).await
+                }
+                #[cfg(not(unix))]
+                Address::Unix(_) => {
+                    Err(std::io::Error::from(std::io::ErrorKind::Unsupported).into())
+                }
+            },
+            Self::Client(client) => {
+                let info = client.get_connection_info().clone();
+                let protocol = match listeners {
+                    Some(_) => ProtocolVersion::RESP3,
+                    None => ProtocolVersion::RESP2,
+                };
+                let login = info.redis_settings().clone().set_protocol(protocol);
+                let client = redis::Client::open(info.set_redis_settings(login))?;
+                let pushes =
+                    listeners.map(|listeners| Arc::new(Pushes::new(Arc::clone(listeners))));
+                let connection = client
+                    .get_multiplexed_async_connection_with_config(&config(pushes.clone()))
+                    .await?;
+                Ok(Connection::library(connection, pushes))
+            }
+        }
+    }
+}
+
+/// Whether the server said that it does not know RESP3, in the words of one age or another.
+fn cannot_push(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::RESP3NotSupported
+        || error.code() == Some("NOPROTO")
+        || error
+            .detail()
+            .is_some_and(|detail| detail.starts_with("unknown command"))
+}
+
+/// No timeouts: the link has its own, and a timeout of the library's would drop a request that may
+/// not have been sent.
+fn config(pushes: Option<Arc<Pushes>>) -> AsyncConnectionConfig {
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None);
+    let Some(pushes) = pushes else {
+        return config;
+    };
+    config.set_push_sender(move |push: PushInfo| {
+        pushes.hear(&push);
+        Ok::<(), ()>(())
+    })
+}
+
+/// Says who we are over `stream`, in the protocol that can push to `listeners` or the one that every server
+/// knows.
+///
+/// No library name is said: it is worth no right of its own, and denied it would fill the server's ACL
+/// LOG.
+async fn log_in(
+    stream: impl Stream + 'static,
+    login: &RedisConnectionInfo,
+    listeners: Option<&Arc<WakeListeners>>,
+) -> RedisResult<Connection> {
+    let mut wire = Wire::new(stream, listeners.cloned());
+    let mut commands = Vec::new();
+    if listeners.is_some() {
+        commands.push(hello(login));
+    } else if let Some(password) = login.password() {
+        let mut auth = cmd("AUTH");
+        auth.arg(login.username()).arg(password);
+        commands.push(auth);
+    }
+    if login.db() != 0 {
+        let mut select = cmd("SELECT");
+        select.arg(login.db());
+        commands.push(select);
+    }
+    if !commands.is_empty() {
+        wire.send(&commands);
+        for answer in wire.answers().await? {
+            if let Value::ServerError(error) = answer {
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(Connection::wire(wire))
+}
+
+/// Asks for RESP3, and logs in if there is a password.
+fn hello(login: &RedisConnectionInfo) -> Cmd {
+    let mut hello = cmd("HELLO");
+    hello.arg(3);
+    if let Some(password) = login.password() {
+        let user = login.username().unwrap_or("default");
+        hello.arg("AUTH").arg(user).arg(password);
+    }
+    hello
+}

@@ -1,0 +1,374 @@
+//! RESP, the protocol of Redis servers: commands are written, and replies are found and read.
+//!
+//! A command is written as bytes straight behind those of the command before. The client library's own
+//! [`Cmd`](redis::Cmd) holds the words of a command first and makes bytes of them later. Code that writes
+//! commands can write to both: see [`super::connection`].
+//!
+//! Finding the end of a reply takes a time that grows with what arrives, however it is cut into pieces,
+//! and keeps nothing but the bytes themselves. A reply that is larger than [`super::limits`] allows is
+//! refused as soon as its size is announced. The shapes that our scripts answer with are read here; all
+//! others are left to the client library's parser, which is thorough and slower.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use redis::{ErrorKind, RedisError, RedisResult, RedisWrite, Value};
+
+use super::limits::{Excess, LINE_MAX_BYTES, REPLY_MAX_BYTES, REPLY_MAX_DEPTH, REPLY_MAX_VALUES};
+
+/// One command on its way into a buffer; whole once this is dropped.
+pub(crate) struct Packer<'a> {
+    bytes: &'a mut Vec<u8>,
+    begin: usize,
+    words: usize,
+}
+
+/// One word of a command that is written piece by piece; whole once this is dropped.
+struct Word<'a> {
+    bytes: &'a mut Vec<u8>,
+    begin: usize,
+}
+
+impl<'a> Packer<'a> {
+    /// A command behind what is in `bytes`.
+    pub(crate) fn new(bytes: &'a mut Vec<u8>) -> Self {
+        Self {
+            begin: bytes.len(),
+            bytes,
+            words: 0,
+        }
+    }
+}
+
+impl RedisWrite for Packer<'_> {
+    fn write_arg(&mut self, arg: &[u8]) {
+        self.words += 1;
+        // Most are short, and grown one by one the buffer would be asked for room three times.
+        self.bytes.reserve(arg.len() + HEAD_MAX + END.len());
+        self.bytes
+            .extend_from_slice(CountPrefix::new(b'$', arg.len()).as_bytes());
+        self.bytes.extend_from_slice(arg);
+        self.bytes.extend_from_slice(END);
+    }
+
+    fn write_arg_fmt(&mut self, arg: impl fmt::Display) {
+        // What is written into memory does not fail.
+        let _ = write!(self.writer_for_next_arg(), "{arg}");
+    }
+
+    fn writer_for_next_arg(&mut self) -> impl io::Write + '_ {
+        self.words += 1;
+        Word {
+            begin: self.bytes.len(),
+            bytes: self.bytes,
+        }
+    }
+}
+
+impl Drop for Packer<'_> {
+    fn drop(&mut self) {
+        insert(self.bytes, self.begin, CountPrefix::new(b'*', self.words));
+    }
+}
+
+impl io::Write for Word<'_> {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Word<'_> {
+    fn drop(&mut self) {
+        let length = self.bytes.len() - self.begin;
+        self.bytes.extend_from_slice(END);
+        insert(self.bytes, self.begin, CountPrefix::new(b'$', length));
+    }
+}
+
+/// Puts `head` before what stands behind `at`. How long that would be was not known before.
+fn insert(bytes: &mut Vec<u8>, at: usize, head: CountPrefix) {
+    let (head, end) = (head.as_bytes(), bytes.len());
+    bytes.resize(end + head.len(), 0);
+    bytes.copy_within(at..end, at + head.len());
+    bytes[at..at + head.len()].copy_from_slice(head);
+}
+
+const END: &[u8] = b"\r\n";
+/// A sign, the digits of the largest number, and the end.
+const HEAD_MAX: usize = 1 + 20 + END.len();
+
+/// What stands before a command or a word: how many there are of what follows. Written from the end.
+struct CountPrefix {
+    bytes: [u8; HEAD_MAX],
+    begin: usize,
+}
+
+impl CountPrefix {
+    fn new(sign: u8, mut number: usize) -> Self {
+        let mut bytes = [0; HEAD_MAX];
+        let mut begin = HEAD_MAX - END.len();
+        bytes[begin..].copy_from_slice(END);
+        loop {
+            begin -= 1;
+            bytes[begin] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        begin -= 1;
+        bytes[begin] = sign;
+        Self { bytes, begin }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.begin..]
+    }
+}
+
+/// Looks for the end of one reply.
+#[derive(Debug, Default)]
+pub(crate) struct Framer {
+    /// Up to where the reply is known: the next line begins there. It may not have arrived yet.
+    seen: usize,
+    /// How much of that line has been searched for its end.
+    searched: usize,
+    /// How many values are still to come at each level.
+    open: Vec<u64>,
+    /// How many values have been announced, those that contain others included.
+    values: u64,
+    /// How many bytes were searched for the end of a line.
+    #[cfg(test)]
+    looked_at: usize,
+}
+
+/// One line of the protocol: what it announces, and where it ends.
+struct Header {
+    /// How many bytes follow it.
+    bytes: u64,
+    /// How many values follow it.
+    values: u64,
+}
+
+impl Framer {
+    /// How long the reply is that `bytes` begin with, if all of it is there. Each time `bytes` must
+    /// begin with what they began with before.
+    ///
+    /// # Errors
+    /// If that is no reply, or one that is too large.
+    pub(crate) fn find(&mut self, bytes: &[u8]) -> RedisResult<Option<usize>> {
+        if self.seen == 0 {
+            self.values = 1;
+        }
+        loop {
+            let Some(rest) = bytes.get(self.seen..) else {
+                return Ok(None);
+            };
+            if self.seen > 0 && self.open.is_empty() {
+                return Ok(Some(std::mem::take(&mut self.seen)));
+            }
+            let Some(line) = self.line(rest)? else {
+                return Ok(None);
+            };
+            let header = Header::read(line)?;
+            let end = (self.seen as u64)
+                .saturating_add(line.len() as u64 + 2)
+                .saturating_add(header.bytes);
+            if end > REPLY_MAX_BYTES as u64 {
+                return Err(Excess::Bytes.into());
+            }
+            self.seen = end as usize;
+            self.count(header.values)?;
+        }
+    }
+
+    /// How many values the reply has that was found last.
+    pub(crate) fn values(&self) -> u64 {
+        self.values
+    }
+
+    /// The first line of `rest`, if it is complete. What was searched before is not searched again.
+    fn line<'a>(&mut self, rest: &'a [u8]) -> RedisResult<Option<&'a [u8]>> {
+        #[cfg(test)]
+        let before = self.searched;
+        let line = line_from(rest, &mut self.searched);
+        #[cfg(test)]
+        {
+            self.looked_at += self.searched - before;
+        }
+        if let Ok(Some(_)) = line {
+            self.searched = 0;
+        }
+        line
+    }
+
+    /// One value more has been seen, in which there are `values` others.
+    fn count(&mut self, values: u64) -> RedisResult<()> {
+        if values > 0 {
+            self.values = self.values.saturating_add(values);
+            if self.values > REPLY_MAX_VALUES {
+                return Err(Excess::Values.into());
+            }
+            if self.open.len() == REPLY_MAX_DEPTH {
+                return Err(Excess::Depth.into());
+            }
+            self.open.push(values);
+            return Ok(());
+        }
+        // It may have been the last one of several levels.
+        while let Some(open) = self.open.last_mut() {
+            *open -= 1;
+            if *open > 0 {
+                break;
+            }
+            self.open.pop();
+        }
+        Ok(())
+    }
+}
+
+impl Header {
+    fn read(line: &[u8]) -> RedisResult<Self> {
+        let (kind, rest) = line.split_first().ok_or_else(garbage)?;
+        let (mut bytes, mut values) = (0, 0);
+        match kind {
+            b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => {}
+            b'$' | b'!' | b'=' => {
+                // What there is not, has no end of its own either.
+                bytes = match length(rest)? {
+                    Some(length) => length.saturating_add(2),
+                    None => 0,
+                };
+            }
+            b'*' | b'~' | b'>' => values = length(rest)?.unwrap_or(0),
+            b'%' => values = length(rest)?.unwrap_or(0).saturating_mul(2),
+            // What the attributes are of follows them.
+            b'|' => {
+                values = length(rest)?
+                    .unwrap_or(0)
+                    .saturating_mul(2)
+                    .saturating_add(1)
+            }
+            _ => return Err(garbage()),
+        }
+        Ok(Self { bytes, values })
+    }
+}
+
+/// The first line of `bytes` without its end, if it is complete.
+fn line(bytes: &[u8]) -> RedisResult<Option<&[u8]>> {
+    line_from(bytes, &mut 0)
+}
+
+/// The same, where the first `searched` bytes are known not to contain the end. Says how many do not.
+fn line_from<'a>(bytes: &'a [u8], searched: &mut usize) -> RedisResult<Option<&'a [u8]>> {
+    let looked_at = &bytes[..bytes.len().min(LINE_MAX_BYTES)];
+    let rest = looked_at.get(*searched..).unwrap_or_default();
+    match rest.iter().position(|byte| *byte == b'\r') {
+        Some(end) => {
+            *searched += end;
+            match bytes.get(*searched + 1) {
+                Some(b'\n') => Ok(Some(&bytes[..*searched])),
+                Some(_) => Err(garbage()),
+                None => Ok(None),
+            }
+        }
+        None if bytes.len() >= LINE_MAX_BYTES => Err(garbage()),
+        None => {
+            *searched = looked_at.len();
+            Ok(None)
+        }
+    }
+}
+
+/// A length, or `None` for what is not there.
+fn length(digits: &[u8]) -> RedisResult<Option<u64>> {
+    match number(digits) {
+        Some(-1) => Ok(None),
+        Some(number) => u64::try_from(number).map(Some).map_err(|_| garbage()),
+        None => Err(garbage()),
+    }
+}
+
+/// Digits, perhaps behind a minus.
+fn number(digits: &[u8]) -> Option<i64> {
+    let (negative, digits) = match digits {
+        [b'-', rest @ ..] => (true, rest),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let mut number = 0_i64;
+    for digit in digits {
+        let digit = i64::from(digit.wrapping_sub(b'0'));
+        if digit > 9 {
+            return None;
+        }
+        // Downwards, where there is room for one more.
+        number = number.checked_mul(10)?.checked_sub(digit)?;
+    }
+    if negative {
+        Some(number)
+    } else {
+        number.checked_neg()
+    }
+}
+
+/// What a whole reply says.
+///
+/// # Errors
+/// If it is no reply.
+pub(crate) fn read_value(frame: &[u8]) -> RedisResult<Value> {
+    let mut rest = frame;
+    match usual(&mut rest, 0) {
+        Some(value) if rest.is_empty() => Ok(value),
+        _ => redis::parse_redis_value(frame),
+    }
+}
+
+/// The value at the beginning of `rest`, if it is of the sorts that scripts of ours answer with.
+fn usual(rest: &mut &[u8], depth: usize) -> Option<Value> {
+    let head = line(rest).ok()??;
+    let (kind, digits) = head.split_first()?;
+    *rest = &rest[head.len() + 2..];
+    match kind {
+        b':' => number(digits).map(Value::Int),
+        b'_' if digits.is_empty() => Some(Value::Nil),
+        b'+' if digits == b"OK" => Some(Value::Okay),
+        b'$' => match length(digits).ok()? {
+            None => Some(Value::Nil),
+            Some(length) => {
+                let length = usize::try_from(length).ok()?;
+                let (bytes, behind) = rest.split_at_checked(length)?;
+                *rest = behind.strip_prefix(b"\r\n")?;
+                Some(Value::BulkString(bytes.to_vec()))
+            }
+        },
+        b'*' if depth < REPLY_MAX_DEPTH => match length(digits).ok()? {
+            None => Some(Value::Nil),
+            Some(length) => {
+                // Each takes three bytes at least, whatever is announced.
+                let length = usize::try_from(length).ok()?;
+                let mut items = Vec::with_capacity(length.min(rest.len() / 3));
+                for _ in 0..length {
+                    items.push(usual(rest, depth + 1)?);
+                }
+                Some(Value::Array(items))
+            }
+        },
+        _ => None,
+    }
+}
+
+fn garbage() -> RedisError {
+    (ErrorKind::Parse, "no reply of a Redis server").into()
+}
+
+#[cfg(test)]
+mod tests;
