@@ -2,18 +2,17 @@
 //! what was written; a password is never shown, not even when it is part of the mistake.
 
 mod password;
+mod redis;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 #[cfg(feature = "redis")]
 pub(crate) use password::encode;
 pub use password::{with_password, without_passwords};
-
-/// The port of a Redis URL that names none.
-const DEFAULT_PORT: u16 = 6379;
+use redis::{parse_redis, split_authority};
 
 /// One node, as its URL describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -246,164 +245,6 @@ fn parse_node(scheme: Scheme, rest: &str) -> Result<NodeUrl, UrlError> {
     }
 }
 
-fn parse_redis(scheme: Scheme, rest: &str) -> Result<RedisUrl, UrlError> {
-    let (authority, tail) = split_authority(rest);
-    let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
-    if path.contains('#') || query.contains('#') {
-        return Err(UrlError::Credentials);
-    }
-    let (credentials, host) = match authority.rsplit_once('@') {
-        Some((credentials, host)) => (credentials, host),
-        None => ("", authority),
-    };
-    let (address, mut db) = if scheme == Scheme::Unix {
-        (parse_socket(host, path)?, None)
-    } else {
-        let address = parse_host(scheme, host)?;
-        let db = parse_path_db(path, &address)?;
-        (address, db)
-    };
-    let (user, password) = match credentials.split_once(':') {
-        Some((user, password)) => (decode(user)?, Some(decode(password)?)),
-        None => (decode(credentials)?, None),
-    };
-    let mut url = RedisUrl {
-        address,
-        user: (!user.is_empty()).then_some(user),
-        password,
-        db: 0,
-        quarantine: true,
-        durable: false,
-        eviction_allowed: false,
-        tls: (scheme == Scheme::Tls).then(TlsFiles::default),
-    };
-    let (mut cert, mut key) = (None, None);
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = decode(value)?;
-        match (name, &mut url.tls) {
-            ("db", _) => {
-                let given = value.parse().map_err(|_| url.bad_db())?;
-                if db.is_some_and(|db| db != given) {
-                    return Err(url.bad_db());
-                }
-                db = Some(given);
-            }
-            ("quarantine", _) => {
-                url.quarantine = url.flag("quarantine", &value, ["on", "off"], "`on` or `off`")?;
-            }
-            ("durable", _) => {
-                url.durable = url.flag("durable", &value, ["yes", "no"], "`yes` or `no`")?;
-            }
-            ("eviction", _) => {
-                url.eviction_allowed = url.flag(
-                    "eviction",
-                    &value,
-                    ["allow", "refuse"],
-                    "`allow` or `refuse`",
-                )?;
-            }
-            ("user", _) if scheme == Scheme::Unix => url.user = Some(value),
-            ("pass", _) if scheme == Scheme::Unix => url.password = Some(value),
-            ("ca", Some(tls)) => tls.ca = Some(value.into()),
-            ("cert", Some(_)) => cert = Some(value.into()),
-            ("key", Some(_)) => key = Some(value.into()),
-            _ => {
-                return Err(UrlError::Parameter {
-                    parameter: name.escape_debug().to_string(),
-                    node: url.address.to_string(),
-                });
-            }
-        }
-    }
-    url.db = db.unwrap_or_default();
-    match (&mut url.tls, cert, key) {
-        (Some(tls), Some(cert), Some(key)) => tls.identity = Some((cert, key)),
-        (_, None, None) => {}
-        _ => return Err(url.bad_value("cert", "given together with `key`")),
-    }
-    Ok(url)
-}
-
-/// Splits after the authority; the tail begins with what ended it.
-fn split_authority(rest: &str) -> (&str, &str) {
-    rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()))
-}
-
-fn parse_socket(host: &str, path: &str) -> Result<Address, UrlError> {
-    if !host.is_empty() {
-        return Err(UrlError::Path("redis+unix://"));
-    }
-    let path = decode(path)?;
-    if path.len() < 2 {
-        return Err(UrlError::Path("redis+unix://"));
-    }
-    Ok(Address::Unix(path.into()))
-}
-
-fn parse_host(scheme: Scheme, text: &str) -> Result<Address, UrlError> {
-    let (host, port) = if let Some(bracketed) = text.strip_prefix('[') {
-        let (host, port) = bracketed
-            .split_once(']')
-            .ok_or(UrlError::Host(scheme.prefix()))?;
-        let ip: Ipv6Addr = host.parse().map_err(|_| UrlError::Host(scheme.prefix()))?;
-        match port.strip_prefix(':') {
-            None if port.is_empty() => (ip.to_string(), None),
-            None => return Err(UrlError::Port(ip.to_string())),
-            Some(port) => (ip.to_string(), Some(port)),
-        }
-    } else {
-        match text.split_once(':') {
-            None => (text.to_ascii_lowercase(), None),
-            Some((host, port)) => (host.to_ascii_lowercase(), Some(port)),
-        }
-    };
-    let host = host.strip_suffix('.').unwrap_or(&host).to_owned();
-    let odd = |c: char| c.is_whitespace() || c.is_control() || "[]%\\\"'<>".contains(c);
-    if host.is_empty() || host.contains(odd) {
-        return Err(UrlError::Host(scheme.prefix()));
-    }
-    let port = match port {
-        None => DEFAULT_PORT,
-        Some(port) => match port.parse() {
-            Ok(port) if port != 0 => port,
-            // The text itself is not shown: after `redis://user:pa,ss@host` it is a password's half.
-            _ => return Err(UrlError::Port(host)),
-        },
-    };
-    Ok(Address::Tcp(host, port))
-}
-
-fn parse_path_db(path: &str, address: &Address) -> Result<Option<u32>, UrlError> {
-    match path.strip_prefix('/').unwrap_or(path) {
-        "" => Ok(None),
-        db => match db.parse() {
-            Ok(db) => Ok(Some(db)),
-            Err(_) => Err(UrlError::Database(address.to_string())),
-        },
-    }
-}
-
-/// Undoes percent-encoding.
-fn decode(text: &str) -> Result<String, UrlError> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        rest = tail;
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digit = |i: usize| tail.get(i).and_then(|&b| char::from(b).to_digit(16));
-        let (Some(high), Some(low)) = (digit(0), digit(1)) else {
-            return Err(UrlError::Encoding);
-        };
-        bytes.push((high * 16 + low) as u8);
-        rest = &tail[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| UrlError::Encoding)
-}
-
 /// `part` as an error may show it.
 fn without_credentials(part: &str) -> String {
     let shown = match part.rsplit_once('@') {
@@ -425,35 +266,6 @@ impl RedisUrl {
             Err(_) => host == "localhost" || host.ends_with(".localhost"),
         };
         self.password.is_some() && self.tls.is_none() && !local
-    }
-
-    /// Whether `value` is the first of two words; anything but the two is an error.
-    fn flag(
-        &self,
-        parameter: &'static str,
-        value: &str,
-        [yes, no]: [&str; 2],
-        expected: &'static str,
-    ) -> Result<bool, UrlError> {
-        if value == yes {
-            Ok(true)
-        } else if value == no {
-            Ok(false)
-        } else {
-            Err(self.bad_value(parameter, expected))
-        }
-    }
-
-    fn bad_db(&self) -> UrlError {
-        UrlError::Database(self.address.to_string())
-    }
-
-    fn bad_value(&self, parameter: &'static str, expected: &'static str) -> UrlError {
-        UrlError::Value {
-            parameter,
-            node: self.address.to_string(),
-            expected,
-        }
     }
 }
 
