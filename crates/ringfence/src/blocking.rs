@@ -27,6 +27,8 @@ use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
 
 use crate::client::{self, Builder, ConnectError, InspectError, Inspection, NodeStatus};
 
+use held::Blocking;
+
 pub use election::{Election, Leadership, Observer};
 pub use latch::Latch;
 pub use lock::{Guard, Lock};
@@ -57,6 +59,17 @@ impl Engine {
             Some(runtime) => runtime.block_on(future),
             None => unreachable!("the runtime is there until the engine is dropped"),
         }
+    }
+}
+
+impl Engine {
+    /// Runs `taking`, and wraps the guard that it brings.
+    fn take<G: Blocking, E>(
+        self: &Arc<Self>,
+        taking: impl Future<Output = Result<G::Twin, E>>,
+    ) -> Result<G, E> {
+        let guard = self.run(taking)?;
+        Ok(G::new(guard, Arc::clone(self)))
     }
 }
 

@@ -1,6 +1,5 @@
 //! Leader election without async.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::protocol::Lost;
 use crate::time::Timestamp;
 use crate::token::Token;
 
-use super::held::getters;
+use super::held::{getters, guard};
 use super::{Engine, Locks};
 
 /// An election. See [`crate::Election`].
@@ -35,23 +34,14 @@ impl Locks {
 impl Election {
     terms! {
         election:
-        ttl(ttl: Duration),
-        wait(wait: Duration),
         label(label: &str),
-        min_validity(min_validity: Duration),
         max_hold(max_hold: impl Into<Option<Duration>>),
-        attempts(attempts: u32),
-        no_quorum_after(span: Duration),
         lock_delay(delay: Duration),
     }
 
     /// See [`crate::Election::campaign`].
     pub fn campaign(&self) -> Result<Leadership, AcquireError> {
-        let guard = self.engine.run(self.election.campaign())?;
-        Ok(Leadership {
-            guard,
-            engine: Arc::clone(&self.engine),
-        })
+        self.engine.take(self.election.campaign())
     }
 
     /// See [`crate::Election::observe`].
@@ -63,12 +53,10 @@ impl Election {
     }
 }
 
-/// The lead. See [`crate::Leadership`].
-// The guard stands first: it is dropped, and its release begun, before the engine goes.
-#[must_use = "dropping the leadership resigns"]
-pub struct Leadership {
-    guard: client::Leadership,
-    engine: Arc<Engine>,
+guard! {
+    /// The lead. See [`crate::Leadership`].
+    #[must_use = "dropping the leadership resigns"]
+    Leadership
 }
 
 impl Leadership {
@@ -97,12 +85,6 @@ impl Leadership {
     /// See [`crate::Leadership::resign`].
     pub fn resign(self) -> Result<(), ReleaseError> {
         self.engine.run(self.guard.resign())
-    }
-}
-
-impl fmt::Debug for Leadership {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.guard.fmt(f)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Exclusive locks without async.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::client::{
 use crate::protocol::Lost;
 use crate::token::Token;
 
-use super::held::{getters, held};
+use super::held::{getters, guard, held};
 use super::{Engine, Locks, ReadGuard};
 
 /// A lock, not yet taken. See [`crate::Lock`].
@@ -45,14 +44,9 @@ impl Locks {
 impl Lock {
     terms! {
         lock:
-        ttl(ttl: Duration),
-        wait(wait: Duration),
         label(label: &str),
         renew(renew: bool),
-        min_validity(min_validity: Duration),
         max_hold(max_hold: impl Into<Option<Duration>>),
-        attempts(attempts: u32),
-        no_quorum_after(span: Duration),
         owner(owner: &Owner),
         lock_delay(delay: Duration),
         hold_at_least(span: Duration),
@@ -60,12 +54,12 @@ impl Lock {
 
     /// See [`crate::Lock::lock`].
     pub fn lock(&self) -> Result<Guard, AcquireError> {
-        self.guard(self.engine.run(self.lock.lock()))
+        self.engine.take(self.lock.lock())
     }
 
     /// See [`crate::Lock::try_lock`].
     pub fn try_lock(&self) -> Result<Guard, AcquireError> {
-        self.guard(self.engine.run(self.lock.try_lock()))
+        self.engine.take(self.lock.try_lock())
     }
 
     /// Takes the lock, does `work`, and releases. Nothing can stop a thread from outside: where the
@@ -94,21 +88,12 @@ impl Lock {
     pub fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
         self.engine.run(self.lock.release_receipt(receipt))
     }
-
-    fn guard(&self, guard: Result<client::Guard, AcquireError>) -> Result<Guard, AcquireError> {
-        guard.map(|guard| Guard {
-            guard,
-            engine: Arc::clone(&self.engine),
-        })
-    }
 }
 
-/// A lock that is held. See [`crate::Guard`].
-// The guard stands first: it is dropped, and its release begun, before the engine goes.
-#[must_use = "dropping the guard releases the lock"]
-pub struct Guard {
-    pub(super) guard: client::Guard,
-    pub(super) engine: Arc<Engine>,
+guard! {
+    /// A lock that is held. See [`crate::Guard`].
+    #[must_use = "dropping the guard releases the lock"]
+    Guard
 }
 
 impl Guard {
@@ -128,16 +113,6 @@ impl Guard {
 
     /// See [`crate::Guard::downgrade`].
     pub fn downgrade(self) -> Result<ReadGuard, Lost> {
-        let guard = self.engine.run(self.guard.downgrade())?;
-        Ok(ReadGuard {
-            guard,
-            engine: self.engine,
-        })
-    }
-}
-
-impl fmt::Debug for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.guard.fmt(f)
+        self.engine.take(self.guard.downgrade())
     }
 }

@@ -1,13 +1,12 @@
 //! Plain Redlocks without async.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::terms::terms;
 use crate::client::{self, AcquireError};
 
-use super::held::held;
+use super::held::{guard, held};
 use super::{Engine, Locks};
 
 /// A plain Redlock, not yet taken. See [`crate::PlainLock`].
@@ -31,49 +30,27 @@ impl Locks {
 impl PlainLock {
     terms! {
         lock:
-        ttl(ttl: Duration),
-        wait(wait: Duration),
         renew(renew: bool),
-        min_validity(min_validity: Duration),
         max_hold(max_hold: impl Into<Option<Duration>>),
-        attempts(attempts: u32),
-        no_quorum_after(span: Duration),
     }
 
     /// See [`crate::PlainLock::lock`].
     pub fn lock(&self) -> Result<PlainGuard, AcquireError> {
-        self.guard(self.engine.run(self.lock.lock()))
+        self.engine.take(self.lock.lock())
     }
 
     /// See [`crate::PlainLock::try_lock`].
     pub fn try_lock(&self) -> Result<PlainGuard, AcquireError> {
-        self.guard(self.engine.run(self.lock.try_lock()))
-    }
-
-    fn guard(
-        &self,
-        guard: Result<client::PlainGuard, AcquireError>,
-    ) -> Result<PlainGuard, AcquireError> {
-        guard.map(|guard| PlainGuard {
-            guard,
-            engine: Arc::clone(&self.engine),
-        })
+        self.engine.take(self.lock.try_lock())
     }
 }
 
-/// A plain Redlock that is held. See [`crate::PlainGuard`].
-#[must_use = "dropping the guard releases the lock"]
-pub struct PlainGuard {
-    guard: client::PlainGuard,
-    engine: Arc<Engine>,
+guard! {
+    /// A plain Redlock that is held. See [`crate::PlainGuard`].
+    #[must_use = "dropping the guard releases the lock"]
+    PlainGuard
 }
 
 impl PlainGuard {
     held!();
-}
-
-impl fmt::Debug for PlainGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.guard.fmt(f)
-    }
 }

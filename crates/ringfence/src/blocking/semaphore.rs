@@ -1,6 +1,5 @@
 //! Semaphores without async.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use crate::client::terms::terms;
 use crate::client::{self, AcquireError, InspectError, SemaphoreInspection};
 use crate::token::Token;
 
-use super::held::{getters, held};
+use super::held::{getters, guard, held};
 use super::{Engine, Locks};
 
 /// A semaphore, of which no permit has been taken yet. See [`crate::Semaphore`].
@@ -32,48 +31,32 @@ impl Locks {
 impl Semaphore {
     terms! {
         lock:
-        ttl(ttl: Duration),
-        wait(wait: Duration),
         label(label: &str),
         renew(renew: bool),
-        min_validity(min_validity: Duration),
         max_hold(max_hold: impl Into<Option<Duration>>),
-        attempts(attempts: u32),
-        no_quorum_after(span: Duration),
         lock_delay(delay: Duration),
     }
 
     /// See [`crate::Semaphore::acquire`].
     pub fn acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
-        self.guard(self.engine.run(self.lock.acquire()))
+        self.engine.take(self.lock.acquire())
     }
 
     /// See [`crate::Semaphore::try_acquire`].
     pub fn try_acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
-        self.guard(self.engine.run(self.lock.try_acquire()))
+        self.engine.take(self.lock.try_acquire())
     }
 
     /// See [`crate::Semaphore::inspect`].
     pub fn inspect(&self) -> Result<SemaphoreInspection, InspectError> {
         self.engine.run(self.lock.inspect())
     }
-
-    fn guard(
-        &self,
-        guard: Result<client::SemaphoreGuard, AcquireError>,
-    ) -> Result<SemaphoreGuard, AcquireError> {
-        guard.map(|guard| SemaphoreGuard {
-            guard,
-            engine: Arc::clone(&self.engine),
-        })
-    }
 }
 
-/// A permit that is held. See [`crate::SemaphoreGuard`].
-#[must_use = "dropping the guard gives the permit back"]
-pub struct SemaphoreGuard {
-    guard: client::SemaphoreGuard,
-    engine: Arc<Engine>,
+guard! {
+    /// A permit that is held. See [`crate::SemaphoreGuard`].
+    #[must_use = "dropping the guard gives the permit back"]
+    SemaphoreGuard
 }
 
 impl SemaphoreGuard {
@@ -89,10 +72,4 @@ impl SemaphoreGuard {
     }
 
     held!();
-}
-
-impl fmt::Debug for SemaphoreGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.guard.fmt(f)
-    }
 }

@@ -83,7 +83,7 @@ impl Election {
     }
 
     terms! {
-        0:
+        @each 0:
         min_validity(min_validity: Duration),
         attempts(attempts: u32),
         no_quorum_after(span: Duration),

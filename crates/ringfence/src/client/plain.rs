@@ -29,13 +29,8 @@ impl PlainLock {
 
     terms! {
         0:
-        ttl(ttl: Duration),
-        wait(wait: Duration),
         renew(renew: bool),
-        min_validity(min_validity: Duration),
         max_hold(max_hold: impl Into<Option<Duration>>),
-        attempts(attempts: u32),
-        no_quorum_after(span: Duration),
     }
 
     /// See [`Lock::lock`].

@@ -47,14 +47,9 @@ impl RwLock {
 
     terms! {
         0:
-        ttl(ttl: Duration),
-        wait(wait: Duration),
         label(label: &str),
         renew(renew: bool),
-        min_validity(min_validity: Duration),
         max_hold(max_hold: impl Into<Option<Duration>>),
-        attempts(attempts: u32),
-        no_quorum_after(span: Duration),
     }
 
     /// Takes a share, waiting while a writer holds the lock or is ahead in line. See [`Lock::lock`].

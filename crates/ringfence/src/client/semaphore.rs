@@ -67,14 +67,9 @@ impl Semaphore {
 
     terms! {
         lock:
-        ttl(ttl: Duration),
-        wait(wait: Duration),
         label(label: &str),
         renew(renew: bool),
-        min_validity(min_validity: Duration),
         max_hold(max_hold: impl Into<Option<Duration>>),
-        attempts(attempts: u32),
-        no_quorum_after(span: Duration),
         lock_delay(delay: Duration),
     }
 
