@@ -39,11 +39,22 @@ pub mod node;
 pub mod resource;
 
 #[cfg(feature = "client")]
-pub mod clock;
-#[cfg(feature = "client")]
-pub mod entropy;
+mod environment;
 #[cfg(feature = "client")]
 pub mod url;
+
+/// The clock that a client measures durations on.
+#[cfg(feature = "client")]
+pub mod clock {
+    pub(crate) use crate::environment::wall_us;
+    pub use crate::environment::{Clock, SteppedClock};
+}
+
+/// Where the random bytes of a client come from.
+#[cfg(feature = "client")]
+pub mod entropy {
+    pub use crate::environment::Entropy;
+}
 
 #[doc(inline)]
 pub use ringfence_core::{group, ledger, message, name, protocol, time, token};

@@ -10,11 +10,14 @@ mod acquisition;
 mod attempt;
 mod cluster;
 mod extension;
+mod group_values;
 mod hold;
 mod jitter;
 mod latch;
 mod latch_round;
+mod request;
 mod slots;
+mod ticket;
 mod validity;
 mod vote;
 mod withdrawal;
@@ -23,12 +26,15 @@ pub use acquisition::{Acquisition, Failure, FailureKind, Line, Next, Terms, majo
 pub use attempt::{Attempt, Loss, Verdict};
 pub use cluster::{Choice, ClockEvent, Cluster};
 pub use extension::{Extension, ExtensionVerdict};
+pub use group_values::{Wishes, settled, vetted};
 pub use hold::{
     ClockReading, FinalRelease, Hold, HoldAction, HoldEvent, HoldPolicy, Lost, RoundId, Transmit,
 };
 pub use latch::{LatchCall, LatchFailure, LatchFailureKind, LatchNext, LatchTerms};
 pub use latch_round::{LatchRound, LatchTally, Question};
+pub use request::{GrantId, Queue, ReleaseRequests, inspect, refresh};
 pub use slots::Asked;
+pub use ticket::{TicketFate, TicketNodes};
 pub use validity::{Drift, DriftError, deadline};
 pub use vote::{Discount, Leap, Vote, ceil_secs, duplicates, quorum};
 pub use withdrawal::{Target, Withdrawal, WithdrawalVerdict};

@@ -5,24 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::driver::runtime::RuntimeWatch;
+use crate::driver::closing::RuntimeWatch;
+use crate::driver::sender::Sender;
 use crate::driver::{Driver, keeper};
 use crate::entropy::Entropy;
 use crate::group::Group;
 use crate::name::{NAME_MAX_BYTES, Name};
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
-use crate::protocol::{Cluster, Drift};
+use crate::protocol::{Cluster, Drift, Wishes};
 use crate::url::{NodeUrl, RedisUrl, UrlError, parse_nodes};
 
 use super::error::{ConfigError, ConnectError};
 use super::handshake;
 use super::{Locks, Shared};
 
-/// The shortest TTL: below, the drift and one round trip leave nothing.
-pub(super) const TTL_MIN: Duration = Duration::from_millis(50);
-/// The longest TTL of a single node, which has no quarantine to outlive: a year.
-pub(super) const TTL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Labels are for people.
 const LABEL_MAX_BYTES: usize = 128;
 
@@ -51,24 +48,6 @@ pub(super) struct Settings {
     pub(super) prefix: String,
     pub(super) label: Arc<str>,
     pub(super) wishes: Wishes,
-}
-
-/// The group values that were set explicitly; the others are adopted from the group.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Wishes {
-    pub(super) window: Option<Duration>,
-    pub(super) quarantine: Option<Duration>,
-}
-
-impl Wishes {
-    /// `group` with what was set explicitly.
-    pub(super) fn over(&self, group: Group) -> Group {
-        Group {
-            window: self.window.unwrap_or(group.window),
-            quarantine: self.quarantine.unwrap_or(group.quarantine),
-            ..group
-        }
-    }
 }
 
 /// A node, and whether it has to wait after it forgot.
@@ -191,13 +170,10 @@ impl Builder {
         {
             cluster.leases_run_elsewhere(node);
         }
-        let driver = Arc::new(Driver::new(nodes, cluster, self.clock, self.entropy));
-        let watch = RuntimeWatch::of(&driver);
-        let keeping = keeper::keep(Arc::downgrade(&driver), Arc::clone(&driver.schedule));
-        tokio::spawn(async move {
-            let _watch = watch;
-            keeping.await;
-        });
+        let sender = Sender::new(nodes, cluster, self.clock);
+        let driver = Arc::new(Driver::new(sender, self.entropy));
+        let (watch, schedule) = (RuntimeWatch::of(&driver), Arc::clone(&driver.schedule));
+        tokio::spawn(keeper::keep(Arc::downgrade(&driver), schedule, watch));
         Ok(Locks {
             shared: Arc::new(Shared {
                 driver,
@@ -269,41 +245,6 @@ impl Builder {
             return Err(other("more than 64 nodes").into());
         }
         Ok(members)
-    }
-}
-
-impl Settings {
-    /// Checks a TTL for `group`: a node that forgot must stay out until every lock has ended.
-    pub(super) fn check_ttl(&self, ttl: Duration, group: &Group) -> Result<(), ConfigError> {
-        let least = TTL_MIN.max(self.drift.allowance(ttl).saturating_mul(2));
-        if ttl < least {
-            return Err(ConfigError::TtlTooShort { ttl, least });
-        }
-        let most = if group.nodes > 1 {
-            group.quarantine.saturating_sub(Group::CLOCK_STEP)
-        } else {
-            TTL_MAX
-        };
-        if ttl > most {
-            return Err(ConfigError::TtlTooLong { ttl, most });
-        }
-        Ok(())
-    }
-
-    /// The same with a lock delay on top, for which the nodes keep the lock longer.
-    pub(super) fn check_lease(
-        &self,
-        ttl: Duration,
-        delay: Duration,
-        group: &Group,
-    ) -> Result<(), ConfigError> {
-        self.check_ttl(ttl, group)?;
-        match self.check_ttl(ttl.saturating_add(delay), group) {
-            Err(ConfigError::TtlTooLong { most, .. }) => Err(ConfigError::Other(format!(
-                "the TTL of {ttl:?} and the lock delay of {delay:?} together must be at most {most:?}"
-            ))),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::Driver;
-use crate::driver::gather::gather;
-use crate::message::{Answer, Ballot, Claim, Op, Reply, Request};
+use crate::driver::gather::SoFar;
+use crate::message::{Answer, Ballot, Claim, Reply, Request};
 use crate::node::{CallError, Tier};
-use crate::protocol::Lost;
-use crate::protocol::{duplicates, quorum};
+use crate::protocol::{Lost, duplicates, inspect, quorum};
 use crate::time::Timestamp;
-use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+use crate::token::Token;
 
-use super::error::{AcquireError, ConfigError, ReleaseError, Votes};
+use super::error::{AcquireError, ConfigError, ReleaseError};
 use super::guard::Guard;
 use super::inspect::server;
 use super::lock::Lock;
 use super::receipt::Receipt;
 use super::terms::terms;
+use super::votes::Votes;
 
 /// How long a node may take to say who leads.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -123,12 +123,7 @@ impl Election {
         let claims: Arc<[Claim]> = self.0.wanted(None)?.claims;
         Ok(Observer {
             driver: Arc::clone(self.0.driver()),
-            request: Arc::new(Request {
-                claims,
-                // Nobody speaks: an inspection is nobody's.
-                token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
-                op: Op::Inspect,
-            }),
+            request: Arc::new(inspect(claims)),
             term: Ballot::default(),
             pause: LOOK_MIN,
         })
@@ -223,7 +218,7 @@ impl Observer {
     /// the client is closed. Goes on while no majority answers. Cancel-safe.
     pub async fn next(&mut self) -> Option<Leader> {
         loop {
-            if self.driver.is_closed() {
+            if self.driver.closing.is_closed() {
                 return None;
             }
             if let Some(leader) = self.look().await {
@@ -231,10 +226,10 @@ impl Observer {
                 self.pause = LOOK_MIN;
                 return Some(leader);
             }
-            let clock = &self.driver.clock;
+            let clock = &self.driver.sender.clock;
             tokio::select! {
                 biased;
-                () = self.driver.closing() => return None,
+                () = self.driver.closing.begun() => return None,
                 () = clock.sleep_until(clock.now() + self.pause) => {}
             }
             self.pause = (self.pause * 2).min(LOOK_MAX);
@@ -244,27 +239,23 @@ impl Observer {
     /// One round: who leads, if a majority agrees and nobody with that term was told before.
     async fn look(&self) -> Option<Leader> {
         let driver = &self.driver;
-        let sent = driver.clock.now();
-        let expires = sent + PATIENCE;
-        let answers = gather(
-            driver.nodes.len(),
-            &driver.clock,
-            expires,
-            |node, done| driver.ask(node, &self.request, expires, done),
-            |answers| {
-                self.tally(answers.iter().map(Option::as_ref), sent)
-                    .is_some()
-            },
-        )
-        .await;
+        let sent = driver.sender.clock.now();
+        let enough = |answers: &SoFar<Reply>| {
+            let answers = answers.iter().map(Option::as_ref);
+            self.tally(answers, sent).is_some()
+        };
+        let answers = driver
+            .sender
+            .ask_all(&self.request, sent + PATIENCE, enough)
+            .await;
         for (node, answer) in answers
             .iter()
             .enumerate()
             .filter(|(_, answer)| answer.is_ok())
         {
             // A node that was born again is noticed by those who only watch, too.
-            let now = driver.clock.now();
-            driver.hear(node, answer, sent, now);
+            let now = driver.sender.clock.now();
+            driver.sender.hear(node, answer, sent, now);
         }
         self.tally(answers.iter().map(Some), sent)
             .filter(|leader| leader.term > self.term.get())
@@ -287,7 +278,7 @@ impl Observer {
             .filter(|(_, (_, earlier))| earlier.is_none())
             .filter_map(|(node, (answer, _))| self.seated(node, answer?.as_ref().ok()?, sent))
             .collect();
-        let quorum = quorum(self.driver.nodes.len());
+        let quorum = quorum(self.driver.sender.nodes.len());
         let votes = |one: &Leader| {
             let same = seated
                 .iter()
@@ -299,8 +290,8 @@ impl Observer {
 
     /// Whom `node` says to lead. One that does not count has no say: no candidate counts its grant.
     fn seated(&self, node: usize, reply: &Reply, sent: Timestamp) -> Option<Leader> {
-        let now = self.driver.clock.now();
-        let cluster = self.driver.cluster();
+        let now = self.driver.sender.clock.now();
+        let cluster = self.driver.sender.cluster();
         let discount = cluster.discount(node, reply.standing, sent, now);
         drop(cluster);
         let Answer::Views(views) = &reply.answer else {

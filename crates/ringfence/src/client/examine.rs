@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::clock::Clock;
-use crate::driver::gather::gather;
+use crate::driver::gather::{all, gather};
 use crate::name::Name;
 use crate::node::{Examination, Found, Machine, Node};
 use crate::protocol::Drift;
@@ -149,7 +149,7 @@ async fn machine(address: crate::url::Address, clock: Clock) -> Machine {
 async fn examine_given(given: &[Arc<dyn Node>], clock: &Clock) -> Vec<Examination> {
     let until = clock.now() + PATIENCE;
     let ask = |node: usize, done| given[node].probe(done);
-    let answers = gather(given.len(), clock, until, ask, |_| false).await;
+    let (answers, _) = gather(given.len(), clock, until, ask, all).await;
     let both = given.iter().zip(answers);
     let looks = both.map(|(node, answer)| Examination {
         node: node.name().to_owned(),

@@ -11,10 +11,12 @@ use crate::time::Timestamp;
 use crate::token::Token;
 
 use super::Locks;
-use super::error::{ExtendError, ReleaseError, Votes};
+use super::error::{ExtendError, ReleaseError};
+use super::lock::whole_millis;
 use super::owner::{Parting, Share};
 use super::receipt::Receipt;
 use super::rw_lock::ReadGuard;
+use super::votes::Votes;
 
 /// A lock that is held. Renews itself unless told otherwise; dropping it releases the lock without
 /// blocking and without needing a runtime.
@@ -27,29 +29,18 @@ use super::rw_lock::ReadGuard;
 /// nodes' answers.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
-    hold: Arc<Hold>,
-    locks: Locks,
-    name: Arc<str>,
+    pub(super) hold: Arc<Hold>,
+    pub(super) locks: Locks,
+    pub(super) name: Arc<str>,
     /// Its part in the hold, if an owner has several guards.
-    share: Option<Share>,
+    pub(super) share: Option<Share>,
     /// It was downgraded while other guards of its owner held on.
-    reads: bool,
+    pub(super) reads: bool,
     /// Released or left behind: dropping it has nothing to do any more.
-    done: bool,
+    pub(super) done: bool,
 }
 
 impl Guard {
-    pub(super) fn new(hold: Arc<Hold>, locks: Locks, name: Arc<str>) -> Self {
-        Self {
-            hold,
-            locks,
-            name,
-            share: None,
-            reads: false,
-            done: false,
-        }
-    }
-
     /// The same, as one of several guards.
     pub(super) fn shared(mut self, share: Share) -> Self {
         self.share = Some(share);
@@ -80,12 +71,12 @@ impl Guard {
     /// The fence: higher than that of every earlier grant of this name. Hand it to the resource,
     /// which refuses whatever comes with a lower one.
     pub fn fence(&self) -> u64 {
-        self.hold.traces().ballot.get()
+        self.hold.id().ballot.get()
     }
 
     /// The identity of this hold. Whoever has it can release the lock.
     pub fn token(&self) -> &Token {
-        &self.hold.traces().token
+        &self.hold.id().token
     }
 
     /// The name, or the names separated by commas.
@@ -119,7 +110,7 @@ impl Guard {
     /// Extends it to at least `ttl` from now. A failed extend never releases.
     pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
         self.locks.check_runtime()?;
-        let group = *self.locks.shared.driver.cluster().group();
+        let group = *self.locks.shared.driver.sender.cluster().group();
         let ttl = whole_millis(ttl);
         let delay = self.hold.policy().lock_delay;
         self.locks.shared.settings.check_lease(ttl, delay, &group)?;
@@ -178,7 +169,7 @@ impl Guard {
 
     /// Every node's vote in the latest round, in node order.
     pub fn votes(&self) -> Votes {
-        let nodes = &self.locks.shared.driver.nodes;
+        let nodes = &self.locks.shared.driver.sender.nodes;
         Votes::new(self.locks.node_names(), self.hold().votes())
             .with_tiers(nodes.iter().map(|node| node.tier()))
     }
@@ -239,7 +230,7 @@ impl Guard {
         self.hold.check()?;
         self.done = true;
         let (hold, round) = self.hold.downgrade(|_| {});
-        let guard = ReadGuard::new(Self::new(hold, self.locks.clone(), Arc::clone(&self.name)));
+        let guard = ReadGuard::new(self.locks.guard(hold, Arc::clone(&self.name)));
         // Too few answers are no loss: whichever way a node holds it, no writer is there.
         round.verdict().await;
         guard.check()?;
@@ -262,7 +253,7 @@ impl Guard {
 
     /// What another process needs to extend or release this lock.
     pub fn receipt(&self) -> Receipt {
-        Receipt::new(self.hold.traces())
+        Receipt::new(self.hold.id())
     }
 
     /// Leaves the lock behind: stops renewing it and does not release it. It ends with its TTL
@@ -287,7 +278,7 @@ impl Drop for Guard {
             Parting::Last => {
                 self.hold.release();
                 // Perhaps nothing else of this process runs any more.
-                self.locks.shared.driver.flush();
+                self.locks.shared.driver.sender.flush();
             }
             Parting::LastLeaves => {
                 self.hold.stop();
@@ -306,11 +297,6 @@ impl fmt::Debug for Guard {
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }
-}
-
-/// Nodes count leases in milliseconds; a fraction more would be ours alone.
-pub(super) fn whole_millis(ttl: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
 pub(super) fn release_result(verdict: WithdrawalVerdict) -> Result<(), ReleaseError> {

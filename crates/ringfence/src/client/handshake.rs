@@ -4,15 +4,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::driver::Driver;
-use crate::driver::gather::{Rest, gather, gather_first};
+use crate::driver::gather::{Answers, Rest, SoFar};
 use crate::group::Group;
 use crate::node::{CallError, Facts, Trouble, TroubleKind};
-use crate::protocol::{Vote, quorum};
+use crate::protocol::{Vote, Wishes, quorum, settled, vetted};
 use crate::time::Timestamp;
 
-use super::builder::Wishes;
-use super::error::{ConnectError, Votes};
-use super::values::{most_told, settled, vetted};
+use super::error::ConnectError;
+use super::votes::Votes;
 use super::{Locks, twins};
 
 /// After this a client starts without the nodes that have not answered.
@@ -20,19 +19,20 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The pause before nodes that could not be reached are asked again.
 const AGAIN: Duration = Duration::from_millis(50);
 
-type Answers = Vec<Result<Facts, CallError>>;
-
 /// Joins the group of a majority of the nodes.
 pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
     let shared = &locks.shared;
     let driver = &shared.driver;
-    let until = driver.clock.now() + PATIENCE;
+    let until = driver.sender.clock.now() + PATIENCE;
     loop {
-        let answers = vetted(&shared.names, probe(driver, PATIENCE).await);
+        let answers = driver
+            .sender
+            .probe(driver.sender.clock.now() + PATIENCE, settled)
+            .await;
+        let answers = vetted(&shared.names, answers);
         twins::refuse_repeated(&shared.names, &answers)?;
         check_fit(&shared.names, &answers)?;
-        if is_majority(&answers) {
-            let group = decide(&answers, &shared.settings.wishes);
+        if let Some(group) = shared.settings.wishes.decide(&answers) {
             let (joined, rest, asked) = join(driver, group).await;
             tokio::spawn(hear_rest(Arc::downgrade(driver), rest, asked));
             twins::refuse_repeated(&shared.names, &joined)?;
@@ -42,10 +42,14 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
         let silent = answers.iter().any(
             |answer| matches!(answer, Err(error) if error.trouble().kind == TroubleKind::Timeout),
         );
-        if !silent || driver.clock.now() >= until {
+        if !silent || driver.sender.clock.now() >= until {
             break;
         }
-        driver.clock.sleep_until(driver.clock.now() + AGAIN).await;
+        driver
+            .sender
+            .clock
+            .sleep_until(driver.sender.clock.now() + AGAIN)
+            .await;
     }
     // No majority yet, so the group's values are not known: they are learnt as soon as one answers.
     tokio::spawn(join_later(Arc::downgrade(driver), shared.settings.wishes));
@@ -60,55 +64,44 @@ async fn join_later(driver: Weak<Driver>, wishes: Wishes) {
         let Some(driver) = driver.upgrade() else {
             return;
         };
-        let names: Vec<String> = driver.nodes.iter().map(|n| n.name().to_owned()).collect();
-        let answers = vetted(&names, probe(&driver, PATIENCE).await);
-        if is_majority(&answers) {
-            let (_, rest, asked) = join(&driver, decide(&answers, &wishes)).await;
+        let names: Vec<String> = driver
+            .sender
+            .nodes
+            .iter()
+            .map(|n| n.name().to_owned())
+            .collect();
+        let answers = driver
+            .sender
+            .probe(driver.sender.clock.now() + PATIENCE, settled)
+            .await;
+        let answers = vetted(&names, answers);
+        if let Some(group) = wishes.decide(&answers) {
+            let (_, rest, asked) = join(&driver, group).await;
             return hear_rest(Arc::downgrade(&driver), rest, asked).await;
         }
-        let clock = driver.clock.clone();
+        let clock = driver.sender.clock.clone();
         drop(driver);
         clock.sleep_until(clock.now() + pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }
 }
 
-/// Asks every node what it is, until a majority has said the same of the group's values.
-pub(super) async fn probe(driver: &Driver, patience: Duration) -> Answers {
-    let until = driver.clock.now() + patience;
-    let nodes = driver.nodes.len();
-    gather(
-        nodes,
-        &driver.clock,
-        until,
-        |node, done| driver.nodes[node].probe(done),
-        settled,
-    )
-    .await
-}
-
 /// Has every node join `group`, and waits until a majority has. Tells when it began, too.
-async fn join(driver: &Driver, group: Group) -> (Answers, Rest<Facts>, Timestamp) {
-    driver.cluster().adopt(&group);
-    let asked = driver.clock.now();
-    let until = asked + PATIENCE;
-    let nodes = driver.nodes.len();
-    let (answers, rest) = gather_first(
-        nodes,
-        &driver.clock,
-        until,
-        |node, done| driver.nodes[node].join(group, done),
-        |answers| answers.iter().filter(|a| matches!(a, Some(Ok(_)))).count() >= quorum(nodes),
-    )
-    .await;
+async fn join(driver: &Driver, group: Group) -> (Answers<Facts>, Rest<Facts>, Timestamp) {
+    driver.sender.cluster().adopt(&group);
+    let asked = driver.sender.clock.now();
+    let quorum = quorum(driver.sender.nodes.len());
+    let joined = |answer: &&Option<_>| matches!(answer, Some(Ok(_)));
+    let enough = |answers: &SoFar<Facts>| answers.iter().filter(joined).count() >= quorum;
+    let (answers, rest) = driver.sender.join(group, asked + PATIENCE, enough).await;
     for (node, answer) in answers.iter().enumerate() {
         match answer {
             Ok(facts) => {
-                tracing::debug!(target: "ringfence", node = driver.nodes[node].name(), version = %facts.version, tier = %facts.tier, "joined");
-                driver.hear_facts(node, facts, asked);
+                tracing::debug!(target: "ringfence", node = driver.sender.nodes[node].name(), version = %facts.version, tier = %facts.tier, "joined");
+                driver.sender.hear_facts(node, facts, asked);
             }
             Err(error) => {
-                tracing::debug!(target: "ringfence", node = driver.nodes[node].name(), %error, "not joined yet");
+                tracing::debug!(target: "ringfence", node = driver.sender.nodes[node].name(), %error, "not joined yet");
             }
         }
     }
@@ -122,42 +115,9 @@ async fn hear_rest(driver: Weak<Driver>, mut rest: Rest<Facts>, asked: Timestamp
             return;
         };
         if let Ok(facts) = &answer {
-            driver.hear_facts(node, facts, asked);
+            driver.sender.hear_facts(node, facts, asked);
         }
     }
-}
-
-/// The values of the group: what most nodes say, where nothing else was set explicitly.
-pub(super) fn decide(answers: &[Result<Facts, CallError>], wishes: &Wishes) -> Group {
-    let told: Vec<Group> = answers
-        .iter()
-        .filter_map(|answer| answer.as_ref().ok()?.group)
-        .filter(|group| group.nodes == answers.len())
-        .collect();
-    let own = wishes.over(Group::new(answers.len()));
-    wishes.over(most_told(&told, &own).unwrap_or(own))
-}
-
-/// The values of a group that changes its number of nodes: those that most nodes had, where nothing
-/// else was set explicitly.
-pub(super) fn inherit(answers: &[Result<Facts, CallError>], wishes: &Wishes) -> Group {
-    let told: Vec<Group> = answers
-        .iter()
-        .filter_map(|answer| answer.as_ref().ok()?.group)
-        // Judged as values of the group that is to be.
-        .map(|group| Group {
-            nodes: answers.len(),
-            ..group
-        })
-        .collect();
-    let nodes = answers.len();
-    let own = wishes.over(Group::new(nodes));
-    let group = most_told(&told, &own).unwrap_or(own);
-    wishes.over(Group { nodes, ..group })
-}
-
-fn is_majority(answers: &[Result<Facts, CallError>]) -> bool {
-    answers.iter().filter(|answer| answer.is_ok()).count() >= quorum(answers.len())
 }
 
 /// Waiting does not help where a majority is wrongly set up, or so many nodes are the same server that

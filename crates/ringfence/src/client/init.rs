@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use crate::driver::gather::gather;
+use crate::driver::gather::all;
 use crate::group::Group;
 use crate::node::{CallError, Facts, InitMode, TroubleKind};
 
-use super::error::{ConnectError, InitError, NodeVote, Votes};
-use super::handshake::{decide, inherit, votes};
+use super::error::{ConnectError, InitError};
+use super::handshake::votes;
+use super::votes::{NodeVote, Votes};
 use super::{Builder, Locks};
 
 /// How long every node may take to answer.
@@ -46,7 +47,7 @@ impl Builder {
             let overridden = refused(&locks, &refusals);
             return Ok(Initialised { group, overridden });
         }
-        let group = decide(&answers, wishes);
+        let group = wishes.adopt(&answers);
         agreed(&locks, InitMode::Check, group).await?;
         agreed(&locks, InitMode::Write, group).await?;
         let overridden = Vec::new();
@@ -61,7 +62,7 @@ impl Builder {
     pub async fn regroup(self) -> Result<Initialised, InitError> {
         let locks = self.prepare()?;
         let answers = all_answer(&locks, false).await?;
-        let group = inherit(&answers, &locks.shared.settings.wishes);
+        let group = locks.shared.settings.wishes.inherit(&answers);
         agreed(&locks, InitMode::CheckRegroup, group).await?;
         agreed(&locks, InitMode::Regroup, group).await?;
         let overridden = Vec::new();
@@ -76,9 +77,8 @@ async fn all_answer(
     force: bool,
 ) -> Result<Vec<Result<Facts, CallError>>, InitError> {
     let driver = &locks.shared.driver;
-    let until = driver.clock.now() + PATIENCE;
-    let ask = |node: usize, done| driver.nodes[node].probe(done);
-    let answers = gather(driver.nodes.len(), &driver.clock, until, ask, |_| false).await;
+    let until = driver.sender.clock.now() + PATIENCE;
+    let answers = driver.sender.probe(until, all).await;
     let names = &locks.shared.names;
     let is_there = |answer: &Result<Facts, CallError>| match answer {
         Ok(_) => true,
@@ -94,9 +94,8 @@ async fn all_answer(
 
 async fn ask(locks: &Locks, mode: InitMode, group: Group) -> Vec<Result<Facts, CallError>> {
     let driver = &locks.shared.driver;
-    let until = driver.clock.now() + SEARCH_PATIENCE;
-    let ask = |node: usize, done| driver.nodes[node].init(group, mode, done);
-    gather(driver.nodes.len(), &driver.clock, until, ask, |_| false).await
+    let until = driver.sender.clock.now() + SEARCH_PATIENCE;
+    driver.sender.init(group, mode, until).await
 }
 
 /// The same, if every node agrees.

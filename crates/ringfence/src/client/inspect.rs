@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::gather::gather;
-use crate::message::{Answer, Claim, Holder, Op, Reply, Request, View};
-use crate::node::{Call, CallError, Facts, Tier, Trouble};
-use crate::protocol::{Discount, Vote, duplicates, quorum};
-use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+use crate::driver::gather::all;
+use crate::message::{Answer, Claim, Holder, Reply, View};
+use crate::node::{CallError, Facts, Tier, Trouble};
+use crate::protocol::{Discount, Vote, duplicates, inspect, quorum};
 
-use super::error::{InspectError, Votes};
-use super::{Locks, handshake};
+use super::Locks;
+use super::error::InspectError;
+use super::votes::Votes;
 
 /// How long a node may take to answer an inspection.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -111,28 +111,10 @@ impl Locks {
 
     /// What every node says of `claims`.
     async fn look_at(&self, claims: Arc<[Claim]>) -> Look<'_> {
-        let request = Arc::new(Request {
-            claims: Arc::clone(&claims),
-            // Nobody speaks: an inspection is nobody's.
-            token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
-            op: Op::Inspect,
-        });
         let driver = &self.shared.driver;
-        let expires = driver.clock.now() + PATIENCE;
-        let answers = gather(
-            driver.nodes.len(),
-            &driver.clock,
-            expires,
-            |node, done| {
-                driver.nodes[node].send(Call {
-                    request: Arc::clone(&request),
-                    expires,
-                    done,
-                });
-            },
-            |_| false,
-        )
-        .await;
+        let request = Arc::new(inspect(Arc::clone(&claims)));
+        let until = driver.sender.clock.now() + PATIENCE;
+        let answers = driver.sender.ask_all(&request, until, all).await;
         let names = &self.shared.names;
         let servers: Vec<u64> = answers.iter().map(server).collect();
         let answers = answers.into_iter().zip(duplicates(&servers)).enumerate();
@@ -149,7 +131,7 @@ impl Locks {
         });
         Look {
             names,
-            tiers: driver.nodes.iter().map(|node| node.tier()).collect(),
+            tiers: driver.sender.nodes.iter().map(|node| node.tier()).collect(),
             views: views.collect(),
         }
     }
@@ -157,30 +139,20 @@ impl Locks {
     /// How often this client found that its own clock had stood still, as in a virtual machine that
     /// is paused. All its guards are lost each time.
     pub fn standstills(&self) -> u64 {
-        self.shared.driver.standstills()
+        self.shared.driver.sender.freezes()
     }
 
     /// How the nodes are, in node order.
     pub async fn nodes(&self) -> Vec<NodeStatus> {
         let driver = &self.shared.driver;
-        let asked = driver.clock.now();
-        let until = asked + PATIENCE;
-        let answers = gather(
-            driver.nodes.len(),
-            &driver.clock,
-            until,
-            |node, done| driver.nodes[node].probe(done),
-            |_| false,
-        )
-        .await;
+        let asked = driver.sender.clock.now();
+        let answers = driver.sender.probe(asked + PATIENCE, all).await;
         for (node, answer) in answers.iter().enumerate() {
             if let Ok(facts) = answer {
-                driver.hear_facts(node, facts, asked);
+                driver.sender.hear_facts(node, facts, asked);
             }
         }
-        let cluster = driver.cluster();
-        let group = handshake::decide(&answers, &self.shared.settings.wishes);
-        debug_assert_eq!(group.nodes, answers.len());
+        let cluster = driver.sender.cluster();
         let statuses = answers.into_iter().enumerate().map(|(node, facts)| {
             let known = facts.as_ref().ok();
             let quarantine = known
@@ -244,6 +216,29 @@ fn some_reader(holders: &[&Holder]) -> Option<String> {
     label.filter(|_| holders.iter().all(shared))
 }
 
+/// What nodes of `answered` say that have one and the same holder, if they are a majority.
+fn same_holder<'a>(answered: &[&'a View], quorum: usize) -> Vec<&'a View> {
+    // A holder without an id is another library's: whether two nodes have the same one cannot be told
+    // without its secret, so they count as one.
+    let id_of = |view: &View| view.holder.as_ref().map(|holder| holder.id.clone());
+    let same = |id: Option<String>| -> Vec<&View> {
+        let views = answered.iter().copied();
+        let has = |view: &&View| view.holder.as_ref().is_some_and(|holder| holder.id == id);
+        views.filter(has).collect()
+    };
+    let holders = answered.iter().filter_map(|view| id_of(view)).map(same);
+    let most = holders.max_by_key(Vec::len);
+    most.filter(|views| views.len() >= quorum)
+        .unwrap_or_default()
+}
+
+/// The largest number that at least `quorum` of `said` reach.
+fn reached_by(quorum: usize, said: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut said: Vec<u64> = said.collect();
+    said.sort_unstable_by(|a, b| b.cmp(a));
+    said.get(quorum - 1).copied()
+}
+
 fn majority_view(
     name: String,
     names: &[String],
@@ -261,22 +256,7 @@ fn majority_view(
             votes: Votes::worded("answers", names, votes),
         });
     }
-    // A holder without an id is another library's: whether two nodes have the same one, nobody can
-    // tell without its secret, so they count as one.
-    let id_of = |view: &View| view.holder.as_ref().map(|holder| holder.id.clone());
-    let same = |id: &Option<String>| -> Vec<&View> {
-        let views = answered.iter().copied();
-        views
-            .filter(|view| id_of(view).as_ref() == Some(id))
-            .collect()
-    };
-    let holding = answered
-        .iter()
-        .filter_map(|view| id_of(view))
-        .map(|id| same(&id))
-        .max_by_key(Vec::len)
-        .filter(|views| views.len() >= quorum)
-        .unwrap_or_default();
+    let holding = same_holder(&answered, quorum);
     let has_it = |node: &&NodeView| {
         let view = node.view.as_ref().ok();
         view.is_some_and(|view| holding.iter().any(|one| std::ptr::eq(*one, view)))
@@ -290,32 +270,20 @@ fn majority_view(
         .or_else(|| some_reader(&holders));
     let fence = agreed(quorum, holding.iter().map(|view| view.ballot));
     let holder = holders.first().copied();
-    let mut lasts: Vec<u64> = holding
-        .iter()
-        .map(|view| {
-            view.holder
-                .as_ref()
-                .and_then(|h| h.for_ms)
-                .unwrap_or(u64::MAX)
-        })
-        .collect();
-    lasts.sort_unstable_by(|a, b| b.cmp(a));
-    let lasts = lasts.get(quorum - 1).copied();
+    let lasts = holders.iter().map(|h| h.for_ms.unwrap_or(u64::MAX));
+    let lasts = reached_by(quorum, lasts).filter(|ms| *ms != u64::MAX);
     // At least so many on a majority: a ticket on a few nodes only is no place in line.
-    let mut waiting: Vec<u64> = answered.iter().map(|view| view.waiting).collect();
-    waiting.sort_unstable_by(|a, b| b.cmp(a));
+    let waiting = reached_by(quorum, answered.iter().map(|view| view.waiting));
     Ok(Inspection {
         name,
         held: holder.is_some(),
         label: label.filter(|label| !label.is_empty()),
         holder_id: holder.and_then(|h| h.id.clone()),
         kept: holder.is_some_and(Holder::is_kept),
-        remaining: lasts
-            .filter(|&ms| ms != u64::MAX)
-            .map(Duration::from_millis),
+        remaining: lasts.map(Duration::from_millis),
         fence: fence.map(|ballot| ballot.get()),
         durability,
-        waiting: waiting.get(quorum - 1).copied().unwrap_or_default(),
+        waiting: waiting.unwrap_or_default(),
         nodes,
     })
 }

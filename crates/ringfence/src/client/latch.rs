@@ -4,17 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::call_timeout;
-use crate::driver::latch::{self, LatchWanted};
+use crate::driver::latch::{self, LatchWanted, Refusal};
 use crate::message::{Claim, Mode};
 use crate::name::{Name, NameError};
-use crate::protocol::LatchTerms;
+use crate::protocol::{LatchFailureKind, LatchTerms};
 
 use super::Locks;
-use super::builder::TTL_MAX;
-use super::error::{ConfigError, LatchError};
-use super::guard::whole_millis;
-use super::lock::NO_QUORUM_AFTER;
+use super::error::ConfigError;
+use super::lock::{NO_QUORUM_AFTER, TTL_MAX, whole_millis};
+use super::votes::{Votes, not_voting};
 
 /// The most parties that a latch may wait for: nodes tell all of them to whoever asks.
 pub const PARTIES_MAX: u32 = 1024;
@@ -187,19 +185,17 @@ impl Latch {
                 mode: Mode::Exclusive,
             }]),
             terms: LatchTerms {
-                nodes: shared.driver.nodes.len(),
+                nodes: shared.driver.sender.nodes.len(),
                 count: u64::from(self.count),
                 ttl,
-                call_timeout: settings
-                    .node_timeout
-                    .unwrap_or_else(|| call_timeout(settings.ttl)),
+                call_timeout: settings.call_timeout(settings.ttl),
                 wait,
                 no_quorum_after: self.no_quorum_after,
             },
         })
     }
 
-    fn failed(&self, refusal: latch::Refusal) -> LatchError {
+    fn failed(&self, refusal: Refusal) -> LatchError {
         let names = &self.locks.shared.names;
         LatchError::new(self.shown(), u64::from(self.count), names, refusal)
     }
@@ -221,5 +217,107 @@ impl fmt::Debug for Latch {
             .field("count", &self.count)
             .field("ttl", &self.ttl)
             .finish_non_exhaustive()
+    }
+}
+
+/// Why a party did not arrive at a latch, or a latch was not seen open.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LatchError {
+    /// The wait is over, and too few have arrived.
+    #[error("`{name}` is shut: {arrived} of {count} have arrived{votes}")]
+    Shut {
+        /// The latch.
+        name: String,
+        /// How many have arrived.
+        arrived: u64,
+        /// How many it waits for.
+        count: u64,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// No majority of the nodes answers and remembers the latch from its beginning. A party may have
+    /// arrived all the same: to repeat the call changes nothing then.
+    #[error("no majority of the nodes can tell who has arrived at `{name}`{votes}")]
+    NoQuorum {
+        /// The latch.
+        name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// Of a majority nothing counts yet: its clocks jumped, or it is new or was restarted, and cannot
+    /// tell whether it forgot the latch.
+    #[error(
+        "`{name}`: {}; a latch with a shorter ttl waits for less{votes}",
+        not_voting(votes, *left)
+    )]
+    Quarantined {
+        /// The latch.
+        name: String,
+        /// When a majority may vote.
+        left: Duration,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// A majority of the nodes cannot vote before somebody changes a setting.
+    #[error("a majority of the nodes is not fit to hold locks{votes}")]
+    Misconfigured {
+        /// The latch.
+        name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// The client was closed meanwhile.
+    #[error("the wait at `{name}` was cancelled: the client was closed")]
+    Cancelled {
+        /// The latch.
+        name: String,
+    },
+    /// The request could not be meant. Nothing was sent.
+    #[error(transparent)]
+    Invalid(#[from] ConfigError),
+    /// The operating system gave no random bytes to tell this party from others.
+    #[error("no random bytes to tell this party from others: {0}")]
+    NoEntropy(String),
+}
+
+impl LatchError {
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        !matches!(
+            self,
+            Self::Misconfigured { .. } | Self::Invalid(_) | Self::Cancelled { .. }
+        )
+    }
+
+    /// Every node's vote, where nodes were asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Shut { votes, .. }
+            | Self::NoQuorum { votes, .. }
+            | Self::Quarantined { votes, .. }
+            | Self::Misconfigured { votes, .. } => Some(votes),
+            Self::Cancelled { .. } | Self::Invalid(_) | Self::NoEntropy(_) => None,
+        }
+    }
+
+    pub(super) fn new(name: String, count: u64, names: &[String], refusal: Refusal) -> Self {
+        let failure = match refusal {
+            Refusal::Closed => return Self::Cancelled { name },
+            Refusal::RuntimeGone => return Self::Invalid(ConfigError::RuntimeGone),
+            Refusal::Failed(failure) => failure,
+        };
+        let votes = Votes::worded("answers", names, failure.votes);
+        match failure.kind {
+            LatchFailureKind::Shut { arrived } => Self::Shut {
+                name,
+                arrived,
+                count,
+                votes,
+            },
+            LatchFailureKind::NoQuorum => Self::NoQuorum { name, votes },
+            LatchFailureKind::Quarantined { left } => Self::Quarantined { name, left, votes },
+            LatchFailureKind::Misconfigured => Self::Misconfigured { name, votes },
+        }
     }
 }

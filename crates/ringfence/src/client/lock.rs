@@ -2,28 +2,30 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tracing::Instrument;
 
+use crate::driver::Driver;
 use crate::driver::acquire::{Wanted, acquire};
 use crate::driver::hold::Hold;
-use crate::driver::taker::Taker;
-use crate::driver::{Driver, call_timeout};
-use crate::message::{Claim, Kind, ReleaseKind};
+use crate::group::Group;
+use crate::message::{Claim, Kind};
 use crate::name::NameError;
-use crate::protocol::{
-    Attempt, HoldPolicy, Target, Terms, WithdrawalVerdict, ceil_secs, majority_grows_up, quorum,
-};
+use crate::protocol::{Attempt, HoldPolicy, Terms};
 use crate::time::Timestamp;
 
 use super::Locks;
-use super::builder::{TTL_MAX, checked_label};
-use super::error::{AcquireError, ConfigError, ExtendError, ReleaseError, Votes, not_voting};
-use super::guard::{Guard, release_result, whole_millis};
+use super::builder::{Settings, checked_label};
+use super::error::{AcquireError, ConfigError};
+use super::guard::Guard;
 use super::owner::Owner;
-use super::receipt::Receipt;
 
+/// The shortest TTL: below, the drift and one round trip leave nothing.
+pub(super) const TTL_MIN: Duration = Duration::from_millis(50);
+/// The longest TTL of a single node, which has no quarantine to outlive: a year.
+pub(super) const TTL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long to go on without a majority, unless the lock says otherwise: long enough for a
 /// restart, short enough that a mistyped host does not hang a job for ever.
 pub(super) const NO_QUORUM_AFTER: Duration = Duration::from_secs(15);
@@ -226,7 +228,7 @@ impl Lock {
                 tracing::debug!(target: "ringfence", %name, why, "lock refused");
                 error
             })?;
-        tracing::debug!(target: "ringfence", %name, fence = %won.traces.ballot, token = %won.traces.token, "lock granted");
+        tracing::debug!(target: "ringfence", %name, fence = %won.id.ballot, token = %won.id.token, "lock granted");
         let policy = HoldPolicy {
             ttl: wanted.terms.ttl,
             lock_delay: wanted.delay,
@@ -239,75 +241,24 @@ impl Lock {
                 .unwrap_or(Some(MAX_HOLD.max(wanted.terms.ttl))),
             label: wanted.label,
         };
-        let slot = won.flight.with(|attempt| {
+        let slot = won.round.with(|attempt| {
             note(attempt);
             attempt.slot()
         });
         let hold = Hold::new(driver, won, policy);
-        Ok((Guard::new(hold, self.locks.clone(), name), slot))
+        Ok((self.locks.guard(hold, name), slot))
     }
 
     pub(super) fn guard(&self, hold: Arc<Hold>) -> Guard {
-        Guard::new(hold, self.locks.clone(), self.name())
+        self.locks.guard(hold, self.name())
     }
 
     pub(super) fn driver(&self) -> &Arc<Driver> {
         &self.locks.shared.driver
     }
 
-    /// Extends a hold that was left behind by [`Guard::leave`], perhaps by another process. Says
-    /// how long it is valid now.
-    pub async fn extend_receipt(
-        &self,
-        receipt: &Receipt,
-        ttl: Duration,
-    ) -> Result<Duration, ExtendError> {
-        let wanted = self.clone().ttl(ttl).wanted(None)?;
-        let policy = HoldPolicy {
-            ttl: wanted.terms.ttl,
-            lock_delay: wanted.delay,
-            hold_at_least: Duration::ZERO,
-            call_timeout: wanted.terms.call_timeout,
-            drift: wanted.terms.drift,
-            renew: false,
-            max_hold: None,
-            label: wanted.label,
-        };
-        let driver = &self.locks.shared.driver;
-        let hold = Hold::resume(driver, receipt.traces(wanted.claims, self.kind), policy);
-        let names = &self.locks.shared.names;
-        let deadline = Guard::extend_hold(&hold, wanted.terms.ttl, names).await?;
-        Ok(deadline.since(driver.clock.now()))
-    }
-
-    /// Releases a hold that was left behind by [`Guard::leave`], perhaps by another process.
-    pub async fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
-        let wanted = self.wanted(None)?;
-        let driver = &self.locks.shared.driver;
-        let verdict: WithdrawalVerdict = crate::driver::withdraw::Withdrawing::begin(
-            driver,
-            ReleaseKind::Final,
-            &receipt.traces(Arc::clone(&wanted.claims), self.kind),
-            // Whoever left it may have left requests on their way, too.
-            vec![Target::Unknown; driver.nodes.len()],
-            wanted.lease(),
-            wanted.terms.call_timeout,
-        )
-        .verdict()
-        .await;
-        let released = release_result(verdict);
-        tracing::debug!(
-            target: "ringfence",
-            name = %self.name(),
-            fence = receipt.fence(),
-            outcome = ?verdict,
-            "lock released by receipt"
-        );
-        released.map_err(ReleaseReceiptError::Release)
-    }
-
     /// The names, for people.
-    fn name(&self) -> Arc<str> {
+    pub(super) fn name(&self) -> Arc<str> {
         match self.claims.as_deref() {
             Ok([only]) => only.name.shown(),
             Ok(several) => {
@@ -319,9 +270,11 @@ impl Lock {
     }
 
     pub(super) fn wanted(&self, wait: Option<Duration>) -> Result<Wanted, ConfigError> {
-        self.locks.check_runtime()?;
-        let claims = self.claims.clone()?;
         let shared = &self.locks.shared;
+        if shared.driver.closing.runtime_gone.load(Ordering::SeqCst) {
+            return Err(ConfigError::RuntimeGone);
+        }
+        let claims = self.claims.clone()?;
         let settings = &shared.settings;
         let label = match &self.label {
             Some(label) => checked_label(label)?,
@@ -329,7 +282,7 @@ impl Lock {
         };
         let ttl = whole_millis(self.ttl);
         let delay = whole_millis(self.lock_delay);
-        settings.check_lease(ttl, delay, shared.driver.cluster().group())?;
+        settings.check_lease(ttl, delay, shared.driver.sender.cluster().group())?;
         if self.hold_at_least > TTL_MAX {
             return Err(ConfigError::Other(
                 "hold_at_least must be at most a year".to_owned(),
@@ -350,11 +303,11 @@ impl Lock {
             label,
             delay,
             terms: Terms {
-                nodes: shared.driver.nodes.len(),
+                nodes: shared.driver.sender.nodes.len(),
                 ttl,
                 drift: settings.drift,
                 min_validity,
-                call_timeout: settings.node_timeout.unwrap_or_else(|| call_timeout(ttl)),
+                call_timeout: settings.call_timeout(ttl),
                 wait,
                 attempts: self.attempts,
                 no_quorum_after: self.no_quorum_after,
@@ -362,40 +315,68 @@ impl Lock {
             },
         })
     }
+}
 
-    /// A wait that covers a quarantine may last half a minute: says so.
-    fn warn_of_quarantine(&self, name: &str, attempt: &Attempt) -> bool {
-        let names = &self.locks.shared.names;
-        let left = majority_grows_up(attempt, quorum(names.len()));
-        let Some(left) = left.filter(|left| !left.is_zero()) else {
-            return false;
-        };
-        let votes = Votes::new(names, attempt.votes().cloned());
-        tracing::warn!(
-            target: "ringfence",
-            %name,
-            seconds = ceil_secs(left),
-            "waiting for a quarantine: {}",
-            not_voting(&votes, left)
-        );
-        true
+impl Locks {
+    /// The guard of `hold`.
+    pub(super) fn guard(&self, hold: Arc<Hold>, name: Arc<str>) -> Guard {
+        Guard {
+            hold,
+            locks: Self {
+                shared: Arc::clone(&self.shared),
+            },
+            name,
+            share: None,
+            reads: false,
+            done: false,
+        }
+    }
+}
+
+impl Settings {
+    /// How long a node may take to answer: unless it was set, a tenth of the TTL, within reason.
+    pub(super) fn call_timeout(&self, ttl: Duration) -> Duration {
+        let tenth = (ttl / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
+        self.node_timeout.unwrap_or(tenth)
     }
 
-    /// A task that waits for what it holds itself waits for ever. Other tasks of the same client that
-    /// wait for each other are normal contention, and nothing to warn of.
-    fn warn_of_self_deadlock(&self, wanted: &Wanted) {
-        let schedule = &self.locks.shared.driver.schedule;
-        let Some(held) = schedule.hold_of(Taker::current(), &wanted.claims) else {
-            return;
+    /// Checks a TTL for `group`: a node that forgot must stay out until every lock has ended.
+    pub(super) fn check_ttl(&self, ttl: Duration, group: &Group) -> Result<(), ConfigError> {
+        let least = TTL_MIN.max(self.drift.allowance(ttl).saturating_mul(2));
+        if ttl < least {
+            return Err(ConfigError::TtlTooShort { ttl, least });
+        }
+        let most = if group.nodes > 1 {
+            group.quarantine.saturating_sub(Group::CLOCK_STEP)
+        } else {
+            TTL_MAX
         };
-        tracing::warn!(
-            target: "ringfence",
-            name = %self.name(),
-            held_by = %held.policy().label,
-            wanted_by = %wanted.label,
-            "this task waits for a lock that it took itself: unless another task releases it, it waits until that lock's lease ends; release the first guard, or give both the same owner"
-        );
+        if ttl > most {
+            return Err(ConfigError::TtlTooLong { ttl, most });
+        }
+        Ok(())
     }
+
+    /// The same with a lock delay on top, for which the nodes keep the lock longer.
+    pub(super) fn check_lease(
+        &self,
+        ttl: Duration,
+        delay: Duration,
+        group: &Group,
+    ) -> Result<(), ConfigError> {
+        self.check_ttl(ttl, group)?;
+        match self.check_ttl(ttl.saturating_add(delay), group) {
+            Err(ConfigError::TtlTooLong { most, .. }) => Err(ConfigError::Other(format!(
+                "the TTL of {ttl:?} and the lock delay of {delay:?} together must be at most {most:?}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Nodes count leases in milliseconds; a fraction more would be ours alone.
+pub(super) fn whole_millis(ttl: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl fmt::Debug for Lock {
@@ -408,16 +389,4 @@ impl fmt::Debug for Lock {
             .field("label", &self.label.as_deref().unwrap_or(label))
             .finish_non_exhaustive()
     }
-}
-
-/// What the release of a receipt found.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReleaseReceiptError {
-    /// The lock was no longer held, or no majority confirmed.
-    #[error(transparent)]
-    Release(ReleaseError),
-    /// The request could not be meant. Nothing was sent.
-    #[error(transparent)]
-    Invalid(#[from] ConfigError),
 }

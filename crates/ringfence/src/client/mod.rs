@@ -19,7 +19,8 @@ mod rw_lock;
 mod semaphore;
 pub(crate) mod terms;
 mod twins;
-mod values;
+mod votes;
+mod warnings;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,18 +33,19 @@ pub use builder::Builder;
 pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{
     AcquireError, ConfigError, ConnectError, ExtendError, HoldError, InitError, InspectError,
-    LatchError, NodeVote, ReleaseError, Votes,
+    ReleaseError,
 };
 pub use guard::Guard;
 pub use init::Initialised;
 pub use inspect::{Inspection, NodeStatus, NodeView, SemaphoreInspection};
-pub use latch::{Arrival, Latch, PARTIES_MAX};
-pub use lock::{Lock, ReleaseReceiptError};
+pub use latch::{Arrival, Latch, LatchError, PARTIES_MAX};
+pub use lock::Lock;
 pub use owner::Owner;
 pub use plain::{PlainGuard, PlainLock};
-pub use receipt::{Receipt, ReceiptError};
+pub use receipt::{Receipt, ReceiptError, ReleaseReceiptError};
 pub use rw_lock::{ReadGuard, RwLock};
 pub use semaphore::{PERMITS_MAX, Semaphore, SemaphoreGuard};
+pub use votes::{NodeVote, Votes};
 
 use builder::Settings;
 
@@ -148,13 +150,17 @@ impl Locks {
     /// waited for 100 ms at most. Guards that are still held stay valid, and renewed, until they are dropped.
     pub async fn close(self) {
         self.shared.driver.close();
-        self.shared.driver.given_up().await;
-        self.shared.driver.drained().await;
+        let (closing, clock) = (
+            &self.shared.driver.closing,
+            &self.shared.driver.sender.clock,
+        );
+        closing.given_up(clock).await;
+        closing.drained(clock).await;
     }
 
     /// Without its runtime a client can renew nothing and waits for nobody.
     fn check_runtime(&self) -> Result<(), ConfigError> {
-        match self.shared.driver.is_runtime_gone() {
+        match self.shared.driver.closing.is_runtime_gone() {
             false => Ok(()),
             true => Err(ConfigError::RuntimeGone),
         }

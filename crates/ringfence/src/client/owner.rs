@@ -166,7 +166,7 @@ impl Lock {
     ) -> Result<Guard, AcquireError> {
         let claims = self.wanted(wait)?.claims;
         let driver = self.driver();
-        let clock = &driver.clock;
+        let clock = &driver.sender.clock;
         let caller = owner.ask_for(driver, &claims)?;
         let seat = &caller.seat;
         let end = wait.map(|wait| clock.now() + wait);
@@ -183,7 +183,7 @@ impl Lock {
                 () = seat.is_taken() => continue,
                 turn = seat.turn.lock() => Some(turn),
                 () = over() => None,
-                () = driver.closing() => None,
+                () = driver.closing.begun() => None,
             };
             // Out of time while another caller asks for us all: one attempt of our own says what is
             // in the way.

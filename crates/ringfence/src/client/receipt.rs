@@ -2,11 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::driver::taker::Taker;
-use crate::driver::withdraw::Traces;
+use crate::driver::hold::Hold;
+use crate::driver::releasing::Releasing;
 use crate::message::{Ballot, Claim, Kind};
+use crate::protocol::{FinalRelease, GrantId, HoldPolicy, Target};
 use crate::token::Token;
+
+use super::error::{ConfigError, ExtendError, ReleaseError};
+use super::guard::{Guard, release_result};
+use super::lock::Lock;
 
 /// What another process needs to extend or release a lock: the token and its ballot.
 ///
@@ -23,10 +29,10 @@ pub struct Receipt {
 pub struct ReceiptError;
 
 impl Receipt {
-    pub(super) fn new(traces: &Traces) -> Self {
+    pub(super) fn new(id: &GrantId) -> Self {
         Self {
-            token: traces.token.clone(),
-            ballot: traces.ballot,
+            token: id.token.clone(),
+            ballot: id.ballot,
         }
     }
 
@@ -55,16 +61,60 @@ impl Receipt {
         self.ballot.get()
     }
 
-    pub(super) fn traces(&self, claims: Arc<[Claim]>, kind: Kind) -> Traces {
-        Traces {
-            claims,
-            token: self.token.clone(),
-            ballot: self.ballot,
-            kind,
-            taker: Taker::default(),
-            place: None,
-            slots: None,
-        }
+    fn id(&self, claims: Arc<[Claim]>, kind: Kind) -> GrantId {
+        GrantId::of_receipt(claims, self.token.clone(), self.ballot, kind)
+    }
+}
+
+impl Lock {
+    /// Extends a hold that was left behind by [`Guard::leave`], perhaps by another process. Says
+    /// how long it is valid now.
+    pub async fn extend_receipt(
+        &self,
+        receipt: &Receipt,
+        ttl: Duration,
+    ) -> Result<Duration, ExtendError> {
+        let wanted = self.clone().ttl(ttl).wanted(None)?;
+        let policy = HoldPolicy {
+            ttl: wanted.terms.ttl,
+            lock_delay: wanted.delay,
+            hold_at_least: Duration::ZERO,
+            call_timeout: wanted.terms.call_timeout,
+            drift: wanted.terms.drift,
+            renew: false,
+            max_hold: None,
+            label: wanted.label,
+        };
+        let driver = &self.locks.shared.driver;
+        let hold = Hold::resume(driver, receipt.id(wanted.claims, self.kind), policy);
+        let names = &self.locks.shared.names;
+        let deadline = Guard::extend_hold(&hold, wanted.terms.ttl, names).await?;
+        Ok(deadline.since(driver.sender.clock.now()))
+    }
+
+    /// Releases a hold that was left behind by [`Guard::leave`], perhaps by another process.
+    pub async fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
+        let wanted = self.wanted(None)?;
+        let driver = &self.locks.shared.driver;
+        let release = FinalRelease {
+            // The process that left it may have left requests on their way, too.
+            targets: vec![Target::Unknown; driver.sender.nodes.len()],
+            lease_left: wanted.lease(),
+            call_timeout: wanted.terms.call_timeout,
+            keep_until: None,
+            keeps_on: false,
+        };
+        let id = receipt.id(wanted.claims, self.kind);
+        let verdict = Releasing::finish(driver, &id, release).verdict().await;
+        let released = release_result(verdict);
+        tracing::debug!(
+            target: "ringfence",
+            name = %self.name(),
+            fence = receipt.fence(),
+            outcome = ?verdict,
+            "lock released by receipt"
+        );
+        released.map_err(ReleaseReceiptError::Release)
     }
 }
 
@@ -75,6 +125,18 @@ impl fmt::Debug for Receipt {
             .field("fence", &self.fence())
             .finish()
     }
+}
+
+/// What the release of a receipt found.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseReceiptError {
+    /// The lock was no longer held, or no majority confirmed.
+    #[error(transparent)]
+    Release(ReleaseError),
+    /// The request could not be meant. Nothing was sent.
+    #[error(transparent)]
+    Invalid(#[from] ConfigError),
 }
 
 #[cfg(test)]

@@ -1,23 +1,24 @@
 //! One `lock()` call: attempt after attempt, each of them taken back unless it is won, whatever
 //! happens to the caller.
 
-use std::pin::pin;
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::message::{Claim, Kind, Place, ReleaseKind, Reply, Request, Slots};
+use crate::message::{Claim, Kind, Mode, Reply};
+use crate::name::Name;
 use crate::node::Deliver;
-use crate::protocol::{Acquisition, Asked, Attempt, Failure, Line, Next, Terms};
+use crate::protocol::{Acquisition, Asked, Attempt, Failure, GrantId, Line, Next, Terms};
 use crate::time::Timestamp;
 
-use super::Driver;
-use super::flight::Flight;
+use super::queued::Queued;
+use super::releasing::Releasing;
+use super::sender::PendingRound;
 use super::strays::Strays;
-use super::taker::Taker;
 use super::ticket::TicketReplies;
-use super::waiting::{Waiter, WaitsFor, Woken};
-use super::withdraw::{Traces, Withdrawing};
+use super::waiter::{Waiter, Woken};
+use super::{Driver, lock};
 
 /// What is to be acquired.
 #[derive(Debug, Clone)]
@@ -29,11 +30,11 @@ pub(crate) struct Wanted {
     pub(crate) terms: Terms,
 }
 
-/// An attempt that was won. Late votes still arrive in its flight.
+/// An attempt that was won. Late votes still arrive in its round.
 #[derive(Debug)]
 pub(crate) struct Won {
-    pub(crate) flight: Arc<Flight<Attempt>>,
-    pub(crate) traces: Traces,
+    pub(crate) round: Arc<PendingRound<Attempt>>,
+    pub(crate) id: GrantId,
     pub(crate) deadline: Timestamp,
 }
 
@@ -50,7 +51,7 @@ pub(crate) enum Refusal {
 impl Refusal {
     /// The client was closed, one way or the other.
     fn closed(driver: &Driver) -> Self {
-        match driver.is_runtime_gone() {
+        match driver.closing.is_runtime_gone() {
             false => Self::Closed,
             true => Self::RuntimeGone,
         }
@@ -63,8 +64,7 @@ pub(crate) async fn acquire(
     wanted: &Wanted,
     mut on_lost: impl FnMut(&Attempt, Timestamp),
 ) -> Result<Won, Refusal> {
-    let clock = &driver.clock;
-    let entropy = &driver.entropy;
+    let (clock, entropy) = (&driver.sender.clock, &driver.entropy);
     let (seed, token) = entropy.seed_and_token().map_err(Refusal::NoEntropy)?;
     // Dropped last, when what was set has been taken back.
     let mut leaving = Leaving {
@@ -72,20 +72,13 @@ pub(crate) async fn acquire(
         granted: false,
     };
     let mut first = Some(token);
-    let mut acquisition = Acquisition::new(wanted.terms, clock.now(), seed);
     let has_record = wanted.terms.kind.has_record();
-    let others = has_record.then(|| driver.crowd.join(&wanted.claims));
-    if wanted.waits_in_line() {
-        let in_company = others.as_ref().is_some_and(|asking| asking.in_company);
-        let line = match in_company && wanted.terms.kind != Kind::Slot {
-            true => Line::Awaited,
-            false => Line::Unknown,
-        };
-        acquisition = acquisition.in_line(driver.room.ticket(), line);
-    }
-    let mut line = InLine::new(driver, wanted);
+    let asking = has_record.then(|| driver.contention.join(&wanted.claims));
+    let in_company = asking.as_ref().is_some_and(|asking| asking.in_company);
+    let mut acquisition = wanted.begin(driver, in_company, seed);
+    let mut queued: Option<Queued> = None;
     loop {
-        if driver.is_closed() {
+        if driver.closing.closed.load(Ordering::SeqCst) {
             return Err(Refusal::closed(driver));
         }
         let fresh = match first.take() {
@@ -93,39 +86,40 @@ pub(crate) async fn acquire(
             None => entropy.token().map_err(Refusal::NoEntropy)?,
         };
         // t0 is read here, before the first send of each attempt.
-        let attempt = acquisition.begin(&mut driver.cluster(), clock.now(), fresh);
-        line.step_up(attempt.place());
-        let mut trial = Trial::begin(driver, wanted, attempt, line.waiter.as_ref());
-        tokio::select! {
-            biased;
-            _ = trial.flight.verdict(|| trial.flight.time_out()) => {}
-            () = driver.closing() => return Err(Refusal::closed(driver)),
+        let attempt = acquisition.begin(&mut driver.sender.cluster(), clock.now(), fresh);
+        if attempt.place().is_some() || queued.is_some() {
+            let queued = queued.get_or_insert_with(|| Queued::new(driver, wanted));
+            queued.step_up(attempt.place());
         }
-        let next = trial.flight.with(|attempt| {
-            let now = clock.now();
-            let next = acquisition.conclude(attempt, &driver.cluster(), now);
+        let waiter = queued.as_ref().and_then(|queued| queued.waiter.as_ref());
+        let mut pending = PendingAttempt::begin(driver, wanted, attempt, waiter);
+        if pending.round.verdict().await.is_none() {
+            return Err(Refusal::closed(driver));
+        }
+        let next = pending.round.with(|attempt| {
+            let next = acquisition.conclude(attempt, &driver.sender.cluster(), clock.now());
             if let Next::Retry { at, .. } = next {
                 on_lost(attempt, at);
             }
             next
         });
-        match next {
+        let (at, wake_at, stays) = match next {
             Next::Granted { deadline } => {
                 leaving.granted = true;
-                return Ok(trial.keep(deadline));
+                return Ok(pending.keep(deadline));
             }
             Next::GiveUp(failure) => return Err(Refusal::Failed(failure)),
-            Next::Retry { at, wake_at, stays } => {
-                trial.stays = stays;
-                line.step_back(stays);
-                tokio::select! {
-                    biased;
-                    woken = line.turn(at, wake_at, trial) => if let Some(Woken { slot }) = woken {
-                        acquisition.woken_for(slot);
-                    },
-                    () = driver.closing() => return Err(Refusal::closed(driver)),
-                }
-            }
+            Next::Retry { at, wake_at, stays } => (at, wake_at, stays),
+        };
+        pending.stays = stays;
+        let queued = queued.get_or_insert_with(|| Queued::new(driver, wanted));
+        queued.step_back(stays);
+        tokio::select! {
+            biased;
+            woken = queued.turn(at, wake_at, pending) => if let Some(Woken { slot }) = woken {
+                acquisition.woken_for(slot);
+            },
+            () = driver.closing.begun() => return Err(Refusal::closed(driver)),
         }
     }
 }
@@ -136,7 +130,20 @@ impl Wanted {
         self.terms.ttl.saturating_add(self.delay)
     }
 
-    /// Whoever may try once only has nothing to wait for.
+    /// The way to a grant. `in_company`: other callers of this client ask for the same.
+    fn begin(&self, driver: &Driver, in_company: bool, seed: u64) -> Acquisition {
+        let acquisition = Acquisition::new(self.terms, driver.sender.clock.now(), seed);
+        if !self.waits_in_line() {
+            return acquisition;
+        }
+        let line = match in_company && self.terms.kind != Kind::Slot {
+            true => Line::Awaited,
+            false => Line::Unknown,
+        };
+        acquisition.in_line(driver.room.ticket(), line)
+    }
+
+    /// A caller that may try once only has nothing to wait for.
     fn waits_in_line(&self) -> bool {
         let waits = self.terms.wait.is_none_or(|wait| !wait.is_zero());
         waits && self.terms.kind.has_record() && self.terms.attempts != Some(1)
@@ -152,116 +159,17 @@ struct Leaving<'a> {
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        if !self.granted && self.driver.withdrawing.load(Ordering::SeqCst) > 0 {
-            self.driver.flush();
+        if !self.granted && self.driver.closing.withdrawing.load(Ordering::SeqCst) > 0 {
+            self.driver.sender.flush();
         }
-    }
-}
-
-/// The caller's place in line between two attempts. Dropped, it is given up.
-struct InLine<'a> {
-    driver: &'a Arc<Driver>,
-    wanted: &'a Wanted,
-    waiter: Option<Arc<Waiter>>,
-    /// Who waited at a place that is given up. Its ticket is to be forgotten once the undo of the last
-    /// attempt has been sent, which tells most nodes.
-    left: Option<Arc<Waiter>>,
-}
-
-impl<'a> InLine<'a> {
-    fn new(driver: &'a Arc<Driver>, wanted: &'a Wanted) -> Self {
-        Self {
-            driver,
-            wanted,
-            waiter: None,
-            left: None,
-        }
-    }
-
-    /// An attempt begins: from now on it answers for the place.
-    fn step_up(&mut self, place: Option<&Place>) {
-        self.forget_left();
-        let Some(place) = place else { return };
-        match &self.waiter {
-            Some(waiter) if waiter.is_at(place) => waiter.begin(),
-            _ => {
-                self.leave_room();
-                let claims = &self.wanted.claims;
-                let what = match self.wanted.terms.kind {
-                    Kind::Slot => WaitsFor::Slot,
-                    Kind::Exclusive | Kind::Shared | Kind::Plain => WaitsFor::Lock,
-                };
-                let room = &self.driver.room;
-                let waiter = room.enter(self.driver, claims, place.clone(), what);
-                self.waiter = Some(waiter);
-            }
-        }
-    }
-
-    /// The attempt was lost.
-    fn step_back(&mut self, stays: bool) {
-        if let Some(waiter) = &self.waiter {
-            waiter.end();
-        }
-        if !stays {
-            self.leave_room();
-        }
-    }
-
-    /// Waits until `at`, or until woken, but then not before `wake_at`: by which wake, if it was one.
-    /// What the attempt before has left is taken back meanwhile, and in any case before the next.
-    async fn turn(&mut self, at: Timestamp, wake_at: Timestamp, lost: Trial<'_>) -> Option<Woken> {
-        let (clock, waiter) = (&self.driver.clock, self.waiter.clone());
-        let mut turn = pin!(async {
-            match &waiter {
-                Some(waiter) => waiter.turn(clock, at, wake_at).await,
-                None => {
-                    clock.sleep_until(at).await;
-                    None
-                }
-            }
-        });
-        let now = clock.now();
-        if let Some(until) = lost.flight.with(|attempt| attempt.undo_waits_until(now)) {
-            tokio::select! {
-                biased;
-                woken = &mut turn => return woken,
-                () = lost.flight.answered() => {}
-                () = clock.sleep_until(until) => {}
-            }
-        }
-        drop(lost);
-        self.forget_left();
-        turn.await
-    }
-
-    fn leave_room(&mut self) {
-        if let Some(waiter) = self.waiter.take() {
-            self.driver.room.leave(&waiter);
-            self.forget_left();
-            self.left = Some(waiter);
-        }
-    }
-
-    fn forget_left(&mut self) {
-        if let Some(waiter) = self.left.take() {
-            waiter.gave_up(self.driver, self.wanted.terms.call_timeout);
-        }
-    }
-}
-
-impl Drop for InLine<'_> {
-    fn drop(&mut self) {
-        self.leave_room();
-        self.forget_left();
     }
 }
 
 /// An attempt under way. Dropped, it is undone.
-struct Trial<'a> {
+pub(super) struct PendingAttempt<'a> {
     driver: &'a Arc<Driver>,
     wanted: &'a Wanted,
-    flight: Arc<Flight<Attempt>>,
+    pub(super) round: Arc<PendingRound<Attempt>>,
     /// Where the replies go if a node may keep more of ours than the slot that is won.
     strays: Option<Arc<Strays>>,
     /// Whose ticket it carries, if it carries one.
@@ -271,130 +179,195 @@ struct Trial<'a> {
     stays: bool,
 }
 
-impl<'a> Trial<'a> {
+impl<'a> PendingAttempt<'a> {
     fn begin(
         driver: &'a Arc<Driver>,
         wanted: &'a Wanted,
         attempt: Attempt,
         waiter: Option<&Arc<Waiter>>,
     ) -> Self {
-        let request = Arc::new(Request {
-            claims: Arc::clone(&wanted.claims),
-            token: attempt.token().clone(),
-            op: attempt.op(wanted.lease(), &wanted.label),
-        });
+        let request = attempt.request(&wanted.claims, wanted.lease(), &wanted.label);
         let t0 = attempt.t0();
         let expires = attempt.poll_timeout().unwrap_or(t0);
         let strays = attempt.asked() == Some(Asked::Any)
             || attempt.asked().is_some() && attempt.place().is_some();
         let waiter = waiter.filter(|_| attempt.place().is_some()).cloned();
-        let flight = Arc::new(Flight::new(driver, attempt, t0));
-        let strays = strays.then(|| Arc::new(Strays::new(driver, &flight, expires)));
+        let round = Arc::new(PendingRound::new(driver, attempt, t0));
+        let strays = strays.then(|| Arc::new(Strays::new(driver, &round, expires)));
         // Made before the first send, so that not even a panic in a node leaves something behind.
-        let trial = Self {
+        let pending = Self {
             driver,
             wanted,
-            flight,
+            round,
             strays,
             waiter,
             kept: false,
             stays: false,
         };
-        driver.attempting.fetch_add(1, Ordering::SeqCst);
-        let mut to = match &trial.strays {
+        driver.closing.attempting.fetch_add(1, Ordering::SeqCst);
+        let mut to = match &pending.strays {
             Some(strays) => Arc::clone(strays) as Arc<dyn Deliver<Reply>>,
-            None => Arc::clone(&trial.flight) as Arc<dyn Deliver<Reply>>,
+            None => Arc::clone(&pending.round) as Arc<dyn Deliver<Reply>>,
         };
-        if let Some(waiter) = &trial.waiter {
-            let takes_back = trial.strays.is_some();
+        if let Some(waiter) = &pending.waiter {
+            let takes_back = pending.strays.is_some();
             to = Arc::new(TicketReplies::new(driver, waiter, to, takes_back));
         }
-        for node in 0..driver.nodes.len() {
-            driver.send(node, &request, expires, Arc::clone(&to));
-        }
-        trial
+        driver.sender.send_all(request, expires, &to);
+        pending
     }
 
     fn keep(mut self, deadline: Timestamp) -> Won {
         self.kept = true;
-        self.flight.won();
-        let mut traces = self.traces();
-        traces.taker = Taker::current();
-        let slot = self.flight.with(|attempt| attempt.slot());
+        self.round.won();
+        let (mut id, slot) = self
+            .round
+            .with(|attempt| (self.id(attempt), attempt.slot()));
         if let Some(waiter) = &self.waiter {
             let strays = match &self.strays {
-                Some(_) => self.flight.with(|attempt| attempt.strays()),
+                Some(_) => self.round.with(|attempt| attempt.strays()),
                 None => Vec::new(),
             };
             waiter.granted(self.driver, &strays, self.wanted.terms.call_timeout);
         }
         if let Some(slot) = slot {
-            let of = |slots| Some(Box::new((Arc::clone(&self.wanted.claims), slots)));
             if let Some(strays) = &self.strays {
-                traces.slots = of(Slots::AllBut(slot));
-                strays.won(traces.clone(), self.wanted);
+                strays.won(id.clone().without_slot(slot), self.wanted);
             }
-            traces.slots = of(Slots::Only(slot));
-            // The gate comes first.
-            traces.claims = Arc::from([self.wanted.claims[slot as usize + 1].clone()]);
+            id = id.with_slot(slot);
         }
         Won {
-            flight: Arc::clone(&self.flight),
-            traces,
+            round: Arc::clone(&self.round),
+            id,
             deadline,
         }
     }
 
     fn undo(&self) {
-        let targets = self.flight.with(|attempt| {
-            if self.stays || attempt.place().is_none() {
-                attempt.remains()
-            } else {
-                attempt.remains_in_line()
-            }
+        let (targets, id) = self.round.with(|attempt| {
+            let leaves = !self.stays && attempt.place().is_some();
+            let targets = match leaves {
+                false => attempt.remains(),
+                true => attempt.remains_in_line(),
+            };
+            (targets, self.id(attempt))
         });
         if let Some(waiter) = self.waiter.as_ref().filter(|_| !self.stays) {
             waiter.is_told_to(&targets);
         }
-        let terms = &self.wanted.terms;
-        Withdrawing::begin_staying(
-            self.driver,
-            ReleaseKind::Undo,
-            &self.traces(),
-            targets,
-            self.wanted.lease(),
-            terms.call_timeout,
-            self.waiter.clone().filter(|_| self.stays),
-        );
+        let (lease, call_timeout) = (self.wanted.lease(), self.wanted.terms.call_timeout);
+        let stays = self.waiter.clone().filter(|_| self.stays);
+        Releasing::undo(self.driver, &id, targets, lease, call_timeout, stays);
     }
 
-    fn traces(&self) -> Traces {
-        self.flight.with(|attempt| Traces {
-            claims: Arc::clone(&self.wanted.claims),
-            token: attempt.token().clone(),
-            ballot: attempt.ballot(),
-            kind: self.wanted.terms.kind,
-            taker: Taker::default(),
-            place: attempt.place().cloned().map(Box::new),
-            slots: attempt.asked().map(|asked| {
-                let slots = match asked {
-                    Asked::Any => Slots::All,
-                    Asked::Slot(slot) => Slots::Only(slot),
-                };
-                Box::new((Arc::clone(&self.wanted.claims), slots))
-            }),
-        })
+    fn id(&self, attempt: &Attempt) -> GrantId {
+        GrantId::of_attempt(attempt, &self.wanted.claims, self.wanted.terms.kind)
     }
 }
 
-impl Drop for Trial<'_> {
+impl Drop for PendingAttempt<'_> {
     fn drop(&mut self) {
         if !self.kept {
             self.undo();
         }
         // Last, so that whoever waits for the attempt to end finds its withdrawal begun.
-        if self.driver.attempting.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.driver.given_up.notify_waiters();
+        let closing = &self.driver.closing;
+        if closing.attempting.fetch_sub(1, Ordering::SeqCst) == 1 {
+            closing.given_up.notify_waiters();
         }
+    }
+}
+
+/// How many callers of this client ask for a name at the moment. A caller that is not the only one need
+/// not find out from the nodes that there is a queue to stand in.
+#[derive(Debug, Default)]
+pub(crate) struct LocalContention {
+    asking: Mutex<HashMap<Name, usize>>,
+}
+
+/// One of these callers. Dropped, it no longer asks.
+#[derive(Debug)]
+pub(crate) struct Asking<'a> {
+    contention: &'a LocalContention,
+    claims: &'a [Claim],
+    /// Whether another caller asked for one of its names before, and has not got it yet.
+    pub(crate) in_company: bool,
+}
+
+impl LocalContention {
+    /// One more asks for `claims`. Callers that would share them are in no other's way.
+    pub(crate) fn join<'a>(&'a self, claims: &'a [Claim]) -> Asking<'a> {
+        let mut asking = lock(&self.asking);
+        let mut in_company = false;
+        for claim in exclusive(claims) {
+            let others = asking.entry(claim.name.clone()).or_default();
+            in_company |= *others > 0;
+            *others += 1;
+        }
+        Asking {
+            contention: self,
+            claims,
+            in_company,
+        }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut asking = lock(&self.contention.asking);
+        for claim in exclusive(self.claims) {
+            if let Some(all) = asking.get_mut(&claim.name) {
+                *all -= 1;
+                if *all == 0 {
+                    asking.remove(&claim.name);
+                }
+            }
+        }
+    }
+}
+
+fn exclusive(claims: &[Claim]) -> impl Iterator<Item = &Claim> {
+    let exclusive = |claim: &&Claim| claim.mode == Mode::Exclusive;
+    claims.iter().filter(exclusive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claims<const N: usize>(names: [&str; N], mode: Mode) -> [Claim; N] {
+        names.map(|name| Claim {
+            name: Name::new("", name).unwrap(),
+            mode,
+        })
+    }
+
+    #[test]
+    fn a_second_caller_is_in_company_until_the_first_has_gone() {
+        let contention = LocalContention::default();
+        let (one, both) = (
+            claims(["a"], Mode::Exclusive),
+            claims(["a", "b"], Mode::Exclusive),
+        );
+        let other = claims(["c"], Mode::Exclusive);
+        let first = contention.join(&one);
+        assert!(!first.in_company);
+        assert!(!contention.join(&other).in_company);
+        let second = contention.join(&both);
+        assert!(second.in_company);
+        drop(first);
+        assert!(contention.join(&one).in_company, "the second still asks");
+        drop(second);
+        assert!(!contention.join(&both).in_company);
+        assert!(lock(&contention.asking).is_empty());
+    }
+
+    #[test]
+    fn callers_that_share_are_no_company() {
+        let contention = LocalContention::default();
+        let shared = claims(["a"], Mode::Shared);
+        let _first = contention.join(&shared);
+        assert!(!contention.join(&shared).in_company);
+        assert!(!contention.join(&claims(["a"], Mode::Exclusive)).in_company);
     }
 }

@@ -17,11 +17,13 @@ use super::extending::{RestoreReply, RoundReplies};
 use super::hold::{Hold, Names};
 use super::lock;
 use super::schedule::{Due, Key};
-use super::withdraw::Traces;
+use super::taker::Taker;
 
 /// The machine of a hold, and what is known of how its outputs are executed.
 pub(super) struct State {
     pub(super) machine: Machine,
+    /// Which task took the hold.
+    pub(super) taker: Taker,
     scheduled: Option<Key>,
     /// How many renewals of it count among those under way.
     turns: u16,
@@ -43,9 +45,10 @@ enum Output {
 }
 
 impl State {
-    pub(super) fn new(machine: Machine) -> Self {
+    pub(super) fn new(machine: Machine, taker: Taker) -> Self {
         Self {
             machine,
+            taker,
             scheduled: None,
             turns: 0,
             draining: false,
@@ -82,7 +85,7 @@ impl Hold {
         feed: impl FnOnce(&mut Machine, ClockReading) -> T,
     ) -> T {
         let mut state = lock(&self.state);
-        let clock = self.driver.read_clock();
+        let clock = self.driver.sender.read_clock();
         let made = feed(&mut state.machine, clock);
         self.drain(state, By::Anybody);
         made
@@ -95,7 +98,7 @@ impl Hold {
         }
         let mut drainer = None;
         let mut prepared = None;
-        while let Some(output) = state.next_output(|| self.driver.read_clock()) {
+        while let Some(output) = state.next_output(|| self.driver.sender.read_clock()) {
             state.draining = true;
             drop(state);
             drainer.get_or_insert_with(|| Drainer(self));
@@ -123,7 +126,7 @@ impl Hold {
                     self.changed.notify_waiters();
                 }
                 if verdict == ExtensionVerdict::Unsure && failures > 0 {
-                    tracing::debug!(target: "ringfence", token = %self.traces.token, failures, "renewal brought no majority; trying again");
+                    tracing::debug!(target: "ringfence", token = %self.id.token, failures, "renewal brought no majority; trying again");
                 }
                 if renewal {
                     self.driver.renewals.finish();
@@ -148,9 +151,9 @@ impl Hold {
         if why != Lost::Released {
             tracing::warn!(
                 target: "ringfence",
-                name = %Names(&self.traces.claims),
-                token = %self.traces.token,
-                fence = %self.traces.ballot,
+                name = %Names(&self.id.claims),
+                token = %self.id.token,
+                fence = %self.id.ballot,
                 why = %why,
                 "lock lost"
             );
@@ -173,33 +176,22 @@ impl Hold {
         if transmit.action == HoldAction::Restore {
             tracing::debug!(
                 target: "ringfence",
-                node = self.driver.nodes[node].name(),
-                token = %self.traces.token,
+                node = self.driver.sender.nodes[node].name(),
+                token = %self.id.token,
                 "putting the lock back on a node that lost it"
             );
         }
         if let Some(Prepared { request, to, .. }) = prepared {
             let to = Arc::clone(to);
-            self.driver.send(node, request, transmit.expires, to);
+            self.driver.sender.send(node, request, transmit.expires, to);
         }
     }
 
     fn prepare(self: &Arc<Self>, transmit: Transmit) -> Prepared {
         let (round, t0, hold) = (transmit.round, transmit.t0, Arc::clone(self));
-        let Traces {
-            claims,
-            token,
-            ballot,
-            kind,
-            ..
-        } = &self.traces;
         Prepared {
             of: transmit,
-            request: Arc::new(Request {
-                claims: Arc::clone(claims),
-                token: token.clone(),
-                op: transmit.op(*kind, *ballot, &self.policy().label),
-            }),
+            request: Arc::new(transmit.request(&self.id, &self.policy().label)),
             to: match transmit.action {
                 HoldAction::Restore => Arc::new(RestoreReply(hold)),
                 HoldAction::Extend | HoldAction::Downgrade => {
@@ -259,12 +251,11 @@ mod tests {
     use super::*;
     use crate::clock::{Clock, SteppedClock};
     use crate::driver::Driver;
-    use crate::driver::taker::Taker;
     use crate::group::Group;
     use crate::message::{Answer, Ballot, Claim, Extend, Kind, Mode, Op, Standing};
     use crate::name::Name;
     use crate::node::{Call, Completion, Facts, Hear, InitMode, Node};
-    use crate::protocol::{Drift, HoldPolicy};
+    use crate::protocol::{Drift, GrantId, HoldPolicy};
     use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
     /// What all nodes of a test share: in which order they are asked for which TTL, and what happens
@@ -328,18 +319,12 @@ mod tests {
         let node = |node| Arc::new(Staged(node, Arc::clone(stage))) as Arc<dyn Node>;
         let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
         let driver = Driver::of_group((0..3).map(node).collect(), clock);
-        let traces = Traces {
-            claims: Arc::from([Claim {
-                name: Name::new("", "x").unwrap(),
-                mode: Mode::Exclusive,
-            }]),
-            token: Token::from_entropy([1; TOKEN_ENTROPY_BYTES]),
-            ballot: Ballot::new(1),
-            kind: Kind::Exclusive,
-            taker: Taker::default(),
-            place: None,
-            slots: None,
-        };
+        let claims: Arc<[Claim]> = Arc::from([Claim {
+            name: Name::new("", "x").unwrap(),
+            mode: Mode::Exclusive,
+        }]);
+        let token = Token::from_entropy([1; TOKEN_ENTROPY_BYTES]);
+        let id = GrantId::of_receipt(claims, token, Ballot::new(1), Kind::Exclusive);
         let policy = HoldPolicy {
             ttl: Duration::from_secs(10),
             lock_delay: Duration::ZERO,
@@ -350,7 +335,7 @@ mod tests {
             max_hold: None,
             label: Arc::from(""),
         };
-        let hold = Hold::resume(&driver, traces, policy);
+        let hold = Hold::resume(&driver, id, policy);
         let _ = stage.hold.set(Arc::clone(&hold));
         hold
     }

@@ -27,11 +27,11 @@ impl Extending {
     pub(crate) async fn verdict(&self) -> ExtensionVerdict {
         let driver = self.hold.driver();
         let timeout = self.hold.timeout_of(self.round);
-        let timeout = timeout.unwrap_or_else(|| driver.clock.now());
+        let timeout = timeout.unwrap_or_else(|| driver.sender.clock.now());
         tokio::select! {
             biased;
             verdict = self.hold.concluded(self.round) => verdict,
-            () = driver.outlives_runtime(timeout) => {
+            () = driver.closing.outlives_runtime(timeout, &driver.sender.clock) => {
                 self.hold.time_out();
                 self.hold.concluded(self.round).await
             }
@@ -59,7 +59,9 @@ pub(super) struct RoundReplies {
 impl Deliver<Reply> for RoundReplies {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let (node, driver) = (tag as usize, self.hold.driver());
-        let discount = driver.hear(node, &outcome, self.t0, driver.clock.now());
+        let discount = driver
+            .sender
+            .hear(node, &outcome, self.t0, driver.sender.clock.now());
         self.hold.feed(|machine, clock| {
             machine.handle_reply(self.round, node, outcome, discount, clock);
         });
@@ -77,7 +79,7 @@ impl Deliver<Reply> for RestoreReply {
         if let Ok(reply) = &outcome
             && reply.answer == Answer::Restored
         {
-            tracing::debug!(target: "ringfence", token = %self.0.traces().token, node, "the lock is back");
+            tracing::debug!(target: "ringfence", token = %self.0.id().token, node, "the lock is back");
         }
     }
 }

@@ -5,8 +5,74 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
-use crate::node::{CallError, Completion, Deliver, Trouble, TroubleKind};
+use crate::group::Group;
+use crate::message::{Reply, Request};
+use crate::node::{CallError, Completion, Deliver, Facts, InitMode, Trouble, TroubleKind};
 use crate::time::Timestamp;
+
+use super::sender::Sender;
+
+/// What each node said, in node order.
+pub(crate) type Answers<T> = Vec<Result<T, CallError>>;
+/// What each node has said so far.
+pub(crate) type SoFar<T> = [Option<Result<T, CallError>>];
+
+impl Sender {
+    /// Asks every node what it is, until `enough` have said so, or `until`.
+    pub(crate) async fn probe(
+        &self,
+        until: Timestamp,
+        enough: impl Fn(&SoFar<Facts>) -> bool,
+    ) -> Answers<Facts> {
+        let ask = |node: usize, done| self.nodes[node].probe(done);
+        gather(self.nodes.len(), &self.clock, until, ask, enough)
+            .await
+            .0
+    }
+
+    /// Has every node join `group`, until `enough` have, or `until`. With the answers that are still to
+    /// come.
+    pub(crate) async fn join(
+        &self,
+        group: Group,
+        until: Timestamp,
+        enough: impl Fn(&SoFar<Facts>) -> bool,
+    ) -> (Answers<Facts>, Rest<Facts>) {
+        let ask = |node: usize, done| self.nodes[node].join(group, done);
+        gather(self.nodes.len(), &self.clock, until, ask, enough).await
+    }
+
+    /// Has every node marked as grown up in `group`.
+    pub(crate) async fn init(
+        &self,
+        group: Group,
+        mode: InitMode,
+        until: Timestamp,
+    ) -> Answers<Facts> {
+        let ask = |node: usize, done| self.nodes[node].init(group, mode, done);
+        gather(self.nodes.len(), &self.clock, until, ask, all)
+            .await
+            .0
+    }
+
+    /// Sends `request` to every node, until `enough` have answered, or `until`.
+    pub(crate) async fn ask_all(
+        &self,
+        request: &Arc<Request>,
+        until: Timestamp,
+        enough: impl Fn(&SoFar<Reply>) -> bool,
+    ) -> Answers<Reply> {
+        let ask = |node, done| self.ask(node, request, until, done);
+        gather(self.nodes.len(), &self.clock, until, ask, enough)
+            .await
+            .0
+    }
+}
+
+/// Only the answers of all nodes are enough.
+pub(crate) fn all<T>(_: &SoFar<T>) -> bool {
+    false
+}
 
 struct Collector<T>(mpsc::UnboundedSender<(usize, Result<T, CallError>)>);
 
@@ -17,29 +83,19 @@ impl<T: Send> Deliver<T> for Collector<T> {
     }
 }
 
+/// What nodes say after enough of them have spoken; ends once all have.
+pub(crate) type Rest<T> = mpsc::UnboundedReceiver<(usize, Result<T, CallError>)>;
+
 /// Asks `nodes` nodes through `ask` and collects what they say until `enough`, all have answered,
-/// or `until`. Who has not answered by then has timed out.
+/// or `until`. A node that has not answered by then has timed out. With the answers that are still to
+/// come.
 pub(crate) async fn gather<T: Clone + Send + 'static>(
     nodes: usize,
     clock: &Clock,
     until: Timestamp,
-    ask: impl FnMut(usize, Completion<T>),
-    enough: impl Fn(&[Option<Result<T, CallError>>]) -> bool,
-) -> Vec<Result<T, CallError>> {
-    gather_first(nodes, clock, until, ask, enough).await.0
-}
-
-/// What nodes say after enough of them have spoken; ends once all have.
-pub(crate) type Rest<T> = mpsc::UnboundedReceiver<(usize, Result<T, CallError>)>;
-
-/// The same as [`gather`], with the answers that are still to come.
-pub(crate) async fn gather_first<T: Clone + Send + 'static>(
-    nodes: usize,
-    clock: &Clock,
-    until: Timestamp,
     mut ask: impl FnMut(usize, Completion<T>),
-    enough: impl Fn(&[Option<Result<T, CallError>>]) -> bool,
-) -> (Vec<Result<T, CallError>>, Rest<T>) {
+    enough: impl Fn(&SoFar<T>) -> bool,
+) -> (Answers<T>, Rest<T>) {
     let (sender, mut receiver) = mpsc::unbounded_channel();
     let collector: Arc<dyn Deliver<T>> = Arc::new(Collector(sender));
     let mut answers = vec![None; nodes];

@@ -7,24 +7,25 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::message::{Claim, Kind};
+use crate::message::Claim;
 use crate::protocol::{
-    Attempt, ExtensionVerdict, Hold as Machine, HoldPolicy, Lost, RoundId, Vote,
+    Attempt, ExtensionVerdict, GrantId, Hold as Machine, HoldPolicy, Lost, RoundId, Vote,
 };
 use crate::time::Timestamp;
 
 use super::acquire::Won;
 use super::draining::{By, State};
 use super::extending::Extending;
-use super::flight::Flight;
-use super::withdraw::{Traces, Withdrawing};
+use super::releasing::Releasing;
+use super::sender::PendingRound;
+use super::taker::Taker;
 use super::{Driver, lock, wait_for};
 
 /// A lock that is held. There may be a hundred thousand of these: what is the same for many, or there
 /// for few, is kept elsewhere.
 pub(crate) struct Hold {
     pub(super) driver: Arc<Driver>,
-    pub(super) traces: Traces,
+    pub(super) id: GrantId,
     pub(super) state: Mutex<State>,
     /// The hold has ended, or a round that a caller waits for is over.
     pub(super) changed: Notify,
@@ -34,42 +35,47 @@ impl Hold {
     /// Takes over an attempt that was won.
     pub(crate) fn new(driver: &Arc<Driver>, won: Won, policy: HoldPolicy) -> Arc<Self> {
         let Won {
-            flight,
-            traces,
+            round,
+            id,
             deadline,
         } = won;
-        let (clock, policy) = (driver.read_clock(), driver.policies.share(policy));
-        let (kind, now) = (traces.kind, clock.now);
-        let machine = flight.with(|won| Machine::new(won, deadline, policy, kind, now));
+        let (clock, policy) = (driver.sender.read_clock(), driver.policies.share(policy));
+        let (kind, now) = (id.kind, clock.now);
+        let machine = round.with(|won| Machine::new(won, deadline, policy, kind, now));
         let open = machine.awaits_acquire();
-        let hold = Self::with(driver, traces, machine);
+        let hold = Self::with(driver, id, machine, Taker::current());
         if open {
-            flight.left_to(&hold);
-            // What came before the flight knew of the hold.
-            hold.hear_acquire(&flight);
+            round.left_to(&hold);
+            // What came before the round knew of the hold.
+            hold.hear_acquire(&round);
         }
         hold.drain(lock(&hold.state), By::Anybody);
         hold
     }
 
     /// A hold that was left behind and is to be extended once.
-    pub(crate) fn resume(driver: &Arc<Driver>, traces: Traces, policy: HoldPolicy) -> Arc<Self> {
-        let (now, policy) = (driver.clock.now(), driver.policies.share(policy));
-        let machine = Machine::resume(policy, driver.nodes.len(), traces.kind, now);
-        Self::with(driver, traces, machine)
+    pub(crate) fn resume(driver: &Arc<Driver>, id: GrantId, policy: HoldPolicy) -> Arc<Self> {
+        let (now, policy) = (driver.sender.clock.now(), driver.policies.share(policy));
+        let machine = Machine::resume(policy, driver.sender.nodes.len(), id.kind, now);
+        Self::with(driver, id, machine, Taker::default())
     }
 
-    fn with(driver: &Arc<Driver>, traces: Traces, machine: Machine) -> Arc<Self> {
+    fn with(driver: &Arc<Driver>, id: GrantId, machine: Machine, taker: Taker) -> Arc<Self> {
         Arc::new(Self {
             driver: Arc::clone(driver),
-            traces,
-            state: Mutex::new(State::new(machine)),
+            id,
+            state: Mutex::new(State::new(machine, taker)),
             changed: Notify::new(),
         })
     }
 
-    pub(crate) fn traces(&self) -> &Traces {
-        &self.traces
+    pub(crate) fn id(&self) -> &GrantId {
+        &self.id
+    }
+
+    /// Which task took it, for warnings.
+    pub(super) fn taker(&self) -> Taker {
+        lock(&self.state).taker
     }
 
     pub(super) fn driver(&self) -> &Arc<Driver> {
@@ -91,7 +97,7 @@ impl Hold {
     /// Whether it is still held. Asks the clock, not the keeper: true even if every timer is late.
     pub(crate) fn check(self: &Arc<Self>) -> Result<(), Lost> {
         let mut state = lock(&self.state);
-        let held = state.machine.check(self.driver.read_clock());
+        let held = state.machine.check(self.driver.sender.read_clock());
         // Only the end of the hold is something to tell. A caller may ask very often.
         if held.is_err() {
             self.drain(state, By::Anybody);
@@ -137,8 +143,8 @@ impl Hold {
             tokio::select! {
                 biased;
                 () = wait_for(&self.changed, ended) => {}
-                () = self.driver.standing_still_since(since) => {}
-                () = self.driver.clock.sleep_until(deadline) => {}
+                () = self.driver.sender.frozen_since(since) => {}
+                () = self.driver.sender.clock.sleep_until(deadline) => {}
             }
             if let Err(why) = self.check() {
                 return why;
@@ -147,9 +153,9 @@ impl Hold {
     }
 
     /// A node has answered the attempt that won it, after the verdict.
-    pub(super) fn hear_acquire(&self, flight: &Flight<Attempt>) {
+    pub(super) fn hear_acquire(&self, round: &PendingRound<Attempt>) {
         let mut state = lock(&self.state);
-        flight.with(|won| state.machine.handle_acquired(won));
+        round.with(|won| state.machine.handle_acquired(won));
     }
 
     /// Begins one round of extending to `ttl`.
@@ -166,14 +172,10 @@ impl Hold {
         self: &Arc<Self>,
         publish: impl FnOnce(&Arc<Self>),
     ) -> (Arc<Self>, Extending) {
-        let traces = Traces {
-            claims: self.traces.claims.iter().map(Claim::shared).collect(),
-            kind: Kind::Shared,
-            ..self.traces.clone()
-        };
+        let (id, taker) = (self.id.shared(), self.taker());
         let (shared, round) = self.feed(|machine, clock| {
             let (shared, round) = machine.downgrade(clock);
-            let shared = Self::with(&self.driver, traces, shared);
+            let shared = Self::with(&self.driver, id, shared, taker);
             publish(&shared);
             (shared, round)
         });
@@ -185,9 +187,9 @@ impl Hold {
     /// The keeper found this due.
     pub(crate) fn time_out(self: &Arc<Self>) {
         let mut state = lock(&self.state);
-        let clock = self.driver.read_clock();
+        let clock = self.driver.sender.read_clock();
         state.was_due(clock.now);
-        let mut cluster = self.driver.cluster();
+        let mut cluster = self.driver.sender.cluster();
         state.machine.handle_timeout(clock, &mut cluster);
         drop(cluster);
         self.drain(state, By::Keeper);
@@ -196,7 +198,7 @@ impl Hold {
     /// Its turn to be renewed has come.
     pub(crate) fn renew(self: &Arc<Self>) {
         let mut state = lock(&self.state);
-        let clock = self.driver.read_clock();
+        let clock = self.driver.sender.read_clock();
         let began = state.machine.renew(clock);
         state.take_turn(began);
         self.drain(state, By::Keeper);
@@ -212,23 +214,23 @@ impl Hold {
     }
 
     /// The holder is done, or gone: begins the final release. `None` if it is too late for one.
-    pub(crate) fn release(self: &Arc<Self>) -> Option<Arc<Withdrawing>> {
+    pub(crate) fn release(self: &Arc<Self>) -> Option<Arc<Releasing>> {
         let release = self.feed(|machine, clock| machine.release(clock))?;
         tracing::debug!(
             target: "ringfence",
-            name = %Names(&self.traces.claims),
-            token = %self.traces.token,
-            fence = %self.traces.ballot,
+            name = %Names(&self.id.claims),
+            token = %self.id.token,
+            fence = %self.id.ballot,
             "lock released"
         );
         // Asked before the nodes are told: what they say then is who comes after that one.
-        let next = self.driver.room.next(&self.traces.claims);
+        let next = self.driver.room.next(&self.id.claims);
         let keep_until = release.keep_until;
-        let releasing = Withdrawing::begin_final(&self.driver, &self.traces, release);
+        let releasing = Releasing::finish(&self.driver, &self.id, release);
         if let Some(next) = next
             && keep_until.is_none()
         {
-            next.come(self.driver.clock.now());
+            next.come(self.driver.sender.clock.now());
         }
         Some(releasing)
     }
@@ -259,8 +261,8 @@ impl fmt::Display for Names<'_> {
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold")
-            .field("token", &self.traces.token)
-            .field("ballot", &self.traces.ballot)
+            .field("token", &self.id.token)
+            .field("ballot", &self.id.ballot)
             .field("deadline", &self.deadline())
             .finish_non_exhaustive()
     }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use super::Driver;
+use super::closing::RuntimeWatch;
 use super::schedule::{Due, Schedule};
 use super::timer::Timer;
 
@@ -10,11 +11,10 @@ use super::timer::Timer;
 const TURN: usize = 64;
 
 /// Looks after `driver` until it is gone.
-pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>) {
-    let Some(clock) = driver.upgrade().map(|driver| driver.clock.clone()) else {
+pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>, _watch: RuntimeWatch) {
+    let Some(clock) = driver.upgrade().map(|driver| driver.sender.clock.clone()) else {
         return;
     };
-    let _ended = EndsWith(Arc::clone(&schedule));
     let mut timer = Timer::new(clock.clone());
     let mut attended: usize = 0;
     while driver.strong_count() > 0 {
@@ -46,19 +46,10 @@ pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>) {
     }
 }
 
-/// Ends the schedule with its keeper, which may be dropped by its runtime.
-struct EndsWith(Arc<Schedule>);
-
-impl Drop for EndsWith {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
 fn attend(due: &Due, driver: &Weak<Driver>) {
     match due {
         Due::Hold(hold) => hold.time_out(),
-        Due::Withdrawal(withdrawal) => withdrawal.time_out(),
+        Due::Release(releasing) => releasing.time_out(),
         Due::Strays(strays) => strays.time_out(),
         Due::Sleeper(sleeper) => sleeper.wake_by_ref(),
         Due::Line => {

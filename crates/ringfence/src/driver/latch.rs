@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::message::{Arrive, Attend, Claim, Op, Place, Request};
-use crate::node::Deliver;
-use crate::protocol::{LatchCall, LatchFailure, LatchNext, LatchRound, LatchTerms, Question};
-use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+use crate::message::{Claim, Place, Reply};
+use crate::node::{CallError, Deliver};
+use crate::protocol::{
+    Discount, LatchCall, LatchFailure, LatchNext, LatchRound, LatchTerms, Queue,
+};
+
+use crate::time::Timestamp;
 
 use super::Driver;
-use super::flight::Flight;
-use super::waiting::{Waiter, WaitsFor};
+use super::sender::{PendingRound, Round};
+use super::waiter::Waiter;
 
 /// A latch, and on what terms.
 #[derive(Debug, Clone)]
@@ -31,7 +34,7 @@ pub(crate) enum Refusal {
 impl Refusal {
     /// The client was closed, one way or the other.
     fn closed(driver: &Driver) -> Self {
-        match driver.is_runtime_gone() {
+        match driver.closing.is_runtime_gone() {
             false => Self::Closed,
             true => Self::RuntimeGone,
         }
@@ -45,7 +48,7 @@ pub(crate) async fn arrive(
     wanted: &LatchWanted,
     party: &Arc<str>,
 ) -> Result<u64, Refusal> {
-    let now = driver.clock.now();
+    let now = driver.sender.clock.now();
     let call = LatchCall::arriving(wanted.terms, Arc::clone(party), now, driver.entropy.seed());
     run(driver, wanted, call, None).await
 }
@@ -53,7 +56,11 @@ pub(crate) async fn arrive(
 /// Waits until enough have arrived; how many have. Dropping the future leaves a ticket that is in
 /// nobody's way and lapses by itself.
 pub(crate) async fn wait(driver: &Arc<Driver>, wanted: &LatchWanted) -> Result<u64, Refusal> {
-    let call = LatchCall::waiting(wanted.terms, driver.clock.now(), driver.entropy.seed());
+    let call = LatchCall::waiting(
+        wanted.terms,
+        driver.sender.clock.now(),
+        driver.entropy.seed(),
+    );
     let waits = wanted.terms.wait.is_none_or(|wait| !wait.is_zero());
     let attendance = waits.then(|| Attendance::begin(driver, wanted));
     run(driver, wanted, call, attendance.as_ref()).await
@@ -65,22 +72,20 @@ async fn run(
     mut call: LatchCall,
     attendance: Option<&Attendance<'_>>,
 ) -> Result<u64, Refusal> {
-    let clock = &driver.clock;
+    let clock = &driver.sender.clock;
     loop {
-        if driver.is_closed() {
+        if driver.closing.is_closed() {
             return Err(Refusal::closed(driver));
         }
         if let Some(attendance) = attendance {
             attendance.waiter.begin();
         }
-        let round = call.begin(&driver.cluster(), clock.now());
-        let flight = send(driver, wanted, round, attendance.map(|a| &a.place));
-        tokio::select! {
-            biased;
-            () = flight.verdict(|| flight.time_out()) => {}
-            () = driver.closing() => return Err(Refusal::closed(driver)),
+        let round = call.begin(&driver.sender.cluster(), clock.now());
+        let round = send(driver, wanted, round, attendance.map(|a| &a.place));
+        if round.verdict().await.is_none() {
+            return Err(Refusal::closed(driver));
         }
-        let next = flight.with(|round| {
+        let next = round.with(|round| {
             if let Some(attendance) = attendance {
                 attendance.waiter.looked(round.arrived());
             }
@@ -100,7 +105,7 @@ async fn run(
                         None => clock.sleep_until(at).await,
                     }
                 } => {}
-                () = driver.closing() => return Err(Refusal::closed(driver)),
+                () = driver.closing.begun() => return Err(Refusal::closed(driver)),
             },
         }
     }
@@ -112,34 +117,47 @@ fn send(
     wanted: &LatchWanted,
     round: LatchRound,
     place: Option<&Place>,
-) -> Arc<Flight<LatchRound>> {
-    let ttl_ms = wanted.terms.ttl.as_millis() as u64;
-    let request = Arc::new(Request {
-        claims: Arc::clone(&wanted.claims),
-        // Nobody's: a latch is held by nobody.
-        token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
-        op: match round.question() {
-            Question::Look => Op::Attend(Attend {
-                places: place.cloned().into_iter().collect(),
-                list: true,
-                ttl_ms,
-            }),
-            Question::Add { parties, since_us } => Op::Arrive(Arrive {
-                parties: Arc::clone(parties),
-                since_us: *since_us,
-                count: wanted.terms.count,
-                ttl_ms,
-            }),
-        },
-    });
+) -> Arc<PendingRound<LatchRound>> {
+    let request = round.request(&wanted.claims, &wanted.terms, place);
     let t0 = round.t0();
     let expires = round.poll_timeout().unwrap_or(t0);
-    let flight = Arc::new(Flight::new(driver, round, t0));
-    for node in 0..driver.nodes.len() {
-        let to = Arc::clone(&flight) as Arc<dyn Deliver<_>>;
-        driver.send(node, &request, expires, to);
+    let round = Arc::new(PendingRound::new(driver, round, t0));
+    let to = Arc::clone(&round) as Arc<dyn Deliver<_>>;
+    driver.sender.send_all(request, expires, &to);
+    round
+}
+
+impl Round for LatchRound {
+    type Verdict = ();
+
+    fn handle_reply(
+        &mut self,
+        node: usize,
+        outcome: Result<Reply, CallError>,
+        discount: Option<Discount>,
+        now: Timestamp,
+    ) {
+        Self::handle_reply(self, node, outcome, discount, now);
     }
-    flight
+
+    fn handle_timeout(&mut self, now: Timestamp) -> Vec<usize> {
+        Self::handle_timeout(self, now);
+        self.silent()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        Self::poll_timeout(self)
+    }
+
+    fn verdict(&self) -> Option<()> {
+        self.is_over().then_some(())
+    }
+}
+
+impl Deliver<Reply> for PendingRound<LatchRound> {
+    fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
+        self.take(tag as usize, outcome, |_, _| ());
+    }
 }
 
 /// Somebody who waits, among all others of this client who do. Dropped, it waits no longer.
@@ -157,11 +175,11 @@ impl<'a> Attendance<'a> {
             id: driver.room.ticket(),
             first: false,
         };
-        let what = WaitsFor::Latch {
+        let queue = Queue::Latch {
             ttl_ms: wanted.terms.ttl.as_millis() as u64,
         };
         let room = &driver.room;
-        let waiter = room.enter(driver, &wanted.claims, place.clone(), what);
+        let waiter = room.enter(driver, &wanted.claims, place.clone(), queue);
         Self {
             driver,
             waiter,

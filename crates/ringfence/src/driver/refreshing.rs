@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Answer, Attend, Claim, Op, Place, Refresh, RefreshSlots, Reply, Request};
+use crate::message::{Answer, Claim, Reply};
 use crate::node::{CallError, Deliver};
+use crate::protocol::{Queue, TicketFate, refresh};
 use crate::time::Timestamp;
-use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
 use super::Driver;
-use super::ticket::TicketFate;
-use super::waiting::{Waiter, WaitsFor};
+use super::waiter::Waiter;
 
 /// How often places are refreshed: a ticket outlives three of these.
 pub(super) const REFRESH: Duration = Duration::from_millis(900);
@@ -26,50 +25,35 @@ impl Refreshing {
     pub(super) fn begin(
         driver: &Arc<Driver>,
         claims: &Arc<[Claim]>,
-        what: WaitsFor,
+        queue: Queue,
         waiters: Vec<Arc<Waiter>>,
     ) {
-        let places = waiters.iter().map(|waiter| Place {
-            first: false,
-            ..waiter.place().clone()
-        });
-        let places = places.collect();
-        let request = Arc::new(Request {
-            claims: Arc::clone(claims),
-            // Nobody's: those who wait hold nothing.
-            token: Token::from_entropy([0; TOKEN_ENTROPY_BYTES]),
-            op: match what {
-                WaitsFor::Lock => Op::Refresh(Refresh { places }),
-                WaitsFor::Slot => Op::RefreshSlots(RefreshSlots { places }),
-                WaitsFor::Latch { ttl_ms } => Op::Attend(Attend {
-                    places,
-                    list: false,
-                    ttl_ms,
-                }),
-            },
-        });
-        let sent = driver.clock.now();
-        let this = Arc::new(Self {
+        let places = waiters.iter().map(|waiter| &waiter.place);
+        let request = refresh(claims, queue, places);
+        let sent = driver.sender.clock.now();
+        let this: Arc<dyn Deliver<Reply>> = Arc::new(Self {
             driver: Arc::clone(driver),
             waiters,
             sent,
         });
-        for node in 0..driver.nodes.len() {
-            let to = Arc::clone(&this) as Arc<dyn Deliver<Reply>>;
-            driver.send(node, &request, sent + REFRESH, to);
-        }
+        driver.sender.send_all(request, sent + REFRESH, &this);
     }
 }
 
 impl Deliver<Reply> for Refreshing {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
-        let (node, now) = (tag as usize, self.driver.clock.now());
+        let (node, now) = (tag as usize, self.driver.sender.clock.now());
         // A caller on another thread may have got its grant since this was sent.
         let fate = TicketFate::after_refresh(&outcome);
         for waiter in &self.waiters {
             waiter.note(&self.driver, node, fate);
         }
-        if self.driver.hear(node, &outcome, self.sent, now).is_some() {
+        if self
+            .driver
+            .sender
+            .hear(node, &outcome, self.sent, now)
+            .is_some()
+        {
             return;
         }
         match outcome.map(|reply| reply.answer) {

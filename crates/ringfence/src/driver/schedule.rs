@@ -14,9 +14,9 @@ use crate::time::Timestamp;
 
 use super::hold::Hold;
 use super::lock;
+use super::releasing::Releasing;
 use super::strays::Strays;
 use super::taker::Taker;
-use super::withdraw::Withdrawing;
 
 /// What is due when.
 #[derive(Debug, Default)]
@@ -54,13 +54,22 @@ pub(crate) enum Due {
     /// A hold is to be renewed, or has reached its deadline.
     Hold(Arc<Hold>),
     /// A release or undo has to be looked at.
-    Withdrawal(Arc<Withdrawing>),
+    Release(Arc<Releasing>),
     /// Nodes that have not said which slot they gave have had their time.
     Strays(Arc<Strays>),
     /// Those who wait in line have to show that they still do.
     Line,
     /// Somebody is to be woken.
     Sleeper(Waker),
+}
+
+impl Due {
+    /// Wakes the sleeper, if it is one.
+    fn wake(&self) {
+        if let Self::Sleeper(waker) = self {
+            waker.wake_by_ref();
+        }
+    }
 }
 
 impl Schedule {
@@ -87,14 +96,23 @@ impl Schedule {
         key
     }
 
-    /// Nobody does what is due any more: forgets everything.
+    /// Nothing that is due is done any more: forgets everything, and wakes all who sleep.
     pub(crate) fn end(&self) {
         let mut entries = lock(&self.entries);
         entries.ended = true;
         let left = std::mem::take(&mut entries.map);
         // After the lock: what was due may itself come back here when it is dropped.
         drop(entries);
-        drop(left);
+        left.values().for_each(Due::wake);
+    }
+
+    /// Wakes all who sleep: the client is closed.
+    pub(crate) fn wake_sleepers(&self) {
+        let is_sleeper = |due: &&Due| matches!(due, Due::Sleeper(_));
+        let entries = lock(&self.entries);
+        let sleepers: Vec<Due> = entries.map.values().filter(is_sleeper).cloned().collect();
+        drop(entries);
+        sleepers.iter().for_each(Due::wake);
     }
 
     /// Takes an entry out before it is due.
@@ -143,19 +161,22 @@ impl Schedule {
     /// A hold that `taker` took and that is in the way of any of `claims`. Looks through all of them: for
     /// warnings only.
     pub(crate) fn hold_of(&self, taker: Taker, claims: &[Claim]) -> Option<Arc<Hold>> {
-        let entries = lock(&self.entries);
-        entries.map.values().find_map(|due| match due {
-            Due::Hold(hold) if hold.traces().taker != taker => None,
+        let clash = |a: &Claim, b: &Claim| {
+            a.name == b.name && (a.mode, b.mode) != (Mode::Shared, Mode::Shared)
+        };
+        let in_the_way = |due: &Due| match due {
             Due::Hold(hold) => {
-                let ours = &hold.traces().claims;
-                let clash = |a: &Claim, b: &Claim| {
-                    a.name == b.name && (a.mode, b.mode) != (Mode::Shared, Mode::Shared)
-                };
+                let ours = &hold.id().claims;
                 let same = ours.iter().any(|a| claims.iter().any(|b| clash(a, b)));
                 same.then(|| Arc::clone(hold))
             }
-            Due::Withdrawal(_) | Due::Strays(_) | Due::Line | Due::Sleeper(_) => None,
-        })
+            Due::Release(_) | Due::Strays(_) | Due::Line | Due::Sleeper(_) => None,
+        };
+        let entries = lock(&self.entries);
+        let holds: Vec<Arc<Hold>> = entries.map.values().filter_map(in_the_way).collect();
+        // Before a hold is locked: a hold that is locked locks the schedule.
+        drop(entries);
+        holds.into_iter().find(|hold| hold.taker() == taker)
     }
 
     /// Completes when something may be due earlier than the keeper looks.

@@ -8,21 +8,21 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::message::{ReleaseKind, Reply};
+use crate::message::Reply;
 use crate::node::{CallError, Deliver};
-use crate::protocol::{Attempt, Target};
+use crate::protocol::{Attempt, GrantId, Target};
 use crate::time::Timestamp;
 
 use super::acquire::Wanted;
-use super::flight::Flight;
+use super::releasing::Releasing;
 use super::schedule::{Due, Key};
-use super::withdraw::{Traces, Withdrawing};
+use super::sender::PendingRound;
 use super::{Driver, lock};
 
 /// Where the replies of an attempt at a slot go.
 pub(crate) struct Strays {
     driver: Arc<Driver>,
-    flight: Arc<Flight<Attempt>>,
+    round: Arc<PendingRound<Attempt>>,
     /// When a node that has not answered counts as silent.
     timeout: Timestamp,
     /// Set once the attempt is won, until every node has been looked at.
@@ -31,7 +31,7 @@ pub(crate) struct Strays {
 
 struct Open {
     /// The slots that were not won.
-    traces: Traces,
+    id: GrantId,
     /// How long the nodes keep them.
     lease: Duration,
     call_timeout: Duration,
@@ -42,24 +42,27 @@ struct Open {
 impl Strays {
     pub(crate) fn new(
         driver: &Arc<Driver>,
-        flight: &Arc<Flight<Attempt>>,
+        round: &Arc<PendingRound<Attempt>>,
         timeout: Timestamp,
     ) -> Self {
         Self {
             driver: Arc::clone(driver),
-            flight: Arc::clone(flight),
+            round: Arc::clone(round),
             timeout,
             open: Mutex::new(None),
         }
     }
 
-    /// The attempt was won: whatever is there of `traces` is to be given back.
-    pub(crate) fn won(self: &Arc<Self>, traces: Traces, wanted: &Wanted) {
+    /// The attempt was won: whatever is there of `id` is to be given back.
+    pub(crate) fn won(self: &Arc<Self>, id: GrantId, wanted: &Wanted) {
         let terms = &wanted.terms;
         // Whoever closes the client waits for these, too.
-        self.driver.withdrawing.fetch_add(1, Ordering::SeqCst);
+        self.driver
+            .closing
+            .withdrawing
+            .fetch_add(1, Ordering::SeqCst);
         *lock(&self.open) = Some(Open {
-            traces,
+            id,
             lease: wanted.lease(),
             call_timeout: terms.call_timeout,
             looked_at: vec![false; terms.nodes],
@@ -81,7 +84,7 @@ impl Strays {
     fn give_back(&self, all: bool) {
         let mut slot = lock(&self.open);
         let Some(open) = &mut *slot else { return };
-        let mut targets = self.flight.with(|attempt| attempt.strays());
+        let mut targets = self.round.with(|attempt| attempt.strays());
         for (target, looked_at) in targets.iter_mut().zip(&mut open.looked_at) {
             if *looked_at || (*target == Target::Unknown && !all) {
                 *target = Target::Nothing;
@@ -89,34 +92,32 @@ impl Strays {
                 *looked_at = true;
             }
         }
-        let (traces, lease, call_timeout) = (open.traces.clone(), open.lease, open.call_timeout);
+        let (id, lease, call_timeout) = (open.id.clone(), open.lease, open.call_timeout);
         let over = open.looked_at.iter().all(|looked_at| *looked_at);
         let closed = if over { slot.take() } else { None };
         drop(slot);
         if targets.iter().any(|target| *target != Target::Nothing) {
-            let undo = ReleaseKind::Undo;
-            Withdrawing::begin(&self.driver, undo, &traces, targets, lease, call_timeout);
+            Releasing::undo(&self.driver, &id, targets, lease, call_timeout, None);
         }
         if let Some(closed) = closed {
             if let Some(key) = closed.scheduled {
                 self.driver.schedule.remove(key);
             }
-            if self.driver.withdrawing.fetch_sub(1, Ordering::SeqCst) == 1 {
-                self.driver.withdrawn.notify_waiters();
-            }
+            let closing = &self.driver.closing;
+            closing.count_down(&closing.withdrawing);
         }
     }
 }
 
 impl Deliver<Reply> for Strays {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
-        self.flight.deliver(tag, outcome);
+        self.round.deliver(tag, outcome);
         self.give_back(false);
     }
 }
 
 impl fmt::Debug for Strays {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Strays({:?})", self.flight)
+        write!(f, "Strays({:?})", self.round)
     }
 }

@@ -2,26 +2,26 @@
 
 use super::{Mutant, edit};
 
-const BUILDER: &str = "crates/ringfence/src/client/builder.rs";
+const LOCK: &str = "crates/ringfence/src/client/lock.rs";
 const ELECTION: &str = "crates/ringfence/src/client/election.rs";
 const GUARD: &str = "crates/ringfence/src/client/guard.rs";
 const OWNER: &str = "crates/ringfence/src/client/owner.rs";
 const TWINS: &str = "crates/ringfence/src/client/twins.rs";
-const VALUES: &str = "crates/ringfence/src/client/values.rs";
-const CLOCK: &str = "crates/ringfence/src/clock.rs";
+const VALUES: &str = "crates/ringfence-core/src/protocol/group_values.rs";
+const CLOCK: &str = "crates/ringfence/src/environment.rs";
 
 mutants! {
     /// No TTL is longer than a restarted node's quarantine.
     LongTtlAccepted:
-        edit(BUILDER, "check_ttl",
+        edit(LOCK, "check_ttl",
             "if ttl > most {",
             "if ttl > most && !mutant!(LongTtlAccepted) {");
 
     /// A leader sits on a majority.
     LeaderOfFewer:
         edit(ELECTION, "tally",
-            "let quorum = quorum(self.driver.nodes.len());",
-            "let quorum = quorum(self.driver.nodes.len())
+            "let quorum = quorum(self.driver.sender.nodes.len());",
+            "let quorum = quorum(self.driver.sender.nodes.len())
                  - usize::from(mutant!(LeaderOfFewer));");
 
     /// Only rising terms are reported.
@@ -67,8 +67,8 @@ mutants! {
             "Some(Err(why)) => Err(unsafe_values(name, &why)),",
             "Some(Err(why)) if !mutant!(AdoptedUnchecked) => Err(unsafe_values(name, &why)),"),
         edit(VALUES, "most_told",
-            "let safe = |group: &&Group| group.check().is_ok();",
-            "let safe = |group: &&Group| group.check().is_ok() || mutant!(AdoptedUnchecked);");
+            "told.retain(|group| group.check().is_ok());",
+            "told.retain(|group| group.check().is_ok() || mutant!(AdoptedUnchecked));");
 
     /// One node does not decide what the values of the group are.
     TieDecided:

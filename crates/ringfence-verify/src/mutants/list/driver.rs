@@ -3,17 +3,19 @@
 use super::{Mutant, edit};
 
 const ACQUIRE: &str = "crates/ringfence/src/driver/acquire.rs";
-const HOLD: &str = "crates/ringfence/src/driver/hold.rs";
 const DRAINING: &str = "crates/ringfence/src/driver/draining.rs";
-const DRIVER_MOD: &str = "crates/ringfence/src/driver/mod.rs";
+const CLOSING: &str = "crates/ringfence/src/driver/closing.rs";
+const REQUEST: &str = "crates/ringfence-core/src/protocol/request.rs";
+const SENDER: &str = "crates/ringfence/src/driver/sender.rs";
 const SCHEDULE: &str = "crates/ringfence/src/driver/schedule.rs";
 const TICKET: &str = "crates/ringfence/src/driver/ticket.rs";
+const WAITER: &str = "crates/ringfence/src/driver/waiter.rs";
 const WAITING: &str = "crates/ringfence/src/driver/waiting.rs";
 
 mutants! {
     /// A lost attempt is undone.
     NoUndo:
-        edit(ACQUIRE, "Trial::drop",
+        edit(ACQUIRE, "PendingAttempt::drop",
             "if !self.kept {",
             "if !self.kept && !mutant!(NoUndo) {");
 
@@ -25,16 +27,16 @@ mutants! {
 
     /// A downgraded hold claims a share from the first send on.
     DowngradedStaysExclusive:
-        edit(HOLD, "downgrade",
-            "claims: self.traces.claims.iter().map(Claim::shared).collect(),",
+        edit(REQUEST, "GrantId::shared",
+            "claims: self.claims.iter().map(Claim::shared).collect(),",
             "claims: match mutant!(DowngradedStaysExclusive) {
-                 false => self.traces.claims.iter().map(Claim::shared).collect(),
-                 true => Arc::clone(&self.traces.claims),
+                 false => self.claims.iter().map(Claim::shared).collect(),
+                 true => Arc::clone(&self.claims),
              },");
 
     /// What is released by dropping a guard is sent before the drop returns.
     DroppedWithoutFlush:
-        edit(DRIVER_MOD, "flush",
+        edit(SENDER, "flush",
             "for node in &self.nodes {",
             "if mutant!(DroppedWithoutFlush) {
                  return;
@@ -43,11 +45,11 @@ mutants! {
 
     /// Once a majority has confirmed a release, a node that does not answer costs a moment only.
     CloseWaitsForAll:
-        edit(DRIVER_MOD, "drained",
+        edit(CLOSING, "drained",
             "tokio::select! {
                  biased;
                  () = wait_for(&self.withdrawn, all) => {}
-                 () = self.clock.sleep_until(self.clock.now() + LINGER) => {}",
+                 () = clock.sleep_until(clock.now() + LINGER) => {}",
             "let linger = if mutant!(CloseWaitsForAll) {
                  Duration::from_secs(3600)
              } else {
@@ -56,14 +58,13 @@ mutants! {
              tokio::select! {
                  biased;
                  () = wait_for(&self.withdrawn, all) => {}
-                 () = self.clock.sleep_until(self.clock.now() + linger) => {}");
+                 () = clock.sleep_until(clock.now() + linger) => {}");
 
     /// Tasks of one client that wait for each other are not warned.
     ContentionWarned:
         edit(SCHEDULE, "hold_of",
-            "Due::Hold(hold) if hold.traces().taker != taker => None,",
-            "Due::Hold(hold) if hold.traces().taker != taker && !mutant!(ContentionWarned) =>
-                 None,");
+            "find(|hold| hold.taker() == taker)",
+            "find(|hold| hold.taker() == taker || mutant!(ContentionWarned))");
 
     /// A caller that no longer waits leaves no ticket behind.
     TicketLeftBehind:
@@ -84,14 +85,12 @@ mutants! {
     /// A node that enters a ticket after the grant is told to forget it, too.
     LateTicketKept:
         edit(TICKET, "Waiter::note",
-            "if let Some(call_timeout) = self.nodes.note(node, fate) {",
-            "if let Some(call_timeout) = self.nodes.note(node, fate)
-                 && !mutant!(LateTicketKept)
-             {");
+            "if let Some(call_timeout) = told {",
+            "if let Some(call_timeout) = told.filter(|_| !mutant!(LateTicketKept)) {");
 
     /// A wake during an attempt counts after it.
     WakeDuringAttemptLost:
-        edit(WAITING, "wake",
+        edit(WAITER, "wake",
             "if state.due.is_none_or(|(due, _)| at < due) {",
             "if mutant!(WakeDuringAttemptLost) && state.attempting {
                  return;
@@ -109,7 +108,7 @@ mutants! {
 
     /// A ticket that may just have been granted is not refreshed.
     SlotRefreshedOnGrant:
-        edit(WAITING, "is_shown",
+        edit(WAITER, "is_shown",
             "latch || !lock(&self.state).attempting",
             "let asks = !latch && lock(&self.state).attempting;
              !asks || mutant!(SlotRefreshedOnGrant)");

@@ -1,16 +1,21 @@
-//! The one place where the client's clock is read: `CLOCK_BOOTTIME`, which counts suspend and is
-//! never set. A test may hand in a clock that it steps itself.
+//! What a client takes from the system that it runs on: the time and random bytes. This is the one file
+//! that reads a clock or calls the generator. A test may hand in a clock that it steps itself, and a
+//! simulation a seed.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ringfence_core::splitmix::SplitMix64;
 use tokio::sync::Notify;
 
 use crate::time::Timestamp;
+use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
-/// The clock that a client measures durations on.
+/// The clock that a client measures durations on: `CLOCK_BOOTTIME`, which counts suspend and is never
+/// set.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
     /// The system's clock that counts suspend.
@@ -165,4 +170,116 @@ fn from_timespec(time: rustix::time::Timespec) -> Timestamp {
     let secs = u64::try_from(time.tv_sec).unwrap_or_default();
     let nanos = u64::try_from(time.tv_nsec).unwrap_or_default();
     Timestamp::ZERO + Duration::from_secs(secs) + Duration::from_nanos(nanos)
+}
+
+/// Where the random bytes of a client come from: its tokens, its delays and its own number.
+///
+/// The default is the operating system's generator, in every build.
+#[derive(Clone, Default)]
+pub struct Entropy(
+    /// The generator of a test; `None` for the operating system's.
+    Option<Arc<Mutex<SplitMix64>>>,
+);
+
+impl Entropy {
+    /// The operating system's generator.
+    pub fn system() -> Self {
+        Self(None)
+    }
+
+    /// Everything follows from `seed`: the same seed and the same calls give the same tokens. Clones
+    /// share one generator.
+    ///
+    /// Danger: for tests and simulations only. A program that knows the seed knows every token, and
+    /// can extend and release each lock; two clients with the same seed may draw the same token, and
+    /// each would take the lock of the other for its own.
+    pub fn seeded(seed: u64) -> Self {
+        Self(Some(Arc::new(Mutex::new(SplitMix64::new(seed)))))
+    }
+
+    /// A fresh token.
+    ///
+    /// # Errors
+    /// If the operating system's generator fails. Nothing takes its place.
+    pub(crate) fn token(&self) -> Result<Token, getrandom::Error> {
+        self.bytes::<TOKEN_ENTROPY_BYTES>().map(Token::from_entropy)
+    }
+
+    /// A seed for jitter and a fresh token, in one system call.
+    ///
+    /// # Errors
+    /// As [`token`](Self::token).
+    pub(crate) fn seed_and_token(&self) -> Result<(u64, Token), getrandom::Error> {
+        const SEED: usize = size_of::<u64>();
+        let drawn = self.bytes::<{ SEED + TOKEN_ENTROPY_BYTES }>()?;
+        let (mut seed, mut token) = ([0; SEED], [0; TOKEN_ENTROPY_BYTES]);
+        seed.copy_from_slice(&drawn[..SEED]);
+        token.copy_from_slice(&drawn[SEED..]);
+        Ok((u64::from_ne_bytes(seed), Token::from_entropy(token)))
+    }
+
+    /// What tells one client's tickets from another's.
+    pub(crate) fn client_id(&self) -> String {
+        format!("{:016x}", self.seed())
+    }
+
+    /// A seed for jitter. No safety depends on it, so it does not fail with the generator.
+    pub(crate) fn seed(&self) -> u64 {
+        self.bytes()
+            .map(u64::from_ne_bytes)
+            .unwrap_or(0x9e37_79b9_7f4a_7c15)
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    fn bytes<const N: usize>(&self) -> Result<[u8; N], getrandom::Error> {
+        let mut bytes = [0; N];
+        match &self.0 {
+            None => getrandom::fill(&mut bytes)?,
+            Some(generator) => {
+                let mut generator = generator.lock().unwrap_or_else(PoisonError::into_inner);
+                for chunk in bytes.chunks_mut(size_of::<u64>()) {
+                    chunk.copy_from_slice(&generator.draw().to_le_bytes()[..chunk.len()]);
+                }
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl fmt::Debug for Entropy {
+    /// Not the state of a generator: tokens follow from it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            None => "Entropy::system",
+            Some(_) => "Entropy::seeded",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_decides_every_draw_and_clones_share_one_generator() {
+        let drawn = |entropy: Entropy| {
+            let (seed, token) = entropy.seed_and_token().unwrap();
+            (seed, token, entropy.clone().token(), entropy.client_id())
+        };
+        let (_, first, second, _) = drawn(Entropy::seeded(7));
+        assert_ne!(Ok(first), second);
+        assert_eq!(drawn(Entropy::seeded(7)), drawn(Entropy::seeded(7)));
+        assert_ne!(drawn(Entropy::seeded(7)), drawn(Entropy::seeded(8)));
+    }
+
+    #[test]
+    fn the_default_is_the_operating_system_s_generator() {
+        assert!(Entropy::default().0.is_none());
+        assert_ne!(Entropy::default().token(), Entropy::default().token());
+    }
+
+    #[test]
+    fn debug_does_not_show_the_state() {
+        assert_eq!(format!("{:?}", Entropy::seeded(7)), "Entropy::seeded");
+    }
 }

@@ -1,0 +1,177 @@
+//! Which nodes may have a caller's ticket in their wait queue. When the caller no longer waits, each
+//! of them is told to forget it: a ticket that outlives its use keeps others out.
+//!
+//! A node that grants takes the ticket out of its queue in the same step. Every other node that was
+//! shown the ticket is told: one that refused the winning attempt, one that failed in it and was shown
+//! the ticket earlier, and one where a refresh or an undo came after the grant.
+
+use std::time::Duration;
+
+use crate::message::{Answer, Reply};
+use crate::node::CallError;
+
+use super::Target;
+
+/// What one call to a node did to the ticket there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TicketFate {
+    /// It is in the queue now, or may be.
+    Entered,
+    /// It was granted, and so left the queue.
+    Left,
+    /// The call changed nothing.
+    Unchanged,
+}
+
+impl TicketFate {
+    /// After an acquire that carried the ticket.
+    pub fn after_acquire(outcome: &Result<Reply, CallError>) -> Self {
+        let answer = match outcome {
+            Ok(reply) => match &reply.answer {
+                Answer::Permit(permit) => &*permit.answer,
+                answer => answer,
+            },
+            Err(error) if error.may_have_been_applied() => return Self::Entered,
+            Err(_) => return Self::Unchanged,
+        };
+        match answer {
+            Answer::Granted => Self::Left,
+            Answer::TicketOld => Self::Unchanged,
+            _ => Self::Entered,
+        }
+    }
+
+    /// After a refresh of the ticket.
+    pub fn after_refresh(outcome: &Result<Reply, CallError>) -> Self {
+        match outcome {
+            Ok(_) => Self::Entered,
+            Err(error) if error.may_have_been_applied() => Self::Entered,
+            Err(_) => Self::Unchanged,
+        }
+    }
+
+    /// After an undo that keeps the place: where it takes a grant back, it enters the ticket again.
+    pub fn after_undo(outcome: &Result<Reply, CallError>) -> Self {
+        match outcome {
+            Ok(reply) if reply.answer == Answer::Released => Self::Entered,
+            Ok(_) => Self::Unchanged,
+            Err(_) => Self::after_refresh(outcome),
+        }
+    }
+}
+
+/// Which nodes may have a ticket.
+#[derive(Debug)]
+pub struct TicketNodes {
+    /// By node: it may have the ticket.
+    may_have: Vec<bool>,
+    /// By node: how many acquires with the ticket it has not answered.
+    unanswered: Vec<u32>,
+    /// The caller no longer waits, and how long a node may take to answer when it is told so.
+    over: Option<Duration>,
+}
+
+impl TicketNodes {
+    /// None of `nodes` has it yet.
+    pub fn new(nodes: usize) -> Self {
+        Self {
+            may_have: vec![false; nodes],
+            unanswered: vec![0; nodes],
+            over: None,
+        }
+    }
+
+    /// An acquire with the ticket is about to be sent to every node.
+    pub fn sending(&mut self) {
+        self.unanswered.iter_mut().for_each(|count| *count += 1);
+    }
+
+    /// `node` has answered an acquire with the ticket.
+    pub fn answered(&mut self, node: usize) {
+        self.unanswered[node] = self.unanswered[node].saturating_sub(1);
+    }
+
+    /// Notes what a call did to the ticket on `node`. If the caller no longer waits and the node may
+    /// have the ticket all the same: how long it may take to answer when it is told to forget it.
+    pub fn note(&mut self, node: usize, fate: TicketFate) -> Option<Duration> {
+        match fate {
+            TicketFate::Entered => {}
+            TicketFate::Left => {
+                self.may_have[node] = false;
+                return None;
+            }
+            TicketFate::Unchanged => return None,
+        }
+        self.may_have[node] = self.over.is_none();
+        self.over
+    }
+
+    /// The nodes in `targets` are told by the undo of the last attempt.
+    pub fn told(&mut self, targets: &[Target]) {
+        let nodes = self.may_have.iter_mut().zip(&mut self.unanswered);
+        for ((may_have, unanswered), _) in nodes
+            .zip(targets)
+            .filter(|(_, target)| **target != Target::Nothing)
+        {
+            (*may_have, *unanswered) = (false, 0);
+        }
+    }
+
+    /// The caller no longer waits: which nodes are to be told. After a grant a node that has not
+    /// answered yet is not: mostly it grants, too, and its answer decides.
+    pub fn end(&mut self, granted: bool, call_timeout: Duration) -> Vec<Target> {
+        if self.over.replace(call_timeout).is_some() {
+            return Vec::new();
+        }
+        let may_have = std::mem::take(&mut self.may_have);
+        self.may_have = vec![false; may_have.len()];
+        let unanswered = self.unanswered.iter().map(|count| *count > 0 && !granted);
+        let tell = may_have.iter().zip(unanswered);
+        let target = |(may_have, unanswered): (&bool, bool)| match *may_have || unanswered {
+            true => Target::Holds,
+            false => Target::Nothing,
+        };
+        tell.map(target).collect()
+    }
+
+    /// Whether the caller no longer waits: nothing may enter the ticket any more.
+    pub fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Standing;
+    use crate::node::{Trouble, TroubleKind};
+
+    #[test]
+    fn only_a_grant_takes_the_ticket_out_and_only_what_arrived_enters_it() {
+        let standing = Standing::default();
+        let said = |answer| {
+            Ok(Reply {
+                stamp: None,
+                standing,
+                answer,
+            })
+        };
+        let trouble = || Trouble::new(TroubleKind::Disconnected, "gone");
+        let after = |outcome: Result<Reply, CallError>| {
+            [
+                TicketFate::after_acquire(&outcome),
+                TicketFate::after_refresh(&outcome),
+                TicketFate::after_undo(&outcome),
+            ]
+        };
+        use TicketFate::{Entered, Left, Unchanged};
+        let unknown = Err(CallError::Unknown(trouble()));
+        let not_sent = Err(CallError::NotSent(trouble()));
+        assert_eq!(after(said(Answer::Granted))[0], Left);
+        assert_eq!(after(said(Answer::TicketOld))[0], Unchanged);
+        assert_eq!(after(said(Answer::Stale)), [Entered, Entered, Unchanged]);
+        assert_eq!(after(said(Answer::Released))[2], Entered);
+        assert_eq!(after(unknown), [Entered; 3]);
+        assert_eq!(after(not_sent), [Unchanged; 3]);
+    }
+}

@@ -1,0 +1,299 @@
+//! Releases and undos on their way. Detached from every caller: once begun, one goes on until every node
+//! that may hold something has said that it no longer does, or the lease is over.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use crate::message::{ReleaseKind, Reply};
+use crate::node::{CallError, Deliver};
+use crate::protocol::{
+    Discount, FinalRelease, GrantId, ReleaseRequests, Target, TicketFate, Withdrawal,
+    WithdrawalVerdict,
+};
+use crate::time::Timestamp;
+
+use super::schedule::{Due, Key};
+use super::sender::{PendingRound, Round};
+use super::waiter::Waiter;
+use super::{Driver, lock};
+
+/// A release or undo on its way.
+pub(crate) struct Releasing {
+    this: Weak<Self>,
+    round: PendingRound<Withdrawal>,
+    requests: Mutex<ReleaseRequests>,
+    /// When the last lease of what is given back has ended.
+    until: Timestamp,
+    call_timeout: Duration,
+    /// Who goes on waiting, for an undo that keeps its place in line.
+    stays: Option<Arc<Waiter>>,
+    counted: AtomicBool,
+    /// It counts among those that no majority has confirmed.
+    unconfirmed: AtomicBool,
+    /// Where it stands on the schedule: in one place at most, however often it has failed.
+    scheduled: Mutex<Option<Key>>,
+}
+
+impl Releasing {
+    /// Takes `id` back from `targets`, for as long as `lease`, after which nothing can be left. If
+    /// a caller `stays`, its place in line is kept as long as it waits.
+    pub(crate) fn undo(
+        driver: &Arc<Driver>,
+        id: &GrantId,
+        targets: Vec<Target>,
+        lease: Duration,
+        call_timeout: Duration,
+        stays: Option<Arc<Waiter>>,
+    ) -> Arc<Self> {
+        let undo = FinalRelease {
+            targets,
+            lease_left: lease,
+            call_timeout,
+            keep_until: None,
+            keeps_on: false,
+        };
+        Self::begin(driver, id, ReleaseKind::Undo, undo, stays)
+    }
+
+    /// The final release of a holder.
+    pub(crate) fn finish(driver: &Arc<Driver>, id: &GrantId, release: FinalRelease) -> Arc<Self> {
+        Self::begin(driver, id, ReleaseKind::Final, release, None)
+    }
+
+    /// Never blocks; needs no runtime.
+    fn begin(
+        driver: &Arc<Driver>,
+        id: &GrantId,
+        kind: ReleaseKind,
+        release: FinalRelease,
+        stays: Option<Arc<Waiter>>,
+    ) -> Arc<Self> {
+        let (call_timeout, keep_until) = (release.call_timeout, release.keep_until);
+        let now = driver.sender.clock.now();
+        let until = now + release.lease_left;
+        let requests = ReleaseRequests::new(id, kind, stays.is_some(), until, keep_until);
+        let machine = Withdrawal::new(kind, release.targets, now, until, call_timeout)
+            .keeping(keep_until.filter(|_| release.keeps_on));
+        let (settled, confirmed) = (machine.is_settled(), machine.is_confirmed());
+        let this = Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            round: PendingRound::new(driver, machine, now),
+            requests: Mutex::new(requests),
+            until,
+            call_timeout,
+            stays,
+            counted: AtomicBool::new(!settled),
+            unconfirmed: AtomicBool::new(!confirmed),
+            scheduled: Mutex::new(None),
+        });
+        if !settled {
+            let closing = &driver.closing;
+            closing.withdrawing.fetch_add(1, Ordering::SeqCst);
+            if !confirmed {
+                closing.unconfirmed.fetch_add(1, Ordering::SeqCst);
+            }
+            this.go_on();
+        }
+        this
+    }
+
+    /// Waits for what a final release amounts to. It is on the schedule until there is nothing left to
+    /// be told again, so the caller needs no timer.
+    pub(crate) async fn verdict(&self) -> WithdrawalVerdict {
+        let driver = &self.round.driver;
+        let timeout = driver.sender.clock.now() + self.call_timeout;
+        tokio::select! {
+            biased;
+            verdict = poll_fn(|cx| self.round.poll_verdict(cx)) => verdict,
+            // Nothing says it again.
+            () = driver.closing.outlives_runtime(timeout, &driver.sender.clock) => {
+                WithdrawalVerdict::Unconfirmed
+            }
+        }
+    }
+
+    /// Time has passed: says again what has to be said again.
+    pub(crate) fn time_out(self: &Arc<Self>) {
+        self.round.time_out();
+        if self.until <= self.round.driver.sender.clock.now() {
+            // What is left is to keep the name from others: `Locks::close` does not wait for that.
+            self.discount();
+        }
+        self.go_on();
+    }
+
+    /// Sends what is due and puts itself on the schedule for the rest.
+    fn go_on(self: &Arc<Self>) {
+        let sender = &self.round.driver.sender;
+        let now = sender.clock.now();
+        // One at a time: a node may answer while it is being told.
+        while let Some((node, fate_unknown)) = self.round.with(|machine| machine.poll_send(now)) {
+            let leaves = self.stays.as_ref().is_some_and(|waiter| waiter.is_over());
+            let (request, expires) = lock(&self.requests).at(fate_unknown, leaves, now);
+            let to = Arc::clone(self) as Arc<dyn Deliver<Reply>>;
+            sender.send(node, &request, expires, to);
+        }
+        let (timeout, settled) = self
+            .round
+            .with(|machine| (machine.poll_timeout(), machine.is_settled()));
+        if settled {
+            self.settle();
+        } else if let Some(at) = timeout {
+            self.reschedule(at);
+        }
+    }
+
+    fn reschedule(&self, at: Timestamp) {
+        let Some(this) = self.this.upgrade() else {
+            return;
+        };
+        let schedule = &self.round.driver.schedule;
+        let mut scheduled = lock(&self.scheduled);
+        if let Some(key) = scheduled.take() {
+            schedule.remove(key);
+        }
+        *scheduled = Some(schedule.insert(at, Due::Release(this)));
+    }
+
+    /// A majority has confirmed.
+    fn confirm(&self) {
+        if self.unconfirmed.swap(false, Ordering::SeqCst) {
+            let closing = &self.round.driver.closing;
+            closing.count_down(&closing.unconfirmed);
+        }
+    }
+
+    fn settle(&self) {
+        if let Some(key) = lock(&self.scheduled).take() {
+            self.round.driver.schedule.remove(key);
+        }
+        self.discount();
+    }
+
+    /// No longer among those that `Locks::close` waits for.
+    fn discount(&self) {
+        self.confirm();
+        if self.counted.swap(false, Ordering::SeqCst) {
+            let closing = &self.round.driver.closing;
+            closing.count_down(&closing.withdrawing);
+        }
+    }
+}
+
+impl Round for Withdrawal {
+    type Verdict = WithdrawalVerdict;
+
+    fn handle_reply(
+        &mut self,
+        node: usize,
+        outcome: Result<Reply, CallError>,
+        _discount: Option<Discount>,
+        now: Timestamp,
+    ) {
+        Self::handle_reply(self, node, &outcome, now);
+    }
+
+    /// No caller waits for the nodes that do not answer, and they are told again.
+    fn handle_timeout(&mut self, now: Timestamp) -> Vec<usize> {
+        Self::handle_timeout(self, now);
+        Vec::new()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        Self::poll_timeout(self)
+    }
+
+    fn verdict(&self) -> Option<WithdrawalVerdict> {
+        Self::verdict(self)
+    }
+}
+
+impl Deliver<Reply> for Releasing {
+    fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
+        let (node, failed) = (tag as usize, outcome.is_err());
+        if let Some(waiter) = &self.stays {
+            waiter.note(&self.round.driver, node, TicketFate::after_undo(&outcome));
+        }
+        let (settled, confirmed, again) = self.round.take(node, outcome, |machine, now| {
+            let again = machine.poll_timeout().filter(|_| failed);
+            let again = again.map(|at| at.max(now));
+            (machine.is_settled(), machine.is_confirmed(), again)
+        });
+        if confirmed {
+            self.confirm();
+        }
+        if settled {
+            self.settle();
+        } else if let Some(at) = again {
+            // It could not be told: sooner again than its timeout would have it.
+            self.reschedule(at);
+        }
+    }
+}
+
+impl fmt::Debug for Releasing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Releasing({})", lock(&self.requests).token())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, SteppedClock};
+    use crate::message::{Ballot, Claim, Kind, Mode};
+    use crate::name::Name;
+    use crate::node::memory::MemoryNode;
+    use crate::node::{NodeClock, Trouble, TroubleKind};
+    use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+    #[test]
+    fn a_release_that_fails_for_long_stands_on_the_schedule_once() {
+        let time = SteppedClock::starting_at(Duration::from_secs(1));
+        let clock = Clock::Stepped(time.clone());
+        let node = MemoryNode::with_clock("m", NodeClock::following(clock.clone(), 1 << 50));
+        let down = Trouble::new(TroubleKind::Unreachable, "down");
+        node.fail_with(Some(CallError::NotSent(down)));
+        let driver = Driver::of_group(vec![Arc::new(node)], clock);
+        let claims: Arc<[Claim]> = Arc::from([Claim {
+            name: Name::new("", "x").unwrap(),
+            mode: Mode::Exclusive,
+        }]);
+        let token = Token::from_entropy([1; TOKEN_ENTROPY_BYTES]);
+        let id = GrantId::of_receipt(claims, token, Ballot::new(1), Kind::Exclusive);
+        let hour = Duration::from_secs(3600);
+        let timeout = Duration::from_secs(1);
+        let release = FinalRelease {
+            targets: vec![Target::Holds],
+            lease_left: hour,
+            call_timeout: timeout,
+            keep_until: None,
+            keeps_on: false,
+        };
+        Releasing::finish(&driver, &id, release);
+        for _ in 0..3599 {
+            time.step(Duration::from_secs(1));
+            let due = std::iter::from_fn(|| driver.schedule.pop(time.now()));
+            let due: Vec<Due> = due.take(10).collect();
+            assert!(due.len() <= 1, "{} at once", due.len());
+            for one in due {
+                let Due::Release(releasing) = one else {
+                    panic!("nobody holds anything");
+                };
+                releasing.time_out();
+            }
+        }
+        time.step(timeout);
+        while let Some(Due::Release(releasing)) = driver.schedule.pop(time.now()) {
+            releasing.time_out();
+        }
+        assert_eq!(
+            driver.schedule.next(),
+            None,
+            "and not at all once the TTL is over"
+        );
+    }
+}
