@@ -12,9 +12,24 @@
 pub mod group;
 pub mod ledger;
 pub mod message;
-pub mod name;
 pub mod node;
 pub mod protocol;
 pub mod splitmix;
-pub mod time;
-pub mod token;
+mod values;
+
+/// Lock names, checked once. What a name becomes on a node is the node's business.
+pub mod name {
+    pub use crate::values::{NAME_MAX_BYTES, NAMES_MAX, Name, NameError, hash_tag};
+}
+
+/// Points in time as plain values. No clock is read here.
+pub mod time {
+    pub use crate::values::Timestamp;
+}
+
+/// The identity of one hold: `id.secret`. A client that knows the token can extend and release the
+/// lock, so the secret half is never shown; the id half may be.
+pub mod token {
+    pub use crate::values::{TOKEN_ENTROPY_BYTES, Token, TokenError, public_half};
+    pub(crate) use crate::values::{is_tombstone, tombstone};
+}

@@ -1,57 +1,20 @@
 //! What a client says to a node and what the node answers: the vocabulary that the ledger, the
 //! quorum protocol and every node share. No behaviour beyond what keeps the values honest.
 
-mod kind;
 mod op;
 mod reply;
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::name::Name;
 use crate::token::Token;
 
-pub use kind::Kind;
+pub use crate::values::Ballot;
 pub use op::{
-    Acquire, AcquireSlot, Arrive, Attend, Downgrade, Extend, Op, PlainAcquire, PlainExtend,
-    Refresh, RefreshSlots, Release, ReleaseSlot, Restore,
+    Acquire, AcquireSlot, Arrive, Attend, Downgrade, Extend, Place, PlainAcquire, PlainExtend,
+    Refresh, RefreshSlots, Release, ReleaseKind, ReleaseSlot, Restore, Slots,
 };
 pub use reply::{Answer, Arrivals, Holder, Permit, Reply, Stamp, Standing, Turn, View, Wake};
-
-/// What an attempt proposes, and its fence if it is granted: microseconds, near the nodes' time.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Ballot(u64);
-
-impl Ballot {
-    /// Lua counts in doubles: beyond this, two ballots could look the same to a server.
-    pub const MAX: Self = Self((1 << 53) - 1);
-
-    /// The ballot `value`, or the highest there is.
-    pub const fn new(value: u64) -> Self {
-        if value > Self::MAX.0 {
-            Self::MAX
-        } else {
-            Self(value)
-        }
-    }
-
-    /// The ballot as a number: the fence of the grant that it won.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Debug for Ballot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
-}
-
-impl fmt::Display for Ballot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
 
 /// How a name is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,47 +57,149 @@ pub struct Request {
     pub op: Op,
 }
 
-/// A caller's place in line: earlier ones go first.
-///
-/// The time is the nodes' median when the caller first asked, the same on every node, so nobody
-/// gains by a wrong clock.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// Since when it waits, in microseconds of the nodes' clocks.
-    pub since_us: u64,
-    /// Which ticket this is: the client's id, a dot, and a number. Wakes name it.
-    pub id: Arc<str>,
-    /// The caller has never been in line before: a time long ago is a wrong clock, not patience.
-    pub first: bool,
+/// What is to be done with the claims of a [`Request`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Take the claims.
+    Acquire(Acquire),
+    /// Keep the claims for longer.
+    Extend(Extend),
+    /// Give the claims back.
+    Release(Release),
+    /// From exclusive to shared.
+    Downgrade(Downgrade),
+    /// Put a granted holder back on a node that lost it.
+    Restore(Restore),
+    /// These callers still wait for the claims.
+    Refresh(Refresh),
+    /// Take one slot of a semaphore.
+    AcquireSlot(AcquireSlot),
+    /// Give slots of a semaphore back.
+    ReleaseSlot(ReleaseSlot),
+    /// These callers still wait for a slot.
+    RefreshSlots(RefreshSlots),
+    /// These parties have arrived at a latch.
+    Arrive(Arrive),
+    /// Who has arrived at a latch?
+    Attend(Attend),
+    /// Who holds? Changes nothing.
+    Inspect,
+    /// Plain Redlock: `SET NX PX`. One claim.
+    PlainAcquire(PlainAcquire),
+    /// Plain Redlock: compare and `PEXPIRE` (never shorter). One claim.
+    PlainExtend(PlainExtend),
+    /// Plain Redlock: compare and delete. One claim.
+    PlainRelease,
 }
 
-/// Some of a semaphore's slots.
+/// What can be held. A latch cannot: its parties arrive and never leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Slots {
-    /// This one.
-    Only(u32),
-    /// All others.
-    AllBut(u32),
-    /// Every one.
-    All,
+pub enum Kind {
+    /// One name or several, with nobody beside the holder.
+    Exclusive,
+    /// A name that other readers hold as well.
+    Shared,
+    /// One slot of a semaphore. The claims are its gate and then every slot.
+    Slot,
+    /// A name as other libraries hold it: the key alone, without ballot, record or queue.
+    Plain,
 }
 
-impl Slots {
-    /// Whether `slot` is one of them.
-    pub fn include(self, slot: u32) -> bool {
+impl Kind {
+    /// Whether nodes keep a record of the name beside its key: what ballots are compared with, what
+    /// a lost holder is put back into, and what a wait queue belongs to.
+    #[inline]
+    pub fn has_record(self) -> bool {
+        self != Self::Plain
+    }
+
+    /// Takes it. `slot` is the slot that is asked for; `None` if each node is to pick one.
+    #[inline]
+    pub fn acquire(self, slot: Option<u32>, acquire: Acquire) -> Op {
         match self {
-            Self::Only(one) => slot == one,
-            Self::AllBut(one) => slot != one,
-            Self::All => true,
+            Self::Exclusive | Self::Shared => Op::Acquire(acquire),
+            Self::Slot => Op::AcquireSlot(AcquireSlot { slot, acquire }),
+            Self::Plain => Op::PlainAcquire(PlainAcquire {
+                ttl_ms: acquire.ttl_ms,
+            }),
+        }
+    }
+
+    /// Keeps it for longer. A slot that is held is one name like any other.
+    #[inline]
+    pub fn extend(self, extend: Extend) -> Op {
+        match self {
+            Self::Exclusive | Self::Shared | Self::Slot => Op::Extend(extend),
+            Self::Plain => Op::PlainExtend(PlainExtend {
+                ttl_ms: extend.ttl_ms,
+            }),
+        }
+    }
+
+    /// Gives it back; of a semaphore, `slots`.
+    #[inline]
+    pub fn release(self, slots: Slots, release: Release) -> Op {
+        match self {
+            Self::Exclusive | Self::Shared => Op::Release(release),
+            Self::Slot => Op::ReleaseSlot(ReleaseSlot { slots, release }),
+            Self::Plain => Op::PlainRelease,
         }
     }
 }
 
-/// Why a claim is given back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ReleaseKind {
-    /// The holder is done: the ballot is closed, no restore brings it back.
-    Final,
-    /// An attempt is withdrawn: nobody held anything.
-    Undo,
+impl Op {
+    /// Whether this is about a latch.
+    pub fn is_of_latch(&self) -> bool {
+        matches!(self, Self::Arrive(_) | Self::Attend(_))
+    }
+
+    /// Whether this is plain Redlock: the key alone, no ballot and no record.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        matches!(
+            self,
+            Self::PlainAcquire(_) | Self::PlainExtend(_) | Self::PlainRelease
+        )
+    }
+
+    /// Whether this gives something back, of whatever kind.
+    #[inline]
+    pub fn is_release(&self) -> bool {
+        matches!(
+            self,
+            Self::Release(_) | Self::ReleaseSlot(_) | Self::PlainRelease
+        )
+    }
+
+    /// Whether a caller counts on what this writes: a server that may lose it must not confirm it.
+    #[inline]
+    pub fn writes_holder(&self) -> bool {
+        match self {
+            Self::Acquire(_)
+            | Self::AcquireSlot(_)
+            | Self::Extend(_)
+            | Self::Downgrade(_)
+            | Self::Restore(_)
+            | Self::Arrive(_)
+            | Self::Attend(_) => true,
+            Self::Release(_)
+            | Self::ReleaseSlot(_)
+            | Self::Refresh(_)
+            | Self::RefreshSlots(_)
+            | Self::Inspect
+            | Self::PlainAcquire(_)
+            | Self::PlainExtend(_)
+            | Self::PlainRelease => false,
+        }
+    }
+
+    /// How it is given back, if this is a release under a ballot.
+    pub fn release_mut(&mut self) -> Option<&mut Release> {
+        match self {
+            Self::Release(release) | Self::ReleaseSlot(ReleaseSlot { release, .. }) => {
+                Some(release)
+            }
+            _ => None,
+        }
+    }
 }

@@ -1,43 +1,8 @@
-//! The operations of a node: one struct for each.
+//! The operations of a node, one struct for each, and what they are made of.
 
 use std::sync::Arc;
 
-use super::{Ballot, Place, ReleaseKind, Slots};
-
-/// What is to be done with the claims of a [`Request`](super::Request).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Op {
-    /// Take the claims.
-    Acquire(Acquire),
-    /// Keep the claims for longer.
-    Extend(Extend),
-    /// Give the claims back.
-    Release(Release),
-    /// From exclusive to shared.
-    Downgrade(Downgrade),
-    /// Put a granted holder back on a node that lost it.
-    Restore(Restore),
-    /// These callers still wait for the claims.
-    Refresh(Refresh),
-    /// Take one slot of a semaphore.
-    AcquireSlot(AcquireSlot),
-    /// Give slots of a semaphore back.
-    ReleaseSlot(ReleaseSlot),
-    /// These callers still wait for a slot.
-    RefreshSlots(RefreshSlots),
-    /// These parties have arrived at a latch.
-    Arrive(Arrive),
-    /// Who has arrived at a latch?
-    Attend(Attend),
-    /// Who holds? Changes nothing.
-    Inspect,
-    /// Plain Redlock: `SET NX PX`. One claim.
-    PlainAcquire(PlainAcquire),
-    /// Plain Redlock: compare and `PEXPIRE` (never shorter). One claim.
-    PlainExtend(PlainExtend),
-    /// Plain Redlock: compare and delete. One claim.
-    PlainRelease,
-}
+use super::Ballot;
 
 /// Take the claims, if they are free and `ballot` is above their fences.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,59 +139,47 @@ pub struct PlainExtend {
     pub ttl_ms: u64,
 }
 
-impl Op {
-    /// Whether this is about a latch.
-    pub fn is_of_latch(&self) -> bool {
-        matches!(self, Self::Arrive(_) | Self::Attend(_))
-    }
+/// A caller's place in line: earlier ones go first.
+///
+/// The time is the nodes' median when the caller first asked, the same on every node, so nobody
+/// gains by a wrong clock.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Since when it waits, in microseconds of the nodes' clocks.
+    pub since_us: u64,
+    /// Which ticket this is: the client's id, a dot, and a number. Wakes name it.
+    pub id: Arc<str>,
+    /// The caller has never been in line before: a time long ago is a wrong clock, not patience.
+    pub first: bool,
+}
 
-    /// Whether this is plain Redlock: the key alone, no ballot and no record.
-    #[inline]
-    pub fn is_plain(&self) -> bool {
-        matches!(
-            self,
-            Self::PlainAcquire(_) | Self::PlainExtend(_) | Self::PlainRelease
-        )
-    }
+/// Some of a semaphore's slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Slots {
+    /// This one.
+    Only(u32),
+    /// All others.
+    AllBut(u32),
+    /// Every one.
+    All,
+}
 
-    /// Whether this gives something back, of whatever kind.
-    #[inline]
-    pub fn is_release(&self) -> bool {
-        matches!(
-            self,
-            Self::Release(_) | Self::ReleaseSlot(_) | Self::PlainRelease
-        )
-    }
-
-    /// Whether a caller counts on what this writes: a server that may lose it must not confirm it.
-    #[inline]
-    pub fn writes_holder(&self) -> bool {
+impl Slots {
+    /// Whether `slot` is one of them.
+    pub fn include(self, slot: u32) -> bool {
         match self {
-            Self::Acquire(_)
-            | Self::AcquireSlot(_)
-            | Self::Extend(_)
-            | Self::Downgrade(_)
-            | Self::Restore(_)
-            | Self::Arrive(_)
-            | Self::Attend(_) => true,
-            Self::Release(_)
-            | Self::ReleaseSlot(_)
-            | Self::Refresh(_)
-            | Self::RefreshSlots(_)
-            | Self::Inspect
-            | Self::PlainAcquire(_)
-            | Self::PlainExtend(_)
-            | Self::PlainRelease => false,
+            Self::Only(one) => slot == one,
+            Self::AllBut(one) => slot != one,
+            Self::All => true,
         }
     }
+}
 
-    /// How it is given back, if this is a release under a ballot.
-    pub fn release_mut(&mut self) -> Option<&mut Release> {
-        match self {
-            Self::Release(release) | Self::ReleaseSlot(ReleaseSlot { release, .. }) => {
-                Some(release)
-            }
-            _ => None,
-        }
-    }
+/// Why a claim is given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReleaseKind {
+    /// The holder is done: the ballot is closed, no restore brings it back.
+    Final,
+    /// An attempt is withdrawn: nobody held anything.
+    Undo,
 }

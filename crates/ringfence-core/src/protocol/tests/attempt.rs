@@ -152,6 +152,24 @@ fn outcome(act: Act, salt: usize) -> (Outcome, Option<Discount>, Known) {
     }
 }
 
+/// Compares what `attempt`, which has until `timeout`, says with what the rules say. `told`: how the
+/// run went.
+fn check(attempt: &Attempt, oracle: &Oracle, timeout: Timestamp, told: &str) {
+    let known = &oracle.known;
+    assert_eq!(attempt.verdict(), oracle.verdict, "{told}: {known:?}");
+    let open = attempt.verdict().is_none();
+    assert_eq!(attempt.poll_timeout(), open.then_some(timeout));
+    let targets: Vec<Target> = known.iter().map(|known| known.target()).collect();
+    assert_eq!(attempt.remains(), targets, "{told}: {known:?}");
+    // As long again as it took, unless something is to be taken back from who has answered.
+    let waiting = |known: &&Known| **known == Known::Waiting;
+    let mut others = known.iter().filter(|known| !waiting(known));
+    let nothing = others.all(|known| known.target() == Target::Nothing);
+    let waits = nothing && known.iter().any(|known| waiting(&known));
+    let until = attempt.undo_waits_until(at(5));
+    assert_eq!(until, waits.then_some(at(10)), "{told}: {known:?}");
+}
+
 /// Plays one attempt in which a node answers every `pace`, and compares after every step.
 fn play(acts: &[Act], salt: usize, order: &[usize], suspects: &[bool], pace: Duration) {
     let nodes = acts.len() as u32;
@@ -163,32 +181,8 @@ fn play(acts: &[Act], salt: usize, order: &[usize], suspects: &[bool], pace: Dur
         suspect: suspects.to_vec(),
         verdict: None,
     };
-    let check = |attempt: &Attempt, oracle: &Oracle| {
-        assert_eq!(
-            attempt.verdict(),
-            oracle.verdict,
-            "{acts:?} {order:?} {suspects:?} {pace:?}: {:?}",
-            oracle.known
-        );
-        let open = attempt.verdict().is_none();
-        assert_eq!(attempt.poll_timeout(), open.then_some(timeout));
-        let targets: Vec<Target> = oracle.known.iter().map(|known| known.target()).collect();
-        assert_eq!(attempt.remains(), targets, "{acts:?}: {:?}", oracle.known);
-        // As long again as it took, unless something is to be taken back from who has answered.
-        let waiting = |known: &&Known| **known == Known::Waiting;
-        let others = oracle.known.iter().filter(|known| !waiting(known));
-        let nothing = others
-            .map(|known| known.target())
-            .all(|t| t == Target::Nothing);
-        let waits = nothing && oracle.known.iter().any(|known| waiting(&known));
-        let until = attempt.undo_waits_until(at(5));
-        assert_eq!(
-            until,
-            waits.then_some(at(10)),
-            "{acts:?}: {:?}",
-            oracle.known
-        );
-    };
+    let told = format!("{acts:?} {order:?} {suspects:?} {pace:?}");
+    let check = |attempt: &Attempt, oracle: &Oracle| check(attempt, oracle, timeout, &told);
     let mut now = at(0);
     check(&attempt, &oracle);
     for &node in order {

@@ -1,6 +1,8 @@
 //! A semaphore's slots: how votes for them add up, which one is asked for next, and why permits are
 //! not merely counted.
 
+mod acquisition;
+
 use super::super::attempt::Timing;
 use super::*;
 use crate::message::{Acquire, AcquireSlot, Permit, Release, ReleaseSlot, Slots};
@@ -298,96 +300,6 @@ fn whoever_has_won_leaves_the_lines_that_it_still_stands_in() {
         );
         assert_eq!(passing.strays()[..4], [nothing; 4]);
     }
-}
-
-fn terms(wait: Option<Duration>) -> Terms {
-    Terms {
-        nodes: 5,
-        ttl: TTL,
-        drift: Drift::default(),
-        min_validity: MIN_VALIDITY,
-        call_timeout: CALL_TIMEOUT,
-        wait,
-        attempts: None,
-        no_quorum_after: Duration::from_secs(15),
-        kind: Kind::Slot,
-    }
-}
-
-#[test]
-fn whoever_is_woken_asks_for_the_slot_that_was_freed_unless_it_has_seen_another() {
-    let servers = vec![Server::new(0); 5];
-    let mut cluster = acquainted(&servers, at(0));
-    let terms = terms(None);
-    let of_lock = Terms {
-        kind: Kind::Exclusive,
-        ..terms
-    };
-    let mut acquisition = Acquisition::new(of_lock, at(0), 1).in_line("c.1".into(), Line::Unknown);
-    acquisition.woken_for(Some(1));
-    let lock = acquisition.begin(&mut cluster, at(0), token(1));
-    assert_eq!(lock.asked(), None, "a lock has no slots");
-
-    let mut acquisition = Acquisition::new(terms, at(0), 1).in_line("c.1".into(), Line::Unknown);
-    let mut lose = |acquisition: &mut Acquisition, free: &[u32], ms: u64| {
-        let mut attempt = acquisition.begin(&mut cluster, at(ms), token(1));
-        let asked = attempt.asked();
-        for node in 0..5 {
-            let outcome = permit(held(Some(500)), 0, free, 0);
-            attempt.handle_reply(node, outcome, None, at(ms));
-        }
-        let next = acquisition.conclude(&attempt, &cluster, at(ms));
-        assert!(matches!(next, Next::Retry { .. }), "{next:?}");
-        asked
-    };
-    assert_eq!(lose(&mut acquisition, &[], 1), Some(Asked::Any));
-    acquisition.woken_for(None);
-    assert_eq!(lose(&mut acquisition, &[], 2), Some(Asked::Any));
-    acquisition.woken_for(Some(1));
-    assert_eq!(lose(&mut acquisition, &[0], 3), Some(Asked::Slot(1)));
-    acquisition.woken_for(Some(1));
-    assert_eq!(lose(&mut acquisition, &[], 4), Some(Asked::Slot(0)));
-    assert_eq!(lose(&mut acquisition, &[], 5), Some(Asked::Any));
-}
-
-/// Drives one client's attempts at two nodes' worth of stragglers: first any, then a named slot.
-#[test]
-fn the_first_attempt_is_at_any_slot_and_a_split_one_is_followed_by_a_named_one_at_once() {
-    let terms = terms(Some(Duration::ZERO));
-    let servers = vec![Server::new(0); 5];
-    let mut cluster = acquainted(&servers, at(0));
-    let mut acquisition = Acquisition::new(terms, at(0), 1);
-    let mut first = acquisition.begin(&mut cluster, at(0), token(1));
-    assert_eq!(first.asked(), Some(Asked::Any));
-    for (node, slot) in [0, 0, 1, 1, 2].into_iter().enumerate() {
-        first.handle_reply(
-            node,
-            permit(Answer::Granted, slot, &[0, 1, 2], 0),
-            None,
-            at(1),
-        );
-    }
-    let next = acquisition.conclude(&first, &cluster, at(1));
-    assert!(
-        matches!(next, Next::Retry { at: again, .. } if again == at(1)),
-        "{next:?}"
-    );
-    let mut second = acquisition.begin(&mut cluster, at(1), token(2));
-    assert_eq!(second.asked(), Some(Asked::Slot(0)));
-    assert!(second.ballot() > first.ballot());
-    // That slot is taken, another is free: at once again, for whoever does not wait as well.
-    for node in 0..5 {
-        second.handle_reply(node, permit(held(Some(500)), 0, &[2], 0), None, at(2));
-    }
-    let next = acquisition.conclude(&second, &cluster, at(2));
-    assert!(matches!(next, Next::Retry { .. }), "{next:?}");
-    let mut third = acquisition.begin(&mut cluster, at(3), token(3));
-    assert_eq!(third.asked(), Some(Asked::Slot(2)));
-    for node in 0..5 {
-        third.handle_reply(node, permit(held(Some(500)), 2, &[], 0), None, at(4));
-    }
-    let next = acquisition.conclude(&third, &cluster, at(4));
-    assert!(matches!(next, Next::GiveUp(_)), "{next:?}");
 }
 
 /// The undo of an attempt at any slot and its late arrival, on one node.
