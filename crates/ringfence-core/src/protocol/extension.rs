@@ -124,11 +124,7 @@ impl Extension {
         if self.verdict.is_some() || now < self.timeout {
             return;
         }
-        for state in &mut self.nodes {
-            if state.vote == Vote::Pending {
-                state.vote = Vote::Silent;
-            }
-        }
+        Vote::time_out(self.nodes.iter_mut().map(|node| &mut node.vote));
         self.verdict = self.tally(now);
     }
 

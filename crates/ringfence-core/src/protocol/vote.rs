@@ -142,6 +142,13 @@ impl Vote {
         }
     }
 
+    /// The nodes have had their time: those that have not answered are silent.
+    pub(super) fn time_out<'a>(votes: impl Iterator<Item = &'a mut Self>) {
+        for vote in votes.filter(|vote| **vote == Self::Pending) {
+            *vote = Self::Silent;
+        }
+    }
+
     /// Whether the node said something about the lock, whatever it was.
     pub fn is_answer(&self) -> bool {
         matches!(

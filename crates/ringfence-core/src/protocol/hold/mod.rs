@@ -101,13 +101,13 @@ impl HoldPolicy {
 
     /// When to renew after a round that began at `t0`: at a third of the TTL. The lease counts from
     /// `t0`: after a slow round, a third of the TTL from its end may lie behind the deadline.
-    pub(super) fn renewal_after(&self, t0: Timestamp) -> Timestamp {
+    fn renewal_after(&self, t0: Timestamp) -> Timestamp {
         t0 + self.ttl / 3
     }
 
     /// The pause before a renewal is tried again: longer after each failure, but shorter the less time
     /// is `left`, so that a majority which comes back in time is asked in time.
-    pub(super) fn pause(&self, failures: u16, left: Duration) -> Duration {
+    fn pause(&self, failures: u16, left: Duration) -> Duration {
         let unit = self.call_timeout / 8;
         (unit * 2 * u32::from(failures.min(8)))
             .min(left / 3)
@@ -141,6 +141,7 @@ pub struct Hold {
     renewal_due: bool,
     /// Made from a receipt: whether the lock is still inside its validity is not known here.
     of_receipt: bool,
+    /// What is held.
     kind: Kind,
 }
 
