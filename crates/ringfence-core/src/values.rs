@@ -120,6 +120,7 @@ impl Name {
     }
 
     /// The key as it stands on a node.
+    #[inline]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -209,6 +210,7 @@ impl Token {
     }
 
     /// The whole token. Whoever sees it can release the lock: keep it out of logs.
+    #[inline]
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -275,6 +277,7 @@ impl Ballot {
     }
 
     /// The ballot as a number: the fence of the grant that it won.
+    #[inline]
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -306,21 +309,25 @@ impl Timestamp {
     pub const ZERO: Self = Self::from_nanos(0);
 
     /// The point `nanos` after the beginning of the clock, or the last that can be written.
+    #[inline]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// Nanoseconds since the beginning of the clock.
+    #[inline]
     pub const fn as_nanos(self) -> u64 {
         self.0.get() - 1
     }
 
     /// Microseconds since the beginning of the clock: the unit in which node clocks are compared.
+    #[inline]
     pub const fn as_micros(self) -> u64 {
         self.as_nanos() / 1000
     }
 
     /// How long after `earlier` this is; zero if it is not.
+    #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.as_nanos().saturating_sub(earlier.as_nanos()))
     }
@@ -330,6 +337,7 @@ impl Add<Duration> for Timestamp {
     type Output = Self;
 
     /// Saturates: a timestamp too far away to be written is one that never comes.
+    #[inline]
     fn add(self, rhs: Duration) -> Self {
         let nanos = u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))
@@ -339,6 +347,7 @@ impl Add<Duration> for Timestamp {
 impl Sub<Duration> for Timestamp {
     type Output = Self;
 
+    #[inline]
     fn sub(self, rhs: Duration) -> Self {
         let nanos = u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX);
         Self::from_nanos(self.as_nanos().saturating_sub(nanos))

@@ -156,6 +156,7 @@ impl Attempt {
     }
 
     /// Which slot of a semaphore is wanted; `None` for a lock.
+    #[inline]
     pub fn asked(&self) -> Option<Asked> {
         self.asked
     }
@@ -187,36 +188,43 @@ impl Attempt {
     }
 
     /// Whether the nodes are to be asked how they are, in place of the lock.
+    #[inline]
     pub fn only_looks(&self) -> bool {
         self.only_looks
     }
 
     /// Who proposes.
+    #[inline]
     pub fn token(&self) -> &Token {
         &self.token
     }
 
     /// What is proposed.
+    #[inline]
     pub fn ballot(&self) -> Ballot {
         self.ballot
     }
 
     /// The caller's place in line, if it waits.
+    #[inline]
     pub fn place(&self) -> Option<&Place> {
         self.place.as_ref()
     }
 
     /// When it began: before the first send.
+    #[inline]
     pub fn t0(&self) -> Timestamp {
         self.t0
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called, unless the attempt is over.
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.verdict.is_none().then_some(self.timeout)
     }
 
     /// How it ended, once that cannot change.
+    #[inline]
     pub fn verdict(&self) -> Option<Verdict> {
         self.verdict
     }

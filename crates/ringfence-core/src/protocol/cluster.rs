@@ -85,6 +85,7 @@ impl Cluster {
     }
 
     /// The values of the group.
+    #[inline]
     pub fn group(&self) -> &Group {
         &self.group
     }
@@ -169,6 +170,7 @@ impl Cluster {
 
     /// Two nodes that were found to be one server since this was last asked: the earlier and the later
     /// one.
+    #[inline]
     pub fn take_duplicates(&mut self) -> Option<(usize, usize)> {
         self.found.take()
     }
@@ -216,6 +218,7 @@ impl Cluster {
 
     /// Whether the last call to `node` brought no answer in time. Not so for one that has not been
     /// called: without its clock a first attempt may be lost for want of a good ballot.
+    #[inline]
     pub fn is_silent(&self, node: usize) -> bool {
         self.nodes[node].silent
     }

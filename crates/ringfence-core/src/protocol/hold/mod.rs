@@ -95,6 +95,7 @@ pub struct HoldPolicy {
 
 impl HoldPolicy {
     /// How long the nodes keep a lock that is asked for `ttl`.
+    #[inline]
     pub fn lease(&self, ttl: Duration) -> Duration {
         ttl.saturating_add(self.lock_delay)
     }
@@ -184,16 +185,19 @@ impl Hold {
     }
 
     /// How it is looked after.
+    #[inline]
     pub fn policy(&self) -> &Arc<HoldPolicy> {
         &self.policy
     }
 
     /// When the round began that won it.
+    #[inline]
     pub fn since(&self) -> Timestamp {
         self.since
     }
 
     /// Until when it is surely held, unless it is extended. Never moves back.
+    #[inline]
     pub fn deadline(&self) -> Timestamp {
         self.deadline
     }
@@ -217,6 +221,7 @@ impl Hold {
     }
 
     /// Why it is no longer held, as far as it was noticed.
+    #[inline]
     pub fn lost(&self) -> Option<Lost> {
         self.ended
     }
@@ -228,6 +233,7 @@ impl Hold {
 
     /// Whether some nodes have not answered the attempt that won it.
     /// [`handle_acquired`](Self::handle_acquired) wants their answers.
+    #[inline]
     pub fn awaits_acquire(&self) -> bool {
         matches!(&self.tally, Tally::Divided(divided) if divided.acquiring)
     }
