@@ -9,7 +9,7 @@ const RESP: &str = "crates/ringfence/src/node/redis/transport/resp.rs";
 const HANDSHAKE: &str = "crates/ringfence/src/node/redis/handshake/mod.rs";
 const SERVER: &str = "crates/ringfence/src/node/redis/handshake/server.rs";
 const SESSION: &str = "crates/ringfence/src/node/redis/session.rs";
-const WIRE: &str = "crates/ringfence/src/node/redis/transport/wire.rs";
+const CONNECTION: &str = "crates/ringfence/src/node/redis/transport/connection.rs";
 const PAST: &str = "crates/ringfence/src/node/sqlite/past.rs";
 const MARKS: &str = "crates/ringfence/src/resource/marks.rs";
 
@@ -133,7 +133,7 @@ mutants! {
 
     /// A connection lets others run after a bounded amount of work, although more has arrived.
     TurnWithoutEnd:
-        edit(WIRE, "is_turn_over",
+        edit(CONNECTION, "is_turn_over",
             "self.spent >= TURN_BYTES",
             "self.spent >= TURN_BYTES && !mutant!(TurnWithoutEnd)");
 

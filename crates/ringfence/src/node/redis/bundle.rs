@@ -176,7 +176,8 @@ fn write_fast(calls: &[Call], terms: &ScriptTerms, by: ScriptBy, out: &mut impl 
     names(calls).for_each(|name| write_record_key(name, out));
     names(calls).for_each(|name| write_mark_key(name, out));
     let acquires = |call: &Call| matches!(call.request.op, Op::Acquire { .. });
-    command::write_terms(terms, calls.iter().any(acquires), out);
+    let compares = terms.compare && calls.iter().any(acquires);
+    command::write_terms(terms, compares, out);
     // Most callers of one process want the same, so the terms are said once.
     let mut wanted = Vec::new();
     let letters: Vec<u8> = calls
@@ -205,7 +206,7 @@ fn write_extend(calls: &[Call], terms: &ScriptTerms, by: ScriptBy, out: &mut imp
     command::write_script(&SCRIPTS.extend_bundle, by, 2 * calls.len() + 1, out);
     names(calls).for_each(|name| say(out, name));
     names(calls).for_each(|name| write_record_key(name, out));
-    command::write_terms(terms, true, out);
+    command::write_terms(terms, terms.compare, out);
     tokens(calls).for_each(|token| say(out, token));
     ballots(calls).for_each(|ballot| say(out, ballot));
     for call in calls {

@@ -54,9 +54,9 @@ impl ScriptTerms {
         }
     }
 
-    /// The birth record as scripts take it that write a holder, or others.
-    fn born(&self, holder: bool) -> &str {
-        match holder && self.compare {
+    /// The birth record as scripts take it that compare the replication id, too, or do not.
+    fn born(&self, compares: bool) -> &str {
+        match compares {
             true => &self.asking,
             false => &self.asking[1..],
         }
@@ -184,7 +184,9 @@ impl LockCall<'_> {
         names().for_each(|name| say(out, name));
         names().for_each(|name| write_record_key(name, out));
         names().for_each(|name| write_mark_key(name, out));
-        write_terms(terms, request.op.writes_holder(), out);
+        // Nothing is compared on most servers.
+        let compares = terms.compare && request.op.writes_holder();
+        write_terms(terms, compares, out);
         let shared = request.claims.iter().any(|c| c.mode == Mode::Shared);
         if shared {
             say(out, speaker(request));
@@ -234,10 +236,10 @@ fn which(slots: Slots) -> impl ToRedisArgs {
     }
 }
 
-/// Writes the last key and what every script on claims is told first; `holder`: the script may write
-/// one.
-pub(super) fn write_terms(terms: &ScriptTerms, holder: bool, out: &mut impl RedisWrite) {
-    say(out, (BORN_KEY, terms.born(holder)));
+/// Writes the last key and what every script on claims is told first; whether it `compares` the
+/// replication id is one of these.
+pub(super) fn write_terms(terms: &ScriptTerms, compares: bool, out: &mut impl RedisWrite) {
+    say(out, (BORN_KEY, terms.born(compares)));
     say(out, (terms.rules.window_us, terms.rules.retention_ms));
 }
 

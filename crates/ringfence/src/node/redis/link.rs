@@ -312,7 +312,7 @@ impl Link {
             Some(reporter.may_only_look(&call.request))
         } else if let Err(trouble) = &session.membership {
             Some(trouble.clone())
-        } else if call.request.op.is_plain() && call.request.claims.len() != 1 {
+        } else if call.request.claims.len() != 1 && call.request.op.is_plain() {
             trouble(
                 TroubleKind::Other,
                 "was not asked: a plain lock has exactly one name",

@@ -10,7 +10,7 @@ use crate::message::{
     RefreshSlots, Request, Stamp, Turn, View,
 };
 
-use super::transport::wire::memory;
+use super::transport::connection::memory;
 
 /// The longest number that travels as text.
 pub(super) const NUMBER_MAX_BYTES: usize = 20;

@@ -1,16 +1,37 @@
-//! One connection to one server that is logged in, and questions asked over it.
+//! One connection to one server that is logged in: commands out in batches, answers in, in the same
+//! order.
+//!
+//! The client library could do this too, and does where only it can make the connection. There a command
+//! goes through three queues on its way out and a parser that can do everything on its way back, and the
+//! task is woken for each; here it is two buffers.
 
+mod flushing;
+mod questions;
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::node::redis::access::rights::Allowed;
 use crate::node::redis::command::{Command, ScriptBy, ScriptTerms};
 
 use super::library::{Library, Pushes};
-use super::stream::Remainder;
-use super::wire::Wire;
+use super::limits::{BATCH_MAX_MEMORY, Excess, PUSH_COST, READ_COST, TURN_BYTES};
+use super::resp::{self, Framer, Packer};
+use super::stream::Stream;
+use super::wake_listeners::WakeListeners;
+
+/// How much is read at once. A buffer that had to grow beyond it is given back afterwards.
+const CHUNK: usize = 16 << 10;
+/// How much room is kept for commands: what a large batch takes.
+const BATCH_BYTES: usize = 64 << 10;
 
 /// See the module.
 pub(crate) struct Connection {
@@ -43,29 +64,9 @@ impl Connection {
         }
     }
 
-    /// Whether the server can push.
-    pub(crate) fn hears(&self) -> bool {
-        match &self.bytes {
-            Bytes::Wire(wire) => wire.hears(),
-            Bytes::Library(library) => library.hears(),
-        }
-    }
-
-    /// Whether our user may ask `CONFIG GET`, as far as is known.
-    pub(crate) fn may_ask_config(&self) -> bool {
-        self.allowed.is_none_or(|allowed| allowed.config)
-    }
-
     /// Whether our user may only look, as far as is known.
     pub(crate) fn may_only_look(&self) -> bool {
         self.allowed.is_some_and(|allowed| !allowed.join)
-    }
-
-    /// `CONFIG GET` was refused, and is not asked for again.
-    pub(crate) fn refuse_config(&mut self) {
-        if let Some(allowed) = &mut self.allowed {
-            allowed.config = false;
-        }
     }
 
     /// Has `commands` sent by whoever waits for answers, as one batch.
@@ -94,14 +95,6 @@ impl Connection {
         }
     }
 
-    /// Has `batch` sent by whoever waits for answers.
-    pub(crate) fn send(&mut self, batch: Pipeline) {
-        match &mut self.bytes {
-            Bytes::Wire(wire) => wire.send(batch.cmd_iter()),
-            Bytes::Library(library) => library.send(batch),
-        }
-    }
-
     /// The answers to the oldest batch, errors of the server among them. Without one it ends only if
     /// the connection does. Safe to cancel.
     ///
@@ -113,39 +106,245 @@ impl Connection {
             Bytes::Library(library) => library.answers().await,
         }
     }
+}
 
-    /// Writes what can be written now, and waits for nothing. A connection that the client library
-    /// keeps is written by the library's own task: there this does nothing.
-    pub(crate) async fn write_now(&mut self) {
-        if let Bytes::Wire(wire) = &mut self.bytes {
-            wire.write_now().await;
+/// A connection whose bytes are ours.
+pub(crate) struct Wire {
+    stream: Box<dyn Stream>,
+    /// Commands, of which the first `written` bytes are on their way.
+    outgoing: Vec<u8>,
+    written: usize,
+    /// Whether the stream itself keeps none of them back, as TLS may.
+    flushed: bool,
+    /// What has arrived and has not been read is in `read..arrived`; the rest is room.
+    incoming: Vec<u8>,
+    read: usize,
+    arrived: usize,
+    framer: Framer,
+    /// How many answers each batch is to have that has not got them all.
+    batches: VecDeque<usize>,
+    /// Those to the first of them so far, and about how much memory they take.
+    answers: Vec<Value>,
+    memory: usize,
+    /// How much has been handled since others last had their turn.
+    spent: usize,
+    /// Hears what is pushed.
+    listeners: Option<Arc<WakeListeners>>,
+    /// How many calls were sent since something was pushed.
+    calls: u32,
+    /// Why nothing more can be sent. What arrived before the end still counts.
+    broken: Option<io::Error>,
+}
+
+impl Wire {
+    pub(crate) fn new(
+        stream: impl Stream + 'static,
+        listeners: Option<Arc<WakeListeners>>,
+    ) -> Self {
+        Self {
+            stream: Box::new(stream),
+            outgoing: Vec::new(),
+            written: 0,
+            flushed: true,
+            incoming: vec![0; CHUNK],
+            read: 0,
+            arrived: 0,
+            framer: Framer::default(),
+            batches: VecDeque::new(),
+            answers: Vec::new(),
+            memory: 0,
+            spent: 0,
+            listeners,
+            calls: 0,
+            broken: None,
         }
     }
 
-    /// Whether the bytes are ours.
-    pub(crate) fn is_wire(&self) -> bool {
-        matches!(self.bytes, Bytes::Wire(_))
+    /// Has a command sent for each of `items`, as `write` writes it, as one batch of so many calls.
+    pub(crate) fn send_each<T>(
+        &mut self,
+        items: &[T],
+        calls: usize,
+        write: impl Fn(&T, &mut Packer<'_>),
+    ) {
+        self.calls = self
+            .calls
+            .saturating_add(u32::try_from(calls).unwrap_or(u32::MAX));
+        for item in items {
+            write(item, &mut Packer::new(&mut self.outgoing));
+        }
+        self.batches.push_back(items.len());
     }
 
-    /// The connection without the runtime.
-    pub(crate) fn detach(self) -> Option<Remainder> {
-        match self.bytes {
-            Bytes::Wire(wire) => wire.detach(),
-            Bytes::Library(_) => None,
+    /// The answers to the oldest batch, errors of the server among them; sends and hears meanwhile.
+    /// Without a batch it ends only if the connection does. Safe to cancel.
+    ///
+    /// # Errors
+    /// If the connection is of no more use.
+    pub(crate) async fn answers(&mut self) -> RedisResult<Vec<Value>> {
+        poll_fn(|cx| self.poll_answers(cx)).await
+    }
+
+    fn poll_answers(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<Vec<Value>>> {
+        self.poll_write(cx);
+        loop {
+            if let Some(answers) = self.take_answers()? {
+                return Poll::Ready(Ok(answers));
+            }
+            if self.is_turn_over() {
+                self.spent = 0;
+                return let_others_run(cx);
+            }
+            match self.poll_read(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    // Whoever could not write knows better why.
+                    return Poll::Ready(Err(self.broken.take().unwrap_or(error).into()));
+                }
+                Poll::Pending => {
+                    self.spent = 0;
+                    return Poll::Pending;
+                }
+            }
         }
     }
 
-    /// Asks everything in `questions` at once and waits for all the answers, errors among them.
-    pub(crate) async fn ask(&mut self, questions: Pipeline) -> RedisResult<Vec<Value>> {
-        let before = match &self.bytes {
-            Bytes::Wire(wire) => wire.under_way(),
-            Bytes::Library(library) => library.under_way(),
+    /// Whether others are to have their turn now.
+    fn is_turn_over(&self) -> bool {
+        self.spent >= TURN_BYTES
+    }
+
+    /// Sends what can be sent now. A failure is kept for later: the last answers may be there already.
+    fn poll_write(&mut self, cx: &mut Context<'_>) {
+        while self.written < self.outgoing.len() && self.broken.is_none() {
+            let rest = &self.outgoing[self.written..];
+            match Pin::new(&mut self.stream).poll_write(cx, rest) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(0)) => self.broken = Some(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => self.written += count,
+                Poll::Ready(Err(error)) => self.broken = Some(error),
+            }
+        }
+        if self.written > 0 {
+            self.outgoing.clear();
+            self.outgoing.shrink_to(BATCH_BYTES);
+            self.written = 0;
+            self.flushed = false;
+        }
+        if !self.flushed && self.broken.is_none() {
+            match Pin::new(&mut self.stream).poll_flush(cx) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) => self.flushed = true,
+                Poll::Ready(Err(error)) => self.broken = Some(error),
+            }
+        }
+    }
+
+    /// Reads what has arrived, but not more than one turn handles.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.make_room();
+        let end = self.incoming.len().min(self.arrived + TURN_BYTES);
+        let mut room = ReadBuf::new(&mut self.incoming[self.arrived..end]);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut room))?;
+        let count = room.filled().len();
+        if count == 0 {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.arrived += count;
+        self.spent += count.max(READ_COST);
+        Poll::Ready(Ok(()))
+    }
+
+    /// The buffer stays below four times [`super::limits::REPLY_MAX_BYTES`]: the framer refuses longer replies.
+    fn make_room(&mut self) {
+        if self.read == self.arrived {
+            (self.read, self.arrived) = (0, 0);
+            if self.incoming.len() > CHUNK {
+                self.incoming = vec![0; CHUNK];
+            }
+        }
+        if self.arrived < self.incoming.len() {
+            return;
+        }
+        self.incoming.copy_within(self.read.., 0);
+        self.arrived -= self.read;
+        self.read = 0;
+        if self.arrived > self.incoming.len() / 2 {
+            self.incoming.resize(2 * self.incoming.len(), 0);
+        }
+    }
+
+    /// The answers to the oldest batch, if they are all there and the turn is long enough.
+    fn take_answers(&mut self) -> RedisResult<Option<Vec<Value>>> {
+        loop {
+            if let Some(wanted) = self.batches.front()
+                && self.answers.len() == *wanted
+            {
+                self.batches.pop_front();
+                self.memory = 0;
+                return Ok(Some(std::mem::take(&mut self.answers)));
+            }
+            if self.is_turn_over() {
+                return Ok(None);
+            }
+            let bytes = &self.incoming[self.read..self.arrived];
+            let Some(length) = self.framer.find(bytes)? else {
+                return Ok(None);
+            };
+            let value = resp::read_value(&bytes[..length])?;
+            self.read += length;
+            self.take(value, length)?;
+        }
+    }
+
+    /// Takes a reply of `length` bytes.
+    fn take(&mut self, value: Value, length: usize) -> RedisResult<()> {
+        let value = match value {
+            // That is how a subscription is answered.
+            Value::Push {
+                kind: PushKind::Subscribe,
+                ..
+            } => Value::Okay,
+            Value::Push { kind, data } => {
+                self.spent += PUSH_COST;
+                // Without RESP3 there is no such thing.
+                let listeners = self.listeners.as_ref().ok_or_else(unasked)?;
+                let calls = std::mem::take(&mut self.calls);
+                return Ok(listeners.hear(&PushInfo { kind, data }, length, calls)?);
+            }
+            value => value,
         };
-        self.send(questions);
-        // Whoever asked before and did not wait has no use for the answers.
-        for _ in 0..before {
-            self.answers().await?;
+        if self.batches.is_empty() {
+            return Err(unasked());
         }
-        self.answers().await
+        self.memory += memory(length, self.framer.values());
+        if self.memory > BATCH_MAX_MEMORY {
+            return Err(Excess::Batch.into());
+        }
+        self.answers.push(value);
+        Ok(())
     }
 }
+
+/// Ends this turn and asks for another, after the runtime has looked at its sockets and timers. To wake
+/// the task at once would not do: a runtime of one thread looks at them only every 61 polls while some
+/// task is always ready.
+fn let_others_run<T>(cx: &mut Context<'_>) -> Poll<T> {
+    let yielded = std::pin::pin!(tokio::task::yield_now());
+    // It asks for the next poll, and is pending the first time.
+    let _ = yielded.poll(cx);
+    Poll::Pending
+}
+
+/// About how much memory a reply of `bytes` and `values` takes.
+pub(crate) fn memory(bytes: usize, values: u64) -> usize {
+    let values = usize::try_from(values).unwrap_or(usize::MAX);
+    bytes.saturating_add(values.saturating_mul(64))
+}
+
+fn unasked() -> RedisError {
+    (ErrorKind::Parse, "a reply that nobody asked for").into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -14,12 +14,11 @@ use tokio_rustls::TlsConnector;
 
 use crate::url::{Address, RedisUrl, TlsFiles};
 
-use super::connection::Connection;
+use super::connection::{Connection, Wire};
 use super::library::Pushes;
 use super::stream::Stream;
 use super::tls::{self, TlsError};
 use super::wake_listeners::WakeListeners;
-use super::wire::Wire;
 
 /// How the connections of one node are made.
 pub(crate) enum Dial {

@@ -15,7 +15,7 @@ pub(crate) const REPLY_MAX_VALUES: u64 = 16 << 10;
 pub(crate) const REPLY_MAX_DEPTH: usize = 16;
 /// The longest line: numbers and statuses are short, and so is an error of an honest server.
 pub(crate) const LINE_MAX_BYTES: usize = 64 << 10;
-/// About how much memory the replies to one batch may take, by [`memory`](super::wire::memory). The link fills a batch only to
+/// About how much memory the replies to one batch may take, by [`memory`](super::connection::memory). The link fills a batch only to
 /// half of it, by [`longest_reply`](crate::node::redis::reply::longest_reply).
 pub(crate) const BATCH_MAX_MEMORY: usize = 16 << 20;
 /// How much of one connection is handled before other connections and timers get their turn: about a

@@ -7,7 +7,6 @@ pub(crate) mod connection;
 pub(crate) mod library;
 pub(crate) mod resp;
 pub(crate) mod stream;
-pub(crate) mod wire;
 
 pub(crate) mod allowance;
 pub(crate) mod backoff;

@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::*;
+use crate::node::redis::transport::connection::Wire;
 use crate::node::redis::transport::limits::TURN_BYTES;
 use crate::node::redis::transport::stream::Detached;
 use crate::node::redis::transport::stream::Stream;
-use crate::node::redis::transport::wire::Wire;
 
 fn set<F>(futures: impl IntoIterator<Item = F>) -> ConnectionSet
 where
