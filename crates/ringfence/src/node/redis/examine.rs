@@ -83,7 +83,7 @@ impl Examiner {
         // Looked at by itself: a cluster denies the key, but still says that it is one.
         let born = answers.get_mut(BORN_ANSWER);
         let born = born.map_or(Value::Nil, |born| std::mem::replace(born, Value::Nil));
-        let leniency = self.leniency();
+        let leniency = Leniency::of(&self.url);
         let server = Server::look(answers, &self.reporter)
             .map(|server| server.believing(leniency))
             .map_err(|e| e.trouble().clone());
@@ -135,14 +135,6 @@ impl Examiner {
         Ok((answers, self.read_rights(rights, name)))
     }
 
-    fn leniency(&self) -> Leniency {
-        Leniency {
-            no_quarantine: !self.url.quarantine,
-            eviction_allowed: self.url.eviction_allowed,
-            said_durable: self.url.durable,
-        }
-    }
-
     /// Waits for `step`, but not for ever.
     async fn bounded<T>(&self, step: impl Future<Output = RedisResult<T>>) -> Result<T, Trouble> {
         tokio::select! {
@@ -170,11 +162,10 @@ impl Examiner {
     fn read_born(&self, answer: Value) -> Result<Option<BirthRecord>, Trouble> {
         match answer {
             Value::Nil => Ok(None),
-            Value::BulkString(text) => match BirthRecord::parse(&String::from_utf8_lossy(&text)) {
-                Ok(born) if born.server.epoch.is_some() => Err(self.reporter.needs_sentinels()),
-                Ok(born) => Ok(Some(born)),
-                Err(why) => Err(self.reporter.unreadable_birth(&why)),
-            },
+            Value::BulkString(text) => {
+                let text = String::from_utf8_lossy(&text);
+                self.reporter.read_birth(&text).map(Some)
+            }
             Value::ServerError(error) => Err(self.reporter.server_error(&error)),
             _ => Err(self.reporter.garbage()),
         }

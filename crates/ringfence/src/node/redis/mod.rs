@@ -84,11 +84,7 @@ impl RedisNode {
     }
 
     fn prepare(url: RedisUrl, clock: Clock) -> Result<PreparedNode, ConnectError> {
-        let leniency = Leniency {
-            no_quarantine: !url.quarantine,
-            eviction_allowed: url.eviction_allowed,
-            said_durable: url.durable,
-        };
+        let leniency = Leniency::of(&url);
         let dial = Dial::url(&url)?;
         let name = url.address.to_string();
         let reporter = Reporter::new(&name, url.user.as_deref(), url.password.as_deref());
@@ -123,11 +119,7 @@ impl RedisNode {
         name: &str,
         clock: Clock,
     ) -> Result<Self, ConnectError> {
-        let leniency = Leniency {
-            no_quarantine: false,
-            eviction_allowed: false,
-            said_durable: false,
-        };
+        let leniency = Leniency::default();
         let settings = client.get_connection_info().redis_settings();
         let reporter = Reporter::new(name, settings.username(), settings.password());
         let dial = Dial::client(client)?;

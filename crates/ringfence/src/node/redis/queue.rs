@@ -135,9 +135,7 @@ impl Work {
             Self::Listen => {}
         }
     }
-}
 
-impl Work {
     /// Answers with `failure`, if an answer is waited for.
     pub(super) fn fail(self, failure: CallError) {
         match self {
@@ -168,7 +166,7 @@ pub(super) struct WorkQueue {
     /// Nobody is left who could send more.
     closed: bool,
     /// The group that the node was last told to join, so that it can be joined again.
-    group: Option<Group>,
+    pub(super) group: Option<Group>,
     clock: Clock,
 }
 
@@ -181,16 +179,6 @@ impl WorkQueue {
             group: None,
             clock,
         }
-    }
-
-    /// The group that the node is to be a member of.
-    pub(super) fn group(&self) -> Option<Group> {
-        self.group
-    }
-
-    /// From now on the node is to be a member of `group`.
-    pub(super) fn set_group(&mut self, group: Group) {
-        self.group = Some(group);
     }
 
     /// The next work, or `None` if there will never be more. Safe to cancel.

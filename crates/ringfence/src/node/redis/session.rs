@@ -71,12 +71,6 @@ impl Membership {
         let server = &self.image.server;
         self.terms.compare = server.replication_id.is_some() && (server.replicated || unseen);
     }
-
-    /// Hears the node's clock.
-    pub(super) fn hear(&mut self, clock_us: u64, now: Timestamp) {
-        self.standing.clock_us = clock_us;
-        self.read_at = now;
-    }
 }
 
 /// Calls that have been sent and not been answered yet.
@@ -263,7 +257,8 @@ impl BatchReplies<'_> {
 
     pub(super) fn reply(&mut self, answer: Answer, stamp: Option<Stamp>) -> Reply {
         if let Some(stamp) = stamp {
-            self.membership.hear(stamp.clock_us, self.now);
+            self.membership.standing.clock_us = stamp.clock_us;
+            self.membership.read_at = self.now;
         }
         self.watch.hear(&answer);
         Reply {

@@ -80,7 +80,7 @@ impl SessionMaker {
                 Err(error) => Err(error),
             }
         };
-        let membership = self.in_time(handshake).await?;
+        let membership = self.within(STEP, handshake).await?;
         Ok(Session {
             connection,
             membership,
@@ -116,8 +116,10 @@ impl SessionMaker {
                 Control::Init(group, mode, _) => {
                     let server = match mode {
                         // Whatever stands there is overwritten.
-                        InitMode::Force => self.in_time(self.handshake.look(connection)).await?,
-                        _ => self.in_time(self.handshake.probe(connection)).await?.0,
+                        InitMode::Force => {
+                            self.within(STEP, self.handshake.look(connection)).await?
+                        }
+                        _ => self.within(STEP, self.handshake.probe(connection)).await?.0,
                     };
                     let init = self.handshake.init(connection, &server, group, *mode);
                     match init.await? {
@@ -135,13 +137,6 @@ impl SessionMaker {
 
     fn found(&self, facts: &Facts) {
         *self.tier.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts.tier);
-    }
-
-    async fn in_time<T>(
-        &self,
-        step: impl Future<Output = Result<T, CallError>>,
-    ) -> Result<T, CallError> {
-        self.within(STEP, step).await
     }
 
     async fn within<T>(

@@ -4,7 +4,6 @@ use redis::Value;
 
 use crate::group::Group;
 use crate::node::redis::key::BORN_KEY;
-use crate::node::redis::reply::Fields;
 use crate::node::redis::scripts::SCRIPTS;
 use crate::node::redis::session::Membership;
 use crate::node::redis::transport::connection::Connection;
@@ -67,52 +66,34 @@ impl Handshake {
     ) -> Result<(InitAnswer, Times), CallError> {
         let begun = self.clock.now();
         loop {
+            let mut pipe = redis::pipe();
+            pipe.cmd("EVAL")
+                .arg(&SCRIPTS.init.text)
+                .arg(1)
+                .arg(BORN_KEY);
+            pipe.arg(&server.run_id)
+                .arg(server.replication_id.as_deref().unwrap_or("-"))
+                .arg(u8::from(server.durable))
+                .arg(word_of(mode))
+                .arg(&group_fields(group))
+                .arg(&group_fields(&Group::new(group.nodes)));
+            search.write(&mut pipe, mode);
             let sent = self.clock.now();
-            let fields = self
-                .search_step(search, connection, server, group, mode)
-                .await?;
+            let answers = tokio::time::timeout(SEARCH_STEP, connection.ask(pipe)).await;
+            let answers = answers.map_err(|_| self.hangs())?;
+            let answers = answers.map_err(|e| self.unknown(&e))?;
             let received = self.clock.now();
+            let fields = match answers.into_iter().next().unwrap_or(Value::Nil) {
+                Value::ServerError(error) => {
+                    return Err(CallError::Refused(self.reporter.init_error(&error)));
+                }
+                answer => self.fields(answer)?,
+            };
             match self.shaped(search.hear(fields))? {
                 Some(answer) => return Ok((answer, (sent, received))),
                 None if begun + SEARCH_MAX <= received => return Err(self.unsearched()),
                 None => {}
             }
-        }
-    }
-
-    async fn search_step(
-        &self,
-        search: &Search,
-        connection: &mut Connection,
-        server: &Server,
-        group: &Group,
-        mode: InitMode,
-    ) -> Result<Fields, CallError> {
-        let mut pipe = redis::pipe();
-        let cmd = pipe
-            .cmd("EVAL")
-            .arg(&SCRIPTS.init.text)
-            .arg(1)
-            .arg(BORN_KEY);
-        cmd.arg(&server.run_id)
-            .arg(server.replication_id.as_deref().unwrap_or("-"))
-            .arg(u8::from(server.durable))
-            .arg(match mode {
-                InitMode::Check => "check",
-                InitMode::Write => "write",
-                InitMode::Force => "force",
-                InitMode::CheckRegroup => "check regroup",
-                InitMode::Regroup => "regroup",
-            })
-            .arg(&group_fields(group))
-            .arg(&group_fields(&Group::new(group.nodes)));
-        search.write(cmd, mode);
-        let answers = tokio::time::timeout(SEARCH_STEP, connection.ask(pipe)).await;
-        let answers = answers.map_err(|_| self.hangs())?;
-        let answers = answers.map_err(|e| self.unknown(&e))?;
-        match answers.into_iter().next().unwrap_or(Value::Nil) {
-            Value::ServerError(error) => Err(CallError::Refused(self.reporter.init_error(&error))),
-            answer => self.fields(answer),
         }
     }
 
@@ -124,42 +105,26 @@ impl Handshake {
         group: &Group,
         found: &str,
     ) -> CallError {
-        let (kind, what) = match (word, born) {
-            ("grown", Some(_)) => (
-                TroubleKind::Other,
-                format!(
-                    "votes already and has {found}; --force declares it new nevertheless, and its \
-                     holders may then be doubled"
-                ),
+        let doubled = "--force declares it new nevertheless, and its holders may then be doubled";
+        let what = match (word, born) {
+            ("grown", Some(_)) => format!("votes already and has {found}; {doubled}"),
+            ("holders", _) => {
+                format!("has {found}; stop all clients and try again when their locks have ended")
+            }
+            ("recent", Some(born)) => format!(
+                "was in use less than {:?} ago; stop all clients and wait for that long",
+                born.group.quarantine
             ),
-            ("holders", _) => (
-                TroubleKind::Other,
-                format!("has {found}; stop all clients and try again when their locks have ended"),
-            ),
-            ("recent", Some(born)) => (
-                TroubleKind::Other,
-                format!(
-                    "was in use less than {:?} ago; stop all clients and wait for that long",
-                    born.group.quarantine
-                ),
-            ),
-            ("group", Some(born)) => (
-                TroubleKind::Group,
-                format!(
-                    "belongs to a group of {}, not {group}; --force overwrites that",
-                    born.group
-                ),
-            ),
-            ("records", _) => (
-                TroubleKind::Other,
-                format!(
-                    "is not new, it has {found}; --force declares it new nevertheless, and its \
-                     holders may then be doubled"
-                ),
-            ),
+            ("group", Some(born)) => {
+                let born = &born.group;
+                let what =
+                    format!("belongs to a group of {born}, not {group}; --force overwrites that");
+                return self.refused(TroubleKind::Group, what);
+            }
+            ("records", _) => format!("is not new, it has {found}; {doubled}"),
             _ => return CallError::Refused(self.reporter.garbage()),
         };
-        self.refused(kind, what)
+        self.refused(TroubleKind::Other, what)
     }
 
     /// A search that takes too long is not an empty one.
@@ -176,6 +141,17 @@ impl Handshake {
     fn hangs(&self) -> CallError {
         let what = format!("has not answered a step of `init` within {SEARCH_STEP:?}");
         CallError::Unknown(self.reporter.trouble(TroubleKind::Timeout, what))
+    }
+}
+
+/// How the script knows `mode`.
+fn word_of(mode: InitMode) -> &'static str {
+    match mode {
+        InitMode::Check => "check",
+        InitMode::Write => "write",
+        InitMode::Force => "force",
+        InitMode::CheckRegroup => "check regroup",
+        InitMode::Regroup => "regroup",
     }
 }
 

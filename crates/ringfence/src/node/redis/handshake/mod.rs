@@ -216,13 +216,7 @@ impl Handshake {
     }
 
     fn read_born(&self, text: &str) -> Result<BirthRecord, CallError> {
-        match BirthRecord::parse(text) {
-            Ok(born) if born.server.epoch.is_some() => {
-                Err(CallError::Refused(self.reporter.needs_sentinels()))
-            }
-            Ok(born) => Ok(born),
-            Err(why) => Err(CallError::Refused(self.reporter.unreadable_birth(&why))),
-        }
+        self.reporter.read_birth(text).map_err(CallError::Refused)
     }
 
     /// The server was demoted, promoted or replaced between the look at it and the script.

@@ -12,9 +12,10 @@ use super::born::{BORN_MAX_BYTES, BirthRecord, is_id};
 use super::info::Info;
 use crate::node::redis::key::BORN_KEY;
 use crate::node::redis::report::{Reporter, quote};
+use crate::url::RedisUrl;
 
 /// What the URL says about how strict to be.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Leniency {
     /// `?quarantine=off`.
     pub(crate) no_quarantine: bool,
@@ -22,6 +23,16 @@ pub(crate) struct Leniency {
     pub(crate) eviction_allowed: bool,
     /// `?durable=yes`: not lenient, but the same kind of word.
     pub(crate) said_durable: bool,
+}
+
+impl Leniency {
+    pub(crate) fn of(url: &RedisUrl) -> Self {
+        Self {
+            no_quarantine: !url.quarantine,
+            eviction_allowed: url.eviction_allowed,
+            said_durable: url.durable,
+        }
+    }
 }
 
 /// What a server says about itself. Whether such a one may keep locks, [`Server::refusal`] tells.

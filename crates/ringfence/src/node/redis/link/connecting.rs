@@ -6,9 +6,7 @@ use crate::node::{CallError, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
 use super::{End, Link};
-use crate::node::redis::queue::Control;
-use crate::node::redis::session::Session;
-use crate::node::redis::transport::connection::Connection;
+use crate::node::redis::{queue::Control, session::Session, transport::connection::Connection};
 
 /// How long calls wait for a connection that is being made.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -25,7 +23,7 @@ impl Link {
         kept: Option<Connection>,
         trouble: Option<&Trouble>,
     ) -> Option<Result<Session, CallError>> {
-        let group = self.queue.group();
+        let group = self.queue.group;
         let attempt = self.maker.session(kept, group);
         match trouble {
             Some(trouble) => {
@@ -53,7 +51,7 @@ impl Link {
         if let (Ok(_), Control::Init(group, mode, _)) = (&outcome, &control)
             && mode.writes()
         {
-            self.queue.set_group(*group);
+            self.queue.group = Some(*group);
         }
         let lost = match &outcome {
             Err(CallError::NotSent(trouble) | CallError::Unknown(trouble)) => Some(trouble.clone()),

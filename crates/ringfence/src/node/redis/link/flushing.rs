@@ -7,11 +7,13 @@ use crate::node::{Call, CallError, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
 use super::{End, Link};
-use crate::node::redis::command::Command;
-use crate::node::redis::last_words::LastWords;
-use crate::node::redis::queue::Work;
-use crate::node::redis::session::{InFlight, Session};
-use crate::node::redis::transport::connection_set::{Flush, rest_of_this_poll};
+use crate::node::redis::{
+    command::Command,
+    last_words::LastWords,
+    queue::Work,
+    session::{InFlight, Session},
+    transport::connection_set::{Flush, rest_of_this_poll},
+};
 
 impl Link {
     /// Carries out `flush`. How the session ends, if it must.

@@ -9,9 +9,11 @@ use crate::node::{Trouble, TroubleKind};
 use crate::time::Timestamp;
 
 use super::Link;
-use crate::node::redis::handshake::image::Image;
-use crate::node::redis::key::wake_channel;
-use crate::node::redis::session::{InFlight, Session};
+use crate::node::redis::{
+    handshake::image::Image,
+    key::wake_channel,
+    session::{InFlight, Session},
+};
 
 /// A server that is asked and says nothing for this long is hung, or the connection half open.
 const SILENCE: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use crate::node::{CallError, Trouble, TroubleKind};
 use crate::url::encode;
 
 use crate::node::redis::access::denial::is_denial;
-use crate::node::redis::handshake::born::{Unreadable, VERSION};
+use crate::node::redis::handshake::born::{BirthRecord, Unreadable, VERSION};
 use crate::node::redis::key::{BORN_KEY, record_key};
 use crate::node::redis::transport::limits::Excess;
 
@@ -159,28 +159,22 @@ impl Reporter {
         self.trouble(kind, what)
     }
 
-    /// Trouble with a birth record that this client cannot use.
-    pub(crate) fn unreadable_birth(&self, why: &Unreadable) -> Trouble {
-        match why {
-            Unreadable::Damaged => self.damaged_birth(),
-            Unreadable::Version(found) => {
-                let what = format!(
-                    "has a birth record of version {found}, but this client only knows version \
-                     {VERSION}; upgrade all clients to one version of ringfence, stop them all, \
-                     then delete the key `{BORN_KEY}` on every node or run `ringfence init --force`"
-                );
-                self.trouble(TroubleKind::Version, what)
-            }
-        }
-    }
-
-    /// Trouble with a node that only clients with its Sentinels' addresses may use.
-    pub(crate) fn needs_sentinels(&self) -> Trouble {
-        let what = format!(
-            "is used by clients that find it through Sentinels, and this client was given none; \
-             give it the same Sentinels, or stop those clients and delete the key `{BORN_KEY}`"
-        );
-        self.trouble(TroubleKind::Version, what)
+    /// The birth record `text`, or the trouble with one that this client cannot use.
+    pub(crate) fn read_birth(&self, text: &str) -> Result<BirthRecord, Trouble> {
+        let what = match BirthRecord::parse(text) {
+            Ok(born) if born.server.epoch.is_none() => return Ok(born),
+            Ok(_) => format!(
+                "is used by clients that find it through Sentinels, and this client was given none; \
+                 give it the same Sentinels, or stop those clients and delete the key `{BORN_KEY}`"
+            ),
+            Err(Unreadable::Damaged) => return Err(self.damaged_birth()),
+            Err(Unreadable::Version(found)) => format!(
+                "has a birth record of version {found}, but this client only knows version \
+                 {VERSION}; upgrade all clients to one version of ringfence, stop them all, \
+                 then delete the key `{BORN_KEY}` on every node or run `ringfence init --force`"
+            ),
+        };
+        Err(self.trouble(TroubleKind::Version, what))
     }
 
     /// Trouble with a birth record that cannot be read.

@@ -14,144 +14,65 @@ pub(crate) struct Script {
     pub(crate) hash: String,
 }
 
-/// Every script, ready to be called.
-pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: Script::new(lock_script!(
-        fast "fast_line", "fast_held", "fast_grant", "fast_acquire";
-        "write", "share", "seat", "line", "enter_queue", "notice", "enter", "acquire"
-    )),
-    extend: Script::new(lock_script!(
-        "write", "share", "seat", "prolong", "not_held", "extend"
-    )),
-    downgrade: Script::new(lock_script!(
-        "write",
-        "share",
-        "seat",
-        "prolong",
-        "not_held",
-        "line",
-        "wake_client",
-        "wake",
-        "downgrade"
-    )),
-    release: Script::new(lock_script!(
-        fast "fast_line", "fast_retire", "wake_client", "fast_release";
-        "write", "share", "unshare", "not_held", "line", "enter_queue", "notice", "enter", "retire",
-        "wake", "release"
-    )),
-    restore: Script::new(lock_script!(
-        "write", "share", "seat", "prolong", "not_held", "restore"
-    )),
-    refresh: Script::new(lock_script!(
-        "write",
-        "line",
-        "enter_queue",
-        "notice",
-        "enter",
-        "refresh"
-    )),
-    acquire_slot: Script::new(lock_script!(
-        "write",
-        "seat",
-        "line",
-        "slots",
-        "enter_queue",
-        "notice",
-        "acquire_slot"
-    )),
-    release_slot: Script::new(lock_script!(
-        "write",
-        "line",
-        "slots",
-        "enter_queue",
-        "retire",
-        "wake_client",
-        "release_slot"
-    )),
-    refresh_slots: Script::new(lock_script!(
-        "write",
-        "line",
-        "slots",
-        "enter_queue",
-        "notice",
-        "refresh_slots"
-    )),
-    arrive: Script::new(lock_script!("latch", "wake_client", "arrive")),
-    attend: Script::new(lock_script!(
-        "write",
-        "line",
-        "enter_queue",
-        "latch",
-        "attend"
-    )),
-    inspect: Script::new(lock_script!("inspect")),
-    fast_bundle: Script::new(concat!(
-        include_str!("found.lua"),
-        include_str!("fast_grant.lua"),
-        include_str!("fast_retire.lua"),
-        include_str!("fast_bundle.lua")
-    )),
-    extend_bundle: Script::new(concat!(
-        include_str!("found.lua"),
-        include_str!("extend_bundle.lua")
-    )),
-    plain_extend: Script::new(include_str!("plain_extend.lua")),
-    plain_release: Script::new(include_str!("plain_release.lua")),
-    plain_release_bundle: Script::new(include_str!("plain_release_bundle.lua")),
-    join: Script::new(include_str!("join.lua")),
-    init: Script::new(include_str!("init.lua")),
-});
-
-/// See [`SCRIPTS`].
-#[derive(Debug)]
-pub(crate) struct Scripts {
-    pub(crate) acquire: Script,
-    pub(crate) extend: Script,
-    pub(crate) downgrade: Script,
-    pub(crate) release: Script,
-    pub(crate) restore: Script,
-    pub(crate) refresh: Script,
-    pub(crate) acquire_slot: Script,
-    pub(crate) release_slot: Script,
-    pub(crate) refresh_slots: Script,
-    pub(crate) arrive: Script,
-    pub(crate) attend: Script,
-    pub(crate) inspect: Script,
-    pub(crate) fast_bundle: Script,
-    pub(crate) extend_bundle: Script,
-    pub(crate) plain_extend: Script,
-    pub(crate) plain_release: Script,
-    pub(crate) plain_release_bundle: Script,
-    /// Sent as a whole: rare, and not worth a place in the server's cache.
-    pub(crate) join: Script,
-    /// See `join`.
-    pub(crate) init: Script,
+/// The text of a script: the files that it is made of, one after the other. An operation on claims
+/// (`lock`) begins like all of them, then come the parts that it shares with some, then the operation
+/// itself. Where most calls can end early, that part (`fast`) stands before everything that only the
+/// others need.
+macro_rules! text {
+    (lock $($part:ident)+) => { text!(found claims readers $($part)+) };
+    (fast($($fast:ident)+) $($part:ident)+) => { text!(found $($fast)+ claims readers $($part)+) };
+    ($($part:ident)+) => { concat!($(include_str!(concat!(stringify!($part), ".lua"))),+) };
 }
 
-impl Scripts {
-    /// The scripts that are called by their hash, to be loaded at every handshake.
-    pub(crate) fn by_hash(&self) -> [&Script; 17] {
-        [
-            &self.acquire,
-            &self.extend,
-            &self.downgrade,
-            &self.release,
-            &self.restore,
-            &self.refresh,
-            &self.acquire_slot,
-            &self.release_slot,
-            &self.refresh_slots,
-            &self.arrive,
-            &self.attend,
-            &self.inspect,
-            &self.fast_bundle,
-            &self.extend_bundle,
-            &self.plain_extend,
-            &self.plain_release,
-            &self.plain_release_bundle,
-        ]
-    }
+macro_rules! scripts {
+    ({ $($name:ident: [$($text:tt)+])+ } as a whole { $($rare:ident: [$($rare_text:tt)+])+ }) => {
+        /// See [`SCRIPTS`].
+        #[derive(Debug)]
+        pub(crate) struct Scripts {
+            $(pub(crate) $name: Script,)+
+            $(pub(crate) $rare: Script,)+
+        }
+
+        /// Every script, ready to be called.
+        pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+            $($name: Script::new(text!($($text)+)),)+
+            $($rare: Script::new(text!($($rare_text)+)),)+
+        });
+
+        impl Scripts {
+            /// The scripts that are called by their hash, to be loaded at every handshake.
+            pub(crate) fn by_hash(&self) -> Vec<&Script> {
+                vec![$(&self.$name),+]
+            }
+        }
+    };
 }
+
+scripts! {{
+    acquire: [fast(fast_line fast_held fast_grant fast_acquire)
+        write share seat line enter_queue notice enter acquire]
+    extend: [lock write share seat prolong not_held extend]
+    downgrade: [lock write share seat prolong not_held line wake_client wake downgrade]
+    release: [fast(fast_line fast_retire wake_client fast_release)
+        write share unshare not_held line enter_queue notice enter retire wake release]
+    restore: [lock write share seat prolong not_held restore]
+    refresh: [lock write line enter_queue notice enter refresh]
+    acquire_slot: [lock write seat line slots enter_queue notice acquire_slot]
+    release_slot: [lock write line slots enter_queue retire wake_client release_slot]
+    refresh_slots: [lock write line slots enter_queue notice refresh_slots]
+    arrive: [lock latch wake_client arrive]
+    attend: [lock write line enter_queue latch attend]
+    inspect: [lock inspect]
+    fast_bundle: [found fast_grant fast_retire fast_bundle]
+    extend_bundle: [found extend_bundle]
+    plain_extend: [plain_extend]
+    plain_release: [plain_release]
+    plain_release_bundle: [plain_release_bundle]
+} as a whole {
+    // Rare, and not worth a place in the server's cache.
+    join: [join]
+    init: [init]
+}}
 
 impl Script {
     fn new(text: &'static str) -> Self {
@@ -164,37 +85,13 @@ impl Script {
     }
 }
 
-/// The text of an operation on claims: they all begin alike, then come the parts that they share
-/// with some, then the operation itself. Where most calls can end early, that part stands before
-/// everything that only the others need.
-macro_rules! lock_script {
-    (fast $($fast:literal),+; $($part:literal),+) => {
-        concat!(
-            include_str!("found.lua"),
-            $(include_str!(concat!($fast, ".lua")),)+
-            include_str!("claims.lua"),
-            include_str!("readers.lua"),
-            $(include_str!(concat!($part, ".lua"))),+
-        )
-    };
-    ($($part:literal),+) => {
-        concat!(
-            include_str!("found.lua"),
-            include_str!("claims.lua"),
-            include_str!("readers.lua"),
-            $(include_str!(concat!($part, ".lua"))),+
-        )
-    };
-}
-use lock_script;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_constant_of_a_script_has_a_value() {
-        let mut scripts = SCRIPTS.by_hash().to_vec();
+        let mut scripts = SCRIPTS.by_hash();
         scripts.extend([&SCRIPTS.join, &SCRIPTS.init]);
         for Script { text, .. } in &scripts {
             let named =

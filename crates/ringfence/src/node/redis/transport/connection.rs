@@ -15,14 +15,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::node::redis::access::rights::Allowed;
 use crate::node::redis::command::{Command, ScriptBy, ScriptTerms};
 
-use super::library::{Library, Pushes};
+use super::library::Library;
 use super::limits::{BATCH_MAX_MEMORY, Excess, PUSH_COST, READ_COST, TURN_BYTES};
 use super::resp::{self, Framer, Packer};
 use super::stream::Stream;
@@ -41,7 +40,8 @@ pub(crate) struct Connection {
     pub(crate) allowed: Option<Allowed>,
 }
 
-enum Bytes {
+/// Who reads and writes the bytes.
+pub(crate) enum Bytes {
     /// The bytes are ours.
     Wire(Wire),
     /// The bytes are the client library's, because only it can make the connection.
@@ -49,15 +49,7 @@ enum Bytes {
 }
 
 impl Connection {
-    pub(crate) fn library(connection: MultiplexedConnection, pushes: Option<Arc<Pushes>>) -> Self {
-        Self::new(Bytes::Library(Library::new(connection, pushes)))
-    }
-
-    pub(crate) fn wire(wire: Wire) -> Self {
-        Self::new(Bytes::Wire(wire))
-    }
-
-    fn new(bytes: Bytes) -> Self {
+    pub(crate) fn new(bytes: Bytes) -> Self {
         Self {
             bytes,
             allowed: None,
@@ -317,7 +309,7 @@ impl Wire {
         if self.batches.is_empty() {
             return Err(unasked());
         }
-        self.memory += memory(length, self.framer.values());
+        self.memory += memory(length, self.framer.values);
         if self.memory > BATCH_MAX_MEMORY {
             return Err(Excess::Batch.into());
         }

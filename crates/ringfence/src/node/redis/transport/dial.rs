@@ -14,8 +14,8 @@ use tokio_rustls::TlsConnector;
 
 use crate::url::{Address, RedisUrl, TlsFiles};
 
-use super::connection::{Connection, Wire};
-use super::library::Pushes;
+use super::connection::{Bytes, Connection, Wire};
+use super::library::{Library, Pushes};
 use super::stream::Stream;
 use super::tls::{self, TlsError};
 use super::wake_listeners::WakeListeners;
@@ -140,7 +140,8 @@ impl Dial {
                 let connection = client
                     .get_multiplexed_async_connection_with_config(&config(pushes.clone()))
                     .await?;
-                Ok(Connection::library(connection, pushes))
+                let library = Library::new(connection, pushes);
+                Ok(Connection::new(Bytes::Library(library)))
             }
         }
     }
@@ -202,7 +203,7 @@ async fn log_in(
             }
         }
     }
-    Ok(Connection::wire(wire))
+    Ok(Connection::new(Bytes::Wire(wire)))
 }
 
 /// Asks for RESP3, and logs in if there is a password.

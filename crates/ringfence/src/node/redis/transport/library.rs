@@ -22,9 +22,9 @@ pub(crate) struct Library {
     connection: MultiplexedConnection,
     /// Never dropped before they complete, as long as the connection is of use: the library does not
     /// send a queued request whose future is gone.
-    answers: FuturesOrdered<PendingAnswers>,
+    pub(crate) answers: FuturesOrdered<PendingAnswers>,
     /// What the server pushes, if it can.
-    pushes: Option<Arc<Pushes>>,
+    pub(crate) pushes: Option<Arc<Pushes>>,
 }
 
 /// What a server pushes on a connection that the client library keeps.
@@ -64,16 +64,6 @@ impl Library {
             answers: FuturesOrdered::new(),
             pushes,
         }
-    }
-
-    /// Whether the server can push.
-    pub(crate) fn hears(&self) -> bool {
-        self.pushes.is_some()
-    }
-
-    /// How many batches have not been answered.
-    pub(crate) fn under_way(&self) -> usize {
-        self.answers.len()
     }
 
     pub(crate) fn send(&mut self, batch: Pipeline) {

@@ -141,7 +141,7 @@ pub(crate) struct Framer {
     /// How many values are still to come at each level.
     open: Vec<u64>,
     /// How many values have been announced, those that contain others included.
-    values: u64,
+    pub(crate) values: u64,
     /// How many bytes were searched for the end of a line.
     #[cfg(test)]
     looked_at: usize,
@@ -185,11 +185,6 @@ impl Framer {
             self.seen = end as usize;
             self.count(header.values)?;
         }
-    }
-
-    /// How many values the reply has that was found last.
-    pub(crate) fn values(&self) -> u64 {
-        self.values
     }
 
     /// The first line of `rest`, if it is complete. What was searched before is not searched again.

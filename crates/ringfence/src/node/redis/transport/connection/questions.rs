@@ -9,8 +9,8 @@ impl Connection {
     /// Whether the server can push.
     pub(crate) fn hears(&self) -> bool {
         match &self.bytes {
-            Bytes::Wire(wire) => wire.hears(),
-            Bytes::Library(library) => library.hears(),
+            Bytes::Wire(wire) => wire.listeners.is_some(),
+            Bytes::Library(library) => library.pushes.is_some(),
         }
     }
 
@@ -37,8 +37,8 @@ impl Connection {
     /// Asks everything in `questions` at once and waits for all the answers, errors among them.
     pub(crate) async fn ask(&mut self, questions: Pipeline) -> RedisResult<Vec<Value>> {
         let before = match &self.bytes {
-            Bytes::Wire(wire) => wire.under_way(),
-            Bytes::Library(library) => library.under_way(),
+            Bytes::Wire(wire) => wire.batches.len(),
+            Bytes::Library(library) => library.answers.len(),
         };
         self.send(questions);
         // Whoever asked before and did not wait has no use for the answers.
@@ -50,16 +50,6 @@ impl Connection {
 }
 
 impl Wire {
-    /// Whether the server may push.
-    pub(crate) fn hears(&self) -> bool {
-        self.listeners.is_some()
-    }
-
-    /// How many batches have not been answered.
-    pub(crate) fn under_way(&self) -> usize {
-        self.batches.len()
-    }
-
     /// Has `commands` sent, as one batch, by whoever waits for answers.
     pub(crate) fn send<'a>(&mut self, commands: impl IntoIterator<Item = &'a Cmd>) {
         let mut count = 0;

@@ -40,7 +40,7 @@ async fn each_batch_has_its_answers_however_they_arrive() {
     let (mut wire, mut server) = wire(1 << 16);
     ask(&mut wire, &["A", "B"]);
     ask(&mut wire, &["C"]);
-    assert_eq!(wire.under_way(), 2);
+    assert_eq!(wire.batches.len(), 2);
     let serve = async {
         let mut asked = vec![0; 3 * b"*1\r\n$1\r\nA\r\n".len()];
         server.read_exact(&mut asked).await.unwrap();
@@ -59,7 +59,7 @@ async fn each_batch_has_its_answers_however_they_arrive() {
         [Value::Int(1), Value::ServerError(_)]
     ));
     assert_eq!(second, [Value::BulkString(b"abcde".to_vec())]);
-    assert_eq!(wire.under_way(), 0);
+    assert_eq!(wire.batches.len(), 0);
 }
 
 #[tokio::test]
