@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::RwLock;
+use std::sync::{LockResult, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use ringfence_testkit::{Certificates, Flavor, Fleet, Server, wait_until};
@@ -27,15 +27,26 @@ fn program() -> PathBuf {
     program
 }
 
-/// A program that ends gives its releases 100 ms, or 200 ms in a file. One that has hundreds of them takes
-/// this for itself, so that the other tests do not take the processors from it.
-static PROCESSORS: RwLock<()> = RwLock::new(());
+/// A program that ends gives its releases 100 ms, or 200 ms in a file. One that has hundreds of them has
+/// the machine to itself, as far as the tests here are concerned.
+struct Turn {
+    _shared: Option<LockResult<RwLockReadGuard<'static, ()>>>,
+    _alone: Option<LockResult<RwLockWriteGuard<'static, ()>>>,
+}
+
+impl Turn {
+    fn to_run(how: &str) -> Self {
+        static MACHINE: RwLock<()> = RwLock::new(());
+        let is_large = how.ends_with("many");
+        Self {
+            _shared: (!is_large).then(|| MACHINE.read()),
+            _alone: is_large.then(|| MACHINE.write()),
+        }
+    }
+}
 
 /// Runs the program once. Its exit code must be the one of a panic, or zero.
 fn run(how: &str, nodes: &str) {
-    let is_large = how.ends_with("many");
-    let _alone = is_large.then(|| PROCESSORS.write());
-    let _shared = (!is_large).then(|| PROCESSORS.read());
     let mut command = Command::new(program());
     command.args([how, nodes]).stdin(Stdio::null());
     // Nobody reads the backtrace of a panic that is wanted, and it takes longer than all the rest.
@@ -54,6 +65,7 @@ fn lock_keys(server: &Server) -> Vec<String> {
 /// Runs the program again and again; each time its locks must be gone from every server.
 #[track_caller]
 fn leaves_nothing_on(servers: &[&Server], how: &str, nodes: &str) {
+    let _turn = Turn::to_run(how);
     for _ in 0..RUNS {
         run(how, nodes);
         wait_until(&format!("the keys of `{how}` to go"), SOON, || {
@@ -142,6 +154,7 @@ fn a_ticket_of_a_caller_that_waits_when_the_process_ends_is_taken_back() {
     for server in fleet.iter() {
         server.command(&["SET", "held-by-the-test", "foreign", "PX", "60000"]);
     }
+    let _turn = Turn::to_run("current-cancel");
     for _ in 0..RUNS {
         run("current-cancel", &nodes);
         wait_until("the ticket to go", Duration::from_secs(1), || {
@@ -176,6 +189,7 @@ fn an_embedded_node_carries_out_hundreds_of_releases_that_were_queued_when_the_p
 
 fn leaves_nothing_in_a_file(how: &str) {
     use ringfence::blocking::Locks;
+    let _turn = Turn::to_run(how);
     let folder = tempfile::tempdir().unwrap();
     let nodes = format!("sqlite:{}", folder.path().join("locks.db").display());
     let name = if how.ends_with("many") {
