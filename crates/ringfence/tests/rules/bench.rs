@@ -14,7 +14,7 @@ use ringfence::name::Name;
 use ringfence::node::memory::MemoryNode;
 use ringfence::node::{Call, CallError, Completion, Deliver, NodeClock, Trouble, TroubleKind};
 use ringfence::token::Token;
-use ringfence::{Builder, Guard, Lock, Locks, ReadGuard};
+use ringfence::{Builder, ExtendError, Guard, Lock, Locks, Lost, ReadGuard};
 use ringfence_core::splitmix::SplitMix64;
 use tokio::task::yield_now;
 
@@ -232,6 +232,15 @@ impl Deliver<Reply> for Nobody {
 pub(crate) fn unreachable() -> CallError {
     let detail = "connection refused";
     CallError::NotSent(Trouble::new(TroubleKind::Unreachable, detail))
+}
+
+/// Asserts that an extension failed because the lock is lost, and for this reason.
+#[track_caller]
+pub(crate) fn assert_lost(error: &ExtendError, reason: Lost) {
+    let ExtendError::Lost { why, .. } = error else {
+        panic!("not lost: {error}");
+    };
+    assert_eq!(*why, reason, "{error}");
 }
 
 /// A token that nobody drew.

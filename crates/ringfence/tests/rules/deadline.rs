@@ -4,10 +4,10 @@
 
 use std::pin::pin;
 
+use ringfence::Lost;
 use ringfence::message::Op;
-use ringfence::{ExtendError, Lost};
 
-use crate::bench::{Bench, at_once, idle, ms, waits};
+use crate::bench::{Bench, assert_lost, at_once, idle, ms, waits};
 
 #[tokio::test]
 async fn an_extend_that_is_read_after_the_deadline_does_not_move_it() {
@@ -27,16 +27,7 @@ async fn an_extend_that_is_read_after_the_deadline_does_not_move_it() {
     assert_eq!(guard.deadline(), deadline);
     assert_eq!(guard.check(), Err(Lost::Expired));
     let error = at_once(extending).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ExtendError::Lost {
-                why: Lost::Expired,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert_lost(&error, Lost::Expired);
     idle().await;
     assert_eq!(bench.count(|op| matches!(op, Op::Restore { .. })), [0; 3]);
 }

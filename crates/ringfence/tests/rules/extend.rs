@@ -4,7 +4,7 @@ use ringfence::message::Op;
 use ringfence::protocol::Vote;
 use ringfence::{ExtendError, Lost};
 
-use crate::bench::{Bench, at_once, foreign, idle, ms};
+use crate::bench::{Bench, assert_lost, at_once, foreign, idle, ms};
 
 #[tokio::test]
 async fn rule_7_a_failed_extend_never_releases() {
@@ -58,16 +58,7 @@ async fn rule_7_a_key_that_somebody_else_has_does_not_count() {
         bench.occupy(node, "x", &foreign(1), 60_000);
     }
     let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ExtendError::Lost {
-                why: Lost::Gone,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert_lost(&error, Lost::Gone);
     assert_eq!(guard.check(), Err(Lost::Gone));
     idle().await;
     let theirs = Some(foreign(1).expose().to_owned());
@@ -131,16 +122,7 @@ async fn rule_7_an_extend_without_any_key_left_is_a_proof_of_loss() {
         bench.delete(node, "x", guard.token());
     }
     let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ExtendError::Lost {
-                why: Lost::Gone,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert_lost(&error, Lost::Gone);
     assert_eq!(
         bench.holding("x"),
         0,
@@ -177,15 +159,6 @@ async fn rule_7_an_expired_lock_is_not_extended() {
     bench.time.step(ms(9950));
     assert_eq!(bench.held_by("x", &guard), 3);
     let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ExtendError::Lost {
-                why: Lost::Expired,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert_lost(&error, Lost::Expired);
     assert_eq!(bench.count(|_| true), [0; 3], "nothing was sent");
 }

@@ -2,7 +2,7 @@
 
 use ringfence::{ExtendError, Lost, Receipt, ReleaseError, ReleaseReceiptError};
 
-use crate::bench::{Bench, at_once, foreign, ms};
+use crate::bench::{Bench, assert_lost, at_once, foreign, ms};
 
 #[tokio::test]
 async fn a_lock_that_is_left_stays_until_its_ttl_and_is_not_renewed() {
@@ -48,16 +48,7 @@ async fn another_client_extends_and_releases_what_was_left() {
     let error = at_once(other.mutex("x").extend_receipt(&receipt, ms(20_000)))
         .await
         .unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ExtendError::Lost {
-                why: Lost::Gone,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert_lost(&error, Lost::Gone);
     assert_eq!(bench.holding("x"), 0, "no extend takes it anew");
 }
 

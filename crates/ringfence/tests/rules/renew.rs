@@ -94,10 +94,7 @@ async fn rule_8_the_renewal_is_joined_before_the_release() {
 #[tokio::test]
 async fn rule_8_no_renewal_after_a_drop() {
     let bench = Bench::new(3).await;
-    let locks = bench.client().await;
-    let guard = at_once(locks.mutex("x").ttl(ms(9000)).lock())
-        .await
-        .unwrap();
+    let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
     bench.nodes.iter().for_each(|node| node.hold_replies(true));
     bench.pass(ms(3000)).await;
     drop(guard);
@@ -111,13 +108,9 @@ async fn rule_8_no_renewal_after_a_drop() {
 #[tokio::test]
 async fn rule_8_max_hold_bounds_it() {
     let bench = Bench::new(3).await;
-    let lock = bench
-        .client()
-        .await
-        .mutex("x")
-        .ttl(ms(3000))
-        .max_hold(ms(10_000));
-    let guard = at_once(lock.lock()).await.unwrap();
+    let guard = bench
+        .lock_x_with(|lock| lock.ttl(ms(3000)).max_hold(ms(10_000)))
+        .await;
     let mut lost = pin!(guard.lost());
     bench.pass(ms(9999)).await;
     assert!(waits(lost.as_mut()).await);

@@ -62,9 +62,7 @@ async fn fail_over_and_back(flavor: Flavor, asking: Asking) {
     master.promote();
     assert!(has_key(&master, "ringfence:born") && !has_key(&master, "ours"));
 
-    let plain_second = plain_other.lock("theirs", TTL).await;
-    let plain_second = plain_second.expect("Redlock grants it twice");
-    assert!(plain_first.is_valid() && plain_second.is_valid());
+    plain_other.grants_twice(&plain_first, TTL).await;
     let other = match connected {
         Some(other) => other,
         None => connect(&urls).await,

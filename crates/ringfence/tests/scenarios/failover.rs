@@ -83,9 +83,7 @@ async fn a_promoted_replica_that_missed_a_lock_does_not_vote() {
         pair.fail_over();
         assert!(!has_key(&pair.replica, "ours"));
 
-        let plain_second = plain_other.lock("theirs", TTL).await;
-        let plain_second = plain_second.expect("Redlock grants it twice");
-        assert!(plain_first.is_valid() && plain_second.is_valid());
+        plain_other.grants_twice(&plain_first, TTL).await;
 
         for other in [other, connect(&urls).await] {
             refused_by_quarantine_of(&[0], &other, "ours").await;
@@ -107,9 +105,7 @@ async fn a_failover_of_a_single_node_keeps_the_order_of_fences() {
     let first = locks.mutex("ours").lock().await.unwrap();
     pair.fail_over();
 
-    let plain_second = plain.lock("theirs", TTL).await;
-    let plain_second = plain_second.expect("Redlock grants it twice");
-    assert!(plain_first.is_valid() && plain_second.is_valid());
+    plain.grants_twice(&plain_first, TTL).await;
     let second = other.mutex("ours").wait(PATIENCE).lock().await.unwrap();
     assert!(second.fence() > first.fence());
 }
@@ -186,9 +182,7 @@ async fn a_replica_that_is_started_as_a_master_does_not_vote() {
         assert!(replica.command(&["ROLE"]).starts_with("master"));
         address.lead_to(&replica);
 
-        let plain_second = plain_other.lock("theirs", TTL).await;
-        let plain_second = plain_second.expect("Redlock grants it twice");
-        assert!(plain_first.is_valid() && plain_second.is_valid());
+        plain_other.grants_twice(&plain_first, TTL).await;
         for other in [other, connect(&urls).await] {
             refused_by_quarantine_of(&[0], &other, "ours").await;
             assert_eq!(first.check(), Ok(()));

@@ -56,9 +56,7 @@ async fn a_majority_that_was_flushed_is_noticed_and_grants_nobody_before_its_qua
     for flushed in [0, 2, 3] {
         fleet[flushed].command(&["FLUSHALL"]);
     }
-    let plain_second = plain.lock("theirs", TTL).await;
-    let plain_second = plain_second.expect("Redlock grants it twice");
-    assert!(plain_first.is_valid() && plain_second.is_valid());
+    plain.grants_twice(&plain_first, TTL).await;
 
     let error = first.extend(short_quarantine::TTL).await.unwrap_err();
     assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");

@@ -77,6 +77,13 @@ impl Redlock {
         None
     }
 
+    /// Grants once more what `first` still holds: the failure that each scenario is about.
+    pub(crate) async fn grants_twice(&self, first: &Grant, ttl: Duration) {
+        let second = self.lock(&first.name, ttl).await;
+        let second = second.expect("Redlock grants it twice");
+        assert!(first.is_valid() && second.is_valid());
+    }
+
     /// The first half of an attempt: how many nodes granted, and what it is a lock if they suffice.
     pub(crate) async fn ask_for(&self, name: &str, ttl: Duration) -> (usize, Grant) {
         let value = random_value();
