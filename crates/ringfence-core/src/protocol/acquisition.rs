@@ -85,7 +85,8 @@ pub enum Line {
 /// A caller's ticket: the same through all its attempts.
 #[derive(Debug)]
 struct Ticket {
-    id: Arc<str>,
+    /// Given before it is first shown.
+    id: Option<Arc<str>>,
     /// Whether it is shown: unless others are known to wait, the first attempt goes without, since
     /// mostly nobody else is there and nodes need not keep what nobody asks for.
     shown: bool,
@@ -168,15 +169,32 @@ impl Acquisition {
         }
     }
 
-    /// Waits in line under the ticket `id`, which nobody else has, instead of asking now and then.
+    /// Waits in line instead of asking now and then. The ticket is asked for when it is to be shown
+    /// ([`needs_ticket`](Self::needs_ticket)): mostly it never is.
     #[must_use]
-    pub fn in_line(mut self, id: Arc<str>, line: Line) -> Self {
+    pub fn in_line(mut self, line: Line) -> Self {
         self.ticket = Some(Ticket {
-            id,
+            id: None,
             shown: line == Line::Awaited,
             since_us: None,
             entered: false,
         });
+        self
+    }
+
+    /// Whether the next attempt shows a ticket that has not been given yet.
+    #[inline]
+    pub fn needs_ticket(&self) -> bool {
+        let ticket = self.ticket.as_ref();
+        ticket.is_some_and(|ticket| ticket.shown && ticket.id.is_none())
+    }
+
+    /// Gives it the ticket `id`, which no other caller has.
+    #[must_use]
+    pub fn with_ticket(mut self, id: Arc<str>) -> Self {
+        if let Some(ticket) = &mut self.ticket {
+            ticket.id = Some(id);
+        }
         self
     }
 
@@ -226,7 +244,7 @@ impl Acquisition {
         }
         Some(Place {
             since_us: ticket.since_us?,
-            id: Arc::clone(&ticket.id),
+            id: ticket.id.clone()?,
             first: !ticket.entered,
         })
     }

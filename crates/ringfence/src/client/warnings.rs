@@ -1,7 +1,7 @@
 //! What a caller that waits for a lock is warned of, once.
 
 use crate::driver::acquire::Wanted;
-use crate::driver::taker::Taker;
+use crate::driver::hold::Taker;
 use crate::protocol::{Attempt, ceil_secs, majority_grows_up, quorum};
 
 use super::lock::Lock;

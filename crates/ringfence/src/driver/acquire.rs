@@ -85,6 +85,9 @@ pub(crate) async fn acquire(
             Some(token) => token,
             None => entropy.token().map_err(Refusal::NoEntropy)?,
         };
+        if acquisition.needs_ticket() {
+            acquisition = acquisition.with_ticket(driver.room.ticket());
+        }
         // t0 is read here, before the first send of each attempt.
         let attempt = acquisition.begin(&mut driver.sender.cluster(), clock.now(), fresh);
         if attempt.place().is_some() || queued.is_some() {
@@ -140,7 +143,7 @@ impl Wanted {
             true => Line::Awaited,
             false => Line::Unknown,
         };
-        acquisition.in_line(driver.room.ticket(), line)
+        acquisition.in_line(line)
     }
 
     /// A caller that may try once only has nothing to wait for.

@@ -25,7 +25,7 @@ impl Extending {
 
     /// Waits for what it comes to. The keeper says when time is over, unless its runtime is gone.
     pub(crate) async fn verdict(&self) -> ExtensionVerdict {
-        let driver = self.hold.driver();
+        let driver = &self.hold.driver;
         let timeout = self.hold.timeout_of(self.round);
         let timeout = timeout.unwrap_or_else(|| driver.sender.clock.now());
         tokio::select! {
@@ -58,7 +58,7 @@ pub(super) struct RoundReplies {
 
 impl Deliver<Reply> for RoundReplies {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
-        let (node, driver) = (tag as usize, self.hold.driver());
+        let (node, driver) = (tag as usize, &self.hold.driver);
         let discount = driver
             .sender
             .hear(node, &outcome, self.t0, driver.sender.clock.now());

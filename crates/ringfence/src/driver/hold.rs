@@ -1,25 +1,29 @@
-//! A lock that is held: what its guard and the keeper feed to its machine
-//! ([`protocol::Hold`](crate::protocol::Hold)). No rule is decided here.
+//! A lock that is held: its machine ([`protocol::Hold`](crate::protocol::Hold)), and the execution of what
+//! that wants. No rule is decided here.
+//!
+//! Any thread feeds the machine. One thread at a time drains it, so that its outputs are executed in
+//! the order in which they were produced; the others leave theirs to that thread. No lock is held
+//! during a send, because a node may answer inside it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::Notify;
 
-use crate::message::Claim;
+use crate::message::{Claim, Reply, Request};
+use crate::node::Deliver;
 use crate::protocol::{
-    Attempt, ExtensionVerdict, GrantId, Hold as Machine, HoldPolicy, Lost, RoundId, Vote,
+    Attempt, ClockReading, ExtensionVerdict, GrantId, Hold as Machine, HoldAction, HoldEvent,
+    HoldPolicy, Lost, Transmit,
 };
 use crate::time::Timestamp;
 
 use super::acquire::Won;
-use super::draining::{By, State};
-use super::extending::Extending;
-use super::releasing::Releasing;
+use super::extending::{RestoreReply, RoundReplies};
+use super::schedule::{Due, Key};
 use super::sender::PendingRound;
-use super::taker::Taker;
-use super::{Driver, lock, wait_for};
+use super::{Driver, lock};
 
 /// A lock that is held. There may be a hundred thousand of these: what is the same for many, or there
 /// for few, is kept elsewhere.
@@ -29,6 +33,64 @@ pub(crate) struct Hold {
     pub(super) state: Mutex<State>,
     /// The hold has ended, or a round that a caller waits for is over.
     pub(super) changed: Notify,
+}
+
+/// The machine of a hold, and what is known of how its outputs are executed.
+pub(super) struct State {
+    pub(super) machine: Machine,
+    /// Which task took the hold.
+    pub(super) taker: Taker,
+    scheduled: Option<Key>,
+    /// How many renewals of it count among those under way.
+    turns: u16,
+    /// A thread executes what the machine wants.
+    draining: bool,
+}
+
+/// On whose thread a hold is drained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Keeper,
+    Anybody,
+}
+
+/// What is to be done next.
+enum Output {
+    Event(HoldEvent),
+    Transmit(Transmit),
+}
+
+impl State {
+    pub(super) fn new(machine: Machine, taker: Taker) -> Self {
+        Self {
+            machine,
+            taker,
+            scheduled: None,
+            turns: 0,
+            draining: false,
+        }
+    }
+
+    /// The keeper has taken the hold off the schedule, if it stood there for `now` or before.
+    pub(super) fn was_due(&mut self, now: Timestamp) {
+        self.scheduled = self.scheduled.filter(|key| key.at() > now);
+    }
+
+    /// A renewal counts among those under way, if it `began`.
+    pub(super) fn take_turn(&mut self, began: bool) {
+        self.turns += u16::from(began);
+    }
+
+    fn next_output(&mut self, clock: impl FnOnce() -> ClockReading) -> Option<Output> {
+        if let Some(transmit) = self.machine.poll_transmit(clock) {
+            return Some(Output::Transmit(transmit));
+        }
+        let event = self.machine.poll_event()?;
+        if let HoldEvent::Concluded { renewal: true, .. } = event {
+            self.turns -= 1;
+        }
+        Some(Output::Event(event))
+    }
 }
 
 impl Hold {
@@ -60,7 +122,12 @@ impl Hold {
         Self::with(driver, id, machine, Taker::default())
     }
 
-    fn with(driver: &Arc<Driver>, id: GrantId, machine: Machine, taker: Taker) -> Arc<Self> {
+    pub(super) fn with(
+        driver: &Arc<Driver>,
+        id: GrantId,
+        machine: Machine,
+        taker: Taker,
+    ) -> Arc<Self> {
         Arc::new(Self {
             driver: Arc::clone(driver),
             id,
@@ -78,170 +145,175 @@ impl Hold {
         lock(&self.state).taker
     }
 
-    pub(super) fn driver(&self) -> &Arc<Driver> {
-        &self.driver
-    }
-
-    pub(crate) fn policy(&self) -> Arc<HoldPolicy> {
-        self.look(|machine| Arc::clone(machine.policy()))
-    }
-
-    pub(crate) fn deadline(&self) -> Timestamp {
-        self.look(|machine| machine.deadline())
-    }
-
-    pub(crate) fn remaining(self: &Arc<Self>) -> Duration {
-        self.feed(|machine, clock| machine.remaining(clock))
-    }
-
-    /// Whether it is still held. Asks the clock, not the keeper: true even if every timer is late.
-    pub(crate) fn check(self: &Arc<Self>) -> Result<(), Lost> {
-        let mut state = lock(&self.state);
-        let held = state.machine.check(self.driver.sender.read_clock());
-        // Only the end of the hold is something to tell. A caller may ask very often.
-        if held.is_err() {
-            self.drain(state, By::Anybody);
-        }
-        held
-    }
-
-    /// Every node's vote in the latest round, in node order.
-    pub(crate) fn votes(&self) -> Vec<Vote> {
-        self.look(|machine| machine.votes())
-    }
-
-    pub(super) fn votes_in(&self, round: RoundId) -> Vec<Vote> {
-        self.look(|machine| machine.votes_in(round))
-    }
-
-    pub(super) fn timeout_of(&self, round: RoundId) -> Option<Timestamp> {
-        self.look(|machine| machine.timeout_of(round))
-    }
-
-    /// Waits for what `round` comes to.
-    pub(super) async fn concluded(&self, round: RoundId) -> ExtensionVerdict {
-        loop {
-            let verdict = || self.look(|machine| machine.verdict(round));
-            wait_for(&self.changed, || verdict().is_some()).await;
-            if let Some(verdict) = verdict() {
-                return verdict;
-            }
-        }
-    }
-
-    pub(super) fn close_round(self: &Arc<Self>, round: RoundId) {
-        self.feed(|machine, _| machine.close_round(round));
-    }
-
-    /// Completes once the lock is lost. Has its own timer beside the keeper's, so that it works
-    /// even where the keeper's runtime is gone.
-    pub(crate) async fn lost(self: &Arc<Self>) -> Lost {
-        let since = self.look(|machine| machine.since());
-        loop {
-            let deadline = self.deadline();
-            let ended = || self.look(|machine| machine.lost()).is_some();
-            tokio::select! {
-                biased;
-                () = wait_for(&self.changed, ended) => {}
-                () = self.driver.sender.frozen_since(since) => {}
-                () = self.driver.sender.clock.sleep_until(deadline) => {}
-            }
-            if let Err(why) = self.check() {
-                return why;
-            }
-        }
-    }
-
     /// A node has answered the attempt that won it, after the verdict.
     pub(super) fn hear_acquire(&self, round: &PendingRound<Attempt>) {
         let mut state = lock(&self.state);
         round.with(|won| state.machine.handle_acquired(won));
     }
 
-    /// Begins one round of extending to `ttl`.
-    pub(crate) fn extend(self: &Arc<Self>, ttl: Duration) -> Extending {
-        let round = self.feed(|machine, clock| machine.extend(ttl, clock.now));
-        Extending::new(self, round)
-    }
-
-    /// Ends this hold and begins a shared one in its place, with the same token and ballot.
-    ///
-    /// `publish` gets the new hold before the old one has ended, so that a guard which is to go on with
-    /// the new one never finds the old one released. It must not look at the old one.
-    pub(crate) fn downgrade(
-        self: &Arc<Self>,
-        publish: impl FnOnce(&Arc<Self>),
-    ) -> (Arc<Self>, Extending) {
-        let (id, taker) = (self.id.shared(), self.taker());
-        let (shared, round) = self.feed(|machine, clock| {
-            let (shared, round) = machine.downgrade(clock);
-            let shared = Self::with(&self.driver, id, shared, taker);
-            publish(&shared);
-            (shared, round)
-        });
-        shared.feed(|_, _| ());
-        let round = Extending::new(&shared, round);
-        (shared, round)
-    }
-
-    /// The keeper found this due.
-    pub(crate) fn time_out(self: &Arc<Self>) {
-        let mut state = lock(&self.state);
-        let clock = self.driver.sender.read_clock();
-        state.was_due(clock.now);
-        let mut cluster = self.driver.sender.cluster();
-        state.machine.handle_timeout(clock, &mut cluster);
-        drop(cluster);
-        self.drain(state, By::Keeper);
-    }
-
-    /// Its turn to be renewed has come.
-    pub(crate) fn renew(self: &Arc<Self>) {
-        let mut state = lock(&self.state);
-        let clock = self.driver.sender.read_clock();
-        let began = state.machine.renew(clock);
-        state.take_turn(began);
-        self.drain(state, By::Keeper);
-        if !began {
-            self.driver.renewals.finish();
-        }
-    }
-
-    /// Stops the renewal, for a release or a downgrade. The one that is under way, to be waited for.
-    pub(crate) fn stop_renewing(self: &Arc<Self>) -> Option<Extending> {
-        let round = self.feed(|machine, _| machine.stop_renewing());
-        round.map(|round| Extending::new(self, round))
-    }
-
-    /// The holder is done, or gone: begins the final release. `None` if it is too late for one.
-    pub(crate) fn release(self: &Arc<Self>) -> Option<Arc<Releasing>> {
-        let release = self.feed(|machine, clock| machine.release(clock))?;
-        tracing::debug!(
-            target: "ringfence",
-            name = %Names(&self.id.claims),
-            token = %self.id.token,
-            fence = %self.id.ballot,
-            "lock released"
-        );
-        // Asked before the nodes are told: what they say then is who comes after that one.
-        let next = self.driver.room.next(&self.id.claims);
-        let keep_until = release.keep_until;
-        let releasing = Releasing::finish(&self.driver, &self.id, release);
-        if let Some(next) = next
-            && keep_until.is_none()
-        {
-            next.come(self.driver.sender.clock.now());
-        }
-        Some(releasing)
-    }
-
-    /// Leaves the lock behind: it is no longer looked after, and not released.
-    pub(crate) fn stop(self: &Arc<Self>) {
-        self.feed(|machine, clock| machine.stop(clock));
-    }
-
     pub(super) fn look<T>(&self, look: impl FnOnce(&Machine) -> T) -> T {
         look(&lock(&self.state).machine)
+    }
+
+    /// Feeds the machine and executes what it wants. The clock is read under the lock, so that what was
+    /// decided at a later time is never followed by a decision at an earlier one.
+    pub(super) fn feed<T>(
+        self: &Arc<Self>,
+        feed: impl FnOnce(&mut Machine, ClockReading) -> T,
+    ) -> T {
+        let mut state = lock(&self.state);
+        let clock = self.driver.sender.read_clock();
+        let made = feed(&mut state.machine, clock);
+        self.drain(state, By::Anybody);
+        made
+    }
+
+    /// Executes what the machine wants, unless another thread, or a caller further up on this one, does.
+    pub(super) fn drain<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, by: By) {
+        if state.draining {
+            return;
+        }
+        let mut drainer = None;
+        let mut prepared = None;
+        while let Some(output) = state.next_output(|| self.driver.sender.read_clock()) {
+            state.draining = true;
+            drop(state);
+            drainer.get_or_insert_with(|| Drainer(self));
+            match output {
+                Output::Event(event) => self.execute(event, by),
+                Output::Transmit(transmit) => self.send(transmit, &mut prepared),
+            }
+            state = lock(&self.state);
+        }
+        self.reschedule(&mut state);
+        state.draining = false;
+        std::mem::forget(drainer);
+    }
+
+    fn execute(self: &Arc<Self>, event: HoldEvent, by: By) {
+        match event {
+            HoldEvent::Concluded {
+                verdict,
+                renewal,
+                failures,
+                awaited,
+                ..
+            } => {
+                if awaited {
+                    self.changed.notify_waiters();
+                }
+                if verdict == ExtensionVerdict::Unsure && failures > 0 {
+                    tracing::debug!(target: "ringfence", token = %self.id.token, failures, "renewal brought no majority; trying again");
+                }
+                if renewal {
+                    self.driver.renewals.finish();
+                }
+            }
+            HoldEvent::Ended(why) => {
+                self.changed.notify_waiters();
+                self.trace_end(why);
+            }
+            HoldEvent::RenewalDue => {
+                self.driver.renewals.want(Arc::clone(self));
+                // The keeper looks at the renewals right after this.
+                if by != By::Keeper {
+                    self.driver.schedule.nudge();
+                }
+            }
+        }
+    }
+
+    /// A release is traced where it begins.
+    fn trace_end(&self, why: Lost) {
+        if why != Lost::Released {
+            tracing::warn!(
+                target: "ringfence",
+                name = %Names(&self.id.claims),
+                token = %self.id.token,
+                fence = %self.id.ballot,
+                why = %why,
+                "lock lost"
+            );
+        }
+    }
+
+    /// Sends one request. The nodes of a round share one, which is `prepared` for the first of them.
+    fn send(self: &Arc<Self>, transmit: Transmit, prepared: &mut Option<Prepared>) {
+        let node = transmit.node;
+        let same = |one: &&Prepared| {
+            one.of
+                == Transmit {
+                    node: one.of.node,
+                    ..transmit
+                }
+        };
+        if prepared.as_ref().filter(same).is_none() {
+            *prepared = Some(self.prepare(transmit));
+        }
+        if transmit.action == HoldAction::Restore {
+            tracing::debug!(
+                target: "ringfence",
+                node = self.driver.sender.nodes[node].name(),
+                token = %self.id.token,
+                "putting the lock back on a node that lost it"
+            );
+        }
+        if let Some(Prepared { request, to, .. }) = prepared {
+            let to = Arc::clone(to);
+            self.driver.sender.send(node, request, transmit.expires, to);
+        }
+    }
+
+    fn prepare(self: &Arc<Self>, transmit: Transmit) -> Prepared {
+        let (round, t0, hold) = (transmit.round, transmit.t0, Arc::clone(self));
+        Prepared {
+            of: transmit,
+            request: Arc::new(transmit.request(&self.id, &self.policy().label)),
+            to: match transmit.action {
+                HoldAction::Restore => Arc::new(RestoreReply(hold)),
+                HoldAction::Extend | HoldAction::Downgrade => {
+                    Arc::new(RoundReplies { hold, round, t0 })
+                }
+            },
+        }
+    }
+
+    /// Puts the hold on the schedule for when the machine wants to be woken.
+    fn reschedule(self: &Arc<Self>, state: &mut State) {
+        let at = state.machine.poll_timeout();
+        if state.scheduled.map(Key::at) == at {
+            return;
+        }
+        let schedule = &self.driver.schedule;
+        if let Some(key) = state.scheduled.take() {
+            schedule.remove(key);
+        }
+        state.scheduled = at.map(|at| schedule.insert(at, Due::Hold(Arc::clone(self))));
+    }
+}
+
+/// A request that the nodes of a round share, and where their replies go.
+struct Prepared {
+    of: Transmit,
+    request: Arc<Request>,
+    to: Arc<dyn Deliver<Reply>>,
+}
+
+/// The thread that drains a hold. Dropped in a panic of a node: another thread may go on.
+struct Drainer<'a>(&'a Hold);
+
+impl Drop for Drainer<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).draining = false;
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let turns = lock(&self.state).turns;
+        for _ in 0..turns {
+            self.driver.renewals.finish();
+        }
     }
 }
 
@@ -268,17 +340,45 @@ impl fmt::Debug for Hold {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The policy that holds of one client have in common. Most are looked after alike, and there may be a
+/// hundred thousand: one for them all.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    last: Mutex<Weak<HoldPolicy>>,
+}
 
-    /// `bench` measures what a guard takes in all; this says which change made it more.
-    #[test]
-    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-    fn a_hundred_thousand_of_them_are_small() {
-        assert!(size_of::<Hold>() <= 216, "{}", size_of::<Hold>());
-        assert!(size_of::<crate::Guard>() <= 56);
-        // Every node's vote is kept, until all have granted.
-        assert!(size_of::<Vote>() <= 32);
+impl Policies {
+    /// `policy`, shared with the holds before if it is equal to theirs.
+    fn share(&self, policy: HoldPolicy) -> Arc<HoldPolicy> {
+        let mut last = lock(&self.last);
+        match last.upgrade() {
+            Some(known) if *known == policy => known,
+            _ => {
+                let policy = Arc::new(policy);
+                *last = Arc::downgrade(&policy);
+                policy
+            }
+        }
     }
 }
+
+/// Which task took a lock, or which thread where no task runs, so that a task that waits for itself can
+/// be warned. Small, since every hold has one; two that are taken for the same cost a needless warning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Taker(u32);
+
+impl Taker {
+    /// Whoever runs now.
+    pub(crate) fn current() -> Self {
+        let mut hasher = DefaultHasher::new();
+        match tokio::task::try_id() {
+            Some(task) => (true, task).hash(&mut hasher),
+            None => (false, std::thread::current().id()).hash(&mut hasher),
+        }
+        // Never that of nobody.
+        Self(hasher.finish() as u32 | 1)
+    }
+}
+
+#[cfg(test)]
+mod tests;

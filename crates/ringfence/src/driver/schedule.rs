@@ -12,11 +12,10 @@ use crate::clock::Clock;
 use crate::message::{Claim, Mode};
 use crate::time::Timestamp;
 
-use super::hold::Hold;
+use super::hold::{Hold, Taker};
 use super::lock;
 use super::releasing::Releasing;
 use super::strays::Strays;
-use super::taker::Taker;
 
 /// What is due when.
 #[derive(Debug, Default)]

@@ -94,7 +94,9 @@ fn a_last_round_that_is_cut_short_does_not_make_an_outage_of_a_held_lock() {
 #[test]
 fn a_place_that_was_taken_somewhere_is_kept_in_the_end() {
     let mut way = Way::new(for_ever(3));
-    way.acquisition = Acquisition::new(for_ever(3), at(0), 1).in_line("c.1".into(), Line::Unknown);
+    way.acquisition = Acquisition::new(for_ever(3), at(0), 1)
+        .in_line(Line::Unknown)
+        .with_ticket("c.1".into());
     let outcomes = [says(Answer::TicketOld), says(held(None)), not_sent()].map(Some);
     let mut places = Vec::new();
     for _ in 0..30 {
@@ -114,7 +116,9 @@ fn a_place_that_was_taken_somewhere_is_kept_in_the_end() {
 fn whoever_knows_of_others_shows_its_place_at_once() {
     let mut way = Way::new(for_ever(3));
     for (line, shows) in [(Line::Unknown, false), (Line::Awaited, true)] {
-        way.acquisition = Acquisition::new(for_ever(3), at(0), 1).in_line("c.1".into(), line);
+        way.acquisition = Acquisition::new(for_ever(3), at(0), 1)
+            .in_line(line)
+            .with_ticket("c.1".into());
         assert_eq!(way.begin().place().is_some(), shows, "{line:?}");
         way.round(&all(3, held(None)));
         assert!(way.begin().place().is_some(), "{line:?}");
@@ -125,7 +129,7 @@ fn whoever_knows_of_others_shows_its_place_at_once() {
 fn a_place_is_given_up_after_two_rounds_without_a_majority() {
     let mut way = Way::new(for_ever(3));
     let acquisition = Acquisition::new(for_ever(3), at(0), 1);
-    way.acquisition = acquisition.in_line("c.1".into(), Line::Unknown);
+    way.acquisition = acquisition.in_line(Line::Unknown).with_ticket("c.1".into());
     way.round(&all(3, held(None)));
     way.round(&all(3, held(None)));
     for kept in [true, false, false] {

@@ -3,7 +3,7 @@
 use super::{Mutant, edit};
 
 const ACQUIRE: &str = "crates/ringfence/src/driver/acquire.rs";
-const DRAINING: &str = "crates/ringfence/src/driver/draining.rs";
+const HOLD: &str = "crates/ringfence/src/driver/hold.rs";
 const CLOSING: &str = "crates/ringfence/src/driver/closing.rs";
 const REQUEST: &str = "crates/ringfence-core/src/protocol/request.rs";
 const SENDER: &str = "crates/ringfence/src/driver/sender.rs";
@@ -21,7 +21,7 @@ mutants! {
 
     /// What a hold wants is executed by one thread at a time, in the order in which it was produced.
     DrainedByMany:
-        edit(DRAINING, "drain",
+        edit(HOLD, "drain",
             "if state.draining {",
             "if state.draining && !mutant!(DrainedByMany) {");
 

@@ -6,7 +6,7 @@ use super::*;
 fn in_line() -> Way {
     let mut way = Way::new(for_ever(3));
     let acquisition = Acquisition::new(for_ever(3), at(0), 1);
-    way.acquisition = acquisition.in_line("c.1".into(), Line::Awaited);
+    way.acquisition = acquisition.in_line(Line::Awaited).with_ticket("c.1".into());
     way
 }
 
@@ -94,7 +94,7 @@ fn no_storm_of_wakes_where_no_majority_can_be_had() {
     ];
     let mut way = Way::new(for_ever(4));
     let acquisition = Acquisition::new(for_ever(4), at(0), 1);
-    way.acquisition = acquisition.in_line("c.1".into(), Line::Awaited);
+    way.acquisition = acquisition.in_line(Line::Awaited).with_ticket("c.1".into());
     let began = way.now;
     let mut attempts = 0;
     while way.now.since(began) < ms(10_000) {

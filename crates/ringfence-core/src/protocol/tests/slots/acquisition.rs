@@ -25,12 +25,16 @@ fn whoever_is_woken_asks_for_the_slot_that_was_freed_unless_it_has_seen_another(
         kind: Kind::Exclusive,
         ..terms
     };
-    let mut acquisition = Acquisition::new(of_lock, at(0), 1).in_line("c.1".into(), Line::Unknown);
+    let mut acquisition = Acquisition::new(of_lock, at(0), 1)
+        .in_line(Line::Unknown)
+        .with_ticket("c.1".into());
     acquisition.woken_for(Some(1));
     let lock = acquisition.begin(&mut cluster, at(0), token(1));
     assert_eq!(lock.asked(), None, "a lock has no slots");
 
-    let mut acquisition = Acquisition::new(terms, at(0), 1).in_line("c.1".into(), Line::Unknown);
+    let mut acquisition = Acquisition::new(terms, at(0), 1)
+        .in_line(Line::Unknown)
+        .with_ticket("c.1".into());
     let mut lose = |acquisition: &mut Acquisition, free: &[u32], ms: u64| {
         let mut attempt = acquisition.begin(&mut cluster, at(ms), token(1));
         let asked = attempt.asked();
