@@ -5,14 +5,14 @@ mod remains;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Acquire, Answer, Ballot, Kind, Op, Place, Reply};
+use crate::message::{Acquire, Answer, Ballot, Claim, Kind, Op, Place, Reply, Request, Slots};
 use crate::node::CallError;
 use crate::time::Timestamp;
 use crate::token::Token;
 
 use super::slots::{self, Asked, Sight};
 use super::vote::count_once;
-use super::{Discount, Drift, Vote, deadline, quorum};
+use super::{Discount, Drift, GrantId, Vote, deadline, quorum};
 
 /// One ballot, proposed to all nodes at once.
 #[derive(Debug, Clone)]
@@ -137,11 +137,8 @@ impl Attempt {
         }
     }
 
-    /// What the nodes are asked for. Each keeps what it grants for `lease`.
-    pub fn op(&self, lease: Duration, label: &Arc<str>) -> Op {
-        if self.only_looks {
-            return Op::Inspect;
-        }
+    /// Asks for `claims`. Each node keeps what it grants for `lease`.
+    pub fn request(&self, claims: &Arc<[Claim]>, lease: Duration, label: &Arc<str>) -> Request {
         let slot = match self.asked {
             Some(Asked::Slot(slot)) => Some(slot),
             Some(Asked::Any) | None => None,
@@ -152,7 +149,30 @@ impl Attempt {
             label: Arc::clone(label),
             place: self.place.clone(),
         };
-        self.kind.acquire(slot, acquire)
+        Request {
+            claims: Arc::clone(claims),
+            token: self.token.clone(),
+            op: match self.only_looks {
+                false => self.kind.acquire(slot, acquire),
+                true => Op::Inspect,
+            },
+        }
+    }
+
+    /// What it may have left of `claims` on the nodes.
+    pub fn grant_id(&self, claims: &Arc<[Claim]>) -> GrantId {
+        let slots = self.asked.map(|asked| match asked {
+            Asked::Any => Slots::All,
+            Asked::Slot(slot) => Slots::Only(slot),
+        });
+        GrantId {
+            claims: Arc::clone(claims),
+            token: self.token.clone(),
+            ballot: self.ballot,
+            kind: self.kind,
+            place: self.place.clone().map(Box::new),
+            slots: slots.map(|slots| Box::new((Arc::clone(claims), slots))),
+        }
     }
 
     /// Which slot of a semaphore is wanted; `None` for a lock.
@@ -185,12 +205,6 @@ impl Attempt {
     fn granted_slots(&self) -> impl Iterator<Item = u32> + Clone {
         let granted = self.nodes.iter().filter(|n| n.vote == Vote::Granted);
         granted.filter_map(|node| node.sight.as_ref()?.slot)
-    }
-
-    /// Whether the nodes are to be asked how they are, in place of the lock.
-    #[inline]
-    pub fn only_looks(&self) -> bool {
-        self.only_looks
     }
 
     /// Who proposes.

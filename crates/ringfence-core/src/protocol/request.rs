@@ -1,8 +1,7 @@
-//! The requests of a client. Each is made from what the machine that wants it knows; no other file
-//! of the product makes one.
+//! The requests of a client, but for those of an [`Attempt`](super::Attempt), which makes its own. No
+//! file outside of this crate makes one.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::message::{
     Arrive, Attend, Ballot, Claim, Kind, Op, Place, Refresh, RefreshSlots, Release, ReleaseKind,
@@ -12,7 +11,7 @@ use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
 use super::latch_round::Question;
-use super::{Asked, Attempt, LatchRound, LatchTerms, Transmit};
+use super::{LatchRound, LatchTerms, Transmit};
 
 /// What the nodes know a lock by that was asked for: every request about it names this. Every hold
 /// has one, so what few of them have is in a box.
@@ -33,22 +32,6 @@ pub struct GrantId {
 }
 
 impl GrantId {
-    /// What `attempt` at `claims` may have left on the nodes.
-    pub fn of_attempt(attempt: &Attempt, claims: &Arc<[Claim]>, kind: Kind) -> Self {
-        let slots = attempt.asked().map(|asked| match asked {
-            Asked::Any => Slots::All,
-            Asked::Slot(slot) => Slots::Only(slot),
-        });
-        Self {
-            claims: Arc::clone(claims),
-            token: attempt.token().clone(),
-            ballot: attempt.ballot(),
-            kind,
-            place: attempt.place().cloned().map(Box::new),
-            slots: slots.map(|slots| Box::new((Arc::clone(claims), slots))),
-        }
-    }
-
     /// The ticket of a caller that waits for `claims` at `place`. The token is of no grant: a node
     /// that granted must keep the grant.
     pub fn of_ticket(claims: &Arc<[Claim]>, place: &Place, queue: Queue) -> Self {
@@ -118,17 +101,6 @@ pub enum Queue {
         /// How long the latch is kept for the sake of the callers that wait.
         ttl_ms: u64,
     },
-}
-
-impl Attempt {
-    /// Asks for `claims`, which the nodes are to keep for `lease`.
-    pub fn request(&self, claims: &Arc<[Claim]>, lease: Duration, label: &Arc<str>) -> Request {
-        Request {
-            claims: Arc::clone(claims),
-            token: self.token().clone(),
-            op: self.op(lease, label),
-        }
-    }
 }
 
 impl Transmit {

@@ -225,7 +225,7 @@ impl<'a> PendingAttempt<'a> {
         self.round.won();
         let (mut id, slot) = self
             .round
-            .with(|attempt| (self.id(attempt), attempt.slot()));
+            .with(|attempt| (attempt.grant_id(&self.wanted.claims), attempt.slot()));
         if let Some(waiter) = &self.waiter {
             let strays = match &self.strays {
                 Some(_) => self.round.with(|attempt| attempt.strays()),
@@ -253,7 +253,7 @@ impl<'a> PendingAttempt<'a> {
                 false => attempt.remains(),
                 true => attempt.remains_in_line(),
             };
-            (targets, self.id(attempt))
+            (targets, attempt.grant_id(&self.wanted.claims))
         });
         if let Some(waiter) = self.waiter.as_ref().filter(|_| !self.stays) {
             waiter.is_told_to(&targets);
@@ -261,10 +261,6 @@ impl<'a> PendingAttempt<'a> {
         let (lease, call_timeout) = (self.wanted.lease(), self.wanted.terms.call_timeout);
         let stays = self.waiter.clone().filter(|_| self.stays);
         Releasing::undo(self.driver, &id, targets, lease, call_timeout, stays);
-    }
-
-    fn id(&self, attempt: &Attempt) -> GrantId {
-        GrantId::of_attempt(attempt, &self.wanted.claims, self.wanted.terms.kind)
     }
 }
 
