@@ -74,8 +74,7 @@ pub(crate) async fn acquire(
     let mut first = Some(token);
     let has_record = wanted.terms.kind.has_record();
     let asking = has_record.then(|| driver.contention.join(&wanted.claims));
-    let in_company = asking.as_ref().is_some_and(|asking| asking.in_company);
-    let mut acquisition = wanted.begin(driver, in_company, seed);
+    let mut acquisition = wanted.begin(driver, asking.as_ref(), seed);
     let mut queued: Option<Queued> = None;
     loop {
         if driver.closing.closed.load(Ordering::SeqCst) {
@@ -133,12 +132,13 @@ impl Wanted {
         self.terms.ttl.saturating_add(self.delay)
     }
 
-    /// The way to a grant. `in_company`: other callers of this client ask for the same.
-    fn begin(&self, driver: &Driver, in_company: bool, seed: u64) -> Acquisition {
+    /// The way to a grant, for a caller that is `asking` among others.
+    fn begin(&self, driver: &Driver, asking: Option<&Asking>, seed: u64) -> Acquisition {
         let acquisition = Acquisition::new(self.terms, driver.sender.clock.now(), seed);
         if !self.waits_in_line() {
             return acquisition;
         }
+        let in_company = asking.is_some_and(|asking| asking.in_company);
         let line = match in_company && self.terms.kind != Kind::Slot {
             true => Line::Awaited,
             false => Line::Unknown,
