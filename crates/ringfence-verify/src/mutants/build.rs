@@ -27,7 +27,7 @@ pub const SUITES: [&str; 9] = [
     "nodes",
     "readers",
     "resource",
-    "line",
+    "queue",
     "fleet",
     "scenarios",
 ];

@@ -1,4 +1,4 @@
-//! Processes that take one lock again and again, and tell each time when they asked, held and let go.
+//! Processes that take one lock again and again, and report when they held and released it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -11,21 +11,21 @@ use ringfence_testkit::Process;
 use crate::witness::{Book, Stub};
 use crate::worker::{self, NAME, PATIENCE};
 
-/// How long each holds.
+/// How long each caller holds the lock.
 const HOLD: Duration = Duration::from_millis(1);
 
-/// One time that somebody held the lock, on the clock that all processes of a machine share.
+/// One hold of the lock, with times on the clock that all processes of a machine share.
 #[derive(Debug, Clone)]
 pub(crate) struct Turn {
     pub(crate) process: usize,
     pub(crate) held_ns: u64,
     pub(crate) left_ns: u64,
     pub(crate) fence: u64,
-    /// Its ticket; somebody who found the line empty needed none.
+    /// The ticket with which it was granted; `None` if the caller found the queue empty.
     pub(crate) ticket: Option<Stub>,
 }
 
-/// Processes that are at it until they are dropped.
+/// Processes that work until they are dropped.
 pub(crate) struct Crew {
     processes: Vec<Option<Process>>,
     turns: Receiver<Turn>,
@@ -36,10 +36,10 @@ impl Crew {
         let (sender, turns) = channel();
         let processes = (0..processes).map(|process| {
             let sender = sender.clone();
-            let told = worker::tell(nodes, callers);
-            Some(worker::start("crew::member", told, move |line| {
+            let environment = worker::environment_for(nodes, callers);
+            Some(worker::start("crew::member", environment, move |line| {
                 if let Some(turn) = read(process, line) {
-                    // Whoever started the crew may have seen enough.
+                    // The test may have seen enough and have dropped the receiver.
                     let _ = sender.send(turn);
                 }
             }))
@@ -50,7 +50,7 @@ impl Crew {
         }
     }
 
-    /// The next `count` turns, in the order in which they were told.
+    /// The next `count` turns, in the order in which they were reported.
     pub(crate) fn turns(&self, count: usize) -> Vec<Turn> {
         let next = || self.turns.recv_timeout(Duration::from_secs(30));
         (0..count)
@@ -80,10 +80,10 @@ fn read(process: usize, line: &str) -> Option<Turn> {
     })
 }
 
-/// What a member of a crew does.
+/// The work of one process of a crew.
 #[test]
 fn member() {
-    let Some((nodes, callers)) = worker::told() else {
+    let Some((nodes, callers)) = worker::assignment() else {
         return;
     };
     worker::run(async {
@@ -120,7 +120,7 @@ async fn work(locks: &Locks, book: &Book, label: &str) {
         };
         tokio::time::sleep(HOLD).await;
         let (left_ns, fence) = (now_ns(), guard.fence());
-        // Who held on a node that has just died cannot be told that it let go there; the others can.
+        // A holder on a node that has just died gets no confirmation from it; the others confirm.
         match guard.release().await {
             Ok(()) | Err(ReleaseError::Unconfirmed) => {}
             Err(error) => panic!("{error}"),

@@ -1,4 +1,4 @@
-//! Those who die in line delay nobody for good.
+//! Clients that die while they wait in the queue delay the others only for a limited time.
 
 use std::time::Duration;
 
@@ -10,48 +10,50 @@ use ringfence_testkit::{Fleet, wait_until};
 
 use crate::crew::Crew;
 use crate::order::one_at_a_time;
-use crate::worker::{NAME, Waiters, grown_up, in_line};
+use crate::worker::{NAME, Waiters, until_in_queue, voting_fleet};
 
-/// What a dead head of the line may cost at most: its ticket's lease, and the grace.
+/// The longest delay by a dead head of the queue: the lifetime of its ticket plus the grace period.
 const WORST: Duration = Duration::from_millis(TICKET_MS + Group::DEFAULT_GRACE.as_millis() as u64);
-/// What a busy machine may cost beside.
+/// Additional time for a busy machine.
 const BUSY: Duration = Duration::from_secs(2);
 
 #[tokio::test]
-async fn processes_killed_while_they_wait_delay_nobody_for_good() {
-    let fleet = grown_up(3).await;
+async fn processes_killed_while_they_wait_do_not_block_the_queue() {
+    let fleet = voting_fleet(3).await;
     let mut crew = Crew::start(&fleet.urls(), 4, 4);
     crew.turns(200);
     for process in 0..3 {
         crew.kill(process);
-        // It had four in line, one of them perhaps woken, perhaps holding (TTL 10 s).
+        // It had four callers in the queue; one of them may have been woken, or may hold (TTL 10
+        // s).
         let mut turns = crew.turns(100);
         one_at_a_time(&mut turns);
     }
 }
 
-/// When the head of the line is killed.
+/// When the head of the queue is killed.
 #[derive(Clone, Copy, PartialEq)]
 enum Killed {
     BeforeTheRelease,
-    /// Woken, and before it asks for the lock.
+    /// Woken, but before it tries to acquire.
     AfterItsWake,
 }
 
-/// A process with `heads` callers at the head of the line is killed; two more wait behind it.
+/// A process with `heads` callers at the head of the queue is killed; two more clients wait behind
+/// it.
 async fn a_dead_head_is_passed(heads: usize, killed: Killed) {
     let fleet = Fleet::start(3);
     let urls = fleet.urls_without_quarantine();
     let locks = Locks::connect(&urls).await.unwrap();
     let holder = locks.mutex(NAME).lock().await.unwrap();
     let doomed = Waiters::start(&urls, heads, None);
-    in_line(&locks, heads as u64, 3).await;
+    until_in_queue(&locks, heads as u64, 3).await;
     let next = Waiters::start(&urls, 1, None);
-    in_line(&locks, heads as u64 + 1, 3).await;
+    until_in_queue(&locks, heads as u64 + 1, 3).await;
     let last = Waiters::start(&urls, 1, None);
-    in_line(&locks, heads as u64 + 2, 3).await;
+    until_in_queue(&locks, heads as u64 + 2, 3).await;
 
-    // Stopped, it hears its wake, and cannot do anything about it.
+    // A stopped process receives its wake but cannot act on it.
     doomed.pause();
     let unread = || -> Vec<u64> {
         let ports = fleet.iter().map(|server| server.port());
@@ -62,11 +64,11 @@ async fn a_dead_head_is_passed(heads: usize, killed: Killed) {
         doomed.kill();
         let freed = Clock::System.now();
         holder.release().await.unwrap();
-        return in_turn(freed, &next, &last);
+        return assert_both_in_time(freed, &next, &last);
     }
     let freed = Clock::System.now();
     holder.release().await.unwrap();
-    // A node that came late to the grant may have nobody to wake for.
+    // A node that joined the grant late may have no waiter to wake.
     wait_until("the wakes of a majority", BUSY, || {
         let grew = unread()
             .into_iter()
@@ -75,11 +77,11 @@ async fn a_dead_head_is_passed(heads: usize, killed: Killed) {
         grew.filter(|grew| *grew).count() >= 2
     });
     doomed.kill();
-    in_turn(freed, &next, &last);
+    assert_both_in_time(freed, &next, &last);
 }
 
-/// Whoever is next is in time, and so is the one behind it, once the name is free again.
-fn in_turn(freed: ringfence::time::Timestamp, next: &Waiters, last: &Waiters) {
+/// The next waiter gets the lock in time, and so does the waiter behind it.
+fn assert_both_in_time(freed: ringfence::time::Timestamp, next: &Waiters, last: &Waiters) {
     let held = next.held();
     let waited = held.since(freed);
     assert!(waited < WORST + BUSY, "{waited:?}");
@@ -88,16 +90,16 @@ fn in_turn(freed: ringfence::time::Timestamp, next: &Waiters, last: &Waiters) {
 }
 
 #[tokio::test]
-async fn a_head_that_is_killed_is_passed_within_its_lease_and_the_grace() {
+async fn a_killed_head_of_the_queue_is_passed_within_ticket_lifetime_and_grace() {
     a_dead_head_is_passed(1, Killed::BeforeTheRelease).await;
 }
 
 #[tokio::test]
-async fn a_head_killed_between_its_wake_and_its_attempt_is_passed_as_soon() {
+async fn a_head_killed_between_its_wake_and_its_attempt_is_passed_in_time() {
     a_dead_head_is_passed(1, Killed::AfterItsWake).await;
 }
 
 #[tokio::test]
-async fn a_process_killed_with_the_first_three_in_line_costs_no_more() {
+async fn a_killed_process_with_the_first_three_waiters_is_passed_in_time() {
     a_dead_head_is_passed(3, Killed::AfterItsWake).await;
 }

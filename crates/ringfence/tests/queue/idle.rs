@@ -1,4 +1,4 @@
-//! What those who wait cost while nothing changes.
+//! The load of waiting clients while nothing changes.
 
 use std::time::Duration;
 
@@ -6,39 +6,39 @@ use ringfence::Locks;
 use ringfence::clock::Clock;
 use ringfence_testkit::{Fleet, Server, wait_until_async};
 
-use crate::worker::{NAME, Waiters, in_line};
+use crate::worker::{NAME, Waiters, until_in_queue};
 
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// Five processes that show all who wait to each node about once a second, and look at the node as often
-/// with three questions, send about twenty commands a second; a thousand who ask for themselves would
-/// send hundreds.
+/// Five processes refresh all their waiters on each node about once a second, and look at the node
+/// as often with three commands: about twenty commands a second. A thousand waiters that poll for
+/// themselves would send hundreds.
 const PER_SECOND_MAX: f64 = 30.0;
 
 #[tokio::test]
-async fn a_thousand_who_wait_in_four_processes_send_a_few_commands_a_second() {
+async fn a_thousand_waiters_in_four_processes_send_few_commands_a_second() {
     let fleet = Fleet::start(3);
     let urls = fleet.urls_without_quarantine();
     let locks = Locks::connect(&urls).await.unwrap();
     let holder = locks.mutex(NAME).lock().await.unwrap();
     let waiters: Vec<Waiters> = (0..4).map(|_| Waiters::start(&urls, 250, None)).collect();
-    in_line(&locks, 1_000, 3).await;
-    // What they said when they came may still be on its way.
-    wait_until_async("them to settle", 6 * WINDOW, async || {
+    until_in_queue(&locks, 1_000, 3).await;
+    // Requests of the arrivals may still be in flight.
+    wait_until_async("the load to settle", 6 * WINDOW, async || {
         most_per_second(&fleet, Duration::from_secs(1)).await < PER_SECOND_MAX
     })
     .await;
     let most = most_per_second(&fleet, WINDOW).await;
-    // They are refreshed: silence would cost them their places.
+    // The tickets are refreshed: without that they would expire.
     assert!((1.0..PER_SECOND_MAX).contains(&most), "{most}");
-    in_line(&locks, 1_000, 3).await;
+    until_in_queue(&locks, 1_000, 3).await;
     for process in waiters {
         process.kill();
     }
     drop(holder);
 }
 
-/// How many commands a second the busiest node is sent in the time to come.
+/// The commands per second that the busiest node receives during `window`, from now on.
 async fn most_per_second(fleet: &Fleet, window: Duration) -> f64 {
     let before: Vec<u64> = fleet.iter().map(commands).collect();
     let begun = Clock::System.now();
@@ -48,7 +48,8 @@ async fn most_per_second(fleet: &Fleet, window: Duration) -> f64 {
     sent.max().unwrap() as f64 / Clock::System.now().since(begun).as_secs_f64()
 }
 
-/// How many commands clients have sent to `server`. The server counts what scripts carry out, too.
+/// The number of commands that clients have sent to `server`. Those that only scripts use are left
+/// out, because the server counts them, too.
 fn commands(server: &Server) -> u64 {
     const BY_SCRIPTS: &str = "del exists get hdel hget hset mget pexpire pttl set time zadd zcard zcount \
         zlexcount zrange zrangebyscore zrank zrem zscore publish";
@@ -62,20 +63,20 @@ fn commands(server: &Server) -> u64 {
     calls.sum()
 }
 
-/// One node that pushes wakes without end makes a waiter send a few scripts a second to the others, not
-/// as many as they can answer.
+/// One node pushes wakes without end. A waiter must not answer them with as many scripts as the
+/// other nodes can execute, but with a few a second.
 #[tokio::test]
-async fn a_server_that_pushes_wakes_without_end_is_not_obeyed() {
+async fn endless_wakes_from_one_server_cause_few_commands_to_the_others() {
     let fleet = Fleet::start(3);
     let urls = fleet.urls_without_quarantine();
     let locks = Locks::connect(&urls).await.unwrap();
     let holder = locks.mutex(NAME).lock().await.unwrap();
     let other = Locks::connect(&urls).await.unwrap();
     let waiting = tokio::spawn(async move { other.mutex(NAME).lock().await });
-    in_line(&locks, 1, 3).await;
+    until_in_queue(&locks, 1, 3).await;
     let hostile = fleet.iter().next().unwrap();
     let line = format!("ringfence:{{{NAME}}}rankjgpk:{NAME}");
-    // The time in twenty digits, and the ticket.
+    // A member is the time in twenty digits, and the ticket.
     let ticket = hostile.command(&["ZRANGE", &line, "0", "0"]);
     let ticket = ticket.trim()[20..].to_owned();
     let (client, _) = ticket.rsplit_once('.').unwrap();
@@ -88,13 +89,14 @@ async fn a_server_that_pushes_wakes_without_end_is_not_obeyed() {
     let pushing = std::thread::spawn(move || {
         let mut pushed = 0_u64;
         while ended.try_recv().is_err() {
-            let heard: u64 = redis::cmd("PUBLISH")
+            let receivers: u64 = redis::cmd("PUBLISH")
                 .arg((&channel, format!("0 {ticket}")))
                 .query(&mut connection)
                 .unwrap();
-            // A server that pushes too much is hung up on, and not listened to for a while.
-            assert!(heard == 1 || pushed > 1_000, "the waiter listens");
-            pushed += heard;
+            // The client disconnects from a server that pushes too much, and reconnects after a
+            // while.
+            assert!(receivers == 1 || pushed > 1_000, "the waiter listens");
+            pushed += receivers;
         }
         pushed
     });
@@ -106,14 +108,14 @@ async fn a_server_that_pushes_wakes_without_end_is_not_obeyed() {
         .zip(before)
         .map(|(after, before)| after - before)
         .collect();
-    // The lock is handed on in the midst of it.
+    // The lock is handed over meanwhile.
     holder.release().await.unwrap();
     let guard = tokio::time::timeout(Duration::from_secs(20), waiting).await;
     guard.unwrap().unwrap().unwrap().release().await.unwrap();
     end.send(()).unwrap();
     let pushed = pushing.join().unwrap();
     assert!(pushed > 1_000, "{pushed}");
-    // An attempt every 50 to 100 ms, the refreshes, and what the test itself asks.
+    // An attempt every 50 to 100 ms, the refreshes, and the commands of the test itself.
     let most = 40 * WINDOW.as_secs();
     assert!(
         sent.iter().all(|sent| *sent < most),

@@ -1,5 +1,5 @@
-//! A node that writes down when a caller's ticket is known to stand on a majority: what the order of
-//! grants is judged by.
+//! A node that records when a caller's ticket is known to be on a majority. The order of grants is
+//! judged by these records.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -17,11 +17,11 @@ use ringfence::url::{NodeUrl, parse_nodes};
 pub(crate) struct Stub {
     pub(crate) since_us: u64,
     pub(crate) id: String,
-    /// When the last node of a majority had said that it has it.
+    /// When the last node of a majority had confirmed that it has the ticket.
     pub(crate) on_majority_ns: Option<u64>,
 }
 
-/// A ticket, and the nodes that said that they have it.
+/// A ticket, and the nodes that confirmed that they have it.
 type Known = (Stub, Vec<usize>);
 
 /// The present ticket of each caller, by its label.
@@ -32,7 +32,7 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// The nodes of `urls`, watched, and the book that is kept of them.
+    /// The nodes of `urls`, wrapped, and the book in which they record tickets.
     pub(crate) fn open(urls: &str) -> (Vec<Witness>, Arc<Self>) {
         let urls = parse_nodes(urls).unwrap();
         let book = Arc::new(Self {
@@ -58,7 +58,7 @@ impl Book {
         taken.map(|(stub, _)| stub)
     }
 
-    /// `node` has the ticket of `label`.
+    /// Records that `node` has the ticket of `label`.
     fn note(&self, label: &Arc<str>, place: &Place, node: usize) {
         let now_ns = Clock::System.now().as_nanos();
         let mut stubs = self.stubs.lock().unwrap();
@@ -83,7 +83,7 @@ impl Book {
     }
 }
 
-/// A server that is watched.
+/// A server whose replies are recorded.
 #[derive(Debug)]
 pub(crate) struct Witness {
     node: RedisNode,
@@ -143,7 +143,7 @@ impl Node for Witness {
     }
 }
 
-/// An acquire with a ticket under way to a node.
+/// An acquire with a ticket, in flight to a node.
 struct Answering {
     book: Arc<Book>,
     node: usize,

@@ -1,4 +1,4 @@
-//! First come, first served, over a quorum and between processes.
+//! Grants follow the order of tickets, over a quorum and between processes.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use ringfence::group::Group;
 
 use crate::crew::{Crew, Turn};
 use crate::witness::Stub;
-use crate::worker::grown_up;
+use crate::worker::voting_fleet;
 
-/// Whoever is ahead may be passed after this long.
+/// A waiter may be passed after this time.
 const GRACE_NS: u64 = Group::DEFAULT_GRACE.as_nanos() as u64;
-/// Whoever was passed is back in line after this long: the nodes are shown all who wait each second.
+/// A waiter that was passed is in the queue again after this time: clients refresh once a second.
 const BACK_NS: u64 = 2_000_000_000;
 
-/// Never two at once, and fences rise in the order of holding.
+/// Asserts that there are never two holders, and that fences rise in the order of holding.
 pub(crate) fn one_at_a_time(turns: &mut [Turn]) {
     turns.sort_by_key(|turn| turn.held_ns);
     for pair in turns.windows(2) {
@@ -22,9 +22,9 @@ pub(crate) fn one_at_a_time(turns: &mut [Turn]) {
     }
 }
 
-/// Whose ticket stood on a majority before the last holder let go is not overtaken by a later ticket,
-/// nor by somebody without one. Where the machine stood still for as long as the grace, passing is
-/// the rule and not a fault; most turns must be others.
+/// Asserts that a waiter whose ticket was on a majority before the last holder released is not
+/// overtaken by a later ticket, nor by a caller without one. If the machine stood still for as long
+/// as the grace period, passing is allowed; such turns must be the minority.
 fn in_order(turns: &[Turn]) {
     let mut passing_until_ns = 0;
     let mut passing = 0;
@@ -50,24 +50,27 @@ fn in_order(turns: &[Turn]) {
         assert!(overtaken.is_none(), "{turn:?} overtook {overtaken:?}");
     }
     let all = turns.len();
-    assert!(passing * 2 <= all, "{passing} of {all} turns say nothing");
+    assert!(
+        passing * 2 <= all,
+        "{passing} of {all} turns cannot be judged"
+    );
 }
 
 fn is_before(one: &Stub, other: &Stub) -> bool {
     (one.since_us, &one.id) < (other.since_us, &other.id)
 }
 
-/// How many of `turns` were judged against somebody else in line: a check that never had anything to
-/// compare shows nothing.
+/// How many of `turns` were compared with other waiters: a check without any comparison shows
+/// nothing.
 fn contended(turns: &[Turn]) -> usize {
-    let in_line = |turn: &&Turn| {
+    let in_queue = |turn: &&Turn| {
         let ticket = turn.ticket.as_ref();
         ticket.is_some_and(|ticket| ticket.on_majority_ns.is_some_and(|ns| ns < turn.held_ns))
     };
-    turns.iter().filter(in_line).count()
+    turns.iter().filter(in_queue).count()
 }
 
-/// Jain's index of what each process got: 1 if all got the same.
+/// Jain's index of the turns of each process: 1 if all had the same number.
 fn fairness(turns: &[Turn], processes: usize) -> f64 {
     let got = (0..processes).map(|process| {
         let of_process = turns.iter().filter(|turn| turn.process == process);
@@ -81,28 +84,31 @@ fn fairness(turns: &[Turn], processes: usize) -> f64 {
     sum * sum / (processes as f64 * squares)
 }
 
-/// What 2,000 turns of four processes must show, whatever their nodes do.
+/// Asserts what 2,000 turns of four processes must show, whatever their nodes do.
 fn judge(mut turns: Vec<Turn>) {
     one_at_a_time(&mut turns);
     in_order(&turns);
     let contended = contended(&turns);
-    assert!(contended * 10 >= turns.len() * 9, "{contended} in line");
+    assert!(
+        contended * 10 >= turns.len() * 9,
+        "{contended} in the queue"
+    );
     let fairness = fairness(&turns, 4);
     assert!(fairness >= 0.98, "{fairness}");
 }
 
 #[tokio::test]
-async fn thirty_two_waiters_in_four_processes_take_their_turns() {
-    let fleet = grown_up(5).await;
+async fn thirty_two_callers_in_four_processes_hold_in_ticket_order() {
+    let fleet = voting_fleet(5).await;
     let crew = Crew::start(&fleet.urls(), 4, 8);
-    // While the processes start, those who are there have the lock to themselves.
+    // While the processes start, the first of them have the lock to themselves.
     crew.turns(400);
     judge(crew.turns(2_000));
 }
 
 #[tokio::test]
-async fn one_node_down_and_one_hung_stall_nobody() {
-    let fleet = grown_up(5).await;
+async fn one_node_down_and_one_hung_do_not_stall_the_queue() {
+    let fleet = voting_fleet(5).await;
     let crew = Crew::start(&fleet.urls(), 4, 8);
     crew.turns(400);
     fleet[0].kill();
@@ -112,14 +118,14 @@ async fn one_node_down_and_one_hung_stall_nobody() {
     times.sort_unstable();
     let gaps = times.windows(2).map(|pair| pair[1].0 - pair[0].1);
     let longest = Duration::from_nanos(gaps.max().unwrap());
-    // What somebody who died may cost. Nobody did.
+    // A dead client may cost more than this, but no client died.
     assert!(longest < Duration::from_secs(5), "{longest:?}");
     judge(turns);
     fleet[1].resume();
 }
 
 #[test]
-fn the_check_finds_an_overtaker() {
+fn the_order_check_detects_overtaking() {
     let turn = |process: usize, since: u64, held: u64| Turn {
         process,
         held_ns: held * 1_000_000,
@@ -132,7 +138,7 @@ fn the_check_finds_an_overtaker() {
         }),
     };
     let refused = |turns: [Turn; 3]| std::panic::catch_unwind(|| in_order(&turns)).is_err();
-    // All the tickets stand before the release at 1,000 ms.
+    // All tickets are in the queue before the release at 1,000 ms.
     in_order(&[turn(0, 0, 1000), turn(1, 100, 1010), turn(2, 500, 1020)]);
     assert!(refused([
         turn(0, 0, 1000),
@@ -148,7 +154,7 @@ fn the_check_finds_an_overtaker() {
         without_ticket,
         turn(1, 100, 1020)
     ]));
-    // The earlier ticket was not known to a majority yet: nobody could have waited for it.
+    // The earlier ticket was not on a majority yet, so the later one may go first.
     let mut late = turn(1, 100, 1020);
     late.ticket.as_mut().unwrap().on_majority_ns = Some(1_005_000_000);
     in_order(&[turn(0, 0, 1000), turn(2, 500, 1010), late]);

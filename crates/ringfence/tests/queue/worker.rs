@@ -1,5 +1,5 @@
-//! Other processes that want the lock: this very binary, started again for one of its tests only,
-//! which does something only in a process that was started for it.
+//! Other processes that take the lock: this test program, started again for a single test that does
+//! something only in a process that was started for it.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use ringfence::clock::Clock;
 use ringfence::time::Timestamp;
 use ringfence_testkit::{Fleet, Process, WallClock, wait_until_async};
 
-/// What all want.
+/// The name of the lock that all processes take.
 pub(crate) const NAME: &str = "the-one";
 /// Longer than anything takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,11 +20,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const NODES: &str = "RINGFENCE_TEST_NODES";
 const CALLERS: &str = "RINGFENCE_TEST_CALLERS";
 
-/// Starts this binary again for the test `role`, with what it needs to know. `hear` gets its lines.
+/// Starts this program again for the test `role` with `environment`. `on_line` gets its output
+/// lines.
 pub(crate) fn start(
     role: &str,
     environment: impl IntoIterator<Item = (String, String)>,
-    mut hear: impl FnMut(&str) + Send + 'static,
+    mut on_line: impl FnMut(&str) + Send + 'static,
 ) -> Process {
     let mut command = Command::new(env::current_exe().unwrap());
     command
@@ -33,25 +34,25 @@ pub(crate) fn start(
         .stdout(Stdio::piped());
     let mut process = Process::spawn(&mut command);
     let lines = BufReader::new(process.take_stdout().unwrap()).lines();
-    thread::spawn(move || lines.map_while(Result::ok).for_each(|line| hear(&line)));
+    thread::spawn(move || lines.map_while(Result::ok).for_each(|line| on_line(&line)));
     process
 }
 
-/// The nodes and how many callers, if this process was started as a worker.
-pub(crate) fn told() -> Option<(String, usize)> {
+/// The nodes and the number of callers, if this process was started as a worker.
+pub(crate) fn assignment() -> Option<(String, usize)> {
     let callers = env::var(CALLERS).ok()?;
     Some((env::var(NODES).ok()?, callers.parse().unwrap()))
 }
 
-/// What a worker with so many callers is told.
-pub(crate) fn tell(nodes: &str, callers: usize) -> [(String, String); 2] {
+/// The environment of a worker with `callers` callers.
+pub(crate) fn environment_for(nodes: &str, callers: usize) -> [(String, String); 2] {
     [
         (NODES.to_owned(), nodes.to_owned()),
         (CALLERS.to_owned(), callers.to_string()),
     ]
 }
 
-/// Runs what a worker does.
+/// Runs the work of a worker.
 pub(crate) fn run(work: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -59,7 +60,7 @@ pub(crate) fn run(work: impl Future<Output = ()>) {
     runtime.unwrap().block_on(work);
 }
 
-/// A process whose callers each want the lock once.
+/// A process whose callers each take the lock once.
 pub(crate) struct Waiters {
     process: Process,
     held: Receiver<Timestamp>,
@@ -68,21 +69,21 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// Starts a process with so many callers, and on `clock` if one is given.
+    /// Starts a process with `callers` callers, on `clock` if it is given.
     pub(crate) fn start(nodes: &str, callers: usize, clock: Option<&WallClock>) -> Self {
         let (to_held, held) = channel();
         let (to_wall, wall) = channel();
         let clock = clock.map(WallClock::environment).into_iter().flatten();
-        let environment = tell(nodes, callers).into_iter().chain(clock);
+        let environment = environment_for(nodes, callers).into_iter().chain(clock);
         let process = start("worker::waiters", environment, move |line| {
-            // Whoever started them may have seen enough.
+            // The test may have seen enough and have dropped the receivers.
             if let Some(nanos) = line.strip_prefix("held ") {
                 let _ = to_held.send(Timestamp::from_nanos(nanos.parse().unwrap()));
             } else if let Some(us) = line.strip_prefix("wall ") {
                 let _ = to_wall.send(us.parse::<i64>().unwrap() - wall_clock_us());
             }
         });
-        let wall_clock_ahead_us = wall.recv_timeout(PATIENCE).expect("it starts");
+        let wall_clock_ahead_us = wall.recv_timeout(PATIENCE).expect("the process starts");
         Self {
             process,
             held,
@@ -90,11 +91,11 @@ impl Waiters {
         }
     }
 
-    /// When the next of them got the lock.
+    /// When the next of its callers got the lock.
     pub(crate) fn held(&self) -> Timestamp {
         self.held
             .recv_timeout(PATIENCE)
-            .expect("it gets the lock in the end")
+            .expect("a caller gets the lock in the end")
     }
 
     pub(crate) fn pause(&self) {
@@ -106,7 +107,7 @@ impl Waiters {
         drop(self.process);
     }
 
-    /// How many bytes from `server` have come that it has not read.
+    /// The number of bytes from the server at `port` that the process has not read.
     pub(crate) fn unread_from(&self, port: u16) -> u64 {
         let folder = format!("/proc/{}", self.process.id());
         let open = fs::read_dir(format!("{folder}/fd")).unwrap();
@@ -124,10 +125,10 @@ impl Waiters {
     }
 }
 
-/// Waits until `count` stand in line on every one of the `nodes` that answer.
+/// Waits until `count` tickets are in the queue of each of the `nodes` that answer.
 #[track_caller]
-pub(crate) fn in_line(locks: &Locks, count: u64, nodes: usize) -> impl Future<Output = ()> {
-    let what = format!("{count} in line on {nodes} nodes");
+pub(crate) fn until_in_queue(locks: &Locks, count: u64, nodes: usize) -> impl Future<Output = ()> {
+    let what = format!("{count} in the queue of {nodes} nodes");
     async move {
         wait_until_async(&what, PATIENCE, async || {
             let Ok(inspection) = locks.inspect(NAME).await else {
@@ -141,15 +142,15 @@ pub(crate) fn in_line(locks: &Locks, count: u64, nodes: usize) -> impl Future<Ou
     }
 }
 
-/// A fleet that has grown up, so that a node that forgets is noticed.
-pub(crate) async fn grown_up(nodes: usize) -> Fleet {
+/// A fleet that is initialised and votes, so that a node that loses its data is noticed.
+pub(crate) async fn voting_fleet(nodes: usize) -> Fleet {
     let fleet = Fleet::start(nodes);
     let builder = Locks::builder().nodes(&fleet.urls());
     builder.init(false).await.unwrap();
     fleet
 }
 
-/// The one thing that these tests must not depend on.
+/// Only for the report of this process: the tests must not depend on the wall clock.
 #[allow(clippy::disallowed_methods)]
 fn wall_clock_us() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -158,7 +159,7 @@ fn wall_clock_us() -> i64 {
 
 #[test]
 fn waiters() {
-    let Some((nodes, callers)) = told() else {
+    let Some((nodes, callers)) = assignment() else {
         return;
     };
     run(async {
@@ -172,7 +173,7 @@ fn waiters() {
 }
 
 async fn once(locks: Locks) {
-    // A thousand who come at once may keep a busy machine's nodes from answering for a while.
+    // A thousand callers at once may keep the nodes of a busy machine from answering for a while.
     let lock = locks.mutex(NAME).no_quorum_after(2 * PATIENCE);
     let guard = lock.lock().await.unwrap();
     println!("held {}", Clock::System.now().as_nanos());
