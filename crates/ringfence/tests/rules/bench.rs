@@ -1,4 +1,4 @@
-//! A few nodes and a clock that only the test moves.
+//! In-memory nodes and a clock that only the test moves.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -32,7 +32,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// `nodes` nodes that vote: the cluster has been initialised.
+    /// `nodes` nodes that vote: the cluster is initialised.
     pub(crate) async fn new(nodes: usize) -> Self {
         Self::skewed(&vec![0; nodes]).await
     }
@@ -46,7 +46,7 @@ impl Bench {
         bench
     }
 
-    /// Nodes that nobody has initialised: several of them are in quarantine.
+    /// Nodes without `init`: if there are several, all of them are in quarantine.
     pub(crate) fn uninitialised(skews_us: &[i64]) -> Self {
         let time = SteppedClock::starting_at(Duration::from_secs(1000));
         let nodes = skews_us.iter().zip('a'..).map(|(&skew_us, name)| {
@@ -60,7 +60,7 @@ impl Bench {
         }
     }
 
-    /// A client's settings, so far on the bench's clock and with its nodes.
+    /// Client settings with the clock and the nodes of the bench.
     pub(crate) fn builder(&self) -> Builder {
         let clocked = Locks::builder().clock(Clock::Stepped(self.time.clone()));
         let nodes = self.nodes.iter().cloned();
@@ -83,13 +83,13 @@ impl Bench {
         self.lock_x_with(|lock| lock).await
     }
 
-    /// The same on the terms that `set` sets.
+    /// The same with the options that `set` sets.
     pub(crate) async fn lock_x_with(&self, set: impl FnOnce(Lock) -> Lock) -> Guard {
         let lock = set(self.client().await.mutex("x"));
         at_once(lock.lock()).await.expect("the lock is free")
     }
 
-    /// Runs `future`; whenever nobody has anything to do, a millisecond passes.
+    /// Runs `future`. When no task has anything to do, the clock moves by one millisecond.
     pub(crate) async fn drive<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         for _ in 0..120_000 {
@@ -104,7 +104,7 @@ impl Bench {
         panic!("not done after two minutes of the bench's time");
     }
 
-    /// Lets `span` pass, in steps small enough that everybody does everything in time.
+    /// Lets `span` pass in steps so small that every timer runs in time.
     pub(crate) async fn pass(&self, span: Duration) {
         self.pass_in(span, ms(5)).await;
     }
@@ -119,23 +119,23 @@ impl Bench {
         }
     }
 
-    /// What stands in the key of `name`, node by node; `None` where it has no holder.
+    /// The value of the key `name`, node by node; `None` where it has no holder.
     pub(crate) fn keys(&self, name: &str) -> Vec<Option<String>> {
         let name = Name::new("", name).expect("a name");
         let keys = self.nodes.iter().map(|node| {
             let key = node.entry(&name).key?;
-            let stands = |until: u64| until >= node.clock().now_us() / 1000;
-            key.until_ms.is_none_or(stands).then_some(key.value)
+            let exists = |until: u64| until >= node.clock().now_us() / 1000;
+            key.until_ms.is_none_or(exists).then_some(key.value)
         });
         keys.collect()
     }
 
-    /// On how many nodes `name` has a holder.
+    /// The number of nodes on which `name` has a holder.
     pub(crate) fn holding(&self, name: &str) -> usize {
         self.keys(name).iter().flatten().count()
     }
 
-    /// On how many nodes `guard` holds `name`.
+    /// The number of nodes on which `guard` holds `name`.
     pub(crate) fn held_by(&self, name: &str, guard: &Guard) -> usize {
         let keys = self.keys(name);
         keys.iter()
@@ -146,15 +146,15 @@ impl Bench {
 
     /// Deletes a holder's key by hand, as an operator might.
     pub(crate) fn delete(&self, node: usize, name: &str, token: &Token) {
-        self.tell(node, name, token, Op::PlainRelease);
+        self.send(node, name, token, Op::PlainRelease);
     }
 
-    /// Puts a foreign holder on one node, as a client that never got further might.
+    /// Puts another holder on one node, as a client that reached only this node leaves it.
     pub(crate) fn occupy(&self, node: usize, name: &str, token: &Token, ttl_ms: u64) {
-        self.tell(node, name, token, Op::PlainAcquire(PlainAcquire { ttl_ms }));
+        self.send(node, name, token, Op::PlainAcquire(PlainAcquire { ttl_ms }));
     }
 
-    /// Takes a share from a reader on one node, as a fault might: nothing is closed.
+    /// Removes a reader's share from one node, as a fault might. The node closes no ballot.
     pub(crate) fn unshare(&self, node: usize, name: &str, guard: &ReadGuard) {
         let undo = Op::Release(Release {
             ballot: Ballot::new(guard.fence()),
@@ -164,10 +164,10 @@ impl Bench {
             stays: false,
             keep_ms: None,
         });
-        self.tell(node, name, guard.token(), undo);
+        self.send(node, name, guard.token(), undo);
     }
 
-    fn tell(&self, node: usize, name: &str, token: &Token, op: Op) {
+    fn send(&self, node: usize, name: &str, token: &Token, op: Op) {
         let name = Name::new("", name).expect("a name");
         let mode = Mode::Exclusive;
         let request = Request {
@@ -180,19 +180,19 @@ impl Bench {
             Call {
                 request: Arc::new(request),
                 expires: self.time.now() + ms(1),
-                done: Completion::new(Arc::new(Nobody), 0),
+                done: Completion::new(Arc::new(IgnoreReply), 0),
             },
         );
     }
 
-    /// Makes the first `nodes` nodes fail, as if nothing were listening there.
+    /// Makes the first `nodes` nodes fail as if no server listened there.
     pub(crate) fn break_first(&self, nodes: usize) {
         for node in &self.nodes[..nodes] {
             node.fail_with(Some(unreachable()));
         }
     }
 
-    /// Makes every node well again.
+    /// Ends every fault of every node.
     pub(crate) fn mend(&self) {
         for node in &self.nodes {
             node.fail_with(None);
@@ -202,14 +202,14 @@ impl Bench {
         }
     }
 
-    /// Starts keeping what every node carries out.
+    /// Makes every node log the operations that it executes.
     pub(crate) fn log_operations(&self) {
         for node in &self.nodes {
             node.log_operations(true);
         }
     }
 
-    /// How many operations like `wanted` every node has carried out since it was last asked.
+    /// The number of operations like `wanted` that every node has executed since the last call.
     pub(crate) fn count(&self, wanted: fn(&Op) -> bool) -> Vec<usize> {
         let count = |node: &MemoryNode| {
             let operations = node.take_operations();
@@ -222,19 +222,19 @@ impl Bench {
     }
 }
 
-struct Nobody;
+struct IgnoreReply;
 
-impl Deliver<Reply> for Nobody {
+impl Deliver<Reply> for IgnoreReply {
     fn deliver(&self, _tag: u64, _outcome: Result<Reply, CallError>) {}
 }
 
-/// The error of a node that nothing reaches.
+/// The error of a node that cannot be reached.
 pub(crate) fn unreachable() -> CallError {
     let detail = "connection refused";
     CallError::NotSent(Trouble::new(TroubleKind::Unreachable, detail))
 }
 
-/// Asserts that an extension failed because the lock is lost, and for this reason.
+/// Asserts that an extension failed because the lock is lost for `reason`.
 #[track_caller]
 pub(crate) fn assert_lost(error: &ExtendError, reason: Lost) {
     let ExtendError::Lost { why, .. } = error else {
@@ -243,17 +243,17 @@ pub(crate) fn assert_lost(error: &ExtendError, reason: Lost) {
     assert_eq!(*why, reason, "{error}");
 }
 
-/// A token that nobody drew.
+/// A token that no client of the test draws.
 pub(crate) fn foreign(byte: u8) -> Token {
     Token::from_entropy([byte; ringfence::token::TOKEN_ENTROPY_BYTES])
 }
 
-/// Polls once and tells what came of it.
+/// Polls once and returns the result.
 pub(crate) async fn poll_once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }
 
-/// The output of a future that has to be done already: not a nanosecond passes.
+/// The output of a future that must be ready without any time passing.
 pub(crate) async fn at_once<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     for _ in 0..8 {
@@ -265,20 +265,20 @@ pub(crate) async fn at_once<F: Future>(future: F) -> F::Output {
     panic!("this should not have to wait for time to pass");
 }
 
-/// Whether `future` still waits, after everybody else had a chance.
+/// Whether `future` still waits after all other tasks had a chance to run.
 pub(crate) async fn waits<F: Future + ?Sized>(mut future: Pin<&mut F>) -> bool {
     idle().await;
     poll_once(future.as_mut()).await.is_pending()
 }
 
-/// Lets the background do what it can do without time passing.
+/// Lets background tasks do what they can do without time passing.
 pub(crate) async fn idle() {
     for _ in 0..6 {
         yield_now().await;
     }
 }
 
-/// A small generator for tests that take turns at random.
+/// A small random generator for tests that choose their steps at random.
 pub(crate) struct Dice(SplitMix64);
 
 impl Dice {

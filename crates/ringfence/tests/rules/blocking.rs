@@ -13,7 +13,7 @@ use ringfence::{AcquireError, LatchError, Lost, ReleaseError, ReleaseReceiptErro
 use crate::bench::{ms, unreachable};
 use crate::log::Log;
 
-/// A client of one node on a clock that stands still.
+/// A client of one node, on a clock that only the test moves.
 fn stepped() -> (Locks, MemoryNode, SteppedClock) {
     let time = SteppedClock::starting_at(Duration::from_secs(1000));
     let clock = Clock::Stepped(time.clone());
@@ -29,7 +29,7 @@ fn is_free(node: &MemoryNode) -> bool {
     node.entries().iter().all(|(_, entry)| entry.key.is_none())
 }
 
-/// Waits for what a thread of the library does, at most for as long as a slow machine may take.
+/// Waits for something that a thread of the library does. The limit allows for a slow machine.
 fn eventually(what: &str, done: impl Fn() -> bool) {
     for _ in 0..20_000 {
         if done() {
@@ -73,7 +73,7 @@ fn blocking_lock_extend_and_release() {
 }
 
 #[test]
-fn blocking_guards_are_renewed_and_told_of_their_loss() {
+fn blocking_guards_are_renewed_and_report_their_loss() {
     let (locks, node, time) = stepped();
     let guard = locks.mutex("x").ttl(ms(9000)).lock().unwrap();
     let deadline = guard.deadline();
@@ -84,11 +84,11 @@ fn blocking_guards_are_renewed_and_told_of_their_loss() {
     assert_eq!(guard.lost(), Lost::Expired);
     node.fail_with(None);
     drop(guard);
-    assert!(is_free(&node), "dropped before drop returns");
+    assert!(is_free(&node), "the release is done before drop returns");
 }
 
 #[test]
-fn blocking_hold_gives_the_result_even_if_the_lock_was_lost_meanwhile() {
+fn blocking_hold_returns_the_result_even_if_the_lock_was_lost_meanwhile() {
     let (locks, node, time) = stepped();
     let fence = locks.mutex("x").hold(|guard| guard.fence()).unwrap();
     assert!(fence > 0 && is_free(&node));
@@ -99,12 +99,12 @@ fn blocking_hold_gives_the_result_even_if_the_lock_was_lost_meanwhile() {
     });
     assert_eq!(late.unwrap(), Err(Lost::Expired));
     let warnings = log.warnings();
-    let told = |line: &String| line.contains("lost before the work");
-    assert!(warnings.iter().any(told), "{warnings:?}");
+    let warned = |line: &String| line.contains("lost before the work");
+    assert!(warnings.iter().any(warned), "{warnings:?}");
 }
 
 #[test]
-fn blocking_receipts_and_plain_locks() {
+fn blocking_receipts_and_plain_locks_are_extended_and_released() {
     let (locks, node, _time) = stepped();
     let receipt = locks.mutex("x").lock().unwrap().leave();
     assert!(!is_free(&node));
@@ -158,14 +158,14 @@ fn blocking_threads_exclude_each_other() {
 }
 
 #[test]
-fn blocking_close_drains() {
+fn blocking_close_waits_until_the_ttl_is_over_if_no_node_answers() {
     let (locks, node, time) = stepped();
     let guard = locks.mutex("x").lock().unwrap();
     node.fail_with(Some(unreachable()));
     let start = time.now();
     drop(guard);
     let closing = std::thread::spawn(move || locks.close());
-    // Nobody can be told, so it takes the whole TTL: however fast that goes by.
+    // No node receives the release, so `close` waits for the whole TTL, however fast that passes.
     eventually("the end of the TTL", || {
         time.step(ms(100));
         closing.is_finished()
@@ -184,14 +184,14 @@ async fn blocking_handles_may_be_dropped_inside_an_async_task() {
     .await
     .unwrap();
     drop(locks);
-    assert_eq!(guard.check(), Ok(()), "the guard keeps the engine");
-    // The last handle: with it goes a whole runtime, which must not be dropped in here.
+    assert_eq!(guard.check(), Ok(()), "the guard keeps the client alive");
+    // The last handle owns a whole tokio runtime, which must not be dropped inside an async task.
     drop(guard);
     assert!(is_free(&node));
 }
 
 #[test]
-fn blocking_semaphore_gives_out_its_permits() {
+fn blocking_semaphore_grants_and_releases_its_permits() {
     let (locks, node, _time) = stepped();
     let semaphore = locks.semaphore("s", 2).label("me").ttl(ms(5000));
     let one = semaphore.acquire().unwrap();
@@ -205,14 +205,14 @@ fn blocking_semaphore_gives_out_its_permits() {
     one.release().unwrap();
     drop(two);
     let name = ringfence::name::Name::new("", "s").unwrap();
-    eventually("both are given back", || {
+    eventually("both permits are released", || {
         (0..2).all(|slot| node.entry(&name.slot(slot)).key.is_none())
     });
     drop(locks);
 }
 
 #[test]
-fn blocking_latch_opens_when_the_last_has_arrived() {
+fn blocking_latch_opens_when_the_last_party_has_arrived() {
     let locks = Locks::connect("memory:").unwrap();
     let waiting = {
         let latch = locks.latch("x", 2).ttl(ms(60_000));

@@ -1,4 +1,4 @@
-//! Rule 5 and G6: whatever becomes of the caller, nothing of a lost attempt stays behind.
+//! Rule 5 and G6: nothing of a lost attempt remains on a node, whatever happens to the caller.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -10,21 +10,21 @@ use ringfence::node::memory::MemoryNode;
 use ringfence::{AcquireError, Builder, Locks};
 
 use crate::bench::{Bench, at_once, idle, ms, poll_once, unreachable, waits};
-use crate::postman::Postman;
+use crate::delaying_node::DelayingNode;
 
-/// What a node does while the future that is to be dropped is polled.
+/// What a node does while the future is polled that will be dropped.
 #[derive(Clone, Copy, Debug)]
-enum Mood {
+enum Fault {
     Answers,
     HoldsReplies,
     Hangs,
 }
 
-const MOODS: [Mood; 3] = [Mood::Answers, Mood::HoldsReplies, Mood::Hangs];
+const FAULTS: [Fault; 3] = [Fault::Answers, Fault::HoldsReplies, Fault::Hangs];
 
-/// Polls a `lock()` `polls` times with the nodes in `moods`, drops it, lets the nodes go on, and
-/// tells how many keys are left. `None` once the future was done before.
-async fn left_behind(moods: [Mood; 3], polls: usize, held: bool) -> Option<usize> {
+/// Polls a `lock()` `polls` times with the nodes in `faults`, drops it, ends the faults, and
+/// returns how many keys remain. `None` if the future was ready before it could be dropped.
+async fn left_behind(faults: [Fault; 3], polls: usize, held: bool) -> Option<usize> {
     let bench = Bench::new(3).await;
     let holder = bench.client().await;
     let locks = bench.client().await;
@@ -32,9 +32,9 @@ async fn left_behind(moods: [Mood; 3], polls: usize, held: bool) -> Option<usize
         true => Some(at_once(holder.mutex("x").lock()).await.unwrap()),
         false => None,
     };
-    for (node, mood) in bench.nodes.iter().zip(moods) {
-        node.hold_replies(matches!(mood, Mood::HoldsReplies));
-        node.hang(matches!(mood, Mood::Hangs));
+    for (node, fault) in bench.nodes.iter().zip(faults) {
+        node.hold_replies(matches!(fault, Fault::HoldsReplies));
+        node.hang(matches!(fault, Fault::Hangs));
     }
     let mut done = false;
     {
@@ -60,33 +60,33 @@ async fn left_behind(moods: [Mood; 3], polls: usize, held: bool) -> Option<usize
 }
 
 #[tokio::test]
-async fn rule_5_dropping_a_waiting_future_gives_up_its_place_in_line() {
+async fn rule_5_dropping_a_waiting_future_removes_its_ticket_from_the_queue() {
     let bench = Bench::new(3).await;
     let _guard = at_once(bench.client().await.mutex("x").lock())
         .await
         .unwrap();
     let locks = bench.client().await;
     let name = Name::new("", "x").unwrap();
-    let in_line = |node: &MemoryNode| node.entry(&name).line.tickets.len();
+    let in_queue = |node: &MemoryNode| node.entry(&name).line.tickets.len();
     {
         let lock = locks.mutex("x");
         let mut locking = pin!(lock.lock());
         for _ in 0..4 {
             assert!(waits(locking.as_mut()).await);
         }
-        assert!(bench.nodes.iter().all(|node| in_line(node) == 1));
+        assert!(bench.nodes.iter().all(|node| in_queue(node) == 1));
     }
     idle().await;
-    assert!(bench.nodes.iter().all(|node| in_line(node) == 0));
+    assert!(bench.nodes.iter().all(|node| in_queue(node) == 0));
 }
 
 #[tokio::test]
 async fn rule_5_dropping_the_future_at_any_await_leaves_nothing() {
     let mut dropped_while_waiting = 0;
     for held in [false, true] {
-        for a in MOODS {
-            for b in MOODS {
-                for c in MOODS {
+        for a in FAULTS {
+            for b in FAULTS {
+                for c in FAULTS {
                     for polls in 0..14 {
                         let Some(left) = left_behind([a, b, c], polls, held).await else {
                             break;
@@ -116,17 +116,17 @@ async fn g6_a_cancelled_task_leaves_nothing() {
     assert_eq!(bench.holding("x"), 0);
 }
 
-async fn behind_postmen(bench: &Bench) -> (Locks, Vec<Postman>) {
-    let postmen: Vec<Postman> = bench.nodes.iter().map(Postman::before).collect();
+async fn behind_delaying_nodes(bench: &Bench) -> (Locks, Vec<DelayingNode>) {
+    let delaying: Vec<DelayingNode> = bench.nodes.iter().map(DelayingNode::before).collect();
     let builder = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
-    let builder = postmen.iter().cloned().fold(builder, Builder::node);
-    (builder.connect().await.unwrap(), postmen)
+    let builder = delaying.iter().cloned().fold(builder, Builder::node);
+    (builder.connect().await.unwrap(), delaying)
 }
 
-/// Two of three nodes say that the lock is held; the third answers after that. Whoever has nothing of
-/// ours is not asked to give it back.
+/// Two of three nodes reply that the lock is held; the third answers after the verdict. A node that
+/// granted nothing receives no undo.
 #[tokio::test]
-async fn rule_5_a_node_that_says_held_after_the_verdict_is_told_no_undo() {
+async fn rule_5_a_node_that_reports_held_after_the_verdict_receives_no_undo() {
     let bench = Bench::new(3).await;
     let holder = bench.client().await;
     let _guard = at_once(holder.mutex("x").lock()).await.unwrap();
@@ -145,10 +145,10 @@ async fn rule_5_a_node_that_says_held_after_the_verdict_is_told_no_undo() {
     assert_eq!(bench.count(undone), [0; 3]);
 }
 
-/// The same, but the third has granted. Its answer is waited for, and not for long.
+/// The same, but the third node has granted. The undo waits for its reply, but only for a moment.
 #[tokio::test]
-async fn rule_5_a_node_that_grants_after_the_verdict_is_undone_whether_it_says_so_or_not() {
-    for says_so in [true, false] {
+async fn rule_5_a_grant_after_the_verdict_is_undone_with_or_without_its_reply() {
+    for replies in [true, false] {
         let bench = Bench::new(3).await;
         let holder = bench.client().await;
         let guard = at_once(holder.mutex("x").lock()).await.unwrap();
@@ -156,35 +156,38 @@ async fn rule_5_a_node_that_grants_after_the_verdict_is_undone_whether_it_says_s
         let (one, two) = (locks.mutex("x"), locks.mutex("x"));
         let (mut first, mut second) = (pin!(one.lock()), pin!(two.lock()));
         bench.nodes[2].fail_with(Some(unreachable()));
-        assert!(waits(first.as_mut()).await, "in line on the others only");
+        assert!(
+            waits(first.as_mut()).await,
+            "in the queue of the others only"
+        );
         bench.nodes[2].fail_with(None);
         bench.delete(2, "x", guard.token());
         bench.nodes[2].hold_replies(true);
         assert!(waits(second.as_mut()).await);
         assert_eq!(bench.holding("x"), 3, "the third has granted");
-        if says_so {
+        if replies {
             bench.nodes[2].hold_replies(false);
         } else {
             bench.time.step(ms(2));
         }
         assert!(waits(second.as_mut()).await);
         idle().await;
-        assert_eq!(bench.holding("x"), 2, "says so: {says_so}");
+        assert_eq!(bench.holding("x"), 2, "replies: {replies}");
     }
 }
 
 #[tokio::test]
 async fn rule_5_an_acquire_that_arrives_after_its_undo_is_refused() {
     let bench = Bench::new(3).await;
-    let (locks, postmen) = behind_postmen(&bench).await;
-    postmen.iter().for_each(Postman::keep_acquires);
+    let (locks, delaying) = behind_delaying_nodes(&bench).await;
+    delaying.iter().for_each(DelayingNode::keep_acquires);
     let error = bench.drive(locks.mutex("x").try_lock()).await.unwrap_err();
     assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
     bench.log_operations();
-    postmen.iter().for_each(Postman::deliver);
+    delaying.iter().for_each(DelayingNode::deliver);
     assert_eq!(bench.count(|op| matches!(op, Op::Acquire { .. })), [1; 3]);
     assert_eq!(bench.holding("x"), 0);
-    // And it stands in nobody's way.
+    // And the name is free for other clients.
     drop(
         at_once(bench.client().await.mutex("x").lock())
             .await
@@ -195,11 +198,11 @@ async fn rule_5_an_acquire_that_arrives_after_its_undo_is_refused() {
 #[tokio::test]
 async fn rule_5_an_acquire_that_arrives_after_the_release_is_refused() {
     let bench = Bench::new(3).await;
-    let (locks, postmen) = behind_postmen(&bench).await;
-    postmen[2].keep_acquires();
+    let (locks, delaying) = behind_delaying_nodes(&bench).await;
+    delaying[2].keep_acquires();
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();
     at_once(guard.release()).await.unwrap();
-    postmen[2].deliver();
+    delaying[2].deliver();
     assert_eq!(bench.holding("x"), 0);
 }
 
@@ -212,7 +215,7 @@ async fn rule_5_an_undo_is_retried_until_it_is_acknowledged() {
         .await
         .unwrap_err();
     assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
-    // The undo was carried out too, but nobody knows.
+    // The nodes executed the undo, too, but the client does not know that.
     bench.log_operations();
     bench.pass(ms(3000)).await;
     let tries = bench.count(|op| matches!(op, Op::Release { .. }));
@@ -224,7 +227,7 @@ async fn rule_5_an_undo_is_retried_until_it_is_acknowledged() {
     bench.pass(ms(1100)).await;
     assert_eq!(bench.count(|op| matches!(op, Op::Release { .. })), [1; 3]);
     bench.pass(ms(5000)).await;
-    assert_eq!(bench.count(|_| true), [0; 3], "acknowledged is over");
+    assert_eq!(bench.count(|_| true), [0; 3], "an acknowledged undo ends");
 }
 
 #[tokio::test]
@@ -240,7 +243,7 @@ async fn rule_5_an_undo_that_could_not_be_sent_is_sent_later() {
         bench.break_first(3);
     }
     bench.pass(ms(4000)).await;
-    assert_eq!(bench.holding("x"), 3, "nobody could be told");
+    assert_eq!(bench.holding("x"), 3, "no node could be reached");
     bench.mend();
     bench.pass(ms(1100)).await;
     assert_eq!(bench.holding("x"), 0);
@@ -250,7 +253,7 @@ async fn rule_5_an_undo_that_could_not_be_sent_is_sent_later() {
 async fn rule_5_own_partial_votes_do_not_block_own_retries() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
-    // Two set the key but nobody hears of it, and undoing it does not work either.
+    // Two nodes set the key, but the client receives no reply, and their undos fail, too.
     bench.nodes[0].lose_replies(true);
     bench.nodes[1].hold_replies(true);
     let lock = locks.mutex("x");
@@ -271,11 +274,7 @@ async fn rule_5_own_partial_votes_do_not_block_own_retries() {
         "not after the TTL"
     );
     bench.pass(ms(1000)).await;
-    assert_eq!(
-        bench.held_by("x", &guard),
-        3,
-        "and no late undo takes it away"
-    );
+    assert_eq!(bench.held_by("x", &guard), 3, "and no late undo removes it");
 }
 
 async fn bench_time(bench: &Bench, span_ms: u64) {
@@ -283,38 +282,38 @@ async fn bench_time(bench: &Bench, span_ms: u64) {
     Clock::Stepped(bench.time.clone()).sleep_until(until).await;
 }
 
-/// A restore to the same node does not mean that the acquire has arrived there.
+/// A restore that reaches a node does not prove that the acquire has reached it.
 #[tokio::test]
 async fn rule_5_an_acquire_that_arrives_after_a_restore_and_the_release_is_refused() {
     let bench = Bench::new(3).await;
-    let (locks, postmen) = behind_postmen(&bench).await;
-    postmen[2].keep_acquires();
-    postmen[2].keep_restores(true);
+    let (locks, delaying) = behind_delaying_nodes(&bench).await;
+    delaying[2].keep_acquires();
+    delaying[2].keep_restores(true);
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();
     at_once(guard.extend(ms(10_000))).await.unwrap();
-    assert_eq!(postmen[2].kept(), 2, "the acquire and a restore");
+    assert_eq!(delaying[2].kept(), 2, "the acquire and a restore");
     at_once(guard.release()).await.unwrap();
-    postmen[2].deliver();
+    delaying[2].deliver();
     assert_eq!(bench.keys("x"), [None, None, None]);
 }
 
-/// The first restore is overtaken by the next round, by its restore and by the release.
+/// The first restore is overtaken by the next round, by that round's restore and by the release.
 #[tokio::test]
 async fn a_restore_of_a_reader_that_arrives_after_its_release_is_refused() {
     let bench = Bench::new(3).await;
-    let (locks, postmen) = behind_postmen(&bench).await;
+    let (locks, delaying) = behind_delaying_nodes(&bench).await;
     let lock = locks.rw_lock("x").renew(false);
     let reader = at_once(lock.read()).await.unwrap();
     bench.unshare(2, "x", &reader);
-    postmen[2].keep_restores(true);
+    delaying[2].keep_restores(true);
     at_once(reader.extend(ms(10_000))).await.unwrap();
-    assert_eq!(postmen[2].kept(), 1);
-    postmen[2].keep_restores(false);
+    assert_eq!(delaying[2].kept(), 1);
+    delaying[2].keep_restores(false);
     at_once(reader.extend(ms(10_000))).await.unwrap();
-    assert_eq!(bench.holding("x"), 3, "put back by the second round");
+    assert_eq!(bench.holding("x"), 3, "restored by the second round");
     at_once(reader.extend(ms(10_000))).await.unwrap();
     at_once(reader.release()).await.unwrap();
-    postmen[2].deliver();
+    delaying[2].deliver();
     assert_eq!(bench.keys("x"), [None, None, None]);
     drop(at_once(lock.try_write()).await.unwrap());
 }

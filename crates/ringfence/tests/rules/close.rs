@@ -1,4 +1,4 @@
-//! Rule 11, `close`: draining what is pending.
+//! Rule 11, `close`: it waits until pending releases are acknowledged.
 
 use std::pin::{Pin, pin};
 
@@ -6,7 +6,8 @@ use ringfence::{AcquireError, Locks};
 
 use crate::bench::{Bench, at_once, idle, ms, waits};
 
-/// A wait for `x` whose acquire all nodes have carried out. It has not been polled since they answered.
+/// A wait for `x` whose acquire all nodes have executed. It has not been polled since they
+/// answered.
 async fn waiting_unpolled(bench: &Bench, locks: &Locks) -> Pin<Box<dyn Future<Output = ()>>> {
     bench.nodes.iter().for_each(|node| node.hold_replies(true));
     let lock = locks.mutex("x");
@@ -43,9 +44,10 @@ async fn rule_11_close_ends_when_the_ttl_is_over_at_the_latest() {
     assert!(took > ms(8000) && took <= ms(10_000), "{took:?}");
 }
 
-/// Others can have the lock once a majority has confirmed: the rest costs no more than a moment.
+/// Other clients can have the lock once a majority has confirmed, so `close` waits only a moment
+/// for the rest.
 #[tokio::test]
-async fn rule_11_close_lingers_for_100_ms_once_a_majority_has_confirmed() {
+async fn rule_11_close_waits_100_ms_for_the_rest_once_a_majority_has_confirmed() {
     for hung in [true, false] {
         let bench = Bench::new(3).await;
         let locks = bench.client().await;
@@ -63,16 +65,16 @@ async fn rule_11_close_lingers_for_100_ms_once_a_majority_has_confirmed() {
 }
 
 #[tokio::test]
-async fn rule_11_close_does_not_linger_where_everything_is_confirmed() {
+async fn rule_11_close_returns_at_once_if_everything_is_confirmed() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     drop(at_once(locks.mutex("x").lock()).await.unwrap());
     at_once(locks.close()).await;
 }
 
-/// A lock that is left behind by a process that ends: a node that is about to answer gets its time.
+/// A process ends and leaves its lock. A node that is about to answer gets a moment for it.
 #[tokio::test]
-async fn rule_11_close_waits_a_moment_for_nodes_that_have_not_answered_an_acquire() {
+async fn rule_11_close_waits_for_nodes_that_have_not_answered_an_acquire() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     bench.nodes[2].hang(true);
@@ -86,7 +88,7 @@ async fn rule_11_close_waits_a_moment_for_nodes_that_have_not_answered_an_acquir
 }
 
 #[tokio::test]
-async fn rule_11_close_waits_no_longer_than_100_ms_for_such_nodes() {
+async fn rule_11_close_waits_at_most_100_ms_for_replies_to_an_acquire() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     bench.nodes[2].hang(true);
@@ -97,14 +99,14 @@ async fn rule_11_close_waits_no_longer_than_100_ms_for_such_nodes() {
 }
 
 #[tokio::test]
-async fn rule_11_close_ends_all_waiting_and_takes_back_what_was_under_way() {
+async fn rule_11_close_cancels_waiting_callers_and_undoes_their_attempts() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     bench.nodes.iter().for_each(|node| node.hold_replies(true));
     let waiter = locks.clone();
     let waiting = tokio::spawn(async move { waiter.mutex("x").lock().await });
     idle().await;
-    assert_eq!(bench.holding("x"), 3, "under way");
+    assert_eq!(bench.holding("x"), 3, "the attempt is in flight");
     let mut closing = pin!(locks.close());
     assert!(waits(closing.as_mut()).await);
     assert!(
@@ -119,16 +121,16 @@ async fn rule_11_close_ends_all_waiting_and_takes_back_what_was_under_way() {
 }
 
 #[tokio::test]
-async fn rule_11_close_does_not_overlook_an_attempt_that_has_not_been_given_up_yet() {
-    // Everything answers at once, so the attempt of another task is between two polls when the
-    // client is closed: what it set must be gone when `close` returns.
+async fn rule_11_close_waits_for_an_attempt_that_is_not_undone_yet() {
+    // All nodes answered, but the task of the attempt has not been polled since when the client is
+    // closed. The keys that the attempt set must be gone when `close` returns.
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let waiting = waiting_unpolled(&bench, &locks).await;
     let mut closing = pin!(locks.close());
     assert!(
         waits(closing.as_mut()).await,
-        "its owner has not been polled since"
+        "the waiting task has not been polled since"
     );
     drop(waiting);
     at_once(closing).await;
@@ -136,7 +138,7 @@ async fn rule_11_close_does_not_overlook_an_attempt_that_has_not_been_given_up_y
 }
 
 #[tokio::test]
-async fn rule_11_close_does_not_wait_for_a_future_that_nobody_polls() {
+async fn rule_11_close_waits_at_most_one_second_for_a_future_that_is_not_polled() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let waiting = waiting_unpolled(&bench, &locks).await;

@@ -1,6 +1,6 @@
-//! A hold ends at its deadline: no verdict that is read later moves it, even if no timer has run yet.
+//! A hold ends at its deadline: no verdict that is read later moves it, even if no timer ran yet.
 //!
-//! Each test steps the clock and hands over the replies without giving the keeper a turn in between.
+//! Each test steps the clock and delivers the replies before the keeper can run.
 
 use std::pin::pin;
 
@@ -42,7 +42,7 @@ async fn a_renewal_that_is_read_after_the_deadline_does_not_move_it() {
     let deadline = guard.deadline();
     bench.nodes.iter().for_each(|node| node.hold_replies(true));
     bench.pass(ms(3000)).await;
-    // The process was paused: the keeper's timer has not run either.
+    // The process was paused: the keeper's timer did not run either.
     bench.time.step(ms(6000));
     bench.nodes.iter().for_each(|node| node.hold_replies(false));
     assert_eq!(guard.deadline(), deadline);
@@ -50,7 +50,7 @@ async fn a_renewal_that_is_read_after_the_deadline_does_not_move_it() {
 }
 
 #[tokio::test]
-async fn a_proof_of_loss_that_is_read_after_the_deadline_changes_nothing_either() {
+async fn a_proof_of_loss_that_is_read_after_the_deadline_changes_nothing() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let lock = locks.mutex("x").ttl(ms(2000)).renew(false);
@@ -66,7 +66,7 @@ async fn a_proof_of_loss_that_is_read_after_the_deadline_changes_nothing_either(
 }
 
 #[tokio::test]
-async fn a_downgrade_that_is_read_after_the_deadline_gives_no_share() {
+async fn a_downgrade_that_is_read_after_the_deadline_returns_no_read_guard() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let lock = locks.rw_lock("x").ttl(ms(2000)).renew(false);

@@ -1,4 +1,4 @@
-//! What `{:?}` says of the public handles: enough to know which one it is, and no internals.
+//! `{:?}` of the public handles: enough to identify the handle, and no internals.
 
 use std::fmt::Debug;
 
@@ -6,7 +6,7 @@ use ringfence::blocking;
 
 use crate::bench::{Bench, at_once, ms};
 
-/// A log line's worth.
+/// About as much as fits into one log line.
 const LENGTH_MAX: usize = 400;
 
 #[track_caller]
@@ -20,10 +20,10 @@ fn is_short(what: &str, handle: &dyn Debug, names: &[&str]) {
 }
 
 #[tokio::test]
-async fn debug_of_handles_is_short_and_names_what_matters() {
+async fn debug_of_handles_is_short_and_names_the_lock() {
     let bench = Bench::new(5).await;
     let locks = bench.client().await;
-    // Whatever the client is busy with.
+    // The client has work in progress while it is printed.
     let guards = [at_once(locks.mutex("x").lock()).await.unwrap()];
     is_short("Locks", &locks, &["nodes", "\"a\"", "\"e\"", "10s", "job"]);
     let lock = locks.mutex("orders:42").wait(ms(1500)).label("me");
@@ -80,7 +80,7 @@ fn debug_of_blocking_handles_is_short_too() {
 }
 
 #[tokio::test]
-async fn debug_of_handles_tells_no_secret() {
+async fn debug_of_handles_shows_no_secret() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();

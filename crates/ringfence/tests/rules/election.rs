@@ -1,4 +1,4 @@
-//! Elections: one leader at a time, terms that only rise, and observers that are never fooled.
+//! Elections: one leader at a time, terms that only rise, and observers that see only real leaders.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,14 @@ use ringfence::node::{Call, Node};
 use ringfence::{Builder, Locks, Lost, ReleaseError};
 
 use crate::bench::{Bench, Dice, at_once, foreign, ms, poll_once, unreachable, waits};
-use crate::wrapper::leave_to;
+use crate::wrapper::delegate;
 
-/// A node as one client sees it, who may be cut off from it alone.
+/// A node that can be made unreachable for one client alone.
 #[derive(Debug)]
 struct CutOff(MemoryNode, Arc<AtomicBool>);
 
 impl Node for CutOff {
-    leave_to!(0: name listen probe join init);
+    delegate!(0: name listen probe join init);
 
     fn send(&self, call: Call) {
         if self.1.load(Ordering::SeqCst) {
@@ -49,7 +49,7 @@ async fn the_next_candidate_is_elected_when_the_leader_resigns() {
 }
 
 #[tokio::test]
-async fn a_leader_is_not_bounded_to_an_hour() {
+async fn a_leadership_may_last_longer_than_an_hour() {
     let bench = Bench::new(1).await;
     let locks = bench.client().await;
     let leader = at_once(locks.election("e").ttl(ms(600_000)).campaign())
@@ -86,7 +86,11 @@ async fn a_leader_that_loses_quorum_steps_down_before_another_is_elected() {
             }
         })
         .await;
-    assert_eq!(lost, Some(Lost::Expired), "first the one, then the other");
+    assert_eq!(
+        lost,
+        Some(Lost::Expired),
+        "the leader ends before the next begins"
+    );
     let next = bench.drive(next).await.unwrap();
     assert!(next.term() > leader.term());
     cut.store(false, Ordering::SeqCst);
@@ -95,13 +99,13 @@ async fn a_leader_that_loses_quorum_steps_down_before_another_is_elected() {
 }
 
 #[tokio::test]
-async fn observers_hear_of_each_leader_once_and_terms_rise() {
+async fn observers_see_each_leader_once_and_terms_rise() {
     let bench = Bench::new(3).await;
     let (locks, watching) = (bench.client().await, bench.client().await);
     let mut observer = watching.election("e").observe().unwrap();
     {
         let mut next = pin!(observer.next());
-        assert!(waits(next.as_mut()).await, "nobody leads");
+        assert!(waits(next.as_mut()).await, "there is no leader");
     }
     let first = at_once(locks.election("e").label("one").campaign())
         .await
@@ -115,7 +119,7 @@ async fn observers_hear_of_each_leader_once_and_terms_rise() {
         bench.pass(ms(20_000)).await;
         assert!(
             poll_once(next.as_mut()).await.is_pending(),
-            "told once, renewals are no news"
+            "each leader is reported once, renewals are not"
         );
     }
     at_once(first.resign()).await.unwrap();
@@ -127,7 +131,7 @@ async fn observers_hear_of_each_leader_once_and_terms_rise() {
 }
 
 #[tokio::test]
-async fn a_candidate_on_a_minority_is_not_reported_and_neither_is_what_is_kept() {
+async fn neither_a_holder_without_a_ballot_nor_a_kept_key_is_reported_as_leader() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let election = locks.election("e");
@@ -141,7 +145,7 @@ async fn a_candidate_on_a_minority_is_not_reported_and_neither_is_what_is_kept()
         bench.pass(ms(2000)).await;
         assert!(
             poll_once(next.as_mut()).await.is_pending(),
-            "who has no ballot has no term"
+            "a holder without a ballot has no term"
         );
     }
     let locks = bench.client().await;
@@ -155,7 +159,7 @@ async fn a_candidate_on_a_minority_is_not_reported_and_neither_is_what_is_kept()
     bench.pass(ms(2000)).await;
     assert!(
         poll_once(next.as_mut()).await.is_pending(),
-        "released is released"
+        "a released lock has no leader, even if its key is kept"
     );
 }
 
@@ -168,21 +172,21 @@ async fn a_candidate_that_needs_a_node_in_quarantine_is_not_reported() {
     let mut observer = watching.election("e").observe().unwrap();
     let failing = locks.election("e").wait(ms(3000));
     let (mut failing, mut next) = (pin!(failing.campaign()), pin!(observer.next()));
-    let mut sat_on_two = false;
+    let mut held_two = false;
     for _ in 0..600 {
         bench.pass(ms(5)).await;
         if let std::task::Poll::Ready(done) = poll_once(failing.as_mut()).await {
             assert!(done.is_err());
             break;
         }
-        sat_on_two |= bench.holding("e") == 2;
+        held_two |= bench.holding("e") == 2;
         assert!(poll_once(next.as_mut()).await.is_pending());
     }
-    assert!(sat_on_two, "it never looked like a majority");
+    assert!(held_two, "the candidate never held two of three nodes");
 }
 
 #[tokio::test]
-async fn among_many_candidates_observers_see_only_those_who_led_in_order() {
+async fn among_many_candidates_observers_see_only_leaders_and_in_order() {
     let bench = Bench::new(3).await;
     let led = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = tokio::task::JoinSet::new();
@@ -194,7 +198,7 @@ async fn among_many_candidates_observers_see_only_those_who_led_in_order() {
             let mut dice = Dice::new(candidate);
             for _ in 0..5 {
                 let election = locks.election("e").ttl(ms(2000));
-                // Some give up half-way.
+                // Some candidates give up before they are elected.
                 let until = clock.now() + ms(1 + dice.roll(200));
                 let leadership = tokio::select! {
                     elected = election.campaign() => elected.unwrap(),
@@ -246,7 +250,7 @@ async fn a_bad_name_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn the_blocking_twin_elects_and_observes() {
+fn the_blocking_api_elects_and_observes() {
     let locks = ringfence::blocking::Locks::connect("memory:").unwrap();
     let election = locks.election("e").label("blocking");
     let first = election.campaign().unwrap();

@@ -1,4 +1,4 @@
-//! Rule 13: errors say what is wrong, with each node's vote in node order.
+//! Rule 13: an error names the cause and each node's vote, in node order.
 
 use std::pin::pin;
 
@@ -43,7 +43,7 @@ async fn rule_13_held_names_the_holder_and_every_vote() {
 }
 
 #[tokio::test]
-async fn rule_13_a_nameless_holder_is_another_client() {
+async fn rule_13_a_holder_without_a_label_is_called_another_client() {
     let bench = Bench::new(1).await;
     let token = ringfence::token::Token::parse("someone.elses").unwrap();
     let locks = bench.client().await;
@@ -103,7 +103,7 @@ async fn rule_13_too_late_is_not_held() {
 }
 
 #[tokio::test]
-async fn rule_13_a_misconfigured_majority_is_said_at_once() {
+async fn rule_13_a_misconfigured_majority_is_reported_at_once() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     bench.nodes[1].fail_with(Some(denied()));
@@ -132,7 +132,7 @@ async fn rule_13_a_misconfigured_majority_is_said_at_once() {
 }
 
 #[tokio::test]
-async fn rule_13_a_new_cluster_fails_at_once_with_the_hint() {
+async fn rule_13_a_new_cluster_fails_at_once_and_the_error_suggests_init() {
     let bench = Bench::uninitialised(&[0; 3]);
     let locks = bench.client().await;
     bench.pass(ms(9000)).await;
@@ -149,7 +149,7 @@ async fn rule_13_a_new_cluster_fails_at_once_with_the_hint() {
 }
 
 #[tokio::test]
-async fn rule_13_one_node_that_restarted_costs_its_vote_only() {
+async fn rule_13_a_single_restarted_node_loses_only_its_vote() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     bench.nodes[1].forget();
@@ -158,7 +158,7 @@ async fn rule_13_one_node_that_restarted_costs_its_vote_only() {
 }
 
 #[tokio::test]
-async fn rule_13_clocks_too_far_apart_are_said_to_be() {
+async fn rule_13_clocks_too_far_apart_are_reported() {
     let hour = 3_600_000_000;
     let bench = Bench::skewed(&[0, hour, 2 * hour]).await;
     let error = bench
@@ -173,7 +173,7 @@ async fn rule_13_clocks_too_far_apart_are_said_to_be() {
 }
 
 #[tokio::test]
-async fn rule_13_extend_tells_unconfirmed_from_lost() {
+async fn rule_13_extend_distinguishes_unconfirmed_from_lost() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x().await;
     bench.break_first(2);
@@ -201,7 +201,7 @@ async fn rule_13_extend_tells_unconfirmed_from_lost() {
 }
 
 #[tokio::test]
-async fn rule_13_inspect_and_init_tell_what_each_node_said() {
+async fn rule_13_errors_of_inspect_and_init_list_the_reply_of_each_node() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     bench.break_first(2);

@@ -1,4 +1,4 @@
-//! Rule 7: extending, failing to, and getting back what nodes lost.
+//! Rule 7: extending, failed extensions, and restoring the lock on nodes that lost it.
 
 use ringfence::message::Op;
 use ringfence::protocol::Vote;
@@ -32,7 +32,7 @@ async fn rule_7_only_nodes_that_hold_our_token_count() {
     let guard = bench.lock_x().await;
     let deadline = guard.deadline();
     bench.time.step(ms(1000));
-    // One has it, one lost it, one does not answer: that is one of three.
+    // One node has the key, one lost it, one does not answer: that is one of three.
     bench.delete(0, "x", guard.token());
     bench.nodes[1].fail_with(Some(crate::bench::unreachable()));
     let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
@@ -44,13 +44,13 @@ async fn rule_7_only_nodes_that_hold_our_token_count() {
         (&Vote::Gone, &Vote::Granted)
     );
     assert_eq!(guard.deadline(), deadline);
-    // What was put back counts from the next round on.
+    // A restored node counts from the next round on.
     at_once(guard.extend(ms(10_000))).await.unwrap();
     assert!(guard.deadline() > deadline);
 }
 
 #[tokio::test]
-async fn rule_7_a_key_that_somebody_else_has_does_not_count() {
+async fn rule_7_a_key_that_another_client_holds_does_not_count() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x().await;
     for node in [0, 1] {
@@ -65,7 +65,7 @@ async fn rule_7_a_key_that_somebody_else_has_does_not_count() {
     assert_eq!(
         bench.keys("x")[..2],
         [theirs.clone(), theirs],
-        "and is left alone"
+        "and is left unchanged"
     );
 }
 
@@ -111,11 +111,11 @@ async fn rule_7_nothing_is_restored_after_the_release() {
     idle().await;
     assert_eq!(bench.holding("x"), 0);
     let restores = bench.count(|op| matches!(op, Op::Restore { .. }));
-    assert_eq!(restores, [0; 3], "and no node is asked to");
+    assert_eq!(restores, [0; 3], "and no restore is sent");
 }
 
 #[tokio::test]
-async fn rule_7_an_extend_without_any_key_left_is_a_proof_of_loss() {
+async fn rule_7_an_extend_that_finds_no_key_on_any_node_proves_the_loss() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x().await;
     for node in 0..3 {
@@ -126,12 +126,12 @@ async fn rule_7_an_extend_without_any_key_left_is_a_proof_of_loss() {
     assert_eq!(
         bench.holding("x"),
         0,
-        "a lost lock is not taken again behind the caller's back"
+        "a lost lock is not acquired again without the caller's knowledge"
     );
 }
 
 #[tokio::test]
-async fn rule_9_a_lock_that_is_over_is_not_revived_by_a_late_confirmation() {
+async fn rule_9_an_expired_lock_is_not_revived_by_a_late_confirmation() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
     let deadline = guard.deadline();
@@ -141,7 +141,7 @@ async fn rule_9_a_lock_that_is_over_is_not_revived_by_a_late_confirmation() {
     }
     let error = bench.drive(guard.extend(ms(10_000))).await.unwrap_err();
     assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
-    // Nobody has looked since the deadline passed, and all nodes say yes.
+    // The hold has not been polled since its deadline, and now all nodes confirm.
     bench.time.step(ms(2000));
     bench.mend();
     assert_eq!(
@@ -155,7 +155,7 @@ async fn rule_7_an_expired_lock_is_not_extended() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
     bench.log_operations();
-    // Past the deadline, though the nodes would still have the key.
+    // The deadline has passed, although the nodes still have the key.
     bench.time.step(ms(9950));
     assert_eq!(bench.held_by("x", &guard), 3);
     let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! G1 and G2: one holder at a time, and fences that only go up, whatever clocks and nodes do.
+//! G1 and G2: one holder at a time, and fences that only rise, whatever clocks and nodes do.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use ringfence::clock::{Clock, SteppedClock};
 use ringfence::{Builder, Guard, Locks};
 
 use crate::bench::{Bench, Dice, at_once, ms};
-use crate::postman::Postman;
+use crate::delaying_node::DelayingNode;
 
 const SECOND_US: i64 = 1_000_000;
 
 #[tokio::test]
-async fn g2_fences_rise_whoever_asks_and_whatever_the_clocks_say() {
+async fn g2_fences_rise_for_every_client_and_whatever_the_clocks_show() {
     let skews = [
         0,
         2 * SECOND_US,
@@ -27,7 +27,7 @@ async fn g2_fences_rise_whoever_asks_and_whatever_the_clocks_say() {
         let time = SteppedClock::starting_at(start);
         let clock = Clock::Stepped(time.clone());
         clocks.push(time);
-        let nodes = bench.nodes.iter().map(Postman::before);
+        let nodes = bench.nodes.iter().map(DelayingNode::before);
         let builder = nodes.fold(Locks::builder().clock(clock), Builder::node);
         clients.push(builder.connect().await.unwrap());
     }
@@ -35,7 +35,7 @@ async fn g2_fences_rise_whoever_asks_and_whatever_the_clocks_say() {
     let mut last = 0;
     for round in 0..400 {
         let client = &clients[dice.roll(4) as usize];
-        // Any one of the nodes whose clocks are right may be out of reach.
+        // One of the nodes whose clocks are right may be unreachable.
         let out = dice.roll(8) as usize;
         if out < 4 {
             bench.nodes[out].fail_with(Some(crate::bench::unreachable()));
@@ -56,7 +56,7 @@ async fn g2_fences_rise_whoever_asks_and_whatever_the_clocks_say() {
 }
 
 #[tokio::test]
-async fn g2_a_fence_of_several_names_is_above_those_of_each() {
+async fn g2_a_fence_of_several_names_is_above_the_fences_of_each_name() {
     let bench = Bench::new(3).await;
     let (one, other) = (bench.client().await, bench.client().await);
     let mut last = 0;
@@ -74,7 +74,7 @@ async fn g2_a_fence_of_several_names_is_above_those_of_each() {
 }
 
 #[tokio::test]
-async fn g2_a_node_that_forgot_does_not_make_a_fence_fall() {
+async fn g2_a_node_that_lost_its_data_does_not_make_a_fence_fall() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let mut last = 0;
@@ -93,7 +93,7 @@ async fn g2_a_node_that_forgot_does_not_make_a_fence_fall() {
 }
 
 #[tokio::test]
-async fn g1_no_two_are_inside_their_validity_at_once() {
+async fn g1_no_two_clients_hold_a_valid_lock_at_once() {
     for seed in 0..12 {
         let bench = Bench::new(5).await;
         let mut clients = Vec::new();
@@ -105,7 +105,7 @@ async fn g1_no_two_are_inside_their_validity_at_once() {
         let mut granted = 0;
         let mut last = 0;
         for _ in 0..300 {
-            let who = dice.roll(4) as usize;
+            let client = dice.roll(4) as usize;
             let node = &bench.nodes[dice.roll(5) as usize];
             match dice.roll(10) {
                 0 => node.hang(true),
@@ -113,15 +113,15 @@ async fn g1_no_two_are_inside_their_validity_at_once() {
                 2 => node.lose_replies(true),
                 3 => node.fail_with(Some(crate::bench::unreachable())),
                 4 | 5 => bench.mend(),
-                6 => guards[who] = None,
+                6 => guards[client] = None,
                 _ => {
                     let renew = dice.roll(2) == 0;
-                    let lock = clients[who].mutex("x").ttl(ms(1000)).renew(renew);
+                    let lock = clients[client].mutex("x").ttl(ms(1000)).renew(renew);
                     if let Ok(guard) = bench.drive(lock.try_lock()).await {
                         assert!(guard.fence() > last, "seed {seed}");
                         last = guard.fence();
                         granted += 1;
-                        guards[who] = Some(guard);
+                        guards[client] = Some(guard);
                     }
                 }
             }

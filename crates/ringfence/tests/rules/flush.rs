@@ -1,5 +1,5 @@
-//! Rule 11, `Drop`: what is taken back by dropping something is handed to the nodes for good before
-//! the drop returns, since the process may end right after.
+//! Rule 11, `Drop`: dropping a guard or a future writes its release or undo to the nodes before the
+//! drop returns, since the process may end right after.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ringfence::node::Node;
 use ringfence::node::memory::MemoryNode;
 
 use crate::bench::{at_once, waits};
-use crate::wrapper::leave_to;
+use crate::wrapper::delegate;
 
 /// A node that counts how often it is flushed.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ impl Flushed {
         }
     }
 
-    /// How often it was flushed since it was last asked.
+    /// How often the node was flushed since the last call.
     fn times(&self) -> usize {
         self.times.swap(0, Ordering::SeqCst)
     }
@@ -39,7 +39,7 @@ impl Flushed {
 }
 
 impl Node for Flushed {
-    leave_to!(node: name send listen probe join init);
+    delegate!(node: name send listen probe join init);
 
     fn flush(&self) {
         self.times.fetch_add(1, Ordering::SeqCst);
@@ -47,7 +47,7 @@ impl Node for Flushed {
 }
 
 #[tokio::test]
-async fn rule_11_dropping_a_guard_flushes_its_release_and_an_awaited_release_needs_none() {
+async fn rule_11_dropping_a_guard_flushes_its_release_but_an_awaited_release_does_not_flush() {
     let node = Flushed::new();
     let locks = node.client().await;
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();
@@ -65,7 +65,7 @@ async fn rule_11_dropping_a_guard_flushes_its_release_and_an_awaited_release_nee
 }
 
 #[tokio::test]
-async fn rule_11_a_future_that_is_dropped_flushes_what_it_takes_back() {
+async fn rule_11_a_dropped_future_flushes_its_undo() {
     let node = Flushed::new();
     let locks = node.client().await;
     node.node.hang(true);

@@ -1,4 +1,4 @@
-//! Group values: a majority's are adopted, and only if they are safe.
+//! Group values: a client adopts those of a majority, and only if they are safe.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -11,32 +11,35 @@ use ringfence::node::{CallError, Completion, Deliver, Facts, InitMode, Node};
 use ringfence::{Builder, ConnectError, Locks};
 
 use crate::bench::{Bench, ms};
-use crate::wrapper::leave_to;
+use crate::wrapper::delegate;
 
-struct Teller(Mutex<Sender<Result<Facts, CallError>>>);
+struct ReplyChannel(Mutex<Sender<Result<Facts, CallError>>>);
 
-impl Deliver<Facts> for Teller {
+impl Deliver<Facts> for ReplyChannel {
     fn deliver(&self, _tag: u64, outcome: Result<Facts, CallError>) {
         self.0.lock().unwrap().send(outcome).unwrap();
     }
 }
 
-/// What a node says at once.
-fn told(ask: impl FnOnce(Completion<Facts>)) -> Result<Facts, CallError> {
-    let (sender, told) = channel();
-    ask(Completion::new(Arc::new(Teller(Mutex::new(sender))), 0));
-    told.recv().unwrap()
+/// The reply that a node gives without waiting.
+fn reply_to(ask: impl FnOnce(Completion<Facts>)) -> Result<Facts, CallError> {
+    let (sender, replies) = channel();
+    ask(Completion::new(
+        Arc::new(ReplyChannel(Mutex::new(sender))),
+        0,
+    ));
+    replies.recv().unwrap()
 }
 
-fn give(node: &MemoryNode, group: Group) {
-    told(|done| node.init(group, InitMode::Force, done)).unwrap();
+fn set_group(node: &MemoryNode, group: Group) {
+    reply_to(|done| node.init(group, InitMode::Force, done)).unwrap();
 }
 
 fn group_of(node: &MemoryNode) -> Option<Group> {
-    told(|done| node.probe(done)).unwrap().group
+    reply_to(|done| node.probe(done)).unwrap().group
 }
 
-/// Safe values, but not those that everybody has.
+/// Safe values that differ from the default.
 fn other() -> Group {
     Group {
         quarantine: Duration::from_secs(50),
@@ -52,12 +55,12 @@ fn unsafe_values() -> Group {
     }
 }
 
-/// A node that takes a while to say what it is.
+/// A node that takes 200 ms to answer a probe.
 #[derive(Debug)]
-struct Late(MemoryNode, SteppedClock);
+struct SlowProbe(MemoryNode, SteppedClock);
 
-impl Node for Late {
-    leave_to!(0: name send listen join init);
+impl Node for SlowProbe {
+    delegate!(0: name send listen join init);
 
     fn probe(&self, done: Completion<Facts>) {
         let (node, clock) = (self.0.clone(), Clock::Stepped(self.1.clone()));
@@ -68,17 +71,17 @@ impl Node for Late {
     }
 }
 
-/// A client of the bench's nodes, of which the last takes a while to say what it is.
+/// A client of the bench's nodes, the last of which answers probes late.
 fn builder(bench: &Bench) -> Builder {
     let clocked = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
     let (last, first) = bench.nodes.split_last().unwrap();
     let nodes = first.iter().cloned().fold(clocked, Builder::node);
-    nodes.node(Late(last.clone(), bench.time.clone()))
+    nodes.node(SlowProbe(last.clone(), bench.time.clone()))
 }
 
 #[tokio::test]
-async fn one_node_with_other_values_stops_no_new_client() {
-    for (liar, true_values, lie) in [
+async fn one_node_with_other_values_does_not_stop_a_new_client() {
+    for (odd, values, odd_values) in [
         (0, Group::new(3), other()),
         (1, Group::new(3), other()),
         (0, other(), Group::new(3)),
@@ -86,34 +89,34 @@ async fn one_node_with_other_values_stops_no_new_client() {
     ] {
         let bench = Bench::uninitialised(&[0; 3]);
         for (number, node) in bench.nodes.iter().enumerate() {
-            give(node, if number == liar { lie } else { true_values });
+            set_group(node, if number == odd { odd_values } else { values });
         }
         let client = bench.drive(builder(&bench).connect()).await.unwrap();
         let guard = bench.drive(client.mutex("x").try_lock()).await.unwrap();
-        assert!(bench.held_by("x", &guard) >= 2, "liar {liar}");
+        assert!(bench.held_by("x", &guard) >= 2, "odd {odd}");
     }
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_node_where_a_majority_has_the_same_values() {
+async fn a_client_does_not_wait_for_a_slow_node_once_a_majority_agrees() {
     let bench = Bench::uninitialised(&[0; 3]);
-    bench.nodes.iter().for_each(|node| give(node, other()));
+    bench.nodes.iter().for_each(|node| set_group(node, other()));
     let before = bench.time.now();
     bench.drive(builder(&bench).connect()).await.unwrap();
     assert!(bench.time.now().since(before) < ms(200));
 }
 
 #[tokio::test]
-async fn without_a_majority_the_client_starts_after_its_patience() {
+async fn without_a_majority_the_client_starts_with_defaults_after_five_seconds() {
     let bench = Bench::uninitialised(&[0; 3]);
-    give(&bench.nodes[0], other());
-    give(&bench.nodes[1], Group::new(3));
+    set_group(&bench.nodes[0], other());
+    set_group(&bench.nodes[1], Group::new(3));
     bench.nodes[2].hang(true);
     let before = bench.time.now();
     let client = bench.drive(bench.builder().connect()).await.unwrap();
     assert!(bench.time.now().since(before) <= ms(5_000));
     bench.nodes[2].hang(false);
-    // The third was new, so it has the values that were decided: what a client has by itself.
+    // The third node was new, so it gets the values that the client decided on: the defaults.
     let _guard = bench.drive(client.mutex("x").lock()).await.unwrap();
     assert_eq!(group_of(&bench.nodes[2]), Some(Group::new(3)));
 }
@@ -121,18 +124,18 @@ async fn without_a_majority_the_client_starts_after_its_patience() {
 #[tokio::test]
 async fn unsafe_values_of_one_node_are_not_adopted() {
     let bench = Bench::uninitialised(&[0; 3]);
-    give(&bench.nodes[1], unsafe_values());
+    set_group(&bench.nodes[1], unsafe_values());
     bench.drive(bench.builder().connect()).await.unwrap();
-    for honest in [0, 2] {
-        assert_eq!(group_of(&bench.nodes[honest]), Some(Group::new(3)));
+    for normal in [0, 2] {
+        assert_eq!(group_of(&bench.nodes[normal]), Some(Group::new(3)));
     }
 }
 
 #[tokio::test]
-async fn unsafe_values_of_a_majority_are_refused_and_the_nodes_named() {
+async fn unsafe_values_of_a_majority_are_refused_and_the_error_names_the_nodes() {
     let bench = Bench::uninitialised(&[0; 3]);
-    for liar in [0, 2] {
-        give(&bench.nodes[liar], unsafe_values());
+    for odd in [0, 2] {
+        set_group(&bench.nodes[odd], unsafe_values());
     }
     let error = bench.drive(bench.builder().connect()).await.unwrap_err();
     assert!(
@@ -147,14 +150,14 @@ async fn unsafe_values_of_a_majority_are_refused_and_the_nodes_named() {
 }
 
 #[tokio::test]
-async fn no_unsafe_value_is_taken_from_an_old_group_when_its_number_changes() {
+async fn regrouping_takes_no_unsafe_value_from_the_old_group() {
     let bench = Bench::uninitialised(&[0; 3]);
     let one = Group {
         quarantine: ms(1),
         window: Duration::from_secs(7_200),
         ..Group::new(1)
     };
-    give(&bench.nodes[0], one);
+    set_group(&bench.nodes[0], one);
     bench.time.step(Duration::from_secs(100));
     let done = bench.drive(bench.builder().regroup()).await.unwrap();
     assert_eq!(done.group, Group::new(3));
@@ -167,7 +170,7 @@ async fn a_single_node_needs_no_quarantine() {
         quarantine: ms(1),
         ..Group::new(1)
     };
-    give(&bench.nodes[0], group);
+    set_group(&bench.nodes[0], group);
     let client = bench.drive(bench.builder().connect()).await.unwrap();
     let _guard = bench.drive(client.mutex("x").try_lock()).await.unwrap();
 }

@@ -8,7 +8,7 @@ use ringfence::{HoldError, Lost};
 use crate::bench::{Bench, at_once, ms, waits};
 use crate::log::Log;
 
-/// Tells when it is dropped.
+/// Records that it was dropped.
 struct Flag<'a>(&'a Cell<bool>);
 
 impl Drop for Flag<'_> {
@@ -18,7 +18,7 @@ impl Drop for Flag<'_> {
 }
 
 #[tokio::test]
-async fn rule_10_hold_gives_the_works_result_and_releases() {
+async fn rule_10_hold_returns_the_result_of_the_work_and_releases() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let lock = locks.mutex("x");
@@ -31,7 +31,7 @@ async fn rule_10_hold_gives_the_works_result_and_releases() {
 }
 
 #[tokio::test]
-async fn rule_10_a_failed_release_never_masks_the_works_result() {
+async fn rule_10_a_failed_release_does_not_hide_the_result_of_the_work() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let (log, _listening) = Log::listen();
@@ -93,9 +93,9 @@ async fn rule_10_hold_stops_the_work_at_the_deadline() {
     assert!(matches!(error, HoldError::Lost(Lost::Expired)), "{error}");
 }
 
-/// Nothing can stop work between two awaits. What it comes to is the caller's all the same.
+/// `hold` cannot stop work between two awaits. The caller still gets the result of the work.
 #[tokio::test]
-async fn rule_10_work_that_is_done_after_the_deadline_is_not_masked() {
+async fn rule_10_the_result_of_work_that_ends_after_the_deadline_is_returned() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let (log, _listening) = Log::listen();
@@ -106,12 +106,12 @@ async fn rule_10_work_that_is_done_after_the_deadline_is_not_masked() {
     });
     assert_eq!(at_once(held).await.unwrap(), Err(Lost::Expired));
     let warnings = log.warnings();
-    let told = |line: &String| line.contains("lost before the work");
-    assert!(warnings.iter().any(told), "{warnings:?}");
+    let warned = |line: &String| line.contains("lost before the work");
+    assert!(warnings.iter().any(warned), "{warnings:?}");
 }
 
 #[tokio::test]
-async fn rule_10_hold_does_not_begin_the_work_without_the_lock() {
+async fn rule_10_hold_does_not_start_the_work_without_the_lock() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let _guard = at_once(locks.mutex("x").lock()).await.unwrap();

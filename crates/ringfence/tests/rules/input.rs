@@ -1,4 +1,4 @@
-//! Rule 14: what cannot be meant is refused before anything is sent.
+//! Rule 14: invalid requests and settings are refused before anything is sent.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use ringfence::clock::Clock;
 use ringfence::{AcquireError, Builder, ConfigError, ConnectError, Lock, Locks};
 
 use crate::bench::{Bench, at_once, ms};
-use crate::postman::Postman;
+use crate::delaying_node::DelayingNode;
 
-/// Takes `lock`, which must be refused with `text` and without a word to the nodes.
+/// Takes `lock`, which must be refused with `text` before anything is sent to the nodes.
 async fn refused(bench: &Bench, lock: Lock, text: &str) {
     bench.log_operations();
     for error in [
@@ -107,7 +107,7 @@ async fn rule_14_bad_ttls_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn rule_14_one_node_takes_longer_ttls_but_not_any() {
+async fn rule_14_a_single_node_allows_ttls_of_up_to_a_year() {
     let bench = Bench::new(1).await;
     let locks = bench.client().await;
     let year = Duration::from_secs(365 * 24 * 3600);
@@ -123,13 +123,13 @@ async fn rule_14_one_node_takes_longer_ttls_but_not_any() {
     ));
     assert!(
         !error.to_string().contains("quarantine"),
-        "one node has none: {error}"
+        "a single node has no quarantine: {error}"
     );
     assert_eq!(bench.count(|_| true), [0]);
 }
 
 #[tokio::test]
-async fn rule_14_bad_terms_are_refused_before_anything_is_sent() {
+async fn rule_14_bad_lock_options_are_refused_before_anything_is_sent() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let lock = || locks.mutex("x").ttl(ms(1000));
@@ -163,7 +163,7 @@ async fn rule_14_bad_terms_are_refused_before_anything_is_sent() {
 
 type Set = fn(Builder) -> Builder;
 
-/// Settings that make no sense, each with the error's text.
+/// Settings that are invalid, each with the text of the error.
 fn bad_settings() -> [(Set, &'static str); 12] {
     [
         (
@@ -220,20 +220,20 @@ fn bad_settings() -> [(Set, &'static str); 12] {
 #[tokio::test]
 async fn rule_14_bad_settings_are_refused_before_anything_is_sent() {
     let bench = Bench::new(2).await;
-    let postman = Postman::before(&bench.nodes[0]);
+    let node = DelayingNode::before(&bench.nodes[0]);
     for (set, text) in bad_settings() {
         let builder = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
-        let error = at_once(set(builder.node(postman.clone())).connect())
+        let error = at_once(set(builder.node(node.clone())).connect())
             .await
             .unwrap_err();
         assert!(matches!(error, ConnectError::Config(_)), "{error}");
         assert_eq!(error.to_string(), text);
-        assert_eq!(postman.asked(), 0, "{text}");
+        assert_eq!(node.calls(), 0, "{text}");
     }
 }
 
 #[tokio::test]
-async fn rule_14_a_drift_that_eats_every_ttl_is_refused() {
+async fn rule_14_a_drift_longer_than_every_ttl_is_refused() {
     let bench = Bench::new(1).await;
     let builder = bench.builder().drift(0.0, Duration::from_secs(3600));
     let error = at_once(builder.connect()).await.unwrap_err();
@@ -259,11 +259,11 @@ async fn rule_14_no_node_and_the_same_node_twice_are_refused() {
 }
 
 #[test]
-fn rule_14_a_client_without_a_runtime_is_told_so() {
+fn rule_14_connecting_without_a_tokio_runtime_is_an_error() {
     let mut connecting = std::pin::pin!(Locks::connect("memory:no-runtime"));
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(outcome) = connecting.as_mut().poll(&mut cx) else {
-        panic!("nothing to wait for");
+        panic!("connecting should fail without waiting");
     };
     assert_eq!(
         outcome.unwrap_err().to_string(),

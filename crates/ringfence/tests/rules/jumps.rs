@@ -1,4 +1,4 @@
-//! Clocks that jump while a lock is held: what it costs the node, and when it costs the guard.
+//! Clocks that jump while a lock is held: when the node loses its vote, and when the guard is lost.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use ringfence::protocol::{Discount, Vote};
 use ringfence::{Builder, ExtendError, Locks, Lost};
 
 use crate::bench::{Bench, at_once, idle, ms, waits};
-use crate::postman::Postman;
+use crate::delaying_node::DelayingNode;
 
 const TTL: Duration = ms(9_000);
-/// Past every TTL of these tests.
+/// Longer than every TTL of these tests.
 const STEP_US: i64 = 30_000_000;
 
 #[tokio::test]
-async fn a_node_whose_clock_jumped_is_found_out_at_the_next_extend_and_does_not_vote() {
+async fn the_next_extend_detects_a_clock_jump_and_the_node_loses_its_vote() {
     let bench = Bench::new(5).await;
     let locks = bench.client().await;
     let guard = at_once(locks.mutex("x").ttl(TTL).lock()).await.unwrap();
@@ -27,10 +27,10 @@ async fn a_node_whose_clock_jumped_is_found_out_at_the_next_extend_and_does_not_
         matches!(vote, Vote::ClockJumped { by_us, .. } if (29_900_000..=STEP_US).contains(&by_us)),
         "{vote}"
     );
-    // What it lost is put back, and still does not count: only time helps.
+    // The node's key is restored, but its vote does not count until enough time has passed.
     assert_eq!(bench.held_by("x", &guard), 5);
-    let said = vote.to_string();
-    assert!(said.contains("clock jumped forward by 29.9"), "{said}");
+    let text = vote.to_string();
+    assert!(text.contains("clock jumped forward by 29.9"), "{text}");
     let status = at_once(locks.nodes()).await;
     let jumps: Vec<u64> = status.iter().map(|node| node.clock_jumps).collect();
     assert_eq!(jumps, [0, 0, 1, 0, 0]);
@@ -45,9 +45,10 @@ async fn a_node_whose_clock_jumped_is_found_out_at_the_next_extend_and_does_not_
     assert_eq!(guard.check(), Ok(()));
 }
 
-/// The seeds' case: A holds {1,2,3}, the clock of 3 jumps and its key expires, B must not get {3,4,5}.
+/// Client A holds nodes {1,2,3}. The clock of 3 jumps and A's key expires there. Client B must not
+/// win with {3,4,5}.
 #[tokio::test]
-async fn a_jump_does_not_let_a_second_client_in_that_knew_the_clock_before() {
+async fn a_second_client_that_knew_the_clock_does_not_win_after_a_jump() {
     let bench = Bench::new(5).await;
     let (a, b) = (bench.client().await, bench.client().await);
     bench.nodes[3].fail_with(Some(crate::bench::unreachable()));
@@ -62,7 +63,7 @@ async fn a_jump_does_not_let_a_second_client_in_that_knew_the_clock_before() {
 }
 
 #[tokio::test]
-async fn a_majority_that_jumps_alike_loses_every_guard_at_once_and_no_vote() {
+async fn if_a_majority_jumps_alike_every_guard_is_lost_and_every_node_keeps_its_vote() {
     for nodes in [1, 3, 5] {
         let bench = Bench::new(nodes).await;
         let locks = bench.client().await;
@@ -70,7 +71,7 @@ async fn a_majority_that_jumps_alike_loses_every_guard_at_once_and_no_vote() {
         let other = at_once(locks.mutex("y").ttl(TTL).lock()).await.unwrap();
         let mut lost = pin!(other.lost());
         assert!(waits(lost.as_mut()).await);
-        // As if the machine had been paused: everybody's time passed but ours.
+        // As if this machine had been paused: time passed on every node but not here.
         for node in &bench.nodes {
             node.clock().step_us(STEP_US);
         }
@@ -103,24 +104,24 @@ async fn a_majority_that_jumps_alike_loses_every_guard_at_once_and_no_vote() {
     }
 }
 
-/// t0 was read before the pause: nobody knows what is left of the TTL.
+/// t0 was read before the pause, so the client does not know how much of the TTL remains.
 #[tokio::test]
-async fn a_grant_that_was_asked_for_before_the_pause_does_not_count() {
+async fn a_grant_requested_before_a_pause_does_not_count() {
     let bench = Bench::new(3).await;
-    let postmen: Vec<Postman> = bench.nodes.iter().map(Postman::before).collect();
+    let delaying: Vec<DelayingNode> = bench.nodes.iter().map(DelayingNode::before).collect();
     let builder = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
-    let builder = postmen.iter().cloned().fold(builder, Builder::node);
+    let builder = delaying.iter().cloned().fold(builder, Builder::node);
     let locks = builder.connect().await.unwrap();
-    postmen.iter().for_each(Postman::keep_acquires);
+    delaying.iter().for_each(DelayingNode::keep_acquires);
     let t0 = bench.time.now();
     let lock = locks.mutex("x").ttl(TTL);
     let mut locking = pin!(lock.lock());
     assert!(waits(locking.as_mut()).await);
-    // The requests were on their way while the machine was paused.
+    // The requests were in flight while the machine was paused.
     for node in &bench.nodes {
         node.clock().step_us(STEP_US);
     }
-    postmen.iter().for_each(Postman::deliver);
+    delaying.iter().for_each(DelayingNode::deliver);
     assert!(waits(locking.as_mut()).await, "all three granted it");
     assert_eq!(locks.standstills(), 1);
     let guard = bench.drive(locking).await.unwrap();
@@ -131,7 +132,7 @@ async fn a_grant_that_was_asked_for_before_the_pause_does_not_count() {
 }
 
 #[tokio::test]
-async fn a_guard_with_a_lock_delay_is_not_given_back_early_after_a_pause() {
+async fn a_lock_delay_is_not_cut_short_after_a_pause() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let lock = locks.mutex("x").ttl(TTL).lock_delay(ms(9_000));
@@ -144,11 +145,15 @@ async fn a_guard_with_a_lock_delay_is_not_given_back_early_after_a_pause() {
     assert_eq!(guard.check(), Err(Lost::ClockStoodStill));
     drop(guard);
     bench.pass(ms(100)).await;
-    assert_eq!(bench.holding("x"), 3, "the delay protects the others");
+    assert_eq!(
+        bench.holding("x"),
+        3,
+        "the nodes keep the key for the delay"
+    );
 }
 
 #[tokio::test]
-async fn a_clock_set_back_on_all_nodes_loses_nothing() {
+async fn clocks_set_back_on_all_nodes_lose_no_lock() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let guard = at_once(locks.mutex("x").ttl(TTL).lock()).await.unwrap();

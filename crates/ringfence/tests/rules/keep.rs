@@ -1,22 +1,23 @@
-//! `lock_delay` and `hold_at_least`: a lock that others do not get although nobody holds it.
+//! `lock_delay` and `hold_at_least`: nodes refuse a lock to other clients although it has no
+//! holder.
 
 use ringfence::message::{Op, Restore};
 use ringfence::{AcquireError, ExtendError, Lock, Lost, ReleaseError};
 
 use crate::bench::{Bench, at_once, idle, ms};
 
-/// A lock of 2 s, and of 3 s more on the nodes.
+/// A lock with a TTL of 2 s that the nodes keep for 3 s longer.
 fn delayed(lock: Lock) -> Lock {
     lock.ttl(ms(2000)).lock_delay(ms(3000))
 }
 
-/// A lock of 2 s that is to be kept for a minute.
+/// A lock with a TTL of 2 s that is kept for at least a minute.
 fn kept(lock: Lock) -> Lock {
     lock.ttl(ms(2000)).hold_at_least(ms(60_000))
 }
 
 #[tokio::test]
-async fn with_a_lock_delay_the_nodes_keep_it_longer_than_the_holder_counts_on() {
+async fn with_a_lock_delay_the_nodes_keep_the_key_past_the_deadline() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
     let guard = bench.lock_x_with(|lock| delayed(lock).renew(false)).await;
@@ -25,7 +26,7 @@ async fn with_a_lock_delay_the_nodes_keep_it_longer_than_the_holder_counts_on() 
     assert_eq!(seen.remaining, Some(ms(5000)));
     bench.time.step(ms(2000));
     assert_eq!(guard.check(), Err(Lost::Expired));
-    // Too late: the release must not cut the delay.
+    // Too late: the release must not shorten the delay.
     assert_eq!(at_once(guard.release()).await, Err(ReleaseError::Expired));
     idle().await;
     assert_eq!(bench.holding("x"), 3);
@@ -36,7 +37,7 @@ async fn with_a_lock_delay_the_nodes_keep_it_longer_than_the_holder_counts_on() 
 }
 
 #[tokio::test]
-async fn dropped_after_the_deadline_the_delay_stands_too() {
+async fn a_guard_dropped_after_the_deadline_does_not_shorten_the_delay() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| delayed(lock).renew(false)).await;
     bench.time.step(ms(2500));
@@ -45,10 +46,10 @@ async fn dropped_after_the_deadline_the_delay_stands_too() {
     assert_eq!(bench.holding("x"), 3);
 }
 
-/// A renewal that was under way at the deadline may be confirmed after it, since the nodes keep the lock for
-/// the delay.
+/// An extension that is in flight at the deadline may be confirmed after it, since the nodes keep
+/// the key for the delay.
 #[tokio::test]
-async fn an_extension_after_the_loss_does_not_bring_a_release_back_in_time() {
+async fn an_extension_confirmed_after_the_loss_does_not_let_a_release_shorten_the_delay() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| delayed(lock).renew(false)).await;
     let deadline = guard.deadline();
@@ -68,7 +69,7 @@ async fn an_extension_after_the_loss_does_not_bring_a_release_back_in_time() {
 }
 
 #[tokio::test]
-async fn a_release_in_time_frees_at_once_in_spite_of_a_delay() {
+async fn a_release_in_time_frees_the_lock_at_once_in_spite_of_a_delay() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let guard = bench.lock_x_with(delayed).await;
@@ -79,16 +80,13 @@ async fn a_release_in_time_frees_at_once_in_spite_of_a_delay() {
         .unwrap()
         .remaining
         .unwrap();
-    assert!(
-        left > ms(4000),
-        "each renewal has the delay on top: {left:?}"
-    );
+    assert!(left > ms(4000), "each renewal adds the delay: {left:?}");
     at_once(guard.release()).await.unwrap();
     assert_eq!(bench.holding("x"), 0);
 }
 
 #[tokio::test]
-async fn a_node_that_is_restored_keeps_the_delay() {
+async fn a_restore_includes_the_delay() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(delayed).await;
     bench.delete(0, "x", guard.token());
@@ -117,7 +115,7 @@ async fn ttl_and_delay_together_are_bounded() {
 }
 
 #[tokio::test]
-async fn released_early_it_is_kept_for_the_rest_of_the_time() {
+async fn a_lock_released_early_is_kept_for_the_rest_of_hold_at_least() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.labelled("nightly").await, bench.client().await);
     let lock = locks.mutex("x").hold_at_least(ms(60_000));
@@ -137,14 +135,17 @@ async fn released_early_it_is_kept_for_the_rest_of_the_time() {
     assert!(seen.held && seen.kept);
     assert_eq!(seen.remaining, Some(ms(59_000)));
     bench.time.step(ms(58_999));
-    assert!(at_once(lock.try_lock()).await.is_err(), "not even its own");
+    assert!(
+        at_once(lock.try_lock()).await.is_err(),
+        "not even its last holder"
+    );
     bench.time.step(ms(2));
     let next = at_once(other.mutex("x").try_lock()).await.unwrap();
     assert!(next.fence() > fence);
 }
 
 #[tokio::test]
-async fn released_late_or_dropped_late_nothing_is_kept() {
+async fn a_lock_released_after_hold_at_least_is_not_kept() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let lock = locks.mutex("x").hold_at_least(ms(500));
@@ -153,13 +154,13 @@ async fn released_late_or_dropped_late_nothing_is_kept() {
     at_once(guard.release()).await.unwrap();
     assert_eq!(bench.holding("x"), 0);
     drop(at_once(lock.lock()).await.unwrap());
-    assert_eq!(bench.holding("x"), 3, "dropped early it is");
+    assert_eq!(bench.holding("x"), 3, "a guard dropped early keeps it");
     bench.time.step(ms(501));
     assert_eq!(bench.holding("x"), 0);
 }
 
 #[tokio::test]
-async fn who_waits_gets_it_when_it_is_no_longer_kept() {
+async fn a_waiter_gets_the_lock_when_it_is_no_longer_kept() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
     let lock = locks.mutex("x").hold_at_least(ms(5000));
@@ -176,7 +177,7 @@ async fn who_waits_gets_it_when_it_is_no_longer_kept() {
 }
 
 #[tokio::test]
-async fn a_node_that_hears_of_the_release_late_keeps_it_no_longer() {
+async fn a_node_that_receives_the_release_late_does_not_keep_the_lock_longer() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let lock = locks.mutex("x").hold_at_least(ms(5000)).ttl(ms(8000));
@@ -199,7 +200,7 @@ async fn a_node_that_hears_of_the_release_late_keeps_it_no_longer() {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_nobodys_to_extend_release_or_restore() {
+async fn a_kept_lock_cannot_be_extended_or_released() {
     let bench = Bench::new(1).await;
     let locks = bench.client().await;
     let lock = locks.mutex("x").hold_at_least(ms(60_000));
@@ -218,17 +219,17 @@ async fn what_is_kept_is_nobodys_to_extend_release_or_restore() {
 }
 
 #[tokio::test]
-async fn a_release_that_no_majority_heard_before_the_lease_ended_is_kept_all_the_same() {
-    for heard in [0, 1] {
+async fn a_release_without_a_majority_before_the_ttl_ends_still_keeps_the_lock() {
+    for reached in [0, 1] {
         let bench = Bench::new(3).await;
         let other = bench.client().await;
         let guard = bench.lock_x_with(kept).await;
-        bench.break_first(3 - heard);
+        bench.break_first(3 - reached);
         let outcome = bench.drive(guard.release()).await;
         assert_eq!(outcome, Err(ReleaseError::Unconfirmed));
-        // The leases are over, and nobody has asked for the lock.
+        // The TTL is over on all nodes, and no client has asked for the lock.
         bench.pass(ms(5000)).await;
-        assert_eq!(bench.holding("x"), heard);
+        assert_eq!(bench.holding("x"), reached);
         bench.mend();
         bench.pass(ms(1500)).await;
         let kept = |key: &Option<String>| key.as_ref().is_some_and(|key| key.starts_with("kept."));
@@ -242,7 +243,7 @@ async fn a_release_that_no_majority_heard_before_the_lease_ended_is_kept_all_the
 }
 
 #[tokio::test]
-async fn what_another_holds_by_then_is_not_kept() {
+async fn a_late_release_does_not_keep_a_lock_that_another_client_holds_by_then() {
     let bench = Bench::new(3).await;
     let other = bench.client().await;
     let guard = bench.lock_x_with(kept).await;
@@ -259,7 +260,7 @@ async fn what_another_holds_by_then_is_not_kept() {
 }
 
 #[tokio::test]
-async fn once_a_majority_keeps_it_the_others_are_told_only_while_the_lease_lasts() {
+async fn once_a_majority_keeps_the_lock_the_rest_is_retried_only_until_the_ttl_ends() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(kept).await;
     bench.break_first(1);
@@ -271,9 +272,10 @@ async fn once_a_majority_keeps_it_the_others_are_told_only_while_the_lease_lasts
     assert_eq!(bench.holding("x"), 2);
 }
 
-/// What a whole outage leaves to be kept is no reason to hang: as before, the TTL is.
+/// After an outage of all nodes a kept lock may still have to be sent, but `close` waits for the
+/// TTL at most.
 #[tokio::test]
-async fn closing_waits_no_longer_than_the_lease() {
+async fn close_waits_at_most_for_the_ttl_of_a_kept_lock() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let guard = at_once(kept(locks.mutex("x")).lock()).await.unwrap();

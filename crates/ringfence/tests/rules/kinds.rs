@@ -1,4 +1,4 @@
-//! Several names at once, plain locks, and looking without touching.
+//! Several names at once, plain locks, and inspecting without changing anything.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn multi_is_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn multi_is_lost_when_one_of_its_names_is() {
+async fn multi_is_lost_when_one_of_its_names_is_lost() {
     let bench = Bench::new(3).await;
     let all = at_once(bench.client().await.multi(["a", "b"]).lock())
         .await
@@ -52,11 +52,11 @@ async fn multi_is_lost_when_one_of_its_names_is() {
     bench.pass(ms(3400)).await;
     assert_eq!(all.check(), Err(ringfence::Lost::Gone));
     assert_eq!(at_once(all.release()).await, Err(ReleaseError::Taken));
-    assert_eq!(bench.holding("a"), 0, "the rest is given back all the same");
+    assert_eq!(bench.holding("a"), 0, "the other name is released");
 }
 
 #[tokio::test]
-async fn disjoint_sets_do_not_meet() {
+async fn disjoint_sets_do_not_exclude_each_other() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let _one = at_once(locks.multi(["a", "b"]).lock()).await.unwrap();
@@ -88,7 +88,7 @@ async fn random_sets_never_deadlock_and_never_overlap() {
                 let guard = lock.ttl(ms(2000)).lock().await.unwrap();
                 for &name in &names {
                     let before = inside.lock().unwrap()[name].replace(task);
-                    assert_eq!(before, None, "two in n{name}");
+                    assert_eq!(before, None, "two holders of n{name}");
                 }
                 clock.sleep_until(clock.now() + ms(dice.roll(20))).await;
                 for &name in &names {
@@ -136,7 +136,7 @@ async fn plain_and_fenced_locks_exclude_each_other() {
 }
 
 #[tokio::test]
-async fn a_plain_lock_that_is_dropped_or_lost_leaves_nothing() {
+async fn a_dropped_or_failed_plain_lock_leaves_no_key() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     drop(at_once(locks.plain_mutex("x").lock()).await.unwrap());
@@ -151,7 +151,7 @@ async fn a_plain_lock_that_is_dropped_or_lost_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn inspect_shows_a_majoritys_view_and_changes_nothing() {
+async fn inspect_shows_the_view_of_a_majority_and_changes_nothing() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let free = at_once(locks.inspect("x")).await.unwrap();
@@ -182,12 +182,12 @@ async fn inspect_shows_a_majoritys_view_and_changes_nothing() {
     bench.delete(1, "x", guard.token());
     assert!(
         !at_once(locks.inspect("x")).await.unwrap().held,
-        "one of three holds nothing"
+        "one of three nodes is not a majority"
     );
 }
 
 #[tokio::test]
-async fn inspect_does_not_wait_for_a_hung_minority_longer_than_its_timeout() {
+async fn inspect_waits_for_a_hung_minority_only_until_its_timeout() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let _guard = at_once(locks.mutex("x").lock()).await.unwrap();
@@ -197,7 +197,7 @@ async fn inspect_does_not_wait_for_a_hung_minority_longer_than_its_timeout() {
 }
 
 #[tokio::test]
-async fn nodes_tell_how_they_are() {
+async fn nodes_reports_tier_quarantine_and_errors_of_each_node() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     assert_eq!(locks.node_names(), ["a", "b", "c"]);
@@ -221,7 +221,7 @@ async fn nodes_tell_how_they_are() {
 }
 
 #[tokio::test]
-async fn clones_are_one_client_and_send_and_sync() {
+async fn clones_share_one_client_and_are_send_and_sync() {
     fn shareable<T: Send + Sync + Clone>(_: &T) {}
     let bench = Bench::new(3).await;
     let locks: Locks = bench.client().await;

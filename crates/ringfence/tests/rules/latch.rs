@@ -1,4 +1,4 @@
-//! Latches: shut until enough have arrived, then open for everyone.
+//! Latches: shut until enough parties have arrived, then open for every client.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use ringfence::{LatchError, Locks};
 
 use crate::bench::{Bench, at_once, idle, ms, poll_once, unreachable, waits};
 
-/// Longer than a quarantine as it is used.
-const GROWN_UP: Duration = Duration::from_secs(37);
+/// Longer than the default quarantine.
+const PAST_QUARANTINE: Duration = Duration::from_secs(37);
 
-/// How many have arrived, as somebody sees it who only looks.
+/// Waits at the latch without any patience: the error contains how many parties have arrived.
 async fn look(bench: &Bench, locks: &Locks, count: u32) -> Result<(), LatchError> {
     bench
         .drive(locks.latch("x", count).wait_for(Duration::ZERO).wait())
@@ -33,7 +33,7 @@ fn arrived(outcome: Result<(), LatchError>) -> u64 {
 }
 
 #[tokio::test]
-async fn latch_opens_when_the_last_has_arrived_and_wakes_whoever_waits() {
+async fn latch_opens_when_the_last_party_has_arrived_and_wakes_waiters() {
     let bench = Bench::new(3).await;
     let (one, other) = (bench.client().await, bench.client().await);
     let latch = other.latch("x", 3);
@@ -48,7 +48,7 @@ async fn latch_opens_when_the_last_has_arrived_and_wakes_whoever_waits() {
 }
 
 #[tokio::test]
-async fn latch_that_is_shut_says_how_many_have_arrived() {
+async fn latch_that_is_shut_reports_how_many_parties_have_arrived() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     arrive(&locks, 2, "a").await;
@@ -66,7 +66,7 @@ async fn latch_that_is_shut_says_how_many_have_arrived() {
 }
 
 #[tokio::test]
-async fn latch_counts_an_arrival_once_whose_replies_were_lost() {
+async fn latch_counts_an_arrival_whose_replies_were_lost_only_once() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     arrive(&locks, 3, "a").await;
@@ -78,7 +78,7 @@ async fn latch_counts_an_arrival_once_whose_replies_were_lost() {
     bench.mend();
     let again = at_once(latch.arrive()).await.unwrap();
     assert_eq!((again.arrived, again.missing), (2, 1));
-    // A clone is the same party; another latch of the same name is another.
+    // A clone is the same party; another handle of the same name is another party.
     at_once(latch.clone().arrive()).await.unwrap();
     assert_eq!(arrived(look(&bench, &locks, 3).await), 2);
     at_once(locks.latch("x", 3).arrive()).await.unwrap();
@@ -93,62 +93,62 @@ async fn latch_arrives_only_with_a_majority() {
     bench.break_first(2);
     let latch = locks.latch("x", 2).no_quorum_after(ms(100));
     let error = bench.drive(latch.arrive()).await.unwrap_err();
-    let said = error.to_string();
-    assert!(said.starts_with("no majority of the nodes can tell who has arrived at `x`"));
-    let lines: Vec<&str> = said.lines().skip(1).collect();
-    assert_eq!(lines.len(), 3, "{said}");
+    let text = error.to_string();
+    assert!(text.starts_with("no majority of the nodes can tell who has arrived at `x`"));
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    assert_eq!(lines.len(), 3, "{text}");
     assert!(lines[0].starts_with("  a: ") && lines[0].contains("connection refused"));
     assert_eq!(lines[2], "  c: answers");
 }
 
-/// Whatever minority fails or forgets afterwards.
+/// This holds whichever minority fails or loses its data afterwards.
 #[tokio::test]
-async fn latch_once_seen_open_is_open_for_everyone() {
+async fn latch_once_seen_open_is_open_for_every_client() {
     for lost in 0..3 {
         for seen_by in 0..3 {
             let bench = Bench::new(3).await;
             let locks = bench.client().await;
-            // Each arrives on another majority.
+            // Each party arrives on a different majority.
             for (party, away) in [("a", 0), ("b", 1), ("c", 2)] {
                 bench.nodes[away].fail_with(Some(unreachable()));
                 let latch = locks.latch("x", 3).party(party);
                 bench.drive(latch.arrive()).await.unwrap();
                 bench.mend();
             }
-            // Seen open by one who reaches two nodes only.
+            // The client that sees it open reaches two nodes only.
             bench.nodes[seen_by].fail_with(Some(unreachable()));
             look(&bench, &locks, 3).await.unwrap();
             bench.mend();
             bench.nodes[lost].forget();
-            bench.pass_in(GROWN_UP, ms(500)).await;
-            let newcomer = bench.client().await;
-            look(&bench, &newcomer, 3).await.unwrap();
+            bench.pass_in(PAST_QUARANTINE, ms(500)).await;
+            let new_client = bench.client().await;
+            look(&bench, &new_client, 3).await.unwrap();
             look(&bench, &locks, 3).await.unwrap();
         }
     }
 }
 
 #[tokio::test]
-async fn latch_is_not_voted_on_by_a_node_that_was_born_later() {
+async fn latch_gets_no_vote_from_a_node_that_restarted_after_it_was_made() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     arrive(&locks, 2, "a").await;
     bench.nodes[0].forget();
     assert_eq!(arrived(look(&bench, &locks, 2).await), 1);
-    bench.pass_in(GROWN_UP, ms(500)).await;
-    // For a lock it votes again.
+    bench.pass_in(PAST_QUARANTINE, ms(500)).await;
+    // The node votes on locks again.
     bench.nodes[1].fail_with(Some(unreachable()));
     drop(at_once(locks.mutex("x").lock()).await.unwrap());
     let error = look(&bench, &locks, 2).await.unwrap_err();
     let LatchError::NoQuorum { votes, .. } = &error else {
         panic!("{error}");
     };
-    let said = votes[0].said();
+    let text = votes[0].said();
     assert_eq!(
-        said,
+        text,
         "new or restarted since the latch was made, does not vote on it"
     );
-    // It does vote on a latch that was made since.
+    // It votes on a latch that was made after its restart.
     bench.mend();
     let younger = locks.latch("y", 1);
     at_once(younger.arrive()).await.unwrap();
@@ -156,9 +156,9 @@ async fn latch_is_not_voted_on_by_a_node_that_was_born_later() {
     bench.drive(younger.wait()).await.unwrap();
 }
 
-/// The two that answer may have forgotten the latch, and the third, which has not, is away.
+/// The two nodes that answer may have lost the latch; the third, which has it, is unreachable.
 #[tokio::test]
-async fn latch_is_not_made_anew_by_nodes_that_may_have_forgotten_it() {
+async fn latch_is_not_made_again_by_nodes_that_may_have_lost_it() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     bench.nodes[2].fail_with(Some(unreachable()));
@@ -167,7 +167,7 @@ async fn latch_is_not_made_anew_by_nodes_that_may_have_forgotten_it() {
     bench.drive(of("a").arrive()).await.unwrap();
     bench.mend();
     bench.nodes[1].forget();
-    bench.pass_in(GROWN_UP, ms(500)).await;
+    bench.pass_in(PAST_QUARANTINE, ms(500)).await;
     bench.nodes[0].fail_with(Some(unreachable()));
     let error = bench
         .drive(of("b").no_quorum_after(ms(100)).arrive())
@@ -180,19 +180,19 @@ async fn latch_is_not_made_anew_by_nodes_that_may_have_forgotten_it() {
 }
 
 #[tokio::test]
-async fn latch_in_a_new_cluster_fails_at_once_and_says_what_to_do() {
+async fn latch_in_a_new_cluster_fails_at_once_and_the_error_suggests_init() {
     let bench = Bench::uninitialised(&[0, 0, 0]);
     let locks = bench.client().await;
     let life = Duration::from_secs(100);
     let latch = locks.latch("x", 1).ttl(life);
     let error = at_once(latch.arrive()).await.unwrap_err();
-    let said = error.to_string();
+    let text = error.to_string();
     assert!(
-        said.starts_with("`x`: nodes a, b, c are new or restarted and may vote in 137 s"),
-        "{said}"
+        text.starts_with("`x`: nodes a, b, c are new or restarted and may vote in 137 s"),
+        "{text}"
     );
-    assert!(said.contains("`ringfence init`"), "{said}");
-    // Whoever waits for long enough need not do anything.
+    assert!(text.contains("`ringfence init`"), "{text}");
+    // A client that waits long enough succeeds without `init`.
     let latch = latch.wait_for(Duration::from_secs(200));
     let mut waiting = pin!(latch.wait());
     assert!(waits(waiting.as_mut()).await);
@@ -213,7 +213,7 @@ async fn latch_on_one_node_needs_no_quarantine() {
 }
 
 #[tokio::test]
-async fn latch_ends_with_its_ttl_unless_somebody_waits() {
+async fn latch_ends_with_its_ttl_unless_a_client_waits() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let life = Duration::from_secs(10);
@@ -235,7 +235,7 @@ async fn latch_ends_with_its_ttl_unless_somebody_waits() {
 }
 
 #[tokio::test]
-async fn latch_is_found_open_soon_when_every_wake_is_lost() {
+async fn latch_is_found_open_within_a_second_when_every_wake_is_lost() {
     let bench = Bench::new(3).await;
     let (one, other) = (bench.client().await, bench.client().await);
     bench.nodes.iter().for_each(|node| node.lose_wakes(true));
@@ -249,9 +249,9 @@ async fn latch_is_found_open_soon_when_every_wake_is_lost() {
     assert!(took <= ms(1_000), "{took:?}");
 }
 
-/// Whoever knew that it is open is gone before it has told anybody.
+/// The client that made the latch complete does not count it as open, so it writes nothing back.
 #[tokio::test]
-async fn latch_whose_parties_are_nowhere_together_is_found_open_by_whoever_waits() {
+async fn latch_is_found_open_by_a_waiter_although_no_node_has_all_parties() {
     let bench = Bench::new(3).await;
     let (one, other) = (bench.client().await, bench.client().await);
     at_once(one.latch("x", 4).party("first").arrive())
@@ -262,7 +262,7 @@ async fn latch_whose_parties_are_nowhere_together_is_found_open_by_whoever_waits
     assert!(waits(waiting.as_mut()).await);
     for (party, away) in [("a", 0), ("b", 1), ("c", 2)] {
         bench.nodes[away].fail_with(Some(unreachable()));
-        // By their own number it is not open, so they write nothing back.
+        // With its own number the latch is not open yet, so the client writes nothing back.
         let latch = one.latch("x", 9).party(party);
         bench.drive(latch.arrive()).await.unwrap();
         bench.mend();
@@ -272,7 +272,7 @@ async fn latch_whose_parties_are_nowhere_together_is_found_open_by_whoever_waits
 }
 
 #[tokio::test]
-async fn latch_whose_wait_is_dropped_costs_nothing_any_more() {
+async fn latch_wait_that_is_dropped_sends_no_more_requests() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     {
@@ -284,15 +284,15 @@ async fn latch_whose_wait_is_dropped_costs_nothing_any_more() {
     bench.pass(ms(1_000)).await;
     bench.log_operations();
     bench.pass(ms(5_000)).await;
-    let asked = bench.count(|op| matches!(op, Op::Attend { .. }));
-    assert_eq!(asked, [0, 0, 0]);
-    // And nothing is in the way of the others.
+    let sent = bench.count(|op| matches!(op, Op::Attend { .. }));
+    assert_eq!(sent, [0, 0, 0]);
+    // And other clients can still use the latch.
     arrive(&locks, 1, "a").await;
     look(&bench, &locks, 1).await.unwrap();
 }
 
 #[tokio::test]
-async fn latch_whose_arrival_is_dropped_counts_once_if_it_is_repeated() {
+async fn latch_arrival_that_is_dropped_and_repeated_counts_once() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     arrive(&locks, 3, "a").await;
@@ -310,7 +310,7 @@ async fn latch_whose_arrival_is_dropped_counts_once_if_it_is_repeated() {
 }
 
 #[tokio::test]
-async fn latch_is_given_up_when_the_client_is_closed() {
+async fn latch_wait_is_cancelled_when_the_client_is_closed() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let latch = locks.latch("x", 2);
@@ -327,9 +327,9 @@ async fn latch_is_given_up_when_the_client_is_closed() {
     assert!(!error.is_retryable() && error.votes().is_none());
 }
 
-/// A rolling deploy that changes the number.
+/// A rolling deployment changes the number of parties.
 #[tokio::test]
-async fn latch_is_judged_by_each_client_by_its_own_number() {
+async fn latch_is_open_for_each_client_by_its_own_number_of_parties() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     assert_eq!(arrive(&locks, 2, "a").await, (1, 1));
@@ -341,7 +341,7 @@ async fn latch_is_judged_by_each_client_by_its_own_number() {
 }
 
 #[tokio::test]
-async fn latch_waiters_of_one_client_are_shown_to_the_nodes_together() {
+async fn latch_waiters_of_one_client_are_refreshed_together() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let waiters: Vec<_> = (0..50)
@@ -353,8 +353,8 @@ async fn latch_waiters_of_one_client_are_shown_to_the_nodes_together() {
     bench.pass(ms(2_000)).await;
     bench.log_operations();
     bench.pass(ms(10_000)).await;
-    let asked = bench.count(|op| matches!(op, Op::Attend { .. }));
-    assert!(asked.iter().all(|&asked| asked <= 12), "{asked:?}");
+    let sent = bench.count(|op| matches!(op, Op::Attend { .. }));
+    assert!(sent.iter().all(|&sent| sent <= 12), "{sent:?}");
     at_once(locks.latch("x", 1).arrive()).await.unwrap();
     for waiter in waiters {
         at_once(waiter).await.unwrap().unwrap();
@@ -362,7 +362,7 @@ async fn latch_waiters_of_one_client_are_shown_to_the_nodes_together() {
 }
 
 #[tokio::test]
-async fn latch_and_lock_of_one_name_have_nothing_to_do_with_each_other() {
+async fn latch_and_lock_of_one_name_are_independent() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let _guard = at_once(locks.mutex("x").lock()).await.unwrap();
@@ -371,7 +371,7 @@ async fn latch_and_lock_of_one_name_have_nothing_to_do_with_each_other() {
 }
 
 #[tokio::test]
-async fn latch_refuses_what_cannot_be_meant() {
+async fn latch_refuses_invalid_arguments() {
     let bench = Bench::new(1).await;
     let locks = bench.client().await;
     let long = "p".repeat(257);

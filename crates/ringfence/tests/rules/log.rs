@@ -1,4 +1,4 @@
-//! What the library says through `tracing`, kept for a test to read.
+//! Records what the library logs through `tracing`, so that a test can read it.
 
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,17 +9,17 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Everything that was said on this thread since the log began.
+/// Everything that was logged on this thread since [`Log::listen`].
 #[derive(Clone, Default)]
 pub(crate) struct Log {
     lines: Arc<Mutex<Vec<(Level, String)>>>,
-    events: Arc<Mutex<Vec<Told>>>,
+    events: Arc<Mutex<Vec<LoggedEvent>>>,
     spans: Arc<AtomicU64>,
 }
 
 /// One event.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct LoggedEvent {
     pub(crate) level: Level,
     pub(crate) target: String,
     pub(crate) line: String,
@@ -27,7 +27,7 @@ pub(crate) struct Told {
 
 impl Log {
     /// The events, in order.
-    pub(crate) fn events(&self) -> Vec<Told> {
+    pub(crate) fn events(&self) -> Vec<LoggedEvent> {
         self.events.lock().unwrap().clone()
     }
 
@@ -38,7 +38,7 @@ impl Log {
         (log, guard)
     }
 
-    /// Everything, one line each.
+    /// All events and spans, one line each.
     pub(crate) fn lines(&self) -> Vec<String> {
         let lines = self.lines.lock().unwrap();
         lines.iter().map(|(_, line)| line.clone()).collect()
@@ -73,7 +73,8 @@ impl Subscriber for Log {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        // Spans count as the quietest sort of line: their fields must not tell secrets either.
+        // Spans are kept as lines of the lowest level: their fields must not contain secrets
+        // either.
         self.write(Level::TRACE, |line| span.record(line));
         Id::from_u64(self.spans.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -87,7 +88,7 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
-        self.events.lock().unwrap().push(Told {
+        self.events.lock().unwrap().push(LoggedEvent {
             level: *event.metadata().level(),
             target: event.metadata().target().to_owned(),
             line: line.0,

@@ -1,15 +1,16 @@
 //! The client's rules, one by one, over nodes inside this process.
 //!
-//! Each test is named after the rule and the behaviour that it holds the public API to. Time stands
-//! still until a test steps it; nothing here waits for a clock on the wall.
+//! Each test is named after the rule and the behaviour of the public API that it checks. Time
+//! stands still until a test steps it; no test waits for real time to pass.
 
 mod bench;
 mod blocking;
 mod cancel;
 mod close;
-mod crowds;
+mod contention;
 mod deadline;
 mod debug;
+mod delaying_node;
 mod election;
 mod errors;
 mod extend;
@@ -24,7 +25,6 @@ mod kinds;
 mod latch;
 mod log;
 mod overlap;
-mod postman;
 mod readers;
 mod receipts;
 mod reentrant;

@@ -1,4 +1,4 @@
-//! An owner that asks for a name that it already has, alone or among others.
+//! An owner asks for a name that it already has, alone or together with other names.
 
 use std::pin::pin;
 
@@ -6,9 +6,10 @@ use ringfence::{AcquireError, ConfigError, Owner};
 
 use crate::bench::{Bench, at_once, ms, waits};
 
-/// What an owner has it cannot wait for: an error at once, and nothing is sent.
+/// An owner cannot wait for a lock that it has itself: it gets an error at once, and nothing is
+/// sent.
 #[tokio::test]
-async fn an_owner_that_would_wait_for_itself_is_told_so() {
+async fn an_owner_that_would_wait_for_itself_gets_an_error() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let owner = Owner::new();
@@ -37,7 +38,7 @@ async fn an_owner_that_would_wait_for_itself_is_told_so() {
         }
         assert_eq!(bench.count(|_| true), [0; 3], "nothing was sent");
         assert_eq!(guard.check(), Ok(()));
-        // Another owner, and names that it does not have, are no matter of this.
+        // Names that the owner does not have are not affected.
         let apart = locks.multi(["c", "d"]).owner(&owner);
         at_once(at_once(apart.lock()).await.unwrap().release())
             .await
@@ -48,9 +49,9 @@ async fn an_owner_that_would_wait_for_itself_is_told_so() {
     }
 }
 
-/// Also while the owner still waits for what it asked for first.
+/// Also while the owner still waits for its first lock.
 #[tokio::test]
-async fn an_owner_that_waits_for_one_name_cannot_ask_for_it_among_others() {
+async fn an_owner_that_waits_for_a_name_cannot_ask_for_it_among_others() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
     let owner = Owner::new();
@@ -65,15 +66,15 @@ async fn an_owner_that_waits_for_one_name_cannot_ask_for_it_among_others() {
             Err(AcquireError::Invalid(ConfigError::OwnerOverlap { .. }))
         ));
     }
-    // It no longer asks.
+    // The owner no longer waits for `a`.
     let refused = at_once(both.try_lock()).await;
     assert!(matches!(refused, Err(AcquireError::Held { .. })));
     drop(held);
 }
 
-/// A guard whose lock is lost is in nobody's way.
+/// A guard whose lock is lost excludes no other request.
 #[tokio::test]
-async fn what_an_owner_has_lost_does_not_keep_it_from_anything() {
+async fn an_owner_can_ask_again_for_a_name_whose_lock_it_lost() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let owner = Owner::new();

@@ -1,4 +1,4 @@
-//! Many readers or one writer, first come, first served.
+//! Many readers or one writer, in the order of the wait queue.
 
 use std::pin::pin;
 
@@ -54,7 +54,6 @@ async fn a_mutex_and_a_writer_are_the_same_lock() {
     drop(guard);
 }
 
-/// Each reader of `50` is granted by its first attempt.
 #[tokio::test]
 async fn fifty_readers_alone_need_one_attempt_each() {
     let bench = Bench::new(3).await;
@@ -65,7 +64,7 @@ async fn fifty_readers_alone_need_one_attempt_each() {
         let lock = clients[number % 2].rw_lock("x");
         readers.push(at_once(lock.read()).await.unwrap());
         if number % 3 == 0 {
-            // Those who leave do not hold up those who come.
+            // Readers that leave do not delay readers that come.
             at_once(readers.remove(0).release()).await.unwrap();
         }
     }
@@ -74,7 +73,7 @@ async fn fifty_readers_alone_need_one_attempt_each() {
 }
 
 #[tokio::test]
-async fn the_writer_enters_next_after_a_hundred_readers() {
+async fn a_writer_enters_after_the_readers_before_it_and_before_later_ones() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let lock = locks.rw_lock("x");
@@ -88,13 +87,13 @@ async fn the_writer_enters_next_after_a_hundred_readers() {
     let refused = at_once(lock.try_read()).await;
     assert!(
         matches!(refused, Err(AcquireError::Held { .. })),
-        "no way past the writer"
+        "no reader passes the waiting writer"
     );
     bench.pass(ms(1)).await;
     let late = bench.client().await.rw_lock("x");
     let mut late = pin!(late.read());
     for reader in readers {
-        assert!(waits(late.as_mut()).await, "nor for one in line");
+        assert!(waits(late.as_mut()).await, "nor does a reader in the queue");
         assert!(waits(writer.as_mut()).await);
         at_once(reader.release()).await.unwrap();
     }
@@ -106,7 +105,7 @@ async fn the_writer_enters_next_after_a_hundred_readers() {
 }
 
 #[tokio::test]
-async fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
+async fn a_writer_that_stops_waiting_lets_the_readers_behind_it_in() {
     let bench = Bench::new(3).await;
     let lock = bench.client().await.rw_lock("x");
     let reader = at_once(lock.read()).await.unwrap();
@@ -124,7 +123,7 @@ async fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
 }
 
 #[tokio::test]
-async fn downgrade_lets_readers_in_without_letting_go() {
+async fn downgrade_lets_readers_in_and_keeps_the_lock() {
     let bench = Bench::new(3).await;
     let lock = bench.client().await.rw_lock("x");
     let writer = at_once(lock.write()).await.unwrap();
@@ -149,9 +148,9 @@ async fn downgrade_lets_readers_in_without_letting_go() {
         .unwrap();
 }
 
-/// With every reply lost the nodes have let readers in, and nobody says that it is alone.
+/// Every reply is lost. The nodes may have let readers in, so no client holds the lock exclusively.
 #[tokio::test]
-async fn downgrade_with_all_replies_cut_leaves_no_writer_beside_a_reader() {
+async fn downgrade_with_all_replies_lost_leaves_no_writer_beside_a_reader() {
     let bench = Bench::new(3).await;
     let (lock, other) = (
         bench.client().await.rw_lock("x"),
@@ -163,20 +162,20 @@ async fn downgrade_with_all_replies_cut_leaves_no_writer_beside_a_reader() {
     }
     let downgraded = bench.drive(writer.downgrade()).await;
     bench.mend();
-    // The exclusive guard is gone, by its type, since the first send.
-    let reader = downgraded.expect("still valid: no writer can be there");
+    // `downgrade` consumes the exclusive guard before it sends anything.
+    let reader = downgraded.expect("still valid: no other client can hold the lock exclusively");
     let beside = at_once(other.try_read())
         .await
-        .expect("the nodes had been told");
+        .expect("the nodes received the downgrade");
     assert!(at_once(other.try_write()).await.is_err());
     reader.check().unwrap();
     bench.pass(ms(20_000)).await;
-    reader.check().expect("and it goes on as a reader");
+    reader.check().expect("the hold continues as a reader");
     drop((reader, beside));
 }
 
 #[tokio::test]
-async fn a_downgrade_that_some_nodes_never_heard_of_is_made_up_for() {
+async fn a_downgrade_is_repeated_to_nodes_that_did_not_receive_it() {
     let bench = Bench::new(3).await;
     let lock = bench.client().await.rw_lock("x");
     let writer = at_once(lock.write()).await.unwrap();
@@ -187,12 +186,12 @@ async fn a_downgrade_that_some_nodes_never_heard_of_is_made_up_for() {
     reader.check().unwrap();
     let other = at_once(lock.try_read())
         .await
-        .expect("every node knows by now");
+        .expect("every node has the downgrade by now");
     drop((reader, other));
 }
 
 #[tokio::test]
-async fn downgrade_of_a_lock_that_is_gone_is_a_loss() {
+async fn downgrade_of_a_lost_lock_reports_the_loss() {
     let bench = Bench::new(3).await;
     let lock = bench.client().await.rw_lock("x");
     let writer = at_once(lock.write()).await.unwrap();
@@ -205,7 +204,7 @@ async fn downgrade_of_a_lock_that_is_gone_is_a_loss() {
 }
 
 #[tokio::test]
-async fn a_reader_comes_back_to_a_node_that_lost_it() {
+async fn a_reader_is_restored_on_a_node_that_lost_it() {
     let bench = Bench::new(3).await;
     let lock = bench.client().await.rw_lock("x");
     let (one, other) = (
@@ -221,7 +220,7 @@ async fn a_reader_comes_back_to_a_node_that_lost_it() {
 }
 
 #[test]
-fn blocking_readers_and_writers() {
+fn blocking_readers_share_and_writers_exclude() {
     let locks = ringfence::blocking::Locks::connect("memory:blocking-readers").unwrap();
     let lock = locks.rw_lock("x").label("job");
     let (one, other) = (lock.read().unwrap(), lock.try_read().unwrap());
@@ -237,7 +236,7 @@ fn blocking_readers_and_writers() {
 }
 
 #[tokio::test]
-async fn work_is_done_beside_other_readers_and_by_one_writer() {
+async fn hold_read_runs_beside_readers_and_hold_write_runs_alone() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let lock = locks.rw_lock("x");
@@ -245,11 +244,11 @@ async fn work_is_done_beside_other_readers_and_by_one_writer() {
     let fence = at_once(lock.hold_read(async |guard| guard.fence())).await;
     let fence = fence.unwrap();
     at_once(beside.release()).await.unwrap();
-    assert_eq!(bench.holding("x"), 0, "given back");
+    assert_eq!(bench.holding("x"), 0, "released");
     let written = at_once(lock.hold_write(async |guard| guard.fence())).await;
     assert!(written.unwrap() > fence);
     assert_eq!(bench.holding("x"), 0);
-    // Lost, the work is over at its next await.
+    // If the lock is lost, the work ends at its next await.
     let brief = lock.clone().ttl(ms(1_000)).renew(false);
     let cut = brief.hold_read(async |_| std::future::pending::<()>().await);
     let cut = bench.drive(cut).await;

@@ -1,11 +1,11 @@
-//! Holds on paper: left by one process, extended and released by another.
+//! Receipts: a hold that one process leaves, and another extends and releases.
 
 use ringfence::{ExtendError, Lost, Receipt, ReleaseError, ReleaseReceiptError};
 
 use crate::bench::{Bench, assert_lost, at_once, foreign, ms};
 
 #[tokio::test]
-async fn a_lock_that_is_left_stays_until_its_ttl_and_is_not_renewed() {
+async fn a_left_lock_stays_until_its_ttl_and_is_not_renewed() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();
@@ -20,13 +20,13 @@ async fn a_lock_that_is_left_stays_until_its_ttl_and_is_not_renewed() {
 }
 
 #[tokio::test]
-async fn another_client_extends_and_releases_what_was_left() {
+async fn another_client_extends_and_releases_a_left_lock() {
     let bench = Bench::new(3).await;
     let left = at_once(bench.client().await.mutex("x").lock())
         .await
         .unwrap()
         .leave();
-    // Across a process boundary it is text.
+    // Between processes a receipt is passed as text.
     let receipt = Receipt::parse(&left.expose()).unwrap();
     let other = bench.client().await;
     bench.pass(ms(8000)).await;
@@ -49,11 +49,15 @@ async fn another_client_extends_and_releases_what_was_left() {
         .await
         .unwrap_err();
     assert_lost(&error, Lost::Gone);
-    assert_eq!(bench.holding("x"), 0, "no extend takes it anew");
+    assert_eq!(
+        bench.holding("x"),
+        0,
+        "an extend does not acquire the lock again"
+    );
 }
 
 #[tokio::test]
-async fn a_receipt_says_whether_somebody_else_has_it_now() {
+async fn releasing_a_receipt_reports_that_another_client_holds_the_lock() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let receipt = at_once(locks.mutex("x").lock()).await.unwrap().leave();
@@ -87,7 +91,7 @@ async fn a_receipt_without_a_majority_is_unconfirmed() {
 }
 
 #[tokio::test]
-async fn the_receipt_of_a_live_guard_takes_it_away() {
+async fn releasing_the_receipt_of_a_live_guard_ends_its_lock() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let guard = at_once(locks.mutex("x").ttl(ms(9000)).lock())
@@ -103,13 +107,18 @@ async fn the_receipt_of_a_live_guard_takes_it_away() {
     .await
     .unwrap();
     bench.pass(ms(3000)).await;
-    assert_eq!(guard.check(), Err(Lost::Gone), "told at the next renewal");
-    assert_eq!(bench.holding("x"), 0, "and what was closed is not restored");
+    assert_eq!(
+        guard.check(),
+        Err(Lost::Gone),
+        "reported at the next renewal"
+    );
+    assert_eq!(bench.holding("x"), 0, "and a closed ballot is not restored");
 }
 
-/// Each round used to put the lock back on the nodes that lacked it, and the next one counted them.
+/// Once each round restored the lock on nodes that lacked it, and the next round counted those
+/// nodes.
 #[tokio::test]
-async fn a_receipt_never_brings_back_a_lock_that_ended() {
+async fn extending_a_receipt_never_revives_an_expired_lock() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let receipt = at_once(locks.mutex("x").lock()).await.unwrap().leave();
@@ -127,7 +136,7 @@ async fn a_receipt_never_brings_back_a_lock_that_ended() {
 }
 
 #[tokio::test]
-async fn in_a_quarantine_the_extension_of_a_receipt_does_not_count() {
+async fn nodes_in_quarantine_do_not_count_for_the_extension_of_a_receipt() {
     let bench = Bench::uninitialised(&[0; 3]);
     let locks = bench.client().await;
     let token = foreign(7);
@@ -141,5 +150,5 @@ async fn in_a_quarantine_the_extension_of_a_receipt_does_not_count() {
     (0..3).for_each(|node| bench.occupy(node, "x", &token, 10_000));
     at_once(locks.mutex("x").extend_receipt(&receipt, ms(20_000)))
         .await
-        .expect("the nodes have grown up");
+        .expect("the quarantine is over");
 }

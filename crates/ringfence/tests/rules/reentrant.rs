@@ -1,4 +1,4 @@
-//! Holds of one owner: counted in the client, one token and fence on the nodes.
+//! Re-entrant holds: the client counts the guards of one owner; the nodes see one token and fence.
 
 use std::pin::pin;
 
@@ -8,7 +8,7 @@ use ringfence::{AcquireError, Lost, Owner, ReleaseError};
 use crate::bench::{Bench, at_once, idle, ms, poll_once, waits};
 
 #[tokio::test]
-async fn the_first_release_of_two_does_not_free() {
+async fn the_first_of_two_releases_does_not_free_the_lock() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
     let owner = Owner::new();
@@ -22,7 +22,7 @@ async fn the_first_release_of_two_does_not_free() {
     assert_eq!(
         bench.count(|_| true),
         [0; 3],
-        "the nodes are not asked again"
+        "nothing is sent to the nodes again"
     );
     assert_eq!(outer.fence(), inner.fence());
     assert_eq!(outer.token(), inner.token());
@@ -32,13 +32,13 @@ async fn the_first_release_of_two_does_not_free() {
     assert_eq!(bench.held_by("x", &inner), 3);
     assert!(at_once(other.mutex("x").try_lock()).await.is_err());
     bench.pass(ms(30_000)).await;
-    assert_eq!(inner.check(), Ok(()), "renewed for the one that is left");
+    assert_eq!(inner.check(), Ok(()), "renewed for the remaining guard");
     at_once(inner.release()).await.unwrap();
     assert_eq!(bench.holding("x"), 0);
 }
 
 #[tokio::test]
-async fn the_last_drop_frees_whatever_the_order() {
+async fn the_last_drop_frees_the_lock_in_any_order() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let owner = Owner::new();
@@ -53,11 +53,15 @@ async fn the_last_drop_frees_whatever_the_order() {
     idle().await;
     assert_eq!(bench.holding("x"), 0);
     let again = at_once(lock.lock()).await.unwrap();
-    assert_eq!(bench.held_by("x", &again), 3, "and it can be taken anew");
+    assert_eq!(
+        bench.held_by("x", &again),
+        3,
+        "and it can be acquired again"
+    );
 }
 
 #[tokio::test]
-async fn another_owner_waits_like_anybody() {
+async fn another_owner_of_the_same_client_waits() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let (one, other) = (Owner::new(), Owner::new());
@@ -84,11 +88,11 @@ async fn two_tasks_of_one_owner_join_one_acquisition() {
     bench.pass(ms(100)).await;
     assert!(waits(one.as_mut()).await && waits(two.as_mut()).await);
     let waiting = at_once(other.inspect("x")).await.unwrap();
-    let in_line = waiting
+    let tickets = waiting
         .nodes
         .iter()
         .map(|node| node.view.as_ref().unwrap().waiting);
-    assert_eq!(in_line.collect::<Vec<_>>(), [1; 3], "one ticket for both");
+    assert_eq!(tickets.collect::<Vec<_>>(), [1; 3], "one ticket for both");
     bench.log_operations();
     at_once(held.release()).await.unwrap();
     let (one, two) = bench.drive(async { tokio::join!(one, two) }).await;
@@ -108,7 +112,7 @@ async fn two_tasks_of_one_owner_join_one_acquisition() {
 }
 
 #[tokio::test]
-async fn when_the_task_that_asks_gives_up_the_other_goes_on() {
+async fn if_the_acquiring_task_is_dropped_the_other_task_continues() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
     let held = at_once(other.mutex("x").lock()).await.unwrap();
@@ -125,7 +129,7 @@ async fn when_the_task_that_asks_gives_up_the_other_goes_on() {
 }
 
 #[tokio::test]
-async fn each_caller_keeps_to_its_own_wait() {
+async fn each_caller_waits_no_longer_than_its_own_limit() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
     let _held = at_once(other.mutex("x").label("them").lock())
@@ -180,12 +184,12 @@ async fn all_guards_are_lost_together_and_a_lost_hold_is_not_joined() {
     assert_eq!(
         bench.held_by("x", &new),
         held,
-        "old guards take nothing away"
+        "old guards release nothing of the new hold"
     );
 }
 
 #[tokio::test]
-async fn a_set_of_names_is_one_lock_in_any_order() {
+async fn a_set_of_names_is_the_same_lock_in_any_order() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let owner = Owner::new();
@@ -209,7 +213,7 @@ async fn a_set_of_names_is_one_lock_in_any_order() {
 }
 
 #[tokio::test]
-async fn a_common_owner_is_not_warned_of_itself() {
+async fn acquiring_twice_with_one_owner_logs_no_warning() {
     let bench = Bench::new(1).await;
     let locks = bench.client().await;
     let owner = Owner::new();
@@ -224,7 +228,7 @@ async fn a_common_owner_is_not_warned_of_itself() {
 }
 
 #[tokio::test]
-async fn a_hold_that_one_guard_leaves_behind_is_not_released_by_the_last() {
+async fn a_hold_that_one_guard_left_is_not_released_by_the_last_guard() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let lock = locks.mutex("x").owner(&Owner::new());
@@ -243,7 +247,7 @@ async fn a_hold_that_one_guard_leaves_behind_is_not_released_by_the_last() {
 }
 
 #[test]
-fn the_blocking_twin_counts_too() {
+fn the_blocking_api_counts_guards_of_one_owner() {
     let locks = ringfence::blocking::Locks::connect("memory:").unwrap();
     let owner = Owner::new();
     let outer = locks.mutex("x").owner(&owner).lock().unwrap();
@@ -256,14 +260,14 @@ fn the_blocking_twin_counts_too() {
 }
 
 #[tokio::test]
-async fn a_downgrade_takes_effect_when_the_last_exclusive_guard_of_the_owner_goes() {
+async fn a_downgrade_takes_effect_when_the_last_exclusive_guard_of_the_owner_ends() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
     let lock = locks.mutex("x").owner(&Owner::new());
     let outer = at_once(lock.lock()).await.unwrap();
     let inner = at_once(lock.lock()).await.unwrap();
     let reader = at_once(inner.downgrade()).await.unwrap();
-    assert_eq!(outer.check(), Ok(()), "nobody took it from the other guard");
+    assert_eq!(outer.check(), Ok(()), "the other guard is still exclusive");
     assert_eq!(reader.check(), Ok(()));
     assert_eq!(bench.held_by("x", &outer), 3);
     let readers = other.rw_lock("x");
@@ -272,7 +276,9 @@ async fn a_downgrade_takes_effect_when_the_last_exclusive_guard_of_the_owner_goe
     let mut lost = Box::pin(reader.lost());
     assert!(waits(lost.as_mut()).await);
     at_once(outer.release()).await.unwrap();
-    let beside = at_once(readers.try_read()).await.expect("shared by now");
+    let beside = at_once(readers.try_read())
+        .await
+        .expect("the lock is shared now");
     bench.pass(ms(30_000)).await;
     assert_eq!(reader.check(), Ok(()), "renewed as a reader");
     assert!(waits(lost.as_mut()).await);
@@ -285,7 +291,7 @@ async fn a_downgrade_takes_effect_when_the_last_exclusive_guard_of_the_owner_goe
 }
 
 #[tokio::test]
-async fn a_guard_that_downgraded_may_go_before_the_others() {
+async fn a_downgraded_guard_may_be_released_before_the_others() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let lock = locks.mutex("x").owner(&Owner::new());
@@ -300,7 +306,7 @@ async fn a_guard_that_downgraded_may_go_before_the_others() {
 }
 
 #[tokio::test]
-async fn when_all_guards_of_an_owner_downgrade_they_share_one_share() {
+async fn when_all_guards_of_an_owner_downgrade_they_hold_one_share() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
     let lock = locks.mutex("x").owner(&Owner::new());
@@ -316,7 +322,7 @@ async fn when_all_guards_of_an_owner_downgrade_they_share_one_share() {
     assert_eq!((two.check(), bench.holding("x")), (Ok(()), 3));
     assert!(
         at_once(lock.try_lock()).await.is_err(),
-        "there is no way back to exclusive"
+        "a shared hold does not become exclusive again"
     );
     drop(two);
     assert_eq!(bench.holding("x"), 0);

@@ -1,4 +1,4 @@
-//! Rule 10: what a release finds. Rule 11: what a drop does, wherever it happens.
+//! Rule 10: what a release reports. Rule 11: what a drop does, wherever it happens.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use ringfence::message::{Op, Release};
 use crate::bench::{Bench, at_once, foreign, idle, ms};
 
 #[tokio::test]
-async fn rule_10_a_release_says_ok_when_a_majority_gave_it_back() {
+async fn rule_10_a_release_returns_ok_when_a_majority_released() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x().await;
     bench.nodes[0].hang(true);
@@ -19,7 +19,7 @@ async fn rule_10_a_release_says_ok_when_a_majority_gave_it_back() {
 }
 
 #[tokio::test]
-async fn rule_10_a_release_says_expired() {
+async fn rule_10_a_release_after_the_ttl_returns_expired() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
     bench.time.step(ms(10_001));
@@ -32,7 +32,7 @@ async fn rule_10_a_release_says_expired() {
 }
 
 #[tokio::test]
-async fn rule_10_a_release_says_taken_and_leaves_the_new_holder_alone() {
+async fn rule_10_a_release_returns_taken_and_does_not_affect_the_new_holder() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
     bench.time.step(ms(10_001));
@@ -42,7 +42,7 @@ async fn rule_10_a_release_says_taken_and_leaves_the_new_holder_alone() {
 }
 
 #[tokio::test]
-async fn rule_10_a_minority_that_lost_it_does_not_make_it_expired() {
+async fn rule_10_a_release_returns_ok_if_only_a_minority_lost_the_key() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x().await;
     bench.delete(0, "x", guard.token());
@@ -51,7 +51,7 @@ async fn rule_10_a_minority_that_lost_it_does_not_make_it_expired() {
 }
 
 #[tokio::test]
-async fn rule_10_a_release_says_unconfirmed_and_goes_on_in_the_background() {
+async fn rule_10_an_unconfirmed_release_is_retried_in_the_background() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x().await;
     bench.break_first(2);
@@ -67,7 +67,7 @@ async fn rule_10_a_release_says_unconfirmed_and_goes_on_in_the_background() {
 }
 
 #[tokio::test]
-async fn rule_10_a_release_is_pursued_for_as_long_as_the_longest_extension_lasts() {
+async fn rule_10_a_release_is_retried_for_as_long_as_the_longest_extension_lasts() {
     let bench = Bench::new(3).await;
     let guard = bench
         .lock_x_with(|lock| lock.ttl(ms(1000)).renew(false))
@@ -82,12 +82,12 @@ async fn rule_10_a_release_is_pursued_for_as_long_as_the_longest_extension_lasts
     assert_eq!(
         bench.holding("x"),
         0,
-        "the key outlived the lock's own ttl, and so does the release"
+        "the key and the retries last longer than the lock's own ttl"
     );
 }
 
 #[tokio::test]
-async fn rule_11_a_drop_never_blocks_and_releases() {
+async fn rule_11_a_drop_releases_without_blocking() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x().await;
     bench.nodes[1].hang(true);
@@ -95,15 +95,16 @@ async fn rule_11_a_drop_never_blocks_and_releases() {
     assert_eq!(
         bench.holding("x"),
         1,
-        "those that answer are free before drop returns"
+        "nodes that answer have released before drop returns"
     );
     bench.mend();
     assert_eq!(bench.holding("x"), 0);
 }
 
 #[tokio::test]
-async fn rule_11_a_drop_closes_as_a_release_does() {
-    // Dropping is releasing without listening: final, so that no late restore brings it back.
+async fn rule_11_a_drop_sends_a_final_release() {
+    // A drop is a release without a reply to the caller. It is final, so that no late restore
+    // revives the lock.
     let bench = Bench::new(3).await;
     let guard = bench.lock_x().await;
     bench.log_operations();
@@ -116,11 +117,11 @@ async fn rule_11_a_drop_closes_as_a_release_does() {
 }
 
 #[tokio::test]
-async fn rule_11_a_drop_works_in_a_thread_without_a_runtime() {
+async fn rule_11_a_drop_works_in_a_thread_without_a_tokio_runtime() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();
-    // One cannot be told at first: the keeper on its own runtime goes on with it.
+    // One node is unreachable at first: the keeper retries on the tokio runtime of the client.
     bench.break_first(1);
     let thread = std::thread::spawn(move || {
         assert!(tokio::runtime::Handle::try_current().is_err());
@@ -134,7 +135,7 @@ async fn rule_11_a_drop_works_in_a_thread_without_a_runtime() {
 }
 
 #[test]
-fn rule_11_a_drop_works_after_the_runtime_has_shut_down() {
+fn rule_11_a_drop_works_after_the_tokio_runtime_has_shut_down() {
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -152,13 +153,13 @@ fn rule_11_a_drop_works_after_the_runtime_has_shut_down() {
     drop(first);
     drop(guard);
     assert_eq!(bench.holding("x"), 0);
-    // Told too late for a retry: it ends with its TTL.
+    // No task is left that could retry: the lock ends with its TTL.
     bench.break_first(3);
     drop(hung);
     bench.mend();
     bench.time.step(ms(10_001));
     assert_eq!(bench.holding("y"), 0);
-    // Nothing would be renewed: a guard is told when it is lost, and no other is granted.
+    // Nothing is renewed any more: a guard reports its loss, and no lock is granted.
     runtime().block_on(async {
         assert_eq!(at_once(kept.lost()).await, ringfence::Lost::Expired);
         let error = at_once(locks.mutex("x").lock()).await.unwrap_err();
@@ -167,7 +168,7 @@ fn rule_11_a_drop_works_after_the_runtime_has_shut_down() {
 }
 
 #[tokio::test]
-async fn rule_11_a_panic_releases() {
+async fn rule_11_a_panic_releases_the_lock() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let task = tokio::spawn(async move {
@@ -181,7 +182,7 @@ async fn rule_11_a_panic_releases() {
 }
 
 #[tokio::test]
-async fn g3_a_holder_that_vanishes_frees_the_lock_after_its_ttl() {
+async fn g3_the_lock_of_a_killed_holder_is_free_after_its_ttl() {
     let bench = Bench::new(3).await;
     let crashed = bench.lock_x_with(|lock| lock.renew(false)).await;
     let deadline = crashed.deadline();
@@ -194,7 +195,7 @@ async fn g3_a_holder_that_vanishes_frees_the_lock_after_its_ttl() {
         .unwrap();
     assert!(
         bench.time.now() >= deadline,
-        "not before the first one's validity is over"
+        "not before the validity of the first holder is over"
     );
     assert!(
         bench.time.now().since(start) <= ms(11_000),
@@ -204,7 +205,7 @@ async fn g3_a_holder_that_vanishes_frees_the_lock_after_its_ttl() {
 }
 
 #[tokio::test]
-async fn g6_a_guard_dropped_on_the_machines_own_clock_is_freed() {
+async fn g6_a_dropped_guard_is_released_with_the_system_clock() {
     let nodes = ["a", "b", "c"].map(ringfence::node::memory::MemoryNode::new);
     let builder = || {
         nodes

@@ -1,4 +1,4 @@
-//! Rule 8: renewal in the background.
+//! Rule 8: renewals in the background.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -38,10 +38,7 @@ async fn rule_8_a_renewal_is_retried_until_the_deadline() {
     assert_eq!(guard.deadline(), deadline);
     bench.mend();
     bench.pass(ms(890)).await;
-    assert!(
-        guard.deadline() > deadline,
-        "one of the retries got through"
-    );
+    assert!(guard.deadline() > deadline, "one of the retries succeeded");
     bench.break_first(3);
     let mut lost = pin!(guard.lost());
     bench.pass(guard.remaining() - ms(1)).await;
@@ -60,7 +57,7 @@ async fn rule_8_hung_nodes_do_not_stop_the_retries() {
     }
     bench.pass(ms(6000)).await;
     assert_eq!(guard.deadline(), deadline);
-    // What hung is lost for good: only a renewal that is sent anew can help.
+    // The calls that hung are lost for good: only a renewal that is sent again can help.
     bench.break_first(2);
     bench.nodes.iter().for_each(|node| node.hang(false));
     bench.mend();
@@ -70,7 +67,7 @@ async fn rule_8_hung_nodes_do_not_stop_the_retries() {
 }
 
 #[tokio::test]
-async fn rule_8_the_renewal_is_joined_before_the_release() {
+async fn rule_8_a_release_waits_for_a_renewal_in_flight() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
     bench.log_operations();
@@ -82,12 +79,12 @@ async fn rule_8_the_renewal_is_joined_before_the_release() {
     assert_eq!(
         bench.count(|_| true),
         [0; 3],
-        "the renewal's answer is awaited first"
+        "the release waits for the reply to the renewal"
     );
     bench.mend();
     assert_eq!(at_once(releasing).await, Ok(()));
     bench.pass(ms(20_000)).await;
-    assert_eq!(bench.count(extends), [0; 3], "and none comes after it");
+    assert_eq!(bench.count(extends), [0; 3], "and no renewal follows it");
     assert_eq!(bench.holding("x"), 0);
 }
 
@@ -106,7 +103,7 @@ async fn rule_8_no_renewal_after_a_drop() {
 }
 
 #[tokio::test]
-async fn rule_8_max_hold_bounds_it() {
+async fn rule_8_max_hold_ends_a_renewed_hold() {
     let bench = Bench::new(3).await;
     let guard = bench
         .lock_x_with(|lock| lock.ttl(ms(3000)).max_hold(ms(10_000)))
@@ -118,11 +115,11 @@ async fn rule_8_max_hold_bounds_it() {
     assert_eq!(at_once(lost).await, Lost::MaxHold);
     assert_eq!(guard.check(), Err(Lost::MaxHold));
     bench.pass(ms(3000)).await;
-    assert_eq!(bench.holding("x"), 0, "and nobody renews it any more");
+    assert_eq!(bench.holding("x"), 0, "and it is not renewed any more");
 }
 
 #[tokio::test]
-async fn rule_8_max_hold_bounds_the_callers_own_extend_too() {
+async fn rule_8_max_hold_limits_an_explicit_extend() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.max_hold(ms(12_000))).await;
     at_once(guard.extend(ms(30_000))).await.unwrap();
@@ -130,7 +127,7 @@ async fn rule_8_max_hold_bounds_the_callers_own_extend_too() {
 }
 
 #[tokio::test]
-async fn rule_8_an_hour_is_the_default_bound_and_can_be_lifted() {
+async fn rule_8_max_hold_is_one_hour_by_default_and_can_be_removed() {
     let bench = Bench::new(1).await;
     let locks = bench.client().await;
     let bounded = at_once(locks.mutex("x").ttl(ms(30_000)).lock())
@@ -173,7 +170,7 @@ async fn rule_8_ten_thousand_guards_are_renewed_by_one_task() {
         let lock = locks.mutex(format!("n{i}")).ttl(ms(9000));
         guards.push(at_once(lock.lock()).await.unwrap());
     }
-    // The keepers of the client and of the bench's own `init`, which ends when it is scheduled.
+    // The keeper of the client. That of the bench's own `init` ends when it is scheduled.
     idle().await;
     let metrics = tokio::runtime::Handle::current().metrics();
     assert_eq!(
@@ -182,7 +179,7 @@ async fn rule_8_ten_thousand_guards_are_renewed_by_one_task() {
         "one keeper, no task per guard"
     );
 
-    // Somebody else on the same thread, to see whether it gets a turn while all are renewed.
+    // Another task on the same thread: it must be able to run while all guards are renewed.
     let turns = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&turns);
     let other = tokio::spawn(async move {
@@ -209,7 +206,7 @@ async fn rule_8_ten_thousand_guards_are_renewed_by_one_task() {
         assert_eq!(late, 0, "all are renewed, without time passing");
         assert!(
             turns.load(Ordering::SeqCst) > 20,
-            "others get their turns meanwhile"
+            "the other task runs meanwhile"
         );
     }
     other.abort();
@@ -223,7 +220,7 @@ async fn rule_8_ten_thousand_guards_are_renewed_by_one_task() {
 }
 
 #[tokio::test]
-async fn rule_8_of_very_many_that_are_due_at_once_no_more_are_asked_for_than_nodes_can_answer() {
+async fn rule_8_at_most_1024_renewals_are_in_flight_at_once() {
     const GUARDS: usize = 2_500;
     const AT_ONCE: usize = 1_024;
     let bench = Bench::new(3).await;
@@ -242,8 +239,8 @@ async fn rule_8_of_very_many_that_are_due_at_once_no_more_are_asked_for_than_nod
     for _ in 0..1_000 {
         yield_now().await;
     }
-    assert_eq!(bench.count(extends), [AT_ONCE; 3], "these alone, for now");
-    // Some of those who wait are given up meanwhile: they cost the others nothing.
+    assert_eq!(bench.count(extends), [AT_ONCE; 3], "only these for now");
+    // Some guards whose renewals wait are dropped meanwhile: they take no turn from the others.
     guards.truncate(GUARDS - 100);
     for node in &bench.nodes {
         node.hold_replies(false);
@@ -256,7 +253,7 @@ async fn rule_8_of_very_many_that_are_due_at_once_no_more_are_asked_for_than_nod
 }
 
 #[tokio::test]
-async fn rule_8_renewals_that_hang_make_room_when_their_time_is_over() {
+async fn rule_8_renewals_that_time_out_make_room_for_others() {
     const GUARDS: usize = 1_500;
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
@@ -270,7 +267,7 @@ async fn rule_8_renewals_that_hang_make_room_when_their_time_is_over() {
         node.hang(true);
     }
     bench.pass(ms(3500)).await;
-    // What hung is lost for good: all that are under way must be given up before anybody is renewed.
+    // The calls that hung are lost for good: they must time out before other guards are renewed.
     bench.break_first(3);
     for node in &bench.nodes {
         node.hang(false);

@@ -1,4 +1,4 @@
-//! Rules 15 and 16: how long a caller waits, how often it asks, and what it is warned of.
+//! Rules 15 and 16: how long a caller waits, how often it retries, and what it is warned of.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn acquires(op: &Op) -> bool {
     matches!(op, Op::Acquire { .. })
 }
 
-/// How a held or unreachable lock was refused, how long that took, and how often node `c` was asked.
+/// The error of a held or unreachable lock, how long it took, and how many acquires node `c` got.
 async fn refused(bench: &Bench, lock: Lock) -> (AcquireError, Duration, usize) {
     bench.log_operations();
     let start = bench.time.now();
@@ -23,52 +23,52 @@ async fn refused(bench: &Bench, lock: Lock) -> (AcquireError, Duration, usize) {
 }
 
 #[tokio::test]
-async fn rule_15_wait_bounds_the_retries() {
+async fn rule_15_wait_limits_the_retries() {
     let bench = Bench::new(3).await;
     let _guard = at_once(bench.client().await.mutex("x").lock())
         .await
         .unwrap();
     let locks = bench.client().await;
     for wait in [1, 100, 3000] {
-        let (error, took, asked) = refused(&bench, locks.mutex("x").wait(ms(wait))).await;
+        let (error, took, acquired) = refused(&bench, locks.mutex("x").wait(ms(wait))).await;
         assert!(matches!(error, AcquireError::Held { .. }), "{error}");
         assert!(
             took >= ms(wait) && took <= ms(wait + 20),
             "{took:?} of {wait} ms"
         );
-        assert!(asked >= 2, "asked once more at the end of {wait} ms");
-        // Backing off to pauses of 100 to 200 ms.
+        assert!(acquired >= 2, "one more attempt at the end of {wait} ms");
+        // The pauses grow to 100 to 200 ms.
         assert!(
-            asked as u64 <= 10 + wait / 100,
-            "{asked} times in {wait} ms"
+            acquired as u64 <= 10 + wait / 100,
+            "{acquired} times in {wait} ms"
         );
     }
-    let (_, took, asked) = refused(&bench, locks.mutex("x").wait(Duration::ZERO)).await;
-    assert_eq!((took, asked), (Duration::ZERO, 1));
+    let (_, took, acquired) = refused(&bench, locks.mutex("x").wait(Duration::ZERO)).await;
+    assert_eq!((took, acquired), (Duration::ZERO, 1));
 }
 
 #[tokio::test]
-async fn rule_15_attempts_bound_the_retries() {
+async fn rule_15_attempts_limits_the_retries() {
     let bench = Bench::new(3).await;
     let _guard = at_once(bench.client().await.mutex("x").lock())
         .await
         .unwrap();
     let locks = bench.client().await;
     for attempts in [1, 2, 7] {
-        let (error, _, asked) = refused(&bench, locks.mutex("x").attempts(attempts)).await;
+        let (error, _, acquired) = refused(&bench, locks.mutex("x").attempts(attempts)).await;
         assert!(matches!(error, AcquireError::Held { .. }), "{error}");
-        assert_eq!(asked, attempts as usize);
+        assert_eq!(acquired, attempts as usize);
     }
     bench.break_first(2);
     for attempts in [1, 2, 5] {
-        let (error, _, asked) = refused(&bench, locks.mutex("y").attempts(attempts)).await;
+        let (error, _, acquired) = refused(&bench, locks.mutex("y").attempts(attempts)).await;
         assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
-        assert_eq!(asked, attempts as usize);
+        assert_eq!(acquired, attempts as usize);
     }
 }
 
 #[tokio::test]
-async fn rule_15_without_a_majority_it_ends_sooner_than_the_wait() {
+async fn rule_15_without_a_majority_a_call_ends_before_its_wait_limit() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     bench.break_first(2);
@@ -81,15 +81,15 @@ async fn rule_15_without_a_majority_it_ends_sooner_than_the_wait() {
         (mutex().no_quorum_after(ms(20_000)), 20_000),
         (mutex().no_quorum_after(ms(20_000)).wait(ms(5000)), 5000),
     ] {
-        let (error, took, asked) = refused(&bench, lock).await;
+        let (error, took, acquired) = refused(&bench, lock).await;
         assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
         assert!(
             took >= ms(expected) && took <= ms(expected + 20),
             "{took:?}, not {expected} ms"
         );
         assert!(
-            asked <= 10 + expected as usize / 500,
-            "no spin: {asked} times"
+            acquired <= 10 + expected as usize / 500,
+            "does not retry too often: {acquired} times"
         );
     }
     let start = bench.time.now();
@@ -98,7 +98,7 @@ async fn rule_15_without_a_majority_it_ends_sooner_than_the_wait() {
 }
 
 #[tokio::test]
-async fn rule_15_a_majority_that_comes_back_in_time_is_enough() {
+async fn rule_15_a_call_succeeds_if_a_majority_returns_in_time() {
     let bench = Bench::new(3).await;
     let lock = bench.client().await.mutex("x");
     bench.break_first(2);
@@ -114,8 +114,8 @@ async fn rule_15_a_majority_that_comes_back_in_time_is_enough() {
 }
 
 #[tokio::test]
-async fn rule_15_a_holder_that_answers_is_no_outage() {
-    // Waiting is about contention: 15 s end an outage, not a queue.
+async fn rule_15_waiting_for_a_holder_does_not_end_with_the_outage_limit() {
+    // The limit of 15 s is for outages. Waiting for a holder has no limit.
     let bench = Bench::new(3).await;
     let guard = at_once(bench.client().await.mutex("x").lock())
         .await
@@ -133,7 +133,7 @@ async fn rule_15_a_holder_that_answers_is_no_outage() {
 }
 
 #[tokio::test]
-async fn rule_15_a_lease_that_ends_is_awaited_to_the_millisecond() {
+async fn rule_15_an_expiring_lock_is_acquired_within_milliseconds_of_its_end() {
     let bench = Bench::new(3).await;
     let lock = bench.client().await.mutex("x").ttl(ms(5000)).renew(false);
     let left = at_once(lock.lock()).await.unwrap().leave();
@@ -148,7 +148,7 @@ async fn rule_15_a_lease_that_ends_is_awaited_to_the_millisecond() {
 }
 
 #[tokio::test]
-async fn rule_15_a_new_cluster_is_waited_for_if_the_wait_covers_it() {
+async fn rule_15_a_call_waits_for_a_quarantine_that_ends_within_its_wait_limit() {
     let bench = Bench::uninitialised(&[0; 3]);
     let locks = bench.client().await;
     let error = at_once(locks.mutex("x").wait(ms(30_000)).lock())
@@ -166,7 +166,7 @@ async fn rule_15_a_new_cluster_is_waited_for_if_the_wait_covers_it() {
 }
 
 #[tokio::test]
-async fn rule_15_without_a_limit_the_wait_covers_a_quarantine_and_says_so_once() {
+async fn rule_15_a_call_without_a_limit_waits_for_a_quarantine_and_warns_once() {
     let bench = Bench::uninitialised(&[0; 3]);
     let locks = bench.client().await;
     let (log, _listening) = Log::listen();
@@ -190,7 +190,7 @@ async fn rule_15_without_a_limit_the_wait_covers_a_quarantine_and_says_so_once()
 }
 
 #[tokio::test]
-async fn rule_16_waiting_for_oneself_is_warned_of_once() {
+async fn rule_16_a_task_that_waits_for_its_own_lock_is_warned_once() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let guard = at_once(
@@ -223,9 +223,9 @@ async fn rule_16_waiting_for_oneself_is_warned_of_once() {
     assert_eq!(log.warnings().len(), 1);
 }
 
-/// Tasks of one client that want the same lock are what a lock is for.
+/// Tasks of one client that wait for the same lock are normal contention.
 #[tokio::test]
-async fn rule_16_contention_between_tasks_is_not_warned_of() {
+async fn rule_16_contention_between_tasks_logs_no_warning() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let (log, _listening) = Log::listen();
@@ -248,18 +248,18 @@ async fn rule_16_contention_between_tasks_is_not_warned_of() {
         })
         .await;
     assert_eq!(log.warnings(), Vec::<String>::new());
-    // A task that waits for itself is warned.
+    // A task that waits for its own lock is warned.
     let lock = locks.mutex("x").wait(ms(500));
-    let jammed = tokio::spawn(async move {
+    let deadlocked = tokio::spawn(async move {
         let _first = lock.lock().await.unwrap();
         lock.lock().await.map(drop)
     });
-    assert!(bench.drive(jammed).await.unwrap().is_err());
+    assert!(bench.drive(deadlocked).await.unwrap().is_err());
     assert_eq!(log.warnings().len(), 1, "{:?}", log.warnings());
 }
 
 #[tokio::test]
-async fn rule_16_nobody_else_is_warned() {
+async fn rule_16_waiting_for_another_client_logs_no_warning() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();
@@ -269,7 +269,7 @@ async fn rule_16_nobody_else_is_warned() {
     assert!(bench.drive(mutex.lock()).await.is_err(), "another client");
     assert!(
         at_once(locks.mutex("x").try_lock()).await.is_err(),
-        "not waiting"
+        "does not wait"
     );
     let free = at_once(locks.mutex("y").lock()).await.unwrap();
     at_once(free.release()).await.unwrap();
@@ -279,15 +279,15 @@ async fn rule_16_nobody_else_is_warned() {
     let mutex = locks.mutex("x").wait(ms(500));
     assert!(
         bench.drive(mutex.lock()).await.is_err(),
-        "no longer its own"
+        "the lock is no longer its own"
     );
     assert_eq!(log.warnings(), Vec::<String>::new());
 }
 
-/// The nodes have told who is the runner-up. When the holder before it is of the same client, nobody has
-/// to wake it.
+/// The nodes have reported the runner-up in the queue. If it belongs to the same client as the
+/// holder before it, the client wakes it without a wake from a node.
 #[tokio::test]
-async fn the_next_of_the_same_client_comes_with_the_release() {
+async fn a_release_starts_the_next_waiter_of_the_same_client_without_a_wake() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();
@@ -304,9 +304,9 @@ async fn the_next_of_the_same_client_comes_with_the_release() {
     assert_eq!(bench.count(acquires), [1; 3]);
 }
 
-/// What is kept from others is not free yet.
+/// A kept lock is not free yet.
 #[tokio::test]
-async fn the_next_does_not_come_to_what_is_kept_from_it() {
+async fn a_release_does_not_start_the_next_waiter_while_the_lock_is_kept() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Rules 3, 4 and 12: how one round goes, with nodes that are slow, dead or of two minds.
+//! Rules 3, 4 and 12: one round, with nodes that are slow, unreachable or split between clients.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use ringfence::protocol::Vote;
 use ringfence::{AcquireError, ExtendError, InspectError, Locks, ReleaseError};
 
 use crate::bench::{Bench, at_once, foreign, ms, unreachable, waits};
-use crate::postman::Postman;
+use crate::delaying_node::DelayingNode;
 
 #[tokio::test]
-async fn rule_3_all_nodes_are_asked_at_once() {
+async fn rule_3_all_nodes_receive_the_request_at_once() {
     let bench = Bench::new(5).await;
-    let postmen: Vec<Postman> = bench.nodes.iter().map(Postman::before).collect();
+    let delaying: Vec<DelayingNode> = bench.nodes.iter().map(DelayingNode::before).collect();
     let builder = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
-    let builder = postmen
+    let builder = delaying
         .iter()
         .cloned()
         .fold(builder, ringfence::Builder::node);
     let locks = builder.connect().await.unwrap();
-    postmen.iter().for_each(Postman::keep_acquires);
+    delaying.iter().for_each(DelayingNode::keep_acquires);
     let lock = locks.mutex("x");
     let mut locking = pin!(lock.lock());
     assert!(waits(locking.as_mut()).await);
-    let kept: Vec<usize> = postmen.iter().map(Postman::kept).collect();
-    assert_eq!(kept, [1; 5], "each before anybody has answered");
-    postmen.iter().for_each(Postman::deliver);
+    let kept: Vec<usize> = delaying.iter().map(DelayingNode::kept).collect();
+    assert_eq!(kept, [1; 5], "each before any node has answered");
+    delaying.iter().for_each(DelayingNode::deliver);
     drop(at_once(locking).await.unwrap());
 }
 
 #[tokio::test]
-async fn rule_3_a_lock_is_won_with_the_majority_and_the_straggler_released_with_the_guard() {
+async fn rule_3_a_majority_wins_and_late_grants_are_released_with_the_guard() {
     let bench = Bench::new(5).await;
     let locks = bench.client().await;
     for node in [1, 3] {
@@ -47,7 +47,7 @@ async fn rule_3_a_lock_is_won_with_the_majority_and_the_straggler_released_with_
     assert_eq!(
         bench.held_by("x", &guard),
         4,
-        "a late grant counts for the holder"
+        "a late grant belongs to the holder"
     );
     assert_eq!(guard.votes()[1].vote, Granted);
     at_once(guard.release()).await.unwrap();
@@ -56,7 +56,7 @@ async fn rule_3_a_lock_is_won_with_the_majority_and_the_straggler_released_with_
 }
 
 #[tokio::test]
-async fn rule_3_a_lock_is_lost_as_soon_as_it_cannot_be_won() {
+async fn rule_3_an_attempt_fails_as_soon_as_no_majority_is_possible() {
     let bench = Bench::new(5).await;
     let holder = at_once(bench.client().await.mutex("x").lock())
         .await
@@ -104,10 +104,13 @@ async fn rule_4_every_call_has_a_timeout() {
     assert_eq!(took, ms(1000));
     let (outcome, took) = timed(&bench, guard.release()).await;
     assert_eq!(outcome, Err(ReleaseError::Unconfirmed));
-    // A renewal that is under way is joined first.
+    // A renewal in flight is awaited first.
     assert!(took <= ms(2000), "{took:?}");
     let (outcome, took) = timed(&bench, bench.builder().connect()).await;
-    assert!(outcome.is_ok(), "nodes that cannot be reached are no error");
+    assert!(
+        outcome.is_ok(),
+        "connecting to unreachable nodes is not an error"
+    );
     assert!(took <= ms(2100), "{took:?}");
 }
 
@@ -127,12 +130,12 @@ async fn rule_4_the_builder_can_set_the_timeout() {
 }
 
 #[tokio::test]
-async fn g4_any_minority_costs_a_vote_and_no_time() {
-    let sick = |kind, detail: &str| Trouble::new(kind, detail);
+async fn g4_a_failed_minority_does_not_delay_a_lock() {
+    let trouble_of = |kind, detail: &str| Trouble::new(kind, detail);
     let troubles = [
         unreachable(),
-        CallError::Refused(sick(TroubleKind::Denied, "wrong password")),
-        CallError::Unknown(sick(TroubleKind::Garbage, "no Redis")),
+        CallError::Refused(trouble_of(TroubleKind::Denied, "wrong password")),
+        CallError::Unknown(trouble_of(TroubleKind::Garbage, "no Redis")),
     ];
     for trouble in troubles {
         let bench = Bench::new(5).await;
@@ -146,19 +149,23 @@ async fn g4_any_minority_costs_a_vote_and_no_time() {
 }
 
 #[tokio::test]
-async fn g4_a_node_that_was_silent_does_not_delay_a_lost_verdict() {
+async fn g4_a_node_that_did_not_answer_delays_a_failed_attempt_by_its_timeout_at_most() {
     let bench = Bench::new(3).await;
     let holder = at_once(bench.client().await.mutex("x").lock())
         .await
         .unwrap();
-    // One node does not know of the holder, one hangs: only the hanging one could still decide.
+    // One node does not have the holder, one hangs: only the hanging node could still decide.
     bench.delete(0, "x", holder.token());
     bench.time.step(ms(1));
     let locks = bench.client().await;
     bench.nodes[1].hang(true);
     let (outcome, took) = timed(&bench, locks.mutex("x").try_lock()).await;
     assert!(outcome.is_err());
-    assert_eq!(took, ms(1000), "nobody knew that it would not answer");
+    assert_eq!(
+        took,
+        ms(1000),
+        "the client did not know that it would not answer"
+    );
     let (outcome, took) = timed(&bench, locks.mutex("x").try_lock()).await;
     assert!(matches!(
         outcome,
@@ -168,7 +175,7 @@ async fn g4_a_node_that_was_silent_does_not_delay_a_lost_verdict() {
 }
 
 #[tokio::test]
-async fn rule_12_a_tie_ends_with_an_error_that_says_so() {
+async fn rule_12_a_tie_is_reported_as_contended() {
     for nodes in [2, 4] {
         let bench = Bench::new(nodes).await;
         for node in 0..nodes {
@@ -192,14 +199,18 @@ async fn rule_12_a_tie_ends_with_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn rule_12_half_of_an_even_number_is_no_majority() {
+async fn rule_12_half_of_an_even_number_of_nodes_is_not_a_majority() {
     for nodes in [2, 4] {
         let bench = Bench::new(nodes).await;
         let locks = bench.client().await;
         bench.break_first(nodes / 2);
         let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
         assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
-        assert_eq!(bench.holding("x"), 0, "the other half is given back");
+        assert_eq!(
+            bench.holding("x"),
+            0,
+            "the grants of the other half are undone"
+        );
         bench.mend();
         let guard = at_once(locks.mutex("x").lock()).await.unwrap();
         assert_eq!(bench.held_by("x", &guard), nodes);
@@ -207,10 +218,10 @@ async fn rule_12_half_of_an_even_number_is_no_majority() {
 }
 
 #[tokio::test]
-async fn rule_12_two_who_split_an_even_number_both_get_it_in_the_end() {
+async fn rule_12_two_clients_that_split_the_nodes_both_get_the_lock_in_turn() {
     let bench = Bench::new(4).await;
     let (one, other) = (bench.client().await, bench.client().await);
-    // Each is heard first by another half.
+    // Each client reaches a different half of the nodes first.
     let (a, b) = (one.mutex("x"), other.mutex("x"));
     let (mut a, mut b) = (pin!(a.lock()), pin!(b.lock()));
     bench.nodes[2].hang(true);
@@ -242,13 +253,13 @@ async fn rule_12_two_who_split_an_even_number_both_get_it_in_the_end() {
                 .await
                 .unwrap();
         }
-        _ => panic!("exactly one is first"),
+        _ => panic!("exactly one client is first"),
     }
     assert_eq!(bench.holding("x"), 0);
 }
 
 #[tokio::test]
-async fn rule_12_one_node_is_the_same() {
+async fn rule_12_a_single_node_follows_the_same_rules() {
     let bench = Bench::new(1).await;
     let locks = bench.client().await;
     bench.log_operations();
@@ -264,7 +275,7 @@ async fn rule_12_one_node_is_the_same() {
 }
 
 #[tokio::test]
-async fn g4_a_node_that_was_never_heard_may_make_the_majority() {
+async fn g4_a_node_that_never_answered_before_may_complete_the_majority() {
     let bench = Bench::new(3).await;
     bench.nodes[2].hang(true);
     let locks = bench.client().await;
@@ -275,7 +286,7 @@ async fn g4_a_node_that_was_never_heard_may_make_the_majority() {
 }
 
 #[tokio::test]
-async fn of_one_client_only_the_first_has_to_find_out_that_there_is_a_line() {
+async fn only_the_first_caller_of_a_client_tries_without_a_ticket() {
     let bench = Bench::new(3).await;
     let holder = at_once(bench.client().await.mutex("x").lock())
         .await
@@ -289,20 +300,20 @@ async fn of_one_client_only_the_first_has_to_find_out_that_there_is_a_line() {
     assert_eq!(
         bench.count(acquires),
         [2; 3],
-        "without a place, and with one"
+        "without a ticket, and with one"
     );
     let mut second = Box::pin(lock.lock());
     assert!(waits(second.as_mut()).await);
     assert_eq!(bench.count(acquires), [1; 3]);
-    // Each in its turn, whoever looks first.
+    // Each gets the lock in its turn, whichever polls first.
     at_once(holder.release()).await.unwrap();
     assert!(waits(second.as_mut()).await);
     let guard = at_once(first).await.unwrap();
     at_once(guard.release()).await.unwrap();
     at_once(second).await.unwrap().release().await.unwrap();
-    // With nobody else about, nodes are not asked to keep a place.
+    // Without other callers, an acquire carries no ticket.
     bench.count(acquires);
     at_once(lock.lock()).await.unwrap().release().await.unwrap();
-    let placed = |op: &Op| matches!(op, Op::Acquire(Acquire { place: Some(_), .. }));
-    assert_eq!(bench.count(placed), [0; 3]);
+    let with_ticket = |op: &Op| matches!(op, Op::Acquire(Acquire { place: Some(_), .. }));
+    assert_eq!(bench.count(with_ticket), [0; 3]);
 }

@@ -1,4 +1,4 @@
-//! The secret half of a token is nobody's business: not in `Debug`, not in errors, not in traces.
+//! The secret half of a token appears nowhere: not in `Debug`, not in errors, not in traces.
 
 use std::fmt::{Debug, Display};
 
@@ -8,7 +8,7 @@ use ringfence::{Guard, HoldError, Locks, PlainGuard};
 use crate::bench::{Bench, at_once, ms};
 use crate::log::Log;
 
-/// What was shown so far, and the secrets that must not be in it.
+/// The texts that were shown so far, and the secrets that must not be in them.
 #[derive(Default)]
 struct Shown {
     texts: Vec<String>,
@@ -49,14 +49,14 @@ async fn no_secret_is_ever_shown() {
 
     let lines = log.lines();
     for words in ["lock granted", "putting the lock back"] {
-        let heard = lines.iter().any(|line| line.contains(words));
-        assert!(heard, "the log listens");
+        let logged = lines.iter().any(|line| line.contains(words));
+        assert!(logged, "`{words}` is in the log");
     }
     assert_eq!(shown.secrets.len(), 3);
     for secret in &shown.secrets {
         assert_eq!(secret.len(), 32);
         for text in shown.texts.iter().chain(&lines) {
-            // Not even a good part of it.
+            // Not even a large part of it.
             assert!(
                 !text.contains(&secret[..12]) && !text.contains(&secret[20..]),
                 "{text}"
@@ -93,7 +93,7 @@ async fn show_a_plain_lock(
     plain
 }
 
-/// Renewal that fails, a node that is restored, loss, and releases that find something else.
+/// A failed renewal, a restored node, a lost lock, and releases that find another state.
 async fn show_losses(shown: &mut Shown, bench: &Bench, one: &Locks, guard: Guard) {
     bench.delete(0, "x", guard.token());
     bench.pass(ms(3000)).await;
@@ -125,7 +125,7 @@ async fn a_builder_does_not_show_passwords() {
 }
 
 #[tokio::test]
-async fn a_label_cannot_draw_on_a_terminal() {
+async fn control_characters_in_names_and_labels_are_escaped_in_errors() {
     let bench = Bench::new(1).await;
     let locks = bench.client().await;
     let lock = locks.mutex("x\u{1b}[2J").label("\u{1b}[31mred\n");
@@ -142,7 +142,7 @@ async fn a_label_cannot_draw_on_a_terminal() {
 }
 
 #[tokio::test]
-async fn tokens_follow_from_a_seed_only_if_the_builder_was_given_one() {
+async fn tokens_are_predictable_only_if_the_builder_was_given_a_seed() {
     let tokens = async |entropy: Option<Entropy>| {
         let bench = Bench::new(3).await;
         let builder = bench.builder();

@@ -1,4 +1,4 @@
-//! Semaphores: so many inside and no more, in order, and nothing left behind.
+//! Semaphores: at most as many holders as permits, in queue order, and nothing left on the nodes.
 
 use ringfence::message::{AcquireSlot, Op};
 use ringfence::name::Name;
@@ -7,7 +7,7 @@ use ringfence::{AcquireError, InspectError, Lost, SemaphoreGuard};
 use crate::bench::{Bench, at_once, idle, ms};
 use crate::log::Log;
 
-/// How many slots of `name` have a holder on some node.
+/// The number of slots of `name` that have a holder on some node.
 pub(crate) fn taken(bench: &Bench, name: &str, permits: u32) -> usize {
     let name = Name::new("", name).unwrap();
     let slots = (0..permits).map(|slot| name.slot(slot));
@@ -35,7 +35,7 @@ fn waiting(bench: &Bench, name: &str) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn each_permit_is_a_slot_of_its_own() {
+async fn each_permit_holds_its_own_slot() {
     let bench = Bench::new(5).await;
     let locks = bench.client().await;
     let semaphore = locks.semaphore("s", 3);
@@ -68,7 +68,7 @@ async fn each_permit_is_a_slot_of_its_own() {
 }
 
 #[tokio::test]
-async fn inspect_shows_who_has_which_slot_and_how_many_wait() {
+async fn inspect_shows_the_holder_of_each_slot_and_the_number_of_waiters() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let semaphore = locks.semaphore("s", 2).label("first");
@@ -108,7 +108,7 @@ async fn inspect_shows_who_has_which_slot_and_how_many_wait() {
 }
 
 #[tokio::test]
-async fn a_semaphore_and_a_mutex_of_one_name_do_not_meet() {
+async fn a_semaphore_and_a_mutex_of_one_name_are_independent() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let mutex = at_once(locks.mutex("n").try_lock()).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_semaphore_and_a_mutex_of_one_name_do_not_meet() {
 }
 
 #[tokio::test]
-async fn a_number_of_permits_that_makes_no_sense_is_refused() {
+async fn an_invalid_number_of_permits_is_refused() {
     let bench = Bench::new(1).await;
     let locks = bench.client().await;
     for permits in [0, 257, u32::MAX] {
@@ -143,7 +143,7 @@ async fn a_number_of_permits_that_makes_no_sense_is_refused() {
 }
 
 #[tokio::test]
-async fn a_released_slot_goes_to_the_first_in_line_without_delay() {
+async fn a_released_slot_goes_to_the_first_waiter_without_delay() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let semaphore = locks.semaphore("s", 2);
@@ -162,34 +162,42 @@ async fn a_released_slot_goes_to_the_first_in_line_without_delay() {
     bench.log_operations();
     at_once(one.release()).await.unwrap();
     idle().await;
-    assert!(waiters[0].is_finished(), "woken, not polling");
+    assert!(waiters[0].is_finished(), "woken without polling");
     for node in &bench.nodes {
         let operations = node.take_operations();
-        let asked = operations.iter().filter_map(|op| match op.request.op {
+        let requested = operations.iter().filter_map(|op| match op.request.op {
             Op::AcquireSlot(AcquireSlot { slot, .. }) => Some(slot),
             _ => None,
         });
-        let asked: Vec<Option<u32>> = asked.collect();
-        assert_eq!(asked, [Some(slot)], "for the slot that was freed, once");
+        let requested: Vec<Option<u32>> = requested.collect();
+        assert_eq!(requested, [Some(slot)], "for the slot that was freed, once");
     }
     assert!(!waiters[1].is_finished() && !waiters[2].is_finished());
     assert!(
         at_once(semaphore.try_acquire()).await.is_err(),
-        "nobody jumps the line"
+        "no caller passes the queue"
     );
     let first = waiters.remove(0).await.unwrap().unwrap();
     assert_eq!(first.slot(), slot);
-    assert_eq!(waiting(&bench, "s"), [2, 2, 2], "a holder waits no longer");
+    assert_eq!(
+        waiting(&bench, "s"),
+        [2, 2, 2],
+        "a holder is not in the queue"
+    );
     waiters[0].abort();
     idle().await;
-    assert_eq!(waiting(&bench, "s"), [1, 1, 1], "nor does who gave up");
+    assert_eq!(
+        waiting(&bench, "s"),
+        [1, 1, 1],
+        "nor is a caller that gave up"
+    );
     at_once(first.release()).await.unwrap();
     idle().await;
     assert!(waiters[1].is_finished());
 }
 
 #[tokio::test]
-async fn a_holder_that_dies_frees_its_slot_after_the_ttl() {
+async fn the_slot_of_a_dead_holder_is_free_after_the_ttl() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let semaphore = locks.semaphore("s", 1);
@@ -201,14 +209,14 @@ async fn a_holder_that_dies_frees_its_slot_after_the_ttl() {
     assert!((ms(1_990)..ms(3_100)).contains(&took), "{took:?}");
     assert_eq!(dead.check(), Err(Lost::Expired));
     assert!(next.fence() > dead.fence());
-    // Its late release takes nothing from the next one.
+    // The late release of the dead holder does not affect the next holder.
     assert!(at_once(dead.release()).await.is_err());
     assert_eq!(keys(&bench, "s", 0), 3);
     assert_eq!(next.check(), Ok(()));
 }
 
 #[tokio::test]
-async fn with_a_lock_delay_the_slot_of_a_lost_holder_is_kept_longer() {
+async fn with_a_lock_delay_the_nodes_keep_the_slot_of_a_lost_holder_longer() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let semaphore = locks.semaphore("s", 2);
@@ -221,9 +229,9 @@ async fn with_a_lock_delay_the_slot_of_a_lost_holder_is_kept_longer() {
     assert_eq!(alive.check(), Ok(()), "renewed");
     let slot = dead.slot();
     assert!(at_once(dead.release()).await.is_err(), "too late");
-    assert_eq!(keys(&bench, "s", slot), 3, "and does not cut the delay");
+    assert_eq!(keys(&bench, "s", slot), 3, "and does not shorten the delay");
     assert!(at_once(semaphore.try_acquire()).await.is_err());
-    // A release in time does not wait for it.
+    // A release in time frees the slot without the delay.
     let free = alive.slot();
     at_once(alive.release()).await.unwrap();
     assert_eq!(keys(&bench, "s", free), 0);
@@ -236,7 +244,7 @@ async fn with_a_lock_delay_the_slot_of_a_lost_holder_is_kept_longer() {
 }
 
 #[tokio::test]
-async fn a_permit_is_put_back_on_a_node_that_lost_it() {
+async fn a_permit_is_restored_on_a_node_that_lost_it() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let permit = at_once(locks.semaphore("s", 2).acquire()).await.unwrap();
@@ -247,13 +255,13 @@ async fn a_permit_is_put_back_on_a_node_that_lost_it() {
     assert_eq!(permit.check(), Ok(()));
 }
 
-/// What some node gave beside the slot that was won is given back, and what a node that does not
-/// answer may have given, too.
+/// The client releases surplus slots: those that a node granted beside the one that was won, and
+/// those that a node without a reply may have granted.
 #[tokio::test]
-async fn only_the_slot_that_was_won_is_kept() {
+async fn surplus_slots_are_released() {
     let bench = Bench::new(5).await;
     let (one, other) = (bench.client().await, bench.client().await);
-    // Two nodes miss the first grant: they will give its slot to the second.
+    // Two nodes miss the first grant, so they grant its slot to the second client.
     bench.break_first(2);
     let first = at_once(one.semaphore("s", 2).try_acquire()).await.unwrap();
     bench.mend();
@@ -264,18 +272,26 @@ async fn only_the_slot_that_was_won_is_kept() {
         .unwrap();
     assert_eq!(second.slot(), 1);
     idle().await;
-    assert_eq!(keys(&bench, "s", 0), 4, "the second node's was known");
+    assert_eq!(
+        keys(&bench, "s", 0),
+        4,
+        "the second node reported its grant"
+    );
     bench.pass(ms(1_100)).await;
-    assert_eq!(keys(&bench, "s", 0), 3, "the first node's could be guessed");
+    assert_eq!(
+        keys(&bench, "s", 0),
+        3,
+        "the first node may have granted it, too"
+    );
     bench.mend();
     bench.pass(ms(30_000)).await;
     assert_eq!((first.check(), second.check()), (Ok(()), Ok(())));
     assert_eq!((keys(&bench, "s", 0), keys(&bench, "s", 1)), (5, 5));
 }
 
-/// A ticket that is left on a node which did not grant would keep a slot from those behind it.
+/// A ticket that is left on a node that did not grant would keep a slot from the waiters behind it.
 #[tokio::test]
-async fn whoever_has_a_permit_stands_in_no_line() {
+async fn a_holder_of_a_permit_has_no_ticket_in_any_queue() {
     let bench = Bench::new(5).await;
     let (one, other) = (bench.client().await, bench.client().await);
     let held = at_once(one.semaphore("s", 1).try_acquire()).await.unwrap();
@@ -283,7 +299,7 @@ async fn whoever_has_a_permit_stands_in_no_line() {
     let waiter = tokio::spawn(async move { waits.acquire().await });
     bench.pass(ms(50)).await;
     assert_eq!(waiting(&bench, "s"), [1; 5]);
-    // Two nodes do not hear of the release for a while.
+    // Two nodes receive the release only later.
     bench.break_first(2);
     at_once(held.release()).await.unwrap();
     bench.mend();
@@ -293,7 +309,7 @@ async fn whoever_has_a_permit_stands_in_no_line() {
 }
 
 #[tokio::test]
-async fn dropping_the_future_takes_everything_back() {
+async fn dropping_the_future_undoes_its_grants() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     for node in &bench.nodes {
@@ -311,7 +327,7 @@ async fn dropping_the_future_takes_everything_back() {
 }
 
 #[tokio::test]
-async fn whoever_has_the_smaller_number_is_told_that_others_have_a_larger_one() {
+async fn a_client_with_fewer_permits_than_others_use_is_warned() {
     let bench = Bench::new(3).await;
     let (old, new) = (bench.client().await, bench.client().await);
     let _held = at_once(old.semaphore("s", 2).acquire()).await.unwrap();
@@ -326,7 +342,7 @@ async fn whoever_has_the_smaller_number_is_told_that_others_have_a_larger_one() 
 }
 
 #[tokio::test]
-async fn an_uncontended_permit_costs_one_round() {
+async fn an_uncontended_permit_needs_one_round() {
     let bench = Bench::new(5).await;
     let locks = bench.client().await;
     bench.log_operations();

@@ -1,4 +1,4 @@
-//! A ticket does not outlive its use: with the grant it is out of every queue.
+//! A ticket does not remain after its use: a grant removes it from the queue of every node.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -10,41 +10,41 @@ use ringfence::node::{Hear, Node};
 use ringfence::{AcquireError, Guard, Locks};
 
 use crate::bench::{Bench, at_once, idle, ms, unreachable, waits};
-use crate::wrapper::leave_to;
+use crate::wrapper::delegate;
 
-/// How many tickets stand in line for `name`, node by node.
-fn in_line(bench: &Bench, name: &str) -> Vec<usize> {
+/// The number of tickets in the queue of `name`, node by node.
+fn in_queue(bench: &Bench, name: &str) -> Vec<usize> {
     let name = Name::new("", name).unwrap();
     let length = |node: &MemoryNode| node.entry(&name).line.tickets.len();
     bench.nodes.iter().map(length).collect()
 }
 
-/// A lock that another client waits for.
+/// An acquisition that waits.
 type Waiting = Pin<Box<dyn Future<Output = Result<Guard, AcquireError>>>>;
 
-/// `x` is held, and another client waits for it in the line of every node.
+/// `x` is held, and another client waits in the queue of every node.
 async fn held_and_waited_for(bench: &Bench) -> (Guard, Waiting) {
     let guard = bench.lock_x().await;
     let other = bench.client().await;
     let mut waiting: Waiting = Box::pin(async move { other.mutex("x").lock().await });
     assert!(waits(waiting.as_mut()).await);
-    assert_eq!(in_line(bench, "x"), [1; 3]);
+    assert_eq!(in_queue(bench, "x"), [1; 3]);
     (guard, waiting)
 }
 
 #[tokio::test]
-async fn nobody_waits_after_a_grant_that_was_waited_for() {
+async fn after_a_grant_the_ticket_is_out_of_every_queue() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let (guard, waiting) = held_and_waited_for(&bench).await;
     at_once(guard.release()).await.unwrap();
     let guard = bench.drive(waiting).await.unwrap();
-    assert_eq!(in_line(&bench, "x"), [0; 3]);
+    assert_eq!(in_queue(&bench, "x"), [0; 3]);
     let found = at_once(locks.inspect("x")).await.unwrap();
     assert_eq!(found.waiting, 0);
-    // Nor after the next refresh.
+    // Nor after the next refresh of the queue.
     bench.pass(ms(2_000)).await;
-    assert_eq!(in_line(&bench, "x"), [0; 3]);
+    assert_eq!(in_queue(&bench, "x"), [0; 3]);
     guard.release().await.unwrap();
 }
 
@@ -70,14 +70,14 @@ async fn a_writer_that_waited_and_downgrades_lets_readers_in_at_once() {
     let reader = bench.drive(reader).await.unwrap();
     let took = bench.time.now().since(before);
     assert!(took <= ms(20), "the reader waited {took:?}");
-    // One that comes later, too.
+    // A later reader, too.
     let late = at_once(one.rw_lock("x").try_read()).await.unwrap();
     drop((downgraded, reader, late));
 }
 
-/// Its lease is all that stands in the way of the next, and no grace for a ticket that is dead.
+/// The next client waits for the TTL only, without an extra delay for the ticket of a dead client.
 #[tokio::test]
-async fn a_holder_that_waited_and_vanishes_frees_the_lock_with_its_ttl() {
+async fn the_lock_of_a_dead_holder_that_had_waited_is_free_after_its_ttl() {
     let bench = Bench::new(3).await;
     let (two, three) = (bench.client().await, bench.client().await);
     let guard = bench.lock_x().await;
@@ -97,25 +97,25 @@ async fn a_holder_that_waited_and_vanishes_frees_the_lock_with_its_ttl() {
 }
 
 #[tokio::test]
-async fn a_node_that_failed_in_the_winning_attempt_forgets_the_ticket_it_was_shown_before() {
+async fn a_node_that_failed_in_the_winning_attempt_removes_the_ticket_later() {
     let bench = Bench::new(3).await;
     let (guard, waiting) = held_and_waited_for(&bench).await;
     bench.nodes[2].fail_with(Some(unreachable()));
     drop(guard);
     let guard = bench.drive(waiting).await.unwrap();
-    assert_eq!(in_line(&bench, "x"), [0, 0, 1]);
+    assert_eq!(in_queue(&bench, "x"), [0, 0, 1]);
     bench.mend();
-    // Long before the ticket itself runs out.
+    // Long before the ticket itself expires.
     bench.pass(ms(600)).await;
-    assert_eq!(in_line(&bench, "x"), [0; 3]);
+    assert_eq!(in_queue(&bench, "x"), [0; 3]);
     assert_eq!(guard.check(), Ok(()));
     assert_eq!(bench.held_by("x", &guard), 2);
     drop(guard);
 }
 
-/// The ticket alone: where the acquire arrived although its reply was lost, the node goes on holding.
+/// Only the ticket is removed: where the acquire arrived but its reply was lost, the grant remains.
 #[tokio::test]
-async fn a_node_that_is_told_to_forget_the_ticket_keeps_the_grant() {
+async fn removing_a_ticket_keeps_the_grant_of_that_node() {
     let bench = Bench::new(3).await;
     let (guard, waiting) = held_and_waited_for(&bench).await;
     drop(guard);
@@ -124,16 +124,16 @@ async fn a_node_that_is_told_to_forget_the_ticket_keeps_the_grant() {
     bench.mend();
     bench.log_operations();
     bench.pass(ms(600)).await;
-    let told = bench.count(|op| matches!(op, Op::Release { .. }));
-    assert_eq!(told, [0, 0, 1], "the third may have the ticket");
-    assert_eq!(in_line(&bench, "x"), [0; 3]);
+    let releases = bench.count(|op| matches!(op, Op::Release { .. }));
+    assert_eq!(releases, [0, 0, 1], "the third may have the ticket");
+    assert_eq!(in_queue(&bench, "x"), [0; 3]);
     assert_eq!(bench.held_by("x", &guard), 3);
     drop(guard);
 }
 
-/// A hand-over costs one acquire and one release on each node.
+/// A hand-over costs one release and one acquire on each node.
 #[tokio::test]
-async fn a_hand_over_that_all_nodes_grant_costs_no_further_call() {
+async fn a_hand_over_that_all_nodes_grant_needs_no_further_call() {
     let bench = Bench::new(3).await;
     let clients = [bench.client().await, bench.client().await];
     let mut guard = at_once(clients[0].mutex("x").lock()).await.unwrap();
@@ -150,25 +150,26 @@ async fn a_hand_over_that_all_nodes_grant_costs_no_further_call() {
     drop(guard);
 }
 
-/// Who gives up is forgotten on every node as well, also on one that failed in the last attempt.
+/// A caller that stops waiting is removed from every queue, also from that of a node that failed
+/// last.
 #[tokio::test]
-async fn a_ticket_that_is_given_up_is_forgotten_everywhere() {
+async fn a_caller_that_stops_waiting_is_removed_from_every_queue() {
     let bench = Bench::new(3).await;
     let (_guard, waiting) = held_and_waited_for(&bench).await;
     bench.nodes[2].fail_with(Some(unreachable()));
     drop(waiting);
     idle().await;
-    assert_eq!(in_line(&bench, "x"), [0, 0, 1]);
+    assert_eq!(in_queue(&bench, "x"), [0, 0, 1]);
     bench.mend();
     bench.pass(ms(600)).await;
-    assert_eq!(in_line(&bench, "x"), [0; 3]);
+    assert_eq!(in_queue(&bench, "x"), [0; 3]);
 }
 
-/// A node of which a test can push wakes of its own.
+/// A node through which a test can send wakes of its own.
 #[derive(Clone)]
 struct Pushing {
     node: MemoryNode,
-    ears: Arc<Mutex<Vec<Arc<dyn Hear>>>>,
+    listeners: Arc<Mutex<Vec<Arc<dyn Hear>>>>,
 }
 
 impl std::fmt::Debug for Pushing {
@@ -179,9 +180,9 @@ impl std::fmt::Debug for Pushing {
 
 impl Pushing {
     fn push(&self, ticket: &str) {
-        let ears = self.ears.lock().unwrap().clone();
-        for ear in ears {
-            ear.hear(Wake {
+        let listeners = self.listeners.lock().unwrap().clone();
+        for listener in listeners {
+            listener.hear(Wake {
                 ticket: ticket.to_owned(),
                 after_ms: 0,
                 slot: None,
@@ -191,21 +192,21 @@ impl Pushing {
 }
 
 impl Node for Pushing {
-    leave_to!(node: name send probe join init);
+    delegate!(node: name send probe join init);
 
     fn listen(&self, client: &str, to: Arc<dyn Hear>) {
-        self.ears.lock().unwrap().push(Arc::clone(&to));
+        self.listeners.lock().unwrap().push(Arc::clone(&to));
         self.node.listen(client, to);
     }
 }
 
 #[tokio::test]
-async fn a_node_that_pushes_wakes_without_end_brings_few_attempts() {
+async fn endless_wakes_from_one_node_cause_few_attempts() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x().await;
     let hostile = Pushing {
         node: bench.nodes[2].clone(),
-        ears: Arc::default(),
+        listeners: Arc::default(),
     };
     let clock = ringfence::clock::Clock::Stepped(bench.time.clone());
     let locks = Locks::builder().clock(clock).label("waiter");
@@ -227,7 +228,7 @@ async fn a_node_that_pushes_wakes_without_end_brings_few_attempts() {
         scripts.iter().all(|count| (20..300).contains(count)),
         "{scripts:?} scripts in ten seconds"
     );
-    // And when the lock is free, it comes soon all the same.
+    // And when the lock is free, the waiter still gets it soon.
     let before = bench.time.now();
     at_once(guard.release()).await.unwrap();
     let guard = bench.drive(waiting).await.unwrap();
@@ -236,18 +237,18 @@ async fn a_node_that_pushes_wakes_without_end_brings_few_attempts() {
     drop(guard);
 }
 
-/// Of four nodes one is out of reach of the others' clocks, and one in quarantine: nobody gets three
-/// votes, and every undo wakes the others. They must not try as fast as the nodes answer, and must get
-/// it when the quarantine is over.
+/// Of four nodes one is excluded because of its clock, and one is in quarantine: no client gets
+/// three votes, and every undo wakes the others. They must not retry as fast as the nodes answer,
+/// and must get the lock when the quarantine is over.
 #[tokio::test]
-async fn callers_that_wake_each_other_in_vain_do_not_storm_the_nodes() {
+async fn callers_that_wake_each_other_in_vain_do_not_overload_the_nodes() {
     let bench = Bench::new(4).await;
     let clients = [
         bench.client().await,
         bench.client().await,
         bench.client().await,
     ];
-    // Out of reach for good: the others learn it from its replies.
+    // Excluded for good: the clients detect it by its replies.
     bench.nodes[3].clock().step_us(-60_000_000);
     bench.nodes[2].forget();
     let locks = clients.map(|locks| locks.mutex("x").no_quorum_after(ms(60_000)));

@@ -1,4 +1,4 @@
-//! Rules 1, 2, 6 and 9: what a guard says about time.
+//! Rules 1, 2, 6 and 9: deadlines, remaining time and loss of a guard.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use ringfence::clock::{Clock, SteppedClock};
 use ringfence::{AcquireError, Locks, Lost};
 
 use crate::bench::{Bench, at_once, idle, ms, waits};
-use crate::postman::Postman;
+use crate::delaying_node::DelayingNode;
 
-/// What is left of ten seconds after the drift: one per cent and two milliseconds.
+/// Ten seconds minus the drift: one per cent and two milliseconds.
 const TEN_SECONDS_LESS_DRIFT: Duration = ms(10_000 - 100 - 2);
 
 #[tokio::test]
-async fn rule_1_no_step_of_another_clock_moves_a_deadline() {
+async fn rule_1_a_clock_step_on_a_node_does_not_move_a_deadline() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
     let deadline = guard.deadline();
@@ -27,7 +27,7 @@ async fn rule_1_no_step_of_another_clock_moves_a_deadline() {
 }
 
 #[tokio::test]
-async fn rule_1_a_node_in_memory_goes_by_the_clock_of_its_client() {
+async fn rule_1_a_memory_node_uses_the_clock_of_its_client() {
     let time = SteppedClock::starting_at(ms(1000));
     let connect = async || {
         let clock = Clock::Stepped(time.clone());
@@ -42,14 +42,14 @@ async fn rule_1_a_node_in_memory_goes_by_the_clock_of_its_client() {
     time.step(ms(10_001));
     assert!(guard.check().is_err());
     let _next = lock(other).await.unwrap();
-    // Nor does it share a node with a client on which another clock counts.
+    // A client with another clock does not share the node.
     let elsewhere = Locks::connect("memory:stepped").await.unwrap();
     let _another = elsewhere.mutex("x").try_lock().await.unwrap();
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn rule_1_durations_are_measured_on_the_clock_that_counts_suspend() {
+fn rule_1_durations_are_measured_with_the_clock_that_counts_suspend() {
     let boottime = || {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -59,7 +59,7 @@ fn rule_1_durations_are_measured_on_the_clock_that_counts_suspend() {
 }
 
 #[tokio::test]
-async fn rule_2_a_slow_reply_eats_validity() {
+async fn rule_2_a_slow_reply_shortens_the_validity() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     bench.nodes[1].hold_replies(true);
@@ -78,10 +78,10 @@ async fn rule_2_a_slow_reply_eats_validity() {
 #[tokio::test]
 async fn rule_2_t0_is_read_before_the_first_send() {
     let bench = Bench::new(1).await;
-    let postman = Postman::before(&bench.nodes[0]);
+    let node = DelayingNode::before(&bench.nodes[0]);
     let builder = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
-    let locks = builder.node(postman.clone()).connect().await.unwrap();
-    postman.be_slow(&bench.time, ms(70));
+    let locks = builder.node(node.clone()).connect().await.unwrap();
+    node.be_slow(&bench.time, ms(70));
     let t0 = bench.time.now();
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();
     assert_eq!(guard.deadline(), t0 + TEN_SECONDS_LESS_DRIFT);
@@ -105,7 +105,7 @@ async fn rule_2_each_attempt_has_its_own_t0() {
     assert_eq!(guard.remaining(), TEN_SECONDS_LESS_DRIFT);
 }
 
-/// A lock of one second of which the replies take `elapsed`.
+/// Whether a lock with a TTL of one second is granted if the replies take `elapsed`.
 async fn granted_after(elapsed: Duration, min_validity: Option<Duration>) -> bool {
     let bench = Bench::new(3).await;
     let locks = bench
@@ -130,7 +130,11 @@ async fn granted_after(elapsed: Duration, min_validity: Option<Duration>) -> boo
         }
         Err(error) => {
             assert!(matches!(error, AcquireError::Expired { .. }), "{error}");
-            assert_eq!(bench.holding("x"), 0, "what came too late is given back");
+            assert_eq!(
+                bench.holding("x"),
+                0,
+                "a grant that came too late is undone"
+            );
             false
         }
     }
@@ -147,16 +151,17 @@ async fn rule_6_a_grant_below_min_validity_is_not_returned() {
 }
 
 #[tokio::test]
-async fn rule_6_a_caller_that_stood_still_gets_no_stale_grant() {
-    // The replies came in time, but the task was not polled until too little was left, or nothing.
-    for still in [ms(889), ms(5000)] {
+async fn rule_6_a_task_that_was_not_polled_in_time_gets_no_stale_grant() {
+    // The replies came in time, but the task was not polled until too little time remained, or
+    // none.
+    for pause in [ms(889), ms(5000)] {
         let bench = Bench::new(3).await;
         let lock = bench.client().await.mutex("x").ttl(ms(1000));
         bench.nodes.iter().for_each(|node| node.hold_replies(true));
         let mut locking = pin!(lock.try_lock());
         assert!(waits(locking.as_mut()).await);
         bench.mend();
-        bench.time.step(still);
+        bench.time.step(pause);
         let error = at_once(locking).await.unwrap_err();
         assert!(matches!(error, AcquireError::Expired { .. }), "{error}");
     }
@@ -176,7 +181,7 @@ async fn rule_9_the_deadline_never_moves_back() {
         assert!(guard.deadline() >= last);
         last = guard.deadline();
     }
-    assert!(last > longest, "and renewals move it on in the end");
+    assert!(last > longest, "and renewals move it forward in the end");
 }
 
 #[tokio::test]
@@ -217,18 +222,14 @@ async fn rule_9_lost_fires_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn g5_check_asks_the_clock_and_not_a_timer() {
-    // Suspended: nobody polled anything while the deadline went by.
+async fn g5_check_reads_the_clock_and_not_a_timer() {
+    // The machine was suspended: nothing was polled while the deadline passed.
     let bench = Bench::new(3).await;
     let guard = bench.lock_x().await;
     bench.time.step(ms(60_000));
     assert_eq!(guard.check(), Err(Lost::Expired));
     idle().await;
-    assert_eq!(
-        guard.check(),
-        Err(Lost::Expired),
-        "no renewal brings it back"
-    );
+    assert_eq!(guard.check(), Err(Lost::Expired), "no renewal revives it");
     assert_eq!(at_once(guard.lost()).await, Lost::Expired);
 }
 
@@ -241,20 +242,20 @@ async fn rule_9_lost_fires_at_the_first_proof() {
     }
     let mut lost = pin!(guard.lost());
     bench.pass(ms(2995)).await;
-    assert!(waits(lost.as_mut()).await, "nobody has looked yet");
+    assert!(waits(lost.as_mut()).await, "no renewal has noticed it yet");
     bench.pass(ms(5)).await;
     assert_eq!(at_once(lost).await, Lost::Gone);
     assert_eq!(guard.check(), Err(Lost::Gone));
 }
 
 #[tokio::test]
-async fn rule_9_nodes_that_forgot_prove_nothing() {
+async fn rule_9_nodes_that_lost_their_data_do_not_prove_a_loss() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
     bench.nodes[0].forget();
     bench.nodes[1].forget();
     bench.pass(ms(8000)).await;
-    assert_eq!(guard.check(), Ok(()), "until its own deadline");
+    assert_eq!(guard.check(), Ok(()), "valid until its own deadline");
     bench.pass(ms(1000)).await;
     assert_eq!(guard.check(), Err(Lost::Expired));
 }

@@ -1,21 +1,21 @@
-//! What is told through `tracing` of a lock's life: one event for each loss, release and refusal.
+//! What `tracing` reports of a lock: one event for each loss, release and refusal.
 
 use ringfence::{AcquireError, Lost};
 use tracing::Level;
 
 use crate::bench::{Bench, at_once, ms};
-use crate::log::{Log, Told};
+use crate::log::{Log, LoggedEvent};
 
 /// The events whose text contains `words`.
-fn told(log: &Log, words: &str) -> Vec<Told> {
+fn logged(log: &Log, words: &str) -> Vec<LoggedEvent> {
     let events = log.events().into_iter();
     events.filter(|event| event.line.contains(words)).collect()
 }
 
-/// The one event whose text contains `words`. It names the lock, and is the library's.
+/// The only event whose text contains `words`. It names the lock, and its target is the library.
 #[track_caller]
-fn only(log: &Log, words: &str) -> Told {
-    let found = told(log, words);
+fn only(log: &Log, words: &str) -> LoggedEvent {
+    let found = logged(log, words);
     let [event] = &found[..] else {
         panic!("{words}: {found:?}");
     };
@@ -25,7 +25,7 @@ fn only(log: &Log, words: &str) -> Told {
 }
 
 #[tokio::test]
-async fn a_lock_that_expires_is_told_of_once() {
+async fn an_expired_lock_is_logged_once() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let (log, _listening) = Log::listen();
@@ -44,11 +44,11 @@ async fn a_lock_that_expires_is_told_of_once() {
     drop(guard.token().clone());
     assert!(log.lines().iter().all(|line| !line.contains(secret)));
     drop(guard);
-    assert_eq!(told(&log, "lock lost").len(), 1);
+    assert_eq!(logged(&log, "lock lost").len(), 1);
 }
 
 #[tokio::test]
-async fn the_end_of_max_hold_is_told_of() {
+async fn the_end_of_max_hold_is_logged() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let (log, _listening) = Log::listen();
@@ -62,7 +62,7 @@ async fn the_end_of_max_hold_is_told_of() {
 }
 
 #[tokio::test]
-async fn a_loss_that_the_nodes_prove_is_told_of_once() {
+async fn a_loss_that_the_nodes_prove_is_logged_once() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let (log, _listening) = Log::listen();
@@ -76,7 +76,7 @@ async fn a_loss_that_the_nodes_prove_is_told_of_once() {
 }
 
 #[tokio::test]
-async fn releases_and_refusals_are_told_of() {
+async fn releases_and_refusals_are_logged() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let (log, _listening) = Log::listen();
@@ -92,8 +92,8 @@ async fn releases_and_refusals_are_told_of() {
     assert_eq!(event.level, Level::DEBUG);
     assert!(event.line.contains(&fence), "{event:?}");
     drop(at_once(locks.mutex("orders:42").lock()).await.unwrap());
-    assert_eq!(told(&log, "lock released").len(), 2, "dropped guards too");
-    assert!(told(&log, "lock lost").is_empty(), "a release is no loss");
+    assert_eq!(logged(&log, "lock released").len(), 2, "dropped guards too");
+    assert!(logged(&log, "lock lost").is_empty(), "a release is no loss");
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn every_event_has_the_library_as_its_target() {
     assert!(guard.check().is_err());
     let events = log.events();
     assert!(events.len() > 3, "{events:?}");
-    let other: Vec<Told> = events
+    let other: Vec<LoggedEvent> = events
         .into_iter()
         .filter(|event| event.target != "ringfence")
         .collect();

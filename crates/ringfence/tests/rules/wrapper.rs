@@ -1,31 +1,31 @@
-//! A node that wraps another: it does a part of what a node does, and leaves the rest to the other.
+//! Test nodes that wrap another node: they change a part of it and delegate the rest.
 
-/// The methods of [`ringfence::node::Node`] that are left to the node in a field.
-macro_rules! leave_to {
+/// The methods of [`ringfence::node::Node`] that are delegated to the node in a field.
+macro_rules! delegate {
     ($field:tt:) => {};
     ($field:tt: name $($rest:ident)*) => {
         fn name(&self) -> &str {
             self.$field.name()
         }
-        leave_to!($field: $($rest)*);
+        delegate!($field: $($rest)*);
     };
     ($field:tt: send $($rest:ident)*) => {
         fn send(&self, call: ringfence::node::Call) {
             self.$field.send(call);
         }
-        leave_to!($field: $($rest)*);
+        delegate!($field: $($rest)*);
     };
     ($field:tt: listen $($rest:ident)*) => {
         fn listen(&self, client: &str, to: std::sync::Arc<dyn ringfence::node::Hear>) {
             self.$field.listen(client, to);
         }
-        leave_to!($field: $($rest)*);
+        delegate!($field: $($rest)*);
     };
     ($field:tt: probe $($rest:ident)*) => {
         fn probe(&self, done: ringfence::node::Completion<ringfence::node::Facts>) {
             self.$field.probe(done);
         }
-        leave_to!($field: $($rest)*);
+        delegate!($field: $($rest)*);
     };
     ($field:tt: join $($rest:ident)*) => {
         fn join(
@@ -35,7 +35,7 @@ macro_rules! leave_to {
         ) {
             self.$field.join(group, done);
         }
-        leave_to!($field: $($rest)*);
+        delegate!($field: $($rest)*);
     };
     ($field:tt: init $($rest:ident)*) => {
         fn init(
@@ -46,8 +46,8 @@ macro_rules! leave_to {
         ) {
             self.$field.init(group, mode, done);
         }
-        leave_to!($field: $($rest)*);
+        delegate!($field: $($rest)*);
     };
 }
 
-pub(crate) use leave_to;
+pub(crate) use delegate;

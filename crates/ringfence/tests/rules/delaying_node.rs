@@ -1,4 +1,4 @@
-//! A node whose post may come late and out of order.
+//! A node that receives calls late and out of order.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,76 +11,76 @@ use ringfence::node::memory::MemoryNode;
 use ringfence::node::{Call, Completion, Facts, Hear, InitMode, Node};
 use ringfence::time::Timestamp;
 
-/// Stands before a node. Counts what the node is asked, may keep acquires back, and may take its
-/// time to send.
+/// Wraps a node. Counts the calls to it, can hold back acquires and restores, and can make every
+/// send take time.
 #[derive(Debug, Clone)]
-pub(crate) struct Postman(Arc<Shared>);
+pub(crate) struct DelayingNode(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     node: MemoryNode,
-    keeps: AtomicBool,
+    keeps_acquires: AtomicBool,
     keeps_restores: AtomicBool,
     kept: Mutex<Vec<Call>>,
-    asked: AtomicUsize,
+    calls: AtomicUsize,
     slow: Mutex<Option<(SteppedClock, Duration)>>,
 }
 
-impl Postman {
+impl DelayingNode {
     pub(crate) fn before(node: &MemoryNode) -> Self {
         Self(Arc::new(Shared {
             node: node.clone(),
-            keeps: AtomicBool::new(false),
+            keeps_acquires: AtomicBool::new(false),
             keeps_restores: AtomicBool::new(false),
             kept: Mutex::default(),
-            asked: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
             slow: Mutex::default(),
         }))
     }
 
-    /// From now on acquires are kept back; everything else overtakes them.
+    /// From now on acquires are held back; every other call overtakes them.
     pub(crate) fn keep_acquires(&self) {
-        self.0.keeps.store(true, Ordering::SeqCst);
+        self.0.keeps_acquires.store(true, Ordering::SeqCst);
     }
 
-    /// The same for restores, or no longer.
+    /// The same for restores; `false` ends it.
     pub(crate) fn keep_restores(&self, keep: bool) {
         self.0.keeps_restores.store(keep, Ordering::SeqCst);
     }
 
-    /// How many calls are kept back.
+    /// The number of calls that are held back.
     pub(crate) fn kept(&self) -> usize {
         self.0.kept.lock().unwrap().len()
     }
 
-    /// Delivers what was kept back, and keeps nothing any more.
+    /// Delivers the calls that were held back, and holds back no more.
     pub(crate) fn deliver(&self) {
-        self.0.keeps.store(false, Ordering::SeqCst);
+        self.0.keeps_acquires.store(false, Ordering::SeqCst);
         self.keep_restores(false);
         let kept = std::mem::take(&mut *self.0.kept.lock().unwrap());
         kept.into_iter().for_each(|call| self.0.node.send(call));
     }
 
-    /// How often the node was asked anything, handshakes included.
-    pub(crate) fn asked(&self) -> usize {
-        self.0.asked.load(Ordering::SeqCst)
+    /// The number of calls to the node, handshakes included.
+    pub(crate) fn calls(&self) -> usize {
+        self.0.calls.load(Ordering::SeqCst)
     }
 
-    /// From now on it takes `span` to get one call out of the door.
+    /// From now on every send takes `span`.
     pub(crate) fn be_slow(&self, clock: &SteppedClock, span: Duration) {
         *self.0.slow.lock().unwrap() = Some((clock.clone(), span));
     }
 }
 
-impl Node for Postman {
+impl Node for DelayingNode {
     fn name(&self) -> &str {
         self.0.node.name()
     }
 
     fn send(&self, mut call: Call) {
-        // When it expires is the sender's matter, on the sender's clock; on its way it does not.
+        // The call expires on the sender's clock, not while it is held back here.
         call.expires = Timestamp::from_nanos(u64::MAX);
-        self.0.asked.fetch_add(1, Ordering::SeqCst);
+        self.0.calls.fetch_add(1, Ordering::SeqCst);
         if let Some((clock, span)) = &*self.0.slow.lock().unwrap() {
             clock.step(*span);
         }
@@ -89,7 +89,7 @@ impl Node for Postman {
             Op::Acquire { .. } | Op::PlainAcquire { .. }
         );
         let restores = matches!(call.request.op, Op::Restore { .. });
-        if acquires && self.0.keeps.load(Ordering::SeqCst)
+        if acquires && self.0.keeps_acquires.load(Ordering::SeqCst)
             || restores && self.0.keeps_restores.load(Ordering::SeqCst)
         {
             self.0.kept.lock().unwrap().push(call);
@@ -103,12 +103,12 @@ impl Node for Postman {
     }
 
     fn probe(&self, done: Completion<Facts>) {
-        self.0.asked.fetch_add(1, Ordering::SeqCst);
+        self.0.calls.fetch_add(1, Ordering::SeqCst);
         self.0.node.probe(done);
     }
 
     fn join(&self, group: Group, done: Completion<Facts>) {
-        self.0.asked.fetch_add(1, Ordering::SeqCst);
+        self.0.calls.fetch_add(1, Ordering::SeqCst);
         self.0.node.join(group, done);
     }
 
