@@ -1,4 +1,4 @@
-//! TLS and users with no more rights than locks need.
+//! TLS, and users that have only the rights that locks need.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use ringfence_testkit::{Certificates, Flavor, Fleet, Server, wait_until_async};
 use crate::rights::{line_of, users};
 use crate::stage::*;
 
-/// Three servers that know only the users of the guide, over TLS if there are certificates for it.
+/// Three servers with the users of the guide only, over TLS if `certificates` are given.
 fn secured(flavor: Flavor, certificates: Option<&Certificates>) -> Fleet {
     Fleet::start_with(3, |_| {
         let server = Server::builder(flavor).acl_file(&users());
@@ -29,8 +29,8 @@ fn urls(fleet: &Fleet, user: &str, certificates: Option<&Certificates>) -> Strin
     fleet.iter().map(url).collect::<Vec<_>>().join(",")
 }
 
-/// Everything that a client can do.
-async fn everything(fleet: &Fleet, urls: &str) {
+/// Uses every operation of a client.
+async fn use_every_operation(fleet: &Fleet, urls: &str) {
     let locks = connect(urls).await;
     let shared = locks.rw_lock("orders:2");
     let reader = shared.write().await.unwrap().downgrade().await.unwrap();
@@ -48,13 +48,13 @@ async fn everything(fleet: &Fleet, urls: &str) {
     assert!(lock.try_lock().await.is_err());
     assert!(locks.inspect("orders:1").await.unwrap().held);
     guard.extend(Duration::from_secs(3)).await.unwrap();
-    // One renewal and what a node forgot.
+    // One renewal restores the key that the node lost.
     fleet[0].command(&["DEL", "orders:1"]);
-    wait_until_async("the token to come back", SOON, async || {
+    wait_until_async("the key to be restored", SOON, async || {
         has_key(&fleet[0], "orders:1")
     })
     .await;
-    // Three in line: one gives up, the others come when it is their turn.
+    // Three wait: one gives up, the others get the lock in turn.
     let waiting = (0..3).map(|_| {
         let lock = lock.clone().wait(PATIENCE);
         tokio::spawn(async move { lock.lock().await.map(drop) })
@@ -73,7 +73,7 @@ async fn everything(fleet: &Fleet, urls: &str) {
     let plain = locks.plain_mutex("orders:1").lock().await.unwrap();
     plain.extend(TTL).await.unwrap();
     plain.release().await.unwrap();
-    // Two permits for three.
+    // Two permits for three callers.
     let semaphore = locks.semaphore("orders:3", 2).ttl(Duration::from_secs(2));
     let permit = semaphore.acquire().await.unwrap();
     let other = semaphore.acquire().await.unwrap();
@@ -91,8 +91,8 @@ async fn everything(fleet: &Fleet, urls: &str) {
     lacks_nothing(urls, Purpose::Lock).await;
 }
 
-/// Everything that a user can do who may only look, while somebody has what there is to look at.
-async fn looks(urls: &str, holders: &Locks) {
+/// Uses every operation of a user that may only inspect, while `holders` hold locks.
+async fn use_every_inspection(urls: &str, holders: &Locks) {
     let locks = connect(urls).await;
     assert!(!locks.inspect("orders:1").await.unwrap().held);
     let guard = holders.mutex("orders:1").label("me").lock().await.unwrap();
@@ -117,7 +117,7 @@ async fn looks(urls: &str, holders: &Locks) {
     lacks_nothing(urls, Purpose::Look).await;
 }
 
-/// Asserts that the doctor finds a user for `purpose` without fault on every node.
+/// Asserts that the doctor finds that a user for `purpose` lacks no right on any node.
 async fn lacks_nothing(urls: &str, purpose: Purpose) {
     let examined = builder(urls).examine(Some("orders:1")).await.unwrap();
     for node in examined {
@@ -141,9 +141,9 @@ async fn lacks_nothing(urls: &str, purpose: Purpose) {
     }
 }
 
-/// Waits until `count` stand in line for `name` on every node.
+/// Waits until `count` tickets are in the queue of `name` on every node.
 async fn until_waiting(locks: &Locks, name: &str, count: u64) {
-    wait_until_async("so many in line", SOON, async || {
+    wait_until_async("the expected number of waiters", SOON, async || {
         let inspection = locks.inspect(name).await.unwrap();
         let mut views = inspection
             .nodes
@@ -155,37 +155,37 @@ async fn until_waiting(locks: &Locks, name: &str, count: u64) {
 }
 
 #[tokio::test]
-async fn a_quorum_over_tls_needs_the_rights_of_the_guide_and_no_others() {
+async fn a_quorum_over_tls_needs_exactly_the_rights_of_the_guide() {
     let certificates = Certificates::generate();
-    needs_the_rights_of_the_guide_and_no_others(Flavor::Redis, Some(&certificates)).await;
+    needs_exactly_the_rights_of_the_guide(Flavor::Redis, Some(&certificates)).await;
 }
 
-/// Another server may log as denied what the first does not even know.
+/// One kind of server may deny and log a command that the other does not know.
 #[tokio::test]
-async fn a_quorum_of_valkey_servers_needs_no_other_rights() {
-    needs_the_rights_of_the_guide_and_no_others(Flavor::Valkey, None).await;
+async fn a_quorum_of_valkey_servers_needs_exactly_the_rights_of_the_guide() {
+    needs_exactly_the_rights_of_the_guide(Flavor::Valkey, None).await;
 }
 
-async fn needs_the_rights_of_the_guide_and_no_others(
+async fn needs_exactly_the_rights_of_the_guide(
     flavor: Flavor,
     certificates: Option<&Certificates>,
 ) {
     let fleet = secured(flavor, certificates);
     let urls = |user| urls(&fleet, user, certificates);
-    begin(&fleet);
+    reset_counters(&fleet);
     builder(&urls("operator")).init(false).await.unwrap();
     let used_by_operator = used(&fleet);
 
-    begin(&fleet);
-    everything(&fleet, &urls("orders")).await;
+    reset_counters(&fleet);
+    use_every_operation(&fleet, &urls("orders")).await;
     let mut used_by_orders = used(&fleet);
-    // Needed where somebody in line is dead, or waits for several names: not played here, but in
-    // the comparison of the scripts with the ledger.
+    // Needed if a waiter is dead or waits for several names. That does not happen here, but in the
+    // comparison of the scripts with the ledger.
     used_by_orders.extend(["zlexcount", "zscore"].map(str::to_owned));
     assert_eq!(used_by_orders, granted("orders"));
 
-    // Where there are records, `init` looks at them.
-    begin(&fleet);
+    // If there are records, `init` use_every_inspection at them.
+    reset_counters(&fleet);
     let refused = builder(&urls("operator")).init(false).await.unwrap_err();
     says(&refused, ["votes already"]);
     lacks_nothing(&urls("operator"), Purpose::Init).await;
@@ -193,22 +193,22 @@ async fn needs_the_rights_of_the_guide_and_no_others(
     assert_eq!(used_by_operator, granted("operator"));
 
     let holders = connect(&urls("orders")).await;
-    begin(&fleet);
-    looks(&urls("watcher"), &holders).await;
-    // The holders of what it looks at have used most of their rights.
+    reset_counters(&fleet);
+    use_every_inspection(&urls("watcher"), &holders).await;
+    // The holders have used most of their own rights meanwhile.
     let own: BTreeSet<String> = &granted("watcher") - &granted("orders");
     assert!(used(&fleet).is_superset(&own), "{own:?}");
 }
 
-/// What is used, and denied, counts from now on.
-fn begin(fleet: &Fleet) {
+/// Starts counting used and denied commands.
+fn reset_counters(fleet: &Fleet) {
     for server in fleet.iter() {
         server.command(&["CONFIG", "RESETSTAT"]);
         server.command(&["ACL", "LOG", "RESET"]);
     }
 }
 
-/// The commands that were used; none may have been denied.
+/// The commands that were used. Asserts that none was denied.
 fn used(fleet: &Fleet) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
     for server in fleet.iter() {
@@ -219,7 +219,7 @@ fn used(fleet: &Fleet) -> BTreeSet<String> {
             .filter_map(|line| line.strip_prefix("cmdstat_"));
         used.extend(names.map(|line| line.split(':').next().unwrap().to_owned()));
     }
-    // What the test itself asks the servers, and logging in, which everybody may.
+    // The commands of the test itself, and the login, which needs no right.
     for own in ["auth", "acl|log", "config|resetstat"] {
         used.remove(own);
     }
@@ -234,7 +234,7 @@ fn granted(user: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn other_authorities_are_refused() {
+async fn certificates_of_another_authority_are_refused() {
     let certificates = Certificates::generate();
     let fleet = secured(Flavor::Redis, Some(&certificates));
     let operator = urls(&fleet, "operator", Some(&certificates));

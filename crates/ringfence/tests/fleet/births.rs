@@ -1,4 +1,4 @@
-//! New clusters, and the operator's word for them.
+//! New clusters and `init`.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
 
 use crate::stage::*;
 
-/// Long enough to find the nodes, far too short for a quarantine.
+/// Long enough to reach the nodes, far too short for a quarantine.
 const SHORT: Duration = Duration::from_secs(3);
 
 #[tokio::test]
-async fn a_new_cluster_is_an_error_at_once_that_names_init_the_nodes_and_the_time() {
+async fn a_new_cluster_fails_at_once_with_an_error_that_names_init_the_nodes_and_the_time() {
     let fleet = Fleet::start(3);
     let locks = connect(&fleet.urls()).await;
     let (took, outcome) = timed(locks.mutex("n").wait(SHORT).lock()).await;
@@ -32,14 +32,14 @@ async fn a_new_cluster_is_an_error_at_once_that_names_init_the_nodes_and_the_tim
 }
 
 #[tokio::test]
-async fn init_makes_a_new_cluster_usable_and_is_done_once() {
+async fn init_makes_a_new_cluster_usable_and_is_refused_the_second_time() {
     for flavor in Flavor::ALL {
         let fleet = Fleet::start_with(3, |_| Server::builder(flavor));
-        // The client that found it new goes on with it.
+        // A client that connected before `init` works after it.
         let early = connect(&fleet.urls()).await;
         let error = early.mutex("n").wait(SHORT).lock().await.unwrap_err();
         assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
-        // And who waits for the quarantine to end is not left to wait for the rest of it.
+        // And a caller that waits for the end of the quarantine continues at once.
         let waits = early.mutex("waits");
         let waiting = tokio::spawn(async move { waits.lock().await });
 
@@ -64,7 +64,7 @@ async fn init_makes_a_new_cluster_usable_and_is_done_once() {
 }
 
 #[tokio::test]
-async fn init_needs_every_node_and_writes_nothing_without() {
+async fn init_without_every_node_fails_and_writes_nothing() {
     let fleet = Fleet::start(3);
     fleet[1].kill();
     let error = builder(&fleet.urls()).init(false).await.unwrap_err();
@@ -84,8 +84,8 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
     let careless = client_of(&fleet).await;
     let lock = careless.mutex("n").label("the careless one");
     let guard = lock.lock().await.unwrap();
-    // Granted by a majority: the third node may get it with the next renewal only.
-    wait_until_async("every node to have it", PATIENCE, async || {
+    // A majority granted it: the third node may get it with the next renewal only.
+    wait_until_async("every node to have the key", PATIENCE, async || {
         fleet.iter().all(|server| has_key(server, "n"))
     })
     .await;
@@ -105,10 +105,10 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
     );
     let locks = connect(&fleet.urls()).await;
     round(&locks, "m").await;
-    // Declared new, but not emptied: what was held still is.
+    // `init --force` deletes nothing: the lock is still held.
     let error = locks.mutex("n").try_lock().await.unwrap_err();
     says(&error, ["the careless one"]);
-    // Each node has to be met again first, so that perhaps nobody confirms at once.
+    // The client has to reconnect to each node first, so the release may be unconfirmed.
     let released = guard.release().await;
     assert!(
         matches!(released, Ok(()) | Err(ReleaseError::Unconfirmed)),
@@ -119,7 +119,7 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
 }
 
 #[tokio::test]
-async fn nodes_of_another_version_are_refused_until_init_is_forced() {
+async fn nodes_with_a_record_of_another_version_are_refused_until_init_is_forced() {
     let fleet = Fleet::start(3);
     let old = "1 ab12 1700000000000001 0 1 3 5000000 35000 1500";
     for server in fleet.iter() {

@@ -22,7 +22,7 @@ fn skewed(flavor: Flavor, ahead_us: &[i64]) -> (Fleet, Vec<WallClock>) {
 async fn fences_rise(fleet: &Fleet) {
     let mut last = 0;
     for _ in 0..3 {
-        // Each client begins without any knowledge of the clocks.
+        // Each client starts without any knowledge of the clocks.
         let locks = client_of(fleet).await;
         for _ in 0..5 {
             let fence = round(&locks, "n").await;
@@ -33,7 +33,7 @@ async fn fences_rise(fleet: &Fleet) {
 }
 
 #[tokio::test]
-async fn a_node_an_hour_fast_costs_its_vote_only() {
+async fn a_node_an_hour_fast_loses_only_its_vote() {
     let (fleet, _clocks) = skewed(Flavor::Redis, &[0, HOUR_US, 0]);
     fences_rise(&fleet).await;
     let locks = client_of(&fleet).await;
@@ -41,7 +41,7 @@ async fn a_node_an_hour_fast_costs_its_vote_only() {
 }
 
 #[tokio::test]
-async fn a_node_an_hour_slow_costs_its_vote_only() {
+async fn a_node_an_hour_slow_loses_only_its_vote() {
     let (fleet, _clocks) = skewed(Flavor::Valkey, &[-HOUR_US, 0, 0]);
     fences_rise(&fleet).await;
     let locks = client_of(&fleet).await;
@@ -49,7 +49,7 @@ async fn a_node_an_hour_slow_costs_its_vote_only() {
 }
 
 #[tokio::test]
-async fn one_fast_and_one_slow_of_five_cost_two_votes() {
+async fn with_one_fast_and_one_slow_node_of_five_three_votes_remain() {
     let (fleet, _clocks) = skewed(Flavor::Redis, &[HOUR_US, 0, -HOUR_US, 0, 0]);
     fences_rise(&fleet).await;
     let locks = client_of(&fleet).await;
@@ -57,7 +57,7 @@ async fn one_fast_and_one_slow_of_five_cost_two_votes() {
 }
 
 #[tokio::test]
-async fn clocks_two_seconds_apart_cost_nothing() {
+async fn clocks_two_seconds_apart_cost_no_vote() {
     let (fleet, _clocks) = skewed(Flavor::Redis, &[2 * SECOND_US, 0, -2 * SECOND_US]);
     fences_rise(&fleet).await;
     let locks = client_of(&fleet).await;
@@ -65,7 +65,7 @@ async fn clocks_two_seconds_apart_cost_nothing() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_set_right_gets_its_vote_back() {
+async fn a_node_votes_again_when_its_clock_is_corrected() {
     let (fleet, clocks) = skewed(Flavor::Redis, &[0, 0, -HOUR_US]);
     let locks = client_of(&fleet).await;
     until_granted_by(&locks, "n", &[true, true, false]).await;

@@ -1,4 +1,4 @@
-//! Servers that are killed, and come back.
+//! Servers that are killed and restarted.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
 use crate::stage::*;
 
 #[tokio::test]
-async fn with_two_of_five_killed_everything_goes_on_and_fences_rise() {
+async fn with_two_of_five_killed_locks_are_granted_and_fences_rise() {
     for flavor in Flavor::ALL {
         let fleet = Fleet::start_with(5, |_| Server::builder(flavor));
         let locks = client_of(&fleet).await;
         let mut last = round(&locks, "n").await;
         fleet[1].kill();
         fleet[4].kill();
-        // A newcomer does not need them either.
-        let newcomer = client_of(&fleet).await;
-        for locks in [&locks, &newcomer].into_iter().cycle().take(10) {
+        // A new client does not need them either.
+        let new_client = client_of(&fleet).await;
+        for locks in [&locks, &new_client].into_iter().cycle().take(10) {
             let guard = locks.mutex("n").wait(PATIENCE).lock().await.unwrap();
             assert!(guard.fence() > last, "{} after {last}", guard.fence());
             last = guard.fence();
@@ -29,7 +29,7 @@ async fn with_two_of_five_killed_everything_goes_on_and_fences_rise() {
 }
 
 #[tokio::test]
-async fn with_three_of_five_killed_the_error_comes_in_time_and_names_every_node() {
+async fn with_three_of_five_killed_the_error_is_in_time_and_names_every_node() {
     let fleet = Fleet::start(5);
     let locks = client_of(&fleet).await;
     round(&locks, "n").await;
@@ -50,7 +50,7 @@ async fn with_three_of_five_killed_the_error_comes_in_time_and_names_every_node(
         assert_eq!(is_dead, [0, 2, 3].contains(&number), "{error}");
     }
 
-    // Without a bound it is not for ever.
+    // A call without a limit ends, too.
     let patience = Duration::from_millis(500);
     let lock = locks.mutex("n").no_quorum_after(patience);
     let (took, outcome) = timed(lock.lock()).await;
@@ -60,12 +60,12 @@ async fn with_three_of_five_killed_the_error_comes_in_time_and_names_every_node(
     );
     assert!(took >= patience, "{took:?}");
     assert!(took < patience + Duration::from_secs(2), "{took:?}");
-    // What the two granted each time was taken back.
+    // The grants of the other two were undone each time.
     no_key_remains([&fleet[1], &fleet[4]]).await;
 }
 
 #[tokio::test]
-async fn without_any_server_a_client_starts_and_says_so_when_asked() {
+async fn a_client_starts_without_any_server_and_lock_reports_it() {
     let fleet = Fleet::start(3);
     let urls = fleet.urls_without_quarantine();
     fleet.iter().for_each(Server::kill);
@@ -73,13 +73,13 @@ async fn without_any_server_a_client_starts_and_says_so_when_asked() {
     let error = locks.mutex("n").try_lock().await.unwrap_err();
     says(&error, fleet.iter().map(address));
     says(&error, ["no majority", "cannot be reached"]);
-    // And finds them once they are there.
+    // The client reaches them once they are there.
     fleet.iter().for_each(Server::restart);
     until_granted_by(&locks, "n", &[true; 3]).await;
 }
 
 #[tokio::test]
-async fn servers_that_come_back_are_used_again() {
+async fn restarted_servers_are_used_again() {
     let fleet = Fleet::start(3);
     let locks = client_of(&fleet).await;
     let before = round(&locks, "n").await;
@@ -94,18 +94,18 @@ async fn servers_that_come_back_are_used_again() {
 }
 
 #[tokio::test]
-async fn servers_that_came_back_empty_wait_unless_the_operator_vouches_for_them() {
+async fn servers_restarted_without_data_are_quarantined_until_init_is_forced() {
     let fleet = Fleet::start(3);
     builder(&fleet.urls()).init(false).await.unwrap();
     let locks = connect(&fleet.urls()).await;
     let before = round(&locks, "n").await;
     fleet[0].restart();
-    // One that forgot costs its vote.
+    // One node that lost its data only loses its vote.
     until_granted_by(&locks, "n", &[false, true, true]).await;
     fleet[1].restart();
-    // Until the client has found both again, they are just not there.
+    // Until the client has reconnected to both, they are just unreachable.
     let restarted = format!("nodes {}, {}", address(&fleet[0]), address(&fleet[1]));
-    wait_until_async("both to be found again", PATIENCE, async || {
+    wait_until_async("both to be reached again", PATIENCE, async || {
         let error = locks.mutex("n").try_lock().await.unwrap_err();
         matches!(error, AcquireError::Quarantined { .. }) && error.to_string().contains(&restarted)
     })
@@ -118,7 +118,7 @@ async fn servers_that_came_back_empty_wait_unless_the_operator_vouches_for_them(
 }
 
 #[tokio::test]
-async fn a_majority_that_is_not_fit_is_an_error_at_once_that_says_what_to_do() {
+async fn a_misconfigured_majority_fails_at_once_with_an_error_that_says_what_to_do() {
     let (primary, locked) = (
         Server::start(Flavor::Redis),
         Server::builder(Flavor::Redis).requirepass("secret").start(),
@@ -142,13 +142,13 @@ async fn a_majority_that_is_not_fit_is_an_error_at_once_that_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_majority_that_becomes_unfit_is_an_error_at_once_too() {
+async fn a_majority_that_becomes_misconfigured_fails_at_once() {
     let fleet = Fleet::start(3);
     let locks = client_of(&fleet).await;
     round(&locks, "n").await;
-    for spoilt in [0, 2] {
-        fleet[spoilt].command(&["CONFIG", "SET", "requirepass", "secret"]);
-        fleet[spoilt].command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    for changed in [0, 2] {
+        fleet[changed].command(&["CONFIG", "SET", "requirepass", "secret"]);
+        fleet[changed].command(&["CLIENT", "KILL", "TYPE", "normal"]);
     }
     let (took, outcome) = timed(locks.mutex("n").lock()).await;
     let error = outcome.unwrap_err();

@@ -1,4 +1,4 @@
-//! Futures and guards that are dropped wherever they happen to be.
+//! Futures and guards that are dropped at any point.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 
 use crate::stage::*;
 
-/// xorshift64: the same points each time.
+/// xorshift64: the same points in every run.
 struct Points(u64);
 
 impl Points {
@@ -40,7 +40,7 @@ async fn futures_dropped_anywhere_leave_no_key() {
                 _ => locks.mutex("d"),
             };
             // From right after the first send to after the verdict, however fast the servers are;
-            // some in any case, and some never.
+            // some at once, and some never.
             let turns = match points.below(6) {
                 0 => 0,
                 1 => points.below(4),
@@ -82,7 +82,7 @@ async fn a_waiting_future_that_is_dropped_leaves_no_key() {
 }
 
 #[test]
-fn a_guard_dropped_in_a_thread_without_a_runtime_is_released() {
+fn a_guard_dropped_in_a_thread_without_a_tokio_runtime_is_released() {
     let fleet = Fleet::start(3);
     let runtime = Runtime::new().unwrap();
     let locks = runtime.block_on(client_of(&fleet));
@@ -98,7 +98,7 @@ fn a_guard_dropped_in_a_thread_without_a_runtime_is_released() {
 }
 
 #[test]
-fn a_guard_dropped_after_its_runtime_is_released_without_blocking() {
+fn a_guard_dropped_after_its_tokio_runtime_is_released_without_blocking() {
     let fleet = Fleet::start(3);
     let runtime = Runtime::new().unwrap();
     let locks = runtime.block_on(client_of(&fleet));

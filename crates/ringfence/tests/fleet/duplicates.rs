@@ -1,4 +1,4 @@
-//! One server behind two addresses has one vote, from the start or since an address was re-pointed.
+//! One server at two addresses has one vote, from the start or since an address was re-pointed.
 
 use ringfence::{AcquireError, ConnectError};
 use ringfence_testkit::{Fault, Flavor, Fleet, Proxy, Server, wait_until_async};
@@ -6,7 +6,7 @@ use ringfence_testkit::{Fault, Flavor, Fleet, Proxy, Server, wait_until_async};
 use crate::stage::*;
 
 #[tokio::test]
-async fn servers_that_make_no_majority_are_refused_naming_both_addresses() {
+async fn duplicate_nodes_without_a_majority_are_refused_and_both_addresses_are_named() {
     let server = Server::start(Flavor::Redis);
     let alias = format!("localhost:{}", server.port());
     let urls = format!("{},redis://{alias}", server.url());
@@ -19,7 +19,7 @@ async fn servers_that_make_no_majority_are_refused_naming_both_addresses() {
 }
 
 #[tokio::test]
-async fn the_second_address_of_a_server_gets_no_vote() {
+async fn the_second_address_of_a_server_has_no_vote() {
     let fleet = Fleet::start(2);
     let alias = Proxy::in_front_of(&fleet[0]);
     let [one, other] = [0, 1].map(|node| format!("{}?quarantine=off", fleet[node].url()));
@@ -38,7 +38,7 @@ async fn the_second_address_of_a_server_gets_no_vote() {
 }
 
 #[tokio::test]
-async fn an_earlier_address_that_answers_late_takes_the_vote_over() {
+async fn an_earlier_address_that_answers_late_takes_over_the_vote() {
     let fleet = Fleet::start(2);
     let alias = Proxy::in_front_of(&fleet[0]);
     alias.requests(Fault::Hold);
@@ -52,7 +52,7 @@ async fn an_earlier_address_that_answers_late_takes_the_vote_over() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_pointed_to_another_nodes_server_has_no_vote() {
+async fn an_address_re_pointed_to_the_server_of_another_node_has_no_vote() {
     let fleet = Fleet::start(3);
     let moving = Proxy::in_front_of(&fleet[1]);
     let urls = [fleet[0].url(), moving.url(), fleet[2].url()].join(",");
@@ -64,19 +64,19 @@ async fn an_address_that_is_pointed_to_another_nodes_server_has_no_vote() {
     fleet[2].kill();
     moving.lead_to(&fleet[0]);
     // Two of three nodes answer, but they are one server.
-    let said = format!(
+    let reason = format!(
         "is the same server as {0}, so only {0} votes; point each address to a server of its own",
         address(&fleet[0])
     );
-    wait_until_async("the address to be found out", PATIENCE, async || {
+    wait_until_async("the duplicate to be detected", PATIENCE, async || {
         let error = locks.mutex("n").try_lock().await.unwrap_err();
         assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
         let text = error.to_string();
-        text.contains(&moving.addr().to_string()) && text.contains(&said)
+        text.contains(&moving.addr().to_string()) && text.contains(&reason)
     })
     .await;
     held.extend(TTL).await.unwrap_err();
-    says(&locks.inspect("n").await.unwrap_err(), [&said]);
+    says(&locks.inspect("n").await.unwrap_err(), [&reason]);
 
     moving.lead_to(&fleet[1]);
     wait_until_async("the address to vote again", PATIENCE, async || {

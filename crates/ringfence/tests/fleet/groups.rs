@@ -1,4 +1,4 @@
-//! Which nodes make a group, and on what they must agree.
+//! Which nodes form a group, and the values on which they must agree.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use ringfence_testkit::{Fleet, Server, wait_until_async};
 use crate::stage::*;
 
 #[tokio::test]
-async fn another_number_of_nodes_is_an_error_that_names_both() {
+async fn another_number_of_nodes_is_an_error_that_names_both_numbers() {
     let fleet = Fleet::start(5);
     builder(&fleet.urls()).init(false).await.unwrap();
     let three: Vec<String> = fleet.iter().take(3).map(Server::url).collect();
@@ -22,7 +22,7 @@ async fn another_number_of_nodes_is_an_error_that_names_both() {
 }
 
 #[tokio::test]
-async fn another_quarantine_is_an_error_that_names_both() {
+async fn another_quarantine_is_an_error_that_names_both_values() {
     let fleet = Fleet::start(3);
     builder(&fleet.urls()).init(false).await.unwrap();
     let other = builder(&fleet.urls()).quarantine(Duration::from_secs(77));
@@ -47,9 +47,9 @@ async fn values_that_are_not_set_are_adopted_from_the_group() {
     let guard = locks.mutex("n").ttl(Duration::from_secs(72)).lock().await;
     guard.unwrap().release().await.unwrap();
 
-    // So does a node that forgot it.
+    // A node that lost its data gets the values again.
     fleet[2].command(&["FLUSHALL"]);
-    wait_until_async("the group's values to come back", SOON, async || {
+    wait_until_async("the group's values to be written again", SOON, async || {
         round(&locks, "n").await;
         let born = fleet[2].command(&["GET", "ringfence:born"]);
         born.ends_with(" 3 5000000 77000 1500")
@@ -57,7 +57,7 @@ async fn values_that_are_not_set_are_adopted_from_the_group() {
     .await;
 }
 
-/// As if the last use were long ago: what is left of a record tells.
+/// Makes the last use look long ago: it is inferred from the remaining time of a record.
 fn let_age(server: &Server) {
     let records = server.command(&["KEYS", "ringfence:{*"]);
     for record in records.lines().filter(|record| !record.is_empty()) {
@@ -66,7 +66,7 @@ fn let_age(server: &Server) {
 }
 
 #[tokio::test]
-async fn one_node_becomes_three_and_three_become_five_when_nobody_uses_them() {
+async fn an_unused_group_of_one_grows_to_three_and_then_to_five() {
     let fleet = Fleet::start(5);
     let first = |nodes: usize| {
         let urls: Vec<String> = fleet.iter().take(nodes).map(Server::url).collect();
@@ -88,7 +88,7 @@ async fn one_node_becomes_three_and_three_become_five_when_nobody_uses_them() {
         no_key_remains(fleet.iter()).await;
         let error = builder(&first(after)).regroup().await.unwrap_err();
         says(&error, ["was in use less than 35s ago"]);
-        // Nothing was written, not even on those that agreed.
+        // Nothing was written, not even on nodes that agreed.
         assert_eq!(fleet[after - 1].command(&["EXISTS", "ringfence:born"]), "0");
 
         fleet.iter().take(before).for_each(let_age);
@@ -99,7 +99,7 @@ async fn one_node_becomes_three_and_three_become_five_when_nobody_uses_them() {
         let fence = round(&locks, "n").await;
         assert!(fence > last, "{fence} after {last}");
         last = fence;
-        // One that was not stopped learns it.
+        // A client that was not stopped gets an error.
         wait_until_async("the old client to be refused", SOON, async || {
             let error = old.mutex("m").try_lock().await.unwrap_err().to_string();
             let both = [format!("{before} nodes"), format!("{after} nodes")];

@@ -7,11 +7,11 @@ use ringfence_testkit::Fleet;
 
 use crate::stage::*;
 
-/// Below the second after which a connection is given up, so that this is what a wait would last.
+/// Less than the second after which a connection is closed, so that a wait would last this long.
 const NODE_TIMEOUT: Duration = Duration::from_millis(800);
 
 #[tokio::test]
-async fn a_hung_server_delays_no_grant() {
+async fn a_hung_server_does_not_delay_a_grant() {
     let fleet = Fleet::start(5);
     let urls = fleet.urls_without_quarantine();
     let patient = builder(&urls).node_timeout(Duration::from_secs(5));
@@ -30,10 +30,10 @@ async fn a_hung_server_delays_no_grant() {
     no_key_remains(fleet.iter()).await;
 }
 
-/// One node grants, one is held by a stranger, one hangs: whether it is lost depends on the hung
-/// one, which is worth waiting for once.
+/// One node grants, one is held by another program, one hangs: the hung node decides the attempt,
+/// so the client waits for it once.
 #[tokio::test]
-async fn a_hung_server_delays_contention_only_the_first_time() {
+async fn a_hung_server_delays_a_contended_attempt_only_the_first_time() {
     let fleet = Fleet::start(3);
     let urls = fleet.urls_without_quarantine();
     let builder = builder(&urls).node_timeout(NODE_TIMEOUT);
@@ -52,7 +52,7 @@ async fn a_hung_server_delays_contention_only_the_first_time() {
         assert!(took < NODE_TIMEOUT, "{took:?}");
     }
 
-    // What it did not read before it hung, it carries out now: nothing of it may stay.
+    // The node now executes what it did not read before it hung: nothing of it may remain.
     fleet[1].resume();
     until_granted_by(&locks, "other", &[true; 3]).await;
     locks.close().await;

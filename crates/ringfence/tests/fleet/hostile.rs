@@ -11,21 +11,22 @@ use crate::stage::*;
 /// The TTL of the locks here. A renewal is due every two seconds, and no call may stall for longer
 /// than the TTL.
 const HELD: Duration = Duration::from_secs(6);
-/// A busy machine needs its time.
+/// Allows for a busy machine.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a lock is renewed during an attack.
 const RENEWALS: u32 = 2;
-/// How much longer locks may take during an attack, half of them, and what is never too long. The
-/// hostile server and its client share the machine's processors, so the attack costs something.
+/// How much longer the median lock may take during an attack, and a duration that is always
+/// acceptable. The hostile server and its client share the processors, so an attack costs
+/// something.
 const SLOWDOWN: u32 = 50;
 const USUAL: Duration = Duration::from_millis(100);
-/// How many locks are taken before the attack, to see how long that takes on this machine.
+/// The number of locks taken before the attack, to measure how long that takes on this machine.
 const PRACTICE: usize = 20;
-/// The commands with which locks are taken and renewed. An attack that is aimed at them lets the
-/// client log in and shake hands before.
+/// The command with which locks are taken and renewed. An attack on its replies lets the client log
+/// in and shake hands first.
 const CALLS: &str = "EVALSHA";
 
-/// Three nodes, the first of which can be turned.
+/// Three nodes, the first of which can become hostile.
 struct Siege {
     fleet: Fleet,
     hostile: HostileServer,
@@ -51,9 +52,9 @@ impl Siege {
     }
 }
 
-/// Holds a lock while the attack that `begin` starts goes on, until the lock was renewed twice,
-/// and takes others meanwhile. Then the hostile node behaves, and votes again. Returns how many
-/// bytes the client took from each attack.
+/// Holds a lock during the attack that `begin` starts, until it was renewed twice, and takes other
+/// locks meanwhile. Then the hostile node behaves, and votes again. Returns how many bytes the
+/// client read of each attack.
 async fn withstands(begin: impl Fn(&HostileServer)) -> u64 {
     let siege = Siege::prepare();
     let locks = siege.connect().await;
@@ -99,7 +100,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The client hangs up long before the end, also if what it takes is little work.
+/// The client disconnects long before the end, also if the bytes are little work.
 #[tokio::test]
 async fn a_text_of_60_mb_does_not_stall_the_client() {
     let bytes = 60 << 20;
@@ -108,7 +109,7 @@ async fn a_text_of_60_mb_does_not_stall_the_client() {
     assert!(taken < bytes / 2, "{taken} bytes");
 }
 
-/// The client takes these: each is a little less than it refuses.
+/// The client accepts these: each is a little shorter than its limit.
 #[tokio::test]
 async fn texts_of_a_million_bytes_do_not_stall_the_client() {
     let bytes = 1_000_000;
@@ -150,13 +151,13 @@ async fn garbage_from_the_first_reply_on_does_not_stall_the_client() {
 }
 
 #[tokio::test]
-async fn a_slow_loris_does_not_stall_the_client() {
+async fn a_reply_of_single_bytes_does_not_stall_the_client() {
     let every = Duration::from_millis(10);
     withstands(|hostile| hostile.attack_replies_to(CALLS, Attack::Drip { every })).await;
 }
 
 #[tokio::test]
-async fn a_slow_loris_from_the_first_reply_on_does_not_stall_the_client() {
+async fn single_bytes_from_the_first_reply_on_do_not_stall_the_client() {
     let every = Duration::from_millis(10);
     withstands(|hostile| hostile.attack(Attack::Drip { every })).await;
 }
@@ -167,7 +168,7 @@ async fn an_error_of_megabytes_does_not_stall_the_client() {
     withstands(|hostile| hostile.attack_replies_to(CALLS, Attack::error(&error))).await;
 }
 
-/// As many pushes as the connection takes: more than the client can handle.
+/// As many pushes as the connection carries: more than the client can handle.
 #[tokio::test]
 async fn a_flood_of_wakes_does_not_starve_the_other_nodes() {
     let push = Push::Message(|channel, number| {
@@ -192,9 +193,9 @@ async fn a_flood_of_large_pushes_does_not_starve_the_other_nodes() {
     withstands(|hostile| hostile.attack(Attack::Pushes { push, per_second })).await;
 }
 
-/// The run id is part of what every call tells a node, so a long one must not be taken over.
+/// The run id is part of every call to a node, so the client must not accept a long one.
 #[tokio::test]
-async fn a_long_run_id_is_not_believed() {
+async fn a_long_run_id_is_not_accepted() {
     for length in [1_000, 100_000, 4 << 20] {
         let siege = Siege::prepare();
         let value = "r".repeat(length);

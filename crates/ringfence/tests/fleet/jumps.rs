@@ -8,7 +8,7 @@ use crate::stage::*;
 
 const HOUR_US: i64 = 3_600_000_000;
 
-/// Servers that vote, and the clocks that they go by.
+/// Servers that vote, and their clocks.
 async fn clocked(flavor: Flavor, nodes: usize) -> (Fleet, Vec<WallClock>) {
     let clocks: Vec<WallClock> = (0..nodes).map(|_| WallClock::ahead_by(0)).collect();
     let fleet = Fleet::start_with(nodes, |node| {
@@ -20,8 +20,8 @@ async fn clocked(flavor: Flavor, nodes: usize) -> (Fleet, Vec<WallClock>) {
     (fleet, clocks)
 }
 
-/// A client that has heard every server: without that there is nothing to compare with.
-async fn acquainted(fleet: &Fleet) -> Locks {
+/// A client that has seen the clock of every server: without that it cannot detect a jump.
+async fn client_that_knows_the_clocks(fleet: &Fleet) -> Locks {
     let locks = connect(&fleet.urls()).await;
     for node in locks.nodes().await {
         assert!(node.facts.is_ok(), "{node:?}");
@@ -34,13 +34,14 @@ async fn jumps(locks: &Locks) -> Vec<u64> {
     nodes.iter().map(|node| node.clock_jumps).collect()
 }
 
-/// The debate's clock jump: the key of the third server expires while the lock is held.
+/// The clock jump of the Redlock debate: the key of the third server expires while the lock is
+/// held.
 #[tokio::test]
-async fn a_step_past_the_ttl_is_found_at_the_next_extend_and_costs_that_node_its_vote() {
+async fn the_next_extend_detects_a_clock_step_past_the_ttl_and_the_node_loses_its_vote() {
     for flavor in Flavor::ALL {
         let (fleet, clocks) = clocked(flavor, 5).await;
-        let locks = acquainted(&fleet).await;
-        let other = acquainted(&fleet).await;
+        let locks = client_that_knows_the_clocks(&fleet).await;
+        let other = client_that_knows_the_clocks(&fleet).await;
         let lock = locks.mutex("n").renew(false);
         let guard = lock.lock().await.unwrap();
         clocks[2].set(30_000_000);
@@ -60,12 +61,12 @@ async fn a_step_past_the_ttl_is_found_at_the_next_extend_and_costs_that_node_its
             matches!(discount, Some(Discount::ClockJumped { by_us, .. }) if by_us > 25_000_000),
             "{discount:?}"
         );
-        // It is put back there, which costs nobody anything.
-        wait_until_async("the third key to be put back", SOON, async || {
+        // The key is restored there, which has no disadvantage.
+        wait_until_async("the third key to be restored", SOON, async || {
             has_key(&fleet[2], "n")
         })
         .await;
-        // Another client that knew the clock comes to the same verdict by itself.
+        // Another client that knew the clock detects the jump by itself.
         let error = other.mutex("n").try_lock().await.unwrap_err();
         says(&error, ["is held by"]);
         assert_eq!(jumps(&other).await, [0, 0, 1, 0, 0]);
@@ -76,10 +77,10 @@ async fn a_step_past_the_ttl_is_found_at_the_next_extend_and_costs_that_node_its
 }
 
 #[tokio::test]
-async fn two_that_jump_by_themselves_leave_no_majority_and_no_second_holder() {
+async fn two_separate_clock_jumps_of_three_leave_no_majority_and_no_second_holder() {
     let (fleet, clocks) = clocked(Flavor::Redis, 3).await;
-    let locks = acquainted(&fleet).await;
-    let other = acquainted(&fleet).await;
+    let locks = client_that_knows_the_clocks(&fleet).await;
+    let other = client_that_knows_the_clocks(&fleet).await;
     let guard = locks.mutex("n").renew(false).lock().await.unwrap();
     clocks[0].set(30_000_000);
     clocks[1].set(60_000_000);
@@ -90,14 +91,14 @@ async fn two_that_jump_by_themselves_leave_no_majority_and_no_second_holder() {
 }
 
 #[tokio::test]
-async fn a_majority_that_steps_alike_is_a_pause_of_ours_and_every_guard_is_lost() {
+async fn if_a_majority_steps_alike_the_client_assumes_its_own_pause_and_loses_every_guard() {
     let (fleet, clocks) = clocked(Flavor::Redis, 3).await;
-    let locks = acquainted(&fleet).await;
+    let locks = client_that_knows_the_clocks(&fleet).await;
     let guard = locks.mutex("n").lock().await.unwrap();
     let other = locks.mutex("m").lock().await.unwrap();
     let lost = tokio::spawn(async move { other.lost().await });
     clocks.iter().for_each(|clock| clock.set(HOUR_US));
-    // Its renewal comes after a third of the TTL; this is sooner.
+    // The renewal of `other` is due after a third of the TTL; this extend is sooner.
     let error = guard.extend(TTL).await.unwrap_err();
     says(&error, ["this machine was paused"]);
     let why = tokio::time::timeout(SOON, lost).await.unwrap().unwrap();
@@ -105,19 +106,19 @@ async fn a_majority_that_steps_alike_is_a_pause_of_ours_and_every_guard_is_lost(
     assert_eq!(guard.check(), Err(Lost::ClockStoodStill));
     assert_eq!(locks.standstills(), 1);
     drop(guard);
-    // And nobody is blamed for it.
+    // And no node loses its vote for it.
     until_granted_by(&locks, "n", &[true; 3]).await;
     assert_eq!(jumps(&locks).await, [0; 3]);
 }
 
 #[tokio::test]
-async fn the_step_of_a_single_node_loses_its_guards() {
+async fn a_clock_step_of_a_single_node_loses_its_guards() {
     let (fleet, clocks) = clocked(Flavor::Valkey, 1).await;
-    let locks = acquainted(&fleet).await;
+    let locks = client_that_knows_the_clocks(&fleet).await;
     let guard = locks.mutex("n").renew(false).lock().await.unwrap();
     clocks[0].set(30_000_000);
-    // Valkey may take a moment to notice that its clock was set.
-    wait_until_async("the step to be found out", SOON, async || {
+    // Valkey may notice only after a moment that its clock was set.
+    wait_until_async("the step to be detected", SOON, async || {
         guard.extend(TTL).await.is_err()
     })
     .await;
@@ -128,14 +129,14 @@ async fn the_step_of_a_single_node_loses_its_guards() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_for_seconds_has_not_jumped() {
+async fn a_server_that_hangs_for_seconds_is_not_taken_for_a_clock_jump() {
     let (fleet, _clocks) = clocked(Flavor::Redis, 3).await;
-    let locks = acquainted(&fleet).await;
+    let locks = client_that_knows_the_clocks(&fleet).await;
     round(&locks, "n").await;
     let guard = locks.mutex("n").lock().await.unwrap();
     fleet[1].pause();
     guard.extend(TTL).await.unwrap();
-    wait_until_async("the hung server to be given up", PATIENCE, async || {
+    wait_until_async("the hung server to time out", PATIENCE, async || {
         matches!(guard.votes()[1].vote, Vote::Failed(_) | Vote::Silent)
     })
     .await;

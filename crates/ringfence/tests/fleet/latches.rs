@@ -1,4 +1,4 @@
-//! Latches on real servers, some of which die and come back with nothing.
+//! Latches on real servers, some of which are killed and restarted without data.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn arrive(locks: &Locks, party: usize) {
     latch.no_quorum_after(PATIENCE).arrive().await.unwrap();
 }
 
-/// How many have arrived, as long as it is shut.
+/// How many parties have arrived, while the latch is shut.
 async fn arrived(locks: &Locks) -> u64 {
     match look(locks, PARTIES).await {
         Err(LatchError::Shut { arrived, .. }) => arrived,
@@ -29,7 +29,7 @@ async fn arrived(locks: &Locks) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_opens_for_everyone_while_two_of_five_nodes_come_back_empty() {
+async fn a_latch_opens_for_every_client_while_two_of_five_nodes_restart_without_data() {
     let fleet = Fleet::start_with(5, |node| Server::builder(Flavor::ALL[node % 2]));
     builder(&fleet.urls()).init(false).await.unwrap();
     let mut clients = Vec::new();
@@ -50,7 +50,7 @@ async fn a_latch_opens_for_everyone_while_two_of_five_nodes_come_back_empty() {
             _ => {}
         }
         arrive(&clients[party % clients.len()], party).await;
-        // Said twice by somebody else: it counts once.
+        // The same arrival by another client counts once.
         arrive(&clients[(party + 1) % clients.len()], party).await;
         assert_eq!(arrived(&clients[0]).await, party as u64 + 1);
     }
@@ -62,8 +62,8 @@ async fn a_latch_opens_for_everyone_while_two_of_five_nodes_come_back_empty() {
     for locks in &clients {
         look(locks, PARTIES).await.unwrap();
     }
-    // The two that came back have forgotten. Without one of the others nobody can tell, and nobody
-    // says that it is shut.
+    // The two restarted nodes have lost the latch. Without one of the others there is no majority,
+    // and no client may report that the latch is shut.
     fleet[0].kill();
     let error = look(&clients[4], PARTIES).await.unwrap_err();
     assert!(matches!(error, LatchError::NoQuorum { .. }), "{error}");
@@ -71,7 +71,7 @@ async fn a_latch_opens_for_everyone_while_two_of_five_nodes_come_back_empty() {
 }
 
 #[tokio::test]
-async fn a_latch_that_one_majority_shows_open_is_open_to_every_other() {
+async fn a_latch_that_is_open_for_one_majority_is_open_for_every_other() {
     let fleet = Fleet::start(5);
     builder(&fleet.urls()).init(false).await.unwrap();
     let (one, other) = (connect(&fleet.urls()).await, connect(&fleet.urls()).await);
@@ -85,7 +85,7 @@ async fn a_latch_that_one_majority_shows_open_is_open_to_every_other() {
     back([0, 1]);
     for hung in [[2, 3], [3, 4], [2, 4], [0, 4]] {
         away(hung);
-        // Never shut; a server that hung may take a moment to answer again.
+        // Never shut; a server that hung may need a moment to answer again.
         let latch = other.latch("x", PARTIES).wait_for(PATIENCE);
         latch.wait().await.unwrap();
         back(hung);
@@ -93,7 +93,7 @@ async fn a_latch_that_one_majority_shows_open_is_open_to_every_other() {
 }
 
 #[tokio::test]
-async fn whoever_waits_is_woken_and_does_not_find_out_by_asking() {
+async fn a_waiter_is_woken_without_polling() {
     let fleet = Fleet::start(3);
     let (one, other) = (client_of(&fleet).await, client_of(&fleet).await);
     let rounds = 20;
@@ -113,12 +113,12 @@ async fn whoever_waits_is_woken_and_does_not_find_out_by_asking() {
         }
     })
     .await;
-    // By asking alone it would be nine tenths of a second each time.
+    // With polling alone it would be nine tenths of a second each time.
     assert!(took < rounds * Duration::from_millis(450), "{took:?}");
 }
 
 #[tokio::test]
-async fn a_latch_is_gone_from_the_servers_after_its_ttl() {
+async fn the_keys_of_a_latch_expire_with_its_ttl() {
     let fleet = Fleet::start(3);
     let locks = client_of(&fleet).await;
     let latch = locks.latch("x", 2).ttl(Duration::from_secs(3));

@@ -1,4 +1,4 @@
-//! Holders that lose their lock, or part of it.
+//! Holders that lose their lock, or lose it on some nodes.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use ringfence_testkit::{Fleet, wait_until_async};
 
 use crate::stage::*;
 
-/// A client that waits for every answer of a round. With less patience a slow answer leaves the round
-/// unsure, and then what was deleted is put back: nothing is lost.
+/// A client that waits for every reply of a round. With less patience a slow reply leaves the round
+/// unconfirmed; then deleted keys are restored and nothing is lost.
 async fn patient_client_of(fleet: &Fleet) -> Locks {
     let urls = fleet.urls_without_quarantine();
     let patient = builder(&urls).node_timeout(SOON);
@@ -21,12 +21,12 @@ async fn loss_of(guard: &Guard) -> Lost {
 }
 
 #[tokio::test]
-async fn keys_deleted_on_a_majority_are_told_before_the_deadline() {
+async fn keys_deleted_on_a_majority_are_reported_before_the_deadline() {
     let fleet = Fleet::start(3);
     let locks = patient_client_of(&fleet).await;
     let lock = locks.mutex("n").ttl(Duration::from_secs(6));
     let guard = lock.lock().await.unwrap();
-    // A key that is set after it was deleted would not be missed.
+    // A key that a late grant sets after the deletion would hide the loss.
     wait_until_async("every node to vote", PATIENCE, async || {
         granted_by(&guard) == [true; 3]
     })
@@ -43,7 +43,7 @@ async fn keys_deleted_on_a_majority_are_told_before_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_lock_that_another_took_is_told_as_gone() {
+async fn a_lock_that_another_program_overwrote_is_reported_as_gone() {
     let fleet = Fleet::start(3);
     let locks = patient_client_of(&fleet).await;
     let lock = locks.mutex("n").ttl(Duration::from_secs(2));
@@ -73,14 +73,14 @@ async fn with_a_majority_killed_a_lock_expires_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn what_a_minority_forgot_is_restored_by_the_next_renewal() {
+async fn the_next_renewal_restores_the_lock_on_a_minority_that_lost_it() {
     let fleet = Fleet::start(3);
     builder(&fleet.urls()).init(false).await.unwrap();
     let locks = connect(&fleet.urls()).await;
     let lock = locks.mutex("n").ttl(Duration::from_secs(3));
     let guard = lock.lock().await.unwrap();
     fleet[2].command(&["FLUSHALL"]);
-    wait_until_async("the token to come back", PATIENCE, async || {
+    wait_until_async("the token to be restored", PATIENCE, async || {
         fleet[2].command(&["GET", "n"]) == guard.token().expose()
     })
     .await;
@@ -90,10 +90,10 @@ async fn what_a_minority_forgot_is_restored_by_the_next_renewal() {
 }
 
 #[tokio::test]
-async fn work_that_is_held_is_stopped_when_the_lock_is_gone() {
+async fn work_inside_hold_is_stopped_when_the_lock_is_lost() {
     let fleet = Fleet::start(3);
     let locks = patient_client_of(&fleet).await;
-    // So long that a busy machine deletes the keys and reads the proof before the deadline.
+    // So long that even a busy machine deletes the keys and reads the proof before the deadline.
     let lock = locks.mutex("n").ttl(Duration::from_secs(9));
     let work = lock.hold(async |_guard| {
         for server in fleet.iter() {

@@ -1,5 +1,5 @@
-//! The library against real fleets: servers that die, hang, lie, forget and disagree, and clients
-//! that give up half-way.
+//! The library against real fleets: servers that die, hang, lie, lose data and disagree, and
+//! clients that give up half-way.
 
 mod stage;
 
@@ -7,7 +7,6 @@ mod access;
 mod births;
 mod clocks;
 mod crashes;
-mod crowds;
 mod drops;
 mod duplicates;
 mod groups;
@@ -15,6 +14,7 @@ mod hangs;
 mod hostile;
 mod jumps;
 mod latches;
+mod load;
 mod loss;
 mod minorities;
 mod readers;

@@ -1,4 +1,4 @@
-//! One node of three with something wrong: it costs one vote, never an error, never a wait.
+//! One node of three is faulty: it costs one vote, but causes no error and no wait.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use ringfence_testkit::{Fault, Flavor, Fleet, Proxy, Server, wait_until_async};
 
 use crate::stage::*;
 
-/// What a wait for a node would last: the node timeout that goes with [`TTL`].
+/// How long a wait for a node would last: the node timeout that belongs to [`TTL`].
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Two good servers and `bad`, which grants nothing. `expected`: what its vote comes to say.
+/// Two good servers and `bad`, which grants nothing. Its vote must contain `expected` in the end.
 async fn costs_one_vote(bad: &str, expected: &str) {
     let good = Fleet::start(2);
     let urls = format!("{bad},{}", good.urls_without_quarantine());
@@ -35,18 +35,18 @@ async fn costs_one_vote(bad: &str, expected: &str) {
         released.unwrap();
         assert!(took < NODE_TIMEOUT, "the release took {took:?}");
     }
-    comes_to_say(&locks, expected).await;
+    until_first_vote_contains(&locks, expected).await;
     no_key_remains(good.iter()).await;
 }
 
-/// Waits until the first node's vote says `expected`.
-async fn comes_to_say(locks: &Locks, expected: &str) {
-    let what = format!("a vote that says `{expected}`");
+/// Waits until the vote of the first node contains `expected`.
+async fn until_first_vote_contains(locks: &Locks, expected: &str) {
+    let what = format!("a vote that contains `{expected}`");
     wait_until_async(&what, SOON, async || {
         let guard = locks.mutex("n").wait(PATIENCE).lock().await.unwrap();
-        let said = guard.votes()[0].vote.to_string();
+        let vote = guard.votes()[0].vote.to_string();
         guard.release().await.unwrap();
-        said.contains(expected)
+        vote.contains(expected)
     })
     .await;
 }
@@ -73,7 +73,7 @@ fn a_loading_server_costs_one_vote() {
         .arg("--enable-debug-command", "yes")
         .start();
     bad.command(&["DEBUG", "POPULATE", "6000", "data", "1000"]);
-    // Ten milliseconds per key, a minute in all, and a look at its clients after each.
+    // Ten milliseconds per key, a minute in all; it serves its clients after each key.
     bad.command(&["CONFIG", "SET", "key-load-delay", "10000"]);
     bad.command(&[
         "CONFIG",
@@ -82,7 +82,7 @@ fn a_loading_server_costs_one_vote() {
         "1024",
     ]);
     thread::scope(|scope| {
-        // It is killed before it is done.
+        // The server is killed before this is done.
         scope.spawn(|| bad.try_command(&["DEBUG", "RELOAD"]));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -101,7 +101,7 @@ fn a_loading_server_costs_one_vote() {
 }
 
 #[tokio::test]
-async fn something_else_on_the_port_costs_one_vote() {
+async fn another_service_on_the_port_costs_one_vote() {
     let other = listener(|mut stream| {
         let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
         let _ = stream.read(&mut [0; 1024]);
@@ -110,7 +110,7 @@ async fn something_else_on_the_port_costs_one_vote() {
 }
 
 #[tokio::test]
-async fn a_silent_listener_costs_one_vote() {
+async fn a_listener_that_never_answers_costs_one_vote() {
     let silent = listener(|mut stream| while matches!(stream.read(&mut [0; 1024]), Ok(1..)) {});
     costs_one_vote(&format!("redis://{silent}"), "connect").await;
 }
@@ -134,17 +134,17 @@ async fn a_server_that_evicts_costs_one_vote() {
 #[tokio::test]
 async fn a_connection_closed_after_the_request_was_sent_costs_one_vote() {
     let fleet = Fleet::start(3);
-    let shaky = Proxy::in_front_of(&fleet[0]);
+    let faulty = Proxy::in_front_of(&fleet[0]);
     let urls = format!(
         "{}?quarantine=off,{},{}",
-        shaky.url(),
+        faulty.url(),
         fleet[1].url_without_quarantine(),
         fleet[2].url_without_quarantine()
     );
     let locks = connect(&urls).await;
     until_granted_by(&locks, "n", &[true; 3]).await;
     for _ in 0..10 {
-        shaky.replies(Fault::ResetOnce);
+        faulty.replies(Fault::ResetOnce);
         let lock = locks.mutex("n");
         let (took, guard) = timed(lock.lock()).await;
         let guard = guard.unwrap();
@@ -153,19 +153,19 @@ async fn a_connection_closed_after_the_request_was_sent_costs_one_vote() {
         released.unwrap();
         assert!(took < NODE_TIMEOUT, "{took:?}");
     }
-    shaky.pass();
+    faulty.pass();
     until_granted_by(&locks, "n", &[true; 3]).await;
     locks.close().await;
     no_key_remains(fleet.iter()).await;
 }
 
-/// Something that listens and treats each connection as `treat` does.
-fn listener(treat: fn(TcpStream)) -> SocketAddr {
+/// A listener that handles each connection with `handle`.
+fn listener(handle: fn(TcpStream)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
-            thread::spawn(move || treat(stream.unwrap()));
+            thread::spawn(move || handle(stream.unwrap()));
         }
     });
     address

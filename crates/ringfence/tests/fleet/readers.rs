@@ -8,9 +8,9 @@ use tokio::task::JoinSet;
 
 use crate::stage::*;
 
-/// What is inside counts in one number: a reader is one, a writer a thousand.
+/// One number counts all holders: a reader is one, a writer a thousand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_are_beside_each_other_and_a_writer_is_alone() {
+async fn readers_share_and_a_writer_is_alone() {
     let fleet = Fleet::start(3);
     let clients = [client_of(&fleet).await, client_of(&fleet).await];
     let (inside, together) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -21,7 +21,11 @@ async fn readers_are_beside_each_other_and_a_writer_is_alone() {
         tasks.spawn(async move {
             if task % 6 == 0 {
                 let guard = lock.write().await.unwrap();
-                assert_eq!(inside.fetch_add(1_000, Ordering::SeqCst), 0, "not alone");
+                assert_eq!(
+                    inside.fetch_add(1_000, Ordering::SeqCst),
+                    0,
+                    "a writer is not alone"
+                );
                 tokio::task::yield_now().await;
                 inside.fetch_sub(1_000, Ordering::SeqCst);
                 guard.release().await.unwrap();
@@ -29,7 +33,7 @@ async fn readers_are_beside_each_other_and_a_writer_is_alone() {
             }
             let guard = lock.read().await.unwrap();
             let before = inside.fetch_add(1, Ordering::SeqCst);
-            assert!(before < 1_000, "beside a writer");
+            assert!(before < 1_000, "a reader beside a writer");
             together.fetch_max(before + 1, Ordering::SeqCst);
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             inside.fetch_sub(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Nodes that leave and come back while a lock is held: restarted ones, and masters that were demoted.
+//! Nodes that restart or are demoted while a lock is held, and vote again later or not.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
 
 use crate::stage::*;
 
-/// Short enough to wait for; the longest TTL is five seconds less.
+/// Short enough for a test to wait; the longest TTL is five seconds less.
 const QUARANTINE: Duration = Duration::from_secs(8);
 const SHORT: Duration = Duration::from_secs(2);
 
-async fn quick_to_forgive(nodes: usize) -> (Fleet, Locks) {
+async fn with_short_quarantine(nodes: usize) -> (Fleet, Locks) {
     let fleet = Fleet::start(nodes);
-    let quick = builder(&fleet.urls())
+    let short = builder(&fleet.urls())
         .window(Duration::from_millis(500))
         .quarantine(QUARANTINE);
-    quick.init(false).await.unwrap();
+    short.init(false).await.unwrap();
     let locks = Locks::builder().nodes(&fleet.urls()).ttl(SHORT);
     (fleet, locks.connect().await.unwrap())
 }
@@ -27,7 +27,7 @@ fn is_replica(vote: &Vote) -> bool {
     matches!(vote, Vote::Failed(error) if error.trouble().kind == TroubleKind::Replica)
 }
 
-/// Extends until the votes are as `wanted`.
+/// Extends until the votes are as `wanted` requires.
 #[track_caller]
 fn extended_until(
     guard: &Guard,
@@ -35,7 +35,7 @@ fn extended_until(
     wanted: impl Fn(&[Vote]) -> bool,
 ) -> impl Future<Output = ()> {
     wait_until_async(what, PATIENCE, async move || {
-        // Whether a majority confirmed is the test's own question.
+        // The test itself checks whether a majority confirmed.
         let _ = guard.extend(TTL).await;
         let votes: Vec<Vote> = guard.votes().iter().map(|node| node.vote.clone()).collect();
         wanted(&votes)
@@ -43,8 +43,8 @@ fn extended_until(
 }
 
 #[tokio::test]
-async fn a_lock_that_is_held_long_ends_on_all_nodes_again_after_one_restarted_empty() {
-    let (fleet, locks) = quick_to_forgive(5).await;
+async fn a_held_lock_is_on_all_nodes_again_after_one_restarted_without_data() {
+    let (fleet, locks) = with_short_quarantine(5).await;
     let guard = locks.mutex("n").lock().await.unwrap();
     wait_until_async("every node to vote", PATIENCE, async || {
         granted_by(&guard) == [true; 5]
@@ -52,12 +52,12 @@ async fn a_lock_that_is_held_long_ends_on_all_nodes_again_after_one_restarted_em
     .await;
     fleet[1].restart();
     assert!(!has_key(&fleet[1], "n"));
-    wait_until_async("the token to be put back", PATIENCE, async || {
+    wait_until_async("the token to be restored", PATIENCE, async || {
         fleet[1].command(&["GET", "n"]) == guard.token().expose()
     })
     .await;
-    // It holds, and does not count: not in that round, and not before its quarantine is over.
-    wait_until_async("the restarted one to be heard", PATIENCE, async || {
+    // The node holds the key, but its vote does not count before its quarantine is over.
+    wait_until_async("the restarted node to answer", PATIENCE, async || {
         matches!(guard.votes()[1].vote, Vote::Quarantined { .. })
     })
     .await;
@@ -71,15 +71,15 @@ async fn a_lock_that_is_held_long_ends_on_all_nodes_again_after_one_restarted_em
 }
 
 #[tokio::test]
-async fn a_master_that_is_demoted_while_a_lock_is_held_is_noticed_at_the_next_extend() {
+async fn the_next_extend_detects_a_master_that_was_demoted_while_a_lock_is_held() {
     for flavor in Flavor::ALL {
         let fleet = Fleet::start_with(3, |_| Server::builder(flavor));
         builder(&fleet.urls()).init(false).await.unwrap();
         let locks = connect(&fleet.urls()).await;
-        // A majority is enough for a grant, but not if one of it is to be demoted.
+        // A majority is enough for a grant, but not if a node of it will be demoted.
         until_granted_by(&locks, "m", &[true; 3]).await;
         let guard = locks.mutex("n").renew(false).lock().await.unwrap();
-        extended_until(&guard, "every node to have it", |votes| {
+        extended_until(&guard, "every node to have the lock", |votes| {
             votes.iter().all(|vote| *vote == Vote::Granted)
         })
         .await;
@@ -92,15 +92,15 @@ async fn a_master_that_is_demoted_while_a_lock_is_held_is_noticed_at_the_next_ex
         };
         demote(2);
         guard.extend(TTL).await.unwrap();
-        extended_until(&guard, "the replica to be found out", |votes| {
+        extended_until(&guard, "the replica to be detected", |votes| {
             is_replica(&votes[2])
         })
         .await;
-        assert_eq!(guard.check(), Ok(()), "two of three go on");
+        assert_eq!(guard.check(), Ok(()), "two of three confirm");
         until_granted_by(&locks, "m", &[true, true, false]).await;
 
         demote(1);
-        extended_until(&guard, "the other to be found out", |votes| {
+        extended_until(&guard, "the other replica to be detected", |votes| {
             is_replica(&votes[1]) && is_replica(&votes[2])
         })
         .await;

@@ -1,4 +1,4 @@
-//! The ACL lines of the operations guide, on real servers: what each user can do, and cannot.
+//! The ACL lines of the operations guide on real servers: what each user may do, and may not.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::stage::*;
 
 const GUIDE: &str = include_str!("../../../../docs/operations.md");
 
-/// The ACL line that the guide gives to `user`.
+/// The ACL line of the guide for `user`.
 pub(crate) fn line_of(user: &str) -> &'static str {
     let begin = format!("user {user} on ");
     let mut lines = GUIDE.lines();
@@ -20,7 +20,7 @@ pub(crate) fn line_of(user: &str) -> &'static str {
     line.unwrap_or_else(|| panic!("the guide has no ACL line for {user}"))
 }
 
-/// An ACL file with the users of the guide, and a team beside them.
+/// An ACL file with the users of the guide and one of another team.
 pub(crate) fn users() -> String {
     let [orders, watcher, operator] = ["orders", "watcher", "operator"].map(line_of);
     let billing = orders.replace("orders", "billing");
@@ -40,7 +40,7 @@ async fn client(server: &Server, user: &str) -> Locks {
     connect(&server.url_as(user, "PASSWORD")).await
 }
 
-/// Runs a command whose words are separated by blanks; `_` stands for a blank in a word.
+/// Runs a command whose words are separated by blanks; `_` stands for a blank inside a word.
 fn run(connection: &mut Connection, line: &str) -> redis::RedisResult<Value> {
     let mut words = line.split(' ').map(|word| word.replace('_', " "));
     let mut cmd = redis::cmd(&words.next().unwrap().replace(' ', "_"));
@@ -50,8 +50,8 @@ fn run(connection: &mut Connection, line: &str) -> redis::RedisResult<Value> {
 
 #[track_caller]
 fn denied(connection: &mut Connection, line: &str) {
-    let said = run(connection, line);
-    let words = said.expect_err(line).to_string();
+    let outcome = run(connection, line);
+    let words = outcome.expect_err(line).to_string();
     let denials = [
         "NoPerm",
         "NOPERM",
@@ -74,7 +74,7 @@ fn contents(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn the_guide_has_the_lines_of_the_code() {
+fn the_acl_lines_of_the_guide_are_those_of_the_code() {
     for (purpose, user) in [
         (Purpose::Lock, "orders"),
         (Purpose::Look, "watcher"),
@@ -85,7 +85,7 @@ fn the_guide_has_the_lines_of_the_code() {
     }
 }
 
-/// Commands that no user of the guide may give.
+/// Commands that no user of the guide may use.
 const DENIED_TO_ALL: [&str; 32] = [
     "CONFIG GET requirepass",
     "CONFIG GET *",
@@ -121,8 +121,8 @@ const DENIED_TO_ALL: [&str; 32] = [
     "EVAL return_redis.call('DEL','ringfence:{billing:x}:billing:x') 0",
 ];
 
-/// Commands that only the operator may give.
-const DENIED_BESIDE_THE_OPERATOR: [&str; 7] = [
+/// Commands that only the operator may use.
+const ALLOWED_TO_THE_OPERATOR_ONLY: [&str; 7] = [
     "SCAN 0",
     "GET billing:x",
     "MGET orders:x billing:x",
@@ -132,7 +132,7 @@ const DENIED_BESIDE_THE_OPERATOR: [&str; 7] = [
     "EVAL_RO return_redis.call('GET','billing:x') 0",
 ];
 
-/// Commands that a user who only looks may not give.
+/// Commands that a user with read-only rights may not use.
 const DENIED_TO_THE_WATCHER: [&str; 8] = [
     "SET ringfence:born 1",
     "SET orders:x 1",
@@ -145,7 +145,7 @@ const DENIED_TO_THE_WATCHER: [&str; 8] = [
 ];
 
 #[tokio::test]
-async fn nobody_reads_passwords_or_what_is_not_theirs() {
+async fn no_user_can_read_passwords_or_keys_of_others() {
     for flavor in Flavor::ALL {
         let server = server(flavor);
         let locks = client(&server, "billing").await;
@@ -160,7 +160,7 @@ async fn nobody_reads_passwords_or_what_is_not_theirs() {
         }
         for user in ["orders", "watcher"] {
             let mut user = log_in(&server, user);
-            for line in DENIED_BESIDE_THE_OPERATOR {
+            for line in ALLOWED_TO_THE_OPERATOR_ONLY {
                 denied(&mut user, line);
             }
         }
@@ -174,7 +174,7 @@ async fn nobody_reads_passwords_or_what_is_not_theirs() {
 }
 
 #[tokio::test]
-async fn a_name_of_another_team_is_refused_with_node_right_and_rule() {
+async fn an_error_for_a_name_of_another_team_names_the_node_the_right_and_the_rule() {
     for flavor in Flavor::ALL {
         let server = server(flavor);
         let locks = client(&server, "orders").await;
@@ -205,7 +205,7 @@ async fn a_name_of_another_team_is_refused_with_node_right_and_rule() {
             &several.unwrap_err(),
             ["ACL SETUSER orders ~ringfence:{orders:* ~orders:* ~ringfence:{billing:* ~billing:*"],
         );
-        // `init` is not for those who lock.
+        // A user that takes locks may not run `init`.
         let refused = builder(&server.url_as("orders", "PASSWORD"))
             .init(true)
             .await;
@@ -218,11 +218,11 @@ async fn a_name_of_another_team_is_refused_with_node_right_and_rule() {
 }
 
 #[tokio::test]
-async fn whoever_may_only_look_changes_nothing_and_is_told_so() {
+async fn a_read_only_user_changes_nothing_and_gets_an_error() {
     for flavor in Flavor::ALL {
         let server = server(flavor);
         let locks = client(&server, "watcher").await;
-        // Nobody has met the server, and a watcher leaves it so.
+        // The server has no birth record yet, and a watcher does not write one.
         let error = locks.inspect("orders:x").await.unwrap_err();
         says(&error, ["has not been met", "user `watcher` may only look"]);
         assert_eq!(
@@ -260,9 +260,9 @@ async fn whoever_may_only_look_changes_nothing_and_is_told_so() {
     }
 }
 
-/// A client need not be started anew when its user is given more, or less.
+/// A client need not be restarted when the rights of its user change.
 #[tokio::test]
-async fn rights_that_are_granted_later_count_at_once() {
+async fn rights_that_are_granted_later_take_effect_without_a_restart() {
     let server = server(Flavor::Redis);
     let holders = client(&server, "orders").await;
     round(&holders, "orders:x").await;
@@ -274,21 +274,21 @@ async fn rights_that_are_granted_later_count_at_once() {
         .chain(more.split(' '))
         .collect();
     server.command(&more);
-    wait_until_async("the new rights to count", SOON, async || {
+    wait_until_async("the new rights to take effect", SOON, async || {
         locks.mutex("orders:x").lock().await.is_ok()
     })
     .await;
 }
 
-/// Takes `name` in every way that there is.
-async fn take_in_every_way(locks: &Locks, name: &str) -> Result<(), String> {
+/// Takes `name` with every kind of lock.
+async fn take_with_every_kind(locks: &Locks, name: &str) -> Result<(), String> {
     let failed = |what: &str, error: &dyn std::fmt::Display| format!("{what} {name:?}: {error}");
     let ttl = Duration::from_secs(10);
     let lock = locks.mutex(name).ttl(ttl);
     let guard = lock.lock().await.map_err(|e| failed("lock", &e))?;
     let waiting = lock.clone().wait(PATIENCE);
     let waiting = tokio::spawn(async move { waiting.lock().await });
-    wait_until_async("one in line", SOON, async || {
+    wait_until_async("one waiter in the queue", SOON, async || {
         locks.inspect(name).await.unwrap().waiting == 1
     })
     .await;
@@ -314,7 +314,7 @@ async fn take_in_every_way(locks: &Locks, name: &str) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn the_guide_s_patterns_fit_every_name_that_it_says_they_fit() {
+async fn the_patterns_of_the_guide_match_every_name_that_it_lists() {
     for flavor in Flavor::ALL {
         let server = server(flavor);
         let locks = client(&server, "orders").await;
@@ -326,11 +326,11 @@ async fn the_guide_s_patterns_fit_every_name_that_it_says_they_fit() {
             "orders::a/b\\",
         ];
         for name in names {
-            take_in_every_way(&locks, name).await.unwrap();
+            take_with_every_kind(&locks, name).await.unwrap();
         }
-        // With a closing brace a name has other keys.
+        // The keys of a name with a closing brace do not match the pattern.
         for name in ["orders:{42}", "orders:a}b"] {
-            let error = take_in_every_way(&locks, name).await.unwrap_err();
+            let error = take_with_every_kind(&locks, name).await.unwrap_err();
             says(&error, ["ACL SETUSER orders ~ringfence:{"]);
         }
         // The rows of the guide's table for such names.
@@ -353,13 +353,13 @@ async fn the_guide_s_patterns_fit_every_name_that_it_says_they_fit() {
             let words = ["ACL", "SETUSER"].into_iter().chain(line.split(' '));
             server.command(&words.collect::<Vec<_>>());
             let locks = client(&server, &user).await;
-            take_in_every_way(&locks, name).await.unwrap();
+            take_with_every_kind(&locks, name).await.unwrap();
         }
     }
 }
 
 #[tokio::test]
-async fn the_rules_in_an_error_are_those_that_the_name_lacks() {
+async fn the_rules_in_an_error_are_those_that_the_user_lacks_for_the_name() {
     for flavor in Flavor::ALL {
         let server = server(flavor);
         for (number, name) in [
@@ -385,7 +385,7 @@ async fn the_rules_in_an_error_are_those_that_the_name_lacks() {
             let (_, grant) = error.split_once("ACL SETUSER ").expect(&error);
             let words = ["ACL", "SETUSER"].into_iter().chain(grant.split(' '));
             server.command(&words.collect::<Vec<_>>());
-            take_in_every_way(&locks, name).await.unwrap();
+            take_with_every_kind(&locks, name).await.unwrap();
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A client outlives the runtime in which it was connected. It must grant nothing then, since nothing
-//! would be renewed, and keep no caller waiting.
+//! A client outlives the tokio runtime in which it was connected. It must grant nothing then, since
+//! nothing would be renewed, and must keep no caller waiting.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn is_refused(error: &AcquireError) -> bool {
     gone && !error.is_retryable()
 }
 
-/// One that waits for "held" when the runtime ends, and callers that come after that.
+/// A caller waits for "held" when the tokio runtime ends; more callers come after that.
 fn outlives_its_runtime(urls: &str) {
     let (first, second) = (runtime(), runtime());
     let locks = first.block_on(connect(urls));
@@ -32,9 +32,11 @@ fn outlives_its_runtime(urls: &str) {
         let locks = locks.clone();
         async move { locks.mutex("held").lock().await.unwrap_err() }
     });
-    second.block_on(wait_until_async("one to wait", PATIENCE, async || {
-        locks.inspect("held").await.unwrap().waiting == 1
-    }));
+    second.block_on(wait_until_async(
+        "one caller to wait",
+        PATIENCE,
+        async || locks.inspect("held").await.unwrap().waiting == 1,
+    ));
     drop(first);
     second.block_on(async {
         let ends = async {
@@ -58,7 +60,7 @@ fn outlives_its_runtime(urls: &str) {
             let error = locks.inspect("n").await.unwrap_err();
             let gone = matches!(error, InspectError::Invalid(ConfigError::RuntimeGone));
             assert!(gone, "{urls}: {error}");
-            // Whether or not the node can still be told, nobody waits for ever.
+            // Whether or not the node can still be reached, no call may wait for ever.
             let _ = held.release().await;
             drop(kept);
             locks.close().await;
@@ -69,27 +71,27 @@ fn outlives_its_runtime(urls: &str) {
 }
 
 #[test]
-fn a_client_of_servers_grants_nothing_once_its_runtime_is_gone() {
+fn a_client_of_servers_grants_nothing_once_its_tokio_runtime_is_gone() {
     let server = Server::start(Flavor::Redis);
     outlives_its_runtime(&server.url());
 }
 
 #[test]
-fn a_client_in_memory_grants_nothing_once_its_runtime_is_gone() {
+fn a_client_in_memory_grants_nothing_once_its_tokio_runtime_is_gone() {
     outlives_its_runtime("memory:runtimes");
 }
 
 #[cfg(feature = "sqlite")]
 #[test]
-fn a_client_of_a_file_grants_nothing_once_its_runtime_is_gone() {
+fn a_client_of_a_file_grants_nothing_once_its_tokio_runtime_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     outlives_its_runtime(&format!("sqlite:{}", file.display()));
 }
 
-/// The other way round: whoever uses a client may end before it.
+/// The other way round: a tokio runtime that uses a client may end before it.
 #[test]
-fn a_client_outlives_the_runtimes_that_use_it() {
+fn a_client_outlives_the_tokio_runtimes_that_use_it() {
     let first = runtime();
     let locks = first.block_on(Locks::connect("memory:users")).unwrap();
     let lock = locks.mutex("n").ttl(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Semaphores on real servers, some of which die and come back.
+//! Semaphores on real servers, some of which are killed and restarted.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,20 +14,20 @@ use crate::stage::*;
 
 const PERMITS: u32 = 3;
 
-/// How long a permit may be idle while somebody waits: much less than its TTL, so that what was idle
-/// did not only come back because it expired.
+/// How long a permit may be idle while a client waits. Much less than its TTL: an idle permit must
+/// not become free only because it expired.
 const IDLE_MAX: Duration = Duration::from_secs(6);
 
-/// Who is inside, and how many have been.
+/// The permits that are held, and counters of all holds.
 #[derive(Default)]
-struct Room {
+struct Permits {
     inside: AtomicUsize,
     most: AtomicUsize,
-    visits: AtomicUsize,
+    holds: AtomicUsize,
     slots: Mutex<[Slot; PERMITS as usize]>,
 }
 
-/// What became of one permit.
+/// The history of one slot.
 #[derive(Debug, Default, Clone, Copy)]
 struct Slot {
     fence: u64,
@@ -35,52 +35,52 @@ struct Slot {
     longest_idle: Duration,
 }
 
-impl Room {
+impl Permits {
     fn enter(&self, permit: &SemaphoreGuard) {
         let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(inside, Ordering::SeqCst);
         let slot = &mut self.slots.lock().unwrap()[permit.slot() as usize];
         assert!(slot.fence < permit.fence(), "{slot:?} before {permit:?}");
         slot.fence = permit.fence();
-        slot.comes_to_use();
+        slot.end_idle_time();
     }
 
     fn leave(&self, permit: &SemaphoreGuard) {
         self.slots.lock().unwrap()[permit.slot() as usize].left = Some(now());
         self.inside.fetch_sub(1, Ordering::SeqCst);
-        self.visits.fetch_add(1, Ordering::SeqCst);
+        self.holds.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How long any permit was idle at most, from the beginning until now.
+    /// The longest time that any permit was idle, from the beginning until now.
     fn longest_idle(&self) -> Duration {
         let mut slots = *self.slots.lock().unwrap();
-        slots.iter_mut().for_each(Slot::comes_to_use);
+        slots.iter_mut().for_each(Slot::end_idle_time);
         slots.iter().map(|slot| slot.longest_idle).max().unwrap()
     }
 }
 
 impl Slot {
-    fn comes_to_use(&mut self) {
+    fn end_idle_time(&mut self) {
         if let Some(left) = self.left.take() {
             self.longest_idle = self.longest_idle.max(now().since(left));
         }
     }
 }
 
-/// Somebody comes, is inside for a moment, and goes. One in ten stays for longer than a server needs
-/// to forget and to come back.
-async fn visit(locks: &Locks, room: &Room) {
+/// A client takes a permit for a moment. One in ten holds it for longer than a server needs to
+/// restart without data.
+async fn hold_once(locks: &Locks, permits: &Permits) {
     let semaphore = locks.semaphore("s", PERMITS);
     let permit = semaphore.wait(2 * PATIENCE).acquire().await.unwrap();
-    room.enter(&permit);
-    let stays_ms = match room.visits.load(Ordering::SeqCst) % 10 {
+    permits.enter(&permit);
+    let holds_ms = match permits.holds.load(Ordering::SeqCst) % 10 {
         0 => 300,
         _ => 2,
     };
-    tokio::time::sleep(Duration::from_millis(stays_ms)).await;
+    tokio::time::sleep(Duration::from_millis(holds_ms)).await;
     assert_eq!(permit.check(), Ok(()));
-    room.leave(&permit);
-    // Of the three nodes that had it, one may have died meanwhile: it is released all the same.
+    permits.leave(&permit);
+    // A node of the majority may have died meanwhile: the permit is released all the same.
     let released = permit.release().await;
     assert!(
         matches!(released, Ok(()) | Err(ReleaseError::Unconfirmed)),
@@ -88,51 +88,51 @@ async fn visit(locks: &Locks, room: &Room) {
     );
 }
 
-/// The servers' keys of slots.
+/// The number of slot keys on `server`.
 fn slot_keys(server: &Server) -> usize {
     let keys = server.command(&["KEYS", "ringfence:{s}slot*"]);
     keys.lines().filter(|key| !key.is_empty()).count()
 }
 
-/// Two of the nodes die and come back while 50 clients want in: they forget everything, and must not
-/// give to others what is held.
+/// Two nodes restart without data while 50 clients wait for permits. They must not grant slots that
+/// are held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_50_clients_three_are_inside_while_nodes_die_and_come_back() {
+async fn of_50_clients_three_hold_permits_while_nodes_restart_without_data() {
     let fleet = Fleet::start(5);
     builder(&fleet.urls()).init(false).await.unwrap();
-    let room = Arc::<Room>::default();
+    let permits = Arc::<Permits>::default();
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     for _ in 0..50 {
         let locks = connect(&fleet.urls()).await;
-        let (room, stopped) = (Arc::clone(&room), stopped.clone());
+        let (permits, stopped) = (Arc::clone(&permits), stopped.clone());
         tasks.spawn(async move {
             while !*stopped.borrow() {
-                visit(&locks, &room).await;
+                hold_once(&locks, &permits).await;
             }
             locks.close().await;
         });
     }
-    let more_visits = async |more: usize| {
-        let visits = || room.visits.load(Ordering::SeqCst);
-        let enough = visits() + more;
-        wait_until_async("visits", 2 * PATIENCE, async || visits() >= enough).await;
+    let more_holds = async |more: usize| {
+        let holds = || permits.holds.load(Ordering::SeqCst);
+        let enough = holds() + more;
+        wait_until_async("more holds", 2 * PATIENCE, async || holds() >= enough).await;
     };
-    more_visits(60).await;
+    more_holds(60).await;
     for node in [1, 3] {
         fleet[node].kill();
-        more_visits(60).await;
+        more_holds(60).await;
         fleet[node].restart();
-        more_visits(60).await;
+        more_holds(60).await;
     }
-    // All 50 wanted in until now.
-    let longest_idle = room.longest_idle();
+    // Until now all 50 clients wanted a permit.
+    let longest_idle = permits.longest_idle();
     assert!(longest_idle < IDLE_MAX, "{longest_idle:?}");
     stop.send(true).unwrap();
     while let Some(task) = tasks.join_next().await {
         task.unwrap();
     }
-    assert_eq!(room.most.load(Ordering::SeqCst), PERMITS as usize);
+    assert_eq!(permits.most.load(Ordering::SeqCst), PERMITS as usize);
     wait_until_async("the last slot to be free", SOON, async || {
         fleet.iter().all(|server| slot_keys(server) == 0)
     })
@@ -140,7 +140,7 @@ async fn of_50_clients_three_are_inside_while_nodes_die_and_come_back() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_semaphore_stays_without_an_expiry() {
+async fn every_key_of_a_semaphore_expires() {
     let fleet = Fleet::start(1);
     let locks = client_of(&fleet).await;
     let semaphore = locks.semaphore("s", 2);

@@ -1,4 +1,4 @@
-//! Several names at once, on real servers: no deadlock, and on no node ever a part of them.
+//! Several names at once on real servers: no deadlock, and never a part of a set on any node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ fn name(number: usize) -> String {
     format!("n{number}")
 }
 
-/// Some of the names in some order, never none; decided by `dice`.
+/// A random, non-empty set of the names in a random order, decided by `dice`.
 fn some_names(dice: &mut u64) -> Vec<String> {
     loop {
         *dice = dice.wrapping_mul(6_364_136_223_846_793_005);
@@ -44,7 +44,7 @@ fn some_names(dice: &mut u64) -> Vec<String> {
     }
 }
 
-/// Takes sets of names again and again. The label says which, for whoever looks at the nodes.
+/// Takes sets of names again and again. The label lists the names, for the observer of the nodes.
 async fn take_sets(locks: Locks, client: u64, inside: Arc<Mutex<BTreeSet<String>>>) {
     let mut dice = client;
     for _ in 0..ROUNDS {
@@ -52,13 +52,16 @@ async fn take_sets(locks: Locks, client: u64, inside: Arc<Mutex<BTreeSet<String>
         let lock = locks.multi(&names).label(&names.join(" "));
         let guard = lock.wait(2 * PATIENCE).lock().await.unwrap();
         for name in &names {
-            assert!(inside.lock().unwrap().insert(name.clone()), "two in {name}");
+            assert!(
+                inside.lock().unwrap().insert(name.clone()),
+                "two holders of {name}"
+            );
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
         for name in &names {
             inside.lock().unwrap().remove(name);
         }
-        // On a busy machine too few may answer in time; it is released all the same.
+        // On a busy machine too few nodes may answer in time; the set is released all the same.
         let released = guard.release().await;
         assert!(
             matches!(released, Ok(()) | Err(ReleaseError::Unconfirmed)),
@@ -69,7 +72,7 @@ async fn take_sets(locks: Locks, client: u64, inside: Arc<Mutex<BTreeSet<String>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn random_sets_of_20_clients_never_deadlock_and_are_never_seen_in_part() {
+async fn random_sets_of_20_clients_never_deadlock_and_are_never_held_in_part() {
     let fleet = Fleet::start(5);
     let inside = Arc::default();
     let mut tasks = JoinSet::new();
@@ -80,14 +83,14 @@ async fn random_sets_of_20_clients_never_deadlock_and_are_never_seen_in_part() {
             Arc::clone(&inside),
         ));
     }
-    let mut onlookers = Vec::new();
+    let mut observers = Vec::new();
     for server in fleet.iter() {
-        onlookers.push(Onlooker::at(server).await);
+        observers.push(NodeObserver::at(server).await);
     }
     let mut seen = 0;
     while !tasks.is_empty() {
-        for onlooker in &onlookers {
-            seen += onlooker.sees_whole_sets().await;
+        for observer in &observers {
+            seen += observer.assert_whole_sets().await;
         }
         while let Some(done) = tasks.try_join_next() {
             done.unwrap();
@@ -97,13 +100,13 @@ async fn random_sets_of_20_clients_never_deadlock_and_are_never_seen_in_part() {
     no_key_remains(fleet.iter()).await;
 }
 
-/// Somebody who looks at all names of one node in one instant.
-struct Onlooker {
+/// Inspects all names of one node at one instant.
+struct NodeObserver {
     node: RedisNode,
     everything: Arc<Request>,
 }
 
-impl Onlooker {
+impl NodeObserver {
     async fn at(server: &Server) -> Self {
         let url = parse_nodes(&server.url_without_quarantine())
             .unwrap()
@@ -125,8 +128,9 @@ impl Onlooker {
         Self { node, everything }
     }
 
-    /// Whoever has one name of a set has all of it, and nothing else; how many sets are held.
-    async fn sees_whole_sets(&self) -> usize {
+    /// Asserts that a holder of one name of a set has the whole set and nothing else. Returns the
+    /// number of sets that are held.
+    async fn assert_whole_sets(&self) -> usize {
         let reply: Reply = answer(|done| {
             self.node.send(Call {
                 request: Arc::clone(&self.everything),
@@ -156,7 +160,7 @@ impl Onlooker {
     }
 }
 
-/// What a node answers.
+/// The reply of a node.
 async fn answer<T: Send + 'static>(ask: impl FnOnce(Completion<T>)) -> Result<T, CallError> {
     let (sender, answered) = oneshot::channel();
     ask(Completion::new(
@@ -171,7 +175,7 @@ struct Inbox<T>(Mutex<Option<oneshot::Sender<Result<T, CallError>>>>);
 impl<T: Send> Deliver<T> for Inbox<T> {
     fn deliver(&self, _tag: u64, outcome: Result<T, CallError>) {
         let sender = self.0.lock().unwrap().take().expect("answered once");
-        // Whoever asked may have gone.
+        // The test may have stopped waiting for the reply.
         let _ = sender.send(outcome);
     }
 }

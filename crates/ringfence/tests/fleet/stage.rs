@@ -1,4 +1,4 @@
-//! What the tests of this binary share: clients, stopwatches, and a look at the servers' keys.
+//! Helpers of the tests of this program: clients, timing, and the keys of the servers.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use ringfence::time::Timestamp;
 use ringfence::{Builder, Guard, Locks};
 use ringfence_testkit::{Fleet, Server, wait_until_async};
 
-/// Longer than anything takes on a busy machine, shorter than anybody waits for a hung test.
+/// Longer than anything takes on a busy machine, and shorter than a hung test may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// Far below the TTL of the locks that it is waited for: what is gone by then did not expire.
+/// Far below the TTL of the locks in the tests: a key that is gone by then did not expire.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// A TTL that outlasts [`SOON`].
 pub(crate) const TTL: Duration = Duration::from_secs(20);
@@ -24,7 +24,7 @@ pub(crate) fn builder(urls: &str) -> Builder {
     Locks::builder().nodes(urls).ttl(TTL)
 }
 
-/// A client of servers that need no quarantine.
+/// A client of servers without quarantine.
 pub(crate) async fn client_of(fleet: &Fleet) -> Locks {
     connect(&fleet.urls_without_quarantine()).await
 }
@@ -33,14 +33,14 @@ pub(crate) fn now() -> Timestamp {
     Clock::System.now()
 }
 
-/// How long `work` took, and what it brought.
+/// How long `work` took, and its output.
 pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (Duration, T) {
     let begun = now();
-    let made = work.await;
-    (now().since(begun), made)
+    let output = work.await;
+    (now().since(begun), output)
 }
 
-/// Locks and releases `name`; the fence.
+/// Locks and releases `name`; returns the fence.
 pub(crate) async fn round(locks: &Locks, name: &str) -> u64 {
     let guard = locks.mutex(name).wait(PATIENCE).lock().await.unwrap();
     let fence = guard.fence();
@@ -52,14 +52,14 @@ pub(crate) fn has_key(server: &Server, name: &str) -> bool {
     server.command(&["EXISTS", name]) == "1"
 }
 
-/// Every key that is a lock's own, not one of the library's records.
+/// Every key of a lock, without the records of the library.
 pub(crate) fn lock_keys(server: &Server) -> Vec<String> {
     let keys = server.command(&["KEYS", "*"]);
     let keys = keys.lines().filter(|key| !key.starts_with("ringfence:"));
     keys.map(str::to_owned).collect()
 }
 
-/// Waits until no server has a lock any more, for much less than any of them would live.
+/// Waits until no server has a lock any more, for much less than the TTL of a lock.
 #[track_caller]
 pub(crate) fn no_key_remains<'a>(
     servers: impl IntoIterator<Item = &'a Server>,
@@ -70,7 +70,7 @@ pub(crate) fn no_key_remains<'a>(
     })
 }
 
-/// Whether each node granted `guard`, in node order, as far as they have answered.
+/// Whether each node granted `guard`, in node order; a node without a reply counts as `false`.
 pub(crate) fn granted_by(guard: &Guard) -> Vec<bool> {
     let votes = guard.votes();
     votes
@@ -79,7 +79,7 @@ pub(crate) fn granted_by(guard: &Guard) -> Vec<bool> {
         .collect()
 }
 
-/// Locks `name` again and again until the nodes that grant it are those of `expected`.
+/// Locks `name` again and again until the nodes that grant it are as in `expected`.
 #[track_caller]
 pub(crate) fn until_granted_by(
     locks: &Locks,
@@ -88,7 +88,7 @@ pub(crate) fn until_granted_by(
 ) -> impl Future<Output = ()> {
     wait_until_async("the right nodes to vote", PATIENCE, async move || {
         let guard = locks.mutex(name).wait(PATIENCE).lock().await.unwrap();
-        // The stragglers of a won attempt answer later, if they do.
+        // Nodes that were too late for the verdict answer later, if at all.
         let settled = wait_for_votes(&guard).await;
         let granted = granted_by(&guard);
         guard.release().await.unwrap();
@@ -107,7 +107,7 @@ async fn wait_for_votes(guard: &Guard) -> bool {
     true
 }
 
-/// Asserts that `text` has every one of `words`.
+/// Asserts that `text` contains every one of `words`.
 #[track_caller]
 pub(crate) fn says<W: AsRef<str>>(text: &impl ToString, words: impl IntoIterator<Item = W>) {
     let text = text.to_string();
@@ -117,7 +117,7 @@ pub(crate) fn says<W: AsRef<str>>(text: &impl ToString, words: impl IntoIterator
     }
 }
 
-/// A server's address as errors show it.
+/// The address of a server as errors show it.
 pub(crate) fn address(server: &Server) -> String {
     server.addr().to_string()
 }

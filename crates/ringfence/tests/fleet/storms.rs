@@ -14,7 +14,7 @@ const NAMES: usize = 4;
 const STORMS: usize = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flushed_scripts_and_killed_connections_stop_nobody_and_leave_nothing() {
+async fn flushed_scripts_and_killed_connections_stop_no_client_and_leave_no_key() {
     let fleet = Fleet::start(3);
     let locks = client_of(&fleet).await;
     let grants = Arc::new(AtomicUsize::new(0));
@@ -33,7 +33,7 @@ async fn flushed_scripts_and_killed_connections_stop_nobody_and_leave_nothing() 
                 tokio::task::yield_now().await;
                 assert!(inside[name].swap(false, Ordering::SeqCst));
                 grants.fetch_add(1, Ordering::SeqCst);
-                // Nobody may be left to confirm it; it is released all the same.
+                // Perhaps no node is left to confirm the release; it is executed all the same.
                 let released = guard.release().await;
                 assert!(
                     matches!(released, Ok(()) | Err(ReleaseError::Unconfirmed)),
@@ -46,12 +46,12 @@ async fn flushed_scripts_and_killed_connections_stop_nobody_and_leave_nothing() 
         let seen = grants.load(Ordering::SeqCst);
         for server in fleet.iter() {
             server.command(&["SCRIPT", "FLUSH"]);
-            // Whoever waits to be woken counts as a subscriber.
+            // A connection for wakes is of type `pubsub`.
             for connections in ["normal", "pubsub"] {
                 server.command(&["CLIENT", "KILL", "TYPE", connections]);
             }
         }
-        wait_until_async("locks to go on", PATIENCE, async || {
+        wait_until_async("more grants", PATIENCE, async || {
             grants.load(Ordering::SeqCst) >= seen + 6
         })
         .await;

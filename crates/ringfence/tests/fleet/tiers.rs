@@ -1,4 +1,5 @@
-//! What a crash may cost: found out from each server, and told of each grant.
+//! Durability tiers: the client finds out what a crash of each server loses, and reports it per
+//! grant.
 
 use ringfence::node::{Tier, TroubleKind};
 use ringfence::protocol::Vote;
@@ -13,7 +14,7 @@ fn keeping(flavor: Flavor, persistence: Persistence) -> ServerBuilder {
     Server::builder(flavor).persistence(persistence)
 }
 
-/// A guard on which all nodes have voted.
+/// A guard that all nodes have granted.
 async fn held(locks: &Locks) -> Guard {
     let guard = locks.mutex("n").lock().await.unwrap();
     wait_until_async("every node to vote", PATIENCE, async || {
@@ -48,7 +49,7 @@ async fn a_grant_is_as_durable_as_its_majority() {
 }
 
 #[tokio::test]
-async fn a_single_node_without_durability_does_what_it_can() {
+async fn a_single_node_without_durability_is_best_effort() {
     for (persistence, expected) in [
         (Persistence::None, Tier::BestEffort),
         (AofEverysec, Tier::BestEffort),
@@ -68,7 +69,7 @@ async fn without_quarantine_every_grant_is_best_effort() {
 }
 
 #[tokio::test]
-async fn where_config_is_forbidden_the_user_s_word_counts() {
+async fn without_the_right_to_config_the_durable_option_of_the_url_counts() {
     let guarded = |persistence| {
         keeping(Flavor::Redis, persistence)
             .acl_file("user default on nopass ~* &* +@all -config")
@@ -77,11 +78,11 @@ async fn where_config_is_forbidden_the_user_s_word_counts() {
     let server = guarded(AofAlways);
     let locks = connect(&server.url()).await;
     assert_eq!(held(&locks).await.durability(), Tier::BestEffort);
-    // One that has once been taken for forgetful stays so until it is restarted.
+    // A server that was recorded as not durable stays so until its restart.
     let server = guarded(AofAlways);
     let locks = connect(&format!("{}?durable=yes", server.url())).await;
     assert_eq!(held(&locks).await.durability(), Tier::Durable);
-    // But not where there is no append-only file at all.
+    // But not if the server has no append-only file at all.
     let server = guarded(Persistence::None);
     let error = builder(&format!("{}?durable=yes", server.url()))
         .connect()
@@ -90,7 +91,7 @@ async fn where_config_is_forbidden_the_user_s_word_counts() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_less_durable_than_its_url_says_does_not_vote() {
+async fn a_server_that_is_less_durable_than_its_url_claims_does_not_vote() {
     let fleet = Fleet::start_with(3, |node| match node {
         1 => keeping(Flavor::Redis, AofEverysec),
         _ => keeping(Flavor::Redis, AofAlways),
@@ -109,7 +110,7 @@ async fn a_server_that_is_less_durable_than_its_url_says_does_not_vote() {
     until_granted_by(&locks, "n", &[true, false, true]).await;
     let guard = locks.mutex("n").lock().await.unwrap();
     assert_eq!(guard.durability(), Tier::Durable);
-    wait_until_async("the third to have its say", SOON, async || {
+    wait_until_async("the vote of the second node", SOON, async || {
         matches!(&guard.votes()[1].vote, Vote::Failed(error) if error.trouble().kind == TroubleKind::NotDurable)
     })
     .await;

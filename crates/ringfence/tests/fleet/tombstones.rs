@@ -1,5 +1,5 @@
-//! Locks that are released and kept from others, on real servers; and the script that keeps them
-//! against its specification.
+//! Locks that nodes keep from other clients after the release, on real servers; and the script that
+//! keeps them, compared with its specification.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use super::stage::{PATIENCE, SOON, client_of, has_key, now, timed};
 
 #[tokio::test]
-async fn released_early_a_lock_is_kept_on_every_server_and_then_free() {
+async fn a_lock_released_early_is_kept_on_every_server_and_then_free() {
     let fleet = Fleet::start(3);
     let (locks, other) = (client_of(&fleet).await, client_of(&fleet).await);
     let lock = locks
@@ -55,7 +55,7 @@ async fn released_early_a_lock_is_kept_on_every_server_and_then_free() {
 }
 
 #[tokio::test]
-async fn with_one_server_down_the_others_keep_it() {
+async fn with_one_server_down_the_others_keep_the_lock() {
     let fleet = Fleet::start(3);
     let (locks, other) = (client_of(&fleet).await, client_of(&fleet).await);
     let lock = locks.mutex("x").hold_at_least(Duration::from_secs(60));
@@ -69,7 +69,7 @@ async fn with_one_server_down_the_others_keep_it() {
 }
 
 #[tokio::test]
-async fn a_lock_delay_outlives_the_holder_on_every_server() {
+async fn every_server_keeps_the_lock_for_the_lock_delay() {
     let fleet = Fleet::start(3);
     let (locks, other) = (client_of(&fleet).await, client_of(&fleet).await);
     let lock = locks
@@ -89,19 +89,19 @@ async fn a_lock_delay_outlives_the_holder_on_every_server() {
     next.release().await.unwrap();
 }
 
-/// Long enough that nothing ends while a history lasts, and so short that a sleep outlasts it.
+/// So long that nothing ends during a history, and so short that a sleep lasts longer.
 const LONG_MS: u64 = 600_000;
 const SHORT_MS: u64 = 15;
 const NAMES: [&str; 2] = ["a", "{a}:b"];
-/// What `PEXPIRETIME` says of a key that is not there.
+/// The reply of `PEXPIRETIME` for a key that does not exist.
 const NO_KEY: i64 = -2;
 
 #[derive(Debug, Clone)]
 struct Step {
-    who: u8,
+    client: u8,
     names: Vec<usize>,
     op: Kind,
-    /// Which of the ballots proposed so far, counted from the last; 0 is a new one.
+    /// Which of the ballots so far, counted from the last; 0 is a new one.
     back: usize,
 }
 
@@ -131,9 +131,9 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => Just(Kind::Inspect),
     ];
     let back = prop_oneof![4 => Just(0), 4 => Just(1), 1 => Just(2)];
-    let who = prop_oneof![3 => Just(0u8), 1 => Just(1)];
-    (who, names, op, back).prop_map(|(who, names, op, back)| Step {
-        who,
+    let client = prop_oneof![3 => Just(0u8), 1 => Just(1)];
+    (client, names, op, back).prop_map(|(client, names, op, back)| Step {
+        client,
         names,
         op,
         back,
@@ -171,8 +171,8 @@ impl Bench {
         }
     }
 
-    /// Takes `steps` on the server and in the ledger at the server's clock; how often something
-    /// was kept.
+    /// Executes `steps` on the server, and in the ledger with the server's clock. Returns how often
+    /// a lock was kept.
     fn run(&self, steps: &[Step]) -> Result<usize, TestCaseError> {
         for key in self
             .server
@@ -192,14 +192,14 @@ impl Bench {
             }
             let back = step.back.clamp(1, ballots.len());
             let op = step.op(ballots[ballots.len() - back]);
-            let reply = self.call(&step.names, step.who, op.clone());
+            let reply = self.call(&step.names, step.client, op.clone());
             let stamp = reply.stamp.unwrap();
             let mut touched: Vec<Entry> = step.names.iter().map(|&i| entries[i].clone()).collect();
             let expected = ledger::apply(
                 &self.rules,
                 Moment::of_clock(stamp.clock_us),
                 &mut touched,
-                &request(&step.names, step.who, op),
+                &request(&step.names, step.client, op),
             );
             prop_assert_eq!(
                 untimed(&reply.answer),
@@ -222,12 +222,12 @@ impl Bench {
         Ok(kept)
     }
 
-    /// Waits until a key that ends soon has ended. Whether it ends before the next step or after, nobody
-    /// could tell on a busy machine.
+    /// Waits until a key that ends soon has ended. Otherwise the test could not know whether it
+    /// ends before or after the next step.
     fn outlast(&self, name: &str, entry: &Entry, now_ms: u64) {
         let end_ms = entry.key.as_ref().and_then(|key| key.until_ms);
         if let Some(end_ms) = end_ms.filter(|end_ms| *end_ms <= now_ms + SHORT_MS) {
-            // A key still stands in its last millisecond, and on the server a little longer.
+            // A key still exists in its last millisecond, and on the server a little longer.
             wait_until("the tombstone to end", SOON, || {
                 self.clock_us() / 1000 > end_ms && !has_key(&self.server, name)
             });
@@ -240,7 +240,7 @@ impl Bench {
         stamp.unwrap().clock_us
     }
 
-    /// What stands in the lock's own key, and for how long.
+    /// Compares the lock's own key and its expiry.
     fn compare(&self, name: &str, entry: &Entry, now_ms: u64) -> Result<(), TestCaseError> {
         let Some(key) = &entry.key else {
             prop_assert_eq!(self.server.command(&["EXISTS", name]), "0");
@@ -263,10 +263,10 @@ impl Bench {
         Ok(())
     }
 
-    fn call(&self, names: &[usize], who: u8, op: Op) -> Reply {
+    fn call(&self, names: &[usize], client: u8, op: Op) -> Reply {
         let call = |done| {
             self.node.send(Call {
-                request: Arc::new(request(names, who, op)),
+                request: Arc::new(request(names, client, op)),
                 expires: Timestamp::from_nanos(u64::MAX),
                 done,
             });
@@ -278,8 +278,8 @@ impl Bench {
 impl Step {
     fn op(&self, ballot: Ballot) -> Op {
         let label = Arc::from("job: ü");
-        // One of the two has a place in line, so that who is woken, and when it may pass, matters.
-        let place = (self.who == 0).then(|| Place {
+        // One of the two clients has a ticket, so that wakes and passing are tested, too.
+        let place = (self.client == 0).then(|| Place {
             since_us: 1,
             id: Arc::from("c.1"),
             first: false,
@@ -311,19 +311,19 @@ impl Step {
     }
 }
 
-fn request(names: &[usize], who: u8, op: Op) -> Request {
+fn request(names: &[usize], client: u8, op: Op) -> Request {
     let claims = names.iter().map(|&name| Claim {
         name: Name::new("", NAMES[name]).unwrap(),
         mode: Mode::Exclusive,
     });
     Request {
         claims: claims.collect(),
-        token: Token::from_entropy([who; TOKEN_ENTROPY_BYTES]),
+        token: Token::from_entropy([client; TOKEN_ENTROPY_BYTES]),
         op,
     }
 }
 
-/// The answer without the milliseconds, of which a server may need some.
+/// The answer without durations, which may differ by a few milliseconds on a server.
 fn untimed(answer: &Answer) -> Answer {
     let without = |holder: &Holder| Holder {
         for_ms: None,
@@ -361,7 +361,7 @@ async fn ask<T: Send + 'static>(call: impl FnOnce(Completion<T>)) -> Result<T, C
     receiver.await.expect("an answer")
 }
 
-fn the_script_does_what_the_ledger_does(flavor: Flavor) {
+fn the_script_agrees_with_the_ledger(flavor: Flavor) {
     let bench = Bench::new(flavor);
     let kept = Mutex::new(0);
     let config = Config {
@@ -376,15 +376,15 @@ fn the_script_does_what_the_ledger_does(flavor: Flavor) {
         })
         .unwrap();
     let kept = kept.into_inner().unwrap();
-    assert!(kept > 50, "kept {kept} times only: this tests nothing");
+    assert!(kept > 50, "kept only {kept} times: the test covers nothing");
 }
 
 #[test]
-fn redis_keeps_what_the_ledger_keeps() {
-    the_script_does_what_the_ledger_does(Flavor::Redis);
+fn redis_keeps_locks_as_the_ledger_does() {
+    the_script_agrees_with_the_ledger(Flavor::Redis);
 }
 
 #[test]
-fn valkey_keeps_what_the_ledger_keeps() {
-    the_script_does_what_the_ledger_does(Flavor::Valkey);
+fn valkey_keeps_locks_as_the_ledger_does() {
+    the_script_agrees_with_the_ledger(Flavor::Valkey);
 }

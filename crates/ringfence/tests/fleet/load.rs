@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many callers and many guards at once.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::stage::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_64_tasks_one_is_inside_and_fences_rise_in_grant_order() {
+async fn of_64_tasks_one_holds_at_a_time_and_fences_rise_in_grant_order() {
     let fleet = Fleet::start(3);
     let clients = [client_of(&fleet).await, client_of(&fleet).await];
     let inside = Arc::new(AtomicBool::new(false));
@@ -40,8 +40,8 @@ async fn of_64_tasks_one_is_inside_and_fences_rise_in_grant_order() {
     no_key_remains(fleet.iter()).await;
 }
 
-/// Where the machine leaves the client no time for most of a TTL, locks are lost and have to be; then
-/// it is tried again.
+/// If the machine gives the client no processor time for most of a TTL, locks are lost, and must
+/// be. Then the test is repeated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_guards_are_renewed_and_none_is_lost() {
     for _ in 0..3 {
@@ -56,10 +56,11 @@ async fn a_thousand_guards_are_renewed_and_none_is_lost() {
     panic!("the machine was too busy every time");
 }
 
-/// Holds a thousand locks with a TTL of one second for three, and counts those that were lost.
+/// Holds a thousand locks with a TTL of three seconds for five, and counts the locks that were
+/// lost.
 async fn lost_of_a_thousand() -> usize {
     let fleet = Fleet::start(3);
-    // A third of the TTL to answer: on a busy machine a tenth would only make everybody ask twice.
+    // A third of the TTL to answer: with a tenth, every call would be sent twice on a busy machine.
     let patient = Locks::builder().node_timeout(Duration::from_secs(1));
     let locks = patient
         .nodes(&fleet.urls_without_quarantine())
@@ -68,12 +69,12 @@ async fn lost_of_a_thousand() -> usize {
         .await
         .unwrap();
     let mut guards = Vec::new();
-    // Not all in one instant, so that they are not all renewed in one.
+    // Not all at the same instant, so that the renewals are spread, too.
     for number in 0..1_000 {
         guards.push(locks.mutex(format!("n{number}")).lock().await.unwrap());
     }
     let end = now() + Duration::from_secs(5);
-    // Past it by the nodes' word, not only by the clock. Whoever is lost stays lost.
+    // The nodes confirmed it, not only the clock. A lost lock stays lost.
     wait_until_async("five seconds of holding", PATIENCE, async || {
         let is_over = |guard: &Guard| guard.deadline() > end || guard.check().is_err();
         guards.iter().all(is_over)
@@ -91,7 +92,7 @@ async fn lost_of_a_thousand() -> usize {
     lost
 }
 
-/// Sees whether the machine let the client work.
+/// Measures whether the machine let the client work.
 struct Machine {
     before: Spent,
     stop: mpsc::Sender<()>,
@@ -100,11 +101,11 @@ struct Machine {
 
 #[derive(Debug, Default)]
 struct Spent {
-    /// How long the runtimes' threads ran, and how long they could have but got no processor.
+    /// How long the threads of tokio ran, and how long they were ready but got no processor.
     running: Duration,
     waiting: Duration,
-    /// The longest time for which a thread that only looks at the clock stood still.
-    standstill: Duration,
+    /// The longest pause of a thread that only looks at the clock.
+    pause: Duration,
 }
 
 impl Machine {
@@ -133,19 +134,19 @@ impl Machine {
         Spent {
             running: after.running.saturating_sub(self.before.running),
             waiting: after.waiting.saturating_sub(self.before.waiting),
-            standstill: self.pulse.join().unwrap(),
+            pause: self.pulse.join().unwrap(),
         }
     }
 }
 
 impl Spent {
-    /// On an idle machine they run for longer than they wait. A client that blocks, spins or forgets
-    /// waits for no processor, and is not excused.
+    /// On an idle machine the threads run longer than they wait. A client that blocks, spins or
+    /// forgets does not wait for a processor, so its losses are not excused.
     fn is_starvation(&self) -> bool {
-        self.waiting > self.running * 3 || self.standstill > Duration::from_millis(300)
+        self.waiting > self.running * 3 || self.pause > Duration::from_millis(300)
     }
 
-    /// What the system says of all the runtimes' threads so far.
+    /// What the system reports of all threads of tokio so far.
     fn by_workers() -> Self {
         let mut sum = Self::default();
         for thread in fs::read_dir("/proc/self/task").unwrap() {
