@@ -1,11 +1,11 @@
-//! A release that keeps the lock from others, on every sort of node.
+//! A release that keeps the lock from other clients, on every kind of node.
 
 use ringfence::message::{Answer, Op, PlainExtend, Release};
 
 use crate::stages::{self, Stage};
 use crate::support::*;
 
-fn what_is_kept_is_nobodys_until_its_time_is_over(stage: &Stage) {
+fn no_client_can_use_a_kept_lock_until_its_time_is_over(stage: &Stage) {
     const KEEP_MS: u64 = 1_000;
     let node = stage.node();
     let ballot = next_ballot(node, "x");
@@ -28,9 +28,9 @@ fn what_is_kept_is_nobodys_until_its_time_is_over(stage: &Stage) {
     ] {
         let plain = op.is_plain();
         let Answer::Held(holder) = ask(node, "x", ALICE, op) else {
-            panic!("it is kept");
+            panic!("the lock is kept");
         };
-        // A plain reply names nobody.
+        // A plain reply does not name the holder.
         if !plain {
             assert!(holder.is_kept(), "{holder:?}");
             assert_eq!(holder.label.as_deref(), Some("job"));
@@ -48,24 +48,24 @@ fn what_is_kept_is_nobodys_until_its_time_is_over(stage: &Stage) {
 }
 
 #[test]
-fn in_memory() {
-    what_is_kept_is_nobodys_until_its_time_is_over(&stages::memory());
+fn a_kept_lock_on_memory() {
+    no_client_can_use_a_kept_lock_until_its_time_is_over(&stages::memory());
 }
 
 #[cfg(feature = "sqlite")]
 #[test]
-fn on_sqlite() {
-    what_is_kept_is_nobodys_until_its_time_is_over(&stages::sqlite());
+fn a_kept_lock_on_sqlite() {
+    no_client_can_use_a_kept_lock_until_its_time_is_over(&stages::sqlite());
 }
 
 #[cfg(feature = "redis")]
 #[test]
-fn on_redis() {
-    what_is_kept_is_nobodys_until_its_time_is_over(&stages::redis());
+fn a_kept_lock_on_redis() {
+    no_client_can_use_a_kept_lock_until_its_time_is_over(&stages::redis());
 }
 
 #[cfg(feature = "redis")]
 #[test]
-fn on_valkey() {
-    what_is_kept_is_nobodys_until_its_time_is_over(&stages::valkey());
+fn a_kept_lock_on_valkey() {
+    no_client_can_use_a_kept_lock_until_its_time_is_over(&stages::valkey());
 }

@@ -1,5 +1,5 @@
-//! Latches on Redis, Valkey and SQLite against the ledger: random arrivals, and callers who wait to be
-//! told. Answers, stamps, what is stored and who is woken agree.
+//! Latches on Redis, Valkey and SQLite compared with the ledger: random arrivals, and waiters that
+//! are woken. Answers, stamps, stored data and wakes must agree.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const TICKETS: usize = 5;
 enum Ask {
     Arrive {
         parties: Vec<&'static str>,
-        /// From the clock.
+        /// An offset from the clock.
         since_by_us: Option<i64>,
         count: u64,
         ttl_ms: u64,
@@ -114,7 +114,7 @@ mod servers {
         bench.compare_request(&request, &mut entries)
     }
 
-    fn lua_does_what_the_ledger_says(flavor: Flavor) {
+    fn lua_agrees_with_the_ledger(flavor: Flavor) {
         let wait = prop_oneof![6 => Just(0u64), 1 => 1..60u64];
         let histories = proptest::collection::vec((any_ask(), wait), 1..30);
         let seen = ["several arrived", "no latch", "ahead", "woke two"];
@@ -122,13 +122,13 @@ mod servers {
     }
 
     #[test]
-    fn redis_does_with_latches_what_the_ledger_says() {
-        lua_does_what_the_ledger_says(Flavor::Redis);
+    fn redis_agrees_with_the_ledger_on_latches() {
+        lua_agrees_with_the_ledger(Flavor::Redis);
     }
 
     #[test]
-    fn valkey_does_with_latches_what_the_ledger_says() {
-        lua_does_what_the_ledger_says(Flavor::Valkey);
+    fn valkey_agrees_with_the_ledger_on_latches() {
+        lua_agrees_with_the_ledger(Flavor::Valkey);
     }
 }
 
@@ -139,7 +139,7 @@ mod sqlite {
 
     use super::*;
     use crate::stages;
-    use crate::support::{Ear, NEVER, send};
+    use crate::support::{NEVER, WakeListener, send};
 
     const WALL_US: u64 = 1_700_000_000_000_000;
 
@@ -147,11 +147,11 @@ mod sqlite {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
         #[test]
-        fn sqlite_does_with_latches_what_the_ledger_says(
+        fn sqlite_agrees_with_the_ledger_on_latches(
             steps in prop::collection::vec((any_ask(), any_pass()), 1..40)
         ) {
             let stage = stages::sqlite();
-            let ear = Ear::at(stage.node(), "c");
+            let listener = WakeListener::at(stage.node(), "c");
             let rules = Rules::of_group(&Group::new(1));
             let mut entry = [Entry::default()];
             let mut now = Moment { clock_us: WALL_US, lease_ms: 1_000_000 };
@@ -164,8 +164,8 @@ mod sqlite {
                 let reply = send(stage.node(), request.clone(), NEVER).wait().unwrap();
                 prop_assert_eq!(&reply.answer, &outcome.answer, "{:?}", request);
                 prop_assert_eq!(reply.stamp, Some(outcome.stamp), "{:?}", request);
-                // Those who are told are told before the answer.
-                prop_assert_eq!(ear.heard(), outcome.wakes);
+                // Wakes are delivered before the reply.
+                prop_assert_eq!(listener.received(), outcome.wakes);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Nodes one by one: the contract that all of them keep, and what is particular to each.
+//! Each kind of node: the contract that all of them keep, and what is special to each.
 
 mod stages;
 mod support;

@@ -1,5 +1,6 @@
-//! Semaphores on Redis, Valkey and SQLite against the ledger: random operations on slots, by clients
-//! that do not agree on how many there are. Answers, stamps, what is stored and who is woken agree.
+//! Semaphores on Redis, Valkey and SQLite compared with the ledger: random operations on slots by
+//! clients that disagree on the number of permits. Answers, stamps, stored data and wakes must
+//! agree.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use ringfence::name::Name;
 
 use crate::support::token;
 
-/// Three may be inside; some think two.
+/// The number of permits; some clients assume one less.
 const SLOTS: u32 = 3;
 const TICKETS: usize = 5;
 
@@ -20,10 +21,10 @@ const TICKETS: usize = 5;
 #[derive(Debug, Clone)]
 struct Ask {
     holder: u8,
-    /// How many slots the caller thinks there are.
+    /// The number of permits that the client assumes.
     size: u32,
     what: What,
-    /// From the clock, or from the ballot of who sits in a slot.
+    /// An offset from the clock, or from the ballot of the holder of a slot.
     ballot_by: (Option<u32>, i64),
     ttl_ms: u64,
 }
@@ -87,7 +88,7 @@ fn any_ask() -> impl Strategy<Value = Ask> {
     })
 }
 
-/// The gate, then the slots.
+/// The admission record, then the slots.
 fn parts(size: u32) -> Vec<Name> {
     let name = Name::new("", "s").unwrap();
     let slots = (0..size).map(|slot| name.slot(slot));
@@ -169,10 +170,10 @@ mod servers {
     #[derive(Debug, Clone)]
     enum Step {
         Ask(Ask),
-        /// Somebody deletes a slot's key by hand, or sets it.
+        /// Another program deletes the key of a slot, or sets it.
         Delete(u32),
         Foreign(u32),
-        /// A ticket was refreshed long ago, and ends in so many milliseconds.
+        /// A ticket ends in so many milliseconds, as if it was refreshed long ago.
         Age(usize, u64),
         Wait(u64),
     }
@@ -193,7 +194,7 @@ mod servers {
         match step {
             Step::Ask(ask) => {
                 let names: Vec<&str> = names.iter().map(Name::as_str).collect();
-                // All of them, so that no slot is about to expire.
+                // All slots, so that none of them is about to expire.
                 bench.settled(&names);
                 let (slot, by) = ask.ballot_by;
                 let seat = slot.and_then(|slot| bench.stored(key(slot)).record?.seat);
@@ -201,8 +202,8 @@ mod servers {
                 let base = seat.map_or(clock, |seat| seat.ballot.get());
                 let ballot = Ballot::new(base.saturating_add_signed(by));
                 let request = request(ask, ballot, |shown| bench.place(shown));
-                let asked: Vec<&str> = request.claims.iter().map(|c| c.name.as_str()).collect();
-                let mut entries = bench.settled(&asked);
+                let claimed: Vec<&str> = request.claims.iter().map(|c| c.name.as_str()).collect();
+                let mut entries = bench.settled(&claimed);
                 return bench.compare_request(&request, &mut entries);
             }
             Step::Delete(slot) => bench.connection.del(key(*slot)).unwrap(),
@@ -221,7 +222,7 @@ mod servers {
         Ok(())
     }
 
-    fn lua_does_what_the_ledger_says(flavor: Flavor) {
+    fn lua_agrees_with_the_ledger(flavor: Flavor) {
         let histories = proptest::collection::vec(any_step(), 1..50);
         let names = parts(SLOTS);
         let names: Vec<&str> = names.iter().map(Name::as_str).collect();
@@ -240,13 +241,13 @@ mod servers {
     }
 
     #[test]
-    fn redis_does_with_slots_what_the_ledger_says() {
-        lua_does_what_the_ledger_says(Flavor::Redis);
+    fn redis_agrees_with_the_ledger_on_slots() {
+        lua_agrees_with_the_ledger(Flavor::Redis);
     }
 
     #[test]
-    fn valkey_does_with_slots_what_the_ledger_says() {
-        lua_does_what_the_ledger_says(Flavor::Valkey);
+    fn valkey_agrees_with_the_ledger_on_slots() {
+        lua_agrees_with_the_ledger(Flavor::Valkey);
     }
 }
 
@@ -259,7 +260,7 @@ mod sqlite {
 
     use super::*;
     use crate::stages;
-    use crate::support::{Ear, NEVER, send};
+    use crate::support::{NEVER, WakeListener, send};
 
     const WALL_US: u64 = 1_700_000_000_000_000;
 
@@ -267,11 +268,11 @@ mod sqlite {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
         #[test]
-        fn sqlite_does_with_slots_what_the_ledger_says(
+        fn sqlite_agrees_with_the_ledger_on_slots(
             steps in prop::collection::vec((any_ask(), any_pass()), 1..40)
         ) {
             let stage = stages::sqlite();
-            let ear = Ear::at(stage.node(), "c");
+            let listener = WakeListener::at(stage.node(), "c");
             let rules = Rules::of_group(&Group::new(1));
             let mut model: BTreeMap<Name, Entry> = BTreeMap::new();
             let mut now = Moment { clock_us: WALL_US, lease_ms: 1_000_000 };
@@ -292,8 +293,8 @@ mod sqlite {
                 let reply = send(stage.node(), request.clone(), NEVER).wait().unwrap();
                 prop_assert_eq!(&reply.answer, &outcome.answer, "{:?}", request);
                 prop_assert_eq!(reply.stamp, Some(outcome.stamp), "{:?}", request);
-                // Those who are told are told before the answer.
-                prop_assert_eq!(ear.heard(), outcome.wakes);
+                // Wakes are delivered before the reply.
+                prop_assert_eq!(listener.received(), outcome.wakes);
             }
         }
     }

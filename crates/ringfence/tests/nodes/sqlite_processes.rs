@@ -1,6 +1,6 @@
 //! Several processes on one SQLite file, some of them killed.
 //!
-//! The processes are this very binary, started again: see `child`.
+//! The processes are this test program, started again: see `child`.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -21,10 +21,10 @@ use rusqlite::Connection;
 
 use crate::support::*;
 
-/// What a child process is told: what to do, in which folder, and as whom.
+/// The environment of a child process: its task, its folder, and the number of its token.
 const TASK: &str = "RINGFENCE_TEST_TASK";
 const FOLDER: &str = "RINGFENCE_TEST_FOLDER";
-const WHO: &str = "RINGFENCE_TEST_WHO";
+const CLIENT: &str = "RINGFENCE_TEST_CLIENT";
 
 #[test]
 fn twenty_processes_open_a_fresh_file_at_once() {
@@ -80,7 +80,7 @@ fn a_full_disk_is_an_error_and_nothing_confirmed_is_lost() {
     let scratch = Scratch::new();
     fs::write(scratch.path("go"), "").unwrap();
     drop(SqliteNode::open(scratch.path("locks.db"), NodeClock::system()).unwrap());
-    // Files of this child cannot grow beyond 64 KiB: to SQLite that is a disk that fails.
+    // Files of this child cannot grow beyond 64 KiB: for SQLite that is a disk error.
     let limited = "trap '' XFSZ; ulimit -f 128; exec \"$0\" \"$@\"";
     let mut shell = Command::new("sh");
     shell.args(["-c", limited]).arg(env::current_exe().unwrap());
@@ -106,7 +106,7 @@ fn a_full_disk_is_an_error_and_nothing_confirmed_is_lost() {
 }
 
 #[test]
-fn the_default_file_is_made_with_its_folders_for_the_user_alone() {
+fn the_default_file_and_its_folders_are_created_for_the_user_alone() {
     let scratch = Scratch::new();
     fs::write(scratch.path("go"), "").unwrap();
     let mut command = Command::new(env::current_exe().unwrap());
@@ -122,7 +122,7 @@ fn the_default_file_is_made_with_its_folders_for_the_user_alone() {
 }
 
 #[test]
-fn a_release_in_one_process_is_heard_in_another_that_does_nothing_meanwhile() {
+fn a_release_in_one_process_wakes_a_waiter_in_another_that_does_not_poll() {
     let scratch = Scratch::new();
     fs::write(scratch.path("go"), "").unwrap();
     let node = SqliteNode::open(scratch.path("locks.db"), NodeClock::system()).unwrap();
@@ -133,7 +133,7 @@ fn a_release_in_one_process_is_heard_in_another_that_does_nothing_meanwhile() {
         scratch.path("listening").exists()
     });
 
-    // Whoever listens touches nothing: no transaction, no byte in the log.
+    // A listener does not touch the file: no transaction, and no byte in the log.
     let file = Connection::open(scratch.path("locks.db")).unwrap();
     let version = || -> i64 {
         file.query_row("PRAGMA data_version", [], |row| row.get(0))
@@ -142,7 +142,7 @@ fn a_release_in_one_process_is_heard_in_another_that_does_nothing_meanwhile() {
     let written = || fs::metadata(scratch.path("locks.db-wal")).unwrap();
     let look = || (version(), written().len(), written().modified().unwrap());
     let (mut last, mut alike) = (look(), 0);
-    wait_until("a file that nobody touches", PATIENCE, || {
+    wait_until("a file that stays unchanged", PATIENCE, || {
         let now = look();
         alike = if now == last { alike + 1 } else { 0 };
         last = now;
@@ -153,11 +153,11 @@ fn a_release_in_one_process_is_heard_in_another_that_does_nothing_meanwhile() {
     let since_us = since_us.parse().unwrap();
     for round in 1..=WAKES {
         if round > 1 {
-            // The child keeps its place, so nobody else gets in but by a plain lock.
+            // The child stays in the queue, so only a plain lock can be acquired.
             let plain = Op::PlainAcquire(PlainAcquire { ttl_ms: 60_000 });
             assert_eq!(ask(&node, "x", ALICE, plain), Answer::Granted);
         }
-        // On the child's behalf, which is to do nothing but hear.
+        // On behalf of the child, which only waits for wakes.
         ask(&node, "x", BOB, refresh(&[&place(since_us, "other.1")]));
         ballot = plus(ballot, 1);
         let freed = Clock::System.now();
@@ -170,7 +170,7 @@ fn a_release_in_one_process_is_heard_in_another_that_does_nothing_meanwhile() {
 }
 
 #[test]
-fn a_listener_that_was_killed_delays_nobody_and_another_takes_its_place() {
+fn a_killed_listener_delays_no_release_and_can_be_replaced() {
     let scratch = Scratch::new();
     fs::write(scratch.path("go"), "").unwrap();
     let node = SqliteNode::open(scratch.path("locks.db"), NodeClock::system()).unwrap();
@@ -189,48 +189,48 @@ fn a_listener_that_was_killed_delays_nobody_and_another_takes_its_place() {
     assert_eq!(fences(&scratch), [0; 0]);
 }
 
-/// How many looks at the file in a row find it as it was, where nobody polls it: `wait_until` looks
-/// so often within a third of a second.
+/// The number of consecutive looks that find the file unchanged if it is not polled. `wait_until`
+/// looks this often within a third of a second.
 const QUIET_LOOKS: usize = 150;
 
-/// How many wakes a process of the listening test waits for.
+/// The number of wakes for which the process of the listening test waits.
 const WAKES: usize = 5;
 
-/// Waits in line for `x`, then does nothing but hear, and notes each wake.
+/// Enters the queue of `x`, then only waits for wakes and logs each of them.
 fn listen(node: &dyn Node, folder: &Path) {
-    let ear = Ear::at(node, "other");
+    let listener = WakeListener::at(node, "other");
     let since_us = stamp(node, "x").clock_us;
     ask(node, "x", BOB, refresh(&[&place(since_us, "other.1")]));
     fs::write(folder.join("new"), since_us.to_string()).unwrap();
     fs::rename(folder.join("new"), folder.join("listening")).unwrap();
     for _ in 0..WAKES {
-        assert_eq!(ear.wait(), wake("other.1", 0));
-        note(folder, Ballot::new(1));
+        assert_eq!(listener.wait(), wake("other.1", 0));
+        append_to_log(folder, Ballot::new(1));
     }
 }
 
 /// How often a process of the counting test takes the lock.
 const ROUNDS: usize = 25;
 
-/// Not a test but what child processes run; without a task it does nothing.
+/// Not a test but the program of child processes; without a task it does nothing.
 #[test]
 fn child() {
     let (Ok(task), Some(folder)) = (env::var(TASK), env::var_os(FOLDER)) else {
         return;
     };
     let folder = PathBuf::from(folder);
-    wait_until("the word to go", PATIENCE, || folder.join("go").exists());
+    wait_until("the start signal", PATIENCE, || folder.join("go").exists());
     let file = match task.as_str() {
         "open default" => SqliteNode::default_path().unwrap(),
         _ => folder.join("locks.db"),
     };
     let node = SqliteNode::open(file, NodeClock::system()).unwrap();
     join(&node, Group::new(1)).wait().unwrap();
-    let who = env::var(WHO).unwrap().parse().unwrap();
+    let client = env::var(CLIENT).unwrap().parse().unwrap();
     match task.as_str() {
         "open" | "open default" => {}
         "count" => (0..ROUNDS).for_each(|_| {
-            let fence = lock(&node, who, TTL_MS);
+            let fence = lock(&node, client, TTL_MS);
             // Only one process at a time gets past this.
             let inside = folder.join("inside");
             OpenOptions::new()
@@ -238,14 +238,14 @@ fn child() {
                 .create_new(true)
                 .open(&inside)
                 .unwrap();
-            note(&folder, fence);
+            append_to_log(&folder, fence);
             fs::remove_file(inside).unwrap();
-            assert_eq!(ask(&node, "x", who, release(fence)), Answer::Released);
+            assert_eq!(ask(&node, "x", client, release(fence)), Answer::Released);
         }),
         "churn" => loop {
-            let fence = lock(&node, who, 100);
-            note(&folder, fence);
-            ask(&node, "x", who, release(fence));
+            let fence = lock(&node, client, 100);
+            append_to_log(&folder, fence);
+            ask(&node, "x", client, release(fence));
         },
         "fill" => fill(&node, &folder),
         "listen" => listen(&node, &folder),
@@ -253,7 +253,7 @@ fn child() {
     }
 }
 
-/// Takes locks until the disk is full, and notes those that were granted.
+/// Takes locks until the disk is full, and logs those that were granted.
 fn fill(node: &dyn Node, folder: &Path) {
     for i in 0..100_000 {
         let name = format!("lock-{i}");
@@ -268,15 +268,15 @@ fn fill(node: &dyn Node, folder: &Path) {
             Err(CallError::Refused(_) | CallError::Unknown(_)) => return,
             Err(other) => panic!("{other:?}"),
         }
-        note(folder, ballot);
+        append_to_log(folder, ballot);
     }
     panic!("the disk never filled up");
 }
 
-fn lock(node: &dyn Node, who: u8, ttl_ms: u64) -> Ballot {
+fn lock(node: &dyn Node, client: u8, ttl_ms: u64) -> Ballot {
     loop {
         let ballot = next_ballot(node, "x");
-        match ask(node, "x", who, acquire(ballot, ttl_ms)) {
+        match ask(node, "x", client, acquire(ballot, ttl_ms)) {
             Answer::Granted => return ballot,
             Answer::Held(_) | Answer::Stale => thread::sleep(Duration::from_millis(1)),
             other => panic!("{other:?}"),
@@ -284,8 +284,8 @@ fn lock(node: &dyn Node, who: u8, ttl_ms: u64) -> Ballot {
     }
 }
 
-/// The fence, in one write, so that a killed process leaves a whole line or none.
-fn note(folder: &Path, fence: Ballot) {
+/// Logs the fence in one write, so that a killed process leaves a whole line or none.
+fn append_to_log(folder: &Path, fence: Ballot) {
     let mut log = OpenOptions::new()
         .append(true)
         .create(true)
@@ -309,12 +309,12 @@ fn spawn(scratch: &Scratch, task: &str) -> Child {
 
 fn spawn_by(command: &mut Command, scratch: &Scratch, task: &str) -> Child {
     static NEXT: AtomicU8 = AtomicU8::new(1);
-    let who = NEXT.fetch_add(1, Ordering::Relaxed);
+    let client = NEXT.fetch_add(1, Ordering::Relaxed);
     command
         .args(["--exact", "sqlite_processes::child", "--nocapture"])
         .env(TASK, task)
         .env(FOLDER, scratch.folder())
-        .env(WHO, who.to_string())
+        .env(CLIENT, client.to_string())
         .stdout(Stdio::null())
         .spawn()
         .unwrap()

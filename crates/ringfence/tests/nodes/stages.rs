@@ -1,4 +1,4 @@
-//! Where the contract is played: fresh nodes of every sort.
+//! Fresh nodes of every kind for the contract.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::support::*;
 pub(crate) struct Stage {
     node: Arc<dyn Node>,
     pass: Box<dyn Fn(Duration)>,
-    /// What the node needs as long as it is used.
+    /// What the node needs while it is used.
     _keep: Box<dyn Any>,
 }
 
@@ -25,7 +25,7 @@ impl Stage {
         &*self.node
     }
 
-    /// The node, for one who keeps it.
+    /// The node, for a test that keeps it.
     pub(crate) fn share(&self) -> Arc<dyn Node> {
         Arc::clone(&self.node)
     }
@@ -78,7 +78,7 @@ fn stepped_clock() -> (SteppedClock, NodeClock) {
 
 /// A stage for `node`, which has not joined yet. For a server, time passes by waiting.
 fn joined(node: Arc<dyn Node>, pass: impl Fn(Duration) + 'static, keep: impl Any) -> Stage {
-    // Part of the contract too: no call gets through before the node has joined.
+    // Part of the contract, too: no call is sent before the node has joined.
     let before = send(&*node, request(&["x"], ALICE, Op::Inspect), NEVER).wait();
     assert!(matches!(before, Err(CallError::NotSent(_))), "{before:?}");
     join(&*node, Group::new(1)).wait().unwrap();

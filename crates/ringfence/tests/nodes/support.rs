@@ -1,4 +1,5 @@
-//! Asking a node and waiting for its answer, with a runtime or without; and a folder that goes away.
+//! Sends requests to a node and waits for the replies, with a tokio runtime or without; and a
+//! temporary folder.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -22,7 +23,7 @@ use ringfence::time::Timestamp;
 use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
 use tokio::sync::oneshot;
 
-/// No answer takes this long.
+/// Longer than any reply takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A call that never expires.
@@ -37,12 +38,12 @@ struct Inbox<T>(Mutex<Option<oneshot::Sender<Result<T, CallError>>>>);
 impl<T: Send> Deliver<T> for Inbox<T> {
     fn deliver(&self, _tag: u64, outcome: Result<T, CallError>) {
         let sender = self.0.lock().unwrap().take().expect("answered twice");
-        // A test that has stopped listening does not want to know.
+        // The test may have stopped waiting for the reply.
         let _ = sender.send(outcome);
     }
 }
 
-/// An answer that is on its way: to be awaited, or waited for in a thread without a runtime.
+/// A reply that is expected: to be awaited, or waited for in a thread without a tokio runtime.
 pub(crate) struct Pending<T>(oneshot::Receiver<Result<T, CallError>>);
 
 impl<T> Pending<T> {
@@ -64,7 +65,7 @@ impl<T> Future for Pending<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = Pin::new(&mut self.0).poll(cx);
-        answer.map(|answer| answer.expect("the node keeps its word"))
+        answer.map(|answer| answer.expect("a node answers every call"))
     }
 }
 
@@ -104,29 +105,29 @@ pub(crate) fn send(node: &dyn Node, request: Request, expires: Timestamp) -> Pen
     })
 }
 
-pub(crate) fn request(names: &[&str], who: u8, op: Op) -> Request {
+pub(crate) fn request(names: &[&str], client: u8, op: Op) -> Request {
     let claims = names.iter().map(|name| Claim {
         name: Name::new("", name).unwrap(),
         mode: Mode::Exclusive,
     });
     Request {
         claims: claims.collect(),
-        token: token(who),
+        token: token(client),
         op,
     }
 }
 
-pub(crate) fn token(who: u8) -> Token {
-    Token::from_entropy([who; TOKEN_ENTROPY_BYTES])
+pub(crate) fn token(client: u8) -> Token {
+    Token::from_entropy([client; TOKEN_ENTROPY_BYTES])
 }
 
-pub(crate) fn reply(node: &dyn Node, names: &[&str], who: u8, op: Op) -> Reply {
-    let reply = send(node, request(names, who, op), NEVER).wait();
+pub(crate) fn reply(node: &dyn Node, names: &[&str], client: u8, op: Op) -> Reply {
+    let reply = send(node, request(names, client, op), NEVER).wait();
     reply.unwrap_or_else(|error| panic!("{error:?}"))
 }
 
-pub(crate) fn ask(node: &dyn Node, name: &str, who: u8, op: Op) -> Answer {
-    reply(node, &[name], who, op).answer
+pub(crate) fn ask(node: &dyn Node, name: &str, client: u8, op: Op) -> Answer {
+    reply(node, &[name], client, op).answer
 }
 
 /// The node's clock and the floor of `name`.
@@ -135,7 +136,7 @@ pub(crate) fn stamp(node: &dyn Node, name: &str) -> Stamp {
     stamp.expect("an inspect carries a stamp")
 }
 
-/// A ballot that the node accepts for `name`, if nobody else is faster.
+/// A ballot that the node accepts for `name`, if no other client is faster.
 pub(crate) fn next_ballot(node: &dyn Node, name: &str) -> Ballot {
     let stamp = stamp(node, name);
     Ballot::new(stamp.clock_us.max(stamp.floor.get() + 1))
@@ -154,8 +155,8 @@ pub(crate) fn acquire(ballot: Ballot, ttl_ms: u64) -> Op {
     })
 }
 
-/// An acquire of one who waits.
-pub(crate) fn come(ballot: Ballot, ttl_ms: u64, place: &Place) -> Op {
+/// An acquire with a ticket.
+pub(crate) fn acquire_with_ticket(ballot: Ballot, ttl_ms: u64, place: &Place) -> Op {
     Op::Acquire(Acquire {
         ballot,
         ttl_ms,
@@ -170,7 +171,7 @@ pub(crate) fn refresh(places: &[&Place]) -> Op {
     })
 }
 
-/// A place that was taken at `since_us`.
+/// A ticket that waits since `since_us`.
 pub(crate) fn place(since_us: u64, id: &str) -> Place {
     Place {
         since_us,
@@ -206,7 +207,7 @@ pub(crate) fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
     })
 }
 
-/// A release or an undo of one who waits, or has waited.
+/// A release or an undo by a client that waits, or has waited.
 pub(crate) fn leave(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, stays: bool) -> Op {
     Op::Release(Release {
         ballot,
@@ -218,47 +219,49 @@ pub(crate) fn leave(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, st
     })
 }
 
-/// Hears wakes and keeps them.
-pub(crate) struct Ear {
-    to: Arc<HeardBy>,
-    heard: Receiver<Wake>,
+/// Receives wakes and keeps them.
+pub(crate) struct WakeListener {
+    to: Arc<WakeSender>,
+    received: Receiver<Wake>,
 }
 
-struct HeardBy(Sender<Wake>);
+struct WakeSender(Sender<Wake>);
 
-impl Hear for HeardBy {
+impl Hear for WakeSender {
     fn hear(&self, wake: Wake) {
-        // A test that has stopped listening does not want to know.
+        // The test may have stopped waiting for wakes.
         let _ = self.0.send(wake);
     }
 }
 
-impl Ear {
+impl WakeListener {
     pub(crate) fn new() -> Self {
-        let (to, heard) = channel();
-        let to = Arc::new(HeardBy(to));
-        Self { to, heard }
+        let (to, received) = channel();
+        let to = Arc::new(WakeSender(to));
+        Self { to, received }
     }
 
-    /// One that listens to `node` for `client`.
+    /// A listener on `node` for `client`.
     pub(crate) fn at(node: &dyn Node, client: &str) -> Self {
-        let ear = Self::new();
-        ear.listen(node, client);
-        ear
+        let listener = Self::new();
+        listener.listen(node, client);
+        listener
     }
 
     pub(crate) fn listen(&self, node: &dyn Node, client: &str) {
         node.listen(client, Arc::clone(&self.to) as Arc<dyn Hear>);
     }
 
-    /// The next wake, when it comes.
+    /// Waits for the next wake.
     pub(crate) fn wait(&self) -> Wake {
-        self.heard.recv_timeout(PATIENCE).expect("no wake in time")
+        self.received
+            .recv_timeout(PATIENCE)
+            .expect("no wake in time")
     }
 
-    /// What has been heard by now.
-    pub(crate) fn heard(&self) -> Vec<Wake> {
-        self.heard.try_iter().collect()
+    /// The wakes that have arrived by now.
+    pub(crate) fn received(&self) -> Vec<Wake> {
+        self.received.try_iter().collect()
     }
 }
 
@@ -270,7 +273,7 @@ pub(crate) fn wake(ticket: &str, after_ms: u64) -> Wake {
     }
 }
 
-/// Who is named by an answer `Held`.
+/// The holder of an answer `Held`.
 pub(crate) fn held(answer: Answer) -> Holder {
     match answer {
         Answer::Held(holder) => holder,
@@ -278,7 +281,7 @@ pub(crate) fn held(answer: Answer) -> Holder {
     }
 }
 
-/// A folder of its own for one test, gone at its end.
+/// A temporary folder for one test, removed at its end.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
@@ -302,7 +305,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Left behind at worst: not worth failing a test that has passed.
+        // If this fails, the folder stays: that is no reason to fail a test that has passed.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! The contract of one who holds: under which ballot, and until when.
+//! The contract of holders: their ballots and leases.
 
 use ringfence::message::{PlainAcquire, PlainExtend};
 
@@ -15,7 +15,7 @@ pub(super) fn an_extend_raises_the_ballot_of_its_holder(stage: &Stage) {
     assert_eq!(ask(node, "x", ALICE, release(second)), Answer::Released);
 }
 
-pub(super) fn a_plain_extend_never_shortens(stage: &Stage) {
+pub(super) fn a_plain_extend_never_shortens_a_lease(stage: &Stage) {
     let node = stage.node();
     ask(
         node,
@@ -46,50 +46,56 @@ pub(super) fn a_ballot_above_the_ceiling_is_never_stored(stage: &Stage) {
     assert!(stamp(node, "x").floor < far);
 }
 
-/// Alice has held `x` and let go, while Bob and behind him another came to stand in line.
-fn alice_leaves_two_in_line(node: &dyn Node) -> (Place, Place) {
+/// Alice has held `x` and released it; meanwhile Bob, and another client behind him, entered the
+/// queue.
+fn alice_releases_with_two_waiters(node: &dyn Node) -> (Place, Place) {
     let first = next_ballot(node, "x");
     ask(node, "x", ALICE, acquire(first, TTL_MS));
     let now_us = stamp(node, "x").clock_us;
     let (head, next) = (place(now_us, "b.1"), place(now_us + 1, "c.1"));
-    for (who, place) in [(BOB, &head), (0xcc, &next)] {
+    for (client, place) in [(BOB, &head), (0xcc, &next)] {
         let ballot = next_ballot(node, "x");
-        held(ask(node, "x", who, come(ballot, TTL_MS, place)));
+        held(ask(
+            node,
+            "x",
+            client,
+            acquire_with_ticket(ballot, TTL_MS, place),
+        ));
     }
     ask(node, "x", ALICE, release(first));
     (head, next)
 }
 
-/// Under which ballot he came.
-fn bob_comes_and_loses_elsewhere(node: &dyn Node, head: &Place) -> Ballot {
+/// Bob is granted `x` here, but loses the attempt on other nodes and undoes it. Returns his ballot.
+fn bob_acquires_and_undoes(node: &dyn Node, head: &Place) -> Ballot {
     let ballot = next_ballot(node, "x");
-    ask(node, "x", BOB, come(ballot, TTL_MS, head));
+    ask(node, "x", BOB, acquire_with_ticket(ballot, TTL_MS, head));
     let undo = leave(ballot, ReleaseKind::Undo, Some(head), true);
     ask(node, "x", BOB, undo);
     ballot
 }
 
-/// Whoever undoes an attempt has not held: those in line have had all the time since it was free.
-pub(super) fn an_undo_leaves_the_time_since_it_is_free_alone(stage: &Stage) {
+/// An undone attempt is not a hold: the name counts as free since the last release.
+pub(super) fn an_undo_does_not_change_since_when_the_name_is_free(stage: &Stage) {
     let node = stage.node();
-    let (head, next) = alice_leaves_two_in_line(node);
+    let (head, next) = alice_releases_with_two_waiters(node);
     stage.pass_ms(Group::DEFAULT_GRACE.as_millis() as u64 + 2);
-    bob_comes_and_loses_elsewhere(node, &head);
+    bob_acquires_and_undoes(node, &head);
     let ballot = next_ballot(node, "x");
     assert_eq!(
-        ask(node, "x", 0xcc, come(ballot, TTL_MS, &next)),
+        ask(node, "x", 0xcc, acquire_with_ticket(ballot, TTL_MS, &next)),
         Answer::Granted
     );
 }
 
 pub(super) fn an_undo_does_not_wake_its_own_sender(stage: &Stage) {
     let node = stage.node();
-    let (bobs, carols) = (Ear::at(node, "b"), Ear::at(node, "c"));
-    let (head, _) = alice_leaves_two_in_line(node);
+    let (bobs, carols) = (WakeListener::at(node, "b"), WakeListener::at(node, "c"));
+    let (head, _) = alice_releases_with_two_waiters(node);
     assert_eq!(bobs.wait(), wake("b.1", 0));
     carols.wait();
-    let ballot = bob_comes_and_loses_elsewhere(node, &head);
-    // Her wake, when Bob is gone for good, is the next that anybody hears.
+    let ballot = bob_acquires_and_undoes(node, &head);
+    // Carol's wake, when Bob leaves the queue, is the next one of all.
     ask(
         node,
         "x",
@@ -97,11 +103,11 @@ pub(super) fn an_undo_does_not_wake_its_own_sender(stage: &Stage) {
         leave(ballot, ReleaseKind::Undo, Some(&head), false),
     );
     carols.wait();
-    assert_eq!(bobs.heard(), vec![]);
+    assert_eq!(bobs.received(), vec![]);
 }
 
-/// A record that was written long ago demands less than the clock does by now.
-pub(super) fn a_record_does_not_pin_the_floor(stage: &Stage) {
+/// A record that was written long ago demands a lower floor than the clock does now.
+pub(super) fn an_old_record_does_not_hold_the_floor_down(stage: &Stage) {
     let node = stage.node();
     let old = Ballot::new(stamp(node, "x").clock_us - 60_000_000);
     assert_eq!(ask(node, "x", ALICE, restore(old)), Answer::Restored);

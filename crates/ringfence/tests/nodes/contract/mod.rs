@@ -1,10 +1,10 @@
-//! What every node does, whatever it is made of. One suite; each sort of node only says how to get
-//! a fresh one and how time passes for it.
+//! What every kind of node does. One suite; each kind of node only provides a fresh one and a way
+//! to let time pass for it.
 //!
-//! Nothing here knows the node's time except by asking, so that a real server can stand in.
+//! The tests learn the node's time from its replies only, so that a real server can be tested, too.
 
 mod holder;
-mod line;
+mod queue;
 mod readers;
 
 use std::sync::{Arc, Mutex};
@@ -21,52 +21,52 @@ use crate::stages::Stage;
 use crate::support::*;
 
 use holder::*;
-use line::*;
+use queue::*;
 use readers::*;
 
 /// Every test of the contract, for nodes made by `$stage: fn() -> Stage`.
 macro_rules! contract {
     ($module:ident, $stage:path) => {
         contract! { $module, $stage:
-            an_acquire_is_granted_once_and_held_for_the_others
+            an_acquire_is_granted_to_one_client_and_held_for_others
             a_lease_ends_by_itself
-            an_extend_keeps_a_holder_and_only_a_holder
-            an_extend_never_shortens
-            a_release_frees_at_once
+            an_extend_prolongs_the_lease_of_a_holder_only
+            an_extend_never_shortens_a_lease
+            a_release_frees_the_name_at_once
             a_late_undo_does_not_delete_a_later_attempt
-            an_undo_of_unknown_fate_retires_the_ballot
+            an_undo_of_unknown_fate_closes_the_ballot
             an_undo_of_known_fate_changes_nothing
-            a_restore_brings_back_what_was_lost_but_not_what_was_released
+            a_lost_lock_can_be_restored_but_a_released_lock_cannot
             a_ballot_must_be_above_the_floor_and_below_the_ceiling
-            fences_stay_when_holders_go
+            fences_outlive_their_holders
             an_extend_raises_the_ballot_of_its_holder
-            a_record_does_not_pin_the_floor
+            an_old_record_does_not_hold_the_floor_down
             a_writer_needs_a_ballot_above_the_readers
-            readers_need_no_order_among_themselves_but_each_its_own
+            ballots_of_readers_are_ordered_per_reader_only
             a_share_is_never_shortened
-            a_plain_extend_never_shortens
+            a_plain_extend_never_shortens_a_lease
             a_ballot_above_the_ceiling_is_never_stored
-            an_undo_leaves_the_time_since_it_is_free_alone
+            an_undo_does_not_change_since_when_the_name_is_free
             an_undo_does_not_wake_its_own_sender
             several_claims_are_granted_all_or_none
             a_plain_lock_excludes_and_writes_no_fence
             an_inspect_shows_the_holder_but_never_the_secret
-            names_are_told_apart_byte_by_byte
-            calls_about_one_token_are_carried_out_in_order
+            names_are_compared_byte_by_byte
+            calls_for_one_token_are_executed_in_order
             a_burst_of_calls_grants_exactly_one
-            a_node_tells_its_group_and_refuses_another
-            those_who_wait_are_served_in_the_order_of_their_tickets
-            a_caller_without_a_place_waits_behind_the_line
+            a_node_reports_its_group_and_refuses_another
+            waiters_are_granted_in_the_order_of_their_tickets
+            a_caller_without_a_ticket_is_behind_the_queue
             a_new_ticket_with_an_old_time_is_refused
-            a_ticket_that_is_not_refreshed_lapses
-            an_undo_keeps_the_place_and_a_cancel_drops_it
-            a_dead_head_is_passed_after_its_grace
-            a_plain_lock_that_is_gone_leaves_the_head_its_grace
-            several_names_are_waited_for_with_one_ticket
-            a_release_wakes_the_head_and_the_next_after_grace
+            a_ticket_that_is_not_refreshed_expires
+            an_undo_keeps_the_ticket_and_a_cancel_removes_it
+            a_dead_head_of_the_queue_is_passed_after_the_grace_period
+            the_head_of_the_queue_has_its_grace_period_after_a_plain_lock
+            one_ticket_waits_for_several_names
+            a_release_wakes_the_head_at_once_and_the_next_after_the_grace_period
             a_cancel_of_the_head_wakes_the_next
-            whoever_hears_a_wake_may_ask_at_once
-            a_thousand_may_wait_for_one_name
+            a_woken_waiter_may_acquire_from_within_the_wake
+            a_thousand_callers_may_wait_for_one_name
         }
     };
     ($module:ident, $stage:path: $($test:ident)+) => {
@@ -89,7 +89,7 @@ contract!(on_redis, crate::stages::redis);
 #[cfg(feature = "redis")]
 contract!(on_valkey, crate::stages::valkey);
 
-fn an_acquire_is_granted_once_and_held_for_the_others(stage: &Stage) {
+fn an_acquire_is_granted_to_one_client_and_held_for_others(stage: &Stage) {
     let node = stage.node();
     let ballot = next_ballot(node, "x");
     assert_eq!(
@@ -117,7 +117,7 @@ fn a_lease_ends_by_itself(stage: &Stage) {
     );
 }
 
-fn an_extend_keeps_a_holder_and_only_a_holder(stage: &Stage) {
+fn an_extend_prolongs_the_lease_of_a_holder_only(stage: &Stage) {
     let node = stage.node();
     let ballot = next_ballot(node, "x");
     assert_eq!(ask(node, "x", ALICE, extend(ballot, TTL_MS)), Answer::Gone);
@@ -131,7 +131,7 @@ fn an_extend_keeps_a_holder_and_only_a_holder(stage: &Stage) {
     held(ask(node, "x", BOB, extend(ballot, TTL_MS)));
 }
 
-fn an_extend_never_shortens(stage: &Stage) {
+fn an_extend_never_shortens_a_lease(stage: &Stage) {
     let node = stage.node();
     let ballot = next_ballot(node, "x");
     ask(node, "x", ALICE, acquire(ballot, TTL_MS));
@@ -144,7 +144,7 @@ fn an_extend_never_shortens(stage: &Stage) {
     held(ask(node, "x", BOB, acquire(plus(ballot, 2), TTL_MS)));
 }
 
-fn a_release_frees_at_once(stage: &Stage) {
+fn a_release_frees_the_name_at_once(stage: &Stage) {
     let node = stage.node();
     let ballot = next_ballot(node, "x");
     ask(node, "x", ALICE, acquire(ballot, TTL_MS));
@@ -169,7 +169,7 @@ fn a_late_undo_does_not_delete_a_later_attempt(stage: &Stage) {
     assert_eq!(ask(node, "x", ALICE, undo(second, false)), Answer::Released);
 }
 
-fn an_undo_of_unknown_fate_retires_the_ballot(stage: &Stage) {
+fn an_undo_of_unknown_fate_closes_the_ballot(stage: &Stage) {
     let node = stage.node();
     let ballot = next_ballot(node, "x");
     assert_eq!(ask(node, "x", ALICE, undo(ballot, true)), Answer::Gone);
@@ -190,7 +190,7 @@ fn an_undo_of_known_fate_changes_nothing(stage: &Stage) {
     );
 }
 
-fn a_restore_brings_back_what_was_lost_but_not_what_was_released(stage: &Stage) {
+fn a_lost_lock_can_be_restored_but_a_released_lock_cannot(stage: &Stage) {
     let node = stage.node();
     let ballot = next_ballot(node, "x");
     assert_eq!(ask(node, "x", ALICE, restore(ballot)), Answer::Restored);
@@ -207,13 +207,13 @@ fn a_ballot_must_be_above_the_floor_and_below_the_ceiling(stage: &Stage) {
     let at = |offset_us: i64| Ballot::new(clock_us.saturating_add_signed(offset_us));
     let try_at = |ballot| ask(node, "x", ALICE, acquire(ballot, TTL_MS));
     assert_eq!(try_at(at(-5_000_000)), Answer::Stale);
-    // A server's clock runs on meanwhile, but not for an hour.
+    // A server's clock advances meanwhile, but not by an hour.
     assert_eq!(try_at(at(3_600_000_000)), Answer::Ahead);
     assert_eq!(try_at(at(4_000_000)), Answer::Granted);
     assert_eq!(stamp(node, "x").floor, at(4_000_000));
 }
 
-fn fences_stay_when_holders_go(stage: &Stage) {
+fn fences_outlive_their_holders(stage: &Stage) {
     let node = stage.node();
     let ballot = plus(next_ballot(node, "x"), 1_000_000);
     ask(node, "x", ALICE, acquire(ballot, 50));
@@ -234,7 +234,7 @@ fn several_claims_are_granted_all_or_none(stage: &Stage) {
 
     ask(node, "b", ALICE, release(ballot));
     let ballot = plus(ballot, 2);
-    let answer = |who, op| reply(node, &all, who, op).answer;
+    let answer = |client, op| reply(node, &all, client, op).answer;
     assert_eq!(answer(BOB, acquire(ballot, TTL_MS)), Answer::Granted);
     assert_eq!(answer(BOB, extend(ballot, TTL_MS)), Answer::Extended);
     assert_eq!(answer(BOB, release(ballot)), Answer::Released);
@@ -290,7 +290,7 @@ fn an_inspect_shows_the_holder_but_never_the_secret(stage: &Stage) {
     );
 }
 
-fn names_are_told_apart_byte_by_byte(stage: &Stage) {
+fn names_are_compared_byte_by_byte(stage: &Stage) {
     let node = stage.node();
     let long = "n".repeat(1024);
     let names = [
@@ -322,7 +322,7 @@ fn names_are_told_apart_byte_by_byte(stage: &Stage) {
     }
 }
 
-fn calls_about_one_token_are_carried_out_in_order(stage: &Stage) {
+fn calls_for_one_token_are_executed_in_order(stage: &Stage) {
     let node = stage.node();
     let mut ballot = next_ballot(node, "x");
     let mut pending = Vec::new();
@@ -345,9 +345,9 @@ fn calls_about_one_token_are_carried_out_in_order(stage: &Stage) {
 fn a_burst_of_calls_grants_exactly_one(stage: &Stage) {
     let node = stage.node();
     let ballot = next_ballot(node, "x");
-    let burst = (0..100).map(|who| {
-        let op = acquire(plus(ballot, u64::from(who)), TTL_MS);
-        send(node, request(&["x"], who, op), NEVER)
+    let burst = (0..100).map(|client| {
+        let op = acquire(plus(ballot, u64::from(client)), TTL_MS);
+        send(node, request(&["x"], client, op), NEVER)
     });
     let pending: Vec<_> = burst.collect();
     let answers = pending
@@ -359,7 +359,7 @@ fn a_burst_of_calls_grants_exactly_one(stage: &Stage) {
     );
 }
 
-fn a_node_tells_its_group_and_refuses_another(stage: &Stage) {
+fn a_node_reports_its_group_and_refuses_another(stage: &Stage) {
     let node = stage.node();
     let facts = probe(node).wait().unwrap();
     assert_eq!(facts.group, Some(Group::new(1)));
@@ -374,7 +374,7 @@ fn a_node_tells_its_group_and_refuses_another(stage: &Stage) {
         Err(CallError::Refused(_))
     ));
     assert!(join(node, Group::new(1)).wait().is_ok());
-    // Whatever else makes a node old, a lock does.
+    // A node with a lock is not new.
     let ballot = next_ballot(node, "x");
     ask(node, "x", ALICE, acquire(ballot, TTL_MS));
     assert!(matches!(

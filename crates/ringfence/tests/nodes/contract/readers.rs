@@ -1,11 +1,11 @@
-//! The contract of those who share a name.
+//! The contract of readers, which share a name.
 
 use ringfence::message::{Claim, Mode};
 
 use super::*;
 
-fn share(node: &dyn Node, who: u8, op: Op) -> Answer {
-    let mut request = request(&["x"], who, op);
+fn share(node: &dyn Node, client: u8, op: Op) -> Answer {
+    let mut request = request(&["x"], client, op);
     let shared = |claim: &Claim| Claim {
         mode: Mode::Shared,
         ..claim.clone()
@@ -25,7 +25,7 @@ pub(super) fn a_writer_needs_a_ballot_above_the_readers(stage: &Stage) {
     assert_eq!(write(plus(high, 1)), Answer::Granted);
 }
 
-pub(super) fn readers_need_no_order_among_themselves_but_each_its_own(stage: &Stage) {
+pub(super) fn ballots_of_readers_are_ordered_per_reader_only(stage: &Stage) {
     let node = stage.node();
     let ballot = next_ballot(node, "x");
     let high = plus(ballot, 2_000_000);

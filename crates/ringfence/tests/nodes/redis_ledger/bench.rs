@@ -1,28 +1,28 @@
-//! A server, a node that speaks to it, and what a test needs to look past both.
+//! A server, a node connected to it, and access to the server's data without the library.
 
 use super::stored::{parse_line, parse_record};
 use super::*;
 use crate::redis_node::{call, client, group, node};
 use crate::support::join;
 
-/// No operation is sent when something expires this close to it.
+/// No operation is sent if something expires this close to it.
 const MARGIN_MS: u64 = 5;
-/// How long those ahead in line have to come.
+/// The grace period of waiters at the head of the queue.
 const GRACE_MS: u64 = 25;
-/// What is said when all wakes of an operation have been said.
-const THAT_IS_ALL: &str = "that is all";
+/// The message that is published after all wakes of an operation.
+const END_OF_WAKES: &str = "end of wakes";
 
-/// A server, a node that speaks to it, and the rules of their group.
+/// A server, a node connected to it, and the rules of their group.
 pub(crate) struct Bench {
     pub(super) runtime: tokio::runtime::Runtime,
     pub(crate) connection: redis::Connection,
     pub(super) node: RedisNode,
     pub(super) rules: Rules,
-    /// When the present history began.
+    /// When the current history began.
     pub(crate) began_us: u64,
-    /// What is said on any channel.
-    said: Receiver<(String, String)>,
-    /// What has been seen to happen, so that a test which tests nothing is noticed.
+    /// The messages on all wake channels.
+    messages: Receiver<(String, String)>,
+    /// What has occurred in the histories, so that a test that covers nothing is noticed.
     pub(crate) tally: BTreeMap<&'static str, u32>,
     _server: Server,
 }
@@ -50,7 +50,7 @@ impl Bench {
             node,
             rules: Rules::of_group(&group),
             began_us: 0,
-            said: overhear(client(&server)),
+            messages: subscribe_to_wakes(client(&server)),
             tally: BTreeMap::new(),
             _server: server,
         }
@@ -61,13 +61,13 @@ impl Bench {
         seconds * 1_000_000 + micros
     }
 
-    /// What stands under `name`, read past our library. Nothing of ours may stay for ever.
+    /// What is stored under `name`, read without the library. Every key of ours must expire.
     pub(crate) fn stored(&mut self, name: &str) -> Entry {
         let record_key = record_key(name);
         let [mark_key, order_key, lease_key] = line_keys(name);
         let mut pipe = redis::pipe();
         for key in [name, &record_key, &mark_key] {
-            // What is no text, as the key of a latch, is none.
+            // `MGET` reads a key that is not a string, such as that of a latch, as absent.
             pipe.mget(&[key]).cmd("PEXPIRETIME").arg(key);
         }
         pipe.zrange(&order_key, 0, -1)
@@ -96,7 +96,7 @@ impl Bench {
         }
     }
 
-    /// Who has arrived, where `name` is that of a latch.
+    /// The parties that have arrived, if `name` is that of a latch.
     fn stored_latch(&mut self, name: &str) -> Option<Latch> {
         let kind: String = redis::cmd("TYPE")
             .arg(name)
@@ -144,7 +144,7 @@ impl Bench {
         reply.unwrap_or_else(|error| panic!("{request:?}: {error}"))
     }
 
-    /// The ticket that is shown.
+    /// The ticket with this index.
     pub(crate) fn place(&self, (ticket, first): Shown) -> Place {
         let (by_us, id) = TICKETS[ticket];
         Place {
@@ -154,21 +154,23 @@ impl Bench {
         }
     }
 
-    /// All that was said since this was last asked, sorted.
-    pub(super) fn overheard(&mut self) -> Vec<(String, String)> {
+    /// All messages since the last call, sorted.
+    pub(super) fn published_wakes(&mut self) -> Vec<(String, String)> {
         let _: u32 = self
             .connection
-            .publish("ringfence:wake:", THAT_IS_ALL)
+            .publish("ringfence:wake:", END_OF_WAKES)
             .unwrap();
-        let said = std::iter::from_fn(|| self.said.recv().ok());
-        let mut said: Vec<_> = said.take_while(|(_, text)| text != THAT_IS_ALL).collect();
-        said.sort();
-        said
+        let messages = std::iter::from_fn(|| self.messages.recv().ok());
+        let mut messages: Vec<_> = messages
+            .take_while(|(_, text)| text != END_OF_WAKES)
+            .collect();
+        messages.sort();
+        messages
     }
 }
 
-/// When something of `entries` expires on the server, in ms. Not tickets: these end by the clock that the
-/// reply carries, to the millisecond.
+/// When something of `entries` expires on the server, in ms. Tickets are left out: they end by the
+/// clock in the reply, to the millisecond.
 pub(super) fn ends(entries: &[Entry]) -> impl Iterator<Item = u64> {
     entries.iter().flat_map(|entry| {
         let key = entry.key.as_ref().and_then(|key| key.until_ms);
@@ -178,15 +180,15 @@ pub(super) fn ends(entries: &[Entry]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Everything that is said on channels for wakes, by channel and text.
-fn overhear(mut connection: redis::Connection) -> Receiver<(String, String)> {
-    let (to, said) = std::sync::mpsc::channel();
+/// All messages on the wake channels, as channel and text.
+fn subscribe_to_wakes(mut connection: redis::Connection) -> Receiver<(String, String)> {
+    let (to, messages) = std::sync::mpsc::channel();
     let (ready, is_ready) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut channels = connection.as_pubsub();
         channels.psubscribe("ringfence:wake:*").unwrap();
         ready.send(()).unwrap();
-        // Until the server is stopped.
+        // Ends when the server is stopped.
         while let Ok(message) = channels.get_message() {
             let channel = message.get_channel_name().to_owned();
             if to.send((channel, message.get_payload().unwrap())).is_err() {
@@ -195,5 +197,5 @@ fn overhear(mut connection: redis::Connection) -> Receiver<(String, String)> {
         }
     });
     is_ready.recv().unwrap();
-    said
+    messages
 }

@@ -1,10 +1,10 @@
-//! One operation on the server and in the ledger.
+//! Compares one operation on the server with the same operation in the ledger.
 
 use super::bench::ends;
 use super::*;
 
 impl Bench {
-    /// The heart of it: one operation on the server and in the ledger.
+    /// Executes one operation on the server and in the ledger, and compares.
     pub(super) fn compare(&mut self, ask: &Ask) -> Result<(), TestCaseError> {
         let names = ask.names();
         let mut entries = self.settled(&names);
@@ -12,7 +12,7 @@ impl Bench {
         self.compare_request(&request, &mut entries)
     }
 
-    /// What is asked, with a ballot that fits what stands there now.
+    /// The request of `ask`, with a ballot that fits the present record.
     pub(super) fn request(&mut self, ask: &Ask) -> Request {
         let (names, ttl_ms) = (ask.names(), ask.ttl_ms);
         let ballot = self.ballot(ask.ballot, &names);
@@ -55,35 +55,40 @@ impl Bench {
         request(&names, ask.holder, op)
     }
 
-    /// `request` on the server, and in the ledger on `entries`, which are settled.
+    /// Executes `request` on the server, and in the ledger on `entries`, which are settled.
     pub(crate) fn compare_request(
         &mut self,
         request: &Request,
         entries: &mut [Entry],
     ) -> Result<(), TestCaseError> {
         let plain = request.op.is_plain();
-        let (counted, looked) = self.looks_at_lines();
+        let (counted, looked) = self.looks_at_queues();
         let before_us = self.clock_us();
         let expiries: Vec<u64> = ends(entries).collect();
         let reply = self.ask(request);
         if self.expired_meanwhile(&expiries, before_us) {
             return Ok(());
         }
-        // Plain replies carry no clock; when theirs was does not matter beyond the margin.
+        // Plain replies carry no clock. The exact time does not matter beyond the margin.
         let clock_us = reply.stamp.map_or(before_us, |stamp| stamp.clock_us);
-        // A busy machine may stop the server in the middle of a script, for no longer than the call.
-        // A wall clock may also step back.
+        // A busy machine may stop the server in the middle of a script, for no longer than the
+        // call. A wall clock may also step back.
         let slack_ms = LATE_MS + self.clock_us().saturating_sub(before_us) / 1000;
-        let looks = self.looks_at_lines();
-        let comes_or_goes = matches!(request.op, Op::Acquire { .. } | Op::Release { .. });
-        // The short way counts those who have run out, and the long one looks who they are.
-        let shortly = comes_or_goes && looks.0 > counted && looks.1 == looked;
+        let looks = self.looks_at_queues();
+        let acquires_or_releases = matches!(request.op, Op::Acquire { .. } | Op::Release { .. });
+        // The fast path counts expired tickets; the full path reads which they are.
+        let fast = acquires_or_releases && looks.0 > counted && looks.1 == looked;
         let waited = waiting(entries);
         let now = Moment::of_clock(clock_us);
         let outcome = ledger::apply(&self.rules, now, entries, request);
-        self.count_operation(request, &outcome, (waited, waiting(entries)), shortly);
+        self.count_operation(request, &outcome, (waited, waiting(entries)), fast);
         let (answer, stamp) = (outcome.answer, outcome.stamp);
-        prop_assert_eq!(self.overheard(), announced(&outcome.wakes), "{:?}", request);
+        prop_assert_eq!(
+            self.published_wakes(),
+            messages_of(&outcome.wakes),
+            "{:?}",
+            request
+        );
         prop_assert_eq!(reply.stamp.is_none(), plain);
         if !plain {
             prop_assert_eq!(reply.stamp, Some(stamp), "{:?}", request);
@@ -98,7 +103,7 @@ impl Bench {
         same_leases(&reply.answer, &answer, slack_ms)?;
         for (claim, expected) in request.claims.iter().zip(entries.iter()) {
             let mut stored = self.stored(claim.name.as_str());
-            // What has expired may stand until somebody looks at the line again.
+            // An expired ticket may remain until the next operation looks at the queue.
             let tickets = &mut stored.line.tickets;
             tickets.retain(|ticket| ticket.until_ms >= now.lease_ms);
             let looked_ms = self.clock_us() / 1000;
@@ -107,13 +112,14 @@ impl Bench {
         Ok(())
     }
 
-    /// Whether one of `expiries` has passed since `before_us`, because a busy machine took long for one
-    /// operation. Whether the operation came before or after it, nobody can tell: nothing is compared.
+    /// Whether one of `expiries` has passed since `before_us`, because a busy machine needed long
+    /// for one operation. Then it is unknown whether the operation came before or after, and
+    /// nothing is compared.
     pub(super) fn expired_meanwhile(&mut self, expiries: &[u64], before_us: u64) -> bool {
         let meanwhile = before_us / 1000 - 1..=self.clock_us() / 1000 + 1;
         let expired = expiries.iter().any(|end| meanwhile.contains(end));
         if expired {
-            self.overheard();
+            self.published_wakes();
         }
         expired
     }
@@ -122,7 +128,7 @@ impl Bench {
         let clock = self.clock_us();
         let (base, by) = match pick {
             Pick::Clock(by) => (clock, by),
-            Pick::Ground(by) => (clock - self.rules.window_us, by),
+            Pick::ClockFloor(by) => (clock - self.rules.window_us, by),
             Pick::Ceiling(by) => (clock + self.rules.window_us, by),
             Pick::Floor(by) => {
                 let record = self.stored(names[0]).record;
@@ -138,13 +144,13 @@ impl Bench {
     }
 }
 
-/// How many tickets `entries` have.
+/// The number of tickets of `entries`.
 fn waiting(entries: &[Entry]) -> usize {
     entries.iter().map(|entry| entry.line.tickets.len()).sum()
 }
 
-/// What a server says of `wakes`, sorted.
-pub(super) fn announced(wakes: &[ringfence::message::Wake]) -> Vec<(String, String)> {
+/// The messages that a server publishes for `wakes`, sorted.
+pub(super) fn messages_of(wakes: &[ringfence::message::Wake]) -> Vec<(String, String)> {
     let wakes = wakes.iter().map(|wake| {
         let (client, _) = wake.ticket.rsplit_once('.').unwrap();
         (format!("ringfence:wake:{client}"), wake.to_string())

@@ -1,10 +1,10 @@
-//! The Lua against its specification: random operations go to real servers and to the ledger, which
-//! runs at the clock that the server's reply carries. Answers, stamps, what is stored and who is woken
-//! must agree.
+//! The Lua compared with its specification: random operations go to real servers and to the ledger,
+//! which runs with the clock of the server's reply. Answers, stamps, stored data and wakes must
+//! agree.
 
 mod bench;
 mod compare;
-mod meddling;
+mod interference;
 mod sameness;
 mod steps;
 mod stored;
@@ -33,24 +33,24 @@ use ringfence_testkit::{Flavor, Server};
 pub(crate) use bench::Bench;
 pub(crate) use stored::{line_keys, record_key};
 
-use compare::announced;
+use compare::messages_of;
 
 use sameness::{comparable, same_entry, same_leases};
-use steps::{Ask, Pick, Shown, Step, What, any_step, any_step_in_line, any_step_of_a_hand_over};
+use steps::{Ask, Pick, Shown, Step, What, any_step, any_step_of_a_hand_over, any_step_with_queue};
 
 use crate::redis_node::call;
 use crate::support::{request, token};
 
-/// How much later a lease may end on a server than in the ledger, beside the time that the operation
-/// took: older servers take their time anew for each command of a script. Never earlier.
+/// How much later a lease may end on a server than in the ledger, in addition to the duration of
+/// the operation: older servers read the clock again for each command of a script. Never earlier.
 const LATE_MS: u64 = 2;
 
-/// Those who wait: since when, counted from the beginning of the history, and their tickets.
+/// The tickets: since when they wait, relative to the beginning of the history, and their ids.
 pub(crate) const TICKETS: [(i64, &str); 7] = [
     (0, "c1.1"),
     (0, "c1.10"),
     (-10_000_000, "c1.4"),
-    // Too old for a newcomer soon after the history has begun.
+    // Soon after the beginning of the history, this is too old for a new ticket.
     (-997_000, "c1.5"),
     (7, "c.2.5"),
     (9, "c.2.6"),
@@ -59,8 +59,8 @@ pub(crate) const TICKETS: [(i64, &str); 7] = [
 
 const NAMES: [&str; 4] = ["a", "{a}", "b}{", "ü:\n"];
 
-/// Plays random histories on a server of `flavor`, each on a server without `names`, step by step as
-/// `take` takes them. Everything of `seen` must be seen sooner or later.
+/// Plays random histories on a server of `flavor`, each starting without `names`; `take` executes
+/// one step. Everything in `seen` must occur at least once.
 pub(crate) fn play<S: std::fmt::Debug>(
     flavor: Flavor,
     cases: u32,
@@ -96,10 +96,10 @@ pub(crate) fn play<S: std::fmt::Debug>(
     }
 }
 
-fn lua_does_what_the_ledger_says(flavor: Flavor) {
+fn lua_agrees_with_the_ledger(flavor: Flavor) {
     let histories = prop_oneof![
         proptest::collection::vec(any_step(), 1..40),
-        proptest::collection::vec(any_step_in_line(), 1..40),
+        proptest::collection::vec(any_step_with_queue(), 1..40),
         proptest::collection::vec(any_step_of_a_hand_over(), 1..40),
     ];
     let seen = [
@@ -111,29 +111,29 @@ fn lua_does_what_the_ledger_says(flavor: Flavor) {
         "ticket too old",
         "turns",
         "woke two",
-        "back in line",
-        "shortly granted",
-        "shortly held",
-        "shortly released to one",
-        "shortly released to two",
+        "back in the queue",
+        "fast path: granted",
+        "fast path: held",
+        "fast path: released to one",
+        "fast path: released to two",
     ];
     play(flavor, 400, &histories, &NAMES, Bench::take, &seen);
 }
 
 #[test]
-fn redis_does_what_the_ledger_says() {
-    lua_does_what_the_ledger_says(Flavor::Redis);
+fn redis_agrees_with_the_ledger() {
+    lua_agrees_with_the_ledger(Flavor::Redis);
 }
 
 #[test]
-fn valkey_does_what_the_ledger_says() {
-    lua_does_what_the_ledger_says(Flavor::Valkey);
+fn valkey_agrees_with_the_ledger() {
+    lua_agrees_with_the_ledger(Flavor::Valkey);
 }
 
-/// A refresh that comes after the grant enters the holder's ticket; the release takes it out, whether
-/// others wait or not. Too rare to be met by chance.
+/// A refresh that arrives after the grant enters the holder's ticket again; the release removes it,
+/// whether others wait or not. This is too rare to occur by chance.
 #[test]
-fn a_release_takes_out_the_ticket_that_a_late_refresh_entered() {
+fn a_release_removes_the_ticket_that_a_late_refresh_entered() {
     let mut bench = Bench::new(Flavor::Redis);
     bench.began_us = bench.clock_us();
     let ask = |what, ballot| {
@@ -154,8 +154,8 @@ fn a_release_takes_out_the_ticket_that_a_late_refresh_entered() {
     };
     let own = (0, false);
     for (refreshed, seen) in [
-        (vec![own], "shortly released to nobody"),
-        (vec![own, (4, false)], "shortly released to one"),
+        (vec![own], "fast path: released to no waiter"),
+        (vec![own, (4, false)], "fast path: released to one"),
     ] {
         let history = [
             ask(What::Acquire(None), Pick::Clock(0)),

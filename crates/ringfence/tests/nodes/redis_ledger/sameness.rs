@@ -1,8 +1,9 @@
-//! When what a server says and keeps is what the ledger does.
+//! Compares what a server answers and stores with the ledger.
 
 use super::*;
 
-/// `answer` without its leases, which are compared apart. A plain `Held` names nobody on Redis.
+/// `answer` without its leases, which are compared separately. A plain `Held` has no holder on
+/// Redis.
 pub(super) fn comparable(mut answer: Answer, plain: bool) -> Answer {
     match &mut answer {
         Answer::Permit(permit) => {
@@ -22,12 +23,12 @@ pub(super) fn comparable(mut answer: Answer, plain: bool) -> Answer {
 }
 
 pub(super) fn same_leases(
-    said: &Answer,
+    found: &Answer,
     expected: &Answer,
     slack_ms: u64,
 ) -> Result<(), TestCaseError> {
-    if let (Answer::Permit(said), Answer::Permit(expected)) = (said, expected) {
-        return same_leases(&said.answer, &expected.answer, slack_ms);
+    if let (Answer::Permit(found), Answer::Permit(expected)) = (found, expected) {
+        return same_leases(&found.answer, &expected.answer, slack_ms);
     }
     let leases = |answer: &Answer| match answer {
         Answer::Held(holder) => vec![holder.for_ms],
@@ -37,12 +38,12 @@ pub(super) fn same_leases(
             .collect(),
         _ => vec![],
     };
-    for (said, expected) in leases(said).into_iter().zip(leases(expected)) {
-        if let (Some(said), Some(expected)) = (said, expected) {
+    for (found, expected) in leases(found).into_iter().zip(leases(expected)) {
+        if let (Some(found), Some(expected)) = (found, expected) {
             prop_assert!(
-                said.abs_diff(expected) <= slack_ms,
+                found.abs_diff(expected) <= slack_ms,
                 "{} for {}",
-                said,
+                found,
                 expected
             );
         }
@@ -62,7 +63,7 @@ pub(super) fn same_entry(
         Ok(())
     };
     let mut stored = stored.clone();
-    // What is short may have run out between the reply and our look at it.
+    // A short lease may have ended between the reply and this look.
     let key_until = expected.key.as_ref().and_then(|key| key.until_ms);
     if stored.key.is_none() && key_until.is_some_and(|until| until < looked_ms) {
         stored.key.clone_from(&expected.key);

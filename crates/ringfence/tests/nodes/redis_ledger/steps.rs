@@ -9,7 +9,8 @@ pub(super) enum Step {
     Ask(Ask),
     /// Several operations in one batch.
     Together(Vec<Ask>),
-    /// Another program sets the key, with or without an expiry, as itself or as one of our tokens.
+    /// Another program sets the key, with or without an expiry, to its own value or to one of our
+    /// tokens.
     Foreign {
         name: usize,
         value: Option<u8>,
@@ -17,14 +18,14 @@ pub(super) enum Step {
     },
     /// Another program deletes the key.
     Delete { name: usize },
-    /// The record is near its end, as after a long time without a write.
+    /// The record expires soon, as after a long time without a write.
     Lapse { name: usize, ms: u64 },
-    /// A ticket was refreshed long ago, and ends in `ms`.
+    /// A ticket ends in `ms`, as if it was refreshed long ago.
     Age { name: usize, ticket: usize, ms: u64 },
-    /// What is kept of the line ends in `ms`, as after a long time in which nobody entered it: later
-    /// than the last ticket.
+    /// The keys of the queue end `ms` after its last ticket, as after a long time without a new
+    /// ticket.
     Fade { name: usize, ms: u64 },
-    /// The record is one of a client that knew no lines.
+    /// The record is that of a client of the first version, without a queue.
     Older { name: usize },
     /// Time passes.
     Wait { ms: u64 },
@@ -41,7 +42,7 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    /// The names concerned: the first alone, where the operation knows no more.
+    /// The names of the operation; a plain operation has only the first.
     pub(super) fn names(&self) -> Vec<&'static str> {
         let plain = matches!(
             self.what,
@@ -72,14 +73,14 @@ pub(super) enum What {
     PlainRelease,
 }
 
-/// Which of the tickets is shown, and whether as a new one.
+/// The index of a ticket, and whether it is shown as a new one.
 pub(crate) type Shown = (usize, bool);
 
-/// Where a ballot comes from: an offset from something that is known when the step is taken.
+/// How a ballot is chosen: an offset from a value that is known when the step is executed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pick {
     Clock(i64),
-    Ground(i64),
+    ClockFloor(i64),
     Ceiling(i64),
     Floor(i64),
     Seat(usize, i64),
@@ -113,7 +114,7 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
     let far = prop_oneof![-20_000..-5_000i64, 5_000..20_000i64];
     let pick = prop_oneof![
         6 => near.clone().prop_map(Pick::Clock),
-        1 => far.clone().prop_map(Pick::Ground),
+        1 => far.clone().prop_map(Pick::ClockFloor),
         1 => far.prop_map(Pick::Ceiling),
         3 => near.clone().prop_map(Pick::Floor),
         4 => ((0..NAMES.len()), near).prop_map(|(name, by)| Pick::Seat(name, by)),
@@ -144,8 +145,8 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A step where people wait for two names and little else happens, so that the line decides.
-pub(super) fn any_step_in_line() -> impl Strategy<Value = Step> {
+/// A step in which clients wait for two names and little else happens, so that the queue decides.
+pub(super) fn any_step_with_queue() -> impl Strategy<Value = Step> {
     let names = prop_oneof![4 => Just(vec![0]), 2 => Just(vec![0, 1]), 1 => Just(vec![1])];
     let shown = (0..TICKETS.len(), Just(false));
     let place = proptest::option::weighted(0.9, shown.clone());
@@ -181,39 +182,39 @@ pub(super) fn any_step_in_line() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A step of those who wait for one name, each with a ticket of its own, hold it and hand it on.
+/// A step of clients that wait for one name, each with its own ticket, hold it and hand it over.
 pub(super) fn any_step_of_a_hand_over() -> impl Strategy<Value = Step> {
-    // Those that are young enough for a newcomer.
+    // Tickets that are young enough to be new.
     const OWN: [usize; 4] = [0, 1, 4, 5];
     #[derive(Debug, Clone, Copy)]
-    enum Does {
+    enum Action {
         Acquire { first: bool },
         Release,
-        // An attempt that is tried again later.
+        // An attempt that is repeated later.
         Undo,
-        // Also of somebody who holds, as a refresh that comes late.
+        // Also by a client that holds, as a late refresh.
         Refresh,
     }
-    let acquire = any::<bool>().prop_map(|first| (Does::Acquire { first }, Pick::Clock(0)));
-    let release = (0..2i64).prop_map(|above| (Does::Release, Pick::Seat(0, above)));
-    let undo = (0..2i64).prop_map(|above| (Does::Undo, Pick::Seat(0, above)));
-    let refresh = Just((Does::Refresh, Pick::Clock(0)));
+    let acquire = any::<bool>().prop_map(|first| (Action::Acquire { first }, Pick::Clock(0)));
+    let release = (0..2i64).prop_map(|above| (Action::Release, Pick::Seat(0, above)));
+    let undo = (0..2i64).prop_map(|above| (Action::Undo, Pick::Seat(0, above)));
+    let refresh = Just((Action::Refresh, Pick::Clock(0)));
     let what = prop_oneof![6 => acquire, 8 => release, 2 => undo, 2 => refresh];
-    // Often the same one, who then does several things in a row.
-    let who = prop_oneof![3 => 0..OWN.len(), 2 => Just(0)];
-    let ask = (who, what, any::<bool>()).prop_map(|(who, (does, ballot), shown)| {
-        let place = |first| Some((OWN[who], first));
-        let what = match does {
-            Does::Acquire { first } => What::Acquire(place(first)),
-            Does::Release => What::Release {
+    // Often the same client, which then action several things in a row.
+    let client = prop_oneof![3 => 0..OWN.len(), 2 => Just(0)];
+    let ask = (client, what, any::<bool>()).prop_map(|(client, (action, ballot), shown)| {
+        let place = |first| Some((OWN[client], first));
+        let what = match action {
+            Action::Acquire { first } => What::Acquire(place(first)),
+            Action::Release => What::Release {
                 kind: ReleaseKind::Final,
                 fate_unknown: false,
                 place: place(false).filter(|_| shown),
                 stays: false,
                 keep_ms: None,
             },
-            Does::Refresh => What::Refresh(vec![(OWN[who], false)]),
-            Does::Undo => What::Release {
+            Action::Refresh => What::Refresh(vec![(OWN[client], false)]),
+            Action::Undo => What::Release {
                 kind: ReleaseKind::Undo,
                 fate_unknown: !shown,
                 place: place(false),
@@ -222,7 +223,7 @@ pub(super) fn any_step_of_a_hand_over() -> impl Strategy<Value = Step> {
             },
         };
         Step::Ask(Ask {
-            holder: who as u8,
+            holder: client as u8,
             names: vec![0],
             what,
             ballot,

@@ -1,8 +1,8 @@
-//! What a server has stored, read as the documents say that it is written.
+//! What a server has stored, parsed as the documentation describes it.
 
 use super::*;
 
-/// The documented place of a name's record, written down a second time.
+/// The documented key of a name's record, written independently of the library.
 pub(crate) fn record_key(name: &str) -> String {
     match name {
         // A part of a semaphore, or a latch.
@@ -13,7 +13,7 @@ pub(crate) fn record_key(name: &str) -> String {
     }
 }
 
-/// The documented places of what belongs to a name's line: mark, order, leases.
+/// The documented keys of a name's queue: mark, order, leases.
 pub(crate) fn line_keys(name: &str) -> [String; 3] {
     ["}lineqclm", "}rankjgpk", "}tilllna"].map(|word| record_key(name).replacen('}', word, 1))
 }
@@ -46,7 +46,7 @@ pub(super) fn parse_record(text: &str, until_ms: u64) -> Record {
     }
 }
 
-/// A line from its mark and its two sets, with their expiries, which must fit each other.
+/// A queue from its mark and its two sets, with their expiries, which must fit each other.
 pub(super) fn parse_line(
     mark: Option<String>,
     mark_until: i64,
@@ -60,7 +60,7 @@ pub(super) fn parse_line(
     let twice: Vec<&str> = twice.iter().map(|ticket| &ticket[1..]).collect();
     assert!(twice.iter().all(|ticket| leases.contains_key(*ticket)));
     if let Some(last) = leases.values().max() {
-        let mark = mark.expect("a line is marked");
+        let mark = mark.expect("a queue has a mark");
         assert!(twice.is_empty() || mark.ends_with('e'), "{mark} {twice:?}");
         for until in [mark_until, order_until, lease_until] {
             assert!(until > *last as i64, "{until} {last}");

@@ -1,28 +1,28 @@
-//! What has been seen to happen, so that a test which tests nothing is noticed.
+//! Counts what has occurred in the histories, so that a test that covers nothing is noticed.
 
 use super::*;
 
 impl Bench {
-    /// What an operation came to. `waited` is how many tickets there were before it and after.
+    /// Counts the outcome of an operation. `waited` is the number of tickets before and after it.
     pub(super) fn count_operation(
         &mut self,
         request: &Request,
         outcome: &ledger::Outcome,
         waited: (usize, usize),
-        shortly: bool,
+        fast: bool,
     ) {
         let (before, after) = waited;
         let answer = &outcome.answer;
-        // A grant takes its own ticket out.
+        // A grant removes its own ticket.
         let shown = matches!(&request.op, Op::Acquire(Acquire { place: Some(_), .. }));
         let own = usize::from(shown && *answer == Answer::Granted) * request.claims.len();
         self.count(answer, after + own < before, &outcome.wakes);
         let undone = matches!(&request.op, Op::Release(Release { stays: true, .. }));
         if undone && *answer == Answer::Released && after > before {
-            *self.tally.entry("back in line").or_default() += 1;
+            *self.tally.entry("back in the queue").or_default() += 1;
         }
-        if shortly {
-            self.count_short(answer, &outcome.wakes);
+        if fast {
+            self.count_fast(answer, &outcome.wakes);
         }
     }
 
@@ -53,21 +53,22 @@ impl Bench {
         }
     }
 
-    /// How an operation ended that took the short way through a line.
-    fn count_short(&mut self, answer: &Answer, wakes: &[ringfence::message::Wake]) {
+    /// Counts the outcome of an operation that took the fast path through the queue.
+    fn count_fast(&mut self, answer: &Answer, wakes: &[ringfence::message::Wake]) {
         let what = match answer {
-            Answer::Granted => "shortly granted",
-            Answer::Held(_) => "shortly held",
-            Answer::Released if wakes.is_empty() => "shortly released to nobody",
-            Answer::Released if wakes.len() == 1 => "shortly released to one",
-            Answer::Released => "shortly released to two",
-            answer => panic!("{answer:?} is said the long way"),
+            Answer::Granted => "fast path: granted",
+            Answer::Held(_) => "fast path: held",
+            Answer::Released if wakes.is_empty() => "fast path: released to no waiter",
+            Answer::Released if wakes.len() == 1 => "fast path: released to one",
+            Answer::Released => "fast path: released to two",
+            answer => panic!("{answer:?} is not an answer of the fast path"),
         };
         *self.tally.entry(what).or_default() += 1;
     }
 
-    /// How often scripts have counted who ran out in a line, and how often they have looked who did.
-    pub(super) fn looks_at_lines(&mut self) -> (u64, u64) {
+    /// How often scripts have counted the expired tickets of a queue, and how often they have read
+    /// them.
+    pub(super) fn looks_at_queues(&mut self) -> (u64, u64) {
         let info: String = redis::cmd("INFO")
             .arg("commandstats")
             .query(&mut self.connection)

@@ -1,18 +1,18 @@
-//! Operations that are sent in one batch, and so for the most part carried out by one script. In the
-//! ledger each is one step, in the order of the clocks that the replies carry.
+//! Operations that are sent in one batch, so that mostly one script executes them. In the ledger
+//! each is one step, in the order of the clocks in the replies.
 
 use super::bench::ends;
 use super::*;
 
 impl Bench {
-    /// All of `asks` in one batch on the server, and one after the other in the ledger.
+    /// Executes all of `asks` in one batch on the server, and one after the other in the ledger.
     pub(super) fn compare_together(&mut self, asks: &[Ask]) -> Result<(), TestCaseError> {
         let mut entries: Vec<Entry> = self.settled(&NAMES);
         let requests: Vec<Request> = asks.iter().map(|ask| self.request(ask)).collect();
         let expiries: Vec<u64> = ends(&entries).collect();
         let before_us = self.clock_us();
         let replies = self.runtime.block_on(async {
-            // All are sent before any is waited for.
+            // All are sent before the first reply is awaited.
             let calls: Vec<_> = requests
                 .iter()
                 .map(|request| call(&self.node, request.clone()))
@@ -29,8 +29,8 @@ impl Bench {
         }
         let slack_ms = LATE_MS + self.clock_us().saturating_sub(before_us) / 1000;
         let mut steps: Vec<(&Request, Reply)> = requests.iter().zip(replies).collect();
-        // What was not usual in a bundle is carried out later than what came behind it. The sort is
-        // stable: what one script did has one time, and no name twice.
+        // An unusual call of a bundle is executed later than the calls after it. The sort is
+        // stable: the calls of one script have the same time, and no name twice.
         steps.sort_by_key(|(_, reply)| reply.stamp.map(|stamp| stamp.clock_us));
         self.count_bundles(&steps);
         let mut wakes = Vec::new();
@@ -38,7 +38,7 @@ impl Bench {
             wakes.extend(self.step(request, reply, &mut entries, slack_ms)?);
         }
         wakes.sort();
-        prop_assert_eq!(self.overheard(), wakes, "{:?}", requests);
+        prop_assert_eq!(self.published_wakes(), wakes, "{:?}", requests);
         for (name, expected) in NAMES.iter().zip(&entries) {
             let mut stored = self.stored(name);
             let now_ms = self.clock_us() / 1000;
@@ -50,7 +50,8 @@ impl Bench {
         Ok(())
     }
 
-    /// One operation in the ledger, against what the server answered. Who is woken.
+    /// Executes one operation in the ledger and compares it with the server's reply. Returns the
+    /// wakes.
     fn step(
         &self,
         request: &Request,
@@ -58,8 +59,11 @@ impl Bench {
         entries: &mut [Entry],
         slack_ms: u64,
     ) -> Result<Vec<(String, String)>, TestCaseError> {
-        let places: Vec<usize> = request.claims.iter().map(place_of).collect();
-        let mut own: Vec<Entry> = places.iter().map(|place| entries[*place].clone()).collect();
+        let indices: Vec<usize> = request.claims.iter().map(index_of).collect();
+        let mut own: Vec<Entry> = indices
+            .iter()
+            .map(|index| entries[*index].clone())
+            .collect();
         let clock_us = reply.stamp.map_or(0, |stamp| stamp.clock_us);
         let now = Moment::of_clock(clock_us);
         let outcome = ledger::apply(&self.rules, now, &mut own, request);
@@ -71,10 +75,10 @@ impl Bench {
             request
         );
         same_leases(&reply.answer, &outcome.answer, slack_ms)?;
-        for (place, entry) in places.into_iter().zip(own) {
-            entries[place] = entry;
+        for (index, entry) in indices.into_iter().zip(own) {
+            entries[index] = entry;
         }
-        Ok(announced(&outcome.wakes))
+        Ok(messages_of(&outcome.wakes))
     }
 
     fn count_bundles(&mut self, steps: &[(&Request, Reply)]) {
@@ -99,12 +103,12 @@ impl Bench {
     }
 }
 
-fn place_of(claim: &ringfence::message::Claim) -> usize {
-    let place = NAMES.iter().position(|name| *name == claim.name.as_str());
-    place.expect("one of the names")
+fn index_of(claim: &ringfence::message::Claim) -> usize {
+    let index = NAMES.iter().position(|name| *name == claim.name.as_str());
+    index.expect("one of the names")
 }
 
-/// What is asked: most of it usual, with now and then something else between.
+/// An operation: mostly a usual one that a bundle can execute, sometimes another.
 fn any_what() -> impl Strategy<Value = What> + Clone {
     let release = (
         any::<bool>(),
@@ -135,16 +139,16 @@ fn any_what() -> impl Strategy<Value = What> + Clone {
     ]
 }
 
-/// An operation on the name of this number.
+/// An operation on the name with this index.
 fn any_ask(name: usize) -> impl Strategy<Value = Ask> {
     let near = || prop_oneof![Just(-1i64), Just(0), Just(1), -50_000..50_000i64];
     let far = || prop_oneof![-20_000..-5_000i64, 5_000..20_000i64];
     let pick = prop_oneof![
         6 => near().prop_map(Pick::Clock),
-        1 => far().prop_map(Pick::Ground),
+        1 => far().prop_map(Pick::ClockFloor),
         1 => far().prop_map(Pick::Ceiling),
         3 => near().prop_map(Pick::Floor),
-        // The seat of the very name that is asked for.
+        // The ballot of the name's own holder.
         8 => Just(Pick::Seat(name, 0)),
         2 => near().prop_map(move |by| Pick::Seat(name, by)),
     ];
@@ -158,7 +162,7 @@ fn any_ask(name: usize) -> impl Strategy<Value = Ask> {
     })
 }
 
-/// Operations in one batch, and what makes the usual unusual.
+/// Operations in one batch, and changes that make usual operations unusual.
 fn any_step_together() -> impl Strategy<Value = Step> {
     let distinct = Just((0..NAMES.len()).collect::<Vec<_>>())
         .prop_shuffle()
@@ -171,12 +175,12 @@ fn any_step_together() -> impl Strategy<Value = Step> {
             .prop_map(|(name, value)| Step::Foreign { name, value, ttl_ms: Some(2_000) }),
         1 => (0..NAMES.len()).prop_map(|name| Step::Delete { name }),
         1 => (0..NAMES.len()).prop_map(|name| Step::Older { name }),
-        // Until the ground has passed the fence.
+        // Until the clock's floor has passed the fence.
         1 => (150..260u64).prop_map(|ms| Step::Wait { ms }),
     ]
 }
 
-fn bundles_do_what_the_ledger_says(flavor: Flavor) {
+fn bundles_agree_with_the_ledger(flavor: Flavor) {
     let histories = proptest::collection::vec(any_step_together(), 1..20);
     let seen = [
         "a bundle of two or more",
@@ -187,11 +191,11 @@ fn bundles_do_what_the_ledger_says(flavor: Flavor) {
 }
 
 #[test]
-fn redis_does_in_bundles_what_the_ledger_says() {
-    bundles_do_what_the_ledger_says(Flavor::Redis);
+fn redis_agrees_with_the_ledger_in_bundles() {
+    bundles_agree_with_the_ledger(Flavor::Redis);
 }
 
 #[test]
-fn valkey_does_in_bundles_what_the_ledger_says() {
-    bundles_do_what_the_ledger_says(Flavor::Valkey);
+fn valkey_agrees_with_the_ledger_in_bundles() {
+    bundles_agree_with_the_ledger(Flavor::Valkey);
 }

@@ -1,4 +1,5 @@
-//! The ways to a server: passwords and rights, databases, sockets, TLS, clients that are handed in.
+//! Access to a server: passwords and rights, databases, sockets, TLS, and clients that users
+//! provide.
 
 use redis::Commands;
 use ringfence::clock::Clock;
@@ -37,7 +38,7 @@ async fn passwords_and_rights_are_checked_and_never_shown() {
     let error = probe(&node()).await.unwrap_err();
     assert_eq!(error.trouble().kind, TroubleKind::Denied);
     assert!(error.to_string().contains("'info'"), "{error}");
-    // The least rights: no CONFIG, so nothing is known to be durable, and no SCRIPT LOAD.
+    // The minimal rights: no CONFIG, so the server does not count as durable, and no SCRIPT LOAD.
     acl(&[
         "+info", "+eval", "+evalsha", "+time", "+get", "+set", "+mget", "+pttl", "+pexpire",
         "+del", "+exists",
@@ -49,7 +50,7 @@ async fn passwords_and_rights_are_checked_and_never_shown() {
         .await
         .unwrap();
     assert_eq!(reply.answer, Answer::Granted);
-    // A script that breaks off may have written something before.
+    // A script that fails half-way may have written something.
     acl(&["+info", "+eval", "+evalsha", "+time", "+get", "+mget"]);
     let outcome = call(&least, request(&["m"], 1, acquire(ballot, TTL_MS))).await;
     assert!(
@@ -72,7 +73,7 @@ async fn the_database_of_the_url_is_used() {
 }
 
 #[tokio::test]
-async fn a_database_that_the_server_does_not_have_is_a_wrong_setting() {
+async fn a_database_that_the_server_does_not_have_is_a_misconfiguration() {
     for flavor in Flavor::ALL {
         let server = Server::start(flavor);
         let url = format!("{}/99", server.url());
@@ -92,7 +93,7 @@ async fn a_database_that_the_server_does_not_have_is_a_wrong_setting() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_will_do() {
+async fn a_node_connects_over_a_unix_socket() {
     let server = Server::builder(Flavor::Redis).unix_socket().start();
     let node = node(&server.url());
     join(&node, group()).await.unwrap();
@@ -100,7 +101,7 @@ async fn a_unix_socket_will_do() {
 }
 
 #[tokio::test]
-async fn a_client_can_be_handed_in() {
+async fn a_node_can_use_a_client_that_the_user_provides() {
     let server = Server::start(Flavor::Redis);
     let client = redis::Client::open(format!("{}/1", server.url())).unwrap();
     let node = RedisNode::from_client(client, "mine", Clock::System).unwrap();
@@ -126,7 +127,7 @@ async fn tls_trusts_the_authority_of_the_url_and_no_other() {
         certificates.key_file().display()
     );
     probe(&super::node(&identified)).await.unwrap();
-    // Whether or not this system has roots, none of them signed that certificate.
+    // Whether or not this system has root certificates, none of them signed that certificate.
     if let Ok(doubting) = RedisNode::connect(url(&server.url()), Clock::System) {
         let error = probe(&doubting).await.unwrap_err();
         assert_eq!(error.trouble().kind, TroubleKind::Unreachable);

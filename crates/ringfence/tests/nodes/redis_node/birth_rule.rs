@@ -1,5 +1,5 @@
-//! The script that writes birth records does what the rule says, on servers of every past, whatever
-//! stands there.
+//! The script that writes birth records follows the rule of the ledger, on servers with different
+//! replication histories and with any birth record.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -16,16 +16,16 @@ const BORN: &str = "ringfence:born";
 const GROUP: &str = "3 5000000 35000 1500";
 const CASES: u32 = 60;
 
-/// What stands on a server before a handshake.
+/// The birth record on a server before a handshake.
 #[derive(Debug, Clone)]
 struct Before {
-    /// Whether the ids are those of the server, or another's; no replication id at all.
+    /// Whether the ids are those of this server or of another; `None`: no replication id.
     own_run: bool,
     own_id: Option<bool>,
     epoch: Option<u64>,
     replicated: bool,
     durable: bool,
-    /// Whether it says that it was born in the future: the clock was set back.
+    /// Whether the birth is in the future: the clock was set back.
     future: bool,
 }
 
@@ -73,8 +73,8 @@ fn text(record: &Record<String>, since_us: u64, birth_us: u64) -> String {
     format!("2 {run_id} {id} {epoch} {replicated} {since_us} {birth_us} {durable} {GROUP}")
 }
 
-/// The value of `field` in what `INFO` says of `section`.
-fn told(server: &Server, section: &str, field: &str) -> String {
+/// The value of `field` in the section `section` of `INFO`.
+fn info_field(server: &Server, section: &str, field: &str) -> String {
     let info = server.command(&["INFO", section]);
     let mut fields = info.lines().filter_map(|line| line.trim().split_once(':'));
     let found = fields.find(|(name, _)| *name == field);
@@ -82,10 +82,10 @@ fn told(server: &Server, section: &str, field: &str) -> String {
 }
 
 fn present(server: &Server, settings: &Settings) -> Present<String> {
-    let replication = |field| told(server, "replication", field);
+    let replication = |field| info_field(server, "replication", field);
     let has_replicas = replication("connected_slaves") != "0";
     Present {
-        run_id: told(server, "server", "run_id"),
+        run_id: info_field(server, "server", "run_id"),
         replication_id: Some(replication("master_replid")),
         former_id: replication("master_replid2")
             .bytes()
@@ -97,7 +97,7 @@ fn present(server: &Server, settings: &Settings) -> Present<String> {
     }
 }
 
-/// Shakes hands with `server` over what `before` says, and compares.
+/// Writes the record `before`, shakes hands with `server`, and compares with the rule.
 async fn check(server: &Server, node: &RedisNode, before: Option<Before>, settings: &Settings) {
     let ttl = settings.backlog_ttl_s.to_string();
     server.command(&["CONFIG", "SET", "repl-backlog-ttl", &ttl]);
@@ -109,7 +109,7 @@ async fn check(server: &Server, node: &RedisNode, before: Option<Before>, settin
     server.command(&["CONFIG", "SET", "appendfsync", sync]);
     let now = present(server, settings);
     let other = || "ab".repeat(20);
-    let stands = before.as_ref().map(|before| Record {
+    let record_before = before.as_ref().map(|before| Record {
         run_id: if before.own_run {
             now.run_id.clone()
         } else {
@@ -128,14 +128,16 @@ async fn check(server: &Server, node: &RedisNode, before: Option<Before>, settin
         _ => 1_600_000_000_000_000,
     };
     let mut client = client(server);
-    let written = stands.as_ref().map(|stands| text(stands, former_us, 5));
+    let written = record_before
+        .as_ref()
+        .map(|record_before| text(record_before, former_us, 5));
     match &written {
         Some(text) => client.set::<_, _, ()>(BORN, text).unwrap(),
         None => client.del::<_, ()>(BORN).unwrap(),
     }
     let joined = join(node, group()).await;
     let found: String = client.get(BORN).unwrap();
-    let expected = match judge(stands.as_ref(), &now) {
+    let expected = match judge(record_before.as_ref(), &now) {
         Verdict::NeedsSentinels => {
             assert_eq!(kind(joined), TroubleKind::Version);
             written.unwrap()
@@ -144,16 +146,16 @@ async fn check(server: &Server, node: &RedisNode, before: Option<Before>, settin
         Verdict::Update(record) => text(&record, former_us, 5),
         Verdict::Birth(record) => {
             let clock_us = joined.unwrap().clock_us;
-            let former_us = stands.is_some().then_some(former_us);
+            let former_us = record_before.is_some().then_some(former_us);
             text(&record, since_us(clock_us, former_us), clock_us)
         }
     };
     assert_eq!(found, expected, "{before:?} {settings:?} {now:?}");
 }
 
-/// Servers of every past: never followed, followed, promoted, promoted and followed.
+/// Servers with different histories: never replicated, with a replica, promoted, and both.
 #[test]
-fn a_handshake_does_what_the_rule_says() {
+fn a_handshake_follows_the_birth_rule() {
     for flavor in Flavor::ALL {
         let start = || {
             let server = Server::builder(flavor).arg("--repl-diskless-sync-delay", "0");
@@ -164,7 +166,7 @@ fn a_handshake_does_what_the_rule_says() {
             server.follow(&plain);
             server.promote();
         }
-        // The one that others followed is not as it was.
+        // A server that had replicas is no longer one that was never replicated.
         let plain = (drop(plain), start()).1;
         let replicas = [start(), start()];
         replicas[0].follow(&followed);
@@ -190,16 +192,16 @@ fn a_handshake_does_what_the_rule_says() {
     }
 }
 
-/// The script itself, as one client runs it whose look at the server is out of date.
+/// The script itself, to run it as a client whose view of the server is out of date.
 fn join_script() -> &'static str {
     include_str!("../../../src/node/redis/scripts/join.lua")
 }
 
 #[test]
-fn a_birth_is_written_only_on_the_server_that_was_looked_at() {
+fn a_birth_is_written_only_if_the_server_is_still_the_one_that_was_examined() {
     let server = Server::start(Flavor::Redis);
-    let run_id = told(&server, "server", "run_id");
-    let id = told(&server, "replication", "master_replid");
+    let run_id = info_field(&server, "server", "run_id");
+    let id = info_field(&server, "replication", "master_replid");
     let other = "ab".repeat(20);
     let mut client = client(&server);
     let mut join = |run_id: &str, id: &str| {
@@ -215,7 +217,7 @@ fn a_birth_is_written_only_on_the_server_that_was_looked_at() {
     assert_eq!(join(&run_id, "-"), None);
     assert_eq!(server.command(&["EXISTS", BORN]), "0");
     assert!(join(&run_id, &id).is_some());
-    // What Sentinels vouch for stays, even if it was written after the look.
+    // A record with an epoch of Sentinels stays, even if it was written after the examination.
     let theirs = format!("2 {other} {id} 7 1 5 5 0 {GROUP}");
     server.command(&["SET", BORN, &theirs]);
     assert_eq!(join(&run_id, &id), Some(theirs.clone()));

@@ -1,4 +1,4 @@
-//! What calls are answered while the connection stands, breaks, hangs and comes back.
+//! How calls are answered while the connection works, breaks, hangs and is restored.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::*;
 use crate::support::*;
 
 #[tokio::test]
-async fn a_lock_is_taken_shown_and_given_back() {
+async fn a_lock_is_acquired_shown_and_released() {
     for flavor in [Flavor::Redis, Flavor::Valkey] {
         let server = Server::start(flavor);
         let (one, two) = (member(&server).await, member(&server).await);
@@ -81,11 +81,11 @@ async fn plain_locks_are_plain_keys() {
 }
 
 #[tokio::test]
-async fn a_record_outlives_the_key_that_it_vouches_for() {
+async fn a_record_outlives_its_key() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let taken = acquire(ballot(&node).await, 90_000);
-    // Of two claims, since one by itself goes the shorter way.
+    // Two claims, since a single claim takes the fast path.
     let reply = call(&node, request(&["{a}1", "{a}2"], ALICE, taken)).await;
     assert_eq!(reply.unwrap().answer, Answer::Granted);
     let mut client = client(&server);
@@ -96,7 +96,7 @@ async fn a_record_outlives_the_key_that_it_vouches_for() {
 }
 
 #[tokio::test]
-async fn flushed_scripts_are_sent_again() {
+async fn flushed_scripts_are_resent() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
@@ -114,19 +114,19 @@ async fn flushed_scripts_are_sent_again() {
     ]
     .map(|request| call(&node, request))
     .into();
-    let mut said = Vec::new();
+    let mut replies = Vec::new();
     for answer in answers {
-        said.push(answer.await.unwrap().answer);
+        replies.push(answer.await.unwrap().answer);
     }
-    assert_eq!(said[..2], [Answer::Granted, Answer::Released]);
-    assert!(matches!(&said[2], Answer::Views(views) if views[0].holder.is_none()));
+    assert_eq!(replies[..2], [Answer::Granted, Answer::Released]);
+    assert!(matches!(&replies[2], Answer::Views(views) if views[0].holder.is_none()));
     flush();
     let plain = request(&["n"], 1, Op::PlainRelease);
     assert_eq!(call(&node, plain).await.unwrap().answer, Answer::Gone);
 }
 
 #[tokio::test]
-async fn many_calls_at_once_are_all_answered_in_their_order() {
+async fn many_calls_at_once_are_all_answered_in_order() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
@@ -147,7 +147,7 @@ async fn many_calls_at_once_are_all_answered_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_killed_connection_is_made_again() {
+async fn a_killed_connection_is_replaced() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
@@ -169,7 +169,7 @@ async fn a_killed_connection_is_made_again() {
 }
 
 #[tokio::test]
-async fn a_dead_server_costs_no_wait() {
+async fn calls_to_a_dead_server_fail_without_waiting() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     server.kill();
@@ -179,12 +179,12 @@ async fn a_dead_server_costs_no_wait() {
         "{gone:?}"
     );
     for _ in 0..20 {
-        let asked = Clock::System.now();
+        let sent_at = Clock::System.now();
         let error = call(&node, inspect(&["n"])).await.unwrap_err();
         assert!(
-            Clock::System.now().since(asked) < Duration::from_millis(90),
+            Clock::System.now().since(sent_at) < Duration::from_millis(90),
             "{:?}",
-            Clock::System.now().since(asked)
+            Clock::System.now().since(sent_at)
         );
         assert!(
             matches!(&error, CallError::NotSent(t) if t.kind == TroubleKind::Unreachable),
@@ -195,7 +195,7 @@ async fn a_dead_server_costs_no_wait() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_never_there_is_unreachable() {
+async fn a_server_that_does_not_exist_is_unreachable() {
     let server = Server::start(Flavor::Redis);
     server.kill();
     let node = node(&server.url());
@@ -206,7 +206,7 @@ async fn a_server_that_was_never_there_is_unreachable() {
 }
 
 #[tokio::test]
-async fn a_node_that_was_away_when_told_to_join_joins_when_it_comes_back() {
+async fn a_node_that_was_unreachable_at_join_joins_when_it_is_back() {
     let server = Server::start(Flavor::Redis);
     server.kill();
     let node = node(&server.url());
@@ -216,39 +216,39 @@ async fn a_node_that_was_away_when_told_to_join_joins_when_it_comes_back() {
 }
 
 #[tokio::test]
-async fn a_hung_server_is_given_up_and_found_again() {
+async fn a_hung_server_times_out_and_is_used_again_later() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     server.pause();
-    let asked = Clock::System.now();
+    let sent_at = Clock::System.now();
     let error = call(&node, inspect(&["n"])).await.unwrap_err();
     assert!(
         matches!(&error, CallError::Unknown(t) if t.kind == TroubleKind::Timeout),
         "{error:?}"
     );
     assert!(
-        (900..1_500).contains(&Clock::System.now().since(asked).as_millis()),
+        (900..1_500).contains(&Clock::System.now().since(sent_at).as_millis()),
         "{:?}",
-        Clock::System.now().since(asked)
+        Clock::System.now().since(sent_at)
     );
-    // The system still accepts connections for a stopped server; its calls do not wait for that.
-    let asked = Clock::System.now();
+    // The system still accepts connections for a stopped server; calls do not wait for that.
+    let sent_at = Clock::System.now();
     let error = call(&node, inspect(&["n"])).await.unwrap_err();
     assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
     assert!(
-        Clock::System.now().since(asked) < Duration::from_millis(300),
+        Clock::System.now().since(sent_at) < Duration::from_millis(300),
         "{:?}",
-        Clock::System.now().since(asked)
+        Clock::System.now().since(sent_at)
     );
-    // A newcomer is told too, once it has waited long enough for a greeting.
-    let newcomer = super::node(&server.url());
-    assert_eq!(kind(probe(&newcomer).await), TroubleKind::Unreachable);
+    // A new client fails, too, once it has waited long enough for the handshake.
+    let new_client = super::node(&server.url());
+    assert_eq!(kind(probe(&new_client).await), TroubleKind::Unreachable);
     server.resume();
     call_until_answered(&node, inspect(&["n"])).await;
 }
 
 #[tokio::test]
-async fn a_call_that_is_too_late_is_not_sent() {
+async fn an_expired_call_is_not_sent() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
@@ -259,7 +259,7 @@ async fn a_call_that_is_too_late_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_node_that_has_not_joined_is_not_asked() {
+async fn a_node_that_has_not_joined_sends_nothing() {
     let server = Server::start(Flavor::Redis);
     let node = node(&server.url());
     let outcome = call(&node, inspect(&["n"])).await;
@@ -268,7 +268,7 @@ async fn a_node_that_has_not_joined_is_not_asked() {
 }
 
 #[tokio::test]
-async fn what_was_sent_before_the_node_was_dropped_is_carried_out() {
+async fn calls_sent_before_the_node_was_dropped_are_executed() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
@@ -283,7 +283,7 @@ async fn what_was_sent_before_the_node_was_dropped_is_carried_out() {
 }
 
 #[test]
-fn a_node_outlives_its_runtime_without_harm() {
+fn a_node_that_outlives_its_tokio_runtime_answers_not_sent() {
     let server = Server::start(Flavor::Redis);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let node = runtime.block_on(member(&server));
@@ -294,11 +294,11 @@ fn a_node_outlives_its_runtime_without_harm() {
 }
 
 #[tokio::test]
-async fn what_was_under_way_when_the_server_died_is_unknown() {
+async fn a_call_in_flight_when_the_server_dies_is_unknown() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
-    // A stopped server takes the request and cannot answer it any more.
+    // A stopped server receives the request but cannot answer it any more.
     server.pause();
     let answer = call(&node, request(&["n"], 1, acquire(ballot, TTL_MS)));
     tokio::task::yield_now().await;

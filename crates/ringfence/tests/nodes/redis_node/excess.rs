@@ -1,4 +1,4 @@
-//! A server that sends far more than it was asked for: the connection is dropped, and the error says why.
+//! A server that sends far more than was requested: the client disconnects, and the error says why.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,7 +20,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Lets `serve` serve every connection. It ends with the process.
+    /// Serves every connection with `serve`. It ends with the process.
     fn start(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -39,7 +39,7 @@ impl Listener {
     }
 }
 
-/// Writes `chunk` until the other side hangs up, but at most `bytes`. How many bytes that took.
+/// Writes `chunk` until the peer disconnects, but at most `bytes`. Returns the bytes written.
 fn flood(stream: &mut TcpStream, chunk: &[u8], bytes: usize) -> usize {
     let mut sent = 0;
     while sent < bytes && stream.write_all(chunk).is_ok() {
@@ -48,9 +48,9 @@ fn flood(stream: &mut TcpStream, chunk: &[u8], bytes: usize) -> usize {
     sent
 }
 
-/// Probe, join, init and doctor take no more than a part of a reply that is too large.
+/// Probe, join, init and doctor read only a part of a reply that is too large.
 #[tokio::test]
-async fn a_reply_that_is_too_large_is_refused_whoever_asked() {
+async fn a_reply_that_is_too_large_is_refused_for_every_request() {
     const ANNOUNCED: usize = 60_000_000;
     let most = Arc::<AtomicUsize>::default();
     let taken = Arc::clone(&most);
@@ -62,30 +62,30 @@ async fn a_reply_that_is_too_large_is_refused_whoever_asked() {
             taken.fetch_max(sent, Ordering::SeqCst);
         }
     });
-    let told = format!(
+    let message = format!(
         "127.0.0.1:{} sent a reply larger than 1 MiB; is this a Redis server?",
         listener.port
     );
     let node = node(&listener.url());
-    for asked in [
+    for outcome in [
         probe(&node).await,
         join(&node, group()).await,
         init(&node, group(), InitMode::Check).await,
     ] {
-        let error = asked.unwrap_err();
-        assert_eq!(error.to_string(), told);
+        let error = outcome.unwrap_err();
+        assert_eq!(error.to_string(), message);
         assert_eq!(error.trouble().kind, TroubleKind::Garbage);
     }
     let doctor = Locks::builder().nodes(&listener.url());
     let mut examined = doctor.examine(None).await.unwrap();
     let found = examined.remove(0).found;
-    assert_eq!(found.unwrap_err().to_string(), told);
-    // What the sockets hold may be megabytes, but the client did not wait for the rest.
+    assert_eq!(found.unwrap_err().to_string(), message);
+    // The sockets may hold megabytes, but the client did not wait for the pause.
     let taken = most.load(Ordering::SeqCst);
     assert!(taken < ANNOUNCED / 2, "{taken}");
 }
 
-/// Passes bytes on between `client` and the server at `port` until nothing has come from the server for a
+/// Relays bytes between `client` and the server at `port` until the server has sent nothing for a
 /// moment, as after a handshake. Then pushes to the client without end.
 fn relay_and_flood(mut client: TcpStream, port: u16) {
     let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -104,27 +104,27 @@ fn relay_and_flood(mut client: TcpStream, port: u16) {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_flooded_with_pushes_is_dropped_and_made_again_after_a_rest() {
+async fn a_connection_flooded_with_pushes_is_closed_and_reopened_after_growing_pauses() {
     let server = Server::start(Flavor::Redis);
     let port = server.port();
-    let rests = Arc::<Mutex<Vec<Duration>>>::default();
-    let (noted, ended) = (Arc::clone(&rests), Mutex::new(None));
+    let pauses = Arc::<Mutex<Vec<Duration>>>::default();
+    let (noted, ended) = (Arc::clone(&pauses), Mutex::new(None));
     let listener = Listener::start(move |stream| {
         let before = ended.lock().unwrap().take();
-        let rest = before.map(|before| Clock::System.now().since(before));
-        noted.lock().unwrap().extend(rest);
+        let pause = before.map(|before| Clock::System.now().since(before));
+        noted.lock().unwrap().extend(pause);
         relay_and_flood(stream, port);
         *ended.lock().unwrap() = Some(Clock::System.now());
     });
     let node = node(&listener.url());
     join(&node, group()).await.unwrap();
-    // The shortest rests are 10, 20, 40, 80, 160, 320 and 500 ms. After a connection that was lost
-    // otherwise it is 50 ms at most.
-    wait_until_async("seven rests", PATIENCE, async || {
-        rests.lock().unwrap().len() >= 7
+    // The shortest pauses are 10, 20, 40, 80, 160, 320 and 500 ms. After a connection that was lost
+    // for another reason the pause is 50 ms at most.
+    wait_until_async("seven pauses", PATIENCE, async || {
+        pauses.lock().unwrap().len() >= 7
     })
     .await;
-    let rests = rests.lock().unwrap();
-    let longest = rests.iter().max().unwrap();
-    assert!(*longest >= Duration::from_millis(200), "{rests:?}");
+    let pauses = pauses.lock().unwrap();
+    let longest = pauses.iter().max().unwrap();
+    assert!(*longest >= Duration::from_millis(200), "{pauses:?}");
 }

@@ -1,4 +1,4 @@
-//! More calls than fit into a batch: releases go first.
+//! More calls than fit into a batch: releases are sent first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,19 +15,19 @@ use crate::support::*;
 
 const FLOOD: usize = 4_000;
 
-/// Counts who has been answered.
+/// Counts the calls that were answered.
 #[derive(Default)]
 struct Answered(AtomicUsize);
 
 impl Deliver<Reply> for Answered {
     fn deliver(&self, _: u64, outcome: Result<Reply, CallError>) {
-        // The last of them may be dropped with the test's runtime.
+        // The last calls may be dropped with the tokio runtime of the test.
         self.0
             .fetch_add(usize::from(outcome.is_ok()), Ordering::SeqCst);
     }
 }
 
-/// Tells what a call was answered, and how many of the flood had been answered before it.
+/// Reports the answer to a call, and how many calls of the flood were answered before it.
 struct Behind {
     flood: Arc<Answered>,
     to: Mutex<Option<oneshot::Sender<(Answer, usize)>>>,
@@ -41,7 +41,7 @@ impl Deliver<Reply> for Behind {
     }
 }
 
-/// Asks for as many locks as there are, all at once.
+/// Sends an acquire for each of `FLOOD` names, all at once.
 fn flood(node: &RedisNode, ballot: Ballot) -> Arc<Answered> {
     let answered = Arc::new(Answered::default());
     for number in 0..FLOOD {
@@ -90,7 +90,7 @@ async fn a_release_does_not_wait_behind_a_flood_of_acquires() {
     );
 }
 
-/// In one that is itself part of the flood, the order of a token stays.
+/// Calls of one token keep their order inside the flood, too.
 #[tokio::test]
 async fn a_release_never_overtakes_the_acquire_of_its_own_token() {
     let server = Server::start(Flavor::Valkey);

@@ -1,5 +1,5 @@
-//! Another program's data where our side records belong: whatever stands there, nobody gets a lock that
-//! somebody holds, and a refusal is an answer, never a riddle.
+//! Another program's data in place of our records: no client gets a lock that another client holds,
+//! and every call is answered or refused.
 
 use redis::Commands;
 use ringfence::message::{Answer, Op, ReleaseKind};
@@ -18,7 +18,7 @@ const SIDE_KEYS: [&str; 6] = [
     "ringfence:{n}whoavjp:n",
 ];
 
-/// Puts something of every type that servers know at `key`, the `which`th.
+/// Writes a value to `key`; `which` selects one of several types and contents.
 fn put(client: &mut redis::Connection, key: &str, which: usize) {
     let _: () = match which {
         0 => client.set(key, "nonsense").unwrap(),
@@ -33,7 +33,7 @@ fn put(client: &mut redis::Connection, key: &str, which: usize) {
 }
 
 #[tokio::test]
-async fn garbage_in_a_side_record_is_refused_or_ignored_but_never_a_grant_beside_a_holder() {
+async fn garbage_in_a_record_never_leads_to_a_grant_beside_a_holder() {
     for flavor in [Flavor::Redis, Flavor::Valkey] {
         let server = Server::start(flavor);
         let node = member(&server).await;
@@ -56,7 +56,7 @@ async fn garbage_in_a_side_record_is_refused_or_ignored_but_never_a_grant_beside
             let waits = place(later.get(), "c.1");
             for op in [
                 acquire(later, TTL_MS),
-                come(later, TTL_MS, &waits),
+                acquire_with_ticket(later, TTL_MS, &waits),
                 refresh(&[&waits]),
                 extend(later, TTL_MS),
                 restore(later),

@@ -1,4 +1,4 @@
-//! Births, incarnations and groups of real servers, and the servers that may not vote.
+//! Births, incarnations and groups of real servers, and servers that may not vote.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn a_probe_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_first_to_join_writes_the_birth_and_the_others_find_it() {
+async fn the_first_join_writes_the_birth_record_and_later_joins_find_it() {
     let server = Server::start(Flavor::Redis);
     let (one, two) = (node(&server.url()), node(&server.url()));
     let first = join(&one, group()).await.unwrap();
@@ -59,7 +59,7 @@ async fn the_first_to_join_writes_the_birth_and_the_others_find_it() {
 }
 
 #[tokio::test]
-async fn a_group_with_other_values_is_refused_naming_both() {
+async fn a_group_with_other_values_is_refused_and_the_error_names_both() {
     let server = Server::start(Flavor::Redis);
     let (one, two) = (node(&server.url()), node(&server.url()));
     join(&one, group()).await.unwrap();
@@ -68,19 +68,19 @@ async fn a_group_with_other_values_is_refused_naming_both() {
         quarantine: Duration::from_secs(60),
         ..group()
     };
-    let said = refused_as(join(&two, other).await, TroubleKind::Group);
-    assert!(said.contains(&group().to_string()), "{said}");
-    assert!(said.contains(&other.to_string()), "{said}");
+    let message = refused_as(join(&two, other).await, TroubleKind::Group);
+    assert!(message.contains(&group().to_string()), "{message}");
+    assert!(message.contains(&other.to_string()), "{message}");
     let outcome = call(&two, inspect(&["n"])).await;
     assert!(matches!(&outcome, Err(CallError::NotSent(t)) if t.kind == TroubleKind::Group));
-    // It can still be asked what the group is, and told better.
+    // A probe still works, and a join with the right values succeeds.
     assert_eq!(probe(&two).await.unwrap().group, Some(group()));
     join(&two, group()).await.unwrap();
     ballot(&two).await;
 }
 
 #[tokio::test]
-async fn a_flushed_node_is_newborn_and_joins_again() {
+async fn a_flushed_node_answers_newborn_and_joins_again() {
     for flavor in [Flavor::Redis, Flavor::Valkey] {
         let server = Server::start(flavor);
         let node = member(&server).await;
@@ -113,7 +113,7 @@ async fn a_flush_is_noticed_even_if_another_client_joined_first() {
 }
 
 #[tokio::test]
-async fn a_restart_is_another_incarnation() {
+async fn a_restarted_server_is_another_incarnation() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let before = call(&node, inspect(&["n"])).await.unwrap();
@@ -124,7 +124,7 @@ async fn a_restart_is_another_incarnation() {
 }
 
 #[tokio::test]
-async fn a_durable_node_keeps_its_birth_and_its_locks_over_a_crash() {
+async fn a_durable_node_keeps_its_incarnation_and_its_locks_after_a_crash() {
     let server = durable().start();
     let node = node(&server.url());
     let facts = join(&node, group()).await.unwrap();
@@ -142,7 +142,7 @@ async fn a_durable_node_keeps_its_birth_and_its_locks_over_a_crash() {
 }
 
 #[tokio::test]
-async fn durability_that_was_switched_off_counts_as_none() {
+async fn a_server_whose_durability_was_switched_off_does_not_count_as_durable() {
     let server = durable().start();
     let node = member(&server).await;
     let before = call(&node, inspect(&["n"])).await.unwrap();
@@ -157,7 +157,7 @@ async fn durability_that_was_switched_off_counts_as_none() {
     assert_eq!(facts.tier, Tier::Quarantined);
     let still = call(&node, inspect(&["n"])).await.unwrap();
     assert_eq!(still.standing.incarnation, before.standing.incarnation);
-    // So that the record survives although nothing promised it.
+    // So the record survives the restart, although that was not guaranteed.
     redis::cmd("CONFIG")
         .arg("SET")
         .arg("appendfsync")
@@ -170,20 +170,20 @@ async fn durability_that_was_switched_off_counts_as_none() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_durable_no_longer_is_another_incarnation() {
+async fn a_server_that_is_no_longer_durable_is_another_incarnation() {
     const SINCE: u64 = 1_700_000_000_000_000;
     let server = Server::start(Flavor::Redis);
     join(&node(&server.url()), group()).await.unwrap();
     let mut client = client(&server);
     let born: String = client.get(BORN).unwrap();
     let values: Vec<&str> = born.split(' ').skip(8).collect();
-    // As an earlier run would have left it, which was durable.
+    // The record as an earlier, durable run of the server would have left it.
     let earlier = format!("2 ab12 cd34 - 0 {SINCE} 0 1 {}", values.join(" "));
     let () = client.set(BORN, earlier).unwrap();
     let facts = join(&node(&server.url()), group()).await.unwrap();
     let standing = facts.standing.unwrap();
     assert_ne!(standing.incarnation, SINCE);
-    assert_ne!(standing.born_us, 0, "it has to wait");
+    assert_ne!(standing.born_us, 0, "the node is in quarantine");
 }
 
 #[tokio::test]
@@ -217,8 +217,8 @@ async fn a_promoted_replica_is_another_incarnation() {
 #[tokio::test]
 async fn a_cluster_node_is_refused() {
     let server = Server::builder(Flavor::Redis).cluster_mode().start();
-    let said = refused_as(probe(&node(&server.url())).await, TroubleKind::Cluster);
-    assert!(said.contains("cluster mode"), "{said}");
+    let message = refused_as(probe(&node(&server.url())).await, TroubleKind::Cluster);
+    assert!(message.contains("cluster mode"), "{message}");
     let server = Server::builder(Flavor::Valkey).cluster_mode().start();
     refused_as(probe(&node(&server.url())).await, TroubleKind::Cluster);
 }
@@ -229,17 +229,17 @@ async fn a_node_that_evicts_does_not_vote_unless_allowed() {
         .arg("--maxmemory", "100mb")
         .arg("--maxmemory-policy", "volatile-lru")
         .start();
-    let said = refused_as(probe(&node(&server.url())).await, TroubleKind::Evicts);
+    let message = refused_as(probe(&node(&server.url())).await, TroubleKind::Evicts);
     assert!(
-        said.contains("volatile-lru") && said.contains("?eviction=allow"),
-        "{said}"
+        message.contains("volatile-lru") && message.contains("?eviction=allow"),
+        "{message}"
     );
     let url = format!("{}?eviction=allow", server.url());
     assert_eq!(probe(&node(&url)).await.unwrap().tier, Tier::BestEffort);
 }
 
 #[tokio::test]
-async fn without_quarantine_a_node_is_born_grown_up() {
+async fn without_quarantine_a_node_votes_at_once() {
     let server = Server::start(Flavor::Redis);
     let url = server.url_without_quarantine();
     let facts = join(&node(&url), group()).await.unwrap();
@@ -248,10 +248,10 @@ async fn without_quarantine_a_node_is_born_grown_up() {
 }
 
 #[tokio::test]
-async fn init_makes_a_new_node_grown_up() {
+async fn init_makes_a_new_node_vote_at_once() {
     let server = Server::start(Flavor::Redis);
     let (one, two) = (member(&server).await, node(&server.url()));
-    // The young record that the first client's handshake left is no obstacle.
+    // The recent birth record of the first client's handshake does not prevent `init`.
     let given = Group {
         quarantine: Duration::from_secs(60),
         ..group()
@@ -262,12 +262,12 @@ async fn init_makes_a_new_node_grown_up() {
         (0, Some(given))
     );
     ballot(&two).await;
-    // The first client learns of it, and that its values are not the group's.
+    // The first client gets an error: its values are not those of the group.
     refused_as(call(&one, inspect(&["n"])).await, TroubleKind::Newborn);
     let outcome = call(&one, inspect(&["n"])).await;
     assert_eq!(outcome.unwrap_err().trouble().kind, TroubleKind::Group);
-    let said = refused_as(init(&two, given, InitMode::Write).await, TroubleKind::Other);
-    assert!(said.contains("votes already"), "{said}");
+    let message = refused_as(init(&two, given, InitMode::Write).await, TroubleKind::Other);
+    assert!(message.contains("votes already"), "{message}");
 }
 
 #[tokio::test]
@@ -286,16 +286,16 @@ async fn init_refuses_a_node_with_locks_and_names_the_holders() {
     call(&node, request(&["m"], 8, release(ballot)))
         .await
         .unwrap();
-    let said = refused_as(
+    let message = refused_as(
         init(&node, group(), InitMode::Write).await,
         TroubleKind::Other,
     );
-    assert!(said.contains("3 lock records"), "{said}");
+    assert!(message.contains("3 lock records"), "{message}");
     assert!(
-        said.contains("`n` by job") && said.contains("`{}odd` by job"),
-        "{said}"
+        message.contains("`n` by job") && message.contains("`{}odd` by job"),
+        "{message}"
     );
-    assert!(!said.contains("`m`"), "{said}");
+    assert!(!message.contains("`m`"), "{message}");
     let facts = init(&node, group(), InitMode::Force).await.unwrap();
     assert_eq!(facts.standing.unwrap().born_us, 0);
     super::ballot(&node).await;
@@ -307,8 +307,8 @@ async fn a_damaged_birth_record_is_not_overwritten() {
     let mut client = client(&server);
     let _: () = client.set(BORN, "of another program").unwrap();
     let node = node(&server.url());
-    let said = refused_as(join(&node, group()).await, TroubleKind::Other);
-    assert!(said.contains(BORN), "{said}");
+    let message = refused_as(join(&node, group()).await, TroubleKind::Other);
+    assert!(message.contains(BORN), "{message}");
     assert_eq!(client.get::<_, String>(BORN).unwrap(), "of another program");
     let _: () = client.del(BORN).unwrap();
     let _: () = client.lpush(BORN, "x").unwrap();
@@ -316,7 +316,7 @@ async fn a_damaged_birth_record_is_not_overwritten() {
 }
 
 #[tokio::test]
-async fn a_birth_record_of_another_version_is_refused_with_what_to_do() {
+async fn a_birth_record_of_another_version_is_refused_and_the_error_says_what_to_do() {
     let server = Server::start(Flavor::Redis);
     let mut client = client(&server);
     for (text, version) in [
@@ -328,7 +328,7 @@ async fn a_birth_record_of_another_version_is_refused_with_what_to_do() {
     ] {
         let _: () = client.set(BORN, text).unwrap();
         let node = node(&server.url());
-        let said = refused_as(join(&node, group()).await, TroubleKind::Version);
+        let message = refused_as(join(&node, group()).await, TroubleKind::Version);
         for word in [
             version,
             "version 2",
@@ -336,13 +336,13 @@ async fn a_birth_record_of_another_version_is_refused_with_what_to_do() {
             BORN,
             "init --force",
         ] {
-            assert!(said.contains(word), "no `{word}` in: {said}");
+            assert!(message.contains(word), "no `{word}` in: {message}");
         }
-        let said = refused_as(
+        let message = refused_as(
             init(&node, group(), InitMode::Write).await,
             TroubleKind::Version,
         );
-        assert!(said.contains(version), "{said}");
+        assert!(message.contains(version), "{message}");
         assert_eq!(client.get::<_, String>(BORN).unwrap(), text);
         let facts = init(&node, group(), InitMode::Force).await.unwrap();
         assert_eq!(facts.standing.unwrap().born_us, 0);
@@ -357,8 +357,8 @@ async fn a_birth_record_with_an_epoch_is_left_to_clients_with_sentinels() {
     let text = "2 ab12 cd34 7 1 5 5 0 3 5000000 35000 1500";
     let _: () = client.set(BORN, text).unwrap();
     let node = node(&server.url());
-    let said = refused_as(join(&node, group()).await, TroubleKind::Version);
-    assert!(said.contains("Sentinels"), "{said}");
+    let message = refused_as(join(&node, group()).await, TroubleKind::Version);
+    assert!(message.contains("Sentinels"), "{message}");
     refused_as(
         init(&node, group(), InitMode::Write).await,
         TroubleKind::Version,

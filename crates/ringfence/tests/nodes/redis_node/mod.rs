@@ -8,7 +8,7 @@ mod excess;
 mod flood;
 mod garbage;
 mod handshake;
-mod lines;
+mod queues;
 mod replication;
 mod search;
 mod strangers;
@@ -37,7 +37,7 @@ pub(crate) fn node(text: &str) -> RedisNode {
     RedisNode::connect(url(text), Clock::System).unwrap()
 }
 
-/// A connection of the test's own, past our library.
+/// A connection of the test itself, without the library.
 pub(crate) fn client(server: &Server) -> redis::Connection {
     let client = redis::Client::open(server.url()).unwrap();
     client.get_connection().unwrap()
@@ -54,7 +54,7 @@ async fn member(server: &Server) -> RedisNode {
     node
 }
 
-/// What sort of trouble a call met.
+/// The kind of trouble of a failed call.
 fn kind<T: std::fmt::Debug>(outcome: Result<T, CallError>) -> TroubleKind {
     outcome.unwrap_err().trouble().kind
 }
@@ -67,7 +67,7 @@ fn inspect(names: &[&str]) -> Request {
     request(names, ALICE, Op::Inspect)
 }
 
-/// Calls until the answer is one of the ledger's.
+/// Calls until the node answers.
 async fn call_until_answered(node: &RedisNode, request: Request) -> Reply {
     let until = Clock::System.now() + PATIENCE;
     loop {

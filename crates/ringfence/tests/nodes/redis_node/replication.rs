@@ -1,5 +1,5 @@
-//! Servers that get replicas, become replicas and are promoted again, all within one run; and what else
-//! is changed while a server runs.
+//! Servers that get replicas, become replicas and are promoted again within one run; and settings
+//! that are changed while a server runs.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use super::*;
 use crate::support::*;
 
 const BORN: &str = "ringfence:born";
-/// A user who may do everything but read the settings.
+/// A user with all rights except to read the settings.
 const NO_CONFIG: &str = "user default on nopass ~* &* +@all\nuser lock on >pw ~* &* +@all -config";
 
-/// A server that begins to feed its replicas at once.
+/// A server that starts to replicate at once.
 fn quick(flavor: Flavor) -> ServerBuilder {
     Server::builder(flavor).feeding_at_once()
 }
 
-/// What the birth record says: its fields, without the group's values.
+/// The fields of the birth record, without the values of the group.
 fn born(server: &Server) -> Vec<String> {
     let text: String = client(server).get(BORN).unwrap();
     text.split(' ').take(8).map(str::to_owned).collect()
@@ -44,13 +44,13 @@ fn info(server: &Server, section: &str, field: &str) -> String {
         .to_owned()
 }
 
-/// Counts how often others ask a server for `INFO`.
-struct Looks<'a> {
+/// Counts how often clients other than this one send `INFO` to a server.
+struct InfoCounter<'a> {
     server: &'a Server,
     own: u64,
 }
 
-impl<'a> Looks<'a> {
+impl<'a> InfoCounter<'a> {
     fn at(server: &'a Server) -> Self {
         server.command(&["CONFIG", "RESETSTAT"]);
         Self { server, own: 0 }
@@ -74,7 +74,8 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) -> impl Future<Output 
     wait_until_async(what, PATIENCE, async move || condition())
 }
 
-/// Acquires `name`, for longer than any test takes, and says under which standing it was granted.
+/// Acquires `name` for longer than any test takes, and returns the standing under which it was
+/// granted.
 async fn hold(node: &RedisNode, name: &str) -> Standing {
     let ballot = ballot(node).await;
     let acquire = acquire(ballot, 120_000);
@@ -84,14 +85,14 @@ async fn hold(node: &RedisNode, name: &str) -> Standing {
 }
 
 #[tokio::test]
-async fn the_first_replica_costs_no_birth() {
+async fn the_first_replica_does_not_cause_a_birth() {
     for flavor in Flavor::ALL {
         let server = quick(flavor).start();
         let node = member(&server).await;
         let before = hold(&node, "n").await;
         let replica = quick(flavor).start();
         replica.follow(&server);
-        // While something is held the server is looked at, without any call.
+        // While a lock is held the node examines the server without any call.
         until("the replica to be seen", || marks(&server).0).await;
         assert_eq!(
             born(&server)[2],
@@ -104,7 +105,7 @@ async fn the_first_replica_costs_no_birth() {
 }
 
 #[tokio::test]
-async fn a_replica_that_comes_unseen_costs_no_birth_either() {
+async fn a_replica_that_was_not_seen_at_once_does_not_cause_a_birth() {
     let server = quick(Flavor::Redis).start();
     let node = member(&server).await;
     let before = hold(&node, "n").await;
@@ -115,12 +116,12 @@ async fn a_replica_that_comes_unseen_costs_no_birth_either() {
     replica.follow(&server);
     let after = hold(&node, "m").await;
     assert_eq!(after.incarnation, before.incarnation);
-    // Its id is enough to know that it was there.
-    until("the replica to be known", || marks(&server).0).await;
+    // The changed replication id shows that there was a replica.
+    until("the replica to be recorded", || marks(&server).0).await;
 }
 
 #[tokio::test]
-async fn where_nobody_knows_how_long_a_promotion_is_remembered_another_id_is_a_birth() {
+async fn a_new_replication_id_is_a_birth_if_the_backlog_ttl_is_short_or_unknown() {
     let short = || quick(Flavor::Redis).arg("--repl-backlog-ttl", "34");
     let denied = || quick(Flavor::Redis).acl_file(NO_CONFIG);
     for (server, login) in [(short().start(), ""), (denied().start(), "lock:pw@")] {
@@ -149,7 +150,7 @@ async fn a_master_that_was_demoted_and_promoted_again_is_another_incarnation() {
         server.follow(&replica);
         server.promote();
         assert_eq!(info(&server, "server", "run_id"), run_id);
-        // One that writes no holder need not care; one that does must.
+        // A call that writes no holder may pass; one that writes a holder must be refused.
         let outcome = call(&other, request(&["m"], BOB, acquire(fresh, TTL_MS))).await;
         assert_eq!(kind(outcome), TroubleKind::Newborn, "{flavor:?}");
         assert!(!client(&server).exists::<_, bool>("m").unwrap());
@@ -160,7 +161,7 @@ async fn a_master_that_was_demoted_and_promoted_again_is_another_incarnation() {
 }
 
 /// Requests for every script that writes a holder, alone and in bundles.
-fn all_that_write_a_holder(ballot: Ballot) -> [Vec<Request>; 8] {
+fn requests_that_write_a_holder(ballot: Ballot) -> [Vec<Request>; 8] {
     let lone = |op: &dyn Fn(Ballot) -> Op, ballot| vec![request(&["n"], ALICE, op(ballot))];
     let slot = |ballot| {
         Op::AcquireSlot(AcquireSlot {
@@ -204,10 +205,10 @@ fn all_that_write_a_holder(ballot: Ballot) -> [Vec<Request>; 8] {
     ]
 }
 
-/// Every script that writes a holder, alone and in bundles. Each is sent by a client that knows the birth
-/// record that still stands; only the replication id is another.
+/// Every script that writes a holder, alone and in bundles. The birth record is the one that the
+/// client knows; only the replication id differs.
 #[tokio::test]
-async fn nothing_is_written_under_another_replication_id() {
+async fn no_holder_is_written_under_another_replication_id() {
     let server = quick(Flavor::Redis).start();
     let replica = quick(Flavor::Redis).start();
     replica.follow(&server);
@@ -216,12 +217,12 @@ async fn nothing_is_written_under_another_replication_id() {
         members.push(member(&server).await);
     }
     let ballot = ballot(&members[0]).await;
-    let asked = all_that_write_a_holder(ballot);
+    let requests_by_member = requests_that_write_a_holder(ballot);
     let text: String = client(&server).get(BORN).unwrap();
     replica.promote();
     server.follow(&replica);
     server.promote();
-    for (node, requests) in members.iter().zip(asked) {
+    for (node, requests) in members.iter().zip(requests_by_member) {
         let _: () = client(&server).set(BORN, &text).unwrap();
         let op = requests[0].op.clone();
         let calls: Vec<_> = requests
@@ -237,22 +238,22 @@ async fn nothing_is_written_under_another_replication_id() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_become_a_replica_is_newborn() {
+async fn a_server_that_became_a_replica_answers_newborn() {
     for flavor in Flavor::ALL {
         let (server, stranger) = (quick(flavor).start(), quick(flavor).start());
         let node = member(&server).await;
         let ballot = ballot(&node).await;
-        // It keeps its data, as a replica does whose master does not answer.
+        // The server keeps its data, since its master does not answer.
         stranger.pause();
         let port = stranger.port().to_string();
         server.command(&["REPLICAOF", "127.0.0.1", &port]);
-        // Sent together, so that they go as a bundle.
+        // Sent together, so that they form a bundle.
         let calls = ["a", "b", "c", "d"]
             .map(|name| call(&node, request(&[name], ALICE, acquire(ballot, TTL_MS))));
         for call in calls {
             assert_eq!(kind(call.await), TroubleKind::Newborn, "{flavor:?}");
         }
-        wait_until_async("the node to find a replica", PATIENCE, async || {
+        wait_until_async("the node to detect a replica", PATIENCE, async || {
             let outcome = call(&node, inspect(&["a"])).await;
             kind(outcome) == TroubleKind::Replica
         })
@@ -262,7 +263,7 @@ async fn a_server_that_has_become_a_replica_is_newborn() {
 }
 
 #[tokio::test]
-async fn a_durable_node_that_gets_a_replica_is_durable_no_longer() {
+async fn a_durable_node_that_gets_a_replica_is_no_longer_durable() {
     let durable = || quick(Flavor::Redis).persistence(Persistence::AofAlways);
     let server = durable().start();
     let node = member(&server).await;
@@ -278,7 +279,7 @@ async fn a_durable_node_that_gets_a_replica_is_durable_no_longer() {
     })
     .await;
     assert_eq!(hold(&node, "m").await.incarnation, before.incarnation);
-    // The replica goes, the marks stay: nobody knows where it is started next.
+    // The replica ends, but the marks stay: the replica may be started again anywhere.
     replica.kill();
     wait_until("the replica to be gone", PATIENCE, || {
         info(&server, "replication", "connected_slaves") == "0"
@@ -295,21 +296,21 @@ async fn a_durable_node_that_gets_a_replica_is_durable_no_longer() {
 }
 
 #[tokio::test]
-async fn settings_that_are_changed_while_something_is_held_are_noticed() {
+async fn settings_changed_while_a_lock_is_held_are_noticed() {
     let server = Server::builder(Flavor::Redis)
         .persistence(Persistence::AofAlways)
         .start();
     let node = member(&server).await;
     hold(&node, "n").await;
     server.command(&["CONFIG", "SET", "appendfsync", "everysec"]);
-    until("the file to be looked at", || {
+    until("the append-only file to be checked", || {
         node.tier() == Some(Tier::Quarantined) && !marks(&server).1
     })
     .await;
     hold(&node, "n").await;
     server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
     server.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
-    wait_until_async("the policy to be looked at", PATIENCE, async || {
+    wait_until_async("the eviction policy to be checked", PATIENCE, async || {
         let outcome = call(&node, inspect(&["n"])).await;
         outcome.is_err_and(|error| error.trouble().kind == TroubleKind::Evicts)
     })
@@ -317,37 +318,37 @@ async fn settings_that_are_changed_while_something_is_held_are_noticed() {
 }
 
 #[tokio::test]
-async fn a_server_is_looked_at_only_while_something_is_held_or_wanted() {
+async fn a_server_is_examined_only_while_a_lock_is_held() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     hold(&node, "n").await;
-    let mut looks = Looks::at(&server);
-    until("three looks", || looks.count() >= 9).await;
+    let mut infos = InfoCounter::at(&server);
+    until("three examinations", || infos.count() >= 9).await;
     let released = call(&node, request(&["n"], ALICE, release(ballot(&node).await)));
     assert_eq!(released.await.unwrap().answer, Answer::Released);
-    // A look may have been under way before it; nothing is behind this.
+    // An examination may be in flight before this call, but not after it.
     call(&node, inspect(&["n"])).await.unwrap();
-    let mut looks = Looks::at(&server);
+    let mut infos = InfoCounter::at(&server);
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    assert_eq!(looks.count(), 0, "an idle connection polls");
+    assert_eq!(infos.count(), 0, "an idle connection polls");
 }
 
 #[tokio::test]
-async fn config_is_not_asked_for_where_it_is_refused() {
+async fn config_is_not_sent_if_the_user_may_not_use_it() {
     let server = Server::builder(Flavor::Redis)
         .persistence(Persistence::AofAlways)
         .acl_file(NO_CONFIG)
         .start();
-    let mut looks = Looks::at(&server);
+    let mut infos = InfoCounter::at(&server);
     let node = node(&format!("redis://lock:pw@{}?durable=yes", server.addr()));
     join(&node, group()).await.unwrap();
     join(&node, group()).await.unwrap();
     hold(&node, "n").await;
-    let before = looks.count();
-    until("two looks", || looks.count() >= before + 6).await;
+    let before = infos.count();
+    until("two examinations", || infos.count() >= before + 6).await;
     let stats = server.command(&["INFO", "commandstats"]);
     let mut lines = stats.lines();
     let refused = lines.find(|line| line.starts_with("cmdstat_config|get:"));
-    assert_eq!(refused, None, "it was asked for");
+    assert_eq!(refused, None, "CONFIG GET was sent");
     assert_eq!(server.command(&["ACL", "LOG"]), "", "something was denied");
 }

@@ -11,8 +11,8 @@ use super::handshake::refused_as;
 use super::*;
 use crate::support::*;
 
-/// More than one script looks at, and quickly made.
-fn crowded() -> Server {
+/// A server with more keys than one script searches, and quickly filled.
+fn server_with_many_keys() -> Server {
     let server = Server::start(Flavor::Redis);
     let fill = "for i = 1, 50000 do redis.call('SET', 'other:' .. ARGV[1] .. ':' .. i, '') end";
     for part in ["1", "2", "3"] {
@@ -30,14 +30,14 @@ async fn take(node: &RedisNode, name: &str) -> Ballot {
 
 #[tokio::test]
 async fn init_finds_every_holder_among_many_other_keys() {
-    let server = crowded();
+    let server = server_with_many_keys();
     let node = member(&server).await;
-    // Wherever the server keeps them: the search begins at one end.
+    // Several names, so that their keys are at different positions of the search.
     for name in ["a", "b", "c", "d", "e", "f"] {
         let ballot = take(&node, name).await;
         let refused = init(&node, group(), InitMode::Write).await;
-        let said = refused_as(refused, TroubleKind::Other);
-        assert!(said.contains(&format!("`{name}` by job")), "{said}");
+        let message = refused_as(refused, TroubleKind::Other);
+        assert!(message.contains(&format!("`{name}` by job")), "{message}");
         call(&node, request(&[name], 7, release(ballot)))
             .await
             .unwrap();
@@ -46,8 +46,8 @@ async fn init_finds_every_holder_among_many_other_keys() {
 }
 
 #[tokio::test]
-async fn a_client_that_joins_during_the_search_makes_it_start_again() {
-    let server = crowded();
+async fn a_join_during_the_search_restarts_the_search() {
+    let server = server_with_many_keys();
     let proxy = Proxy::in_front_of(&server);
     proxy.replies(Fault::Delay(Duration::from_millis(20)));
     let slow = node(&proxy.url());
@@ -59,26 +59,26 @@ async fn a_client_that_joins_during_the_search_makes_it_start_again() {
         calls.parse::<u64>().unwrap()
     };
     let before = steps();
-    wait_until_async("the search to be under way", PATIENCE, async || {
+    wait_until_async("the search to be in progress", PATIENCE, async || {
         steps() > before + 2
     })
     .await;
     proxy.replies(Fault::Hold);
-    // Wherever these are kept: no search can be past all of them and before all of them.
+    // Several names: the search cannot find all of them unless it starts again.
     let other = member(&server).await;
     for name in ["a", "b", "c", "d", "e", "f"] {
         take(&other, name).await;
     }
     proxy.pass();
-    let said = refused_as(searching.await, TroubleKind::Other);
+    let message = refused_as(searching.await, TroubleKind::Other);
     for name in ["a", "b", "c", "d", "e", "f"] {
-        assert!(said.contains(&format!("`{name}` by job")), "{said}");
+        assert!(message.contains(&format!("`{name}` by job")), "{message}");
     }
 }
 
 #[tokio::test]
-async fn a_search_that_takes_too_long_refuses() {
-    let server = crowded();
+async fn init_is_refused_if_the_search_takes_too_long() {
+    let server = server_with_many_keys();
     let time = SteppedClock::starting_at(Duration::from_secs(1));
     let clock = Clock::Stepped(time.clone());
     let node = RedisNode::connect(url(&server.url()), clock).unwrap();
@@ -90,9 +90,9 @@ async fn a_search_that_takes_too_long_refuses() {
     };
     let outcome = tokio::select! {
         outcome = init(&node, group(), InitMode::Write) => outcome,
-        () = an_hour_each_time => unreachable!("it goes on for ever"),
+        () = an_hour_each_time => unreachable!("the search does not end"),
     };
-    let said = refused_as(outcome, TroubleKind::Other);
-    assert!(said.contains("too many keys"), "{said}");
+    let message = refused_as(outcome, TroubleKind::Other);
+    assert!(message.contains("too many keys"), "{message}");
     assert_eq!(server.command(&["EXISTS", "ringfence:born"]), "0");
 }

@@ -1,4 +1,4 @@
-//! What is not ours: keys of other programs, damaged records, servers that are no Redis.
+//! Data that is not ours: keys of other programs, damaged records, servers that are not Redis.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -37,7 +37,7 @@ async fn a_key_of_another_type_is_named_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_value_that_equals_our_marker_of_readers_is_another_program_s() {
+async fn a_key_with_the_marker_of_readers_but_without_readers_belongs_to_another_program() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let mut client = client(&server);
@@ -46,20 +46,20 @@ async fn a_value_that_equals_our_marker_of_readers_is_another_program_s() {
         for mode in [Mode::Exclusive, Mode::Shared] {
             let _: () = client.set("x", marker).unwrap();
             let ballot = ballot(&node).await;
-            let mut asked = request(names, 1, acquire(ballot, TTL_MS));
-            let claims = asked.claims.iter().cloned();
-            asked.claims = claims.map(|claim| Claim { mode, ..claim }).collect();
-            let holder = held(call(&node, asked).await.unwrap().answer);
+            let mut shared_request = request(names, 1, acquire(ballot, TTL_MS));
+            let claims = shared_request.claims.iter().cloned();
+            shared_request.claims = claims.map(|claim| Claim { mode, ..claim }).collect();
+            let holder = held(call(&node, shared_request).await.unwrap().answer);
             assert_eq!((holder.label, holder.for_ms), (None, None));
             let (value, left): (String, i64) =
                 redis::pipe().get("x").ttl("x").query(&mut client).unwrap();
-            assert_eq!((&*value, left), (marker, -1), "it was written over");
+            assert_eq!((&*value, left), (marker, -1), "it was overwritten");
         }
     }
 }
 
 #[tokio::test]
-async fn a_damaged_record_is_never_taken_for_an_absent_one() {
+async fn a_damaged_record_is_an_error_and_not_treated_as_absent() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
@@ -98,7 +98,7 @@ async fn a_damaged_record_is_never_taken_for_an_absent_one() {
     assert!(!client.exists::<_, bool>(&["m", "n"]).unwrap());
 }
 
-/// Something that listens, and answers everything with `junk`, `times` over.
+/// A listener that answers every request with `times` times `junk`.
 fn junk_server(junk: Vec<u8>, times: usize) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -120,7 +120,7 @@ fn junk_server(junk: Vec<u8>, times: usize) -> u16 {
 }
 
 #[tokio::test]
-async fn what_is_no_redis_is_told_so() {
+async fn a_server_that_is_not_redis_is_reported_as_garbage() {
     let deep = b"*1\r\n".repeat(5_000);
     for (junk, times) in [
         (
@@ -149,7 +149,7 @@ async fn what_is_no_redis_is_told_so() {
 }
 
 #[tokio::test]
-async fn replies_without_end_are_cut_off() {
+async fn endless_replies_are_errors() {
     for head in [
         &b"$9000000000000000000\r\n"[..],
         b"*9000000000000000000\r\n",
@@ -166,7 +166,7 @@ async fn replies_without_end_are_cut_off() {
 }
 
 #[tokio::test]
-async fn a_server_without_memory_takes_no_lock_and_says_what_to_do() {
+async fn a_server_without_memory_refuses_acquires_and_the_error_says_what_to_do() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;

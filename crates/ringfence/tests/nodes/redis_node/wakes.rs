@@ -1,5 +1,5 @@
-//! Those who wait are told: over connections that break and servers that restart, and whatever else is
-//! said on the channel.
+//! Waiters are woken although connections break and servers restart, and whatever else is published
+//! on the channel.
 
 use std::collections::BTreeMap;
 
@@ -13,98 +13,101 @@ use ringfence_testkit::{Flavor, Server, wait_until_async};
 use super::*;
 use crate::support::*;
 
-/// Waits for `wake` and nothing else, without blocking the node's runtime.
-async fn hears(ear: &Ear, wake: Wake) {
-    let mut heard = Vec::new();
+/// Waits for `wake` and no other wake, without blocking the tokio runtime of the node.
+async fn receives(listener: &WakeListener, wake: Wake) {
+    let mut received = Vec::new();
     wait_until_async("a wake", PATIENCE, async || {
-        heard = ear.heard();
-        !heard.is_empty()
+        received = listener.received();
+        !received.is_empty()
     })
     .await;
-    assert_eq!(heard, [wake]);
+    assert_eq!(received, [wake]);
 }
 
-/// A place that was taken at the time of `ballot`.
+/// A ticket with the time of `ballot`.
 fn since(ballot: Ballot, id: &str) -> Place {
     place(ballot.get(), id)
 }
 
-/// Lets one hold and another wait, and has the first release: all on `other`.
+/// One client holds, another waits, and the first releases: all through `other`.
 async fn hold_wait_and_release(other: &RedisNode, ticket: &str) {
     let ballot = ballot(other).await;
     let ticket = since(ballot, ticket);
     let hold = request(&["n"], 1, acquire(ballot, TTL_MS));
     let held = call_until_answered(other, hold).await;
     assert_eq!(held.answer, Answer::Granted);
-    let waits = request(&["n"], 2, come(ballot, TTL_MS, &ticket));
+    let waits = request(&["n"], 2, acquire_with_ticket(ballot, TTL_MS, &ticket));
     let waits = call(other, waits).await.unwrap();
     assert!(matches!(waits.answer, Answer::Held(_)), "{waits:?}");
     let released = call(other, request(&["n"], 1, release(ballot))).await;
     assert_eq!(released.unwrap().answer, Answer::Released);
-    // And out of the line again, which wakes nobody: there is no one else.
+    // The waiter leaves the queue, which wakes no client, since there is no other waiter.
     let cancel = leave(ballot, ReleaseKind::Undo, Some(&ticket), false);
     call(other, request(&["n"], 2, cancel)).await.unwrap();
 }
 
-async fn a_wake_is_heard_over_every_break(flavor: Flavor) {
+async fn wakes_arrive_after_breaks_and_restarts(flavor: Flavor) {
     let server = Server::start(flavor);
     let (node, other) = (member(&server).await, member(&server).await);
-    let heard = Ear::at(&node, "me");
-    let also_heard = Ear::at(&node, "her.self");
+    let listener = WakeListener::at(&node, "me");
+    let other_listener = WakeListener::at(&node, "her.self");
     ballot(&node).await;
     hold_wait_and_release(&other, "me.1").await;
-    hears(&heard, wake("me.1", 0)).await;
+    receives(&listener, wake("me.1", 0)).await;
     hold_wait_and_release(&other, "her.self.2").await;
-    hears(&also_heard, wake("her.self.2", 0)).await;
+    receives(&other_listener, wake("her.self.2", 0)).await;
 
-    // A connection that is cut: the next one subscribes by itself.
+    // The connection is cut: the next one subscribes by itself.
     let killed = server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     assert_eq!(killed, "1");
     call_until_answered(&node, inspect(&["n"])).await;
     hold_wait_and_release(&other, "me.3").await;
-    hears(&heard, wake("me.3", 0)).await;
+    receives(&listener, wake("me.3", 0)).await;
 
-    // A server that is restarted has forgotten who listens, and the calls that say so are lost.
+    // A restarted server has no subscriptions any more.
     server.restart();
     call_until_answered(&node, inspect(&["n"])).await;
     hold_wait_and_release(&other, "her.self.4").await;
-    hears(&also_heard, wake("her.self.4", 0)).await;
-    assert_eq!((heard.heard(), also_heard.heard()), (vec![], vec![]));
+    receives(&other_listener, wake("her.self.4", 0)).await;
+    assert_eq!(
+        (listener.received(), other_listener.received()),
+        (vec![], vec![])
+    );
 }
 
 #[tokio::test]
-async fn a_wake_is_heard_over_every_break_on_redis() {
-    a_wake_is_heard_over_every_break(Flavor::Redis).await;
+async fn wakes_arrive_after_breaks_and_restarts_on_redis() {
+    wakes_arrive_after_breaks_and_restarts(Flavor::Redis).await;
 }
 
 #[tokio::test]
-async fn a_wake_is_heard_over_every_break_on_valkey() {
-    a_wake_is_heard_over_every_break(Flavor::Valkey).await;
+async fn wakes_arrive_after_breaks_and_restarts_on_valkey() {
+    wakes_arrive_after_breaks_and_restarts(Flavor::Valkey).await;
 }
 
 #[tokio::test]
-async fn who_listens_first_and_connects_later_hears() {
+async fn a_listener_added_before_the_connection_receives_wakes() {
     let server = Server::start(Flavor::Redis);
     let node = node(&server.url());
-    let heard = Ear::at(&node, "me");
+    let listener = WakeListener::at(&node, "me");
     join(&node, group()).await.unwrap();
     hold_wait_and_release(&node, "me.1").await;
-    hears(&heard, wake("me.1", 0)).await;
+    receives(&listener, wake("me.1", 0)).await;
 }
 
 #[tokio::test]
-async fn a_client_that_is_handed_in_hears() {
+async fn a_node_with_a_client_of_the_user_receives_wakes() {
     let server = Server::start(Flavor::Redis);
     let client = redis::Client::open(server.url()).unwrap();
     let node = RedisNode::from_client(client, "mine", Clock::System).unwrap();
     join(&node, group()).await.unwrap();
-    let heard = Ear::at(&node, "me");
+    let listener = WakeListener::at(&node, "me");
     hold_wait_and_release(&node, "me.1").await;
-    hears(&heard, wake("me.1", 0)).await;
+    receives(&listener, wake("me.1", 0)).await;
 }
 
 #[tokio::test]
-async fn nobody_is_subscribed_who_does_not_listen() {
+async fn a_node_without_listeners_does_not_subscribe() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     hold_wait_and_release(&node, "me.1").await;
@@ -115,7 +118,7 @@ async fn nobody_is_subscribed_who_does_not_listen() {
 async fn noise_on_the_channel_is_ignored() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
-    let heard = Ear::at(&node, "me");
+    let listener = WakeListener::at(&node, "me");
     ballot(&node).await;
     let mut client = client(&server);
     let long = "9".repeat(1 << 20);
@@ -134,24 +137,24 @@ async fn noise_on_the_channel_is_ignored() {
         .publish("ringfence:wake:me", b"0 me.\xff".as_slice())
         .unwrap();
     hold_wait_and_release(&node, "me.1").await;
-    hears(&heard, wake("me.1", 0)).await;
-    assert_eq!(heard.heard(), []);
+    receives(&listener, wake("me.1", 0)).await;
+    assert_eq!(listener.received(), []);
 }
 
 #[tokio::test]
-async fn where_channels_are_forbidden_locks_work_without_wakes() {
+async fn locks_work_without_wakes_if_channels_are_forbidden() {
     let server = Server::start(Flavor::Redis);
     let user = "ACL SETUSER lock on >pw ~* +@all resetchannels";
     server.command(&user.split_whitespace().collect::<Vec<_>>());
     let node = node(&server.url_as("lock", "pw"));
     join(&node, group()).await.unwrap();
-    let heard = Ear::at(&node, "me");
+    let listener = WakeListener::at(&node, "me");
     hold_wait_and_release(&node, "me.1").await;
-    assert_eq!(heard.heard(), []);
+    assert_eq!(listener.received(), []);
 }
 
 #[tokio::test]
-async fn these_are_the_least_rights_of_one_who_waits() {
+async fn a_waiter_needs_these_rights_only() {
     let server = Server::start(Flavor::Redis);
     let user = "ACL SETUSER lock on >pw ~* \
         +info +eval +evalsha +time +get +set +mget +pttl +pexpire +del +exists +zadd \
@@ -160,47 +163,47 @@ async fn these_are_the_least_rights_of_one_who_waits() {
     server.command(&user.split_whitespace().collect::<Vec<_>>());
     let node = node(&server.url_as("lock", "pw"));
     join(&node, group()).await.unwrap();
-    let heard = Ear::at(&node, "me");
+    let listener = WakeListener::at(&node, "me");
     hold_wait_and_release(&node, "me.1").await;
-    hears(&heard, wake("me.1", 0)).await;
+    receives(&listener, wake("me.1", 0)).await;
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_know_how_to_push_will_do() {
+async fn locks_work_on_a_server_that_cannot_push() {
     let server = Server::builder(Flavor::Redis)
         .arg("--rename-command HELLO", "")
         .start();
     let node = member(&server).await;
-    let _heard = Ear::at(&node, "me");
+    let _listener = WakeListener::at(&node, "me");
     hold_wait_and_release(&node, "me.1").await;
 }
 
 #[tokio::test]
-async fn a_newcomer_is_as_old_as_a_round_trip_and_no_older() {
+async fn a_new_ticket_may_be_at_most_one_second_old() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let now = ballot(&node).await;
-    // Another holds: whoever is granted leaves the line.
+    // Another client holds: a grant would remove the ticket from the queue.
     let held = call(&node, request(&["n"], 2, acquire(now, TTL_MS))).await;
     assert_eq!(held.unwrap().answer, Answer::Granted);
     for (age_us, first, too_old) in [
         (500_000, true, false),
         (1_000_001, true, true),
         (9_000_000, false, false),
-        // By now it is in line, and may be as old as it likes.
+        // Now the ticket is in the queue, and its age does not matter.
         (9_000_000, true, false),
     ] {
         let shown = Place {
             first,
             ..place(now.get() - age_us, "me.1")
         };
-        let asked = request(&["n"], 1, come(now, TTL_MS, &shown));
-        let answer = call(&node, asked).await.unwrap().answer;
+        let acquire_request = request(&["n"], 1, acquire_with_ticket(now, TTL_MS, &shown));
+        let answer = call(&node, acquire_request).await.unwrap().answer;
         assert_eq!(answer == Answer::TicketOld, too_old, "{age_us}: {answer:?}");
     }
 }
 
-/// How often each command was called, by scripts too.
+/// How often each command was called, also by scripts.
 fn calls(client: &mut redis::Connection) -> BTreeMap<String, u64> {
     let stats: String = redis::cmd("INFO")
         .arg("commandstats")
@@ -214,7 +217,7 @@ fn calls(client: &mut redis::Connection) -> BTreeMap<String, u64> {
     stats.filter(|(name, _)| name != "info").collect()
 }
 
-/// What `request` makes the server do.
+/// The commands that `request` makes the server execute.
 async fn cost(node: &RedisNode, client: &mut redis::Connection, request: Request) -> Vec<String> {
     let before = calls(client);
     call(node, request).await.unwrap();
@@ -226,7 +229,7 @@ async fn cost(node: &RedisNode, client: &mut redis::Connection, request: Request
 }
 
 #[tokio::test]
-async fn a_lock_that_nobody_waits_for_costs_four_calls_and_four_to_release() {
+async fn an_uncontended_acquire_or_release_executes_four_commands() {
     for flavor in [Flavor::Redis, Flavor::Valkey] {
         let server = Server::start(flavor);
         let node = member(&server).await;
@@ -239,14 +242,14 @@ async fn a_lock_that_nobody_waits_for_costs_four_calls_and_four_to_release() {
             let release = request(&["n"], 1, release(ballot));
             let cost_of_it = cost(&node, &mut client, release).await;
             assert_eq!(cost_of_it, ["del", "mget", "set", "time"]);
-            // And so it is again when a line has come and gone.
+            // The same after a queue has been used and is empty again.
             hold_wait_and_release(&node, "me.1").await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_thousand_in_line_cost_no_more_calls_than_two() {
+async fn a_queue_of_a_thousand_needs_no_more_commands_than_a_queue_of_two() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let mut client = client(&server);
@@ -267,7 +270,7 @@ async fn a_thousand_in_line_cost_no_more_calls_than_two() {
         };
         let last = turns.iter().map(|turn| turn.ahead).max();
         assert_eq!((turns.len(), last), (many, Some(many as u64 - 1)));
-        let again = request(&["n"], 2, come(ballot, TTL_MS, &places[1]));
+        let again = request(&["n"], 2, acquire_with_ticket(ballot, TTL_MS, &places[1]));
         let undo = Op::Release(Release {
             ballot,
             kind: ReleaseKind::Undo,
@@ -287,7 +290,7 @@ async fn a_thousand_in_line_cost_no_more_calls_than_two() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_line_stays_for_ever() {
+async fn every_key_of_a_queue_expires() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let mut client = client(&server);
@@ -295,7 +298,7 @@ async fn nothing_of_a_line_stays_for_ever() {
     call(&node, request(&["b"], 1, acquire(ballot, TTL_MS)))
         .await
         .unwrap();
-    let waits = come(ballot, TTL_MS, &since(ballot, "me.1"));
+    let waits = acquire_with_ticket(ballot, TTL_MS, &since(ballot, "me.1"));
     call(&node, request(&["a", "b"], 2, waits)).await.unwrap();
     let keys: Vec<String> = client.keys("*").unwrap();
     assert_eq!(keys.len(), 9, "{keys:?}");

@@ -1,4 +1,4 @@
-//! SQLite files that are damaged, gone, or not ours.
+//! SQLite files that are damaged, removed, or not ours.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn a_damaged_row_is_an_error_that_names_the_file_and_the_lock() {
 }
 
 #[test]
-fn a_damaged_node_row_stops_the_node_and_says_so() {
+fn a_damaged_node_row_is_an_error_that_names_the_file() {
     for damage in [
         "DELETE FROM node",
         "UPDATE node SET clock_us = -1",
@@ -66,7 +66,7 @@ fn a_damaged_node_row_stops_the_node_and_says_so() {
 }
 
 #[test]
-fn scrambled_pages_are_errors_and_never_a_panic() {
+fn scrambled_pages_never_cause_a_panic() {
     let machine = Machine::new();
     let node = machine.open(machine.clock());
     for i in 0..50 {
@@ -90,7 +90,7 @@ fn scrambled_pages_are_errors_and_never_a_panic() {
         for i in 0..50 {
             let op = acquire(Ballot::new(WALL_US + 1), TTL_MS);
             let call = request(&[&format!("lock-{i}")], BOB, op);
-            // Any answer will do, as long as there is one.
+            // Any reply is correct, as long as there is one.
             let _ = send(&node, call, NEVER).wait();
         }
         probe(&node).wait().map(drop).unwrap_or_default();
@@ -108,7 +108,7 @@ fn a_file_that_is_removed_while_in_use_is_noticed() {
 }
 
 #[test]
-fn what_is_no_lock_file_of_ours_is_refused_and_left_alone() {
+fn a_file_that_is_not_ours_is_refused_and_not_changed() {
     let scratch = Scratch::new();
     let open = |path: &Path| SqliteNode::open(path, NodeClock::system()).unwrap_err();
 
@@ -145,7 +145,7 @@ fn what_is_no_lock_file_of_ours_is_refused_and_left_alone() {
 }
 
 #[test]
-fn the_name_memory_is_a_file_like_any_other() {
+fn a_file_named_memory_is_an_ordinary_file() {
     let scratch = Scratch::new();
     let path = scratch.path(":memory:");
     let node = SqliteNode::open(&path, NodeClock::system()).unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The first format: no lines yet. Alice holds `held`, and `old` has a fence.
+/// The first format, without wait queues. Alice holds `held`, and `old` has a fence.
 const FORMAT_1: &str = "
     CREATE TABLE node (
         one INTEGER PRIMARY KEY CHECK (one = 1), boot_id TEXT NOT NULL, boot_us INTEGER NOT NULL,
@@ -35,34 +35,34 @@ fn format_1(machine: &Machine) -> Ballot {
 }
 
 #[test]
-fn a_file_of_the_first_format_is_brought_up_to_date_with_its_locks_and_fences() {
+fn a_file_of_the_first_format_is_upgraded_with_its_locks_and_fences() {
     let machine = Machine::new();
     let fence = format_1(&machine);
     let node = machine.open(machine.clock());
     assert_eq!(stamp(&node, "old").floor, Ballot::new(WALL_US + 7));
     let bob = place(WALL_US, "b.1");
-    let waiting = come(plus(fence, 1), TTL_MS, &bob);
+    let waiting = acquire_with_ticket(plus(fence, 1), TTL_MS, &bob);
     let holder = held(ask(&node, "held", BOB, waiting.clone()));
     assert_eq!(holder.label.as_deref(), Some("job"));
     assert_eq!(holder.id.as_deref(), Some(token(ALICE).id()));
     assert_eq!(holder.for_ms, Some(10_000));
-    // The lease that was granted before the upgrade tells when the name became free.
+    // The lease of before the upgrade determines when the name became free.
     machine.time.step(Duration::from_millis(10_100));
     let carol = place(WALL_US + 1, "c.1");
     ask(&node, "held", BOB, refresh(&[&bob, &carol]));
-    let late = come(plus(fence, 20_000_000), TTL_MS, &carol);
+    let late = acquire_with_ticket(plus(fence, 20_000_000), TTL_MS, &carol);
     let behind = Answer::Behind {
         ahead: 1,
         for_ms: Some(1_500 - 99),
     };
     assert_eq!(ask(&node, "held", 3, late), behind);
-    assert!(take_in_line(&node, "held", BOB, &bob) > fence);
+    assert!(take_in_queue(&node, "held", BOB, &bob) > fence);
     let fresh = Machine::new();
     drop(fresh.open(fresh.clock()));
     assert_eq!(format(&machine), format(&fresh));
 }
 
-/// The format that a file says it has.
+/// The format number in a file.
 fn format(machine: &Machine) -> i64 {
     let file = Connection::open(machine.file()).unwrap();
     file.query_row("PRAGMA user_version", [], |row| row.get(0))
@@ -70,7 +70,7 @@ fn format(machine: &Machine) -> i64 {
 }
 
 #[test]
-fn a_file_of_the_first_format_that_cannot_be_brought_up_to_date_stays_as_it_is() {
+fn a_file_whose_upgrade_fails_stays_unchanged() {
     let machine = Machine::new();
     format_1(&machine);
     let file = Connection::open(machine.file()).unwrap();

@@ -17,9 +17,9 @@ fn arrive(node: &dyn Node, name: &str, party: &str, ttl_ms: u64) -> Vec<String> 
     }
 }
 
-/// A holder is dead after a boot; who had arrived has arrived.
+/// A boot ends holders, but not the arrivals at a latch.
 #[test]
-fn a_latch_outlives_another_boot_by_as_long_as_it_had_to_live() {
+fn a_latch_keeps_its_remaining_time_after_another_boot() {
     let machine = Machine::new();
     let node = machine.open(machine.clock().with_boot_id("first"));
     arrive(&node, "x", "a", 10_000);
@@ -34,7 +34,7 @@ fn a_latch_outlives_another_boot_by_as_long_as_it_had_to_live() {
 }
 
 #[test]
-fn latches_that_are_over_are_cleared_away() {
+fn expired_latches_are_deleted() {
     let machine = Machine::new();
     let node = machine.open(machine.clock());
     for round in 0..20 {

@@ -1,10 +1,10 @@
-//! What is particular to the SQLite node: boots, clocks that are set, and files that are not what
-//! they should be. Several processes on one file are `sqlite_processes.rs`' matter.
+//! What is special to the SQLite node: boots, clocks that are set, and files that are damaged or of
+//! other programs. Several processes on one file are tested in `sqlite_processes.rs`.
 
 mod damage;
 mod formats;
 mod latches;
-mod line;
+mod queue;
 mod sequences;
 mod wakes;
 
@@ -55,24 +55,24 @@ impl Machine {
     }
 }
 
-fn take(node: &dyn Node, name: &str, who: u8) -> Ballot {
+fn take(node: &dyn Node, name: &str, client: u8) -> Ballot {
     let ballot = next_ballot(node, name);
     assert_eq!(
-        ask(node, name, who, acquire(ballot, TTL_MS)),
+        ask(node, name, client, acquire(ballot, TTL_MS)),
         Answer::Granted
     );
     ballot
 }
 
-fn take_in_line(node: &dyn Node, name: &str, who: u8, place: &Place) -> Ballot {
+fn take_in_queue(node: &dyn Node, name: &str, client: u8, place: &Place) -> Ballot {
     let ballot = next_ballot(node, name);
-    let op = come(ballot, TTL_MS, place);
-    assert_eq!(ask(node, name, who, op), Answer::Granted);
+    let op = acquire_with_ticket(ballot, TTL_MS, place);
+    assert_eq!(ask(node, name, client, op), Answer::Granted);
     ballot
 }
 
 #[test]
-fn it_is_durable_grown_up_and_alone() {
+fn a_sqlite_node_is_durable_votes_at_once_and_must_be_the_only_node() {
     let machine = Machine::new();
     let node = SqliteNode::open(machine.file(), machine.clock()).unwrap();
     let quorum = join(&node, Group::new(3)).wait().unwrap_err();
@@ -95,7 +95,7 @@ fn only_its_owner_may_read_the_file_and_its_companions() {
 }
 
 #[test]
-fn what_was_granted_is_there_after_a_restart() {
+fn locks_are_held_after_a_restart() {
     let machine = Machine::new();
     let node = machine.open(machine.clock());
     let ballot = take(&node, "x", ALICE);
@@ -122,7 +122,7 @@ fn two_nodes_on_one_file_see_each_other() {
 fn a_wall_clock_set_back_keeps_fences_rising() {
     let machine = Machine::new();
     let mut fence = take(&machine.open(machine.clock()), "x", ALICE);
-    // Beyond the window, the retention and the tolerated step, one after the other.
+    // Further than the window, the retention and the tolerated step, one after the other.
     for (set_back_us, pass) in [(HOUR_US, 11), (2 * HOUR_US, 70), (3 * HOUR_US, 700)] {
         machine.time.step(Duration::from_secs(pass));
         let clock = machine.clock();
@@ -137,10 +137,10 @@ fn a_wall_clock_set_back_keeps_fences_rising() {
 }
 
 #[test]
-fn a_record_lapses_only_when_the_ground_has_overtaken_its_fence() {
+fn a_record_expires_only_when_the_clock_floor_has_passed_its_fence() {
     let machine = Machine::new();
     let fence = take(&machine.open(machine.clock()), "x", ALICE);
-    // As if somebody had put the node's clock back in the file itself.
+    // As if the node's clock was set back in the file itself.
     let file = Connection::open(machine.file()).unwrap();
     file.execute("UPDATE node SET clock_us = clock_us - 3600000000", [])
         .unwrap();
@@ -153,7 +153,7 @@ fn a_record_lapses_only_when_the_ground_has_overtaken_its_fence() {
 }
 
 #[test]
-fn another_boot_frees_holders_but_keeps_fences() {
+fn another_boot_ends_holds_but_keeps_fences() {
     let machine = Machine::new();
     let clock = machine.clock().with_boot_id("first");
     let node = machine.open(clock);
@@ -167,7 +167,7 @@ fn another_boot_frees_holders_but_keeps_fences() {
     );
     drop(node);
 
-    // The clock since boot begins again, and the wall clock is wrong until somebody sets it.
+    // The clock since boot starts again, and the wall clock is wrong until it is set.
     let time = SteppedClock::starting_at(Duration::from_secs(5));
     let clock = NodeClock::following(Clock::Stepped(time), WALL_US - 10_000_000);
     let node = machine.open(clock.with_boot_id("second"));
@@ -179,7 +179,7 @@ fn another_boot_frees_holders_but_keeps_fences() {
 }
 
 #[test]
-fn where_boots_have_no_id_a_clock_that_went_back_is_another_boot() {
+fn without_a_boot_id_a_clock_that_went_back_is_another_boot() {
     let machine = Machine::new();
     let ballot = take(&machine.open(machine.clock().with_boot_id("")), "x", ALICE);
     let time = SteppedClock::starting_at(Duration::from_secs(5));
@@ -189,7 +189,7 @@ fn where_boots_have_no_id_a_clock_that_went_back_is_another_boot() {
 }
 
 #[test]
-fn a_clock_that_goes_back_within_one_boot_frees_nobody() {
+fn a_clock_that_goes_back_within_one_boot_is_an_error() {
     let machine = Machine::new();
     take(&machine.open(machine.clock()), "x", ALICE);
     let time = SteppedClock::starting_at(Duration::from_secs(5));
@@ -200,7 +200,7 @@ fn a_clock_that_goes_back_within_one_boot_frees_nobody() {
 }
 
 #[test]
-fn the_file_does_not_grow_with_names_that_have_lapsed() {
+fn expired_names_are_deleted_from_the_file() {
     let machine = Machine::new();
     let node = machine.open(machine.clock());
     for round in 0..4 {
@@ -236,7 +236,7 @@ fn a_refusal_writes_nothing_to_the_disk() {
 }
 
 #[test]
-fn dropping_the_last_handle_answers_what_was_asked() {
+fn calls_are_answered_although_the_last_handle_is_dropped() {
     let machine = Machine::new();
     let node = machine.open(machine.clock());
     let ballot = next_ballot(&node, "x");

@@ -1,4 +1,4 @@
-//! The SQLite node against the ledger, in random sequences.
+//! The SQLite node compared with the ledger, in random sequences.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             6 => restore(ballot),
             7 => Op::PlainAcquire(PlainAcquire { ttl_ms }),
             8 => Op::PlainRelease,
-            9..12 => come(ballot, ttl_ms, &ticket),
+            9..12 => acquire_with_ticket(ballot, ttl_ms, &ticket),
             12 => refresh(&[&ticket, &place(WALL_US + 1, "t.9")]),
             13 => Op::Inspect,
             _ => leave(ballot, release_kind, Some(&ticket), stays),
@@ -47,9 +47,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let pass = prop_oneof![
         8 => 0u64..5, 3 => 0u64..2_000, 1 => 0u64..20_000, 1 => 55_000u64..65_000
     ];
-    let step = (pass, 1u8..4, names, op).prop_map(|(pass_ms, who, names, op)| Step {
+    let step = (pass, 1u8..4, names, op).prop_map(|(pass_ms, client, names, op)| Step {
         pass_ms,
-        request: request(&names, who, op),
+        request: request(&names, client, op),
     });
     prop::collection::vec(step, 1..40)
 }
@@ -58,10 +58,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_answers_as_the_ledger_does(steps in steps()) {
+    fn sqlite_agrees_with_the_ledger(steps in steps()) {
         let machine = Machine::new();
         let node = machine.open(machine.clock());
-        let ear = Ear::at(&node, "t");
+        let listener = WakeListener::at(&node, "t");
         let rules = Rules::of_group(&Group::new(1));
         let mut model: BTreeMap<Name, Entry> = BTreeMap::new();
         let mut now = Moment { clock_us: WALL_US, lease_ms: 1_000_000 };
@@ -76,11 +76,11 @@ proptest! {
             model.extend(names().zip(entries));
             let reply = send(&node, step.request.clone(), NEVER).wait().unwrap();
             prop_assert_eq!(&reply.answer, &outcome.answer);
-            if let Some(told) = reply.stamp {
-                prop_assert_eq!(told, outcome.stamp);
+            if let Some(stamp) = reply.stamp {
+                prop_assert_eq!(stamp, outcome.stamp);
             }
-            // Those who are told are told before the answer.
-            prop_assert_eq!(ear.heard(), outcome.wakes);
+            // Wakes are delivered before the reply.
+            prop_assert_eq!(listener.received(), outcome.wakes);
         }
     }
 }

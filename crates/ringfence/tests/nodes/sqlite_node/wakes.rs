@@ -6,7 +6,7 @@ use super::*;
 fn a_wake_reaches_another_node_on_the_same_file() {
     let machine = Machine::new();
     let (a, b) = (machine.open(machine.clock()), machine.open(machine.clock()));
-    let ear = Ear::at(&b, "b");
+    let listener = WakeListener::at(&b, "b");
     let ballot = take(&a, "x", ALICE);
     ask(
         &b,
@@ -15,15 +15,15 @@ fn a_wake_reaches_another_node_on_the_same_file() {
         refresh(&[&place(WALL_US, "b.1"), &place(WALL_US, "c.1")]),
     );
     ask(&a, "x", ALICE, release(ballot));
-    assert_eq!(ear.wait(), wake("b.1", 0));
-    assert_eq!(ear.heard(), []);
+    assert_eq!(listener.wait(), wake("b.1", 0));
+    assert_eq!(listener.received(), []);
 }
 
 #[test]
 fn hundreds_of_wakes_for_one_client_arrive() {
     let machine = Machine::new();
     let (a, b) = (machine.open(machine.clock()), machine.open(machine.clock()));
-    let ear = Ear::at(&b, "b");
+    let listener = WakeListener::at(&b, "b");
     let names: Vec<String> = (0..100).map(|i| format!("n{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let ballot = next_ballot(&a, "x");
@@ -35,12 +35,12 @@ fn hundreds_of_wakes_for_one_client_arrive() {
     }
     reply(&a, &names, ALICE, release(ballot));
     for i in 0..100 {
-        assert_eq!(ear.wait(), wake(&format!("b.{padding}{i:03}"), 0));
+        assert_eq!(listener.wait(), wake(&format!("b.{padding}{i:03}"), 0));
     }
 }
 
 #[test]
-fn a_deep_folder_is_no_obstacle_to_wakes() {
+fn wakes_arrive_in_a_deep_folder() {
     let machine = Machine::new();
     let folder = machine.scratch.path(&"deep".repeat(50));
     fs::create_dir(&folder).unwrap();
@@ -50,7 +50,7 @@ fn a_deep_folder_is_no_obstacle_to_wakes() {
         node
     };
     let (a, b) = (open(), open());
-    let ear = Ear::at(&b, "0123456789abcdef");
+    let listener = WakeListener::at(&b, "0123456789abcdef");
     let ballot = take(&a, "x", ALICE);
     ask(
         &b,
@@ -59,11 +59,11 @@ fn a_deep_folder_is_no_obstacle_to_wakes() {
         refresh(&[&place(WALL_US, "0123456789abcdef.1")]),
     );
     ask(&a, "x", ALICE, release(ballot));
-    assert_eq!(ear.wait(), wake("0123456789abcdef.1", 0));
+    assert_eq!(listener.wait(), wake("0123456789abcdef.1", 0));
 }
 
 #[test]
-fn a_ticket_cannot_lead_a_wake_out_of_the_folder() {
+fn a_ticket_cannot_direct_a_wake_out_of_the_folder() {
     let machine = Machine::new();
     let node = machine.open(machine.clock());
     let outside = machine.scratch.path("outside");
@@ -82,7 +82,7 @@ fn a_ticket_cannot_lead_a_wake_out_of_the_folder() {
 }
 
 #[test]
-fn a_node_that_is_gone_leaves_no_socket_and_clears_away_those_of_killed_processes() {
+fn a_node_deletes_its_own_sockets_and_those_of_killed_processes() {
     let machine = Machine::new();
     let node = machine.open(machine.clock());
     let sockets = || {
@@ -92,16 +92,16 @@ fn a_node_that_is_gone_leaves_no_socket_and_clears_away_those_of_killed_processe
         names.sort();
         names
     };
-    // Closing a socket leaves its file: all that remains of a process that was killed.
+    // A closed socket leaves its file, as a killed process does.
     for (client, age) in [("old", 60), ("young", 0)] {
         let path = machine.scratch.path(&format!("locks.db-wake-{client}"));
         drop(std::os::unix::net::UnixDatagram::bind(&path).unwrap());
         let modified = fs::metadata(&path).unwrap().modified().unwrap();
         set_modified(&path, modified - Duration::from_secs(age));
     }
-    let ear = Ear::at(&node, "b");
+    let listener = WakeListener::at(&node, "b");
     assert_eq!(sockets(), ["locks.db-wake-b", "locks.db-wake-young"]);
-    ear.listen(&node, "young");
+    listener.listen(&node, "young");
     assert_eq!(sockets(), ["locks.db-wake-b", "locks.db-wake-young"]);
     drop(node);
     assert_eq!(sockets(), [""; 0]);

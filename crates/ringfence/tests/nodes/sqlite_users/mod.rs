@@ -1,7 +1,7 @@
-//! Several users on one SQLite file, and hostile neighbours in its folder.
+//! Several users on one SQLite file, and hostile users of its folder.
 //!
-//! A test that needs a second user starts this very binary again through `setpriv` (see `processes.rs`),
-//! which only root may do. Without root it checks what one user can see: the modes of the files.
+//! A test that needs a second user starts this test program again through `setpriv` (see
+//! `processes.rs`), which only root may do. Without root it checks the modes of the files only.
 
 mod processes;
 
@@ -23,7 +23,7 @@ use processes::{command, program, spawn};
 
 use crate::support::*;
 
-/// Two users and a group that they share. Nobody needs to have an account for them.
+/// Two users and a group that they share. They need no accounts.
 const ALICE_UID: u32 = 64_001;
 const BOB_UID: u32 = 64_002;
 const GROUP_ID: u32 = 64_100;
@@ -55,14 +55,14 @@ fn a_wake_socket_has_no_set_uid_bit_and_cannot_be_executed() {
     for (of_file, of_socket) in [(0o4777, 0o666), (0o7770, 0o660), (0o600, 0o600)] {
         set_mode(&file, of_file);
         let client = format!("m{of_file:o}");
-        let _ear = Ear::at(&node, &client);
+        let _listener = WakeListener::at(&node, &client);
         let socket = scratch.path(&format!("locks.db-wake-{client}"));
         assert_eq!(mode(&socket), of_socket, "{:o}", mode(&socket));
     }
 }
 
 #[test]
-fn a_link_put_in_the_place_of_a_wake_socket_changes_no_other_file() {
+fn a_link_that_replaces_a_wake_socket_changes_no_other_file() {
     let scratch = Scratch::new();
     let file = scratch.path("locks.db");
     let node = open(&file);
@@ -72,7 +72,7 @@ fn a_link_put_in_the_place_of_a_wake_socket_changes_no_other_file() {
     set_mode(&victim, 0o600);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // The neighbour: as soon as a socket appears, a link takes its name.
+        // The hostile user: as soon as a socket appears, a link replaces it.
         scope.spawn(|| {
             let mut client = 0;
             while !over.load(Ordering::Relaxed) {
@@ -87,10 +87,10 @@ fn a_link_put_in_the_place_of_a_wake_socket_changes_no_other_file() {
                 }
             }
         });
-        let mut ears = Vec::new();
+        let mut listeners = Vec::new();
         for client in 0..300 {
             let client = format!("c{client}");
-            ears.push(Ear::at(&node, &client));
+            listeners.push(WakeListener::at(&node, &client));
             let socket = scratch.path(&format!("locks.db-wake-{client}"));
             wait_until("the link", PATIENCE, || {
                 fs::symlink_metadata(&socket).is_ok_and(|found| found.is_symlink())
@@ -101,7 +101,7 @@ fn a_link_put_in_the_place_of_a_wake_socket_changes_no_other_file() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    assert_eq!(mode(&victim), 0o600, "another file was given a mode");
+    assert_eq!(mode(&victim), 0o600, "the mode of another file was changed");
 }
 
 #[test]
@@ -121,10 +121,10 @@ fn a_wake_is_not_sent_through_a_link() {
         let waits = place(stamp(&node, name).clock_us, &format!("{name}.1"));
         ask(&node, name, BOB, refresh(&[&waits]));
         assert_eq!(ask(&node, name, ALICE, release(ballot)), Answer::Released);
-        // The answer to the next call: wakes are sent before it.
+        // Wakes are sent before the reply to the next call.
         stamp(&node, name);
-        let heard = socket.recv(&mut [0; 64]);
-        assert!(heard.is_err(), "a wake for {name} left the folder");
+        let received = socket.recv(&mut [0; 64]);
+        assert!(received.is_err(), "a wake for {name} left the folder");
     }
 }
 
@@ -144,7 +144,7 @@ fn a_lock_file_that_is_a_link_is_not_followed() {
 }
 
 #[test]
-fn links_in_the_place_of_the_log_are_not_written_through() {
+fn a_log_file_that_is_a_link_is_refused_and_not_followed() {
     let scratch = Scratch::new();
     set_mode(scratch.folder(), 0o777);
     let file = scratch.path("locks.db");
@@ -156,7 +156,7 @@ fn links_in_the_place_of_the_log_are_not_written_through() {
     for ending in ["-wal", "-shm"] {
         for hard in [false, true] {
             let companion = scratch.path(&format!("locks.db{ending}"));
-            fs::write(&victim, "a file of somebody else").unwrap();
+            fs::write(&victim, "a file of another user").unwrap();
             set_mode(&victim, 0o640);
             if hard {
                 fs::hard_link(&victim, &companion).unwrap();
@@ -166,7 +166,7 @@ fn links_in_the_place_of_the_log_are_not_written_through() {
             let error = SqliteNode::open(&file, NodeClock::system()).unwrap_err();
             let text = error.to_string();
             assert!(text.contains(ending) && text.contains("link"), "{text}");
-            assert_eq!(fs::read(&victim).unwrap(), b"a file of somebody else");
+            assert_eq!(fs::read(&victim).unwrap(), b"a file of another user");
             assert_eq!(mode(&victim), 0o640);
             fs::remove_file(&companion).unwrap();
             fs::remove_file(&victim).unwrap();
@@ -176,7 +176,7 @@ fn links_in_the_place_of_the_log_are_not_written_through() {
 }
 
 #[test]
-fn the_folder_decides_who_may_use_a_new_file() {
+fn the_mode_of_a_new_file_follows_from_its_folder() {
     let own_group = rustix::process::getegid().as_raw();
     let made = |folder_mode: u32| {
         let scratch = Scratch::new();
@@ -185,7 +185,7 @@ fn the_folder_decides_who_may_use_a_new_file() {
         chown(&folder, None, Some(own_group)).unwrap();
         set_mode(&folder, folder_mode);
         let node = open(&folder.join("locks.db"));
-        let _ear = Ear::at(&node, "b");
+        let _listener = WakeListener::at(&node, "b");
         let modes = [
             "locks.db",
             "locks.db-wal",
@@ -196,14 +196,14 @@ fn the_folder_decides_who_may_use_a_new_file() {
         assert!(modes.iter().all(|mode| *mode == modes[0]), "{modes:?}");
         modes[0]
     };
-    // A folder that was not made for sharing: the file is its owner's alone.
+    // The folder is not set up for sharing: only the owner may use the file.
     for private in [0o700, 0o755, 0o775, 0o777, 0o2755, 0o1755] {
         assert_eq!(made(private), 0o600, "{private:o}");
     }
     assert_eq!(made(0o2770), 0o660);
     assert_eq!(made(0o2775), 0o660);
     assert_eq!(made(0o2777), 0o660);
-    // In sticky folders the system may forbid what sharing needs.
+    // In sticky folders the system may forbid the accesses that sharing needs.
     assert_eq!(
         made(0o3770),
         if protected_regular() < 2 {
@@ -220,8 +220,8 @@ fn the_folder_decides_who_may_use_a_new_file() {
     assert_eq!(made(0o1777), all);
 }
 
-/// Whether the kernel keeps users from opening each other's files in sticky folders: 1 where
-/// everybody may write, 2 where a group may.
+/// Whether the kernel keeps users from opening each other's files in sticky folders: 1 for folders
+/// that all users may write, 2 for those that a group may write, too.
 fn protected_regular() -> u32 {
     let text = fs::read_to_string("/proc/sys/fs/protected_regular").unwrap_or_default();
     text.trim().parse().unwrap_or(0)
@@ -235,10 +235,10 @@ fn two_users_share_a_file_and_wake_each_other_through_a_group_folder() {
 #[test]
 fn two_users_share_a_file_and_wake_each_other_through_a_sticky_folder() {
     if protected_regular() > 0 {
-        // The reduced behaviour: the second user is told why, and what to do.
-        let said = second_user_says(0o1777);
-        assert!(said.contains("protected_regular"), "{said}");
-        assert!(said.contains("2770"), "{said}");
+        // Without sharing: the second user gets an error that says why, and what to do.
+        let error = error_of_the_second_user(0o1777);
+        assert!(error.contains("protected_regular"), "{error}");
+        assert!(error.contains("2770"), "{error}");
     } else {
         two_users_share(0o1777);
     }
@@ -248,7 +248,7 @@ fn two_users_share(folder_mode: u32) {
     let scratch = Scratch::new();
     let folder = shared_folder(&scratch, folder_mode);
     if !is_root() {
-        // The reduced behaviour: one user, whose files are open to the folder's group.
+        // Without root: one user, whose files are open to the group of the folder.
         drop(open(&folder.join("locks.db")));
         assert_eq!(mode(&folder.join("locks.db")) & 0o660, 0o660);
         return;
@@ -261,27 +261,30 @@ fn two_users_share(folder_mode: u32) {
     }
     let owner = fs::metadata(folder.join("locks.db")).unwrap().uid();
     assert_eq!(owner, ALICE_UID);
-    assert!(folder.join("heard").exists());
+    assert!(folder.join("woken").exists());
 }
 
 #[test]
-fn a_user_without_rights_is_told_what_happened_and_what_to_do() {
+fn the_error_for_a_user_without_rights_says_what_happened_and_what_to_do() {
     for folder_mode in [0o777, 0o755] {
-        let said = second_user_says(folder_mode);
+        let error = error_of_the_second_user(folder_mode);
         if !is_root() {
-            assert_eq!(said, "", "the owner may always");
+            assert_eq!(error, "", "the owner has every right");
             continue;
         }
-        assert!(said.contains(&format!("user {BOB_UID} may not")), "{said}");
-        assert!(said.contains("locks.db"), "{said}");
-        assert!(said.contains("mode 0"), "{said}");
-        assert!(said.contains("install -d -m 2770 -g GROUP"), "{said}");
-        assert!(!said.contains("Error code 14"), "{said}");
+        assert!(
+            error.contains(&format!("user {BOB_UID} may not")),
+            "{error}"
+        );
+        assert!(error.contains("locks.db"), "{error}");
+        assert!(error.contains("mode 0"), "{error}");
+        assert!(error.contains("install -d -m 2770 -g GROUP"), "{error}");
+        assert!(!error.contains("Error code 14"), "{error}");
     }
 }
 
-/// What a second user is told who opens a file of the first.
-fn second_user_says(folder_mode: u32) -> String {
+/// The error of a second user that opens a file of the first.
+fn error_of_the_second_user(folder_mode: u32) -> String {
     let scratch = Scratch::new();
     let folder = shared_folder(&scratch, folder_mode);
     if !is_root() {
@@ -299,12 +302,12 @@ fn second_user_says(folder_mode: u32) -> String {
         .unwrap();
     fs::write(folder.join("done"), "").unwrap();
     assert!(first.wait().unwrap().success());
-    said(&output)
+    reported(&output)
 }
 
-fn said(output: &Output) -> String {
+fn reported(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find_map(|line| line.strip_prefix("SAID "));
+    let line = text.lines().find_map(|line| line.strip_prefix("ERROR "));
     line.unwrap_or_else(|| panic!("{output:?}")).to_owned()
 }
 

@@ -1,4 +1,4 @@
-//! The other processes of these tests, each of which runs a task as some user.
+//! The other processes of these tests, each of which runs a task as a given user.
 
 use std::env;
 use std::io::Write;
@@ -8,11 +8,11 @@ use ringfence::node::sqlite::SqliteError;
 
 use super::*;
 
-/// What a child process is told: what to do, and in which folder.
+/// The environment of a child process: its task and its folder.
 const TASK: &str = "RINGFENCE_TEST_USERS_TASK";
 const FOLDER: &str = "RINGFENCE_TEST_USERS_FOLDER";
 
-/// A copy of this program where every user may start it.
+/// A copy of this program that every user may start.
 pub(super) fn program(scratch: &Scratch) -> PathBuf {
     let copy = scratch.path("program");
     fs::copy(env::current_exe().unwrap(), &copy).unwrap();
@@ -25,7 +25,7 @@ pub(super) fn spawn(program: &Path, folder: &Path, user: u32, task: &str) -> Chi
     command.stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// Runs a task as `user`, with a umask that lets nobody else in: it must not decide who shares.
+/// Runs a task as `user`, with a umask that excludes other users: it must not affect sharing.
 pub(super) fn command(program: &Path, folder: &Path, user: u32, task: &str) -> Command {
     let mut command = Command::new("setpriv");
     command
@@ -40,7 +40,7 @@ pub(super) fn command(program: &Path, folder: &Path, user: u32, task: &str) -> C
     command
 }
 
-/// Not a test but what child processes run; without a task it does nothing.
+/// Not a test but the program of child processes; without a task it does nothing.
 #[test]
 fn child() {
     let (Ok(task), Some(folder)) = (env::var(TASK), env::var_os(FOLDER)) else {
@@ -59,18 +59,19 @@ fn child() {
             put("held");
             wait_until("a listener", PATIENCE, || has("listening"));
             assert_eq!(ask(&node, "x", ALICE, release(ballot)), Answer::Released);
-            // SQLite's companions are the first user's: they stay until the second has heard.
-            wait_until("the wake", PATIENCE, || has("heard"));
+            // The log files of SQLite belong to the first user: they stay until the second was
+            // woken.
+            wait_until("the wake", PATIENCE, || has("woken"));
         }
         "listen" => {
             wait_until("a holder", PATIENCE, || has("held"));
             let node = open(&file);
-            let ear = Ear::at(&node, "other");
+            let listener = WakeListener::at(&node, "other");
             let since_us = stamp(&node, "x").clock_us;
             ask(&node, "x", BOB, refresh(&[&place(since_us, "other.1")]));
             put("listening");
-            assert_eq!(ear.wait(), wake("other.1", 0));
-            put("heard");
+            assert_eq!(listener.wait(), wake("other.1", 0));
+            put("woken");
         }
         "stay" => {
             let _node = open(&file);
@@ -79,9 +80,9 @@ fn child() {
         }
         "fail" => {
             let error = SqliteNode::open(&file, NodeClock::system()).map(drop);
-            let error = error.expect_err("opened what is another user's");
+            let error = error.expect_err("opened a file of another user");
             let mut out = std::io::stdout().lock();
-            writeln!(out, "\nSAID {}", chain(&error)).unwrap();
+            writeln!(out, "\nERROR {}", chain(&error)).unwrap();
         }
         other => panic!("no such task: {other}"),
     }

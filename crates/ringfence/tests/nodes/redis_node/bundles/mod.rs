@@ -1,4 +1,4 @@
-//! Many calls in one script: each is answered as if it had come by itself, whatever happens to the
+//! Many calls in one script: each is answered as if it had been sent alone, whatever happens to the
 //! others.
 
 mod extends;
@@ -12,32 +12,32 @@ use ringfence_testkit::{Flavor, Server};
 use super::*;
 use crate::support::*;
 
-/// Sends all of `requests` before the node can send any: they are one batch.
+/// Sends all of `requests` before the node can send the first: they form one batch.
 async fn all(node: &RedisNode, requests: Vec<Request>) -> Vec<Result<Reply, CallError>> {
     let answers: Vec<_> = requests
         .into_iter()
         .map(|request| call(node, request))
         .collect();
-    let mut said = Vec::new();
+    let mut replies = Vec::new();
     for answer in answers {
-        said.push(answer.await);
+        replies.push(answer.await);
     }
-    said
+    replies
 }
 
-/// As [`all`], where every call is answered.
+/// Like [`all`], if every call is answered.
 async fn answers(node: &RedisNode, requests: Vec<Request>) -> Vec<Answer> {
-    let said = all(node, requests).await.into_iter();
-    said.map(|reply| reply.unwrap().answer).collect()
+    let replies = all(node, requests).await.into_iter();
+    replies.map(|reply| reply.unwrap().answer).collect()
 }
 
-/// `op` by ALICE on each of `names` apart.
+/// `op` by ALICE on each of `names` separately.
 fn each(names: &[&str], op: &Op) -> Vec<Request> {
     let requests = names.iter().map(|name| request(&[name], ALICE, op.clone()));
     requests.collect()
 }
 
-/// How often each of the commands has been called since this was last asked.
+/// How often each command has been called since the last call of this function.
 fn calls(server: &Server, commands: &[&str]) -> Vec<u64> {
     let mut client = client(server);
     let info: String = redis::cmd("INFO")
@@ -57,24 +57,24 @@ fn calls(server: &Server, commands: &[&str]) -> Vec<u64> {
     commands.iter().map(count).collect()
 }
 
-/// Whether `key` stands.
+/// Whether `key` exists.
 fn exists(server: &Server, key: &str) -> bool {
     client(server).exists(key).unwrap()
 }
 
 #[tokio::test]
-async fn calls_on_different_names_are_one_script() {
+async fn calls_on_different_names_share_one_script() {
     for flavor in [Flavor::Redis, Flavor::Valkey] {
         let server = Server::start(flavor);
         let node = member(&server).await;
         let ballot = ballot(&node).await;
         let names = ["a", "{a}", "b}{", "ü:\n"];
         calls(&server, &[]);
-        let said = answers(&node, each(&names, &acquire(ballot, TTL_MS))).await;
-        assert_eq!(said, [const { Answer::Granted }; 4]);
+        let replies = answers(&node, each(&names, &acquire(ballot, TTL_MS))).await;
+        assert_eq!(replies, [const { Answer::Granted }; 4]);
         assert_eq!(calls(&server, &["evalsha", "mget", "set"]), [1, 1, 8]);
-        let said = answers(&node, each(&names, &release(ballot))).await;
-        assert_eq!(said, [const { Answer::Released }; 4]);
+        let replies = answers(&node, each(&names, &release(ballot))).await;
+        assert_eq!(replies, [const { Answer::Released }; 4]);
         assert_eq!(calls(&server, &["evalsha", "set", "del"]), [1, 4, 1]);
         let taken = answers(
             &node,
@@ -83,23 +83,23 @@ async fn calls_on_different_names_are_one_script() {
         .await;
         assert_eq!(taken, [const { Answer::Granted }; 4]);
         assert_eq!(calls(&server, &["evalsha", "set"]), [0, 4]);
-        let said = answers(&node, each(&names, &Op::PlainRelease)).await;
-        assert_eq!(said, [const { Answer::Released }; 4]);
+        let replies = answers(&node, each(&names, &Op::PlainRelease)).await;
+        assert_eq!(replies, [const { Answer::Released }; 4]);
         assert_eq!(calls(&server, &["evalsha", "del"]), [1, 1]);
         assert!(!names.iter().any(|name| exists(&server, name)));
     }
 }
 
 #[tokio::test]
-async fn a_bundle_is_bounded() {
+async fn a_bundle_has_at_most_32_calls() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
     let names: Vec<String> = (0..100).map(|i| format!("n{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     calls(&server, &[]);
-    let said = answers(&node, each(&names, &acquire(ballot, TTL_MS))).await;
-    assert_eq!(said, vec![Answer::Granted; 100]);
+    let replies = answers(&node, each(&names, &acquire(ballot, TTL_MS))).await;
+    assert_eq!(replies, vec![Answer::Granted; 100]);
     assert_eq!(calls(&server, &["evalsha"]), [4]);
 }
 
@@ -108,7 +108,7 @@ async fn calls_on_one_name_keep_their_order() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
-    let said = answers(
+    let replies = answers(
         &node,
         vec![
             request(&["a"], ALICE, acquire(ballot, TTL_MS)),
@@ -136,13 +136,13 @@ async fn calls_on_one_name_keep_their_order() {
     let (granted, released) = (Answer::Granted, Answer::Released);
     let [g, r] = [&granted, &released];
     assert_eq!(
-        said.iter().collect::<Vec<_>>(),
+        replies.iter().collect::<Vec<_>>(),
         [g, g, r, g, g, r, g, g, r, r, g]
     );
 }
 
 #[tokio::test]
-async fn each_call_of_a_bundle_keeps_its_own_terms() {
+async fn each_call_of_a_bundle_keeps_its_own_ttl_and_label() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
@@ -171,14 +171,14 @@ async fn each_call_of_a_bundle_keeps_its_own_terms() {
         assert_eq!(holder.label.as_deref(), Some(label));
         let left = holder.for_ms.unwrap();
         assert!((ttl_ms - 10_000..=ttl_ms).contains(&left), "{name}: {left}");
-        // The record outlives the key it vouches for.
+        // The record outlives the key.
         let record: i64 = client.pttl(format!("ringfence:{{{name}}}:{name}")).unwrap();
         assert!(record >= ttl_ms as i64 - 10_000, "{name}: {record}");
     }
 }
 
 #[tokio::test]
-async fn what_is_unusual_in_the_middle_of_a_bundle_has_its_own_answer() {
+async fn unusual_names_in_a_bundle_get_their_own_answers() {
     for flavor in [Flavor::Redis, Flavor::Valkey] {
         let server = Server::start(flavor);
         let node = member(&server).await;
@@ -200,10 +200,10 @@ async fn what_is_unusual_in_the_middle_of_a_bundle_has_its_own_answer() {
             "a", "held", "hash", "damaged", "b", "old", "their", "awaited", "c",
         ];
         let later = plus(ballot, 1);
-        let said = all(&node, each(&names, &acquire(later, TTL_MS))).await;
+        let replies = all(&node, each(&names, &acquire(later, TTL_MS))).await;
         let answer = |name: &str| {
             let position = names.iter().position(|other| *other == name).unwrap();
-            said[position].clone()
+            replies[position].clone()
         };
         for name in ["a", "b", "c", "old"] {
             assert_eq!(answer(name).unwrap().answer, Answer::Granted, "{name}");
@@ -223,11 +223,11 @@ async fn what_is_unusual_in_the_middle_of_a_bundle_has_its_own_answer() {
             error.to_string().contains("`ringfence:{damaged}:damaged`"),
             "{error}"
         );
-        // And back again, with those who hold nothing among those who hold.
-        let said = all(&node, each(&names, &release(later))).await;
+        // And released again, although some of the names are not held.
+        let replies = all(&node, each(&names, &release(later))).await;
         let answer = |name: &str| {
             let position = names.iter().position(|other| *other == name).unwrap();
-            said[position].clone()
+            replies[position].clone()
         };
         for name in ["a", "b", "c", "old"] {
             assert_eq!(answer(name).unwrap().answer, Answer::Released, "{name}");
@@ -241,7 +241,7 @@ async fn what_is_unusual_in_the_middle_of_a_bundle_has_its_own_answer() {
 }
 
 #[tokio::test]
-async fn a_damaged_record_is_not_taken_for_a_usual_one() {
+async fn a_damaged_record_in_a_bundle_is_an_error() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let mut client = client(&server);
@@ -280,16 +280,16 @@ async fn a_damaged_record_is_not_taken_for_a_usual_one() {
             let _: () = client.set("damaged", token.expose()).unwrap();
         }
         let _: () = client.set("ringfence:{damaged}:damaged", &record).unwrap();
-        let said = all(&node, each(&["a", "damaged"], &op)).await;
-        assert!(said[0].is_ok(), "{said:?}");
-        let error = said[1].clone().expect_err(&record);
+        let replies = all(&node, each(&["a", "damaged"], &op)).await;
+        assert!(replies[0].is_ok(), "{replies:?}");
+        let error = replies[1].clone().expect_err(&record);
         assert!(error.to_string().contains("damaged record"), "{error}");
         assert_eq!(exists(&server, "damaged"), value.is_some(), "{record}");
     }
 }
 
 #[tokio::test]
-async fn plain_releases_in_a_bundle_delete_only_their_own() {
+async fn plain_releases_in_a_bundle_delete_only_their_own_keys() {
     for flavor in [Flavor::Redis, Flavor::Valkey] {
         let server = Server::start(flavor);
         let node = member(&server).await;
@@ -299,12 +299,15 @@ async fn plain_releases_in_a_bundle_delete_only_their_own() {
         let _: () = client.set("held", token(BOB).expose()).unwrap();
         let _: () = client.hset("hash", "field", "value").unwrap();
         let names = ["a", "held", "gone", "hash", "b"];
-        let mut said = all(&node, each(&names, &Op::PlainRelease)).await;
-        assert_eq!(kind(said.remove(3)), TroubleKind::ForeignType);
-        let said: Vec<Answer> = said.into_iter().map(|said| said.unwrap().answer).collect();
+        let mut replies = all(&node, each(&names, &Op::PlainRelease)).await;
+        assert_eq!(kind(replies.remove(3)), TroubleKind::ForeignType);
+        let replies: Vec<Answer> = replies
+            .into_iter()
+            .map(|replies| replies.unwrap().answer)
+            .collect();
         let held = Answer::Held(Default::default());
         assert_eq!(
-            said,
+            replies,
             [Answer::Released, held, Answer::Gone, Answer::Released]
         );
         assert!(exists(&server, "held") && exists(&server, "hash"));
@@ -313,17 +316,17 @@ async fn plain_releases_in_a_bundle_delete_only_their_own() {
 }
 
 #[tokio::test]
-async fn a_release_in_a_bundle_spares_a_later_attempt_and_closes_its_ballot() {
+async fn a_release_in_a_bundle_keeps_a_later_attempt_and_closes_its_ballot() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
     let later = plus(ballot, 5);
     answers(&node, each(&["a", "b"], &acquire(later, TTL_MS))).await;
-    let said = answers(&node, each(&["a", "b"], &release(ballot))).await;
-    assert_eq!(said, [const { Answer::Newer }; 2]);
-    let said = answers(&node, each(&["a", "b"], &release(later))).await;
-    assert_eq!(said, [const { Answer::Released }; 2]);
-    // A restore of what was released must find it closed.
+    let replies = answers(&node, each(&["a", "b"], &release(ballot))).await;
+    assert_eq!(replies, [const { Answer::Newer }; 2]);
+    let replies = answers(&node, each(&["a", "b"], &release(later))).await;
+    assert_eq!(replies, [const { Answer::Released }; 2]);
+    // A restore after the release must find the ballot closed.
     let again = call(&node, request(&["a"], ALICE, restore(later))).await;
     assert_eq!(again.unwrap().answer, Answer::Gone);
 }
@@ -336,22 +339,22 @@ async fn a_ballot_in_a_bundle_must_be_above_the_floor_and_below_the_ceiling() {
     for op in [acquire(ballot, TTL_MS), release(ballot)] {
         answers(&node, each(&["a", "b"], &op)).await;
     }
-    let said = answers(&node, each(&["a", "b"], &acquire(ballot, TTL_MS))).await;
-    assert_eq!(said, [const { Answer::Stale }; 2]);
+    let replies = answers(&node, each(&["a", "b"], &acquire(ballot, TTL_MS))).await;
+    assert_eq!(replies, [const { Answer::Stale }; 2]);
     let far = plus(ballot, 3_600_000_000);
-    let said = answers(&node, each(&["a", "b"], &acquire(far, TTL_MS))).await;
-    assert_eq!(said, [const { Answer::Ahead }; 2]);
+    let replies = answers(&node, each(&["a", "b"], &acquire(far, TTL_MS))).await;
+    assert_eq!(replies, [const { Answer::Ahead }; 2]);
 }
 
 #[tokio::test]
-async fn an_acquire_that_its_own_release_has_overtaken_is_stale() {
+async fn an_acquire_that_arrives_after_its_own_release_is_stale() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
     let theirs = request(&["b"], BOB, acquire(ballot, TTL_MS));
     assert_eq!(call(&node, theirs).await.unwrap().answer, Answer::Granted);
     let later = plus(ballot, 1);
-    let withdrawn = Op::Release(Release {
+    let released = Op::Release(Release {
         ballot: later,
         kind: ringfence::message::ReleaseKind::Final,
         fate_unknown: true,
@@ -359,20 +362,20 @@ async fn an_acquire_that_its_own_release_has_overtaken_is_stale() {
         stays: false,
         keep_ms: None,
     });
-    let said = answers(
+    let replies = answers(
         &node,
         vec![
             request(&["a"], ALICE, acquire(later, TTL_MS)),
-            // Not the usual case, so it is sent again when the rest has been carried out.
+            // Not the usual case, so it is sent again after the rest was executed.
             request(&["b"], ALICE, acquire(later, TTL_MS)),
-            request(&["b"], ALICE, withdrawn),
+            request(&["b"], ALICE, released),
             request(&["b"], BOB, release(ballot)),
         ],
     )
     .await;
-    assert_eq!(said[0], Answer::Granted);
-    assert_eq!(said[1], Answer::Stale);
-    held(said[2].clone());
-    assert_eq!(said[3], Answer::Released);
+    assert_eq!(replies[0], Answer::Granted);
+    assert_eq!(replies[1], Answer::Stale);
+    held(replies[2].clone());
+    assert_eq!(replies[3], Answer::Released);
     assert!(!exists(&server, "b"));
 }

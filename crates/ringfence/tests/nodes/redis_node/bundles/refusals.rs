@@ -1,4 +1,4 @@
-//! What becomes of the calls of a bundle that a server refuses, or whose script it has dropped.
+//! Bundles that a server refuses, or whose script it has flushed.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::*;
 const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn flushed_scripts_of_bundles_are_sent_again_and_kept() {
+async fn flushed_scripts_of_bundles_are_resent_and_then_cached() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
@@ -24,15 +24,15 @@ async fn flushed_scripts_of_bundles_are_sent_again_and_kept() {
         ),
         (Op::PlainRelease, Answer::Released),
     ] {
-        let said = answers(&node, each(&["a", "b"], &op)).await;
-        assert_eq!(said, [answer.clone(), answer]);
+        let replies = answers(&node, each(&["a", "b"], &op)).await;
+        assert_eq!(replies, [answer.clone(), answer]);
     }
-    // The first of each sort is sent twice, and in full the second time.
+    // The first call of each kind is sent twice, the second time with the whole script.
     assert_eq!(calls(&server, &["evalsha", "eval"]), [3, 2]);
 }
 
 #[tokio::test]
-async fn what_a_bundle_leaves_alone_is_answered_though_every_script_was_flushed() {
+async fn unusual_calls_of_a_bundle_are_answered_although_every_script_was_flushed() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
@@ -40,13 +40,17 @@ async fn what_a_bundle_leaves_alone_is_answered_though_every_script_was_flushed(
     answers(&node, each(&names, &acquire(ballot, TTL_MS))).await;
     server.command(&["SCRIPT", "FLUSH"]);
     let requests = names.map(|name| request(&[name], BOB, acquire(plus(ballot, 1), TTL_MS)));
-    let said = timeout(SOON, answers(&node, requests.into())).await;
-    let said = said.expect("the calls go round in circles");
-    assert!(said.iter().all(|answer| matches!(answer, Answer::Held(_))));
+    let replies = timeout(SOON, answers(&node, requests.into())).await;
+    let replies = replies.expect("the calls are resent without end");
+    assert!(
+        replies
+            .iter()
+            .all(|answer| matches!(answer, Answer::Held(_)))
+    );
 }
 
 #[tokio::test]
-async fn a_server_without_memory_takes_no_lock_of_a_bundle_and_frees_what_is_held() {
+async fn a_server_without_memory_refuses_acquires_of_a_bundle_and_executes_releases() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
@@ -57,8 +61,8 @@ async fn a_server_without_memory_takes_no_lock_of_a_bundle_and_frees_what_is_hel
         assert!(matches!(error, CallError::Refused(_)), "{error:?}");
         assert!(error.to_string().contains("maxmemory"), "{error}");
     }
-    let said = answers(&node, each(&["a", "b"], &release(ballot))).await;
-    assert_eq!(said, [const { Answer::Released }; 2]);
+    let replies = answers(&node, each(&["a", "b"], &release(ballot))).await;
+    assert_eq!(replies, [const { Answer::Released }; 2]);
     assert!(
         !["a", "b", "c", "d"]
             .iter()
@@ -71,7 +75,7 @@ async fn a_server_that_may_not_write_refuses_every_call_of_a_bundle() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
-    // Nobody is there to be followed, so it keeps what it has.
+    // There is no master at that address, so the server keeps its data.
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     for refused in all(&node, each(&["a", "b"], &acquire(ballot, TTL_MS))).await {
         let error = refused.unwrap_err();
@@ -82,7 +86,7 @@ async fn a_server_that_may_not_write_refuses_every_call_of_a_bundle() {
 }
 
 #[tokio::test]
-async fn a_node_that_forgot_its_birth_does_nothing_of_a_bundle() {
+async fn a_node_without_its_birth_record_executes_nothing_of_a_bundle() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let ballot = ballot(&node).await;
@@ -97,7 +101,7 @@ async fn a_node_that_forgot_its_birth_does_nothing_of_a_bundle() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_forbidden_costs_the_others_of_a_bundle_nothing() {
+async fn a_forbidden_name_does_not_affect_the_others_of_a_bundle() {
     let server = Server::start(Flavor::Redis);
     let user = ["ACL", "SETUSER", "lock", "on", ">pw", "+@all"];
     let keys = ["~ringfence:*", "~ballot", "~mine:*"];
@@ -106,8 +110,8 @@ async fn a_name_that_is_forbidden_costs_the_others_of_a_bundle_nothing() {
     join(&node, group()).await.unwrap();
     let ballot = ballot(&node).await;
     let names = ["mine:1", "yours", "mine:2"];
-    let said = all(&node, each(&names, &acquire(ballot, TTL_MS))).await;
-    assert_eq!(said[0].as_ref().unwrap().answer, Answer::Granted);
-    assert_eq!(said[2].as_ref().unwrap().answer, Answer::Granted);
-    assert_eq!(kind(said[1].clone()), TroubleKind::Denied);
+    let replies = all(&node, each(&names, &acquire(ballot, TTL_MS))).await;
+    assert_eq!(replies[0].as_ref().unwrap().answer, Answer::Granted);
+    assert_eq!(replies[2].as_ref().unwrap().answer, Answer::Granted);
+    assert_eq!(kind(replies[1].clone()), TroubleKind::Denied);
 }

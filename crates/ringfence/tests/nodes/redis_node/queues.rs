@@ -1,4 +1,4 @@
-//! What a server keeps of a line, and what somebody else has done to it.
+//! What a server stores of a wait queue, and how other programs' changes to it are handled.
 
 use redis::Commands;
 use ringfence::message::{Answer, Holder, Place};
@@ -16,48 +16,52 @@ async fn two_wait(node: &RedisNode) -> (Place, Place) {
     let held = call(node, request(&["n"], ALICE, acquire(ballot, TTL_MS))).await;
     assert_eq!(held.unwrap().answer, Answer::Granted);
     let (bob, carol) = (place(ballot.get(), "b.1"), place(ballot.get() + 1, "c.1"));
-    assert_eq!(comes(node, BOB, &bob).await.ahead, 0);
-    assert_eq!(comes(node, CAROL, &carol).await.ahead, 1);
+    assert_eq!(holder_seen_by(node, BOB, &bob).await.ahead, 0);
+    assert_eq!(holder_seen_by(node, CAROL, &carol).await.ahead, 1);
     (bob, carol)
 }
 
-/// Who holds `n`, as `who` is told who comes at `place`.
-async fn comes(node: &RedisNode, who: u8, place: &Place) -> Holder {
-    let op = come(ballot(node).await, TTL_MS, place);
-    match call(node, request(&["n"], who, op)).await.unwrap().answer {
+/// The holder of `n`, as reported to `client`, which acquires with the ticket `place`.
+async fn holder_seen_by(node: &RedisNode, client: u8, place: &Place) -> Holder {
+    let op = acquire_with_ticket(ballot(node).await, TTL_MS, place);
+    match call(node, request(&["n"], client, op))
+        .await
+        .unwrap()
+        .answer
+    {
         Answer::Held(holder) => holder,
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_ticket_that_has_run_out_is_ahead_of_nobody() {
+async fn an_expired_ticket_is_not_counted_as_ahead() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let (bob, carol) = two_wait(&node).await;
     let [_, _, lease] = line_keys("n");
     let member = format!("{:020}{}", bob.since_us, bob.id);
     let _: () = client(&server).zadd(lease, member, 1).unwrap();
-    assert_eq!(comes(&node, CAROL, &carol).await.ahead, 0);
+    assert_eq!(holder_seen_by(&node, CAROL, &carol).await.ahead, 0);
 }
 
 #[tokio::test]
-async fn a_holder_whom_the_record_does_not_know_has_no_label() {
+async fn a_holder_that_is_not_in_the_record_has_no_label() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let (_, carol) = two_wait(&node).await;
     assert_eq!(
-        comes(&node, CAROL, &carol).await.label.as_deref(),
+        holder_seen_by(&node, CAROL, &carol).await.label.as_deref(),
         Some("job")
     );
     let stranger = token(9).expose().to_owned();
     let _: () = client(&server).set("n", stranger).unwrap();
-    let holder = comes(&node, CAROL, &carol).await;
+    let holder = holder_seen_by(&node, CAROL, &carol).await;
     assert_eq!((holder.label, holder.for_ms), (None, None));
 }
 
 #[tokio::test]
-async fn what_is_kept_of_a_line_outlives_whoever_comes() {
+async fn an_acquire_with_a_ticket_extends_the_expiry_of_the_queue() {
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let (_, carol) = two_wait(&node).await;
@@ -68,7 +72,7 @@ async fn what_is_kept_of_a_line_outlives_whoever_comes() {
     for key in line_keys("n") {
         let _: () = client.pexpire_at(key, soon_ms as i64).unwrap();
     }
-    comes(&node, CAROL, &carol).await;
+    holder_seen_by(&node, CAROL, &carol).await;
     for key in line_keys("n") {
         let left: u64 = client.pttl(&key).unwrap();
         assert!(left > 3_000, "{key} for {left} ms");

@@ -1,4 +1,4 @@
-//! The contract of those who wait in line, and are told when it is their turn.
+//! The contract of the wait queue: the order of grants, tickets, and wakes.
 
 use ringfence::message::PlainAcquire;
 
@@ -13,24 +13,29 @@ fn two_wait(node: &dyn Node) -> (Ballot, Place, Place) {
     ask(node, "x", ALICE, acquire(ballot, TTL_MS));
     let now_us = stamp(node, "x").clock_us;
     let (bob, carol) = (place(now_us, "b.1"), place(now_us + 1, "c.1"));
-    held(try_in_line(node, CAROL, &carol));
-    held(try_in_line(node, BOB, &bob));
+    held(acquire_in_queue(node, CAROL, &carol));
+    held(acquire_in_queue(node, BOB, &bob));
     (ballot, bob, carol)
 }
 
-fn try_in_line(node: &dyn Node, who: u8, place: &Place) -> Answer {
+fn acquire_in_queue(node: &dyn Node, client: u8, place: &Place) -> Answer {
     let ballot = next_ballot(node, "x");
-    ask(node, "x", who, come(ballot, TTL_MS, place))
+    ask(
+        node,
+        "x",
+        client,
+        acquire_with_ticket(ballot, TTL_MS, place),
+    )
 }
 
-fn done(node: &dyn Node, who: u8, place: &Place) -> Answer {
+fn done(node: &dyn Node, client: u8, place: &Place) -> Answer {
     let op = leave(
         stamp(node, "x").floor,
         ReleaseKind::Final,
         Some(place),
         false,
     );
-    ask(node, "x", who, op)
+    ask(node, "x", client, op)
 }
 
 fn waiting(node: &dyn Node, name: &str) -> u64 {
@@ -40,26 +45,26 @@ fn waiting(node: &dyn Node, name: &str) -> u64 {
     }
 }
 
-pub(super) fn those_who_wait_are_served_in_the_order_of_their_tickets(stage: &Stage) {
+pub(super) fn waiters_are_granted_in_the_order_of_their_tickets(stage: &Stage) {
     let node = stage.node();
     let (ballot, bob, carol) = two_wait(node);
-    assert_eq!(held(try_in_line(node, CAROL, &carol)).ahead, 1);
+    assert_eq!(held(acquire_in_queue(node, CAROL, &carol)).ahead, 1);
     assert_eq!(ask(node, "x", ALICE, release(ballot)), Answer::Released);
-    let answer = try_in_line(node, CAROL, &carol);
+    let answer = acquire_in_queue(node, CAROL, &carol);
     assert!(
         matches!(answer, Answer::Behind { ahead: 1, for_ms: Some(ms) } if ms <= GRACE_MS),
         "{answer:?}"
     );
-    assert_eq!(try_in_line(node, BOB, &bob), Answer::Granted);
-    assert_eq!(waiting(node, "x"), 1, "who holds does not wait");
+    assert_eq!(acquire_in_queue(node, BOB, &bob), Answer::Granted);
+    assert_eq!(waiting(node, "x"), 1, "a holder is not in the queue");
     assert_eq!(done(node, BOB, &bob), Answer::Released);
     assert_eq!(waiting(node, "x"), 1);
-    assert_eq!(try_in_line(node, CAROL, &carol), Answer::Granted);
+    assert_eq!(acquire_in_queue(node, CAROL, &carol), Answer::Granted);
     assert_eq!(done(node, CAROL, &carol), Answer::Released);
     assert_eq!(waiting(node, "x"), 0);
 }
 
-pub(super) fn a_caller_without_a_place_waits_behind_the_line(stage: &Stage) {
+pub(super) fn a_caller_without_a_ticket_is_behind_the_queue(stage: &Stage) {
     let node = stage.node();
     let (ballot, ..) = two_wait(node);
     ask(node, "x", ALICE, release(ballot));
@@ -78,21 +83,21 @@ pub(super) fn a_new_ticket_with_an_old_time_is_refused(stage: &Stage) {
         first: true,
         ..place(bob.since_us - 5_000_000, "s.1")
     };
-    assert_eq!(try_in_line(node, CAROL, &old), Answer::TicketOld);
+    assert_eq!(acquire_in_queue(node, CAROL, &old), Answer::TicketOld);
     assert_eq!(waiting(node, "x"), 2);
     let known = Place {
         first: false,
         ..old
     };
-    assert_eq!(held(try_in_line(node, CAROL, &known)).ahead, 0);
+    assert_eq!(held(acquire_in_queue(node, CAROL, &known)).ahead, 0);
     assert_eq!(waiting(node, "x"), 3);
-    // Also where it waits for more than one name.
-    let both = come(next_ballot(node, "x"), TTL_MS, &known);
+    // Also if it waits for more than one name.
+    let both = acquire_with_ticket(next_ballot(node, "x"), TTL_MS, &known);
     assert_eq!(held(reply(node, &["x", "y"], CAROL, both).answer).ahead, 0);
     assert_eq!(waiting(node, "y"), 1);
 }
 
-pub(super) fn a_ticket_that_is_not_refreshed_lapses(stage: &Stage) {
+pub(super) fn a_ticket_that_is_not_refreshed_expires(stage: &Stage) {
     let node = stage.node();
     let (_, bob, _) = two_wait(node);
     stage.pass_ms(2_000);
@@ -108,11 +113,11 @@ pub(super) fn a_ticket_that_is_not_refreshed_lapses(stage: &Stage) {
     assert_eq!(waiting(node, "x"), 0);
 }
 
-pub(super) fn an_undo_keeps_the_place_and_a_cancel_drops_it(stage: &Stage) {
+pub(super) fn an_undo_keeps_the_ticket_and_a_cancel_removes_it(stage: &Stage) {
     let node = stage.node();
     let (ballot, bob, carol) = two_wait(node);
     ask(node, "x", ALICE, release(ballot));
-    assert_eq!(try_in_line(node, BOB, &bob), Answer::Granted);
+    assert_eq!(acquire_in_queue(node, BOB, &bob), Answer::Granted);
     let floor = stamp(node, "x").floor;
     let undo = leave(floor, ReleaseKind::Undo, Some(&bob), true);
     assert_eq!(ask(node, "x", BOB, undo), Answer::Released);
@@ -120,21 +125,21 @@ pub(super) fn an_undo_keeps_the_place_and_a_cancel_drops_it(stage: &Stage) {
     let cancel = leave(floor, ReleaseKind::Undo, Some(&bob), false);
     assert_eq!(ask(node, "x", BOB, cancel), Answer::Gone);
     assert_eq!(waiting(node, "x"), 1);
-    assert_eq!(try_in_line(node, CAROL, &carol), Answer::Granted);
+    assert_eq!(acquire_in_queue(node, CAROL, &carol), Answer::Granted);
 }
 
-pub(super) fn a_dead_head_is_passed_after_its_grace(stage: &Stage) {
+pub(super) fn a_dead_head_of_the_queue_is_passed_after_the_grace_period(stage: &Stage) {
     let node = stage.node();
     let (ballot, bob, carol) = two_wait(node);
     stage.pass_ms(10);
     ask(node, "x", ALICE, release(ballot));
     stage.pass_ms(GRACE_MS + 1);
-    assert_eq!(try_in_line(node, CAROL, &carol), Answer::Granted);
-    assert_eq!(waiting(node, "x"), 0, "one was granted, one did not come");
-    assert_eq!(held(try_in_line(node, BOB, &bob)).ahead, 0);
+    assert_eq!(acquire_in_queue(node, CAROL, &carol), Answer::Granted);
+    assert_eq!(waiting(node, "x"), 0, "one was granted, one was passed");
+    assert_eq!(held(acquire_in_queue(node, BOB, &bob)).ahead, 0);
 }
 
-pub(super) fn a_plain_lock_that_is_gone_leaves_the_head_its_grace(stage: &Stage) {
+pub(super) fn the_head_of_the_queue_has_its_grace_period_after_a_plain_lock(stage: &Stage) {
     let node = stage.node();
     ask(
         node,
@@ -144,57 +149,79 @@ pub(super) fn a_plain_lock_that_is_gone_leaves_the_head_its_grace(stage: &Stage)
     );
     let now_us = stamp(node, "x").clock_us;
     let (bob, carol) = (place(now_us, "b.1"), place(now_us + 1, "c.1"));
-    held(try_in_line(node, BOB, &bob));
+    held(acquire_in_queue(node, BOB, &bob));
     assert_eq!(ask(node, "x", ALICE, Op::PlainRelease), Answer::Released);
-    // Nobody was told when it went: the time counts from when it is missed.
+    // A plain release does not record when the name became free: the time counts from the first
+    // look.
     for _ in 0..2 {
-        let answer = try_in_line(node, CAROL, &carol);
+        let answer = acquire_in_queue(node, CAROL, &carol);
         assert!(
             matches!(answer, Answer::Behind { ahead: 1, for_ms: Some(ms) } if ms <= GRACE_MS),
             "{answer:?}"
         );
     }
     stage.pass_ms(GRACE_MS);
-    assert_eq!(try_in_line(node, CAROL, &carol), Answer::Granted);
+    assert_eq!(acquire_in_queue(node, CAROL, &carol), Answer::Granted);
 }
 
-pub(super) fn several_names_are_waited_for_with_one_ticket(stage: &Stage) {
+pub(super) fn one_ticket_waits_for_several_names(stage: &Stage) {
     let node = stage.node();
     let (ballot, bob, carol) = two_wait(node);
-    // Bob also waits for a free name, where Carol must not pass it.
+    // Bob also waits for a free name, where Carol must not pass him.
     let both = ["y", "x"];
-    let answer = reply(node, &both, BOB, come(plus(ballot, 1), TTL_MS, &bob)).answer;
+    let answer = reply(
+        node,
+        &both,
+        BOB,
+        acquire_with_ticket(plus(ballot, 1), TTL_MS, &bob),
+    )
+    .answer;
     assert_eq!(held(answer).claim, 1);
-    let answer = ask(node, "y", CAROL, come(plus(ballot, 1), TTL_MS, &carol));
+    let answer = ask(
+        node,
+        "y",
+        CAROL,
+        acquire_with_ticket(plus(ballot, 1), TTL_MS, &carol),
+    );
     let behind = Answer::Behind {
         ahead: 1,
         for_ms: None,
     };
     assert_eq!(answer, behind);
     ask(node, "x", ALICE, release(ballot));
-    let answer = reply(node, &both, BOB, come(plus(ballot, 1), TTL_MS, &bob)).answer;
+    let answer = reply(
+        node,
+        &both,
+        BOB,
+        acquire_with_ticket(plus(ballot, 1), TTL_MS, &bob),
+    )
+    .answer;
     assert_eq!(answer, Answer::Granted);
     let op = leave(plus(ballot, 1), ReleaseKind::Final, Some(&bob), false);
     assert_eq!(reply(node, &both, BOB, op).answer, Answer::Released);
     assert_eq!((waiting(node, "x"), waiting(node, "y")), (1, 1));
 }
 
-pub(super) fn a_release_wakes_the_head_and_the_next_after_grace(stage: &Stage) {
+pub(super) fn a_release_wakes_the_head_at_once_and_the_next_after_the_grace_period(stage: &Stage) {
     let node = stage.node();
-    let (bobs, carols, nobodys) = (Ear::at(node, "b"), Ear::at(node, "c"), Ear::at(node, "b.1"));
+    let (bobs, carols, others) = (
+        WakeListener::at(node, "b"),
+        WakeListener::at(node, "c"),
+        WakeListener::at(node, "b.1"),
+    );
     let (ballot, bob, _) = two_wait(node);
     ask(node, "x", ALICE, release(ballot));
     assert_eq!(bobs.wait(), wake("b.1", 0));
     assert_eq!(carols.wait(), wake("c.1", GRACE_MS));
-    try_in_line(node, BOB, &bob);
+    acquire_in_queue(node, BOB, &bob);
     done(node, BOB, &bob);
     assert_eq!(carols.wait(), wake("c.1", 0));
-    assert_eq!((bobs.heard(), nobodys.heard()), (vec![], vec![]));
+    assert_eq!((bobs.received(), others.received()), (vec![], vec![]));
 }
 
 pub(super) fn a_cancel_of_the_head_wakes_the_next(stage: &Stage) {
     let node = stage.node();
-    let carols = Ear::at(node, "c");
+    let carols = WakeListener::at(node, "c");
     let (ballot, bob, _) = two_wait(node);
     ask(node, "x", ALICE, release(ballot));
     assert_eq!(carols.wait(), wake("c.1", GRACE_MS));
@@ -203,45 +230,45 @@ pub(super) fn a_cancel_of_the_head_wakes_the_next(stage: &Stage) {
     assert_eq!(carols.wait(), wake("c.1", 0));
 }
 
-/// Comes as soon as it is woken, from within the wake.
-struct Eager {
+/// Acquires as soon as it is woken, from within the wake.
+struct RetryInWake {
     node: Arc<dyn Node>,
     op: Op,
     answer: Mutex<Option<Pending<Reply>>>,
 }
 
-impl Hear for Eager {
+impl Hear for RetryInWake {
     fn hear(&self, _: Wake) {
-        self.node.listen("another", Arc::new(Deaf));
+        self.node.listen("another", Arc::new(IgnoreWakes));
         let pending = send(&*self.node, request(&["x"], BOB, self.op.clone()), NEVER);
         *self.answer.lock().unwrap() = Some(pending);
     }
 }
 
-struct Deaf;
+struct IgnoreWakes;
 
-impl Hear for Deaf {
+impl Hear for IgnoreWakes {
     fn hear(&self, _: Wake) {}
 }
 
-pub(super) fn whoever_hears_a_wake_may_ask_at_once(stage: &Stage) {
+pub(super) fn a_woken_waiter_may_acquire_from_within_the_wake(stage: &Stage) {
     let node = stage.node();
     let (ballot, bob, _) = two_wait(node);
-    let eager = Arc::new(Eager {
+    let waiter = Arc::new(RetryInWake {
         node: stage.share(),
-        op: come(plus(ballot, 1), TTL_MS, &bob),
+        op: acquire_with_ticket(plus(ballot, 1), TTL_MS, &bob),
         answer: Mutex::default(),
     });
-    node.listen("b", Arc::clone(&eager) as Arc<dyn Hear>);
+    node.listen("b", Arc::clone(&waiter) as Arc<dyn Hear>);
     assert_eq!(ask(node, "x", ALICE, release(ballot)), Answer::Released);
-    wait_until("somebody to come", PATIENCE, || {
-        eager.answer.lock().unwrap().is_some()
+    wait_until("the woken waiter to acquire", PATIENCE, || {
+        waiter.answer.lock().unwrap().is_some()
     });
-    let pending = eager.answer.lock().unwrap().take().unwrap();
+    let pending = waiter.answer.lock().unwrap().take().unwrap();
     assert_eq!(pending.wait().unwrap().answer, Answer::Granted);
 }
 
-pub(super) fn a_thousand_may_wait_for_one_name(stage: &Stage) {
+pub(super) fn a_thousand_callers_may_wait_for_one_name(stage: &Stage) {
     let node = stage.node();
     let (ballot, bob, _) = two_wait(node);
     let places: Vec<Place> = (0..1000)
@@ -255,5 +282,5 @@ pub(super) fn a_thousand_may_wait_for_one_name(stage: &Stage) {
     assert_eq!(ahead, (2..1002).collect::<Vec<_>>());
     ask(node, "x", ALICE, release(ballot));
     assert_eq!(waiting(node, "x"), 1002);
-    assert_eq!(try_in_line(node, BOB, &bob), Answer::Granted);
+    assert_eq!(acquire_in_queue(node, BOB, &bob), Answer::Granted);
 }

@@ -1,4 +1,4 @@
-//! The steps of a history: what is asked, and what others do to the keys.
+//! Executes the steps of a history: operations, and what other programs do to the keys.
 
 use super::*;
 
@@ -28,7 +28,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Another program sets the key, to the token of `holder` or to something of its own.
+    /// Another program sets the key, to the token of `holder` or to a value of its own.
     fn set(&mut self, name: &str, holder: Option<u8>, ttl_ms: Option<u64>) {
         let value = match holder {
             Some(holder) => token(holder).expose().to_owned(),
@@ -42,7 +42,7 @@ impl Bench {
         cmd.exec(&mut self.connection).unwrap();
     }
 
-    /// A ticket was refreshed long ago, and ends in so many milliseconds.
+    /// Makes a ticket end in `ms` milliseconds, as if it was refreshed long ago.
     pub(crate) fn age(&mut self, name: &str, ticket: usize, ms: u64) {
         let [_, _, lease] = line_keys(name);
         let place = self.place((ticket, false));
@@ -54,7 +54,7 @@ impl Bench {
             .unwrap();
     }
 
-    /// The wait queue expires so many milliseconds after its last ticket.
+    /// Makes the wait queue expire `ms` milliseconds after its last ticket.
     fn fade(&mut self, name: &str, ms: u64) {
         let tickets = self.stored(name).line.tickets;
         let Some(last) = tickets.iter().map(|ticket| ticket.until_ms).max() else {
@@ -70,7 +70,7 @@ impl Bench {
         let _: () = pipe.atomic().query(&mut self.connection).unwrap();
     }
 
-    /// The record is rewritten as the first version of ringfence wrote it.
+    /// Rewrites the record as the first version of ringfence wrote it.
     fn make_older(&mut self, name: &str) {
         let Some(record) = self.stored(name).record else {
             return;
@@ -85,7 +85,7 @@ impl Bench {
             .unwrap();
     }
 
-    /// The letters at the end of a line's mark.
+    /// The letters at the end of a queue's mark.
     fn flags(&mut self, mark: &str) -> String {
         let text: String = self.connection.get(mark).unwrap();
         text.trim_start_matches(|letter: char| letter.is_ascii_digit())

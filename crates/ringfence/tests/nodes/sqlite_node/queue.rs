@@ -1,9 +1,9 @@
-//! The line in a SQLite file.
+//! The wait queue in a SQLite file.
 
 use super::*;
 
 #[test]
-fn the_line_is_there_after_a_restart_but_not_after_another_boot() {
+fn the_queue_survives_a_restart_but_not_another_boot() {
     let machine = Machine::new();
     let clock = || machine.clock().with_boot_id("first");
     let node = machine.open(clock());
@@ -23,12 +23,12 @@ fn the_line_is_there_after_a_restart_but_not_after_another_boot() {
     let node = machine.open(clock.with_boot_id("second"));
     ask(&node, "x", BOB, refresh(&[&bob, &carol]));
     assert_eq!(count(&machine, "SELECT count(*) FROM ticket"), 2);
-    // When the name became free was told by a clock that has begun anew: nobody waits for that.
-    assert!(take_in_line(&node, "x", 3, &carol) > ballot);
+    // The time when the name became free is of the clock of the other boot, so it delays no waiter.
+    assert!(take_in_queue(&node, "x", 3, &carol) > ballot);
 }
 
 #[test]
-fn tickets_that_have_lapsed_are_cleared_away() {
+fn expired_tickets_are_deleted() {
     let machine = Machine::new();
     let node = machine.open(machine.clock());
     for round in 0..4 {
@@ -45,11 +45,11 @@ fn tickets_that_have_lapsed_are_cleared_away() {
         machine.time.step(Duration::from_millis(3_001));
     }
     let left = count(&machine, "SELECT count(*) FROM ticket");
-    assert_eq!(left, 100, "the last ones only");
+    assert_eq!(left, 100, "only the last ones remain");
 }
 
 #[test]
-fn an_attempt_in_a_long_line_writes_its_own_ticket_only() {
+fn an_attempt_in_a_long_queue_writes_only_its_own_ticket() {
     let machine = Machine::new();
     let node = machine.open(machine.clock());
     take(&node, "x", ALICE);
@@ -62,7 +62,7 @@ fn an_attempt_in_a_long_line_writes_its_own_ticket_only() {
         &node,
         "x",
         BOB,
-        come(Ballot::new(WALL_US), 1, &places[500]),
+        acquire_with_ticket(Ballot::new(WALL_US), 1, &places[500]),
     ));
     let refreshed = "SELECT count(*) FROM ticket WHERE refreshed_ms >
                          (SELECT min(refreshed_ms) FROM ticket)";
@@ -77,15 +77,15 @@ fn an_attempt_in_a_long_line_writes_its_own_ticket_only() {
         &node,
         "x",
         BOB,
-        come(Ballot::new(WALL_US), 1, &places[500]),
+        acquire_with_ticket(Ballot::new(WALL_US), 1, &places[500]),
     ));
-    assert_eq!(wal(), before, "nothing is new");
+    assert_eq!(wal(), before, "nothing changed, so nothing is written");
     machine.time.step(Duration::from_millis(10));
     held(ask(
         &node,
         "x",
         BOB,
-        come(Ballot::new(WALL_US), 1, &places[500]),
+        acquire_with_ticket(Ballot::new(WALL_US), 1, &places[500]),
     ));
     assert!(wal() - before < 10 * 4_200, "{} bytes", wal() - before);
 }
