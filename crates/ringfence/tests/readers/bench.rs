@@ -1,4 +1,4 @@
-//! Random histories of readers and writers, in line and not, and a node to ask.
+//! Random histories of readers and writers, with and without tickets, and calls to a node.
 
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
@@ -17,15 +17,15 @@ use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
 
 pub(crate) const NAMES: [&str; 2] = ["a", "b}{"];
 
-/// One step: time passes, then somebody asks for something.
+/// One step: time passes, another program may change a key, then a client sends a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) pass_ms: u64,
-    pub(crate) meddling: Option<Meddling>,
-    who: u8,
+    pub(crate) interference: Option<Interference>,
+    client: u8,
     claims: Vec<(usize, bool)>,
     what: u8,
-    in_line: bool,
+    with_ticket: bool,
     stays: bool,
     offset_us: i64,
     ttl_ms: u64,
@@ -33,9 +33,9 @@ pub(crate) struct Step {
 
 /// What another program does to the first name's key.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Meddling {
+pub(crate) enum Interference {
     Set,
-    /// The very value that marks a name as shared.
+    /// The value that marks a name as shared.
     SetMarker,
     Delete,
 }
@@ -49,38 +49,40 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let offset = prop_oneof![6 => -40i64..40, 1 => -20_000i64..20_000];
     let ttl = prop_oneof![2 => 20u64..60, 3 => 200u64..2_000];
     let pass = prop_oneof![8 => Just(0u64), 1 => 1u64..40];
-    let meddling = prop_oneof![
+    let interference = prop_oneof![
         30 => Just(None),
-        1 => Just(Some(Meddling::Set)),
-        1 => Just(Some(Meddling::SetMarker)),
-        1 => Just(Some(Meddling::Delete)),
+        1 => Just(Some(Interference::Set)),
+        1 => Just(Some(Interference::SetMarker)),
+        1 => Just(Some(Interference::Delete)),
     ];
     let how = (any::<bool>(), any::<bool>(), offset, ttl);
-    let step = (pass, meddling, 1u8..5, claims, 0u8..14, how).prop_map(
-        |(pass_ms, meddling, who, claims, what, (in_line, stays, offset_us, ttl_ms))| Step {
-            pass_ms,
-            meddling,
-            who,
-            claims,
-            what,
-            in_line,
-            stays,
-            offset_us,
-            ttl_ms,
+    let step = (pass, interference, 1u8..5, claims, 0u8..14, how).prop_map(
+        |(pass_ms, interference, client, claims, what, (with_ticket, stays, offset_us, ttl_ms))| {
+            Step {
+                pass_ms,
+                interference,
+                client,
+                claims,
+                what,
+                with_ticket,
+                stays,
+                offset_us,
+                ttl_ms,
+            }
         },
     );
     proptest::collection::vec(step, 1..40)
 }
 
 impl Step {
-    /// What is asked when the node's clock is `clock_us`; a while ago, `base_us`, the history began.
+    /// The request if the node's clock is `clock_us`; the history began at `base_us`.
     pub(crate) fn request(&self, clock_us: u64, base_us: u64) -> Request {
         let ballot = Ballot::new(clock_us.saturating_add_signed(self.offset_us));
         let ttl_ms = self.ttl_ms;
-        let label: Arc<str> = format!("label of {}: with colons:\n{ttl_ms}", self.who).into();
+        let label: Arc<str> = format!("label of {}: with colons:\n{ttl_ms}", self.client).into();
         let place = Place {
-            since_us: base_us + u64::from(self.who % 3),
-            id: format!("c.{}", self.who).into(),
+            since_us: base_us + u64::from(self.client % 3),
+            id: format!("c.{}", self.client).into(),
             first: false,
         };
         let op = match self.what {
@@ -88,7 +90,7 @@ impl Step {
                 ballot,
                 ttl_ms,
                 label,
-                place: self.in_line.then_some(place),
+                place: self.with_ticket.then_some(place),
             }),
             5 => Op::Extend(Extend { ballot, ttl_ms }),
             6 | 7 => Op::Downgrade(Downgrade { ballot, ttl_ms }),
@@ -96,7 +98,7 @@ impl Step {
                 ballot,
                 kind: [ReleaseKind::Final, ReleaseKind::Undo][usize::from(self.what == 9)],
                 fate_unknown: self.offset_us % 4 == 0,
-                place: self.in_line.then_some(place),
+                place: self.with_ticket.then_some(place),
                 stays: self.stays,
                 keep_ms: None,
             }),
@@ -120,7 +122,7 @@ impl Step {
         });
         Request {
             claims: claims.collect(),
-            token: Token::from_entropy([self.who; TOKEN_ENTROPY_BYTES]),
+            token: Token::from_entropy([self.client; TOKEN_ENTROPY_BYTES]),
             op,
         }
     }
@@ -135,7 +137,7 @@ impl<T: Send> Deliver<T> for Inbox<T> {
     }
 }
 
-/// Waits for an answer in a thread that runs nothing else.
+/// Waits for a reply in a thread that runs nothing else.
 fn wait<T: Send + 'static>(ask: impl FnOnce(Completion<T>)) -> T {
     let (to, answer) = sync_channel(1);
     ask(Completion::new(Arc::new(Inbox(Mutex::new(Some(to)))), 0));

@@ -1,4 +1,4 @@
-//! Those who share a name, on real nodes and against the ledger: the Lua on servers, and SQLite.
+//! Readers on real nodes, compared with the ledger: the Lua on servers, and SQLite.
 
 mod bench;
 mod redis_ledger;

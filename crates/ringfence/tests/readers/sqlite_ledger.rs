@@ -1,4 +1,5 @@
-//! SQLite against its specification: the same history in a file and in a map, and every answer alike.
+//! SQLite compared with its specification: the same history in a file and in the ledger, with the
+//! same answers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::bench::{Step, ask, join, steps};
 const WALL_US: u64 = 1_700_000_000_000_000;
 
 fn run(steps: &[Step]) {
-    let folder = ringfence_testkit_folder();
+    let folder = new_folder();
     let time = SteppedClock::starting_at(Duration::from_secs(1_000));
     let clock = || NodeClock::following(Clock::Stepped(time.clone()), WALL_US);
     let path = folder.join("locks.db");
@@ -33,7 +34,7 @@ fn run(steps: &[Step]) {
     for (number, step) in steps.iter().enumerate() {
         time.step(Duration::from_millis(step.pass_ms));
         if number % 16 == 15 {
-            // What is written is all there is.
+            // All state must be in the file.
             drop(node);
             node = open();
         }
@@ -79,7 +80,7 @@ fn inspect() -> ringfence::message::Request {
     }
 }
 
-fn ringfence_testkit_folder() -> std::path::PathBuf {
+fn new_folder() -> std::path::PathBuf {
     use std::sync::atomic::{AtomicU64, Ordering};
     static SERIAL: AtomicU64 = AtomicU64::new(0);
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
@@ -90,18 +91,23 @@ fn ringfence_testkit_folder() -> std::path::PathBuf {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, max_shrink_iters: ProptestConfig::default().max_shrink_iters.min(100), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 40,
+        failure_persistence: None,
+        max_shrink_iters: ProptestConfig::default().max_shrink_iters.min(100),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn sqlite_does_what_the_ledger_says(steps in steps()) {
+    fn sqlite_agrees_with_the_ledger_on_readers(steps in steps()) {
         run(&steps);
     }
 }
 
-/// A file of the format before readers is brought up to date in place: who holds goes on holding.
+/// A file of the format before readers is upgraded in place, and its holder goes on holding.
 #[test]
-fn a_file_from_before_readers_is_brought_up_to_date() {
-    let folder = ringfence_testkit_folder();
+fn a_file_from_before_readers_is_upgraded() {
+    let folder = new_folder();
     let path = folder.join("locks.db");
     let time = SteppedClock::starting_at(Duration::from_secs(1_000));
     let clock = || NodeClock::following(Clock::Stepped(time.clone()), WALL_US);

@@ -1,4 +1,4 @@
-//! The guide, `docs/resources.md`: what it shows is run, and what it promises to come out does.
+//! The guide, `docs/resources.md`: its examples are executed, and their output is what it shows.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::{env, fs};
 use ringfence::resource::sql::POSTGRES;
 use ringfence_testkit::{Flavor, Postgres, Server};
 
-/// The block of the guide behind the comment with this label.
+/// The block of the guide after the comment with this label.
 fn block(label: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/resources.md");
     let guide = fs::read_to_string(path).unwrap();
@@ -20,7 +20,7 @@ fn block(label: &str) -> String {
 }
 
 #[test]
-fn the_statements_are_those_of_the_library() {
+fn the_statements_of_the_guide_are_those_of_the_library() {
     assert_eq!(block("create"), POSTGRES.create);
     assert_eq!(block("admit_write"), POSTGRES.admit_write);
     assert_eq!(block("admit_read"), POSTGRES.admit_read);
@@ -28,7 +28,7 @@ fn the_statements_are_those_of_the_library() {
 }
 
 #[test]
-fn psql_answers_as_the_guide_says() {
+fn psql_answers_as_the_guide_shows() {
     let postgres = Postgres::start();
     let mut session = postgres.session();
     session.must(&block("create"));
@@ -57,14 +57,14 @@ fn python_refuses_a_late_deposit() {
         .output();
     let output = output.expect("python3 is not installed: run ./verify, which installs it");
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
-    let (refused, balance) = said.trim_end().split_once('\n').unwrap();
-    assert!(refused.starts_with("fence 33 is too low"), "{said}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let (refused, balance) = printed.trim_end().split_once('\n').unwrap();
+    assert!(refused.starts_with("fence 33 is too low"), "{printed}");
     assert_eq!(balance, "150");
 }
 
 #[test]
-fn redis_cli_answers_as_the_guide_says() {
+fn redis_cli_answers_as_the_guide_shows() {
     let server = Server::start(Flavor::Redis);
     let folder = tempfile::tempdir().unwrap();
     let lua = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/resource/lua");
@@ -72,7 +72,7 @@ fn redis_cli_answers_as_the_guide_says() {
         fs::copy(lua.join(file), folder.path().join(file)).unwrap();
     }
     let shown = block("redis");
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     for command in shown.lines().filter_map(|line| line.strip_prefix("$ ")) {
         let here = format!("redis-cli -p {}", server.port());
         let output = Command::new("sh")
@@ -80,14 +80,14 @@ fn redis_cli_answers_as_the_guide_says() {
             .current_dir(folder.path())
             .output()
             .unwrap();
-        said.push(format!("$ {command}"));
+        printed.push(format!("$ {command}"));
         let output = String::from_utf8(output.stdout).unwrap();
-        said.extend(
+        printed.extend(
             output
                 .lines()
                 .filter(|line| !line.is_empty())
                 .map(str::to_owned),
         );
     }
-    assert_eq!(said.join("\n"), shown);
+    assert_eq!(printed.join("\n"), shown);
 }

@@ -1,6 +1,6 @@
-//! A holder that is a process of its own, so that it can be stopped where it stands.
+//! A holder that is a separate process, so that a test can stop it at any point.
 //!
-//! The process is this very binary, started again: see `process`.
+//! The process is this test program, started again: see `process`.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -15,20 +15,20 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::late_replies;
 use crate::stores::{Addresses, Store};
 
-/// Longer than anything takes on a busy machine, shorter than anybody waits for a hung test.
+/// Longer than anything takes on a busy machine, and shorter than a hung test may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// The name of the lock, and of the resource that it guards.
 pub(crate) const LOCK: &str = "lock-of-balance";
 pub(crate) const RESOURCE: &str = "balance";
-/// Of a holder that will be stopped for longer.
+/// The TTL of a holder that will be stopped for longer.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 
 const TASK: &str = "RINGFENCE_TEST_TASK";
 const NODES: &str = "RINGFENCE_TEST_NODES";
-/// Stands before every line that is meant for the test: the test harness prints some of its own.
+/// The prefix of every line that is meant for the test: the test harness prints lines of its own.
 const MARK: &str = "> ";
 
-/// A process that does what it is told, a line at a time, and answers with a line.
+/// A process that executes commands, one per line, and answers each with a line.
 pub(crate) struct Process {
     child: Child,
     input: ChildStdin,
@@ -36,7 +36,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `task` as a client of `nodes`. What it says first is its first answer.
+    /// Starts `task` as a client of `nodes`. Its first line is its first answer.
     pub(crate) fn start(task: &str, nodes: &str, addresses: Option<&Addresses>) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "holder::process", "--nocapture"])
@@ -54,8 +54,8 @@ impl Process {
         }
     }
 
-    /// Tells it something. A stopped process hears it when it goes on.
-    pub(crate) fn tell(&mut self, line: &str) {
+    /// Sends a command. A stopped process reads it when it continues.
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input, "{line}").unwrap();
     }
 
@@ -68,11 +68,11 @@ impl Process {
     }
 
     pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.tell(line);
+        self.send(line);
         self.answer()
     }
 
-    /// Stops it where it stands. It has stopped when this returns.
+    /// Stops the process at its present point. It has stopped when this returns.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
         wait_until("the process to stop", PATIENCE, || {
@@ -98,13 +98,13 @@ impl Drop for Process {
     }
 }
 
-/// What a started process does. Nothing in one that nobody started as such.
+/// The program of a started process. In every other process it does nothing.
 #[test]
 fn process() {
     let Ok(task) = env::var(TASK) else {
         return;
     };
-    // The keeper has a thread of its own, so that it does its work while this one waits for a line.
+    // The keeper has its own thread, so that it works while this one waits for a line.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -119,17 +119,17 @@ fn process() {
     }
 }
 
-pub(crate) fn say(answer: &str) {
-    // On a line of its own, whatever the harness has begun.
+pub(crate) fn report(answer: &str) {
+    // On its own line, whatever the harness has printed before.
     println!("\n{MARK}{answer}");
 }
 
-pub(crate) fn orders() -> impl Iterator<Item = String> {
+pub(crate) fn commands() -> impl Iterator<Item = String> {
     std::io::stdin().lines().map(Result::unwrap)
 }
 
-/// Takes the lock, looks once whether it has it, says so, and from then on does as it is told, without
-/// another look: as work does that was checked when it began.
+/// Takes the lock, checks once that it holds it, reports that, and then executes commands without
+/// another check, like work that was checked when it began.
 fn hold(runtime: &tokio::runtime::Runtime, nodes: &str) {
     let mut stores = Addresses::inherited().open(RESOURCE);
     let guard: Guard = runtime.block_on(async {
@@ -139,18 +139,20 @@ fn hold(runtime: &tokio::runtime::Runtime, nodes: &str) {
     });
     guard.check().unwrap();
     let stamp = Stamp::new(guard.token(), guard.fence());
-    say(&format!("{} {stamp}", guard.fence()));
-    for order in orders() {
+    report(&format!("{} {stamp}", guard.fence()));
+    for command in commands() {
         let answers: Vec<String> = stores
             .iter_mut()
-            .map(|(name, store)| format!("{name} {}", obey(&mut **store, guard.fence(), &order)))
+            .map(|(name, store)| {
+                format!("{name} {}", execute(&mut **store, guard.fence(), &command))
+            })
             .collect();
-        say(&answers.join(", "));
+        report(&answers.join(", "));
     }
 }
 
-fn obey(store: &mut dyn Store, fence: u64, order: &str) -> String {
-    let outcome = match order.split_once(' ').unwrap_or((order, "0")) {
+fn execute(store: &mut dyn Store, fence: u64, command: &str) -> String {
+    let outcome = match command.split_once(' ').unwrap_or((command, "0")) {
         ("read", _) => store.read(fence),
         ("write", number) => {
             let number = number.parse().unwrap();
@@ -160,7 +162,7 @@ fn obey(store: &mut dyn Store, fence: u64, order: &str) -> String {
             store.write_unfenced(number.parse().unwrap());
             Ok(store.read_unfenced())
         }
-        _ => panic!("{order}"),
+        _ => panic!("{command}"),
     };
     match outcome {
         Ok(number) => format!("has {number}"),
@@ -168,7 +170,7 @@ fn obey(store: &mut dyn Store, fence: u64, order: &str) -> String {
     }
 }
 
-/// The same answer of every store.
+/// The same answer from every store.
 pub(crate) fn all(answer: &str) -> String {
     ["redis", "sqlite", "postgres"]
         .map(|store| format!("{store} {answer}"))

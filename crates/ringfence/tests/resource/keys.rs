@@ -1,4 +1,4 @@
-//! Fenced keys on Redis and Valkey, beyond the rule itself.
+//! Fenced keys on Redis and Valkey: everything except the rule itself.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn any_command_on_one_key_can_be_fenced() {
         assert_eq!(found, [Some("7".to_owned()), None]);
         let delete = key.write(6, ["DEL"]);
         assert_eq!(run::<i64>(&mut connection, &delete), Ok(1));
-        // The data is gone; that fence 6 was there is not.
+        // The data is deleted, but the mark of fence 6 is not.
         let error = run::<i64>(&mut connection, &set).unwrap_err();
         assert_eq!(error.code(), Some(STALE_FENCE));
         let refused = Refused { fence: 5, mark: 6 };
@@ -46,7 +46,7 @@ fn any_command_on_one_key_can_be_fenced() {
 }
 
 #[test]
-fn a_command_that_fails_has_raised_the_mark_and_a_refused_one_has_not() {
+fn a_failed_command_raises_the_mark_but_a_refused_one_does_not() {
     let server = Server::start(Flavor::Redis);
     let mut connection = connect(&server);
     server.command(&["SET", "x", "text"]);
@@ -62,7 +62,7 @@ fn a_command_that_fails_has_raised_the_mark_and_a_refused_one_has_not() {
 }
 
 #[test]
-fn nonsense_is_an_error_and_changes_nothing() {
+fn invalid_arguments_are_an_error_and_change_nothing() {
     let server = Server::start(Flavor::Redis);
     let over = (1u64 << 53).to_string();
     for (args, word) in [
@@ -87,7 +87,7 @@ fn nonsense_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn the_user_of_the_guide_can_fence_its_own_keys_and_touch_no_others() {
+fn the_user_of_the_guide_can_fence_its_own_keys_and_access_no_others() {
     let guide = include_str!("../../../../docs/resources.md");
     let mut lines = guide.lines().map(str::trim_start);
     let user = lines.find(|line| line.starts_with("user balances on "));
@@ -122,7 +122,7 @@ fn the_user_of_the_guide_can_fence_its_own_keys_and_touch_no_others() {
     }
 }
 
-/// What the server's clock says, as a fence.
+/// The server's clock as a fence.
 fn clock(server: &Server) -> u64 {
     let time = server.command(&["TIME"]);
     let (seconds, micros) = time.split_once('\n').unwrap();
@@ -130,7 +130,7 @@ fn clock(server: &Server) -> u64 {
 }
 
 #[test]
-fn marks_stay_for_ever_unless_told_otherwise_and_then_for_as_long_as_they_matter() {
+fn marks_do_not_expire_unless_keep_marks_is_set() {
     let server = Server::start(Flavor::Redis);
     let mut connection = connect(&server);
     let now = clock(&server);
@@ -143,22 +143,22 @@ fn marks_stay_for_ever_unless_told_otherwise_and_then_for_as_long_as_they_matter
     let minute_us = 60_000_000;
     run::<()>(&mut connection, &hour.write(now + minute_us, ["SET", "2"])).unwrap();
     let left_ms: u64 = server.command(&["PTTL", marks_of_x]).parse().unwrap();
-    // As long as the server's clock, less an hour, has not passed the mark.
+    // Until the server's clock minus an hour has passed the mark.
     assert!((3_600_000..=3_660_001).contains(&left_ms), "{left_ms}");
-    // One who forgets to say it makes them stay.
+    // A client that does not set `keep_marks` removes the expiry.
     run::<()>(&mut connection, &key.write(now + minute_us, ["SET", "3"])).unwrap();
     assert_eq!(server.command(&["PTTL", marks_of_x]), "-1");
 }
 
 #[test]
-fn when_marks_are_gone_fences_from_before_are_still_refused() {
+fn earlier_fences_are_refused_after_the_marks_have_expired() {
     let server = Server::start(Flavor::Redis);
     let mut connection = connect(&server);
     let keep = Duration::from_millis(300);
     let key = FencedKey::new("x").keep_marks(keep);
     let fence = clock(&server);
     run::<()>(&mut connection, &key.write(fence, ["SET", "1"])).unwrap();
-    ringfence_testkit::wait_until("the marks to go", Duration::from_secs(10), || {
+    ringfence_testkit::wait_until("the marks to expire", Duration::from_secs(10), || {
         server.command(&["EXISTS", "ringfence-marks:{x}:x"]) == "0"
     });
     for late in [fence - 1, fence] {
@@ -194,7 +194,7 @@ fn marks_are_in_the_cluster_slot_of_their_key() {
 }
 
 #[test]
-fn a_script_of_one_s_own_can_begin_with_admission() {
+fn a_user_script_can_begin_with_the_admission_check() {
     let server = Server::start(Flavor::Valkey);
     let mut connection = connect(&server);
     server.command(&["MSET", "{bank}a", "100", "{bank}b", "0"]);
@@ -215,7 +215,7 @@ fn a_script_of_one_s_own_can_begin_with_admission() {
     assert_eq!(error.code(), Some(STALE_FENCE));
     assert_eq!(transfer(8), Ok(60));
     assert_eq!(server.command(&["GET", "{bank}a"]), "40");
-    // A key of the same group, guarded by the same marks.
+    // Another key of the same hash tag, guarded by the same marks.
     let key = FencedKey::new("{bank}a").marks_at("{bank}marks");
     let mut connection = connect(&server);
     run::<i64>(&mut connection, &key.read(7, ["GET"])).unwrap_err();

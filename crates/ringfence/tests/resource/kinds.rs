@@ -1,4 +1,4 @@
-//! Which fence goes with which marks, for the kinds of guards there are.
+//! Which fence belongs to which marks, for each kind of guard.
 
 use ringfence::Locks;
 use ringfence::resource::{Marks, Refused};
@@ -8,7 +8,7 @@ async fn locks() -> Locks {
 }
 
 #[tokio::test]
-async fn one_guard_of_several_names_is_admitted_to_the_resource_of_each() {
+async fn a_guard_of_several_names_is_admitted_to_the_resource_of_each_name() {
     let locks = locks().await;
     let (mut a, mut b) = (Marks::default(), Marks::default());
     let first = locks.mutex("a").lock().await.unwrap();
@@ -28,7 +28,7 @@ async fn one_guard_of_several_names_is_admitted_to_the_resource_of_each() {
 }
 
 #[tokio::test]
-async fn readers_beside_each_other_are_admitted_in_any_order_and_between_writers() {
+async fn concurrent_readers_are_admitted_in_any_order_but_only_between_writers() {
     let locks = locks().await;
     let lock = locks.rw_lock("n");
     let mut marks = Marks::default();
@@ -42,7 +42,7 @@ async fn readers_beside_each_other_are_admitted_in_any_order_and_between_writers
         marks = marks.admit_read(reader.fence()).unwrap();
     }
     let read = [one.fence(), other.fence()];
-    // What was read must not change under a reader, by whomever had the lock before.
+    // What a reader has read must not be changed by an earlier writer.
     assert!(marks.admit_write(writer_fence).is_err());
     for reader in [downgraded, one, other] {
         reader.release().await.unwrap();
@@ -56,10 +56,10 @@ async fn readers_beside_each_other_are_admitted_in_any_order_and_between_writers
     writer.release().await.unwrap();
 }
 
-/// Fences of a semaphore are ordered per slot. With one pair of marks for all of them, a holder in good
-/// standing would be refused.
+/// Fences of a semaphore are ordered per slot. With one pair of marks for all slots, a valid holder
+/// would be refused.
 #[tokio::test]
-async fn every_slot_of_a_semaphore_has_marks_of_its_own() {
+async fn every_slot_of_a_semaphore_needs_its_own_marks() {
     let locks = locks().await;
     let semaphore = locks.semaphore("pool", 2);
     let elder = semaphore.acquire().await.unwrap();

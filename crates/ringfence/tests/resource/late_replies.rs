@@ -1,5 +1,5 @@
-//! A client is stopped after its requests have arrived and before it has seen a reply, for longer than
-//! the TTL. What it then finds in its sockets is a majority of grants that ended long ago.
+//! A client is stopped after its requests have arrived and before it has read a reply, for longer
+//! than the TTL. Then it reads a majority of grants that ended long ago.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use ringfence::{Guard, Locks};
 use ringfence_testkit::{Fault, Fleet, Proxy, wait_until, wait_until_async};
 use tokio::runtime::Runtime;
 
-use crate::holder::{LOCK, PATIENCE, Process, orders, say};
+use crate::holder::{LOCK, PATIENCE, Process, commands, report};
 
-/// Short enough for the pause to end before a silent connection is given up (after a second), which would
-/// be another reason to grant nothing.
+/// So short that the pause ends before the client closes an unresponsive connection (after a
+/// second), which would be another reason to grant nothing.
 const TTL: Duration = Duration::from_millis(400);
 
-/// Three servers behind a network that can hold replies back.
+/// Three servers behind proxies that can hold back replies.
 struct Scene {
     proxies: Vec<Proxy>,
     fleet: Fleet,
 }
 
 impl Scene {
-    fn set() -> Self {
+    fn start() -> Self {
         let fleet = Fleet::start(3);
         Self {
             proxies: fleet.iter().map(Proxy::in_front_of).collect(),
@@ -40,7 +40,7 @@ impl Scene {
         servers.all(|server| server.command(&["EXISTS", LOCK]) == "0")
     }
 
-    /// Whether every server has carried out an acquire of ours, which leaves a record.
+    /// Whether every server has executed an acquire of ours, which leaves a record.
     fn has_granted(&self) -> bool {
         let record = format!("ringfence:{{{LOCK}}}:{LOCK}");
         let mut servers = self.fleet.iter();
@@ -54,8 +54,8 @@ impl Scene {
         lock.lock().await.unwrap()
     }
 
-    /// Stops `client` between its requests and their replies until the locks have ended, and delivers
-    /// the replies meanwhile.
+    /// Stops `client` between its requests and their replies until the locks have ended, and
+    /// delivers the replies meanwhile.
     fn stop_between_requests_and_replies(
         &self,
         client: &mut Process,
@@ -64,7 +64,7 @@ impl Scene {
         for proxy in &self.proxies {
             proxy.replies(Fault::Hold);
         }
-        client.tell("go");
+        client.send("go");
         wait_until("every server to reply", PATIENCE, || {
             let replied = self.proxies.iter().all(|proxy| proxy.held_bytes() > 0);
             replied && has_granted(self)
@@ -79,9 +79,10 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn grants_that_are_read_after_their_ttl_are_no_grant() {
-    // An algorithm that counts from the replies believes that it holds a lock that another has.
-    let scene = Scene::set();
+async fn grants_that_are_read_after_their_ttl_do_not_count() {
+    // An algorithm that measures the validity from the replies assumes a lock that another client
+    // has.
+    let scene = Scene::start();
     let mut plain = Process::start("ask plainly", &scene.proxied(), None);
     assert_eq!(plain.answer(), "ready");
     scene.stop_between_requests_and_replies(&mut plain, |_| true);
@@ -91,7 +92,7 @@ async fn grants_that_are_read_after_their_ttl_are_no_grant() {
     guard.check().unwrap();
     drop(plain);
 
-    let scene = Scene::set();
+    let scene = Scene::start();
     let mut client = Process::start("ask", &scene.proxied(), None);
     assert_eq!(client.answer(), "ready");
     scene.stop_between_requests_and_replies(&mut client, Scene::has_granted);
@@ -101,7 +102,7 @@ async fn grants_that_are_read_after_their_ttl_are_no_grant() {
     assert!(answer.starts_with("no grant: "), "{answer}");
     guard.check().unwrap();
 
-    // What it takes back is its own attempt, not the lock of whoever came after it.
+    // The client undoes its own attempt, not the lock of the next holder.
     guard.extend(TTL).await.unwrap();
     let fence = guard.fence();
     guard.release().await.unwrap();
@@ -111,24 +112,24 @@ async fn grants_that_are_read_after_their_ttl_are_no_grant() {
     assert!(granted.is_some_and(|later| later > fence), "{answer}");
 }
 
-/// Our client: one attempt; then as many as it takes.
+/// Our client: one attempt; then as many as are needed.
 pub(crate) fn ask(runtime: &Runtime, nodes: &str) {
     let urls: Vec<_> = nodes
         .split(',')
         .map(|url| format!("{url}?quarantine=off"))
         .collect();
-    // The node timeout must not be what saves it.
+    // The test must not pass only because of the node timeout.
     let builder = Locks::builder()
         .nodes(&urls.join(","))
         .node_timeout(PATIENCE);
     let locks = runtime.block_on(builder.connect()).unwrap();
-    // A majority was enough to connect.
+    // `connect` waits for a majority only.
     runtime.block_on(wait_until_async("every node", PATIENCE, async || {
         let inspection = locks.inspect(LOCK).await.unwrap();
         inspection.nodes.iter().all(|node| node.view.is_ok())
     }));
-    say("ready");
-    for order in orders() {
+    report("ready");
+    for order in commands() {
         let lock = locks.mutex(LOCK).ttl(TTL).wait(PATIENCE);
         let taken = runtime.block_on(async {
             match order.as_str() {
@@ -137,13 +138,13 @@ pub(crate) fn ask(runtime: &Runtime, nodes: &str) {
             }
         });
         match taken {
-            Ok(guard) => say(&format!("granted, fence {}", guard.fence())),
-            Err(error) => say(&format!("no grant: {}", one_line(&error.to_string()))),
+            Ok(guard) => report(&format!("granted, fence {}", guard.fence())),
+            Err(error) => report(&format!("no grant: {}", one_line(&error.to_string()))),
         }
     }
 }
 
-/// Redlock by somebody who looks at the clock too late.
+/// Redlock by a client that reads the clock too late.
 pub(crate) fn ask_plainly(runtime: &Runtime, nodes: &str) {
     runtime.block_on(async {
         let mut connections = Vec::new();
@@ -153,8 +154,8 @@ pub(crate) fn ask_plainly(runtime: &Runtime, nodes: &str) {
             let connection = client.get_multiplexed_async_connection_with_config(&patient);
             connections.push(connection.await.unwrap());
         }
-        say("ready");
-        orders().next().unwrap();
+        report("ready");
+        commands().next().unwrap();
         let asked = connections.into_iter().map(|one| tokio::spawn(set(one)));
         let asked: Vec<_> = asked.collect();
         let mut granted = 0;
@@ -165,7 +166,7 @@ pub(crate) fn ask_plainly(runtime: &Runtime, nodes: &str) {
         let begun = Clock::System.now();
         let validity = TTL.saturating_sub(Clock::System.now().since(begun));
         assert!(granted > nodes / 2 && !validity.is_zero());
-        say(&format!("granted by {granted} of {nodes}"));
+        report(&format!("granted by {granted} of {nodes}"));
     });
 }
 

@@ -1,7 +1,7 @@
-//! A holder is stopped right after it was told that it holds the lock, for longer than its TTL, and
-//! then goes on as if nothing had been.
+//! A holder is stopped right after its acquire succeeded, for longer than its TTL, and then
+//! continues as if it still held the lock.
 //!
-//! These tests wait for a process where they stand, so the lock is renewed on another thread.
+//! These tests block while they wait for a process, so the lock is renewed on another thread.
 
 use ringfence::resource::{Marks, Stamp};
 use ringfence::{Guard, Locks};
@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 use crate::holder::{LOCK, PATIENCE, Process, RESOURCE, all};
 use crate::stores::{Store, Stores};
 
-/// A holder that was stopped, and another who got the lock since.
+/// A holder that was stopped, and another client that got the lock since.
 struct Scene {
     stores: Stores,
     opened: Vec<(&'static str, Box<dyn Store>)>,
@@ -19,13 +19,13 @@ struct Scene {
     late_fence: u64,
     late_stamp: String,
     guard: Guard,
-    // After what needs the servers.
+    // Dropped after the fields that need the servers.
     _locks: Locks,
     _fleet: Fleet,
 }
 
 impl Scene {
-    async fn set() -> Self {
+    async fn start() -> Self {
         let stores = Stores::start();
         let fleet = Fleet::start(3);
         let nodes = fleet.urls_without_quarantine();
@@ -49,9 +49,9 @@ impl Scene {
         }
     }
 
-    /// The stopped holder goes on, and the first thing it does is this.
-    fn wakes_and(&mut self, order: &str) -> String {
-        self.late.tell(order);
+    /// The stopped holder continues with this command.
+    fn continue_with(&mut self, command: &str) -> String {
+        self.late.send(command);
         self.late.resume();
         self.late.answer()
     }
@@ -73,20 +73,20 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_fence_a_late_write_destroys_what_a_later_holder_wrote() {
-    let mut scene = Scene::set().await;
+async fn without_a_fence_a_late_write_overwrites_the_data_of_a_later_holder() {
+    let mut scene = Scene::start().await;
     scene.each(|store, _| store.write_unfenced(150));
-    assert_eq!(scene.wakes_and("write-unfenced 90"), all("has 90"));
-    // The holder of the lock wrote last, as far as it knows.
+    assert_eq!(scene.continue_with("write-unfenced 90"), all("has 90"));
+    // The holder of the lock assumes that it wrote last.
     scene.guard.check().unwrap();
     scene.each(|store, _| assert_eq!(store.read_unfenced(), 90));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_write_is_refused_and_so_is_a_late_read() {
-    let mut scene = Scene::set().await;
+async fn late_writes_and_late_reads_are_refused() {
+    let mut scene = Scene::start().await;
     scene.each(|store, fence| store.write(fence, 150).unwrap());
-    assert_eq!(scene.wakes_and("write 90"), scene.refused());
+    assert_eq!(scene.continue_with("write 90"), scene.refused());
     assert_eq!(scene.late.ask("read"), scene.refused());
     scene.each(|store, fence| {
         assert_eq!(store.read(fence), Ok(150));
@@ -98,21 +98,22 @@ async fn a_late_write_is_refused_and_so_is_a_late_read() {
     });
 }
 
-/// Two who both read before either writes: one of the updates would be lost.
+/// Two holders both read before one of them writes: without fences one update would be lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_holder_does_not_write_what_a_later_one_has_read() {
-    let mut scene = Scene::set().await;
-    // Unguarded, both add to the same 100 and 50 of it is lost.
+async fn a_late_holder_cannot_write_data_that_a_later_holder_has_read() {
+    let mut scene = Scene::start().await;
+    // Without fences both add to the same 100, and one addition is lost.
     scene.each(|store, _| {
         let read = store.read_unfenced();
         assert_eq!(read, 100);
     });
     scene.each(|store, fence| assert_eq!(store.read(fence), Ok(100)));
-    assert_eq!(scene.wakes_and("write-unfenced 120"), all("has 120"));
+    assert_eq!(scene.continue_with("write-unfenced 120"), all("has 120"));
     scene.each(|store, _| store.write_unfenced(150));
     scene.each(|store, _| assert_eq!(store.read_unfenced(), 150));
 
-    // Nobody has written yet, so what it reads is no lie; what it makes of it has no place.
+    // No holder has written with a fence yet, so the late read is correct, but the write is
+    // refused.
     assert_eq!(scene.late.ask("read"), all("has 100"));
     assert_eq!(scene.late.ask("write 120"), scene.refused());
     scene.each(|store, fence| store.write(fence, 150).unwrap());
@@ -121,9 +122,9 @@ async fn a_late_holder_does_not_write_what_a_later_one_has_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_older_holder_that_comes_first_is_admitted_and_the_newer_one_builds_on_it() {
-    let mut scene = Scene::set().await;
-    assert_eq!(scene.wakes_and("read"), all("has 100"));
+async fn an_older_holder_that_accesses_first_is_admitted_and_the_newer_one_reads_its_data() {
+    let mut scene = Scene::start().await;
+    assert_eq!(scene.continue_with("read"), all("has 100"));
     assert_eq!(scene.late.ask("write 120"), all("has 120"));
     scene.each(|store, fence| {
         let read = store.read(fence).unwrap();
@@ -135,8 +136,8 @@ async fn an_older_holder_that_comes_first_is_admitted_and_the_newer_one_builds_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_only_equality_is_known_the_stamp_of_a_late_holder_does_not_match() {
-    let scene = Scene::set().await;
+async fn with_a_store_that_compares_for_equality_only_the_stamp_of_a_late_holder_does_not_match() {
+    let scene = Scene::start().await;
     let database = Connection::open(scene.stores.addresses().sqlite).unwrap();
     let late = &scene.late_stamp;
     database

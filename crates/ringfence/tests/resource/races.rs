@@ -1,5 +1,5 @@
-//! Many holders at once, each of them late by its own measure, and no lock to keep them apart: whatever
-//! the resource lets through must still add up.
+//! Many holders at once, each of them late compared with others, and no lock between them: the
+//! updates that the resource admits must still add up.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
@@ -12,7 +12,7 @@ use crate::stores::{Addresses, Store, Stores};
 const HOLDERS: usize = 4;
 const ROUNDS: usize = 40;
 
-/// What all the holders of one store share.
+/// The counters that all holders of one store share.
 #[derive(Default)]
 struct Tally {
     fences: AtomicU64,
@@ -21,26 +21,26 @@ struct Tally {
 }
 
 #[test]
-fn holders_in_any_order_lose_no_update() {
+fn concurrent_holders_in_any_order_lose_no_update() {
     let stores = Stores::start();
     let addresses = stores.addresses();
     let kinds = addresses.open("counter").len();
     let tallies: Vec<Tally> = (0..kinds).map(|_| Tally::default()).collect();
     thread::scope(|scope| {
         for _ in 0..HOLDERS {
-            scope.spawn(|| hold_again_and_again(&addresses, &tallies));
+            scope.spawn(|| hold_repeatedly(&addresses, &tallies));
         }
     });
     for ((name, mut store), tally) in addresses.open("counter").into_iter().zip(&tallies) {
         let written = tally.written.load(Ordering::SeqCst);
         let refused = tally.refused.load(Ordering::SeqCst);
         assert_eq!(store.read(u64::from(u32::MAX)), Ok(100 + written), "{name}");
-        // Otherwise nobody was ever in another's way.
+        // Otherwise no holder was ever late.
         assert!(written > 0 && refused > 0, "{name}: {written} {refused}");
     }
 }
 
-fn hold_again_and_again(addresses: &Addresses, tallies: &[Tally]) {
+fn hold_repeatedly(addresses: &Addresses, tallies: &[Tally]) {
     let mut opened = addresses.open("counter");
     for _ in 0..ROUNDS {
         for ((_, store), tally) in opened.iter_mut().zip(tallies) {
@@ -56,7 +56,7 @@ fn hold_again_and_again(addresses: &Addresses, tallies: &[Tally]) {
 
 fn add_one(store: &mut dyn Store, fence: u64) -> Result<(), Refused> {
     let number = store.read(fence)?;
-    // Where a lock is lost. Not the same for all, so that they overtake each other.
+    // A lock may be lost here. The pauses differ, so that the holders overtake each other.
     thread::sleep(Duration::from_millis(fence % 3));
     store.write(fence, number + 1)
 }

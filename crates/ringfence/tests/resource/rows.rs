@@ -1,4 +1,5 @@
-//! Fenced rows: who waits for whom, and what the isolation level and the kind of `BEGIN` change.
+//! Fenced rows: which transaction waits for which, and the effect of isolation levels and of
+//! `BEGIN`.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ impl Database {
         session
     }
 
-    fn wait_for_waiting(&self) {
+    fn until_a_session_waits(&self) {
         let mut watcher = self.server.session();
         let count = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
         wait_until("a session to wait", PATIENCE, || watcher.must(count) == "1");
@@ -38,42 +39,42 @@ const ADMITTED: &str = "INSERT 0 1";
 const REFUSED: &str = "INSERT 0 0";
 
 #[test]
-fn from_admission_to_commit_nobody_else_is_admitted() {
+fn between_admission_and_commit_no_other_transaction_is_admitted() {
     let database = Database::start();
     let (mut older, mut newer) = (database.session(), database.session());
-    // The first admission makes the row, the others find it.
+    // The first admission creates the row, the others find it.
     for (old_fence, new_fence, balance) in [(5, 7, "90|150"), (8, 9, "90|150")] {
         older.must("BEGIN");
         let admit = format!("EXECUTE admit_write('a', {old_fence})");
         assert_eq!(older.must(&admit), ADMITTED);
         newer.must("BEGIN");
         newer.send(&format!("EXECUTE admit_write('a', {new_fence})"));
-        database.wait_for_waiting();
+        database.until_a_session_waits();
         older.must("UPDATE account SET balance = 90; COMMIT");
         assert_eq!(newer.answer().unwrap(), ADMITTED);
         let seen = newer.must("SELECT balance, balance + 60 FROM account");
-        assert_eq!(seen, balance, "it read what was before");
+        assert_eq!(seen, balance, "the second transaction read old data");
         newer.must("UPDATE account SET balance = balance + 60; COMMIT");
     }
 }
 
 #[test]
-fn one_who_waited_for_a_higher_fence_is_refused() {
+fn a_transaction_that_waited_for_a_higher_fence_is_refused() {
     let database = Database::start();
     let (mut older, mut newer) = (database.session(), database.session());
     newer.must("BEGIN");
     assert_eq!(newer.must("EXECUTE admit_read('a', 7)"), ADMITTED);
     older.must("BEGIN");
     older.send("EXECUTE admit_write('a', 5)");
-    database.wait_for_waiting();
+    database.until_a_session_waits();
     newer.must("COMMIT");
     assert_eq!(older.answer().unwrap(), REFUSED);
-    // The mark that refused it is there to be told.
+    // The mark that refused it can be read for the error.
     assert_eq!(older.must("EXECUTE marks('a')"), "7|0");
     older.must("ROLLBACK");
 }
 
-/// What is rolled back was never admitted.
+/// A rolled back transaction counts as never admitted.
 #[test]
 fn a_rolled_back_admission_leaves_no_mark() {
     let database = Database::start();
@@ -83,7 +84,7 @@ fn a_rolled_back_admission_leaves_no_mark() {
 }
 
 #[test]
-fn stricter_isolation_turns_waiting_into_a_failure_to_serialize() {
+fn with_stricter_isolation_a_waiting_admission_fails_to_serialize() {
     let database = Database::start();
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
         let (mut older, mut newer) = (database.session(), database.session());
@@ -95,7 +96,7 @@ fn stricter_isolation_turns_waiting_into_a_failure_to_serialize() {
         );
         newer.must(&begin);
         newer.send(&format!("EXECUTE admit_write('{level}', 7)"));
-        database.wait_for_waiting();
+        database.until_a_session_waits();
         older.must("UPDATE account SET balance = balance - 10; COMMIT");
         let error = newer.answer().unwrap_err();
         assert!(error.contains("could not serialize access"), "{error}");
@@ -109,7 +110,7 @@ fn stricter_isolation_turns_waiting_into_a_failure_to_serialize() {
     }
 }
 
-/// Why admission comes first: this is what goes wrong otherwise, with both fences in order.
+/// Why admission comes first: otherwise an update is lost, although both fences are in order.
 #[test]
 fn reading_before_admission_loses_an_update() {
     let database = Database::start();
@@ -150,7 +151,7 @@ fn in_sqlite_an_immediate_transaction_waits_and_one_that_read_first_fails() {
     let (admitted, older) = waits.join().unwrap();
     assert_eq!(admitted, Ok(0));
 
-    // With a plain BEGIN the statement may come first, and nothing else may.
+    // With a plain BEGIN the admission must be the first statement.
     older.execute_batch("BEGIN").unwrap();
     assert_eq!(admit(&older, 8), Ok(1));
     older.execute_batch("COMMIT").unwrap();
@@ -162,7 +163,7 @@ fn in_sqlite_an_immediate_transaction_waits_and_one_that_read_first_fails() {
     assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
 }
 
-/// The mark may stand in the row itself, where one lock guards it exclusively: see the guide.
+/// The mark may be in the row itself if an exclusive lock guards it: see the guide.
 #[test]
 fn one_column_is_enough_for_rows_under_an_exclusive_lock() {
     let database = Connection::open_in_memory().unwrap();
@@ -187,7 +188,7 @@ fn one_column_is_enough_for_rows_under_an_exclusive_lock() {
     };
     assert_eq!(read(5), Some(100));
     assert_eq!(read(7), Some(100));
-    assert!(!write(5, 90), "what fence 7 has read changed under it");
+    assert!(!write(5, 90), "data that fence 7 has read was changed");
     assert!(write(7, 150));
     assert_eq!(read(6), None);
     assert_eq!(read(8), Some(150));

@@ -1,4 +1,4 @@
-//! The script and the statements against the rule itself, with random sequences.
+//! The script and the statements compared with the rule, in random sequences.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ enum Step {
     Write(u64),
 }
 
-/// Few fences, so that they meet; some of them where a double would begin to round.
+/// Few fences, so that they collide; some of them where a double would begin to round.
 fn any_step() -> impl Strategy<Value = Step> {
     let fence = prop_oneof![4 => 0..6u64, 1 => Ballot::MAX.get() - 2..=Ballot::MAX.get()];
     (any::<bool>(), fence).prop_map(|(reads, fence)| {
@@ -27,7 +27,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     })
 }
 
-/// What a resource must answer, by the rule.
+/// What a resource must answer by the rule.
 struct Expected {
     marks: Marks,
     number: i64,
@@ -70,7 +70,7 @@ fn run(cases: u32, test: impl Fn(String, Vec<Step>) -> Result<(), TestCaseError>
         ..Config::default()
     });
     let tried = runner.run(&vec(any_step(), 1..25), |steps| {
-        // Shrinking tries the same resource again: every time it is a new one.
+        // Shrinking repeats a case, and every run needs a new resource.
         serial.set(serial.get() + 1);
         test(format!("resource-{}", serial.get()), steps)
     });
@@ -90,7 +90,7 @@ fn every_store_follows_the_rule() {
 }
 
 #[test]
-fn the_script_follows_the_rule_on_every_make_of_server() {
+fn the_script_follows_the_rule_on_redis_and_valkey() {
     for flavor in Flavor::ALL {
         let server = Server::start(flavor);
         run(200, |name, steps| {

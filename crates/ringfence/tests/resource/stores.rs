@@ -1,4 +1,4 @@
-//! One number in three stores, each with the marks beside it; and one that nobody guards.
+//! One number in three stores, each with the marks beside it; and an unguarded number in each.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use ringfence_testkit::{Flavor, Postgres, Psql, Server};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use tempfile::TempDir;
 
-/// Where a number is kept that is read and written under a lock.
+/// A store of a number that is read and written under a lock.
 pub(crate) trait Store {
     fn read(&mut self, fence: u64) -> Result<i64, Refused>;
     fn write(&mut self, fence: u64, number: i64) -> Result<(), Refused>;
     fn marks(&mut self) -> Marks;
-    /// As a resource does that knows no fences.
+    /// Writes like a resource without fences.
     fn write_unfenced(&mut self, number: i64);
     fn read_unfenced(&mut self) -> i64;
 }
@@ -29,7 +29,7 @@ pub(crate) struct Stores {
     folder: TempDir,
 }
 
-/// Where another process finds them.
+/// The addresses of the stores, for another process.
 #[derive(Debug, Clone)]
 pub(crate) struct Addresses {
     pub(crate) redis: String,
@@ -71,7 +71,7 @@ impl Addresses {
         "RINGFENCE_TEST_POSTGRES",
     ];
 
-    /// As variables for a child's environment.
+    /// The addresses as environment variables for a child.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, PathBuf)> {
         let redis = PathBuf::from(&self.redis);
         iter::zip(
@@ -80,7 +80,7 @@ impl Addresses {
         )
     }
 
-    /// Those of the process that started this one.
+    /// The addresses from the process that started this one.
     pub(crate) fn inherited() -> Self {
         let [redis, sqlite, postgres] = Self::NAMES.map(|name| env::var(name).unwrap());
         Self {
@@ -90,7 +90,7 @@ impl Addresses {
         }
     }
 
-    /// Every store of the resource `name`, where 100 stands if it is new.
+    /// Every store of the resource `name`; a new one contains 100.
     pub(crate) fn open(&self, name: &str) -> Vec<(&'static str, Box<dyn Store>)> {
         vec![
             ("redis", Box::new(InRedis::open(&self.redis, name))),
@@ -100,7 +100,7 @@ impl Addresses {
     }
 }
 
-/// The name of the number beside `name` that nobody guards.
+/// The name of the unguarded number beside `name`.
 fn unguarded(name: &str) -> String {
     format!("{name}-unguarded")
 }
@@ -275,7 +275,7 @@ impl InPostgres {
         self.session.must(&select).parse().unwrap()
     }
 
-    /// Begins a transaction; rolled back if the fence is refused.
+    /// Begins a transaction; rolls it back if the fence is refused.
     fn begin(&mut self, access: &str, fence: u64) -> Result<(), Marks> {
         self.session.must("BEGIN");
         let admit = format!("EXECUTE admit_{access}('{}', {fence})", self.name);
@@ -291,7 +291,7 @@ impl InPostgres {
     }
 }
 
-/// Makes the statements known to a session as they are.
+/// Prepares the unchanged statements of the library in a session.
 pub(crate) fn prepare(session: &mut Psql) {
     for (name, text) in [
         ("admit_read", POSTGRES.admit_read),

@@ -1,6 +1,6 @@
-//! The Lua against its specification, with readers: random operations go to real servers and to the
-//! ledger, which runs at the clock that the server's reply carries. Answers, stamps, wakes and what is
-//! stored must agree.
+//! The Lua with readers, compared with its specification: random operations go to real servers and
+//! to the ledger, which runs with the clock of the server's reply. Answers, stamps, wakes and
+//! stored data must agree.
 
 mod sameness;
 mod stored;
@@ -22,20 +22,20 @@ use ringfence::node::redis::RedisNode;
 use ringfence::url::{NodeUrl, parse_nodes};
 use ringfence_testkit::{Flavor, Server};
 
-use sameness::level;
+use sameness::without_leases;
 use stored::record_key;
 
-use crate::bench::{Meddling, NAMES, Step, ask, join, steps};
+use crate::bench::{Interference, NAMES, Step, ask, join, steps};
 
 /// How much later a lease may end on a server than in the ledger.
 const LATE_MS: u64 = 2;
-/// No operation is sent when something expires this close to it.
+/// No operation is sent if something expires this close to it.
 const MARGIN_MS: u64 = 6;
 
 struct Bench {
     runtime: tokio::runtime::Runtime,
     connection: redis::Connection,
-    heard: Receiver<String>,
+    messages: Receiver<String>,
     node: RedisNode,
     rules: Rules,
     _server: Server,
@@ -61,21 +61,21 @@ impl Bench {
             let client = redis::Client::open(server.url()).unwrap();
             client.get_connection().unwrap()
         };
-        let (to, heard) = channel();
-        let (mut ears, (ready, listening)) = (connect(), channel());
+        let (to, messages) = channel();
+        let (mut channels, (ready, listening)) = (connect(), channel());
         thread::spawn(move || {
-            let mut ears = ears.as_pubsub();
-            ears.psubscribe("ringfence:wake:*").unwrap();
+            let mut channels = channels.as_pubsub();
+            channels.psubscribe("ringfence:wake:*").unwrap();
             ready.send(()).unwrap();
-            while let Ok(message) = ears.get_message() {
-                // A test that is over does not want to know.
+            while let Ok(message) = channels.get_message() {
+                // The test may be over.
                 let _ = to.send(message.get_payload().unwrap());
             }
         });
         listening.recv().unwrap();
         Self {
             connection: connect(),
-            heard,
+            messages,
             runtime,
             node,
             rules: Rules::of_group(&group),
@@ -88,7 +88,7 @@ impl Bench {
         seconds * 1_000_000 + micros
     }
 
-    /// The entries of `request`'s names, at a moment when nothing of them is about to expire.
+    /// The entries of `request`'s names, at a moment when none of them is about to expire.
     fn settled(&mut self, request: &Request) -> Vec<Entry> {
         loop {
             let names = request.claims.iter().map(|claim| claim.name.as_str());
@@ -114,15 +114,15 @@ impl Bench {
     }
 
     fn take(&mut self, step: &Step, base_us: u64) -> Result<(), TestCaseError> {
-        match step.meddling {
-            Some(Meddling::Set) => {
+        match step.interference {
+            Some(Interference::Set) => {
                 let _: () = self.connection.pset_ex(NAMES[0], "another's", 30).unwrap();
             }
-            Some(Meddling::SetMarker) => {
+            Some(Interference::SetMarker) => {
                 let marker = ledger::SHARED;
                 let _: () = self.connection.pset_ex(NAMES[0], marker, 30).unwrap();
             }
-            Some(Meddling::Delete) => self.connection.del(NAMES[0]).unwrap(),
+            Some(Interference::Delete) => self.connection.del(NAMES[0]).unwrap(),
             None => {}
         }
         let until = self.clock_us() + step.pass_ms * 1000;
@@ -137,10 +137,10 @@ impl Bench {
         let now = Moment::of_clock(stamp.clock_us);
         let outcome = ledger::apply(&self.rules, now, &mut entries, &request);
         prop_assert_eq!(stamp, outcome.stamp, "{:?}", request);
-        let (said, expected) = (level(reply.answer), level(outcome.answer));
-        prop_assert_eq!(said, expected, "{:?}", request);
+        let (found, expected) = (without_leases(reply.answer), without_leases(outcome.answer));
+        prop_assert_eq!(found, expected, "{:?}", request);
         prop_assert_eq!(
-            self.hear(outcome.wakes.len()),
+            self.next_wakes(outcome.wakes.len()),
             outcome.wakes,
             "{:?}",
             request
@@ -152,12 +152,12 @@ impl Bench {
         Ok(())
     }
 
-    /// The next `count` wakes. What nobody expected is found before the next that somebody does.
-    fn hear(&mut self, count: usize) -> Vec<Wake> {
+    /// The next `count` wakes. An unexpected wake is found before the next expected one.
+    fn next_wakes(&mut self, count: usize) -> Vec<Wake> {
         let mut wakes: Vec<Wake> = (0..count)
             .map(|_| {
                 let text = self
-                    .heard
+                    .messages
                     .recv_timeout(Duration::from_secs(2))
                     .expect("a wake");
                 Wake::read(&text).unwrap()
@@ -168,7 +168,7 @@ impl Bench {
     }
 }
 
-fn lua_does_what_the_ledger_says(flavor: Flavor) {
+fn lua_agrees_with_the_ledger(flavor: Flavor) {
     let bench = RefCell::new(Bench::new(flavor));
     let mut runner = TestRunner::new(Config {
         cases: 150,
@@ -191,18 +191,18 @@ fn lua_does_what_the_ledger_says(flavor: Flavor) {
 }
 
 #[test]
-fn redis_does_what_the_ledger_says() {
-    lua_does_what_the_ledger_says(Flavor::Redis);
+fn redis_agrees_with_the_ledger() {
+    lua_agrees_with_the_ledger(Flavor::Redis);
 }
 
 #[test]
-fn valkey_does_what_the_ledger_says() {
-    lua_does_what_the_ledger_says(Flavor::Valkey);
+fn valkey_agrees_with_the_ledger() {
+    lua_agrees_with_the_ledger(Flavor::Valkey);
 }
 
-/// The reader of a record that an earlier version wrote.
+/// Records that earlier versions wrote have no readers' fence.
 #[test]
-fn records_from_before_readers_are_still_read() {
+fn records_from_before_readers_can_be_read() {
     let mut bench = Bench::new(Flavor::Redis);
     let clock = bench.clock_us();
     for (name, record) in [

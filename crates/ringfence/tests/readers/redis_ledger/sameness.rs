@@ -1,4 +1,4 @@
-//! When what a server says and keeps is what the ledger does.
+//! Compares what a server answers and stores with the ledger.
 
 use super::*;
 
@@ -10,7 +10,7 @@ pub(super) fn same(
     slack_ms: u64,
 ) -> Result<(), TestCaseError> {
     let mut stored = stored;
-    // Readers without the marker are nobody's.
+    // Readers without the marker do not count.
     let shared = |entry: &Entry| {
         entry
             .key
@@ -21,7 +21,7 @@ pub(super) fn same(
     let live: Vec<String> = live.cloned().collect();
     stored.readers.retain(|reader| live.contains(&reader.token));
     if stored.key.is_none() {
-        // A short lease may have run out before we looked.
+        // A short lease may have ended before this look.
         stored.key.clone_from(&expected.key);
         if shared(expected) {
             stored.readers.clone_from(&expected.readers);
@@ -44,7 +44,7 @@ pub(super) fn same(
     {
         late(until, expected)?;
     }
-    // What was read off a key's remaining time may be a little early: it was read later.
+    // An expiry derived from a key's remaining time may be a little early, since it was read later.
     let near = |stored: &mut u64, expected: u64| {
         let ok = stored.abs_diff(expected) <= slack_ms;
         prop_assert!(
@@ -66,7 +66,7 @@ pub(super) fn same(
             near(&mut seat.until_ms, expected.until_ms)?;
         }
     }
-    // Whoever has not been seen for long enough may still be written there.
+    // An expired ticket may still be stored.
     stored
         .line
         .tickets
@@ -75,8 +75,8 @@ pub(super) fn same(
     Ok(())
 }
 
-/// Without leases, which a server measures a little later.
-pub(super) fn level(mut answer: Answer) -> Answer {
+/// `answer` without leases, which a server measures a little later.
+pub(super) fn without_leases(mut answer: Answer) -> Answer {
     match &mut answer {
         Answer::Held(holder) => holder.for_ms = holder.for_ms.map(|_| 0),
         Answer::Views(views) => {

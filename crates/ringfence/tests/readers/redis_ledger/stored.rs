@@ -1,9 +1,9 @@
-//! What a server has stored, read as the documents say that it is written.
+//! What a server has stored, parsed as the documentation describes it.
 
 use super::*;
 
 impl Bench {
-    /// What stands under `name`, read past our library, without what has expired.
+    /// What is stored under `name`, read without the library, without expired data.
     pub(super) fn stored(&mut self, name: &str) -> Entry {
         let record = record_key(name);
         let beside = |word: &str| record.replacen('}', &format!("}}{word}"), 1);
