@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 
 use ringfence_testkit::Fleet;
 
-/// Cargo builds the examples beside the folder of this test's program, unless it was told to build
-/// this test alone.
+/// Cargo builds the examples beside the folder of this test's program, unless only this test is
+/// built.
 fn example(name: &str) -> Command {
     let test = std::env::current_exe().unwrap();
     let folder: PathBuf = test.ancestors().nth(2).unwrap().join("examples");
@@ -21,14 +21,14 @@ fn example(name: &str) -> Command {
     command
 }
 
-/// What `command` prints; it must succeed.
-fn said(command: &mut Command) -> String {
+/// The output of `command`, which must succeed.
+fn output_of(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The number behind `word` in `line`.
+/// The number after `word` in `line`.
 fn number_after(line: &str, word: &str) -> u64 {
     let (_, rest) = line.split_once(word).unwrap_or_else(|| panic!("{line}"));
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -37,7 +37,7 @@ fn number_after(line: &str, word: &str) -> u64 {
 
 #[test]
 fn the_simplest_lock_holds_with_a_fence() {
-    let text = said(&mut example("simplest"));
+    let text = output_of(&mut example("simplest"));
     assert!(text.starts_with("holding orders:42"), "{text}");
     assert!(number_after(&text, "fence ") > 0);
 }
@@ -47,13 +47,13 @@ fn the_simplest_lock_works_on_a_quorum() {
     let fleet = Fleet::start(3);
     let nodes = fleet.urls_without_quarantine();
     let fence = |text: String| number_after(&text, "fence ");
-    let first = fence(said(example("simplest").arg(&nodes)));
-    assert!(fence(said(example("simplest").arg(&nodes))) > first);
+    let first = fence(output_of(example("simplest").arg(&nodes)));
+    assert!(fence(output_of(example("simplest").arg(&nodes))) > first);
 }
 
 #[test]
 fn work_is_stopped_when_the_lock_ends() {
-    let text = said(&mut example("hold_and_cancel"));
+    let text = output_of(&mut example("hold_and_cancel"));
     assert!(text.contains("step 2"), "{text}");
     let last = text.lines().last().unwrap();
     assert!(last.starts_with("stopped in time: "), "{text}");
@@ -61,7 +61,7 @@ fn work_is_stopped_when_the_lock_ends() {
 
 #[test]
 fn a_late_write_is_refused_by_its_fence() {
-    let text = said(&mut example("fence_in_sql"));
+    let text = output_of(&mut example("fence_in_sql"));
     let last = text.lines().last().unwrap();
     let (late, mark) = (
         number_after(last, "refused: fence "),
@@ -73,7 +73,7 @@ fn a_late_write_is_refused_by_its_fence() {
 
 #[test]
 fn the_blocking_example_holds_twice_with_rising_fences() {
-    let text = said(&mut example("blocking"));
+    let text = output_of(&mut example("blocking"));
     let fences: Vec<u64> = text.lines().map(|l| number_after(l, "fence ")).collect();
     assert!(fences.len() == 2 && fences[0] < fences[1], "{text}");
 }
@@ -81,12 +81,12 @@ fn the_blocking_example_holds_twice_with_rising_fences() {
 #[test]
 fn the_election_example_has_two_leaders_in_turn() {
     assert_eq!(
-        said(&mut example("election")),
+        output_of(&mut example("election")),
         "first leads\nsecond leads\n"
     );
 }
 
-/// Both copies write into one pipe, so that the order of their lines is the order of their deeds.
+/// Both copies write into one pipe, so that the order of their lines is the order of their actions.
 #[test]
 fn two_copies_of_the_redlock_demo_do_not_overlap() {
     let fleet = Fleet::start(3);
@@ -107,33 +107,37 @@ fn two_copies_of_the_redlock_demo_do_not_overlap() {
     let [begun, finished, begun_again, finished_again] = lines[..] else {
         panic!("{text}");
     };
-    let who = |line: &str| line.split(' ').next().unwrap().to_owned();
+    let copy_name = |line: &str| line.split(' ').next().unwrap().to_owned();
     assert!(begun.contains("has begun"), "{text}");
-    assert_eq!(finished, format!("{} has finished", who(begun)), "{text}");
+    assert_eq!(
+        finished,
+        format!("{} has finished", copy_name(begun)),
+        "{text}"
+    );
     assert!(begun_again.contains("has begun"), "{text}");
-    let again = who(begun_again);
+    let again = copy_name(begun_again);
     assert_eq!(finished_again, format!("{again} has finished"), "{text}");
-    assert_ne!(who(begun), again, "{text}");
+    assert_ne!(copy_name(begun), again, "{text}");
     assert!(number_after(begun_again, "fence ") > number_after(begun, "fence "));
 }
 
 #[test]
-fn the_read_write_example_shares_and_keeps_out() {
-    let text = said(&mut example("read_write"));
+fn the_read_write_example_shares_and_excludes() {
+    let text = output_of(&mut example("read_write"));
     assert!(text.contains("writing is refused: true"), "{text}");
     assert!(text.contains("reads on, with others: true"), "{text}");
 }
 
 #[test]
-fn the_semaphore_example_lets_two_in_and_no_third() {
-    let text = said(&mut example("semaphore"));
+fn the_semaphore_example_grants_two_permits_and_refuses_a_third() {
+    let text = output_of(&mut example("semaphore"));
     assert!(text.contains("slots 0 and 1 are taken"), "{text}");
     assert!(text.contains("a third is refused: true"), "{text}");
 }
 
 #[test]
-fn the_latch_example_opens_when_the_last_has_arrived() {
-    let text = said(&mut example("latch"));
+fn the_latch_example_opens_when_the_last_party_has_arrived() {
+    let text = output_of(&mut example("latch"));
     assert!(text.contains("us is there, 1 missing"), "{text}");
     assert!(
         text.ends_with("asia is there, 0 missing\nall are there\n"),

@@ -1,4 +1,4 @@
-//! A program that ends while it holds a lock leaves no lock behind: real processes, real servers.
+//! A program that ends while it holds a lock leaves no lock: real processes, real servers.
 
 #![allow(missing_docs)]
 
@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use ringfence_testkit::{Certificates, Flavor, Fleet, Server, wait_until};
 
-/// Far below the TTL of the program's locks: what is gone by then did not expire.
+/// Far below the TTL of the program's locks: a key that is gone by then did not expire.
 const SOON: Duration = Duration::from_secs(8);
-/// How often each program is run: a release that goes out by luck is lost in one of them.
+/// How often each program is run, so that a release that is sent only by luck is lost in one of the
+/// runs.
 const RUNS: usize = 10;
 
-/// Cargo builds the program, an example target, beside the folder of this test, unless it was told
-/// to build this test alone.
+/// Cargo builds the program, an example target, beside the folder of this test, unless only this
+/// test is built.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("examples/exits");
@@ -27,8 +28,8 @@ fn program() -> PathBuf {
     program
 }
 
-/// A program that ends gives its releases 100 ms, or 200 ms in a file. One that has hundreds of them has
-/// the machine to itself, as far as the tests here are concerned.
+/// A program that ends gives its releases 100 ms, or 200 ms with a file. A program with hundreds of
+/// them runs alone, without the other tests here.
 struct Turn {
     _shared: Option<LockResult<RwLockReadGuard<'static, ()>>>,
     _alone: Option<LockResult<RwLockWriteGuard<'static, ()>>>,
@@ -49,7 +50,7 @@ impl Turn {
 fn run(how: &str, nodes: &str) {
     let mut command = Command::new(program());
     command.args([how, nodes]).stdin(Stdio::null());
-    // Nobody reads the backtrace of a panic that is wanted, and it takes longer than all the rest.
+    // The backtrace of an intended panic is not read, and takes longer than everything else.
     command.env("RUST_BACKTRACE", "0");
     let output = command.output().unwrap();
     let expected = if how.ends_with("panic") { 101 } else { 0 };
@@ -62,13 +63,13 @@ fn lock_keys(server: &Server) -> Vec<String> {
     keys.map(str::to_owned).collect()
 }
 
-/// Runs the program again and again; each time its locks must be gone from every server.
+/// Runs the program again and again; each time its locks must disappear from every server.
 #[track_caller]
 fn leaves_nothing_on(servers: &[&Server], how: &str, nodes: &str) {
     let _turn = Turn::to_run(how);
     for _ in 0..RUNS {
         run(how, nodes);
-        wait_until(&format!("the keys of `{how}` to go"), SOON, || {
+        wait_until(&format!("the keys of `{how}` to disappear"), SOON, || {
             servers.iter().all(|server| lock_keys(server).is_empty())
         });
     }
@@ -103,18 +104,18 @@ fn a_guard_dropped_by_a_panic_in_main_is_released_multi_thread() {
 
 #[test]
 fn a_guard_dropped_right_before_the_process_exits_is_released() {
-    // On a runtime with threads of its own another thread may be writing when the process ends.
+    // On a multi-thread runtime another thread may be writing when the process ends.
     leaves_nothing("current-exit");
 }
 
 #[test]
-fn a_guard_in_a_task_that_the_ending_runtime_drops_is_released() {
+fn a_guard_in_a_task_that_the_ending_tokio_runtime_drops_is_released() {
     leaves_nothing("current-task");
     leaves_nothing("multi-task");
 }
 
 #[test]
-fn a_guard_that_outlives_its_runtime_is_released_when_it_is_dropped() {
+fn a_guard_that_outlives_its_tokio_runtime_is_released_when_it_is_dropped() {
     leaves_nothing("current-outlive");
     leaves_nothing("multi-outlive");
 }
@@ -148,7 +149,7 @@ fn over_tls_a_guard_dropped_at_the_end_of_main_is_released() {
 }
 
 #[test]
-fn a_ticket_of_a_caller_that_waits_when_the_process_ends_is_taken_back() {
+fn the_ticket_of_a_waiting_caller_is_removed_when_the_process_ends() {
     let fleet = Fleet::start(3);
     let nodes = fleet.urls_without_quarantine();
     for server in fleet.iter() {
@@ -157,7 +158,7 @@ fn a_ticket_of_a_caller_that_waits_when_the_process_ends_is_taken_back() {
     let _turn = Turn::to_run("current-cancel");
     for _ in 0..RUNS {
         run("current-cancel", &nodes);
-        wait_until("the ticket to go", Duration::from_secs(1), || {
+        wait_until("the ticket to disappear", Duration::from_secs(1), || {
             fleet.iter().all(|server| {
                 let rank = "ringfence:{held-by-the-test}rankjgpk:held-by-the-test";
                 server.command(&["EXISTS", rank]) == "0"
@@ -167,7 +168,7 @@ fn a_ticket_of_a_caller_that_waits_when_the_process_ends_is_taken_back() {
 }
 
 #[test]
-fn an_embedded_node_carries_out_a_release_that_was_queued_when_the_process_ends() {
+fn an_embedded_node_executes_a_queued_release_before_the_process_ends() {
     for how in [
         "current-return",
         "multi-return",
@@ -183,7 +184,7 @@ fn an_embedded_node_carries_out_a_release_that_was_queued_when_the_process_ends(
 }
 
 #[test]
-fn an_embedded_node_carries_out_hundreds_of_releases_that_were_queued_when_the_process_ends() {
+fn an_embedded_node_executes_hundreds_of_queued_releases_before_the_process_ends() {
     leaves_nothing_in_a_file("current-many");
 }
 
@@ -199,7 +200,7 @@ fn leaves_nothing_in_a_file(how: &str) {
     };
     for _ in 0..RUNS {
         run(how, &nodes);
-        // No process is left that could do it later.
+        // No process is left that could release it later.
         let locks = Locks::connect(&nodes).unwrap();
         let held = locks.mutex(name).try_lock();
         assert!(held.is_ok(), "{how}: {held:?}");

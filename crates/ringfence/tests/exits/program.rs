@@ -1,5 +1,5 @@
-//! A small program that ends while it holds locks, in the way that its first argument says. The
-//! second argument is the nodes. It is started by the tests beside it.
+//! A small program that ends while it holds locks, in the way given by its first argument. The
+//! second argument is the nodes. The tests beside it start it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 /// Far longer than a test waits: a lock that is gone earlier was released.
 const TTL: Duration = Duration::from_secs(25);
-/// How many locks `many` holds: more than a server reads at once.
+/// The number of locks that `many` holds: more than a server reads at once.
 const MANY: usize = 300;
 
 fn main() {
@@ -23,24 +23,24 @@ fn main() {
         _ => panic!("unknown: {how}"),
     };
     match how.as_str() {
-        // As `#[tokio::main]` has it: the guard is dropped inside, then the runtime.
+        // As with `#[tokio::main]`: the guard is dropped inside, then the tokio runtime.
         "return" => runtime.block_on(async {
             let _guard = held(&nodes).await;
         }),
         "panic" => runtime.block_on(async {
             let _guard = held(&nodes).await;
-            panic!("as the test wants it");
+            panic!("a panic for the test");
         }),
         "exit" => runtime.block_on(async {
             drop(held(&nodes).await);
             std::process::exit(0);
         }),
-        // The runtime drops its tasks when it ends, in whatever order.
+        // The tokio runtime drops its tasks when it ends, in any order.
         "task" => runtime.block_on(async {
-            let (told, held_now) = tokio::sync::oneshot::channel();
+            let (held_sender, held_now) = tokio::sync::oneshot::channel();
             tokio::spawn(async move {
                 let _guard = held(&nodes).await;
-                told.send(()).expect("main waits");
+                held_sender.send(()).expect("main waits");
                 std::future::pending::<()>().await;
             });
             held_now.await.expect("the lock is taken");
@@ -52,7 +52,7 @@ fn main() {
         }
         "many" => runtime.block_on(async {
             let locks = connect(&nodes).await;
-            // All at once, which takes a node much less time than one by one.
+            // All at once, which takes a node much less time than one after the other.
             let mut taking = JoinSet::new();
             for number in 0..MANY {
                 let lock = locks.mutex(format!("many-{number}"));
@@ -78,7 +78,7 @@ fn end_blocking(how: &str, nodes: &str) {
     let guard = locks.mutex("x").lock().expect("a free lock");
     match how {
         "return" => {}
-        "panic" => panic!("as the test wants it"),
+        "panic" => panic!("a panic for the test"),
         "exit" => {
             drop(guard);
             std::process::exit(0);

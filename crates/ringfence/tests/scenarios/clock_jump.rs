@@ -1,5 +1,5 @@
-//! The clock jump of the debate: five nodes, the lock is held on three of them, and the clock of one
-//! of the three is set forward past the TTL, so that the lock expires there.
+//! The clock jump of the Redlock debate: five nodes, the lock is held on three of them, and the
+//! clock of one of the three is set forward past the TTL, so that the lock expires there.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::witness::until_held_by;
 /// The node whose clock is set.
 const JUMPS: usize = 2;
 
-/// Servers of which one has a clock that can be set.
+/// Servers, one of which has a clock that can be set.
 fn clocked(flavor: Flavor) -> (Fleet, WallClock) {
     let clock = WallClock::ahead_by(0);
     let fleet = Fleet::start_with(5, |node| match node {
@@ -35,9 +35,9 @@ async fn jump(clock: &WallClock, fleet: &Fleet, by: Duration) {
     }
 }
 
-/// Tries for the lock in vain, until the jump has been found out.
+/// Tries to acquire in vain until the jump was detected.
 async fn refused_for_the_jump(locks: &Locks, name: &str) {
-    wait_until_async("the jump to be found out", SOON, async || {
+    wait_until_async("the jump to be detected", SOON, async || {
         let error = locks.mutex(name).try_lock().await;
         let error = error.expect_err("a second holder");
         matches!(error.votes().unwrap()[JUMPS].vote, Vote::ClockJumped { .. })
@@ -46,12 +46,12 @@ async fn refused_for_the_jump(locks: &Locks, name: &str) {
 }
 
 #[tokio::test]
-async fn a_step_of_redis_past_the_ttl_is_noticed_and_makes_no_second_holder() {
+async fn a_clock_step_of_redis_past_the_ttl_is_noticed_and_grants_no_second_lock() {
     a_step_past_the_ttl_is_noticed(Flavor::Redis).await;
 }
 
 #[tokio::test]
-async fn a_step_of_valkey_past_the_ttl_is_noticed_and_makes_no_second_holder() {
+async fn a_clock_step_of_valkey_past_the_ttl_is_noticed_and_grants_no_second_lock() {
     a_step_past_the_ttl_is_noticed(Flavor::Valkey).await;
 }
 
@@ -77,13 +77,14 @@ async fn a_step_past_the_ttl_is_noticed(flavor: Flavor) {
     plain_other.grants_twice(&plain_first, TTL).await;
 
     refused_for_the_jump(&other, "ours").await;
-    // A newcomer has nothing to compare with, but its ballots do not fit that clock.
-    let newcomer = connect(&fleet.urls()).await;
-    let error = newcomer.mutex("ours").try_lock().await.unwrap_err();
+    // A new client cannot detect the jump, but its ballots do not fit that clock.
+    let new_client = connect(&fleet.urls()).await;
+    let error = new_client.mutex("ours").try_lock().await.unwrap_err();
     assert!(matches!(error, AcquireError::Held { .. }), "{error}");
     says(&error, ["refused a stale ballot"]);
 
-    // Two nodes are no majority: the holder learns it now, and loses the lock when its time is over.
+    // Two nodes are not a majority: the holder gets an error now, and loses the lock at its
+    // deadline.
     let error = first.extend(TTL).await.unwrap_err();
     assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
     says(&error, ["its clock jumped forward"]);
@@ -94,7 +95,7 @@ async fn a_step_past_the_ttl_is_noticed(flavor: Flavor) {
     let losing = async {
         assert_eq!(first.lost().await, Lost::Expired);
         let (deadline, fence) = (first.deadline(), first.fence());
-        // What its last renewals set on two nodes goes with the guard.
+        // The keys that its last renewals set on two nodes are released with the guard.
         drop(first);
         (deadline, fence)
     };
@@ -102,10 +103,10 @@ async fn a_step_past_the_ttl_is_noticed(flavor: Flavor) {
     assert!(granted > deadline && second.fence() > fence);
 }
 
-/// A step that the ballots allow for, and a client that has just begun: it cannot know. That is the
-/// second holder which a lease alone does not prevent, and which the fence makes harmless.
+/// The step is within the window of the ballots, and the client is new, so it cannot detect the
+/// step. A lease alone does not prevent this second holder; the fence makes it harmless.
 #[tokio::test]
-async fn a_newcomer_that_cannot_know_of_the_step_has_the_higher_fence_and_nothing_is_lost() {
+async fn a_new_client_that_cannot_detect_the_step_has_a_higher_fence_and_no_update_is_lost() {
     let wide = |urls: &str| -> Builder {
         let builder = builder(urls).window(Duration::from_secs(30));
         builder.quarantine(Duration::from_secs(100))
@@ -128,13 +129,18 @@ async fn a_newcomer_that_cannot_know_of_the_step_has_the_higher_fence_and_nothin
     let plain_second = Redlock::connect(&fleet.urls()).await;
     let plain_second = plain_second.lock("theirs", TTL).await;
     let plain_second = plain_second.expect("Redlock grants it twice");
-    let newcomer = wide(&fleet.urls()).connect().await.unwrap();
-    let second = newcomer.mutex("ours").wait(PATIENCE).lock().await.unwrap();
+    let new_client = wide(&fleet.urls()).connect().await.unwrap();
+    let second = new_client
+        .mutex("ours")
+        .wait(PATIENCE)
+        .lock()
+        .await
+        .unwrap();
     assert!(plain_first.is_valid() && plain_second.is_valid());
     assert_eq!((first.check(), second.check()), (Ok(()), Ok(())));
     assert!(second.fence() > first.fence());
 
-    // Both pairs add to an account, the first holder last. Without fences the other's part is lost.
+    // Both holders add to an account, the first holder last. Without fences one addition is lost.
     let store = Server::start(Flavor::Valkey);
     let mut store = Store::connect(&store).await;
     assert_eq!(store.read_unfenced().await, 100);
@@ -154,14 +160,14 @@ async fn a_newcomer_that_cannot_know_of_the_step_has_the_higher_fence_and_nothin
     assert_eq!(store.read(second.fence()).await, Ok(150));
 }
 
-/// An account on a server of its own.
+/// An account on its own server.
 struct Store {
     connection: MultiplexedConnection,
     account: FencedKey,
 }
 
 impl Store {
-    /// With 100 in the account.
+    /// Connects, and sets the account to 100.
     async fn connect(server: &Server) -> Self {
         let client = redis::Client::open(server.url()).unwrap();
         let connection = client.get_multiplexed_async_connection().await;

@@ -1,4 +1,5 @@
-//! Nodes that restart empty one after the other, while a lock is held for longer than all of it.
+//! Nodes restart without data one after the other, while a lock is held for longer than all of
+//! that.
 
 use ringfence::protocol::Vote;
 use ringfence_testkit::{Fleet, wait_until_async};
@@ -9,7 +10,7 @@ use crate::stage::*;
 use crate::witness::{refused_by_quarantine_of, until_held_by};
 
 #[tokio::test]
-async fn a_long_held_lock_is_put_back_on_every_node_that_forgot_it() {
+async fn a_long_held_lock_is_restored_on_every_node_that_lost_it() {
     let fleet = Fleet::start(3);
     short_quarantine::init(&fleet).await;
     let plain = Redlock::connect(&fleet.urls()).await;
@@ -19,11 +20,11 @@ async fn a_long_held_lock_is_put_back_on_every_node_that_forgot_it() {
     let first = locks.mutex("ours").lock().await.unwrap();
 
     fleet[0].restart();
-    wait_until_async("the lock to be put back", PATIENCE, async || {
+    wait_until_async("the lock to be restored", PATIENCE, async || {
         fleet[0].command(&["GET", "ours"]) == first.token().expose()
     })
     .await;
-    // It is there, and does not count before the node may vote again.
+    // The key is there, but does not count before the node may vote again.
     refused_by_quarantine_of(&[0], &other, "ours").await;
     let vote = || first.votes()[0].vote.clone();
     assert!(matches!(vote(), Vote::Quarantined { .. }), "{}", vote());
@@ -32,14 +33,14 @@ async fn a_long_held_lock_is_put_back_on_every_node_that_forgot_it() {
     })
     .await;
 
-    // The next one forgets. The first is what makes a majority now.
+    // The next node loses its data. The majority needs the first one now.
     assert!(plain.extend(&mut plain_first, TTL).await);
     fleet[1].restart();
     assert!(!plain.extend(&mut plain_first, TTL).await);
     plain.grants_twice(&plain_first, TTL).await;
 
     refused_by_quarantine_of(&[1], &other, "ours").await;
-    wait_until_async("every node to have it", PATIENCE, async || {
+    wait_until_async("every node to have the lock", PATIENCE, async || {
         let token = first.token().expose();
         fleet
             .iter()

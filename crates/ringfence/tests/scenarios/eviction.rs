@@ -1,4 +1,4 @@
-//! Nodes that throw keys away when their memory is full.
+//! Nodes that evict keys when their memory is full.
 
 use ringfence::ConnectError;
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until};
@@ -6,7 +6,7 @@ use ringfence_testkit::{Flavor, Fleet, Server, wait_until};
 use crate::redlock::Redlock;
 use crate::stage::*;
 
-/// What the servers may use, beyond what they need to run.
+/// The memory that the servers may use beyond what they need to run.
 const ROOM_BYTES: u64 = 2_000_000;
 
 /// Fills a server's memory with keys that expire, until `name` is gone.
@@ -28,7 +28,7 @@ async fn fill_until_gone(server: &Server, name: &str) {
 }
 
 #[tokio::test]
-async fn a_node_that_evicts_does_not_vote_and_says_why() {
+async fn a_node_that_evicts_does_not_vote_and_the_error_says_why() {
     let fleet = Fleet::start_with(3, |node| Server::builder(Flavor::ALL[node % 2]));
     builder(&fleet.urls()).init(false).await.unwrap();
     for server in fleet.iter() {
@@ -55,16 +55,16 @@ async fn a_node_that_evicts_does_not_vote_and_says_why() {
     );
     says(&error, ["volatile-lru", "set it to noeviction"]);
 
-    // With one of them left as it is, the others hold the lock.
-    for told in [1, 2] {
-        fleet[told].command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    // One of them is left as it is; the others hold the lock.
+    for fixed in [1, 2] {
+        fleet[fixed].command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
         let memory = ["CONFIG", "SET", "maxmemory", "0"];
-        fleet[told].command(&memory);
+        fleet[fixed].command(&memory);
     }
     let locks = connect(&fleet.urls()).await;
     until_granted_by(&locks, "ours", &[false, true, true]).await;
     let guard = locks.mutex("ours").lock().await.unwrap();
-    wait_until("the node to be asked", SOON, || {
+    wait_until("the reason in the node's vote", SOON, || {
         let vote = guard.votes()[0].vote.to_string();
         vote.contains("may evict locks (maxmemory-policy volatile-lru)")
     });

@@ -1,5 +1,5 @@
-//! A replica takes its master's place and gives it back, and neither was restarted: the master's run id
-//! is the old one, but it has lost what it granted in between.
+//! A replica is promoted and then demoted again, and no server is restarted: the master has its old
+//! run id, but has lost what it granted in between.
 
 use ringfence_testkit::{Flavor, Fleet, Proxy, Server, ServerBuilder, wait_until};
 
@@ -8,22 +8,22 @@ use crate::redlock::Redlock;
 use crate::stage::*;
 use crate::witness::refused_by_quarantine_of;
 
-/// A server that begins to feed its replicas at once.
+/// A server that starts to replicate at once.
 fn quick(flavor: Flavor) -> ServerBuilder {
     Server::builder(flavor).feeding_at_once()
 }
 
-/// Who asks for the lock while the other still has it.
+/// Which client asks for the lock while the first client still has it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Asking {
     /// A client that was connected all the time.
     Connected,
-    /// One that connects afterwards.
+    /// A client that connects afterwards.
     Fresh,
 }
 
-/// A has the replica R. R is promoted, and no client hears of it. One client locks on {A, B}. A becomes
-/// a replica of R and is promoted again. Another client must not get {A, C}.
+/// A has the replica R. R is promoted, which no client notices. One client locks on {A, B}. A
+/// becomes a replica of R and is promoted again. Another client must not get the lock on {A, C}.
 async fn fail_over_and_back(flavor: Flavor, asking: Asking) {
     let (master, replica) = (quick(flavor).start(), quick(flavor).start());
     let rest = Fleet::start_with(2, |_| quick(flavor));
@@ -47,7 +47,7 @@ async fn fail_over_and_back(flavor: Flavor, asking: Asking) {
         Asking::Fresh => None,
     };
     let born = ["GET", "ringfence:born"];
-    wait_until("the replica to know the birth", PATIENCE, || {
+    wait_until("the replica to have the birth record", PATIENCE, || {
         replica.command(&born) == master.command(&born)
     });
     replica.promote();
@@ -56,7 +56,7 @@ async fn fail_over_and_back(flavor: Flavor, asking: Asking) {
     let plain_first = plain.lock("theirs", TTL).await.unwrap();
     let first = locks.mutex("ours").lock().await.unwrap();
     assert!(has_key(&master, "ours") && !has_key(&rest[1], "ours"));
-    // From now on its client cannot see what becomes of the master, nor tell anybody.
+    // From now on the first client cannot reach the master.
     address.refuse();
     master.follow(&replica);
     master.promote();

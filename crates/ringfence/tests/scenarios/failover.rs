@@ -1,4 +1,4 @@
-//! A replica takes its master's place, and had not heard of the last lock.
+//! A replica is promoted that had not received the last lock.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::redlock::Redlock;
 use crate::stage::*;
 use crate::witness::{refused_by_quarantine_of, until_held_by};
 
-/// A master with a replica, and the address that leads to whichever of them is in charge.
+/// A master with a replica, and the address of whichever is the present master.
 struct Pair {
     master: Server,
     replica: Server,
@@ -35,7 +35,7 @@ impl Pair {
         }
     }
 
-    /// From now on the replica misses what its master writes, but not what was written before.
+    /// From now on the replica misses what its master writes, but has what was written before.
     fn cut_replication(&self) {
         until_same_birth(&self.master, &self.replica);
         self.link.refuse();
@@ -50,7 +50,7 @@ impl Pair {
 
 fn until_same_birth(master: &Server, replica: &Server) {
     let born = ["GET", "ringfence:born"];
-    wait_until("the replica to know the birth", PATIENCE, || {
+    wait_until("the replica to have the birth record", PATIENCE, || {
         let birth = replica.command(&born);
         !birth.is_empty() && birth == master.command(&born)
     });
@@ -92,8 +92,8 @@ async fn a_promoted_replica_that_missed_a_lock_does_not_vote() {
     }
 }
 
-/// One node has nobody who could say what it forgot, so that its lock may be granted twice. What is
-/// left is the order: the later one has the higher fence.
+/// With a single node no other node has what it lost, so its lock may be granted twice. The order
+/// remains: the later grant has the higher fence.
 #[tokio::test]
 async fn a_failover_of_a_single_node_keeps_the_order_of_fences() {
     let pair = Pair::start(Flavor::Redis, Persistence::None);
@@ -111,7 +111,7 @@ async fn a_failover_of_a_single_node_keeps_the_order_of_fences() {
 }
 
 #[tokio::test]
-async fn a_master_that_was_demoted_is_noticed_at_the_next_extend() {
+async fn the_next_extend_notices_a_demoted_master() {
     let fleet = Fleet::start(3);
     let locks = client_of(&fleet).await;
     until_granted_by(&locks, "another", &[true; 3]).await;
@@ -134,7 +134,8 @@ async fn a_master_that_was_demoted_is_noticed_at_the_next_extend() {
         .unwrap();
 }
 
-/// Started as a master it shows no sign of having been a replica, and has a durable master's birth.
+/// Started as a master it does not show that it was a replica, and has the birth of a durable
+/// master.
 #[tokio::test]
 async fn a_replica_that_is_started_as_a_master_does_not_vote() {
     for flavor in Flavor::ALL {
@@ -147,7 +148,7 @@ async fn a_replica_that_is_started_as_a_master_does_not_vote() {
         let urls = format!("{},{}", address.url(), rest.urls());
         let party_urls = format!("{},{}", address.url(), party.urls());
         builder(&urls).init(false).await.unwrap();
-        // Not in its settings, so that its next start makes a master of it.
+        // Not in its configuration, so that its next start makes it a master.
         let port = link.addr().port().to_string();
         replica.command(&["REPLICAOF", "127.0.0.1", &port]);
         wait_until("the master to have a replica", PATIENCE, || {
@@ -161,11 +162,11 @@ async fn a_replica_that_is_started_as_a_master_does_not_vote() {
         let (locks, other) = (connect(&party_urls).await, connect(&urls).await);
         until_granted_by(&locks, "another", &[true; 3]).await;
         until_same_birth(&master, &replica);
-        // What it got when it became a replica is not on its disk before this is done.
-        wait_until("the replica to write all to disk", PATIENCE, || {
+        // The data of the initial synchronisation is on its disk only after this.
+        wait_until("the replica to start the rewrite", PATIENCE, || {
             replica.try_command(&["BGREWRITEAOF"]).is_ok()
         });
-        wait_until("the replica to have all on disk", PATIENCE, || {
+        wait_until("the replica to have everything on disk", PATIENCE, || {
             let persistence = replica.command(&["INFO", "persistence"]);
             persistence.contains("aof_rewrite_in_progress:0")
                 && persistence.contains("aof_rewrite_scheduled:0")

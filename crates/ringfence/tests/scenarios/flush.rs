@@ -9,7 +9,7 @@ use crate::stage::*;
 use crate::witness::{refused_by_quarantine_of, until_held_by};
 
 #[tokio::test]
-async fn a_minority_that_was_flushed_changes_nothing() {
+async fn a_flushed_minority_does_not_affect_the_lock() {
     let fleet = Fleet::start_with(5, |node| Server::builder(Flavor::ALL[node % 2]));
     builder(&fleet.urls()).init(false).await.unwrap();
     let plain = Redlock::connect(&fleet.urls()).await;
@@ -24,10 +24,10 @@ async fn a_minority_that_was_flushed_changes_nothing() {
     for flushed in [1, 4] {
         fleet[flushed].command(&["FLUSHALL"]);
     }
-    // All held it, so that three still do: the original is right here too.
+    // All five held the lock, so three still do: the original algorithm is right here, too.
     assert!(plain.lock("theirs", TTL).await.is_none() && plain_first.is_valid());
     refused_by_quarantine_of(&[1, 4], &other, "ours").await;
-    wait_until_async("every node to have it again", PATIENCE, async || {
+    wait_until_async("every node to have the lock again", PATIENCE, async || {
         first.extend(TTL).await.unwrap();
         let token = first.token().expose();
         fleet
@@ -39,7 +39,7 @@ async fn a_minority_that_was_flushed_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_majority_that_was_flushed_is_noticed_and_grants_nobody_before_its_quarantine_ends() {
+async fn a_flushed_majority_is_noticed_and_grants_no_lock_before_its_quarantine_ends() {
     let fleet = Fleet::start(5);
     short_quarantine::init(&fleet).await;
     let plain = Redlock::connect(&fleet.urls()).await;
@@ -52,7 +52,7 @@ async fn a_majority_that_was_flushed_is_noticed_and_grants_nobody_before_its_qua
         until_held_by(&fleet, name, &[true; 5]).await;
     }
 
-    let struck = now();
+    let flushed_at = now();
     for flushed in [0, 2, 3] {
         fleet[flushed].command(&["FLUSHALL"]);
     }
@@ -60,5 +60,5 @@ async fn a_majority_that_was_flushed_is_noticed_and_grants_nobody_before_its_qua
 
     let error = first.extend(short_quarantine::TTL).await.unwrap_err();
     assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
-    let _second = short_quarantine::granted_after_quarantine(&other, &first, struck).await;
+    let _second = short_quarantine::granted_after_quarantine(&other, &first, flushed_at).await;
 }

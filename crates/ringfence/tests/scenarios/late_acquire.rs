@@ -1,4 +1,4 @@
-//! Requests that arrive after their sender has given up and withdrawn them.
+//! Requests that arrive after their sender has given up and undone them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::redlock::Redlock;
 use crate::stage::*;
 
 const NODE_TIMEOUT: Duration = Duration::from_millis(300);
-/// Much longer than a client needs to give up a silent connection and to use another.
+/// Much longer than a client needs to close an unresponsive connection and to use another.
 const LATE: Duration = Duration::from_secs(4);
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn an_acquire_that_arrives_after_its_undo_is_refused() {
     for proxy in &slow {
         proxy.requests(Fault::Delay(LATE));
     }
-    let (granted, withdrawn) = plain.ask_for("theirs", TTL).await;
+    let (granted, undone) = plain.ask_for("theirs", TTL).await;
     assert_eq!(granted, 1);
     let error = locks.mutex("ours").try_lock().await.unwrap_err();
     assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
@@ -36,11 +36,11 @@ async fn an_acquire_that_arrives_after_its_undo_is_refused() {
         let vote = &error.votes().unwrap()[node].vote;
         assert_eq!(*vote, Vote::Silent, "the acquire was not sent");
     }
-    // From now on the way is free, but what was sent before is still on it.
+    // From now on requests pass, but the earlier ones are still held back.
     for proxy in &slow {
         proxy.requests(Fault::None);
     }
-    plain.unlock(&withdrawn).await;
+    plain.unlock(&undone).await;
     for (server, proxy) in fleet.iter().zip(&slow) {
         wait_until_async("the undo to arrive", SOON, async || {
             has_key(server, "ringfence:{ours}:ours")
@@ -56,7 +56,7 @@ async fn an_acquire_that_arrives_after_its_undo_is_refused() {
         .await;
     }
 
-    // A majority of the nodes has a lock of Redlock's that nobody holds.
+    // A majority of the nodes has a Redlock lock that no client holds.
     assert!(has_key(&fleet[0], "theirs") && has_key(&fleet[1], "theirs"));
     let plain_other = Redlock::connect(&fleet.urls()).await;
     assert!(plain_other.lock("theirs", TTL).await.is_none());

@@ -1,6 +1,6 @@
-//! The failures that the debate about Redlock is about, and their kin, on real servers. Each scenario
-//! strikes two pairs of clients at once: one pair runs the original algorithm (`redlock.rs`), which
-//! is shown to break where it does; the other runs ringfence, which has to hold.
+//! The failures of the Redlock debate and similar ones, on real servers. Each scenario applies one
+//! failure to two pairs of clients: one pair runs the original algorithm (`redlock.rs`), and the
+//! test shows where it breaks; the other pair runs ringfence, which must not break.
 //!
 //! `docs/guarantees.md` has the list.
 

@@ -1,15 +1,15 @@
-//! A party that some of the nodes are cut off from.
+//! A network partition between one party's clients and some of the nodes.
 
 use ringfence_testkit::{Fleet, Proxy, Server};
 
-/// Addresses for one party's clients: those of some nodes can be cut off.
+/// Addresses for one party's clients: some of the nodes can be cut off.
 pub(crate) struct Partition {
     urls: Vec<String>,
     cut: Vec<Proxy>,
 }
 
 impl Partition {
-    /// Everything passes for now. `far` are the nodes to be cut off.
+    /// Nothing is cut off yet. `far` are the nodes that will be.
     pub(crate) fn before(fleet: &Fleet, far: &[usize]) -> Self {
         let mut urls: Vec<String> = fleet.iter().map(Server::url).collect();
         let mut cut = Vec::new();
@@ -21,12 +21,12 @@ impl Partition {
         Self { urls, cut }
     }
 
-    /// Where this party finds the nodes.
+    /// The addresses of the nodes for this party.
     pub(crate) fn urls(&self) -> String {
         self.urls.join(",")
     }
 
-    /// Cuts them off.
+    /// Cuts off the far nodes.
     pub(crate) fn begin(&self) {
         self.cut.iter().for_each(Proxy::refuse);
     }

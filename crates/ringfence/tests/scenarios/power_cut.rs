@@ -1,4 +1,4 @@
-//! Nodes that write to disk, and lose power.
+//! Nodes that write to disk and lose power.
 
 use std::time::Duration;
 
@@ -14,25 +14,26 @@ fn fleet_with(flavor: Flavor, persistence: Persistence) -> Fleet {
 }
 
 /// What a node has on disk at one moment.
-enum Past {
+enum OnDisk {
     Snapshot,
-    /// How much of its append-only file.
+    /// The length of its append-only file.
     Written(u64),
 }
 
-impl Past {
-    /// What is on the disk of `server` now, its birth included: it is not to come back as a new one.
+impl OnDisk {
+    /// The present data on the disk of `server`, with its birth record, so that it is not a new
+    /// node.
     fn of(server: &Server, persistence: Persistence) -> Self {
         if persistence == Persistence::Snapshot {
             server.command(&["SAVE"]);
             return Self::Snapshot;
         }
-        wait_until("the past to be written", SOON, || server.written() > 0);
+        wait_until("the data to be written", SOON, || server.written() > 0);
         Self::Written(server.written())
     }
 
-    /// Takes the power from `server`, which comes back with this and no more.
-    fn overtakes(self, server: &Server) {
+    /// Cuts the power of `server`, which restarts with this data only.
+    fn restart_with_it(self, server: &Server) {
         server.kill();
         if let Self::Written(mark) = self {
             server.lose_writes_after(mark);
@@ -42,7 +43,7 @@ impl Past {
 }
 
 #[tokio::test]
-async fn a_node_that_lost_its_last_writes_does_not_grant_what_it_had_granted() {
+async fn a_node_that_lost_its_last_writes_does_not_grant_a_held_lock() {
     for (flavor, persistence) in [
         (Flavor::Redis, Persistence::AofEverysec),
         (Flavor::Valkey, Persistence::AofEverysec),
@@ -57,7 +58,7 @@ async fn a_node_that_lost_its_last_writes_does_not_grant_what_it_had_granted() {
         );
         let (locks, other) = (connect(&party.urls()).await, connect(&fleet.urls()).await);
         let before = round(&locks, "before").await;
-        let past = Past::of(&fleet[1], persistence);
+        let on_disk = OnDisk::of(&fleet[1], persistence);
         party.begin();
 
         let plain_first = plain.lock("theirs", TTL).await.unwrap();
@@ -66,7 +67,7 @@ async fn a_node_that_lost_its_last_writes_does_not_grant_what_it_had_granted() {
         for name in ["theirs", "ours"] {
             until_held_by(&fleet, name, &[true, true, false]).await;
         }
-        past.overtakes(&fleet[1]);
+        on_disk.restart_with_it(&fleet[1]);
         assert!(has_key(&fleet[1], "ringfence:born") && !has_key(&fleet[1], "ours"));
 
         plain_other.grants_twice(&plain_first, TTL).await;
@@ -78,7 +79,7 @@ async fn a_node_that_lost_its_last_writes_does_not_grant_what_it_had_granted() {
 }
 
 #[tokio::test]
-async fn a_durable_node_that_lost_power_has_kept_the_lock_and_votes_at_once() {
+async fn a_durable_node_keeps_the_lock_after_a_power_cut_and_votes_at_once() {
     for flavor in Flavor::ALL {
         let fleet = fleet_with(flavor, Persistence::AofAlways);
         builder(&fleet.urls()).init(false).await.unwrap();
@@ -98,7 +99,7 @@ async fn a_durable_node_that_lost_power_has_kept_the_lock_and_votes_at_once() {
 }
 
 #[tokio::test]
-async fn a_lock_that_expired_while_its_nodes_were_down_is_gone_when_they_come_back() {
+async fn a_lock_that_expired_while_its_nodes_were_down_is_free_after_their_restart() {
     for persistence in [Persistence::AofAlways, Persistence::AofEverysec] {
         let fleet = fleet_with(Flavor::Redis, persistence);
         builder(&fleet.urls()).init(false).await.unwrap();
@@ -122,7 +123,7 @@ async fn a_lock_that_expired_while_its_nodes_were_down_is_gone_when_they_come_ba
         let record = "ringfence:{ours}:ours";
         let remember = fleet.iter().filter(|server| has_key(server, record));
         assert!(remember.count() >= 2);
-        // What is durable votes at once, and knows the fence.
+        // A durable node votes at once, and has the fence.
         if persistence == Persistence::AofAlways {
             assert!(round(&locks, "ours").await > fence);
         }

@@ -1,6 +1,6 @@
-//! The original Redlock, as the page that proposed it has it: the client that every scenario breaks
-//! first. `SET NX PX` on one node after the other, a majority, a validity, and compare-and-delete.
-//! It leaves out nothing that the page asks for, so that what breaks is the algorithm.
+//! The original Redlock as its page describes it: the client that every scenario breaks first. `SET
+//! NX PX` on one node after the other, a majority, a validity, and compare-and-delete. It leaves
+//! out nothing that the page asks for, so that the algorithm is what breaks.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,11 +13,12 @@ use tokio::sync::Mutex;
 
 use crate::stage::now;
 
-const DELETE_IF_OURS: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+const DELETE_IF_OURS: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then \
+    return redis.call('del',KEYS[1]) else return 0 end";
 const EXTEND_IF_OURS: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then \
      return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
 
-/// How often a client asks before it gives up. What finds out a lost connection counts too.
+/// How often a client tries. An attempt that only finds a lost connection counts, too.
 const TRIES: usize = 5;
 
 /// A client of several nodes.
@@ -31,7 +32,7 @@ struct Node {
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
-/// A lock that the algorithm believes to hold.
+/// A lock that the algorithm assumes to hold.
 pub(crate) struct Grant {
     name: String,
     value: String,
@@ -39,8 +40,8 @@ pub(crate) struct Grant {
 }
 
 impl Redlock {
-    /// A client of the nodes of `urls`, in the form that ringfence takes; it ignores everything
-    /// behind a question mark.
+    /// A client of the nodes of `urls`, in the format of ringfence; everything after a question
+    /// mark is ignored.
     pub(crate) async fn connect(urls: &str) -> Self {
         Self::with_timeout(urls, Duration::from_secs(1)).await
     }
@@ -62,8 +63,8 @@ impl Redlock {
         redlock
     }
 
-    /// Tries for the lock a few times, with a random pause in between; what an attempt got is given
-    /// back if that is not enough.
+    /// Tries to acquire a few times, with random pauses; undoes an attempt that does not get a
+    /// majority.
     pub(crate) async fn lock(&self, name: &str, ttl: Duration) -> Option<Grant> {
         for _ in 0..TRIES {
             let (granted, grant) = self.ask_for(name, ttl).await;
@@ -77,14 +78,16 @@ impl Redlock {
         None
     }
 
-    /// Grants once more what `first` still holds: the failure that each scenario is about.
+    /// Asserts that the lock that `first` still holds is granted again: the failure of each
+    /// scenario.
     pub(crate) async fn grants_twice(&self, first: &Grant, ttl: Duration) {
         let second = self.lock(&first.name, ttl).await;
         let second = second.expect("Redlock grants it twice");
         assert!(first.is_valid() && second.is_valid());
     }
 
-    /// The first half of an attempt: how many nodes granted, and what it is a lock if they suffice.
+    /// The first half of an attempt: how many nodes granted, and the grant that it is if they
+    /// suffice.
     pub(crate) async fn ask_for(&self, name: &str, ttl: Duration) -> (usize, Grant) {
         let value = random_value();
         let mut set = redis::cmd("SET");
@@ -115,7 +118,7 @@ impl Redlock {
         true
     }
 
-    /// Gives the lock back everywhere, also where it seems not to be.
+    /// Releases the lock on every node, also where it seems not to be.
     pub(crate) async fn unlock(&self, grant: &Grant) {
         self.count(&script(DELETE_IF_OURS, grant, None), |_| true)
             .await;
@@ -125,7 +128,7 @@ impl Redlock {
         nodes > self.nodes.len() / 2
     }
 
-    /// Asks one node after the other, and counts those whose reply `agrees`.
+    /// Sends to one node after the other, and counts the replies for which `agrees` is true.
     async fn count(&self, command: &Cmd, agrees: fn(&redis::Value) -> bool) -> usize {
         let mut count = 0;
         for node in &self.nodes {
@@ -135,7 +138,7 @@ impl Redlock {
         count
     }
 
-    /// Over the connection that there is, or a new one; one that failed is not used again.
+    /// Uses the present connection or a new one; a failed connection is not used again.
     async fn ask(&self, node: &Node, command: &Cmd) -> RedisResult<redis::Value> {
         let mut connection = node.connection.lock().await;
         if connection.is_none() {
@@ -146,7 +149,7 @@ impl Redlock {
             let made = client.get_multiplexed_async_connection_with_config(&config);
             *connection = Some(made.await?);
         }
-        let open = connection.as_mut().expect("it was made above");
+        let open = connection.as_mut().expect("opened above");
         let reply = command.query_async(open).await;
         if reply.is_err() {
             *connection = None;
@@ -156,7 +159,7 @@ impl Redlock {
 }
 
 impl Grant {
-    /// Whether its holder may still believe in it.
+    /// Whether its holder may still rely on it.
     pub(crate) fn is_valid(&self) -> bool {
         now() < self.valid_until
     }
@@ -169,7 +172,7 @@ fn script(text: &str, grant: &Grant, ttl_ms: Option<u64>) -> Cmd {
     eval
 }
 
-/// The TTL less what the clocks may differ by, from before the first node was asked.
+/// The TTL minus the possible drift, counted from before the first request.
 fn valid_until(begun: Timestamp, ttl: Duration) -> Timestamp {
     begun + ttl - (ttl / 100 + Duration::from_millis(2))
 }

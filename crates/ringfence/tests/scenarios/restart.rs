@@ -1,5 +1,5 @@
-//! The restart of the original page: five nodes without persistence, the lock is held on three of
-//! them, and one of the three comes back empty.
+//! The restart of the original Redlock page: five nodes without persistence, the lock is held on
+//! three of them, and one of the three restarts without data.
 
 use ringfence::ReleaseError;
 use ringfence_testkit::{Flavor, Fleet, Server};
@@ -10,7 +10,7 @@ use crate::stage::*;
 use crate::witness::{refused_by_quarantine_of, until_held_by};
 
 #[tokio::test]
-async fn a_node_that_came_back_empty_does_not_grant_what_it_had_granted() {
+async fn a_node_that_restarted_without_data_does_not_grant_a_held_lock() {
     for flavor in Flavor::ALL {
         let fleet = Fleet::start_with(5, |_| Server::builder(flavor));
         builder(&fleet.urls()).init(false).await.unwrap();
@@ -31,13 +31,13 @@ async fn a_node_that_came_back_empty_does_not_grant_what_it_had_granted() {
 
         plain_other.grants_twice(&plain_first, TTL).await;
 
-        // The one that saw it happen, and one that comes new to it.
+        // A client that saw the restart, and a new one.
         for other in [other, connect(&fleet.urls()).await] {
             refused_by_quarantine_of(&[2], &other, "ours").await;
             assert_eq!(first.check(), Ok(()));
         }
         let fence = first.fence();
-        // Two confirm at once, and a third when it has been met again.
+        // Two nodes confirm at once, and a third when the client has reconnected to it.
         let released = first.release().await;
         assert!(
             matches!(released, Ok(()) | Err(ReleaseError::Unconfirmed)),

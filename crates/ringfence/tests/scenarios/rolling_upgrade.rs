@@ -1,4 +1,4 @@
-//! One node after the other is shut down in good order and started again, with everything on disk.
+//! One node after the other is shut down cleanly and started again, with everything on disk.
 
 use ringfence::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Persistence, Server, wait_until_async};
@@ -25,7 +25,7 @@ async fn a_lock_is_held_through_a_rolling_upgrade_of_durable_nodes() {
     for node in 0..3 {
         fleet[node].shutdown_cleanly();
         fleet[node].restart();
-        // It votes as soon as it is found again: what was on disk is everything.
+        // The node votes as soon as it is reached again, since everything was on disk.
         wait_until_async("the node to vote again", SOON, async || {
             first.extend(TTL).await.unwrap();
             let vote = first.votes()[node].vote.clone();
@@ -33,7 +33,8 @@ async fn a_lock_is_held_through_a_rolling_upgrade_of_durable_nodes() {
             vote == Vote::Granted
         })
         .await;
-        // Here the original is right too: a key's end is a time of day, and is on disk.
+        // The original algorithm is right here, too: the expiry of a key is a time of day, and on
+        // disk.
         assert!(plain.lock("theirs", TTL).await.is_none());
         assert!(plain.extend(&mut plain_first, TTL).await);
         let error = other.mutex("ours").try_lock().await.unwrap_err();

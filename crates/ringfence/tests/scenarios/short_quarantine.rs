@@ -1,4 +1,4 @@
-//! A group whose quarantine is short enough to be waited for: the least that its TTL allows.
+//! A group whose quarantine is short enough for a test to wait: the minimum that its TTL allows.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use ringfence_testkit::Fleet;
 
 use crate::stage;
 
-/// How long a node that forgot does not vote.
+/// How long a node that lost its data does not vote.
 const QUARANTINE: Duration = Duration::from_secs(9);
-/// The longest TTL that goes with it.
+/// The longest TTL that this quarantine allows.
 pub(crate) const TTL: Duration = Duration::from_secs(4);
-/// Servers on one machine have one clock.
+/// Servers on one machine share one clock, so a short window is enough.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Declares the servers of `fleet` a new group.
+/// Initialises the servers of `fleet` as a new group.
 pub(crate) async fn init(fleet: &Fleet) {
     let group = builder(&fleet.urls()).init(false).await.unwrap().group;
     assert_eq!((group.window, group.quarantine), (WINDOW, QUARANTINE));
@@ -27,12 +27,12 @@ pub(crate) async fn connect(urls: &str) -> Locks {
     builder.connect().await.unwrap()
 }
 
-/// Waits with `other` for the lock `ours`, which `first` holds on nodes that forgot it at `struck`. It is
-/// granted after the deadline of `first` and the quarantine, and not before.
+/// Waits with `other` for the lock `ours`, which `first` holds on nodes that lost it at `lost_at`.
+/// It is granted after the deadline of `first` and after the quarantine.
 pub(crate) async fn granted_after_quarantine(
     other: &Locks,
     first: &Guard,
-    struck: Timestamp,
+    lost_at: Timestamp,
 ) -> Guard {
     let waiting = async {
         let lock = other.mutex("ours").wait(stage::PATIENCE);
@@ -42,7 +42,7 @@ pub(crate) async fn granted_after_quarantine(
     let (lost, (granted, second)) = tokio::join!(first.lost(), waiting);
     assert_eq!(lost, Lost::Expired);
     assert!(granted > first.deadline());
-    let waited = granted.since(struck);
+    let waited = granted.since(lost_at);
     assert!(waited >= QUARANTINE, "{waited:?}");
     assert!(second.fence() > first.fence());
     second

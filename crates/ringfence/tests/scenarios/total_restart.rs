@@ -1,4 +1,4 @@
-//! Every node restarts at once, and none has kept anything.
+//! Every node restarts at once, without data.
 
 use ringfence::AcquireError;
 use ringfence_testkit::{Flavor, Fleet, Server};
@@ -8,7 +8,7 @@ use crate::short_quarantine;
 use crate::stage::*;
 
 #[tokio::test]
-async fn after_a_restart_of_all_nobody_is_granted_before_the_quarantine_ends() {
+async fn after_a_restart_of_all_nodes_no_lock_is_granted_before_the_quarantine_ends() {
     let fleet = Fleet::start_with(3, |node| Server::builder(Flavor::ALL[node % 2]));
     short_quarantine::init(&fleet).await;
     let plain = Redlock::connect(&fleet.urls()).await;
@@ -23,20 +23,20 @@ async fn after_a_restart_of_all_nobody_is_granted_before_the_quarantine_ends() {
     let first = locks.mutex("ours").lock().await.unwrap();
     fences.push(("ours", first.fence()));
 
-    let struck = now();
+    let restarted_at = now();
     fleet.iter().for_each(Server::kill);
     fleet.iter().for_each(Server::restart);
 
     plain.grants_twice(&plain_first, TTL).await;
 
-    // Those who will not wait that long are told at once; the holder when its time is over.
-    let newcomer = short_quarantine::connect(&fleet.urls()).await;
-    let error = newcomer.mutex("ours").try_lock().await.unwrap_err();
+    // A caller that does not wait that long gets an error at once; the holder at its deadline.
+    let new_client = short_quarantine::connect(&fleet.urls()).await;
+    let error = new_client.mutex("ours").try_lock().await.unwrap_err();
     assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
-    let second = short_quarantine::granted_after_quarantine(&other, &first, struck).await;
+    let second = short_quarantine::granted_after_quarantine(&other, &first, restarted_at).await;
     second.release().await.unwrap();
     for (name, fence) in fences {
-        let later = round(&newcomer, name).await;
+        let later = round(&new_client, name).await;
         assert!(later > fence, "{name}: {later} after {fence}");
     }
 }

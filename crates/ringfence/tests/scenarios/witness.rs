@@ -1,4 +1,4 @@
-//! What a scenario looks for on its servers and in what clients are told.
+//! What the scenarios check on their servers and in the errors of clients.
 
 use ringfence::Locks;
 use ringfence::protocol::Vote;
@@ -6,8 +6,8 @@ use ringfence_testkit::{Fleet, wait_until_async};
 
 use crate::stage::{PATIENCE, SOON, has_key};
 
-/// Waits until the servers that have the lock `name` are those of `expected`: a round is won
-/// before its last node has answered, and a node that missed it gets the lock by the next renewal.
+/// Waits until the servers that have the lock `name` are those of `expected`: a round is won before
+/// its last node has answered, and a node that missed it gets the lock with the next renewal.
 #[track_caller]
 pub(crate) fn until_held_by(
     fleet: &Fleet,
@@ -24,8 +24,8 @@ pub(crate) fn until_held_by(
     )
 }
 
-/// Tries for the lock `name` in vain, until `nodes` are found to be what they are: there, and in
-/// quarantine. A node that is only not there yet would prove nothing.
+/// Tries to acquire `name` in vain until `nodes` answer that they are in quarantine. A node that is
+/// only unreachable would prove nothing.
 #[track_caller]
 pub(crate) fn refused_by_quarantine_of(
     nodes: &[usize],
