@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use ringfence::{Receipt, ReceiptError};
 
-use crate::report::Failure;
-use crate::supervise::{Leftovers, OnLost, Schedule};
+use crate::report::CliFailure;
+use crate::supervise::{Leftovers, OnLost, StopSchedule};
 use crate::{duration, exit, help};
 
 /// Run commands under a lock that is held by one at a time: on this machine, or
@@ -26,7 +26,7 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 /// What every command understands.
@@ -57,15 +57,15 @@ pub(crate) struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     #[command(flatten)]
     Lock(LockCommand),
     /// Declare the nodes a new cluster, so that they vote at once
-    Init(Init),
+    Init(InitArgs),
     /// Look at the nodes: what is wrong, and what to do
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// Print the completions of a shell
-    Completions(Completions),
+    Completions(CompletionsArgs),
     /// Print the manual page
     Man,
 }
@@ -74,22 +74,22 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LockCommand {
     /// Hold a lock while a command runs
-    Run(Box<Run>),
+    Run(Box<RunArgs>),
     /// Run a command while this process is the leader
-    Elect(Box<Elect>),
+    Elect(Box<ElectArgs>),
     /// Take a lock and print its token; nothing renews it
-    Acquire(Acquire),
+    Acquire(AcquireArgs),
     /// Let a lock that `acquire` took last longer
-    Extend(Extend),
+    Extend(ExtendArgs),
     /// Free a lock that `acquire` took
-    Release(Release),
+    Release(ReleaseArgs),
     /// Show who holds a lock, or how the nodes are
-    Status(Status),
+    Status(StatusArgs),
 }
 
 impl LockCommand {
     /// What no argument can check alone.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> Result<(), CliFailure> {
         match self {
             Self::Run(run) => run.job.check_grace(),
             Self::Elect(elect) => elect.job.check_grace(),
@@ -109,9 +109,9 @@ impl LockCommand {
     override_usage = "ringfence run [OPTIONS] NAME [--] COMMAND...",
     after_help = help::RUN
 )]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     #[command(flatten)]
-    pub(crate) job: Job,
+    pub(crate) job: JobArgs,
     /// Let this many run at once: NAME is a semaphore, apart from any lock NAME
     #[arg(long, value_name = "N", value_parser = permits())]
     #[arg(conflicts_with_all = ["hold_at_least", "shared"])]
@@ -146,9 +146,9 @@ pub(crate) struct Run {
     after_help = help::ELECT,
     mut_args(help::of_election)
 )]
-pub(crate) struct Elect {
+pub(crate) struct ElectArgs {
     #[command(flatten)]
-    pub(crate) job: Job,
+    pub(crate) job: JobArgs,
     /// Who stands, for people [default: host:pid]
     #[arg(long)]
     pub(crate) label: Option<String>,
@@ -156,7 +156,7 @@ pub(crate) struct Elect {
 
 /// A command and the lock that it runs under. The help is that of `run`; `elect` has words of its own.
 #[derive(Debug, Args)]
-pub(crate) struct Job {
+pub(crate) struct JobArgs {
     /// The lock
     #[arg(value_parser = name)]
     pub(crate) name: String,
@@ -164,7 +164,7 @@ pub(crate) struct Job {
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
-    pub(crate) terms: Terms,
+    pub(crate) terms: LockArgs,
     /// Hold the lock no longer than this; the command is ended before
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
@@ -192,24 +192,26 @@ pub(crate) struct Job {
     pub(crate) conflict_exit_code: u8,
 }
 
-impl Job {
+impl JobArgs {
     /// When the command hears of a lost lock.
-    pub(crate) fn schedule(&self, on_lost: OnLost) -> Schedule {
+    pub(crate) fn schedule(&self, on_lost: OnLost) -> StopSchedule {
         let ttl = self.terms.ttl;
         let kill_grace = self.kill_grace.unwrap_or(ttl / 3);
-        Schedule::new(on_lost, kill_grace, self.stop_grace, ttl)
+        StopSchedule::new(on_lost, kill_grace, self.stop_grace, ttl)
     }
 
-    fn check_grace(&self) -> Result<(), Failure> {
+    fn check_grace(&self) -> Result<(), CliFailure> {
         let ttl = self.terms.ttl;
         match self.kill_grace {
-            Some(grace) if grace > Schedule::longest_grace(ttl) => Err(Failure::usage(format!(
-                "--kill-grace {} is more than half of --ttl {}, which leaves renewal no time: \
+            Some(grace) if grace > StopSchedule::longest_grace(ttl) => {
+                Err(CliFailure::usage(format!(
+                    "--kill-grace {} is more than half of --ttl {}, which leaves renewal no time: \
                  set --ttl to {} or more",
-                duration::show(grace),
-                duration::show(ttl),
-                duration::show(grace * 2),
-            ))),
+                    duration::show(grace),
+                    duration::show(ttl),
+                    duration::show(grace * 2),
+                )))
+            }
             _ => Ok(()),
         }
     }
@@ -217,7 +219,7 @@ impl Job {
 
 /// On which terms a lock is taken.
 #[derive(Debug, Args)]
-pub(crate) struct Terms {
+pub(crate) struct LockArgs {
     /// The lock ends this long after its holder was last heard of
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
     pub(crate) ttl: Duration,
@@ -243,12 +245,12 @@ pub(crate) struct Terms {
 /// token before. Whoever has the token can do that: keep it out of logs.
 #[derive(Debug, Args)]
 #[command(after_help = help::ACQUIRE)]
-pub(crate) struct Acquire {
+pub(crate) struct AcquireArgs {
     /// The lock
     #[arg(value_parser = name)]
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) terms: Terms,
+    pub(crate) terms: LockArgs,
     /// Who holds it, for people [default: host:pid]
     #[arg(long)]
     pub(crate) label: Option<String>,
@@ -256,14 +258,14 @@ pub(crate) struct Acquire {
 
 /// Let a lock that `acquire` took last longer
 #[derive(Debug, Args)]
-pub(crate) struct Extend {
+pub(crate) struct ExtendArgs {
     /// The lock
     #[arg(value_parser = name)]
     pub(crate) name: String,
     /// What `acquire` printed
     #[arg(long, env = "RINGFENCE_TOKEN", hide_env_values = true)]
-    #[arg(value_parser = Token::read)]
-    pub(crate) token: Token,
+    #[arg(value_parser = TokenArgs::read)]
+    pub(crate) token: TokenArgs,
     /// The lock ends this long from now
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
     pub(crate) ttl: Duration,
@@ -271,19 +273,19 @@ pub(crate) struct Extend {
 
 /// Free a lock that `acquire` took
 #[derive(Debug, Args)]
-pub(crate) struct Release {
+pub(crate) struct ReleaseArgs {
     /// The lock
     #[arg(value_parser = name)]
     pub(crate) name: String,
     /// What `acquire` printed
     #[arg(long, env = "RINGFENCE_TOKEN", hide_env_values = true)]
-    #[arg(value_parser = Token::read)]
-    pub(crate) token: Token,
+    #[arg(value_parser = TokenArgs::read)]
+    pub(crate) token: TokenArgs,
 }
 
 /// Show who holds a lock, or how the nodes are
 #[derive(Debug, Args)]
-pub(crate) struct Status {
+pub(crate) struct StatusArgs {
     /// The lock; without it the nodes are shown
     #[arg(value_parser = name)]
     pub(crate) name: Option<String>,
@@ -301,7 +303,7 @@ fn permits() -> clap::builder::RangedI64ValueParser<u32> {
 /// A node without memory of its past may have forgotten locks, so it does not vote
 /// until they have expired. Only you can know that there were none.
 #[derive(Debug, Args)]
-pub(crate) struct Init {
+pub(crate) struct InitArgs {
     /// How long a restarted node does not vote; the longest TTL there can be
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) quarantine: Option<Duration>,
@@ -318,7 +320,7 @@ pub(crate) struct Init {
 /// Looks at every node and at what they are to each other, and changes nothing.
 #[derive(Debug, Args)]
 #[command(after_help = help::DOCTOR)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     /// A lock: our user's rights to it are looked at too
     #[arg(value_parser = name)]
     pub(crate) name: Option<String>,
@@ -326,7 +328,7 @@ pub(crate) struct Doctor {
 
 /// Print the completions of a shell
 #[derive(Debug, Args)]
-pub(crate) struct Completions {
+pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
 }
@@ -340,17 +342,17 @@ fn name(text: &str) -> Result<String, ringfence::name::NameError> {
 /// A token as it was given. What is wrong with it is told later, since clap would show the whole of
 /// it, and a token with a slip in it is a secret all the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Token(Result<Receipt, ReceiptError>);
+pub(crate) struct TokenArgs(Result<Receipt, ReceiptError>);
 
-impl Token {
+impl TokenArgs {
     fn read(text: &str) -> Result<Self, Infallible> {
         Ok(Self(Receipt::parse(text)))
     }
 
     /// The receipt that it is.
-    pub(crate) fn get(&self) -> Result<&Receipt, Failure> {
+    pub(crate) fn get(&self) -> Result<&Receipt, CliFailure> {
         let told = |error: &ReceiptError| {
-            Failure::usage(format!(
+            CliFailure::usage(format!(
                 "the value of --token (or RINGFENCE_TOKEN): {error}"
             ))
         };

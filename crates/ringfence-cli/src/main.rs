@@ -22,7 +22,7 @@ use clap::error::ErrorKind;
 
 use crate::args::{Cli, Global};
 use crate::exit::Exit;
-use crate::report::{Failure, Report, printable};
+use crate::report::{CliFailure, Report, printable};
 
 fn main() -> ExitCode {
     if let Some(exit) = supervise::run_if_started_for_it() {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     exit.into()
 }
 
-fn run(cli: Cli, report: Report) -> Result<Exit, Failure> {
+fn run(cli: Cli, report: Report) -> Result<Exit, CliFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -75,7 +75,7 @@ fn usage(error: &clap::Error) -> Exit {
             json: true,
             quiet: false,
         };
-        report.failure(&Failure::usage(message.trim_end()));
+        report.failure(&CliFailure::usage(message.trim_end()));
     } else if printable(&message) != message {
         // An argument that it quotes would reach the terminal as it is.
         let _ = writeln!(io::stderr(), "{}", printable(&message).trim_end());

@@ -12,7 +12,7 @@ use ringfence::node::sqlite::SqliteNode;
 use ringfence::url::{NodeUrl, RedisUrl, parse_nodes, with_password, without_passwords};
 
 use crate::args::Global;
-use crate::report::{Failure, Report};
+use crate::report::{CliFailure, Report};
 
 /// The environment that says which nodes are meant.
 pub(crate) const NODES: &str = "RINGFENCE_NODES";
@@ -62,12 +62,12 @@ impl Nodes {
 }
 
 /// The nodes to take locks on: those given, or the file in the user's state folder.
-pub(crate) fn resolve(given: &Global, report: Report) -> Result<Nodes, Failure> {
+pub(crate) fn resolve(given: &Global, report: Report) -> Result<Nodes, CliFailure> {
     let nodes = locate(given, report)?;
     let parsed = parse_nodes(&nodes.urls).unwrap_or_default();
     // The library has it for tests: nobody outside this process would see the lock.
     if parsed.iter().any(|node| matches!(node, NodeUrl::Memory(_))) {
-        return Err(Failure::usage(
+        return Err(CliFailure::usage(
             "locks in memory: exclude nobody; leave --nodes out to use this user's own file",
         ));
     }
@@ -75,7 +75,7 @@ pub(crate) fn resolve(given: &Global, report: Report) -> Result<Nodes, Failure> 
 }
 
 /// The nodes that are meant, fit for locks or not.
-pub(crate) fn locate(given: &Global, report: Report) -> Result<Nodes, Failure> {
+pub(crate) fn locate(given: &Global, report: Report) -> Result<Nodes, CliFailure> {
     let mut nodes = find(given, report)?;
     let password_file = given
         .password_file
@@ -90,14 +90,14 @@ pub(crate) fn locate(given: &Global, report: Report) -> Result<Nodes, Failure> {
             return Err(secret.refused("it has no password in it"));
         }
         nodes.urls = with_password(&nodes.urls, password)
-            .map_err(|error| Failure::usage(error.to_string()))?;
+            .map_err(|error| CliFailure::usage(error.to_string()))?;
         nodes.password_file = secret.again()?;
     }
     warn_of_exposure(&nodes.urls, report);
     Ok(nodes)
 }
 
-fn find(given: &Global, report: Report) -> Result<Nodes, Failure> {
+fn find(given: &Global, report: Report) -> Result<Nodes, CliFailure> {
     if let Some(urls) = &given.nodes {
         if has_password(urls) {
             report.warn(
@@ -111,22 +111,22 @@ fn find(given: &Global, report: Report) -> Result<Nodes, Failure> {
         return filed(file);
     }
     match (env::var_os(NODES), path_in(NODES_FILE)) {
-        (Some(_), Some(_)) => Err(Failure::usage(format!(
+        (Some(_), Some(_)) => Err(CliFailure::usage(format!(
             "both {NODES} and {NODES_FILE} are set, and they may name different nodes: \
              unset one of them, or use --nodes or --nodes-file"
         ))),
         (Some(urls), None) => match urls.into_string() {
             Ok(urls) => listed(urls),
-            Err(_) => Err(Failure::usage(format!("{NODES} is not UTF-8"))),
+            Err(_) => Err(CliFailure::usage(format!("{NODES} is not UTF-8"))),
         },
         (None, Some(file)) => filed(&file),
         (None, None) => Ok(Nodes::of(default_file()?)),
     }
 }
 
-fn listed(urls: String) -> Result<Nodes, Failure> {
+fn listed(urls: String) -> Result<Nodes, CliFailure> {
     if urls.trim().is_empty() {
-        return Err(Failure::usage(format!(
+        return Err(CliFailure::usage(format!(
             "--nodes (or {NODES}) is empty; leave it out to use this user's own file"
         )));
     }
@@ -134,7 +134,7 @@ fn listed(urls: String) -> Result<Nodes, Failure> {
 }
 
 /// The nodes in a file: URLs separated by commas or line ends; a line may be a `#` comment.
-fn filed(file: &Path) -> Result<Nodes, Failure> {
+fn filed(file: &Path) -> Result<Nodes, CliFailure> {
     let secret = Secret::read(file, "--nodes-file", NODES_FILE)?;
     let lines = secret.text.lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -188,11 +188,11 @@ struct Secret<'f> {
 }
 
 impl<'f> Secret<'f> {
-    fn read(file: &'f Path, option: &'static str, variable: &str) -> Result<Self, Failure> {
+    fn read(file: &'f Path, option: &'static str, variable: &str) -> Result<Self, CliFailure> {
         let told = |error: io::Error| {
             let file = file.display().to_string();
             let file = file.escape_debug();
-            Failure::usage(format!("{file} ({option} or {variable}): {error}"))
+            CliFailure::usage(format!("{file} ({option} or {variable}): {error}"))
         };
         let opened = File::open(file).map_err(told)?;
         let metadata = opened.metadata().map_err(told)?;
@@ -212,7 +212,7 @@ impl<'f> Secret<'f> {
     }
 
     /// Refuses a file with a password that every user may read, or change.
-    fn check_rights(&self) -> Result<(), Failure> {
+    fn check_rights(&self) -> Result<(), CliFailure> {
         let mode = self.metadata.mode() & 0o7777;
         if mode & 0o006 == 0 {
             return Ok(());
@@ -229,10 +229,10 @@ impl<'f> Secret<'f> {
         again.transpose()
     }
 
-    fn refused(&self, why: &str) -> Failure {
+    fn refused(&self, why: &str) -> CliFailure {
         let file = self.file.display().to_string();
         let (file, option) = (file.escape_debug(), self.option);
-        Failure::usage(format!("{file} ({option}) was not used: {why}"))
+        CliFailure::usage(format!("{file} ({option}) was not used: {why}"))
     }
 }
 
@@ -242,11 +242,11 @@ fn path_in(variable: &str) -> Option<PathBuf> {
     value.map(PathBuf::from)
 }
 
-fn default_file() -> Result<String, Failure> {
-    let path = SqliteNode::default_path().map_err(|error| Failure::usage(error.to_string()))?;
+fn default_file() -> Result<String, CliFailure> {
+    let path = SqliteNode::default_path().map_err(|error| CliFailure::usage(error.to_string()))?;
     match path.to_str() {
         Some(path) => Ok(format!("sqlite:{path}")),
-        None => Err(Failure::usage(format!(
+        None => Err(CliFailure::usage(format!(
             "{} is not UTF-8; name another file with --nodes sqlite:/path",
             path.display().to_string().escape_debug()
         ))),

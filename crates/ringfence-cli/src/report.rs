@@ -17,14 +17,14 @@ pub(crate) struct Report {
 
 /// Why an invocation failed, and with what exit.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CliFailure {
     pub(crate) exit: Exit,
     pub(crate) message: String,
     /// Each node and what it said, where nodes were asked.
     pub(crate) nodes: Vec<(String, String)>,
 }
 
-impl Failure {
+impl CliFailure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self {
             exit,
@@ -48,7 +48,7 @@ impl Failure {
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CliFailure {
     fn from(error: io::Error) -> Self {
         Self::new(Exit::Internal, error.to_string())
     }
@@ -56,7 +56,7 @@ impl From<io::Error> for Failure {
 
 impl Report {
     /// Writes a result: `text` for people, `value` for programs.
-    pub(crate) fn result(self, text: &str, value: &Value) -> Result<(), Failure> {
+    pub(crate) fn result(self, text: &str, value: &Value) -> Result<(), CliFailure> {
         let line = if self.json {
             json_line(value)
         } else {
@@ -68,7 +68,7 @@ impl Report {
     }
 
     /// Writes why an invocation failed.
-    pub(crate) fn failure(self, failure: &Failure) {
+    pub(crate) fn failure(self, failure: &CliFailure) {
         if self.json {
             let nodes: Vec<_> = failure
                 .nodes

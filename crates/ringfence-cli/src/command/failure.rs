@@ -8,9 +8,9 @@ use ringfence::{
 };
 
 use crate::exit::{self, Exit};
-use crate::report::Failure;
+use crate::report::CliFailure;
 
-impl From<AcquireError> for Failure {
+impl From<AcquireError> for CliFailure {
     fn from(error: AcquireError) -> Self {
         let exit = match &error {
             AcquireError::Held { .. } => Exit::Conflict(exit::CONFLICT),
@@ -23,7 +23,7 @@ impl From<AcquireError> for Failure {
     }
 }
 
-impl From<ConnectError> for Failure {
+impl From<ConnectError> for CliFailure {
     fn from(error: ConnectError) -> Self {
         match &error {
             ConnectError::Config(_) => told(Exit::Usage, &error, None),
@@ -33,7 +33,7 @@ impl From<ConnectError> for Failure {
     }
 }
 
-impl From<InitError> for Failure {
+impl From<InitError> for CliFailure {
     fn from(error: InitError) -> Self {
         match error {
             InitError::Connect(error) => error.into(),
@@ -49,7 +49,7 @@ impl From<InitError> for Failure {
     }
 }
 
-impl From<ExtendError> for Failure {
+impl From<ExtendError> for CliFailure {
     fn from(error: ExtendError) -> Self {
         match &error {
             ExtendError::Lost { votes, .. } => told(Exit::Lost(exit::LOST), &error, Some(votes)),
@@ -60,7 +60,7 @@ impl From<ExtendError> for Failure {
     }
 }
 
-impl From<ReleaseReceiptError> for Failure {
+impl From<ReleaseReceiptError> for CliFailure {
     fn from(error: ReleaseReceiptError) -> Self {
         let exit = match &error {
             ReleaseReceiptError::Invalid(_) => Exit::Usage,
@@ -74,7 +74,7 @@ impl From<ReleaseReceiptError> for Failure {
     }
 }
 
-impl From<InspectError> for Failure {
+impl From<InspectError> for CliFailure {
     fn from(error: InspectError) -> Self {
         match &error {
             InspectError::NoQuorum { votes, .. } => told(Exit::NoQuorum, &error, Some(votes)),
@@ -86,14 +86,14 @@ impl From<InspectError> for Failure {
 
 /// The library's errors name the nodes in the lines after the first; here they are kept apart, so
 /// that a program need not take lines apart.
-fn told(exit: Exit, error: &dyn Error, votes: Option<&Votes>) -> Failure {
+fn told(exit: Exit, error: &dyn Error, votes: Option<&Votes>) -> CliFailure {
     let text = error.to_string();
     let Some(votes) = votes else {
         let causes = std::iter::successors(error.source(), |&cause| cause.source());
         let text = causes.fold(text, |text, cause| format!("{text}: {cause}"));
-        return Failure::new(exit, text);
+        return CliFailure::new(exit, text);
     };
-    Failure {
+    CliFailure {
         exit,
         message: text.lines().next().unwrap_or_default().to_owned(),
         nodes: votes

@@ -3,12 +3,12 @@
 use ringfence::Locks;
 use serde_json::json;
 
-use crate::args::Init;
+use crate::args::InitArgs;
 use crate::duration;
 use crate::exit::Exit;
-use crate::report::{Failure, Report, one_line};
+use crate::report::{CliFailure, Report, one_line};
 
-pub(super) async fn init(args: Init, nodes: &str, report: Report) -> Result<Exit, Failure> {
+pub(super) async fn init(args: InitArgs, nodes: &str, report: Report) -> Result<Exit, CliFailure> {
     let mut builder = Locks::builder().nodes(nodes);
     if let Some(quarantine) = args.quarantine {
         builder = builder.quarantine(quarantine);

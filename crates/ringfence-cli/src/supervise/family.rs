@@ -19,17 +19,17 @@ mod linux {
         Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, set_child_subreaper, waitid,
     };
 
-    use super::super::process::{Identity, Process, Snapshot, has_child};
+    use super::super::process::{Process, ProcessIdentity, Snapshot, has_child};
 
     /// The command's processes, as ringfence or its watchdog looks for them.
     pub(in super::super) struct Family {
         /// The command, which leads a process group; `None` before it starts and once it ended.
-        command: Option<Identity>,
+        command: Option<ProcessIdentity>,
         /// The child of ringfence that is the parent of the command. `None` in the watchdog itself,
         /// and in ringfence once the watchdog has died.
         watchdog: Option<Pid>,
         /// Children from before: a shell that became ringfence with `exec` may leave some.
-        strangers: HashSet<Identity>,
+        strangers: HashSet<ProcessIdentity>,
     }
 
     impl Family {
@@ -63,7 +63,7 @@ mod linux {
         }
 
         /// Notes that `command` runs and leads a group.
-        pub(in super::super) fn led_by(&mut self, command: Identity) {
+        pub(in super::super) fn led_by(&mut self, command: ProcessIdentity) {
             self.command = Some(command);
         }
 
@@ -188,10 +188,10 @@ mod portable {
 
     use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-    use super::super::process::Identity;
+    use super::super::process::ProcessIdentity;
 
     pub(in super::super) struct Family {
-        command: Option<Identity>,
+        command: Option<ProcessIdentity>,
         reaped: bool,
     }
 
@@ -211,7 +211,7 @@ mod portable {
 
         pub(in super::super) fn watchdog_died(&mut self) {}
 
-        pub(in super::super) fn led_by(&mut self, command: Identity) {
+        pub(in super::super) fn led_by(&mut self, command: ProcessIdentity) {
             self.command = Some(command);
         }
 

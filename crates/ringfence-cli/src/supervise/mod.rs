@@ -31,7 +31,7 @@ use watchdog::News;
 
 pub(crate) use death::{Typed, die_of};
 pub(crate) use reap::Ended;
-pub(crate) use schedule::{OnLost, Schedule};
+pub(crate) use schedule::{OnLost, StopSchedule};
 pub(crate) use signals::Signals;
 pub(crate) use terminal::is_ours_to_type_at;
 pub(crate) use watchdog::Watchdog;
@@ -48,7 +48,7 @@ pub(crate) enum Leftovers {
 }
 
 /// A command and the terms on which it runs.
-pub(crate) struct Work {
+pub(crate) struct SupervisedCommand {
     /// The lock's name, for people.
     pub(crate) lock: String,
     /// Program and arguments; never empty.
@@ -56,14 +56,14 @@ pub(crate) struct Work {
     /// What is added to its environment.
     pub(crate) env: Vec<(&'static str, String)>,
     /// When it hears of a lost lock.
-    pub(crate) schedule: Schedule,
+    pub(crate) schedule: StopSchedule,
     /// What becomes of its leftovers.
     pub(crate) leftovers: Leftovers,
 }
 
 /// How it went.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct CommandOutcome {
     /// How the command ended; `None` if it could not be killed.
     pub(crate) ended: Option<Ended>,
     /// Whether the lock was lost before everything had ended.
@@ -76,12 +76,12 @@ pub(crate) struct Outcome {
 
 /// Runs `work` under `lease` until nothing of it is left that must not be.
 pub(crate) async fn supervise(
-    work: &Work,
+    work: &SupervisedCommand,
     lease: &Lease,
     watchdog: &mut Watchdog,
     signals: &mut Signals,
     report: Report,
-) -> io::Result<Outcome> {
+) -> io::Result<CommandOutcome> {
     let outcome = until_nothing_is_left(work, lease, watchdog, signals, report).await;
     if !matches!(outcome, Ok(Some(_))) {
         // Whatever it has started ends now, before the lock is freed.
@@ -91,7 +91,7 @@ pub(crate) async fn supervise(
 }
 
 /// A command that was not started before its lock ended counts as killed.
-const NOT_STARTED: Outcome = Outcome {
+const NOT_STARTED: CommandOutcome = CommandOutcome {
     ended: Some(Ended::Signal(Signal::KILL.as_raw())),
     lost: true,
     told_to_end: false,
@@ -100,12 +100,12 @@ const NOT_STARTED: Outcome = Outcome {
 
 /// `None` if the command was not started in time.
 async fn until_nothing_is_left(
-    work: &Work,
+    work: &SupervisedCommand,
     lease: &Lease,
     watchdog: &mut Watchdog,
     signals: &mut Signals,
     report: Report,
-) -> io::Result<Option<Outcome>> {
+) -> io::Result<Option<CommandOutcome>> {
     signals.listen_for_forwarded()?;
     let Some(mut supervisor) = Supervisor::start(work, lease, watchdog, report).await? else {
         return Ok(None);

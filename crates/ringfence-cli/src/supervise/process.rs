@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// One process, never another one that got its number later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Identity {
+pub(super) struct ProcessIdentity {
     #[serde(serialize_with = "write_pid", deserialize_with = "read_pid")]
     pub(super) pid: Pid,
     /// When it started, in ticks since the machine did; zero where the system does not tell.
@@ -35,9 +35,9 @@ mod linux {
     use rustix::io::Errno;
     use rustix::process::{PidfdFlags, kill_process, pidfd_open, pidfd_send_signal};
 
-    use super::{Identity, Pid, Signal};
+    use super::{Pid, ProcessIdentity, Signal};
 
-    impl Identity {
+    impl ProcessIdentity {
         /// The process that has the number `pid` now.
         pub(in super::super) fn of(pid: Pid) -> Option<Self> {
             Process::read(pid).map(|process| process.identity())
@@ -117,8 +117,8 @@ mod linux {
             })
         }
 
-        pub(in super::super) fn identity(&self) -> Identity {
-            Identity {
+        pub(in super::super) fn identity(&self) -> ProcessIdentity {
+            ProcessIdentity {
                 pid: self.pid,
                 started: self.started,
             }
@@ -162,7 +162,7 @@ mod linux {
         pub(in super::super) fn below(
             &self,
             root: Pid,
-            strangers: &HashSet<Identity>,
+            strangers: &HashSet<ProcessIdentity>,
         ) -> Vec<Process> {
             let mut children: HashMap<Pid, Vec<Process>> = HashMap::new();
             for process in self.0.values() {
@@ -254,8 +254,8 @@ mod linux {
                 .stdin(Stdio::null())
                 .spawn()
                 .unwrap();
-            let process = Identity::of(pid(child.id().cast_signed())).unwrap();
-            let former = Identity {
+            let process = ProcessIdentity::of(pid(child.id().cast_signed())).unwrap();
+            let former = ProcessIdentity {
                 started: process.started - 1,
                 ..process
             };
@@ -278,9 +278,9 @@ pub(super) use portable::parent_of;
 /// Elsewhere only the number is known.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod portable {
-    use super::{Identity, Pid, Signal};
+    use super::{Pid, ProcessIdentity, Signal};
 
-    impl Identity {
+    impl ProcessIdentity {
         pub(in super::super) fn of(pid: Pid) -> Option<Self> {
             Some(Self { pid, started: 0 })
         }

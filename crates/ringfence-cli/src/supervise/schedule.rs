@@ -20,7 +20,7 @@ pub(crate) enum OnLost {
 
 /// The distances from a deadline that may still move.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedule {
+pub(crate) struct StopSchedule {
     on_lost: OnLost,
     kill_grace: Duration,
     stop_grace: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct Schedule {
     margin: Duration,
 }
 
-impl Schedule {
+impl StopSchedule {
     /// The schedule of a lock that lasts `ttl` per renewal.
     pub(crate) fn new(
         on_lost: OnLost,
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn term_leaves_the_grace_and_kill_leaves_a_margin() {
-        let schedule = Schedule::new(OnLost::Term, GRACE, STOP, TTL);
+        let schedule = StopSchedule::new(OnLost::Term, GRACE, STOP, TTL);
         assert_eq!(schedule.give_up_at(at(20_000)), at(17_000));
         assert_eq!(schedule.kill_by(at(20_000)), at(19_800));
         assert_eq!(schedule.kill_after_term(at(17_000), at(20_000)), at(19_800));
@@ -132,33 +132,33 @@ mod tests {
 
     #[test]
     fn on_proof_of_loss_the_grace_counts_from_now_but_never_past_the_deadline() {
-        let schedule = Schedule::new(OnLost::Term, GRACE, STOP, TTL);
+        let schedule = StopSchedule::new(OnLost::Term, GRACE, STOP, TTL);
         assert_eq!(schedule.kill_after_term(at(11_000), at(20_000)), at(14_000));
         assert_eq!(schedule.kill_after_term(at(19_000), at(20_000)), at(19_800));
     }
 
     #[test]
     fn without_term_the_command_may_use_the_time_until_the_margin() {
-        let schedule = Schedule::new(OnLost::Kill, GRACE, STOP, TTL);
+        let schedule = StopSchedule::new(OnLost::Kill, GRACE, STOP, TTL);
         assert_eq!(schedule.give_up_at(at(20_000)), at(19_800));
     }
 
     #[test]
     fn no_grace_means_kill_at_the_margin_not_at_the_deadline() {
-        let schedule = Schedule::new(OnLost::Term, Duration::ZERO, STOP, TTL);
+        let schedule = StopSchedule::new(OnLost::Term, Duration::ZERO, STOP, TTL);
         assert_eq!(schedule.give_up_at(at(20_000)), at(19_800));
     }
 
     #[test]
     fn who_ignores_the_loss_is_not_killed_for_it() {
-        let schedule = Schedule::new(OnLost::Ignore, GRACE, STOP, TTL);
+        let schedule = StopSchedule::new(OnLost::Ignore, GRACE, STOP, TTL);
         assert_eq!(schedule.give_up_at(at(20_000)), at(20_000));
         assert_eq!(schedule.kill_after_term(at(30_000), at(20_000)), at(33_000));
     }
 
     #[test]
     fn a_short_lock_is_not_all_margin() {
-        let schedule = Schedule::new(
+        let schedule = StopSchedule::new(
             OnLost::Kill,
             Duration::ZERO,
             STOP,
@@ -169,23 +169,23 @@ mod tests {
 
     #[test]
     fn a_stop_has_its_own_grace_whatever_the_ttl() {
-        let schedule = Schedule::new(OnLost::Term, GRACE, STOP, TTL);
+        let schedule = StopSchedule::new(OnLost::Term, GRACE, STOP, TTL);
         assert_eq!(schedule.kill_after_stop(at(1_000)), at(26_000));
         assert_eq!(schedule.kill_after_second_stop(at(2_000)), at(5_000));
-        let short = Schedule::new(OnLost::Term, GRACE, Duration::from_secs(1), TTL);
+        let short = StopSchedule::new(OnLost::Term, GRACE, Duration::from_secs(1), TTL);
         assert_eq!(short.kill_after_second_stop(at(2_000)), at(3_000));
     }
 
     #[test]
     fn the_watchdog_kills_after_us_and_before_the_deadline() {
-        let schedule = Schedule::new(OnLost::Term, GRACE, STOP, TTL);
+        let schedule = StopSchedule::new(OnLost::Term, GRACE, STOP, TTL);
         let at_last = schedule.watchdog_kills_at(at(20_000));
         assert!(schedule.kill_by(at(20_000)) < at_last && at_last < at(20_000));
     }
 
     #[test]
     fn the_watchdog_hears_of_a_renewal_long_before_it_would_kill() {
-        let schedule = Schedule::new(OnLost::Kill, Duration::ZERO, STOP, TTL);
+        let schedule = StopSchedule::new(OnLost::Kill, Duration::ZERO, STOP, TTL);
         assert_eq!(schedule.look_again_at(at(10_000), at(20_000)), at(15_000));
         // And again, for as long as renewing fails.
         assert_eq!(schedule.look_again_at(at(15_000), at(20_000)), at(16_000));

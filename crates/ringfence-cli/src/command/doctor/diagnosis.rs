@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ringfence::node::{Examination, Found, Voting};
 
-use super::finding::{Finding, Verdict};
+use super::finding::{Finding, FindingVerdict};
 use super::{cluster, file, server, trouble};
 
 /// What is to be known about the nodes.
@@ -30,7 +30,9 @@ impl Diagnosis {
                 .map(|finding| finding.of(&node.node))
                 .collect();
             own.extend(others.extract_if(.., |finding| finding.node.as_ref() == Some(&node.node)));
-            let is_well = own.iter().all(|finding| finding.verdict < Verdict::Problem);
+            let is_well = own
+                .iter()
+                .all(|finding| finding.verdict < FindingVerdict::Problem);
             let wait = wait(node).filter(|_| is_well);
             voting.push(is_well && wait.is_none());
             waiting.extend(wait);
@@ -43,14 +45,14 @@ impl Diagnosis {
     }
 
     /// The worst of all verdicts. With a note all is still well.
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> FindingVerdict {
         let verdicts = self.findings.iter().map(|finding| finding.verdict);
-        let verdicts = verdicts.filter(|verdict| *verdict > Verdict::Note);
-        verdicts.max().unwrap_or(Verdict::Ok)
+        let verdicts = verdicts.filter(|verdict| *verdict > FindingVerdict::Note);
+        verdicts.max().unwrap_or(FindingVerdict::Ok)
     }
 
     /// How many findings have this verdict.
-    pub(super) fn count(&self, verdict: Verdict) -> u64 {
+    pub(super) fn count(&self, verdict: FindingVerdict) -> u64 {
         let findings = self.findings.iter();
         findings
             .filter(|finding| finding.verdict == verdict)
@@ -65,7 +67,7 @@ impl Diagnosis {
     /// Whether locks can be had. Whoever is given one server twice is refused altogether.
     pub(super) fn has_quorum(&self) -> bool {
         let twice = |finding: &Finding| {
-            finding.check == cluster::TWINS && finding.verdict == Verdict::Problem
+            finding.check == cluster::TWINS && finding.verdict == FindingVerdict::Problem
         };
         let enough = self.voting() >= cluster::quorum(self.voting.len());
         enough && !self.findings.iter().any(twice)

@@ -2,7 +2,7 @@
 
 /// How something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Verdict {
+pub(super) enum FindingVerdict {
     /// As it should be.
     Ok,
     /// Worth knowing, and nothing is wrong: something that the user may not see or do.
@@ -13,7 +13,7 @@ pub(super) enum Verdict {
     Problem,
 }
 
-impl Verdict {
+impl FindingVerdict {
     /// For programs.
     pub(super) fn word(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl Verdict {
 /// One line of a diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
-    pub(super) verdict: Verdict,
+    pub(super) verdict: FindingVerdict,
     /// What was looked at: a word that programs can rely on.
     pub(super) check: &'static str,
     /// The node that it is about; `None` if it is about all of them.
@@ -42,7 +42,7 @@ pub(super) struct Finding {
 impl Finding {
     pub(super) fn ok(check: &'static str, says: impl Into<String>) -> Self {
         Self {
-            verdict: Verdict::Ok,
+            verdict: FindingVerdict::Ok,
             check,
             node: None,
             says: says.into(),
@@ -56,7 +56,7 @@ impl Finding {
         advice: impl Into<String>,
     ) -> Self {
         Self {
-            verdict: Verdict::Note,
+            verdict: FindingVerdict::Note,
             ..Self::warning(check, says, advice)
         }
     }
@@ -67,7 +67,7 @@ impl Finding {
         advice: impl Into<String>,
     ) -> Self {
         Self {
-            verdict: Verdict::Warning,
+            verdict: FindingVerdict::Warning,
             advice: Some(advice.into()),
             ..Self::ok(check, says)
         }
@@ -79,7 +79,7 @@ impl Finding {
         advice: impl Into<String>,
     ) -> Self {
         Self {
-            verdict: Verdict::Problem,
+            verdict: FindingVerdict::Problem,
             ..Self::warning(check, says, advice)
         }
     }

@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 
 use super::cluster;
 use super::diagnosis::Diagnosis;
-use super::finding::{Finding, Verdict};
+use super::finding::{Finding, FindingVerdict};
 
 pub(super) fn value(diagnosis: &Diagnosis, nodes: &[Examination]) -> Value {
     let each = nodes.iter().zip(&diagnosis.voting);
     json!({
         "verdict": diagnosis.verdict().word(),
-        "problems": diagnosis.count(Verdict::Problem),
-        "warnings": diagnosis.count(Verdict::Warning),
+        "problems": diagnosis.count(FindingVerdict::Problem),
+        "warnings": diagnosis.count(FindingVerdict::Warning),
         "quorum": diagnosis.has_quorum(),
         "nodes": each.map(|(node, votes)| measured(node, *votes)).collect::<Vec<_>>(),
         "findings": diagnosis.findings.iter().map(finding).collect::<Vec<_>>(),

@@ -20,16 +20,20 @@ use std::io::{self, IsTerminal};
 
 use ringfence::Locks;
 
-use crate::args::Doctor;
+use crate::args::DoctorArgs;
 use crate::exit::Exit;
-use crate::report::{Failure, Report};
+use crate::report::{CliFailure, Report};
 
 use diagnosis::Diagnosis;
-use finding::Verdict;
+use finding::FindingVerdict;
 use text::Style;
 
 /// Exits 1 if there is a problem, so that a monitor need not read.
-pub(super) async fn doctor(args: Doctor, nodes: &str, report: Report) -> Result<Exit, Failure> {
+pub(super) async fn doctor(
+    args: DoctorArgs,
+    nodes: &str,
+    report: Report,
+) -> Result<Exit, CliFailure> {
     let name = args.name.as_deref();
     let found = Locks::builder().nodes(nodes).examine(name).await?;
     let diagnosis = Diagnosis::of(&found, name);
@@ -40,8 +44,8 @@ pub(super) async fn doctor(args: Doctor, nodes: &str, report: Report) -> Result<
     let text = text::render(&diagnosis, style);
     report.result(&text, &json::value(&diagnosis, &found))?;
     Ok(match diagnosis.verdict() {
-        Verdict::Problem => Exit::Problem,
-        Verdict::Ok | Verdict::Note | Verdict::Warning => Exit::Success,
+        FindingVerdict::Problem => Exit::Problem,
+        FindingVerdict::Ok | FindingVerdict::Note | FindingVerdict::Warning => Exit::Success,
     })
 }
 

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::diagnosis::Diagnosis;
-use super::finding::{Finding, Verdict, many};
+use super::finding::{Finding, FindingVerdict, many};
 
 const WIDTH: usize = 80;
 /// Where sentences begin: behind the verdict.
@@ -24,7 +24,7 @@ pub(super) fn render(diagnosis: &Diagnosis, style: Style) -> String {
     let mut text = String::new();
     let mut under: Option<&Option<String>> = None;
     for finding in &diagnosis.findings {
-        if style.quiet && finding.verdict <= Verdict::Note {
+        if style.quiet && finding.verdict <= FindingVerdict::Note {
             continue;
         }
         if under != Some(&finding.node) {
@@ -45,7 +45,7 @@ pub(super) fn render(diagnosis: &Diagnosis, style: Style) -> String {
 
 fn lines(finding: &Finding, says: &str, style: Style) -> String {
     let word = match finding.verdict {
-        Verdict::Problem => "PROBLEM",
+        FindingVerdict::Problem => "PROBLEM",
         verdict => verdict.word(),
     };
     let word = paint(&format!("{word:<8}"), colour(finding.verdict), style);
@@ -68,13 +68,13 @@ fn indented(text: &mut String, advice: &str) {
 fn summary(diagnosis: &Diagnosis, style: Style) -> String {
     let mut text = String::new();
     let (problems, warnings) = (
-        diagnosis.count(Verdict::Problem),
-        diagnosis.count(Verdict::Warning),
+        diagnosis.count(FindingVerdict::Problem),
+        diagnosis.count(FindingVerdict::Warning),
     );
     if !(style.quiet && problems + warnings == 0) {
         text.push('\n');
     }
-    let problem = |finding: &&Finding| finding.verdict == Verdict::Problem;
+    let problem = |finding: &&Finding| finding.verdict == FindingVerdict::Problem;
     for finding in diagnosis.findings.iter().filter(problem) {
         let says = match &finding.node {
             Some(node) => format!("{node}: {}", finding.says),
@@ -108,12 +108,12 @@ fn summary(diagnosis: &Diagnosis, style: Style) -> String {
     text + &paint(&line, colour(diagnosis.verdict()), style)
 }
 
-fn colour(verdict: Verdict) -> &'static str {
+fn colour(verdict: FindingVerdict) -> &'static str {
     match verdict {
-        Verdict::Ok => "32",
-        Verdict::Note => "36",
-        Verdict::Warning => "33",
-        Verdict::Problem => "1;31",
+        FindingVerdict::Ok => "32",
+        FindingVerdict::Note => "36",
+        FindingVerdict::Warning => "33",
+        FindingVerdict::Problem => "1;31",
     }
 }
 

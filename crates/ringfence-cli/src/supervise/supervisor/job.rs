@@ -8,7 +8,7 @@ use super::super::death::Typed;
 use super::super::reap::Ended;
 use super::super::signals::{asks_to_stop, is_for_group};
 use super::super::terminal;
-use super::{Stage, Supervisor};
+use super::{CommandStage, Supervisor};
 
 impl Supervisor<'_> {
     /// Whether INT or QUIT ended the command and came from the keyboard.
@@ -51,7 +51,7 @@ impl Supervisor<'_> {
 
     /// Follows the command into a stop, so that the shell sees its job stopped.
     pub(super) fn command_stopped(&mut self, signal: i32) {
-        if !matches!(self.stage, Stage::Working) {
+        if !matches!(self.stage, CommandStage::Working) {
             return;
         }
         // Without a terminal somebody stopped the command on purpose, and the lock is still ours.

@@ -17,15 +17,15 @@ use super::reap::{Change, Ended, reap};
 use super::schedule::{NEVER, OnLost};
 use super::signals::asks_to_stop;
 use super::terminal::Terminal;
-use super::watchdog::{Event, News, Watchdog};
-use super::{Leftovers, Outcome, Work};
+use super::watchdog::{News, Watchdog, WatchdogEvent};
+use super::{CommandOutcome, Leftovers, SupervisedCommand};
 use crate::duration;
 use crate::lease::Lease;
 use crate::report::Report;
 
 /// How far the end of everything has come.
 #[derive(Debug, Clone, Copy)]
-enum Stage {
+enum CommandStage {
     /// The command works, or with `--leftovers wait` its descendants.
     Working,
     /// The command was asked to end at `since`. What is alive at `kill_at` is killed.
@@ -38,7 +38,7 @@ enum Stage {
 }
 
 pub(super) struct Supervisor<'a> {
-    work: &'a Work,
+    work: &'a SupervisedCommand,
     lease: &'a Lease,
     watchdog: &'a mut Watchdog,
     /// The deadline that the watchdog knows.
@@ -48,7 +48,7 @@ pub(super) struct Supervisor<'a> {
     family: Family,
     terminal: Option<Terminal>,
     ended: Option<Ended>,
-    stage: Stage,
+    stage: CommandStage,
     lost: bool,
     told_to_end: bool,
     /// INT or QUIT that we passed on, and whether it was typed.
@@ -83,13 +83,15 @@ impl Supervisor<'_> {
     }
 
     /// Follows what the watchdog says of the command.
-    pub(super) fn heard(&mut self, event: Event) {
+    pub(super) fn heard(&mut self, event: WatchdogEvent) {
         match event {
-            Event::Stopped(signal) => self.command_stopped(signal),
-            Event::Ended(ended) => self.command_ended(ended),
-            Event::Overdue => self.watchdog_was_first(),
+            WatchdogEvent::Stopped(signal) => self.command_stopped(signal),
+            WatchdogEvent::Ended(ended) => self.command_ended(ended),
+            WatchdogEvent::Overdue => self.watchdog_was_first(),
             // A reason to look again at what is left.
-            Event::OtherEnded | Event::Started(_) | Event::NotStarted(_) => {}
+            WatchdogEvent::OtherEnded
+            | WatchdogEvent::Started(_)
+            | WatchdogEvent::NotStarted(_) => {}
         }
     }
 
@@ -120,7 +122,7 @@ impl Supervisor<'_> {
         self.family.leader_reaped();
         // From here on Ctrl-C is for us: leftovers are in the background, and may be deaf to it.
         self.take_terminal_back();
-        let is_asked = matches!(self.stage, Stage::Ending { .. });
+        let is_asked = matches!(self.stage, CommandStage::Ending { .. });
         let end_the_rest =
             is_asked || ended.is_by_signal() || self.work.leftovers == Leftovers::Term;
         if end_the_rest && !self.is_killing() && !self.family.is_gone() {
@@ -129,21 +131,21 @@ impl Supervisor<'_> {
     }
 
     /// What there is to report once nothing is left to wait for.
-    pub(super) fn outcome(&self) -> Option<Outcome> {
-        let outcome = Outcome {
+    pub(super) fn outcome(&self) -> Option<CommandOutcome> {
+        let outcome = CommandOutcome {
             ended: self.ended,
             lost: self.lost && self.work.schedule.on_lost() != OnLost::Ignore,
             told_to_end: self.told_to_end,
             typed: self.typed,
         };
         let is_over = match self.stage {
-            Stage::Working => match (self.ended, self.work.leftovers) {
+            CommandStage::Working => match (self.ended, self.work.leftovers) {
                 (None, _) => false,
                 (Some(_), Leftovers::Wait) => self.family.is_gone(),
                 (Some(_), Leftovers::Leave | Leftovers::Term) => true,
             },
-            Stage::Ending { .. } => self.ended.is_some() && self.family.is_gone(),
-            Stage::Killing(killing) => {
+            CommandStage::Ending { .. } => self.ended.is_some() && self.family.is_gone(),
+            CommandStage::Killing(killing) => {
                 // A watchdog that died may have known how the command ended, and not said so.
                 let is_ended = self.ended.is_some() || self.watchdog.has_died();
                 // With the lock gone there is nothing to hold on for.
@@ -173,9 +175,9 @@ impl Supervisor<'_> {
     /// When there is something to do, unless something else happens first.
     pub(super) fn wake_at(&self) -> Timestamp {
         let stage_wakes_at = match self.stage {
-            Stage::Working => NEVER,
-            Stage::Ending { kill_at, .. } => kill_at,
-            Stage::Killing(killing) => killing.again_at(),
+            CommandStage::Working => NEVER,
+            CommandStage::Ending { kill_at, .. } => kill_at,
+            CommandStage::Killing(killing) => killing.again_at(),
         };
         if self.lost {
             return stage_wakes_at;
@@ -194,13 +196,13 @@ impl Supervisor<'_> {
             self.lose(&not_renewed(deadline.since(now)));
         }
         match &mut self.stage {
-            Stage::Ending { since, kill_at } if now >= *kill_at => {
+            CommandStage::Ending { since, kill_at } if now >= *kill_at => {
                 let after = now.since(*since);
                 self.say_that_it_did_not_end(after);
                 self.kill_all();
             }
-            Stage::Working | Stage::Ending { .. } => {}
-            Stage::Killing(killing) => {
+            CommandStage::Working | CommandStage::Ending { .. } => {}
+            CommandStage::Killing(killing) => {
                 if let Some(trouble) = killing.again(&self.family) {
                     self.report.error(&trouble);
                 }
@@ -241,17 +243,17 @@ impl Supervisor<'_> {
         self.told_to_end = true;
         let (now, schedule) = (Clock::System.now(), &self.work.schedule);
         match self.stage {
-            Stage::Working if self.ended.is_some() => return self.stop_all(signal),
-            Stage::Working => self.kill_all_at(schedule.kill_after_stop(now)),
-            Stage::Ending { .. } => self.kill_all_at(schedule.kill_after_second_stop(now)),
-            Stage::Killing(_) => return,
+            CommandStage::Working if self.ended.is_some() => return self.stop_all(signal),
+            CommandStage::Working => self.kill_all_at(schedule.kill_after_stop(now)),
+            CommandStage::Ending { .. } => self.kill_all_at(schedule.kill_after_second_stop(now)),
+            CommandStage::Killing(_) => return,
         }
         self.pass_on(signal);
     }
 
     /// Asks every process to end, under a lock that is renewed meanwhile.
     fn stop_all(&mut self, signal: Signal) {
-        if let Stage::Working = self.stage {
+        if let CommandStage::Working = self.stage {
             let now = Clock::System.now();
             self.kill_all_at(self.work.schedule.kill_after_stop(now));
         }
@@ -268,12 +270,12 @@ impl Supervisor<'_> {
     /// What has been asked to end has until `kill_at`, or less if it was told so before.
     fn kill_all_at(&mut self, kill_at: Timestamp) {
         let (since, before) = match self.stage {
-            Stage::Working => (Clock::System.now(), NEVER),
-            Stage::Ending { since, kill_at } => (since, kill_at),
-            Stage::Killing(_) => return,
+            CommandStage::Working => (Clock::System.now(), NEVER),
+            CommandStage::Ending { since, kill_at } => (since, kill_at),
+            CommandStage::Killing(_) => return,
         };
         let kill_at = kill_at.min(before);
-        self.stage = Stage::Ending { since, kill_at };
+        self.stage = CommandStage::Ending { since, kill_at };
     }
 
     fn ask_all(&self, signal: Signal) {
@@ -283,11 +285,11 @@ impl Supervisor<'_> {
     }
 
     fn kill_all(&mut self) {
-        self.stage = Stage::Killing(Killing::start(&self.family));
+        self.stage = CommandStage::Killing(Killing::start(&self.family));
     }
 
     fn is_killing(&self) -> bool {
-        matches!(self.stage, Stage::Killing(_))
+        matches!(self.stage, CommandStage::Killing(_))
     }
 
     /// The end of the grace for a lost lock was announced when it was lost.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use super::super::process::Identity;
+use super::super::process::ProcessIdentity;
 use super::super::reap::Ended;
 
 /// From ringfence to its watchdog.
@@ -49,9 +49,9 @@ pub(crate) struct Start {
 
 /// From the watchdog to ringfence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Event {
+pub(crate) enum WatchdogEvent {
     /// The command runs.
-    Started(Identity),
+    Started(ProcessIdentity),
     /// The command could not be started, with the system's error number.
     NotStarted(i32),
     /// The command was stopped by this signal.
@@ -196,7 +196,7 @@ impl Message for Order {
     }
 }
 
-impl Message for Event {
+impl Message for WatchdogEvent {
     fn can_be_left_out(&self) -> bool {
         *self == Self::OtherEnded
     }
@@ -231,7 +231,7 @@ mod tests {
         let (mut here, mut there) = pair();
         here.send(&Order::Start(start()));
         here.send(&Order::Leave);
-        let sending = here.recv::<Event>();
+        let sending = here.recv::<WatchdogEvent>();
         let receiving = async {
             assert_eq!(there.recv().await, Some(Order::Start(start())));
             assert_eq!(there.recv().await, Some(Order::Leave));
@@ -246,11 +246,12 @@ mod tests {
     async fn who_sends_to_a_stopped_process_neither_waits_nor_piles_up() {
         let (mut here, mut there) = pair();
         for _ in 0..100_000 {
-            here.send(&Event::OtherEnded);
+            here.send(&WatchdogEvent::OtherEnded);
         }
         assert!(here.outbox.len() < 100, "{}", here.outbox.len());
-        here.send(&Event::Ended(Ended::Code(3)));
-        let receiving = async { while there.recv().await != Some(Event::Ended(Ended::Code(3))) {} };
+        here.send(&WatchdogEvent::Ended(Ended::Code(3)));
+        let receiving =
+            async { while there.recv().await != Some(WatchdogEvent::Ended(Ended::Code(3))) {} };
         tokio::select! {
             order = here.recv::<Order>() => panic!("nothing was sent: {order:?}"),
             () = receiving => {}
@@ -261,13 +262,13 @@ mod tests {
     async fn each_event_arrives_as_it_was_sent_and_a_closed_end_is_noticed() {
         let (mut here, mut there) = pair();
         let events = [
-            Event::Started(Identity::of(rustix::process::getpid()).unwrap()),
-            Event::NotStarted(2),
-            Event::Stopped(20),
-            Event::Ended(Ended::Code(7)),
-            Event::Ended(Ended::Signal(9)),
-            Event::OtherEnded,
-            Event::Overdue,
+            WatchdogEvent::Started(ProcessIdentity::of(rustix::process::getpid()).unwrap()),
+            WatchdogEvent::NotStarted(2),
+            WatchdogEvent::Stopped(20),
+            WatchdogEvent::Ended(Ended::Code(7)),
+            WatchdogEvent::Ended(Ended::Signal(9)),
+            WatchdogEvent::OtherEnded,
+            WatchdogEvent::Overdue,
         ];
         for event in events {
             here.send(&event);
@@ -276,7 +277,7 @@ mod tests {
         for event in events {
             assert_eq!(there.recv().await, Some(event));
         }
-        assert_eq!(there.recv::<Event>().await, None);
+        assert_eq!(there.recv::<WatchdogEvent>().await, None);
     }
 
     #[test]

@@ -33,7 +33,7 @@ use super::shim::own_program;
 use crate::report::Report;
 use channel::{Channel, Order};
 
-pub(super) use channel::{Event, Start};
+pub(super) use channel::{Start, WatchdogEvent};
 pub(super) use process::{NAME, run};
 
 /// The watchdog, as ringfence has it. Dropped, it ends, and so does a command that still runs.
@@ -53,7 +53,7 @@ pub(crate) struct Watchdog {
 /// What a watchdog or the system has to tell.
 pub(super) enum News {
     /// The watchdog says this.
-    Event(Event),
+    Event(WatchdogEvent),
     /// A child of ours was stopped or ended.
     Child,
     /// The watchdog died.

@@ -13,11 +13,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::family::Family;
 use super::super::killing::Killing;
-use super::super::process::Identity;
+use super::super::process::ProcessIdentity;
 use super::super::reap::{Change, reap};
 use super::super::schedule::NEVER;
 use super::super::shim;
-use super::channel::{Channel, Event, Order, Start, recv_descriptor};
+use super::channel::{Channel, Order, Start, WatchdogEvent, recv_descriptor};
 use crate::exit::Exit;
 use crate::nodes;
 use crate::report::Report;
@@ -59,7 +59,7 @@ fn watch(report: Report) -> io::Result<()> {
         .build()?;
     runtime.block_on(async {
         let mut deaths = signal(SignalKind::child())?;
-        let mut watch = Watch::over(Channel::over(stream)?, stdin, mask, report);
+        let mut watch = CommandWatch::over(Channel::over(stream)?, stdin, mask, report);
         while !watch.is_over() {
             let wake_at = watch.wake_at();
             tokio::select! {
@@ -94,7 +94,7 @@ async fn until(at: Timestamp) {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum WatchStage {
     /// There is no command yet.
     Idle,
     /// The command may run until `kill_at`.
@@ -105,7 +105,7 @@ enum Stage {
     Done,
 }
 
-struct Watch {
+struct CommandWatch {
     channel: Channel,
     report: Report,
     /// The command's standard input, until it is started.
@@ -116,12 +116,12 @@ struct Watch {
     lock: String,
     command: Option<Pid>,
     kill_at: Timestamp,
-    stage: Stage,
+    stage: WatchStage,
     /// Whether ringfence died.
     is_alone: bool,
 }
 
-impl Watch {
+impl CommandWatch {
     fn over(channel: Channel, stdin: OwnedFd, mask: SigSet, report: Report) -> Self {
         Self {
             channel,
@@ -132,7 +132,7 @@ impl Watch {
             lock: String::new(),
             command: None,
             kill_at: NEVER,
-            stage: Stage::Idle,
+            stage: WatchStage::Idle,
             is_alone: false,
         }
     }
@@ -141,17 +141,17 @@ impl Watch {
         self.lock.clone_from(&start.lock);
         self.kill_at = Timestamp::from_nanos(start.kill_at);
         if Clock::System.now() >= self.kill_at {
-            self.channel.send(&Event::Overdue);
+            self.channel.send(&WatchdogEvent::Overdue);
             return;
         }
         let event = match self.spawn(start) {
-            Ok(command) => Event::Started(command),
-            Err(error) => Event::NotStarted(error.raw_os_error().unwrap_or_default()),
+            Ok(command) => WatchdogEvent::Started(command),
+            Err(error) => WatchdogEvent::NotStarted(error.raw_os_error().unwrap_or_default()),
         };
         self.channel.send(&event);
     }
 
-    fn spawn(&mut self, start: Start) -> io::Result<Identity> {
+    fn spawn(&mut self, start: Start) -> io::Result<ProcessIdentity> {
         let mut command = shim::command(&start.argv, start.foreground, self.mask)?;
         if let Some(stdin) = self.stdin.take() {
             command.stdin(stdin);
@@ -162,12 +162,12 @@ impl Watch {
             .env_remove(nodes::NODES_FILE)
             .envs(start.env)
             .spawn()?;
-        self.stage = Stage::Watching;
+        self.stage = WatchStage::Watching;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         self.command = pid;
         // Nobody but us reaps it, so the number is still its own.
         let command = pid
-            .and_then(Identity::of)
+            .and_then(ProcessIdentity::of)
             .ok_or_else(|| io::Error::other("the command has no process number"))?;
         self.family.led_by(command);
         Ok(command)
@@ -179,58 +179,58 @@ impl Watch {
         for (pid, change) in reap()? {
             match change {
                 Change::Stopped(signal) if Some(pid) == command => {
-                    self.channel.send(&Event::Stopped(signal));
+                    self.channel.send(&WatchdogEvent::Stopped(signal));
                 }
                 Change::Ended(ended) if Some(pid) == command => {
                     self.family.leader_reaped();
-                    self.channel.send(&Event::Ended(ended));
+                    self.channel.send(&WatchdogEvent::Ended(ended));
                 }
                 Change::Ended(_) => others = true,
                 Change::Stopped(_) => {}
             }
         }
         if others {
-            self.channel.send(&Event::OtherEnded);
+            self.channel.send(&WatchdogEvent::OtherEnded);
         }
         Ok(())
     }
 
     fn ringfence_died(&mut self) {
         self.is_alone = true;
-        if self.stage == Stage::Watching {
+        if self.stage == WatchStage::Watching {
             self.kill_all();
         }
     }
 
     fn kill_all(&mut self) {
-        self.stage = Stage::Killing(Killing::start(&self.family));
+        self.stage = WatchStage::Killing(Killing::start(&self.family));
     }
 
     fn wake_at(&self) -> Timestamp {
         match self.stage {
-            Stage::Idle | Stage::Done => NEVER,
-            Stage::Watching => self.kill_at,
-            Stage::Killing(killing) => killing.again_at(),
+            WatchStage::Idle | WatchStage::Done => NEVER,
+            WatchStage::Watching => self.kill_at,
+            WatchStage::Killing(killing) => killing.again_at(),
         }
     }
 
     fn time_passed(&mut self) {
         match &mut self.stage {
-            Stage::Watching if Clock::System.now() >= self.kill_at => {
+            WatchStage::Watching if Clock::System.now() >= self.kill_at => {
                 self.kill_all();
-                self.channel.send(&Event::Overdue);
+                self.channel.send(&WatchdogEvent::Overdue);
             }
-            Stage::Killing(killing) => {
+            WatchStage::Killing(killing) => {
                 let trouble = killing.again(&self.family);
                 if !self.family.is_alive() {
-                    self.stage = Stage::Done;
+                    self.stage = WatchStage::Done;
                     self.say_why();
                 } else if let Some(trouble) = trouble {
                     self.say_why();
                     self.report.error(&trouble);
                 }
             }
-            Stage::Idle | Stage::Watching | Stage::Done => {}
+            WatchStage::Idle | WatchStage::Watching | WatchStage::Done => {}
         }
     }
 
@@ -249,9 +249,9 @@ impl Watch {
 
     fn is_over(&self) -> bool {
         let is_over = match self.stage {
-            Stage::Idle | Stage::Done => true,
-            Stage::Watching => false,
-            Stage::Killing(killing) => killing.is_given_up(),
+            WatchStage::Idle | WatchStage::Done => true,
+            WatchStage::Watching => false,
+            WatchStage::Killing(killing) => killing.is_given_up(),
         };
         self.is_alone && is_over
     }

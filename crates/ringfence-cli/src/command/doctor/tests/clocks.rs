@@ -5,7 +5,7 @@ use ringfence::node::Found;
 use super::HOUR_US;
 use super::{healthy, nodes, only, says, second};
 use crate::command::doctor::diagnosis::Diagnosis;
-use crate::command::doctor::finding::Verdict;
+use crate::command::doctor::finding::FindingVerdict;
 
 #[test]
 fn a_clock_an_hour_off_cannot_vote() {
@@ -14,13 +14,19 @@ fn a_clock_an_hour_off_cannot_vote() {
         says(
             &wrong,
             "clock",
-            Verdict::Problem,
+            FindingVerdict::Problem,
             false,
             &[words, "cannot vote"],
         );
     }
     let off = second(|server| server.clock.as_mut().unwrap().ahead_us = 2_000_000);
-    says(&off, "clock", Verdict::Warning, true, &["2000 ms ahead"]);
+    says(
+        &off,
+        "clock",
+        FindingVerdict::Warning,
+        true,
+        &["2000 ms ahead"],
+    );
 }
 
 #[test]
@@ -33,7 +39,7 @@ fn our_own_clock_may_be_wrong() {
     }
     let diagnosis = Diagnosis::of(&nodes, None);
     let finding = only(&diagnosis, "own-clock");
-    assert_eq!(finding.verdict, Verdict::Warning);
+    assert_eq!(finding.verdict, FindingVerdict::Warning);
     assert!(finding.says.contains("1h behind"), "{finding:?}");
     assert_eq!(diagnosis.voting(), 3);
 }

@@ -16,7 +16,7 @@ use ringfence::node::{
 };
 
 use super::diagnosis::Diagnosis;
-use super::finding::{Finding, Verdict};
+use super::finding::{Finding, FindingVerdict};
 use super::{json, text};
 
 const HOUR_US: i64 = 3_600_000_000;
@@ -97,7 +97,8 @@ fn second(change: impl FnOnce(&mut ServerExamination)) -> Vec<Examination> {
 #[track_caller]
 fn only(diagnosis: &Diagnosis, check: &str) -> Finding {
     let wrong = diagnosis.findings.iter();
-    let wrong = wrong.filter(|finding| finding.check == check && finding.verdict != Verdict::Ok);
+    let wrong =
+        wrong.filter(|finding| finding.check == check && finding.verdict != FindingVerdict::Ok);
     let wrong: Vec<&Finding> = wrong.collect();
     assert_eq!(wrong.len(), 1, "{check}: {diagnosis:#?}");
     assert!(wrong[0].advice.is_some(), "{wrong:?}");
@@ -106,7 +107,7 @@ fn only(diagnosis: &Diagnosis, check: &str) -> Finding {
 
 /// The second node has `verdict` for `check`, in words with all of `words`.
 #[track_caller]
-fn says(nodes: &[Examination], check: &str, verdict: Verdict, votes: bool, words: &[&str]) {
+fn says(nodes: &[Examination], check: &str, verdict: FindingVerdict, votes: bool, words: &[&str]) {
     let diagnosis = Diagnosis::of(nodes, None);
     let finding = only(&diagnosis, check);
     assert_eq!(finding.verdict, verdict, "{finding:?}");
@@ -127,7 +128,7 @@ fn trouble(kind: TroubleKind, detail: &str) -> Trouble {
 fn a_healthy_cluster_is_well() {
     let nodes = nodes(3);
     let diagnosis = Diagnosis::of(&nodes, None);
-    assert_eq!(diagnosis.verdict(), Verdict::Ok, "{diagnosis:#?}");
+    assert_eq!(diagnosis.verdict(), FindingVerdict::Ok, "{diagnosis:#?}");
     let value = json::value(&diagnosis, &nodes);
     assert_eq!(value["verdict"], "ok");
     assert_eq!(value["nodes"][2]["votes"], true);

@@ -6,7 +6,7 @@ use ringfence::node::{Found, Keys, OnDisk, Purpose, Right, Role, Tier, TroubleKi
 
 use super::{healthy, identity, nodes, only, says, second, trouble};
 use crate::command::doctor::diagnosis::Diagnosis;
-use crate::command::doctor::finding::{Finding, Verdict};
+use crate::command::doctor::finding::{Finding, FindingVerdict};
 use crate::command::doctor::text::{self, Style};
 
 #[test]
@@ -16,7 +16,13 @@ fn a_node_that_is_down_is_a_problem_but_the_others_go_on() {
         TroubleKind::Unreachable,
         "n1:6379 cannot be reached: connection refused",
     ));
-    says(&nodes, "reach", Verdict::Problem, false, &["start it"]);
+    says(
+        &nodes,
+        "reach",
+        FindingVerdict::Problem,
+        false,
+        &["start it"],
+    );
     let diagnosis = Diagnosis::of(&nodes, None);
     // The node stands above it already.
     assert!(
@@ -24,7 +30,7 @@ fn a_node_that_is_down_is_a_problem_but_the_others_go_on() {
             .says
             .starts_with("cannot be reached")
     );
-    assert_eq!(only(&diagnosis, "votes").verdict, Verdict::Warning);
+    assert_eq!(only(&diagnosis, "votes").verdict, FindingVerdict::Warning);
 }
 
 #[test]
@@ -38,7 +44,7 @@ fn what_to_do_depends_on_why_it_cannot_be_reached() {
     ] {
         let mut nodes = nodes(3);
         nodes[1].found = Err(trouble(kind, detail));
-        says(&nodes, "reach", Verdict::Problem, false, &[advice]);
+        says(&nodes, "reach", FindingVerdict::Problem, false, &[advice]);
     }
 }
 
@@ -47,7 +53,13 @@ fn a_slow_node_is_a_warning() {
     let slow = second(|server| {
         server.clock.as_mut().unwrap().round_trip = Duration::from_millis(300);
     });
-    says(&slow, "reach", Verdict::Warning, true, &["300 ms", "slow"]);
+    says(
+        &slow,
+        "reach",
+        FindingVerdict::Warning,
+        true,
+        &["300 ms", "slow"],
+    );
 }
 
 #[test]
@@ -59,21 +71,21 @@ fn a_server_older_than_the_oldest_tested_is_a_warning() {
     says(
         &version("Redis 6.2.14"),
         "version",
-        Verdict::Warning,
+        FindingVerdict::Warning,
         true,
         &["6.2.14", "7.0"],
     );
     says(
         &version("Redis of unknown version"),
         "version",
-        Verdict::Warning,
+        FindingVerdict::Warning,
         true,
         &["7.0"],
     );
     for fine in ["Redis 7.0.0", "Redis 8.2.1", "Valkey 7.2.5", "Valkey 9.1.2"] {
         assert_eq!(
             Diagnosis::of(&version(fine), None).verdict(),
-            Verdict::Ok,
+            FindingVerdict::Ok,
             "{fine}"
         );
     }
@@ -86,21 +98,21 @@ fn whoever_is_no_master_of_its_own_does_not_vote() {
     says(
         &replica,
         "role",
-        Verdict::Problem,
+        FindingVerdict::Problem,
         false,
         &["replica", "m:6380"],
     );
     says(
         &role(Role::ClusterNode),
         "role",
-        Verdict::Problem,
+        FindingVerdict::Problem,
         false,
         &["cluster-enabled no"],
     );
     says(
         &role(Role::Sentinel),
         "role",
-        Verdict::Problem,
+        FindingVerdict::Problem,
         false,
         &["Sentinel"],
     );
@@ -108,7 +120,7 @@ fn whoever_is_no_master_of_its_own_does_not_vote() {
     says(
         &loading,
         "role",
-        Verdict::Warning,
+        FindingVerdict::Warning,
         false,
         &["reading its data"],
     );
@@ -123,7 +135,7 @@ fn what_a_restart_costs_is_said() {
     says(
         &off,
         "durability",
-        Verdict::Warning,
+        FindingVerdict::Warning,
         true,
         &["?quarantine=off", "held twice"],
     );
@@ -131,7 +143,7 @@ fn what_a_restart_costs_is_said() {
     says(
         &mistaken,
         "durability",
-        Verdict::Problem,
+        FindingVerdict::Problem,
         false,
         &["?durable=yes", "no append-only file"],
     );
@@ -148,7 +160,10 @@ fn what_a_restart_costs_is_said() {
     let (mut durable, mut server) = healthy(1, 1);
     identity(&mut server).tier = Tier::Durable;
     durable.found = Ok(Found::Server(Box::new(server)));
-    assert_eq!(Diagnosis::of(&[durable], None).verdict(), Verdict::Ok);
+    assert_eq!(
+        Diagnosis::of(&[durable], None).verdict(),
+        FindingVerdict::Ok
+    );
 }
 
 #[test]
@@ -157,7 +172,7 @@ fn how_a_failover_is_noticed_is_told_where_there_may_be_one() {
     says(
         &silent,
         "replication",
-        Verdict::Warning,
+        FindingVerdict::Warning,
         true,
         &["tells no replication id", "stop its clients"],
     );
@@ -170,13 +185,17 @@ fn how_a_failover_is_noticed_is_told_where_there_may_be_one() {
     says(
         &forgetful(34, true),
         "replication",
-        Verdict::Warning,
+        FindingVerdict::Warning,
         true,
         &["after 34s", "repl-backlog-ttl"],
     );
     for (ttl_s, replicated) in [(34, false), (35, true), (0, true)] {
         let diagnosis = Diagnosis::of(&forgetful(ttl_s, replicated), None);
-        assert_eq!(diagnosis.verdict(), Verdict::Ok, "{ttl_s} {replicated}");
+        assert_eq!(
+            diagnosis.verdict(),
+            FindingVerdict::Ok,
+            "{ttl_s} {replicated}"
+        );
     }
 }
 
@@ -193,16 +212,28 @@ fn a_server_that_evicts_does_not_vote_unless_that_is_accepted() {
     says(
         &evicting(false),
         "eviction",
-        Verdict::Problem,
+        FindingVerdict::Problem,
         false,
         &words,
     );
-    says(&evicting(true), "eviction", Verdict::Warning, true, &words);
+    says(
+        &evicting(true),
+        "eviction",
+        FindingVerdict::Warning,
+        true,
+        &words,
+    );
     let full = second(|server| {
         identity(server).memory.max_bytes = 100 << 20;
         identity(server).memory.used_bytes = 95 << 20;
     });
-    says(&full, "eviction", Verdict::Warning, true, &["95 of 100 MB"]);
+    says(
+        &full,
+        "eviction",
+        FindingVerdict::Warning,
+        true,
+        &["95 of 100 MB"],
+    );
 }
 
 #[test]
@@ -217,15 +248,27 @@ fn a_right_that_is_lacking_comes_with_the_line_that_grants_it() {
     };
     let essential = lacking(&[("+zadd", true), ("+scan", false)]);
     let line = "ACL SETUSER ringfence +zadd +scan";
-    says(&essential, "rights", Verdict::Problem, false, &[line]);
+    says(
+        &essential,
+        "rights",
+        FindingVerdict::Problem,
+        false,
+        &[line],
+    );
     let comfort = lacking(&[("+subscribe", false)]);
-    says(&comfort, "rights", Verdict::Warning, true, &["+subscribe"]);
+    says(
+        &comfort,
+        "rights",
+        FindingVerdict::Warning,
+        true,
+        &["+subscribe"],
+    );
     let denied = trouble(TroubleKind::Denied, "n1:6379 denies eval");
     let mute = second(|server| server.rights = Err(denied));
     says(
         &mute,
         "rights",
-        Verdict::Problem,
+        FindingVerdict::Problem,
         false,
         &["ACL SETUSER ringfence +eval_ro"],
     );
@@ -237,7 +280,7 @@ fn a_right_that_is_lacking_comes_with_the_line_that_grants_it() {
     says(
         &old,
         "rights",
-        Verdict::Warning,
+        FindingVerdict::Warning,
         true,
         &["docs/operations.md"],
     );
@@ -246,7 +289,7 @@ fn a_right_that_is_lacking_comes_with_the_line_that_grants_it() {
     says(
         &blind,
         "identity",
-        Verdict::Problem,
+        FindingVerdict::Problem,
         false,
         &["denies info"],
     );
@@ -270,8 +313,8 @@ fn a_user_who_may_only_look_is_worth_a_note_with_the_line_that_lets_it_lock() {
             may,
             "ACL SETUSER ringfence ~ringfence:{PREFIX* ~PREFIX* +evalsha",
         ];
-        says(&nodes, "rights", Verdict::Note, true, &words);
-        assert_eq!(Diagnosis::of(&nodes, None).verdict(), Verdict::Ok);
+        says(&nodes, "rights", FindingVerdict::Note, true, &words);
+        assert_eq!(Diagnosis::of(&nodes, None).verdict(), FindingVerdict::Ok);
     }
 }
 
@@ -279,20 +322,26 @@ fn a_user_who_may_only_look_is_worth_a_note_with_the_line_that_lets_it_lock() {
 fn what_the_user_may_not_see_is_worth_a_note() {
     let unknown = second(|server| identity(server).on_disk = OnDisk::Unknown);
     let words = ["not visible to this user: appendfsync", "?durable=yes"];
-    says(&unknown, "durability", Verdict::Note, true, &words);
+    says(&unknown, "durability", FindingVerdict::Note, true, &words);
     let replicated = second(|server| {
         identity(server).has_replicas = true;
         identity(server).backlog_ttl = None;
     });
     let words = ["not visible to this user: repl-backlog-ttl", "35s"];
-    says(&replicated, "replication", Verdict::Note, true, &words);
+    says(
+        &replicated,
+        "replication",
+        FindingVerdict::Note,
+        true,
+        &words,
+    );
     let denied = trouble(TroubleKind::Denied, "n1:6379 denies scan");
     let unsearched = second(|server| server.keys = Err(denied));
     let words = ["not visible to this user: keys without expiry"];
-    says(&unsearched, "expiry", Verdict::Note, true, &words);
+    says(&unsearched, "expiry", FindingVerdict::Note, true, &words);
     for nodes in [unknown, replicated, unsearched] {
         let diagnosis = Diagnosis::of(&nodes, None);
-        assert_eq!(diagnosis.verdict(), Verdict::Ok);
+        assert_eq!(diagnosis.verdict(), FindingVerdict::Ok);
         assert!(diagnosis.has_quorum());
         let quiet = Style {
             quiet: true,
@@ -306,7 +355,7 @@ fn what_the_user_may_not_see_is_worth_a_note() {
     alone.found = Ok(Found::Server(Box::new(server)));
     let diagnosis = Diagnosis::of(&[alone], None);
     let finding = only(&diagnosis, "durability");
-    assert_eq!(finding.verdict, Verdict::Note);
+    assert_eq!(finding.verdict, FindingVerdict::Note);
     assert!(finding.says.contains("held twice"), "{finding:?}");
 }
 
@@ -326,14 +375,14 @@ fn a_key_that_would_stay_for_ever_is_shown() {
     says(
         &keys(true),
         "expiry",
-        Verdict::Warning,
+        FindingVerdict::Warning,
         true,
         &["2 keys", "ringfence:{x}:x", "(9 looked at, 3 not visible"],
     );
     says(
         &keys(false),
         "expiry",
-        Verdict::Warning,
+        FindingVerdict::Warning,
         true,
         &["the first 9 looked at"],
     );
@@ -342,7 +391,7 @@ fn a_key_that_would_stay_for_ever_is_shown() {
     says(
         &silent,
         "expiry",
-        Verdict::Warning,
+        FindingVerdict::Warning,
         true,
         &["was not searched", "does not answer"],
     );
@@ -351,5 +400,5 @@ fn a_key_that_would_stay_for_ever_is_shown() {
 #[test]
 fn a_server_that_cannot_push_is_a_warning() {
     let mute = second(|server| server.pushes = false);
-    says(&mute, "wakes", Verdict::Warning, true, &["RESP3"]);
+    says(&mute, "wakes", FindingVerdict::Warning, true, &["RESP3"]);
 }
