@@ -1,4 +1,4 @@
-//! `ringfence acquire`: a lock that outlives this process.
+//! `ringfence acquire`: takes a lock that outlives this process.
 
 use serde_json::json;
 
@@ -24,7 +24,7 @@ pub(super) async fn acquire(
         "valid_for_ms": super::millis(guard.remaining()),
         "durability": guard.durability().to_string(),
     });
-    // A token that nobody got is a lock that nobody can free: the guard frees it if this fails.
+    // If the token cannot be printed, no client could release the lock: then the guard releases it.
     context.report.result(&token, &value)?;
     guard.leave();
     Ok(Exit::Success)

@@ -1,4 +1,4 @@
-//! `ringfence elect`: a command that runs wherever the leader is.
+//! `ringfence elect`: runs a command while this process is the leader.
 
 use std::time::Duration;
 
@@ -31,15 +31,15 @@ pub(super) async fn elect(
         };
         let mut running = Running::wait_for(campaign, context, &job, OnLost::Term, signals).await?;
         let outcome = running.supervise(signals).await;
-        let stands_again = |outcome: &CommandOutcome| {
+        let campaigns_again = |outcome: &CommandOutcome| {
             outcome.lost && outcome.ended.is_some() && !outcome.told_to_end
         };
-        if !outcome.as_ref().is_ok_and(stands_again) {
+        if !outcome.as_ref().is_ok_and(campaigns_again) {
             return running.end(outcome, exit::LOST).await;
         }
-        // Not waited for: whatever the nodes still have of it is freed in the background.
+        // Do not wait: the lock is released in the background on nodes that still have it.
         drop(running);
-        // The nodes were there once, so the address is right: an outage is to be outlasted.
+        // The nodes have answered before, so the addresses are right: wait until the outage ends.
         if job.terms.no_quorum_after.is_none() {
             lock = lock.no_quorum_after(Duration::MAX);
         }

@@ -1,4 +1,4 @@
-//! `ringfence extend`: more time for a lock that `acquire` took.
+//! `ringfence extend`: prolongs a lock that `acquire` took.
 
 use serde_json::json;
 

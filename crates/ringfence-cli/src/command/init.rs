@@ -1,4 +1,4 @@
-//! `ringfence init`: the operator's word that the nodes are new.
+//! `ringfence init`: the operator declares that the nodes are new.
 
 use ringfence::Locks;
 use serde_json::json;
@@ -26,14 +26,16 @@ pub(super) async fn init(args: InitArgs, nodes: &str, report: Report) -> Result<
     let text = match group.nodes {
         1 => "1 node may vote now".to_owned(),
         count => {
-            format!("{count} nodes may vote now; one that restarts does not vote for {quarantine}")
+            format!("{count} nodes may vote now; a restarted node does not vote for {quarantine}")
         }
     };
+    let overridden = done.overridden.iter();
+    let overridden = overridden.map(|node| json!({"node": node.node, "said": node.said()}));
     let value = json!({
         "nodes": group.nodes,
         "quarantine_ms": super::millis(group.quarantine),
         "window_ms": super::millis(group.window),
-        "overridden": done.overridden.iter().map(|node| json!({"node": node.node, "said": node.said()})).collect::<Vec<_>>(),
+        "overridden": overridden.collect::<Vec<_>>(),
     });
     report.result(&text, &value)?;
     Ok(Exit::Success)

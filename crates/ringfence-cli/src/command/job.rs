@@ -1,4 +1,4 @@
-//! A command under a lock: what `run` and `elect` have in common.
+//! A command under a lock: the common part of `run` and `elect`.
 
 use std::future::Future;
 use std::{env, io};
@@ -27,8 +27,8 @@ pub(super) struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    /// Waits until `taken` has the lock of `job`. What happens if the lock is lost later is up to
-    /// `on_lost`.
+    /// Waits until `taken` has acquired the lock of `job`. `on_lost` decides what happens if the
+    /// lock is lost later.
     pub(super) async fn wait_for(
         taken: impl Future<Output = Result<Lease, CliFailure>>,
         context: &'a CommandContext,
@@ -36,7 +36,7 @@ impl<'a> Running<'a> {
         on_lost: OnLost,
         signals: &mut Signals,
     ) -> Result<Self, CliFailure> {
-        // It starts while the nodes are asked, so that the command does not wait for it.
+        // Start it while the nodes answer, so that the command does not have to wait for it.
         let watchdog = Watchdog::start(context.report)?;
         let lease = match interruptible(signals, taken).await {
             Err(failure) if failure.is_conflict() => {
@@ -59,13 +59,13 @@ impl<'a> Running<'a> {
         })
     }
 
-    /// Runs the command until nothing of it is left.
+    /// Runs the command until it and all processes that must end with it have ended.
     pub(super) async fn supervise(&mut self, signals: &mut Signals) -> io::Result<CommandOutcome> {
         let report = self.context.report;
         supervise(&self.work, &self.lease, &mut self.watchdog, signals, report).await
     }
 
-    /// Frees the lock. A lock that was lost exits with `lost_exit_code`.
+    /// Releases the lock. If it was lost, ringfence exits with `lost_exit_code`.
     pub(super) async fn end(
         self,
         outcome: io::Result<CommandOutcome>,
@@ -73,8 +73,7 @@ impl<'a> Running<'a> {
     ) -> Result<Exit, CliFailure> {
         let lock = &self.work.lock;
         let ignores_loss = self.work.schedule.on_lost() == OnLost::Ignore;
-        // Looked at before the release, which may itself take longer than the lock would have
-        // lasted.
+        // Check before the release: it may take longer than the remaining time of the lock.
         let lost_unnoticed = !ignores_loss && self.lease.check().is_err();
         let released = self.lease.release().await;
         let outcome = outcome?;
@@ -88,7 +87,7 @@ impl<'a> Running<'a> {
             ));
         }
         if let Err(error) = released {
-            // The command was done in time, so its own result stands.
+            // The command ended in time, so its own exit code counts.
             let report = self.context.report;
             report.warn(&format!("releasing `{lock}`: {error}"));
         }
@@ -96,7 +95,7 @@ impl<'a> Running<'a> {
     }
 }
 
-/// What the command sees of the lock `name`.
+/// The variables that tell the command about the lock `name`.
 fn environment(context: &CommandContext, lease: &Lease, name: &str) -> Vec<(&'static str, String)> {
     let mut env = vec![
         (NAME, name.to_owned()),
@@ -118,14 +117,14 @@ fn exit_of(outcome: CommandOutcome) -> Exit {
     }
 }
 
-/// A `run` inside a `run` of the same lock waits for its own parent.
+/// Warns of a `run` inside a `run` of the same lock: it would wait for its own parent.
 pub(super) fn warn_of_self_deadlock(context: &CommandContext, name: &str) {
     let inherited = |key, value: &str| env::var_os(key).is_some_and(|given| given == *value);
     let (nodes, which) = context.nodes.env();
     if inherited(NAME, name) && inherited(nodes, &which) {
         let name = one_line(name);
         context.report.warn(&format!(
-            "already running under the lock `{name}`: taking it again waits for ourselves"
+            "already running under the lock `{name}`: taking it again would wait for its own parent"
         ));
     }
 }

@@ -1,4 +1,5 @@
-//! The commands, one file each, and what they share: a client, and a way out when interrupted.
+//! The commands, one file each, and what they share: a connected client, and the reaction to
+//! signals.
 
 mod acquire;
 mod doctor;
@@ -26,10 +27,11 @@ use crate::nodes::{self, Nodes};
 use crate::report::{CliFailure, Report};
 use crate::supervise::{Signals, Typed, is_ours_to_type_at};
 
-/// How long leaving may take when nodes do not answer. What is not freed by then ends with its TTL.
+/// How long to wait for releases at the end if nodes do not answer. A lock that is not released by
+/// then ends with its TTL.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Does what the arguments say.
+/// Executes the command in the arguments.
 pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, CliFailure> {
     let given = &cli.global;
     match cli.command {
@@ -52,7 +54,7 @@ pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, CliFailure> {
     }
 }
 
-/// What a command on locks works with.
+/// What every command on locks needs.
 struct CommandContext {
     locks: Locks,
     nodes: Nodes,
@@ -77,7 +79,7 @@ async fn on_locks(
         report,
     };
     let done = context.run(command, &mut signals).await;
-    // Whatever came of it, what was set on the nodes on the way is taken back.
+    // Also after a failure: undo what unfinished attempts left on the nodes.
     let _ = tokio::time::timeout(LEAVE_PATIENCE, context.locks.close()).await;
     done
 }
@@ -99,7 +101,7 @@ impl CommandContext {
     }
 }
 
-/// Gives `work` up when a signal asks to end. Dropping it lets the library take back what it set.
+/// Drops `work` when a signal asks ringfence to end. The library then undoes an unfinished attempt.
 async fn interruptible<T>(
     signals: &mut Signals,
     work: impl Future<Output = Result<T, CliFailure>>,

@@ -1,4 +1,4 @@
-//! `ringfence release`: frees a lock that `acquire` took.
+//! `ringfence release`: releases a lock that `acquire` took.
 
 use serde_json::json;
 

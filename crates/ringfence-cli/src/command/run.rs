@@ -1,4 +1,4 @@
-//! `ringfence run`: a lock for as long as a command runs.
+//! `ringfence run`: holds a lock while a command runs.
 
 use super::job::{Running, warn_of_self_deadlock};
 use super::{CommandContext, take};

@@ -1,4 +1,4 @@
-//! `ringfence status`: who holds a lock, or how the nodes are. Changes nothing.
+//! `ringfence status`: shows who holds a lock, or the state of the nodes. Changes nothing.
 
 use ringfence::protocol::{Discount, Vote};
 use ringfence::{Inspection, NodeStatus, NodeView, SemaphoreInspection};
@@ -29,7 +29,7 @@ pub(super) async fn status(context: &CommandContext, args: StatusArgs) -> Result
     }
 }
 
-/// Exits 69 if fewer than a majority vote, so that a monitor need not read.
+/// Exits 69 if fewer than a majority vote, so that a monitor does not have to parse the output.
 async fn nodes(context: &CommandContext) -> Result<Exit, CliFailure> {
     let nodes = context.locks.nodes().await;
     let voting = nodes.iter().filter(|node| votes(node)).count();
@@ -50,7 +50,7 @@ async fn nodes(context: &CommandContext) -> Result<Exit, CliFailure> {
     })
 }
 
-/// What is taken, in one line; then who has each slot that is not free.
+/// How many permits are taken, in one line; then the holder of each taken slot.
 fn semaphore_text(inspection: &SemaphoreInspection) -> String {
     let slots = || (0..).zip(&inspection.slots).filter(|(_, slot)| slot.held);
     let permits = inspection.slots.len();
@@ -88,7 +88,7 @@ fn holder_text(inspection: &Inspection) -> String {
 fn waiting_text(waiting: u64) -> String {
     match waiting {
         0 => String::new(),
-        waiting => format!(", {waiting} waiting in line"),
+        waiting => format!(", {waiting} waiting in the queue"),
     }
 }
 
@@ -135,7 +135,7 @@ fn lock_value(inspection: &Inspection) -> Value {
     value
 }
 
-/// What is known of a lock's or a slot's holder.
+/// The holder of a lock or a slot.
 fn held_value(inspection: &Inspection) -> Value {
     json!({
         "held": inspection.held,

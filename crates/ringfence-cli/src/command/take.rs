@@ -1,4 +1,4 @@
-//! Taking a lock, and saying so when it takes long.
+//! Takes a lock, and reports what it waits for if that takes long.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::args::LockArgs;
 use crate::duration;
 use crate::report::{CliFailure, one_line};
 
-/// A wait shorter than this needs no words.
+/// A wait that is shorter than this is not reported.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// A lock of any kind, on the terms that the arguments give.
+/// Applies the arguments to a lock of any kind.
 macro_rules! on {
     ($terms:ident, $lock:expr) => {{
         let mut lock = $lock.ttl($terms.ttl);
@@ -32,17 +32,17 @@ macro_rules! on {
     }};
 }
 
-/// The lock `name` on `terms`, not yet taken.
+/// The lock `name` with these `terms`, not yet taken.
 pub(super) fn lock(context: &CommandContext, name: &str, terms: &LockArgs) -> Lock {
     on!(terms, context.locks.mutex(name))
 }
 
-/// The same for one who shares it.
+/// The same for a reader that shares the lock.
 pub(super) fn shared_lock(context: &CommandContext, name: &str, terms: &LockArgs) -> RwLock {
     on!(terms, context.locks.rw_lock(name))
 }
 
-/// Takes a share of `lock`.
+/// Takes `lock` as a reader.
 pub(super) async fn take_shared(
     context: &CommandContext,
     lock: RwLock,
@@ -68,7 +68,7 @@ pub(super) async fn take(
     patiently(context, name, lock.lock(), obstacle(context, name)).await
 }
 
-/// The semaphore `name` on `terms`, of which no permit has been taken yet.
+/// The semaphore `name` with these `terms`; no permit has been taken yet.
 pub(super) fn semaphore(
     context: &CommandContext,
     name: &str,
@@ -95,7 +95,7 @@ pub(super) async fn permit(
     patiently(context, name, semaphore.acquire(), obstacle()).await
 }
 
-/// Waits for `taken`, and says for whom if that is long.
+/// Waits for `taken`. After [`SILENT`], warns once with the obstacle.
 async fn patiently<T>(
     context: &CommandContext,
     name: &str,
@@ -117,7 +117,7 @@ async fn patiently<T>(
     Ok(taken.await?)
 }
 
-/// What stands in the way, as far as a majority knows.
+/// Why the lock cannot be taken now, as far as a majority knows.
 async fn obstacle(context: &CommandContext, name: &str) -> String {
     let inspection = match context.locks.inspect(name).await {
         Ok(inspection) => inspection,
@@ -130,7 +130,7 @@ async fn obstacle(context: &CommandContext, name: &str) -> String {
     why.map_or_else(String::new, |why| format!(": {why}"))
 }
 
-/// For how long too few nodes vote for a majority, because they are new or were restarted, in words.
+/// If too few nodes vote because some are new or were restarted: which nodes, and for how long.
 async fn quarantine(context: &CommandContext) -> Option<String> {
     let nodes = context.locks.nodes().await;
     let young = nodes.iter().filter(|node| node.quarantine.is_some());
@@ -140,21 +140,22 @@ async fn quarantine(context: &CommandContext) -> Option<String> {
         .map(|node| node.quarantine.unwrap_or_default())
         .collect();
     left.sort_unstable();
-    // When as many vote as make a majority.
+    // The time after which a majority votes.
     let left = left.get(nodes.len() / 2).filter(|left| !left.is_zero())?;
     Some(format!(
-        "nodes {} are new or restarted and may vote in {} s; for a new cluster run `ringfence init`",
+        "nodes {} are new or restarted and may vote in {} s; for a new cluster run \
+         `ringfence init`",
         young.join(", "),
         left.as_millis().div_ceil(1000)
     ))
 }
 
-/// Who holds the lock, in words; `None` if nobody does.
+/// A description of the holder; `None` if the lock is free.
 pub(super) fn holder(inspection: &Inspection) -> Option<String> {
     let Inspection {
         label, holder_id, ..
     } = inspection;
-    // Labels come from other processes: nothing in them may reach a terminal raw.
+    // Labels come from other processes: escape their control characters.
     let who = match (label, holder_id) {
         _ if !inspection.held => return None,
         (Some(label), _) => label.escape_debug().to_string(),

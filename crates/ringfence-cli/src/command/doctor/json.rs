@@ -1,4 +1,4 @@
-//! A diagnosis for programs: the same findings, and what was measured.
+//! Formats a diagnosis as JSON: the findings, and the measured values of each node.
 
 use ringfence::node::{Examination, Role};
 use serde_json::{Value, json};

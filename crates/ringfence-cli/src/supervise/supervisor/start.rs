@@ -1,4 +1,4 @@
-//! How a command starts: the watchdog is told to start it, and says that it runs.
+//! Starts a command: tells the watchdog to start it, and waits for the answer.
 
 use std::io;
 
@@ -58,7 +58,7 @@ impl<'a> Supervisor<'a> {
             stage: CommandStage::Working,
             lost: false,
             told_to_end: false,
-            passed_on: None,
+            forwarded: None,
             typed: None,
         }))
     }
@@ -82,8 +82,8 @@ async fn started(
             News::Event(WatchdogEvent::Overdue) => return Ok(None),
             News::Event(_) => {}
             News::Died => return Err(io::Error::other("the watchdog died")),
-            // Stopped perhaps; to one that is not, this means nothing.
-            News::Child => watchdog.go_on(),
+            // The watchdog may be stopped. To a running one this signal does nothing.
+            News::Child => watchdog.resume(),
         }
     }
 }

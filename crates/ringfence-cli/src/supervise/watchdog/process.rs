@@ -1,4 +1,4 @@
-//! What the watchdog does, in its own process.
+//! The watchdog process.
 
 use std::ffi::OsString;
 use std::io;
@@ -22,16 +22,16 @@ use crate::exit::Exit;
 use crate::nodes;
 use crate::report::Report;
 
-/// What the watchdog is called in its argument list; no program of that name exists.
+/// The process name of the watchdog. No other program has it.
 pub(in super::super) const NAME: &str = "ringfence: watching over a command";
 const JSON: &str = "json";
 
-/// The arguments that tell a watchdog how to report.
+/// The arguments that tell the watchdog the format of its output.
 pub(super) fn flags(report: Report) -> Option<&'static str> {
     report.json.then_some(JSON)
 }
 
-/// Does the watchdog's work, in a process that was started for it.
+/// The main function of the watchdog.
 pub(in super::super) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
     let report = Report {
         json: args.any(|arg| arg == JSON),
@@ -40,7 +40,7 @@ pub(in super::super) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
     match watch(report) {
         Ok(()) => Exit::Success,
         Err(error) => {
-            report.error(&format!("watching over a command: {error}"));
+            report.error(&format!("the watchdog failed: {error}"));
             Exit::Internal
         }
     }
@@ -50,7 +50,7 @@ fn watch(report: Report) -> io::Result<()> {
     let mask = block_signals()?;
     let stream = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let Ok(stdin) = recv_descriptor(&stream) else {
-        // ringfence ended before it had a command.
+        // ringfence ended before it started a command.
         return Ok(());
     };
     Family::adopt_orphans()?;
@@ -69,7 +69,7 @@ fn watch(report: Report) -> io::Result<()> {
                     Some(Order::KillAt(at)) => watch.kill_at = Timestamp::from_nanos(at),
                     None => watch.ringfence_died(),
                 },
-                _ = deaths.recv() => watch.look_after_children()?,
+                _ = deaths.recv() => watch.reap_children()?,
                 () = until(wake_at) => watch.time_passed(),
             }
         }
@@ -77,9 +77,9 @@ fn watch(report: Report) -> io::Result<()> {
     })
 }
 
-/// Only KILL and STOP are left. The terminal, a service manager that sends TERM to every process of
-/// a service: they mean the command, and ringfence decides. Returns the mask from before, which is
-/// the command's.
+/// Blocks all signals except KILL, STOP and CHLD. A terminal, or a service manager that sends TERM
+/// to every process of a service, wants to end the command: that is the decision of ringfence.
+/// Returns the previous mask, for the command.
 fn block_signals() -> io::Result<SigSet> {
     let mut mask = SigSet::all();
     mask.remove(NixSignal::SIGCHLD);
@@ -99,18 +99,18 @@ enum WatchStage {
     Idle,
     /// The command may run until `kill_at`.
     Watching,
-    /// Everything gets KILL until nothing is left alive.
+    /// All processes get KILL until none is alive.
     Killing(Killing),
-    /// Nothing is left alive.
+    /// No process is alive.
     Done,
 }
 
 struct CommandWatch {
     channel: Channel,
     report: Report,
-    /// The command's standard input, until it is started.
+    /// The command's standard input, until the command starts.
     stdin: Option<OwnedFd>,
-    /// The signals that the command starts with as blocked.
+    /// The signals that are blocked in the command.
     mask: SigSet,
     family: Family,
     lock: String,
@@ -165,7 +165,7 @@ impl CommandWatch {
         self.stage = WatchStage::Watching;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         self.command = pid;
-        // Nobody but us reaps it, so the number is still its own.
+        // Only we reap it, so the number is still its own.
         let command = pid
             .and_then(ProcessIdentity::of)
             .ok_or_else(|| io::Error::other("the command has no process number"))?;
@@ -173,7 +173,7 @@ impl CommandWatch {
         Ok(command)
     }
 
-    fn look_after_children(&mut self) -> io::Result<()> {
+    fn reap_children(&mut self) -> io::Result<()> {
         let command = self.command;
         let mut others = false;
         for (pid, change) in reap()? {
@@ -224,9 +224,9 @@ impl CommandWatch {
                 let trouble = killing.again(&self.family);
                 if !self.family.is_alive() {
                     self.stage = WatchStage::Done;
-                    self.say_why();
+                    self.report_loss();
                 } else if let Some(trouble) = trouble {
-                    self.say_why();
+                    self.report_loss();
                     self.report.error(&trouble);
                 }
             }
@@ -234,8 +234,8 @@ impl CommandWatch {
         }
     }
 
-    /// Said after the killing: nobody may read what we write, and then we hang.
-    fn say_why(&self) {
+    /// Called after the killing: if no process reads our stderr, this write blocks.
+    fn report_loss(&self) {
         let why = if self.is_alone {
             "ringfence was killed"
         } else {

@@ -1,4 +1,4 @@
-//! What is said of clocks that do not agree.
+//! Findings about clocks that differ.
 
 use ringfence::node::Found;
 
@@ -8,7 +8,7 @@ use crate::command::doctor::diagnosis::Diagnosis;
 use crate::command::doctor::finding::FindingVerdict;
 
 #[test]
-fn a_clock_an_hour_off_cannot_vote() {
+fn a_node_whose_clock_is_an_hour_off_cannot_vote() {
     for (ahead_us, words) in [(HOUR_US, "1h ahead of"), (-HOUR_US, "1h behind")] {
         let wrong = second(|server| server.clock.as_mut().unwrap().ahead_us = ahead_us);
         says(
@@ -30,7 +30,7 @@ fn a_clock_an_hour_off_cannot_vote() {
 }
 
 #[test]
-fn our_own_clock_may_be_wrong() {
+fn a_wrong_clock_of_this_machine_is_a_warning() {
     let mut nodes = nodes(3);
     for (number, node) in nodes.iter_mut().enumerate() {
         let (_, mut server) = healthy(number as u8, 3);

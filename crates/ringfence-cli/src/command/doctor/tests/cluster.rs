@@ -1,4 +1,4 @@
-//! What is said of the nodes together.
+//! Findings about all nodes together.
 
 use std::time::Duration;
 
@@ -16,8 +16,14 @@ fn a_node_in_quarantine_is_a_warning_while_the_others_vote() {
         (Voting::NeverMet, "init"),
         (Voting::Restarted, "restarted"),
     ] {
-        let young = second(|server| server.birth.as_mut().unwrap().voting = voting);
-        says(&young, "birth", FindingVerdict::Warning, false, &[word]);
+        let quarantined = second(|server| server.birth.as_mut().unwrap().voting = voting);
+        says(
+            &quarantined,
+            "birth",
+            FindingVerdict::Warning,
+            false,
+            &[word],
+        );
     }
     let damaged = second(|server| {
         server.birth = Err(trouble(TroubleKind::Other, "has a damaged birth record"));
@@ -52,20 +58,20 @@ fn a_cluster_in_quarantine_is_a_problem_that_names_init() {
     nodes[0].found = Err(trouble(TroubleKind::Unreachable, "refused"));
     nodes[1].found = Err(trouble(TroubleKind::Unreachable, "refused"));
     let finding = only(&Diagnosis::of(&nodes, None), "votes");
-    assert!(finding.advice.unwrap().starts_with("mend"));
+    assert!(finding.advice.unwrap().starts_with("repair"));
 }
 
 #[test]
 fn one_server_under_two_names_is_a_problem() {
-    let twice = second(|server| identity(server).run_id = "0".to_owned());
-    let diagnosis = Diagnosis::of(&twice, None);
+    let duplicate = second(|server| identity(server).run_id = "0".to_owned());
+    let diagnosis = Diagnosis::of(&duplicate, None);
     let finding = only(&diagnosis, "twins");
     assert_eq!(finding.verdict, FindingVerdict::Problem);
     assert!(
         finding.says.starts_with("n0:6379 and n1:6379 are"),
         "{finding:?}"
     );
-    assert!(!diagnosis.has_quorum(), "no client would take these nodes");
+    assert!(!diagnosis.has_quorum(), "a client would refuse these nodes");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is said of an embedded file.
+//! Findings about an embedded file.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ fn of_file(file: FileExamination) -> Diagnosis {
 }
 
 #[test]
-fn a_lock_file_that_is_fine_is_well() {
+fn a_usable_lock_file_has_no_problems() {
     for contents in [
         Contents::Missing,
         Contents::Fresh,

@@ -1,4 +1,4 @@
-//! Each line of a diagnosis, from facts alone.
+//! Tests of each finding, made from facts without a server.
 
 mod clocks;
 mod cluster;
@@ -21,7 +21,7 @@ use super::{json, text};
 
 const HOUR_US: i64 = 3_600_000_000;
 
-/// A server with nothing wrong, the `number`th of `nodes`.
+/// A healthy server, number `number` of `nodes`.
 fn healthy(number: u8, nodes: usize) -> (Examination, ServerExamination) {
     let server = ServerExamination {
         user: "ringfence".to_owned(),
@@ -84,7 +84,7 @@ fn identity(server: &mut ServerExamination) -> &mut Identity {
     server.identity.as_mut().unwrap()
 }
 
-/// Three nodes, of which the second is as `change` makes it.
+/// Three nodes; `change` alters the second one.
 fn second(change: impl FnOnce(&mut ServerExamination)) -> Vec<Examination> {
     let mut nodes = nodes(3);
     let (_, mut server) = healthy(1, 3);
@@ -105,7 +105,7 @@ fn only(diagnosis: &Diagnosis, check: &str) -> Finding {
     wrong[0].clone()
 }
 
-/// The second node has `verdict` for `check`, in words with all of `words`.
+/// The second node has `verdict` for `check`, and its texts contain all of `words`.
 #[track_caller]
 fn says(nodes: &[Examination], check: &str, verdict: FindingVerdict, votes: bool, words: &[&str]) {
     let diagnosis = Diagnosis::of(nodes, None);
@@ -125,7 +125,7 @@ fn trouble(kind: TroubleKind, detail: &str) -> Trouble {
 }
 
 #[test]
-fn a_healthy_cluster_is_well() {
+fn a_healthy_cluster_has_no_problems() {
     let nodes = nodes(3);
     let diagnosis = Diagnosis::of(&nodes, None);
     assert_eq!(diagnosis.verdict(), FindingVerdict::Ok, "{diagnosis:#?}");
@@ -134,7 +134,7 @@ fn a_healthy_cluster_is_well() {
     assert_eq!(value["nodes"][2]["votes"], true);
     let text = text::render(&diagnosis, text::Style::default());
     assert!(
-        text.ends_with("all is well: locks can be had with 3 of 3 nodes"),
+        text.ends_with("no problems: locks can be taken with 3 of 3 nodes"),
         "{text}"
     );
 }
