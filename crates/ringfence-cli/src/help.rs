@@ -57,10 +57,11 @@ The command owns the terminal; Ctrl-C and Ctrl-Z work. If Ctrl-C or Ctrl-\\ ende
 the command, ringfence dies of the same signal, so that the calling script stops
 too. If the lock ends while ringfence is stopped, the command is killed.
 
-A second ringfence process, the watchdog, starts the command. If one of the two
-is stopped, stalls or is killed with SIGKILL, the command and its descendants
-are killed before the lock's deadline, also after a double fork or a change of
-user. Limits: If both are stopped or killed at once, descendants may survive. A
+A second ringfence process, the watchdog, starts the command. If ringfence is
+stopped or stalls, or one of the two is killed with SIGKILL, the command and its
+descendants are killed before the lock's deadline, also after a double fork or a
+change of user. A stopped watchdog is continued.
+Limits: If both are stopped or killed at once, descendants may survive. A
 process that ringfence may not signal cannot be killed (sudo, unless ringfence
 runs as root); stderr names it. A process that a service started for the command
 is not found (systemd-run, at, docker). On systems other than Linux only the
