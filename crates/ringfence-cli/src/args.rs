@@ -1,4 +1,4 @@
-//! The command line as typed. What the values mean is the commands' business.
+//! The arguments as the user typed them. `command/` decides what they mean.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use ringfence::{Receipt, ReceiptError};
 
-use crate::report::Failure;
-use crate::supervise::{Leftovers, OnLost, Schedule};
+use crate::report::CliFailure;
+use crate::supervise::{Leftovers, OnLost, StopSchedule};
 use crate::{duration, exit, help};
 
-/// Run commands under a lock that is held by one at a time: on this machine, or
-/// across a fleet on the Redis or Valkey servers you already have.
+/// Run commands under a lock that one client holds at a time: on this machine, or
+/// across a fleet, on the Redis or Valkey servers that you already have.
 #[derive(Debug, Parser)]
 #[command(
     name = "ringfence",
@@ -26,10 +26,10 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
-/// What every command understands.
+/// The options of every command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
@@ -38,17 +38,18 @@ pub(crate) struct Global {
     /// [env: RINGFENCE_NODES]
     #[arg(long, global = true, value_name = "URLS")]
     pub(crate) nodes: Option<String>,
-    /// The same in a file, which keeps passwords out of `ps`
+    /// A file with the lock servers, which keeps passwords out of `ps`
     /// [env: RINGFENCE_NODES_FILE]
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "nodes")]
     pub(crate) nodes_file: Option<PathBuf>,
-    /// The password of servers whose URL has none [env: RINGFENCE_PASSWORD_FILE]
+    /// A file with the password for servers whose URL has none
+    /// [env: RINGFENCE_PASSWORD_FILE]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
     /// Write results and errors as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Show what happens on stderr; -vv shows more
+    /// Log to stderr; -vv logs more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// Leave out warnings
@@ -57,39 +58,39 @@ pub(crate) struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     #[command(flatten)]
     Lock(LockCommand),
-    /// Declare the nodes a new cluster, so that they vote at once
-    Init(Init),
-    /// Look at the nodes: what is wrong, and what to do
-    Doctor(Doctor),
-    /// Print the completions of a shell
-    Completions(Completions),
+    /// Declare that the nodes are a new cluster, so that they vote at once
+    Init(InitArgs),
+    /// Check the nodes: what is wrong, and what to do
+    Doctor(DoctorArgs),
+    /// Print the completion script for a shell
+    Completions(CompletionsArgs),
     /// Print the manual page
     Man,
 }
 
-/// The commands that need a client.
+/// The commands that connect to the nodes as a lock client.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LockCommand {
     /// Hold a lock while a command runs
-    Run(Box<Run>),
+    Run(Box<RunArgs>),
     /// Run a command while this process is the leader
-    Elect(Box<Elect>),
-    /// Take a lock and print its token; nothing renews it
-    Acquire(Acquire),
-    /// Let a lock that `acquire` took last longer
-    Extend(Extend),
-    /// Free a lock that `acquire` took
-    Release(Release),
-    /// Show who holds a lock, or how the nodes are
-    Status(Status),
+    Elect(Box<ElectArgs>),
+    /// Take a lock and print its token; the lock is not renewed
+    Acquire(AcquireArgs),
+    /// Prolong a lock that `acquire` took
+    Extend(ExtendArgs),
+    /// Release a lock that `acquire` took
+    Release(ReleaseArgs),
+    /// Show who holds a lock, or the state of the nodes
+    Status(StatusArgs),
 }
 
 impl LockCommand {
-    /// What no argument can check alone.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
+    /// Checks that span several arguments.
+    pub(crate) fn check(&self) -> Result<(), CliFailure> {
         match self {
             Self::Run(run) => run.job.check_grace(),
             Self::Elect(elect) => elect.job.check_grace(),
@@ -102,27 +103,27 @@ impl LockCommand {
 
 /// Hold a lock while a command runs
 ///
-/// The command starts once the lock is held. Should the lock be lost, the command
-/// and all it started are gone before anybody else can have it.
+/// The command starts when the lock is held. If the lock is lost, the command and
+/// all its descendants end before another client can take the lock.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "ringfence run [OPTIONS] NAME [--] COMMAND...",
     after_help = help::RUN
 )]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     #[command(flatten)]
-    pub(crate) job: Job,
-    /// Let this many run at once: NAME is a semaphore, apart from any lock NAME
+    pub(crate) job: JobArgs,
+    /// Let this many run at once; NAME is a semaphore, independent of a lock NAME
     #[arg(long, value_name = "N", value_parser = permits())]
     #[arg(conflicts_with_all = ["hold_at_least", "shared"])]
     pub(crate) permits: Option<u32>,
-    /// If the command ends sooner than this, keep the lock from others until then
+    /// If the command ends sooner than this, block other clients until then
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) hold_at_least: Option<Duration>,
-    /// Share the lock with others that run --shared; only others are kept out
+    /// Share the lock with other --shared commands; block all others
     #[arg(long, conflicts_with_all = ["lock_delay", "hold_at_least"])]
     pub(crate) shared: bool,
-    /// When the lock is lost: term, kill or ignore
+    /// What to do when the lock is lost: term, kill or ignore
     #[arg(
         long,
         value_name = "HOW",
@@ -130,56 +131,58 @@ pub(crate) struct Run {
         hide_possible_values = true
     )]
     pub(crate) on_lost: OnLost,
-    /// Exit with this if the lock is lost
+    /// Exit with this code if the lock is lost
     #[arg(long, value_name = "CODE", default_value_t = exit::LOST)]
     pub(crate) lost_exit_code: u8,
 }
 
 /// Run a command while this process is the leader
 ///
-/// Of all that stand for the election NAME one leads at a time. The leader runs
-/// its command; the others wait. Should the lead be lost, the command and all it
-/// started are gone before another leads, and this process stands again.
+/// Of all candidates in the election NAME, one leads at a time. The leader runs
+/// its command; the others wait. If the leadership is lost, the command and all
+/// its descendants end before another candidate leads, and this process campaigns
+/// again.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "ringfence elect [OPTIONS] NAME [--] COMMAND...",
     after_help = help::ELECT,
     mut_args(help::of_election)
 )]
-pub(crate) struct Elect {
+pub(crate) struct ElectArgs {
     #[command(flatten)]
-    pub(crate) job: Job,
-    /// Who stands, for people [default: host:pid]
+    pub(crate) job: JobArgs,
+    /// The name of this candidate, shown to people [default: host:pid]
     #[arg(long)]
     pub(crate) label: Option<String>,
 }
 
-/// A command and the lock that it runs under. The help is that of `run`; `elect` has words of its own.
+/// A command and the lock that it runs under. The help texts are for `run`;
+/// [`help::of_election`] replaces some of them for `elect`.
 #[derive(Debug, Args)]
-pub(crate) struct Job {
-    /// The lock
+pub(crate) struct JobArgs {
+    /// The name of the lock
     #[arg(value_parser = name)]
     pub(crate) name: String,
     /// The command and its arguments; no shell is involved
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
-    pub(crate) terms: Terms,
-    /// Hold the lock no longer than this; the command is ended before
+    pub(crate) terms: LockArgs,
+    /// Hold the lock no longer than this; the command is ended before that
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
-    /// After a lost lock nobody gets it for this much longer
+    /// After a lost lock, no client gets it for this much longer
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) lock_delay: Option<Duration>,
-    /// When the lock is lost: from TERM to KILL, at most half of the TTL
-    /// [default: a third of it]
+    /// Time from TERM to KILL when the lock is lost, at most half of the TTL
+    /// [default: a third of the TTL]
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) kill_grace: Option<Duration>,
-    /// When asked to stop: from TERM, INT or QUIT to KILL
+    /// Time from TERM, INT or QUIT to KILL when ringfence is asked to stop
     #[arg(long, value_name = "DUR", default_value = "25s", value_parser = duration::parse)]
     pub(crate) stop_grace: Duration,
-    /// What the command left running when it exits: leave, wait (hold the lock
-    /// until it is gone) or term
+    /// Processes that run on after the command exits: leave, wait (hold the lock
+    /// until they end) or term
     #[arg(
         long,
         value_name = "HOW",
@@ -187,47 +190,49 @@ pub(crate) struct Job {
         hide_possible_values = true
     )]
     pub(crate) leftovers: Leftovers,
-    /// Exit with this if another holds the lock
+    /// Exit with this code if another client holds the lock
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]
     pub(crate) conflict_exit_code: u8,
 }
 
-impl Job {
-    /// When the command hears of a lost lock.
-    pub(crate) fn schedule(&self, on_lost: OnLost) -> Schedule {
+impl JobArgs {
+    /// When the command gets which signal after a lost lock or a request to stop.
+    pub(crate) fn schedule(&self, on_lost: OnLost) -> StopSchedule {
         let ttl = self.terms.ttl;
         let kill_grace = self.kill_grace.unwrap_or(ttl / 3);
-        Schedule::new(on_lost, kill_grace, self.stop_grace, ttl)
+        StopSchedule::new(on_lost, kill_grace, self.stop_grace, ttl)
     }
 
-    fn check_grace(&self) -> Result<(), Failure> {
+    fn check_grace(&self) -> Result<(), CliFailure> {
         let ttl = self.terms.ttl;
         match self.kill_grace {
-            Some(grace) if grace > Schedule::longest_grace(ttl) => Err(Failure::usage(format!(
-                "--kill-grace {} is more than half of --ttl {}, which leaves renewal no time: \
-                 set --ttl to {} or more",
-                duration::show(grace),
-                duration::show(ttl),
-                duration::show(grace * 2),
-            ))),
+            Some(grace) if grace > StopSchedule::longest_grace(ttl) => {
+                Err(CliFailure::usage(format!(
+                    "--kill-grace {} is more than half of --ttl {}, so there is no time to renew: \
+                     set --ttl to {} or more",
+                    duration::show(grace),
+                    duration::show(ttl),
+                    duration::show(grace * 2),
+                )))
+            }
             _ => Ok(()),
         }
     }
 }
 
-/// On which terms a lock is taken.
+/// How long a lock lasts, and how long to wait for it.
 #[derive(Debug, Args)]
-pub(crate) struct Terms {
-    /// The lock ends this long after its holder was last heard of
+pub(crate) struct LockArgs {
+    /// The lock ends this long after its last renewal
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
     pub(crate) ttl: Duration,
     /// Wait this long for the lock [default: for ever]
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait: fail if another holds the lock
+    /// Do not wait: fail if another client holds the lock
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// Try this many times at most
+    /// Try at most this many times
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     #[arg(conflicts_with = "no_wait")]
     pub(crate) attempts: Option<u32>,
@@ -237,57 +242,58 @@ pub(crate) struct Terms {
     pub(crate) no_quorum_after: Option<Duration>,
 }
 
-/// Take a lock and print its token; nothing renews it
+/// Take a lock and print its token; the lock is not renewed
 ///
-/// The lock ends after its TTL unless `extend` or `release` is called with the
-/// token before. Whoever has the token can do that: keep it out of logs.
+/// The lock ends after its TTL, unless `extend` or `release` is called with the
+/// token before. The token is a secret, because it is all that these commands
+/// need: keep it out of logs.
 #[derive(Debug, Args)]
 #[command(after_help = help::ACQUIRE)]
-pub(crate) struct Acquire {
-    /// The lock
+pub(crate) struct AcquireArgs {
+    /// The name of the lock
     #[arg(value_parser = name)]
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) terms: Terms,
-    /// Who holds it, for people [default: host:pid]
+    pub(crate) terms: LockArgs,
+    /// The name of this holder, shown to people [default: host:pid]
     #[arg(long)]
     pub(crate) label: Option<String>,
 }
 
-/// Let a lock that `acquire` took last longer
+/// Prolong a lock that `acquire` took
 #[derive(Debug, Args)]
-pub(crate) struct Extend {
-    /// The lock
+pub(crate) struct ExtendArgs {
+    /// The name of the lock
     #[arg(value_parser = name)]
     pub(crate) name: String,
-    /// What `acquire` printed
+    /// The token that `acquire` printed
     #[arg(long, env = "RINGFENCE_TOKEN", hide_env_values = true)]
-    #[arg(value_parser = Token::read)]
-    pub(crate) token: Token,
+    #[arg(value_parser = TokenArgs::read)]
+    pub(crate) token: TokenArgs,
     /// The lock ends this long from now
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
     pub(crate) ttl: Duration,
 }
 
-/// Free a lock that `acquire` took
+/// Release a lock that `acquire` took
 #[derive(Debug, Args)]
-pub(crate) struct Release {
-    /// The lock
+pub(crate) struct ReleaseArgs {
+    /// The name of the lock
     #[arg(value_parser = name)]
     pub(crate) name: String,
-    /// What `acquire` printed
+    /// The token that `acquire` printed
     #[arg(long, env = "RINGFENCE_TOKEN", hide_env_values = true)]
-    #[arg(value_parser = Token::read)]
-    pub(crate) token: Token,
+    #[arg(value_parser = TokenArgs::read)]
+    pub(crate) token: TokenArgs,
 }
 
-/// Show who holds a lock, or how the nodes are
+/// Show who holds a lock, or the state of the nodes
 #[derive(Debug, Args)]
-pub(crate) struct Status {
-    /// The lock; without it the nodes are shown
+pub(crate) struct StatusArgs {
+    /// The name of the lock; without it, show the nodes
     #[arg(value_parser = name)]
     pub(crate) name: Option<String>,
-    /// Show the semaphore NAME, which has this many permits: who has which slot
+    /// Show the slots of the semaphore NAME, which has this many permits
     #[arg(long, value_name = "N", requires = "name", value_parser = permits())]
     pub(crate) permits: Option<u32>,
 }
@@ -296,65 +302,67 @@ fn permits() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(ringfence::PERMITS_MAX))
 }
 
-/// Declare the nodes a new cluster, so that they vote at once
+/// Declare that the nodes are a new cluster, so that they vote at once
 ///
-/// A node without memory of its past may have forgotten locks, so it does not vote
-/// until they have expired. Only you can know that there were none.
+/// A node that has no record of its past may have forgotten locks. It does not vote
+/// until those locks have expired. Only you can know that there were none.
 #[derive(Debug, Args)]
-pub(crate) struct Init {
-    /// How long a restarted node does not vote; the longest TTL there can be
+pub(crate) struct InitArgs {
+    /// How long a restarted node does not vote; the longest TTL is 5s less
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) quarantine: Option<Duration>,
-    /// Even if nodes hold locks or vote already; says which holders may then be doubled
+    /// Proceed even if nodes hold locks or already vote; prints the holders whose
+    /// lock a second client may then hold too
     #[arg(long)]
     pub(crate) force: bool,
-    /// Change the number of nodes of a cluster; all clients must have been stopped for the quarantine
+    /// Change the number of nodes of a cluster; all clients must have been stopped
+    /// for at least the quarantine
     #[arg(long, conflicts_with = "force")]
     pub(crate) regroup: bool,
 }
 
-/// Look at the nodes: what is wrong, and what to do
+/// Check the nodes: what is wrong, and what to do
 ///
-/// Looks at every node and at what they are to each other, and changes nothing.
+/// Checks every node, and whether the nodes fit together. Changes nothing.
 #[derive(Debug, Args)]
 #[command(after_help = help::DOCTOR)]
-pub(crate) struct Doctor {
-    /// A lock: our user's rights to it are looked at too
+pub(crate) struct DoctorArgs {
+    /// The name of a lock; also checks our user's rights to its keys
     #[arg(value_parser = name)]
     pub(crate) name: Option<String>,
 }
 
-/// Print the completions of a shell
+/// Print the completion script for a shell
 #[derive(Debug, Args)]
-pub(crate) struct Completions {
+pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// Refuses a bad name before anything is sent, with the library's own words.
+/// Refuses a bad name before anything is sent, with the error of the library.
 fn name(text: &str) -> Result<String, ringfence::name::NameError> {
     ringfence::name::Name::new("", text)?;
     Ok(text.to_owned())
 }
 
-/// A token as it was given. What is wrong with it is told later, since clap would show the whole of
-/// it, and a token with a slip in it is a secret all the same.
+/// A token as the user gave it. [`TokenArgs::get`] reports a malformed token later: clap would
+/// print the whole value, and a token with a typing mistake is still a secret.
 #[derive(Debug, Clone)]
-pub(crate) struct Token(Result<Receipt, ReceiptError>);
+pub(crate) struct TokenArgs(Result<Receipt, ReceiptError>);
 
-impl Token {
+impl TokenArgs {
     fn read(text: &str) -> Result<Self, Infallible> {
         Ok(Self(Receipt::parse(text)))
     }
 
-    /// The receipt that it is.
-    pub(crate) fn get(&self) -> Result<&Receipt, Failure> {
-        let told = |error: &ReceiptError| {
-            Failure::usage(format!(
+    /// The parsed token.
+    pub(crate) fn get(&self) -> Result<&Receipt, CliFailure> {
+        let malformed = |error: &ReceiptError| {
+            CliFailure::usage(format!(
                 "the value of --token (or RINGFENCE_TOKEN): {error}"
             ))
         };
-        self.0.as_ref().map_err(told)
+        self.0.as_ref().map_err(malformed)
     }
 }
 
@@ -365,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn clap_accepts_the_definition() {
         Cli::command().debug_assert();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The units, longest first; reading and writing use the same list.
+/// The units, longest first, for parsing and for formatting.
 const UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000),
     ("h", 3_600_000),
@@ -11,8 +11,8 @@ const UNITS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-/// Reads a duration. A number without a unit is refused: seconds to one reader are milliseconds to
-/// the next, and a lock that lasts a thousandth of what was meant is worse than an error.
+/// Parses a duration. A number without a unit is refused: a user who means seconds would get a lock
+/// that lasts a thousandth of that if we assumed milliseconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     const EXPECTED: &str = "expected a number with a unit, such as 500ms, 10s, 5m, 1h or 1h30m";
     if text.is_empty() {
@@ -42,7 +42,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(total_ms))
 }
 
-/// Writes a duration with its two largest units, so that a person sees its size at a glance.
+/// Formats a duration with at most its two largest units.
 pub(crate) fn show(duration: Duration) -> String {
     let mut left_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let Some(largest) = UNITS.iter().position(|(_, unit_ms)| left_ms >= *unit_ms) else {
@@ -70,9 +70,11 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever is typed is read or refused, and what is shown can be typed again.
+        /// Any input is parsed or refused, and a formatted duration can be parsed again.
         #[test]
-        fn nothing_that_is_typed_makes_it_panic(text in "([0-9]{0,21}(d|h|m|s|ms)?){0,3}|\\PC{0,12}") {
+        fn no_input_panics_and_output_can_be_parsed(
+            text in "([0-9]{0,21}(d|h|m|s|ms)?){0,3}|\\PC{0,12}"
+        ) {
             if let Ok(duration) = parse(&text) {
                 prop_assert!(parse(&show(duration)).is_ok());
             }
@@ -80,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_with_units_are_read() {
+    fn numbers_with_units_are_parsed() {
         for (text, ms) in [
             ("500ms", 500),
             ("10s", 10_000),
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_a_unit_says_which_to_add() {
+    fn an_error_for_a_missing_unit_names_a_unit() {
         assert!(parse("10").unwrap_err().contains("10s"));
         for bad in [
             "",
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_has_at_most_two_units() {
+    fn a_formatted_duration_has_at_most_two_units() {
         for (ms, text) in [
             (0, "0ms"),
             (999, "999ms"),

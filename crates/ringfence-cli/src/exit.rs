@@ -1,10 +1,10 @@
-//! The exit codes of every command, decided here and nowhere else.
+//! The exit codes of all commands. No other file knows a number.
 
 use std::process::ExitCode;
 
 use crate::supervise::Typed;
 
-/// A lock was held by another for as long as we would wait.
+/// Another client held the lock for as long as we were willing to wait.
 pub(crate) const CONFLICT: u8 = 75;
 /// The lock was lost while the command ran, or was no longer ours to extend or release.
 pub(crate) const LOST: u8 = 79;
@@ -12,35 +12,35 @@ pub(crate) const LOST: u8 = 79;
 /// How an invocation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// What was asked for is done.
+    /// The command of ringfence succeeded.
     Success,
     /// The command that was run ended with this code.
     Code(u8),
     /// The command, or ringfence itself while it waited, was ended by this signal.
     Signal(i32),
-    /// The same, and the signal was typed at the terminal: ringfence dies of it, so that the shell
-    /// around it stops its script.
+    /// Like `Signal`, and the signal was typed at the terminal. ringfence dies of it, so that the
+    /// calling shell stops its script.
     Interrupted(i32, Typed),
-    /// Another held the lock; the code can be chosen with `--conflict-exit-code`.
+    /// Another client held the lock; the code can be chosen with `--conflict-exit-code`.
     Conflict(u8),
     /// The lock was lost; the code can be chosen with `--lost-exit-code`.
     Lost(u8),
     /// `doctor` found a problem.
     Problem,
-    /// Too few nodes could be asked to decide anything.
+    /// No majority of the nodes answered.
     NoQuorum,
-    /// The arguments or the environment make no sense.
+    /// The arguments or the environment are invalid.
     Usage,
-    /// The command exists but cannot be run.
+    /// The command exists but cannot be executed.
     NotExecutable,
     /// The command does not exist.
     NotFound,
-    /// Something that should not happen.
+    /// An internal error.
     Internal,
 }
 
 impl Exit {
-    /// The number that the shell sees. Those of our own follow `sysexits.h` and the shells.
+    /// The number that the shell sees. Our own numbers follow `sysexits.h` and the shells.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Success => 0,
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_codes_are_those_of_the_manual() {
+    fn the_codes_match_the_manual() {
         let codes = [
             (Exit::Success, 0),
             (Exit::Code(3), 3),

@@ -10,7 +10,7 @@ pub(crate) enum Lease {
     Permit(SemaphoreGuard),
 }
 
-/// Does the same with a guard of any kind: the kinds have no trait in common.
+/// Does the same with a guard of any kind.
 macro_rules! with {
     ($guard:ident of $lease:ident => $does:expr) => {
         match $lease {
@@ -26,12 +26,12 @@ impl Lease {
         with!(guard of self => guard.fence())
     }
 
-    /// What `extend` and `release` take.
+    /// The token for `extend` and `release`.
     pub(crate) fn token(&self) -> String {
         with!(guard of self => format!("{}.{}", guard.token().expose(), guard.fence()))
     }
 
-    /// Which slot of a semaphore it is.
+    /// The slot, if this is a permit of a semaphore.
     pub(crate) fn slot(&self) -> Option<u32> {
         match self {
             Self::Permit(guard) => Some(guard.slot()),
@@ -39,7 +39,7 @@ impl Lease {
         }
     }
 
-    /// Until when the lock is ours if nothing more is heard from the nodes. Moves on when renewed.
+    /// The time until which we hold the lock if no node answers any more. Renewal moves it.
     pub(crate) fn deadline(&self) -> Timestamp {
         with!(guard of self => guard.deadline())
     }
@@ -48,7 +48,7 @@ impl Lease {
         with!(guard of self => guard.check())
     }
 
-    /// Completes with the reason once it is certain that the lock is no longer ours.
+    /// Completes with the reason when the lock is lost.
     pub(crate) async fn lost(&self) -> Lost {
         with!(guard of self => guard.lost().await)
     }

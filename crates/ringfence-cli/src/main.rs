@@ -1,7 +1,7 @@
 //! `ringfence`: distributed locks from the command line.
 //!
-//! `main` reads the arguments, `command` does what they say with the library, `supervise` looks
-//! after a command that runs under a lock, `exit` and `report` tell the outcome.
+//! `main` parses the arguments, `command` executes them with the library, `supervise` runs a
+//! command under a lock, and `exit` and `report` deliver the result.
 
 mod args;
 mod command;
@@ -22,10 +22,10 @@ use clap::error::ErrorKind;
 
 use crate::args::{Cli, Global};
 use crate::exit::Exit;
-use crate::report::{Failure, Report, printable};
+use crate::report::{CliFailure, Report, printable};
 
 fn main() -> ExitCode {
-    if let Some(exit) = supervise::run_if_started_for_it() {
+    if let Some(exit) = supervise::run_if_internal() {
         return exit.into();
     }
     let cli = match Cli::try_parse() {
@@ -43,27 +43,29 @@ fn main() -> ExitCode {
             report.failure(&failure);
             failure.exit
         }
-        // The panic has said what it had to; its exit code 101 could be a command's own.
+        // The panic handler has printed the message. Its usual exit code, 101, could be mistaken
+        // for the exit code of the command.
         Err(_) => Exit::Internal,
     };
     if let Exit::Interrupted(signal, typed) = exit {
-        // Returns only if it fails, and then the exit code tells what can be told.
+        // Returns only if it fails. Then the exit code is all that we can report.
         let _ = supervise::die_of(signal, typed);
     }
     exit.into()
 }
 
-fn run(cli: Cli, report: Report) -> Result<Exit, Failure> {
+fn run(cli: Cli, report: Report) -> Result<Exit, CliFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let done = runtime.block_on(command::run(cli, report));
-    // A host whose name is still being looked up must not keep us from leaving.
+    // Do not wait for a DNS lookup that still runs.
     runtime.shutdown_background();
     done
 }
 
-/// Asking for help is no error; what clap calls one exits 2, which here is a command's own code.
+/// Prints what clap reports: help with exit code 0, or a usage error. clap would exit with 2, which
+/// could be mistaken for the exit code of the command.
 fn usage(error: &clap::Error) -> Exit {
     let is_help = matches!(
         error.kind(),
@@ -75,25 +77,25 @@ fn usage(error: &clap::Error) -> Exit {
             json: true,
             quiet: false,
         };
-        report.failure(&Failure::usage(message.trim_end()));
+        report.failure(&CliFailure::usage(message.trim_end()));
     } else if printable(&message) != message {
-        // An argument that it quotes would reach the terminal as it is.
+        // It quotes an argument, whose control characters must not reach the terminal.
         let _ = writeln!(io::stderr(), "{}", printable(&message).trim_end());
     } else {
-        // Nothing can be done about a closed stdout or stderr.
+        // Ignore a closed stdout or stderr.
         let _ = error.print();
     }
     if is_help { Exit::Success } else { Exit::Usage }
 }
 
-/// Whether `--json` stands among our own arguments, which could not be parsed.
+/// Whether `--json` is among our own arguments. They could not be parsed, so look at the raw list.
 fn json_was_asked_for() -> bool {
     std::env::args_os()
         .take_while(|arg| arg != "--")
         .any(|arg| arg == "--json")
 }
 
-/// The library says what happens through `tracing`; `-v` lets it be seen.
+/// Shows the `tracing` events of the library on stderr if `-v` was given.
 fn trace(global: &Global) {
     let level = match global.verbose {
         0 => return,

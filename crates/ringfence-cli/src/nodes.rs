@@ -1,5 +1,7 @@
-//! Which nodes are meant: those given, or a file that every machine can have. Passwords come from
-//! files, so that they stand neither in `ps` nor in the environment of a command.
+//! Finds the nodes: the URLs that the user gave, or the default lock file of the user.
+//!
+//! Passwords can come from files, so that they are neither in `ps` nor in the environment of the
+//! command. Connecting is the library's work.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,23 +14,23 @@ use ringfence::node::sqlite::SqliteNode;
 use ringfence::url::{NodeUrl, RedisUrl, parse_nodes, with_password, without_passwords};
 
 use crate::args::Global;
-use crate::report::{Failure, Report};
+use crate::report::{CliFailure, Report};
 
-/// The environment that says which nodes are meant.
+/// The environment variables that name the nodes.
 pub(crate) const NODES: &str = "RINGFENCE_NODES";
 pub(crate) const NODES_FILE: &str = "RINGFENCE_NODES_FILE";
 const PASSWORD_FILE: &str = "RINGFENCE_PASSWORD_FILE";
 
-/// More than any list of nodes needs.
+/// Larger than any real list of nodes.
 const FILE_MAX_BYTES: u64 = 64 * 1024;
 
 /// The nodes to take locks on.
 pub(crate) struct Nodes {
-    /// As the library takes them, with passwords: never shown, never handed on.
+    /// The URLs for the library, with passwords. Never print them or pass them to a command.
     urls: String,
-    /// The file that they came from, if a command can read it again.
+    /// The file with the URLs, if the command can read it again.
     file: Option<PathBuf>,
-    /// The file that the password came from, likewise.
+    /// The file with the password, if the command can read it again.
     password_file: Option<PathBuf>,
 }
 
@@ -41,12 +43,13 @@ impl Nodes {
         }
     }
 
-    /// What is asked of the library.
+    /// The URLs for the library, with passwords.
     pub(crate) fn urls(&self) -> &str {
         &self.urls
     }
 
-    /// What a command is told, so that a `ringfence` in it finds the same nodes: never a password.
+    /// The variable for the command's environment, so that a `ringfence` in it finds the same
+    /// nodes. It never has a password.
     pub(crate) fn env(&self) -> (&'static str, String) {
         match self.file.as_deref().and_then(Path::to_str) {
             Some(file) => (NODES_FILE, file.to_owned()),
@@ -54,28 +57,29 @@ impl Nodes {
         }
     }
 
-    /// Where a `ringfence` in a command finds the password, if it came from a file of its own.
+    /// The variable that names the password file to a `ringfence` in the command, if there is one.
     pub(crate) fn password_env(&self) -> Option<(&'static str, String)> {
         let file = self.password_file.as_deref().and_then(Path::to_str)?;
         Some((PASSWORD_FILE, file.to_owned()))
     }
 }
 
-/// The nodes to take locks on: those given, or the file in the user's state folder.
-pub(crate) fn resolve(given: &Global, report: Report) -> Result<Nodes, Failure> {
+/// The nodes to take locks on: those that were given, or the file in the user's state folder.
+pub(crate) fn resolve(given: &Global, report: Report) -> Result<Nodes, CliFailure> {
     let nodes = locate(given, report)?;
     let parsed = parse_nodes(&nodes.urls).unwrap_or_default();
-    // The library has it for tests: nobody outside this process would see the lock.
+    // The library has memory nodes for tests. No other process would see the lock.
     if parsed.iter().any(|node| matches!(node, NodeUrl::Memory(_))) {
-        return Err(Failure::usage(
-            "locks in memory: exclude nobody; leave --nodes out to use this user's own file",
+        return Err(CliFailure::usage(
+            "locks in memory: exclude no other process; \
+             leave --nodes out to use this user's own file",
         ));
     }
     Ok(nodes)
 }
 
-/// The nodes that are meant, fit for locks or not.
-pub(crate) fn locate(given: &Global, report: Report) -> Result<Nodes, Failure> {
+/// The nodes that were given, also if they cannot be used for locks.
+pub(crate) fn locate(given: &Global, report: Report) -> Result<Nodes, CliFailure> {
     let mut nodes = find(given, report)?;
     let password_file = given
         .password_file
@@ -87,21 +91,21 @@ pub(crate) fn locate(given: &Global, report: Report) -> Result<Nodes, Failure> {
         let password = secret.text.strip_suffix('\n').unwrap_or(&secret.text);
         let password = password.strip_suffix('\r').unwrap_or(password);
         if password.is_empty() {
-            return Err(secret.refused("it has no password in it"));
+            return Err(secret.refused("it contains no password"));
         }
         nodes.urls = with_password(&nodes.urls, password)
-            .map_err(|error| Failure::usage(error.to_string()))?;
-        nodes.password_file = secret.again()?;
+            .map_err(|error| CliFailure::usage(error.to_string()))?;
+        nodes.password_file = secret.path_for_command()?;
     }
     warn_of_exposure(&nodes.urls, report);
     Ok(nodes)
 }
 
-fn find(given: &Global, report: Report) -> Result<Nodes, Failure> {
+fn find(given: &Global, report: Report) -> Result<Nodes, CliFailure> {
     if let Some(urls) = &given.nodes {
         if has_password(urls) {
             report.warn(
-                "a password in --nodes can be read by every user of this machine (ps): \
+                "every user of this machine can read a password in --nodes (with ps): \
                  put the URLs into a file and name it with --nodes-file",
             );
         }
@@ -111,30 +115,31 @@ fn find(given: &Global, report: Report) -> Result<Nodes, Failure> {
         return filed(file);
     }
     match (env::var_os(NODES), path_in(NODES_FILE)) {
-        (Some(_), Some(_)) => Err(Failure::usage(format!(
-            "both {NODES} and {NODES_FILE} are set, and they may name different nodes: \
+        (Some(_), Some(_)) => Err(CliFailure::usage(format!(
+            "both {NODES} and {NODES_FILE} are set and may name different nodes: \
              unset one of them, or use --nodes or --nodes-file"
         ))),
         (Some(urls), None) => match urls.into_string() {
             Ok(urls) => listed(urls),
-            Err(_) => Err(Failure::usage(format!("{NODES} is not UTF-8"))),
+            Err(_) => Err(CliFailure::usage(format!("{NODES} is not UTF-8"))),
         },
         (None, Some(file)) => filed(&file),
         (None, None) => Ok(Nodes::of(default_file()?)),
     }
 }
 
-fn listed(urls: String) -> Result<Nodes, Failure> {
+fn listed(urls: String) -> Result<Nodes, CliFailure> {
     if urls.trim().is_empty() {
-        return Err(Failure::usage(format!(
+        return Err(CliFailure::usage(format!(
             "--nodes (or {NODES}) is empty; leave it out to use this user's own file"
         )));
     }
     Ok(Nodes::of(urls))
 }
 
-/// The nodes in a file: URLs separated by commas or line ends; a line may be a `#` comment.
-fn filed(file: &Path) -> Result<Nodes, Failure> {
+/// The nodes in a file: URLs separated by commas or newlines. A line that begins with `#` is a
+/// comment.
+fn filed(file: &Path) -> Result<Nodes, CliFailure> {
     let secret = Secret::read(file, "--nodes-file", NODES_FILE)?;
     let lines = secret.text.lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -147,12 +152,12 @@ fn filed(file: &Path) -> Result<Nodes, Failure> {
         secret.check_rights()?;
     }
     Ok(Nodes {
-        file: secret.again()?,
+        file: secret.path_for_command()?,
         ..Nodes::of(urls)
     })
 }
 
-/// Whether a list has a password in it; what cannot be read may have one.
+/// Whether a list contains a password. A list that cannot be parsed may contain one.
 fn has_password(urls: &str) -> bool {
     match parse_nodes(urls) {
         Ok(nodes) => servers(&nodes).any(|url| url.password.is_some()),
@@ -173,13 +178,13 @@ fn warn_of_exposure(urls: &str, report: Report) {
     let exposed: Vec<_> = exposed.map(|url| url.address.to_string()).collect();
     if !exposed.is_empty() {
         report.warn(&format!(
-            "the password for {} crosses the network unencrypted: use rediss:// (TLS)",
+            "the password for {} is sent over the network unencrypted: use rediss:// (TLS)",
             exposed.join(", ")
         ));
     }
 }
 
-/// A file that may have a password in it, as it was read.
+/// A file that may contain a password.
 struct Secret<'f> {
     file: &'f Path,
     option: &'static str,
@@ -188,17 +193,17 @@ struct Secret<'f> {
 }
 
 impl<'f> Secret<'f> {
-    fn read(file: &'f Path, option: &'static str, variable: &str) -> Result<Self, Failure> {
-        let told = |error: io::Error| {
+    fn read(file: &'f Path, option: &'static str, variable: &str) -> Result<Self, CliFailure> {
+        let unreadable = |error: io::Error| {
             let file = file.display().to_string();
             let file = file.escape_debug();
-            Failure::usage(format!("{file} ({option} or {variable}): {error}"))
+            CliFailure::usage(format!("{file} ({option} or {variable}): {error}"))
         };
-        let opened = File::open(file).map_err(told)?;
-        let metadata = opened.metadata().map_err(told)?;
+        let opened = File::open(file).map_err(unreadable)?;
+        let metadata = opened.metadata().map_err(unreadable)?;
         let mut text = String::new();
         let mut limited = opened.take(FILE_MAX_BYTES + 1);
-        limited.read_to_string(&mut text).map_err(told)?;
+        limited.read_to_string(&mut text).map_err(unreadable)?;
         let secret = Self {
             file,
             option,
@@ -211,42 +216,42 @@ impl<'f> Secret<'f> {
         Ok(secret)
     }
 
-    /// Refuses a file with a password that every user may read, or change.
-    fn check_rights(&self) -> Result<(), Failure> {
+    /// Refuses a file with a password if every user may read or change it.
+    fn check_rights(&self) -> Result<(), CliFailure> {
         let mode = self.metadata.mode() & 0o7777;
         if mode & 0o006 == 0 {
             return Ok(());
         }
         Err(self.refused(&format!(
-            "it has a password in it, and its mode {mode:04o} lets every user read or change it: \
+            "it contains a password, and its mode {mode:04o} lets every user read or change it: \
              chmod it to 0600 or 0640 (a Kubernetes secret: `defaultMode: 0400`)"
         )))
     }
 
-    /// The file by a path that a command may read it by; none for a pipe, which is read once.
-    fn again(&self) -> io::Result<Option<PathBuf>> {
-        let again = self.metadata.is_file().then(|| path::absolute(self.file));
-        again.transpose()
+    /// A path under which the command can read the file; `None` for a pipe, which can be read once.
+    fn path_for_command(&self) -> io::Result<Option<PathBuf>> {
+        let path = self.metadata.is_file().then(|| path::absolute(self.file));
+        path.transpose()
     }
 
-    fn refused(&self, why: &str) -> Failure {
+    fn refused(&self, why: &str) -> CliFailure {
         let file = self.file.display().to_string();
         let (file, option) = (file.escape_debug(), self.option);
-        Failure::usage(format!("{file} ({option}) was not used: {why}"))
+        CliFailure::usage(format!("{file} ({option}) was not used: {why}"))
     }
 }
 
-/// The path in a variable of the environment.
+/// The path in an environment variable.
 fn path_in(variable: &str) -> Option<PathBuf> {
     let value: Option<OsString> = env::var_os(variable);
     value.map(PathBuf::from)
 }
 
-fn default_file() -> Result<String, Failure> {
-    let path = SqliteNode::default_path().map_err(|error| Failure::usage(error.to_string()))?;
+fn default_file() -> Result<String, CliFailure> {
+    let path = SqliteNode::default_path().map_err(|error| CliFailure::usage(error.to_string()))?;
     match path.to_str() {
         Some(path) => Ok(format!("sqlite:{path}")),
-        None => Err(Failure::usage(format!(
+        None => Err(CliFailure::usage(format!(
             "{} is not UTF-8; name another file with --nodes sqlite:/path",
             path.display().to_string().escape_debug()
         ))),

@@ -1,4 +1,6 @@
-//! What people and programs read: results on stdout, troubles on stderr, as text or as JSON.
+//! Output: results on stdout, errors and warnings on stderr, as text or as JSON.
+//!
+//! Every text passes through here, so that no control character reaches a terminal.
 
 use std::io::{self, Write};
 
@@ -6,25 +8,25 @@ use serde_json::{Value, json};
 
 use crate::exit::Exit;
 
-/// How to write.
+/// The format of the output.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Report {
-    /// For programs: one JSON object per line.
+    /// Write one JSON object per line instead of text.
     pub(crate) json: bool,
-    /// Warnings are left out.
+    /// Leave out warnings.
     pub(crate) quiet: bool,
 }
 
-/// Why an invocation failed, and with what exit.
+/// Why ringfence failed, and its exit code.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CliFailure {
     pub(crate) exit: Exit,
     pub(crate) message: String,
-    /// Each node and what it said, where nodes were asked.
+    /// Each node and its answer, if nodes were asked.
     pub(crate) nodes: Vec<(String, String)>,
 }
 
-impl Failure {
+impl CliFailure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self {
             exit,
@@ -33,12 +35,12 @@ impl Failure {
         }
     }
 
-    /// The same with another exit.
+    /// The same failure with another exit code.
     pub(crate) fn with_exit(self, exit: Exit) -> Self {
         Self { exit, ..self }
     }
 
-    /// Whether another holds the lock.
+    /// Whether another client holds the lock.
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self.exit, Exit::Conflict(_))
     }
@@ -48,7 +50,7 @@ impl Failure {
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CliFailure {
     fn from(error: io::Error) -> Self {
         Self::new(Exit::Internal, error.to_string())
     }
@@ -56,7 +58,7 @@ impl From<io::Error> for Failure {
 
 impl Report {
     /// Writes a result: `text` for people, `value` for programs.
-    pub(crate) fn result(self, text: &str, value: &Value) -> Result<(), Failure> {
+    pub(crate) fn result(self, text: &str, value: &Value) -> Result<(), CliFailure> {
         let line = if self.json {
             json_line(value)
         } else {
@@ -67,8 +69,8 @@ impl Report {
         Ok(())
     }
 
-    /// Writes why an invocation failed.
-    pub(crate) fn failure(self, failure: &Failure) {
+    /// Writes why ringfence failed. It exits afterwards.
+    pub(crate) fn failure(self, failure: &CliFailure) {
         if self.json {
             let nodes: Vec<_> = failure
                 .nodes
@@ -89,12 +91,12 @@ impl Report {
         }
     }
 
-    /// Writes what went wrong while going on.
+    /// Writes an error after which ringfence goes on.
     pub(crate) fn error(self, message: &str) {
         self.line("error", message);
     }
 
-    /// Writes what somebody should know but may ask not to.
+    /// Writes a warning, unless `-q` was given.
     pub(crate) fn warn(self, message: &str) {
         if !self.quiet {
             self.line("warning", message);
@@ -110,8 +112,9 @@ impl Report {
     }
 }
 
-/// `text` with its control characters escaped, line ends aside: servers, labels and names have a say
-/// in it, and none of them may move a cursor or change a title. C1 controls are such, too.
+/// `text` with all control characters except newlines escaped, C1 controls included. Servers,
+/// labels and names contribute to it, and must not be able to move a cursor or change a window
+/// title.
 pub(crate) fn printable(text: &str) -> String {
     text.split('\n')
         .map(one_line)
@@ -119,13 +122,13 @@ pub(crate) fn printable(text: &str) -> String {
         .join("\n")
 }
 
-/// The same for text that must not become several lines.
+/// Like [`printable`], with newlines escaped too.
 pub(crate) fn one_line(text: &str) -> String {
     escaped(text, |c| c.escape_debug().to_string())
 }
 
-/// A line of JSON. Control characters that JSON allows in strings (DEL and C1) are escaped as well:
-/// a terminal obeys them.
+/// A line of JSON. Control characters that JSON allows in strings (DEL and C1) are escaped too,
+/// because a terminal obeys them.
 fn json_line(value: &Value) -> String {
     escaped(&value.to_string(), |c| format!("\\u{:04x}", u32::from(c)))
 }
@@ -141,7 +144,7 @@ fn escaped(text: &str, escape: impl Fn(char) -> String) -> String {
     shown
 }
 
-/// A closed stderr is no reason to fail: the exit code still tells.
+/// A closed stderr is not an error: the exit code still reports the result.
 fn write_stderr(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
@@ -153,7 +156,7 @@ mod tests {
     const NASTY: &str = "a\u{1b}[2J\u{9b}31m\u{7f}\u{85}\r\nb";
 
     #[test]
-    fn control_characters_are_escaped_and_lines_kept_where_there_may_be_several() {
+    fn control_characters_are_escaped_and_newlines_only_in_one_line() {
         let shown = "a\\u{1b}[2J\\u{9b}31m\\u{7f}\\u{85}\\r";
         assert_eq!(printable(NASTY), format!("{shown}\nb"));
         assert_eq!(one_line(NASTY), format!("{shown}\\nb"));
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_no_control_characters_and_reads_back() {
+    fn json_has_no_control_characters_and_can_be_parsed() {
         let line = json_line(&json!({ "text": NASTY }));
         assert!(!line.contains(char::is_control), "{line:?}");
         assert!(line.contains("\\u009b"), "{line}");

@@ -1,18 +1,21 @@
-//! `ringfence acquire`: a lock that outlives this process.
+//! `ringfence acquire`: takes a lock that outlives this process.
 
 use serde_json::json;
 
-use super::{Session, take};
-use crate::args::Acquire;
+use super::{CommandContext, take};
+use crate::args::AcquireArgs;
 use crate::exit::Exit;
-use crate::report::Failure;
+use crate::report::CliFailure;
 
-pub(super) async fn acquire(session: &Session, args: Acquire) -> Result<Exit, Failure> {
-    let mut lock = take::lock(session, &args.name, &args.terms).renew(false);
+pub(super) async fn acquire(
+    context: &CommandContext,
+    args: AcquireArgs,
+) -> Result<Exit, CliFailure> {
+    let mut lock = take::lock(context, &args.name, &args.terms).renew(false);
     if let Some(label) = &args.label {
         lock = lock.label(label);
     }
-    let guard = take::take(session, lock, &args.name, &args.terms).await?;
+    let guard = take::take(context, lock, &args.name, &args.terms).await?;
     let token = guard.receipt().expose();
     let value = json!({
         "name": args.name,
@@ -21,8 +24,8 @@ pub(super) async fn acquire(session: &Session, args: Acquire) -> Result<Exit, Fa
         "valid_for_ms": super::millis(guard.remaining()),
         "durability": guard.durability().to_string(),
     });
-    // A token that nobody got is a lock that nobody can free: the guard frees it if this fails.
-    session.report.result(&token, &value)?;
+    // If the token cannot be printed, no client could release the lock: then the guard releases it.
+    context.report.result(&token, &value)?;
     guard.leave();
     Ok(Exit::Success)
 }

@@ -1,24 +1,24 @@
-//! `ringfence elect`: a command that runs wherever the leader is.
+//! `ringfence elect`: runs a command while this process is the leader.
 
 use std::time::Duration;
 
 use super::job::{Running, warn_of_self_deadlock};
-use super::{Session, take};
-use crate::args::Elect;
+use super::{CommandContext, take};
+use crate::args::ElectArgs;
 use crate::exit::{self, Exit};
 use crate::lease::Lease;
-use crate::report::Failure;
-use crate::supervise::{OnLost, Outcome, Signals};
+use crate::report::CliFailure;
+use crate::supervise::{CommandOutcome, OnLost, Signals};
 
 pub(super) async fn elect(
-    session: &Session,
-    args: Elect,
+    context: &CommandContext,
+    args: ElectArgs,
     signals: &mut Signals,
-) -> Result<Exit, Failure> {
-    let Elect { job, label } = args;
+) -> Result<Exit, CliFailure> {
+    let ElectArgs { job, label } = args;
     let name = &job.name;
-    warn_of_self_deadlock(session, name);
-    let mut lock = take::lock(session, name, &job.terms)
+    warn_of_self_deadlock(context, name);
+    let mut lock = take::lock(context, name, &job.terms)
         .max_hold(job.max_hold)
         .lock_delay(job.lock_delay.unwrap_or_default());
     if let Some(label) = &label {
@@ -26,19 +26,20 @@ pub(super) async fn elect(
     }
     loop {
         let campaign = async {
-            let guard = take::take(session, lock.clone(), name, &job.terms).await?;
+            let guard = take::take(context, lock.clone(), name, &job.terms).await?;
             Ok(Lease::Alone(guard))
         };
-        let mut running = Running::wait_for(campaign, session, &job, OnLost::Term, signals).await?;
+        let mut running = Running::wait_for(campaign, context, &job, OnLost::Term, signals).await?;
         let outcome = running.supervise(signals).await;
-        let stands_again =
-            |outcome: &Outcome| outcome.lost && outcome.ended.is_some() && !outcome.told_to_end;
-        if !outcome.as_ref().is_ok_and(stands_again) {
+        let campaigns_again = |outcome: &CommandOutcome| {
+            outcome.lost && outcome.ended.is_some() && !outcome.told_to_end
+        };
+        if !outcome.as_ref().is_ok_and(campaigns_again) {
             return running.end(outcome, exit::LOST).await;
         }
-        // Not waited for: whatever the nodes still have of it is freed in the background.
+        // Do not wait: the lock is released in the background on nodes that still have it.
         drop(running);
-        // The nodes were there once, so the address is right: an outage is to be outlasted.
+        // The nodes have answered before, so the addresses are right: wait until the outage ends.
         if job.terms.no_quorum_after.is_none() {
             lock = lock.no_quorum_after(Duration::MAX);
         }

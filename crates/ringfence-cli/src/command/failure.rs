@@ -1,4 +1,4 @@
-//! What each of the library's errors means for the exit code, and how it is told.
+//! Maps each error of the library to an exit code and a message.
 
 use std::error::Error;
 
@@ -8,59 +8,59 @@ use ringfence::{
 };
 
 use crate::exit::{self, Exit};
-use crate::report::Failure;
+use crate::report::CliFailure;
 
-impl From<AcquireError> for Failure {
+impl From<AcquireError> for CliFailure {
     fn from(error: AcquireError) -> Self {
         let exit = match &error {
             AcquireError::Held { .. } => Exit::Conflict(exit::CONFLICT),
             AcquireError::Invalid(_) => Exit::Usage,
             AcquireError::Cancelled { .. } | AcquireError::NoEntropy(_) => Exit::Internal,
-            // Too few nodes, too slow, too young, wrongly set up: in each case no majority.
+            // The nodes are down, slow, in quarantine or misconfigured: in each case no majority.
             _ => Exit::NoQuorum,
         };
-        told(exit, &error, error.votes())
+        failure(exit, &error, error.votes())
     }
 }
 
-impl From<ConnectError> for Failure {
+impl From<ConnectError> for CliFailure {
     fn from(error: ConnectError) -> Self {
         match &error {
-            ConnectError::Config(_) => told(Exit::Usage, &error, None),
-            ConnectError::Misconfigured { votes } => told(Exit::NoQuorum, &error, Some(votes)),
-            _ => told(Exit::NoQuorum, &error, None),
+            ConnectError::Config(_) => failure(Exit::Usage, &error, None),
+            ConnectError::Misconfigured { votes } => failure(Exit::NoQuorum, &error, Some(votes)),
+            _ => failure(Exit::NoQuorum, &error, None),
         }
     }
 }
 
-impl From<InitError> for Failure {
+impl From<InitError> for CliFailure {
     fn from(error: InitError) -> Self {
         match error {
             InitError::Connect(error) => error.into(),
-            InitError::Unreachable { ref votes } => told(Exit::NoQuorum, &error, Some(votes)),
+            InitError::Unreachable { ref votes } => failure(Exit::NoQuorum, &error, Some(votes)),
             InitError::Refused { ref votes } => {
-                let mut failure = told(Exit::Usage, &error, Some(votes));
-                failure.message += "; --force overrides, if you know that no lock is held";
+                let mut failure = failure(Exit::Usage, &error, Some(votes));
+                failure.message += "; use --force if you know that no client holds a lock";
                 failure
             }
-            InitError::InUse { ref votes } => told(Exit::Usage, &error, Some(votes)),
-            _ => told(Exit::Internal, &error, None),
+            InitError::InUse { ref votes } => failure(Exit::Usage, &error, Some(votes)),
+            _ => failure(Exit::Internal, &error, None),
         }
     }
 }
 
-impl From<ExtendError> for Failure {
+impl From<ExtendError> for CliFailure {
     fn from(error: ExtendError) -> Self {
         match &error {
-            ExtendError::Lost { votes, .. } => told(Exit::Lost(exit::LOST), &error, Some(votes)),
-            ExtendError::Invalid(_) => told(Exit::Usage, &error, None),
-            ExtendError::Unconfirmed { votes } => told(Exit::NoQuorum, &error, Some(votes)),
-            _ => told(Exit::Internal, &error, None),
+            ExtendError::Lost { votes, .. } => failure(Exit::Lost(exit::LOST), &error, Some(votes)),
+            ExtendError::Invalid(_) => failure(Exit::Usage, &error, None),
+            ExtendError::Unconfirmed { votes } => failure(Exit::NoQuorum, &error, Some(votes)),
+            _ => failure(Exit::Internal, &error, None),
         }
     }
 }
 
-impl From<ReleaseReceiptError> for Failure {
+impl From<ReleaseReceiptError> for CliFailure {
     fn from(error: ReleaseReceiptError) -> Self {
         let exit = match &error {
             ReleaseReceiptError::Invalid(_) => Exit::Usage,
@@ -70,30 +70,30 @@ impl From<ReleaseReceiptError> for Failure {
             ReleaseReceiptError::Release(ReleaseError::Unconfirmed) => Exit::NoQuorum,
             _ => Exit::Internal,
         };
-        told(exit, &error, None)
+        failure(exit, &error, None)
     }
 }
 
-impl From<InspectError> for Failure {
+impl From<InspectError> for CliFailure {
     fn from(error: InspectError) -> Self {
         match &error {
-            InspectError::NoQuorum { votes, .. } => told(Exit::NoQuorum, &error, Some(votes)),
-            InspectError::Invalid(_) => told(Exit::Usage, &error, None),
-            _ => told(Exit::Internal, &error, None),
+            InspectError::NoQuorum { votes, .. } => failure(Exit::NoQuorum, &error, Some(votes)),
+            InspectError::Invalid(_) => failure(Exit::Usage, &error, None),
+            _ => failure(Exit::Internal, &error, None),
         }
     }
 }
 
-/// The library's errors name the nodes in the lines after the first; here they are kept apart, so
-/// that a program need not take lines apart.
-fn told(exit: Exit, error: &dyn Error, votes: Option<&Votes>) -> Failure {
+/// The library's errors name the nodes in the lines after the first. Here each node is a value of
+/// its own, so that a program that reads JSON does not have to split lines.
+fn failure(exit: Exit, error: &dyn Error, votes: Option<&Votes>) -> CliFailure {
     let text = error.to_string();
     let Some(votes) = votes else {
         let causes = std::iter::successors(error.source(), |&cause| cause.source());
         let text = causes.fold(text, |text, cause| format!("{text}: {cause}"));
-        return Failure::new(exit, text);
+        return CliFailure::new(exit, text);
     };
-    Failure {
+    CliFailure {
         exit,
         message: text.lines().next().unwrap_or_default().to_owned(),
         nodes: votes

@@ -1,14 +1,14 @@
-//! `ringfence init`: the operator's word that the nodes are new.
+//! `ringfence init`: the operator declares that the nodes are new.
 
 use ringfence::Locks;
 use serde_json::json;
 
-use crate::args::Init;
+use crate::args::InitArgs;
 use crate::duration;
 use crate::exit::Exit;
-use crate::report::{Failure, Report, one_line};
+use crate::report::{CliFailure, Report, one_line};
 
-pub(super) async fn init(args: Init, nodes: &str, report: Report) -> Result<Exit, Failure> {
+pub(super) async fn init(args: InitArgs, nodes: &str, report: Report) -> Result<Exit, CliFailure> {
     let mut builder = Locks::builder().nodes(nodes);
     if let Some(quarantine) = args.quarantine {
         builder = builder.quarantine(quarantine);
@@ -26,14 +26,16 @@ pub(super) async fn init(args: Init, nodes: &str, report: Report) -> Result<Exit
     let text = match group.nodes {
         1 => "1 node may vote now".to_owned(),
         count => {
-            format!("{count} nodes may vote now; one that restarts does not vote for {quarantine}")
+            format!("{count} nodes may vote now; a restarted node does not vote for {quarantine}")
         }
     };
+    let overridden = done.overridden.iter();
+    let overridden = overridden.map(|node| json!({"node": node.node, "said": node.said()}));
     let value = json!({
         "nodes": group.nodes,
         "quarantine_ms": super::millis(group.quarantine),
         "window_ms": super::millis(group.window),
-        "overridden": done.overridden.iter().map(|node| json!({"node": node.node, "said": node.said()})).collect::<Vec<_>>(),
+        "overridden": overridden.collect::<Vec<_>>(),
     });
     report.result(&text, &value)?;
     Ok(Exit::Success)

@@ -1,14 +1,16 @@
-//! A command under a lock: what `run` and `elect` have in common.
+//! A command under a lock: the common part of `run` and `elect`.
 
 use std::future::Future;
 use std::{env, io};
 
-use super::{Session, interruptible};
-use crate::args::Job;
+use super::{CommandContext, interruptible};
+use crate::args::JobArgs;
 use crate::exit::Exit;
 use crate::lease::Lease;
-use crate::report::{Failure, one_line};
-use crate::supervise::{Ended, OnLost, Outcome, Signals, Watchdog, Work, supervise};
+use crate::report::{CliFailure, one_line};
+use crate::supervise::{
+    CommandOutcome, Ended, OnLost, Signals, SupervisedCommand, Watchdog, supervise,
+};
 
 /// The environment of the command.
 const NAME: &str = "RINGFENCE_NAME";
@@ -18,61 +20,60 @@ const SLOT: &str = "RINGFENCE_SLOT";
 
 /// A command and the lock that it holds.
 pub(super) struct Running<'a> {
-    session: &'a Session,
+    context: &'a CommandContext,
     lease: Lease,
-    work: Work,
+    work: SupervisedCommand,
     watchdog: Watchdog,
 }
 
 impl<'a> Running<'a> {
-    /// Waits until `taken` has the lock of `job`. What happens if the lock is lost later is up to
-    /// `on_lost`.
+    /// Waits until `taken` has acquired the lock of `job`. `on_lost` decides what happens if the
+    /// lock is lost later.
     pub(super) async fn wait_for(
-        taken: impl Future<Output = Result<Lease, Failure>>,
-        session: &'a Session,
-        job: &Job,
+        taken: impl Future<Output = Result<Lease, CliFailure>>,
+        context: &'a CommandContext,
+        job: &JobArgs,
         on_lost: OnLost,
         signals: &mut Signals,
-    ) -> Result<Self, Failure> {
-        // It starts while the nodes are asked, so that the command does not wait for it.
-        let watchdog = Watchdog::start(session.report)?;
+    ) -> Result<Self, CliFailure> {
+        // Start it while the nodes answer, so that the command does not have to wait for it.
+        let watchdog = Watchdog::start(context.report)?;
         let lease = match interruptible(signals, taken).await {
             Err(failure) if failure.is_conflict() => {
                 return Err(failure.with_exit(Exit::Conflict(job.conflict_exit_code)));
             }
             taken => taken?,
         };
-        let work = Work {
+        let work = SupervisedCommand {
             lock: one_line(&job.name),
             argv: job.command.clone(),
-            env: environment(session, &lease, &job.name),
+            env: environment(context, &lease, &job.name),
             schedule: job.schedule(on_lost),
             leftovers: job.leftovers,
         };
         Ok(Self {
-            session,
+            context,
             lease,
             work,
             watchdog,
         })
     }
 
-    /// Runs the command until nothing of it is left.
-    pub(super) async fn supervise(&mut self, signals: &mut Signals) -> io::Result<Outcome> {
-        let report = self.session.report;
+    /// Runs the command until it and all processes that must end with it have ended.
+    pub(super) async fn supervise(&mut self, signals: &mut Signals) -> io::Result<CommandOutcome> {
+        let report = self.context.report;
         supervise(&self.work, &self.lease, &mut self.watchdog, signals, report).await
     }
 
-    /// Frees the lock. A lock that was lost exits with `lost_exit_code`.
+    /// Releases the lock. If it was lost, ringfence exits with `lost_exit_code`.
     pub(super) async fn end(
         self,
-        outcome: io::Result<Outcome>,
+        outcome: io::Result<CommandOutcome>,
         lost_exit_code: u8,
-    ) -> Result<Exit, Failure> {
+    ) -> Result<Exit, CliFailure> {
         let lock = &self.work.lock;
         let ignores_loss = self.work.schedule.on_lost() == OnLost::Ignore;
-        // Looked at before the release, which may itself take longer than the lock would have
-        // lasted.
+        // Check before the release: it may take longer than the remaining time of the lock.
         let lost_unnoticed = !ignores_loss && self.lease.check().is_err();
         let released = self.lease.release().await;
         let outcome = outcome?;
@@ -80,34 +81,34 @@ impl<'a> Running<'a> {
             return Ok(Exit::Lost(lost_exit_code));
         }
         if lost_unnoticed {
-            return Err(Failure::new(
+            return Err(CliFailure::new(
                 Exit::Lost(lost_exit_code),
                 format!("lost the lock `{lock}` before the command had ended"),
             ));
         }
         if let Err(error) = released {
-            // The command was done in time, so its own result stands.
-            let report = self.session.report;
+            // The command ended in time, so its own exit code counts.
+            let report = self.context.report;
             report.warn(&format!("releasing `{lock}`: {error}"));
         }
         Ok(exit_of(outcome))
     }
 }
 
-/// What the command sees of the lock `name`.
-fn environment(session: &Session, lease: &Lease, name: &str) -> Vec<(&'static str, String)> {
+/// The variables that tell the command about the lock `name`.
+fn environment(context: &CommandContext, lease: &Lease, name: &str) -> Vec<(&'static str, String)> {
     let mut env = vec![
         (NAME, name.to_owned()),
         (TOKEN, lease.token()),
         (FENCE, lease.fence().to_string()),
-        session.nodes.env(),
+        context.nodes.env(),
     ];
-    env.extend(session.nodes.password_env());
+    env.extend(context.nodes.password_env());
     env.extend(lease.slot().map(|slot| (SLOT, slot.to_string())));
     env
 }
 
-fn exit_of(outcome: Outcome) -> Exit {
+fn exit_of(outcome: CommandOutcome) -> Exit {
     match (outcome.ended, outcome.typed) {
         (Some(Ended::Code(code)), _) => Exit::Code(code),
         (Some(Ended::Signal(signal)), Some(typed)) => Exit::Interrupted(signal, typed),
@@ -116,14 +117,14 @@ fn exit_of(outcome: Outcome) -> Exit {
     }
 }
 
-/// A `run` inside a `run` of the same lock waits for its own parent.
-pub(super) fn warn_of_self_deadlock(session: &Session, name: &str) {
+/// Warns of a `run` inside a `run` of the same lock: it would wait for its own parent.
+pub(super) fn warn_of_self_deadlock(context: &CommandContext, name: &str) {
     let inherited = |key, value: &str| env::var_os(key).is_some_and(|given| given == *value);
-    let (nodes, which) = session.nodes.env();
+    let (nodes, which) = context.nodes.env();
     if inherited(NAME, name) && inherited(nodes, &which) {
         let name = one_line(name);
-        session.report.warn(&format!(
-            "already running under the lock `{name}`: taking it again waits for ourselves"
+        context.report.warn(&format!(
+            "already running under the lock `{name}`: taking it again would wait for its own parent"
         ));
     }
 }

@@ -1,4 +1,5 @@
-//! The commands, one file each, and what they share: a client, and a way out when interrupted.
+//! The commands, one file each, and what they share: a connected client, and the reaction to
+//! signals.
 
 mod acquire;
 mod doctor;
@@ -20,46 +21,51 @@ use clap::CommandFactory;
 use ringfence::Locks;
 use rustix::process::Signal;
 
-use crate::args::{Cli, Command, Global, LockCommand};
+use crate::args::{Cli, CliCommand, Global, LockCommand};
 use crate::exit::Exit;
 use crate::nodes::{self, Nodes};
-use crate::report::{Failure, Report};
+use crate::report::{CliFailure, Report};
 use crate::supervise::{Signals, Typed, is_ours_to_type_at};
 
-/// How long leaving may take when nodes do not answer. What is not freed by then ends with its TTL.
+/// How long to wait for releases at the end if nodes do not answer. A lock that is not released by
+/// then ends with its TTL.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Does what the arguments say.
-pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, Failure> {
+/// Executes the command in the arguments.
+pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, CliFailure> {
     let given = &cli.global;
     match cli.command {
-        Command::Lock(command) => on_locks(command, given, report).await,
-        Command::Init(args) => {
+        CliCommand::Lock(command) => on_locks(command, given, report).await,
+        CliCommand::Init(args) => {
             init::init(args, nodes::resolve(given, report)?.urls(), report).await
         }
-        Command::Doctor(args) => {
+        CliCommand::Doctor(args) => {
             doctor::doctor(args, nodes::locate(given, report)?.urls(), report).await
         }
-        Command::Completions(args) => {
+        CliCommand::Completions(args) => {
             let mut cli = Cli::command();
             clap_complete::generate(args.shell, &mut cli, "ringfence", &mut io::stdout());
             Ok(Exit::Success)
         }
-        Command::Man => {
+        CliCommand::Man => {
             clap_mangen::Man::new(Cli::command()).render(&mut io::stdout())?;
             Ok(Exit::Success)
         }
     }
 }
 
-/// What a command on locks works with.
-struct Session {
+/// What every command on locks needs.
+struct CommandContext {
     locks: Locks,
     nodes: Nodes,
     report: Report,
 }
 
-async fn on_locks(command: LockCommand, given: &Global, report: Report) -> Result<Exit, Failure> {
+async fn on_locks(
+    command: LockCommand,
+    given: &Global,
+    report: Report,
+) -> Result<Exit, CliFailure> {
     command.check()?;
     let nodes = nodes::resolve(given, report)?;
     let mut signals = Signals::terminating()?;
@@ -67,19 +73,19 @@ async fn on_locks(command: LockCommand, given: &Global, report: Report) -> Resul
         Ok(Locks::connect(nodes.urls()).await?)
     })
     .await?;
-    let session = Session {
+    let context = CommandContext {
         locks,
         nodes,
         report,
     };
-    let done = session.run(command, &mut signals).await;
-    // Whatever came of it, what was set on the nodes on the way is taken back.
-    let _ = tokio::time::timeout(LEAVE_PATIENCE, session.locks.close()).await;
+    let done = context.run(command, &mut signals).await;
+    // Also after a failure: undo what unfinished attempts left on the nodes.
+    let _ = tokio::time::timeout(LEAVE_PATIENCE, context.locks.close()).await;
     done
 }
 
-impl Session {
-    async fn run(&self, command: LockCommand, signals: &mut Signals) -> Result<Exit, Failure> {
+impl CommandContext {
+    async fn run(&self, command: LockCommand, signals: &mut Signals) -> Result<Exit, CliFailure> {
         match command {
             LockCommand::Run(args) => run::run(self, *args, signals).await,
             LockCommand::Elect(args) => elect::elect(self, *args, signals).await,
@@ -95,11 +101,11 @@ impl Session {
     }
 }
 
-/// Gives `work` up when a signal asks to end. Dropping it lets the library take back what it set.
+/// Drops `work` when a signal asks ringfence to end. The library then undoes an unfinished attempt.
 async fn interruptible<T>(
     signals: &mut Signals,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    work: impl Future<Output = Result<T, CliFailure>>,
+) -> Result<T, CliFailure> {
     tokio::select! {
         done = work => done,
         signal = signals.asked_to_end() => {
@@ -110,7 +116,7 @@ async fn interruptible<T>(
             } else {
                 Exit::Signal(signal)
             };
-            Err(Failure::new(exit, format!("interrupted by signal {signal}")))
+            Err(CliFailure::new(exit, format!("interrupted by signal {signal}")))
         }
     }
 }

@@ -1,37 +1,37 @@
-//! `ringfence status`: who holds a lock, or how the nodes are. Changes nothing.
+//! `ringfence status`: shows who holds a lock, or the state of the nodes. Changes nothing.
 
 use ringfence::protocol::{Discount, Vote};
 use ringfence::{Inspection, NodeStatus, NodeView, SemaphoreInspection};
 use serde_json::{Value, json};
 
-use super::{Session, millis};
-use crate::args::Status;
+use super::{CommandContext, millis};
+use crate::args::StatusArgs;
 use crate::duration;
 use crate::exit::Exit;
-use crate::report::{Failure, one_line};
+use crate::report::{CliFailure, one_line};
 
-pub(super) async fn status(session: &Session, args: Status) -> Result<Exit, Failure> {
+pub(super) async fn status(context: &CommandContext, args: StatusArgs) -> Result<Exit, CliFailure> {
     match (args.name, args.permits) {
         (Some(name), Some(permits)) => {
-            let inspection = session.locks.semaphore(&name, permits).inspect().await?;
+            let inspection = context.locks.semaphore(&name, permits).inspect().await?;
             let text = semaphore_text(&inspection);
             let value = semaphore_value(&inspection);
-            session.report.result(&text, &value)?;
+            context.report.result(&text, &value)?;
             Ok(Exit::Success)
         }
         (Some(name), None) => {
-            let inspection = session.locks.inspect(&name).await?;
+            let inspection = context.locks.inspect(&name).await?;
             let text = lock_text(&inspection);
-            session.report.result(&text, &lock_value(&inspection))?;
+            context.report.result(&text, &lock_value(&inspection))?;
             Ok(Exit::Success)
         }
-        (None, _) => nodes(session).await,
+        (None, _) => nodes(context).await,
     }
 }
 
-/// Exits 69 if fewer than a majority vote, so that a monitor need not read.
-async fn nodes(session: &Session) -> Result<Exit, Failure> {
-    let nodes = session.locks.nodes().await;
+/// Exits 69 if fewer than a majority vote, so that a monitor does not have to parse the output.
+async fn nodes(context: &CommandContext) -> Result<Exit, CliFailure> {
+    let nodes = context.locks.nodes().await;
     let voting = nodes.iter().filter(|node| votes(node)).count();
     let has_quorum = voting > nodes.len() / 2;
     let lines: Vec<_> = nodes
@@ -42,7 +42,7 @@ async fn nodes(session: &Session) -> Result<Exit, Failure> {
         "quorum": has_quorum,
         "nodes": nodes.iter().map(node_value).collect::<Vec<_>>(),
     });
-    session.report.result(&lines.join("\n"), &value)?;
+    context.report.result(&lines.join("\n"), &value)?;
     Ok(if has_quorum {
         Exit::Success
     } else {
@@ -50,7 +50,7 @@ async fn nodes(session: &Session) -> Result<Exit, Failure> {
     })
 }
 
-/// What is taken, in one line; then who has each slot that is not free.
+/// How many permits are taken, in one line; then the holder of each taken slot.
 fn semaphore_text(inspection: &SemaphoreInspection) -> String {
     let slots = || (0..).zip(&inspection.slots).filter(|(_, slot)| slot.held);
     let permits = inspection.slots.len();
@@ -88,7 +88,7 @@ fn holder_text(inspection: &Inspection) -> String {
 fn waiting_text(waiting: u64) -> String {
     match waiting {
         0 => String::new(),
-        waiting => format!(", {waiting} waiting in line"),
+        waiting => format!(", {waiting} waiting in the queue"),
     }
 }
 
@@ -135,7 +135,7 @@ fn lock_value(inspection: &Inspection) -> Value {
     value
 }
 
-/// What is known of a lock's or a slot's holder.
+/// The holder of a lock or a slot.
 fn held_value(inspection: &Inspection) -> Value {
     json!({
         "held": inspection.held,

@@ -1,4 +1,4 @@
-//! Taking a lock, and saying so when it takes long.
+//! Takes a lock, and reports what it waits for if that takes long.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use ringfence::{
     AcquireError, Guard, Inspection, Lock, ReadGuard, RwLock, Semaphore, SemaphoreGuard,
 };
 
-use super::Session;
-use crate::args::Terms;
+use super::CommandContext;
+use crate::args::LockArgs;
 use crate::duration;
-use crate::report::{Failure, one_line};
+use crate::report::{CliFailure, one_line};
 
-/// A wait shorter than this needs no words.
+/// A wait that is shorter than this is not reported.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// A lock of any kind, on the terms that the arguments give.
+/// Applies the arguments to a lock of any kind.
 macro_rules! on {
     ($terms:ident, $lock:expr) => {{
         let mut lock = $lock.ttl($terms.ttl);
@@ -32,71 +32,76 @@ macro_rules! on {
     }};
 }
 
-/// The lock `name` on `terms`, not yet taken.
-pub(super) fn lock(session: &Session, name: &str, terms: &Terms) -> Lock {
-    on!(terms, session.locks.mutex(name))
+/// The lock `name` with these `terms`, not yet taken.
+pub(super) fn lock(context: &CommandContext, name: &str, terms: &LockArgs) -> Lock {
+    on!(terms, context.locks.mutex(name))
 }
 
-/// The same for one who shares it.
-pub(super) fn shared_lock(session: &Session, name: &str, terms: &Terms) -> RwLock {
-    on!(terms, session.locks.rw_lock(name))
+/// The same for a reader that shares the lock.
+pub(super) fn shared_lock(context: &CommandContext, name: &str, terms: &LockArgs) -> RwLock {
+    on!(terms, context.locks.rw_lock(name))
 }
 
-/// Takes a share of `lock`.
+/// Takes `lock` as a reader.
 pub(super) async fn take_shared(
-    session: &Session,
+    context: &CommandContext,
     lock: RwLock,
     name: &str,
-    terms: &Terms,
-) -> Result<ReadGuard, Failure> {
+    terms: &LockArgs,
+) -> Result<ReadGuard, CliFailure> {
     if terms.no_wait {
         return Ok(lock.try_read().await?);
     }
-    patiently(session, name, lock.read(), obstacle(session, name)).await
+    patiently(context, name, lock.read(), obstacle(context, name)).await
 }
 
 /// Takes `lock`.
 pub(super) async fn take(
-    session: &Session,
+    context: &CommandContext,
     lock: Lock,
     name: &str,
-    terms: &Terms,
-) -> Result<Guard, Failure> {
+    terms: &LockArgs,
+) -> Result<Guard, CliFailure> {
     if terms.no_wait {
         return Ok(lock.try_lock().await?);
     }
-    patiently(session, name, lock.lock(), obstacle(session, name)).await
+    patiently(context, name, lock.lock(), obstacle(context, name)).await
 }
 
-/// The semaphore `name` on `terms`, of which no permit has been taken yet.
-pub(super) fn semaphore(session: &Session, name: &str, permits: u32, terms: &Terms) -> Semaphore {
-    on!(terms, session.locks.semaphore(name, permits))
+/// The semaphore `name` with these `terms`; no permit has been taken yet.
+pub(super) fn semaphore(
+    context: &CommandContext,
+    name: &str,
+    permits: u32,
+    terms: &LockArgs,
+) -> Semaphore {
+    on!(terms, context.locks.semaphore(name, permits))
 }
 
 /// Takes a permit of `semaphore`.
 pub(super) async fn permit(
-    session: &Session,
+    context: &CommandContext,
     semaphore: Semaphore,
     name: &str,
-    terms: &Terms,
-) -> Result<SemaphoreGuard, Failure> {
+    terms: &LockArgs,
+) -> Result<SemaphoreGuard, CliFailure> {
     if terms.no_wait {
         return Ok(semaphore.try_acquire().await?);
     }
-    let obstacle = async || match quarantine(session).await {
+    let obstacle = async || match quarantine(context).await {
         Some(why) => format!(": {why}"),
         None => ", of which no permit is free".to_owned(),
     };
-    patiently(session, name, semaphore.acquire(), obstacle()).await
+    patiently(context, name, semaphore.acquire(), obstacle()).await
 }
 
-/// Waits for `taken`, and says for whom if that is long.
+/// Waits for `taken`. After [`SILENT`], warns once with the obstacle.
 async fn patiently<T>(
-    session: &Session,
+    context: &CommandContext,
     name: &str,
     taken: impl Future<Output = Result<T, AcquireError>>,
     obstacle: impl Future<Output = String>,
-) -> Result<T, Failure> {
+) -> Result<T, CliFailure> {
     let mut taken = pin!(taken);
     tokio::select! {
         taken = &mut taken => return Ok(taken?),
@@ -106,28 +111,28 @@ async fn patiently<T>(
         taken = &mut taken => return Ok(taken?),
         why = obstacle => {
             let name = one_line(name);
-            session.report.warn(&format!("waiting for `{name}`{why}"));
+            context.report.warn(&format!("waiting for `{name}`{why}"));
         }
     }
     Ok(taken.await?)
 }
 
-/// What stands in the way, as far as a majority knows.
-async fn obstacle(session: &Session, name: &str) -> String {
-    let inspection = match session.locks.inspect(name).await {
+/// Why the lock cannot be taken now, as far as a majority knows.
+async fn obstacle(context: &CommandContext, name: &str) -> String {
+    let inspection = match context.locks.inspect(name).await {
         Ok(inspection) => inspection,
         Err(error) => return format!(": {error}"),
     };
     if let Some(who) = holder(&inspection) {
         return format!(", {who}");
     }
-    let why = quarantine(session).await;
+    let why = quarantine(context).await;
     why.map_or_else(String::new, |why| format!(": {why}"))
 }
 
-/// For how long too few nodes vote for a majority, because they are new or were restarted, in words.
-async fn quarantine(session: &Session) -> Option<String> {
-    let nodes = session.locks.nodes().await;
+/// If too few nodes vote because some are new or were restarted: which nodes, and for how long.
+async fn quarantine(context: &CommandContext) -> Option<String> {
+    let nodes = context.locks.nodes().await;
     let young = nodes.iter().filter(|node| node.quarantine.is_some());
     let young: Vec<&str> = young.map(|node| node.node.as_str()).collect();
     let answering = nodes.iter().filter(|node| node.facts.is_ok());
@@ -135,21 +140,22 @@ async fn quarantine(session: &Session) -> Option<String> {
         .map(|node| node.quarantine.unwrap_or_default())
         .collect();
     left.sort_unstable();
-    // When as many vote as make a majority.
+    // The time after which a majority votes.
     let left = left.get(nodes.len() / 2).filter(|left| !left.is_zero())?;
     Some(format!(
-        "nodes {} are new or restarted and may vote in {} s; for a new cluster run `ringfence init`",
+        "nodes {} are new or restarted and may vote in {} s; for a new cluster run \
+         `ringfence init`",
         young.join(", "),
         left.as_millis().div_ceil(1000)
     ))
 }
 
-/// Who holds the lock, in words; `None` if nobody does.
+/// A description of the holder; `None` if the lock is free.
 pub(super) fn holder(inspection: &Inspection) -> Option<String> {
     let Inspection {
         label, holder_id, ..
     } = inspection;
-    // Labels come from other processes: nothing in them may reach a terminal raw.
+    // Labels come from other processes: escape their control characters.
     let who = match (label, holder_id) {
         _ if !inspection.held => return None,
         (Some(label), _) => label.escape_debug().to_string(),

@@ -1,9 +1,10 @@
-//! Dying of a signal, so that a shell around us stops its script.
+//! Ends ringfence by a signal, so that the calling shell stops its script.
 //!
-//! After Ctrl-C a shell stops its script if it got INT itself and its command died of INT; after a
-//! command that exits with 130 it goes on. To die of a signal it must have its default effect, but
-//! ours are handled, and there is no safe call to undo that. A new program starts without handlers:
-//! so ringfence becomes one that does nothing but send the signal.
+//! After Ctrl-C a shell stops its script if the shell got INT itself and its command died of INT.
+//! If the command exits with 130, the script goes on. A process dies of a signal only without a
+//! handler for it. We have handlers, and there is no safe call to remove them. A new program starts
+//! without handlers, so ringfence executes itself as a program that only sends the signal to
+//! itself.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,15 +18,15 @@ use rustix::process::{
 use super::shim::own_program;
 use crate::exit::Exit;
 
-/// What this is called in its argument list; no program of that name exists.
+/// The process name of this helper. No other program has it.
 pub(super) const NAME: &str = "ringfence: dying of a signal";
 
 /// Which processes the terminal sent a signal to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Typed {
-    /// To our process group, the shell that runs our script included.
+    /// To our process group, which includes the shell that runs our script.
     ForUs,
-    /// To the command's group, which had the terminal: our own group has not got it yet.
+    /// To the command's group, which had the terminal. Our own group has not received it yet.
     ForCommand,
 }
 
@@ -43,13 +44,13 @@ pub(crate) fn die_of(signal: i32, typed: Typed) -> io::Error {
     }
 }
 
-/// Sends the signal that the arguments name. Returns only if it is ignored.
+/// Sends the signal in the arguments. Returns only if this process ignores it.
 pub(super) fn run(mut args: impl Iterator<Item = OsString>) -> Option<Exit> {
     let number: i32 = args.next()?.to_str()?.parse().ok()?;
     let signal = [Signal::INT, Signal::QUIT]
         .into_iter()
         .find(|signal| signal.as_raw() == number)?;
-    // QUIT writes a core file. It would be ours and of no use.
+    // QUIT writes a core file. One of this helper is of no use.
     let none = Rlimit {
         current: Some(0),
         maximum: Some(0),

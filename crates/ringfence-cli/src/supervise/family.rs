@@ -1,9 +1,9 @@
-//! The command and all its descendants, also those that left its process group.
+//! Finds the command and all its descendants, also those that left its process group.
 //!
 //! A process that leaves the command's group (`setsid`, a daemon) does not get a signal to the
 //! group. ringfence and its watchdog are *child subreapers*: the kernel makes them the parent of
-//! every descendant whose own parent dies. So the descendants stay one tree below the watchdog, or
-//! below ringfence if the watchdog died, and a walk through `/proc` finds them all.
+//! every descendant whose own parent dies. So all descendants stay in one tree below the watchdog,
+//! or below ringfence if the watchdog died. A walk through `/proc` finds them all.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) use linux::Family;
@@ -19,21 +19,22 @@ mod linux {
         Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, set_child_subreaper, waitid,
     };
 
-    use super::super::process::{Identity, Process, Snapshot, has_child};
+    use super::super::process::{Process, ProcessIdentity, Snapshot, has_child};
 
-    /// The command's processes, as ringfence or its watchdog looks for them.
+    /// The processes of the command, as ringfence or its watchdog finds them.
     pub(in super::super) struct Family {
-        /// The command, which leads a process group; `None` before it starts and once it ended.
-        command: Option<Identity>,
+        /// The command, the leader of a process group; `None` before it starts and after it ended.
+        command: Option<ProcessIdentity>,
         /// The child of ringfence that is the parent of the command. `None` in the watchdog itself,
         /// and in ringfence once the watchdog has died.
         watchdog: Option<Pid>,
-        /// Children from before: a shell that became ringfence with `exec` may leave some.
-        strangers: HashSet<Identity>,
+        /// Children that existed before the command. A shell that replaced itself with ringfence
+        /// (`exec`) may have some.
+        strangers: HashSet<ProcessIdentity>,
     }
 
     impl Family {
-        /// Notes which children this process has already. Call it before any other is started.
+        /// Records the children that this process already has. Call it before it starts any.
         pub(in super::super) fn new() -> Self {
             let mut family = Self {
                 command: None,
@@ -52,31 +53,30 @@ mod linux {
             Ok(set_child_subreaper(Some(getpid()))?)
         }
 
-        /// Notes that the child `watchdog` will be the parent of the command. It is no member.
+        /// Records that the child `watchdog` will be the parent of the command. It is not a member.
         pub(in super::super) fn watched_by(&mut self, watchdog: Pid) {
             self.watchdog = Some(watchdog);
         }
 
-        /// Notes that the watchdog died: its children are now ours.
+        /// Records that the watchdog died: its children are now ours.
         pub(in super::super) fn watchdog_died(&mut self) {
             self.watchdog = None;
         }
 
-        /// Notes that `command` runs and leads a group.
-        pub(in super::super) fn led_by(&mut self, command: Identity) {
+        /// Records that `command` runs and leads a process group.
+        pub(in super::super) fn led_by(&mut self, command: ProcessIdentity) {
             self.command = Some(command);
         }
 
-        /// Notes that the command was reaped: its number may soon name another process.
+        /// Records that the command was reaped: another process may soon get its number.
         pub(in super::super) fn leader_reaped(&mut self) {
             self.command = None;
         }
 
-        /// Whether no member is left, not even a dead one that was not reaped: to `kill -0` those
-        /// look alive.
+        /// Whether no member is left, not even a zombie: `kill -0` reports zombies as alive.
         ///
-        /// A process that is orphaned during a walk can be missed by it, so two walks decide, where
-        /// the kernel does not tell at once that the watchdog has no child.
+        /// A walk can miss a process that is orphaned during the walk. So two walks must agree,
+        /// unless the kernel reports that the watchdog has no child.
         pub(in super::super) fn is_gone(&self) -> bool {
             match self.watchdog.and_then(has_child) {
                 Some(true) => false,
@@ -90,20 +90,20 @@ mod linux {
             watchdog.is_some_and(|process| process.is_alive())
         }
 
-        /// Whether a member still runs, or could run again.
+        /// Whether a member runs or is stopped.
         pub(in super::super) fn is_alive(&self) -> bool {
             (0..2).any(|_| self.members().iter().any(Process::is_alive))
         }
 
-        /// The numbers of the members that are left, for people.
-        pub(in super::super) fn roll_call(&self) -> String {
+        /// The process numbers of the members that are alive, for messages.
+        pub(in super::super) fn living_pids(&self) -> String {
             let members = self.members();
             let alive = members.iter().filter(|process| process.is_alive());
             let pids: Vec<_> = alive.map(|process| process.pid.to_string()).collect();
             pids.join(", ")
         }
 
-        /// Sends `signal` to the command's own process and to no other.
+        /// Sends `signal` to the process of the command only.
         pub(in super::super) fn signal_command(&self, signal: Signal) -> rustix::io::Result<()> {
             match self.command {
                 Some(command) => command.send(signal),
@@ -111,19 +111,19 @@ mod linux {
             }
         }
 
-        /// Sends `signal` to the command's group only, as a terminal would.
+        /// Sends `signal` to the command's process group only, as a terminal would.
         pub(in super::super) fn signal_group(&self, signal: Signal) -> rustix::io::Result<()> {
             match self.command {
-                // The leader's number names the group for as long as the leader is not reaped.
+                // The leader's number identifies the group as long as the leader is not reaped.
                 Some(command) if command.exists() => kill_process_group(command.pid, signal),
                 _ => Ok(()),
             }
         }
 
-        /// Sends `signal` to all members. A process that is forked meanwhile may be missed: call
+        /// Sends `signal` to all members. It may miss a process that is forked meanwhile, so call
         /// it again.
         pub(in super::super) fn signal_all(&self, signal: Signal) {
-            // Errors count only if they last; then `roll_call` names the processes.
+            // Ignore errors: if a process survives, `living_pids` names it later.
             let _ = self.signal_group(signal);
             let command = self.command.filter(|command| command.exists());
             let group = command.map(|command| command.pid);
@@ -142,7 +142,7 @@ mod linux {
             if self.watchdog_lives() {
                 return members;
             }
-            // The watchdog died and was not reaped yet: the kernel has given us its children.
+            // The watchdog died and was not reaped yet: its children are now ours.
             let mut ours = Snapshot::take().below(getpid(), &self.strangers);
             ours.retain(|process| process.pid != watchdog);
             ours
@@ -150,9 +150,9 @@ mod linux {
 
         /// Whether `process` is below us or our watchdog now.
         ///
-        /// A walk is no atomic picture: a number may be used again while it goes on, and then a
-        /// foreign process seems to be a child of a member. So each one is checked upwards, link
-        /// by link, before it gets a signal.
+        /// A walk is not atomic: a process number may be reused during the walk, and then a foreign
+        /// process looks like a child of a member. So check every parent link up to us before the
+        /// process gets a signal.
         fn owns(&self, mut process: Process) -> bool {
             loop {
                 if self.strangers.contains(&process.identity()) {
@@ -164,7 +164,8 @@ mod linux {
                 let Some(parent) = Process::read(process.parent) else {
                     return false;
                 };
-                // The number that is the parent's before and after was the parent's in between.
+                // The parent is the same before and after its entry was read, so the entry is its
+                // own.
                 match Process::read(process.pid) {
                     Some(again) if again.parent == process.parent => process = parent,
                     _ => return false,
@@ -180,7 +181,7 @@ mod linux {
     }
 }
 
-/// Without a subreaper the process group is all that can be reached: a process that leaves it
+/// Without a subreaper only the process group can be found. A process that leaves the group
 /// escapes.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod portable {
@@ -188,10 +189,10 @@ mod portable {
 
     use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-    use super::super::process::Identity;
+    use super::super::process::ProcessIdentity;
 
     pub(in super::super) struct Family {
-        command: Option<Identity>,
+        command: Option<ProcessIdentity>,
         reaped: bool,
     }
 
@@ -211,11 +212,11 @@ mod portable {
 
         pub(in super::super) fn watchdog_died(&mut self) {}
 
-        pub(in super::super) fn led_by(&mut self, command: Identity) {
+        pub(in super::super) fn led_by(&mut self, command: ProcessIdentity) {
             self.command = Some(command);
         }
 
-        /// The number is kept: nothing else tells where the others are.
+        /// Keeps the number: it is the only way to find the rest of the group.
         pub(in super::super) fn leader_reaped(&mut self) {
             self.reaped = true;
         }
@@ -229,7 +230,7 @@ mod portable {
             !self.is_gone()
         }
 
-        pub(in super::super) fn roll_call(&self) -> String {
+        pub(in super::super) fn living_pids(&self) -> String {
             self.command
                 .map(|command| format!("group {}", command.pid))
                 .unwrap_or_default()

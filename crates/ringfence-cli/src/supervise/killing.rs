@@ -1,4 +1,4 @@
-//! KILL for every process of a command, again and again until none is left.
+//! Sends KILL to every process of a command, repeatedly, until none is left.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use rustix::process::Signal;
 
 use super::family::Family;
 
-/// A process that outlives KILL for this long hangs in the kernel or belongs to another user.
+/// A process that survives KILL for this long hangs in the kernel or belongs to another user.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Killing {
     since: Timestamp,
-    /// Whether it was reported that some processes outlive it.
-    told: bool,
+    /// Whether the surviving processes were reported.
+    reported: bool,
 }
 
 impl Killing {
@@ -24,12 +24,12 @@ impl Killing {
         family.signal_all(Signal::KILL);
         Self {
             since: Clock::System.now(),
-            told: false,
+            reported: false,
         }
     }
 
-    /// When KILL goes out again, for what was forked while it went out before. The longer ago that
-    /// is, the less it helps.
+    /// When to send KILL again: a process may have been forked while KILL was sent. The interval
+    /// grows with time, because that becomes less likely.
     pub(super) fn again_at(self) -> Timestamp {
         const SOON: Duration = Duration::from_millis(5);
         const LATE: Duration = Duration::from_secs(1);
@@ -37,20 +37,20 @@ impl Killing {
         now + (now.since(self.since) / 4).clamp(SOON, LATE)
     }
 
-    /// Sends KILL to all that are left of `family`. Returns once what to report: which processes
-    /// outlive it.
+    /// Sends KILL to all remaining processes of `family`. Returns, once, an error that names the
+    /// processes that survive it.
     pub(super) fn again(&mut self, family: &Family) -> Option<String> {
         family.signal_all(Signal::KILL);
-        if self.told || Clock::System.now().since(self.since) < PATIENCE {
+        if self.reported || Clock::System.now().since(self.since) < PATIENCE {
             return None;
         }
-        self.told = true;
-        let alive = family.roll_call();
+        self.reported = true;
+        let alive = family.living_pids();
         Some(format!("KILL does not end these processes: {alive}"))
     }
 
-    /// Whether there is nothing more to wait for.
+    /// Whether processes survive KILL and waiting longer does not help.
     pub(super) fn is_given_up(self) -> bool {
-        self.told
+        self.reported
     }
 }

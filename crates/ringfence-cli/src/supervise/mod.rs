@@ -1,8 +1,9 @@
-//! Runs a command while a lock is held, and sees to it that nothing of it outlives the lock.
+//! Runs a command while a lock is held, and ends it and all its descendants before the lock ends.
 //!
-//! One loop hears of signals, deaths, stops, the lock and the clock, and moves one stage forward:
-//! working → ending (asked to) → killing. Taking and freeing the lock is the caller's business.
-//! The command is started by a second process, the watchdog, that kills it if this one cannot.
+//! One loop handles signals, ended and stopped processes, the loss of the lock, and time. It moves
+//! the command from stage to stage: working → ending (was asked to end) → killing. The caller takes
+//! and releases the lock. A second process, the watchdog, starts the command, and kills it if this
+//! process cannot.
 
 mod death;
 mod family;
@@ -31,67 +32,67 @@ use watchdog::News;
 
 pub(crate) use death::{Typed, die_of};
 pub(crate) use reap::Ended;
-pub(crate) use schedule::{OnLost, Schedule};
+pub(crate) use schedule::{OnLost, StopSchedule};
 pub(crate) use signals::Signals;
 pub(crate) use terminal::is_ours_to_type_at;
 pub(crate) use watchdog::Watchdog;
 
-/// What becomes of processes that the command left behind when it exited.
+/// What to do with processes that run on after the command has exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Leftovers {
-    /// Let them be; the command may have started a service
+    /// Leave them running; the command may have started a service
     Leave,
-    /// Hold the lock until they are gone
+    /// Hold the lock until they end
     Wait,
-    /// End them before the lock is freed
+    /// End them before the lock is released
     Term,
 }
 
-/// A command and the terms on which it runs.
-pub(crate) struct Work {
-    /// The lock's name, for people.
+/// A command, and how it is supervised.
+pub(crate) struct SupervisedCommand {
+    /// The name of the lock, for messages.
     pub(crate) lock: String,
     /// Program and arguments; never empty.
     pub(crate) argv: Vec<OsString>,
-    /// What is added to its environment.
+    /// Variables that are added to its environment.
     pub(crate) env: Vec<(&'static str, String)>,
-    /// When it hears of a lost lock.
-    pub(crate) schedule: Schedule,
-    /// What becomes of its leftovers.
+    /// When it gets which signal.
+    pub(crate) schedule: StopSchedule,
+    /// What to do with its leftovers.
     pub(crate) leftovers: Leftovers,
 }
 
-/// How it went.
+/// The result of supervising a command.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct CommandOutcome {
     /// How the command ended; `None` if it could not be killed.
     pub(crate) ended: Option<Ended>,
     /// Whether the lock was lost before everything had ended.
     pub(crate) lost: bool,
-    /// Whether a signal of ours asked to end.
+    /// Whether a signal asked ringfence to end.
     pub(crate) told_to_end: bool,
     /// Set if a key pressed at the terminal, such as Ctrl-C, ended the command.
     pub(crate) typed: Option<Typed>,
 }
 
-/// Runs `work` under `lease` until nothing of it is left that must not be.
+/// Runs `work` under `lease` until every process that must end with it has ended.
 pub(crate) async fn supervise(
-    work: &Work,
+    work: &SupervisedCommand,
     lease: &Lease,
     watchdog: &mut Watchdog,
     signals: &mut Signals,
     report: Report,
-) -> io::Result<Outcome> {
-    let outcome = until_nothing_is_left(work, lease, watchdog, signals, report).await;
+) -> io::Result<CommandOutcome> {
+    let outcome = run_to_the_end(work, lease, watchdog, signals, report).await;
     if !matches!(outcome, Ok(Some(_))) {
-        // Whatever it has started ends now, before the lock is freed.
+        // Kill what it has started, before the lock is released.
         watchdog.end();
     }
     Ok(outcome?.unwrap_or(NOT_STARTED))
 }
 
-/// A command that was not started before its lock ended counts as killed.
-const NOT_STARTED: Outcome = Outcome {
+/// The result for a command that could not be started before its lock ended: it counts as killed.
+const NOT_STARTED: CommandOutcome = CommandOutcome {
     ended: Some(Ended::Signal(Signal::KILL.as_raw())),
     lost: true,
     told_to_end: false,
@@ -99,30 +100,30 @@ const NOT_STARTED: Outcome = Outcome {
 };
 
 /// `None` if the command was not started in time.
-async fn until_nothing_is_left(
-    work: &Work,
+async fn run_to_the_end(
+    work: &SupervisedCommand,
     lease: &Lease,
     watchdog: &mut Watchdog,
     signals: &mut Signals,
     report: Report,
-) -> io::Result<Option<Outcome>> {
+) -> io::Result<Option<CommandOutcome>> {
     signals.listen_for_forwarded()?;
     let Some(mut supervisor) = Supervisor::start(work, lease, watchdog, report).await? else {
         return Ok(None);
     };
     let mut lost = pin!(lease.lost());
     loop {
-        supervisor.look_after_children()?;
+        supervisor.reap_children()?;
         if let Some(outcome) = supervisor.outcome() {
             supervisor.leave();
             return Ok(Some(outcome));
         }
-        supervisor.tell_watchdog();
+        supervisor.inform_watchdog();
         let wake_at = supervisor.wake_at();
         tokio::select! {
-            signal = signals.recv() => supervisor.forward(signal),
+            signal = signals.recv() => supervisor.handle_signal(signal),
             news = supervisor.news() => match news {
-                News::Event(event) => supervisor.heard(event),
+                News::Event(event) => supervisor.handle_event(event),
                 News::Died => supervisor.watchdog_died(),
                 News::Child => {}
             },
@@ -132,11 +133,11 @@ async fn until_nothing_is_left(
     }
 }
 
-/// Does the work of a process that ringfence started for itself, if this is one.
+/// Runs one of the internal helper programs if this process was started as one.
 ///
-/// What cannot be done safely in a forked copy of this process is done in a program of its own.
-/// ringfence starts itself again under a name that no program has.
-pub(crate) fn run_if_started_for_it() -> Option<Exit> {
+/// Some work cannot be done safely in a forked copy of this process. ringfence then executes itself
+/// with a process name (`argv[0]`) that no other program has.
+pub(crate) fn run_if_internal() -> Option<Exit> {
     let mut args = std::env::args_os();
     match args.next()?.to_str()? {
         shim::NAME => shim::run(args, Report::default()),

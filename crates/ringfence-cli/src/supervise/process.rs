@@ -1,18 +1,18 @@
-//! Processes that may be anybody's children: who they are, and signals that hit no other process.
+//! Identifies processes, so that a signal reaches the intended process and no other.
 //!
-//! A process number is used again once its process was reaped. The number together with the time at
-//! which the process started names one process for ever.
+//! The system reuses a process number after the process was reaped. The number together with the
+//! start time of the process is unique.
 
 use rustix::process::{Pid, Signal};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// One process, never another one that got its number later.
+/// Identifies one process, and never a later process with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Identity {
+pub(super) struct ProcessIdentity {
     #[serde(serialize_with = "write_pid", deserialize_with = "read_pid")]
     pub(super) pid: Pid,
-    /// When it started, in ticks since the machine did; zero where the system does not tell.
+    /// Its start time in ticks since boot; zero on systems that do not report it.
     pub(super) started: u64,
 }
 
@@ -22,7 +22,7 @@ fn write_pid<S: Serializer>(pid: &Pid, to: S) -> Result<S::Ok, S::Error> {
 }
 
 fn read_pid<'de, D: Deserializer<'de>>(from: D) -> Result<Pid, D::Error> {
-    Pid::from_raw(i32::deserialize(from)?).ok_or_else(|| D::Error::custom("no process number"))
+    Pid::from_raw(i32::deserialize(from)?).ok_or_else(|| D::Error::custom("not a process number"))
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -35,26 +35,26 @@ mod linux {
     use rustix::io::Errno;
     use rustix::process::{PidfdFlags, kill_process, pidfd_open, pidfd_send_signal};
 
-    use super::{Identity, Pid, Signal};
+    use super::{Pid, ProcessIdentity, Signal};
 
-    impl Identity {
+    impl ProcessIdentity {
         /// The process that has the number `pid` now.
         pub(in super::super) fn of(pid: Pid) -> Option<Self> {
             Process::read(pid).map(|process| process.identity())
         }
 
-        /// Whether it runs, or ended and was not reaped yet.
+        /// Whether it runs, or has ended and was not reaped yet.
         pub(in super::super) fn exists(self) -> bool {
             Self::of(self.pid) == Some(self)
         }
 
-        /// Sends `signal` to this very process; does nothing if it was reaped.
+        /// Sends `signal` to this process; does nothing if it was reaped.
         pub(in super::super) fn send(self, signal: Signal) -> rustix::io::Result<()> {
             self.send_if(signal, |_| true)
         }
 
-        /// Sends `signal` if the process still exists and `condition` holds for it. The descriptor
-        /// pins the process first, so that what was looked at is what gets the signal.
+        /// Sends `signal` if the process still exists and `condition` holds for it. Opens a
+        /// descriptor of the process before the check, so that the checked process gets the signal.
         pub(in super::super) fn send_if(
             self,
             signal: Signal,
@@ -67,7 +67,7 @@ mod linux {
             }
             match pinned {
                 Ok(pinned) => pidfd_send_signal(pinned, signal),
-                // The kernel has no such descriptors, or a sandbox forbids them.
+                // The kernel does not support these descriptors, or a sandbox forbids them.
                 Err(Errno::NOSYS | Errno::PERM) => kill_process(self.pid, signal),
                 Err(error) => Err(error),
             }
@@ -79,14 +79,14 @@ mod linux {
         Process::read(pid).map(|process| process.parent)
     }
 
-    /// Whether `pid`, which has one thread, has a child, dead or alive; `None` if the kernel was
-    /// built without this file.
+    /// Whether `pid`, which has one thread, has a child, dead or alive; `None` if the kernel does
+    /// not provide this file.
     pub(in super::super) fn has_child(pid: Pid) -> Option<bool> {
         let children = std::fs::read(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         Some(!children.is_empty())
     }
 
-    /// A process as it was when `/proc` was read.
+    /// The state of a process when `/proc` was read.
     #[derive(Debug, Clone, Copy)]
     pub(in super::super) struct Process {
         pub(in super::super) pid: Pid,
@@ -117,14 +117,14 @@ mod linux {
             })
         }
 
-        pub(in super::super) fn identity(&self) -> Identity {
-            Identity {
+        pub(in super::super) fn identity(&self) -> ProcessIdentity {
+            ProcessIdentity {
                 pid: self.pid,
                 started: self.started,
             }
         }
 
-        /// Whether it has not ended. A stopped process has not.
+        /// Whether it has not ended. A stopped process is alive.
         pub(in super::super) fn is_alive(&self) -> bool {
             !matches!(self.state, b'Z' | b'X')
         }
@@ -146,8 +146,8 @@ mod linux {
             snapshot
         }
 
-        /// Reads again each process whose parent ended while the others were read: it has another
-        /// parent by now.
+        /// Reads each process again whose parent ended while the others were read: the process has
+        /// a new parent now.
         fn follow_orphans(&mut self) {
             let is_orphan = |process: &&Process| !self.0.contains_key(&process.parent);
             let orphans: Vec<Pid> = self.0.values().filter(is_orphan).map(|p| p.pid).collect();
@@ -162,7 +162,7 @@ mod linux {
         pub(in super::super) fn below(
             &self,
             root: Pid,
-            strangers: &HashSet<Identity>,
+            strangers: &HashSet<ProcessIdentity>,
         ) -> Vec<Process> {
             let mut children: HashMap<Pid, Vec<Process>> = HashMap::new();
             for process in self.0.values() {
@@ -206,7 +206,7 @@ mod linux {
         }
 
         #[test]
-        fn a_program_name_may_look_like_fields() {
+        fn a_program_name_may_contain_spaces_and_parentheses() {
             let process = Process::parse(pid(71), STAT).unwrap();
             assert_eq!(process.parent, pid(7));
             assert_eq!(process.group, pid(70));
@@ -215,7 +215,7 @@ mod linux {
         }
 
         #[test]
-        fn a_descendant_with_the_number_of_a_former_stranger_is_found() {
+        fn a_descendant_that_reuses_the_number_of_a_stranger_is_found() {
             let snapshot = Snapshot([(pid(20), process(20, 10, 500))].into());
             let former = HashSet::from([process(20, 10, 300).identity()]);
             assert_eq!(snapshot.below(pid(10), &former).len(), 1);
@@ -224,7 +224,7 @@ mod linux {
         }
 
         #[test]
-        fn the_kernel_tells_whether_a_process_has_children() {
+        fn the_kernel_reports_whether_a_process_has_children() {
             let mut parent = Command::new("sh")
                 .args([
                     "-c",
@@ -254,15 +254,15 @@ mod linux {
                 .stdin(Stdio::null())
                 .spawn()
                 .unwrap();
-            let process = Identity::of(pid(child.id().cast_signed())).unwrap();
-            let former = Identity {
+            let process = ProcessIdentity::of(pid(child.id().cast_signed())).unwrap();
+            let former = ProcessIdentity {
                 started: process.started - 1,
                 ..process
             };
             former.send(Signal::KILL).unwrap();
             assert!(!former.exists() && process.exists());
             process.send(Signal::TERM).unwrap();
-            // Had the first signal arrived, the child would have died of KILL.
+            // If the first signal had arrived, the child would have died of KILL.
             let status = child.wait().unwrap();
             assert_eq!(
                 std::os::unix::process::ExitStatusExt::signal(&status),
@@ -275,12 +275,12 @@ mod linux {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) use portable::parent_of;
 
-/// Elsewhere only the number is known.
+/// On other systems only the number is known.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod portable {
-    use super::{Identity, Pid, Signal};
+    use super::{Pid, ProcessIdentity, Signal};
 
-    impl Identity {
+    impl ProcessIdentity {
         pub(in super::super) fn of(pid: Pid) -> Option<Self> {
             Some(Self { pid, started: 0 })
         }

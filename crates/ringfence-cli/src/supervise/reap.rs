@@ -1,4 +1,4 @@
-//! What became of a child: of the command, the watchdog, or an adopted orphan.
+//! Reaps children: the command, the watchdog, and adopted orphans.
 
 use std::io;
 
@@ -14,18 +14,19 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    /// Whether a signal ended the command, or a part of it that a shell then spoke for: Ctrl-C in
-    /// the terminal reaches the command alone, and this is all we hear of it.
+    /// Whether a signal ended the command, or a shell reported with its exit code that a signal
+    /// ended a process in it. Ctrl-C at the terminal reaches only the command, so this is all we
+    /// see of it.
     pub(super) fn is_by_signal(self) -> bool {
-        const SPOKEN_FOR: [u8; 4] = [129, 130, 131, 143];
+        const OF_SHELLS: [u8; 4] = [129, 130, 131, 143];
         match self {
             Self::Signal(_) => true,
-            Self::Code(code) => SPOKEN_FOR.contains(&code),
+            Self::Code(code) => OF_SHELLS.contains(&code),
         }
     }
 }
 
-/// News of a child.
+/// A change in the state of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// It was stopped by this signal.
@@ -34,13 +35,13 @@ pub(super) enum Change {
     Ended(Ended),
 }
 
-/// Reaps every child that has ended, adopted orphans included, and returns the news of all.
+/// Reaps every child that has ended, adopted orphans included, and returns all changes.
 pub(super) fn reap() -> io::Result<Vec<(Pid, Change)>> {
-    let mut news = Vec::new();
+    let mut changes = Vec::new();
     loop {
         match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
-            Ok(Some((pid, status))) => news.extend(change(status).map(|change| (pid, change))),
-            Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(news),
+            Ok(Some((pid, status))) => changes.extend(change(status).map(|change| (pid, change))),
+            Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(changes),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

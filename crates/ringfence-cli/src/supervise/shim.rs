@@ -1,8 +1,8 @@
-//! The moment between fork and exec, as a process of its own.
+//! A helper program that prepares a child process and then executes the command.
 //!
-//! What a child has to do before it becomes the command cannot be done safely in a forked copy of
-//! this process. So ringfence starts itself again under a name that only it uses, does it there,
-//! and lets the command take its place: same process, same group, same death signal.
+//! The preparation cannot be done safely in a forked copy of this process. So ringfence executes
+//! itself as this helper. The helper prepares and then executes the command in its place: the same
+//! process, the same group, the same death signal.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,7 +17,7 @@ use super::terminal;
 use crate::exit::Exit;
 use crate::report::Report;
 
-/// What the shim is called in its argument list; no program of that name exists.
+/// The process name of the shim. No other program has it.
 pub(super) const NAME: &str = "ringfence: starting a command";
 /// Tells the shim to take the terminal.
 const FOREGROUND: &str = "foreground";
@@ -40,8 +40,8 @@ pub(super) fn command(argv: &[OsString], foreground: bool, mask: SigSet) -> io::
     Ok(command)
 }
 
-/// Does the shim's work, in a process that was started for it. Returns only if the command could
-/// not be started, with the exit code that says why.
+/// The main function of the shim. Returns only if the command could not be executed, with the exit
+/// code for the reason.
 pub(super) fn run(mut args: impl Iterator<Item = OsString>, report: Report) -> Option<Exit> {
     let parent = args.next()?;
     let foreground = args.next()? == FOREGROUND;
@@ -61,14 +61,14 @@ pub(super) fn run(mut args: impl Iterator<Item = OsString>, report: Report) -> O
 
 fn prepare(parent: &OsString, foreground: bool, mask: SigSet) -> io::Result<()> {
     die_with_parent()?;
-    // A parent that died before that was set sends no signal any more.
+    // If the parent died before that call, no death signal comes.
     if getppid().map(|pid: Pid| OsString::from(pid.to_string())) != Some(parent.clone()) {
-        return Err(io::Error::other("ringfence has died meanwhile"));
+        return Err(io::Error::other("ringfence has died"));
     }
     if foreground {
         terminal::claim()?;
     }
-    // Until here it was the mask of the watchdog, which blocks almost all.
+    // Until here the watchdog's mask was inherited, which blocks almost all signals.
     Ok(mask.thread_set_mask()?)
 }
 
@@ -84,14 +84,14 @@ fn die_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// Elsewhere the command outlives a watchdog that is killed with SIGKILL.
+/// On other systems the command survives a watchdog that is killed with SIGKILL.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn die_with_parent() -> io::Result<()> {
     Ok(())
 }
 
-/// Our own program. Through `/proc` this is the very file that runs, even if an upgrade has
-/// replaced it meanwhile.
+/// The path of our own program. `/proc/self/exe` is the file that runs, even if an upgrade has
+/// replaced it.
 pub(super) fn own_program() -> io::Result<PathBuf> {
     if cfg!(any(target_os = "linux", target_os = "android")) {
         Ok(PathBuf::from("/proc/self/exe"))

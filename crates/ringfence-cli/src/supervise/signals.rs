@@ -10,10 +10,10 @@ use tokio::signal::unix::{self, SignalKind};
 /// Signals that end ringfence while it waits for a lock.
 const TERMINATING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
-/// Signals that ask a running command to stop. If it has not after the grace, it is killed.
+/// Signals that ask a running command to end. If it has not ended after the grace, it is killed.
 const STOPPING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::QUIT];
 
-/// Signals that a terminal sends to a process group and not to a process.
+/// Signals that a terminal sends to a whole process group.
 const OF_A_TERMINAL: [Signal; 6] = [
     Signal::INT,
     Signal::QUIT,
@@ -23,7 +23,7 @@ const OF_A_TERMINAL: [Signal; 6] = [
     Signal::WINCH,
 ];
 
-/// Signals that a command may give a meaning to; ringfence gives them none.
+/// Signals that may have a meaning for the command. ringfence only forwards them.
 const FORWARDED: [Signal; 5] = [
     Signal::USR1,
     Signal::USR2,
@@ -34,14 +34,15 @@ const FORWARDED: [Signal; 5] = [
 
 /// A stream of signals sent to this process.
 pub(crate) struct Signals {
-    /// Inherited as ignored, say from `nohup`: not ours to hear, and passed on to the command.
+    /// Signals that were ignored when ringfence started, for example by `nohup`. ringfence leaves
+    /// them ignored, and the command inherits that.
     ignored: u64,
     streams: Vec<(Signal, unix::Signal)>,
 }
 
 impl Signals {
-    /// Listens for the signals that end things. Until then they end this process on the spot, with
-    /// whatever it had set on the nodes.
+    /// Handles the signals that ask ringfence to end. Without a handler they would end this process
+    /// at once, and leave unfinished attempts on the nodes.
     pub(crate) fn terminating() -> io::Result<Self> {
         let mut signals = Self {
             ignored: ignored_signals(),
@@ -51,16 +52,16 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Listens also for what is only passed on. While there is no command to pass it on to, such
-    /// a signal keeps its usual effect.
+    /// Also handles the signals that are only forwarded. Before there is a command, they keep their
+    /// default effect.
     pub(super) fn listen_for_forwarded(&mut self) -> io::Result<()> {
         self.listen(&FORWARDED)
     }
 
     fn listen(&mut self, signals: &[Signal]) -> io::Result<()> {
         for &signal in signals {
-            let heard = self.streams.iter().any(|(known, _)| *known == signal);
-            if !heard && self.ignored & (1 << (signal.as_raw() - 1)) == 0 {
+            let known = self.streams.iter().any(|(other, _)| *other == signal);
+            if !known && self.ignored & (1 << (signal.as_raw() - 1)) == 0 {
                 let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
                 self.streams.push((signal, stream));
             }
@@ -68,8 +69,8 @@ impl Signals {
         Ok(())
     }
 
-    /// The next signal that asks to end, while there is no command. Of the others, which are heard
-    /// once there was a command, only the one that stops has a meaning.
+    /// The next signal that asks ringfence to end, while there is no command. Of the forwarded
+    /// signals, which are handled after a first command, only TSTP has an effect here.
     pub(crate) async fn asked_to_end(&mut self) -> Signal {
         loop {
             match self.recv().await {
@@ -83,7 +84,7 @@ impl Signals {
         }
     }
 
-    /// The next signal. Cancelling loses none.
+    /// The next signal. Cancel safe.
     pub(crate) async fn recv(&mut self) -> Signal {
         poll_fn(|cx| {
             for (signal, stream) in &mut self.streams {
@@ -97,7 +98,7 @@ impl Signals {
     }
 }
 
-/// Whether `signal` asks a running command to stop.
+/// Whether `signal` asks a running command to end.
 pub(super) fn asks_to_stop(signal: Signal) -> bool {
     STOPPING.contains(&signal)
 }
@@ -107,8 +108,7 @@ pub(super) fn is_for_group(signal: Signal) -> bool {
     OF_A_TERMINAL.contains(&signal)
 }
 
-/// The mask of signals that this process was started with as ignored; empty where there is no
-/// `/proc` to tell.
+/// The mask of signals that were ignored when this process started; empty without `/proc`.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status

@@ -1,7 +1,8 @@
 //! The controlling terminal, and which process group has it.
 //!
-//! The command runs in a group of its own, so without help it would be a background job: stopped at
-//! its first read and deaf to Ctrl-C. ringfence lends it the terminal like a shell does.
+//! The command runs in its own process group. Without help it would be a background job: it would
+//! be stopped at its first read, and Ctrl-C would not reach it. So ringfence lends it the terminal,
+//! as a shell does.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal};
@@ -14,7 +15,7 @@ use rustix::termios::{tcgetpgrp, tcsetpgrp};
 /// The terminal that this process was started from.
 pub(super) struct Terminal {
     tty: File,
-    /// The group that has the terminal on loan.
+    /// The group that the terminal is lent to.
     borrower: Option<Pid>,
 }
 
@@ -33,20 +34,20 @@ impl Terminal {
         tcgetpgrp(&self.tty).is_ok_and(|group| group == getpgrp())
     }
 
-    /// Whether a signal to `group` may come from the keyboard.
+    /// Whether a key such as Ctrl-C sends its signal to `group`.
     pub(super) fn is_lent_to(&self, group: Pid) -> bool {
         tcgetpgrp(&self.tty).is_ok_and(|foreground| foreground == group)
     }
 
     /// Whether the command should have the terminal from the start.
     ///
-    /// In a pipeline the terminal may be another member's business (`ringfence run … | less`), so
-    /// there the command gets it only when it asks, by being stopped for reading from it.
+    /// In a pipeline another process may need the terminal (`ringfence run … | less`). There the
+    /// command gets it only when the kernel stops the command for reading from it.
     pub(super) fn suits_command(&self) -> bool {
         self.is_ours() && io::stdin().is_terminal() && io::stdout().is_terminal()
     }
 
-    /// Notes that `group` has taken the terminal for itself (see [`claim`]).
+    /// Records that `group` has taken the terminal itself (see [`claim`]).
     pub(super) fn lent_to(&mut self, group: Pid) {
         self.borrower = Some(group);
     }
@@ -58,39 +59,39 @@ impl Terminal {
         }
     }
 
-    /// Ends the loan. A terminal that meanwhile went to somebody else, such as the shell after
-    /// `bg`, stays there.
-    pub(super) fn take_back(&mut self) {
+    /// Takes the terminal from the borrower. If another process group has it by now, such as the
+    /// shell after `bg`, it stays there.
+    pub(super) fn reclaim(&mut self) {
         let Some(borrower) = self.borrower.take() else {
             return;
         };
         let on_loan = tcgetpgrp(&self.tty)
             .is_ok_and(|group| group == borrower || test_kill_process_group(group).is_err());
         if on_loan {
-            // Failing leaves the terminal to the shell, which takes it when we exit.
+            // If this fails, the shell takes the terminal when we exit.
             let _ = hand_to(&self.tty, getpgrp());
         }
     }
 }
 
 /// Whether INT or QUIT to this process may come from the keyboard: our group has the terminal, and
-/// one of our standard streams is it. A test or a service that a terminal happens to belong to has
-/// none.
+/// one of our standard streams is the terminal. A test or a service may have a controlling terminal
+/// without using it.
 pub(crate) fn is_ours_to_type_at() -> bool {
     let is_used =
         io::stdin().is_terminal() || io::stdout().is_terminal() || io::stderr().is_terminal();
     is_used && Terminal::open().is_some_and(|terminal| terminal.is_ours())
 }
 
-/// Makes the calling process's own group the terminal's foreground.
+/// Makes our own process group the foreground group of the terminal.
 pub(super) fn claim() -> io::Result<()> {
     hand_to(open_tty()?, getpgrp())
 }
 
-/// Whether a shell would notice if we stopped, and could let us go on.
+/// Whether a shell controls our process group, and can continue us after a stop.
 ///
-/// A group without one is *orphaned*: the kernel ignores Ctrl-Z there, and so must we, since
-/// nobody would ever continue us.
+/// A group without such a shell is *orphaned*: the kernel ignores Ctrl-Z there, and so must we,
+/// because no process would continue us.
 pub(super) fn is_job_of_a_shell() -> bool {
     let group = getpgrp();
     let mut ancestor = getppid();
@@ -107,8 +108,8 @@ fn open_tty() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open("/dev/tty")
 }
 
-/// Only with SIGTTOU blocked may a background process change the foreground group, instead of being
-/// stopped for trying.
+/// Makes `group` the foreground group. SIGTTOU is blocked meanwhile: otherwise the kernel stops a
+/// background process that tries this.
 fn hand_to(tty: impl AsFd, group: Pid) -> io::Result<()> {
     let mut mask = SigSet::empty();
     mask.add(NixSignal::SIGTTOU);

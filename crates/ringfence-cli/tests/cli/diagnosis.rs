@@ -1,32 +1,32 @@
-//! What `ringfence doctor` says, as text and as JSON.
+//! Runs `ringfence doctor` and compares its text with its JSON, for the tests about it.
 
 use ringfence_testkit::Server;
 use serde_json::Value;
 
 use super::scene::{Finished, Scene};
 
-/// What the doctor says in text, after checking that its JSON has the same verdicts.
+/// Runs the doctor, and checks that text and JSON have the same verdicts. Returns both.
 #[track_caller]
 pub(crate) fn doctor(scene: &Scene, code: i32) -> (String, Value) {
-    let said = Finished::of(scene.ringfence(&["doctor"]));
-    assert_eq!(said.code(), code, "{}{}", said.stdout(), said.stderr());
-    assert_eq!(said.stderr(), "");
-    let text = said.stdout().to_owned();
-    assert!(!text.contains('\x1b'), "no colour in a pipe");
+    let done = Finished::of(scene.ringfence(&["doctor"]));
+    assert_eq!(done.code(), code, "{}{}", done.stdout(), done.stderr());
+    assert_eq!(done.stderr(), "");
+    let text = done.stdout().to_owned();
+    assert!(!text.contains('\x1b'), "there is colour in a pipe");
     assert!(
         text.lines().all(|line| line.chars().count() <= 80),
         "{text}"
     );
-    let said = Finished::of(scene.ringfence(&["doctor", "--json"]));
-    assert_eq!(said.code(), code, "{}", said.stdout());
-    let value: Value = serde_json::from_str(said.stdout()).expect("JSON");
+    let done = Finished::of(scene.ringfence(&["doctor", "--json"]));
+    assert_eq!(done.code(), code, "{}", done.stdout());
+    let value: Value = serde_json::from_str(done.stdout()).expect("JSON");
     let verdict = |word: &str| {
         let findings = value["findings"].as_array().unwrap().iter();
         findings
             .filter(|finding| finding["verdict"] == word)
             .count()
     };
-    // Problems stand at the end once more.
+    // Problems are repeated at the end.
     let lines = |word: &str| text.matches(&format!("\n  {word:<8} ")).count();
     assert_eq!(verdict("problem") * 2, lines("PROBLEM"), "{text}{value}");
     assert_eq!(verdict("warning"), lines("warning"), "{text}{value}");
@@ -47,7 +47,7 @@ pub(crate) fn finding<'v>(value: &'v Value, check: &str, node: Option<&Server>) 
             && finding["verdict"] != "ok"
             && finding["node"].as_str() == node.as_deref()
     });
-    found.unwrap_or_else(|| panic!("nothing wrong with {check} of {node:?} in {value:#}"))
+    found.unwrap_or_else(|| panic!("no finding {check} about {node:?} in {value:#}"))
 }
 
 #[track_caller]

@@ -1,5 +1,5 @@
-//! `ringfence doctor` on real servers: each way in which a node can be ill, and that looking at it
-//! changes nothing.
+//! `ringfence doctor` on real servers: it finds each problem that a node can have, and changes
+//! nothing.
 
 use std::fs;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::diagnosis::{assert_says, doctor, finding};
 use super::scene::{Finished, Scene};
 
 /// Three servers that vote.
-fn grown_up(fleet: &Fleet) -> Scene {
+fn initialised(fleet: &Fleet) -> Scene {
     let scene = Scene::on(&fleet.urls());
     let init = Finished::of(scene.ringfence(&["init"]));
     assert_eq!(init.code(), 0, "{}", init.stderr());
@@ -23,13 +23,13 @@ fn grown_up(fleet: &Fleet) -> Scene {
 fn a_healthy_cluster_on_one_host_is_a_warning_and_exits_0() {
     for flavor in Flavor::ALL {
         let fleet = Fleet::start_with(3, |_| Server::builder(flavor));
-        let scene = grown_up(&fleet);
+        let scene = initialised(&fleet);
         let (text, value) = doctor(&scene, 0);
         assert_says(finding(&value, "hosts", None), "warning", &["one host"]);
         assert_eq!(value["warnings"], 1, "{value:#}");
         assert!(value["nodes"][0]["round_trip_us"].as_u64().unwrap() > 0);
         assert!(
-            text.ends_with("1 warning: locks can be had with 3 of 3 nodes\n"),
+            text.ends_with("1 warning: locks can be taken with 3 of 3 nodes\n"),
             "{text}"
         );
     }
@@ -51,25 +51,29 @@ fn a_new_cluster_asks_for_init_and_stays_new() {
         &["is new"],
     );
     assert!(
-        text.ends_with("no lock can be had with 0 of 3 nodes\n"),
+        text.ends_with("no lock can be taken with 0 of 3 nodes\n"),
         "{text}"
     );
     for server in fleet.iter() {
         assert_eq!(server.command(&["DBSIZE"]), "0");
     }
-    // Once a client has met them the time runs, and looking does not start it again.
-    let young = scene.run(&["-n"], "true").finish();
-    assert_eq!(young.code(), 69, "{}", young.stderr());
+    // A first client starts the quarantine, and the doctor does not start it again.
+    let refused = scene.run(&["-n"], "true").finish();
+    assert_eq!(refused.code(), 69, "{}", refused.stderr());
     let born = fleet[0].command(&["GET", "ringfence:born"]);
     let (_, value) = doctor(&scene, 1);
-    assert_says(finding(&value, "votes", None), "problem", &["else wait 3"]);
+    assert_says(
+        finding(&value, "votes", None),
+        "problem",
+        &["otherwise wait 3"],
+    );
     assert_eq!(fleet[0].command(&["GET", "ringfence:born"]), born);
 }
 
 #[test]
-fn looking_at_nodes_with_locks_changes_nothing() {
+fn the_doctor_changes_nothing_on_nodes_with_locks() {
     let fleet = Fleet::start(3);
-    let scene = grown_up(&fleet);
+    let scene = initialised(&fleet);
     let run = scene.run(&["--ttl", "20s"], "echo > $DIR/on; exec sleep 1000");
     scene.line("on");
     let everything = |server: &Server| {
@@ -97,9 +101,9 @@ fn looking_at_nodes_with_locks_changes_nothing() {
 }
 
 #[test]
-fn a_node_that_is_down_is_a_problem_of_its_own() {
+fn a_node_that_is_down_is_a_problem() {
     let fleet = Fleet::start(3);
-    let scene = grown_up(&fleet);
+    let scene = initialised(&fleet);
     fleet[1].kill();
     let (text, value) = doctor(&scene, 1);
     let down = finding(&value, "reach", Some(&fleet[1]));
@@ -107,7 +111,7 @@ fn a_node_that_is_down_is_a_problem_of_its_own() {
     assert_eq!(value["nodes"][1]["votes"], false);
     assert_eq!(value["quorum"], true);
     assert!(
-        text.ends_with("locks can be had with 2 of 3 nodes\n"),
+        text.ends_with("locks can be taken with 2 of 3 nodes\n"),
         "{text}"
     );
     for server in fleet.iter() {
@@ -115,7 +119,7 @@ fn a_node_that_is_down_is_a_problem_of_its_own() {
     }
     let (text, _) = doctor(&scene, 1);
     assert!(
-        text.ends_with("no lock can be had with 0 of 3 nodes\n"),
+        text.ends_with("no lock can be taken with 0 of 3 nodes\n"),
         "{text}"
     );
 }
@@ -123,7 +127,7 @@ fn a_node_that_is_down_is_a_problem_of_its_own() {
 #[test]
 fn a_node_that_hangs_does_not_hang_the_doctor() {
     let fleet = Fleet::start(3);
-    let scene = grown_up(&fleet);
+    let scene = initialised(&fleet);
     fleet[2].pause();
     let began = Clock::System.now();
     let (_, value) = doctor(&scene, 1);
@@ -134,7 +138,7 @@ fn a_node_that_hangs_does_not_hang_the_doctor() {
         "problem",
         &["does not answer"],
     );
-    // It looks twice, two seconds each.
+    // It tries twice, with two seconds each.
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
@@ -166,15 +170,11 @@ fn a_wrong_password_is_a_problem_and_is_not_shown() {
 }
 
 #[test]
-fn a_certificate_that_nobody_trusts_says_what_to_name() {
+fn an_untrusted_certificate_is_a_problem_whose_advice_names_ca() {
     let certificates = Certificates::generate();
     let server = Server::builder(Flavor::Redis).tls(&certificates).start();
-    let strangers = Certificates::generate();
-    let url = format!(
-        "{}?ca={}",
-        server.url(),
-        strangers.authority_file().display()
-    );
+    let others = Certificates::generate();
+    let url = format!("{}?ca={}", server.url(), others.authority_file().display());
     let (_, value) = doctor(&Scene::on(&url), 1);
     assert_says(
         finding(&value, "reach", Some(&server)),
@@ -194,7 +194,7 @@ fn a_certificate_that_nobody_trusts_says_what_to_name() {
 }
 
 #[test]
-fn servers_that_cannot_keep_locks_say_why() {
+fn servers_that_cannot_keep_locks_are_problems() {
     let primary = Server::start(Flavor::Redis);
     let replica = Server::builder(Flavor::Redis).replica_of(&primary).start();
     let cluster = Server::builder(Flavor::Redis).cluster_mode().start();
@@ -232,19 +232,19 @@ fn servers_that_cannot_keep_locks_say_why() {
 }
 
 #[test]
-fn the_same_server_twice_and_an_even_number_are_seen() {
+fn a_server_given_twice_and_an_even_number_of_nodes_are_reported() {
     let server = Server::start(Flavor::Valkey);
     let twice = format!("{},redis://localhost:{}", server.url(), server.port());
     let (text, value) = doctor(&Scene::on(&twice), 1);
-    let twins = finding(&value, "twins", None);
+    let duplicates = finding(&value, "twins", None);
     let localhost = format!("localhost:{}", server.port());
     assert_says(
-        twins,
+        duplicates,
         "problem",
         &[&server.addr().to_string(), &localhost, "same server"],
     );
     assert_says(finding(&value, "count", None), "warning", &["use 1 or 3"]);
-    assert!(text.contains("no lock can be had"), "{text}");
+    assert!(text.contains("no lock can be taken"), "{text}");
 }
 
 #[test]
@@ -254,22 +254,22 @@ fn a_clock_an_hour_wrong_is_a_problem() {
     let fleet = Fleet::start_with(3, |node| {
         Server::builder(Flavor::Redis).wall_clock(&clocks[node])
     });
-    let scene = grown_up(&fleet);
+    let scene = initialised(&fleet);
     let (text, value) = doctor(&scene, 1);
     let wrong = finding(&value, "clock", Some(&fleet[1]));
     assert_says(wrong, "problem", &["1h ahead", "cannot vote", "chrony"]);
     let ahead_us = value["nodes"][1]["clock_ahead_us"].as_i64().unwrap();
     assert!((ahead_us - HOUR_US).abs() < 1_000_000, "{ahead_us}");
     assert!(
-        text.ends_with("locks can be had with 2 of 3 nodes\n"),
+        text.ends_with("locks can be taken with 2 of 3 nodes\n"),
         "{text}"
     );
-    // Seen from a machine that is wrong itself, the same node is wrong.
+    // From a machine whose own clock is wrong, the same node is the problem.
     let mut command = scene.ringfence(&["doctor", "--json"]);
     command.envs(clocks[1].environment());
-    let said = Finished::of(command);
-    assert_eq!(said.code(), 1, "{}", said.stderr());
-    let value: Value = serde_json::from_str(said.stdout()).expect("JSON");
+    let done = Finished::of(command);
+    assert_eq!(done.code(), 1, "{}", done.stderr());
+    let value: Value = serde_json::from_str(done.stdout()).expect("JSON");
     assert_says(
         finding(&value, "clock", Some(&fleet[1])),
         "problem",
@@ -291,7 +291,7 @@ fn a_key_of_ours_without_expiry_is_found() {
     assert_says(
         lasting,
         "warning",
-        &["1 key of ours", "`ringfence:{x}:x`", "2 looked at"],
+        &["1 key of ours", "`ringfence:{x}:x`", "2 checked"],
     );
     server.command(&["PERSIST", "ringfence:{y}:y\u{1b}[2J"]);
     server.command(&["DEL", "ringfence:{x}:x"]);
@@ -300,14 +300,14 @@ fn a_key_of_ours_without_expiry_is_found() {
 }
 
 #[test]
-fn durability_and_restarts_are_told() {
+fn durability_and_restarts_are_reported() {
     let server = Server::builder(Flavor::Redis)
         .persistence(Persistence::AofAlways)
         .start();
     let (text, _) = doctor(&Scene::on(&server.url()), 0);
-    assert!(text.contains("durable: on disk"), "{text}");
+    assert!(text.contains("durable: a lock is on disk"), "{text}");
     let fleet = Fleet::start(3);
-    let scene = grown_up(&fleet);
+    let scene = initialised(&fleet);
     fleet[0].restart();
     let (_, value) = doctor(&scene, 0);
     assert_says(
@@ -320,10 +320,10 @@ fn durability_and_restarts_are_told() {
 }
 
 #[test]
-fn an_embedded_file_is_looked_at_and_not_made() {
+fn an_embedded_file_is_checked_and_not_created() {
     let scene = Scene::embedded();
     let (text, _) = doctor(&scene, 0);
-    assert!(text.contains("is not there yet"), "{text}");
+    assert!(text.contains("does not exist yet"), "{text}");
     assert!(!scene.has("locks.db"));
     assert!(scene.is_free());
     let folder = |scene: &Scene| {
@@ -340,7 +340,7 @@ fn an_embedded_file_is_looked_at_and_not_made() {
         before,
         (folder(&scene), fs::read(scene.path("locks.db")).unwrap())
     );
-    // The same while somebody holds a lock in it.
+    // The same while a client holds a lock in it.
     let run = scene.run(&[], "echo > $DIR/on; exec sleep 1000");
     scene.line("on");
     let (text, _) = doctor(&scene, 0);
@@ -349,13 +349,13 @@ fn an_embedded_file_is_looked_at_and_not_made() {
     drop(run);
     scene.write("text", &"not a database ".repeat(100));
     let text = Scene::on(&format!("sqlite:{}", scene.path("text").display()));
-    assert!(doctor(&text, 1).0.contains("is no SQLite database"));
-    let astray = Scene::on("sqlite:/no/such/folder/locks.db");
-    assert!(doctor(&astray, 1).0.contains("its folder is not there"));
+    assert!(doctor(&text, 1).0.contains("is not a SQLite database"));
+    let missing = Scene::on("sqlite:/no/such/folder/locks.db");
+    assert!(doctor(&missing, 1).0.contains("its folder is not there"));
 }
 
 #[test]
 fn locks_in_memory_are_a_problem() {
     let (text, _) = doctor(&Scene::on("memory:"), 1);
-    assert!(text.contains("exclude nobody else"), "{text}");
+    assert!(text.contains("exclude no other"), "{text}");
 }

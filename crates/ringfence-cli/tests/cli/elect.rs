@@ -1,4 +1,4 @@
-//! `elect`: the command runs where the leader is, and nowhere else.
+//! `elect`: the command of the leader runs, and no other.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::scene::{Finished, PATIENCE, Running, Scene};
 
-/// Says who it is and under which term, and stays.
+/// Writes its token, its term and its process number, and keeps running.
 const LEAD: &str = "echo $RINGFENCE_TOKEN > $DIR/token; echo $RINGFENCE_FENCE >> $DIR/terms
     echo $$ > $DIR/$1.new; mv $DIR/$1.new $DIR/$1; exec sleep 1000";
 
@@ -27,7 +27,7 @@ fn status(scene: &Scene) -> Value {
 
 #[track_caller]
 fn wait_for_waiting(scene: &Scene, waiting: u64) {
-    wait_until("candidates in line", PATIENCE, || {
+    wait_until("candidates in the queue", PATIENCE, || {
         status(scene)["waiting"] == waiting
     });
 }
@@ -39,20 +39,21 @@ fn terms(scene: &Scene) -> Vec<u64> {
         .collect()
 }
 
-/// The leader is killed with SIGKILL: its command dies, its lease ends, then the next one leads.
+/// The leader is killed with SIGKILL: its command dies, its lease ends, then the next candidate
+/// leads.
 #[track_caller]
 fn the_second_leads_only_after_the_first(scene: &Scene) {
     let first = elect(scene, &["--ttl", "2s"], "one");
     let command = scene.process("one");
     let second = elect(scene, &["--ttl", "2s", "--label", "number two"], "two");
     wait_for_waiting(scene, 1);
-    assert!(!scene.has("two"), "two lead");
+    assert!(!scene.has("two"), "there are two leaders");
     assert!(command.is_alive());
     let killed = Clock::System.now();
     first.signal(Signal::KILL);
     command.wait_gone();
     let next = scene.process("two");
-    // It was renewed at a third of the TTL, so two thirds were left.
+    // It was renewed at a third of the TTL, so two thirds remained.
     let after = Clock::System.now().since(killed);
     assert!(
         after > Duration::from_millis(500),
@@ -65,7 +66,7 @@ fn the_second_leads_only_after_the_first(scene: &Scene) {
     second.signal(Signal::TERM);
     assert_eq!(second.finish().code(), 128 + 15);
     assert!(!next.is_alive());
-    wait_until("the lead to be given up", PATIENCE, || {
+    wait_until("the leader to resign", PATIENCE, || {
         status(scene)["held"] == false
     });
 }
@@ -76,13 +77,13 @@ fn after_sigkill_the_next_candidate_leads_when_the_lease_has_ended() {
 }
 
 #[test]
-fn on_a_fleet_of_three_too() {
+fn after_sigkill_the_next_candidate_leads_on_three_nodes_too() {
     let fleet = Fleet::start(3);
     the_second_leads_only_after_the_first(&Scene::on(&fleet.urls_without_quarantine()));
 }
 
 #[test]
-fn a_leader_that_loses_the_lead_ends_its_command_and_stands_again() {
+fn a_leader_that_loses_the_lead_ends_its_command_and_campaigns_again() {
     let scene = Scene::embedded();
     let leader = elect(&scene, &["--ttl", "1s"], "one");
     let before = scene.process("one");
@@ -105,7 +106,7 @@ fn a_leader_that_loses_the_lead_ends_its_command_and_stands_again() {
 }
 
 #[test]
-fn an_outage_is_outlasted() {
+fn after_an_outage_a_leader_campaigns_again() {
     let server = Server::start(Flavor::Redis);
     let scene = Scene::on(&server.url_without_quarantine());
     let leader = elect(&scene, &["--ttl", "1s"], "one");
@@ -121,7 +122,7 @@ fn an_outage_is_outlasted() {
 }
 
 #[test]
-fn a_command_that_exits_takes_its_code_with_it_and_frees_the_lead() {
+fn when_the_command_exits_elect_resigns_and_exits_with_its_code() {
     let scene = Scene::embedded();
     let args = ["elect", "x", "--", "sh", "-c", "exit 7"];
     assert_eq!(Finished::of(scene.ringfence(&args)).code(), 7);
@@ -129,7 +130,7 @@ fn a_command_that_exits_takes_its_code_with_it_and_frees_the_lead() {
 }
 
 #[test]
-fn who_does_not_wait_is_told_who_leads() {
+fn a_candidate_that_does_not_wait_gets_the_name_of_the_leader() {
     let scene = Scene::embedded();
     let _leader = elect(&scene, &["--label", "number one"], "one");
     scene.line("one");

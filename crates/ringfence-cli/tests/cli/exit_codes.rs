@@ -1,4 +1,4 @@
-//! What the shell sees when all goes as usual.
+//! Exit codes and output of ordinary commands.
 
 use super::scene::{Finished, Scene};
 
@@ -12,7 +12,7 @@ fn the_exit_code_is_that_of_the_command() {
 }
 
 #[test]
-fn a_command_that_cannot_be_run_is_named() {
+fn an_error_names_a_command_that_cannot_be_executed() {
     let scene = Scene::embedded();
     scene.write("plain-file", "");
     let plain_file = scene.path("plain-file");
@@ -48,14 +48,14 @@ fn the_command_sees_its_lock_in_the_environment() {
 }
 
 #[test]
-fn the_commands_arguments_are_left_alone() {
+fn the_arguments_of_the_command_are_not_changed() {
     let scene = Scene::embedded();
     let args = ["run", "-n", "x", "echo", "-n", "--json", "-h", "*"];
     assert_eq!(Finished::of(scene.ringfence(&args)).stdout(), "--json -h *");
 }
 
 #[test]
-fn who_does_not_wait_for_another_exits_75() {
+fn a_held_lock_exits_75_without_waiting() {
     let scene = Scene::embedded();
     let holder = scene.run(&[], "echo $$ > $DIR/pid; exec sleep 1000");
     scene.line("pid");
@@ -74,7 +74,7 @@ fn who_does_not_wait_for_another_exits_75() {
 }
 
 #[test]
-fn a_long_wait_says_what_for_and_who_has_it() {
+fn a_long_wait_reports_the_lock_and_its_holder() {
     let scene = Scene::embedded();
     let holder = scene.run(&[], "echo $$ > $DIR/pid; exec sleep 1000");
     scene.line("pid");
@@ -91,7 +91,7 @@ fn a_long_wait_says_what_for_and_who_has_it() {
 }
 
 #[test]
-fn a_run_inside_a_run_of_the_same_lock_is_warned() {
+fn a_run_inside_a_run_of_the_same_lock_causes_a_warning() {
     let scene = Scene::embedded();
     let script = format!("{} run -n x -- true", super::scene::program());
     let done = scene.run(&[], &script).finish();
@@ -104,7 +104,7 @@ fn a_run_inside_a_run_of_the_same_lock_is_warned() {
 }
 
 #[test]
-fn twenty_at_once_never_overlap_and_their_fences_rise() {
+fn twenty_commands_never_overlap_and_their_fences_rise() {
     let scene = Scene::embedded();
     let script =
         "mkdir $DIR/inside || exit 1; echo $RINGFENCE_FENCE >> $DIR/fences; rmdir $DIR/inside";

@@ -1,5 +1,5 @@
-//! One of three nodes is hostile: a command runs on under its lock, and the commands that look at
-//! nodes end in time and name the node.
+//! One of three nodes is hostile. A command keeps running under its lock, and `doctor`, `status`
+//! and `init` end in time and name the node.
 //!
 //! With `RINGFENCE_LONG` in the environment (`./verify long`) each attack on a running command
 //! lasts 30 seconds.
@@ -14,18 +14,18 @@ use super::scene::{Finished, Process, Running, Scene};
 
 /// The most memory that `ringfence run` may ever have used.
 const MEMORY_MAX_KB: u64 = 64 << 10;
-/// The TTL of the lock. A busy machine needs its time, and a renewal is due every two seconds.
+/// The TTL of the lock: long enough for a busy machine. A renewal is due every two seconds.
 const TTL: &str = "6s";
 /// An attack on a running command lasts for this many renewals, and this long.
 const RENEWALS: usize = 2;
 const LONG: Duration = Duration::from_secs(30);
-/// How long looking at three nodes may take, one of which is hostile. Without an attack it is much
-/// less than a second, and each step has a limit of one or two.
+/// How long `doctor`, `status` and `init` may take. Without an attack they take much less than a
+/// second, and each step has a limit of one or two seconds.
 const LOOK_MAX: Duration = Duration::from_secs(15);
 /// The commands with which a lock is taken and renewed.
 const CALLS: &str = "EVALSHA";
 
-/// Three nodes, the first of which can be turned.
+/// Three nodes, the first of which can attack.
 struct Siege {
     fleet: Fleet,
     hostile: HostileServer,
@@ -45,20 +45,20 @@ impl Siege {
         }
     }
 
-    /// Its nodes vote.
-    fn grown_up() -> Self {
+    /// Three nodes that vote.
+    fn initialised() -> Self {
         let siege = Self::prepare();
         let init = Finished::of(siege.scene.ringfence(&["init"]));
         assert_eq!(init.code(), 0, "{}", init.stderr());
         siege
     }
 
-    /// How long the lock `x` would last on an honest node.
+    /// The remaining time of the lock `x` on an honest node.
     fn lock_left(&self) -> i64 {
         self.fleet[1].command(&["PTTL", "x"]).parse().unwrap()
     }
 
-    /// Waits until the lock `x` was renewed so often, and for `at_least`.
+    /// Waits until the lock `x` was renewed [`RENEWALS`] times, and for `at_least`.
     fn watch_renewals(&self, running: &Running, at_least: Duration) -> usize {
         let begun = Clock::System.now();
         let limit = at_least + Duration::from_secs(60);
@@ -82,7 +82,7 @@ impl Siege {
     }
 }
 
-/// How long an attack on a running command lasts at least.
+/// The shortest duration of an attack on a running command.
 fn attack_time() -> Duration {
     match std::env::var_os("RINGFENCE_LONG") {
         Some(_) => LONG,
@@ -98,16 +98,16 @@ fn peak_memory_kb(process: Process) -> u64 {
     peak.expect("a peak").trim().parse().unwrap()
 }
 
-/// Runs a command under a lock while the attack that `begin` starts goes on. The command is not
-/// stopped, the lock is renewed, and the memory stays small.
+/// Runs a command under a lock during the attack that `begin` starts. The command is not stopped,
+/// the lock is renewed, and the memory stays small.
 #[track_caller]
 fn outlasts(what: &str, begin: impl Fn(&HostileServer)) {
-    let siege = Siege::grown_up();
+    let siege = Siege::initialised();
     let scene = &siege.scene;
     let script = "echo $$ > $DIR/child; while [ ! -e $DIR/go ]; do sleep 0.05; done; exit 6";
     let run = scene.run(&["--ttl", TTL], script);
     let child = scene.process("child");
-    // A node that granted it late has it after the next renewal.
+    // A node that missed the acquire gets the lock with the next renewal.
     wait_until("every node to have the lock", LOOK_MAX, || {
         siege
             .fleet
@@ -191,10 +191,10 @@ fn a_command_runs_on_beside_a_slow_loris() {
     });
 }
 
-/// Texts that would take over a terminal, if they were printed as they are.
+/// Text that would control a terminal if it were printed unescaped.
 const CONTROLS: &str = "\x1b]0;owned\x07\x1b[2J\r\u{9b}31m\u{7f}\u{202e}red";
 
-/// What a hostile node may answer to everything. None of it is a reply that a client could use.
+/// Answers of a hostile node to any command. None of them is a reply that a client can use.
 fn attacks() -> Vec<Attack> {
     let count = 15_000_000;
     let every = Duration::from_millis(10);
@@ -211,40 +211,43 @@ fn attacks() -> Vec<Attack> {
     ]
 }
 
-/// Runs `ringfence ARGS`, which must end in time and print nothing that hurts the reader.
+/// Runs `ringfence ARGS`, which must end in time and print no control characters.
 #[track_caller]
 fn look(siege: &Siege, what: &str, args: &[&str]) -> (i32, String) {
     let begun = Clock::System.now();
     let done = Finished::of(siege.scene.ringfence(args));
     let took = Clock::System.now().since(begun);
-    let said = format!("{}{}", done.stdout(), done.stderr());
+    let output = format!("{}{}", done.stdout(), done.stderr());
     println!(
-        "{what}, {args:?}: exit {} after {took:.1?}\n{said}",
+        "{what}, {args:?}: exit {} after {took:.1?}\n{output}",
         done.code()
     );
     assert!(took < LOOK_MAX, "{what}, {args:?}: {took:?}");
     let is_harmless = |c: char| c == '\n' || !c.is_control() && c != '\u{202e}';
-    assert!(said.chars().all(is_harmless), "{what}, {args:?}: {said:?}");
     assert!(
-        said.len() < 20_000,
-        "{what}, {args:?}: {} bytes",
-        said.len()
+        output.chars().all(is_harmless),
+        "{what}, {args:?}: {output:?}"
     );
-    (done.code(), said)
+    assert!(
+        output.len() < 20_000,
+        "{what}, {args:?}: {} bytes",
+        output.len()
+    );
+    (done.code(), output)
 }
 
-/// The same, and it names the hostile node.
+/// The same, and the output names the hostile node.
 #[track_caller]
 fn complains(siege: &Siege, what: &str, args: &[&str], code: i32) {
-    let (exit, said) = look(siege, what, args);
-    assert_eq!(exit, code, "{what}, {args:?}: {said}");
+    let (exit, output) = look(siege, what, args);
+    assert_eq!(exit, code, "{what}, {args:?}: {output}");
     let port = siege.hostile.addr().port().to_string();
-    assert!(said.contains(&port), "{what}, {args:?}: {said}");
+    assert!(output.contains(&port), "{what}, {args:?}: {output}");
 }
 
 #[test]
 fn doctor_and_status_end_in_time_and_name_the_hostile_node() {
-    let siege = Siege::grown_up();
+    let siege = Siege::initialised();
     for attack in attacks() {
         let what = format!("{attack:?}");
         siege.hostile.attack(attack);
@@ -265,21 +268,22 @@ fn init_ends_in_time_and_names_the_hostile_node() {
     }
 }
 
-/// What is said of a node that pushes too much depends on how much arrives before it is dropped.
+/// The output about a node that pushes too much depends on how much arrives before the connection
+/// is dropped.
 #[test]
-fn looking_at_a_node_that_floods_ends_in_time() {
-    let siege = Siege::grown_up();
+fn commands_end_in_time_while_a_node_floods() {
+    let siege = Siege::initialised();
     let push = Push::Unknown { bytes: 1_000 };
     let per_second = 100_000;
     siege.hostile.attack(Attack::Pushes { push, per_second });
     for args in LOOKS {
-        let (exit, said) = look(&siege, "a flood of pushes", args);
-        // The other two are enough.
-        assert!(args[0] != "status" || exit == 0, "{args:?}: {said}");
+        let (exit, output) = look(&siege, "a flood of pushes", args);
+        // The other two nodes make a majority.
+        assert!(args[0] != "status" || exit == 0, "{args:?}: {output}");
     }
 }
 
-/// The commands that tell about nodes.
+/// The commands that report on nodes.
 const LOOKS: [&[&str]; 6] = [
     &["init"],
     &["doctor"],
@@ -306,7 +310,7 @@ fn control_characters_in_any_reply_are_not_printed() {
 }
 
 #[test]
-fn control_characters_and_long_texts_in_what_a_node_says_of_itself_are_not_printed() {
+fn control_characters_and_long_texts_in_the_info_of_a_node_are_not_printed() {
     let text = CONTROLS.replace('\r', "");
     for name in [
         "run_id",

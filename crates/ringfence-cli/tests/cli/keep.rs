@@ -1,14 +1,14 @@
-//! `run --hold-at-least` and `--lock-delay`, and what `status` says of them.
+//! `run --hold-at-least` and `--lock-delay`, and what `status` shows about them.
 
 use rustix::process::Signal;
 
 use super::scene::{Finished, Scene};
 
 #[test]
-fn a_short_command_keeps_the_lock_from_others() {
+fn after_a_short_command_hold_at_least_blocks_other_clients() {
     let scene = Scene::embedded();
     let run = scene.run(&["--hold-at-least", "1h"], "exit 3");
-    assert_eq!(run.finish().code(), 3, "not delayed itself");
+    assert_eq!(run.finish().code(), 3, "the command itself is not delayed");
     assert!(!scene.is_free());
     let status = Finished::of(scene.ringfence(&["status", "x"]));
     let kept = status.stdout().starts_with("kept for 59m59s after ");
@@ -27,7 +27,7 @@ fn a_short_command_keeps_the_lock_from_others() {
 }
 
 #[test]
-fn a_long_command_keeps_nothing() {
+fn after_a_long_command_the_lock_is_free_at_once() {
     let scene = Scene::embedded();
     let run = scene.run(&["--hold-at-least", "50ms"], "sleep 0.1");
     assert_eq!(run.finish().code(), 0);
@@ -35,7 +35,7 @@ fn a_long_command_keeps_nothing() {
 }
 
 #[test]
-fn after_a_crash_the_lock_delay_is_added() {
+fn after_a_crash_the_lock_lasts_for_the_lock_delay_too() {
     let scene = Scene::embedded();
     let run = scene.run(
         &["--ttl", "1s", "--lock-delay", "1h"],
@@ -53,5 +53,5 @@ fn after_a_crash_the_lock_delay_is_added() {
     let in_time = scene.ringfence(&["run", "--lock-delay", "1h", "y", "--", "true"]);
     assert_eq!(Finished::of(in_time).code(), 0);
     let free = Finished::of(scene.ringfence(&["run", "-n", "y", "--", "true"]));
-    assert_eq!(free.code(), 0, "a release in time frees at once");
+    assert_eq!(free.code(), 0, "after a release in time there is no delay");
 }

@@ -1,14 +1,15 @@
-//! What the command leaves running when it exits of its own accord.
+//! Processes that run on after the command has exited by itself.
 
 use rustix::process::Signal;
 
 use super::scene::Scene;
 
-/// Starts a process that outlives the command and holds none of its pipes.
-const LEAVE: &str = "sh -c 'echo $$ > $DIR/left; exec sleep 1000' >/dev/null 2>&1 & while [ ! -s $DIR/left ]; do sleep 0.01; done; exit 4";
+/// Starts a process that survives the command and keeps none of its pipes open.
+const LEAVE: &str = "sh -c 'echo $$ > $DIR/left; exec sleep 1000' >/dev/null 2>&1 &
+    while [ ! -s $DIR/left ]; do sleep 0.01; done; exit 4";
 
 #[test]
-fn it_lives_on_by_default() {
+fn by_default_leftovers_run_on() {
     let scene = Scene::embedded();
     let done = scene.run(&[], LEAVE).finish();
     assert_eq!(done.code(), 4);
@@ -19,11 +20,11 @@ fn it_lives_on_by_default() {
 }
 
 #[test]
-fn the_lock_is_held_until_it_is_gone_if_asked() {
+fn with_wait_the_lock_is_held_until_the_leftovers_end() {
     let scene = Scene::embedded();
     let run = scene.run(&["--ttl", "3s", "--leftovers", "wait"], LEAVE);
     let left = scene.process("left");
-    // Held, and renewed, beyond the TTL.
+    // The lock is renewed and held for longer than the TTL.
     let refused = scene.run(&["-w", "3500ms"], "true").finish();
     assert_eq!(refused.code(), 75);
     left.signal(Signal::KILL);
@@ -32,9 +33,10 @@ fn the_lock_is_held_until_it_is_gone_if_asked() {
 }
 
 #[test]
-fn it_is_ended_before_the_lock_is_freed_if_asked() {
+fn with_term_the_leftovers_end_before_the_lock_is_released() {
     let scene = Scene::embedded();
-    let stubborn = "setsid sh -c 'trap \"\" TERM; echo $$ > $DIR/stubborn; while :; do sleep 1; done' >/dev/null 2>&1 &
+    let stubborn = "setsid sh -c 'trap \"\" TERM; echo $$ > $DIR/stubborn
+                    while :; do sleep 1; done' >/dev/null 2>&1 &
                     while [ ! -s $DIR/stubborn ]; do sleep 0.01; done;";
     let run = scene.run(
         &["--leftovers", "term", "--stop-grace", "100ms"],

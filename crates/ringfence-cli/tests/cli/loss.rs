@@ -1,11 +1,12 @@
-//! A lost lock: the command is gone before somebody else can have it.
+//! A lost lock: the command ends before another client can hold the lock.
 
 use rustix::process::Signal;
 
 use super::scene::Scene;
 
-/// A child that ignores TERM but takes note, a grandchild beside it, and one that has escaped.
-pub(crate) const CROWD: &str = "
+/// A child that ignores TERM but records it, a grandchild in its process group, and one that left
+/// the group.
+pub(crate) const TREE: &str = "
     echo $RINGFENCE_TOKEN > $DIR/token
     trap 'echo term > $DIR/term' TERM
     sh -c 'trap \"\" TERM; echo $$ > $DIR/beside; while :; do sleep 1; done' &
@@ -18,21 +19,21 @@ pub(crate) const CROWD: &str = "
 const SLEEPER: &str = "echo $RINGFENCE_TOKEN > $DIR/token; echo $$ > $DIR/child; exec sleep 1000";
 
 #[track_caller]
-pub(crate) fn assert_crowd_gone(scene: &Scene) {
+pub(crate) fn assert_tree_gone(scene: &Scene) {
     for name in ["child", "beside", "escaped"] {
         assert!(!scene.process(name).is_alive(), "{name}");
     }
 }
 
 #[test]
-fn on_proof_of_loss_term_then_kill_and_nothing_survives() {
+fn after_a_loss_come_term_and_kill_and_no_process_survives() {
     let scene = Scene::embedded();
-    let run = scene.run(&["--ttl", "2s", "--kill-grace", "300ms"], CROWD);
+    let run = scene.run(&["--ttl", "2s", "--kill-grace", "300ms"], TREE);
     scene.line("child");
     scene.steal();
     let lost = run.finish();
     assert_eq!(lost.code(), 79);
-    assert_crowd_gone(&scene);
+    assert_tree_gone(&scene);
     assert!(scene.has("term"), "TERM came first");
     let stderr = lost.stderr();
     assert!(stderr.contains("lost the lock `x`"), "{stderr}");
@@ -41,7 +42,7 @@ fn on_proof_of_loss_term_then_kill_and_nothing_survives() {
 }
 
 #[test]
-fn the_code_for_a_lost_lock_can_be_chosen() {
+fn the_exit_code_for_a_lost_lock_can_be_chosen() {
     let scene = Scene::embedded();
     let run = scene.run(&["--ttl", "1s", "--lost-exit-code", "42"], SLEEPER);
     scene.line("child");
@@ -52,24 +53,25 @@ fn the_code_for_a_lost_lock_can_be_chosen() {
 #[test]
 fn with_on_lost_kill_there_is_no_term() {
     let scene = Scene::embedded();
-    let run = scene.run(&["--ttl", "1s", "--on-lost", "kill"], CROWD);
+    let run = scene.run(&["--ttl", "1s", "--on-lost", "kill"], TREE);
     scene.line("child");
     scene.steal();
     assert_eq!(run.finish().code(), 79);
-    assert_crowd_gone(&scene);
+    assert_tree_gone(&scene);
     assert!(!scene.has("term"));
 }
 
 #[test]
-fn with_on_lost_ignore_the_command_goes_on_and_keeps_its_code() {
+fn with_on_lost_ignore_the_command_runs_on_and_keeps_its_exit_code() {
     let scene = Scene::embedded();
     let run = scene.run(
         &["--ttl", "1s", "--on-lost", "ignore"],
-        "echo $RINGFENCE_TOKEN > $DIR/token; echo $$ > $DIR/child; while [ ! -e $DIR/go ]; do sleep 0.01; done; exit 6",
+        "echo $RINGFENCE_TOKEN > $DIR/token; echo $$ > $DIR/child
+         while [ ! -e $DIR/go ]; do sleep 0.01; done; exit 6",
     );
     let child = scene.process("child");
     scene.steal();
-    run.wait_for_words();
+    run.wait_for_line();
     assert!(child.is_alive());
     scene.write("go", "");
     let done = run.finish();
@@ -86,7 +88,7 @@ fn max_hold_ends_the_command() {
 }
 
 #[test]
-fn a_stopped_command_dies_with_its_lock_too() {
+fn a_stopped_command_is_killed_when_its_lock_is_lost() {
     let scene = Scene::embedded();
     let run = scene.run(&["--ttl", "1s"], SLEEPER);
     let child = scene.process("child");

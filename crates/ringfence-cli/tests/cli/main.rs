@@ -1,7 +1,7 @@
-//! The `ringfence` program as its users meet it: real processes, real servers, a real terminal.
+//! Tests of the `ringfence` program with real processes, real servers and a real terminal.
 //!
-//! One test binary, a module per subject. Nothing sleeps for a fixed time; conditions are waited
-//! for, with an end.
+//! One test binary, one module per subject. No test sleeps for a fixed time: tests wait for
+//! conditions, with a limit.
 
 #![allow(missing_docs)]
 

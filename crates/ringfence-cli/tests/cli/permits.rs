@@ -1,10 +1,10 @@
-//! `run --permits`: so many at a time.
+//! `run --permits N`: N commands at a time.
 
 use serde_json::Value;
 
 use super::scene::{Finished, Scene};
 
-/// A command that says its slot in the file `NAME`, and stays.
+/// A command that writes its slot to the file `NAME` and keeps running.
 fn holder(name: &str) -> String {
     format!("echo $RINGFENCE_SLOT > $DIR/{name}; exec sleep 1000")
 }
@@ -25,15 +25,15 @@ fn as_many_run_at_once_as_there_are_permits() {
         "{}",
         refused.stderr()
     );
-    assert!(scene.is_free(), "a lock of that name is another thing");
+    assert!(scene.is_free(), "a lock of that name is independent");
     let waiting = scene.run(
         &permits,
         "echo $RINGFENCE_SLOT $RINGFENCE_FENCE $RINGFENCE_NAME",
     );
-    waiting.wait_for_words();
+    waiting.wait_for_line();
     let status = Finished::of(scene.ringfence(&["status", "x", "--permits", "2"]));
     let lines: Vec<&str> = status.stdout().lines().collect();
-    assert_eq!(lines[0], "2 of 2 permits taken, 1 waiting in line");
+    assert_eq!(lines[0], "2 of 2 permits taken, 1 waiting in the queue");
     for (slot, line) in lines[1..].iter().enumerate() {
         let begins = format!("  slot {slot}: held by ");
         assert!(line.starts_with(&begins), "{line}");

@@ -1,4 +1,4 @@
-//! The command line as each of the users of the operations guide.
+//! The command line with each of the ACL users of the operations guide.
 
 use ringfence_testkit::{Flavor, Fleet, Persistence, Server};
 
@@ -31,7 +31,7 @@ fn succeeds(scene: &Scene, args: &[&str]) -> String {
     said.stdout().to_owned()
 }
 
-/// What it says on stderr.
+/// Returns stderr.
 #[track_caller]
 fn fails(scene: &Scene, args: &[&str]) -> String {
     let said = Finished::of(scene.ringfence(args));
@@ -40,7 +40,7 @@ fn fails(scene: &Scene, args: &[&str]) -> String {
 }
 
 #[test]
-fn the_guide_s_users_do_their_work_and_the_doctor_finds_no_fault_with_them() {
+fn the_users_of_the_guide_have_the_rights_they_need() {
     for flavor in Flavor::ALL {
         let fleet = Fleet::start_with(3, |_| Server::builder(flavor).acl_file(&users()));
         let scene = |user| Scene::on(&urls(&fleet, user));
@@ -49,17 +49,17 @@ fn the_guide_s_users_do_their_work_and_the_doctor_finds_no_fault_with_them() {
         assert!(refused.contains("docs/operations.md"), "{refused}");
         succeeds(&operator, &["init"]);
         the_orders_user_locks_its_own_names_only(&orders);
-        // What a user may not see is a note.
+        // Facts that a user may not see are notes.
         the_doctor_finds_no_fault(&orders, "ok");
         the_doctor_finds_no_fault(&watcher, "note");
         the_doctor_finds_no_fault(&operator, "note");
         let (_, value) = doctor(&watcher, 0);
         let rights = finding(&value, "rights", Some(&fleet[1]));
         let line = "ACL SETUSER watcher ~ringfence:{PREFIX* ~PREFIX* ~ringfence:born";
-        assert_says(rights, "note", &["look, but take no lock", line]);
+        assert_says(rights, "note", &["but not take locks", line]);
         let expiry = finding(&value, "expiry", Some(&fleet[1]));
         assert_says(expiry, "note", &["not visible to this user"]);
-        the_watcher_looks_and_locks_nothing(&watcher, &orders);
+        the_watcher_cannot_lock(&watcher, &orders);
     }
 }
 
@@ -73,9 +73,9 @@ fn the_orders_user_locks_its_own_names_only(orders: &Scene) {
     assert!(denied.contains(rule), "{denied}");
 }
 
-/// That all run on one host is the one warning. What is said of the rights is `says`.
+/// The only warning is that all nodes run on one host. The verdict about the rights is `verdict`.
 #[track_caller]
-fn the_doctor_finds_no_fault(scene: &Scene, says: &str) {
+fn the_doctor_finds_no_fault(scene: &Scene, verdict: &str) {
     let (_, value) = doctor(scene, 0);
     let counts = (&value["problems"], &value["warnings"]);
     assert_eq!(counts, (&0.into(), &1.into()), "{value:#}");
@@ -83,14 +83,14 @@ fn the_doctor_finds_no_fault(scene: &Scene, says: &str) {
     let findings = value["findings"].as_array().unwrap().iter();
     let mut rights = findings.filter(|finding| finding["check"] == "rights");
     assert!(
-        rights.all(|finding| finding["verdict"] == says),
+        rights.all(|finding| finding["verdict"] == verdict),
         "{value:#}"
     );
     succeeds(scene, &["doctor", "orders:x"]);
 }
 
 #[track_caller]
-fn the_watcher_looks_and_locks_nothing(watcher: &Scene, orders: &Scene) {
+fn the_watcher_cannot_lock(watcher: &Scene, orders: &Scene) {
     let script = "echo > $DIR/on; exec sleep 1000";
     let run = Running::start(orders.ringfence(&["run", "orders:x", "--", "sh", "-c", script]));
     orders.line("on");
@@ -108,7 +108,7 @@ fn the_watcher_looks_and_locks_nothing(watcher: &Scene, orders: &Scene) {
 }
 
 #[test]
-fn a_user_without_the_rights_is_told_the_line() {
+fn the_doctor_prints_the_acl_rule_for_a_missing_right() {
     for flavor in Flavor::ALL {
         let least = line_of("orders");
         let without = |user: &str, rules: &[&str]| {
@@ -122,21 +122,21 @@ fn a_user_without_the_rights_is_told_the_line() {
             kept
         };
         let users = [
-            without("poor", &["+zadd"]),
-            without("blind", &["+info"]),
-            without("silent", &["+eval"]),
-            without("mute", &["+eval", "+eval_ro"]),
-            without("homeless", &["~ringfence:born"]),
+            without("nozadd", &["+zadd"]),
+            without("noinfo", &["+info"]),
+            without("noeval", &["+eval"]),
+            without("noscripts", &["+eval", "+eval_ro"]),
+            without("noborn", &["~ringfence:born"]),
         ];
         let users = format!("user default off\n{least}\n{}", users.join("\n"));
         let server = Server::builder(flavor).acl_file(&users).start();
         let scene = |user: &str| Scene::on(&server.url_as(user, "PASSWORD"));
         for (user, rule) in [
-            ("poor", "ACL SETUSER poor +zadd"),
-            ("blind", "ACL SETUSER blind +info"),
-            ("silent", "ACL SETUSER silent +eval"),
-            ("mute", "ACL SETUSER mute +eval_ro"),
-            ("homeless", "ACL SETUSER homeless ~ringfence:born"),
+            ("nozadd", "ACL SETUSER nozadd +zadd"),
+            ("noinfo", "ACL SETUSER noinfo +info"),
+            ("noeval", "ACL SETUSER noeval +eval"),
+            ("noscripts", "ACL SETUSER noscripts +eval_ro"),
+            ("noborn", "ACL SETUSER noborn ~ringfence:born"),
         ] {
             let (_, value) = doctor(&scene(user), 1);
             let rights = finding(&value, "rights", Some(&server));
@@ -144,11 +144,11 @@ fn a_user_without_the_rights_is_told_the_line() {
             let line = rights["advice"].as_str().unwrap();
             let line = line.split(',').next().unwrap();
             server.command(&line.split(' ').collect::<Vec<_>>());
-            if user != "mute" {
+            if user != "noscripts" {
                 doctor(&scene(user), 0);
             }
         }
-        // A lock that the user may not touch, and one that it may.
+        // A lock that the user may not take, and one that it may take.
         let named = |name| Finished::of(scene("orders").ringfence(&["doctor", name]));
         let denied = named("invoices:1");
         assert_eq!(denied.code(), 1, "{}", denied.stdout());
@@ -159,7 +159,7 @@ fn a_user_without_the_rights_is_told_the_line() {
 }
 
 #[test]
-fn what_config_would_tell_is_a_note() {
+fn a_setting_that_only_config_shows_is_a_note() {
     let server = Server::builder(Flavor::Redis)
         .persistence(Persistence::AofAlways)
         .acl_file(&users())
@@ -178,6 +178,10 @@ fn what_config_would_tell_is_a_note() {
     );
     assert_eq!(value["verdict"], "ok");
     let (text, _) = doctor(&Scene::on(&format!("{url}?durable=yes")), 0);
-    assert!(text.contains("durable: on disk"), "{text}");
-    assert_eq!(server.command(&["ACL", "LOG"]), "", "something was denied");
+    assert!(text.contains("durable: a lock is on disk"), "{text}");
+    assert_eq!(
+        server.command(&["ACL", "LOG"]),
+        "",
+        "the server denied a command"
+    );
 }

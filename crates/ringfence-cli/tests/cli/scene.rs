@@ -1,4 +1,4 @@
-//! What a test needs around the program: nodes, a folder, processes that can be looked at.
+//! The surroundings of a test: nodes, a folder, and processes that the test can inspect.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -10,26 +10,26 @@ use ringfence_testkit::{Flavor, Server, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::{NamedTempFile, TempDir};
 
-/// Long enough for a loaded machine; reached only by a failing test.
+/// Long enough for a busy machine. Only a failing test waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A lock's home and a folder for what the tests' commands write.
+/// The nodes of a test, and a folder for the files that its commands write.
 pub(crate) struct Scene {
     folder: TempDir,
     nodes: String,
 }
 
 impl Scene {
-    /// Locks in a file of this test's own.
+    /// Locks in a file that only this test uses.
     pub(crate) fn embedded() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let nodes = format!("sqlite:{}", folder.path().join("locks.db").display());
         Self { folder, nodes }
     }
 
-    /// Locks on a server of this test's own. A busy disk delays no renewal there, and a stopped
-    /// client keeps nobody else waiting: one that is stopped while it writes to an embedded file
-    /// keeps the file's own lock.
+    /// Locks on a server that only this test uses. There a busy disk delays no renewal, and a
+    /// stopped client blocks no other client. (A client that is stopped while it writes to an
+    /// embedded file keeps that file locked.)
     pub(crate) fn served() -> (Server, Self) {
         let server = Server::start(Flavor::Redis);
         let scene = Self::on(&server.url_without_quarantine());
@@ -44,7 +44,7 @@ impl Scene {
         }
     }
 
-    /// The program, with these nodes and nothing else of our environment that it listens to.
+    /// The program with these nodes, and without other `RINGFENCE_…` variables.
     pub(crate) fn ringfence(&self, args: &[&str]) -> Command {
         let mut command = with_default_signals(program());
         command
@@ -59,13 +59,13 @@ impl Scene {
         command
     }
 
-    /// `ringfence run OPTIONS x -- sh -c SCRIPT`, started. Scripts find the folder in `$DIR`.
+    /// Starts `ringfence run OPTIONS x -- sh -c SCRIPT`. `$DIR` is the folder of this test.
     pub(crate) fn run(&self, options: &[&str], script: &str) -> Running {
         let args = [&["run"], options, &["x", "--", "sh", "-c", script]].concat();
         Running::start(self.ringfence(&args))
     }
 
-    /// Whether the lock can be had right now.
+    /// Whether the lock can be taken now.
     pub(crate) fn is_free(&self) -> bool {
         let taken = self.ringfence(&["run", "-n", "x", "--", "true"]).output();
         taken.expect("ringfence runs").status.success()
@@ -119,8 +119,8 @@ impl Scene {
         done.code()
     }
 
-    /// Frees the lock behind the back of its holder, who has written its token to `token` and can
-    /// prove the loss at its next renewal.
+    /// Releases the lock without the holder's knowledge. The holder has written its token to
+    /// `token`, and notices the loss at its next renewal.
     pub(crate) fn steal(&self) {
         let token = self.line("token");
         let stolen = Finished::of(self.ringfence(&["release", "x", "--token", &token]));
@@ -128,8 +128,8 @@ impl Scene {
     }
 }
 
-/// `program`, started with the signals that the tests rely on as they are by default: what is
-/// ignored stays ignored over an exec, and these tests may run under `nohup`.
+/// `program` with default handling of the signals that the tests use. An ignored signal stays
+/// ignored after an exec, and these tests may run under `nohup`.
 pub(crate) fn with_default_signals(program: &str) -> Command {
     let mut command = Command::new("env");
     command
@@ -143,9 +143,10 @@ pub(crate) fn program() -> &'static str {
     env!("CARGO_BIN_EXE_ringfence")
 }
 
-/// A started `ringfence`, killed with its test.
+/// A running `ringfence`, which is killed at the end of its test.
 ///
-/// It writes to files: they can be read while it runs, and no leftover keeps them open for us.
+/// It writes to files: a test can read them while it runs, and leftover processes do not keep a
+/// pipe open.
 pub(crate) struct Running {
     child: Child,
     stdout: NamedTempFile,
@@ -172,7 +173,7 @@ impl Running {
         Process::numbered(self.child.id().cast_signed()).expect("a process number")
     }
 
-    /// Waits until it says `words`.
+    /// Waits until `words` are on stderr.
     #[track_caller]
     pub(crate) fn wait_for(&self, words: &str) {
         wait_until(&format!("{words:?} on stderr"), PATIENCE, || {
@@ -180,20 +181,20 @@ impl Running {
         });
     }
 
-    /// Waits until it has something to say.
+    /// Waits until a line is on stderr.
     #[track_caller]
-    pub(crate) fn wait_for_words(&self) {
+    pub(crate) fn wait_for_line(&self) {
         wait_until("a line on stderr", PATIENCE, || {
             read(&self.stderr).ends_with('\n')
         });
     }
 
-    /// What it has said so far.
+    /// Stderr so far.
     pub(crate) fn stderr(&self) -> String {
         read(&self.stderr)
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Finished {
         let mut ended = None;
@@ -221,7 +222,7 @@ fn read(file: &NamedTempFile) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What came of a `ringfence`.
+/// The result of a `ringfence`.
 pub(crate) struct Finished {
     status: ExitStatus,
     stdout: String,
@@ -234,7 +235,7 @@ impl Finished {
         Running::start(command).finish()
     }
 
-    /// The exit code. None of the program's ends is by a signal.
+    /// The exit code. Fails if a signal ended the program.
     #[track_caller]
     pub(crate) fn code(&self) -> i32 {
         assert_eq!(self.status.signal(), None, "{}", self.stderr);
@@ -269,13 +270,13 @@ impl Process {
         Pid::from_raw(fields.split(' ').nth(1)?.parse().ok()?)
     }
 
-    /// The name of the program that it runs.
+    /// The name of its program.
     pub(crate) fn name(self) -> Option<String> {
         let name = fs::read_to_string(format!("/proc/{}/comm", self.0)).ok()?;
         Some(name.trim_end().to_owned())
     }
 
-    /// The user as whom it runs.
+    /// The user that it runs as.
     pub(crate) fn user(self) -> Option<u32> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0)).ok()?;
         let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;

@@ -1,4 +1,4 @@
-//! Passwords: where they may stand, and where they never appear.
+//! Passwords: where users may put them, and where they never appear.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ fn locked() -> Server {
     Server::builder(Flavor::Redis).requirepass(PASSWORD).start()
 }
 
-/// A file with a mode, and the path of it.
+/// Writes a file with a mode. Returns its path.
 fn file(scene: &Scene, name: &str, text: &str, mode: u32) -> String {
     scene.write(name, text);
     let path = scene.path(name);
@@ -29,19 +29,19 @@ fn bare(server: &Server) -> String {
 }
 
 #[track_caller]
-fn assert_silent(done: &Finished) {
-    let said = format!("{}{}", done.stdout(), done.stderr());
-    assert!(!said.contains(PASSWORD), "{said}");
+fn assert_no_password(done: &Finished) {
+    let output = format!("{}{}", done.stdout(), done.stderr());
+    assert!(!output.contains(PASSWORD), "{output}");
 }
 
 #[test]
-fn a_nodes_file_keeps_the_password_from_the_command_and_works_in_it_again() {
+fn a_nodes_file_hides_the_password_from_the_command_and_works_in_it() {
     let server = locked();
     let scene = Scene::embedded();
     let urls = format!("# our server\n\n{},\n", server.url_without_quarantine());
     let nodes = file(&scene, "nodes", &urls, 0o400);
     let run = ["run", "x", "--", "sh", "-c", NESTED];
-    // What is inherited counts for less than what was given.
+    // An option overrides a variable.
     let mut by_option = scene.ringfence(&[&["--nodes-file", &nodes], &run[..]].concat());
     by_option.env("RINGFENCE_NODES", "redis://u:s3cret@127.0.0.1:1");
     let mut by_variable = scene.ringfence(&run);
@@ -52,17 +52,17 @@ fn a_nodes_file_keeps_the_password_from_the_command_and_works_in_it_again() {
         command.env("RF", super::scene::program());
         let done = Finished::of(command);
         assert_eq!(done.code(), 0, "{}", done.stderr());
-        assert_silent(&done);
-        let said = done.stdout();
-        assert!(said.contains("nested"), "{said}");
-        let told = format!("RINGFENCE_NODES_FILE={nodes}\n");
-        assert_eq!(said.matches(&told).count(), 2, "{said}");
-        assert!(!said.contains("RINGFENCE_NODES="), "{said}");
+        assert_no_password(&done);
+        let output = done.stdout();
+        assert!(output.contains("nested"), "{output}");
+        let variable = format!("RINGFENCE_NODES_FILE={nodes}\n");
+        assert_eq!(output.matches(&variable).count(), 2, "{output}");
+        assert!(!output.contains("RINGFENCE_NODES="), "{output}");
     }
 }
 
 #[test]
-fn a_password_file_serves_the_nodes_that_have_none_and_a_ringfence_in_the_command() {
+fn a_password_file_works_for_urls_without_password_and_in_the_command() {
     let server = locked();
     let scene = Scene::on(&bare(&server));
     let password = file(&scene, "password", "s3cret\n", 0o600);
@@ -79,25 +79,29 @@ fn a_password_file_serves_the_nodes_that_have_none_and_a_ringfence_in_the_comman
         }
         let done = Finished::of(command);
         assert_eq!(done.code(), 0, "{}", done.stderr());
-        assert_silent(&done);
+        assert_no_password(&done);
         assert!(done.stdout().contains("nested"), "{}", done.stdout());
     }
 }
 
 #[test]
-fn a_command_is_told_urls_without_their_passwords() {
+fn a_command_gets_urls_without_passwords() {
     let server = locked();
     let scene = Scene::on(&server.url_without_quarantine());
     let done = scene.run(&[], "env").finish();
     assert_eq!(done.code(), 0, "{}", done.stderr());
-    assert_silent(&done);
-    let told = format!("RINGFENCE_NODES={}\n", bare(&server));
-    assert!(done.stdout().contains(&told), "{}", done.stdout());
-    assert_eq!(done.stderr(), "", "a password on loopback is no matter");
+    assert_no_password(&done);
+    let variable = format!("RINGFENCE_NODES={}\n", bare(&server));
+    assert!(done.stdout().contains(&variable), "{}", done.stdout());
+    assert_eq!(
+        done.stderr(),
+        "",
+        "there is a warning about a password on loopback"
+    );
 }
 
 #[test]
-fn a_file_with_a_password_that_everybody_may_read_is_refused() {
+fn a_password_file_that_all_users_may_read_is_refused() {
     let scene = Scene::embedded();
     let with = "redis://:s3cret@127.0.0.1:1";
     for (text, mode, refused) in [
@@ -113,8 +117,8 @@ fn a_file_with_a_password_that_everybody_may_read_is_refused() {
         let mut command = scene.ringfence(&args);
         command.env_remove("RINGFENCE_NODES");
         let done = Finished::of(command);
-        assert_silent(&done);
-        // Nobody listens there: a file that is used ends without a quorum.
+        assert_no_password(&done);
+        // No server listens there: if the file is used, there is no quorum.
         assert_eq!(
             done.code(),
             if refused { 64 } else { 69 },
@@ -135,11 +139,11 @@ fn a_file_with_a_password_that_everybody_may_read_is_refused() {
     let done = Finished::of(scene.ringfence(&args));
     assert_eq!(done.code(), 64, "{}", done.stderr());
     assert!(done.stderr().contains("mode 0644"), "{}", done.stderr());
-    assert_silent(&done);
+    assert_no_password(&done);
 }
 
 #[test]
-fn files_that_cannot_be_meant_are_refused() {
+fn unusable_files_are_refused() {
     let scene = Scene::embedded();
     let empty = file(&scene, "empty", "\n# nothing\n", 0o600);
     let long = file(&scene, "long", &"#".repeat(70_000), 0o600);
@@ -173,7 +177,7 @@ fn files_that_cannot_be_meant_are_refused() {
 }
 
 #[test]
-fn a_pipe_may_name_the_nodes_and_the_command_is_told_what_it_may_know() {
+fn the_nodes_may_come_from_a_pipe_and_the_command_gets_urls_without_passwords() {
     let server = locked();
     let scene = Scene::embedded();
     let mut command = std::process::Command::new("sh");
@@ -185,15 +189,15 @@ fn a_pipe_may_name_the_nodes_and_the_command_is_told_what_it_may_know() {
         .env("RF", super::scene::program());
     let done = Finished::of(command);
     assert_eq!(done.code(), 0, "{}", done.stderr());
-    assert_silent(&done);
-    let told = format!("RINGFENCE_NODES={}\n", bare(&server));
-    assert!(done.stdout().contains(&told), "{}", done.stdout());
+    assert_no_password(&done);
+    let variable = format!("RINGFENCE_NODES={}\n", bare(&server));
+    assert!(done.stdout().contains(&variable), "{}", done.stdout());
     drop(scene);
 }
 
 #[test]
-fn a_password_on_its_way_to_another_machine_without_tls_is_warned_of_once() {
-    // An address that is not the loopback's, and yet leads nowhere else.
+fn an_unencrypted_password_to_another_machine_causes_one_warning() {
+    // Not a loopback address, but it leads to this machine.
     let scene = Scene::on("redis://u:s3cret@0.0.0.0:1");
     let args = [
         "run",
@@ -214,7 +218,7 @@ fn a_password_on_its_way_to_another_machine_without_tls_is_warned_of_once() {
     );
     assert!(done.stderr().contains("0.0.0.0:1"), "{}", done.stderr());
     assert!(done.stderr().contains("rediss://"), "{}", done.stderr());
-    assert_silent(&done);
+    assert_no_password(&done);
     let quiet = Finished::of(scene.ringfence(&[&["-q"], &args[..]].concat()));
     assert!(
         !quiet.stderr().contains("unencrypted"),
@@ -224,9 +228,9 @@ fn a_password_on_its_way_to_another_machine_without_tls_is_warned_of_once() {
 }
 
 #[test]
-fn a_password_among_the_arguments_is_warned_of() {
+fn a_password_in_the_arguments_causes_a_warning() {
     let scene = Scene::embedded();
     let done = Finished::of(scene.ringfence(&["--nodes", "redis://:s3cret@127.0.0.1:1", "status"]));
     assert!(done.stderr().contains("--nodes-file"), "{}", done.stderr());
-    assert_silent(&done);
+    assert_no_password(&done);
 }

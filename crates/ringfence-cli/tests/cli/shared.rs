@@ -1,10 +1,10 @@
-//! `run --shared`: many commands beside each other, and none that runs alone.
+//! `run --shared`: many shared commands at the same time, and no exclusive one.
 
 use super::scene::{Finished, PATIENCE, Scene};
 use ringfence_testkit::wait_until;
 
 #[test]
-fn shared_runs_are_beside_each_other_and_keep_others_out() {
+fn shared_commands_run_at_the_same_time_and_exclude_others() {
     let scene = Scene::embedded();
     let script = |name: &str| {
         format!("echo $RINGFENCE_FENCE > $DIR/{name}; while [ ! -e $DIR/go ]; do sleep 0.05; done")

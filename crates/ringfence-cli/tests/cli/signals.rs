@@ -1,4 +1,4 @@
-//! Signals to ringfence itself: passed on, and in the end nothing survives.
+//! Signals to ringfence: it forwards them, and no process survives the end.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -48,19 +48,19 @@ fn a_command_that_handles_the_signal_keeps_its_exit_code() {
     assert_eq!(run.finish().code(), 7);
 }
 
-/// Ignores TERM, but takes note of each.
-const DEAF: &str = "trap 'echo term >> $DIR/terms' TERM; echo $$ > $DIR/child
+/// Ignores TERM, but records each one.
+const IGNORES_TERM: &str = "trap 'echo term >> $DIR/terms' TERM; echo $$ > $DIR/child
     while :; do sleep 0.1; done";
 
-/// Ends once `$DIR/go` is there, and takes note of TERM and HUP.
+/// Ends when `$DIR/go` exists, and records TERM and HUP.
 const GRACEFUL: &str = "go() { while [ ! -e $DIR/go ]; do sleep 0.1; done; }
     trap 'echo term > $DIR/term; go; exit 7' TERM; trap 'echo hup > $DIR/hup' HUP
     echo $$ > $DIR/child; go; exit 6";
 
 #[test]
-fn a_command_that_ignores_the_signal_is_killed_after_the_stop_grace_and_that_is_said() {
+fn a_command_that_ignores_the_signal_is_killed_after_the_stop_grace_and_this_is_reported() {
     let scene = Scene::embedded();
-    let run = scene.run(&["--stop-grace", "100ms"], DEAF);
+    let run = scene.run(&["--stop-grace", "100ms"], IGNORES_TERM);
     let child = scene.process("child");
     run.signal(Signal::TERM);
     let killed = run.finish();
@@ -75,7 +75,7 @@ fn a_command_that_ignores_the_signal_is_killed_after_the_stop_grace_and_that_is_
 }
 
 #[test]
-fn a_command_may_take_longer_to_stop_than_its_lock_lasts() {
+fn a_command_may_take_longer_than_the_ttl_to_stop() {
     let (_server, scene) = Scene::served();
     let run = scene.run(&["--ttl", "5s"], GRACEFUL);
     let child = scene.process("child");
@@ -88,14 +88,14 @@ fn a_command_may_take_longer_to_stop_than_its_lock_lasts() {
 fn a_second_signal_shortens_the_grace() {
     for second in [Signal::TERM, Signal::INT] {
         let scene = Scene::embedded();
-        let run = scene.run(&["--kill-grace", "1s", "--stop-grace", "1h"], DEAF);
+        let run = scene.run(&["--kill-grace", "1s", "--stop-grace", "1h"], IGNORES_TERM);
         let child = scene.process("child");
         run.signal(Signal::TERM);
         scene.line("terms");
         assert!(child.is_alive());
         run.signal(second);
         let killed = run.finish();
-        // INT ends it at once: it does not ignore that one.
+        // INT ends it at once: it does not ignore INT.
         let signal = if second == Signal::INT { 2 } else { 9 };
         assert_eq!(killed.code(), 128 + signal, "{}", killed.stderr());
         assert!(!child.is_alive());
@@ -103,9 +103,9 @@ fn a_second_signal_shortens_the_grace() {
 }
 
 #[test]
-fn a_lock_that_is_lost_while_the_command_stops_ends_it_before_its_deadline() {
+fn a_lock_lost_during_the_stop_grace_ends_the_command_before_the_deadline() {
     let scene = Scene::embedded();
-    let script = format!("echo $RINGFENCE_TOKEN > $DIR/token; {DEAF}");
+    let script = format!("echo $RINGFENCE_TOKEN > $DIR/token; {IGNORES_TERM}");
     let run = scene.run(&["--ttl", "6s", "--stop-grace", "1h"], &script);
     let child = scene.process("child");
     run.signal(Signal::TERM);
@@ -117,24 +117,24 @@ fn a_lock_that_is_lost_while_the_command_stops_ends_it_before_its_deadline() {
 }
 
 #[test]
-fn hup_is_passed_on_and_kills_nothing() {
+fn hup_is_forwarded_and_kills_nothing() {
     let (_server, scene) = Scene::served();
     let options = ["--ttl", "5s", "--stop-grace", "100ms"];
     let run = scene.run(&options, GRACEFUL);
     let child = scene.process("child");
     run.signal(Signal::HUP);
     assert_eq!(scene.line("hup"), "hup");
-    // Longer than either grace.
+    // Longer than both graces.
     assert_eq!(scene.code_after_renewal(run, child), 6);
 }
 
 #[test]
 fn term_goes_to_the_command_and_not_to_its_descendants() {
     let scene = Scene::embedded();
-    // In the command's group, where a signal to the group would find it.
+    // In the command's group, where a signal to the group would reach it.
     scene.write(
         "beside",
-        "trap 'echo term > $DIR/wrong' TERM; trap 'n=$((n+1)); echo $n >> $DIR/heard' USR1
+        "trap 'echo term > $DIR/wrong' TERM; trap 'n=$((n+1)); echo $n >> $DIR/received' USR1
          echo $$ > $DIR/pid; while [ ! -e $DIR/go ]; do sleep 0.1; done",
     );
     let script = format!("sh $DIR/beside & {GRACEFUL}");
@@ -142,12 +142,12 @@ fn term_goes_to_the_command_and_not_to_its_descendants() {
     let (beside, _) = (scene.process("pid"), scene.line("child"));
     run.signal(Signal::TERM);
     scene.line("term");
-    // A shell handles the signals that wait for it together: after two rounds it has handled TERM.
+    // A shell handles all pending signals together: after two USR1 it has handled TERM.
     beside.signal(Signal::USR1);
-    scene.line("heard");
+    scene.line("received");
     beside.signal(Signal::USR1);
     wait_until("the second USR1", PATIENCE, || {
-        scene.line("heard").ends_with('2')
+        scene.line("received").ends_with('2')
     });
     assert!(!scene.has("wrong"));
     scene.write("go", "");
@@ -171,7 +171,7 @@ fn int_goes_to_the_whole_group_like_ctrl_c() {
 }
 
 #[test]
-fn other_signals_are_passed_on() {
+fn other_signals_are_forwarded() {
     let scene = Scene::embedded();
     let script = "trap 'echo usr1 > $DIR/usr1' USR1; trap 'exit 5' USR2;
                   echo $$ > $DIR/child; while :; do sleep 0.01; done";
@@ -184,7 +184,7 @@ fn other_signals_are_passed_on() {
 }
 
 #[test]
-fn the_command_dies_with_a_ringfence_that_is_killed() {
+fn the_command_dies_when_ringfence_is_killed() {
     let scene = Scene::embedded();
     let run = scene.run(&[], "echo $$ > $DIR/child; exec sleep 1000");
     let child = scene.process("child");
@@ -198,8 +198,8 @@ fn a_signal_ends_the_wait_for_a_lock() {
     let holder = scene.run(&[], "echo $$ > $DIR/child; exec sleep 1000");
     scene.line("child");
     let waiting = scene.run(&[], "touch $DIR/entered");
-    // It listens before it asks, and says so after a second.
-    waiting.wait_for_words();
+    // It installs its handlers before it asks the nodes, and reports the wait after a second.
+    waiting.wait_for_line();
     waiting.signal(Signal::TERM);
     assert_eq!(waiting.finish().code(), 128 + 15);
     holder.signal(Signal::TERM);
@@ -209,11 +209,12 @@ fn a_signal_ends_the_wait_for_a_lock() {
 }
 
 #[test]
-fn what_was_ignored_from_the_start_stays_ignored() {
+fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
     let scene = Scene::embedded();
     let mut command = Command::new("sh");
     let script = format!(
-        "trap '' HUP; exec {} run x -- sh -c 'echo $$ > $DIR/child; while [ ! -e $DIR/go ]; do sleep 0.01; done'",
+        "trap '' HUP; exec {} run x -- sh -c 'echo $$ > $DIR/child
+         while [ ! -e $DIR/go ]; do sleep 0.01; done'",
         program()
     );
     command
@@ -230,7 +231,7 @@ fn what_was_ignored_from_the_start_stays_ignored() {
 }
 
 #[test]
-fn children_from_before_are_strangers() {
+fn children_from_before_the_command_are_not_killed() {
     let scene = Scene::embedded();
     let mut command = with_default_signals("sh");
     let script = format!(

@@ -1,4 +1,4 @@
-//! A terminal with a job-control shell on it, as a person has.
+//! ringfence at a terminal with a job-control shell.
 
 use ringfence_testkit::wait_until;
 use rustix::process::Signal;
@@ -25,7 +25,7 @@ fn the_command_reads_from_the_terminal() {
 }
 
 #[test]
-fn a_script_reads_on_after_its_ringfence() {
+fn a_script_can_read_from_the_terminal_after_ringfence() {
     let scene = Scene::embedded();
     scene.write(
         "job",
@@ -68,13 +68,14 @@ fn ctrl_c_ends_the_wait_for_leftovers() {
     let person = Person::at(&scene);
     person.types("$RF run --leftovers wait --stop-grace 100ms x -- sh $DIR/job\n");
     let left = scene.process("left");
-    // Typed sooner it would go to the command, of which only the deaf one may be left.
+    // Earlier, Ctrl-C would go to the command's group, where only a process that ignores it may be
+    // left.
     let command: i32 = scene
         .line("child")
         .trim()
         .parse()
         .expect("a process number");
-    wait_until("the command to be done with the terminal", PATIENCE, || {
+    wait_until("the command to give up the terminal", PATIENCE, || {
         let group = tcgetpgrp(&person.keyboard).expect("a terminal");
         group.as_raw_nonzero().get() != command
     });
@@ -87,18 +88,18 @@ fn ctrl_c_ends_the_wait_for_leftovers() {
 #[test]
 fn ctrl_c_ends_everything_and_the_shell_has_its_terminal_back() {
     let scene = Scene::embedded();
-    // In a script `&` makes a process deaf to Ctrl-C.
+    // A process that a script starts with `&` ignores Ctrl-C.
     scene.write(
         "job",
-        "sh -c 'echo $$ > $DIR/deaf; exec sleep 1000' & echo $$ > $DIR/child; wait; wait",
+        "sh -c 'echo $$ > $DIR/ignoring; exec sleep 1000' & echo $$ > $DIR/child; wait; wait",
     );
     let person = Person::at(&scene);
     person.types("$RF run x -- sh $DIR/job\n");
-    let (deaf, child) = (scene.process("deaf"), scene.process("child"));
+    let (ignoring, child) = (scene.process("ignoring"), scene.process("child"));
     person.types(CTRL_C);
     person.sees("prompt> ");
     person.sees_code(130);
-    assert!(!deaf.is_alive() && !child.is_alive());
+    assert!(!ignoring.is_alive() && !child.is_alive());
     assert!(scene.is_free());
 }
 
@@ -116,16 +117,16 @@ fn ctrl_c_ends_the_wait_for_a_lock() {
     drop(holder);
 }
 
-/// A script that says `next` after its ringfence.
+/// A script that writes a file after its ringfence.
 const SCRIPT: &str = "$RF run x -- sh $DIR/job; echo next > $DIR/next";
 const SLEEPER: &str = "echo $$ > $DIR/child; exec sleep 1000";
 
-/// The shells differ: bash asks how its command ended, others do not.
+/// bash checks how its command ended; other shells do not.
 const SHELLS: [&str; 2] = ["sh", "bash"];
 
 #[test]
-fn ctrl_c_stops_the_script_around_it() {
-    // bash ignores QUIT by itself.
+fn ctrl_c_stops_the_calling_script() {
+    // bash itself ignores QUIT.
     let cases = [
         ("sh", CTRL_C, 130),
         ("bash", CTRL_C, 130),
@@ -162,7 +163,11 @@ fn ctrl_c_ends_a_loop() {
         person.sees("prompt> ");
         person.sees_code(130);
         assert!(!scene.has("next"));
-        assert_eq!(scene.line("child").lines().count(), 1, "{shell} went round");
+        assert_eq!(
+            scene.line("child").lines().count(),
+            1,
+            "{shell} did not end the loop"
+        );
     }
 }
 
@@ -180,7 +185,7 @@ fn ctrl_c_in_a_pipeline_stops_the_script_too() {
 }
 
 #[test]
-fn ctrl_c_while_it_waits_stops_the_script_too() {
+fn ctrl_c_during_the_wait_stops_the_script_too() {
     let scene = Scene::embedded();
     let holder = scene.run(&[], "echo $$ > $DIR/holder; exec sleep 1000");
     scene.line("holder");
@@ -231,7 +236,7 @@ fn ctrl_z_stops_and_fg_goes_on() {
 }
 
 #[test]
-fn in_the_background_it_runs_and_is_stopped_for_reading() {
+fn in_the_background_it_runs_until_it_reads() {
     let scene = Scene::embedded();
     scene.write(
         "job",
@@ -278,7 +283,7 @@ fn a_command_whose_lock_ended_while_it_was_stopped_never_runs_again() {
 }
 
 #[test]
-fn in_a_pipeline_the_terminal_stays_with_those_who_need_it() {
+fn in_a_pipeline_the_process_that_reads_gets_the_terminal() {
     let scene = Scene::embedded();
     // The neighbour reads from the terminal; the command does not.
     scene.write(
@@ -290,7 +295,7 @@ fn in_a_pipeline_the_terminal_stays_with_those_who_need_it() {
     assert_eq!(scene.line("piped"), "from the command");
     person.types("hello\n");
     person.sees("<hello>");
-    // And a command that asks for it gets it.
+    // A command that reads from the terminal gets it.
     scene.write("job", "read a < /dev/tty; echo \"{$a}\"");
     person.types("$RF run x -- sh $DIR/job | cat\n");
     person.types("hello\n");

@@ -1,4 +1,4 @@
-//! `acquire`, `extend`, `release` and `status`: locks that outlive the process.
+//! `acquire`, `extend`, `release` and `status`: locks that outlive a process.
 
 use ringfence_testkit::wait_until;
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn a_lock_is_held_until_it_is_released_and_only_once() {
 }
 
 #[test]
-fn an_unreleased_lock_says_who_has_it_and_ends_with_its_ttl() {
+fn an_unreleased_lock_shows_its_holder_and_ends_with_its_ttl() {
     let scene = Scene::embedded();
     let args = ["acquire", "x", "--ttl", "1s", "--label", "alice"];
     assert_eq!(ringfence(&scene, &args).code(), 0);
@@ -47,7 +47,7 @@ fn an_unreleased_lock_says_who_has_it_and_ends_with_its_ttl() {
 }
 
 #[test]
-fn json_has_what_a_program_needs() {
+fn json_has_the_fields_that_a_program_needs() {
     let scene = Scene::embedded();
     let taken = ringfence(&scene, &["--json", "acquire", "x"]);
     let value: Value = serde_json::from_str(taken.stdout()).expect("JSON");
@@ -73,7 +73,7 @@ fn json_has_what_a_program_needs() {
 }
 
 #[test]
-fn status_tells_who_holds_a_lock_and_changes_nothing() {
+fn status_shows_who_holds_a_lock_and_changes_nothing() {
     let scene = Scene::embedded();
     let free = ringfence(&scene, &["status", "x"]);
     assert_eq!(free.code(), 0, "{}", free.stderr());
@@ -99,7 +99,7 @@ fn status_tells_who_holds_a_lock_and_changes_nothing() {
 }
 
 #[test]
-fn status_without_a_name_tells_how_the_nodes_are() {
+fn status_without_a_name_shows_the_nodes() {
     let scene = Scene::embedded();
     let nodes = ringfence(&scene, &["status"]);
     assert_eq!(nodes.code(), 0, "{}", nodes.stderr());

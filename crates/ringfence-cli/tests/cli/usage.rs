@@ -1,4 +1,4 @@
-//! Bad input: exit 64 and a line that says what to do, before anything is asked of a node.
+//! Bad input: exit code 64 and a line with what to do, before any node is contacted.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,11 +12,11 @@ fn refuses(args: &[&str], word: &str) {
     assert_eq!(refused.code(), 64, "{}", refused.stderr());
     assert!(refused.stderr().contains(word), "{}", refused.stderr());
     assert_eq!(refused.stdout(), "");
-    assert!(!scene.has("locks.db"), "nothing was asked of a node");
+    assert!(!scene.has("locks.db"), "a node was contacted");
 }
 
 #[test]
-fn values_that_cannot_be_meant_are_refused() {
+fn invalid_values_are_refused() {
     refuses(&[], "Usage");
     refuses(&["frobnicate"], "frobnicate");
     refuses(&["run", "x"], "COMMAND");
@@ -39,18 +39,18 @@ fn values_that_cannot_be_meant_are_refused() {
     refuses(&["release", "x", "--token", "guess"], "token");
     refuses(
         &["--nodes", "memory:", "run", "x", "--", "true"],
-        "exclude nobody",
+        "exclude no other process",
     );
     refuses(
         &["--nodes", " MEMORY:x", "run", "x", "--", "true"],
-        "exclude nobody",
+        "exclude no other process",
     );
     refuses(&["--nodes", "foo://x", "run", "x", "--", "true"], "foo://x");
     refuses(&["--nodes", "", "run", "x", "--", "true"], "--nodes");
 }
 
 #[test]
-fn a_ttl_beyond_the_bounds_names_them() {
+fn an_error_for_a_ttl_out_of_range_names_the_limit() {
     let scene = Scene::embedded();
     for (ttl, bound) in [
         ("0s", "at least 50ms"),
@@ -98,18 +98,18 @@ fn a_malformed_token_is_not_shown() {
         assert_eq!(refused.code(), 64, "{}", refused.stderr());
         assert!(!refused.stderr().contains(SECRET), "{}", refused.stderr());
         assert!(refused.stderr().contains("--token"), "{}", refused.stderr());
-        assert!(!scene.has("locks.db"), "nothing was asked of a node");
+        assert!(!scene.has("locks.db"), "a node was contacted");
     }
 }
 
 #[test]
-fn a_name_never_reaches_the_terminal_raw() {
+fn control_characters_of_a_name_do_not_reach_the_terminal() {
     let scene = Scene::embedded();
     let name = "a\u{1b}[2J\u{9b}2J\u{85}b\n";
-    let calm = |done: &Finished| {
-        let said = format!("{}{}", done.stdout(), done.stderr());
+    let is_harmless = |done: &Finished| {
+        let output = format!("{}{}", done.stdout(), done.stderr());
         let bad = |c: char| c.is_control() && c != '\n';
-        assert!(!said.contains(bad), "{said:?}");
+        assert!(!output.contains(bad), "{output:?}");
     };
     let taken = Finished::of(scene.ringfence(&["acquire", name]));
     let held = [
@@ -123,18 +123,18 @@ fn a_name_never_reaches_the_terminal_raw() {
         &["run", "--ttl", name, "x", "--", "true"],
         &["release", name, "--token", taken.stdout().trim()],
     ];
-    let told: Vec<Finished> = held
+    let results: Vec<Finished> = held
         .into_iter()
         .map(|args| Finished::of(scene.ringfence(args)))
         .collect();
-    told.iter().for_each(calm);
-    assert_eq!(told[0].code(), 75, "{}", told[0].stderr());
+    results.iter().for_each(is_harmless);
+    assert_eq!(results[0].code(), 75, "{}", results[0].stderr());
     assert!(
-        told[1].stderr().contains("waiting for"),
+        results[1].stderr().contains("waiting for"),
         "{}",
-        told[1].stderr()
+        results[1].stderr()
     );
-    let released = told.last().expect("the last");
+    let released = results.last().expect("the last");
     assert_eq!(released.code(), 0, "{}", released.stderr());
     assert_eq!(
         released.stdout().lines().count(),
@@ -160,7 +160,7 @@ fn usage_errors_are_json_too() {
 }
 
 #[test]
-fn without_a_home_the_error_says_where_else_to_go() {
+fn without_a_home_folder_the_error_suggests_a_file() {
     let scene = Scene::embedded();
     let mut command = scene.ringfence(&["run", "x", "--", "true"]);
     for key in ["RINGFENCE_NODES", "HOME", "XDG_STATE_HOME"] {

@@ -1,5 +1,5 @@
-//! Two processes watch over the command. Either may be stopped or killed: the command and all its
-//! descendants end before another can hold the lock.
+//! Two processes supervise the command. If one of them is stopped or killed, the command and all
+//! its descendants end before another client can hold the lock.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -10,15 +10,15 @@ use rustix::process::{Signal, geteuid, kill_process_group};
 
 use super::scene::{PATIENCE, Process, Running, Scene, program};
 
-/// The user that the test changes to; it needs no entry in the user database.
+/// The user that the test changes to. It needs no entry in the user database.
 const OTHER_USER: u32 = 65534;
 
-/// A short lease. The delay leaves the killing of a whole tree time on a busy machine before
-/// another can hold the lock, and takes nothing from the test: without a deadline nothing is ever
-/// killed.
+/// A short lease. The delay leaves time to kill a whole tree on a busy machine before another
+/// client can hold the lock. It does not weaken the test: without a deadline the tree would run for
+/// ever.
 const SHORT: [&str; 4] = ["--ttl", "5s", "--lock-delay", "2s"];
 
-/// The files in which the processes of [`tree`] leave their numbers.
+/// The files to which the processes of [`tree`] write their numbers.
 const TREE: [&str; 5] = ["child", "beside", "escaped", "orphan", "other"];
 
 /// A command with a child in its group, one that left the group and session, one whose parent died
@@ -41,8 +41,8 @@ fn tree() -> String {
     )
 }
 
-/// What to put before a command to run it as another user. Only root may do that; all else that the
-/// tests say holds for our own user too.
+/// The prefix that runs a command as another user. Only root may do that. Without root, the tests
+/// check everything else with our own user.
 fn as_other_user() -> String {
     if geteuid().is_root() {
         format!("setpriv --reuid {OTHER_USER} --clear-groups")
@@ -51,7 +51,7 @@ fn as_other_user() -> String {
     }
 }
 
-/// The processes of [`tree`], all started, and `other` no longer ours.
+/// The processes of [`tree`], when all have started and `other` has changed its user.
 #[track_caller]
 fn members(scene: &Scene) -> [Process; 5] {
     let members = TREE.map(|file| scene.process(file));
@@ -68,13 +68,13 @@ fn members(scene: &Scene) -> [Process; 5] {
 
 fn assert_gone(members: &[Process]) {
     for (process, name) in members.iter().zip(TREE) {
-        assert!(!process.is_alive(), "{name} runs on");
+        assert!(!process.is_alive(), "{name} still runs");
     }
 }
 
-/// Waits until another holds the lock, and looks what of the former holder's command is left.
+/// Waits until another client holds the lock. Then no process of the former holder may be alive.
 #[track_caller]
-fn the_next_holder_is_alone(scene: &Scene, members: &[Process]) {
+fn assert_next_holder_is_alone(scene: &Scene, members: &[Process]) {
     let next = scene.run(&[], "echo entered > $DIR/entered; exec sleep 1000");
     scene.line("entered");
     assert_gone(members);
@@ -83,12 +83,12 @@ fn the_next_holder_is_alone(scene: &Scene, members: &[Process]) {
 }
 
 #[test]
-fn a_ringfence_that_is_stopped_alone_takes_its_command_along() {
+fn when_ringfence_is_stopped_its_command_is_killed() {
     let (_server, scene) = Scene::served();
     let run = scene.run(&SHORT, &tree());
     let members = members(&scene);
     run.signal(Signal::STOP);
-    the_next_holder_is_alone(&scene, &members);
+    assert_next_holder_is_alone(&scene, &members);
     run.signal(Signal::CONT);
     let lost = run.finish();
     assert_eq!(lost.code(), 79, "{}", lost.stderr());
@@ -100,7 +100,7 @@ fn a_ringfence_that_is_stopped_alone_takes_its_command_along() {
 }
 
 #[test]
-fn so_does_one_whose_whole_process_group_is_stopped() {
+fn when_the_process_group_of_ringfence_is_stopped_its_command_is_killed() {
     let (_server, scene) = Scene::served();
     let script = tree();
     let args = [&["run"], &SHORT[..], &["x", "--", "sh", "-c", &script]].concat();
@@ -109,13 +109,13 @@ fn so_does_one_whose_whole_process_group_is_stopped() {
     let run = Running::start(command);
     let members = members(&scene);
     kill_process_group(run.process().pid(), Signal::STOP).expect("our own group");
-    the_next_holder_is_alone(&scene, &members);
+    assert_next_holder_is_alone(&scene, &members);
     run.signal(Signal::CONT);
     assert_eq!(run.finish().code(), 79);
 }
 
 #[test]
-fn a_ringfence_that_is_killed_takes_its_whole_tree_along() {
+fn when_ringfence_is_killed_the_whole_tree_is_killed() {
     let scene = Scene::embedded();
     let run = scene.run(&["--ttl", "5s"], &tree());
     let members = members(&scene);
@@ -125,11 +125,11 @@ fn a_ringfence_that_is_killed_takes_its_whole_tree_along() {
         process.wait_gone();
     }
     watchdog.wait_gone();
-    the_next_holder_is_alone(&scene, &members);
+    assert_next_holder_is_alone(&scene, &members);
 }
 
 #[test]
-fn a_watchdog_that_is_killed_takes_the_whole_tree_along() {
+fn when_the_watchdog_is_killed_the_whole_tree_is_killed() {
     let scene = Scene::embedded();
     let run = scene.run(&[], &tree());
     let members = members(&scene);
@@ -137,9 +137,7 @@ fn a_watchdog_that_is_killed_takes_the_whole_tree_along() {
     let killed = run.finish();
     assert_eq!(killed.code(), 128 + 9, "{}", killed.stderr());
     assert!(
-        killed
-            .stderr()
-            .contains("watches over the command was killed"),
+        killed.stderr().contains("the watchdog process was killed"),
         "{}",
         killed.stderr()
     );
@@ -148,7 +146,7 @@ fn a_watchdog_that_is_killed_takes_the_whole_tree_along() {
 }
 
 #[test]
-fn a_watchdog_that_is_stopped_goes_on_and_the_command_never_notices() {
+fn a_stopped_watchdog_is_continued_and_the_command_runs_on() {
     let (_server, scene) = Scene::served();
     let run = scene.run(
         &["--ttl", "5s"],
@@ -167,7 +165,7 @@ fn a_watchdog_that_is_stopped_goes_on_and_the_command_never_notices() {
 
 /// A service manager that stops a service signals all its processes.
 #[test]
-fn a_watchdog_leaves_term_to_ringfence() {
+fn a_watchdog_ignores_term() {
     let scene = Scene::embedded();
     let run = scene.run(
         &[],
@@ -188,7 +186,7 @@ fn a_watchdog_that_dies_while_ringfence_waits_is_replaced() {
     let holder = scene.run(&[], "echo $$ > $DIR/holder; exec sleep 1000");
     scene.line("holder");
     let waiting = scene.run(&[], "echo entered > $DIR/entered; exit 6");
-    waiting.wait_for_words();
+    waiting.wait_for_line();
     let [watchdog] = children(waiting.process())[..] else {
         panic!("ringfence has one child");
     };
@@ -219,15 +217,15 @@ fn with_on_lost_ignore_a_stopped_ringfence_keeps_its_command() {
 }
 
 #[test]
-fn a_leader_that_is_stopped_alone_takes_its_command_along() {
+fn when_a_leader_is_stopped_its_command_is_killed() {
     let (_server, scene) = Scene::served();
     let script = tree();
     let args = [&["elect"], &SHORT[..], &["x", "--", "sh", "-c", &script]].concat();
     let leader = Running::start(scene.ringfence(&args));
     let members = members(&scene);
     leader.signal(Signal::STOP);
-    the_next_holder_is_alone(&scene, &members);
-    // It stands again when it goes on, and leads: its command starts anew.
+    assert_next_holder_is_alone(&scene, &members);
+    // After CONT it campaigns again and leads: its command starts again.
     fs::remove_file(scene.path("child")).expect("our own file");
     leader.signal(Signal::CONT);
     let again = scene.process("child");
@@ -238,7 +236,7 @@ fn a_leader_that_is_stopped_alone_takes_its_command_along() {
 }
 
 #[test]
-fn a_leader_that_is_killed_takes_its_whole_tree_along() {
+fn when_a_leader_is_killed_the_whole_tree_is_killed() {
     let scene = Scene::embedded();
     let script = tree();
     let args = ["elect", "--ttl", "5s", "x", "--", "sh", "-c", &script];
@@ -248,17 +246,17 @@ fn a_leader_that_is_killed_takes_its_whole_tree_along() {
     for process in members {
         process.wait_gone();
     }
-    the_next_holder_is_alone(&scene, &members);
+    assert_next_holder_is_alone(&scene, &members);
 }
 
-/// As with `sudo` in the command of an ordinary user: the command becomes root's, and ringfence may
-/// not signal it. It says so, and keeps the lock for as long as the command runs.
+/// As with `sudo` in the command of an ordinary user: the command runs as root, and ringfence may
+/// not signal it. ringfence reports that, and holds the lock as long as the command runs.
 #[test]
-fn a_process_that_ringfence_may_not_signal_is_named() {
+fn a_process_that_ringfence_may_not_signal_is_reported() {
     let (_server, scene) = Scene::served();
     let mut command = Command::new("sh");
-    // ringfence may become root but not signal root's processes; its command becomes root. Without
-    // root in the first place the command stays ours, and may be signalled.
+    // ringfence may become root but may not signal root's processes; its command becomes root. If
+    // the test does not run as root, the command stays ours and can be signalled.
     let is_root = geteuid().is_root();
     let script = if is_root {
         "chmod 777 $DIR; cp $RF $DIR/rf
@@ -292,7 +290,7 @@ fn a_process_that_ringfence_may_not_signal_is_named() {
     let done = run.finish();
     assert_eq!(done.code(), 128 + 9);
     let stderr = done.stderr();
-    assert!(stderr.contains("may not pass signal 15 on"), "{stderr}");
+    assert!(stderr.contains("may not forward signal 15"), "{stderr}");
     assert!(stderr.contains(&child.pid().to_string()), "{stderr}");
 }
 

@@ -1,7 +1,7 @@
 //! Which nodes' clocks are close enough to each other for their votes to add up.
 
-/// Which of the clocks accept one and the same ballot, if it is chosen as well as can be: the rule by
-/// which clients choose it, within the window of `window_us` less a tenth for what changes meanwhile.
+/// Which of the clocks accept the same ballot, if a client chooses the best ballot. Uses the
+/// clients' rule, with a window that is a tenth smaller, because clocks drift until the next check.
 pub(super) fn agreeing(clocks_us: &[i64], window_us: i64) -> Vec<bool> {
     let reach_us = window_us - window_us / 10;
     let accepts = |clock_us: i64, ballot_us: i64| {
@@ -27,7 +27,7 @@ pub(super) fn agreeing(clocks_us: &[i64], window_us: i64) -> Vec<bool> {
     each.collect()
 }
 
-/// The lower median; zero of none.
+/// The lower median; zero for an empty list.
 pub(super) fn median(clocks_us: &[i64]) -> i64 {
     let mut sorted = clocks_us.to_vec();
     sorted.sort_unstable();
@@ -43,7 +43,7 @@ mod tests {
     const S: i64 = 1_000_000;
 
     #[test]
-    fn a_clock_an_hour_off_is_alone() {
+    fn a_clock_that_is_an_hour_off_agrees_with_no_other() {
         let agreeing = |clocks_us: &[i64]| agreeing(clocks_us, WINDOW_US);
         assert_eq!(agreeing(&[0, 3600 * S, 5]), [true, false, true]);
         assert_eq!(agreeing(&[-3600 * S, 0, 5]), [false, true, true]);

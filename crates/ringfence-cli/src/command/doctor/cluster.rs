@@ -1,4 +1,4 @@
-//! What the nodes are to each other, as findings: clocks, groups, hosts, and whether a majority votes.
+//! Findings that compare the nodes: clocks, groups, hosts, and whether a majority votes.
 
 use std::time::Duration;
 
@@ -11,13 +11,15 @@ use super::finding::{Finding, listed};
 use super::server::exactly;
 use crate::duration;
 
-/// This machine's clock may be this far from the nodes' before it is worth a word.
+/// A larger difference between this machine's clock and the nodes' clocks is a warning.
 const OWN_CLOCK: Duration = Duration::from_secs(1);
 
 const GROUP: &str = "group";
-pub(super) const TWINS: &str = "twins";
+/// Two nodes that are one server. Programs rely on the names of checks, so this one stays.
+pub(super) const DUPLICATES: &str = "twins";
 
-/// How each node's clock stands to the others', for those whose clock is known.
+/// Compares the clock of each node with the other clocks. Nodes with an unknown clock have no
+/// finding.
 pub(super) fn clocks(nodes: &[Examination]) -> Vec<Finding> {
     let known = nodes.iter().filter_map(|node| {
         let clock = server(node)?.clock.as_ref().ok()?;
@@ -43,13 +45,14 @@ pub(super) fn clocks(nodes: &[Examination]) -> Vec<Finding> {
                 _ if !agrees => Finding::problem(
                     "clock",
                     format!("{says}: it cannot vote"),
-                    "set its clock right and keep it so (chrony, ntpd, systemd-timesyncd)",
+                    "set its clock, and run a time service on it (chrony, ntpd, \
+                     systemd-timesyncd)",
                 ),
                 apart if apart > window_us / 5 => Finding::warning(
                     "clock",
                     says,
                     format!(
-                        "look at its time service: beyond {} it may lose its vote",
+                        "check its time service: beyond {} it may lose its vote",
                         duration::show(window)
                     ),
                 ),
@@ -62,26 +65,26 @@ pub(super) fn clocks(nodes: &[Examination]) -> Vec<Finding> {
         findings.push(Finding::warning(
             "own-clock",
             format!("this machine's clock is {} the nodes'", offset(-middle_us)),
-            "locks do not depend on it, but times in logs will not match: set it right",
+            "locks do not depend on it, but times in logs will not match: set it",
         ));
     }
     findings
 }
 
-/// How far ahead or behind, in words that go before a clock.
+/// How far ahead or behind; the name of the other clock follows.
 fn offset(us: i64) -> String {
     let size = Duration::from_micros(us.unsigned_abs());
     let side = if us < 0 { "behind" } else { "ahead of" };
     format!("{} {side}", exactly(size))
 }
 
-/// What concerns all nodes; `voting` of them vote, and others are `waiting` until they may.
+/// The findings about all nodes together. `voting` nodes vote now; `waiting` nodes will vote later.
 pub(super) fn findings(nodes: &[Examination], voting: usize, waiting: &[Wait]) -> Vec<Finding> {
     if nodes.iter().any(|node| !is_server(node)) {
         return Vec::new();
     }
     let mut findings = vec![count(nodes.len())];
-    findings.extend(twins(nodes));
+    findings.extend(duplicate_nodes(nodes));
     findings.extend(hosts(nodes));
     findings.extend(group(nodes));
     findings.push(votes(nodes.len(), voting, waiting));
@@ -94,35 +97,35 @@ fn count(nodes: usize) -> Finding {
     match nodes {
         1 => Finding::ok(
             CHECK,
-            "1 node: no locks while it is down; 3 nodes bear the loss of one",
+            "1 node: no locks while it is down; 3 nodes tolerate the loss of one",
         ),
         _ if nodes.is_multiple_of(2) => Finding::warning(
             CHECK,
             format!(
-                "{nodes} nodes bear the loss of {spare}, no more than {} would",
+                "{nodes} nodes tolerate the loss of {spare}, as {} nodes do",
                 nodes - 1
             ),
             format!("use {} or {}", nodes - 1, nodes + 1),
         ),
-        _ => Finding::ok(CHECK, format!("{nodes} nodes bear the loss of {spare}")),
+        _ => Finding::ok(CHECK, format!("{nodes} nodes tolerate the loss of {spare}")),
     }
 }
 
-fn twins(nodes: &[Examination]) -> Vec<Finding> {
+fn duplicate_nodes(nodes: &[Examination]) -> Vec<Finding> {
     let same = |one: &Examination, other: &Examination| {
         run_id(one).is_some() && run_id(one) == run_id(other)
     };
     let problem = |names: Vec<&str>| {
         let says = format!(
-            "{} are the same server and would vote twice",
+            "{} are the same server, which would vote twice",
             listed(&names)
         );
-        Finding::problem(TWINS, says, "name each server once")
+        Finding::problem(DUPLICATES, says, "name each server once")
     };
     let mut findings: Vec<Finding> = alike(nodes, same).into_iter().map(problem).collect();
     let known = nodes.iter().filter_map(run_id).count();
     if findings.is_empty() && known > 1 {
-        findings.push(Finding::ok(TWINS, "no server is named twice"));
+        findings.push(Finding::ok(DUPLICATES, "no server is named twice"));
     }
     findings
 }
@@ -146,7 +149,7 @@ fn hosts(nodes: &[Examination]) -> Vec<Finding> {
     findings
 }
 
-/// The names of nodes that are `same`, each with the first of its kind; the others are left out.
+/// Groups of at least two nodes that are the `same` as the first node of their group.
 fn alike(
     nodes: &[Examination],
     same: impl Fn(&Examination, &Examination) -> bool,
@@ -170,7 +173,7 @@ fn share(one: &Examination, other: &Examination) -> bool {
     }
 }
 
-/// The nodes that belong to another group than the others, or than these nodes make.
+/// Nodes whose group differs from that of most nodes, or has another number of nodes.
 pub(super) fn strangers(nodes: &[Examination]) -> Vec<Finding> {
     let given = nodes.len();
     let common = common_group(nodes);
@@ -182,13 +185,13 @@ pub(super) fn strangers(nodes: &[Examination]) -> Vec<Finding> {
                     "belongs to a group of {} nodes, but {given} were given",
                     group.nodes
                 ),
-                "name the same nodes everywhere",
+                "use the same list of nodes in every client",
             )
         } else if common.is_some_and(|common| common != group) {
             Finding::problem(
                 GROUP,
-                format!("belongs to another group than most: {group}"),
-                "set window and quarantine alike everywhere, or nowhere",
+                format!("has other group settings than most nodes: {group}"),
+                "use the same window and quarantine in every client",
             )
         } else {
             return None;
@@ -215,8 +218,8 @@ fn votes(count: usize, voting: usize, waiting: &[Wait]) -> Finding {
     if voting >= quorum {
         return Finding::warning(
             CHECK,
-            format!("{some} may vote: enough, for {quorum} are needed"),
-            "mend the others before one more fails",
+            format!("{some} may vote, which is enough: {quorum} are needed"),
+            "repair the others before one more fails",
         );
     }
     let longest = waiting.iter().filter_map(|wait| match wait {
@@ -224,18 +227,20 @@ fn votes(count: usize, voting: usize, waiting: &[Wait]) -> Finding {
         Wait::Loading => None,
     });
     let advice = match longest.max() {
-        // Waiting alone does not make a majority of these.
-        _ if voting + waiting.len() < quorum => "mend the nodes with a problem above".to_owned(),
-        _ if waiting.contains(&Wait::Loading) => "wait until the servers have started".to_owned(),
+        // Too few nodes wait: they would not make a majority.
+        _ if voting + waiting.len() < quorum => "repair the nodes with a problem above".to_owned(),
+        _ if waiting.contains(&Wait::Loading) => {
+            "wait until the servers have loaded their data".to_owned()
+        }
         Some(left) => format!(
-            "if this cluster is new, run `ringfence init`; else wait {}",
+            "if this cluster is new, run `ringfence init`; otherwise wait {}",
             exactly(left)
         ),
         None => "if this cluster is new, run `ringfence init`".to_owned(),
     };
     let says = match count {
-        1 => "the node does not vote: no lock can be had".to_owned(),
-        _ => format!("{some} may vote, but {quorum} are needed: no lock can be had"),
+        1 => "the node does not vote: no lock can be taken".to_owned(),
+        _ => format!("{some} may vote, but {quorum} are needed: no lock can be taken"),
     };
     Finding::problem(CHECK, says, advice)
 }
@@ -249,17 +254,17 @@ fn of_all(some: usize, all: usize) -> String {
     }
 }
 
-/// How many nodes make a majority.
+/// The number of nodes that make a majority.
 pub(super) fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// The values that most nodes have.
+/// The group settings that most nodes have.
 fn common_group(nodes: &[Examination]) -> Option<Group> {
-    let said = |group: &Group| groups(nodes).filter(|(_, other)| other == group).count();
+    let count = |group: &Group| groups(nodes).filter(|(_, other)| other == group).count();
     groups(nodes)
         .map(|(_, group)| group)
-        .max_by_key(|group| said(group))
+        .max_by_key(|group| count(group))
 }
 
 fn groups(nodes: &[Examination]) -> impl Iterator<Item = (&str, Group)> {

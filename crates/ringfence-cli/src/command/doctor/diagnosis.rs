@@ -1,23 +1,23 @@
-//! From what was found to what it means: pure, so that every line can be tried without a server.
+//! Turns facts about the nodes into findings. Pure, so that tests need no server.
 
 use std::time::Duration;
 
 use ringfence::node::{Examination, Found, Voting};
 
-use super::finding::{Finding, Verdict};
+use super::finding::{Finding, FindingVerdict};
 use super::{cluster, file, server, trouble};
 
-/// What is to be known about the nodes.
+/// All findings about the nodes.
 #[derive(Debug)]
 pub(super) struct Diagnosis {
-    /// Node by node, then what concerns all of them.
+    /// Node by node, then those about all nodes.
     pub(super) findings: Vec<Finding>,
     /// Which nodes may vote, in node order.
     pub(super) voting: Vec<bool>,
 }
 
 impl Diagnosis {
-    /// What `nodes` look like; the rights to the lock `name` were looked at, if one was given.
+    /// The diagnosis of `nodes`. If `name` is given, the facts include the rights to that lock.
     pub(super) fn of(nodes: &[Examination], name: Option<&str>) -> Self {
         let mut others = cluster::clocks(nodes);
         others.extend(cluster::strangers(nodes));
@@ -30,7 +30,9 @@ impl Diagnosis {
                 .map(|finding| finding.of(&node.node))
                 .collect();
             own.extend(others.extract_if(.., |finding| finding.node.as_ref() == Some(&node.node)));
-            let is_well = own.iter().all(|finding| finding.verdict < Verdict::Problem);
+            let is_well = own
+                .iter()
+                .all(|finding| finding.verdict < FindingVerdict::Problem);
             let wait = wait(node).filter(|_| is_well);
             voting.push(is_well && wait.is_none());
             waiting.extend(wait);
@@ -42,15 +44,15 @@ impl Diagnosis {
         Self { findings, voting }
     }
 
-    /// The worst of all verdicts. With a note all is still well.
-    pub(super) fn verdict(&self) -> Verdict {
+    /// The worst verdict of all findings. A note counts as ok.
+    pub(super) fn verdict(&self) -> FindingVerdict {
         let verdicts = self.findings.iter().map(|finding| finding.verdict);
-        let verdicts = verdicts.filter(|verdict| *verdict > Verdict::Note);
-        verdicts.max().unwrap_or(Verdict::Ok)
+        let verdicts = verdicts.filter(|verdict| *verdict > FindingVerdict::Note);
+        verdicts.max().unwrap_or(FindingVerdict::Ok)
     }
 
     /// How many findings have this verdict.
-    pub(super) fn count(&self, verdict: Verdict) -> u64 {
+    pub(super) fn count(&self, verdict: FindingVerdict) -> u64 {
         let findings = self.findings.iter();
         findings
             .filter(|finding| finding.verdict == verdict)
@@ -62,17 +64,17 @@ impl Diagnosis {
         self.voting.iter().filter(|votes| **votes).count()
     }
 
-    /// Whether locks can be had. Whoever is given one server twice is refused altogether.
+    /// Whether locks can be taken. A client refuses a list that has one server twice.
     pub(super) fn has_quorum(&self) -> bool {
-        let twice = |finding: &Finding| {
-            finding.check == cluster::TWINS && finding.verdict == Verdict::Problem
+        let is_duplicate = |finding: &Finding| {
+            finding.check == cluster::DUPLICATES && finding.verdict == FindingVerdict::Problem
         };
         let enough = self.voting() >= cluster::quorum(self.voting.len());
-        enough && !self.findings.iter().any(twice)
+        enough && !self.findings.iter().any(is_duplicate)
     }
 }
 
-/// What can be said of a node without the others.
+/// The findings about one node that do not depend on the other nodes.
 fn alone(node: &Examination, nodes: usize, name: Option<&str>) -> Vec<Finding> {
     match &node.found {
         Err(trouble) => vec![trouble::problem("reach", trouble, &node.node)],
@@ -80,14 +82,14 @@ fn alone(node: &Examination, nodes: usize, name: Option<&str>) -> Vec<Finding> {
         Ok(Found::File(found)) => file::findings(found),
         Ok(Found::Memory) => vec![Finding::problem(
             "file",
-            "keeps locks in one process's memory: they exclude nobody else",
+            "keeps locks in the memory of one process: they exclude no other process",
             "use sqlite:/path on one machine, or Redis",
         )],
         Ok(Found::Given(facts)) => vec![Finding::ok("reach", facts.version.clone())],
     }
 }
 
-/// What a node waits for before its votes count, if nothing else is in the way.
+/// What a node waits for before its votes count; `None` if it votes.
 fn wait(node: &Examination) -> Option<Wait> {
     let server = cluster::server(node)?;
     if server.identity.as_ref().is_ok_and(|found| found.loading) {
@@ -103,8 +105,8 @@ fn wait(node: &Examination) -> Option<Wait> {
 /// What a node waits for before its votes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// It reads its data.
+    /// It loads its data.
     Loading,
-    /// It may have forgotten locks; for how long, if that is known.
+    /// It may have forgotten locks. The remaining time, if it is known.
     Quarantine(Option<Duration>),
 }

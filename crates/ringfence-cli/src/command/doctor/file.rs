@@ -1,4 +1,4 @@
-//! What was found about an embedded file, as findings.
+//! The findings about an embedded file.
 
 use ringfence::node::{Contents, FileExamination, FileMode};
 
@@ -21,7 +21,9 @@ fn contents(file: &FileExamination) -> Finding {
     const CHECK: &str = "file";
     const ELSEWHERE: &str = "name another file with --nodes sqlite:/path";
     match &file.contents {
-        Ok(Contents::Missing) => Finding::ok(CHECK, "is not there yet: the first lock makes it"),
+        Ok(Contents::Missing) => {
+            Finding::ok(CHECK, "does not exist yet: the first lock creates it")
+        }
         Ok(Contents::Fresh) => Finding::ok(CHECK, "is empty: the first lock sets it up"),
         Ok(Contents::Ours { .. }) => Finding::ok(CHECK, "is a lock file of ringfence"),
         Ok(Contents::Newer) => Finding::problem(
@@ -32,11 +34,13 @@ fn contents(file: &FileExamination) -> Finding {
         Ok(Contents::OtherApplication) => {
             Finding::problem(CHECK, "is a database of another application", ELSEWHERE)
         }
-        Ok(Contents::NotADatabase) => Finding::problem(CHECK, "is no SQLite database", ELSEWHERE),
+        Ok(Contents::NotADatabase) => {
+            Finding::problem(CHECK, "is not a SQLite database", ELSEWHERE)
+        }
         Err(trouble) => Finding::problem(
             CHECK,
             format!("cannot be used: {trouble}"),
-            "mend the path in --nodes, or make its folder",
+            "correct the path in --nodes, or create its folder",
         ),
     }
 }
@@ -45,8 +49,8 @@ fn file_system(file: &FileExamination) -> Finding {
     match file.network {
         Some(kind) => Finding::problem(
             "file-system",
-            format!("is on a network file system ({kind}), where locks cannot be relied on"),
-            "use a local file, or Redis for several machines",
+            format!("is on a network file system ({kind}), where file locks are not reliable"),
+            "use a local file; for several machines, use Redis",
         ),
         None => Finding::ok("file-system", "is on a local file system"),
     }
@@ -55,12 +59,16 @@ fn file_system(file: &FileExamination) -> Finding {
 fn permissions(mode: FileMode) -> Finding {
     const CHECK: &str = "permissions";
     let bits = mode.bits;
-    let whose = if mode.own { "yours" } else { "another user's" };
+    let whose = if mode.own {
+        "your file"
+    } else {
+        "another user's file"
+    };
     if bits & 0o002 != 0 {
         Finding::warning(
             CHECK,
-            format!("has mode {bits:04o}: anybody on this machine may take and free locks"),
-            "chmod o-w, and give those who need it a group",
+            format!("has mode {bits:04o}: every user of this machine may take and release locks"),
+            "chmod o-w, and let the users who need it share a group",
         )
     } else {
         Finding::ok(CHECK, format!("has mode {bits:04o} and is {whose}"))
@@ -73,17 +81,17 @@ fn writable(file: &FileExamination) -> Finding {
     let folder = folder.display().to_string();
     let folder = folder.escape_debug();
     match (file.writable, file.folder_writable) {
-        (true, true) => Finding::ok(CHECK, "may be written, and so may its folder"),
+        (true, true) => Finding::ok(CHECK, "is writable, and its folder too"),
         (false, true) => Finding::problem(
             CHECK,
-            "may not be written by this user",
-            "run as its owner, or share a file through a folder with a group \
+            "is not writable for this user",
+            "run as its owner, or share a file in a folder with a group \
              (install -d -m 2770 -g GROUP FOLDER)",
         ),
         (_, false) => Finding::problem(
             CHECK,
-            format!("needs two files beside it, and {folder} may not be written"),
-            "name another file with --nodes sqlite:/path; a folder for several users is made with \
+            format!("needs two files beside it, but {folder} is not writable for this user"),
+            "name another file with --nodes sqlite:/path; create a folder for several users with \
              install -d -m 2770 -g GROUP FOLDER",
         ),
     }
@@ -94,13 +102,13 @@ fn log(wal: bool) -> Finding {
     if wal {
         Finding::ok(
             CHECK,
-            "is durable: a write-ahead log, synced before a lock counts",
+            "is durable: its write-ahead log is synced before a lock is granted",
         )
     } else {
         Finding::warning(
             CHECK,
-            "has no write-ahead log, as if another program had changed it",
-            "take any lock: ringfence sets it again",
+            "has no write-ahead log; another program may have changed it",
+            "take any lock: ringfence turns the log on again",
         )
     }
 }

@@ -1,20 +1,20 @@
-//! One line of a diagnosis: what was looked at, how it is, and what to do about it.
+//! One line of a diagnosis: what was checked, the result, and what to do.
 
-/// How something is.
+/// The result of a check, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Verdict {
-    /// As it should be.
+pub(super) enum FindingVerdict {
+    /// Nothing is wrong.
     Ok,
-    /// Worth knowing, and nothing is wrong: something that the user may not see or do.
+    /// Nothing is wrong, but this user may not see or do something.
     Note,
-    /// Locks work, but somebody should look at it by day.
+    /// Locks work. An operator should repair it, but not at night.
     Warning,
-    /// A node does not vote, or no lock can be had.
+    /// A node does not vote, or no lock can be taken.
     Problem,
 }
 
-impl Verdict {
-    /// For programs.
+impl FindingVerdict {
+    /// The word in the JSON output.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -28,12 +28,12 @@ impl Verdict {
 /// One line of a diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
-    pub(super) verdict: Verdict,
-    /// What was looked at: a word that programs can rely on.
+    pub(super) verdict: FindingVerdict,
+    /// The name of the check. Programs rely on it: do not change it.
     pub(super) check: &'static str,
-    /// The node that it is about; `None` if it is about all of them.
+    /// The node that was checked; `None` for all nodes together.
     pub(super) node: Option<String>,
-    /// How it is: a sentence without a full stop, whose subject is the node if there is one.
+    /// The result: a sentence without a full stop. Its subject is the node, if there is one.
     pub(super) says: String,
     /// What to do.
     pub(super) advice: Option<String>,
@@ -42,7 +42,7 @@ pub(super) struct Finding {
 impl Finding {
     pub(super) fn ok(check: &'static str, says: impl Into<String>) -> Self {
         Self {
-            verdict: Verdict::Ok,
+            verdict: FindingVerdict::Ok,
             check,
             node: None,
             says: says.into(),
@@ -56,7 +56,7 @@ impl Finding {
         advice: impl Into<String>,
     ) -> Self {
         Self {
-            verdict: Verdict::Note,
+            verdict: FindingVerdict::Note,
             ..Self::warning(check, says, advice)
         }
     }
@@ -67,7 +67,7 @@ impl Finding {
         advice: impl Into<String>,
     ) -> Self {
         Self {
-            verdict: Verdict::Warning,
+            verdict: FindingVerdict::Warning,
             advice: Some(advice.into()),
             ..Self::ok(check, says)
         }
@@ -79,12 +79,12 @@ impl Finding {
         advice: impl Into<String>,
     ) -> Self {
         Self {
-            verdict: Verdict::Problem,
+            verdict: FindingVerdict::Problem,
             ..Self::warning(check, says, advice)
         }
     }
 
-    /// The same about `node` alone.
+    /// The same finding about `node`.
     pub(super) fn of(self, node: &str) -> Self {
         Self {
             node: Some(node.to_owned()),
@@ -93,7 +93,7 @@ impl Finding {
     }
 }
 
-/// Several nodes in words: `a`, `a and b`, `a, b and c`.
+/// A list in words: `a`, `a and b`, `a, b and c`.
 pub(super) fn listed(names: &[&str]) -> String {
     match names {
         [] => "none".to_owned(),
@@ -102,7 +102,7 @@ pub(super) fn listed(names: &[&str]) -> String {
     }
 }
 
-/// So many in words: `1 node`, `2 nodes`.
+/// A count in words: `1 node`, `2 nodes`.
 pub(super) fn many(count: u64, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_listed_as_people_do() {
+    fn a_list_ends_with_and() {
         assert_eq!(listed(&["a"]), "a");
         assert_eq!(listed(&["a", "b"]), "a and b");
         assert_eq!(listed(&["a", "b", "c"]), "a, b and c");

@@ -1,18 +1,18 @@
-//! A diagnosis for programs: the same findings, and what was measured.
+//! Formats a diagnosis as JSON: the findings, and the measured values of each node.
 
 use ringfence::node::{Examination, Role};
 use serde_json::{Value, json};
 
 use super::cluster;
 use super::diagnosis::Diagnosis;
-use super::finding::{Finding, Verdict};
+use super::finding::{Finding, FindingVerdict};
 
 pub(super) fn value(diagnosis: &Diagnosis, nodes: &[Examination]) -> Value {
     let each = nodes.iter().zip(&diagnosis.voting);
     json!({
         "verdict": diagnosis.verdict().word(),
-        "problems": diagnosis.count(Verdict::Problem),
-        "warnings": diagnosis.count(Verdict::Warning),
+        "problems": diagnosis.count(FindingVerdict::Problem),
+        "warnings": diagnosis.count(FindingVerdict::Warning),
         "quorum": diagnosis.has_quorum(),
         "nodes": each.map(|(node, votes)| measured(node, *votes)).collect::<Vec<_>>(),
         "findings": diagnosis.findings.iter().map(finding).collect::<Vec<_>>(),

@@ -1,7 +1,8 @@
-//! `ringfence doctor`: how the nodes are, what is wrong with them and what to do. Changes nothing.
+//! `ringfence doctor`: checks the nodes, and reports what is wrong and what to do. Changes nothing.
 //!
-//! The library looks (`Builder::examine`); `diagnosis.rs` says what it means, with `server.rs`,
-//! `rights.rs`, `file.rs` and `cluster.rs`; `text.rs` and `json.rs` write it.
+//! The library collects facts (`Builder::examine`). `diagnosis.rs` turns them into findings, with
+//! `server.rs`, `rights.rs`, `file.rs` and `cluster.rs`. `text.rs` and `json.rs` format the
+//! findings.
 
 mod clocks;
 mod cluster;
@@ -20,16 +21,20 @@ use std::io::{self, IsTerminal};
 
 use ringfence::Locks;
 
-use crate::args::Doctor;
+use crate::args::DoctorArgs;
 use crate::exit::Exit;
-use crate::report::{Failure, Report};
+use crate::report::{CliFailure, Report};
 
 use diagnosis::Diagnosis;
-use finding::Verdict;
+use finding::FindingVerdict;
 use text::Style;
 
-/// Exits 1 if there is a problem, so that a monitor need not read.
-pub(super) async fn doctor(args: Doctor, nodes: &str, report: Report) -> Result<Exit, Failure> {
+/// Exits 1 if there is a problem, so that a monitor does not have to parse the output.
+pub(super) async fn doctor(
+    args: DoctorArgs,
+    nodes: &str,
+    report: Report,
+) -> Result<Exit, CliFailure> {
     let name = args.name.as_deref();
     let found = Locks::builder().nodes(nodes).examine(name).await?;
     let diagnosis = Diagnosis::of(&found, name);
@@ -40,12 +45,12 @@ pub(super) async fn doctor(args: Doctor, nodes: &str, report: Report) -> Result<
     let text = text::render(&diagnosis, style);
     report.result(&text, &json::value(&diagnosis, &found))?;
     Ok(match diagnosis.verdict() {
-        Verdict::Problem => Exit::Problem,
-        Verdict::Ok | Verdict::Note | Verdict::Warning => Exit::Success,
+        FindingVerdict::Problem => Exit::Problem,
+        FindingVerdict::Ok | FindingVerdict::Note | FindingVerdict::Warning => Exit::Success,
     })
 }
 
-/// As <https://no-color.org> has it, and terminals that cannot.
+/// Follows <https://no-color.org>, and uses no colour on a terminal that cannot show it.
 fn wants_colour() -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")

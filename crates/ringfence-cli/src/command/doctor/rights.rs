@@ -1,29 +1,29 @@
-//! What our user may do on a server, as a finding.
+//! The finding about what our user may do on a server.
 
 use ringfence::node::{Purpose, Right, Rights, ServerExamination, TroubleKind};
 
 use super::finding::Finding;
-use super::trouble::said;
+use super::trouble::message;
 
 const CHECK: &str = "rights";
 
-/// What the user of `server` may do, and to the lock `name`, if one was given.
+/// The rights of our user on `server`, and its rights to the lock `name` if one was given.
 pub(super) fn rights(server: &ServerExamination, node: &str, name: Option<&str>) -> Finding {
     let user = server.user.escape_debug();
     match &server.rights {
         Ok(rights) => known(rights, &user.to_string(), name),
         Err(trouble) if trouble.kind == TroubleKind::Denied => Finding::problem(
             CHECK,
-            said(trouble, node),
-            format!("ACL SETUSER {user} +eval_ro, then look again"),
+            message(trouble, node),
+            format!("ACL SETUSER {user} +eval_ro, then run doctor again"),
         ),
         Err(trouble) => Finding::warning(
             CHECK,
             format!(
-                "could not be asked for the user's rights: {}",
-                said(trouble, node)
+                "did not report the user's rights: {}",
+                message(trouble, node)
             ),
-            "compare them with the line in docs/operations.md",
+            "compare them with the ACL line in docs/operations.md",
         ),
     }
 }
@@ -36,13 +36,13 @@ fn known(rights: &Rights, user: &str, name: Option<&str>) -> Finding {
         return Finding::problem(CHECK, format!("denies user {user} {essential}"), grant);
     }
     if !lacking.is_empty() {
-        let says = format!("denies user {user} {lacking}: all works, but not as well");
+        let says = format!("denies user {user} {lacking}: locks work, but less well");
         return Finding::warning(CHECK, says, grant);
     }
     let may = match rights.purpose {
         Purpose::Lock => return all(user, name),
-        Purpose::Init => "look and `init`",
-        _ => "look",
+        Purpose::Init => "run `status`, `doctor` and `init`",
+        _ => "run `status` and `doctor`",
     };
     let mut rules = rules(&rights.lacking_to_lock, |_| true);
     if name.is_none() {
@@ -50,8 +50,8 @@ fn known(rights: &Rights, user: &str, name: Option<&str>) -> Finding {
     }
     Finding::note(
         CHECK,
-        format!("lets user {user} {may}, but take no lock"),
-        format!("if it is to lock: ACL SETUSER {user} {rules}"),
+        format!("lets user {user} {may}, but not take locks"),
+        format!("if this user must take locks: ACL SETUSER {user} {rules}"),
     )
 }
 
@@ -65,7 +65,7 @@ fn all(user: &str, name: Option<&str>) -> Finding {
     Finding::ok(CHECK, says)
 }
 
-/// The rules of those of `rights` that are meant.
+/// The ACL rules of those `rights` that `which` selects.
 fn rules(rights: &[Right], which: impl Fn(&Right) -> bool) -> String {
     let rights = rights.iter().filter(|right| which(right));
     let rules: Vec<&str> = rights.map(|right| right.rule.as_str()).collect();

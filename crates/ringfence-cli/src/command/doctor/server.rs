@@ -1,4 +1,4 @@
-//! What was found on one server, as findings. How it stands to the others is the cluster's business.
+//! The findings about one server. `cluster.rs` compares it with the others.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use ringfence::node::{
 
 use super::finding::{Finding, many};
 use super::rights::rights;
-use super::trouble::{self, advice, said};
+use super::trouble::{self, advice, message};
 use crate::duration;
 
 /// The oldest release of Redis that `./verify` tests. Every Valkey comes from a later one.
 const OLDEST_TESTED: (u32, u32) = (7, 0);
-/// An answer that takes longer than this comes too late for locks with a short TTL.
+/// A server that answers more slowly than this is too slow for locks with a short TTL.
 const SLOW: Duration = Duration::from_millis(100);
-/// With less than a tenth of its memory left a server will soon refuse locks.
+/// A server that uses more than this part of its memory will soon refuse locks.
 const NEARLY_FULL: (u64, u64) = (9, 10);
 
-/// What is to be known about a server of `nodes`, whose rights to the lock `name` were looked at.
+/// The findings about one of `nodes` servers. If `name` is given, they include the rights to it.
 pub(super) fn findings(
     server: &ServerExamination,
     node: &str,
@@ -33,7 +33,7 @@ pub(super) fn findings(
             findings.push(version(identity));
             findings.push(role(identity));
             if identity.role != Role::Master {
-                // Whatever else is wrong with it, locks are to be kept elsewhere.
+                // Other findings do not matter: this server cannot keep locks.
                 return findings;
             }
             findings.push(durability(server, identity, nodes));
@@ -48,7 +48,7 @@ pub(super) fn findings(
     if !server.pushes {
         findings.push(Finding::warning(
             "wakes",
-            "cannot push: those who wait for a lock find out by asking",
+            "cannot push: waiters are not woken, and poll",
             "use a server that speaks RESP3, and allow the user `hello`",
         ));
     }
@@ -60,7 +60,7 @@ fn reach(clock: &Result<ClockReading, Trouble>, node: &str) -> Finding {
         Ok(reading) if reading.round_trip > SLOW => Finding::warning(
             "reach",
             format!("answers in {}, which is slow", exactly(reading.round_trip)),
-            "look at the network and its load; until then use TTLs of several seconds",
+            "check the network and its load; until then use TTLs of several seconds",
         ),
         Ok(reading) => Finding::ok(
             "reach",
@@ -70,13 +70,13 @@ fn reach(clock: &Result<ClockReading, Trouble>, node: &str) -> Finding {
     }
 }
 
-/// A short time with the precision that it is worth.
+/// A short time with useful precision.
 pub(super) fn exactly(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1e3;
     match ms {
         ..10.0 => format!("{ms:.1} ms"),
         ..1e4 => format!("{ms:.0} ms"),
-        // Beyond ten seconds nobody cares for less than one.
+        // Above ten seconds, fractions of a second do not matter.
         _ => duration::show(Duration::from_secs(time.as_secs_f64().round() as u64)),
     }
 }
@@ -87,19 +87,19 @@ fn version(identity: &Identity) -> Finding {
     match number(version) {
         Some(found) if found < OLDEST_TESTED => Finding::warning(
             "version",
-            format!("{version} is older than {major}.{minor}, the oldest that is tested"),
+            format!("{version} is older than {major}.{minor}, the oldest tested version"),
             format!("upgrade it to {major}.{minor} or later"),
         ),
         Some(_) => Finding::ok("version", version),
         None => Finding::warning(
             "version",
-            format!("{version}: not known to work"),
+            format!("{version}: not tested"),
             format!("use Redis {major}.{minor} or later, or Valkey"),
         ),
     }
 }
 
-/// The first two numbers of a version.
+/// Major and minor number of a version.
 fn number(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.split(' ').nth(1)?.split('.');
     let mut number = || numbers.next()?.parse().ok();
@@ -110,8 +110,8 @@ fn role(identity: &Identity) -> Finding {
     match &identity.role {
         Role::Master if identity.loading => Finding::warning(
             "role",
-            "is still reading its data and does not vote yet",
-            "wait",
+            "is still loading its data and does not vote yet",
+            "wait until it has loaded its data",
         ),
         Role::Master => Finding::ok("role", "is a master"),
         Role::Replica(master) => Finding::problem(
@@ -129,7 +129,7 @@ fn role(identity: &Identity) -> Finding {
         ),
         Role::Sentinel => Finding::problem(
             "role",
-            "is a Sentinel and keeps no data",
+            "is a Sentinel and stores no data",
             "name the masters themselves",
         ),
     }
@@ -144,8 +144,8 @@ fn durability(server: &ServerExamination, identity: &Identity, nodes: usize) -> 
         OnDisk::Always if server.birth.as_ref().is_ok_and(|birth| birth.replicated) => {
             "once had a replica"
         }
-        OnDisk::Always => "appendfsync always, but not all along",
-        OnDisk::Later => "appendfsync not always",
+        OnDisk::Always => "appendfsync is always now, but was not before",
+        OnDisk::Later => "appendfsync is not always",
         OnDisk::Never => "no append-only file",
         OnDisk::Unknown => "appendfsync is not visible to this user",
     };
@@ -153,33 +153,39 @@ fn durability(server: &ServerExamination, identity: &Identity, nodes: usize) -> 
     match tier {
         _ if server.said_durable && (forgets || identity.has_replicas) => Finding::problem(
             CHECK,
-            format!("not as durable as ?durable=yes says ({why}): it does not vote"),
-            "`appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no` and no replica, \
-             or take ?durable=yes out of the URL",
+            format!("not durable ({why}), although the URL has ?durable=yes: it does not vote"),
+            "set `appendonly yes`, `appendfsync always` and `no-appendfsync-on-rewrite no`, and \
+             remove its replicas; or remove ?durable=yes from the URL",
         ),
-        Tier::Durable => Finding::ok(CHECK, format!("{tier}: on disk before it counts")),
+        Tier::Durable => Finding::ok(
+            CHECK,
+            format!("{tier}: a lock is on disk before it is granted"),
+        ),
         Tier::Quarantined if identity.on_disk == OnDisk::Unknown => Finding::note(
             CHECK,
             format!(
-                "not visible to this user: appendfsync (CONFIG GET); taken for {tier}: {}",
+                "not visible to this user: appendfsync (CONFIG GET); treated as {tier}: {}",
                 match nodes {
-                    1 => "after a restart a lock may be held twice",
-                    _ => "a restart costs its vote",
+                    1 => "after a restart two clients may hold one lock",
+                    _ => "after a restart it does not vote for a while",
                 }
             ),
-            "if it has `appendfsync always`, say ?durable=yes in its URL",
+            "if it has `appendfsync always`, add ?durable=yes to its URL",
         ),
         _ if nodes == 1 => Finding::warning(
             CHECK,
-            format!("{tier} ({why}): after a restart a lock may be held twice"),
-            "`appendonly yes`, `appendfsync always` and no replica, or three nodes",
+            format!("{tier} ({why}): after a restart two clients may hold one lock"),
+            "set `appendonly yes` and `appendfsync always` and use no replica, or use three nodes",
         ),
         Tier::BestEffort if server.quarantine_off => Finding::warning(
             CHECK,
-            format!("{tier} (?quarantine=off): after a restart a lock may be held twice"),
-            "that is for development: take it out of the URL",
+            format!("{tier} (?quarantine=off): after a restart two clients may hold one lock"),
+            "this is for development: remove it from the URL",
         ),
-        _ => Finding::ok(CHECK, format!("{tier} ({why}): a restart costs its vote")),
+        _ => Finding::ok(
+            CHECK,
+            format!("{tier} ({why}): after a restart it does not vote for a while"),
+        ),
     }
 }
 
@@ -206,17 +212,17 @@ fn eviction(server: &ServerExamination, identity: &Identity) -> Finding {
         () if full => Finding::warning(
             CHECK,
             format!(
-                "uses {} of {} MB and will then refuse locks",
+                "uses {} of {} MB; when it is full, it refuses locks",
                 memory.used_bytes >> 20,
                 memory.max_bytes >> 20
             ),
-            "raise `maxmemory`, or keep other data elsewhere",
+            "raise `maxmemory`, or move other data to another server",
         ),
-        () => Finding::ok(CHECK, "evicts nothing"),
+        () => Finding::ok(CHECK, "evicts no keys"),
     }
 }
 
-/// How a failover is noticed, where there may be one.
+/// Whether a failover will be noticed. No finding for a server that never had a replica.
 fn replication(birth: Option<&Birth>, identity: &Identity) -> Option<Finding> {
     const CHECK: &str = "replication";
     let replicated = identity.has_replicas || birth.is_some_and(|birth| birth.replicated);
@@ -226,31 +232,33 @@ fn replication(birth: Option<&Birth>, identity: &Identity) -> Option<Finding> {
     Some(match identity.backlog_ttl.filter(forgets) {
         _ if !identity.tells_replication_id => Finding::warning(
             CHECK,
-            "tells no replication id: a failover and back within a TTL goes unnoticed",
-            "if there are replicas, stop its clients before a failover and for a quarantine after it",
+            "reports no replication id: a failover and back within a TTL is not noticed",
+            "if it has replicas: before a failover stop its clients, and start them again a \
+             quarantine later",
         ),
         _ if !replicated => return None,
         _ if identity.backlog_ttl.is_none() => Finding::note(
             CHECK,
             format!(
                 "not visible to this user: repl-backlog-ttl (CONFIG GET); has or had replicas, and \
-                 each new replication id costs its vote for {}",
+                 does not vote for {} after each new replication id",
                 exactly(quarantine)
             ),
-            "nothing: a failover is noticed all the same",
+            "nothing: a failover is still noticed",
         ),
         Some(ttl) => Finding::warning(
             CHECK,
             format!(
-                "forgets a promotion after {}: each new replication id costs its vote for {}",
+                "forgets a promotion after {}: does not vote for {} after each new replication id",
                 exactly(ttl),
                 exactly(quarantine)
             ),
-            "raise `repl-backlog-ttl` to the quarantine at least",
+            "raise `repl-backlog-ttl` to at least the quarantine",
         ),
         None => Finding::ok(
             CHECK,
-            "has or had replicas: a failover costs its vote, also if it is undone",
+            "has or had replicas: after a failover it does not vote for a while, even if the \
+             failover is undone",
         ),
     })
 }
@@ -269,28 +277,28 @@ fn birth(birth: &Result<Birth, Trouble>, node: &str, nodes: usize) -> Finding {
             CHECK,
             match birth.kept_for {
                 Some(kept_for) => format!(
-                    "is in no quarantine, and has forgotten nothing for {}",
+                    "is not in quarantine, and has kept its data for {}",
                     exactly(kept_for)
                 ),
-                None => "is in no quarantine".to_owned(),
+                None => "is not in quarantine".to_owned(),
             },
         ),
         Voting::In(left) => Finding::warning(
             CHECK,
             format!(
-                "is new, was restarted or promoted: votes in {}",
+                "is new, or was restarted or promoted: votes in {}",
                 exactly(left)
             ),
             "wait: it may have forgotten locks that are still held",
         ),
         Voting::NeverMet => Finding::warning(
             CHECK,
-            "is new: does not vote until a while after its first client",
-            "if the whole cluster is new: `ringfence init`; else nothing",
+            "is new: votes some time after its first client has connected",
+            "if the whole cluster is new, run `ringfence init`; otherwise nothing",
         ),
         Voting::Restarted => Finding::warning(
             CHECK,
-            "was restarted or promoted: does not vote until a while after its next client",
+            "was restarted or promoted: votes some time after its next client has connected",
             "nothing: it may have forgotten locks that are still held",
         ),
     }
@@ -304,7 +312,7 @@ fn keys(keys: &Result<Keys, Trouble>, node: &str) -> Finding {
             return Finding::note(
                 CHECK,
                 "not visible to this user: keys without expiry (SCAN)",
-                "nothing: `doctor` with a user who may `init` looks for them",
+                "nothing: to find them, run `doctor` as a user that may run `init`",
             );
         }
         Err(trouble) => {
@@ -312,15 +320,15 @@ fn keys(keys: &Result<Keys, Trouble>, node: &str) -> Finding {
                 CHECK,
                 format!(
                     "was not searched for keys without expiry: {}",
-                    said(trouble, node)
+                    message(trouble, node)
                 ),
                 advice(trouble),
             );
         }
     };
     let mut looked_at = match (keys.looked_at, keys.complete) {
-        (count, true) => format!("{count} looked at"),
-        (count, false) => format!("the first {count} looked at"),
+        (count, true) => format!("{count} checked"),
+        (count, false) => format!("the first {count} checked"),
     };
     if keys.hidden > 0 {
         looked_at += &format!(", {} not visible to this user", keys.hidden);
@@ -332,7 +340,8 @@ fn keys(keys: &Result<Keys, Trouble>, node: &str) -> Finding {
                 "has {} of ours without expiry, such as `{example}` ({looked_at})",
                 many(lasting, "key")
             ),
-            "ringfence sets one on every key: find out who wrote these, then delete them",
+            "ringfence sets an expiry on every key: find out which program wrote these, then \
+             delete them",
         ),
         (None, _) => Finding::ok(
             CHECK,

@@ -1,21 +1,21 @@
-//! A diagnosis for people: within 80 columns, problems in capitals, and again at the end, where a
-//! terminal stops.
+//! Formats a diagnosis as text: at most 80 columns wide, problems in capitals. The problems are
+//! repeated at the end, which is what a terminal shows.
 
 use std::fmt::Write as _;
 
 use super::diagnosis::Diagnosis;
-use super::finding::{Finding, Verdict, many};
+use super::finding::{Finding, FindingVerdict, many};
 
 const WIDTH: usize = 80;
-/// Where sentences begin: behind the verdict.
+/// The column where sentences begin, after the verdict.
 const INDENT: usize = 11;
 
-/// How to write.
+/// The format of the text.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Style {
-    /// For a terminal.
+    /// Use colours, for a terminal.
     pub(super) colour: bool,
-    /// Leave out what is ok, and notes.
+    /// Leave out findings that are ok, and notes.
     pub(super) quiet: bool,
 }
 
@@ -24,7 +24,7 @@ pub(super) fn render(diagnosis: &Diagnosis, style: Style) -> String {
     let mut text = String::new();
     let mut under: Option<&Option<String>> = None;
     for finding in &diagnosis.findings {
-        if style.quiet && finding.verdict <= Verdict::Note {
+        if style.quiet && finding.verdict <= FindingVerdict::Note {
             continue;
         }
         if under != Some(&finding.node) {
@@ -45,7 +45,7 @@ pub(super) fn render(diagnosis: &Diagnosis, style: Style) -> String {
 
 fn lines(finding: &Finding, says: &str, style: Style) -> String {
     let word = match finding.verdict {
-        Verdict::Problem => "PROBLEM",
+        FindingVerdict::Problem => "PROBLEM",
         verdict => verdict.word(),
     };
     let word = paint(&format!("{word:<8}"), colour(finding.verdict), style);
@@ -64,17 +64,17 @@ fn indented(text: &mut String, advice: &str) {
     }
 }
 
-/// The problems once more, and the last line: whether locks can be had.
+/// The problems again, and a last line: whether locks can be taken.
 fn summary(diagnosis: &Diagnosis, style: Style) -> String {
     let mut text = String::new();
     let (problems, warnings) = (
-        diagnosis.count(Verdict::Problem),
-        diagnosis.count(Verdict::Warning),
+        diagnosis.count(FindingVerdict::Problem),
+        diagnosis.count(FindingVerdict::Warning),
     );
     if !(style.quiet && problems + warnings == 0) {
         text.push('\n');
     }
-    let problem = |finding: &&Finding| finding.verdict == Verdict::Problem;
+    let problem = |finding: &&Finding| finding.verdict == FindingVerdict::Problem;
     for finding in diagnosis.findings.iter().filter(problem) {
         let says = match &finding.node {
             Some(node) => format!("{node}: {}", finding.says),
@@ -83,7 +83,7 @@ fn summary(diagnosis: &Diagnosis, style: Style) -> String {
         text += &lines(finding, &says, style);
     }
     let found = match (problems, warnings) {
-        (0, 0) => "all is well".to_owned(),
+        (0, 0) => "no problems".to_owned(),
         (0, warnings) => many(warnings, "warning"),
         (problems, 0) => many(problems, "problem"),
         (problems, warnings) => {
@@ -96,9 +96,9 @@ fn summary(diagnosis: &Diagnosis, style: Style) -> String {
     };
     let (voting, nodes) = (diagnosis.voting(), diagnosis.voting.len());
     let locks = if diagnosis.has_quorum() {
-        "locks can be had"
+        "locks can be taken"
     } else {
-        "no lock can be had"
+        "no lock can be taken"
     };
     let votes = match nodes {
         1 => String::new(),
@@ -108,12 +108,12 @@ fn summary(diagnosis: &Diagnosis, style: Style) -> String {
     text + &paint(&line, colour(diagnosis.verdict()), style)
 }
 
-fn colour(verdict: Verdict) -> &'static str {
+fn colour(verdict: FindingVerdict) -> &'static str {
     match verdict {
-        Verdict::Ok => "32",
-        Verdict::Note => "36",
-        Verdict::Warning => "33",
-        Verdict::Problem => "1;31",
+        FindingVerdict::Ok => "32",
+        FindingVerdict::Note => "36",
+        FindingVerdict::Warning => "33",
+        FindingVerdict::Problem => "1;31",
     }
 }
 
@@ -125,7 +125,7 @@ fn paint(text: &str, colour: &str, style: Style) -> String {
     }
 }
 
-/// Breaks `text` between words, and a word that is too long wherever it has to.
+/// Breaks `text` between words. A word that is too long is broken at `width`.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line: Vec<char> = Vec::new();

@@ -1,4 +1,4 @@
-//! The command as a job of a shell: who has the terminal, what is typed there, stops and signals.
+//! Job control: which process group has the terminal, keys such as Ctrl-C, stops, and signals.
 
 use ringfence::clock::Clock;
 use rustix::io::Errno;
@@ -8,16 +8,16 @@ use super::super::death::Typed;
 use super::super::reap::Ended;
 use super::super::signals::{asks_to_stop, is_for_group};
 use super::super::terminal;
-use super::{Stage, Supervisor};
+use super::{CommandStage, Supervisor};
 
 impl Supervisor<'_> {
-    /// Whether INT or QUIT ended the command and came from the keyboard.
+    /// Set if INT or QUIT ended the command and was typed at the keyboard.
     pub(super) fn typed(&self, ended: Ended) -> Option<Typed> {
         let by = |signal: Signal| ended == Ended::Signal(signal.as_raw());
         if !by(Signal::INT) && !by(Signal::QUIT) {
             return None;
         }
-        match self.passed_on {
+        match self.forwarded {
             Some((signal, typed)) if by(signal) => typed,
             _ => {
                 let has_terminal = self.terminal.as_ref()?.is_lent_to(self.command);
@@ -26,11 +26,11 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Sends `signal` to the command, or to its group if a terminal would.
-    pub(super) fn pass_on(&mut self, signal: Signal) {
+    /// Forwards `signal` to the command, or to its group if a terminal would send it to the group.
+    pub(super) fn forward(&mut self, signal: Signal) {
         if [Signal::INT, Signal::QUIT].contains(&signal) {
             let typed = terminal::is_ours_to_type_at().then_some(Typed::ForUs);
-            self.passed_on = Some((signal, typed));
+            self.forwarded = Some((signal, typed));
         }
         let sent = if is_for_group(signal) {
             self.family.signal_group(signal)
@@ -40,21 +40,21 @@ impl Supervisor<'_> {
         if sent == Err(Errno::PERM) {
             let signal = signal.as_raw();
             self.report.warn(&format!(
-                "may not pass signal {signal} on: the command runs as another user"
+                "may not forward signal {signal}: the command runs as another user"
             ));
         }
         if asks_to_stop(signal) {
-            // A stopped process cannot act on a signal.
+            // A stopped process cannot handle a signal.
             let _ = self.family.signal_group(Signal::CONT);
         }
     }
 
-    /// Follows the command into a stop, so that the shell sees its job stopped.
+    /// Stops ringfence after the command was stopped, so that the shell sees a stopped job.
     pub(super) fn command_stopped(&mut self, signal: i32) {
-        if !matches!(self.stage, Stage::Working) {
+        if !matches!(self.stage, CommandStage::Working) {
             return;
         }
-        // Without a terminal somebody stopped the command on purpose, and the lock is still ours.
+        // Without a terminal, the command was stopped on purpose. Go on renewing the lock.
         let Some(terminal) = self.terminal.as_mut() else {
             return;
         };
@@ -62,41 +62,42 @@ impl Supervisor<'_> {
             .map(Signal::as_raw)
             .contains(&signal);
         if wants_terminal && terminal.is_ours() {
-            self.go_on();
+            self.continue_command();
         } else if terminal::is_job_of_a_shell() {
-            terminal.take_back();
-            // The whole group, like Ctrl-Z: a script that called us, our neighbours in a pipeline.
-            // Returns when the shell has continued us.
+            terminal.reclaim();
+            // Stop the whole group, as Ctrl-Z does: the calling script, and the other processes of
+            // a pipeline. Returns when the shell has continued us.
             let _ = kill_current_process_group(Signal::STOP);
-            self.go_on_if_still_held();
+            self.continue_if_still_held();
         } else if signal == Signal::TSTP.as_raw() {
             let _ = self.family.signal_group(Signal::CONT);
         }
     }
 
-    /// Nobody renewed the lock while we were stopped. If it has ended, the command must not run for
-    /// another moment, not even to handle a signal. The watchdog has killed it, or will now.
-    fn go_on_if_still_held(&mut self) {
+    /// The lock was not renewed while we were stopped. If it has ended, the command must not run
+    /// for another moment, not even to handle a signal. The watchdog has killed it, or will do so
+    /// now.
+    fn continue_if_still_held(&mut self) {
         let now = Clock::System.now();
         let deadline = self.lease.deadline();
         if now < self.work.schedule.kill_by(deadline) {
-            self.go_on();
+            self.continue_command();
             return;
         }
         self.note_loss("it ended while we were stopped", "killing the command");
         self.kill_all();
     }
 
-    fn go_on(&mut self) {
+    fn continue_command(&mut self) {
         if let Some(terminal) = self.terminal.as_mut().filter(|terminal| terminal.is_ours()) {
             terminal.lend(self.command);
         }
         let _ = self.family.signal_group(Signal::CONT);
     }
 
-    pub(super) fn take_terminal_back(&mut self) {
+    pub(super) fn reclaim_terminal(&mut self) {
         if let Some(terminal) = &mut self.terminal {
-            terminal.take_back();
+            terminal.reclaim();
         }
     }
 }

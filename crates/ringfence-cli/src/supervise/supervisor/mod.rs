@@ -1,4 +1,4 @@
-//! The command as ringfence sees it: what is known of it, and what is done at each event.
+//! The state of a running command, and the reaction to each event.
 
 mod job;
 mod start;
@@ -17,42 +17,42 @@ use super::reap::{Change, Ended, reap};
 use super::schedule::{NEVER, OnLost};
 use super::signals::asks_to_stop;
 use super::terminal::Terminal;
-use super::watchdog::{Event, News, Watchdog};
-use super::{Leftovers, Outcome, Work};
+use super::watchdog::{News, Watchdog, WatchdogEvent};
+use super::{CommandOutcome, Leftovers, SupervisedCommand};
 use crate::duration;
 use crate::lease::Lease;
 use crate::report::Report;
 
-/// How far the end of everything has come.
+/// How far the command is on its way to its end.
 #[derive(Debug, Clone, Copy)]
-enum Stage {
-    /// The command works, or with `--leftovers wait` its descendants.
+enum CommandStage {
+    /// The command runs, or with `--leftovers wait` its descendants.
     Working,
-    /// The command was asked to end at `since`. What is alive at `kill_at` is killed.
+    /// The command was asked to end at `since`. Processes that are alive at `kill_at` are killed.
     Ending {
         since: Timestamp,
         kill_at: Timestamp,
     },
-    /// Everything gets KILL until nothing is left.
+    /// All processes get KILL until none is left.
     Killing(Killing),
 }
 
 pub(super) struct Supervisor<'a> {
-    work: &'a Work,
+    work: &'a SupervisedCommand,
     lease: &'a Lease,
     watchdog: &'a mut Watchdog,
-    /// The deadline that the watchdog knows.
+    /// The deadline that the watchdog was told last.
     known: Timestamp,
     report: Report,
     command: Pid,
     family: Family,
     terminal: Option<Terminal>,
     ended: Option<Ended>,
-    stage: Stage,
+    stage: CommandStage,
     lost: bool,
     told_to_end: bool,
-    /// INT or QUIT that we passed on, and whether it was typed.
-    passed_on: Option<(Signal, Option<Typed>)>,
+    /// The last INT or QUIT that we forwarded, and whether it was typed.
+    forwarded: Option<(Signal, Option<Typed>)>,
     typed: Option<Typed>,
 }
 
@@ -61,13 +61,13 @@ impl Supervisor<'_> {
         self.lost
     }
 
-    /// What the watchdog or the system tells next.
+    /// The next event from the watchdog or the system.
     pub(super) async fn news(&mut self) -> News {
         self.watchdog.news().await
     }
 
-    /// Reaps the dead. The command is among them only if the watchdog died.
-    pub(super) fn look_after_children(&mut self) -> io::Result<()> {
+    /// Reaps ended children. The command is our child only if the watchdog died.
+    pub(super) fn reap_children(&mut self) -> io::Result<()> {
         for (pid, change) in reap()? {
             match change {
                 Change::Ended(ended) if pid == self.command => self.command_ended(ended),
@@ -75,25 +75,27 @@ impl Supervisor<'_> {
                     self.watchdog.was_reaped();
                     self.watchdog_died();
                 }
-                Change::Stopped(_) if pid == self.watchdog.pid() => self.watchdog.go_on(),
+                Change::Stopped(_) if pid == self.watchdog.pid() => self.watchdog.resume(),
                 Change::Ended(_) | Change::Stopped(_) => {}
             }
         }
         Ok(())
     }
 
-    /// Follows what the watchdog says of the command.
-    pub(super) fn heard(&mut self, event: Event) {
+    /// Handles a message from the watchdog.
+    pub(super) fn handle_event(&mut self, event: WatchdogEvent) {
         match event {
-            Event::Stopped(signal) => self.command_stopped(signal),
-            Event::Ended(ended) => self.command_ended(ended),
-            Event::Overdue => self.watchdog_was_first(),
-            // A reason to look again at what is left.
-            Event::OtherEnded | Event::Started(_) | Event::NotStarted(_) => {}
+            WatchdogEvent::Stopped(signal) => self.command_stopped(signal),
+            WatchdogEvent::Ended(ended) => self.command_ended(ended),
+            WatchdogEvent::Overdue => self.watchdog_was_first(),
+            // The caller checks after each event whether processes are left.
+            WatchdogEvent::OtherEnded
+            | WatchdogEvent::Started(_)
+            | WatchdogEvent::NotStarted(_) => {}
         }
     }
 
-    /// The watchdog kills everything because it heard of no renewal.
+    /// The watchdog kills all processes because it was told of no renewal in time.
     fn watchdog_was_first(&mut self) {
         if !self.lost {
             let why = "ringfence was stopped or stalled and did not renew it in time";
@@ -102,14 +104,15 @@ impl Supervisor<'_> {
         self.kill_all();
     }
 
-    /// The kernel kills the command, and we the rest: nothing would end it if we were stopped now.
+    /// The kernel kills the command. We kill the rest at once: without a watchdog, they would
+    /// survive if we were stopped.
     pub(super) fn watchdog_died(&mut self) {
         if self.watchdog.is_reaped() {
             self.family.watchdog_died();
         }
         if !self.is_killing() {
             self.report
-                .error("the process that watches over the command was killed; killing the command");
+                .error("the watchdog process was killed; killing the command");
             self.kill_all();
         }
     }
@@ -118,9 +121,9 @@ impl Supervisor<'_> {
         self.ended = Some(ended);
         self.typed = self.typed(ended);
         self.family.leader_reaped();
-        // From here on Ctrl-C is for us: leftovers are in the background, and may be deaf to it.
-        self.take_terminal_back();
-        let is_asked = matches!(self.stage, Stage::Ending { .. });
+        // From now on Ctrl-C must reach us: leftovers are background processes and may ignore it.
+        self.reclaim_terminal();
+        let is_asked = matches!(self.stage, CommandStage::Ending { .. });
         let end_the_rest =
             is_asked || ended.is_by_signal() || self.work.leftovers == Leftovers::Term;
         if end_the_rest && !self.is_killing() && !self.family.is_gone() {
@@ -128,39 +131,39 @@ impl Supervisor<'_> {
         }
     }
 
-    /// What there is to report once nothing is left to wait for.
-    pub(super) fn outcome(&self) -> Option<Outcome> {
-        let outcome = Outcome {
+    /// The result, once all processes that must end have ended.
+    pub(super) fn outcome(&self) -> Option<CommandOutcome> {
+        let outcome = CommandOutcome {
             ended: self.ended,
             lost: self.lost && self.work.schedule.on_lost() != OnLost::Ignore,
             told_to_end: self.told_to_end,
             typed: self.typed,
         };
         let is_over = match self.stage {
-            Stage::Working => match (self.ended, self.work.leftovers) {
+            CommandStage::Working => match (self.ended, self.work.leftovers) {
                 (None, _) => false,
                 (Some(_), Leftovers::Wait) => self.family.is_gone(),
                 (Some(_), Leftovers::Leave | Leftovers::Term) => true,
             },
-            Stage::Ending { .. } => self.ended.is_some() && self.family.is_gone(),
-            Stage::Killing(killing) => {
-                // A watchdog that died may have known how the command ended, and not said so.
+            CommandStage::Ending { .. } => self.ended.is_some() && self.family.is_gone(),
+            CommandStage::Killing(killing) => {
+                // A watchdog may have died before it could report how the command ended.
                 let is_ended = self.ended.is_some() || self.watchdog.has_died();
-                // With the lock gone there is nothing to hold on for.
+                // After a loss there is no lock to hold until the last process has ended.
                 (is_ended && self.family.is_gone()) || (killing.is_given_up() && self.lost)
             }
         };
         is_over.then_some(outcome)
     }
 
-    /// Ends the watch: nothing is left that has to be killed.
+    /// Lets the watchdog exit: no process has to be killed any more.
     pub(super) fn leave(&mut self) {
-        self.take_terminal_back();
+        self.reclaim_terminal();
         self.watchdog.leave();
     }
 
-    /// Tells the watchdog of a renewal.
-    pub(super) fn tell_watchdog(&mut self) {
+    /// Tells the watchdog the new deadline after a renewal.
+    pub(super) fn inform_watchdog(&mut self) {
         let deadline = self.lease.deadline();
         if deadline > self.known {
             let at = self.work.schedule.watchdog_kills_at(deadline);
@@ -170,12 +173,12 @@ impl Supervisor<'_> {
         }
     }
 
-    /// When there is something to do, unless something else happens first.
+    /// The time of the next action, if no event comes first.
     pub(super) fn wake_at(&self) -> Timestamp {
         let stage_wakes_at = match self.stage {
-            Stage::Working => NEVER,
-            Stage::Ending { kill_at, .. } => kill_at,
-            Stage::Killing(killing) => killing.again_at(),
+            CommandStage::Working => NEVER,
+            CommandStage::Ending { kill_at, .. } => kill_at,
+            CommandStage::Killing(killing) => killing.again_at(),
         };
         if self.lost {
             return stage_wakes_at;
@@ -186,7 +189,7 @@ impl Supervisor<'_> {
         stage_wakes_at.min(give_up_at).min(look_again_at)
     }
 
-    /// Looks at the clock again: meanwhile the deadline may have moved on.
+    /// Acts on the time. A renewal may have moved the deadline meanwhile.
     pub(super) fn time_passed(&mut self) {
         let now = Clock::System.now();
         let deadline = self.lease.deadline();
@@ -194,13 +197,13 @@ impl Supervisor<'_> {
             self.lose(&not_renewed(deadline.since(now)));
         }
         match &mut self.stage {
-            Stage::Ending { since, kill_at } if now >= *kill_at => {
+            CommandStage::Ending { since, kill_at } if now >= *kill_at => {
                 let after = now.since(*since);
-                self.say_that_it_did_not_end(after);
+                self.report_overdue(after);
                 self.kill_all();
             }
-            Stage::Working | Stage::Ending { .. } => {}
-            Stage::Killing(killing) => {
+            CommandStage::Working | CommandStage::Ending { .. } => {}
+            CommandStage::Killing(killing) => {
                 if let Some(trouble) = killing.again(&self.family) {
                     self.report.error(&trouble);
                 }
@@ -208,13 +211,13 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The lock is lost, or will be before it can be renewed.
+    /// Reacts to a lock that is lost, or that will end before it can be renewed.
     pub(super) fn lose(&mut self, why: &str) {
         let on_lost = self.work.schedule.on_lost();
         let doing = match on_lost {
             OnLost::Term => "ending the command",
             OnLost::Kill => "killing the command",
-            OnLost::Ignore => "the command goes on without it",
+            OnLost::Ignore => "the command runs on without the lock",
         };
         self.note_loss(why, doing);
         match on_lost {
@@ -232,74 +235,74 @@ impl Supervisor<'_> {
             .error(&format!("lost the lock `{lock}`: {why}; {doing}"));
     }
 
-    /// Passes a signal of ours on.
-    pub(super) fn forward(&mut self, signal: Signal) {
+    /// Handles a signal that ringfence received.
+    pub(super) fn handle_signal(&mut self, signal: Signal) {
         if !asks_to_stop(signal) {
-            self.pass_on(signal);
+            self.forward(signal);
             return;
         }
         self.told_to_end = true;
         let (now, schedule) = (Clock::System.now(), &self.work.schedule);
         match self.stage {
-            Stage::Working if self.ended.is_some() => return self.stop_all(signal),
-            Stage::Working => self.kill_all_at(schedule.kill_after_stop(now)),
-            Stage::Ending { .. } => self.kill_all_at(schedule.kill_after_second_stop(now)),
-            Stage::Killing(_) => return,
+            CommandStage::Working if self.ended.is_some() => return self.stop_all(signal),
+            CommandStage::Working => self.kill_all_at(schedule.kill_after_stop(now)),
+            CommandStage::Ending { .. } => self.kill_all_at(schedule.kill_after_second_stop(now)),
+            CommandStage::Killing(_) => return,
         }
-        self.pass_on(signal);
+        self.forward(signal);
     }
 
-    /// Asks every process to end, under a lock that is renewed meanwhile.
+    /// Asks every process to end. The lock is renewed meanwhile.
     fn stop_all(&mut self, signal: Signal) {
-        if let Stage::Working = self.stage {
+        if let CommandStage::Working = self.stage {
             let now = Clock::System.now();
             self.kill_all_at(self.work.schedule.kill_after_stop(now));
         }
         self.ask_all(signal);
     }
 
-    /// Asks every process to end before the lock does.
+    /// Asks every process to end before the lock ends.
     fn end_all_before_deadline(&mut self) {
         let (now, deadline) = (Clock::System.now(), self.lease.deadline());
         self.kill_all_at(self.work.schedule.kill_after_term(now, deadline));
         self.ask_all(Signal::TERM);
     }
 
-    /// What has been asked to end has until `kill_at`, or less if it was told so before.
+    /// Kills at `kill_at`, or earlier if an earlier time was set before.
     fn kill_all_at(&mut self, kill_at: Timestamp) {
         let (since, before) = match self.stage {
-            Stage::Working => (Clock::System.now(), NEVER),
-            Stage::Ending { since, kill_at } => (since, kill_at),
-            Stage::Killing(_) => return,
+            CommandStage::Working => (Clock::System.now(), NEVER),
+            CommandStage::Ending { since, kill_at } => (since, kill_at),
+            CommandStage::Killing(_) => return,
         };
         let kill_at = kill_at.min(before);
-        self.stage = Stage::Ending { since, kill_at };
+        self.stage = CommandStage::Ending { since, kill_at };
     }
 
     fn ask_all(&self, signal: Signal) {
         self.family.signal_all(signal);
-        // A stopped process cannot act on a signal.
+        // A stopped process cannot handle a signal.
         self.family.signal_all(Signal::CONT);
     }
 
     fn kill_all(&mut self) {
-        self.stage = Stage::Killing(Killing::start(&self.family));
+        self.stage = CommandStage::Killing(Killing::start(&self.family));
     }
 
     fn is_killing(&self) -> bool {
-        matches!(self.stage, Stage::Killing(_))
+        matches!(self.stage, CommandStage::Killing(_))
     }
 
-    /// The end of the grace for a lost lock was announced when it was lost.
-    fn say_that_it_did_not_end(&self, after: Duration) {
+    /// After a lost lock no message is needed: it was written when the lock was lost.
+    fn report_overdue(&self, after: Duration) {
         if !self.lost {
             let what = match self.ended {
                 None => "the command",
-                Some(_) => "what the command started",
+                Some(_) => "a process of the command",
             };
             let after = duration::show(after);
             self.report.error(&format!(
-                "{what} did not end within {after} of being asked to; killing it"
+                "{what} did not end within {after} after it was asked to; killing it"
             ));
         }
     }

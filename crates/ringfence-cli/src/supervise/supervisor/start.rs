@@ -1,22 +1,22 @@
-//! How a command starts: the watchdog is told to start it, and says that it runs.
+//! Starts a command: tells the watchdog to start it, and waits for the answer.
 
 use std::io;
 
 use ringfence::clock::Clock;
 use ringfence::time::Timestamp;
 
-use super::super::Work;
-use super::super::process::Identity;
+use super::super::SupervisedCommand;
+use super::super::process::ProcessIdentity;
 use super::super::terminal::Terminal;
-use super::super::watchdog::{Event, News, Start, Watchdog};
-use super::{Stage, Supervisor};
+use super::super::watchdog::{News, Start, Watchdog, WatchdogEvent};
+use super::{CommandStage, Supervisor};
 use crate::lease::Lease;
 use crate::report::Report;
 
 impl<'a> Supervisor<'a> {
     /// Starts the command; `None` if the lock ended before that.
     pub(in super::super) async fn start(
-        work: &'a Work,
+        work: &'a SupervisedCommand,
         lease: &'a Lease,
         watchdog: &'a mut Watchdog,
         report: Report,
@@ -55,32 +55,35 @@ impl<'a> Supervisor<'a> {
             family,
             terminal,
             ended: None,
-            stage: Stage::Working,
+            stage: CommandStage::Working,
             lost: false,
             told_to_end: false,
-            passed_on: None,
+            forwarded: None,
             typed: None,
         }))
     }
 }
 
 /// Waits until the watchdog has started the command; `None` if it has not by `kill_by`.
-async fn started(watchdog: &mut Watchdog, kill_by: Timestamp) -> io::Result<Option<Identity>> {
+async fn started(
+    watchdog: &mut Watchdog,
+    kill_by: Timestamp,
+) -> io::Result<Option<ProcessIdentity>> {
     loop {
         let news = tokio::select! {
             news = watchdog.news() => news,
             () = Clock::System.sleep_until(kill_by) => return Ok(None),
         };
         match news {
-            News::Event(Event::Started(command)) => return Ok(Some(command)),
-            News::Event(Event::NotStarted(errno)) => {
+            News::Event(WatchdogEvent::Started(command)) => return Ok(Some(command)),
+            News::Event(WatchdogEvent::NotStarted(errno)) => {
                 return Err(io::Error::from_raw_os_error(errno));
             }
-            News::Event(Event::Overdue) => return Ok(None),
+            News::Event(WatchdogEvent::Overdue) => return Ok(None),
             News::Event(_) => {}
             News::Died => return Err(io::Error::other("the watchdog died")),
-            // Stopped perhaps; to one that is not, this means nothing.
-            News::Child => watchdog.go_on(),
+            // The watchdog may be stopped. To a running one this signal does nothing.
+            News::Child => watchdog.resume(),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What ringfence and its watchdog tell each other, over a socket between the two.
+//! Messages between ringfence and its watchdog, over a socket.
 //!
-//! Neither may ever wait for the other, which may be stopped. So a message that does not fit into
-//! the socket is kept and sent later, and a closed socket says that the other has died.
+//! Neither process may wait for the other, because the other may be stopped. So a message that does
+//! not fit into the socket is stored and sent later. A closed socket means that the other has died.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use super::super::process::Identity;
+use super::super::process::ProcessIdentity;
 use super::super::reap::Ended;
 
 /// From ringfence to its watchdog.
@@ -26,32 +26,32 @@ use super::super::reap::Ended;
 pub(super) enum Order {
     /// Start the command.
     Start(Start),
-    /// The lock was renewed: kill everything only then, in nanoseconds of the clock.
+    /// The lock was renewed. The new time to kill, in nanoseconds of the clock.
     KillAt(u64),
-    /// All is done. Kill nothing and exit.
+    /// Exit without killing anything.
     Leave,
 }
 
 /// A command to start.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Start {
-    /// The lock's name, for people.
+    /// The name of the lock, for messages.
     pub(crate) lock: String,
-    /// When everything has to be killed unless a later time was heard of, likewise.
+    /// When to kill all processes, unless a later time arrives; in nanoseconds of the clock.
     pub(crate) kill_at: u64,
     /// Whether the command takes the terminal.
     pub(crate) foreground: bool,
     /// Program and arguments.
     pub(crate) argv: Vec<OsString>,
-    /// What is added to the environment.
+    /// Variables that are added to the environment.
     pub(crate) env: Vec<(String, String)>,
 }
 
 /// From the watchdog to ringfence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Event {
+pub(crate) enum WatchdogEvent {
     /// The command runs.
-    Started(Identity),
+    Started(ProcessIdentity),
     /// The command could not be started, with the system's error number.
     NotStarted(i32),
     /// The command was stopped by this signal.
@@ -60,7 +60,7 @@ pub(crate) enum Event {
     Ended(Ended),
     /// Another process below the watchdog ended and was reaped.
     OtherEnded,
-    /// The time to kill came before a later one was heard of, so everything is killed.
+    /// The time to kill came and no later time had arrived: all processes are killed.
     Overdue,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Turns the socket into a channel. Call it inside a runtime.
+    /// Turns the socket into a channel. Call it inside a tokio runtime.
     pub(super) fn over(stream: StdStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
@@ -82,22 +82,22 @@ impl Channel {
         })
     }
 
-    /// Sends `message` now, or during a later call if the socket is full. Returns `false` for a
-    /// message that was left out because earlier ones still wait.
+    /// Sends `message` now, or during a later call if the socket is full. Returns `false` if the
+    /// message was dropped because earlier messages still wait.
     pub(super) fn send(&mut self, message: &impl Message) -> bool {
-        let is_sent = self.outbox.is_empty() || !message.can_be_left_out();
+        let is_sent = self.outbox.is_empty() || !message.can_be_dropped();
         if is_sent {
             let body = serde_json::to_vec(message).unwrap_or_default();
             self.outbox.extend_from_slice(&body.len().to_le_bytes());
             self.outbox.extend_from_slice(&body);
         }
-        // tokio does not know yet whether the socket can be written; the socket does.
+        // tokio does not know yet whether the socket is writable, so try it.
         let sent = write(&self.stream, &self.outbox);
         self.sent(sent);
         is_sent
     }
 
-    /// The next message; `None` once the other has died. Cancelling loses nothing.
+    /// The next message; `None` if the other process has died. Cancel safe.
     pub(super) async fn recv<M: Message>(&mut self) -> Option<M> {
         loop {
             if let Some(message) = self.take() {
@@ -123,7 +123,8 @@ impl Channel {
         }
     }
 
-    /// The first message in the inbox, if all of it is there; what is no message ends the talk.
+    /// The first message in the inbox, if it is complete; `Some(None)` if it is malformed, which is
+    /// treated as the end of the channel.
     #[allow(clippy::option_option)]
     fn take<M: Message>(&mut self) -> Option<Option<M>> {
         let (length, rest) = self.inbox.split_first_chunk()?;
@@ -143,7 +144,7 @@ impl Channel {
         match sent {
             Ok(count) => drop(self.outbox.drain(..count)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // The other has died; reading will say so.
+            // The other process has died; `recv` will report it.
             Err(_) => self.outbox.clear(),
         }
     }
@@ -153,7 +154,7 @@ fn write(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
     Ok(send(stream, bytes, SendFlags::NOSIGNAL)?)
 }
 
-/// Sends a copy of `descriptor` through a new socket, ahead of all messages.
+/// Sends a copy of `descriptor` through a new socket, before any message.
 pub(super) fn send_descriptor(stream: &StdStream, descriptor: impl AsFd) -> io::Result<()> {
     let descriptors = [descriptor.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -184,20 +185,20 @@ pub(super) fn recv_descriptor(stream: &StdStream) -> io::Result<OwnedFd> {
     received.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-/// What can be sent.
+/// A message that can be sent.
 pub(super) trait Message: Serialize + DeserializeOwned {
-    /// Whether it says no more than a later one of its kind will.
-    fn can_be_left_out(&self) -> bool;
+    /// Whether it may be dropped, because a later message of its kind replaces it.
+    fn can_be_dropped(&self) -> bool;
 }
 
 impl Message for Order {
-    fn can_be_left_out(&self) -> bool {
+    fn can_be_dropped(&self) -> bool {
         matches!(self, Self::KillAt(_))
     }
 }
 
-impl Message for Event {
-    fn can_be_left_out(&self) -> bool {
+impl Message for WatchdogEvent {
+    fn can_be_dropped(&self) -> bool {
         *self == Self::OtherEnded
     }
 }
@@ -220,7 +221,7 @@ mod tests {
             lock: "x".into(),
             kill_at: 17,
             foreground: true,
-            // More than a socket takes at once.
+            // More than fits into the socket.
             argv: vec!["a".repeat(1 << 20).into(), OsString::from_vec(vec![255])],
             env: vec![("KEY".into(), String::new())],
         }
@@ -231,7 +232,7 @@ mod tests {
         let (mut here, mut there) = pair();
         here.send(&Order::Start(start()));
         here.send(&Order::Leave);
-        let sending = here.recv::<Event>();
+        let sending = here.recv::<WatchdogEvent>();
         let receiving = async {
             assert_eq!(there.recv().await, Some(Order::Start(start())));
             assert_eq!(there.recv().await, Some(Order::Leave));
@@ -243,14 +244,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_sends_to_a_stopped_process_neither_waits_nor_piles_up() {
+    async fn sending_to_a_stopped_process_neither_blocks_nor_fills_memory() {
         let (mut here, mut there) = pair();
         for _ in 0..100_000 {
-            here.send(&Event::OtherEnded);
+            here.send(&WatchdogEvent::OtherEnded);
         }
         assert!(here.outbox.len() < 100, "{}", here.outbox.len());
-        here.send(&Event::Ended(Ended::Code(3)));
-        let receiving = async { while there.recv().await != Some(Event::Ended(Ended::Code(3))) {} };
+        here.send(&WatchdogEvent::Ended(Ended::Code(3)));
+        let receiving =
+            async { while there.recv().await != Some(WatchdogEvent::Ended(Ended::Code(3))) {} };
         tokio::select! {
             order = here.recv::<Order>() => panic!("nothing was sent: {order:?}"),
             () = receiving => {}
@@ -258,16 +260,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_event_arrives_as_it_was_sent_and_a_closed_end_is_noticed() {
+    async fn every_event_arrives_unchanged_and_a_closed_socket_is_noticed() {
         let (mut here, mut there) = pair();
         let events = [
-            Event::Started(Identity::of(rustix::process::getpid()).unwrap()),
-            Event::NotStarted(2),
-            Event::Stopped(20),
-            Event::Ended(Ended::Code(7)),
-            Event::Ended(Ended::Signal(9)),
-            Event::OtherEnded,
-            Event::Overdue,
+            WatchdogEvent::Started(ProcessIdentity::of(rustix::process::getpid()).unwrap()),
+            WatchdogEvent::NotStarted(2),
+            WatchdogEvent::Stopped(20),
+            WatchdogEvent::Ended(Ended::Code(7)),
+            WatchdogEvent::Ended(Ended::Signal(9)),
+            WatchdogEvent::OtherEnded,
+            WatchdogEvent::Overdue,
         ];
         for event in events {
             here.send(&event);
@@ -276,11 +278,11 @@ mod tests {
         for event in events {
             assert_eq!(there.recv().await, Some(event));
         }
-        assert_eq!(there.recv::<Event>().await, None);
+        assert_eq!(there.recv::<WatchdogEvent>().await, None);
     }
 
     #[test]
-    fn a_descriptor_goes_ahead_of_the_messages() {
+    fn a_descriptor_arrives_before_the_messages() {
         let (here, there) = StdStream::pair().unwrap();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"text").unwrap();

@@ -1,19 +1,19 @@
 //! A second process that ends the command if ringfence cannot.
 //!
 //! ringfence starts its watchdog, and the watchdog starts the command: three processes in a row.
-//! ringfence renews the lock and tells the watchdog until when it holds.
+//! ringfence renews the lock and tells the watchdog each new deadline.
 //!
-//! - If ringfence is stopped or stalls, the watchdog hears of no later deadline and kills the
-//!   command and all its descendants before the one that it knows.
-//! - If ringfence dies, the socket between them closes and the watchdog does so at once.
+//! - If ringfence is stopped or stalls, no later deadline arrives. The watchdog kills the command
+//!   and all its descendants before the deadline that it knows.
+//! - If ringfence dies, the socket between them closes and the watchdog kills at once.
 //! - If the watchdog is stopped, ringfence, its parent, continues it.
 //! - If the watchdog dies, the kernel kills the command, and makes ringfence the parent of the
 //!   command's descendants. ringfence kills them.
 //!
-//! The watchdog has a process group of its own, so that neither the terminal nor `kill -STOP` to
-//! the group of a script hits it. It cannot have a session of its own: the command, its child, would
-//! lose the terminal with it. It starts while ringfence still waits for the lock, so that the
-//! command does not wait for it.
+//! The watchdog has its own process group, so that neither the terminal nor `kill -STOP` to the
+//! group of a script reaches it. It cannot have its own session: the command, its child, would lose
+//! the terminal. It starts while ringfence still waits for the lock, so that the command does not
+//! have to wait for it.
 
 mod channel;
 mod process;
@@ -33,27 +33,27 @@ use super::shim::own_program;
 use crate::report::Report;
 use channel::{Channel, Order};
 
-pub(super) use channel::{Event, Start};
+pub(super) use channel::{Start, WatchdogEvent};
 pub(super) use process::{NAME, run};
 
-/// The watchdog, as ringfence has it. Dropped, it ends, and so does a command that still runs.
+/// The watchdog, seen from ringfence. Dropping it ends the watchdog and a command that still runs.
 pub(crate) struct Watchdog {
     report: Report,
     pid: Pid,
-    /// `None` once it was closed.
+    /// `None` after it was closed.
     channel: Option<Channel>,
     deaths: unix::Signal,
-    /// The processes below it, until it is told to start a command.
+    /// The processes below it. `start_command` moves this out.
     family: Option<Family>,
     /// Whether it was told to start a command.
     started: bool,
     reaped: bool,
 }
 
-/// What a watchdog or the system has to tell.
+/// An event from the watchdog or the system.
 pub(super) enum News {
-    /// The watchdog says this.
-    Event(Event),
+    /// A message from the watchdog.
+    Event(WatchdogEvent),
     /// A child of ours was stopped or ended.
     Child,
     /// The watchdog died.
@@ -63,11 +63,11 @@ pub(super) enum News {
 impl Watchdog {
     /// Starts the watchdog. It waits for a command.
     pub(crate) fn start(report: Report) -> io::Result<Self> {
-        // Listened for first: the watchdog must not inherit this signal as ignored.
+        // Before the watchdog starts: it must not inherit this signal as ignored.
         let deaths = signal(SignalKind::child())?;
         let mut family = Family::new();
         let (ours, theirs) = StdStream::pair()?;
-        // The watchdog's own standard input is the socket.
+        // The standard input of the watchdog itself is the socket, so send ours for the command.
         channel::send_descriptor(&ours, io::stdin())?;
         let child = Command::new(own_program()?)
             .arg0(NAME)
@@ -89,7 +89,7 @@ impl Watchdog {
         })
     }
 
-    /// Starts another one if this one was killed while it had no command.
+    /// Starts a new watchdog if this one was killed before it had a command.
     pub(super) fn renew_if_dead(&mut self) -> io::Result<()> {
         if let Ok(Some((_, status))) = waitpid(Some(self.pid), WaitOptions::NOHANG)
             && !status.stopped()
@@ -104,34 +104,35 @@ impl Watchdog {
         self.pid
     }
 
-    /// Whether it died, as far as we have noticed.
+    /// Whether we have noticed that it died.
     pub(super) fn has_died(&self) -> bool {
         self.reaped || self.channel.is_none()
     }
 
-    /// Tells it to start a command, whose processes are the ones returned.
+    /// Tells it to start a command. Returns the processes of the command.
     pub(super) fn start_command(&mut self, start: Start) -> io::Result<Family> {
         Family::adopt_orphans()?;
         self.started = true;
         self.tell(&Order::Start(start));
         let family = self.family.take();
-        family.ok_or_else(|| io::Error::other("a watchdog watches over one command only"))
+        family.ok_or_else(|| io::Error::other("the watchdog already has a command"))
     }
 
-    /// Tells it to kill everything at `at` and not before. Returns whether it will hear so.
+    /// Tells it to kill all processes at `at` and not before. Returns whether the message will
+    /// arrive.
     pub(super) fn kill_at(&mut self, at: Timestamp) -> bool {
         self.tell(&Order::KillAt(at.as_nanos()))
     }
 
-    /// Tells it that all is done. What the command left running stays.
+    /// Tells it to exit. Processes that the command left running stay.
     pub(super) fn leave(&mut self) {
         self.tell(&Order::Leave);
     }
 
     /// Continues a stopped watchdog.
-    pub(super) fn go_on(&self) {
+    pub(super) fn resume(&self) {
         if !self.reaped {
-            // It is our child and was not reaped: the number is its own.
+            // It is our child and was not reaped, so the number is still its own.
             let _ = kill_process(self.pid, Signal::CONT);
         }
     }
@@ -140,12 +141,12 @@ impl Watchdog {
         self.reaped
     }
 
-    /// Notes that it was reaped.
+    /// Records that it was reaped.
     pub(super) fn was_reaped(&mut self) {
         self.reaped = true;
     }
 
-    /// The next news. Cancelling loses none.
+    /// The next event. Cancel safe.
     pub(super) async fn news(&mut self) -> News {
         let event = async {
             match &mut self.channel {
@@ -166,14 +167,15 @@ impl Watchdog {
         }
     }
 
-    /// Ends it and waits for that. Unless it was told to leave, it kills what runs below it first.
+    /// Ends it and waits until it has ended. Unless it was told to leave, it first kills all
+    /// processes below it.
     pub(super) fn end(&mut self) {
         self.channel = None;
         if !self.started && !self.reaped {
             let _ = kill_process(self.pid, Signal::KILL);
         }
         while !self.reaped {
-            self.go_on();
+            self.resume();
             self.reaped = match waitpid(Some(self.pid), WaitOptions::UNTRACED) {
                 Ok(Some((_, status))) => !status.stopped(),
                 Ok(None) | Err(rustix::io::Errno::INTR) => false,

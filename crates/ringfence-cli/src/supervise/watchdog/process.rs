@@ -1,4 +1,4 @@
-//! What the watchdog does, in its own process.
+//! The watchdog process.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,25 +13,25 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::family::Family;
 use super::super::killing::Killing;
-use super::super::process::Identity;
+use super::super::process::ProcessIdentity;
 use super::super::reap::{Change, reap};
 use super::super::schedule::NEVER;
 use super::super::shim;
-use super::channel::{Channel, Event, Order, Start, recv_descriptor};
+use super::channel::{Channel, Order, Start, WatchdogEvent, recv_descriptor};
 use crate::exit::Exit;
 use crate::nodes;
 use crate::report::Report;
 
-/// What the watchdog is called in its argument list; no program of that name exists.
+/// The process name of the watchdog. No other program has it.
 pub(in super::super) const NAME: &str = "ringfence: watching over a command";
 const JSON: &str = "json";
 
-/// The arguments that tell a watchdog how to report.
+/// The arguments that tell the watchdog the format of its output.
 pub(super) fn flags(report: Report) -> Option<&'static str> {
     report.json.then_some(JSON)
 }
 
-/// Does the watchdog's work, in a process that was started for it.
+/// The main function of the watchdog.
 pub(in super::super) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
     let report = Report {
         json: args.any(|arg| arg == JSON),
@@ -40,7 +40,7 @@ pub(in super::super) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
     match watch(report) {
         Ok(()) => Exit::Success,
         Err(error) => {
-            report.error(&format!("watching over a command: {error}"));
+            report.error(&format!("the watchdog failed: {error}"));
             Exit::Internal
         }
     }
@@ -50,7 +50,7 @@ fn watch(report: Report) -> io::Result<()> {
     let mask = block_signals()?;
     let stream = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let Ok(stdin) = recv_descriptor(&stream) else {
-        // ringfence ended before it had a command.
+        // ringfence ended before it started a command.
         return Ok(());
     };
     Family::adopt_orphans()?;
@@ -59,7 +59,7 @@ fn watch(report: Report) -> io::Result<()> {
         .build()?;
     runtime.block_on(async {
         let mut deaths = signal(SignalKind::child())?;
-        let mut watch = Watch::over(Channel::over(stream)?, stdin, mask, report);
+        let mut watch = CommandWatch::over(Channel::over(stream)?, stdin, mask, report);
         while !watch.is_over() {
             let wake_at = watch.wake_at();
             tokio::select! {
@@ -69,7 +69,7 @@ fn watch(report: Report) -> io::Result<()> {
                     Some(Order::KillAt(at)) => watch.kill_at = Timestamp::from_nanos(at),
                     None => watch.ringfence_died(),
                 },
-                _ = deaths.recv() => watch.look_after_children()?,
+                _ = deaths.recv() => watch.reap_children()?,
                 () = until(wake_at) => watch.time_passed(),
             }
         }
@@ -77,9 +77,9 @@ fn watch(report: Report) -> io::Result<()> {
     })
 }
 
-/// Only KILL and STOP are left. The terminal, a service manager that sends TERM to every process of
-/// a service: they mean the command, and ringfence decides. Returns the mask from before, which is
-/// the command's.
+/// Blocks all signals except KILL, STOP and CHLD. A terminal, or a service manager that sends TERM
+/// to every process of a service, wants to end the command: that is the decision of ringfence.
+/// Returns the previous mask, for the command.
 fn block_signals() -> io::Result<SigSet> {
     let mut mask = SigSet::all();
     mask.remove(NixSignal::SIGCHLD);
@@ -94,34 +94,34 @@ async fn until(at: Timestamp) {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum WatchStage {
     /// There is no command yet.
     Idle,
     /// The command may run until `kill_at`.
     Watching,
-    /// Everything gets KILL until nothing is left alive.
+    /// All processes get KILL until none is alive.
     Killing(Killing),
-    /// Nothing is left alive.
+    /// No process is alive.
     Done,
 }
 
-struct Watch {
+struct CommandWatch {
     channel: Channel,
     report: Report,
-    /// The command's standard input, until it is started.
+    /// The command's standard input, until the command starts.
     stdin: Option<OwnedFd>,
-    /// The signals that the command starts with as blocked.
+    /// The signals that are blocked in the command.
     mask: SigSet,
     family: Family,
     lock: String,
     command: Option<Pid>,
     kill_at: Timestamp,
-    stage: Stage,
+    stage: WatchStage,
     /// Whether ringfence died.
     is_alone: bool,
 }
 
-impl Watch {
+impl CommandWatch {
     fn over(channel: Channel, stdin: OwnedFd, mask: SigSet, report: Report) -> Self {
         Self {
             channel,
@@ -132,7 +132,7 @@ impl Watch {
             lock: String::new(),
             command: None,
             kill_at: NEVER,
-            stage: Stage::Idle,
+            stage: WatchStage::Idle,
             is_alone: false,
         }
     }
@@ -141,17 +141,17 @@ impl Watch {
         self.lock.clone_from(&start.lock);
         self.kill_at = Timestamp::from_nanos(start.kill_at);
         if Clock::System.now() >= self.kill_at {
-            self.channel.send(&Event::Overdue);
+            self.channel.send(&WatchdogEvent::Overdue);
             return;
         }
         let event = match self.spawn(start) {
-            Ok(command) => Event::Started(command),
-            Err(error) => Event::NotStarted(error.raw_os_error().unwrap_or_default()),
+            Ok(command) => WatchdogEvent::Started(command),
+            Err(error) => WatchdogEvent::NotStarted(error.raw_os_error().unwrap_or_default()),
         };
         self.channel.send(&event);
     }
 
-    fn spawn(&mut self, start: Start) -> io::Result<Identity> {
+    fn spawn(&mut self, start: Start) -> io::Result<ProcessIdentity> {
         let mut command = shim::command(&start.argv, start.foreground, self.mask)?;
         if let Some(stdin) = self.stdin.take() {
             command.stdin(stdin);
@@ -162,80 +162,80 @@ impl Watch {
             .env_remove(nodes::NODES_FILE)
             .envs(start.env)
             .spawn()?;
-        self.stage = Stage::Watching;
+        self.stage = WatchStage::Watching;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         self.command = pid;
-        // Nobody but us reaps it, so the number is still its own.
+        // Only we reap it, so the number is still its own.
         let command = pid
-            .and_then(Identity::of)
+            .and_then(ProcessIdentity::of)
             .ok_or_else(|| io::Error::other("the command has no process number"))?;
         self.family.led_by(command);
         Ok(command)
     }
 
-    fn look_after_children(&mut self) -> io::Result<()> {
+    fn reap_children(&mut self) -> io::Result<()> {
         let command = self.command;
         let mut others = false;
         for (pid, change) in reap()? {
             match change {
                 Change::Stopped(signal) if Some(pid) == command => {
-                    self.channel.send(&Event::Stopped(signal));
+                    self.channel.send(&WatchdogEvent::Stopped(signal));
                 }
                 Change::Ended(ended) if Some(pid) == command => {
                     self.family.leader_reaped();
-                    self.channel.send(&Event::Ended(ended));
+                    self.channel.send(&WatchdogEvent::Ended(ended));
                 }
                 Change::Ended(_) => others = true,
                 Change::Stopped(_) => {}
             }
         }
         if others {
-            self.channel.send(&Event::OtherEnded);
+            self.channel.send(&WatchdogEvent::OtherEnded);
         }
         Ok(())
     }
 
     fn ringfence_died(&mut self) {
         self.is_alone = true;
-        if self.stage == Stage::Watching {
+        if self.stage == WatchStage::Watching {
             self.kill_all();
         }
     }
 
     fn kill_all(&mut self) {
-        self.stage = Stage::Killing(Killing::start(&self.family));
+        self.stage = WatchStage::Killing(Killing::start(&self.family));
     }
 
     fn wake_at(&self) -> Timestamp {
         match self.stage {
-            Stage::Idle | Stage::Done => NEVER,
-            Stage::Watching => self.kill_at,
-            Stage::Killing(killing) => killing.again_at(),
+            WatchStage::Idle | WatchStage::Done => NEVER,
+            WatchStage::Watching => self.kill_at,
+            WatchStage::Killing(killing) => killing.again_at(),
         }
     }
 
     fn time_passed(&mut self) {
         match &mut self.stage {
-            Stage::Watching if Clock::System.now() >= self.kill_at => {
+            WatchStage::Watching if Clock::System.now() >= self.kill_at => {
                 self.kill_all();
-                self.channel.send(&Event::Overdue);
+                self.channel.send(&WatchdogEvent::Overdue);
             }
-            Stage::Killing(killing) => {
+            WatchStage::Killing(killing) => {
                 let trouble = killing.again(&self.family);
                 if !self.family.is_alive() {
-                    self.stage = Stage::Done;
-                    self.say_why();
+                    self.stage = WatchStage::Done;
+                    self.report_loss();
                 } else if let Some(trouble) = trouble {
-                    self.say_why();
+                    self.report_loss();
                     self.report.error(&trouble);
                 }
             }
-            Stage::Idle | Stage::Watching | Stage::Done => {}
+            WatchStage::Idle | WatchStage::Watching | WatchStage::Done => {}
         }
     }
 
-    /// Said after the killing: nobody may read what we write, and then we hang.
-    fn say_why(&self) {
+    /// Called after the killing: if no process reads our stderr, this write blocks.
+    fn report_loss(&self) {
         let why = if self.is_alone {
             "ringfence was killed"
         } else {
@@ -249,9 +249,9 @@ impl Watch {
 
     fn is_over(&self) -> bool {
         let is_over = match self.stage {
-            Stage::Idle | Stage::Done => true,
-            Stage::Watching => false,
-            Stage::Killing(killing) => killing.is_given_up(),
+            WatchStage::Idle | WatchStage::Done => true,
+            WatchStage::Watching => false,
+            WatchStage::Killing(killing) => killing.is_given_up(),
         };
         self.is_alone && is_over
     }

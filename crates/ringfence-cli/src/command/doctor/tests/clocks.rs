@@ -1,30 +1,36 @@
-//! What is said of clocks that do not agree.
+//! Findings about clocks that differ.
 
 use ringfence::node::Found;
 
 use super::HOUR_US;
 use super::{healthy, nodes, only, says, second};
 use crate::command::doctor::diagnosis::Diagnosis;
-use crate::command::doctor::finding::Verdict;
+use crate::command::doctor::finding::FindingVerdict;
 
 #[test]
-fn a_clock_an_hour_off_cannot_vote() {
+fn a_node_whose_clock_is_an_hour_off_cannot_vote() {
     for (ahead_us, words) in [(HOUR_US, "1h ahead of"), (-HOUR_US, "1h behind")] {
         let wrong = second(|server| server.clock.as_mut().unwrap().ahead_us = ahead_us);
         says(
             &wrong,
             "clock",
-            Verdict::Problem,
+            FindingVerdict::Problem,
             false,
             &[words, "cannot vote"],
         );
     }
     let off = second(|server| server.clock.as_mut().unwrap().ahead_us = 2_000_000);
-    says(&off, "clock", Verdict::Warning, true, &["2000 ms ahead"]);
+    says(
+        &off,
+        "clock",
+        FindingVerdict::Warning,
+        true,
+        &["2000 ms ahead"],
+    );
 }
 
 #[test]
-fn our_own_clock_may_be_wrong() {
+fn a_wrong_clock_of_this_machine_is_a_warning() {
     let mut nodes = nodes(3);
     for (number, node) in nodes.iter_mut().enumerate() {
         let (_, mut server) = healthy(number as u8, 3);
@@ -33,7 +39,7 @@ fn our_own_clock_may_be_wrong() {
     }
     let diagnosis = Diagnosis::of(&nodes, None);
     let finding = only(&diagnosis, "own-clock");
-    assert_eq!(finding.verdict, Verdict::Warning);
+    assert_eq!(finding.verdict, FindingVerdict::Warning);
     assert!(finding.says.contains("1h behind"), "{finding:?}");
     assert_eq!(diagnosis.voting(), 3);
 }

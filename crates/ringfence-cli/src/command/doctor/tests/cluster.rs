@@ -1,4 +1,4 @@
-//! What is said of the nodes together.
+//! Findings about all nodes together.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use ringfence::node::{Found, Machine, TroubleKind, Voting};
 
 use super::{healthy, identity, nodes, only, says, second, trouble};
 use crate::command::doctor::diagnosis::Diagnosis;
-use crate::command::doctor::finding::Verdict;
+use crate::command::doctor::finding::FindingVerdict;
 
 #[test]
 fn a_node_in_quarantine_is_a_warning_while_the_others_vote() {
@@ -16,13 +16,25 @@ fn a_node_in_quarantine_is_a_warning_while_the_others_vote() {
         (Voting::NeverMet, "init"),
         (Voting::Restarted, "restarted"),
     ] {
-        let young = second(|server| server.birth.as_mut().unwrap().voting = voting);
-        says(&young, "birth", Verdict::Warning, false, &[word]);
+        let quarantined = second(|server| server.birth.as_mut().unwrap().voting = voting);
+        says(
+            &quarantined,
+            "birth",
+            FindingVerdict::Warning,
+            false,
+            &[word],
+        );
     }
     let damaged = second(|server| {
         server.birth = Err(trouble(TroubleKind::Other, "has a damaged birth record"));
     });
-    says(&damaged, "birth", Verdict::Problem, false, &["damaged"]);
+    says(
+        &damaged,
+        "birth",
+        FindingVerdict::Problem,
+        false,
+        &["damaged"],
+    );
 }
 
 #[test]
@@ -35,7 +47,7 @@ fn a_cluster_in_quarantine_is_a_problem_that_names_init() {
     }
     let diagnosis = Diagnosis::of(&nodes, None);
     let finding = only(&diagnosis, "votes");
-    assert_eq!(finding.verdict, Verdict::Problem);
+    assert_eq!(finding.verdict, FindingVerdict::Problem);
     assert!(!diagnosis.has_quorum());
     let advice = finding.advice.unwrap();
     assert!(
@@ -46,20 +58,20 @@ fn a_cluster_in_quarantine_is_a_problem_that_names_init() {
     nodes[0].found = Err(trouble(TroubleKind::Unreachable, "refused"));
     nodes[1].found = Err(trouble(TroubleKind::Unreachable, "refused"));
     let finding = only(&Diagnosis::of(&nodes, None), "votes");
-    assert!(finding.advice.unwrap().starts_with("mend"));
+    assert!(finding.advice.unwrap().starts_with("repair"));
 }
 
 #[test]
 fn one_server_under_two_names_is_a_problem() {
-    let twice = second(|server| identity(server).run_id = "0".to_owned());
-    let diagnosis = Diagnosis::of(&twice, None);
+    let duplicate = second(|server| identity(server).run_id = "0".to_owned());
+    let diagnosis = Diagnosis::of(&duplicate, None);
     let finding = only(&diagnosis, "twins");
-    assert_eq!(finding.verdict, Verdict::Problem);
+    assert_eq!(finding.verdict, FindingVerdict::Problem);
     assert!(
         finding.says.starts_with("n0:6379 and n1:6379 are"),
         "{finding:?}"
     );
-    assert!(!diagnosis.has_quorum(), "no client would take these nodes");
+    assert!(!diagnosis.has_quorum(), "a client would refuse these nodes");
 }
 
 #[test]
@@ -67,7 +79,7 @@ fn nodes_on_one_host_are_a_warning() {
     let mut near = nodes(3);
     near[2].machine = near[0].machine.clone();
     let finding = only(&Diagnosis::of(&near, None), "hosts");
-    assert_eq!(finding.verdict, Verdict::Warning);
+    assert_eq!(finding.verdict, FindingVerdict::Warning);
     assert!(
         finding
             .says
@@ -85,13 +97,13 @@ fn nodes_on_one_host_are_a_warning() {
     for node in &mut near {
         node.machine = Machine::Unknown;
     }
-    assert_eq!(Diagnosis::of(&near, None).verdict(), Verdict::Ok);
+    assert_eq!(Diagnosis::of(&near, None).verdict(), FindingVerdict::Ok);
 }
 
 #[test]
 fn an_even_number_of_nodes_is_a_warning() {
     let finding = only(&Diagnosis::of(&nodes(4), None), "count");
-    assert_eq!(finding.verdict, Verdict::Warning);
+    assert_eq!(finding.verdict, FindingVerdict::Warning);
     assert_eq!(finding.advice.as_deref(), Some("use 3 or 5"));
 }
 
@@ -101,7 +113,7 @@ fn nodes_of_different_groups_are_a_problem() {
     says(
         &five,
         "group",
-        Verdict::Problem,
+        FindingVerdict::Problem,
         false,
         &["5 nodes", "3 were given"],
     );
@@ -112,7 +124,7 @@ fn nodes_of_different_groups_are_a_problem() {
     says(
         &other,
         "group",
-        Verdict::Problem,
+        FindingVerdict::Problem,
         false,
         &["quarantine 60s"],
     );

@@ -1,4 +1,4 @@
-//! What is said of an embedded file.
+//! Findings about an embedded file.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use ringfence::node::{
 
 use super::{only, trouble};
 use crate::command::doctor::diagnosis::Diagnosis;
-use crate::command::doctor::finding::Verdict;
+use crate::command::doctor::finding::FindingVerdict;
 
 fn file() -> FileExamination {
     FileExamination {
@@ -34,7 +34,7 @@ fn of_file(file: FileExamination) -> Diagnosis {
 }
 
 #[test]
-fn a_lock_file_that_is_fine_is_well() {
+fn a_usable_lock_file_has_no_problems() {
     for contents in [
         Contents::Missing,
         Contents::Fresh,
@@ -44,7 +44,7 @@ fn a_lock_file_that_is_fine_is_well() {
             contents: Ok(contents),
             ..file()
         };
-        assert_eq!(of_file(file).verdict(), Verdict::Ok, "{contents:?}");
+        assert_eq!(of_file(file).verdict(), FindingVerdict::Ok, "{contents:?}");
     }
 }
 
@@ -80,7 +80,7 @@ fn a_file_that_cannot_hold_locks_is_a_problem() {
         ),
     ] {
         let diagnosis = of_file(file);
-        assert_eq!(only(&diagnosis, check).verdict, Verdict::Problem);
+        assert_eq!(only(&diagnosis, check).verdict, FindingVerdict::Problem);
         assert!(!diagnosis.has_quorum(), "{diagnosis:?}");
     }
     let open = FileMode {
@@ -91,7 +91,7 @@ fn a_file_that_cannot_hold_locks_is_a_problem() {
         mode: Some(open),
         ..file()
     });
-    assert_eq!(only(&open, "permissions").verdict, Verdict::Warning);
+    assert_eq!(only(&open, "permissions").verdict, FindingVerdict::Warning);
     let plain = of_file(with(Ok(Contents::Ours { wal: false })));
-    assert_eq!(only(&plain, "log").verdict, Verdict::Warning);
+    assert_eq!(only(&plain, "log").verdict, FindingVerdict::Warning);
 }

@@ -1,4 +1,4 @@
-//! Each line of a diagnosis, from facts alone.
+//! Tests of each finding, made from facts without a server.
 
 mod clocks;
 mod cluster;
@@ -16,12 +16,12 @@ use ringfence::node::{
 };
 
 use super::diagnosis::Diagnosis;
-use super::finding::{Finding, Verdict};
+use super::finding::{Finding, FindingVerdict};
 use super::{json, text};
 
 const HOUR_US: i64 = 3_600_000_000;
 
-/// A server with nothing wrong, the `number`th of `nodes`.
+/// A healthy server, number `number` of `nodes`.
 fn healthy(number: u8, nodes: usize) -> (Examination, ServerExamination) {
     let server = ServerExamination {
         user: "ringfence".to_owned(),
@@ -84,7 +84,7 @@ fn identity(server: &mut ServerExamination) -> &mut Identity {
     server.identity.as_mut().unwrap()
 }
 
-/// Three nodes, of which the second is as `change` makes it.
+/// Three nodes; `change` alters the second one.
 fn second(change: impl FnOnce(&mut ServerExamination)) -> Vec<Examination> {
     let mut nodes = nodes(3);
     let (_, mut server) = healthy(1, 3);
@@ -97,16 +97,17 @@ fn second(change: impl FnOnce(&mut ServerExamination)) -> Vec<Examination> {
 #[track_caller]
 fn only(diagnosis: &Diagnosis, check: &str) -> Finding {
     let wrong = diagnosis.findings.iter();
-    let wrong = wrong.filter(|finding| finding.check == check && finding.verdict != Verdict::Ok);
+    let wrong =
+        wrong.filter(|finding| finding.check == check && finding.verdict != FindingVerdict::Ok);
     let wrong: Vec<&Finding> = wrong.collect();
     assert_eq!(wrong.len(), 1, "{check}: {diagnosis:#?}");
     assert!(wrong[0].advice.is_some(), "{wrong:?}");
     wrong[0].clone()
 }
 
-/// The second node has `verdict` for `check`, in words with all of `words`.
+/// The second node has `verdict` for `check`, and its texts contain all of `words`.
 #[track_caller]
-fn says(nodes: &[Examination], check: &str, verdict: Verdict, votes: bool, words: &[&str]) {
+fn says(nodes: &[Examination], check: &str, verdict: FindingVerdict, votes: bool, words: &[&str]) {
     let diagnosis = Diagnosis::of(nodes, None);
     let finding = only(&diagnosis, check);
     assert_eq!(finding.verdict, verdict, "{finding:?}");
@@ -124,16 +125,16 @@ fn trouble(kind: TroubleKind, detail: &str) -> Trouble {
 }
 
 #[test]
-fn a_healthy_cluster_is_well() {
+fn a_healthy_cluster_has_no_problems() {
     let nodes = nodes(3);
     let diagnosis = Diagnosis::of(&nodes, None);
-    assert_eq!(diagnosis.verdict(), Verdict::Ok, "{diagnosis:#?}");
+    assert_eq!(diagnosis.verdict(), FindingVerdict::Ok, "{diagnosis:#?}");
     let value = json::value(&diagnosis, &nodes);
     assert_eq!(value["verdict"], "ok");
     assert_eq!(value["nodes"][2]["votes"], true);
     let text = text::render(&diagnosis, text::Style::default());
     assert!(
-        text.ends_with("all is well: locks can be had with 3 of 3 nodes"),
+        text.ends_with("no problems: locks can be taken with 3 of 3 nodes"),
         "{text}"
     );
 }

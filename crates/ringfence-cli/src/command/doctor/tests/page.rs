@@ -1,4 +1,4 @@
-//! How it is put for a person.
+//! The text output.
 
 use ringfence::node::{Machine, Role, TroubleKind};
 
@@ -7,7 +7,7 @@ use crate::command::doctor::diagnosis::Diagnosis;
 use crate::command::doctor::text;
 
 #[test]
-fn whatever_the_names_nothing_is_wider_than_a_terminal() {
+fn no_line_is_wider_than_80_columns_even_with_long_names() {
     let host = "h".repeat(253);
     let mut nodes = nodes(4);
     for (number, node) in nodes.iter_mut().enumerate() {
@@ -25,13 +25,13 @@ fn whatever_the_names_nothing_is_wider_than_a_terminal() {
 }
 
 #[test]
-fn the_end_repeats_the_problems_and_says_whether_locks_can_be_had() {
+fn the_end_repeats_the_problems_and_reports_whether_locks_can_be_taken() {
     let wrong = second(|server| identity(server).role = Role::Sentinel);
     let diagnosis = Diagnosis::of(&wrong, None);
     let style = |colour, quiet| text::Style { colour, quiet };
     let text = text::render(&diagnosis, style(false, false));
-    let end = "\n\n  PROBLEM  n1:6379: is a Sentinel and keeps no data\n\
-               1 problem, 1 warning: locks can be had with 2 of 3 nodes";
+    let end = "\n\n  PROBLEM  n1:6379: is a Sentinel and stores no data\n\
+               1 problem, 1 warning: locks can be taken with 2 of 3 nodes";
     assert!(text.ends_with(end), "{text}");
     let short = text::render(&diagnosis, style(false, true));
     assert!(!short.contains("ok  "), "{short}");

@@ -1,4 +1,4 @@
-//! What is said of a server by itself.
+//! Findings about one server.
 
 use std::time::Duration;
 
@@ -6,29 +6,30 @@ use ringfence::node::{Found, Keys, OnDisk, Purpose, Right, Role, Tier, TroubleKi
 
 use super::{healthy, identity, nodes, only, says, second, trouble};
 use crate::command::doctor::diagnosis::Diagnosis;
-use crate::command::doctor::finding::{Finding, Verdict};
+use crate::command::doctor::finding::Finding;
+use crate::command::doctor::finding::FindingVerdict::{self, Note, Problem, Warning};
 use crate::command::doctor::text::{self, Style};
 
 #[test]
-fn a_node_that_is_down_is_a_problem_but_the_others_go_on() {
+fn a_node_that_is_down_is_a_problem_while_the_others_vote() {
     let mut nodes = nodes(3);
     nodes[1].found = Err(trouble(
         TroubleKind::Unreachable,
         "n1:6379 cannot be reached: connection refused",
     ));
-    says(&nodes, "reach", Verdict::Problem, false, &["start it"]);
+    says(&nodes, "reach", Problem, false, &["start it"]);
     let diagnosis = Diagnosis::of(&nodes, None);
-    // The node stands above it already.
+    // The heading already names the node.
     assert!(
         only(&diagnosis, "reach")
             .says
             .starts_with("cannot be reached")
     );
-    assert_eq!(only(&diagnosis, "votes").verdict, Verdict::Warning);
+    assert_eq!(only(&diagnosis, "votes").verdict, Warning);
 }
 
 #[test]
-fn what_to_do_depends_on_why_it_cannot_be_reached() {
+fn the_advice_depends_on_why_a_node_cannot_be_reached() {
     for (kind, detail, advice) in [
         (TroubleKind::Unreachable, "failed to lookup address", "DNS"),
         (TroubleKind::Unreachable, "invalid peer certificate", "?ca="),
@@ -38,7 +39,7 @@ fn what_to_do_depends_on_why_it_cannot_be_reached() {
     ] {
         let mut nodes = nodes(3);
         nodes[1].found = Err(trouble(kind, detail));
-        says(&nodes, "reach", Verdict::Problem, false, &[advice]);
+        says(&nodes, "reach", Problem, false, &[advice]);
     }
 }
 
@@ -47,7 +48,7 @@ fn a_slow_node_is_a_warning() {
     let slow = second(|server| {
         server.clock.as_mut().unwrap().round_trip = Duration::from_millis(300);
     });
-    says(&slow, "reach", Verdict::Warning, true, &["300 ms", "slow"]);
+    says(&slow, "reach", Warning, true, &["300 ms", "slow"]);
 }
 
 #[test]
@@ -59,63 +60,45 @@ fn a_server_older_than_the_oldest_tested_is_a_warning() {
     says(
         &version("Redis 6.2.14"),
         "version",
-        Verdict::Warning,
+        Warning,
         true,
         &["6.2.14", "7.0"],
     );
     says(
         &version("Redis of unknown version"),
         "version",
-        Verdict::Warning,
+        Warning,
         true,
         &["7.0"],
     );
     for fine in ["Redis 7.0.0", "Redis 8.2.1", "Valkey 7.2.5", "Valkey 9.1.2"] {
         assert_eq!(
             Diagnosis::of(&version(fine), None).verdict(),
-            Verdict::Ok,
+            FindingVerdict::Ok,
             "{fine}"
         );
     }
 }
 
 #[test]
-fn whoever_is_no_master_of_its_own_does_not_vote() {
+fn only_an_independent_master_votes() {
     let role = |role: Role| second(|server| identity(server).role = role);
     let replica = role(Role::Replica(Some("m:6380".to_owned())));
-    says(
-        &replica,
-        "role",
-        Verdict::Problem,
-        false,
-        &["replica", "m:6380"],
-    );
+    says(&replica, "role", Problem, false, &["replica", "m:6380"]);
     says(
         &role(Role::ClusterNode),
         "role",
-        Verdict::Problem,
+        Problem,
         false,
         &["cluster-enabled no"],
     );
-    says(
-        &role(Role::Sentinel),
-        "role",
-        Verdict::Problem,
-        false,
-        &["Sentinel"],
-    );
+    says(&role(Role::Sentinel), "role", Problem, false, &["Sentinel"]);
     let loading = second(|server| identity(server).loading = true);
-    says(
-        &loading,
-        "role",
-        Verdict::Warning,
-        false,
-        &["reading its data"],
-    );
+    says(&loading, "role", Warning, false, &["loading its data"]);
 }
 
 #[test]
-fn what_a_restart_costs_is_said() {
+fn the_durability_finding_names_the_cost_of_a_restart() {
     let off = second(|server| {
         server.quarantine_off = true;
         identity(server).tier = Tier::BestEffort;
@@ -123,15 +106,15 @@ fn what_a_restart_costs_is_said() {
     says(
         &off,
         "durability",
-        Verdict::Warning,
+        Warning,
         true,
-        &["?quarantine=off", "held twice"],
+        &["?quarantine=off", "two clients may hold"],
     );
     let mistaken = second(|server| server.said_durable = true);
     says(
         &mistaken,
         "durability",
-        Verdict::Problem,
+        Problem,
         false,
         &["?durable=yes", "no append-only file"],
     );
@@ -148,18 +131,21 @@ fn what_a_restart_costs_is_said() {
     let (mut durable, mut server) = healthy(1, 1);
     identity(&mut server).tier = Tier::Durable;
     durable.found = Ok(Found::Server(Box::new(server)));
-    assert_eq!(Diagnosis::of(&[durable], None).verdict(), Verdict::Ok);
+    assert_eq!(
+        Diagnosis::of(&[durable], None).verdict(),
+        FindingVerdict::Ok
+    );
 }
 
 #[test]
-fn how_a_failover_is_noticed_is_told_where_there_may_be_one() {
-    let silent = second(|server| identity(server).tells_replication_id = false);
+fn a_server_with_replicas_has_a_finding_about_failovers() {
+    let without_id = second(|server| identity(server).tells_replication_id = false);
     says(
-        &silent,
+        &without_id,
         "replication",
-        Verdict::Warning,
+        Warning,
         true,
-        &["tells no replication id", "stop its clients"],
+        &["reports no replication id", "stop its clients"],
     );
     let forgetful = |ttl_s, replicated| {
         second(move |server| {
@@ -170,18 +156,22 @@ fn how_a_failover_is_noticed_is_told_where_there_may_be_one() {
     says(
         &forgetful(34, true),
         "replication",
-        Verdict::Warning,
+        Warning,
         true,
         &["after 34s", "repl-backlog-ttl"],
     );
     for (ttl_s, replicated) in [(34, false), (35, true), (0, true)] {
         let diagnosis = Diagnosis::of(&forgetful(ttl_s, replicated), None);
-        assert_eq!(diagnosis.verdict(), Verdict::Ok, "{ttl_s} {replicated}");
+        assert_eq!(
+            diagnosis.verdict(),
+            FindingVerdict::Ok,
+            "{ttl_s} {replicated}"
+        );
     }
 }
 
 #[test]
-fn a_server_that_evicts_does_not_vote_unless_that_is_accepted() {
+fn a_server_that_evicts_votes_only_with_eviction_allow() {
     let evicting = |allowed: bool| {
         second(|server| {
             server.eviction_allowed = allowed;
@@ -190,23 +180,17 @@ fn a_server_that_evicts_does_not_vote_unless_that_is_accepted() {
         })
     };
     let words = ["volatile-lru", "noeviction"];
-    says(
-        &evicting(false),
-        "eviction",
-        Verdict::Problem,
-        false,
-        &words,
-    );
-    says(&evicting(true), "eviction", Verdict::Warning, true, &words);
+    says(&evicting(false), "eviction", Problem, false, &words);
+    says(&evicting(true), "eviction", Warning, true, &words);
     let full = second(|server| {
         identity(server).memory.max_bytes = 100 << 20;
         identity(server).memory.used_bytes = 95 << 20;
     });
-    says(&full, "eviction", Verdict::Warning, true, &["95 of 100 MB"]);
+    says(&full, "eviction", Warning, true, &["95 of 100 MB"]);
 }
 
 #[test]
-fn a_right_that_is_lacking_comes_with_the_line_that_grants_it() {
+fn a_missing_right_is_reported_with_the_acl_rule_that_grants_it() {
     let lacking = |rules: &[(&str, bool)]| {
         let rights = rules.iter().map(|&(rule, essential)| Right {
             rule: rule.to_owned(),
@@ -217,15 +201,15 @@ fn a_right_that_is_lacking_comes_with_the_line_that_grants_it() {
     };
     let essential = lacking(&[("+zadd", true), ("+scan", false)]);
     let line = "ACL SETUSER ringfence +zadd +scan";
-    says(&essential, "rights", Verdict::Problem, false, &[line]);
+    says(&essential, "rights", Problem, false, &[line]);
     let comfort = lacking(&[("+subscribe", false)]);
-    says(&comfort, "rights", Verdict::Warning, true, &["+subscribe"]);
+    says(&comfort, "rights", Warning, true, &["+subscribe"]);
     let denied = trouble(TroubleKind::Denied, "n1:6379 denies eval");
-    let mute = second(|server| server.rights = Err(denied));
+    let unknown = second(|server| server.rights = Err(denied));
     says(
-        &mute,
+        &unknown,
         "rights",
-        Verdict::Problem,
+        Problem,
         false,
         &["ACL SETUSER ringfence +eval_ro"],
     );
@@ -234,29 +218,17 @@ fn a_right_that_is_lacking_comes_with_the_line_that_grants_it() {
         "n1:6379 answered with an error: ERR compiling",
     );
     let old = second(|server| server.rights = Err(old));
-    says(
-        &old,
-        "rights",
-        Verdict::Warning,
-        true,
-        &["docs/operations.md"],
-    );
-    let blind = trouble(TroubleKind::Denied, "n1:6379 denies info");
-    let blind = second(|server| server.identity = Err(blind));
-    says(
-        &blind,
-        "identity",
-        Verdict::Problem,
-        false,
-        &["denies info"],
-    );
+    says(&old, "rights", Warning, true, &["docs/operations.md"]);
+    let denied = trouble(TroubleKind::Denied, "n1:6379 denies info");
+    let without_info = second(|server| server.identity = Err(denied));
+    says(&without_info, "identity", Problem, false, &["denies info"]);
 }
 
 #[test]
-fn a_user_who_may_only_look_is_worth_a_note_with_the_line_that_lets_it_lock() {
+fn a_read_only_user_is_a_note_with_the_acl_rule_that_lets_it_lock() {
     for (purpose, may) in [
-        (Purpose::Look, "look, but"),
-        (Purpose::Init, "look and `init`, but"),
+        (Purpose::Look, "run `status` and `doctor`, but"),
+        (Purpose::Init, "`doctor` and `init`, but"),
     ] {
         let nodes = second(|server| {
             let rights = server.rights.as_mut().unwrap();
@@ -270,29 +242,29 @@ fn a_user_who_may_only_look_is_worth_a_note_with_the_line_that_lets_it_lock() {
             may,
             "ACL SETUSER ringfence ~ringfence:{PREFIX* ~PREFIX* +evalsha",
         ];
-        says(&nodes, "rights", Verdict::Note, true, &words);
-        assert_eq!(Diagnosis::of(&nodes, None).verdict(), Verdict::Ok);
+        says(&nodes, "rights", Note, true, &words);
+        assert_eq!(Diagnosis::of(&nodes, None).verdict(), FindingVerdict::Ok);
     }
 }
 
 #[test]
-fn what_the_user_may_not_see_is_worth_a_note() {
+fn facts_that_the_user_may_not_see_are_notes() {
     let unknown = second(|server| identity(server).on_disk = OnDisk::Unknown);
     let words = ["not visible to this user: appendfsync", "?durable=yes"];
-    says(&unknown, "durability", Verdict::Note, true, &words);
+    says(&unknown, "durability", Note, true, &words);
     let replicated = second(|server| {
         identity(server).has_replicas = true;
         identity(server).backlog_ttl = None;
     });
     let words = ["not visible to this user: repl-backlog-ttl", "35s"];
-    says(&replicated, "replication", Verdict::Note, true, &words);
+    says(&replicated, "replication", Note, true, &words);
     let denied = trouble(TroubleKind::Denied, "n1:6379 denies scan");
     let unsearched = second(|server| server.keys = Err(denied));
     let words = ["not visible to this user: keys without expiry"];
-    says(&unsearched, "expiry", Verdict::Note, true, &words);
+    says(&unsearched, "expiry", Note, true, &words);
     for nodes in [unknown, replicated, unsearched] {
         let diagnosis = Diagnosis::of(&nodes, None);
-        assert_eq!(diagnosis.verdict(), Verdict::Ok);
+        assert_eq!(diagnosis.verdict(), FindingVerdict::Ok);
         assert!(diagnosis.has_quorum());
         let quiet = Style {
             quiet: true,
@@ -300,18 +272,18 @@ fn what_the_user_may_not_see_is_worth_a_note() {
         };
         assert!(!text::render(&diagnosis, quiet).contains("not visible"));
     }
-    // One node alone is not warned about what nobody knows.
+    // For a single node, too, an unknown setting is a note and not a warning.
     let (mut alone, mut server) = healthy(0, 1);
     identity(&mut server).on_disk = OnDisk::Unknown;
     alone.found = Ok(Found::Server(Box::new(server)));
     let diagnosis = Diagnosis::of(&[alone], None);
     let finding = only(&diagnosis, "durability");
-    assert_eq!(finding.verdict, Verdict::Note);
-    assert!(finding.says.contains("held twice"), "{finding:?}");
+    assert_eq!(finding.verdict, Note);
+    assert!(finding.says.contains("two clients may hold"), "{finding:?}");
 }
 
 #[test]
-fn a_key_that_would_stay_for_ever_is_shown() {
+fn a_key_without_expiry_is_a_warning() {
     let keys = |complete: bool| {
         second(|server| {
             server.keys = Ok(Keys {
@@ -326,23 +298,23 @@ fn a_key_that_would_stay_for_ever_is_shown() {
     says(
         &keys(true),
         "expiry",
-        Verdict::Warning,
+        Warning,
         true,
-        &["2 keys", "ringfence:{x}:x", "(9 looked at, 3 not visible"],
+        &["2 keys", "ringfence:{x}:x", "(9 checked, 3 not visible"],
     );
     says(
         &keys(false),
         "expiry",
-        Verdict::Warning,
+        Warning,
         true,
-        &["the first 9 looked at"],
+        &["the first 9 checked"],
     );
-    let silent = trouble(TroubleKind::Timeout, "n1:6379 does not answer");
-    let silent = second(|server| server.keys = Err(silent));
+    let timeout = trouble(TroubleKind::Timeout, "n1:6379 does not answer");
+    let unsearched = second(|server| server.keys = Err(timeout));
     says(
-        &silent,
+        &unsearched,
         "expiry",
-        Verdict::Warning,
+        Warning,
         true,
         &["was not searched", "does not answer"],
     );
@@ -350,6 +322,6 @@ fn a_key_that_would_stay_for_ever_is_shown() {
 
 #[test]
 fn a_server_that_cannot_push_is_a_warning() {
-    let mute = second(|server| server.pushes = false);
-    says(&mute, "wakes", Verdict::Warning, true, &["RESP3"]);
+    let pushless = second(|server| server.pushes = false);
+    says(&pushless, "wakes", Warning, true, &["RESP3"]);
 }
