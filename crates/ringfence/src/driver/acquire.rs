@@ -113,9 +113,11 @@ pub(crate) async fn acquire(
         queued.end_attempt(stays);
         tokio::select! {
             biased;
-            woken = queued.wait_for_wake(at, wake_at, pending) => if let Some(Woken { slot }) = woken {
-                acquisition.woken_for(slot);
-            },
+            woken = queued.wait_for_wake(at, wake_at, pending) => {
+                if let Some(Woken { slot }) = woken {
+                    acquisition.woken_for(slot);
+                }
+            }
             () = driver.closing.begun() => return Err(AcquireRefusal::closed(driver)),
         }
     }
@@ -288,8 +290,8 @@ impl Drop for PendingAttempt<'_> {
     }
 }
 
-/// How many callers of this client currently acquire each name. If there is another caller, the first
-/// attempt carries a ticket at once: the nodes need not report first that the lock is held.
+/// How many callers of this client currently acquire each name. If there is another caller, the
+/// first attempt carries a ticket at once: the nodes need not report first that the lock is held.
 #[derive(Debug, Default)]
 pub(crate) struct LocalContention {
     callers: Mutex<HashMap<Name, usize>>,

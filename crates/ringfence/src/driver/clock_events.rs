@@ -1,6 +1,6 @@
-//! Clock events and duplicate nodes: records that our own clock froze, wakes the tasks that wait for
-//! it, and logs a node's clock jump or two nodes that are one server. The detection itself is in
-//! `protocol::Cluster`.
+//! Clock events and duplicate nodes: records that our own clock froze, wakes the tasks that wait
+//! for it, and logs a node's clock jump or two nodes that are one server. The detection itself is
+//! in `protocol::Cluster`.
 
 use std::sync::atomic::Ordering;
 
@@ -68,9 +68,9 @@ impl Sender {
                 tracing::warn!(
                     target: "ringfence",
                     ?span,
-                    "the clocks of a majority of the nodes jumped forward by the same time: our own \
-                     clock froze (a paused virtual machine) or theirs were set forward; all locks \
-                     are lost"
+                    "the clocks of a majority of the nodes jumped forward by the same time: our \
+                     own clock froze (a paused virtual machine) or theirs were set forward; all \
+                     locks are lost"
                 );
                 self.freeze.noticed.notify_waiters();
             }

@@ -1,9 +1,9 @@
 //! The end of a client: it was closed, or the tokio runtime in which it was built has ended. Also
 //! counts what `Locks::close` waits for.
 //!
-//! With the tokio runtime the client's background tasks end: no lock is renewed, no timer fires, and
-//! no connection is served. Calls from another tokio runtime must not grant a lock then, and must not
-//! wait for ever.
+//! With the tokio runtime the client's background tasks end: no lock is renewed, no timer fires,
+//! and no connection is served. Calls from another tokio runtime must not grant a lock then, and
+//! must not wait for ever.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,7 +17,8 @@ use crate::time::Timestamp;
 use super::schedule::Schedule;
 use super::{Driver, wait_for};
 
-/// How long `Locks::close` waits for the remaining nodes once a majority has confirmed each release.
+/// How long `Locks::close` waits for the remaining nodes once a majority has confirmed each
+/// release.
 const LINGER: Duration = Duration::from_millis(100);
 
 /// See the module.
@@ -65,8 +66,8 @@ impl Closing {
         clock.sleep_until(at).await;
     }
 
-    /// Completes when no attempt is in progress, or after a second: a future that is not polled never
-    /// ends. Its attempt is undone when it is dropped.
+    /// Completes when no attempt is in progress, or after a second: a future that is not polled
+    /// never ends. Its attempt is undone when it is dropped.
     pub(crate) async fn attempts_ended(&self, clock: &Clock) {
         const PATIENCE: Duration = Duration::from_secs(1);
         let none = || self.attempting.load(Ordering::SeqCst) == 0;
@@ -77,9 +78,10 @@ impl Closing {
         }
     }
 
-    /// Completes when a majority of the nodes has confirmed every release and undo, or their leases
-    /// have ended, or the tokio runtime that would send them has ended. For the other nodes, and for
-    /// late replies to an acquire that won, it waits only [`LINGER`]: such a node may hang.
+    /// Completes when a majority of the nodes has confirmed every release and undo, or their
+    /// leases have ended, or the tokio runtime that would send them has ended. For the other
+    /// nodes, and for late replies to an acquire that won, it waits only [`LINGER`]: such a node
+    /// may hang.
     pub(crate) async fn drained(&self, clock: &Clock) {
         let none = |count: &AtomicUsize| count.load(Ordering::SeqCst) == 0;
         wait_for(&self.changed, || {

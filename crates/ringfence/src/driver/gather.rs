@@ -1,5 +1,5 @@
-//! One request to all nodes outside the lock protocol: handshakes and inspection. Collects the answers
-//! and leaves their meaning to the caller.
+//! One request to all nodes outside the lock protocol: handshakes and inspection. Collects the
+//! answers and leaves their meaning to the caller.
 
 use std::sync::Arc;
 
@@ -87,9 +87,9 @@ impl<T: Send> Deliver<T> for Collector<T> {
 /// Receives the answers that arrive after `gather` returned. Ends once all nodes have answered.
 pub(crate) type LateAnswers<T> = mpsc::UnboundedReceiver<(usize, Result<T, CallError>)>;
 
-/// Calls `ask` for each of `nodes` nodes and collects the answers until `enough` accepts them, all
-/// nodes have answered, or the clock reaches `until`. A node that has not answered by then counts as
-/// timed out. Also returns the receiver of the answers that are still missing.
+/// Calls `ask` for each of `nodes` nodes and collects the answers until `enough` accepts them,
+/// all nodes have answered, or the clock reaches `until`. A node that has not answered by then
+/// counts as timed out. Also returns the receiver of the answers that are still missing.
 pub(crate) async fn gather<T: Clone + Send + 'static>(
     nodes: usize,
     clock: &Clock,

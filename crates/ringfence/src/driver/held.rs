@@ -65,8 +65,8 @@ impl Hold {
         self.feed(|machine, _| machine.close_round(round));
     }
 
-    /// Completes once the lock is lost. Has its own timer besides the keeper's, so that it works even
-    /// after the keeper's tokio runtime has ended.
+    /// Completes once the lock is lost. Has its own timer besides the keeper's, so that it works
+    /// even after the keeper's tokio runtime has ended.
     pub(crate) async fn lost(self: &Arc<Self>) -> Lost {
         let since = self.look(|machine| machine.since());
         loop {
@@ -92,8 +92,8 @@ impl Hold {
 
     /// Ends this hold and begins a shared one with the same token and ballot.
     ///
-    /// `publish` gets the new hold before the old one has ended, so that the guard never finds the old
-    /// one released. It must not read the old one.
+    /// `publish` gets the new hold before the old one has ended, so that the guard never finds
+    /// the old one released. It must not read the old one.
     pub(crate) fn downgrade(
         self: &Arc<Self>,
         publish: impl FnOnce(&Arc<Self>),

@@ -1,9 +1,9 @@
 //! A held lock: its machine ([`protocol::Hold`](crate::protocol::Hold)) behind a mutex, and the
 //! execution of the machine's outputs. No rule is decided here.
 //!
-//! Any thread may feed the machine. One thread at a time drains it, so that its outputs are executed
-//! in the order in which they were produced; other threads leave their outputs to that thread. No lock
-//! is held during a send, because a node may answer inside it.
+//! Any thread may feed the machine. One thread at a time drains it, so that its outputs are
+//! executed in the order in which they were produced; other threads leave their outputs to that
+//! thread. No lock is held during a send, because a node may answer inside it.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,8 +25,8 @@ use super::schedule::{Due, ScheduleKey};
 use super::sender::PendingRound;
 use super::{Driver, lock};
 
-/// A held lock. There may be a hundred thousand, so it is small: equal policies are shared, and rarely
-/// used state is allocated only when needed.
+/// A held lock. There may be a hundred thousand, so it is small: equal policies are shared, and
+/// rarely used state is allocated only when needed.
 pub(crate) struct Hold {
     pub(super) driver: Arc<Driver>,
     pub(super) id: GrantId,
@@ -168,8 +168,8 @@ impl Hold {
         made
     }
 
-    /// Executes the machine's outputs, unless another thread, or an outer call on this thread, does it
-    /// already.
+    /// Executes the machine's outputs, unless another thread, or an outer call on this thread,
+    /// does it already.
     pub(super) fn drain<'a>(
         self: &'a Arc<Self>,
         mut state: MutexGuard<'a, HoldState>,
@@ -350,8 +350,8 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// Shares equal policies between the holds of one client. There may be a hundred thousand holds, and
-/// most have the same policy.
+/// Shares equal policies between the holds of one client. There may be a hundred thousand holds,
+/// and most have the same policy.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
     last: Mutex<Weak<HoldPolicy>>,
@@ -372,8 +372,9 @@ impl Policies {
     }
 }
 
-/// The task that acquired a lock, or the thread if there is no task: a task that waits for a lock that
-/// it holds itself gets a warning. A hash, to be small; a collision costs a needless warning.
+/// The task that acquired a lock, or the thread if there is no task: a task that waits for a lock
+/// that it holds itself gets a warning. A hash, to be small; a collision costs a needless
+/// warning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HolderTask(u32);
 

@@ -1,5 +1,5 @@
-//! The one background task of a client: executes what is due (`schedule.rs`, `renewals.rs`). Ends when
-//! the client is dropped.
+//! The one background task of a client: executes what is due (`schedule.rs`, `renewals.rs`). Ends
+//! when the client is dropped.
 
 use std::sync::{Arc, Weak};
 

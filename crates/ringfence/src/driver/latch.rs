@@ -1,5 +1,5 @@
-//! One call on a latch: a loop of rounds, with a wait between two rounds. What a round means is decided
-//! by `protocol::LatchCall`.
+//! One call on a latch: a loop of rounds, with a wait between two rounds. What a round means is
+//! decided by `protocol::LatchCall`.
 
 use std::sync::Arc;
 
@@ -54,8 +54,8 @@ pub(crate) async fn arrive(
     run(driver, wanted, call, None).await
 }
 
-/// Waits until enough parties have arrived. Returns how many have. Dropping the future leaves a ticket
-/// that delays no other caller and expires by itself.
+/// Waits until enough parties have arrived. Returns how many have. Dropping the future leaves a
+/// ticket that delays no other caller and expires by itself.
 pub(crate) async fn wait(driver: &Arc<Driver>, wanted: &LatchWanted) -> Result<u64, LatchRefusal> {
     let call = LatchCall::waiting(
         wanted.terms,
@@ -82,7 +82,12 @@ async fn run(
             waiting.waiter.begin();
         }
         let round = call.begin(&driver.sender.cluster(), clock.now());
-        let round = send(driver, wanted, round, waiting.map(|waiting| &waiting.place));
+        let round = send(
+            driver,
+            wanted,
+            round,
+            waiting.map(|waiting| &waiting.ticket),
+        );
         if round.verdict().await.is_none() {
             return Err(LatchRefusal::closed(driver));
         }
@@ -117,9 +122,9 @@ fn send(
     driver: &Arc<Driver>,
     wanted: &LatchWanted,
     round: LatchRound,
-    place: Option<&Place>,
+    ticket: Option<&Place>,
 ) -> Arc<PendingRound<LatchRound>> {
-    let request = round.request(&wanted.claims, &wanted.terms, place);
+    let request = round.request(&wanted.claims, &wanted.terms, ticket);
     let t0 = round.t0();
     let expires = round.poll_timeout().unwrap_or(t0);
     let round = Arc::new(PendingRound::new(driver, round, t0));
@@ -165,12 +170,12 @@ impl Deliver<Reply> for PendingRound<LatchRound> {
 struct LatchWaiter<'a> {
     driver: &'a Driver,
     waiter: Arc<Waiter>,
-    place: Place,
+    ticket: Place,
 }
 
 impl<'a> LatchWaiter<'a> {
     fn begin(driver: &'a Arc<Driver>, wanted: &LatchWanted) -> Self {
-        let place = Place {
+        let ticket = Place {
             // A latch wakes all its waiters at once: their order does not matter.
             since_us: 0,
             id: driver.room.ticket(),
@@ -180,11 +185,11 @@ impl<'a> LatchWaiter<'a> {
             ttl_ms: wanted.terms.ttl.as_millis() as u64,
         };
         let room = &driver.room;
-        let waiter = room.enter(driver, &wanted.claims, place.clone(), queue);
+        let waiter = room.enter(driver, &wanted.claims, ticket.clone(), queue);
         Self {
             driver,
             waiter,
-            place,
+            ticket,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The runtime of a client: sends the requests that the pure machines produce, feeds the replies to
 //! them, and keeps their timers. No other code sends to a node. The rules are in `ringfence-core`.
 //!
-//! The thread that receives a reply feeds it to the machine ([`sender`]), so a round costs its caller
-//! one wake-up and no task. One task per client, the [`keeper`], does what is due later: renewals,
-//! deadlines and retries of releases.
+//! The thread that receives a reply feeds it to the machine ([`sender`]), so a round costs its
+//! caller one wake-up and no task. One task per client, the [`keeper`], does what is due later:
+//! renewals, deadlines and retries of releases.
 
 pub(crate) mod acquire;
 pub(crate) mod sender;

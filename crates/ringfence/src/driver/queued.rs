@@ -1,5 +1,5 @@
-//! A caller in the wait queue, between two attempts: waits for a wake or a retry time, and leaves the
-//! queue when the call ends. The queue itself is kept by the nodes.
+//! A caller in the wait queue, between two attempts: waits for a wake or a retry time, and leaves
+//! the queue when the call ends. The queue itself is kept by the nodes.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -20,8 +20,8 @@ pub(super) struct Queued<'a> {
     driver: &'a Arc<Driver>,
     wanted: &'a Wanted,
     pub(super) waiter: Option<Arc<Waiter>>,
-    /// The waiter of a ticket that has left the queue. The nodes are told to forget the ticket after
-    /// the undo of the last attempt, which already removes it from most of them.
+    /// The waiter of a ticket that has left the queue. Nodes that may still have the ticket
+    /// get an undo of it after the undo of the last attempt, which removes it from most of them.
     left: Option<Arc<Waiter>>,
 }
 
@@ -36,11 +36,11 @@ impl<'a> Queued<'a> {
     }
 
     /// An attempt begins. From now on the attempt keeps the ticket alive, not the refresh.
-    pub(super) fn begin_attempt(&mut self, place: Option<&Place>) {
+    pub(super) fn begin_attempt(&mut self, ticket: Option<&Place>) {
         self.forget_left();
-        let Some(place) = place else { return };
+        let Some(ticket) = ticket else { return };
         match &self.waiter {
-            Some(waiter) if waiter.is_at(place) => waiter.begin(),
+            Some(waiter) if waiter.has(ticket) => waiter.begin(),
             _ => {
                 self.leave_room();
                 let claims = &self.wanted.claims;
@@ -49,7 +49,7 @@ impl<'a> Queued<'a> {
                     Kind::Exclusive | Kind::Shared | Kind::Plain => Queue::Lock,
                 };
                 let room = &self.driver.room;
-                let waiter = room.enter(self.driver, claims, place.clone(), queue);
+                let waiter = room.enter(self.driver, claims, ticket.clone(), queue);
                 self.waiter = Some(waiter);
             }
         }
@@ -65,8 +65,9 @@ impl<'a> Queued<'a> {
         }
     }
 
-    /// Waits until `at` or until a wake, but for a wake not before `wake_at`. Returns the wake, if
-    /// there was one. Meanwhile the `lost` attempt is undone, in any case before the next one begins.
+    /// Waits until `at` or until a wake, but for a wake not before `wake_at`. Returns the wake,
+    /// if there was one. Meanwhile the `lost` attempt is undone, in any case before the next one
+    /// begins.
     pub(super) async fn wait_for_wake(
         &mut self,
         at: Timestamp,

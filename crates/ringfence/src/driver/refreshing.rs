@@ -1,5 +1,5 @@
-//! One refresh of waiting tickets on all nodes: keeps the tickets alive, and wakes the waiters that the
-//! replies entitle to try.
+//! One refresh of waiting tickets on all nodes: keeps the tickets alive, and wakes the waiters
+//! that the replies entitle to try.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,8 @@ impl Refreshing {
         queue: Queue,
         waiters: Vec<Arc<Waiter>>,
     ) {
-        let places = waiters.iter().map(|waiter| &waiter.place);
-        let request = refresh(claims, queue, places);
+        let tickets = waiters.iter().map(|waiter| &waiter.ticket);
+        let request = refresh(claims, queue, tickets);
         let sent = driver.sender.clock.now();
         let this: Arc<dyn Deliver<Reply>> = Arc::new(Self {
             driver: Arc::clone(driver),

@@ -102,8 +102,8 @@ impl Releasing {
         this
     }
 
-    /// Waits for the verdict of a final release. The release is on the schedule until no retry is left,
-    /// so the caller needs no timer.
+    /// Waits for the verdict of a final release. The release is on the schedule until no retry is
+    /// left, so the caller needs no timer.
     pub(crate) async fn verdict(&self) -> WithdrawalVerdict {
         let driver = &self.round.driver;
         let timeout = driver.sender.clock.now() + self.call_timeout;

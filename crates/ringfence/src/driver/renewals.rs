@@ -1,9 +1,10 @@
-//! Limits the renewals of a client that are in progress at once. Others wait in the order in which they
-//! became due.
+//! Limits the renewals of a client that are in progress at once. Others wait in the order in
+//! which they became due.
 //!
-//! A client may hold a hundred thousand locks, and very many of them are due together after a pause of
-//! the machine or an outage. If all renewals were sent at once, slow nodes would answer each of them too
-//! late, and the client would lose locks that it could have renewed one after the other.
+//! A client may hold a hundred thousand locks, and very many of them are due together after a
+//! pause of the machine or an outage. If all renewals were sent at once, slow nodes would answer
+//! each of them too late, and the client would lose locks that it could have renewed one after
+//! the other.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -42,7 +43,8 @@ impl Renewals {
         lock(&self.queue).waiting.push_back(hold);
     }
 
-    /// The next hold to renew, if the limit allows it. Its renewal ends with [`finish`](Self::finish).
+    /// The next hold to renew, if the limit allows it. Its renewal ends with
+    /// [`finish`](Self::finish).
     pub(crate) fn next(&self) -> Option<Arc<Hold>> {
         let mut queue = lock(&self.queue);
         if queue.in_progress >= AT_ONCE {
@@ -57,7 +59,8 @@ impl Renewals {
     pub(crate) fn finish(&self) {
         let mut queue = lock(&self.queue);
         queue.in_progress -= 1;
-        // Not at every end: the keeper then begins many renewals together, which nodes answer in batches.
+        // Not at every end: the keeper then begins many renewals together, which nodes answer in
+        // batches.
         let wake = queue.in_progress <= AT_ONCE / 2 && !queue.waiting.is_empty();
         drop(queue);
         if wake {

@@ -1,5 +1,5 @@
-//! The timers of one client: a sorted map behind a mutex, so that taking and releasing a lock costs two
-//! short insertions and no message to a task. The keeper executes the entries.
+//! The timers of one client: a sorted map behind a mutex, so that taking and releasing a lock
+//! costs two short insertions and no message to a task. The keeper executes the entries.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -29,8 +29,8 @@ pub(crate) struct Schedule {
 struct Entries {
     map: BTreeMap<ScheduleKey, Due>,
     next: u64,
-    /// When the keeper wakes by itself. Removing an entry does not change it: one needless wake-up is
-    /// cheaper than setting a timer for every lock.
+    /// When the keeper wakes by itself. Removing an entry does not change it: one needless
+    /// wake-up is cheaper than setting a timer for every lock.
     wake_at: Option<Timestamp>,
     /// The keeper has ended with its tokio runtime: no entry is executed.
     ended: bool,
@@ -78,7 +78,8 @@ impl Schedule {
         entries.next += 1;
         let key = ScheduleKey(at, entries.next);
         if entries.ended {
-            // An entry that is never executed would keep the client and its connections alive for ever.
+            // An entry that is never executed would keep the client and its connections alive for
+            // ever.
             drop(entries);
             drop(due);
             return key;
@@ -157,8 +158,8 @@ impl Schedule {
         entries.wake_at
     }
 
-    /// A hold that `task` acquired and that conflicts with one of `claims`. Searches all entries: for
-    /// warnings only.
+    /// A hold that `task` acquired and that conflicts with one of `claims`. Searches all entries:
+    /// for warnings only.
     pub(crate) fn hold_of(&self, task: HolderTask, claims: &[Claim]) -> Option<Arc<Hold>> {
         let clash = |a: &Claim, b: &Claim| {
             a.name == b.name && (a.mode, b.mode) != (Mode::Shared, Mode::Shared)

@@ -1,9 +1,9 @@
 //! Sends every request to the nodes, and receives their replies.
 //!
-//! The thread that receives a reply first lets the sender learn from it ([`Sender::observe_reply`]): the
-//! node's incarnation, a jump of its clock, or a freeze of our own. Then it feeds the reply to the
-//! machine of the round ([`PendingRound`]), and wakes the caller if there is a verdict: one wake-up per
-//! round, no task, no channel.
+//! The thread that receives a reply first lets the sender learn from it
+//! ([`Sender::observe_reply`]): the node's incarnation, a jump of its clock, or a freeze of our
+//! own. Then it feeds the reply to the machine of the round ([`PendingRound`]), and wakes the
+//! caller if there is a verdict: one wake-up per round, no task, no channel.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -97,8 +97,8 @@ impl Sender {
         });
     }
 
-    /// Flushes all nodes, so that the releases sent so far are executed even if the process ends right
-    /// after. The caller holds no lock of the runtime: a node may answer meanwhile.
+    /// Flushes all nodes, so that the releases sent so far are executed even if the process ends
+    /// right after. The caller holds no lock of the runtime: a node may answer meanwhile.
     pub(crate) fn flush(&self) {
         for node in &self.nodes {
             node.flush();
@@ -139,8 +139,8 @@ impl Sender {
     }
 }
 
-/// Locks `mutex`, also when it is poisoned: no machine can panic while its invariants are broken, and a
-/// refusal would turn one panic into a panic of every later call.
+/// Locks `mutex`, also when it is poisoned: no machine can panic while its invariants are broken,
+/// and a refusal would turn one panic into a panic of every later call.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -230,8 +230,8 @@ impl<R: RoundMachine> PendingRound<R> {
         with(&mut lock(&self.state).round)
     }
 
-    /// Handles one reply: learns from it, feeds the machine, and returns the result of `then`. Wakes
-    /// the waiting caller only once there is a verdict.
+    /// Handles one reply: learns from it, feeds the machine, and returns the result of `then`.
+    /// Wakes the waiting caller only once there is a verdict.
     pub(crate) fn handle_reply<T>(
         &self,
         node: usize,
@@ -260,8 +260,9 @@ impl<R: RoundMachine> PendingRound<R> {
         }
     }
 
-    /// Waits for the verdict, which the machine reaches at its own timeout at the latest. `None` if the
-    /// client is closed before. May be dropped at any time; the round continues without its caller.
+    /// Waits for the verdict, which the machine reaches at its own timeout at the latest. `None`
+    /// if the client is closed before. May be dropped at any time; the round continues without
+    /// its caller.
     pub(crate) async fn verdict(&self) -> Option<R::Verdict> {
         let driver = &self.driver;
         let timeout = self.with(|round| round.poll_timeout());
@@ -277,7 +278,8 @@ impl<R: RoundMachine> PendingRound<R> {
             }
             match verdict {
                 Poll::Ready(verdict) => Poll::Ready(Some(verdict)),
-                // Read after the sleeper is registered: `close` sets the flag, then wakes all sleepers.
+                // Read after the sleeper is registered: `close` sets the flag, then wakes all
+                // sleepers.
                 Poll::Pending if driver.closing.closed.load(Ordering::SeqCst) => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             }

@@ -1,6 +1,7 @@
-//! Surplus slots: what nodes store for an attempt beside the slot that it won. A node that may choose
-//! the slot may grant another one, and a node that grants none keeps the attempt's ticket. Both are
-//! undone as soon as they are known. A node that does not answer gets the undo at its timeout.
+//! Surplus slots: what nodes store for an attempt beside the slot that it won. A node that may
+//! choose the slot may grant another one, and a node that grants none keeps the attempt's ticket.
+//! Both are undone as soon as they are known. A node that does not answer gets the undo at its
+//! timeout.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -77,7 +78,8 @@ impl Strays {
         self.undo_surplus(true);
     }
 
-    /// Undoes the known surplus slots. With `all`, also those that a node without an answer may have.
+    /// Undoes the known surplus slots. With `all`, also those that a node without an answer may
+    /// have.
     fn undo_surplus(&self, all: bool) {
         let mut slot = lock(&self.won);
         let Some(won) = &mut *slot else { return };

@@ -1,5 +1,5 @@
-//! The ticket of a waiter on the nodes: records where it may be, and sends undos to the nodes that must
-//! forget it ([`TicketNodes`](crate::protocol::TicketNodes) decides which).
+//! The ticket of a waiter on the nodes: records where it may be, and sends undos to the nodes
+//! that must forget it ([`TicketNodes`](crate::protocol::TicketNodes) decides which).
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ impl Waiter {
         lock(&self.nodes).told(targets);
     }
 
-    /// Its caller got the grant. `surplus`: the undo of surplus slots on these nodes removes the ticket
-    /// too.
+    /// Its caller got the grant. `surplus`: the undo of surplus slots on these nodes removes the
+    /// ticket too.
     pub(super) fn granted(&self, driver: &Arc<Driver>, surplus: &[Target], call_timeout: Duration) {
         let mut targets = lock(&self.nodes).end(true, call_timeout);
         for (target, _) in targets
@@ -55,12 +55,13 @@ impl Waiter {
         self.forget(driver, targets, call_timeout);
     }
 
-    /// Removes the ticket from `targets`. Retried until they have answered, or the ticket has expired.
+    /// Removes the ticket from `targets`. Retried until they have answered, or the ticket has
+    /// expired.
     fn forget(&self, driver: &Arc<Driver>, targets: Vec<Target>, call_timeout: Duration) {
         if targets.iter().all(|target| *target == Target::Nothing) {
             return;
         }
-        let id = GrantId::of_ticket(&self.claims, &self.place, self.queue);
+        let id = GrantId::of_ticket(&self.claims, &self.ticket, self.queue);
         let lease = Duration::from_millis(TICKET_MS);
         Releasing::undo(driver, &id, targets, lease, call_timeout, None);
     }
@@ -153,13 +154,13 @@ mod tests {
         for node in &nodes {
             node.join(group, Completion::new(Arc::new(ExpectOk), 0));
         }
-        let place = Place {
+        let ticket = Place {
             since_us: 1 << 50,
             id: driver.room.ticket(),
             first: false,
         };
         let room = Arc::clone(&driver.room);
-        let waiter = room.enter(&driver, &claims(), place, Queue::Lock);
+        let waiter = room.enter(&driver, &claims(), ticket, Queue::Lock);
         refresh(&driver, &waiter);
         assert_eq!(lengths(&nodes), [1; 3]);
         (driver, nodes, waiter)

@@ -1,5 +1,5 @@
-//! A timer that counts suspend. The timers of tokio stop while the machine sleeps, and a deadline that
-//! passes during the sleep must be noticed at once.
+//! A timer that counts suspend. The timers of tokio stop while the machine sleeps, and a deadline
+//! that passes during the sleep must be noticed at once.
 
 use crate::clock::Clock;
 use crate::time::Timestamp;

@@ -15,7 +15,7 @@ use super::lock;
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) claims: Arc<[Claim]>,
-    pub(super) place: Place,
+    pub(super) ticket: Place,
     pub(super) queue: Queue,
     /// Which nodes may have its ticket.
     pub(super) nodes: Mutex<TicketNodes>,
@@ -43,11 +43,12 @@ struct WaiterState {
 }
 
 impl Waiter {
-    /// A waiter for `claims` with the ticket `place`, on `nodes` nodes, with an attempt in progress.
-    pub(super) fn new(claims: &Arc<[Claim]>, place: Place, queue: Queue, nodes: usize) -> Self {
+    /// A waiter for `claims` with the ticket `ticket`, on `nodes` nodes, with an attempt in
+    /// progress.
+    pub(super) fn new(claims: &Arc<[Claim]>, ticket: Place, queue: Queue, nodes: usize) -> Self {
         Self {
             claims: Arc::clone(claims),
-            place,
+            ticket,
             queue,
             nodes: Mutex::new(TicketNodes::new(nodes)),
             state: Mutex::new(WaiterState {
@@ -74,13 +75,14 @@ impl Waiter {
         }
     }
 
-    /// Whether this is the waiter of the ticket `place`.
-    pub(crate) fn is_at(&self, place: &Place) -> bool {
-        (self.place.since_us, &self.place.id) == (place.since_us, &place.id)
+    /// Whether this is the waiter of the ticket `ticket`.
+    pub(crate) fn has(&self, ticket: &Place) -> bool {
+        (self.ticket.since_us, &self.ticket.id) == (ticket.since_us, &ticket.id)
     }
 
-    /// Whether its ticket is refreshed now. Not during an attempt: a node that grants removes the ticket
-    /// from the queue, and a refresh would enter it again. The attempt keeps the ticket alive anyway.
+    /// Whether its ticket is refreshed now. Not during an attempt: a node that grants removes the
+    /// ticket from the queue, and a refresh would enter it again. The attempt keeps the ticket
+    /// alive anyway.
     pub(super) fn needs_refresh(&self) -> bool {
         let latch = matches!(self.queue, Queue::Latch { .. });
         latch || !lock(&self.state).attempting
@@ -124,8 +126,8 @@ impl Waiter {
         }
     }
 
-    /// A round on the latch has ended with these numbers of arrivals, in node order. Only a different
-    /// number is news.
+    /// A round on the latch has ended with these numbers of arrivals, in node order. Only a
+    /// different number is news.
     pub(crate) fn set_arrivals(&self, arrived: Vec<Option<u64>>) {
         let mut state = lock(&self.state);
         state.arrived = arrived;
@@ -172,12 +174,12 @@ pub(super) mod tests {
             name,
             mode: Mode::Exclusive,
         });
-        let place = Place {
+        let ticket = Place {
             since_us: 0,
             id: "c.1".into(),
             first: false,
         };
-        Waiter::new(&claims.into(), place, queue, 1)
+        Waiter::new(&claims.into(), ticket, queue, 1)
     }
 
     fn at(ms: u64) -> Timestamp {

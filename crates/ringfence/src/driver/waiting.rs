@@ -1,8 +1,8 @@
-//! The waiting callers of one client: passes wakes on to them, and refreshes their tickets on the nodes
-//! so that the tickets do not expire.
+//! The waiting callers of one client: passes wakes on to them, and refreshes their tickets on the
+//! nodes so that the tickets do not expire.
 //!
-//! A wake may be lost; the refresh polls the nodes at a fixed interval and finds the same. All waiters of
-//! a client are refreshed together, with one request per set of names and node.
+//! A wake may be lost; the refresh polls the nodes at a fixed interval and finds the same. All
+//! waiters of a client are refreshed together, with one request per set of names and node.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,7 +36,8 @@ pub(crate) struct WaitingRoom {
 struct Waiters {
     /// Sorted, so that the same run sends its requests in the same order.
     by_ticket: BTreeMap<Arc<str>, Arc<Waiter>>,
-    /// The next waiter of a lock, if a node has named it: the second in the queue at the last release.
+    /// The next waiter of a lock, if a node has named it: the second in the queue at the last
+    /// release.
     next: BTreeMap<Arc<[Claim]>, Arc<str>>,
     /// Whether this client listens for wakes on the nodes.
     listening: bool,
@@ -60,19 +61,19 @@ impl WaitingRoom {
         format!("{}.{number}", self.client).into()
     }
 
-    /// Adds a waiter for `claims` with the ticket `place`.
+    /// Adds a waiter for `claims` with the ticket `ticket`.
     pub(crate) fn enter(
         self: &Arc<Self>,
         driver: &Driver,
         claims: &Arc<[Claim]>,
-        place: Place,
+        ticket: Place,
         queue: Queue,
     ) -> Arc<Waiter> {
         let nodes = driver.sender.nodes.len();
-        let waiter = Arc::new(Waiter::new(claims, place, queue, nodes));
+        let waiter = Arc::new(Waiter::new(claims, ticket, queue, nodes));
         let mut waiters = lock(&self.waiters);
-        let ticket = Arc::clone(&waiter.place.id);
-        waiters.by_ticket.insert(ticket, Arc::clone(&waiter));
+        let id = Arc::clone(&waiter.ticket.id);
+        waiters.by_ticket.insert(id, Arc::clone(&waiter));
         let listen = !std::mem::replace(&mut waiters.listening, true);
         let schedule = !std::mem::replace(&mut waiters.scheduled, true);
         drop(waiters);
@@ -92,19 +93,19 @@ impl WaitingRoom {
     /// Removes `waiter`.
     pub(crate) fn leave(&self, waiter: &Waiter) {
         let mut waiters = lock(&self.waiters);
-        waiters.by_ticket.remove(&waiter.place.id);
-        if waiters.next.get(&waiter.claims) == Some(&waiter.place.id) {
+        waiters.by_ticket.remove(&waiter.ticket.id);
+        if waiters.next.get(&waiter.claims) == Some(&waiter.ticket.id) {
             waiters.next.remove(&waiter.claims);
         }
     }
 
-    /// The next waiter for `claims`, if a node has named one of this client. A holder of this client
-    /// reads it before it sends its release: the next waiter need not wait for a wake, because its
-    /// acquire arrives after that release.
+    /// The next waiter for `claims`, if a node has named one of this client. A holder of this
+    /// client reads it before it sends its release: the next waiter need not wait for a wake,
+    /// because its acquire arrives after that release.
     pub(crate) fn next(&self, claims: &Arc<[Claim]>) -> Option<Arc<Waiter>> {
         let mut waiters = lock(&self.waiters);
-        let ticket = waiters.next.remove(claims)?;
-        waiters.by_ticket.get(&ticket).cloned()
+        let id = waiters.next.remove(claims)?;
+        waiters.by_ticket.get(&id).cloned()
     }
 
     /// Refreshes the tickets of all waiters on the nodes.
@@ -142,8 +143,8 @@ impl Hear for WaitingRoom {
             && waiter.queue == Queue::Lock
             && wake.after_ms > 0
         {
-            let next = Arc::clone(&waiter.place.id);
-            waiters.next.insert(Arc::clone(&waiter.claims), next);
+            let id = Arc::clone(&waiter.ticket.id);
+            waiters.next.insert(Arc::clone(&waiter.claims), id);
         }
         drop(waiters);
         if let Some(waiter) = waiter {
@@ -170,9 +171,9 @@ mod tests {
     fn room(waiter: &Arc<Waiter>) -> WaitingRoom {
         let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
         let room = WaitingRoom::new("c".to_owned(), clock);
-        let ticket = Arc::clone(&waiter.place.id);
+        let id = Arc::clone(&waiter.ticket.id);
         let mut waiters = lock(&room.waiters);
-        waiters.by_ticket.insert(ticket, Arc::clone(waiter));
+        waiters.by_ticket.insert(id, Arc::clone(waiter));
         drop(waiters);
         room
     }

@@ -15,8 +15,8 @@ use crate::node::{Call, Completion, Facts, Hear, InitMode, Node};
 use crate::protocol::{Drift, Vote};
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
-/// The state that all nodes of a test share: the order and TTL of the requests, and what a node does
-/// inside a send.
+/// The state that all nodes of a test share: the order and TTL of the requests, and what a node
+/// does inside a send.
 #[derive(Default)]
 struct Stage {
     sent: Mutex<Vec<(usize, u64)>>,
