@@ -1,6 +1,6 @@
-//! What a client takes from the system that it runs on: the time and random bytes. This is the one file
-//! that reads a clock or calls the generator. A test may hand in a clock that it steps itself, and a
-//! simulation a seed.
+//! The clock and the random bytes of a client. No other file reads a system clock or calls the
+//! random generator. A test may pass a clock that it steps itself, and a simulation may pass a
+//! seed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,14 +14,14 @@ use tokio::sync::Notify;
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
-/// The clock that a client measures durations on: `CLOCK_BOOTTIME`, which counts suspend and is never
-/// set.
+/// The clock that a client measures durations on: `CLOCK_BOOTTIME`, which counts suspend and is
+/// never set.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
     /// The system's clock that counts suspend.
     #[default]
     System,
-    /// A clock that only moves when it is told to.
+    /// A clock that moves only when it is stepped.
     Stepped(SteppedClock),
 }
 
@@ -36,8 +36,8 @@ impl Clock {
 
     /// Completes once the clock has reached `until`; at once if it has already.
     ///
-    /// Suspend may delay this by up to half a second after the machine wakes: tokio's timers stand
-    /// still meanwhile, so the clock is looked at again at least that often.
+    /// Suspend may delay this by up to half a second after the machine wakes: tokio's timers stop
+    /// during suspend, so the clock is read again at least that often.
     pub async fn sleep_until(&self, until: Timestamp) {
         const RECHECK: Duration = Duration::from_millis(500);
         match self {
@@ -53,7 +53,7 @@ impl Clock {
     }
 }
 
-/// A clock for tests: it stands still until it is stepped.
+/// A clock for tests. It does not move until it is stepped.
 #[derive(Debug, Clone, Default)]
 pub struct SteppedClock(Arc<Stepped>);
 
@@ -61,12 +61,12 @@ pub struct SteppedClock(Arc<Stepped>);
 struct Stepped {
     nanos: AtomicU64,
     stepped: Notify,
-    /// Until when each of those who sleep does, told apart by a number.
+    /// The wake-up time of each sleeper, with a number that makes it unique.
     sleepers: Mutex<BTreeSet<(Timestamp, u64)>>,
     slept: AtomicU64,
 }
 
-/// Somebody who sleeps until then. Dropped, nobody does.
+/// A registered sleeper. Dropping it removes the registration.
 struct Sleeper<'a>(&'a Stepped, (Timestamp, u64));
 
 impl Drop for Sleeper<'_> {
@@ -76,20 +76,20 @@ impl Drop for Sleeper<'_> {
 }
 
 impl Stepped {
-    fn with_sleepers<T>(&self, look: impl FnOnce(&mut BTreeSet<(Timestamp, u64)>) -> T) -> T {
-        look(&mut self.sleepers.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_sleepers<T>(&self, with: impl FnOnce(&mut BTreeSet<(Timestamp, u64)>) -> T) -> T {
+        with(&mut self.sleepers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl SteppedClock {
-    /// A clock that stands at `start` after its beginning.
+    /// A clock whose present moment is `start` after its beginning.
     pub fn starting_at(start: Duration) -> Self {
         let clock = Self::default();
         clock.step(start);
         clock
     }
 
-    /// Tells it from every other clock that is in use. Clones have the same number.
+    /// A number that no other clock in use has. Clones have the same number.
     pub(crate) fn number(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
@@ -99,14 +99,14 @@ impl SteppedClock {
         Timestamp::from_nanos(self.0.nanos.load(Ordering::SeqCst))
     }
 
-    /// Moves the clock forward and wakes whoever waits for it.
+    /// Moves the clock forward and wakes the sleepers whose time has come.
     pub fn step(&self, by: Duration) {
         let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         self.0.nanos.fetch_add(nanos, Ordering::SeqCst);
         self.0.stepped.notify_waiters();
     }
 
-    /// The earliest moment that anybody sleeps for: until then stepping the clock wakes nobody.
+    /// The earliest wake-up time of a sleeper: stepping the clock to an earlier time wakes no task.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.0.with_sleepers(|sleepers| Some(sleepers.first()?.0))
     }
@@ -130,8 +130,9 @@ impl SteppedClock {
     }
 }
 
-/// The wall clock in microseconds since 1970, zero before. It decides nothing about a lease: only
-/// the ballots of embedded nodes start from it, so that fences also rise from one file to the next.
+/// The wall clock in microseconds since 1970, or zero before. No lease depends on it: only the
+/// ballots of embedded nodes start from it, so that fences also rise when a file is replaced by a
+/// new one.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn wall_us() -> u64 {
     use std::time::SystemTime;
@@ -154,8 +155,8 @@ fn system_now() -> Timestamp {
     ))
 }
 
-/// Elsewhere the monotonic clock is the best there is; whether it counts suspend depends on the
-/// system, and where it does not, a suspended holder learns of its loss late.
+/// Other systems have only the monotonic clock. If it does not count suspend there, a suspended
+/// holder learns late that it lost its lock.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 #[allow(clippy::disallowed_methods)]
 fn system_now() -> Timestamp {
@@ -172,7 +173,7 @@ fn from_timespec(time: rustix::time::Timespec) -> Timestamp {
     Timestamp::ZERO + Duration::from_secs(secs) + Duration::from_nanos(nanos)
 }
 
-/// Where the random bytes of a client come from: its tokens, its delays and its own number.
+/// The source of a client's random bytes: for its tokens, its jitter and its id.
 ///
 /// The default is the operating system's generator, in every build.
 #[derive(Clone, Default)]
@@ -187,12 +188,12 @@ impl Entropy {
         Self(None)
     }
 
-    /// Everything follows from `seed`: the same seed and the same calls give the same tokens. Clones
+    /// A generator with a seed: the same seed and the same calls give the same tokens. Clones
     /// share one generator.
     ///
-    /// Danger: for tests and simulations only. A program that knows the seed knows every token, and
-    /// can extend and release each lock; two clients with the same seed may draw the same token, and
-    /// each would take the lock of the other for its own.
+    /// Danger: for tests and simulations only. A program that knows the seed knows every token,
+    /// and can extend and release each lock; two clients with the same seed may draw the same
+    /// token, and each would take the lock of the other for its own.
     pub fn seeded(seed: u64) -> Self {
         Self(Some(Arc::new(Mutex::new(SplitMix64::new(seed)))))
     }
@@ -200,7 +201,7 @@ impl Entropy {
     /// A fresh token.
     ///
     /// # Errors
-    /// If the operating system's generator fails. Nothing takes its place.
+    /// If the operating system's generator fails. There is no fallback.
     pub(crate) fn token(&self) -> Result<Token, getrandom::Error> {
         self.bytes::<TOKEN_ENTROPY_BYTES>().map(Token::from_entropy)
     }
@@ -218,7 +219,7 @@ impl Entropy {
         Ok((u64::from_ne_bytes(seed), Token::from_entropy(token)))
     }
 
-    /// What tells one client's tickets from another's.
+    /// The id of a client, which is part of its ticket ids.
     pub(crate) fn client_id(&self) -> String {
         format!("{:016x}", self.seed())
     }
@@ -247,7 +248,7 @@ impl Entropy {
 }
 
 impl fmt::Debug for Entropy {
-    /// Not the state of a generator: tokens follow from it.
+    /// Does not show the state of the generator, because it determines the tokens.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             None => "Entropy::system",

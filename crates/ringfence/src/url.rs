@@ -1,5 +1,5 @@
-//! Node URLs: what a user may write, checked before anything is sent. A mistake is told in terms of
-//! what was written; a password is never shown, not even when it is part of the mistake.
+//! Node URLs, checked before any request is sent. An error quotes what the user wrote, but never a
+//! password, not even if the password is the mistake.
 
 mod password;
 mod redis;
@@ -22,7 +22,7 @@ pub enum NodeUrl {
     Redis(RedisUrl),
     /// An embedded file.
     Sqlite(PathBuf),
-    /// The memory of this process; the label tells several apart.
+    /// The memory of this process. The label distinguishes several such nodes.
     Memory(String),
 }
 
@@ -39,10 +39,11 @@ pub struct RedisUrl {
     pub db: u32,
     /// Whether a restart is followed by a quarantine. `?quarantine=off` is for development only.
     pub quarantine: bool,
-    /// The user's word that every write is on disk before it is answered (`?durable=yes`). Where the
-    /// server says otherwise it is refused; where it does not say, it is believed.
+    /// The user states that every write is on disk before it is answered (`?durable=yes`).
+    /// Refused if the server's configuration contradicts it; trusted if the configuration cannot
+    /// be read.
     pub durable: bool,
-    /// Whether a server that may evict keys is put up with (`?eviction=allow`), as best effort.
+    /// Whether a server that may evict keys is accepted (`?eviction=allow`), as best effort.
     pub eviction_allowed: bool,
     /// TLS, if the scheme asks for it.
     pub tls: Option<TlsFiles>,
@@ -73,22 +74,22 @@ pub enum UrlError {
     /// Nothing was given, or nothing between two commas.
     #[error("a node is missing: expected URLs separated by commas, such as `redis://a,redis://b`")]
     Empty,
-    /// The scheme is not one that we know, or there is none.
+    /// The scheme is unknown or missing.
     #[error(
         "unknown scheme in `{0}`: expected redis://, rediss://, valkey://, valkeys://, \
          redis+unix://, sqlite: or memory:"
     )]
     Scheme(String),
-    /// There is no host.
+    /// The host is missing.
     #[error("a host is missing after `{0}`")]
     Host(&'static str),
     /// The port is not a number from 1 to 65535.
-    #[error("the port of `{0}` is no number from 1 to 65535")]
+    #[error("the port of `{0}` must be a number from 1 to 65535")]
     Port(String),
     /// The database is not a number, or given twice and differently.
     #[error("the database of `{0}` must be one number, given as `/2` or as `?db=2`")]
     Database(String),
-    /// The parameter is not one that we know, or not for this scheme.
+    /// The parameter is unknown, or not allowed for this scheme.
     #[error("unknown parameter `{parameter}` for `{node}`")]
     Parameter {
         /// The parameter's name.
@@ -96,7 +97,7 @@ pub enum UrlError {
         /// The node's address.
         node: String,
     },
-    /// The parameter's value makes no sense.
+    /// The parameter's value is invalid.
     #[error("the parameter `{parameter}` of `{node}` must be {expected}")]
     Value {
         /// The parameter's name.
@@ -106,31 +107,31 @@ pub enum UrlError {
         /// What it may be.
         expected: &'static str,
     },
-    /// The user or password has characters that end the part of the URL it stands in.
+    /// The user or password has characters that are not allowed there unless encoded.
     #[error(
-        "user and password of a node must be percent-encoded (`/`, `?`, `#`, `,`, `@`, `%`), and a node \
-         with a user needs its scheme, as in `redis://a,redis://user@b`"
+        "user and password of a node must be percent-encoded (`/`, `?`, `#`, `,`, `@`, `%`), and a \
+         node with a user needs its scheme, as in `redis://a,redis://user@b`"
     )]
     Credentials,
-    /// A percent sign that encodes nothing.
+    /// A percent sign without two hexadecimal digits.
     #[error("a `%` in a node's URL must be followed by two hexadecimal digits (`%25` is a `%`)")]
     Encoding,
     /// The path of a file or socket is missing.
     #[error("a path is missing after `{0}`")]
     Path(&'static str),
-    /// The same server twice: its vote would count double.
-    #[error("the node {0} is given twice; each must be a server of its own")]
+    /// The same server twice: its vote would count twice.
+    #[error("the node {0} is given twice; each node must be a different server")]
     Twice(String),
-    /// An embedded node among several.
-    #[error("`{0}` cannot be one of several nodes: it lives on this machine alone")]
+    /// An embedded node among several nodes.
+    #[error("`{0}` cannot be one of several nodes: only this machine can reach it")]
     Embedded(&'static str),
 }
 
-/// Reads a list of node URLs separated by commas. A later one without a scheme has the first one's:
-/// `redis://a,b:7000`.
+/// Parses a list of node URLs separated by commas. A URL without a scheme has the scheme of the
+/// first one: `redis://a,b:7000`.
 ///
 /// # Errors
-/// If anything is unknown, ambiguous or given twice. The error never shows a password.
+/// If a part is unknown, ambiguous or given twice. The error never shows a password.
 pub fn parse_nodes(list: &str) -> Result<Vec<NodeUrl>, UrlError> {
     refuse_cut_credentials(list)?;
     let mut nodes = Vec::new();
@@ -151,9 +152,9 @@ pub fn parse_nodes(list: &str) -> Result<Vec<NodeUrl>, UrlError> {
     Ok(nodes)
 }
 
-/// Refuses what may be halves of a password with a comma in it, before any half can be taken for a host
-/// and shown. A later node without a scheme may have a user only if all before it have one, too, and
-/// only with a password.
+/// Refuses a list that may split a password at a comma, before an error can show one half of it
+/// as a host. A node without a scheme may have a user only together with a password, and only if
+/// all nodes before it have a user too.
 fn refuse_cut_credentials(list: &str) -> Result<(), UrlError> {
     let mut all_before = true;
     for part in list.split(',').map(str::trim) {
@@ -233,8 +234,8 @@ fn parse_node(scheme: Scheme, rest: &str) -> Result<NodeUrl, UrlError> {
             parse_redis(scheme, rest)
                 .map(NodeUrl::Redis)
                 .map_err(|error| {
-                    // An `@` after the authority means that a password was cut in two by a `/` or `?`;
-                    // whatever the mistake looks like, its words may be half of that password.
+                    // An `@` after the authority means that a `/` or `?` has split a password.
+                    // The error might then quote half of that password.
                     if split_authority(rest).1.contains('@') {
                         UrlError::Credentials
                     } else {
@@ -245,7 +246,7 @@ fn parse_node(scheme: Scheme, rest: &str) -> Result<NodeUrl, UrlError> {
     }
 }
 
-/// `part` as an error may show it.
+/// `part` without its credentials, for errors.
 fn without_credentials(part: &str) -> String {
     let shown = match part.rsplit_once('@') {
         Some((_, host)) => format!("…@{host}"),
@@ -255,7 +256,7 @@ fn without_credentials(part: &str) -> String {
 }
 
 impl RedisUrl {
-    /// Whether a password would cross a network that others may listen to.
+    /// Whether the password would cross a network without encryption.
     pub fn exposes_password(&self) -> bool {
         let Address::Tcp(host, _) = &self.address else {
             return false;

@@ -79,7 +79,7 @@ impl Store {
 
     async fn call<T: redis::FromRedisValue>(
         &mut self,
-        call: &ringfence::resource::redis::Call,
+        call: &ringfence::resource::redis::FencedCall,
     ) -> Result<T, Trouble> {
         let script = Script::new(FENCED);
         let mut invocation = script.key(call.keys());

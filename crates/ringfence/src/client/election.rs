@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::Driver;
-use crate::driver::gather::SoFar;
+use crate::driver::gather::PartialAnswers;
 use crate::message::{Answer, Ballot, Claim, Reply, Request};
 use crate::node::{CallError, Tier};
 use crate::protocol::{Lost, duplicates, inspect, quorum};
@@ -240,7 +240,7 @@ impl Observer {
     async fn look(&self) -> Option<Leader> {
         let driver = &self.driver;
         let sent = driver.sender.clock.now();
-        let enough = |answers: &SoFar<Reply>| {
+        let enough = |answers: &PartialAnswers<Reply>| {
             let answers = answers.iter().map(Option::as_ref);
             self.tally(answers, sent).is_some()
         };
@@ -255,7 +255,7 @@ impl Observer {
         {
             // A node that was born again is noticed by those who only watch, too.
             let now = driver.sender.clock.now();
-            driver.sender.hear(node, answer, sent, now);
+            driver.sender.observe_reply(node, answer, sent, now);
         }
         self.tally(answers.iter().map(Some), sent)
             .filter(|leader| leader.term > self.term.get())

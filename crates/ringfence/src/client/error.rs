@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::driver::acquire::Refusal;
+use crate::driver::acquire::AcquireRefusal;
 use crate::name::NameError;
 use crate::protocol::{FailureKind, Lost};
 
@@ -100,12 +100,12 @@ impl AcquireError {
         }
     }
 
-    pub(super) fn new(name: String, names: &[String], refusal: Refusal) -> Self {
+    pub(super) fn new(name: String, names: &[String], refusal: AcquireRefusal) -> Self {
         let failure = match refusal {
-            Refusal::Closed => return Self::Cancelled { name },
-            Refusal::RuntimeGone => return Self::Invalid(ConfigError::RuntimeGone),
-            Refusal::NoEntropy(error) => return Self::NoEntropy(error.to_string()),
-            Refusal::Failed(failure) => failure,
+            AcquireRefusal::Closed => return Self::Cancelled { name },
+            AcquireRefusal::RuntimeGone => return Self::Invalid(ConfigError::RuntimeGone),
+            AcquireRefusal::NoEntropy(error) => return Self::NoEntropy(error.to_string()),
+            AcquireRefusal::Failed(failure) => failure,
         };
         // Whatever was granted has been taken back by now, or is about to be.
         let votes = Votes::worded("granted, and given back", names, failure.votes);

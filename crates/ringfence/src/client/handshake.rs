@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::driver::Driver;
-use crate::driver::gather::{Answers, Rest, SoFar};
+use crate::driver::gather::{Answers, LateAnswers, PartialAnswers};
 use crate::group::Group;
 use crate::node::{CallError, Facts, Trouble, TroubleKind};
 use crate::protocol::{Vote, Wishes, quorum, settled, vetted};
@@ -87,18 +87,18 @@ async fn join_later(driver: Weak<Driver>, wishes: Wishes) {
 }
 
 /// Has every node join `group`, and waits until a majority has. Tells when it began, too.
-async fn join(driver: &Driver, group: Group) -> (Answers<Facts>, Rest<Facts>, Timestamp) {
+async fn join(driver: &Driver, group: Group) -> (Answers<Facts>, LateAnswers<Facts>, Timestamp) {
     driver.sender.cluster().adopt(&group);
     let asked = driver.sender.clock.now();
     let quorum = quorum(driver.sender.nodes.len());
     let joined = |answer: &&Option<_>| matches!(answer, Some(Ok(_)));
-    let enough = |answers: &SoFar<Facts>| answers.iter().filter(joined).count() >= quorum;
+    let enough = |answers: &PartialAnswers<Facts>| answers.iter().filter(joined).count() >= quorum;
     let (answers, rest) = driver.sender.join(group, asked + PATIENCE, enough).await;
     for (node, answer) in answers.iter().enumerate() {
         match answer {
             Ok(facts) => {
                 tracing::debug!(target: "ringfence", node = driver.sender.nodes[node].name(), version = %facts.version, tier = %facts.tier, "joined");
-                driver.sender.hear_facts(node, facts, asked);
+                driver.sender.observe_facts(node, facts, asked);
             }
             Err(error) => {
                 tracing::debug!(target: "ringfence", node = driver.sender.nodes[node].name(), %error, "not joined yet");
@@ -109,13 +109,13 @@ async fn join(driver: &Driver, group: Group) -> (Answers<Facts>, Rest<Facts>, Ti
 }
 
 /// Hears the nodes that had not joined yet: their clocks count as much as those of quicker nodes.
-async fn hear_rest(driver: Weak<Driver>, mut rest: Rest<Facts>, asked: Timestamp) {
+async fn hear_rest(driver: Weak<Driver>, mut rest: LateAnswers<Facts>, asked: Timestamp) {
     while let Some((node, answer)) = rest.recv().await {
         let Some(driver) = driver.upgrade() else {
             return;
         };
         if let Ok(facts) = &answer {
-            driver.sender.hear_facts(node, facts, asked);
+            driver.sender.observe_facts(node, facts, asked);
         }
     }
 }

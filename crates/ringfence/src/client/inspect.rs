@@ -149,7 +149,7 @@ impl Locks {
         let answers = driver.sender.probe(asked + PATIENCE, all).await;
         for (node, answer) in answers.iter().enumerate() {
             if let Ok(facts) = answer {
-                driver.sender.hear_facts(node, facts, asked);
+                driver.sender.observe_facts(node, facts, asked);
             }
         }
         let cluster = driver.sender.cluster();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::latch::{self, LatchWanted, Refusal};
+use crate::driver::latch::{self, LatchRefusal, LatchWanted};
 use crate::message::{Claim, Mode};
 use crate::name::{Name, NameError};
 use crate::protocol::{LatchFailureKind, LatchTerms};
@@ -195,7 +195,7 @@ impl Latch {
         })
     }
 
-    fn failed(&self, refusal: Refusal) -> LatchError {
+    fn failed(&self, refusal: LatchRefusal) -> LatchError {
         let names = &self.locks.shared.names;
         LatchError::new(self.shown(), u64::from(self.count), names, refusal)
     }
@@ -301,11 +301,11 @@ impl LatchError {
         }
     }
 
-    pub(super) fn new(name: String, count: u64, names: &[String], refusal: Refusal) -> Self {
+    pub(super) fn new(name: String, count: u64, names: &[String], refusal: LatchRefusal) -> Self {
         let failure = match refusal {
-            Refusal::Closed => return Self::Cancelled { name },
-            Refusal::RuntimeGone => return Self::Invalid(ConfigError::RuntimeGone),
-            Refusal::Failed(failure) => failure,
+            LatchRefusal::Closed => return Self::Cancelled { name },
+            LatchRefusal::RuntimeGone => return Self::Invalid(ConfigError::RuntimeGone),
+            LatchRefusal::Failed(failure) => failure,
         };
         let votes = Votes::worded("answers", names, failure.votes);
         match failure.kind {

@@ -154,7 +154,7 @@ impl Locks {
             &self.shared.driver.closing,
             &self.shared.driver.sender.clock,
         );
-        closing.given_up(clock).await;
+        closing.attempts_ended(clock).await;
         closing.drained(clock).await;
     }
 

@@ -1,7 +1,7 @@
 //! What a caller that waits for a lock is warned of, once.
 
 use crate::driver::acquire::Wanted;
-use crate::driver::hold::Taker;
+use crate::driver::hold::HolderTask;
 use crate::protocol::{Attempt, ceil_secs, majority_grows_up, quorum};
 
 use super::lock::Lock;
@@ -30,7 +30,7 @@ impl Lock {
     /// wait for each other are normal contention, and nothing to warn of.
     pub(super) fn warn_of_self_deadlock(&self, wanted: &Wanted) {
         let schedule = &self.locks.shared.driver.schedule;
-        let Some(held) = schedule.hold_of(Taker::current(), &wanted.claims) else {
+        let Some(held) = schedule.hold_of(HolderTask::current(), &wanted.claims) else {
             return;
         };
         tracing::warn!(

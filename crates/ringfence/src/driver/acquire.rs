@@ -1,5 +1,5 @@
-//! One `lock()` call: attempt after attempt, each of them taken back unless it is won, whatever
-//! happens to the caller.
+//! One `lock()` call: a loop of attempts. Every attempt that does not win is undone, also when the
+//! caller's future is dropped. What to try next is decided by `protocol::Acquisition`.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -20,36 +20,36 @@ use super::ticket::TicketReplies;
 use super::waiter::{Waiter, Woken};
 use super::{Driver, lock};
 
-/// What is to be acquired.
+/// Which lock a caller wants, and on which terms.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) label: Arc<str>,
-    /// For how much longer than the TTL the nodes keep it from others.
+    /// After the TTL the nodes refuse other clients for this much longer.
     pub(crate) delay: Duration,
     pub(crate) terms: Terms,
 }
 
-/// An attempt that was won. Late votes still arrive in its round.
+/// An attempt that won. Late votes still arrive in its round.
 #[derive(Debug)]
-pub(crate) struct Won {
+pub(crate) struct WonAttempt {
     pub(crate) round: Arc<PendingRound<Attempt>>,
     pub(crate) id: GrantId,
     pub(crate) deadline: Timestamp,
 }
 
-/// Why there is no grant.
+/// Why the caller got no grant.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum AcquireRefusal {
     Failed(Failure),
     Closed,
-    /// The client's runtime has ended.
+    /// The tokio runtime of the client has ended.
     RuntimeGone,
     NoEntropy(getrandom::Error),
 }
 
-impl Refusal {
-    /// The client was closed, one way or the other.
+impl AcquireRefusal {
+    /// The refusal of a client that is closed or whose tokio runtime has ended.
     fn closed(driver: &Driver) -> Self {
         match driver.closing.is_runtime_gone() {
             false => Self::Closed,
@@ -58,31 +58,33 @@ impl Refusal {
     }
 }
 
-/// Acquires `wanted`. Dropping the future takes back what may have been set.
+/// Acquires `wanted`. Dropping the future undoes what the nodes may have stored.
 pub(crate) async fn acquire(
     driver: &Arc<Driver>,
     wanted: &Wanted,
     mut on_lost: impl FnMut(&Attempt, Timestamp),
-) -> Result<Won, Refusal> {
+) -> Result<WonAttempt, AcquireRefusal> {
     let (clock, entropy) = (&driver.sender.clock, &driver.entropy);
-    let (seed, token) = entropy.seed_and_token().map_err(Refusal::NoEntropy)?;
-    // Dropped last, when what was set has been taken back.
-    let mut leaving = Leaving {
+    let (seed, token) = entropy
+        .seed_and_token()
+        .map_err(AcquireRefusal::NoEntropy)?;
+    // Declared first, so dropped last: after the undo of the last attempt was sent.
+    let mut flush = FlushUnlessGranted {
         driver,
         granted: false,
     };
     let mut first = Some(token);
     let has_record = wanted.terms.kind.has_record();
-    let asking = has_record.then(|| driver.contention.join(&wanted.claims));
-    let mut acquisition = wanted.begin(driver, asking.as_ref(), seed);
+    let local = has_record.then(|| driver.contention.join(&wanted.claims));
+    let mut acquisition = wanted.begin(driver, local.as_ref(), seed);
     let mut queued: Option<Queued> = None;
     loop {
         if driver.closing.closed.load(Ordering::SeqCst) {
-            return Err(Refusal::closed(driver));
+            return Err(AcquireRefusal::closed(driver));
         }
         let fresh = match first.take() {
             Some(token) => token,
-            None => entropy.token().map_err(Refusal::NoEntropy)?,
+            None => entropy.token().map_err(AcquireRefusal::NoEntropy)?,
         };
         if acquisition.needs_ticket() {
             acquisition = acquisition.with_ticket(driver.room.ticket());
@@ -91,94 +93,89 @@ pub(crate) async fn acquire(
         let attempt = acquisition.begin(&mut driver.sender.cluster(), clock.now(), fresh);
         if attempt.place().is_some() || queued.is_some() {
             let queued = queued.get_or_insert_with(|| Queued::new(driver, wanted));
-            queued.step_up(attempt.place());
+            queued.begin_attempt(attempt.place());
         }
         let waiter = queued.as_ref().and_then(|queued| queued.waiter.as_ref());
         let mut pending = PendingAttempt::begin(driver, wanted, attempt, waiter);
         if pending.round.verdict().await.is_none() {
-            return Err(Refusal::closed(driver));
+            return Err(AcquireRefusal::closed(driver));
         }
-        let next = pending.round.with(|attempt| {
-            let next = acquisition.conclude(attempt, &driver.sender.cluster(), clock.now());
-            if let Next::Retry { at, .. } = next {
-                on_lost(attempt, at);
-            }
-            next
-        });
-        let (at, wake_at, stays) = match next {
+        let (at, wake_at, stays) = match pending.conclude(&mut acquisition, &mut on_lost) {
             Next::Granted { deadline } => {
-                leaving.granted = true;
+                flush.granted = true;
                 return Ok(pending.keep(deadline));
             }
-            Next::GiveUp(failure) => return Err(Refusal::Failed(failure)),
+            Next::GiveUp(failure) => return Err(AcquireRefusal::Failed(failure)),
             Next::Retry { at, wake_at, stays } => (at, wake_at, stays),
         };
         pending.stays = stays;
         let queued = queued.get_or_insert_with(|| Queued::new(driver, wanted));
-        queued.step_back(stays);
+        queued.end_attempt(stays);
         tokio::select! {
             biased;
-            woken = queued.turn(at, wake_at, pending) => if let Some(Woken { slot }) = woken {
-                acquisition.woken_for(slot);
-            },
-            () = driver.closing.begun() => return Err(Refusal::closed(driver)),
+            woken = queued.wait_for_wake(at, wake_at, pending) => {
+                if let Some(Woken { slot }) = woken {
+                    acquisition.woken_for(slot);
+                }
+            }
+            () = driver.closing.begun() => return Err(AcquireRefusal::closed(driver)),
         }
     }
 }
 
 impl Wanted {
-    /// How long the nodes keep it. What the holder may count on is the TTL alone.
+    /// How long the nodes keep the lock. The holder may rely on the TTL only.
     pub(crate) fn lease(&self) -> Duration {
         self.terms.ttl.saturating_add(self.delay)
     }
 
-    /// The way to a grant, for a caller that is `asking` among others.
-    fn begin(&self, driver: &Driver, asking: Option<&Asking>, seed: u64) -> Acquisition {
+    /// The machine of this call. `local`: the caller among the other callers of this client.
+    fn begin(&self, driver: &Driver, local: Option<&ContentionEntry>, seed: u64) -> Acquisition {
         let acquisition = Acquisition::new(self.terms, driver.sender.clock.now(), seed);
-        if !self.waits_in_line() {
+        if !self.uses_queue() {
             return acquisition;
         }
-        let in_company = asking.is_some_and(|asking| asking.in_company);
-        let line = match in_company && self.terms.kind != Kind::Slot {
+        let contended = local.is_some_and(|local| local.contended);
+        let line = match contended && self.terms.kind != Kind::Slot {
             true => Line::Awaited,
             false => Line::Unknown,
         };
         acquisition.in_line(line)
     }
 
-    /// A caller that may try once only has nothing to wait for.
-    fn waits_in_line(&self) -> bool {
+    /// Whether the caller enters the wait queue. A caller that may try only once does not wait.
+    fn uses_queue(&self) -> bool {
         let waits = self.terms.wait.is_none_or(|wait| !wait.is_zero());
         waits && self.terms.kind.has_record() && self.terms.attempts != Some(1)
     }
 }
 
-/// A caller that leaves without a grant, or is dropped: what it had set is taken back even if the
-/// process ends right after.
-struct Leaving<'a> {
+/// Flushes the nodes if the call ends without a grant, also when its future is dropped: the undo is
+/// sent even if the process ends right after.
+struct FlushUnlessGranted<'a> {
     driver: &'a Arc<Driver>,
     granted: bool,
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for FlushUnlessGranted<'_> {
     fn drop(&mut self) {
-        if !self.granted && self.driver.closing.withdrawing.load(Ordering::SeqCst) > 0 {
+        if !self.granted && self.driver.closing.releasing.load(Ordering::SeqCst) > 0 {
             self.driver.sender.flush();
         }
     }
 }
 
-/// An attempt under way. Dropped, it is undone.
+/// An attempt in progress. Dropping it undoes it, unless it was kept.
 pub(super) struct PendingAttempt<'a> {
     driver: &'a Arc<Driver>,
     wanted: &'a Wanted,
     pub(super) round: Arc<PendingRound<Attempt>>,
-    /// Where the replies go if a node may keep more of ours than the slot that is won.
-    strays: Option<Arc<Strays>>,
-    /// Whose ticket it carries, if it carries one.
+    /// Receives the replies if a node may grant this attempt another slot than the one it wins.
+    surplus: Option<Arc<Strays>>,
+    /// The waiter whose ticket the attempt carries.
     waiter: Option<Arc<Waiter>>,
     kept: bool,
-    /// Lost, but to be tried again: the place in line is kept.
+    /// The attempt lost and the caller will retry: its ticket stays in the queue.
     stays: bool,
 }
 
@@ -192,54 +189,70 @@ impl<'a> PendingAttempt<'a> {
         let request = attempt.request(&wanted.claims, wanted.lease(), &wanted.label);
         let t0 = attempt.t0();
         let expires = attempt.poll_timeout().unwrap_or(t0);
-        let strays = attempt.asked() == Some(Asked::Any)
+        let surplus = attempt.asked() == Some(Asked::Any)
             || attempt.asked().is_some() && attempt.place().is_some();
         let waiter = waiter.filter(|_| attempt.place().is_some()).cloned();
         let round = Arc::new(PendingRound::new(driver, attempt, t0));
-        let strays = strays.then(|| Arc::new(Strays::new(driver, &round, expires)));
-        // Made before the first send, so that not even a panic in a node leaves something behind.
+        let surplus = surplus.then(|| Arc::new(Strays::new(driver, &round, expires)));
+        // Built before the first send, so that a panic in a node also leads to an undo.
         let pending = Self {
             driver,
             wanted,
             round,
-            strays,
+            surplus,
             waiter,
             kept: false,
             stays: false,
         };
         driver.closing.attempting.fetch_add(1, Ordering::SeqCst);
-        let mut to = match &pending.strays {
-            Some(strays) => Arc::clone(strays) as Arc<dyn Deliver<Reply>>,
+        let mut to = match &pending.surplus {
+            Some(surplus) => Arc::clone(surplus) as Arc<dyn Deliver<Reply>>,
             None => Arc::clone(&pending.round) as Arc<dyn Deliver<Reply>>,
         };
         if let Some(waiter) = &pending.waiter {
-            let takes_back = pending.strays.is_some();
-            to = Arc::new(TicketReplies::new(driver, waiter, to, takes_back));
+            let undoes_late = pending.surplus.is_some();
+            to = Arc::new(TicketReplies::new(driver, waiter, to, undoes_late));
         }
         driver.sender.send_all(request, expires, &to);
         pending
     }
 
-    fn keep(mut self, deadline: Timestamp) -> Won {
+    /// What the verdict means for the call. `on_lost` observes an attempt that will be retried.
+    fn conclude(
+        &self,
+        acquisition: &mut Acquisition,
+        on_lost: &mut impl FnMut(&Attempt, Timestamp),
+    ) -> Next {
+        let sender = &self.driver.sender;
+        self.round.with(|attempt| {
+            let next = acquisition.conclude(attempt, &sender.cluster(), sender.clock.now());
+            if let Next::Retry { at, .. } = next {
+                on_lost(attempt, at);
+            }
+            next
+        })
+    }
+
+    fn keep(mut self, deadline: Timestamp) -> WonAttempt {
         self.kept = true;
         self.round.won();
         let (mut id, slot) = self
             .round
             .with(|attempt| (attempt.grant_id(&self.wanted.claims), attempt.slot()));
         if let Some(waiter) = &self.waiter {
-            let strays = match &self.strays {
+            let surplus = match &self.surplus {
                 Some(_) => self.round.with(|attempt| attempt.strays()),
                 None => Vec::new(),
             };
-            waiter.granted(self.driver, &strays, self.wanted.terms.call_timeout);
+            waiter.granted(self.driver, &surplus, self.wanted.terms.call_timeout);
         }
         if let Some(slot) = slot {
-            if let Some(strays) = &self.strays {
-                strays.won(id.clone().without_slot(slot), self.wanted);
+            if let Some(surplus) = &self.surplus {
+                surplus.won(id.clone().without_slot(slot), self.wanted);
             }
             id = id.with_slot(slot);
         }
-        Won {
+        WonAttempt {
             round: Arc::clone(&self.round),
             id,
             deadline,
@@ -256,7 +269,7 @@ impl<'a> PendingAttempt<'a> {
             (targets, attempt.grant_id(&self.wanted.claims))
         });
         if let Some(waiter) = self.waiter.as_ref().filter(|_| !self.stays) {
-            waiter.is_told_to(&targets);
+            waiter.undone_on(&targets);
         }
         let (lease, call_timeout) = (self.wanted.lease(), self.wanted.terms.call_timeout);
         let stays = self.waiter.clone().filter(|_| self.stays);
@@ -269,56 +282,56 @@ impl Drop for PendingAttempt<'_> {
         if !self.kept {
             self.undo();
         }
-        // Last, so that whoever waits for the attempt to end finds its withdrawal begun.
+        // Last, so that `Locks::close`, which waits for this counter, finds the undo begun.
         let closing = &self.driver.closing;
         if closing.attempting.fetch_sub(1, Ordering::SeqCst) == 1 {
-            closing.given_up.notify_waiters();
+            closing.attempts_ended.notify_waiters();
         }
     }
 }
 
-/// How many callers of this client ask for a name at the moment. A caller that is not the only one need
-/// not find out from the nodes that there is a queue to stand in.
+/// How many callers of this client currently acquire each name. If there is another caller, the
+/// first attempt carries a ticket at once: the nodes need not report first that the lock is held.
 #[derive(Debug, Default)]
 pub(crate) struct LocalContention {
-    asking: Mutex<HashMap<Name, usize>>,
+    callers: Mutex<HashMap<Name, usize>>,
 }
 
-/// One of these callers. Dropped, it no longer asks.
+/// One of these callers. Dropping it removes the caller.
 #[derive(Debug)]
-pub(crate) struct Asking<'a> {
+pub(crate) struct ContentionEntry<'a> {
     contention: &'a LocalContention,
     claims: &'a [Claim],
-    /// Whether another caller asked for one of its names before, and has not got it yet.
-    pub(crate) in_company: bool,
+    /// Whether another caller of this client was already acquiring one of its names.
+    pub(crate) contended: bool,
 }
 
 impl LocalContention {
-    /// One more asks for `claims`. Callers that would share them are in no other's way.
-    pub(crate) fn join<'a>(&'a self, claims: &'a [Claim]) -> Asking<'a> {
-        let mut asking = lock(&self.asking);
-        let mut in_company = false;
+    /// Adds a caller of `claims`. Shared claims do not count: readers do not block each other.
+    pub(crate) fn join<'a>(&'a self, claims: &'a [Claim]) -> ContentionEntry<'a> {
+        let mut callers = lock(&self.callers);
+        let mut contended = false;
         for claim in exclusive(claims) {
-            let others = asking.entry(claim.name.clone()).or_default();
-            in_company |= *others > 0;
+            let others = callers.entry(claim.name.clone()).or_default();
+            contended |= *others > 0;
             *others += 1;
         }
-        Asking {
+        ContentionEntry {
             contention: self,
             claims,
-            in_company,
+            contended,
         }
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for ContentionEntry<'_> {
     fn drop(&mut self) {
-        let mut asking = lock(&self.contention.asking);
+        let mut callers = lock(&self.contention.callers);
         for claim in exclusive(self.claims) {
-            if let Some(all) = asking.get_mut(&claim.name) {
+            if let Some(all) = callers.get_mut(&claim.name) {
                 *all -= 1;
                 if *all == 0 {
-                    asking.remove(&claim.name);
+                    callers.remove(&claim.name);
                 }
             }
         }
@@ -342,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_caller_is_in_company_until_the_first_has_gone() {
+    fn a_second_caller_is_contended_until_the_first_has_ended() {
         let contention = LocalContention::default();
         let (one, both) = (
             claims(["a"], Mode::Exclusive),
@@ -350,23 +363,26 @@ mod tests {
         );
         let other = claims(["c"], Mode::Exclusive);
         let first = contention.join(&one);
-        assert!(!first.in_company);
-        assert!(!contention.join(&other).in_company);
+        assert!(!first.contended);
+        assert!(!contention.join(&other).contended);
         let second = contention.join(&both);
-        assert!(second.in_company);
+        assert!(second.contended);
         drop(first);
-        assert!(contention.join(&one).in_company, "the second still asks");
+        assert!(
+            contention.join(&one).contended,
+            "the second caller is still there"
+        );
         drop(second);
-        assert!(!contention.join(&both).in_company);
-        assert!(lock(&contention.asking).is_empty());
+        assert!(!contention.join(&both).contended);
+        assert!(lock(&contention.callers).is_empty());
     }
 
     #[test]
-    fn callers_that_share_are_no_company() {
+    fn shared_claims_are_no_contention() {
         let contention = LocalContention::default();
         let shared = claims(["a"], Mode::Shared);
         let _first = contention.join(&shared);
-        assert!(!contention.join(&shared).in_company);
-        assert!(!contention.join(&claims(["a"], Mode::Exclusive)).in_company);
+        assert!(!contention.join(&shared).contended);
+        assert!(!contention.join(&claims(["a"], Mode::Exclusive)).contended);
     }
 }

@@ -1,5 +1,6 @@
-//! What clocks were found to have done, and who is told of it: a node's clock that jumped, our own
-//! that stood still. And nodes that turned out to be one server.
+//! Clock events and duplicate nodes: records that our own clock froze, wakes the tasks that wait
+//! for it, and logs a node's clock jump or two nodes that are one server. The detection itself is
+//! in `protocol::Cluster`.
 
 use std::sync::atomic::Ordering;
 
@@ -11,38 +12,38 @@ use super::sender::Sender;
 use super::wait_for;
 
 impl Sender {
-    /// Hears what came of a handshake that was asked for at `asked`.
-    pub(crate) fn hear_facts(&self, node: usize, facts: &Facts, asked: Timestamp) {
+    /// Learns from a handshake that was requested at `asked`.
+    pub(crate) fn observe_facts(&self, node: usize, facts: &Facts, asked: Timestamp) {
         let now = self.clock.now();
         let mut facts = facts.clone();
         if facts.sent < asked || now < facts.received {
-            // A node of another's making may measure on a clock of its own.
+            // A custom node may measure on a clock of its own.
             (facts.sent, facts.received) = (asked, now);
         }
         let mut cluster = self.cluster();
         let event = cluster.observe_facts(node, &facts);
         if let Some(event) = &event {
-            self.take_note(event, facts.received);
+            self.record_freeze(event, facts.received);
         }
         let duplicates = cluster.take_duplicates();
         drop(cluster);
-        self.tell(event, duplicates);
+        self.report(event, duplicates);
     }
 
-    /// Completes once our own clock is found to have stood still at `then` or since.
+    /// Completes once a freeze of our own clock has been detected at `then` or later.
     pub(crate) async fn frozen_since(&self, then: Timestamp) {
         let found = || self.freeze.found.load(Ordering::SeqCst);
         let since = || found() != 0 && found() >= then.as_nanos();
         wait_for(&self.freeze.noticed, since).await;
     }
 
-    /// How often our own clock was found to have stood still.
+    /// How often a freeze of our own clock was detected.
     pub(crate) fn freezes(&self) -> u64 {
         self.freeze.times.load(Ordering::Relaxed)
     }
 
-    /// Notes at `now` that our own clock has stood still, if that is what happened.
-    pub(super) fn take_note(&self, event: &ClockEvent, now: Timestamp) {
+    /// Records at `now` that our own clock froze, if that is the event.
+    pub(super) fn record_freeze(&self, event: &ClockEvent, now: Timestamp) {
         if let ClockEvent::StoodStill { .. } = event {
             let found = now.as_nanos().max(1);
             self.freeze.found.fetch_max(found, Ordering::SeqCst);
@@ -50,29 +51,34 @@ impl Sender {
         }
     }
 
-    /// Tells those who wait for it, and the log. No lock of the driver may be held.
-    pub(super) fn tell(&self, event: Option<ClockEvent>, duplicates: Option<(usize, usize)>) {
+    /// Logs the events and wakes the tasks that wait for a freeze. The caller holds no lock of the
+    /// runtime.
+    pub(super) fn report(&self, event: Option<ClockEvent>, duplicates: Option<(usize, usize)>) {
         match event {
             None => {}
             Some(ClockEvent::Jumped { node, by_us }) => tracing::warn!(
                 target: "ringfence",
                 node = self.nodes[node].name(),
                 by_us,
-                "a node's clock jumped {}; its locks may have expired early, so it does not vote for a while",
+                "a node's clock jumped {}; its locks may have expired early, so it does not vote \
+                 until its quarantine is over",
                 Leap(by_us)
             ),
             Some(ClockEvent::StoodStill { span }) => {
                 tracing::warn!(
                     target: "ringfence",
                     ?span,
-                    "a majority of the nodes' clocks leapt ahead alike: our own stood still, as in a virtual machine that is paused, or theirs were set forward; all locks are lost"
+                    "the clocks of a majority of the nodes jumped forward by the same time: our \
+                     own clock froze (a paused virtual machine) or theirs were set forward; all \
+                     locks are lost"
                 );
                 self.freeze.noticed.notify_waiters();
             }
             Some(ClockEvent::RanAhead { span }) => tracing::warn!(
                 target: "ringfence",
                 ?span,
-                "our own clock ran ahead of a majority of the nodes, or they were all set back; nothing is lost"
+                "our own clock ran ahead of a majority of the nodes, or they were all set back; \
+                 no lock is lost"
             ),
         }
         if let Some((earlier, later)) = duplicates {

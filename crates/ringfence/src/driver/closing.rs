@@ -1,9 +1,9 @@
-//! The end of a client: it was closed, or the runtime in which it was made has ended. And what
-//! `Locks::close` waits for.
+//! The end of a client: it was closed, or the tokio runtime in which it was built has ended. Also
+//! counts what `Locks::close` waits for.
 //!
-//! With the runtime the client's background tasks end: nothing is renewed, no timer fires, and no
-//! connection to a server is served. Calls from another runtime must not grant anything then, nor wait
-//! for ever.
+//! With the tokio runtime the client's background tasks end: no lock is renewed, no timer fires,
+//! and no connection is served. Calls from another tokio runtime must not grant a lock then, and
+//! must not wait for ever.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,94 +17,95 @@ use crate::time::Timestamp;
 use super::schedule::Schedule;
 use super::{Driver, wait_for};
 
-/// How long `Locks::close` waits for what a majority has confirmed and others have not.
+/// How long `Locks::close` waits for the remaining nodes once a majority has confirmed each
+/// release.
 const LINGER: Duration = Duration::from_millis(100);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
-    /// Set by `Locks::close`, and when the runtime has ended: no new attempts.
+    /// Set by `Locks::close`, and when the tokio runtime has ended: no attempt begins.
     pub(super) closed: AtomicBool,
-    /// Set before `closed` when the keeper's runtime has ended: nothing could be renewed.
+    /// Set before `closed` when the keeper's tokio runtime has ended: no lock can be renewed.
     pub(crate) runtime_gone: AtomicBool,
     /// `closed` was set.
     began: Notify,
-    /// Attempts under way, which `Locks::close` has given up.
+    /// Attempts in progress. They end once `closed` is set.
     pub(super) attempting: AtomicUsize,
-    pub(super) given_up: Notify,
-    /// Withdrawals under way: what `Locks::close` waits for.
-    pub(super) withdrawing: AtomicUsize,
-    /// Those of them that no majority has confirmed.
+    pub(super) attempts_ended: Notify,
+    /// Releases and undos in progress, which `Locks::close` waits for.
+    pub(super) releasing: AtomicUsize,
+    /// How many of them no majority has confirmed yet.
     pub(super) unconfirmed: AtomicUsize,
-    /// Attempts that were won before every node had answered, and some have not yet.
-    pub(super) straggling: AtomicUsize,
-    /// One of these three numbers came down to zero.
-    withdrawn: Notify,
+    /// Attempts that won before every node had answered, and still miss an answer.
+    pub(super) late_replies: AtomicUsize,
+    /// One of the last three counters reached zero.
+    changed: Notify,
 }
 
 impl Closing {
-    /// Whether `close` was called, or the runtime of this client has ended.
+    /// Whether `close` was called, or the tokio runtime of this client has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Whether the runtime of this client has ended.
+    /// Whether the tokio runtime of this client has ended.
     pub(crate) fn is_runtime_gone(&self) -> bool {
         self.runtime_gone.load(Ordering::SeqCst)
     }
 
-    /// Completes when the client is closed or its runtime has ended.
+    /// Completes when the client is closed or its tokio runtime has ended.
     pub(crate) async fn begun(&self) {
         wait_for(&self.began, || self.is_closed()).await;
     }
 
-    /// Completes at `at` if the runtime of this client has ended, never otherwise: for callers that
-    /// rely on the keeper to tell them when time has passed.
-    pub(crate) async fn outlives_runtime(&self, at: Timestamp, clock: &Clock) {
+    /// Completes at `at` if the tokio runtime of this client has ended, and never otherwise: for
+    /// callers that rely on the keeper's timers.
+    pub(crate) async fn after_runtime_end(&self, at: Timestamp, clock: &Clock) {
         wait_for(&self.began, || self.is_runtime_gone()).await;
         clock.sleep_until(at).await;
     }
 
-    /// Completes when no attempt is under way any more, or after a second: a future that nobody
-    /// polls cannot be waited for. What it set is taken back when it is dropped.
-    pub(crate) async fn given_up(&self, clock: &Clock) {
+    /// Completes when no attempt is in progress, or after a second: a future that is not polled
+    /// never ends. Its attempt is undone when it is dropped.
+    pub(crate) async fn attempts_ended(&self, clock: &Clock) {
         const PATIENCE: Duration = Duration::from_secs(1);
         let none = || self.attempting.load(Ordering::SeqCst) == 0;
         tokio::select! {
             biased;
-            () = wait_for(&self.given_up, none) => {}
+            () = wait_for(&self.attempts_ended, none) => {}
             () = clock.sleep_until(clock.now() + PATIENCE) => {}
         }
     }
 
-    /// Completes when a majority of the nodes has confirmed everything that was to be taken back, or
-    /// it can no longer be there, or the runtime that would take it back has ended. The other nodes,
-    /// and those that have not answered an acquire that was won, are waited for a moment: they may be
-    /// about to answer, or hang.
+    /// Completes when a majority of the nodes has confirmed every release and undo, or their
+    /// leases have ended, or the tokio runtime that would send them has ended. For the other
+    /// nodes, and for late replies to an acquire that won, it waits only [`LINGER`]: such a node
+    /// may hang.
     pub(crate) async fn drained(&self, clock: &Clock) {
         let none = |count: &AtomicUsize| count.load(Ordering::SeqCst) == 0;
-        wait_for(&self.withdrawn, || {
+        wait_for(&self.changed, || {
             none(&self.unconfirmed) || self.is_runtime_gone()
         })
         .await;
-        let all = || none(&self.withdrawing) && none(&self.straggling) || self.is_runtime_gone();
+        let all = || none(&self.releasing) && none(&self.late_replies) || self.is_runtime_gone();
         tokio::select! {
             biased;
-            () = wait_for(&self.withdrawn, all) => {}
+            () = wait_for(&self.changed, all) => {}
             () = clock.sleep_until(clock.now() + LINGER) => {}
         }
     }
 
-    /// One less of what `count`, a number of this client, counts.
+    /// Decrements `count`, which is one of the counters above.
     pub(super) fn count_down(&self, count: &AtomicUsize) {
         if count.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.withdrawn.notify_waiters();
+            self.changed.notify_waiters();
         }
     }
 }
 
 impl Driver {
-    /// Ends all waiting.
+    /// Closes the client: every waiting call ends.
     pub(crate) fn close(&self) {
         self.closing.closed.store(true, Ordering::SeqCst);
         self.closing.began.notify_waiters();
@@ -112,7 +113,8 @@ impl Driver {
     }
 }
 
-/// Goes with the keeper's task, and tells its client when the runtime drops that task.
+/// Owned by the keeper's task: its drop marks the client as closed when the tokio runtime drops the
+/// task.
 pub(crate) struct RuntimeWatch {
     driver: Weak<Driver>,
     schedule: Arc<Schedule>,
@@ -130,7 +132,7 @@ impl RuntimeWatch {
 impl Drop for RuntimeWatch {
     fn drop(&mut self) {
         let driver = self.driver.upgrade();
-        // Before the schedule ends, which wakes its sleepers: they look at this.
+        // Before the schedule ends: that wakes the sleepers, and they read these flags.
         if let Some(driver) = &driver {
             driver.closing.runtime_gone.store(true, Ordering::SeqCst);
             driver.closing.closed.store(true, Ordering::SeqCst);
@@ -138,7 +140,7 @@ impl Drop for RuntimeWatch {
         self.schedule.end();
         if let Some(driver) = &driver {
             driver.closing.began.notify_waiters();
-            driver.closing.withdrawn.notify_waiters();
+            driver.closing.changed.notify_waiters();
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A round of a hold from outside: where its replies come in, and how a caller waits for its verdict.
+//! One round of extending a hold, from outside the machine: receives its replies, and lets a caller
+//! wait for its verdict.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::time::Timestamp;
 
 use super::hold::Hold;
 
-/// A round whose verdict a caller may wait for. Dropped, nobody does.
+/// A round whose verdict a caller may wait for. Dropping it ends the wait, not the round.
 pub(crate) struct Extending {
     hold: Arc<Hold>,
     round: RoundId,
@@ -23,7 +24,7 @@ impl Extending {
         }
     }
 
-    /// Waits for what it comes to. The keeper says when time is over, unless its runtime is gone.
+    /// Waits for the verdict. The keeper handles the timeout, unless its tokio runtime has ended.
     pub(crate) async fn verdict(&self) -> ExtensionVerdict {
         let driver = &self.hold.driver;
         let timeout = self.hold.timeout_of(self.round);
@@ -31,7 +32,7 @@ impl Extending {
         tokio::select! {
             biased;
             verdict = self.hold.concluded(self.round) => verdict,
-            () = driver.closing.outlives_runtime(timeout, &driver.sender.clock) => {
+            () = driver.closing.after_runtime_end(timeout, &driver.sender.clock) => {
                 self.hold.time_out();
                 self.hold.concluded(self.round).await
             }
@@ -49,7 +50,7 @@ impl Drop for Extending {
     }
 }
 
-/// Where the replies to a round go.
+/// Receives the replies to a round.
 pub(super) struct RoundReplies {
     pub(super) hold: Arc<Hold>,
     pub(super) round: RoundId,
@@ -59,16 +60,17 @@ pub(super) struct RoundReplies {
 impl Deliver<Reply> for RoundReplies {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let (node, driver) = (tag as usize, &self.hold.driver);
-        let discount = driver
-            .sender
-            .hear(node, &outcome, self.t0, driver.sender.clock.now());
+        let discount =
+            driver
+                .sender
+                .observe_reply(node, &outcome, self.t0, driver.sender.clock.now());
         self.hold.feed(|machine, clock| {
             machine.handle_reply(self.round, node, outcome, discount, clock);
         });
     }
 }
 
-/// Where the reply to a restore goes.
+/// Receives the reply to a restore.
 pub(super) struct RestoreReply(pub(super) Arc<Hold>);
 
 impl Deliver<Reply> for RestoreReply {
@@ -79,7 +81,7 @@ impl Deliver<Reply> for RestoreReply {
         if let Ok(reply) = &outcome
             && reply.answer == Answer::Restored
         {
-            tracing::debug!(target: "ringfence", token = %self.0.id().token, node, "the lock is back");
+            tracing::debug!(target: "ringfence", token = %self.0.id().token, node, "lock restored");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Asking all nodes something once, outside the lock protocol: handshakes and inspection.
+//! One request to all nodes outside the lock protocol: handshakes and inspection. Collects the
+//! answers and leaves their meaning to the caller.
 
 use std::sync::Arc;
 
@@ -12,17 +13,17 @@ use crate::time::Timestamp;
 
 use super::sender::Sender;
 
-/// What each node said, in node order.
+/// The answer of each node, in node order.
 pub(crate) type Answers<T> = Vec<Result<T, CallError>>;
-/// What each node has said so far.
-pub(crate) type SoFar<T> = [Option<Result<T, CallError>>];
+/// The answers that have arrived so far, in node order.
+pub(crate) type PartialAnswers<T> = [Option<Result<T, CallError>>];
 
 impl Sender {
-    /// Asks every node what it is, until `enough` have said so, or `until`.
+    /// Asks every node for its facts. Returns when `enough` have answered, or at `until`.
     pub(crate) async fn probe(
         &self,
         until: Timestamp,
-        enough: impl Fn(&SoFar<Facts>) -> bool,
+        enough: impl Fn(&PartialAnswers<Facts>) -> bool,
     ) -> Answers<Facts> {
         let ask = |node: usize, done| self.nodes[node].probe(done);
         gather(self.nodes.len(), &self.clock, until, ask, enough)
@@ -30,19 +31,19 @@ impl Sender {
             .0
     }
 
-    /// Has every node join `group`, until `enough` have, or `until`. With the answers that are still to
-    /// come.
+    /// Makes every node join `group`. Returns when `enough` have answered, or at `until`, with the
+    /// receiver of the answers that are still missing.
     pub(crate) async fn join(
         &self,
         group: Group,
         until: Timestamp,
-        enough: impl Fn(&SoFar<Facts>) -> bool,
-    ) -> (Answers<Facts>, Rest<Facts>) {
+        enough: impl Fn(&PartialAnswers<Facts>) -> bool,
+    ) -> (Answers<Facts>, LateAnswers<Facts>) {
         let ask = |node: usize, done| self.nodes[node].join(group, done);
         gather(self.nodes.len(), &self.clock, until, ask, enough).await
     }
 
-    /// Has every node marked as grown up in `group`.
+    /// Marks every node as allowed to vote in `group` without a quarantine.
     pub(crate) async fn init(
         &self,
         group: Group,
@@ -55,12 +56,12 @@ impl Sender {
             .0
     }
 
-    /// Sends `request` to every node, until `enough` have answered, or `until`.
+    /// Sends `request` to every node. Returns when `enough` have answered, or at `until`.
     pub(crate) async fn ask_all(
         &self,
         request: &Arc<Request>,
         until: Timestamp,
-        enough: impl Fn(&SoFar<Reply>) -> bool,
+        enough: impl Fn(&PartialAnswers<Reply>) -> bool,
     ) -> Answers<Reply> {
         let ask = |node, done| self.ask(node, request, until, done);
         gather(self.nodes.len(), &self.clock, until, ask, enough)
@@ -69,8 +70,8 @@ impl Sender {
     }
 }
 
-/// Only the answers of all nodes are enough.
-pub(crate) fn all<T>(_: &SoFar<T>) -> bool {
+/// The `enough` that waits for the answers of all nodes.
+pub(crate) fn all<T>(_: &PartialAnswers<T>) -> bool {
     false
 }
 
@@ -78,24 +79,24 @@ struct Collector<T>(mpsc::UnboundedSender<(usize, Result<T, CallError>)>);
 
 impl<T: Send> Deliver<T> for Collector<T> {
     fn deliver(&self, tag: u64, outcome: Result<T, CallError>) {
-        // Nobody listens any more: the answer came too late to matter.
+        // Fails if the receiver was dropped: the answer came too late.
         let _ = self.0.send((tag as usize, outcome));
     }
 }
 
-/// What nodes say after enough of them have spoken; ends once all have.
-pub(crate) type Rest<T> = mpsc::UnboundedReceiver<(usize, Result<T, CallError>)>;
+/// Receives the answers that arrive after `gather` returned. Ends once all nodes have answered.
+pub(crate) type LateAnswers<T> = mpsc::UnboundedReceiver<(usize, Result<T, CallError>)>;
 
-/// Asks `nodes` nodes through `ask` and collects what they say until `enough`, all have answered,
-/// or `until`. A node that has not answered by then has timed out. With the answers that are still to
-/// come.
+/// Calls `ask` for each of `nodes` nodes and collects the answers until `enough` accepts them,
+/// all nodes have answered, or the clock reaches `until`. A node that has not answered by then
+/// counts as timed out. Also returns the receiver of the answers that are still missing.
 pub(crate) async fn gather<T: Clone + Send + 'static>(
     nodes: usize,
     clock: &Clock,
     until: Timestamp,
     mut ask: impl FnMut(usize, Completion<T>),
-    enough: impl Fn(&SoFar<T>) -> bool,
-) -> (Answers<T>, Rest<T>) {
+    enough: impl Fn(&PartialAnswers<T>) -> bool,
+) -> (Answers<T>, LateAnswers<T>) {
     let (sender, mut receiver) = mpsc::unbounded_channel();
     let collector: Arc<dyn Deliver<T>> = Arc::new(Collector(sender));
     let mut answers = vec![None; nodes];
@@ -103,23 +104,22 @@ pub(crate) async fn gather<T: Clone + Send + 'static>(
         ask(node, Completion::new(Arc::clone(&collector), node as u64));
     }
     drop(collector);
-    let mut open = nodes;
-    while open > 0 && !enough(&answers) {
+    let mut missing = nodes;
+    while missing > 0 && !enough(&answers) {
         tokio::select! {
             biased;
             Some((node, outcome)) = receiver.recv() => {
-                open -= 1;
+                missing -= 1;
                 answers[node] = Some(outcome);
             }
             () = clock.sleep_until(until) => break,
         }
     }
-    // Enough is no reason to overlook who has answered too: that is how one server behind two
-    // addresses is found out.
+    // Also take the answers that have already arrived: more answers detect more duplicate nodes.
     while let Ok((node, outcome)) = receiver.try_recv() {
         answers[node] = Some(outcome);
     }
-    let silent = || {
+    let timed_out = || {
         Err(CallError::Unknown(Trouble::new(
             TroubleKind::Timeout,
             "no answer in time",
@@ -127,7 +127,7 @@ pub(crate) async fn gather<T: Clone + Send + 'static>(
     };
     let answers = answers.into_iter();
     let answers = answers
-        .map(|answer| answer.unwrap_or_else(silent))
+        .map(|answer| answer.unwrap_or_else(timed_out))
         .collect();
     (answers, receiver)
 }

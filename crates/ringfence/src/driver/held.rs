@@ -1,4 +1,5 @@
-//! What guards and the keeper ask of a lock that is held.
+//! The operations of guards and of the keeper on a held lock: check, extend, downgrade, renew,
+//! release. Each one calls the machine and drains it (`hold.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use crate::protocol::{ExtensionVerdict, HoldPolicy, Lost, RoundId, Vote};
 use crate::time::Timestamp;
 
 use super::extending::Extending;
-use super::hold::{By, Hold, Names};
+use super::hold::{ClaimNames, DrainedBy, Hold};
 use super::releasing::Releasing;
 use super::{lock, wait_for};
 
@@ -24,13 +25,14 @@ impl Hold {
         self.feed(|machine, clock| machine.remaining(clock))
     }
 
-    /// Whether it is still held. Asks the clock, not the keeper: true even if every timer is late.
+    /// Whether the lock is still held. Reads the clock, so the answer is right even if the keeper's
+    /// timers are late.
     pub(crate) fn check(self: &Arc<Self>) -> Result<(), Lost> {
         let mut state = lock(&self.state);
         let held = state.machine.check(self.driver.sender.read_clock());
-        // Only the end of the hold is something to tell. A caller may ask very often.
+        // Callers may check very often. Only the end of the hold produces an output to execute.
         if held.is_err() {
-            self.drain(state, By::Anybody);
+            self.drain(state, DrainedBy::Caller);
         }
         held
     }
@@ -48,7 +50,7 @@ impl Hold {
         self.look(|machine| machine.timeout_of(round))
     }
 
-    /// Waits for what `round` comes to.
+    /// Waits for the verdict of `round`.
     pub(super) async fn concluded(&self, round: RoundId) -> ExtensionVerdict {
         loop {
             let verdict = || self.look(|machine| machine.verdict(round));
@@ -63,8 +65,8 @@ impl Hold {
         self.feed(|machine, _| machine.close_round(round));
     }
 
-    /// Completes once the lock is lost. Has its own timer beside the keeper's, so that it works
-    /// even where the keeper's runtime is gone.
+    /// Completes once the lock is lost. Has its own timer besides the keeper's, so that it works
+    /// even after the keeper's tokio runtime has ended.
     pub(crate) async fn lost(self: &Arc<Self>) -> Lost {
         let since = self.look(|machine| machine.since());
         loop {
@@ -88,18 +90,18 @@ impl Hold {
         Extending::new(self, round)
     }
 
-    /// Ends this hold and begins a shared one in its place, with the same token and ballot.
+    /// Ends this hold and begins a shared one with the same token and ballot.
     ///
-    /// `publish` gets the new hold before the old one has ended, so that a guard which is to go on with
-    /// the new one never finds the old one released. It must not look at the old one.
+    /// `publish` gets the new hold before the old one has ended, so that the guard never finds
+    /// the old one released. It must not read the old one.
     pub(crate) fn downgrade(
         self: &Arc<Self>,
         publish: impl FnOnce(&Arc<Self>),
     ) -> (Arc<Self>, Extending) {
-        let (id, taker) = (self.id.shared(), self.taker());
+        let (id, task) = (self.id.shared(), self.task());
         let (shared, round) = self.feed(|machine, clock| {
             let (shared, round) = machine.downgrade(clock);
-            let shared = Self::with(&self.driver, id, shared, taker);
+            let shared = Self::with(&self.driver, id, shared, task);
             publish(&shared);
             (shared, round)
         });
@@ -108,7 +110,7 @@ impl Hold {
         (shared, round)
     }
 
-    /// The keeper found this due.
+    /// Handles a timeout of the machine. Called by the keeper.
     pub(crate) fn time_out(self: &Arc<Self>) {
         let mut state = lock(&self.state);
         let clock = self.driver.sender.read_clock();
@@ -116,50 +118,51 @@ impl Hold {
         let mut cluster = self.driver.sender.cluster();
         state.machine.handle_timeout(clock, &mut cluster);
         drop(cluster);
-        self.drain(state, By::Keeper);
+        self.drain(state, DrainedBy::Keeper);
     }
 
-    /// Its turn to be renewed has come.
+    /// Begins a renewal. Called by the keeper when the limit of concurrent renewals allows it.
     pub(crate) fn renew(self: &Arc<Self>) {
         let mut state = lock(&self.state);
         let clock = self.driver.sender.read_clock();
         let began = state.machine.renew(clock);
         state.take_turn(began);
-        self.drain(state, By::Keeper);
+        self.drain(state, DrainedBy::Keeper);
         if !began {
             self.driver.renewals.finish();
         }
     }
 
-    /// Stops the renewal, for a release or a downgrade. The one that is under way, to be waited for.
+    /// Stops renewing, before a release or a downgrade. Returns the renewal in progress, which the
+    /// caller waits for.
     pub(crate) fn stop_renewing(self: &Arc<Self>) -> Option<Extending> {
         let round = self.feed(|machine, _| machine.stop_renewing());
         round.map(|round| Extending::new(self, round))
     }
 
-    /// The holder is done, or gone: begins the final release. `None` if it is too late for one.
+    /// Begins the final release. `None` if the lease has ended already.
     pub(crate) fn release(self: &Arc<Self>) -> Option<Arc<Releasing>> {
         let release = self.feed(|machine, clock| machine.release(clock))?;
         tracing::debug!(
             target: "ringfence",
-            name = %Names(&self.id.claims),
+            name = %ClaimNames(&self.id.claims),
             token = %self.id.token,
             fence = %self.id.ballot,
             "lock released"
         );
-        // Asked before the nodes are told: what they say then is who comes after that one.
+        // Read before the release is sent: the nodes' wakes then name the waiter after this one.
         let next = self.driver.room.next(&self.id.claims);
         let keep_until = release.keep_until;
         let releasing = Releasing::finish(&self.driver, &self.id, release);
         if let Some(next) = next
             && keep_until.is_none()
         {
-            next.come(self.driver.sender.clock.now());
+            next.wake(self.driver.sender.clock.now(), None);
         }
         Some(releasing)
     }
 
-    /// Leaves the lock behind: it is no longer looked after, and not released.
+    /// Stops renewing and watching the lock without releasing it.
     pub(crate) fn stop(self: &Arc<Self>) {
         self.feed(|machine, clock| machine.stop(clock));
     }

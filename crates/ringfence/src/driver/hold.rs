@@ -1,9 +1,9 @@
-//! A lock that is held: its machine ([`protocol::Hold`](crate::protocol::Hold)), and the execution of what
-//! that wants. No rule is decided here.
+//! A held lock: its machine ([`protocol::Hold`](crate::protocol::Hold)) behind a mutex, and the
+//! execution of the machine's outputs. No rule is decided here.
 //!
-//! Any thread feeds the machine. One thread at a time drains it, so that its outputs are executed in
-//! the order in which they were produced; the others leave theirs to that thread. No lock is held
-//! during a send, because a node may answer inside it.
+//! Any thread may feed the machine. One thread at a time drains it, so that its outputs are
+//! executed in the order in which they were produced; other threads leave their outputs to that
+//! thread. No lock is held during a send, because a node may answer inside it.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,64 +19,64 @@ use crate::protocol::{
 };
 use crate::time::Timestamp;
 
-use super::acquire::Won;
+use super::acquire::WonAttempt;
 use super::extending::{RestoreReply, RoundReplies};
-use super::schedule::{Due, Key};
+use super::schedule::{Due, ScheduleKey};
 use super::sender::PendingRound;
 use super::{Driver, lock};
 
-/// A lock that is held. There may be a hundred thousand of these: what is the same for many, or there
-/// for few, is kept elsewhere.
+/// A held lock. There may be a hundred thousand, so it is small: equal policies are shared, and
+/// rarely used state is allocated only when needed.
 pub(crate) struct Hold {
     pub(super) driver: Arc<Driver>,
     pub(super) id: GrantId,
-    pub(super) state: Mutex<State>,
-    /// The hold has ended, or a round that a caller waits for is over.
+    pub(super) state: Mutex<HoldState>,
+    /// Notified when the hold has ended, or a round that a caller waits for has its verdict.
     pub(super) changed: Notify,
 }
 
-/// The machine of a hold, and what is known of how its outputs are executed.
-pub(super) struct State {
+/// The machine of a hold, and the progress of executing its outputs.
+pub(super) struct HoldState {
     pub(super) machine: Machine,
-    /// Which task took the hold.
-    pub(super) taker: Taker,
-    scheduled: Option<Key>,
-    /// How many renewals of it count among those under way.
+    /// The task that acquired the lock.
+    pub(super) task: HolderTask,
+    scheduled: Option<ScheduleKey>,
+    /// How many renewals of this hold count towards the client's limit.
     turns: u16,
-    /// A thread executes what the machine wants.
+    /// A thread is executing the machine's outputs.
     draining: bool,
 }
 
-/// On whose thread a hold is drained.
+/// Which thread drains a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum DrainedBy {
     Keeper,
-    Anybody,
+    Caller,
 }
 
-/// What is to be done next.
+/// One output of the machine.
 enum Output {
     Event(HoldEvent),
     Transmit(Transmit),
 }
 
-impl State {
-    pub(super) fn new(machine: Machine, taker: Taker) -> Self {
+impl HoldState {
+    pub(super) fn new(machine: Machine, task: HolderTask) -> Self {
         Self {
             machine,
-            taker,
+            task,
             scheduled: None,
             turns: 0,
             draining: false,
         }
     }
 
-    /// The keeper has taken the hold off the schedule, if it stood there for `now` or before.
+    /// The keeper has removed the hold from the schedule if it was due by `now`.
     pub(super) fn was_due(&mut self, now: Timestamp) {
         self.scheduled = self.scheduled.filter(|key| key.at() > now);
     }
 
-    /// A renewal counts among those under way, if it `began`.
+    /// Counts a renewal towards the client's limit, if it `began`.
     pub(super) fn take_turn(&mut self, began: bool) {
         self.turns += u16::from(began);
     }
@@ -94,9 +94,9 @@ impl State {
 }
 
 impl Hold {
-    /// Takes over an attempt that was won.
-    pub(crate) fn new(driver: &Arc<Driver>, won: Won, policy: HoldPolicy) -> Arc<Self> {
-        let Won {
+    /// Makes a hold of an attempt that won.
+    pub(crate) fn new(driver: &Arc<Driver>, won: WonAttempt, policy: HoldPolicy) -> Arc<Self> {
+        let WonAttempt {
             round,
             id,
             deadline,
@@ -104,34 +104,34 @@ impl Hold {
         let (clock, policy) = (driver.sender.read_clock(), driver.policies.share(policy));
         let (kind, now) = (id.kind, clock.now);
         let machine = round.with(|won| Machine::new(won, deadline, policy, kind, now));
-        let open = machine.awaits_acquire();
-        let hold = Self::with(driver, id, machine, Taker::current());
-        if open {
-            round.left_to(&hold);
-            // What came before the round knew of the hold.
-            hold.hear_acquire(&round);
+        let awaits_replies = machine.awaits_acquire();
+        let hold = Self::with(driver, id, machine, HolderTask::current());
+        if awaits_replies {
+            round.set_hold(&hold);
+            // Replies that arrived before `set_hold`.
+            hold.observe_acquire(&round);
         }
-        hold.drain(lock(&hold.state), By::Anybody);
+        hold.drain(lock(&hold.state), DrainedBy::Caller);
         hold
     }
 
-    /// A hold that was left behind and is to be extended once.
+    /// The hold of a receipt, to be extended once.
     pub(crate) fn resume(driver: &Arc<Driver>, id: GrantId, policy: HoldPolicy) -> Arc<Self> {
         let (now, policy) = (driver.sender.clock.now(), driver.policies.share(policy));
         let machine = Machine::resume(policy, driver.sender.nodes.len(), id.kind, now);
-        Self::with(driver, id, machine, Taker::default())
+        Self::with(driver, id, machine, HolderTask::default())
     }
 
     pub(super) fn with(
         driver: &Arc<Driver>,
         id: GrantId,
         machine: Machine,
-        taker: Taker,
+        task: HolderTask,
     ) -> Arc<Self> {
         Arc::new(Self {
             driver: Arc::clone(driver),
             id,
-            state: Mutex::new(State::new(machine, taker)),
+            state: Mutex::new(HoldState::new(machine, task)),
             changed: Notify::new(),
         })
     }
@@ -140,13 +140,13 @@ impl Hold {
         &self.id
     }
 
-    /// Which task took it, for warnings.
-    pub(super) fn taker(&self) -> Taker {
-        lock(&self.state).taker
+    /// The task that acquired the lock, for warnings.
+    pub(super) fn task(&self) -> HolderTask {
+        lock(&self.state).task
     }
 
-    /// A node has answered the attempt that won it, after the verdict.
-    pub(super) fn hear_acquire(&self, round: &PendingRound<Attempt>) {
+    /// Handles a reply to the winning attempt that arrived after the verdict.
+    pub(super) fn observe_acquire(&self, round: &PendingRound<Attempt>) {
         let mut state = lock(&self.state);
         round.with(|won| state.machine.handle_acquired(won));
     }
@@ -155,8 +155,8 @@ impl Hold {
         look(&lock(&self.state).machine)
     }
 
-    /// Feeds the machine and executes what it wants. The clock is read under the lock, so that what was
-    /// decided at a later time is never followed by a decision at an earlier one.
+    /// Feeds the machine and executes its outputs. The clock is read under the mutex, so that the
+    /// machine never sees time go backwards.
     pub(super) fn feed<T>(
         self: &Arc<Self>,
         feed: impl FnOnce(&mut Machine, ClockReading) -> T,
@@ -164,24 +164,29 @@ impl Hold {
         let mut state = lock(&self.state);
         let clock = self.driver.sender.read_clock();
         let made = feed(&mut state.machine, clock);
-        self.drain(state, By::Anybody);
+        self.drain(state, DrainedBy::Caller);
         made
     }
 
-    /// Executes what the machine wants, unless another thread, or a caller further up on this one, does.
-    pub(super) fn drain<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, by: By) {
+    /// Executes the machine's outputs, unless another thread, or an outer call on this thread,
+    /// does it already.
+    pub(super) fn drain<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'a, HoldState>,
+        by: DrainedBy,
+    ) {
         if state.draining {
             return;
         }
         let mut drainer = None;
-        let mut prepared = None;
+        let mut shared = None;
         while let Some(output) = state.next_output(|| self.driver.sender.read_clock()) {
             state.draining = true;
             drop(state);
             drainer.get_or_insert_with(|| Drainer(self));
             match output {
                 Output::Event(event) => self.execute(event, by),
-                Output::Transmit(transmit) => self.send(transmit, &mut prepared),
+                Output::Transmit(transmit) => self.send(transmit, &mut shared),
             }
             state = lock(&self.state);
         }
@@ -190,7 +195,7 @@ impl Hold {
         std::mem::forget(drainer);
     }
 
-    fn execute(self: &Arc<Self>, event: HoldEvent, by: By) {
+    fn execute(self: &Arc<Self>, event: HoldEvent, by: DrainedBy) {
         match event {
             HoldEvent::Concluded {
                 verdict,
@@ -203,7 +208,12 @@ impl Hold {
                     self.changed.notify_waiters();
                 }
                 if verdict == ExtensionVerdict::Unsure && failures > 0 {
-                    tracing::debug!(target: "ringfence", token = %self.id.token, failures, "renewal brought no majority; trying again");
+                    tracing::debug!(
+                        target: "ringfence",
+                        token = %self.id.token,
+                        failures,
+                        "renewal got no majority; retrying"
+                    );
                 }
                 if renewal {
                     self.driver.renewals.finish();
@@ -215,20 +225,20 @@ impl Hold {
             }
             HoldEvent::RenewalDue => {
                 self.driver.renewals.want(Arc::clone(self));
-                // The keeper looks at the renewals right after this.
-                if by != By::Keeper {
+                // The keeper begins waiting renewals right after it drained the holds.
+                if by != DrainedBy::Keeper {
                     self.driver.schedule.nudge();
                 }
             }
         }
     }
 
-    /// A release is traced where it begins.
+    /// Logs a loss. A release is logged where it begins.
     fn trace_end(&self, why: Lost) {
         if why != Lost::Released {
             tracing::warn!(
                 target: "ringfence",
-                name = %Names(&self.id.claims),
+                name = %ClaimNames(&self.id.claims),
                 token = %self.id.token,
                 fence = %self.id.ballot,
                 why = %why,
@@ -237,36 +247,36 @@ impl Hold {
         }
     }
 
-    /// Sends one request. The nodes of a round share one, which is `prepared` for the first of them.
-    fn send(self: &Arc<Self>, transmit: Transmit, prepared: &mut Option<Prepared>) {
+    /// Sends one request. All nodes of a round share the request that is built for the first one.
+    fn send(self: &Arc<Self>, transmit: Transmit, shared: &mut Option<SharedRequest>) {
         let node = transmit.node;
-        let same = |one: &&Prepared| {
-            one.of
+        let same = |known: &&SharedRequest| {
+            known.of
                 == Transmit {
-                    node: one.of.node,
+                    node: known.of.node,
                     ..transmit
                 }
         };
-        if prepared.as_ref().filter(same).is_none() {
-            *prepared = Some(self.prepare(transmit));
+        if shared.as_ref().filter(same).is_none() {
+            *shared = Some(self.prepare(transmit));
         }
         if transmit.action == HoldAction::Restore {
             tracing::debug!(
                 target: "ringfence",
                 node = self.driver.sender.nodes[node].name(),
                 token = %self.id.token,
-                "putting the lock back on a node that lost it"
+                "restoring the lock on a node that lost it"
             );
         }
-        if let Some(Prepared { request, to, .. }) = prepared {
+        if let Some(SharedRequest { request, to, .. }) = shared {
             let to = Arc::clone(to);
             self.driver.sender.send(node, request, transmit.expires, to);
         }
     }
 
-    fn prepare(self: &Arc<Self>, transmit: Transmit) -> Prepared {
+    fn prepare(self: &Arc<Self>, transmit: Transmit) -> SharedRequest {
         let (round, t0, hold) = (transmit.round, transmit.t0, Arc::clone(self));
-        Prepared {
+        SharedRequest {
             of: transmit,
             request: Arc::new(transmit.request(&self.id, &self.policy().label)),
             to: match transmit.action {
@@ -278,10 +288,10 @@ impl Hold {
         }
     }
 
-    /// Puts the hold on the schedule for when the machine wants to be woken.
-    fn reschedule(self: &Arc<Self>, state: &mut State) {
+    /// Schedules the hold for the machine's next timeout.
+    fn reschedule(self: &Arc<Self>, state: &mut HoldState) {
         let at = state.machine.poll_timeout();
-        if state.scheduled.map(Key::at) == at {
+        if state.scheduled.map(ScheduleKey::at) == at {
             return;
         }
         let schedule = &self.driver.schedule;
@@ -292,14 +302,14 @@ impl Hold {
     }
 }
 
-/// A request that the nodes of a round share, and where their replies go.
-struct Prepared {
+/// A request that all nodes of a round share, and the receiver of their replies.
+struct SharedRequest {
     of: Transmit,
     request: Arc<Request>,
     to: Arc<dyn Deliver<Reply>>,
 }
 
-/// The thread that drains a hold. Dropped in a panic of a node: another thread may go on.
+/// Marks that this thread drains a hold. A panic in a node drops it, and another thread may drain.
 struct Drainer<'a>(&'a Hold);
 
 impl Drop for Drainer<'_> {
@@ -317,10 +327,10 @@ impl Drop for Hold {
     }
 }
 
-/// The names that are held, for people.
-pub(super) struct Names<'a>(pub(super) &'a [Claim]);
+/// The names of the claims, separated by commas, for log lines.
+pub(super) struct ClaimNames<'a>(pub(super) &'a [Claim]);
 
-impl fmt::Display for Names<'_> {
+impl fmt::Display for ClaimNames<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, claim) in self.0.iter().enumerate() {
             let comma = if number == 0 { "" } else { ", " };
@@ -340,15 +350,15 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// The policy that holds of one client have in common. Most are looked after alike, and there may be a
-/// hundred thousand: one for them all.
+/// Shares equal policies between the holds of one client. There may be a hundred thousand holds,
+/// and most have the same policy.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
     last: Mutex<Weak<HoldPolicy>>,
 }
 
 impl Policies {
-    /// `policy`, shared with the holds before if it is equal to theirs.
+    /// `policy`, or the equal one of the last hold.
     fn share(&self, policy: HoldPolicy) -> Arc<HoldPolicy> {
         let mut last = lock(&self.last);
         match last.upgrade() {
@@ -362,20 +372,21 @@ impl Policies {
     }
 }
 
-/// Which task took a lock, or which thread where no task runs, so that a task that waits for itself can
-/// be warned. Small, since every hold has one; two that are taken for the same cost a needless warning.
+/// The task that acquired a lock, or the thread if there is no task: a task that waits for a lock
+/// that it holds itself gets a warning. A hash, to be small; a collision costs a needless
+/// warning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Taker(u32);
+pub(crate) struct HolderTask(u32);
 
-impl Taker {
-    /// Whoever runs now.
+impl HolderTask {
+    /// The task or thread that runs now.
     pub(crate) fn current() -> Self {
         let mut hasher = DefaultHasher::new();
         match tokio::task::try_id() {
             Some(task) => (true, task).hash(&mut hasher),
             None => (false, std::thread::current().id()).hash(&mut hasher),
         }
-        // Never that of nobody.
+        // Never equal to the default, which stands for no task.
         Self(hasher.finish() as u32 | 1)
     }
 }

@@ -1,4 +1,5 @@
-//! One call about a latch: question after question, and a rest between two looks.
+//! One call on a latch: a loop of rounds, with a wait between two rounds. What a round means is
+//! decided by `protocol::LatchCall`.
 
 use std::sync::Arc;
 
@@ -11,28 +12,28 @@ use crate::protocol::{
 use crate::time::Timestamp;
 
 use super::Driver;
-use super::sender::{PendingRound, Round};
+use super::sender::{PendingRound, RoundMachine};
 use super::waiter::Waiter;
 
-/// A latch, and on what terms.
+/// Which latch a caller uses, and on which terms.
 #[derive(Debug, Clone)]
 pub(crate) struct LatchWanted {
-    /// The latch's one claim.
+    /// The latch's only claim.
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) terms: LatchTerms,
 }
 
-/// Why a call about a latch came to nothing.
+/// Why a call on a latch failed.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum LatchRefusal {
     Failed(LatchFailure),
     Closed,
-    /// The client's runtime has ended.
+    /// The tokio runtime of the client has ended.
     RuntimeGone,
 }
 
-impl Refusal {
-    /// The client was closed, one way or the other.
+impl LatchRefusal {
+    /// The refusal of a client that is closed or whose tokio runtime has ended.
     fn closed(driver: &Driver) -> Self {
         match driver.closing.is_runtime_gone() {
             false => Self::Closed,
@@ -41,84 +42,89 @@ impl Refusal {
     }
 }
 
-/// `party` arrives; how many have. Dropping the future takes nothing back: the arrival may count, and
-/// repeating it changes nothing.
+/// `party` arrives. Returns how many parties have arrived. Dropping the future undoes nothing: the
+/// arrival may count, and repeating it changes nothing.
 pub(crate) async fn arrive(
     driver: &Arc<Driver>,
     wanted: &LatchWanted,
     party: &Arc<str>,
-) -> Result<u64, Refusal> {
+) -> Result<u64, LatchRefusal> {
     let now = driver.sender.clock.now();
     let call = LatchCall::arriving(wanted.terms, Arc::clone(party), now, driver.entropy.seed());
     run(driver, wanted, call, None).await
 }
 
-/// Waits until enough have arrived; how many have. Dropping the future leaves a ticket that is in
-/// nobody's way and lapses by itself.
-pub(crate) async fn wait(driver: &Arc<Driver>, wanted: &LatchWanted) -> Result<u64, Refusal> {
+/// Waits until enough parties have arrived. Returns how many have. Dropping the future leaves a
+/// ticket that delays no other caller and expires by itself.
+pub(crate) async fn wait(driver: &Arc<Driver>, wanted: &LatchWanted) -> Result<u64, LatchRefusal> {
     let call = LatchCall::waiting(
         wanted.terms,
         driver.sender.clock.now(),
         driver.entropy.seed(),
     );
     let waits = wanted.terms.wait.is_none_or(|wait| !wait.is_zero());
-    let attendance = waits.then(|| Attendance::begin(driver, wanted));
-    run(driver, wanted, call, attendance.as_ref()).await
+    let waiting = waits.then(|| LatchWaiter::begin(driver, wanted));
+    run(driver, wanted, call, waiting.as_ref()).await
 }
 
 async fn run(
     driver: &Arc<Driver>,
     wanted: &LatchWanted,
     mut call: LatchCall,
-    attendance: Option<&Attendance<'_>>,
-) -> Result<u64, Refusal> {
+    waiting: Option<&LatchWaiter<'_>>,
+) -> Result<u64, LatchRefusal> {
     let clock = &driver.sender.clock;
     loop {
         if driver.closing.is_closed() {
-            return Err(Refusal::closed(driver));
+            return Err(LatchRefusal::closed(driver));
         }
-        if let Some(attendance) = attendance {
-            attendance.waiter.begin();
+        if let Some(waiting) = waiting {
+            waiting.waiter.begin();
         }
         let round = call.begin(&driver.sender.cluster(), clock.now());
-        let round = send(driver, wanted, round, attendance.map(|a| &a.place));
+        let round = send(
+            driver,
+            wanted,
+            round,
+            waiting.map(|waiting| &waiting.ticket),
+        );
         if round.verdict().await.is_none() {
-            return Err(Refusal::closed(driver));
+            return Err(LatchRefusal::closed(driver));
         }
         let next = round.with(|round| {
-            if let Some(attendance) = attendance {
-                attendance.waiter.looked(round.arrived());
+            if let Some(waiting) = waiting {
+                waiting.waiter.set_arrivals(round.arrived());
             }
             call.conclude(round, clock.now())
         });
         match next {
             LatchNext::Ask => {}
             LatchNext::Done { arrived } => return Ok(arrived),
-            LatchNext::GiveUp(failure) => return Err(Refusal::Failed(failure)),
+            LatchNext::GiveUp(failure) => return Err(LatchRefusal::Failed(failure)),
             LatchNext::Rest { at } => tokio::select! {
                 biased;
                 () = async {
-                    match attendance {
-                        Some(attendance) => {
-                            attendance.waiter.turn(clock, at, clock.now()).await;
+                    match waiting {
+                        Some(waiting) => {
+                            waiting.waiter.wait_for_wake(clock, at, clock.now()).await;
                         }
                         None => clock.sleep_until(at).await,
                     }
                 } => {}
-                () = driver.closing.begun() => return Err(Refusal::closed(driver)),
+                () = driver.closing.begun() => return Err(LatchRefusal::closed(driver)),
             },
         }
     }
 }
 
-/// Puts the round's question to every node.
+/// Sends the round's request to every node.
 fn send(
     driver: &Arc<Driver>,
     wanted: &LatchWanted,
     round: LatchRound,
-    place: Option<&Place>,
+    ticket: Option<&Place>,
 ) -> Arc<PendingRound<LatchRound>> {
-    let request = round.request(&wanted.claims, &wanted.terms, place);
+    let request = round.request(&wanted.claims, &wanted.terms, ticket);
     let t0 = round.t0();
     let expires = round.poll_timeout().unwrap_or(t0);
     let round = Arc::new(PendingRound::new(driver, round, t0));
@@ -127,7 +133,7 @@ fn send(
     round
 }
 
-impl Round for LatchRound {
+impl RoundMachine for LatchRound {
     type Verdict = ();
 
     fn handle_reply(
@@ -156,21 +162,21 @@ impl Round for LatchRound {
 
 impl Deliver<Reply> for PendingRound<LatchRound> {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
-        self.take(tag as usize, outcome, |_, _| ());
+        self.handle_reply(tag as usize, outcome, |_, _| ());
     }
 }
 
-/// Somebody who waits, among all others of this client who do. Dropped, it waits no longer.
-struct Attendance<'a> {
+/// A caller that waits at a latch, in its client's waiting room. Dropping it leaves the room.
+struct LatchWaiter<'a> {
     driver: &'a Driver,
     waiter: Arc<Waiter>,
-    place: Place,
+    ticket: Place,
 }
 
-impl<'a> Attendance<'a> {
+impl<'a> LatchWaiter<'a> {
     fn begin(driver: &'a Arc<Driver>, wanted: &LatchWanted) -> Self {
-        let place = Place {
-            // All are told at once: no place is better than another.
+        let ticket = Place {
+            // A latch wakes all its waiters at once: their order does not matter.
             since_us: 0,
             id: driver.room.ticket(),
             first: false,
@@ -179,16 +185,16 @@ impl<'a> Attendance<'a> {
             ttl_ms: wanted.terms.ttl.as_millis() as u64,
         };
         let room = &driver.room;
-        let waiter = room.enter(driver, &wanted.claims, place.clone(), queue);
+        let waiter = room.enter(driver, &wanted.claims, ticket.clone(), queue);
         Self {
             driver,
             waiter,
-            place,
+            ticket,
         }
     }
 }
 
-impl Drop for Attendance<'_> {
+impl Drop for LatchWaiter<'_> {
     fn drop(&mut self) {
         self.driver.room.leave(&self.waiter);
     }

@@ -1,9 +1,9 @@
-//! Where the pure machines meet the nodes: sends what they want sent, hands them what comes back,
-//! and keeps their timers. The only code that talks to nodes.
+//! The runtime of a client: sends the requests that the pure machines produce, feeds the replies to
+//! them, and keeps their timers. No other code sends to a node. The rules are in `ringfence-core`.
 //!
-//! Replies are fed to a machine by the thread that delivers them ([`sender`]), so a round costs its
-//! caller one wake-up and no task. One task per client, the [`keeper`], looks after everything that is
-//! due later: renewals, deadlines, and what has to be said again.
+//! The thread that receives a reply feeds it to the machine ([`sender`]), so a round costs its
+//! caller one wake-up and no task. One task per client, the [`keeper`], does what is due later:
+//! renewals, deadlines and retries of releases.
 
 pub(crate) mod acquire;
 pub(crate) mod sender;
@@ -48,7 +48,7 @@ use sender::Sender;
 pub(crate) use sender::lock;
 use waiting::WaitingRoom;
 
-/// What all calls of one client share.
+/// The state that all calls of one client share.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) sender: Sender,
@@ -76,7 +76,7 @@ impl Driver {
         }
     }
 
-    /// Of `nodes` that form a group of their own.
+    /// A runtime on `nodes`, which form one group.
     #[cfg(test)]
     pub(crate) fn of_group(nodes: Vec<Arc<dyn Node>>, clock: Clock) -> Arc<Self> {
         let group = crate::group::Group::new(nodes.len());
@@ -87,7 +87,7 @@ impl Driver {
     }
 }
 
-/// Waits until `done`, looking again at every `notify`.
+/// Waits until `done` returns true. Checks it again at each notification.
 pub(crate) async fn wait_for(notify: &Notify, done: impl Fn() -> bool) {
     loop {
         let notified = notify.notified();

@@ -1,4 +1,5 @@
-//! A caller in the wait queue, between two attempts.
+//! A caller in the wait queue, between two attempts: waits for a wake or a retry time, and leaves
+//! the queue when the call ends. The queue itself is kept by the nodes.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,13 +15,13 @@ use super::sender::PendingRound;
 use super::waiter::{Waiter, Woken};
 use super::{Driver, lock};
 
-/// The caller's place in the wait queue between two attempts. Dropped, it is given up.
+/// The caller's position in the wait queue between two attempts. Dropping it leaves the queue.
 pub(super) struct Queued<'a> {
     driver: &'a Arc<Driver>,
     wanted: &'a Wanted,
     pub(super) waiter: Option<Arc<Waiter>>,
-    /// Who waited at a place that is given up. Its ticket is to be forgotten once the undo of the last
-    /// attempt has been sent, which tells most nodes.
+    /// The waiter of a ticket that has left the queue. Nodes that may still have the ticket
+    /// get an undo of it after the undo of the last attempt, which removes it from most of them.
     left: Option<Arc<Waiter>>,
 }
 
@@ -34,12 +35,12 @@ impl<'a> Queued<'a> {
         }
     }
 
-    /// An attempt begins: from now on it answers for the place.
-    pub(super) fn step_up(&mut self, place: Option<&Place>) {
+    /// An attempt begins. From now on the attempt keeps the ticket alive, not the refresh.
+    pub(super) fn begin_attempt(&mut self, ticket: Option<&Place>) {
         self.forget_left();
-        let Some(place) = place else { return };
+        let Some(ticket) = ticket else { return };
         match &self.waiter {
-            Some(waiter) if waiter.is_at(place) => waiter.begin(),
+            Some(waiter) if waiter.has(ticket) => waiter.begin(),
             _ => {
                 self.leave_room();
                 let claims = &self.wanted.claims;
@@ -48,14 +49,14 @@ impl<'a> Queued<'a> {
                     Kind::Exclusive | Kind::Shared | Kind::Plain => Queue::Lock,
                 };
                 let room = &self.driver.room;
-                let waiter = room.enter(self.driver, claims, place.clone(), queue);
+                let waiter = room.enter(self.driver, claims, ticket.clone(), queue);
                 self.waiter = Some(waiter);
             }
         }
     }
 
-    /// The attempt was lost.
-    pub(super) fn step_back(&mut self, stays: bool) {
+    /// The attempt lost. `stays`: the ticket stays in the queue.
+    pub(super) fn end_attempt(&mut self, stays: bool) {
         if let Some(waiter) = &self.waiter {
             waiter.end();
         }
@@ -64,18 +65,19 @@ impl<'a> Queued<'a> {
         }
     }
 
-    /// Waits until `at`, or until woken, but then not before `wake_at`: by which wake, if it was one.
-    /// What the attempt before has left is taken back meanwhile, and in any case before the next.
-    pub(super) async fn turn(
+    /// Waits until `at` or until a wake, but for a wake not before `wake_at`. Returns the wake,
+    /// if there was one. Meanwhile the `lost` attempt is undone, in any case before the next one
+    /// begins.
+    pub(super) async fn wait_for_wake(
         &mut self,
         at: Timestamp,
         wake_at: Timestamp,
         lost: PendingAttempt<'_>,
     ) -> Option<Woken> {
         let (clock, waiter) = (&self.driver.sender.clock, self.waiter.clone());
-        let mut turn = pin!(async {
+        let mut wake = pin!(async {
             match &waiter {
-                Some(waiter) => waiter.turn(clock, at, wake_at).await,
+                Some(waiter) => waiter.wait_for_wake(clock, at, wake_at).await,
                 None => {
                     clock.sleep_until(at).await;
                     None
@@ -86,14 +88,14 @@ impl<'a> Queued<'a> {
         if let Some(until) = lost.round.with(|attempt| attempt.undo_waits_until(now)) {
             tokio::select! {
                 biased;
-                woken = &mut turn => return woken,
+                woken = &mut wake => return woken,
                 () = lost.round.answered() => {}
                 () = clock.sleep_until(until) => {}
             }
         }
         drop(lost);
         self.forget_left();
-        turn.await
+        wake.await
     }
 
     fn leave_room(&mut self) {
@@ -119,7 +121,7 @@ impl Drop for Queued<'_> {
 }
 
 impl PendingRound<Attempt> {
-    /// Completes once every node has answered, which may be never.
+    /// Completes once every node has answered. May never complete.
     async fn answered(&self) {
         poll_fn(|cx| {
             let mut state = lock(&self.state);

@@ -1,4 +1,5 @@
-//! Showing the nodes who waits, once: a refresh under way, and what they say to it.
+//! One refresh of waiting tickets on all nodes: keeps the tickets alive, and wakes the waiters
+//! that the replies entitle to try.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::time::Timestamp;
 use super::Driver;
 use super::waiter::Waiter;
 
-/// How often places are refreshed: a ticket outlives three of these.
+/// The interval between refreshes. A ticket lives for more than three of them.
 pub(super) const REFRESH: Duration = Duration::from_millis(900);
 
 /// See the module.
@@ -28,8 +29,8 @@ impl Refreshing {
         queue: Queue,
         waiters: Vec<Arc<Waiter>>,
     ) {
-        let places = waiters.iter().map(|waiter| &waiter.place);
-        let request = refresh(claims, queue, places);
+        let tickets = waiters.iter().map(|waiter| &waiter.ticket);
+        let request = refresh(claims, queue, tickets);
         let sent = driver.sender.clock.now();
         let this: Arc<dyn Deliver<Reply>> = Arc::new(Self {
             driver: Arc::clone(driver),
@@ -43,7 +44,7 @@ impl Refreshing {
 impl Deliver<Reply> for Refreshing {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let (node, now) = (tag as usize, self.driver.sender.clock.now());
-        // A caller on another thread may have got its grant since this was sent.
+        // A caller on another thread may have got its grant since the refresh was sent.
         let fate = TicketFate::after_refresh(&outcome);
         for waiter in &self.waiters {
             waiter.note(&self.driver, node, fate);
@@ -51,7 +52,7 @@ impl Deliver<Reply> for Refreshing {
         if self
             .driver
             .sender
-            .hear(node, &outcome, self.sent, now)
+            .observe_reply(node, &outcome, self.sent, now)
             .is_some()
         {
             return;
@@ -59,14 +60,14 @@ impl Deliver<Reply> for Refreshing {
         match outcome.map(|reply| reply.answer) {
             Ok(Answer::Turns(turns)) => {
                 for (waiter, turn) in self.waiters.iter().zip(turns) {
-                    if waiter.stands(node, turn) {
+                    if waiter.observe_turn(node, turn) {
                         waiter.wake(now, None);
                     }
                 }
             }
             Ok(Answer::Arrivals(arrivals)) => {
                 for waiter in &self.waiters {
-                    if waiter.hears_of(node, arrivals.arrived) {
+                    if waiter.observe_arrivals(node, arrivals.arrived) {
                         waiter.wake(now, None);
                     }
                 }

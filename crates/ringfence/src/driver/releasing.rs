@@ -1,5 +1,6 @@
-//! Releases and undos on their way. Detached from every caller: once begun, one goes on until every node
-//! that may hold something has said that it no longer does, or the lease is over.
+//! Releases and undos in progress. They do not depend on a caller: once begun, a release is retried
+//! until every node that may store the lock has confirmed, or the lease has ended. Which node gets
+//! which request is decided by `protocol::PendingRelease`.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -15,31 +16,32 @@ use crate::protocol::{
 };
 use crate::time::Timestamp;
 
-use super::schedule::{Due, Key};
-use super::sender::{PendingRound, Round};
+use super::schedule::{Due, ScheduleKey};
+use super::sender::{PendingRound, RoundMachine};
 use super::waiter::Waiter;
 use super::{Driver, lock};
 
-/// A release or undo on its way.
+/// A release or undo in progress.
 pub(crate) struct Releasing {
     this: Weak<Self>,
     round: PendingRound<Withdrawal>,
     requests: Mutex<ReleaseRequests>,
-    /// When the last lease of what is given back has ended.
+    /// When the last lease of what is released has ended.
     until: Timestamp,
     call_timeout: Duration,
-    /// Who goes on waiting, for an undo that keeps its place in line.
+    /// The waiter whose ticket stays in the queue, for an undo before a retry.
     stays: Option<Arc<Waiter>>,
+    /// Counted among the releases that `Locks::close` waits for.
     counted: AtomicBool,
-    /// It counts among those that no majority has confirmed.
+    /// Counted among the releases that no majority has confirmed.
     unconfirmed: AtomicBool,
-    /// Where it stands on the schedule: in one place at most, however often it has failed.
-    scheduled: Mutex<Option<Key>>,
+    /// Its entry on the schedule: at most one, however often it has failed.
+    scheduled: Mutex<Option<ScheduleKey>>,
 }
 
 impl Releasing {
-    /// Takes `id` back from `targets`, for as long as `lease`, after which nothing can be left. If
-    /// a caller `stays`, its place in line is kept as long as it waits.
+    /// Undoes `id` on `targets`. Ends after `lease`, when no node can still store it. If a waiter
+    /// `stays`, its ticket is kept in the queue as long as it waits.
     pub(crate) fn undo(
         driver: &Arc<Driver>,
         id: &GrantId,
@@ -63,7 +65,7 @@ impl Releasing {
         Self::begin(driver, id, ReleaseKind::Final, release, None)
     }
 
-    /// Never blocks; needs no runtime.
+    /// Never blocks and needs no tokio runtime.
     fn begin(
         driver: &Arc<Driver>,
         id: &GrantId,
@@ -91,45 +93,46 @@ impl Releasing {
         });
         if !settled {
             let closing = &driver.closing;
-            closing.withdrawing.fetch_add(1, Ordering::SeqCst);
+            closing.releasing.fetch_add(1, Ordering::SeqCst);
             if !confirmed {
                 closing.unconfirmed.fetch_add(1, Ordering::SeqCst);
             }
-            this.go_on();
+            this.send_due();
         }
         this
     }
 
-    /// Waits for what a final release amounts to. It is on the schedule until there is nothing left to
-    /// be told again, so the caller needs no timer.
+    /// Waits for the verdict of a final release. The release is on the schedule until no retry is
+    /// left, so the caller needs no timer.
     pub(crate) async fn verdict(&self) -> WithdrawalVerdict {
         let driver = &self.round.driver;
         let timeout = driver.sender.clock.now() + self.call_timeout;
         tokio::select! {
             biased;
             verdict = poll_fn(|cx| self.round.poll_verdict(cx)) => verdict,
-            // Nothing says it again.
-            () = driver.closing.outlives_runtime(timeout, &driver.sender.clock) => {
+            // Without the keeper there is no retry.
+            () = driver.closing.after_runtime_end(timeout, &driver.sender.clock) => {
                 WithdrawalVerdict::Unconfirmed
             }
         }
     }
 
-    /// Time has passed: says again what has to be said again.
+    /// Handles a timeout: resends to the nodes that have not confirmed.
     pub(crate) fn time_out(self: &Arc<Self>) {
         self.round.time_out();
         if self.until <= self.round.driver.sender.clock.now() {
-            // What is left is to keep the name from others: `Locks::close` does not wait for that.
-            self.discount();
+            // All that is left is to refuse other clients for a while: `Locks::close` does not wait
+            // for that.
+            self.uncount();
         }
-        self.go_on();
+        self.send_due();
     }
 
-    /// Sends what is due and puts itself on the schedule for the rest.
-    fn go_on(self: &Arc<Self>) {
+    /// Sends what is due now and schedules the rest.
+    fn send_due(self: &Arc<Self>) {
         let sender = &self.round.driver.sender;
         let now = sender.clock.now();
-        // One at a time: a node may answer while it is being told.
+        // One node at a time: it may answer during the send.
         while let Some((node, fate_unknown)) = self.round.with(|machine| machine.poll_send(now)) {
             let leaves = self.stays.as_ref().is_some_and(|waiter| waiter.is_over());
             let (request, expires) = lock(&self.requests).at(fate_unknown, leaves, now);
@@ -170,20 +173,20 @@ impl Releasing {
         if let Some(key) = lock(&self.scheduled).take() {
             self.round.driver.schedule.remove(key);
         }
-        self.discount();
+        self.uncount();
     }
 
-    /// No longer among those that `Locks::close` waits for.
-    fn discount(&self) {
+    /// Removes it from the releases that `Locks::close` waits for.
+    fn uncount(&self) {
         self.confirm();
         if self.counted.swap(false, Ordering::SeqCst) {
             let closing = &self.round.driver.closing;
-            closing.count_down(&closing.withdrawing);
+            closing.count_down(&closing.releasing);
         }
     }
 }
 
-impl Round for Withdrawal {
+impl RoundMachine for Withdrawal {
     type Verdict = WithdrawalVerdict;
 
     fn handle_reply(
@@ -196,7 +199,7 @@ impl Round for Withdrawal {
         Self::handle_reply(self, node, &outcome, now);
     }
 
-    /// No caller waits for the nodes that do not answer, and they are told again.
+    /// Marks no node as not answering: no caller waits for it, and the release is resent.
     fn handle_timeout(&mut self, now: Timestamp) -> Vec<usize> {
         Self::handle_timeout(self, now);
         Vec::new()
@@ -217,7 +220,7 @@ impl Deliver<Reply> for Releasing {
         if let Some(waiter) = &self.stays {
             waiter.note(&self.round.driver, node, TicketFate::after_undo(&outcome));
         }
-        let (settled, confirmed, again) = self.round.take(node, outcome, |machine, now| {
+        let (settled, confirmed, again) = self.round.handle_reply(node, outcome, |machine, now| {
             let again = machine.poll_timeout().filter(|_| failed);
             let again = again.map(|at| at.max(now));
             (machine.is_settled(), machine.is_confirmed(), again)
@@ -228,7 +231,7 @@ impl Deliver<Reply> for Releasing {
         if settled {
             self.settle();
         } else if let Some(at) = again {
-            // It could not be told: sooner again than its timeout would have it.
+            // The call failed: retry sooner than at its timeout.
             self.reschedule(at);
         }
     }
@@ -251,7 +254,7 @@ mod tests {
     use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
     #[test]
-    fn a_release_that_fails_for_long_stands_on_the_schedule_once() {
+    fn a_release_that_fails_for_long_is_on_the_schedule_once() {
         let time = SteppedClock::starting_at(Duration::from_secs(1));
         let clock = Clock::Stepped(time.clone());
         let node = MemoryNode::with_clock("m", NodeClock::following(clock.clone(), 1 << 50));
@@ -279,9 +282,9 @@ mod tests {
             let due = std::iter::from_fn(|| driver.schedule.pop(time.now()));
             let due: Vec<Due> = due.take(10).collect();
             assert!(due.len() <= 1, "{} at once", due.len());
-            for one in due {
-                let Due::Release(releasing) = one else {
-                    panic!("nobody holds anything");
+            for entry in due {
+                let Due::Release(releasing) = entry else {
+                    panic!("no lock is held");
                 };
                 releasing.time_out();
             }
@@ -293,7 +296,7 @@ mod tests {
         assert_eq!(
             driver.schedule.next(),
             None,
-            "and not at all once the TTL is over"
+            "it leaves the schedule once the TTL is over"
         );
     }
 }

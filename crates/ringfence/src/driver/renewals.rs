@@ -1,8 +1,10 @@
-//! Renewals take turns: no more than so many are under way at once, those that are due first go first.
+//! Limits the renewals of a client that are in progress at once. Others wait in the order in
+//! which they became due.
 //!
-//! A client may hold a hundred thousand locks, of which very many are due together after a pause of the
-//! machine or an outage. Asked for all at once, nodes that are slow answer every one of them too late,
-//! and all are lost that could have been kept one after the other.
+//! A client may hold a hundred thousand locks, and very many of them are due together after a
+//! pause of the machine or an outage. If all renewals were sent at once, slow nodes would answer
+//! each of them too late, and the client would lose locks that it could have renewed one after
+//! the other.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,20 +13,20 @@ use super::hold::Hold;
 use super::lock;
 use super::schedule::Schedule;
 
-/// The most renewals under way at once: enough for twenty thousand in a second at 50 ms each.
+/// The most renewals in progress at once: twenty thousand per second at 50 ms each.
 pub(crate) const AT_ONCE: usize = 1024;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Renewals {
-    queue: Mutex<Queue>,
-    /// Where the keeper is told to look.
+    queue: Mutex<RenewalQueue>,
+    /// Wakes the keeper, which begins the waiting renewals.
     schedule: Arc<Schedule>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    under_way: usize,
+struct RenewalQueue {
+    in_progress: usize,
     waiting: VecDeque<Arc<Hold>>,
 }
 
@@ -36,30 +38,32 @@ impl Renewals {
         }
     }
 
-    /// `hold` is to be renewed when its turn comes.
+    /// Adds `hold` to the holds that wait for their renewal.
     pub(crate) fn want(&self, hold: Arc<Hold>) {
         lock(&self.queue).waiting.push_back(hold);
     }
 
-    /// The hold whose turn it is, if there is room. It ends its turn with [`finish`](Self::finish).
+    /// The next hold to renew, if the limit allows it. Its renewal ends with
+    /// [`finish`](Self::finish).
     pub(crate) fn next(&self) -> Option<Arc<Hold>> {
         let mut queue = lock(&self.queue);
-        if queue.under_way >= AT_ONCE {
+        if queue.in_progress >= AT_ONCE {
             return None;
         }
         let hold = queue.waiting.pop_front()?;
-        queue.under_way += 1;
+        queue.in_progress += 1;
         Some(hold)
     }
 
-    /// A turn is over.
+    /// A renewal has ended.
     pub(crate) fn finish(&self) {
         let mut queue = lock(&self.queue);
-        queue.under_way -= 1;
-        // Not at every one: the keeper then begins many at once, which the nodes answer as cheaply.
-        let call = queue.under_way <= AT_ONCE / 2 && !queue.waiting.is_empty();
+        queue.in_progress -= 1;
+        // Not at every end: the keeper then begins many renewals together, which nodes answer in
+        // batches.
+        let wake = queue.in_progress <= AT_ONCE / 2 && !queue.waiting.is_empty();
         drop(queue);
-        if call {
+        if wake {
             self.schedule.nudge();
         }
     }

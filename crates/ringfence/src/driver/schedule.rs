@@ -1,5 +1,5 @@
-//! What is due when, for one client: a sorted map behind a mutex, so that taking and releasing a
-//! lock costs two short insertions and no message to a task.
+//! The timers of one client: a sorted map behind a mutex, so that taking and releasing a lock
+//! costs two short insertions and no message to a task. The keeper executes the entries.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -12,53 +12,53 @@ use crate::clock::Clock;
 use crate::message::{Claim, Mode};
 use crate::time::Timestamp;
 
-use super::hold::{Hold, Taker};
+use super::hold::{Hold, HolderTask};
 use super::lock;
 use super::releasing::Releasing;
 use super::strays::Strays;
 
-/// What is due when.
+/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     entries: Mutex<Entries>,
-    /// Something is due earlier than the keeper thinks, or the client is gone.
+    /// Notified when an entry is due before the keeper wakes, or the client was dropped.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Entries {
-    map: BTreeMap<Key, Due>,
+    map: BTreeMap<ScheduleKey, Due>,
     next: u64,
-    /// When the keeper looks again without being told. Not moved when something is taken out: to look
-    /// once in vain is cheaper than to set an alarm for every lock.
-    alarm: Option<Timestamp>,
-    /// The keeper is gone, with its runtime: nothing is done any more.
+    /// When the keeper wakes by itself. Removing an entry does not change it: one needless
+    /// wake-up is cheaper than setting a timer for every lock.
+    wake_at: Option<Timestamp>,
+    /// The keeper has ended with its tokio runtime: no entry is executed.
     ended: bool,
 }
 
-/// Where an entry stands; needed to take it out again.
+/// Identifies an entry, to remove it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key(Timestamp, u64);
+pub(crate) struct ScheduleKey(Timestamp, u64);
 
-impl Key {
+impl ScheduleKey {
     /// When the entry is due.
     pub(crate) fn at(self) -> Timestamp {
         self.0
     }
 }
 
-/// What is to be done.
+/// What to do when an entry is due.
 #[derive(Debug, Clone)]
 pub(crate) enum Due {
-    /// A hold is to be renewed, or has reached its deadline.
+    /// A timeout of a hold: a renewal, a round, or its deadline.
     Hold(Arc<Hold>),
-    /// A release or undo has to be looked at.
+    /// A timeout of a release or undo.
     Release(Arc<Releasing>),
-    /// Nodes that have not said which slot they gave have had their time.
+    /// The timeout of an attempt that won a slot while some nodes had not answered.
     Strays(Arc<Strays>),
-    /// Those who wait in line have to show that they still do.
-    Line,
-    /// Somebody is to be woken.
+    /// The tickets of this client's waiters are refreshed.
+    Refresh,
+    /// A sleeping task is woken.
     Sleeper(Waker),
 }
 
@@ -72,21 +72,22 @@ impl Due {
 }
 
 impl Schedule {
-    /// Has `due` done at `at`.
-    pub(crate) fn insert(&self, at: Timestamp, due: Due) -> Key {
+    /// Schedules `due` for `at`.
+    pub(crate) fn insert(&self, at: Timestamp, due: Due) -> ScheduleKey {
         let mut entries = lock(&self.entries);
         entries.next += 1;
-        let key = Key(at, entries.next);
+        let key = ScheduleKey(at, entries.next);
         if entries.ended {
-            // Kept, it would keep the client alive for ever, and its connections with it.
+            // An entry that is never executed would keep the client and its connections alive for
+            // ever.
             drop(entries);
             drop(due);
             return key;
         }
         entries.map.insert(key, due);
-        let early = entries.alarm.is_none_or(|alarm| at < alarm);
+        let early = entries.wake_at.is_none_or(|wake_at| at < wake_at);
         if early {
-            entries.alarm = Some(at);
+            entries.wake_at = Some(at);
         }
         drop(entries);
         if early {
@@ -95,17 +96,17 @@ impl Schedule {
         key
     }
 
-    /// Nothing that is due is done any more: forgets everything, and wakes all who sleep.
+    /// Ends the schedule: drops all entries and wakes all sleepers.
     pub(crate) fn end(&self) {
         let mut entries = lock(&self.entries);
         entries.ended = true;
         let left = std::mem::take(&mut entries.map);
-        // After the lock: what was due may itself come back here when it is dropped.
+        // After unlocking: dropping an entry may call the schedule again.
         drop(entries);
         left.values().for_each(Due::wake);
     }
 
-    /// Wakes all who sleep: the client is closed.
+    /// Wakes all sleepers, because the client is closed.
     pub(crate) fn wake_sleepers(&self) {
         let is_sleeper = |due: &&Due| matches!(due, Due::Sleeper(_));
         let entries = lock(&self.entries);
@@ -114,22 +115,22 @@ impl Schedule {
         sleepers.iter().for_each(Due::wake);
     }
 
-    /// Takes an entry out before it is due.
-    pub(crate) fn remove(&self, key: Key) {
-        // Dropped after the lock is: what was due may itself come back here when it is dropped.
+    /// Removes an entry before it is due.
+    pub(crate) fn remove(&self, key: ScheduleKey) {
+        // Dropped after unlocking: dropping an entry may call the schedule again.
         let removed = lock(&self.entries).map.remove(&key);
         drop(removed);
     }
 
-    /// The next thing that is due at `now`.
+    /// Removes and returns the next entry that is due at `now`.
     pub(crate) fn pop(&self, now: Timestamp) -> Option<Due> {
         let mut entries = lock(&self.entries);
         let first = entries.map.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// Completes once `clock` has reached `at`. For those who hardly ever wait that long: unlike a timer
-    /// of the runtime, what is taken back in time has cost two short insertions.
+    /// Completes once `clock` has reached `at`. For timeouts that are almost always cancelled: that
+    /// costs two short map operations, less than a timer of the tokio runtime.
     pub(crate) fn sleep_until<'a>(&'a self, at: Timestamp, clock: &'a Clock) -> Sleep<'a> {
         Sleep {
             schedule: self,
@@ -139,8 +140,8 @@ impl Schedule {
         }
     }
 
-    /// Has the sleeper under `key` woken through `waker`. Whether it still sleeps.
-    fn wake_through(&self, key: Key, waker: &Waker) -> bool {
+    /// Sets the waker of the sleeper under `key`. Returns whether it still sleeps.
+    fn wake_through(&self, key: ScheduleKey, waker: &Waker) -> bool {
         match lock(&self.entries).map.get_mut(&key) {
             Some(Due::Sleeper(known)) => {
                 known.clone_from(waker);
@@ -150,40 +151,40 @@ impl Schedule {
         }
     }
 
-    /// When the next thing is due. The keeper promises to look again then.
+    /// When the next entry is due. The keeper wakes at that time.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         let mut entries = lock(&self.entries);
-        entries.alarm = entries.map.first_key_value().map(|(key, _)| key.0);
-        entries.alarm
+        entries.wake_at = entries.map.first_key_value().map(|(key, _)| key.0);
+        entries.wake_at
     }
 
-    /// A hold that `taker` took and that is in the way of any of `claims`. Looks through all of them: for
-    /// warnings only.
-    pub(crate) fn hold_of(&self, taker: Taker, claims: &[Claim]) -> Option<Arc<Hold>> {
+    /// A hold that `task` acquired and that conflicts with one of `claims`. Searches all entries:
+    /// for warnings only.
+    pub(crate) fn hold_of(&self, task: HolderTask, claims: &[Claim]) -> Option<Arc<Hold>> {
         let clash = |a: &Claim, b: &Claim| {
             a.name == b.name && (a.mode, b.mode) != (Mode::Shared, Mode::Shared)
         };
-        let in_the_way = |due: &Due| match due {
+        let conflicting = |due: &Due| match due {
             Due::Hold(hold) => {
                 let ours = &hold.id().claims;
                 let same = ours.iter().any(|a| claims.iter().any(|b| clash(a, b)));
                 same.then(|| Arc::clone(hold))
             }
-            Due::Release(_) | Due::Strays(_) | Due::Line | Due::Sleeper(_) => None,
+            Due::Release(_) | Due::Strays(_) | Due::Refresh | Due::Sleeper(_) => None,
         };
         let entries = lock(&self.entries);
-        let holds: Vec<Arc<Hold>> = entries.map.values().filter_map(in_the_way).collect();
-        // Before a hold is locked: a hold that is locked locks the schedule.
+        let holds: Vec<Arc<Hold>> = entries.map.values().filter_map(conflicting).collect();
+        // Unlock before locking a hold: a locked hold locks the schedule.
         drop(entries);
-        holds.into_iter().find(|hold| hold.taker() == taker)
+        holds.into_iter().find(|hold| hold.task() == task)
     }
 
-    /// Completes when something may be due earlier than the keeper looks.
+    /// Completes when an entry may be due before the keeper wakes.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Has the keeper look again.
+    /// Wakes the keeper.
     pub(crate) fn nudge(&self) {
         self.changed.notify_one();
     }
@@ -194,7 +195,7 @@ pub(crate) struct Sleep<'a> {
     schedule: &'a Schedule,
     clock: &'a Clock,
     at: Timestamp,
-    key: Option<Key>,
+    key: Option<ScheduleKey>,
 }
 
 impl Future for Sleep<'_> {
@@ -234,37 +235,37 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// Whether the keeper has been told to look.
-    fn told(schedule: &Schedule) -> bool {
+    /// Whether the keeper has been woken.
+    fn is_woken(schedule: &Schedule) -> bool {
         let changed = pin!(schedule.changed());
         let mut cx = Context::from_waker(Waker::noop());
         changed.poll(&mut cx).is_ready()
     }
 
     #[test]
-    fn the_keeper_is_told_only_of_what_is_due_before_it_looks_anyway() {
+    fn the_keeper_is_woken_only_for_entries_due_before_its_next_wake_up() {
         let schedule = Schedule::default();
-        let first = schedule.insert(at(10), Due::Line);
-        assert!(told(&schedule));
+        let first = schedule.insert(at(10), Due::Refresh);
+        assert!(is_woken(&schedule));
         assert_eq!(schedule.next(), Some(at(10)));
         schedule.remove(first);
-        // Lock after lock: the keeper looks at 10, finds nothing due, and sees what is then.
-        let second = schedule.insert(at(20), Due::Line);
-        assert!(!told(&schedule));
-        schedule.insert(at(5), Due::Line);
-        assert!(told(&schedule));
-        schedule.insert(at(6), Due::Line);
-        assert!(!told(&schedule));
+        // Lock after lock: the keeper wakes at 10, finds no entry due, and reads the next time.
+        let second = schedule.insert(at(20), Due::Refresh);
+        assert!(!is_woken(&schedule));
+        schedule.insert(at(5), Due::Refresh);
+        assert!(is_woken(&schedule));
+        schedule.insert(at(6), Due::Refresh);
+        assert!(!is_woken(&schedule));
         while schedule.pop(at(10)).is_some() {}
         assert_eq!(schedule.next(), Some(at(20)));
         schedule.remove(second);
         assert_eq!(schedule.next(), None);
-        schedule.insert(at(30), Due::Line);
-        assert!(told(&schedule));
+        schedule.insert(at(30), Due::Refresh);
+        assert!(is_woken(&schedule));
     }
 
     #[test]
-    fn a_sleeper_is_on_the_schedule_until_it_is_time_or_it_is_gone() {
+    fn a_sleeper_is_on_the_schedule_until_its_time_or_its_drop() {
         let (schedule, time) = (Schedule::default(), SteppedClock::default());
         let clock = Clock::Stepped(time.clone());
         let mut cx = Context::from_waker(Waker::noop());
@@ -275,8 +276,8 @@ mod tests {
             assert_eq!(schedule.next(), Some(at(10)));
             assert!(schedule.pop(at(9)).is_none());
             assert!(matches!(schedule.pop(at(10)), Some(Due::Sleeper(_))));
-            assert_eq!(schedule.next(), None, "it stood there once");
-            // Woken too early it goes on sleeping.
+            assert_eq!(schedule.next(), None, "it had one entry");
+            // Woken too early, it sleeps again.
             assert!(sleep.as_mut().poll(&mut cx).is_pending());
             assert_eq!(schedule.next(), Some(at(10)));
             time.step(Duration::from_millis(10));

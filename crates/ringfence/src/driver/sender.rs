@@ -1,9 +1,9 @@
-//! The only place from which requests go out to the nodes, and the way back of the replies.
+//! Sends every request to the nodes, and receives their replies.
 //!
-//! The thread that brings a reply first lets the sender learn from it ([`Sender::hear`]): how its node
-//! stands, whose clock jumped, and whether it was our own that stood still. Then it feeds the reply to
-//! the machine of the round ([`PendingRound`]), and wakes the caller if there is a verdict: one wake-up
-//! per round, no task, no channel.
+//! The thread that receives a reply first lets the sender learn from it
+//! ([`Sender::observe_reply`]): the node's incarnation, a jump of its clock, or a freeze of our
+//! own. Then it feeds the reply to the machine of the round ([`PendingRound`]), and wakes the
+//! caller if there is a verdict: one wake-up per round, no task, no channel.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -32,9 +32,9 @@ pub(crate) struct Sender {
     pub(super) freeze: ClockFreeze,
 }
 
-/// When our own clock was last found to have stood still.
+/// When a freeze of our own clock was last detected.
 ///
-/// Every hold compares it with its own beginning: no list of holds is kept, and none can be missed.
+/// Every hold compares it with its own beginning, so there is no list of holds that could miss one.
 #[derive(Debug, Default)]
 pub(super) struct ClockFreeze {
     /// In nanoseconds of the client's clock; zero for never.
@@ -53,12 +53,12 @@ impl Sender {
         }
     }
 
-    /// What the client knows of its nodes. Held for a few instructions only, never across a send.
+    /// What the client knows of its nodes. Locked for a few instructions, never during a send.
     pub(crate) fn cluster(&self) -> MutexGuard<'_, Cluster> {
         lock(&self.cluster)
     }
 
-    /// Sends `request` to every node. The answers go to `to`, each under its node's number.
+    /// Sends `request` to every node. `to` receives the replies, tagged with the node's number.
     pub(super) fn send_all(
         &self,
         request: Request,
@@ -71,7 +71,7 @@ impl Sender {
         }
     }
 
-    /// Sends `request` to `node`. The answer goes to `to`, under the node's number.
+    /// Sends `request` to `node`. `to` receives the reply, tagged with the node's number.
     pub(super) fn send(
         &self,
         node: usize,
@@ -82,7 +82,7 @@ impl Sender {
         self.ask(node, request, expires, Completion::new(to, node as u64));
     }
 
-    /// The same, with the answer to `done`.
+    /// Sends `request` to `node`. `done` receives the reply.
     pub(super) fn ask(
         &self,
         node: usize,
@@ -97,16 +97,16 @@ impl Sender {
         });
     }
 
-    /// Has releases that were sent so far carried out even if the process ends right after. No lock
-    /// of the driver may be held: a node may answer meanwhile.
+    /// Flushes all nodes, so that the releases sent so far are executed even if the process ends
+    /// right after. The caller holds no lock of the runtime: a node may answer meanwhile.
     pub(crate) fn flush(&self) {
         for node in &self.nodes {
             node.flush();
         }
     }
 
-    /// Hears what came of a call; why its answer does not count, if it does not.
-    pub(crate) fn hear(
+    /// Learns from the outcome of a call. Returns why its reply does not count, if it does not.
+    pub(crate) fn observe_reply(
         &self,
         node: usize,
         outcome: &Result<Reply, CallError>,
@@ -115,21 +115,21 @@ impl Sender {
     ) -> Option<Discount> {
         let mut cluster = self.cluster();
         let event = cluster.observe(node, outcome, sent, now);
-        // Before anybody else can count a reply that this one outdated.
+        // Under the lock: no other thread may count a reply that this freeze invalidates.
         if let Some(event) = &event {
-            self.take_note(event, now);
+            self.record_freeze(event, now);
         }
         let reply = outcome.as_ref().ok();
         let discount = reply.and_then(|reply| cluster.discount(node, reply.standing, sent, now));
         let duplicates = cluster.take_duplicates();
         drop(cluster);
         if event.is_some() || duplicates.is_some() {
-            self.tell(event, duplicates);
+            self.report(event, duplicates);
         }
         discount
     }
 
-    /// What the clock says, and when it was last found to have stood still.
+    /// The time, and when a freeze of the clock was last detected.
     pub(crate) fn read_clock(&self) -> ClockReading {
         let found = self.freeze.found.load(Ordering::SeqCst);
         ClockReading {
@@ -139,14 +139,14 @@ impl Sender {
     }
 }
 
-/// Locks `mutex`. The machines keep no invariant open while they could panic, so a poisoned lock
-/// is as good as any; refusing it would turn one panic into a process full of them.
+/// Locks `mutex`, also when it is poisoned: no machine can panic while its invariants are broken,
+/// and a refusal would turn one panic into a panic of every later call.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A machine that takes replies and comes to a verdict.
-pub(crate) trait Round: Send + 'static {
+pub(crate) trait RoundMachine: Send + 'static {
     type Verdict: Copy + Send;
 
     fn handle_reply(
@@ -156,14 +156,13 @@ pub(crate) trait Round: Send + 'static {
         discount: Option<Discount>,
         now: Timestamp,
     );
-    /// Tells it that time has passed. The nodes that have been silent for too long, as far as it can
-    /// tell.
+    /// Handles a timeout. Returns the nodes that have not answered in time.
     fn handle_timeout(&mut self, now: Timestamp) -> Vec<usize>;
     fn poll_timeout(&self) -> Option<Timestamp>;
     fn verdict(&self) -> Option<Self::Verdict>;
 }
 
-impl Round for Attempt {
+impl RoundMachine for Attempt {
     type Verdict = Verdict;
 
     fn handle_reply(
@@ -192,26 +191,26 @@ impl Round for Attempt {
     }
 }
 
-/// A round under way: a machine that replies are fed to as they arrive.
+/// A round in progress: its machine, which gets the replies as they arrive.
 pub(crate) struct PendingRound<R> {
     pub(crate) driver: Arc<Driver>,
     sent: Timestamp,
     pub(super) state: Mutex<RoundState<R>>,
-    /// The hold that was won in this round before all nodes had answered.
-    heir: OnceLock<Weak<Hold>>,
+    /// The hold that this round won before all nodes had answered.
+    won_hold: OnceLock<Weak<Hold>>,
 }
 
 pub(super) struct RoundState<R> {
     pub(super) round: R,
     waker: Option<Waker>,
-    /// Of the caller that waits for the last answer.
+    /// The caller that waits for the last answer.
     pub(super) last: Option<Waker>,
-    /// It counts among the attempts that were won before every node had answered.
-    straggling: bool,
+    /// Counted among the attempts that won before every node had answered.
+    late_replies: bool,
 }
 
-impl<R: Round> PendingRound<R> {
-    /// A round of which the first request leaves at `sent`.
+impl<R: RoundMachine> PendingRound<R> {
+    /// A round whose first request is sent at `sent`.
     pub(crate) fn new(driver: &Arc<Driver>, round: R, sent: Timestamp) -> Self {
         Self {
             driver: Arc::clone(driver),
@@ -220,20 +219,20 @@ impl<R: Round> PendingRound<R> {
                 round,
                 waker: None,
                 last: None,
-                straggling: false,
+                late_replies: false,
             }),
-            heir: OnceLock::new(),
+            won_hold: OnceLock::new(),
         }
     }
 
-    /// Looks into the round.
-    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut R) -> T) -> T {
-        look(&mut lock(&self.state).round)
+    /// Calls `with` on the machine.
+    pub(crate) fn with<T>(&self, with: impl FnOnce(&mut R) -> T) -> T {
+        with(&mut lock(&self.state).round)
     }
 
-    /// Takes one reply: learns from it, feeds the machine, and returns whatever `then` makes of
-    /// the machine. Wakes the waiting caller once there is a verdict, and only then.
-    pub(crate) fn take<T>(
+    /// Handles one reply: learns from it, feeds the machine, and returns the result of `then`.
+    /// Wakes the waiting caller only once there is a verdict.
+    pub(crate) fn handle_reply<T>(
         &self,
         node: usize,
         outcome: Result<Reply, CallError>,
@@ -241,7 +240,7 @@ impl<R: Round> PendingRound<R> {
     ) -> T {
         let sender = &self.driver.sender;
         let now = sender.clock.now();
-        let discount = sender.hear(node, &outcome, self.sent, now);
+        let discount = sender.observe_reply(node, &outcome, self.sent, now);
         let mut state = lock(&self.state);
         state.round.handle_reply(node, outcome, discount, now);
         let made = then(&mut state.round, now);
@@ -249,7 +248,7 @@ impl<R: Round> PendingRound<R> {
         made
     }
 
-    /// Tells the machine that time has passed.
+    /// Handles a timeout of the machine.
     pub(crate) fn time_out(&self) {
         let sender = &self.driver.sender;
         let mut state = lock(&self.state);
@@ -261,8 +260,9 @@ impl<R: Round> PendingRound<R> {
         }
     }
 
-    /// Waits for the verdict, which comes with the machine's own timeout at the latest. `None` if the
-    /// client is closed before. May be dropped at any time; the round goes on without its caller.
+    /// Waits for the verdict, which the machine reaches at its own timeout at the latest. `None`
+    /// if the client is closed before. May be dropped at any time; the round continues without
+    /// its caller.
     pub(crate) async fn verdict(&self) -> Option<R::Verdict> {
         let driver = &self.driver;
         let timeout = self.with(|round| round.poll_timeout());
@@ -278,7 +278,8 @@ impl<R: Round> PendingRound<R> {
             }
             match verdict {
                 Poll::Ready(verdict) => Poll::Ready(Some(verdict)),
-                // After it has lain down: whoever closes the client wakes the sleepers after that.
+                // Read after the sleeper is registered: `close` sets the flag, then wakes all
+                // sleepers.
                 Poll::Pending if driver.closing.closed.load(Ordering::SeqCst) => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             }
@@ -286,7 +287,7 @@ impl<R: Round> PendingRound<R> {
         .await
     }
 
-    /// Looks for the verdict, and has the caller woken when there is one.
+    /// Polls for the verdict. Registers the caller to be woken.
     pub(super) fn poll_verdict(&self, cx: &mut Context<'_>) -> Poll<R::Verdict> {
         let mut state = lock(&self.state);
         match state.round.verdict() {
@@ -299,8 +300,8 @@ impl<R: Round> PendingRound<R> {
     }
 }
 
-/// Wakes the caller that waits for the verdict, if there is one.
-fn wake_if_decided<R: Round>(mut state: MutexGuard<'_, RoundState<R>>) {
+/// Wakes the caller that waits for the verdict, if the machine has one.
+fn wake_if_decided<R: RoundMachine>(mut state: MutexGuard<'_, RoundState<R>>) {
     let waker = state.round.verdict().and_then(|_| state.waker.take());
     drop(state);
     if let Some(waker) = waker {
@@ -315,42 +316,42 @@ impl<R> fmt::Debug for PendingRound<R> {
 }
 
 impl PendingRound<Attempt> {
-    /// The attempt was won: nodes that have not answered are counted until they have.
+    /// The attempt won. Counts it until every node has answered.
     pub(crate) fn won(&self) {
         let mut state = lock(&self.state);
         if !state.round.is_complete() {
-            state.straggling = true;
-            let straggling = &self.driver.closing.straggling;
-            straggling.fetch_add(1, Ordering::SeqCst);
+            state.late_replies = true;
+            let late_replies = &self.driver.closing.late_replies;
+            late_replies.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// Has `hold` told of every answer from now on.
-    pub(crate) fn left_to(&self, hold: &Arc<Hold>) {
-        // An attempt is won once.
-        let _ = self.heir.set(Arc::downgrade(hold));
+    /// From now on `hold` gets every reply to this round.
+    pub(crate) fn set_hold(&self, hold: &Arc<Hold>) {
+        // Set once: an attempt wins once.
+        let _ = self.won_hold.set(Arc::downgrade(hold));
     }
 }
 
 impl Deliver<Reply> for PendingRound<Attempt> {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
-        let complete = self.take(tag as usize, outcome, |attempt, _| attempt.is_complete());
-        if let Some(hold) = self.heir.get().and_then(Weak::upgrade) {
-            hold.hear_acquire(self);
+        let complete = self.handle_reply(tag as usize, outcome, |attempt, _| attempt.is_complete());
+        if let Some(hold) = self.won_hold.get().and_then(Weak::upgrade) {
+            hold.observe_acquire(self);
         }
         if !complete {
             return;
         }
         let mut state = lock(&self.state);
         let last = state.last.take();
-        let straggled = std::mem::take(&mut state.straggling);
+        let was_late = std::mem::take(&mut state.late_replies);
         drop(state);
         if let Some(waker) = last {
             waker.wake();
         }
-        if straggled {
+        if was_late {
             let closing = &self.driver.closing;
-            closing.count_down(&closing.straggling);
+            closing.count_down(&closing.late_replies);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What nodes have of ours beside the slot of a semaphore that was won: another slot, since each
-//! picks for itself when it is asked for any, or our ticket, where it gave none. It is given back as
-//! soon as it is known; what a node that does not answer may have is taken back when its time is
-//! over.
+//! Surplus slots: what nodes store for an attempt beside the slot that it won. A node that may
+//! choose the slot may grant another one, and a node that grants none keeps the attempt's ticket.
+//! Both are undone as soon as they are known. A node that does not answer gets the undo at its
+//! timeout.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -15,28 +15,29 @@ use crate::time::Timestamp;
 
 use super::acquire::Wanted;
 use super::releasing::Releasing;
-use super::schedule::{Due, Key};
+use super::schedule::{Due, ScheduleKey};
 use super::sender::PendingRound;
 use super::{Driver, lock};
 
-/// Where the replies of an attempt at a slot go.
+/// Receives the replies of an attempt at a slot.
 pub(crate) struct Strays {
     driver: Arc<Driver>,
     round: Arc<PendingRound<Attempt>>,
-    /// When a node that has not answered counts as silent.
+    /// After this time a node that has not answered gets the undo.
     timeout: Timestamp,
-    /// Set once the attempt is won, until every node has been looked at.
-    open: Mutex<Option<Open>>,
+    /// Set once the attempt has won, until every node has been examined.
+    won: Mutex<Option<WonSlot>>,
 }
 
-struct Open {
+struct WonSlot {
     /// The slots that were not won.
     id: GrantId,
-    /// How long the nodes keep them.
+    /// How long the nodes keep those slots.
     lease: Duration,
     call_timeout: Duration,
-    looked_at: Vec<bool>,
-    scheduled: Option<Key>,
+    /// Whether each node has been examined.
+    examined: Vec<bool>,
+    scheduled: Option<ScheduleKey>,
 }
 
 impl Strays {
@@ -49,62 +50,60 @@ impl Strays {
             driver: Arc::clone(driver),
             round: Arc::clone(round),
             timeout,
-            open: Mutex::new(None),
+            won: Mutex::new(None),
         }
     }
 
-    /// The attempt was won: whatever is there of `id` is to be given back.
+    /// The attempt won. Undoes `id`, which names the slots that it did not win.
     pub(crate) fn won(self: &Arc<Self>, id: GrantId, wanted: &Wanted) {
         let terms = &wanted.terms;
-        // Whoever closes the client waits for these, too.
-        self.driver
-            .closing
-            .withdrawing
-            .fetch_add(1, Ordering::SeqCst);
-        *lock(&self.open) = Some(Open {
+        // `Locks::close` waits for these undos too.
+        self.driver.closing.releasing.fetch_add(1, Ordering::SeqCst);
+        *lock(&self.won) = Some(WonSlot {
             id,
             lease: wanted.lease(),
             call_timeout: terms.call_timeout,
-            looked_at: vec![false; terms.nodes],
+            examined: vec![false; terms.nodes],
             scheduled: None,
         });
-        self.give_back(false);
-        if let Some(open) = &mut *lock(&self.open) {
+        self.undo_surplus(false);
+        if let Some(won) = &mut *lock(&self.won) {
             let due = Due::Strays(Arc::clone(self));
-            open.scheduled = Some(self.driver.schedule.insert(self.timeout, due));
+            won.scheduled = Some(self.driver.schedule.insert(self.timeout, due));
         }
     }
 
-    /// Those who have not answered have had their time.
+    /// Handles the timeout of the nodes that have not answered.
     pub(crate) fn time_out(&self) {
-        self.give_back(true);
+        self.undo_surplus(true);
     }
 
-    /// Gives back what is known to be astray; with `all`, also what may be.
-    fn give_back(&self, all: bool) {
-        let mut slot = lock(&self.open);
-        let Some(open) = &mut *slot else { return };
+    /// Undoes the known surplus slots. With `all`, also those that a node without an answer may
+    /// have.
+    fn undo_surplus(&self, all: bool) {
+        let mut slot = lock(&self.won);
+        let Some(won) = &mut *slot else { return };
         let mut targets = self.round.with(|attempt| attempt.strays());
-        for (target, looked_at) in targets.iter_mut().zip(&mut open.looked_at) {
-            if *looked_at || (*target == Target::Unknown && !all) {
+        for (target, examined) in targets.iter_mut().zip(&mut won.examined) {
+            if *examined || (*target == Target::Unknown && !all) {
                 *target = Target::Nothing;
             } else {
-                *looked_at = true;
+                *examined = true;
             }
         }
-        let (id, lease, call_timeout) = (open.id.clone(), open.lease, open.call_timeout);
-        let over = open.looked_at.iter().all(|looked_at| *looked_at);
-        let closed = if over { slot.take() } else { None };
+        let (id, lease, call_timeout) = (won.id.clone(), won.lease, won.call_timeout);
+        let over = won.examined.iter().all(|examined| *examined);
+        let ended = if over { slot.take() } else { None };
         drop(slot);
         if targets.iter().any(|target| *target != Target::Nothing) {
             Releasing::undo(&self.driver, &id, targets, lease, call_timeout, None);
         }
-        if let Some(closed) = closed {
-            if let Some(key) = closed.scheduled {
+        if let Some(ended) = ended {
+            if let Some(key) = ended.scheduled {
                 self.driver.schedule.remove(key);
             }
             let closing = &self.driver.closing;
-            closing.count_down(&closing.withdrawing);
+            closing.count_down(&closing.releasing);
         }
     }
 }
@@ -112,7 +111,7 @@ impl Strays {
 impl Deliver<Reply> for Strays {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         self.round.deliver(tag, outcome);
-        self.give_back(false);
+        self.undo_surplus(false);
     }
 }
 

@@ -1,5 +1,5 @@
-//! What is known of a caller's ticket, and telling nodes to forget it
-//! ([`TicketNodes`](crate::protocol::TicketNodes) says which).
+//! The ticket of a waiter on the nodes: records where it may be, and sends undos to the nodes
+//! that must forget it ([`TicketNodes`](crate::protocol::TicketNodes) decides which).
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,65 +15,66 @@ use super::waiter::Waiter;
 use super::{Driver, lock};
 
 impl Waiter {
-    /// Whether its caller no longer waits: nothing may enter its ticket any more.
+    /// Whether its caller no longer waits: from then on no request may enter its ticket.
     pub(super) fn is_over(&self) -> bool {
         lock(&self.nodes).is_over()
     }
 
-    /// Hears what a call did to its ticket on `node`.
+    /// Records what a call did to its ticket on `node`. Undoes a ticket that was entered too late.
     pub(super) fn note(&self, driver: &Arc<Driver>, node: usize, fate: TicketFate) {
-        let told = lock(&self.nodes).note(node, fate);
-        if let Some(call_timeout) = told {
+        let late = lock(&self.nodes).note(node, fate);
+        if let Some(call_timeout) = late {
             let mut targets = vec![Target::Nothing; driver.sender.nodes.len()];
             targets[node] = Target::Holds;
             self.forget(driver, targets, call_timeout);
         }
     }
 
-    /// The undo of the last attempt takes the ticket back from `targets`.
-    pub(super) fn is_told_to(&self, targets: &[Target]) {
+    /// The undo of the last attempt removes the ticket from `targets`.
+    pub(super) fn undone_on(&self, targets: &[Target]) {
         lock(&self.nodes).told(targets);
     }
 
-    /// Its caller has what it waited for. `strays`: what else is taken back from these nodes, the
-    /// ticket with it.
-    pub(super) fn granted(&self, driver: &Arc<Driver>, strays: &[Target], call_timeout: Duration) {
+    /// Its caller got the grant. `surplus`: the undo of surplus slots on these nodes removes the
+    /// ticket too.
+    pub(super) fn granted(&self, driver: &Arc<Driver>, surplus: &[Target], call_timeout: Duration) {
         let mut targets = lock(&self.nodes).end(true, call_timeout);
         for (target, _) in targets
             .iter_mut()
-            .zip(strays)
-            .filter(|(_, stray)| **stray != Target::Nothing)
+            .zip(surplus)
+            .filter(|(_, surplus)| **surplus != Target::Nothing)
         {
             *target = Target::Nothing;
         }
         self.forget(driver, targets, call_timeout);
     }
 
-    /// Its caller gave up.
+    /// Its caller ended without a grant.
     pub(super) fn gave_up(&self, driver: &Arc<Driver>, call_timeout: Duration) {
         let targets = lock(&self.nodes).end(false, call_timeout);
         self.forget(driver, targets, call_timeout);
     }
 
-    /// Has `targets` forget the ticket; retried until they have answered, or the ticket has run out.
+    /// Removes the ticket from `targets`. Retried until they have answered, or the ticket has
+    /// expired.
     fn forget(&self, driver: &Arc<Driver>, targets: Vec<Target>, call_timeout: Duration) {
         if targets.iter().all(|target| *target == Target::Nothing) {
             return;
         }
-        let id = GrantId::of_ticket(&self.claims, &self.place, self.queue);
+        let id = GrantId::of_ticket(&self.claims, &self.ticket, self.queue);
         let lease = Duration::from_millis(TICKET_MS);
         Releasing::undo(driver, &id, targets, lease, call_timeout, None);
     }
 }
 
-/// Where the replies of an attempt go that carries a ticket.
+/// Receives the replies of an attempt that carries a ticket.
 pub(super) struct TicketReplies {
     driver: Arc<Driver>,
     waiter: Arc<Waiter>,
-    /// Whoever tallies them.
+    /// The receiver that counts the votes.
     to: Arc<dyn Deliver<Reply>>,
-    /// Whether that one takes back what comes after the grant, the ticket with it.
-    takes_back: bool,
+    /// Whether `to` undoes what a node enters after the grant, the ticket included.
+    undoes_late: bool,
 }
 
 impl TicketReplies {
@@ -82,14 +83,14 @@ impl TicketReplies {
         driver: &Arc<Driver>,
         waiter: &Arc<Waiter>,
         to: Arc<dyn Deliver<Reply>>,
-        takes_back: bool,
+        undoes_late: bool,
     ) -> Self {
         lock(&waiter.nodes).sending();
         Self {
             driver: Arc::clone(driver),
             waiter: Arc::clone(waiter),
             to,
-            takes_back,
+            undoes_late,
         }
     }
 }
@@ -99,8 +100,8 @@ impl Deliver<Reply> for TicketReplies {
         let node = tag as usize;
         let fate = TicketFate::after_acquire(&outcome);
         lock(&self.waiter.nodes).answered(node);
-        // Before the verdict: whoever wakes by it looks at what is known of the ticket.
-        if !self.takes_back || !self.waiter.is_over() {
+        // Before the verdict: the caller that it wakes reads the state of the ticket.
+        if !self.undoes_late || !self.waiter.is_over() {
             self.waiter.note(&self.driver, node, fate);
         }
         self.to.deliver(tag, outcome);
@@ -126,9 +127,9 @@ mod tests {
 
     const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-    struct Nobody;
+    struct ExpectOk;
 
-    impl Deliver<Facts> for Nobody {
+    impl Deliver<Facts> for ExpectOk {
         fn deliver(&self, _: u64, outcome: Result<Facts, CallError>) {
             outcome.unwrap();
         }
@@ -141,8 +142,8 @@ mod tests {
         }])
     }
 
-    /// Three nodes, and one who waits for `x` with a ticket that all of them have.
-    fn one_waits() -> (Arc<Driver>, Vec<MemoryNode>, Arc<Waiter>) {
+    /// Three nodes, and a waiter for `x` whose ticket is on all of them.
+    fn one_waiter() -> (Arc<Driver>, Vec<MemoryNode>, Arc<Waiter>) {
         let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
         let node =
             |name| MemoryNode::with_clock(name, NodeClock::following(clock.clone(), 1 << 50));
@@ -151,15 +152,15 @@ mod tests {
         let driver = Driver::of_group(all.collect(), clock);
         let group = *driver.sender.cluster().group();
         for node in &nodes {
-            node.join(group, Completion::new(Arc::new(Nobody), 0));
+            node.join(group, Completion::new(Arc::new(ExpectOk), 0));
         }
-        let place = Place {
+        let ticket = Place {
             since_us: 1 << 50,
             id: driver.room.ticket(),
             first: false,
         };
         let room = Arc::clone(&driver.room);
-        let waiter = room.enter(&driver, &claims(), place, Queue::Lock);
+        let waiter = room.enter(&driver, &claims(), ticket, Queue::Lock);
         refresh(&driver, &waiter);
         assert_eq!(lengths(&nodes), [1; 3]);
         (driver, nodes, waiter)
@@ -169,7 +170,7 @@ mod tests {
         Refreshing::begin(driver, &claims(), Queue::Lock, vec![Arc::clone(waiter)]);
     }
 
-    /// How many tickets stand in line on each node.
+    /// How many tickets are in the queue of each node.
     fn lengths(nodes: &[MemoryNode]) -> Vec<usize> {
         let name = &claims()[0].name;
         let length = |node: &MemoryNode| node.entry(name).line.tickets.len();
@@ -177,30 +178,30 @@ mod tests {
     }
 
     #[test]
-    fn after_the_grant_every_node_that_may_have_the_ticket_is_told() {
-        let (driver, nodes, waiter) = one_waits();
+    fn after_the_grant_every_node_that_may_have_the_ticket_forgets_it() {
+        let (driver, nodes, waiter) = one_waiter();
         waiter.note(&driver, 0, TicketFate::Left);
         waiter.note(&driver, 1, TicketFate::Left);
         waiter.note(&driver, 2, TicketFate::Unchanged);
         waiter.granted(&driver, &[], CALL_TIMEOUT);
-        // The first two took it out themselves, had this been a real grant.
+        // In a real grant the first two nodes would have removed it themselves.
         assert_eq!(lengths(&nodes), [1, 1, 0]);
     }
 
-    /// A refresh that another thread was about to send when the grant came.
+    /// Another thread was about to send the refresh when the grant arrived.
     #[test]
     fn a_refresh_that_comes_after_the_grant_leaves_no_ticket() {
-        let (driver, nodes, waiter) = one_waits();
+        let (driver, nodes, waiter) = one_waiter();
         waiter.granted(&driver, &[], CALL_TIMEOUT);
         assert_eq!(lengths(&nodes), [0; 3]);
         refresh(&driver, &waiter);
         assert_eq!(lengths(&nodes), [0; 3]);
     }
 
-    /// The same with the answer to the refresh between the grant of a node and the verdict.
+    /// The answer to the refresh arrives between the grant of a node and the verdict.
     #[test]
     fn a_refresh_between_a_nodes_grant_and_the_verdict_leaves_no_ticket() {
-        let (driver, nodes, waiter) = one_waits();
+        let (driver, nodes, waiter) = one_waiter();
         for node in 0..3 {
             waiter.note(&driver, node, TicketFate::Left);
         }
@@ -210,10 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn what_strays_take_back_is_not_taken_back_twice() {
-        let (driver, nodes, waiter) = one_waits();
-        let strays = [Target::Holds, Target::Nothing, Target::Unknown];
-        waiter.granted(&driver, &strays, CALL_TIMEOUT);
+    fn a_ticket_undone_with_a_surplus_slot_is_not_undone_twice() {
+        let (driver, nodes, waiter) = one_waiter();
+        let surplus = [Target::Holds, Target::Nothing, Target::Unknown];
+        waiter.granted(&driver, &surplus, CALL_TIMEOUT);
         assert_eq!(lengths(&nodes), [1, 0, 1]);
     }
 }

@@ -1,5 +1,5 @@
-//! A timer that counts suspend. Tokio's stop while the machine sleeps, which is the moment when a
-//! deadline matters most.
+//! A timer that counts suspend. The timers of tokio stop while the machine sleeps, and a deadline
+//! that passes during the sleep must be noticed at once.
 
 use crate::clock::Clock;
 use crate::time::Timestamp;
@@ -8,15 +8,15 @@ use crate::time::Timestamp;
 pub(super) struct Timer {
     clock: Clock,
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    alarm: Option<boottime::Alarm>,
+    boottime: Option<boottime::BoottimeTimer>,
 }
 
 impl Timer {
     pub(super) fn new(clock: Clock) -> Self {
         Self {
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            alarm: match clock {
-                Clock::System => boottime::Alarm::new().ok(),
+            boottime: match clock {
+                Clock::System => boottime::BoottimeTimer::new().ok(),
                 Clock::Stepped(_) => None,
             },
             clock,
@@ -26,9 +26,9 @@ impl Timer {
     /// Completes once the clock has reached `until`.
     pub(super) async fn sleep_until(&mut self, until: Timestamp) {
         #[cfg(any(target_os = "linux", target_os = "android"))]
-        if let Some(alarm) = &mut self.alarm {
-            // Where the alarm fails, the clock's own sleep still looks twice a second.
-            if alarm.sleep_until(until).await.is_ok() {
+        if let Some(boottime) = &mut self.boottime {
+            // If this timer fails, the clock's own sleep still checks the time twice a second.
+            if boottime.sleep_until(until).await.is_ok() {
                 return;
             }
         }
@@ -51,9 +51,9 @@ mod boottime {
     use crate::time::Timestamp;
 
     /// A `timerfd` on `CLOCK_BOOTTIME`.
-    pub(super) struct Alarm(AsyncFd<OwnedFd>);
+    pub(super) struct BoottimeTimer(AsyncFd<OwnedFd>);
 
-    impl Alarm {
+    impl BoottimeTimer {
         pub(super) fn new() -> io::Result<Self> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let fd = timerfd_create(TimerfdClockId::Boottime, flags)?;

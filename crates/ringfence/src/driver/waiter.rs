@@ -1,4 +1,4 @@
-//! One caller that waits: what it was told, and when it comes.
+//! One waiting caller: which wakes it got, and when it may try again.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,46 +11,47 @@ use crate::time::Timestamp;
 
 use super::lock;
 
-/// One who waits.
+/// A caller in the wait queue.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) claims: Arc<[Claim]>,
-    pub(super) place: Place,
+    pub(super) ticket: Place,
     pub(super) queue: Queue,
     /// Which nodes may have its ticket.
     pub(super) nodes: Mutex<TicketNodes>,
-    state: Mutex<State>,
+    state: Mutex<WaiterState>,
     woken: Notify,
 }
 
-/// A wake that brings an attempt about.
+/// A wake that led to an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Woken {
-    /// Which slot of a semaphore was freed, if that was told.
+    /// The slot of a semaphore that was freed, if the wake named one.
     pub(crate) slot: Option<u32>,
 }
 
 #[derive(Debug)]
-struct State {
-    /// When it was told to come, and for which slot of a semaphore.
+struct WaiterState {
+    /// When a wake lets it try, and for which slot of a semaphore.
     due: Option<(Timestamp, Option<u32>)>,
-    /// An attempt is under way.
+    /// An attempt is in progress.
     attempting: bool,
-    /// How it stands on each node, as last heard.
+    /// Its last known position in the queue of each node.
     turns: Vec<Option<Turn>>,
-    /// How many each node said had arrived at the latch, when it was last looked at.
+    /// How many parties had arrived at the latch, by the last answer of each node.
     arrived: Vec<Option<u64>>,
 }
 
 impl Waiter {
-    /// One who waits for `claims` at `place`, on `nodes` nodes, and whose attempt is under way.
-    pub(super) fn new(claims: &Arc<[Claim]>, place: Place, queue: Queue, nodes: usize) -> Self {
+    /// A waiter for `claims` with the ticket `ticket`, on `nodes` nodes, with an attempt in
+    /// progress.
+    pub(super) fn new(claims: &Arc<[Claim]>, ticket: Place, queue: Queue, nodes: usize) -> Self {
         Self {
             claims: Arc::clone(claims),
-            place,
+            ticket,
             queue,
             nodes: Mutex::new(TicketNodes::new(nodes)),
-            state: Mutex::new(State {
+            state: Mutex::new(WaiterState {
                 due: None,
                 attempting: true,
                 turns: vec![None; nodes],
@@ -60,13 +61,13 @@ impl Waiter {
         }
     }
 
-    /// Has it come at `at` for `slot`, unless it was told to come sooner.
+    /// Lets it try at `at` for `slot`, unless an earlier wake is due sooner.
     pub(super) fn wake(&self, at: Timestamp, slot: Option<u32>) {
-        // The gate comes first. A slot that there is not is nothing to ask for.
+        // The first claim is the admission record. Ignore unknown slot numbers.
         let slot = slot.filter(|slot| (*slot as usize) + 1 < self.claims.len());
         let slot = slot.filter(|_| self.queue == Queue::Slot);
         let mut state = lock(&self.state);
-        // Every node tells it: one awakening is enough.
+        // Every node sends a wake: one is enough.
         if state.due.is_none_or(|(due, _)| at < due) {
             state.due = Some((at, slot));
             drop(state);
@@ -74,38 +75,34 @@ impl Waiter {
         }
     }
 
-    /// Has it come at `now`: what it waits for has been freed.
-    pub(crate) fn come(&self, now: Timestamp) {
-        self.wake(now, None);
+    /// Whether this is the waiter of the ticket `ticket`.
+    pub(crate) fn has(&self, ticket: &Place) -> bool {
+        (self.ticket.since_us, &self.ticket.id) == (ticket.since_us, &ticket.id)
     }
 
-    /// Whether this is who waits at `place`.
-    pub(crate) fn is_at(&self, place: &Place) -> bool {
-        (self.place.since_us, &self.place.id) == (place.since_us, &place.id)
-    }
-
-    /// Whether its place is to be refreshed now. A ticket leaves the queue when it is granted, which an
-    /// attempt under way may just have been: it must not be put back. The attempt refreshes it anyway.
-    pub(super) fn is_shown(&self) -> bool {
+    /// Whether its ticket is refreshed now. Not during an attempt: a node that grants removes the
+    /// ticket from the queue, and a refresh would enter it again. The attempt keeps the ticket
+    /// alive anyway.
+    pub(super) fn needs_refresh(&self) -> bool {
         let latch = matches!(self.queue, Queue::Latch { .. });
         latch || !lock(&self.state).attempting
     }
 
-    /// An attempt begins: what it was told before is done with. A wake from now on counts after it.
+    /// An attempt begins. It uses up the earlier wakes; a wake from now on counts after it.
     pub(crate) fn begin(&self) {
         let mut state = lock(&self.state);
         state.due = None;
         state.attempting = true;
     }
 
-    /// The attempt is over, and lost.
+    /// The attempt has lost.
     pub(crate) fn end(&self) {
         lock(&self.state).attempting = false;
     }
 
-    /// Waits until `at`, or until it is woken, but then not before `wake_at`: by which wake, if it
-    /// was one.
-    pub(crate) async fn turn(
+    /// Waits until `at` or until a wake, but for a wake not before `wake_at`. Returns the wake, if
+    /// there was one.
+    pub(crate) async fn wait_for_wake(
         &self,
         clock: &Clock,
         at: Timestamp,
@@ -129,31 +126,32 @@ impl Waiter {
         }
     }
 
-    /// A look at the latch is over: so many had arrived, node by node. Only what differs is news.
-    pub(crate) fn looked(&self, arrived: Vec<Option<u64>>) {
+    /// A round on the latch has ended with these numbers of arrivals, in node order. Only a
+    /// different number is news.
+    pub(crate) fn set_arrivals(&self, arrived: Vec<Option<u64>>) {
         let mut state = lock(&self.state);
         state.arrived = arrived;
         state.attempting = false;
     }
 
-    /// Hears how many have arrived at the latch on `node`; whether that is news.
-    pub(super) fn hears_of(&self, node: usize, arrived: u64) -> bool {
+    /// Records how many parties have arrived at the latch on `node`. Returns whether that is news.
+    pub(super) fn observe_arrivals(&self, node: usize, arrived: u64) -> bool {
         let mut state = lock(&self.state);
         let news = !state.attempting && state.arrived[node] != Some(arrived);
-        // Once is enough, whatever comes of the look.
+        // Report each number once, whatever the next round finds.
         state.arrived[node] = Some(arrived);
         news
     }
 
-    /// Hears how it stands on `node`; whether a majority would let it in.
-    pub(super) fn stands(&self, node: usize, turn: Turn) -> bool {
+    /// Records its position on `node`. Returns whether a majority would grant to it.
+    pub(super) fn observe_turn(&self, node: usize, turn: Turn) -> bool {
         let mut state = lock(&self.state);
         state.turns[node] = Some(turn);
-        let lets_in = |turn: &&Option<Turn>| turn.is_some_and(|t| t.free && t.ahead == 0);
-        let entitled = state.turns.iter().filter(lets_in).count();
+        let grants = |turn: &&Option<Turn>| turn.is_some_and(|t| t.free && t.ahead == 0);
+        let entitled = state.turns.iter().filter(grants).count();
         let entitled = entitled >= quorum(state.turns.len());
         if entitled {
-            // Once is enough: the next refresh says whether it still is so.
+            // Report it once: the next refresh shows whether it is still true.
             state.turns.fill(None);
         }
         entitled
@@ -168,7 +166,7 @@ pub(super) mod tests {
     use crate::message::Mode;
     use crate::name::Name;
 
-    /// One who waits for a semaphore of two, or for its names as a lock.
+    /// A waiter for a semaphore with two permits, or for the same names as a lock.
     pub(in crate::driver) fn waiter(queue: Queue) -> Waiter {
         let name = Name::new("", "s").unwrap();
         let names = [name.gate(), name.slot(0), name.slot(1)];
@@ -176,12 +174,12 @@ pub(super) mod tests {
             name,
             mode: Mode::Exclusive,
         });
-        let place = Place {
+        let ticket = Place {
             since_us: 0,
             id: "c.1".into(),
             first: false,
         };
-        Waiter::new(&claims.into(), place, queue, 1)
+        Waiter::new(&claims.into(), ticket, queue, 1)
     }
 
     fn at(ms: u64) -> Timestamp {
@@ -189,7 +187,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_earliest_wake_says_for_which_slot() {
+    fn the_earliest_wake_decides_the_slot() {
         let waiter = waiter(Queue::Slot);
         let due = || lock(&waiter.state).due;
         waiter.wake(at(9), None);
@@ -214,24 +212,24 @@ pub(super) mod tests {
     fn a_ticket_that_may_just_have_been_granted_is_not_refreshed() {
         let latch = Queue::Latch { ttl_ms: 1 };
         let cases = [(Queue::Slot, false), (Queue::Lock, false), (latch, true)];
-        for (what, shown) in cases {
-            let waiter = waiter(what);
+        for (queue, refreshed) in cases {
+            let waiter = waiter(queue);
             waiter.begin();
-            assert_eq!(waiter.is_shown(), shown, "{what:?} during an attempt");
+            assert_eq!(waiter.needs_refresh(), refreshed, "{queue:?}");
             waiter.end();
-            assert!(waiter.is_shown(), "{what:?} between two");
+            assert!(waiter.needs_refresh(), "{queue:?} between two attempts");
         }
     }
 
     #[test]
-    fn a_slot_that_there_is_not_is_not_asked_for() {
-        for (what, slot, asked) in [
+    fn unknown_slot_numbers_are_ignored() {
+        for (queue, slot, asked) in [
             (Queue::Slot, 1, Some(1)),
             (Queue::Slot, 2, None),
             (Queue::Slot, u32::MAX, None),
             (Queue::Lock, 0, None),
         ] {
-            let waiter = waiter(what);
+            let waiter = waiter(queue);
             waiter.wake(at(1), Some(slot));
             assert_eq!(lock(&waiter.state).due, Some((at(1), asked)), "{slot}");
         }

@@ -1,8 +1,8 @@
-//! Those of this client who wait in line: woken when it is their turn, and shown to the nodes now
-//! and then so that they keep their places.
+//! The waiting callers of one client: passes wakes on to them, and refreshes their tickets on the
+//! nodes so that the tickets do not expire.
 //!
-//! A wake is a hint that may be lost; the refresh behind it is the bounded poll. All of a client's
-//! waiters are refreshed together, one request for each set of names and node.
+//! A wake may be lost; the refresh polls the nodes at a fixed interval and finds the same. All
+//! waiters of a client are refreshed together, with one request per set of names and node.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,12 +20,12 @@ use super::schedule::Due;
 use super::waiter::Waiter;
 use super::{Driver, lock};
 
-/// The most places in one request, so that one request does not occupy a node for long.
-const PLACES_MAX: usize = 512;
+/// The most tickets in one request, so that one request does not occupy a node for long.
+const TICKETS_MAX: usize = 512;
 
-/// Where this client's callers wait.
+/// See the module.
 pub(crate) struct WaitingRoom {
-    /// Whose tickets these are: the first half of their ids, and where wakes go.
+    /// The client's id: the first half of its ticket ids, and the address of its wakes.
     client: String,
     clock: Clock,
     tickets: AtomicU64,
@@ -34,13 +34,14 @@ pub(crate) struct WaitingRoom {
 
 #[derive(Default)]
 struct Waiters {
-    /// In an order, so that the same run asks the nodes in the same order.
+    /// Sorted, so that the same run sends its requests in the same order.
     by_ticket: BTreeMap<Arc<str>, Arc<Waiter>>,
-    /// Who comes next at a lock, as far as the nodes have told: the runner-up when it was last freed.
+    /// The next waiter of a lock, if a node has named it: the second in the queue at the last
+    /// release.
     next: BTreeMap<Arc<[Claim]>, Arc<str>>,
-    /// Whether the nodes have been asked to tell us of wakes.
+    /// Whether this client listens for wakes on the nodes.
     listening: bool,
-    /// Whether the next refresh stands on the schedule.
+    /// Whether the next refresh is scheduled.
     scheduled: bool,
 }
 
@@ -54,25 +55,25 @@ impl WaitingRoom {
         }
     }
 
-    /// A ticket that nobody else has.
+    /// A new ticket id, different from every other.
     pub(crate) fn ticket(&self) -> Arc<str> {
         let number = self.tickets.fetch_add(1, Ordering::Relaxed);
         format!("{}.{number}", self.client).into()
     }
 
-    /// Lets somebody wait at `place` for `claims`.
+    /// Adds a waiter for `claims` with the ticket `ticket`.
     pub(crate) fn enter(
         self: &Arc<Self>,
         driver: &Driver,
         claims: &Arc<[Claim]>,
-        place: Place,
+        ticket: Place,
         queue: Queue,
     ) -> Arc<Waiter> {
         let nodes = driver.sender.nodes.len();
-        let waiter = Arc::new(Waiter::new(claims, place, queue, nodes));
+        let waiter = Arc::new(Waiter::new(claims, ticket, queue, nodes));
         let mut waiters = lock(&self.waiters);
-        let ticket = Arc::clone(&waiter.place.id);
-        waiters.by_ticket.insert(ticket, Arc::clone(&waiter));
+        let id = Arc::clone(&waiter.ticket.id);
+        waiters.by_ticket.insert(id, Arc::clone(&waiter));
         let listen = !std::mem::replace(&mut waiters.listening, true);
         let schedule = !std::mem::replace(&mut waiters.scheduled, true);
         drop(waiters);
@@ -84,50 +85,50 @@ impl WaitingRoom {
         if schedule {
             driver
                 .schedule
-                .insert(self.clock.now() + REFRESH, Due::Line);
+                .insert(self.clock.now() + REFRESH, Due::Refresh);
         }
         waiter
     }
 
-    /// Whoever waited with `waiter` waits no longer.
+    /// Removes `waiter`.
     pub(crate) fn leave(&self, waiter: &Waiter) {
         let mut waiters = lock(&self.waiters);
-        waiters.by_ticket.remove(&waiter.place.id);
-        if waiters.next.get(&waiter.claims) == Some(&waiter.place.id) {
+        waiters.by_ticket.remove(&waiter.ticket.id);
+        if waiters.next.get(&waiter.claims) == Some(&waiter.ticket.id) {
             waiters.next.remove(&waiter.claims);
         }
     }
 
-    /// Who comes next at `claims`, if the nodes have told that it is one of ours. Asked by a holder
-    /// of this client before it sends its release: the next need not wait to be woken then, since
-    /// what it sends arrives behind that.
+    /// The next waiter for `claims`, if a node has named one of this client. A holder of this
+    /// client reads it before it sends its release: the next waiter need not wait for a wake,
+    /// because its acquire arrives after that release.
     pub(crate) fn next(&self, claims: &Arc<[Claim]>) -> Option<Arc<Waiter>> {
         let mut waiters = lock(&self.waiters);
-        let ticket = waiters.next.remove(claims)?;
-        waiters.by_ticket.get(&ticket).cloned()
+        let id = waiters.next.remove(claims)?;
+        waiters.by_ticket.get(&id).cloned()
     }
 
-    /// Shows all who wait to the nodes.
+    /// Refreshes the tickets of all waiters on the nodes.
     pub(crate) fn refresh(&self, driver: &Arc<Driver>) {
         let mut groups: BTreeMap<_, Vec<Arc<Waiter>>> = BTreeMap::new();
         {
             let mut waiters = lock(&self.waiters);
             waiters.scheduled = !waiters.by_ticket.is_empty();
             for waiter in waiters.by_ticket.values() {
-                if !waiter.is_shown() {
+                if !waiter.needs_refresh() {
                     continue;
                 }
-                let alike = (Arc::clone(&waiter.claims), waiter.queue);
-                groups.entry(alike).or_default().push(Arc::clone(waiter));
+                let group = (Arc::clone(&waiter.claims), waiter.queue);
+                groups.entry(group).or_default().push(Arc::clone(waiter));
             }
             if waiters.scheduled {
                 driver
                     .schedule
-                    .insert(self.clock.now() + REFRESH, Due::Line);
+                    .insert(self.clock.now() + REFRESH, Due::Refresh);
             }
         }
         for ((claims, queue), waiters) in groups {
-            for waiters in waiters.chunks(PLACES_MAX) {
+            for waiters in waiters.chunks(TICKETS_MAX) {
                 Refreshing::begin(driver, &claims, queue, waiters.to_vec());
             }
         }
@@ -142,12 +143,12 @@ impl Hear for WaitingRoom {
             && waiter.queue == Queue::Lock
             && wake.after_ms > 0
         {
-            let next = Arc::clone(&waiter.place.id);
-            waiters.next.insert(Arc::clone(&waiter.claims), next);
+            let id = Arc::clone(&waiter.ticket.id);
+            waiters.next.insert(Arc::clone(&waiter.claims), id);
         }
         drop(waiters);
         if let Some(waiter) = waiter {
-            // A node may say anything; nobody sleeps for longer than the next refresh because of it.
+            // A hostile node may send any number. The next refresh wakes the waiter anyway.
             let after = Duration::from_millis(wake.after_ms).min(Duration::from_secs(3600));
             waiter.wake(self.clock.now() + after, wake.slot);
         }
@@ -170,42 +171,42 @@ mod tests {
     fn room(waiter: &Arc<Waiter>) -> WaitingRoom {
         let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
         let room = WaitingRoom::new("c".to_owned(), clock);
-        let ticket = Arc::clone(&waiter.place.id);
+        let id = Arc::clone(&waiter.ticket.id);
         let mut waiters = lock(&room.waiters);
-        waiters.by_ticket.insert(ticket, Arc::clone(waiter));
+        waiters.by_ticket.insert(id, Arc::clone(waiter));
         drop(waiters);
         room
     }
 
     #[test]
-    fn the_runner_up_is_the_next_once() {
+    fn the_second_in_the_queue_is_the_next_once() {
         let waiter = Arc::new(waiter(Queue::Lock));
         let room = room(&waiter);
-        let told = |after_ms| Wake {
+        let wake = |after_ms| Wake {
             ticket: "c.1".to_owned(),
             after_ms,
             slot: None,
         };
         let is_next = |claims| {
             room.next(claims)
-                .is_some_and(|it| Arc::ptr_eq(&it, &waiter))
+                .is_some_and(|next| Arc::ptr_eq(&next, &waiter))
         };
         let others: Arc<[Claim]> = waiter.claims[..1].into();
-        room.hear(told(0));
+        room.hear(wake(0));
         assert!(!is_next(&waiter.claims), "it is its turn now");
-        room.hear(told(1500));
+        room.hear(wake(1500));
         assert!(!is_next(&others));
         assert!(is_next(&waiter.claims));
         assert!(!is_next(&waiter.claims));
-        room.hear(told(1500));
+        room.hear(wake(1500));
         room.leave(&waiter);
         assert!(lock(&room.waiters).next.is_empty());
     }
 
     #[test]
-    fn who_waits_for_a_slot_is_woken_by_the_nodes_alone() {
-        let next = Arc::new(waiter(Queue::Slot));
-        let room = room(&next);
+    fn a_waiter_for_a_slot_is_woken_only_by_nodes() {
+        let waiter = Arc::new(waiter(Queue::Slot));
+        let room = room(&waiter);
         room.hear(Wake {
             ticket: "c.1".to_owned(),
             after_ms: 1500,

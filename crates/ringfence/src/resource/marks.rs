@@ -1,11 +1,12 @@
-//! The two marks of a resource: the specification that the script and the statements follow.
+//! The two marks of a resource: the specification. The script of `redis.rs` and the statements of
+//! `sql.rs` are tested against it.
 
 use std::fmt;
 
-/// What a resource remembers of those who used it: the highest fence that read it, and the highest
-/// that wrote it. A new resource has neither.
+/// The marks of a resource: the highest fence that read it, and the highest fence that wrote it.
+/// A new resource has neither.
 ///
-/// Whoever is admitted raises its mark first, then reads, then writes. Then nobody's work is lost:
+/// A holder raises its mark first, then reads, then writes. Then no update is lost:
 ///
 /// ```
 /// use ringfence::resource::{Marks, Refused};
@@ -27,9 +28,9 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// The marks as they stand in a row of the table of [`sql`](super::sql).
+    /// The marks of a row in the table of [`sql`](super::sql).
     pub fn from_row(read: i64, write: i64) -> Self {
-        // Fences are positive: what is below zero was not written by these statements, and is low.
+        // Fences are positive. These statements write no negative mark; read one as the lowest.
         let mark = |column| u64::try_from(column).unwrap_or(0);
         Self {
             read: mark(read),
@@ -37,21 +38,21 @@ impl Marks {
         }
     }
 
-    /// The fence that a reader needs at least: nobody with a higher one has written.
+    /// The lowest fence that may read: no holder with a higher fence has written.
     pub fn reader_needs(self) -> u64 {
         self.write
     }
 
-    /// The fence that a writer needs at least: nobody with a higher one has written, nor read what
-    /// would change under it.
+    /// The lowest fence that may write: no holder with a higher fence has written, or has read what
+    /// this write would change.
     pub fn writer_needs(self) -> u64 {
         self.write.max(self.read)
     }
 
     /// The marks after a reader with this `fence`, or why it may not read.
     ///
-    /// Higher fences that only read are no obstacle, since readers that share a lock have any order
-    /// among themselves.
+    /// A higher fence that only read does not refuse it: readers that share a lock may come in
+    /// any order.
     pub fn admit_read(self, fence: u64) -> Result<Self, Refused> {
         refuse_below(self.reader_needs(), fence)?;
         let read = self.read.max(fence);
@@ -73,9 +74,10 @@ fn refuse_below(mark: u64, fence: u64) -> Result<(), Refused> {
     Ok(())
 }
 
-/// A resource does not let this fence in: its holder lost the lock, and a later holder was here.
+/// A resource refused this fence: its holder lost the lock, and a later holder has used the
+/// resource.
 ///
-/// Do not try again with the same guard. Lock again, and begin with reading.
+/// Do not retry with the same guard. Lock again and start with reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Refused {
     /// The fence that was refused.
@@ -85,12 +87,12 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// The refusal that an error of a Redis client tells of, if it is one: looks for the words that
-    /// the script of [`redis`](super::redis) answers with.
+    /// Finds a refusal in the error message of a Redis client: it searches for the words of the
+    /// error reply that the script of [`redis`](super::redis) returns.
     pub fn in_message(message: &str) -> Option<Self> {
         let (before, after) = message.split_once(MARK_WORDS)?;
         let (_, fence) = before.rsplit_once(FENCE_WORDS)?;
-        // Clients put words of their own around it.
+        // Clients add words before and after it.
         let end = after.find(|c: char| !c.is_ascii_digit());
         let mark = &after[..end.unwrap_or(after.len())];
         Some(Self {
@@ -100,7 +102,7 @@ impl Refused {
     }
 }
 
-/// The script says it in the same words.
+/// The words of the error reply, which the script also uses.
 const FENCE_WORDS: &str = "fence ";
 const MARK_WORDS: &str = " is below the mark ";
 
@@ -146,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn a_new_resource_admits_anybody() {
+    fn a_new_resource_admits_every_fence() {
         assert_eq!(Marks::default().admit_read(0), Ok(marks(0, 0)));
         assert_eq!(Marks::default().admit_write(1), Ok(marks(0, 1)));
     }
 
     #[test]
-    fn a_refusal_is_read_from_the_words_it_is_told_in() {
+    fn a_refusal_is_found_in_an_error_message() {
         let refused = Refused { fence: 5, mark: 17 };
         assert_eq!(Refused::in_message(&refused.to_string()), Some(refused));
         let client = "a fence was checked - STALEFENCE: fence 5 is below the mark 17 (script 1f)";
@@ -168,7 +170,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each holder reads, and then writes one more than it read, whenever its turn comes.
+        /// At its turns each holder first reads, and then writes one more than it read.
         #[test]
         fn no_order_of_turns_loses_an_update(turns in prop::collection::vec(0..6usize, 0..40)) {
             let (mut marks, mut number, mut written) = (Marks::default(), 0, 0);

@@ -1,18 +1,18 @@
 //! Fenced keys on Redis and Valkey: one script, for any client in any language.
 //!
-//! [`FENCED`] runs one command on one key if the fence is let in by the key's marks, all of it in one
-//! step of the server:
+//! [`FENCED`] runs one command on one key if the key's marks admit the fence. The server executes
+//! the check and the command in one step:
 //!
 //! ```text
-//! EVAL FENCED 2 KEY MARKS  read|write FENCE KEEP_MS  COMMAND [what follows the key in the command]
+//! EVAL FENCED 2 KEY MARKS  read|write FENCE KEEP_MS  COMMAND [arguments after the key]
 //! ```
 //!
-//! A refusal is an error reply, `STALEFENCE fence 5 is below the mark 7`: unlike a value it cannot be
-//! overlooked. A command that itself fails, say with `WRONGTYPE`, has raised the mark, which does no
-//! harm: its caller was let in.
+//! A refusal is an error reply, `STALEFENCE fence 5 is below the mark 7`: unlike a value it
+//! cannot be overlooked. A command that itself fails, for instance with `WRONGTYPE`, has raised
+//! the mark. That does no harm, because its fence was admitted.
 //!
-//! This module builds the words and sends nothing, so that it fits every client and every version of
-//! it. With the crate `redis`:
+//! This module builds the arguments and sends nothing, so that it fits every client and every
+//! version of it. With the crate `redis`:
 //!
 //! ```no_run
 //! use ringfence::resource::Refused;
@@ -41,21 +41,22 @@
 //! # }
 //! ```
 //!
-//! The data may live on another server than the locks. If it is the same one, a fenced key must not
-//! have the name of a lock, which is a key too.
+//! The data may be on another server than the locks. On the same server a fenced key must not
+//! have the name of a lock, because the lock is a key too.
 
 use std::time::Duration;
 
 use crate::name::hash_tag;
 
-/// The whole script. Its keys and arguments are those of [`Call`].
+/// The whole script. Its keys and arguments are those of a [`FencedCall`].
 pub const FENCED: &str = concat!(
     include_str!("lua/admit.lua"),
     include_str!("lua/fenced.lua")
 );
 
-/// The Lua function `admit(marks_key, 'read' or 'write', fence, keep_ms)`, to stand at the head of a
-/// script of your own that does more than one command. It returns nothing, or the error to return:
+/// The Lua function `admit(marks_key, 'read' or 'write', fence, keep_ms)`. Put it at the
+/// beginning of your own script if that runs more than one command. It returns nothing, or the
+/// error to return:
 ///
 /// ```
 /// use ringfence::resource::redis::ADMIT;
@@ -74,13 +75,14 @@ pub const ADMIT: &str = include_str!("lua/admit.lua");
 /// The first word of the error reply of a refusal.
 pub const STALE_FENCE: &str = "STALEFENCE";
 
-/// Stands before keys that have no hash tag and cannot be one. `{}` is an empty tag, so Redis hashes
-/// the whole key; and because the CRC16 of this prefix is zero, it hashes to the slot of the rest.
+/// The prefix for keys that have no hash tag and cannot be a hash tag. `{}` is an empty tag, so
+/// Redis hashes the whole key. The CRC16 of this prefix is zero, so the result is in the slot of
+/// the key.
 const UNTAGGED_PREFIX: &str = "ringfence-marks:{}djpk:";
 
-/// Where the marks of `key` stand unless told otherwise: `ringfence-marks:{balance:1}:balance:1` for
-/// `balance:1`, and `ringfence-marks:{1}:balance:{1}` for `balance:{1}`. In a cluster that is the same
-/// slot.
+/// The default key of the marks of `key`: `ringfence-marks:{balance:1}:balance:1` for
+/// `balance:1`, and `ringfence-marks:{1}:balance:{1}` for `balance:{1}`. In a cluster it is in
+/// the slot of `key`.
 pub fn marks_key(key: &str) -> String {
     match hash_tag(key) {
         Some(tag) => format!("ringfence-marks:{{{tag}}}:{key}"),
@@ -98,7 +100,7 @@ pub struct FencedKey {
 
 /// One call of [`FENCED`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct FencedCall {
     keys: [String; 2],
     args: Vec<Vec<u8>>,
 }
@@ -114,39 +116,43 @@ impl FencedKey {
         }
     }
 
-    /// Keeps the marks at `key`, for instance one for all keys that one lock guards. Everybody who
-    /// uses the resource must say the same. In a cluster it must be in the slot of the data.
+    /// Stores the marks at `key`, for instance one for all keys that one lock protects. All users
+    /// of the resource must use the same key. In a cluster it must be in the slot of the data.
     pub fn marks_at(mut self, key: impl Into<String>) -> Self {
         self.keys[1] = key.into();
         self
     }
 
-    /// Lets marks go that nobody raised for `keep`; unless told otherwise they stay for ever, at
-    /// about a hundred bytes each. Everybody who uses the resource must say the same.
+    /// Lets marks expire that were not raised for `keep`. By default they stay for ever, at about a
+    /// hundred bytes each. All users of the resource must use the same value.
     ///
-    /// Nothing is admitted by it that would not have been before: fences are times, and whoever has
-    /// one that is older than `keep`, by the server's clock, is refused from then on, marks or not.
-    /// So `keep` must be longer than a lock is held at most (`max_hold`, one hour by default), and by
-    /// more than clocks differ. The server's clock must not be set back by as much as `keep`.
+    /// No fence is admitted that the marks would have refused: fences are times, and a fence that
+    /// is older than `keep` by the server's clock is refused, with or without marks. So `keep`
+    /// must be longer than the longest hold (`max_hold`, one hour by default) plus the difference
+    /// between clocks. The server's clock must not be set back by as much as `keep`.
     pub fn keep_marks(mut self, keep: Duration) -> Self {
-        // A part of a millisecond, or nothing, must not come to mean for ever.
+        // Zero means for ever, so a shorter time than a millisecond is rounded up.
         self.keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX).max(1);
         self
     }
 
-    /// Runs `command`, which only reads: `["GET"]`, `["HMGET", "a", "b"]`. The key goes behind its
-    /// first word.
-    pub fn read<W: Into<Vec<u8>>>(&self, fence: u64, command: impl IntoIterator<Item = W>) -> Call {
+    /// Runs `command`, which only reads: `["GET"]`, `["HMGET", "a", "b"]`. The key is inserted
+    /// after the first word.
+    pub fn read<W: Into<Vec<u8>>>(
+        &self,
+        fence: u64,
+        command: impl IntoIterator<Item = W>,
+    ) -> FencedCall {
         self.call("read", fence, command)
     }
 
-    /// Runs `command`, which may write: `["SET", "150"]`, `["HSET", "a", "1"]`, `["DEL"]`. The key goes
-    /// behind its first word.
+    /// Runs `command`, which may write: `["SET", "150"]`, `["HSET", "a", "1"]`, `["DEL"]`. The
+    /// key is inserted after the first word.
     pub fn write<W: Into<Vec<u8>>>(
         &self,
         fence: u64,
         command: impl IntoIterator<Item = W>,
-    ) -> Call {
+    ) -> FencedCall {
         self.call("write", fence, command)
     }
 
@@ -155,18 +161,18 @@ impl FencedKey {
         access: &str,
         fence: u64,
         command: impl IntoIterator<Item = W>,
-    ) -> Call {
+    ) -> FencedCall {
         let (fence, keep_ms) = (fence.to_string(), self.keep_ms.to_string());
         let head = [access, &fence, &keep_ms].map(|word| word.as_bytes().to_vec());
         let args = head.into_iter().chain(command.into_iter().map(Into::into));
-        Call {
+        FencedCall {
             keys: self.keys.clone(),
             args: args.collect(),
         }
     }
 }
 
-impl Call {
+impl FencedCall {
     /// `KEYS` of the script: the data and its marks.
     pub fn keys(&self) -> &[String; 2] {
         &self.keys
@@ -177,7 +183,7 @@ impl Call {
         &self.args
     }
 
-    /// All that follows the word `EVAL`, for a client that knows commands only.
+    /// All arguments of `EVAL`, for a client that only sends commands.
     pub fn eval(&self) -> Vec<Vec<u8>> {
         let keys = self.keys.iter().map(|key| key.clone().into_bytes());
         let head = [FENCED.as_bytes().to_vec(), b"2".to_vec()];
@@ -191,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_stand_beside_their_key_and_share_with_no_other() {
+    fn marks_are_in_the_slot_of_their_key_and_unique() {
         assert_eq!(marks_key("x"), "ringfence-marks:{x}:x");
         assert_eq!(marks_key("{x}"), "ringfence-marks:{x}:{x}");
         assert_eq!(marks_key("a{b}c"), "ringfence-marks:{b}:a{b}c");
@@ -199,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_laid_out_as_the_script_reads_it() {
+    fn a_call_has_the_arguments_that_the_script_reads() {
         let call = FencedKey::new("x").write(7, ["SET", "1"]);
         assert_eq!(call.keys(), &["x", "ringfence-marks:{x}:x"]);
         let words: Vec<&[u8]> = call.args().iter().map(Vec::as_slice).collect();
@@ -213,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn keeping_for_no_time_is_not_keeping_for_ever() {
+    fn keeping_marks_for_zero_time_is_not_for_ever() {
         let key = FencedKey::new("x").keep_marks(Duration::ZERO);
         assert_eq!(key.read(7, ["GET"]).args()[2], b"1");
     }

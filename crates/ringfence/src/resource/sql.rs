@@ -1,52 +1,55 @@
-//! Fenced rows in SQLite and PostgreSQL: statements for any driver, in any language.
+//! Fenced rows in SQLite and PostgreSQL: statements for any database driver, in any language.
 //!
-//! The marks stand in a small table beside the data. The statement that raises a mark changes one row,
-//! or none if the fence is refused, and every driver tells how many rows changed. It belongs into one
-//! transaction with the work that it admits, and stands first there:
+//! The marks are in a small table beside the data. The statement that raises a mark changes one
+//! row, or none if the fence is refused, and every database driver returns how many rows changed.
+//! It is the first statement of the transaction that does the work:
 //!
 //! ```sql
 //! BEGIN;               -- SQLite: BEGIN IMMEDIATE
-//! -- admit_write: 1 row, go on; 0 rows, read the marks and ROLLBACK
+//! -- admit_write: 1 row, continue; 0 rows, read the marks and ROLLBACK
 //! SELECT …; UPDATE …;  -- raise first, then read, then write
 //! COMMIT;
 //! ```
 //!
-//! From the statement on until the end of the transaction nobody else is admitted to that resource:
-//! the mark's row is locked (PostgreSQL) or the file is (SQLite). Without a transaction a holder might
-//! pause between the two, and another might write in between.
+//! From this statement until the end of the transaction no other client is admitted to the
+//! resource: PostgreSQL locks the row of the marks, SQLite locks the file. Without a transaction
+//! a holder might pause between the check and its work, and another holder might write in
+//! between.
 //!
-//! What was read in a transaction that is rolled back must not be used: the mark that guards it was rolled
-//! back too. Commit, also after reading only. And ask the primary: a replica cannot raise a mark.
+//! Do not use what was read in a transaction that was rolled back: the mark that protects it was
+//! rolled back too. Commit also after a transaction that only reads. Use the primary: a replica
+//! cannot raise a mark.
 //!
-//! Each placeholder stands once and in order, resource and fence, so that the same text does for
-//! drivers with another kind (`%s`, `?`). Fences stay below 2<sup>53</sup> and fit a `BIGINT`:
-//! [`number`] turns one into what drivers bind.
+//! Each placeholder is used once and in order, resource and fence, so that the text also fits
+//! database drivers with other placeholders (`%s`, `?`). Fences stay below 2<sup>53</sup> and fit
+//! a `BIGINT`: [`number`] converts one for binding.
 //!
-//! What the isolation level of PostgreSQL changes: with `READ COMMITTED`, the default, one who comes
-//! second waits and then sees the marks that the first one left. With `REPEATABLE READ` and
-//! `SERIALIZABLE` it gets a serialization failure (40001) instead and has to begin again. Nothing is
-//! lost either way.
+//! The isolation level of PostgreSQL matters. With `READ COMMITTED`, the default, the second
+//! transaction waits and then sees the marks of the first. With `REPEATABLE READ` and
+//! `SERIALIZABLE` it gets a serialization failure (40001) and must start again. No update is lost
+//! either way.
 //!
-//! In SQLite a plain `BEGIN` does too if the statement comes first; if a `SELECT` does, the file may
-//! have moved on and the statement fails at once (`SQLITE_BUSY_SNAPSHOT`). `BEGIN IMMEDIATE` waits.
+//! In SQLite a plain `BEGIN` also works if this statement comes first. After a `SELECT` the file
+//! may have changed, and the statement fails at once (`SQLITE_BUSY_SNAPSHOT`). `BEGIN IMMEDIATE`
+//! waits.
 
-/// The statements for one make of database. See the [module](self).
+/// The statements for one database product. See the [module](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statements {
-    /// Makes the table, if it is not there.
+    /// Creates the table if it does not exist.
     pub create: &'static str,
     /// Parameters: resource, fence. Changes one row if this fence may read, none if it is refused.
     pub admit_read: &'static str,
-    /// Parameters: resource, fence. Changes one row if this fence may write (and read), none if it is
-    /// refused.
+    /// Parameters: resource, fence. Changes one row if this fence may write (and read), none if
+    /// it is refused.
     pub admit_write: &'static str,
     /// Parameter: resource. A row with the read mark and the write mark, for
-    /// [`Marks::from_row`](super::Marks::from_row); none if nobody was ever admitted.
+    /// [`Marks::from_row`](super::Marks::from_row). No row if no fence was ever admitted.
     pub marks: &'static str,
 }
 
-/// One text for both but for the placeholders.
+/// The same text for both products, except for the placeholders.
 macro_rules! statements {
     ($first:literal, $second:literal) => {
         Statements {
@@ -101,12 +104,13 @@ WHERE mark.write_mark <= excluded.write_mark
 ///
 /// let mut database = Connection::open_in_memory()?;
 /// database.execute(SQLITE.create, [])?;
-/// # database.execute_batch("CREATE TABLE account (id, balance); INSERT INTO account VALUES (1, 100)")?;
+/// # database.execute("CREATE TABLE account (id, balance)", [])?;
+/// # database.execute("INSERT INTO account VALUES (1, 100)", [])?;
 /// # let fence = 7;
 ///
 /// let transaction = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
-/// let admitted = transaction.execute(SQLITE.admit_write, params!["account:1", sql::number(fence)])?;
-/// if admitted == 0 {
+/// let parameters = params!["account:1", sql::number(fence)];
+/// if transaction.execute(SQLITE.admit_write, parameters)? == 0 {
 ///     let marks = transaction.query_row(SQLITE.marks, ["account:1"], |row| {
 ///         Ok(Marks::from_row(row.get(0)?, row.get(1)?))
 ///     })?;
@@ -124,7 +128,7 @@ pub const SQLITE: Statements = statements!("?1", "?2");
 /// For PostgreSQL 9.5 and newer.
 pub const POSTGRES: Statements = statements!("$1", "$2");
 
-/// A fence as databases count: with a sign. No fence of a guard is too high for it.
+/// A fence as a signed number, as databases store it. Every fence of a guard fits.
 pub fn number(fence: u64) -> i64 {
     i64::try_from(fence).unwrap_or(i64::MAX)
 }
@@ -134,20 +138,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_placeholder_stands_once_and_in_order() {
+    fn every_placeholder_is_used_once_and_in_order() {
         for (statements, sign) in [(SQLITE, '?'), (POSTGRES, '$')] {
             for text in [statements.admit_read, statements.admit_write] {
-                let places: Vec<_> = text.match_indices(sign).collect();
-                assert_eq!(places.len(), 2, "{text}");
-                assert_eq!(text.as_bytes()[places[0].0 + 1], b'1', "{text}");
-                assert_eq!(text.as_bytes()[places[1].0 + 1], b'2', "{text}");
+                let found: Vec<_> = text.match_indices(sign).collect();
+                assert_eq!(found.len(), 2, "{text}");
+                assert_eq!(text.as_bytes()[found[0].0 + 1], b'1', "{text}");
+                assert_eq!(text.as_bytes()[found[1].0 + 1], b'2', "{text}");
             }
             assert_eq!(statements.marks.matches(sign).count(), 1);
         }
     }
 
     #[test]
-    fn a_fence_keeps_its_place_among_numbers_with_a_sign() {
+    fn a_fence_keeps_its_order_as_a_signed_number() {
         assert_eq!(number((1 << 53) - 1), (1 << 53) - 1);
         assert_eq!(number(u64::MAX), i64::MAX);
     }

@@ -1,23 +1,24 @@
-//! For resources that cannot compare numbers: who claimed it last, and nobody else, may write.
+//! For resources that cannot compare numbers: only the holder that claimed it last may write.
 
 use std::fmt;
 
 use crate::token::Token;
 
-/// A holder's mark on a resource that knows equality only: an object store with `If-Match`, a cache
-/// with compare-and-swap, a row behind an interface that takes `expected`.
+/// A holder's mark on a resource that can only compare for equality: an object store with
+/// `If-Match`, a cache with compare-and-swap, a row behind an interface that takes `expected`.
 ///
-/// It is the public half of the guard's token, and the fence: no two holds have the same, and nobody
-/// who reads it can release the lock. Keep it in or beside the data, and
+/// It is the public half of the guard's token, and the fence. No two holds have the same stamp,
+/// and a client that reads it cannot release the lock. Store it in or beside the data, and
 ///
-/// 1. **claim** when the lock is held: put the stamp there, whatever stood there before;
+/// 1. **claim** when the lock is held: store the stamp, whatever the old one is;
 /// 2. **read** the data;
-/// 3. **write** only if the stamp is still there, in one step: compare and set.
+/// 3. **write** only if the stamp is unchanged, in one step: compare and set.
 ///
-/// Then no update is lost: between one holder's claim and its write no other has claimed, so what it
-/// read is what it replaces. What equality cannot give is the order of fences. A holder that lost its
-/// lock *before* its claim may claim after its successor, who is then refused: nothing is lost, but
-/// the wrong one had to begin again. Where numbers can be compared, use [`Marks`](super::Marks).
+/// Then no update is lost: between a holder's claim and its write no other holder has claimed, so
+/// it replaces what it read. Equality cannot give the order of fences. A holder that lost its
+/// lock *before* its claim may claim after its successor, and the successor is refused: no update
+/// is lost, but the current holder must start again. If the resource can compare numbers, use
+/// [`Marks`](super::Marks).
 ///
 /// ```
 /// use ringfence::resource::Stamp;
@@ -40,12 +41,12 @@ impl Stamp {
         Self(format!("{}.{fence}", token.id()))
     }
 
-    /// The text to put into the resource: ASCII letters, digits and one dot.
+    /// The text to store in the resource: ASCII letters, digits and one dot.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the resource, where `found` stands now, is still claimed by this hold.
+    /// Whether this hold still claims the resource, which now has the stamp `found`.
     pub fn check(&self, found: Option<&str>) -> Result<(), Displaced> {
         if found == Some(self.as_str()) {
             return Ok(());
@@ -69,12 +70,12 @@ impl fmt::Debug for Stamp {
     }
 }
 
-/// The resource is not claimed by this hold any more, or never was.
+/// This hold does not claim the resource, or no longer claims it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Displaced {
-    /// Whose write was refused.
+    /// The stamp of the refused writer.
     pub stamp: Stamp,
-    /// What stands in its place, if anything does.
+    /// The stamp that was found, if there is one.
     pub by: Option<String>,
 }
 
@@ -82,7 +83,7 @@ impl fmt::Display for Displaced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the stamp {} is not on the resource", self.stamp)?;
         if let Some(by) = &self.by {
-            // What somebody else wrote there ends up in terminals and logs.
+            // Escaped: other programs wrote it, and it is shown in terminals and logs.
             write!(f, ", {} is", by.escape_debug())?;
         }
         f.write_str(": another holder has claimed it; lock again and start over")
@@ -103,15 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_tells_holds_apart_and_no_secret() {
+    fn a_stamp_is_unique_per_hold_and_has_no_secret() {
         assert_eq!(stamp(0xab, 7).as_str(), "ababababab.7");
         assert_ne!(stamp(1, 7), stamp(1, 8));
         assert_ne!(stamp(1, 7), stamp(2, 7));
     }
 
     proptest! {
-        /// Each holder claims and reads, and then writes one more than it read, whenever its turn
-        /// comes.
+        /// At its turns each holder first claims and reads, and then writes one more than it read.
         #[test]
         fn no_order_of_turns_loses_an_update(turns in prop::collection::vec(0..4u8, 0..40)) {
             let (mut claimed, mut number, mut written) = (None, 0, 0);
@@ -141,12 +141,12 @@ mod tests {
         let ours = stamp(1, 7);
         assert_eq!(ours.check(Some("0101010101.7")), Ok(()));
         let displaced = ours.check(Some("0202020202.8")).unwrap_err();
-        let said = displaced.to_string();
+        let error = displaced.to_string();
         assert!(
-            said.contains("0101010101.7 is not on the resource, 0202020202.8 is"),
-            "{said}"
+            error.contains("0101010101.7 is not on the resource, 0202020202.8 is"),
+            "{error}"
         );
-        let said = ours.check(None).unwrap_err().to_string();
-        assert!(said.contains("is not on the resource: another"), "{said}");
+        let error = ours.check(None).unwrap_err().to_string();
+        assert!(error.contains("is not on the resource: another"), "{error}");
     }
 }

@@ -1,11 +1,11 @@
-//! Passwords taken out of a list of node URLs, or put into it. The rest stays as it was written.
+//! Removes passwords from a list of node URLs, or adds one. The other parts stay as written.
 
 use super::{Scheme, UrlError, parse_nodes, split_authority};
 
-/// The list without its passwords, fit to be handed to others. Users stay.
+/// The list without its passwords. The users stay.
 ///
 /// # Errors
-/// If it is not a list of nodes: then nobody knows where its passwords are.
+/// If it is not a valid list of nodes: its passwords could not be found then.
 pub fn without_passwords(list: &str) -> Result<String, UrlError> {
     parse_nodes(list)?;
     Ok(each_server(list, |server| {
@@ -21,7 +21,7 @@ pub fn without_passwords(list: &str) -> Result<String, UrlError> {
 /// The list with `password` for every server that has none.
 ///
 /// # Errors
-/// If it is not a list of nodes.
+/// If it is not a valid list of nodes.
 pub fn with_password(list: &str, password: &str) -> Result<String, UrlError> {
     parse_nodes(list)?;
     let encoded = encode(password);
@@ -41,7 +41,7 @@ pub fn with_password(list: &str, password: &str) -> Result<String, UrlError> {
     Ok(with)
 }
 
-/// One server's URL in pieces, as written.
+/// The parts of one server's URL, as written.
 struct Pieces {
     scheme: Scheme,
     user: String,
@@ -51,7 +51,7 @@ struct Pieces {
     query: String,
 }
 
-/// `list`, of which every server was changed.
+/// `list`, with `change` applied to every server.
 fn each_server(list: &str, mut change: impl FnMut(&mut Pieces)) -> String {
     let mut first_scheme = None;
     let parts = list.split(',').map(str::trim).map(|part| {
@@ -61,7 +61,7 @@ fn each_server(list: &str, mut change: impl FnMut(&mut Pieces)) -> String {
         if matches!(scheme, Scheme::Sqlite | Scheme::Memory) {
             return part.to_owned();
         }
-        // Each with its scheme: without one, a user without a password could be half of a password.
+        // Always write the scheme: without it, a user without a password is refused.
         let written = &part[..part.len() - rest.len()];
         let prefix = if written.is_empty() {
             scheme.prefix()
@@ -98,7 +98,7 @@ fn each_server(list: &str, mut change: impl FnMut(&mut Pieces)) -> String {
     parts.collect::<Vec<_>>().join(",")
 }
 
-/// Percent-encodes everything that may need it.
+/// Percent-encodes all characters but letters, digits and `-._~`.
 pub(crate) fn encode(text: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
     let bytes = text.bytes().map(|byte| match plain(&byte) {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_taken_out_and_the_rest_stays() {
+    fn passwords_are_removed_and_the_rest_stays() {
         for (with, without) in [
             ("redis://a", "redis://a"),
             ("redis://:secret@a", "redis://a"),
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_password_that_is_put_in_is_read_back_and_taken_out_again(
+        fn an_added_password_can_be_read_and_removed(
             password in any::<String>(),
             users in prop::collection::vec(prop::option::of("[a-z%]{0,3}"), 1..4),
         ) {

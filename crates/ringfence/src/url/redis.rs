@@ -1,4 +1,4 @@
-//! The URL of a Redis or Valkey server: credentials, address, database and parameters.
+//! Parses the URL of a Redis or Valkey server: credentials, address, database and parameters.
 
 use std::net::Ipv6Addr;
 
@@ -43,7 +43,7 @@ pub(super) fn parse_redis(scheme: Scheme, rest: &str) -> Result<RedisUrl, UrlErr
 }
 
 impl RedisUrl {
-    /// Reads what stands behind the `?`. `db`: the database, if the path named one.
+    /// Reads the parameters after the `?`. `db`: the database in the path, if there is one.
     fn read_parameters(
         &mut self,
         scheme: Scheme,
@@ -99,7 +99,7 @@ impl RedisUrl {
         Ok(())
     }
 
-    /// Whether `value` is the first of two words; anything but the two is an error.
+    /// Whether `value` is the first of two words. Any other value than the two is an error.
     fn flag(
         &self,
         parameter: &'static str,
@@ -129,7 +129,7 @@ impl RedisUrl {
     }
 }
 
-/// Splits after the authority; the tail begins with what ended it.
+/// Splits after the authority. The tail begins with the delimiter.
 pub(super) fn split_authority(rest: &str) -> (&str, &str) {
     rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()))
 }
@@ -171,7 +171,7 @@ fn parse_host(scheme: Scheme, text: &str) -> Result<Address, UrlError> {
         None => DEFAULT_PORT,
         Some(port) => match port.parse() {
             Ok(port) if port != 0 => port,
-            // The text itself is not shown: after `redis://user:pa,ss@host` it is a password's half.
+            // Do not show the text: in `redis://user:pa,ss@host` it is half of a password.
             _ => return Err(UrlError::Port(host)),
         },
     };
@@ -188,7 +188,7 @@ fn parse_path_db(path: &str, address: &Address) -> Result<Option<u32>, UrlError>
     }
 }
 
-/// Undoes percent-encoding.
+/// Decodes percent-encoding.
 fn decode(text: &str) -> Result<String, UrlError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

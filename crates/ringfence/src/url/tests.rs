@@ -1,10 +1,10 @@
-//! What may be written as a node, and what each mistake is told.
+//! Valid node URLs, and the error of each mistake.
 
 use proptest::prelude::*;
 
 use super::*;
 
-fn one(list: &str) -> RedisUrl {
+fn single(list: &str) -> RedisUrl {
     match parse_nodes(list).unwrap().as_slice() {
         [NodeUrl::Redis(url)] => url.clone(),
         other => panic!("{other:?}"),
@@ -21,7 +21,7 @@ fn refused(list: &str) -> UrlError {
 
 #[test]
 fn the_smallest_url_names_a_host() {
-    let url = one("redis://Cache.Example.");
+    let url = single("redis://Cache.Example.");
     assert_eq!(url.address, tcp("cache.example", 6379));
     assert_eq!((url.user, url.password, url.db), (None, None, 0));
     assert!(url.quarantine && !url.eviction_allowed && url.tls.is_none());
@@ -29,27 +29,27 @@ fn the_smallest_url_names_a_host() {
 
 #[test]
 fn user_and_password_are_percent_decoded() {
-    let url = one("valkey://bob:p%40ss%2C%2f@h:7000/3");
+    let url = single("valkey://bob:p%40ss%2C%2f@h:7000/3");
     assert_eq!(url.user.as_deref(), Some("bob"));
     assert_eq!(url.password.as_deref(), Some("p@ss,/"));
     assert_eq!((url.address, url.db), (tcp("h", 7000), 3));
-    let url = one("redis://:only@h");
+    let url = single("redis://:only@h");
     assert_eq!((url.user, url.password.as_deref()), (None, Some("only")));
 }
 
 #[test]
 fn ipv6_addresses_are_normalised() {
-    assert_eq!(one("redis://[0:0::1]:7000").address, tcp("::1", 7000));
-    assert_eq!(one("redis://[::1]").address.to_string(), "[::1]:6379");
+    assert_eq!(single("redis://[0:0::1]:7000").address, tcp("::1", 7000));
+    assert_eq!(single("redis://[::1]").address.to_string(), "[::1]:6379");
     assert_eq!(refused("redis://[::1]7000"), UrlError::Port("::1".into()));
     assert_eq!(refused("redis://[x]"), UrlError::Host("redis://"));
 }
 
 #[test]
-fn the_database_may_stand_in_the_path_or_the_query() {
-    assert_eq!(one("redis://h/2").db, 2);
-    assert_eq!(one("redis://h?db=2").db, 2);
-    assert_eq!(one("redis://h/2?db=2").db, 2);
+fn the_database_is_in_the_path_or_the_query() {
+    assert_eq!(single("redis://h/2").db, 2);
+    assert_eq!(single("redis://h?db=2").db, 2);
+    assert_eq!(single("redis://h/2?db=2").db, 2);
     for bad in [
         "redis://h/2?db=3",
         "redis://h/x",
@@ -62,23 +62,26 @@ fn the_database_may_stand_in_the_path_or_the_query() {
 
 #[test]
 fn a_unix_socket_is_a_path() {
-    let url = one("redis+unix:///run/redis.sock?db=1&user=u&pass=p");
+    let url = single("redis+unix:///run/redis.sock?db=1&user=u&pass=p");
     assert_eq!(url.address, Address::Unix("/run/redis.sock".into()));
     assert_eq!((url.db, url.user.as_deref()), (1, Some("u")));
     assert_eq!(url.password.as_deref(), Some("p"));
-    assert_eq!(one("unix:///run/r").address, Address::Unix("/run/r".into()));
+    assert_eq!(
+        single("unix:///run/r").address,
+        Address::Unix("/run/r".into())
+    );
     assert_eq!(refused("unix://"), UrlError::Path("redis+unix://"));
     assert_eq!(refused("unix://run/r"), UrlError::Path("redis+unix://"));
 }
 
 #[test]
 fn tls_takes_its_files_as_parameters() {
-    let tls = one("rediss://h?ca=/ca.pem&cert=/c.pem&key=/k.pem")
+    let tls = single("rediss://h?ca=/ca.pem&cert=/c.pem&key=/k.pem")
         .tls
         .unwrap();
     assert_eq!(tls.ca, Some("/ca.pem".into()));
     assert_eq!(tls.identity, Some(("/c.pem".into(), "/k.pem".into())));
-    assert!(one("valkeys://h").tls.is_some());
+    assert!(single("valkeys://h").tls.is_some());
     assert!(matches!(
         refused("rediss://h?cert=/c"),
         UrlError::Value {
@@ -93,10 +96,10 @@ fn tls_takes_its_files_as_parameters() {
 }
 
 #[test]
-fn switches_take_only_their_words() {
-    assert!(!one("redis://h?quarantine=off").quarantine);
-    assert!(one("redis://h?eviction=allow").eviction_allowed);
-    assert!(one("redis://h?durable=yes").durable && !one("redis://h?durable=no").durable);
+fn flags_accept_only_their_two_words() {
+    assert!(!single("redis://h?quarantine=off").quarantine);
+    assert!(single("redis://h?eviction=allow").eviction_allowed);
+    assert!(single("redis://h?durable=yes").durable && !single("redis://h?durable=no").durable);
     assert_eq!(
         refused("redis://h?durable=always").to_string(),
         "the parameter `durable` of `h:6379` must be `yes` or `no`"
@@ -108,7 +111,7 @@ fn switches_take_only_their_words() {
 }
 
 #[test]
-fn several_nodes_share_the_first_ones_scheme() {
+fn nodes_without_a_scheme_have_the_scheme_of_the_first() {
     let nodes = parse_nodes("rediss://a, b:7000,redis://c/1").unwrap();
     let shown: Vec<_> = nodes
         .iter()
@@ -124,7 +127,7 @@ fn several_nodes_share_the_first_ones_scheme() {
 }
 
 #[test]
-fn embedded_nodes_stand_alone() {
+fn an_embedded_node_must_be_the_only_one() {
     assert_eq!(
         parse_nodes("sqlite:a.db"),
         Ok(vec![NodeUrl::Sqlite("a.db".into())])
@@ -155,7 +158,7 @@ fn the_same_server_twice_is_refused_whatever_its_database() {
 }
 
 #[test]
-fn mistakes_are_named() {
+fn each_mistake_has_its_error() {
     assert_eq!(refused(""), UrlError::Empty);
     assert_eq!(refused("redis://a,,redis://b"), UrlError::Empty);
     assert_eq!(refused("http://a"), UrlError::Scheme("http://a".into()));
@@ -178,7 +181,7 @@ fn mistakes_are_named() {
 }
 
 #[test]
-fn a_password_cut_in_two_is_not_shown() {
+fn a_password_split_by_a_delimiter_is_not_shown() {
     for list in [
         "redis://u:hunter/hunter2@h",
         "redis://:hunter?hunter2@h",
@@ -206,12 +209,12 @@ fn a_password_cut_in_two_is_not_shown() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_written_makes_it_panic(list in "\\PC{0,60}") {
+    fn no_text_makes_it_panic(list in "\\PC{0,60}") {
         let _ = parse_nodes(&list);
     }
 
     #[test]
-    fn nothing_url_shaped_makes_it_panic_or_shows_the_password(
+    fn no_url_makes_it_panic_or_shows_the_password(
         scheme in "(redis|rediss|valkey|unix|redis\\+unix|sqlite|memory|x):(//)?",
         user in "[a-z%:]{0,4}",
         host in "[a-z0-9\\[\\]:.%]{0,8}",
@@ -250,24 +253,24 @@ proptest! {
     }
 
     #[test]
-    fn what_is_shown_reads_back_without_the_password(
+    fn the_shown_url_parses_to_the_same_without_the_password(
         host in "[a-z]{1,8}", port in 1u16.., db in 0u32..100, tls: bool,
     ) {
         let scheme = if tls { "rediss" } else { "redis" };
-        let url = one(&format!("{scheme}://:pw@{host}:{port}/{db}"));
-        let again = one(&url.to_string());
+        let url = single(&format!("{scheme}://:pw@{host}:{port}/{db}"));
+        let again = single(&url.to_string());
         prop_assert_eq!(again, RedisUrl { password: None, ..url });
     }
 }
 
 #[test]
-fn a_password_is_exposed_on_the_way_to_another_machine_without_tls() {
+fn a_password_to_another_machine_without_tls_is_exposed() {
     for exposed in [
         "redis://:p@db",
         "redis://u:p@10.0.0.1",
         "valkey://:p@[2001:db8::1]:7",
     ] {
-        assert!(one(exposed).exposes_password(), "{exposed}");
+        assert!(single(exposed).exposes_password(), "{exposed}");
     }
     for safe in [
         "redis://db",
@@ -281,6 +284,6 @@ fn a_password_is_exposed_on_the_way_to_another_machine_without_tls() {
         "redis://:p@[::1]",
         "redis://:p@[::ffff:127.0.0.1]",
     ] {
-        assert!(!one(safe).exposes_password(), "{safe}");
+        assert!(!single(safe).exposes_password(), "{safe}");
     }
 }

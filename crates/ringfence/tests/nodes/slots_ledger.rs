@@ -98,6 +98,7 @@ fn parts(size: u32) -> Vec<Name> {
 fn request(ask: &Ask, ballot: Ballot, place: impl Fn((usize, bool)) -> Place) -> Request {
     let label: Arc<str> = format!("label of {}: with colons", ask.holder).into();
     let ttl_ms = ask.ttl_ms;
+    let known = |ticket: usize| place((ticket, false));
     let mut names = parts(ask.size);
     let mut only = |slot: u32| names = vec![names[(slot % ask.size) as usize + 1].clone()];
     let op = match &ask.what {
@@ -122,16 +123,13 @@ fn request(ask: &Ask, ballot: Ballot, place: impl Fn((usize, bool)) -> Place) ->
                 ballot,
                 kind: *kind,
                 fate_unknown: *fate_unknown,
-                place: ticket.map(|ticket| place((ticket, false))),
+                place: ticket.map(known),
                 stays: *stays,
                 keep_ms: None,
             },
         }),
         What::Refresh(tickets) => Op::RefreshSlots(RefreshSlots {
-            places: tickets
-                .iter()
-                .map(|ticket| place((*ticket, false)))
-                .collect(),
+            places: tickets.iter().copied().map(known).collect(),
         }),
         What::Extend(slot) => {
             only(*slot);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Client, Connection, FromRedisValue, RedisResult, Script};
 use ringfence::resource::Refused;
-use ringfence::resource::redis::{ADMIT, Call, FENCED, FencedKey, STALE_FENCE};
+use ringfence::resource::redis::{ADMIT, FENCED, FencedCall, FencedKey, STALE_FENCE};
 use ringfence_testkit::{Flavor, Server};
 
 use crate::stores::fenced;
@@ -14,7 +14,7 @@ fn connect(server: &Server) -> Connection {
     client.get_connection().unwrap()
 }
 
-fn run<T: FromRedisValue>(connection: &mut Connection, call: &Call) -> RedisResult<T> {
+fn run<T: FromRedisValue>(connection: &mut Connection, call: &FencedCall) -> RedisResult<T> {
     fenced()
         .key(call.keys())
         .arg(call.args())
@@ -66,12 +66,12 @@ fn invalid_arguments_are_an_error_and_change_nothing() {
     let server = Server::start(Flavor::Redis);
     let over = (1u64 << 53).to_string();
     for (args, word) in [
-        (["write", "-1", "0"], "a fence is"),
-        (["write", "1e3", "0"], "a fence is"),
-        (["write", "0x10", "0"], "a fence is"),
-        (["write", "", "0"], "a fence is"),
-        (["write", &over, "0"], "a fence is"),
-        (["wriet", "5", "0"], "the access is"),
+        (["write", "-1", "0"], "the fence must be"),
+        (["write", "1e3", "0"], "the fence must be"),
+        (["write", "0x10", "0"], "the fence must be"),
+        (["write", "", "0"], "the fence must be"),
+        (["write", &over, "0"], "the fence must be"),
+        (["wriet", "5", "0"], "the access must be"),
         (["write", "5", "1h"], "whole number of milliseconds"),
         (
             ["write", "5", "9007199254741"],

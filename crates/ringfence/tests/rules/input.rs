@@ -212,7 +212,7 @@ fn bad_settings() -> [(Set, &'static str); 12] {
         ),
         (
             |b| b.nodes("memory:"),
-            "`memory:` cannot be one of several nodes: it lives on this machine alone",
+            "`memory:` cannot be one of several nodes: only this machine can reach it",
         ),
     ]
 }

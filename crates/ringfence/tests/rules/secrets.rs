@@ -48,7 +48,7 @@ async fn no_secret_is_ever_shown() {
     drop((one, other, plain));
 
     let lines = log.lines();
-    for words in ["lock granted", "putting the lock back"] {
+    for words in ["lock granted", "restoring the lock"] {
         let logged = lines.iter().any(|line| line.contains(words));
         assert!(logged, "`{words}` is in the log");
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use ringfence::protocol::Vote;
 use ringfence::resource::Refused;
-use ringfence::resource::redis::{Call, FENCED, FencedKey};
+use ringfence::resource::redis::{FENCED, FencedCall, FencedKey};
 use ringfence::{AcquireError, Builder, ExtendError, Locks, Lost};
 use ringfence_testkit::{Flavor, Fleet, Server, WallClock, wait_until_async};
 
@@ -203,7 +203,7 @@ impl Store {
         self.invoke(&call).await
     }
 
-    async fn invoke<T: redis::FromRedisValue>(&mut self, call: &Call) -> Result<T, Refused> {
+    async fn invoke<T: redis::FromRedisValue>(&mut self, call: &FencedCall) -> Result<T, Refused> {
         let script = redis::Script::new(FENCED);
         let mut invocation = script.key(call.keys());
         invocation.arg(call.args());

@@ -1,6 +1,7 @@
 //! Grants follow the tickets, whatever happens among those who keep them fresh.
 
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
 
 use super::*;
 
@@ -38,97 +39,148 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
+/// The node, its waiters and its holder.
+struct Scene {
+    node: Desk,
+    places: [Option<Place>; CROWD],
+    holder: Option<usize>,
+    /// Alice holds the lock until the first release.
+    alice_holds: bool,
+    /// The time since the last release.
+    idle_ms: u64,
+    /// The number of the last ticket.
+    number: u32,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut node = Desk::new();
+        node.ask(ALICE, acquire(node.ballot(0)));
+        node.refresh(&["x"], &[]);
+        Self {
+            node,
+            places: Default::default(),
+            holder: None,
+            alice_holds: true,
+            idle_ms: 0,
+            number: 0,
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.holder.is_none() && !self.alice_holds
+    }
+
+    fn pass_ms(&mut self, ms: u64) {
+        self.node.pass_ms(ms);
+        self.idle_ms += ms;
+        let waiting: Vec<Place> = self.places.iter().flatten().cloned().collect();
+        let waiting: Vec<&Place> = waiting.iter().collect();
+        self.node.refresh(&["x"], &waiting);
+    }
+
+    /// Before the grace has passed the head acquires, as a live one does. An undo does not restart
+    /// the grace.
+    fn let_head_acquire(&mut self) -> Result<(), TestCaseError> {
+        if !self.is_free() || self.idle_ms <= GRACE_MS / 2 {
+            return Ok(());
+        }
+        let waiting = (0..CROWD).filter(|i| self.places[*i].is_some());
+        let Some(head) = waiting.min_by_key(|i| self.places[*i].clone()) else {
+            return Ok(());
+        };
+        let place = self.places[head].clone().unwrap();
+        let answer = self.node.come(head as u8 + 1, &place);
+        prop_assert_eq!(answer, Answer::Granted);
+        self.holder = Some(head);
+        Ok(())
+    }
+
+    fn run(&mut self, waiter: usize, deed: Deed) -> Result<(), TestCaseError> {
+        let who = waiter as u8 + 1;
+        match deed {
+            Deed::Come if self.holder != Some(waiter) => self.acquire(waiter)?,
+            Deed::Come => {}
+            Deed::Go => self.release(waiter)?,
+            // The grace counts from the last release, and an undo does not stop it. After an
+            // undo later than this, another waiter could rightly pass.
+            Deed::StepBack if self.idle_ms > GRACE_MS / 2 => {}
+            Deed::StepBack => {
+                if let Some(place) = self.places[waiter].clone() {
+                    self.node.step_back(&["x"], who, &place);
+                    self.holder = self.holder.filter(|holder| *holder != waiter);
+                    let mut wakes = self.node.wakes.iter();
+                    prop_assert!(wakes.all(|wake| *wake.ticket != *place.id));
+                }
+            }
+            Deed::Extend => {
+                let free_since = |desk: &Desk| desk.entry("x").record.map(|r| r.free_since_ms);
+                let before = free_since(&self.node);
+                self.node.ask(who, extend(self.node.ballot(0), TTL_MS));
+                prop_assert_eq!(free_since(&self.node), before);
+            }
+            Deed::Jump => {
+                let free = self.is_free() && self.places.iter().all(Option::is_none);
+                let ballot = self.node.next_ballot(&["x"]);
+                let answer = self.node.ask(DAVE, acquire(ballot));
+                prop_assert_eq!(answer == Answer::Granted, free);
+                self.node.ask(DAVE, undo(ballot));
+            }
+        }
+        Ok(())
+    }
+
+    fn acquire(&mut self, waiter: usize) -> Result<(), TestCaseError> {
+        let who = waiter as u8 + 1;
+        self.number += 1;
+        let new = self.node.place(&format!("{who}.{}", self.number));
+        let place = self.places[waiter].get_or_insert(new).clone();
+        let answer = self.node.come(who, &place);
+        let place = again(&place);
+        let tickets = self.places.iter().flatten();
+        let first = tickets.map(|p| (p.since_us, &p.id)).min();
+        let is_first = first == Some((place.since_us, &place.id));
+        if answer == Answer::Granted {
+            prop_assert!(is_first && self.is_free());
+            self.holder = Some(waiter);
+        } else {
+            prop_assert!(!is_first || !self.is_free(), "{answer:?}");
+        }
+        self.places[waiter] = Some(place);
+        Ok(())
+    }
+
+    fn release(&mut self, waiter: usize) -> Result<(), TestCaseError> {
+        let who = waiter as u8 + 1;
+        if self.alice_holds {
+            self.node.go(&["x"], ALICE, None);
+            self.alice_holds = false;
+            self.idle_ms = 0;
+        } else if self.holder == Some(waiter) {
+            let place = self.places[waiter].take();
+            let answer = self.node.go(&["x"], who, place.as_ref());
+            prop_assert_eq!(answer, Answer::Released);
+            self.holder = None;
+            self.idle_ms = 0;
+        } else if let Some(place) = self.places[waiter].take() {
+            self.node.cancel(&["x"], who, &place);
+        }
+        Ok(())
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Nobody here is dead and no head keeps the others waiting for as long as the grace: so once a
-    /// holder has come and gone, whoever is granted is the first of those who wait.
+    /// Every waiter here is alive, and no head waits as long as the grace. So after a release, the
+    /// waiter that is granted is always the first in the queue.
     #[test]
     fn grants_follow_the_tickets(steps in steps()) {
-        let mut desk = Desk::new();
-        let mut places: [Option<Place>; CROWD] = Default::default();
-        let mut holder: Option<usize> = None;
-        let mut idle_ms = 0;
-        let mut number = 0;
-        desk.ask(ALICE, acquire(desk.ballot(0)));
-        desk.refresh(&["x"], &[]);
-        let mut alice_holds = true;
+        let mut scene = Scene::new();
         for step in steps {
-            let who = step.who as u8 + 1;
-            desk.pass_ms(step.pass_ms);
-            idle_ms += step.pass_ms;
-            let waiting: Vec<Place> = places.iter().flatten().cloned().collect();
-            desk.refresh(&["x"], &waiting.iter().collect::<Vec<_>>());
-            // Before anybody's grace is over, the head comes, as a living one does.
-            // One that steps back has not restarted it.
-            if holder.is_none() && !alice_holds && idle_ms > GRACE_MS / 2 {
-                let head = (0..CROWD).filter(|i| places[*i].is_some()).min_by_key(|i| {
-                    places[*i].clone()
-                });
-                if let Some(head) = head {
-                    let place = places[head].clone().unwrap();
-                    prop_assert_eq!(desk.come(head as u8 + 1, &place), Answer::Granted);
-                    holder = Some(head);
-                }
-            }
-            match step.deed {
-                Deed::Come if holder != Some(step.who) => {
-                    number += 1;
-                    let new = desk.place(&format!("{who}.{number}"));
-                    let place = places[step.who].get_or_insert(new).clone();
-                    let answer = desk.come(who, &place);
-                    let place = again(&place);
-                    let first = places.iter().flatten().map(|p| (p.since_us, &p.id)).min();
-                    let is_first = first == Some((place.since_us, &place.id));
-                    if answer == Answer::Granted {
-                        prop_assert!(is_first && holder.is_none() && !alice_holds);
-                        holder = Some(step.who);
-                    } else {
-                        prop_assert!(!is_first || holder.is_some() || alice_holds, "{answer:?}");
-                    }
-                    places[step.who] = Some(place);
-                }
-                Deed::Go if alice_holds => {
-                    desk.go(&["x"], ALICE, None);
-                    alice_holds = false;
-                    idle_ms = 0;
-                }
-                Deed::Go if holder == Some(step.who) => {
-                    let place = places[step.who].take();
-                    prop_assert_eq!(desk.go(&["x"], who, place.as_ref()), Answer::Released);
-                    holder = None;
-                    idle_ms = 0;
-                }
-                Deed::Go => {
-                    if let Some(place) = places[step.who].take() {
-                        desk.cancel(&["x"], who, &place);
-                    }
-                }
-                // The grace runs from the last release: who steps back does not stop it, so whoever
-                // did later than this could rightly be passed.
-                Deed::StepBack if idle_ms > GRACE_MS / 2 => {}
-                Deed::StepBack => {
-                    if let Some(place) = places[step.who].clone() {
-                        desk.step_back(&["x"], who, &place);
-                        holder = holder.filter(|holder| *holder != step.who);
-                        prop_assert!(desk.wakes.iter().all(|wake| *wake.ticket != *place.id));
-                    }
-                }
-                Deed::Extend => {
-                    let free_since = |desk: &Desk| desk.entry("x").record.map(|r| r.free_since_ms);
-                    let before = free_since(&desk);
-                    desk.ask(who, extend(desk.ballot(0), TTL_MS));
-                    prop_assert_eq!(free_since(&desk), before);
-                }
-                Deed::Jump => {
-                    let free = holder.is_none() && !alice_holds && places.iter().all(Option::is_none);
-                    let ballot = desk.next_ballot(&["x"]);
-                    let answer = desk.ask(DAVE, acquire(ballot));
-                    prop_assert_eq!(answer == Answer::Granted, free);
-                    desk.ask(DAVE, undo(ballot));
-                }
-                Deed::Come => {}
-            }
+            scene.pass_ms(step.pass_ms);
+            scene.let_head_acquire()?;
+            scene.run(step.who, step.deed)?;
         }
     }
 }

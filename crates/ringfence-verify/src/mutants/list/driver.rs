@@ -48,7 +48,7 @@ mutants! {
         edit(CLOSING, "drained",
             "tokio::select! {
                  biased;
-                 () = wait_for(&self.withdrawn, all) => {}
+                 () = wait_for(&self.changed, all) => {}
                  () = clock.sleep_until(clock.now() + LINGER) => {}",
             "let linger = if mutant!(CloseWaitsForAll) {
                  Duration::from_secs(3600)
@@ -57,14 +57,14 @@ mutants! {
              };
              tokio::select! {
                  biased;
-                 () = wait_for(&self.withdrawn, all) => {}
+                 () = wait_for(&self.changed, all) => {}
                  () = clock.sleep_until(clock.now() + linger) => {}");
 
     /// Tasks of one client that wait for each other are not warned.
     ContentionWarned:
         edit(SCHEDULE, "hold_of",
-            "find(|hold| hold.taker() == taker)",
-            "find(|hold| hold.taker() == taker || mutant!(ContentionWarned))");
+            "find(|hold| hold.task() == task)",
+            "find(|hold| hold.task() == task || mutant!(ContentionWarned))");
 
     /// A caller that no longer waits leaves no ticket behind.
     TicketLeftBehind:
@@ -85,8 +85,8 @@ mutants! {
     /// A node that enters a ticket after the grant is told to forget it, too.
     LateTicketKept:
         edit(TICKET, "Waiter::note",
-            "if let Some(call_timeout) = told {",
-            "if let Some(call_timeout) = told.filter(|_| !mutant!(LateTicketKept)) {");
+            "if let Some(call_timeout) = late {",
+            "if let Some(call_timeout) = late.filter(|_| !mutant!(LateTicketKept)) {");
 
     /// A wake during an attempt counts after it.
     WakeDuringAttemptLost:
@@ -108,7 +108,7 @@ mutants! {
 
     /// A ticket that may just have been granted is not refreshed.
     SlotRefreshedOnGrant:
-        edit(WAITER, "is_shown",
+        edit(WAITER, "needs_refresh",
             "latch || !lock(&self.state).attempting",
             "let asks = !latch && lock(&self.state).attempting;
              !asks || mutant!(SlotRefreshedOnGrant)");

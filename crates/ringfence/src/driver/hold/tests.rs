@@ -1,4 +1,4 @@
-//! Draining a hold, and what holds share.
+//! Tests of draining a hold, and of what holds share.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -15,14 +15,14 @@ use crate::node::{Call, Completion, Facts, Hear, InitMode, Node};
 use crate::protocol::{Drift, Vote};
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
-/// What all nodes of a test share: in which order they are asked for which TTL, and what happens
-/// inside a send.
+/// The state that all nodes of a test share: the order and TTL of the requests, and what a node
+/// does inside a send.
 #[derive(Default)]
 struct Stage {
     sent: Mutex<Vec<(usize, u64)>>,
     sending: AtomicBool,
-    /// A send began before the one before it had ended. Only noted: a send may take place while a
-    /// panic is on its way, and a second panic would end the whole program.
+    /// A send began before the previous one had ended. Only recorded here: a second panic during
+    /// unwinding would abort the whole program.
     overlapped: AtomicBool,
     hold: OnceLock<Arc<Hold>>,
     inside: Mutex<Option<Inside>>,
@@ -92,7 +92,7 @@ fn to_all(ttl_ms: u64) -> [(usize, u64); 3] {
 }
 
 #[test]
-fn what_is_wanted_inside_a_send_is_sent_after_what_was_wanted_before() {
+fn outputs_produced_inside_a_send_are_sent_after_the_earlier_ones() {
     let stage: Arc<Stage> = Arc::default();
     let hold = hold_on(&stage);
     *lock(&stage.inside) = Some(Box::new(|hold| {
@@ -106,7 +106,7 @@ fn what_is_wanted_inside_a_send_is_sent_after_what_was_wanted_before() {
 }
 
 #[test]
-fn of_many_threads_that_feed_one_hold_one_sends_at_a_time() {
+fn one_thread_at_a_time_sends_for_a_hold() {
     let stage: Arc<Stage> = Arc::default();
     let hold = hold_on(&stage);
     thread::scope(|scope| {
@@ -123,7 +123,7 @@ fn of_many_threads_that_feed_one_hold_one_sends_at_a_time() {
     let overlapped = stage.overlapped.load(Ordering::SeqCst);
     assert!(!overlapped, "two threads send for the same hold");
     let sent = lock(&stage.sent);
-    assert_eq!(sent.len(), 3 * 4 * 250, "nothing is left over");
+    assert_eq!(sent.len(), 3 * 4 * 250, "every request is sent");
     let (rounds, _) = sent.as_chunks::<3>();
     for round in rounds {
         assert_eq!(*round, to_all(round[0].1));
@@ -133,10 +133,10 @@ fn of_many_threads_that_feed_one_hold_one_sends_at_a_time() {
 }
 
 #[test]
-fn a_node_that_panics_does_not_silence_the_hold() {
+fn a_hold_sends_again_after_a_panic_in_a_node() {
     let stage = Arc::default();
     let hold = hold_on(&stage);
-    *lock(&stage.inside) = Some(Box::new(|_| panic!("a node of another's making")));
+    *lock(&stage.inside) = Some(Box::new(|_| panic!("a custom node")));
     let panicked = catch_unwind(AssertUnwindSafe(|| hold.extend(Duration::from_secs(7))));
     assert!(panicked.is_err());
     stage.sending.store(false, Ordering::SeqCst);
@@ -144,27 +144,27 @@ fn a_node_that_panics_does_not_silence_the_hold() {
     assert_eq!(lock(&stage.sent)[3..], to_all(5_000));
 }
 
-/// `bench` measures what a guard takes in all; this says which change made it more.
+/// `bench` measures the whole memory of a guard; this test finds the change that increased it.
 #[test]
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-fn a_hundred_thousand_of_them_are_small() {
+fn a_hold_is_small() {
     assert!(size_of::<Hold>() <= 216, "{}", size_of::<Hold>());
     assert!(size_of::<crate::Guard>() <= 56);
-    // Every node's vote is kept, until all have granted.
+    // A hold keeps every node's vote until all nodes have granted.
     assert!(size_of::<Vote>() <= 32);
 }
 
 #[tokio::test]
-async fn each_task_and_each_thread_outside_of_one_is_another() {
-    let here = Taker::current();
-    assert_eq!(here, Taker::current());
-    assert_ne!(here, Taker::default());
-    let task = tokio::spawn(async { Taker::current() });
-    let other = tokio::spawn(async { Taker::current() });
+async fn every_task_and_every_thread_has_its_own_identity() {
+    let here = HolderTask::current();
+    assert_eq!(here, HolderTask::current());
+    assert_ne!(here, HolderTask::default());
+    let task = tokio::spawn(async { HolderTask::current() });
+    let other = tokio::spawn(async { HolderTask::current() });
     let (task, other) = (task.await.unwrap(), other.await.unwrap());
-    let thread = std::thread::spawn(Taker::current).join().unwrap();
+    let thread = std::thread::spawn(HolderTask::current).join().unwrap();
     let all = [here, task, other, thread];
-    let same = all.iter().filter(|one| **one == here || **one == task);
+    let same = all.iter().filter(|id| **id == here || **id == task);
     assert_eq!(same.count(), 2, "{all:?}");
 }
 
@@ -172,10 +172,10 @@ async fn each_task_and_each_thread_outside_of_one_is_another() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_is_the_same_on_every_thread() {
     let task = tokio::spawn(async {
-        let before = Taker::current();
+        let before = HolderTask::current();
         for _ in 0..100 {
             tokio::task::yield_now().await;
-            assert_eq!(Taker::current(), before);
+            assert_eq!(HolderTask::current(), before);
         }
     });
     task.await.unwrap();
@@ -195,16 +195,16 @@ fn policy(label: &str) -> HoldPolicy {
 }
 
 #[test]
-fn holds_that_are_looked_after_alike_share_their_policy() {
+fn holds_with_equal_policies_share_one() {
     let policies = Policies::default();
-    let one = policies.share(policy("a"));
-    assert!(Arc::ptr_eq(&one, &policies.share(policy("a"))));
+    let first = policies.share(policy("a"));
+    assert!(Arc::ptr_eq(&first, &policies.share(policy("a"))));
     let other = policies.share(policy("b"));
     assert_eq!(*other.label, *"b");
-    drop((one, other));
+    drop((first, other));
     assert_eq!(
         policies.last.lock().unwrap().strong_count(),
         0,
-        "no hold has it any more"
+        "no hold uses it"
     );
 }

@@ -7,7 +7,7 @@ use redis::{RedisWrite, ToRedisArgs};
 use crate::group::Group;
 use crate::ledger::{Rules, TICKET_MS};
 use crate::message::{
-    Acquire, Downgrade, Extend, Mode, Op, Place, Release, ReleaseKind, Request, Slots,
+    Acquire, Downgrade, Extend, Mode, Op, Place, Release, ReleaseKind, ReleaseSlot, Request, Slots,
 };
 
 use crate::name::hash_tag;
@@ -120,17 +120,8 @@ pub(super) fn write(
         Op::Downgrade(Downgrade { ballot, ttl_ms }) => {
             call.write(&scripts.downgrade, (ballot.get(), ttl(*ttl_ms)), out);
         }
-        Op::Release(op) => {
-            let place = op.place.as_ref().map(|place| (ticket(place), TICKET_MS));
-            let words = (release(op), op.keep_ms.unwrap_or(0), place);
-            call.write(&scripts.release, words, out);
-        }
-        Op::ReleaseSlot(op) => {
-            let place = op.release.place.as_ref();
-            let place = place.map(|place| (TICKET_MS, ticket(place)));
-            let words = (release(&op.release), which(op.slots), place);
-            call.write(&scripts.release_slot, words, out);
-        }
+        Op::Release(op) => call.write_release(op, out),
+        Op::ReleaseSlot(op) => call.write_release_slot(op, out),
         Op::Restore(op) => {
             let words = (op.ballot.get(), ttl(op.ttl_ms), &*op.label);
             call.write(&scripts.restore, words, out);
@@ -194,6 +185,19 @@ impl LockCall<'_> {
             say(out, request.token.expose());
         }
         say(out, words);
+    }
+
+    fn write_release(&self, op: &Release, out: &mut impl RedisWrite) {
+        let place = op.place.as_ref().map(|place| (ticket(place), TICKET_MS));
+        let words = (release(op), op.keep_ms.unwrap_or(0), place);
+        self.write(&SCRIPTS.release, words, out);
+    }
+
+    fn write_release_slot(&self, op: &ReleaseSlot, out: &mut impl RedisWrite) {
+        let place = op.release.place.as_ref();
+        let place = place.map(|place| (TICKET_MS, ticket(place)));
+        let words = (release(&op.release), which(op.slots), place);
+        self.write(&SCRIPTS.release_slot, words, out);
     }
 
     /// Writes the call of `script` for callers that wait.

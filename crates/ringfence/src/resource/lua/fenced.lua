@@ -1,5 +1,5 @@
--- One command on a key that is guarded by a fence. KEYS: the key, its marks.
--- ARGV: 'read' or 'write', fence, keep_ms, the command, and what follows the key in the command.
+-- Runs one command on a fenced key. KEYS: the key, its marks.
+-- ARGV: 'read' or 'write', fence, keep_ms, the command, and its arguments after the key.
 local refusal = admit(KEYS[2], ARGV[1], ARGV[2], ARGV[3])
 if refusal then
   return refusal

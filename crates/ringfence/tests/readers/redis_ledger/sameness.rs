@@ -29,15 +29,7 @@ pub(super) fn same(
     }
     let late = |stored: &mut u64, expected: u64| {
         let ok = (expected..=expected + slack_ms).contains(stored);
-        prop_assert!(
-            ok,
-            "ends at {} instead of {}: {:?}",
-            stored,
-            expected,
-            request
-        );
-        *stored = expected;
-        Ok(())
+        replace_if(ok, stored, expected, request)
     };
     if let (Some(key), Some(expected)) = (&mut stored.key, &expected.key)
         && let (Some(until), Some(expected)) = (&mut key.until_ms, expected.until_ms)
@@ -47,15 +39,7 @@ pub(super) fn same(
     // An expiry derived from a key's remaining time may be a little early, since it was read later.
     let near = |stored: &mut u64, expected: u64| {
         let ok = stored.abs_diff(expected) <= slack_ms;
-        prop_assert!(
-            ok,
-            "until {} instead of {}: {:?}",
-            stored,
-            expected,
-            request
-        );
-        *stored = expected;
-        Ok(())
+        replace_if(ok, stored, expected, request)
     };
     for (reader, expected) in stored.readers.iter_mut().zip(&expected.readers) {
         near(&mut reader.until_ms, expected.until_ms)?;
@@ -72,6 +56,24 @@ pub(super) fn same(
         .tickets
         .retain(|ticket| ticket.until_ms >= now.lease_ms);
     prop_assert_eq!(&stored, expected, "{:?}", request);
+    Ok(())
+}
+
+/// Replaces the end of a lease by the expected one if it is near enough.
+fn replace_if(
+    near_enough: bool,
+    stored: &mut u64,
+    expected: u64,
+    request: &Request,
+) -> Result<(), TestCaseError> {
+    prop_assert!(
+        near_enough,
+        "ends at {} instead of {}: {:?}",
+        stored,
+        expected,
+        request
+    );
+    *stored = expected;
     Ok(())
 }
 
