@@ -1,10 +1,10 @@
-//! Acquire: all claims, or none.
+//! Acquire: grants all claims or none. The order of the checks is part of the protocol.
 
 use crate::message::{Acquire, Answer, Ballot, Claim, Holder, Mode, Place, Request};
 
 use super::{Entry, Moment, Rules, Seat};
 
-/// What the caller wants, and as whom.
+/// The parameters of an acquire.
 pub(super) struct Wanted<'a> {
     pub(super) claims: &'a [Claim],
     pub(super) token: &'a str,
@@ -27,9 +27,9 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What one claim says to an acquire, in the order in which a refusal counts.
+/// The result of checking one claim.
 enum Ruling {
-    /// The claim is, or may be, this token's.
+    /// This token holds the claim, or may take it.
     Free,
     Ahead,
     Stale,
@@ -65,8 +65,9 @@ pub(super) fn acquire(
         if let Some(place) = wanted.place {
             let free_since_ms = entry.free_since_ms(now);
             entry.line.pass(place, claim.mode, free_since_ms);
-            // A holder waits no longer. Its ticket would keep readers out after a downgrade, count as
-            // a waiter, and cost the next its grace if the holder vanishes.
+            // A holder no longer waits. If its ticket stayed, it would block readers after a
+            // downgrade, it would count as a waiter, and the next waiter would lose the grace if
+            // the holder died.
             entry.line.leave(place, claim.mode);
         }
         let seat = Seat {
@@ -80,8 +81,9 @@ pub(super) fn acquire(
     Answer::Granted
 }
 
-/// What counts among the claims' rulings: a holder before a line, a line before a ballot that is
-/// too low, and that before one that is too high; of equal ones the first.
+/// The answer that counts if any claim is refused. A holder counts before the queue, the queue
+/// before a ballot that is too low, and that before a ballot that is too high. Of several waits in
+/// a queue the first claim's counts.
 fn refusal(rulings: impl Iterator<Item = Ruling>) -> Option<Answer> {
     let (mut behind, mut stale, mut ahead_of_clock) = (None, None, None);
     for ruling in rulings {
@@ -98,8 +100,8 @@ fn refusal(rulings: impl Iterator<Item = Ruling>) -> Option<Answer> {
     behind.or(stale).or(ahead_of_clock)
 }
 
-/// Enters or refreshes `place` in every line. One that also waits for a name that is held cannot
-/// come to the others, and must not be passed there as if it were dead.
+/// Enters or refreshes the ticket in the queue of every claim. If another of the names is held, the
+/// caller cannot acquire, and the other queues must not let waiters pass it as if it were dead.
 pub(super) fn enter(
     rules: &Rules,
     now: Moment,
@@ -149,7 +151,7 @@ fn rule(
     }
 }
 
-/// Another holder, or those who are ahead in line.
+/// A conflicting holder, or conflicting tickets ahead in the queue.
 fn in_the_way(
     rules: &Rules,
     now: Moment,
@@ -165,7 +167,7 @@ fn in_the_way(
     }
     let free_since_ms = entry.free_since_ms(now);
     let pass_at = entry.line.may_pass_at(rules, place, mode, free_since_ms);
-    // While others share the name, whoever is ahead cannot come: it is not dead.
+    // While readers hold the name, an exclusive waiter ahead cannot acquire: it is not dead.
     let pass_at = pass_at.filter(|_| ahead == 0 || entry.key.is_none());
     if pass_at.is_some_and(|at| at <= now.lease_ms) {
         return None;

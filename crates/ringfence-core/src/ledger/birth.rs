@@ -1,10 +1,10 @@
-//! When a server counts as born anew: the rule of the handshake, as a pure function.
+//! The rule of the handshake that decides when a server is born again, as a pure function.
 //!
-//! A server keeps a birth record (`ringfence:born` on Redis). It says which incarnation of the server
-//! the record belongs to: run id, replication id and, in a group with Sentinels, the configuration
-//! epoch. A handshake compares the record with what the server is now:
+//! A server stores a birth record (`ringfence:born` on Redis). The record identifies one
+//! incarnation of the server: run id, replication id and, in a group with Sentinels, the
+//! configuration epoch. A handshake compares the record with the current state of the server:
 //!
-//! | what the handshake finds | what it does |
+//! | the handshake finds | the handshake does |
 //! |---|---|
 //! | no record | birth |
 //! | the record has an epoch, the client knows none | refuses, writes nothing |
@@ -12,49 +12,50 @@
 //! | another epoch | birth |
 //! | another replication id, and the server remembers a former one | birth: it was promoted |
 //! | another replication id, no former one, and it would still be remembered | records the new id |
-//! | another replication id, and nobody knows whether it would be remembered | birth |
-//! | a replica is seen for the first time | marks the record as replicated, for good |
+//! | another replication id, no former one, and it may be forgotten | birth |
+//! | a replica for the first time | marks the record as replicated, permanently |
 //! | none of these | keeps the record |
 //!
-//! The run id alone is not enough. A master that is demoted and promoted again within a TTL has the same
-//! run id and the same text in its record, but not the locks that it granted before: the resync took
-//! them away. A demotion or promotion always changes the replication id, and the server remembers the
-//! former one (`master_replid2`) until it frees its replication backlog (`repl-backlog-ttl`). The first
-//! replica changes the replication id, too, but leaves no former one: nothing is lost then.
+//! The run id alone is not enough. A master that is demoted and promoted again within a TTL has the
+//! same run id and the same birth record, but it has lost the locks that it granted before: the
+//! resync deleted them. A demotion or promotion always changes the replication id, and the server
+//! remembers the former one (`master_replid2`) until it frees its replication backlog
+//! (`repl-backlog-ttl`). The first replica also changes the replication id, but leaves no former
+//! one; nothing is lost then.
 //!
-//! Between two handshakes a server that is known to be replicated compares the replication id whenever
-//! it is to write a holder ([`Record::stands_for`]). The others are looked at once a second.
+//! Between two handshakes a replicated server compares the replication id whenever it writes a
+//! holder ([`Record::stands_for`]). Clients check other servers once a second.
 
-/// What a birth record says of the server that it belongs to. `Id` is a text on a real server.
+/// The contents of a birth record. On a real server `Id` is a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record<Id> {
-    /// The run of the server.
+    /// The run id of the server.
     pub run_id: Id,
-    /// The server's replication id; `None` if the server does not tell.
+    /// The server's replication id; `None` if the server does not report it.
     pub replication_id: Option<Id>,
-    /// The configuration epoch that a majority of Sentinels named; `None` without Sentinels.
+    /// The configuration epoch that a majority of Sentinels confirmed; `None` without Sentinels.
     pub epoch: Option<u64>,
     /// Whether a replica was ever seen. It never becomes false again.
     pub replicated: bool,
-    /// Whether the server wrote everything to disk before it answered, ever since its birth.
+    /// Whether the server has written everything to disk before each reply, ever since its birth.
     pub durable: bool,
 }
 
-/// What a server is at the handshake.
+/// The state of a server at the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Present<Id> {
-    /// The run of the server.
+    /// The run id of the server.
     pub run_id: Id,
-    /// Its replication id (`master_replid`); `None` if it does not tell.
+    /// Its replication id (`master_replid`); `None` if it does not report it.
     pub replication_id: Option<Id>,
     /// Whether it remembers a former replication id (`master_replid2` is not zero).
     pub former_id: bool,
-    /// Whether a former replication id would still be remembered after a whole quarantine:
-    /// `repl-backlog-ttl` is known, and is zero (for ever) or at least the quarantine.
+    /// Whether the server would still remember a former replication id after a whole quarantine:
+    /// `repl-backlog-ttl` is known, and it is zero (for ever) or at least the quarantine.
     pub former_id_lasts: bool,
-    /// Whether replicas follow it now.
+    /// Whether it has replicas now.
     pub has_replicas: bool,
-    /// Whether every write is on disk before it is answered.
+    /// Whether every write is on disk before the reply.
     pub durable: bool,
     /// The configuration epoch that the client confirmed; `None` without Sentinels.
     pub epoch: Option<u64>,
@@ -63,17 +64,18 @@ pub struct Present<Id> {
 /// What the handshake does with the birth record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict<Id> {
-    /// Keeps it as it is.
+    /// Keeps the record.
     Keep,
-    /// Writes this one. The server has forgotten nothing: its birth stays.
+    /// Writes this record and keeps the birth time: the server has lost nothing.
     Update(Record<Id>),
-    /// Writes this one with a new birth: the server may have forgotten locks.
+    /// Writes this record with a new birth time: the server may have lost locks.
     Birth(Record<Id>),
-    /// Writes nothing and refuses the server: only clients that ask its Sentinels may use it.
+    /// Writes nothing and refuses the server: only clients with Sentinels may use it.
     NeedsSentinels,
 }
 
-/// What a handshake does with the record that `stands`, on a server that is as `now` says.
+/// Decides what a handshake does with the stored record, if there is one, on a server in the state
+/// `now`.
 pub fn judge<Id: Clone + PartialEq>(stands: Option<&Record<Id>>, now: &Present<Id>) -> Verdict<Id> {
     let Some(stands) = stands else {
         return Verdict::Birth(now.record(false));
@@ -83,16 +85,16 @@ pub fn judge<Id: Clone + PartialEq>(stands: Option<&Record<Id>>, now: &Present<I
     }
     if stands.run_id != now.run_id {
         let new = now.record(stands.replicated);
-        // What was ever promoted or followed is not durable.
+        // `record` never marks a server as durable that was promoted or has replicas.
         let kept_all = stands.durable && new.durable;
         return match kept_all && stands.epoch == now.epoch {
             true => Verdict::Update(new),
             false => Verdict::Birth(new),
         };
     }
-    // A server that stops telling its id cannot be compared.
+    // If the server no longer reports its id, the ids cannot be compared.
     let moved = now.replication_id.is_some() && stands.replication_id != now.replication_id;
-    // The first replica gives the server another id: it was there, even if it has gone.
+    // A changed id means that there was a replica, even if it is gone now.
     let new = now.record(stands.replicated || moved);
     let promoted = moved && (now.former_id || !now.former_id_lasts);
     if stands.epoch != now.epoch || promoted {
@@ -100,7 +102,7 @@ pub fn judge<Id: Clone + PartialEq>(stands: Option<&Record<Id>>, now: &Present<I
     }
     let updated = Record {
         replication_id: new.replication_id.or(stands.replication_id.clone()),
-        // Within one run only a birth makes a server durable: what was written before is not on disk.
+        // Within one run only a birth makes a server durable: earlier writes may not be on disk.
         durable: stands.durable && new.durable,
         ..new
     };
@@ -110,15 +112,15 @@ pub fn judge<Id: Clone + PartialEq>(stands: Option<&Record<Id>>, now: &Present<I
     }
 }
 
-/// When an incarnation begins that a birth at `clock_us` starts, after one that began at `former_us`.
-/// Two births are two incarnations, even if the server's clock was set back in between.
+/// The birth time of an incarnation that begins at `clock_us`, after one that began at `former_us`.
+/// Two births never have the same time, even if the server's clock was set back.
 pub fn since_us(clock_us: u64, former_us: Option<u64>) -> u64 {
     former_us.map_or(clock_us, |former| clock_us.max(former.saturating_add(1)))
 }
 
 impl<Id: Clone + PartialEq> Record<Id> {
-    /// Whether a server may write holders under this record, as far as it is replicated: it is still a
-    /// master, and has the replication id of the record. If not, the client must shake hands again.
+    /// Whether a replicated server may write holders under this record: it is still a master and
+    /// has the replication id of the record. If not, the client must repeat the handshake.
     pub fn stands_for(&self, is_master: bool, replication_id: Option<&Id>) -> bool {
         let compared = self.replicated && self.replication_id.is_some();
         !compared || is_master && self.replication_id.as_ref() == replication_id
@@ -126,7 +128,7 @@ impl<Id: Clone + PartialEq> Record<Id> {
 }
 
 impl<Id: Clone> Present<Id> {
-    /// The record of this server, which may have been `replicated` before.
+    /// The record for this state. `replicated`: an earlier record was marked as replicated.
     fn record(&self, replicated: bool) -> Record<Id> {
         let replicated = replicated || self.has_replicas || self.former_id;
         Record {
@@ -134,7 +136,8 @@ impl<Id: Clone> Present<Id> {
             replication_id: self.replication_id.clone(),
             epoch: self.epoch,
             replicated,
-            // A replica that is started as a master has this record, and perhaps not the last locks.
+            // A replica that is started as a master has this record, but it may lack the last
+            // locks.
             durable: self.durable && !replicated,
         }
     }
@@ -230,7 +233,7 @@ mod tests {
         assert!(matches!(judge(Some(&never), &now), Verdict::Birth(_)));
     }
 
-    /// A master that was demoted and promoted again within one run: its locks may be gone.
+    /// A master that was demoted and promoted again within one run may have lost its locks.
     #[test]
     fn a_server_that_was_promoted_within_its_run_is_born() {
         let mut now = now();
@@ -253,7 +256,7 @@ mod tests {
             ..stands()
         };
         assert_eq!(judge(Some(&stands()), &now), Verdict::Update(updated));
-        // It may have come and gone unseen.
+        // The replica may have been there between two handshakes.
         now.has_replicas = false;
         let verdict = judge(Some(&stands()), &now);
         assert!(matches!(verdict, Verdict::Update(record) if record.replicated));
@@ -264,7 +267,7 @@ mod tests {
         let mut now = now();
         (now.replication_id, now.former_id_lasts) = (Some(11), false);
         assert!(matches!(judge(Some(&stands()), &now), Verdict::Birth(_)));
-        // As long as the id is the same nothing has happened.
+        // With an unchanged id nothing has happened.
         now.replication_id = Some(10);
         assert_eq!(judge(Some(&stands()), &now), Verdict::Keep);
     }
@@ -279,7 +282,7 @@ mod tests {
         assert!(followed.replicated && !followed.durable);
         now.has_replicas = false;
         assert_eq!(judge(Some(&followed), &now), Verdict::Keep);
-        // Nor does the next run of the server forget it.
+        // The mark also survives the next restart of the server.
         now.run_id = 2;
         let verdict = judge(Some(&followed), &now);
         assert!(

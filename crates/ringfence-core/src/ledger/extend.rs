@@ -1,11 +1,11 @@
-//! Extend and downgrade: only what this token still holds, and never for a shorter time.
+//! Extend and downgrade: only for a token that still holds, and never to a shorter lease.
 
 use crate::message::{Answer, Ballot, Claim, Downgrade, Extend, Mode, Request, Wake};
 
 use super::{Entry, Moment, Rules, Seat};
 
-/// Also how a downgrade that never arrived is made up for: whoever holds the name alone and extends
-/// its share of it has no more than its share from then on.
+/// Extends the lease of all claims or of none. If the downgrade of a lock was lost, this also makes
+/// up for it: an exclusive holder that extends a shared claim becomes a shared holder.
 pub(super) fn extend(
     rules: &Rules,
     now: Moment,
@@ -15,7 +15,7 @@ pub(super) fn extend(
 ) -> Answer {
     let (claims, token) = (&request.claims[..], request.token.expose());
     match not_held(now, entries, claims, token) {
-        // A reader who finds somebody else there has lost its share, whoever it is.
+        // A reader that finds another holder has lost its share.
         Some(Answer::Held(holder)) if claims[holder.claim].mode == Mode::Shared => {
             return Answer::Gone;
         }
@@ -28,7 +28,7 @@ pub(super) fn extend(
     Answer::Extended
 }
 
-/// From exclusive to shared, whatever the claims say.
+/// Changes exclusive claims to shared ones, whatever mode the request names.
 pub(super) fn downgrade(
     rules: &Rules,
     now: Moment,
@@ -53,7 +53,7 @@ pub(super) fn downgrade(
     Answer::Downgraded
 }
 
-/// The answer for a token that does not hold every claim: a holder in the way, or nobody.
+/// The answer for a token that does not hold every claim: `Held` or `Gone`. `None` if it does.
 pub(super) fn not_held(
     now: Moment,
     entries: &[Entry],
@@ -73,7 +73,7 @@ pub(super) fn not_held(
     gone
 }
 
-/// Keeps `token` where it is, under the higher of the two ballots.
+/// Extends the lease of `token`, under the higher of the two ballots.
 pub(super) fn prolong(
     rules: &Rules,
     now: Moment,

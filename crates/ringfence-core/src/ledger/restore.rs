@@ -1,4 +1,5 @@
-//! Restore: a granted holder comes back to a node that lost it.
+//! Restore: writes a granted holder back to a node that lost it. There is no floor check: the
+//! ballot was granted before.
 
 use crate::message::{Answer, Request, Restore};
 
@@ -17,7 +18,7 @@ pub(super) fn restore(
     if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token) {
         return held;
     }
-    // A late restore must not bring back what its holder released, or `break` closed.
+    // A late restore must not bring back a lock that its holder released or that `break` closed.
     let closed = |entry: &Entry| ballot <= entry.closed();
     if entries.iter().any(closed) {
         return Answer::Gone;

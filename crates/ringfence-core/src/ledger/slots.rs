@@ -1,9 +1,10 @@
-//! A semaphore: slots that are locks of their own, and one line before them all, at the gate.
+//! A semaphore: slots that are locks of their own, and one admission record (the gate) with the
+//! wait queue for all of them.
 //!
-//! Every rule of an exclusive name holds for each slot: ballots, fence, ceiling, retirement,
-//! closing. What is new here is who may have one: whoever has fewer ahead in line than there are
-//! free slots. Permits are never merely counted: three clients could then be counted in by three
-//! majorities of five nodes that have two permits each.
+//! All rules of an exclusive name apply to each slot: ballots, fence, ceiling, retirement, closing.
+//! Only the admission rule is new: a caller may have a slot if fewer waiters are ahead of it than
+//! slots are free. Permits are never counted per node: with two permits on each of five nodes,
+//! three clients could each get a majority.
 
 use crate::message::{Answer, Ballot, Holder, Mode, Permit, Place, Slots, Turn, Wake};
 
@@ -54,7 +55,7 @@ pub(super) fn acquire(
     })
 }
 
-/// Which slot it is about, and what is said to the caller.
+/// The slot that the answer is about, and the answer.
 fn rule(
     rules: &Rules,
     now: Moment,
@@ -72,7 +73,7 @@ fn rule(
     let free = free(slots);
     let ahead = gate.line.count_ahead(wanted.place, Mode::Exclusive) as usize;
     let beyond = beyond(ahead, free.len());
-    // A slot that the caller named is never replaced by another: its votes would not add up.
+    // Never replace a slot that the caller asked for: votes for different slots do not add up.
     let held = asked.or(free.is_empty().then_some(0));
     if let Some(number) = held.filter(|number| !free.contains(number)) {
         let holder = slots.get(number as usize);
@@ -106,7 +107,7 @@ fn rule(
     (Some(number), answer)
 }
 
-/// What a slot that is free, or the caller's own, says to a ballot.
+/// Compares a ballot with a slot that is free or that the caller holds.
 fn by_ballot(rules: &Rules, now: Moment, slot: &Entry, ballot: Ballot) -> Answer {
     let seated = slot.holder_ballot();
     if slot.key.is_some() && ballot == seated {
@@ -120,8 +121,7 @@ fn by_ballot(rules: &Rules, now: Moment, slot: &Entry, ballot: Ballot) -> Answer
     }
 }
 
-/// Seats the caller, who from now on waits no longer: a ticket left in line would keep a slot from
-/// those behind it.
+/// Grants the slot. The caller no longer waits: its ticket would block the waiters behind it.
 fn seat(rules: &Rules, now: Moment, gate: &mut Entry, slot: &mut Entry, wanted: &Wanted<'_>) {
     if let Some(place) = wanted.place {
         gate.line.leave(place, Mode::Exclusive);
@@ -151,7 +151,7 @@ pub(super) fn release(
             continue;
         }
         let held = slot.is_held_by(leaving.token);
-        // A late undo of an earlier attempt must not give back what a later one got.
+        // A late undo of attempt 1 must not release the slot that attempt 2 was granted.
         if held && slot.holder_ballot() > leaving.ballot {
             newer = true;
             continue;
@@ -162,12 +162,12 @@ pub(super) fn release(
         if held {
             freed.push(number);
         }
-        // Nobody waits at a slot of its own.
+        // Slots have no wait queue of their own, so there is no waiter to wake.
         release_one(rules, now, slot, Mode::Exclusive, leaving, &mut Vec::new());
     }
     let released = !freed.is_empty();
     match leaving.place {
-        // Its ticket left the line with the grant that is now taken back.
+        // The grant removed the ticket from the queue. The undo of the grant enters it again.
         Some(place) if leaving.stays && released => {
             gate.line.enter(place, Mode::Exclusive, false, now)
         }
@@ -188,8 +188,8 @@ pub(super) fn release(
     }
 }
 
-/// Those whom the free slots serve now and did not before, and the next, to come if they do not.
-/// Never `sender`, who knows.
+/// Wakes the tickets that the free slots serve now and did not serve before, and the next ticket,
+/// which has to try after the grace. Never wakes `sender`, which knows it already.
 fn newly_served(
     rules: &Rules,
     line: &Line,
@@ -212,9 +212,9 @@ fn newly_served(
     newly.chain(next).collect()
 }
 
-/// Tells each of those who are to come at once which slot was freed for it. Were each node to pick,
-/// those that have heard of another release meanwhile would pick another, and the votes not add up.
-/// Whoever comes later finds out by itself what is free then.
+/// Adds the freed slot to each wake that is due at once. If each node picked a slot by itself,
+/// nodes that have executed another release meanwhile would pick another one, and the votes would
+/// not add up. A waiter that is woken after the grace asks for any slot that is free then.
 fn name_slots(wakes: &mut [Wake], freed: &[u32]) {
     let at_once = wakes.iter_mut().filter(|wake| wake.after_ms == 0);
     for (wake, slot) in at_once.zip(freed) {
@@ -246,7 +246,7 @@ pub(super) fn refresh(
     Answer::Turns(turns.collect())
 }
 
-/// The floor that an answer tells: that of the slot that it is about.
+/// The floor for the stamp: that of the slot that the answer is about.
 pub(super) fn floor(rules: &Rules, now: Moment, entries: &[Entry], permit: &Permit) -> Ballot {
     let slot = permit.slot.and_then(|slot| entries.get(slot as usize + 1));
     slot.map_or(now.ground(rules), |slot| {
@@ -254,7 +254,7 @@ pub(super) fn floor(rules: &Rules, now: Moment, entries: &[Entry], permit: &Perm
     })
 }
 
-/// The gate and the slots.
+/// The admission record and the slots.
 fn parts(entries: &mut [Entry]) -> (&mut Entry, &mut [Entry]) {
     match entries {
         [gate, slots @ ..] => (gate, slots),
@@ -271,19 +271,19 @@ fn free(slots: &[Entry]) -> Vec<u32> {
     free.map(|(number, _)| number).collect()
 }
 
-/// How many of those `ahead` have to go before the caller's turn comes, beyond those whom the free
+/// How many waiters must leave the queue before it is the caller's turn, beyond those that the free
 /// slots serve.
 fn beyond(ahead: usize, free: usize) -> u64 {
     (ahead as u64).saturating_sub(free.max(1) as u64 - 1)
 }
 
-/// Whose turn it is while `free` slots are free.
+/// The ids of the tickets whose turn it is while `free` slots are free.
 fn served(line: &Line, free: usize) -> Vec<String> {
     let first = line.tickets.iter().take(free);
     first.map(|ticket| ticket.id.clone()).collect()
 }
 
-/// When the caller may pass those ahead who have not come; `None` without a ticket.
+/// When the caller may pass the tickets ahead of it; `None` for a caller without a ticket.
 fn may_pass_at(
     rules: &Rules,
     now: Moment,
@@ -296,27 +296,27 @@ fn may_pass_at(
     Some(free_since_ms(now, slots).saturating_add(patience))
 }
 
-/// Since when as many slots are free as are free now.
+/// Since when as many slots are free as now.
 fn free_since_ms(now: Moment, slots: &[Entry]) -> u64 {
     let free = slots.iter().filter(|slot| slot.key.is_none());
     free.map(|slot| slot.free_since_ms(now)).max().unwrap_or(0)
 }
 
-/// As for a lock of its own: a slot whose holder is gone has been free since somebody looked.
+/// Records holders that are gone, as for a lock, so that the grace starts.
 fn take_notice(rules: &Rules, now: Moment, slots: &mut [Entry]) {
     for slot in slots {
         slot.take_notice(rules, now);
     }
 }
 
-/// The largest number of permits that was written at the gate.
+/// The largest number of permits in the admission record.
 fn permits(gate: &Entry) -> u64 {
     let written = gate.key.as_ref().map(|key| key.value.parse());
     written.and_then(Result::ok).unwrap_or(0)
 }
 
-/// Writes down how many permits the caller thinks there are, where nobody says more: only so do
-/// those who disagree hear of it. It is written again when half of its time is over.
+/// Records how many permits the caller uses, unless a larger number is recorded. So clients that
+/// use different numbers learn about it. The record is written again after half of its lifetime.
 fn count_permits(rules: &Rules, now: Moment, gate: &mut Entry, count: usize) {
     let most = permits(gate);
     let half = now.lease_ms.saturating_add(rules.retention_ms / 2);

@@ -1,5 +1,5 @@
-//! What this client knows of its nodes: how their clocks stand to ours, who answers, who may have
-//! forgotten. Learnt from every reply, shared by all rounds of one client.
+//! What this client knows about its nodes: the offsets of their clocks, which nodes answer, and
+//! which may have lost their data. It learns from every reply. All rounds of one client share it.
 
 mod ballots;
 mod clocks;
@@ -18,43 +18,45 @@ pub use ballots::Choice;
 pub use clocks::ClockEvent;
 use clocks::{Clocks, Reading};
 
-/// What this client knows of its nodes.
+/// What this client knows about its nodes.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     group: Group,
     drift: Drift,
     nodes: Vec<NodeView>,
     clocks: Clocks,
-    /// The highest ballot this client ever proposed, for any name.
+    /// The highest ballot that this client ever proposed, for any name.
     proposed: Ballot,
-    /// Two nodes that were found to be one server, the earlier one first, until somebody is told.
+    /// Two nodes that turned out to be one server, the earlier one first. Kept until the client
+    /// takes it to report it.
     found: Option<(usize, usize)>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct NodeView {
-    /// The node's clock less ours.
+    /// The node's clock minus ours.
     offset_us: Option<i64>,
-    /// Whether the last call to it was answered, even late.
+    /// Whether the last call to the node was answered, even late.
     answers: bool,
-    /// Whether the last call to it timed out or failed. Not the opposite of `answers`: of a node
-    /// that was never called nobody knows either.
+    /// Whether the last call to the node timed out or failed. This is not the opposite of
+    /// `answers`: both are false for a node that was never called.
     silent: bool,
-    /// Whether a forgetful node has to wait before it votes.
+    /// Whether the node may not vote for a while after it lost its data.
     quarantines: bool,
     standing: Option<Standing>,
-    /// The server that answered the last call; zero if it brought no reply.
+    /// The server that answered the last call; zero if there was no reply.
     speaks_for: u64,
-    /// When this client saw the node born anew.
+    /// When this client noticed a new birth of the node.
     reborn: Option<Timestamp>,
-    /// When this client first heard of the server that the node is now.
+    /// When this client first noticed the server that the node is now.
     moved: Option<Timestamp>,
 }
 
 impl Cluster {
-    /// Nodes of `group`; `quarantines[i]` says whether node `i` has to wait after it forgot.
+    /// The nodes of `group`. `quarantines[i]`: whether node `i` has a quarantine after it lost its
+    /// data.
     ///
-    /// A single node has no quarantine: nobody else could vouch for what it forgot.
+    /// A single node has no quarantine: no other node could vouch for what it lost.
     pub fn new(group: &Group, drift: Drift, quarantines: &[bool]) -> Self {
         let several = quarantines.len() > 1;
         Self {
@@ -73,13 +75,13 @@ impl Cluster {
         }
     }
 
-    /// Leases of `node` run on another clock than the one in its replies: no jump of that one
-    /// shortens them.
+    /// The leases of `node` run on another clock than the one in its replies, so a jump of that
+    /// clock does not shorten them.
     pub fn leases_run_elsewhere(&mut self, node: usize) {
         self.clocks.exempt(node);
     }
 
-    /// Takes over the values that the group turned out to have.
+    /// Adopts the group values.
     pub fn adopt(&mut self, group: &Group) {
         self.group = *group;
     }
@@ -90,13 +92,13 @@ impl Cluster {
         &self.group
     }
 
-    /// `Q` as it is used: longer by the drift and a second, so that no clock is too quick.
+    /// `Q` as it is used: plus the drift and one second, so that a fast clock does not shorten it.
     pub fn quarantine(&self) -> Duration {
         let quarantine = self.group.quarantine;
         quarantine + self.drift.fraction_of(quarantine) + Duration::from_secs(1)
     }
 
-    /// Learns from a handshake. What it proves about clocks, if anything.
+    /// Learns from a handshake. Returns what it proves about clocks.
     pub fn observe_facts(&mut self, node: usize, facts: &Facts) -> Option<ClockEvent> {
         if let Some(standing) = facts.standing {
             self.observe_standing(node, standing, facts.received);
@@ -104,8 +106,8 @@ impl Cluster {
         self.observe_clock(node, facts.clock_us, facts.sent, facts.received)
     }
 
-    /// Learns from a call that was `sent` and answered, or not, by `now`. What it proves about
-    /// clocks, if anything.
+    /// Learns from the outcome of a call that was `sent` and ended at `now`. Returns what it proves
+    /// about clocks.
     pub fn observe(
         &mut self,
         node: usize,
@@ -130,7 +132,8 @@ impl Cluster {
         None
     }
 
-    /// Why nothing counts that `node` said under `standing` to a request of `sent`, if it is so.
+    /// Why an answer of `node` under `standing` to a request that was `sent` does not count; `None`
+    /// if it counts.
     pub fn discount(
         &self,
         node: usize,
@@ -159,29 +162,28 @@ impl Cluster {
         }
     }
 
-    /// The earlier node that speaks for the same `server` as `node`, if there is one.
+    /// The earlier node that is the same `server` as `node`, if there is one.
     ///
-    /// A node whose last call brought no reply takes no other's vote. If it answers after all, the
-    /// round that asked both counts one of them.
+    /// An earlier node whose last call brought no reply does not take the vote of the later one. If
+    /// it answers after all, the round that asked both counts one of them.
     pub fn duplicate_of(&self, node: usize, server: u64) -> Option<usize> {
         let mut earlier = self.nodes[..node].iter();
         earlier.position(|view| is_same(view.speaks_for, server))
     }
 
-    /// Two nodes that were found to be one server since this was last asked: the earlier and the later
-    /// one.
+    /// Takes the two nodes that were found to be one server: the earlier one and the later one.
     #[inline]
     pub fn take_duplicates(&mut self) -> Option<(usize, usize)> {
         self.found.take()
     }
 
-    /// Whether `node`, which has `standing` now, became another server after `then` and may be
-    /// one that another node leads to as well. A durable server that is restarted keeps its locks
-    /// and its incarnation under another run id. If two nodes lead to it, one of them may have
-    /// answered before and the other after.
+    /// Whether `node` became another server after `then`, and that server may also be the one
+    /// behind another node. A durable server keeps its locks and its incarnation across a restart,
+    /// but gets another run id. If two nodes lead to it, one may have answered before the restart
+    /// and the other after it, and the server would vote twice.
     fn moved_since(&self, node: usize, standing: Standing, then: Timestamp) -> bool {
         let moved = self.nodes[node].moved.is_some_and(|at| at > then);
-        // Those with the same number are counted once anyway.
+        // Nodes with the same server number are counted once anyway.
         let is_other_run = |known: Standing| {
             let (known_as, incarnation) = (known.server, known.incarnation);
             known_as != 0 && known_as != standing.server && incarnation == standing.incarnation
@@ -191,39 +193,39 @@ impl Cluster {
         moved && known.any(is_other_run)
     }
 
-    /// For how much longer `node` does not vote because its clock jumped, and by how many
-    /// microseconds at least it did.
+    /// How much longer `node` may not vote because its clock jumped, and the size of the jump in
+    /// microseconds, at least.
     pub fn jump_left(&self, node: usize, now: Timestamp) -> Option<(Duration, i64)> {
         let jumped = self.clocks.jumped(node, self.quarantine(), now);
         jumped.filter(|_| self.nodes[node].quarantines)
     }
 
-    /// How often `node`'s clock was proved to have jumped.
+    /// How many jumps of `node`'s clock were proved.
     pub fn jumps(&self, node: usize) -> u64 {
         self.clocks.jumps(node)
     }
 
-    /// Whether our own clock was found to have stood still at `then` or since.
+    /// Whether a freeze of our own clock was found at `then` or later.
     pub fn stood_still_since(&self, then: Timestamp) -> bool {
         self.clocks.stood_still().is_some_and(|found| found >= then)
     }
 
-    /// The last call to `node` brought no answer in time. Until it answers again, even late,
-    /// nobody waits for it to lose.
+    /// The last call to `node` was not answered in time. Until the node answers again, even late, a
+    /// lost verdict does not wait for it.
     pub fn silent(&mut self, node: usize) {
         self.nodes[node].answers = false;
         self.nodes[node].silent = true;
         self.nodes[node].speaks_for = 0;
     }
 
-    /// Whether the last call to `node` brought no answer in time. Not so for one that has not been
-    /// called: without its clock a first attempt may be lost for want of a good ballot.
+    /// Whether the last call to `node` was not answered in time. False for a node that was never
+    /// called: the first attempt needs its clock for a good ballot, so it waits for it.
     #[inline]
     pub fn is_silent(&self, node: usize) -> bool {
         self.nodes[node].silent
     }
 
-    /// For how much longer nothing that `node` says under `standing` counts, if it is so.
+    /// How much longer the answers of `node` under `standing` do not count; `None` if they count.
     pub fn quarantine_left(
         &self,
         node: usize,
@@ -233,12 +235,12 @@ impl Cluster {
         self.too_young_for(node, standing, Duration::ZERO, now)
     }
 
-    /// For how much longer `node` under `standing` may have forgotten what a node was told `span` ago
-    /// or later, if it is so: it must be older than that by a whole quarantine.
+    /// How much longer `node` under `standing` may lack something that a node stored `span` ago or
+    /// later; `None` if it cannot. It must have been born a whole quarantine before that.
     ///
-    /// Both clocks must agree that the time is over: the node's own, and ours if we saw it happen
-    /// (the node's may have been set since). Only differences on one clock are compared, so that a
-    /// node whose clock is wrong is not taken for older than it is.
+    /// Both clocks must agree that the time has passed: the node's own clock, and ours if we
+    /// noticed the birth (the node's clock may have been set since). Only differences on the same
+    /// clock are compared, so that a node with a wrong clock does not look older than it is.
     pub(super) fn too_young_for(
         &self,
         node: usize,
@@ -257,12 +259,14 @@ impl Cluster {
             .reborn
             .map(|reborn| (reborn + needed).since(now))
             .unwrap_or_default();
-        // A birth in the node's future is a clock that was set back; it must not count for ever.
+        // A birth in the node's future means that its clock was set back. Limit the time: the node
+        // must not stay in quarantine for ever.
         let left = by_node.min(needed).max(by_us);
         (!left.is_zero()).then_some(left)
     }
 
-    /// Whether so many nodes are in quarantine or jumped, as far as is known, that no majority can vote.
+    /// Whether so many nodes may not vote, because of a quarantine or a clock jump, that no
+    /// majority is left.
     pub fn is_young(&self, now: Timestamp) -> bool {
         let is_young = |(node, view): &(usize, &NodeView)| {
             let (Some(standing), Some(offset_us)) = (view.standing, view.offset_us) else {
@@ -290,7 +294,7 @@ impl Cluster {
         let middle_us = sent.as_micros() + micros(now.since(sent)) / 2;
         let view = &mut self.nodes[node];
         view.answered();
-        // A hostile clock saturates; it costs this node's vote only.
+        // An absurd clock saturates. It costs only this node's vote.
         let offset = i128::from(clock_us) - i128::from(middle_us);
         view.offset_us = Some(offset.clamp(i64::MIN.into(), i64::MAX.into()) as i64);
         let reading = Reading {
@@ -300,7 +304,7 @@ impl Cluster {
         };
         let quarantine = self.quarantine();
         let Self { clocks, nodes, .. } = self;
-        // One server behind two nodes is one clock.
+        // Two nodes that are one server have one clock.
         let first = |node: usize| {
             let server = nodes[node].server();
             let mut earlier = nodes[..node].iter();
@@ -332,7 +336,7 @@ impl Cluster {
         let Some(known) = known.filter(|_| before != 0) else {
             return;
         };
-        // Another run of the same store keeps its clock, and what is known of it.
+        // Another run of the same data keeps its clock and what is known about it.
         if known.incarnation != standing.incarnation {
             self.clocks.moved(node, (before, server), twin);
         }
@@ -340,7 +344,7 @@ impl Cluster {
 }
 
 impl NodeView {
-    /// Which server it was when it last answered.
+    /// The server of the last reply.
     fn server(&self) -> u64 {
         self.standing.map_or(0, |standing| standing.server)
     }

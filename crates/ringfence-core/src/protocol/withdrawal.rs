@@ -1,6 +1,6 @@
-//! Taking back what was set on the nodes: the final release of a holder, or the undo of a lost
-//! attempt. Held on to until every node that may hold something has acknowledged, or the time for
-//! which it could hold anything has passed.
+//! The release of a lock: the final release of a holder, or the undo of a lost attempt. It is
+//! retried until every node that may hold something has acknowledged it, or until every lease has
+//! ended.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use crate::time::Timestamp;
 use super::quorum;
 use super::vote::is_same;
 
-/// The pause after a node could not be told, at first and at most.
+/// The pause before a release is resent to a node, at first and at most.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
-/// What a node may have of ours.
+/// What a node may have of our lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Nothing.
     Nothing,
-    /// Our token, as it said itself.
+    /// Our token; the node confirmed it.
     Holds,
-    /// Nobody knows: the acquire may be on its way still.
+    /// Unknown: the acquire may still arrive.
     Unknown,
 }
 
-/// Taking back what was set on the nodes.
+/// A release in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Withdrawal {
     kind: ReleaseKind,
     call_timeout: Duration,
-    /// After this nothing of ours can be left.
+    /// When the last lease of the lock has ended.
     until: Timestamp,
-    /// Until when a majority is to keep it from others, if it is to be kept at all.
+    /// Until when a majority has to keep the lock from others (`hold_at_least`).
     keep_until: Option<Timestamp>,
     nodes: Vec<NodeState>,
 }
@@ -43,11 +43,11 @@ struct NodeState {
     target: Target,
     progress: Progress,
     tries: u32,
-    /// An earlier try may have been carried out although its answer was lost.
+    /// An earlier request may have been executed although its reply was lost.
     maybe_done: bool,
-    /// The first word of the node on the matter.
+    /// The first answer of the node.
     said: Option<Said>,
-    /// Which server said it.
+    /// The server that gave the answer.
     server: u64,
 }
 
@@ -63,28 +63,28 @@ enum Said {
     Released,
     Gone,
     Taken,
-    /// Gone or taken, perhaps because of an earlier try of ours, or the same server has said it
-    /// through another node.
+    /// The lock was gone or taken, but perhaps because of an earlier request of ours. Or the same
+    /// server answered through another node.
     Unclear,
 }
 
-/// What a final release amounted to.
+/// The result of a final release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithdrawalVerdict {
-    /// A majority held our token until now, and no longer does.
+    /// A majority held our token until now and has released it.
     Released,
-    /// A majority answered, but the lock was not held by a majority any more.
+    /// A majority answered, but a majority no longer held the lock.
     Expired,
-    /// As `Expired`, and somebody else holds it now.
+    /// Like `Expired`, and another client holds the lock now.
     Taken,
-    /// Too few answers to say whether a majority held it.
+    /// Too few answers to decide whether a majority held the lock.
     Unconfirmed,
 }
 
 impl Withdrawal {
-    /// Takes back from `targets`, beginning at `now` and until `until` at the latest.
+    /// Releases on `targets`, from `now` on and until `until` at the latest.
     ///
-    /// An undo goes to nodes that may hold something; a final release goes to all.
+    /// An undo goes to the nodes that may hold something; a final release goes to all nodes.
     pub fn new(
         kind: ReleaseKind,
         targets: Vec<Target>,
@@ -112,15 +112,16 @@ impl Withdrawal {
         }
     }
 
-    /// The same release, which is to be kept from others until `keep_until`. Nodes are told until then,
-    /// also after the lease has ended, unless a majority has been told before.
+    /// The same release, which keeps the lock from others until `keep_until`. It is retried until
+    /// then, also after the lease has ended, unless a majority has acknowledged it before.
     pub fn keeping(self, keep_until: Option<Timestamp>) -> Self {
         Self { keep_until, ..self }
     }
 
-    /// The next node to tell at `now`, and whether the fate of its acquire is unknown. If the lock is to be
-    /// kept, it is also unknown of a node that did not have it, or may have lost it since it was first
-    /// told: such a node keeps it only if it is told so.
+    /// The next node to send the release to at `now`, and whether the fate of the acquire is
+    /// unknown there. If the lock is to be kept from others, the fate also counts as unknown for a
+    /// node that did not have the lock or may have lost it since the first request: otherwise such
+    /// a node would not keep it.
     pub fn poll_send(&mut self, now: Timestamp) -> Option<(usize, bool)> {
         let timeout = now + self.call_timeout;
         let due = |state: &NodeState| matches!(state.progress, Progress::Due { at } if at <= now);
@@ -134,7 +135,7 @@ impl Withdrawal {
         Some((node, fate_unknown))
     }
 
-    /// Takes `node`'s outcome at `now`.
+    /// Takes the outcome of the call to `node`.
     pub fn handle_reply(
         &mut self,
         node: usize,
@@ -143,13 +144,14 @@ impl Withdrawal {
     ) {
         let until = self.told_until(self.nodes[node].target);
         let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
-        // One server behind two nodes speaks once, through the node whose reply was read first.
+        // A server behind two nodes counts once: for the node whose reply was read first.
         let mut others = self.nodes.iter().enumerate();
         let twin = others.position(|(n, other)| n != node && is_same(other.server, server));
         if let (Some(twin), Ok(reply)) = (twin, outcome)
             && reply.answer == Answer::Released
         {
-            // The server carried out this release first, so the other one found nothing.
+            // The server executed this release first, so the request through the other node found
+            // nothing.
             self.nodes[twin].said = Some(Said::Released);
         }
         let state = &mut self.nodes[node];
@@ -158,17 +160,18 @@ impl Withdrawal {
                 let said = match reply.answer {
                     _ if twin.is_some() => Said::Unclear,
                     Answer::Released => Said::Released,
-                    // To call that expired would accuse a holder that did everything right.
+                    // An earlier request may have released it. `Expired` would wrongly blame the
+                    // holder.
                     _ if state.maybe_done => Said::Unclear,
                     Answer::Held(_) => Said::Taken,
                     _ => Said::Gone,
                 };
-                // A second try that finds nothing does not unsay what the first one did.
+                // A repeated request that finds nothing does not change the first answer.
                 state.said.get_or_insert(said);
                 state.server = server;
                 state.progress = Progress::Over;
             }
-            // An earlier try that failed late does not unsay what a later one achieved.
+            // The late failure of an earlier request does not change the result of a later one.
             Err(_) if state.progress == Progress::Over => {}
             Err(error) => {
                 state.maybe_done |=
@@ -178,19 +181,20 @@ impl Withdrawal {
         }
     }
 
-    /// Until when a node that may have `target` of ours is told again.
+    /// Until when a release is resent to a node with this `target`.
     fn told_until(&self, target: Target) -> Option<Timestamp> {
         let told = |state: &&NodeState| !matches!(state.said, None | Some(Said::Taken));
         let kept = self.nodes.iter().filter(told).count() >= quorum(self.nodes.len());
         let keep_until = self.keep_until.filter(|_| !kept);
         match target {
-            // Nothing of ours was there to begin with: one word to it was enough.
+            // The node had nothing of ours: one request was enough.
             Target::Nothing => keep_until,
             Target::Holds | Target::Unknown => keep_until.max(Some(self.until)),
         }
     }
 
-    /// Time has passed: a node that has not answered is told again, as long as it may matter.
+    /// Time has passed: resends the release to nodes that have not answered, as long as it is
+    /// useful.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         for node in 0..self.nodes.len() {
             let until = self.told_until(self.nodes[node].target);
@@ -208,7 +212,7 @@ impl Withdrawal {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
+    /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let next = |state: &NodeState| match state.progress {
             Progress::Due { at } => Some(at),
@@ -218,21 +222,20 @@ impl Withdrawal {
         self.nodes.iter().filter_map(next).min()
     }
 
-    /// Whether nothing is left to do.
+    /// Whether every node is done.
     pub fn is_settled(&self) -> bool {
         self.nodes.iter().all(|s| s.progress == Progress::Over)
     }
 
-    /// Whether a majority of the nodes has nothing of ours any more, as far as that is known. From
-    /// then on the others stand in nobody's way.
+    /// Whether a majority of the nodes has released our token, as far as that is known. From then
+    /// on the other nodes block no client.
     pub fn is_confirmed(&self) -> bool {
         let done = |state: &&NodeState| state.progress == Progress::Over || state.said.is_some();
         self.nodes.iter().filter(done).count() >= quorum(self.nodes.len())
     }
 
-    /// What a final release amounts to, as soon as that cannot change or every node has had one
-    /// call's time to answer.
-    /// Nobody waits for an undo, so it has no verdict.
+    /// The result of a final release, as soon as it cannot change or every node has had the time of
+    /// one call to answer. An undo has no verdict, because no caller waits for it.
     pub fn verdict(&self) -> Option<WithdrawalVerdict> {
         if self.kind == ReleaseKind::Undo {
             return None;
@@ -250,8 +253,8 @@ impl Withdrawal {
                 || (state.tries == 1 && matches!(state.progress, Progress::Due { .. }))
         };
         let answered = released + gone + taken + said(Said::Unclear);
-        // As with every loss: proved only once so many nodes lack it that no majority can have had
-        // it. A node that could not be told, or not clearly, may well have.
+        // As for every proof of loss: so many nodes must lack our token that no majority can have
+        // held it. A node without a clear answer may have held it.
         let proved = self.nodes.len() - (gone + taken) < quorum;
         if answered < quorum || !proved {
             let all_heard = self.nodes.iter().all(heard);
@@ -288,7 +291,7 @@ mod tests {
     const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A final release that has been sent to three nodes which all hold.
+    /// A final release that has been sent to three nodes, all of which hold the lock.
     fn sent() -> Withdrawal {
         let targets = vec![Target::Holds; 3];
         let until = T0 + SECOND * 10;

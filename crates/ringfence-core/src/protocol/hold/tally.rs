@@ -1,12 +1,12 @@
-//! What the nodes have of a hold, as far as they told.
+//! What the nodes have of a hold, according to their answers.
 
 use crate::protocol::{Attempt, Target, Vote};
 
-/// What the nodes have of a hold, as far as they told. There may be a hundred thousand of these, most
-/// of them unanimous: that takes no room.
+/// What the nodes have of a hold, according to their answers. There may be a hundred thousand of
+/// these, and most are unanimous, which needs no allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Tally {
-    /// So many nodes there are, all of which have it and said so in the latest round.
+    /// All nodes have the lock and confirmed it in the latest round.
     Unanimous {
         nodes: usize,
     },
@@ -17,23 +17,23 @@ pub(super) enum Tally {
 pub(super) struct Divided {
     /// In node order.
     told: Box<[Told]>,
-    /// Not all nodes have answered the attempt that won the lock, and there has been no round since.
+    /// Some nodes have not answered the attempt that won the lock, and no round has begun since.
     pub(super) acquiring: bool,
 }
 
-/// What one node has of it.
+/// What one node has of the hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Told {
-    /// What a release has to take back there, restores that are under way aside.
+    /// What a release must handle on the node, without restores in progress.
     target: Target,
-    /// Its vote in the latest round.
+    /// The node's vote in the latest round.
     vote: Vote,
-    /// How many restores it may yet carry out: those whose answers have not been read.
+    /// How many restores the node may still execute: those without an answer.
     restores: u32,
 }
 
 impl Tally {
-    /// As far as the nodes have told in the attempt that won the lock.
+    /// According to the answers to the attempt that won the lock.
     pub(super) fn of(won: &Attempt) -> Self {
         let nodes = won.votes().count();
         let mut remains = won.remains_of_won();
@@ -51,7 +51,7 @@ impl Tally {
         }))
     }
 
-    /// No node has told anything.
+    /// No node has answered yet.
     pub(super) fn unknown(nodes: usize) -> Self {
         let told = Told {
             target: Target::Unknown,
@@ -64,7 +64,7 @@ impl Tally {
         }))
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(super) fn nodes(&self) -> usize {
         match self {
             Self::Unanimous { nodes } => *nodes,
@@ -72,7 +72,7 @@ impl Tally {
         }
     }
 
-    /// A node has answered `won` after the verdict. Of no use once there was a round of extending.
+    /// A node answered `won` after the verdict. Ignored once a round of extending has begun.
     pub(super) fn take_acquire(&mut self, won: &Attempt) {
         let Self::Divided(divided) = self else { return };
         if !divided.acquiring {
@@ -86,7 +86,7 @@ impl Tally {
         self.settle();
     }
 
-    /// What a release has to take back where.
+    /// What a release must handle on each node.
     pub(super) fn targets(&self) -> Vec<Target> {
         match self {
             Self::Unanimous { nodes } => vec![Target::Holds; *nodes],
@@ -119,7 +119,7 @@ impl Tally {
         self.settle();
     }
 
-    /// What every node has, one by one.
+    /// The state of each node, as separate values.
     fn told(&mut self) -> &mut [Told] {
         if let Self::Unanimous { nodes } = self {
             let all = Told {
@@ -136,12 +136,12 @@ impl Tally {
                 divided.acquiring = false;
                 &mut divided.told
             }
-            // It has just been divided.
+            // Not reachable: the value was converted above.
             Self::Unanimous { .. } => &mut [],
         }
     }
 
-    /// Takes an answer that came after its round was over: better than none.
+    /// Takes an answer that came after the verdict of its round. It replaces only a missing vote.
     pub(super) fn take_late(&mut self, node: usize, vote: Vote) {
         let Self::Divided(divided) = self else { return };
         let told = &mut divided.told[node];
@@ -152,8 +152,8 @@ impl Tally {
         self.settle();
     }
 
-    /// The lock is being put back on `node`. That says nothing about an acquire that is under way to it:
-    /// if the node's fate was unknown, it is unknown still.
+    /// A restore is being sent to `node`. That says nothing about an acquire that may still arrive
+    /// there: if its fate was unknown, it stays unknown.
     pub(super) fn put_back_on(&mut self, node: usize) {
         let told = &mut self.told()[node];
         told.restores += 1;
@@ -162,7 +162,7 @@ impl Tally {
         }
     }
 
-    /// A restore is no longer under way to `node`.
+    /// A restore to `node` was answered.
     pub(super) fn restore_answered(&mut self, node: usize) {
         let Self::Divided(divided) = self else { return };
         let restores = &mut divided.told[node].restores;
@@ -170,7 +170,7 @@ impl Tally {
         self.settle();
     }
 
-    /// Takes no room once all nodes have it.
+    /// Frees the memory once all nodes have the lock.
     fn settle(&mut self) {
         if let Self::Divided(divided) = self
             && divided.told.iter().all(Told::has_it)
@@ -183,7 +183,7 @@ impl Tally {
 }
 
 impl Told {
-    /// What a release has to take back there.
+    /// What a release must handle on this node.
     fn remains(&self) -> Target {
         match self.restores > 0 {
             true => Target::Unknown,
@@ -191,7 +191,7 @@ impl Told {
         }
     }
 
-    /// Whether it has our token, and said so.
+    /// Whether the node has our token and confirmed it.
     fn has_it(&self) -> bool {
         self.target == Target::Holds && self.vote == Vote::Granted && self.restores == 0
     }
@@ -203,7 +203,7 @@ mod tests {
     use Target::{Holds, Nothing, Unknown};
     use Vote::{Gone, Granted, Pending};
 
-    /// A tally of nodes that have told `targets`, and a round that came to `votes`.
+    /// A tally with these `targets`, after a round with these `votes`.
     fn divided(targets: &[Target], votes: &[Vote]) -> Tally {
         let mut tally = Tally::unknown(targets.len());
         for (told, target) in tally.told().iter_mut().zip(targets) {
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
     }
 
-    /// The acquire may still be under way, and a restore says nothing about that.
+    /// The acquire may still arrive, and a restore says nothing about that.
     #[test]
     fn a_restore_does_not_make_an_unknown_acquire_known() {
         let mut tally = divided(&[Holds, Holds, Unknown], &[Granted, Granted, Gone]);
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(tally.targets(), [Holds, Unknown]);
         tally.restore_answered(1);
         assert!(matches!(tally, Tally::Unanimous { nodes: 2 }));
-        // Also where all were thought to have it.
+        // The same, if all nodes were believed to have the lock.
         tally.put_back_on(0);
         assert_eq!(tally.targets(), [Unknown, Holds]);
         tally.restore_answered(0);
