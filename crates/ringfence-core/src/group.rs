@@ -70,7 +70,10 @@ impl Group {
             ));
         }
         if self.grace.is_zero() || self.grace > Self::WINDOW_MAX {
-            return Err(format!("the grace must be up to 1 h, not {:?}", self.grace));
+            return Err(format!(
+                "the grace must be above zero and at most 1 h, not {:?}",
+                self.grace
+            ));
         }
         Ok(())
     }

@@ -174,7 +174,7 @@ pub struct Token(Arc<str>);
 
 /// The text is not `id.secret`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("this is no lock token (expected `id.secret`)")]
+#[error("not a lock token (expected `id.secret`)")]
 pub struct TokenError;
 
 impl Token {

@@ -76,37 +76,37 @@ pub enum Verdict<Id> {
 
 /// Decides what a handshake does with the stored record, if there is one, on a server in the state
 /// `now`.
-pub fn judge<Id: Clone + PartialEq>(stands: Option<&Record<Id>>, now: &Present<Id>) -> Verdict<Id> {
-    let Some(stands) = stands else {
+pub fn judge<Id: Clone + PartialEq>(stored: Option<&Record<Id>>, now: &Present<Id>) -> Verdict<Id> {
+    let Some(stored) = stored else {
         return Verdict::Birth(now.record(false));
     };
-    if stands.epoch.is_some() && now.epoch.is_none() {
+    if stored.epoch.is_some() && now.epoch.is_none() {
         return Verdict::NeedsSentinels;
     }
-    if stands.run_id != now.run_id {
-        let new = now.record(stands.replicated);
+    if stored.run_id != now.run_id {
+        let new = now.record(stored.replicated);
         // `record` never marks a server as durable that was promoted or has replicas.
-        let kept_all = stands.durable && new.durable;
-        return match kept_all && stands.epoch == now.epoch {
+        let stayed_durable = stored.durable && new.durable;
+        return match stayed_durable && stored.epoch == now.epoch {
             true => Verdict::Update(new),
             false => Verdict::Birth(new),
         };
     }
     // If the server no longer reports its id, the ids cannot be compared.
-    let moved = now.replication_id.is_some() && stands.replication_id != now.replication_id;
+    let id_changed = now.replication_id.is_some() && stored.replication_id != now.replication_id;
     // A changed id means that there was a replica, even if it is gone now.
-    let new = now.record(stands.replicated || moved);
-    let promoted = moved && (now.former_id || !now.former_id_lasts);
-    if stands.epoch != now.epoch || promoted {
+    let new = now.record(stored.replicated || id_changed);
+    let promoted = id_changed && (now.former_id || !now.former_id_lasts);
+    if stored.epoch != now.epoch || promoted {
         return Verdict::Birth(new);
     }
     let updated = Record {
-        replication_id: new.replication_id.or(stands.replication_id.clone()),
+        replication_id: new.replication_id.or(stored.replication_id.clone()),
         // Within one run only a birth makes a server durable: earlier writes may not be on disk.
-        durable: stands.durable && new.durable,
+        durable: stored.durable && new.durable,
         ..new
     };
-    match updated == *stands {
+    match updated == *stored {
         true => Verdict::Keep,
         false => Verdict::Update(updated),
     }
@@ -147,7 +147,7 @@ impl<Id: Clone> Present<Id> {
 mod tests {
     use super::*;
 
-    fn stands() -> Record<u8> {
+    fn stored() -> Record<u8> {
         Record {
             run_id: 1,
             replication_id: Some(10),
@@ -170,30 +170,30 @@ mod tests {
     }
 
     fn durable() -> (Record<u8>, Present<u8>) {
-        let (mut stands, mut now) = (stands(), now());
-        (stands.durable, now.durable) = (true, true);
-        (stands, now)
+        let (mut stored, mut now) = (stored(), now());
+        (stored.durable, now.durable) = (true, true);
+        (stored, now)
     }
 
     #[test]
     fn a_server_without_a_record_is_born() {
-        assert_eq!(judge(None, &now()), Verdict::Birth(stands()));
+        assert_eq!(judge(None, &now()), Verdict::Birth(stored()));
         let (durable, now) = durable();
         assert_eq!(judge(None, &now), Verdict::Birth(durable));
     }
 
     #[test]
     fn a_server_that_did_not_change_keeps_its_record() {
-        assert_eq!(judge(Some(&stands()), &now()), Verdict::Keep);
-        let (stands, now) = durable();
-        assert_eq!(judge(Some(&stands), &now), Verdict::Keep);
+        assert_eq!(judge(Some(&stored()), &now()), Verdict::Keep);
+        let (stored, now) = durable();
+        assert_eq!(judge(Some(&stored), &now), Verdict::Keep);
     }
 
     #[test]
     fn another_run_is_a_birth() {
         let mut now = now();
         (now.run_id, now.replication_id) = (2, Some(20));
-        let Verdict::Birth(born) = judge(Some(&stands()), &now) else {
+        let Verdict::Birth(born) = judge(Some(&stored()), &now) else {
             panic!("no birth");
         };
         assert_eq!((born.run_id, born.replication_id), (2, Some(20)));
@@ -202,14 +202,14 @@ mod tests {
 
     #[test]
     fn another_run_of_a_durable_server_is_none() {
-        let (stands, mut now) = durable();
+        let (stored, mut now) = durable();
         (now.run_id, now.replication_id) = (2, Some(20));
         let updated = Record {
             run_id: 2,
             replication_id: Some(20),
-            ..stands.clone()
+            ..stored.clone()
         };
-        assert_eq!(judge(Some(&stands), &now), Verdict::Update(updated));
+        assert_eq!(judge(Some(&stored), &now), Verdict::Update(updated));
         let not_any_more = Present {
             durable: false,
             ..now.clone()
@@ -223,12 +223,12 @@ mod tests {
             ..now.clone()
         };
         for now in [&not_any_more, &promoted, &followed] {
-            let verdict = judge(Some(&stands), now);
+            let verdict = judge(Some(&stored), now);
             assert!(matches!(verdict, Verdict::Birth(_)), "{now:?}: {verdict:?}");
         }
         let never = Record {
             durable: false,
-            ..stands
+            ..stored
         };
         assert!(matches!(judge(Some(&never), &now), Verdict::Birth(_)));
     }
@@ -241,9 +241,9 @@ mod tests {
         let born = Record {
             replication_id: Some(11),
             replicated: true,
-            ..stands()
+            ..stored()
         };
-        assert_eq!(judge(Some(&stands()), &now), Verdict::Birth(born));
+        assert_eq!(judge(Some(&stored()), &now), Verdict::Birth(born));
     }
 
     #[test]
@@ -253,12 +253,12 @@ mod tests {
         let updated = Record {
             replication_id: Some(11),
             replicated: true,
-            ..stands()
+            ..stored()
         };
-        assert_eq!(judge(Some(&stands()), &now), Verdict::Update(updated));
+        assert_eq!(judge(Some(&stored()), &now), Verdict::Update(updated));
         // The replica may have been there between two handshakes.
         now.has_replicas = false;
-        let verdict = judge(Some(&stands()), &now);
+        let verdict = judge(Some(&stored()), &now);
         assert!(matches!(verdict, Verdict::Update(record) if record.replicated));
     }
 
@@ -266,17 +266,17 @@ mod tests {
     fn a_former_id_that_may_be_forgotten_already_is_a_birth() {
         let mut now = now();
         (now.replication_id, now.former_id_lasts) = (Some(11), false);
-        assert!(matches!(judge(Some(&stands()), &now), Verdict::Birth(_)));
+        assert!(matches!(judge(Some(&stored()), &now), Verdict::Birth(_)));
         // With an unchanged id nothing has happened.
         now.replication_id = Some(10);
-        assert_eq!(judge(Some(&stands()), &now), Verdict::Keep);
+        assert_eq!(judge(Some(&stored()), &now), Verdict::Keep);
     }
 
     #[test]
     fn a_replica_withdraws_the_durable_mark_for_good() {
-        let (stands, mut now) = durable();
+        let (stored, mut now) = durable();
         now.has_replicas = true;
-        let Verdict::Update(followed) = judge(Some(&stands), &now) else {
+        let Verdict::Update(followed) = judge(Some(&stored), &now) else {
             panic!("not marked");
         };
         assert!(followed.replicated && !followed.durable);
@@ -293,9 +293,9 @@ mod tests {
 
     #[test]
     fn durability_that_was_switched_off_does_not_come_back_within_a_run() {
-        let (stands, mut now) = durable();
+        let (stored, mut now) = durable();
         now.durable = false;
-        let Verdict::Update(less) = judge(Some(&stands), &now) else {
+        let Verdict::Update(less) = judge(Some(&stored), &now) else {
             panic!("not updated");
         };
         assert!(!less.durable);
@@ -307,14 +307,14 @@ mod tests {
     fn a_server_that_stops_telling_its_id_keeps_its_record() {
         let mut now = now();
         now.replication_id = None;
-        assert_eq!(judge(Some(&stands()), &now), Verdict::Keep);
+        assert_eq!(judge(Some(&stored()), &now), Verdict::Keep);
     }
 
     #[test]
     fn a_client_without_sentinels_leaves_a_record_with_an_epoch_alone() {
         let with_epoch = Record {
             epoch: Some(3),
-            ..stands()
+            ..stored()
         };
         let mut now = now();
         assert_eq!(judge(Some(&with_epoch), &now), Verdict::NeedsSentinels);
@@ -327,7 +327,7 @@ mod tests {
         let mut now = now();
         now.epoch = Some(4);
         for epoch in [None, Some(3), Some(5)] {
-            let record = Record { epoch, ..stands() };
+            let record = Record { epoch, ..stored() };
             let verdict = judge(Some(&record), &now);
             assert!(
                 matches!(&verdict, Verdict::Birth(born) if born.epoch == Some(4)),
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_replicated_server_writes_holders_only_as_the_master_that_it_was() {
-        let mut record = stands();
+        let mut record = stored();
         assert!(record.stands_for(false, None), "not known to be replicated");
         record.replicated = true;
         assert!(record.stands_for(true, Some(&10)));

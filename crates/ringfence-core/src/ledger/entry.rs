@@ -134,13 +134,13 @@ impl Entry {
     }
 
     /// Whether the name has a holder that conflicts with `mode`.
-    pub(super) fn is_closed_to(&self, mode: Mode) -> bool {
+    pub(super) fn conflicts_with(&self, mode: Mode) -> bool {
         self.key.is_some() && (mode == Mode::Exclusive || !self.is_shared())
     }
 
     /// The ballot of `token`, if it holds at least what `mode` asks for. An exclusive holder has
     /// the shared right, too.
-    pub(super) fn held_as(&self, mode: Mode, token: &str) -> Option<Ballot> {
+    pub(super) fn ballot_of(&self, mode: Mode, token: &str) -> Option<Ballot> {
         if self.is_held_by(token) {
             return Some(self.holder_ballot());
         }
@@ -204,7 +204,7 @@ impl Entry {
 
     /// Records what a waiter found: a foreign holder, or a holder that is gone. The time after
     /// which waiters may pass a dead head of the queue starts only when this is written.
-    pub(super) fn take_notice(&mut self, rules: &Rules, now: Moment) {
+    pub(super) fn note_holder_change(&mut self, rules: &Rules, now: Moment) {
         let known = self.record.as_ref();
         let stranger = self.key.is_some() && self.seat().is_none();
         let vacated = self.key.is_none()
@@ -218,7 +218,7 @@ impl Entry {
     }
 
     /// Grants the name to `seat` in `mode`, for at least `ttl_ms`.
-    pub(super) fn take_for(
+    pub(super) fn grant(
         &mut self,
         rules: &Rules,
         now: Moment,
@@ -227,14 +227,14 @@ impl Entry {
         ttl_ms: u64,
     ) {
         match mode {
-            Mode::Exclusive => self.seat_for(rules, now, seat, ttl_ms),
-            Mode::Shared => self.share_for(rules, now, seat, ttl_ms),
+            Mode::Exclusive => self.grant_exclusive(rules, now, seat, ttl_ms),
+            Mode::Shared => self.grant_shared(rules, now, seat, ttl_ms),
         }
     }
 
     /// Grants the name exclusively for at least `ttl_ms`, and never shortens the lease. A shorter
     /// lease would free the lock while a guard still relies on it.
-    fn seat_for(&mut self, rules: &Rules, now: Moment, mut seat: Seat, ttl_ms: u64) {
+    fn grant_exclusive(&mut self, rules: &Rules, now: Moment, mut seat: Seat, ttl_ms: u64) {
         let asked = now.lease_ms.saturating_add(ttl_ms);
         let until_ms = match &self.key {
             Some(key) if key.value == seat.token => key.until_ms.map(|until| until.max(asked)),
@@ -251,7 +251,7 @@ impl Entry {
     }
 
     /// Grants a share to `reader` for at least `ttl_ms`, and never shortens its lease.
-    fn share_for(&mut self, rules: &Rules, now: Moment, mut reader: Seat, ttl_ms: u64) {
+    fn grant_shared(&mut self, rules: &Rules, now: Moment, mut reader: Seat, ttl_ms: u64) {
         let alone = self.key.as_ref().filter(|key| key.value == reader.token);
         let left = match self.reader(&reader.token) {
             Some(known) => known.until_ms,

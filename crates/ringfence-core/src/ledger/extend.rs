@@ -49,7 +49,7 @@ pub(super) fn downgrade(
             wakes.extend(entry.line.wakes(rules, None, Mode::Shared));
         }
     }
-    super::release::tidy(wakes);
+    super::release::dedup_wakes(wakes);
     Answer::Downgraded
 }
 
@@ -62,11 +62,11 @@ pub(super) fn not_held(
 ) -> Option<Answer> {
     let mut gone = None;
     for (at, (entry, claim)) in entries.iter().zip(claims).enumerate() {
-        if entry.held_as(claim.mode, token).is_some() {
+        if entry.ballot_of(claim.mode, token).is_some() {
             continue;
         }
         match entry.holder(at, now) {
-            Some(holder) if entry.is_closed_to(claim.mode) => return Some(Answer::Held(holder)),
+            Some(holder) if entry.conflicts_with(claim.mode) => return Some(Answer::Held(holder)),
             _ => gone = Some(Answer::Gone),
         }
     }
@@ -83,7 +83,7 @@ pub(super) fn prolong(
     ballot: Ballot,
     ttl_ms: u64,
 ) {
-    let seated = entry.held_as(mode, token).unwrap_or_default();
+    let seated = entry.ballot_of(mode, token).unwrap_or_default();
     let ballot = if ballot <= now.ceiling(rules) {
         ballot.max(seated)
     } else {
@@ -99,5 +99,5 @@ pub(super) fn prolong(
         label: seat.map(|seat| seat.label.clone()).unwrap_or_default(),
         until_ms: 0,
     };
-    entry.take_for(rules, now, mode, seat, ttl_ms);
+    entry.grant(rules, now, mode, seat, ttl_ms);
 }

@@ -67,8 +67,8 @@ pub(super) fn arrive(
         let after = latch.parties.len();
         if after > before && after as u64 >= arriving.count {
             // A woken waiter leaves the queue. It enters again if it still has to wait.
-            let told = entry.line.tickets.drain(..);
-            wakes.extend(told.map(|ticket| Wake {
+            let woken = entry.line.tickets.drain(..);
+            wakes.extend(woken.map(|ticket| Wake {
                 ticket: ticket.id,
                 after_ms: 0,
                 slot: None,

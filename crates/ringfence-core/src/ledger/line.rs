@@ -76,13 +76,13 @@ impl Line {
     /// ticket, or the first exclusive one.
     pub(super) fn leave(&mut self, place: &Place, mode: Mode) -> bool {
         let ahead = self.ahead_of(Some(place));
-        let stood = self.tickets.get(ahead.len()).is_some_and(|t| t.is(place));
+        let was_queued = self.tickets.get(ahead.len()).is_some_and(|t| t.is(place));
         let first = match mode {
             Mode::Exclusive => ahead.iter().all(|ticket| ticket.shared),
             Mode::Shared => ahead.is_empty(),
         };
         self.tickets.retain(|ticket| !ticket.is(place));
-        stood && first
+        was_queued && first
     }
 
     /// The tickets ahead of `place`; all tickets for a caller without one.
@@ -100,7 +100,7 @@ impl Line {
     /// conflict with each other.
     pub(super) fn count_ahead(&self, place: Option<&Place>, mode: Mode) -> u64 {
         let ahead = self.ahead_of(place).iter();
-        ahead.filter(|ticket| ticket.is_in_the_way_of(mode)).count() as u64
+        ahead.filter(|ticket| ticket.conflicts_with(mode)).count() as u64
     }
 
     /// When `place` may pass the tickets ahead of it, on the lease clock; `None`: not while they
@@ -121,8 +121,8 @@ impl Line {
         if place.is_none() || self.ahead_of(place).iter().any(elsewhere) {
             return None;
         }
-        let patience = rules.grace_ms.saturating_mul(ahead);
-        Some(free_since_ms.saturating_add(patience))
+        let wait_ms = rules.grace_ms.saturating_mul(ahead);
+        Some(free_since_ms.saturating_add(wait_ms))
     }
 
     /// Drops the conflicting tickets ahead of `place` that were not refreshed since the name became
@@ -130,7 +130,7 @@ impl Line {
     pub(super) fn pass(&mut self, place: &Place, mode: Mode, free_since_ms: u64) {
         self.tickets.retain(|ticket| {
             ticket.cmp_to(place).is_ge()
-                || !ticket.is_in_the_way_of(mode)
+                || !ticket.conflicts_with(mode)
                 || ticket.refreshed_ms >= free_since_ms
         });
     }
@@ -139,8 +139,8 @@ impl Line {
     /// leading readers, and the runner-up, which has to try after the grace. Never wakes `sender`,
     /// which knows it already. If `sender` is the head, wakes none: it will try again itself.
     pub(super) fn wakes(&self, rules: &Rules, sender: Option<&Place>, mode: Mode) -> Vec<Wake> {
-        let sends = |ticket: &Ticket| sender.is_some_and(|sender| ticket.is(sender));
-        if self.tickets.first().is_some_and(sends) {
+        let is_sender = |ticket: &Ticket| sender.is_some_and(|sender| ticket.is(sender));
+        if self.tickets.first().is_some_and(is_sender) {
             return Vec::new();
         }
         let leading = self.tickets.iter().take_while(|t| t.shared).count();
@@ -149,7 +149,7 @@ impl Line {
             Mode::Exclusive => (leading + 1).max(2),
         };
         let first = self.tickets.iter().take(count).enumerate();
-        let others = first.filter(|(_, ticket)| !sends(ticket));
+        let others = first.filter(|(_, ticket)| !is_sender(ticket));
         let wakes = others.map(|(ahead, ticket)| Wake {
             ticket: ticket.id.clone(),
             after_ms: match ahead < leading {
@@ -163,7 +163,7 @@ impl Line {
 }
 
 impl Ticket {
-    fn is_in_the_way_of(&self, mode: Mode) -> bool {
+    fn conflicts_with(&self, mode: Mode) -> bool {
         mode == Mode::Exclusive || !self.shared
     }
 

@@ -26,8 +26,8 @@ pub use line::{FIRST_AGE_MAX_US, Line, TICKET_MS, Ticket};
 use crate::group::Group;
 use crate::message::{Answer, Ballot, Op, Request, Stamp, Wake};
 
-use acquire::Wanted;
-use release::Leaving;
+use acquire::AcquireParams;
+use release::ReleaseParams;
 
 /// The constants of a group that the ledger needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,19 +133,21 @@ fn answer(
     wakes: &mut Vec<Wake>,
 ) -> Answer {
     match &request.op {
-        Op::Acquire(op) => acquire::acquire(rules, now, entries, &Wanted::new(request, op)),
+        Op::Acquire(op) => acquire::acquire(rules, now, entries, &AcquireParams::new(request, op)),
         Op::Extend(op) => extend::extend(rules, now, entries, request, op),
         Op::Downgrade(op) => extend::downgrade(rules, now, entries, request, op, wakes),
-        Op::Release(op) => release::release(rules, now, entries, &Leaving::new(request, op), wakes),
+        Op::Release(op) => {
+            release::release(rules, now, entries, &ReleaseParams::new(request, op), wakes)
+        }
         Op::Restore(op) => restore::restore(rules, now, entries, request, op),
         Op::Refresh(op) => refresh::refresh(rules, now, entries, request, &op.places),
         Op::AcquireSlot(op) => {
-            let wanted = Wanted::new(request, &op.acquire);
-            slots::acquire(rules, now, entries, &wanted, op.slot)
+            let params = AcquireParams::new(request, &op.acquire);
+            slots::acquire(rules, now, entries, &params, op.slot)
         }
         Op::ReleaseSlot(op) => {
-            let leaving = Leaving::of_slots(request, &op.release);
-            slots::release(rules, now, entries, &leaving, op.slots, wakes)
+            let params = ReleaseParams::of_slots(request, &op.release);
+            slots::release(rules, now, entries, &params, op.slots, wakes)
         }
         Op::RefreshSlots(op) => slots::refresh(rules, now, entries, &op.places),
         Op::Arrive(op) => latch::arrive(rules, now, &mut entries[0], op, wakes),

@@ -27,7 +27,7 @@ pub(super) fn refresh(
         free: entries
             .iter()
             .zip(claims)
-            .all(|(entry, claim)| !entry.is_closed_to(claim.mode)),
+            .all(|(entry, claim)| !entry.conflicts_with(claim.mode)),
     });
     Answer::Turns(turns.collect())
 }

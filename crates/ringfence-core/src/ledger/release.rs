@@ -8,7 +8,7 @@ use super::extend::not_held;
 use super::{Entry, Moment, PlainKey, Rules, Seat};
 
 /// The parameters of a release.
-pub(super) struct Leaving<'a> {
+pub(super) struct ReleaseParams<'a> {
     pub(super) claims: &'a [Claim],
     pub(super) token: &'a str,
     pub(super) ballot: Ballot,
@@ -19,7 +19,7 @@ pub(super) struct Leaving<'a> {
     pub(super) keep_ms: Option<u64>,
 }
 
-impl<'a> Leaving<'a> {
+impl<'a> ReleaseParams<'a> {
     pub(super) fn new(request: &'a Request, op: &'a Release) -> Self {
         let keep_ms = op.keep_ms.filter(|&ms| ms > 0);
         Self {
@@ -47,39 +47,39 @@ pub(super) fn release(
     rules: &Rules,
     now: Moment,
     entries: &mut [Entry],
-    leaving: &Leaving<'_>,
+    params: &ReleaseParams<'_>,
     wakes: &mut Vec<Wake>,
 ) -> Answer {
     // A late undo of attempt 1 must not delete the key of attempt 2. Otherwise there are two
     // holders although no lease has expired.
     if entries
         .iter()
-        .filter_map(|entry| entry.held_as(Mode::Shared, leaving.token))
-        .any(|seated| seated > leaving.ballot)
+        .filter_map(|entry| entry.ballot_of(Mode::Shared, params.token))
+        .any(|seated| seated > params.ballot)
     {
         return Answer::Newer;
     }
     // Releases everything that this token has: also its share, if the request names an exclusive
     // claim.
-    let claims = leaving.claims.iter().zip(&*entries).map(|(claim, entry)| {
-        match entry.reader(leaving.token) {
+    let claims = params.claims.iter().zip(&*entries).map(|(claim, entry)| {
+        match entry.reader(params.token) {
             Some(_) => claim.shared(),
             None => claim.clone(),
         }
     });
     let claims: Vec<Claim> = claims.collect();
-    let answer = not_held(now, entries, &claims, leaving.token);
-    if let Some(place) = leaving.place.filter(|_| leaving.stays) {
-        let held = |entry: &Entry| entry.held_as(Mode::Shared, leaving.token).is_some();
+    let answer = not_held(now, entries, &claims, params.token);
+    if let Some(place) = params.place.filter(|_| params.stays) {
+        let held = |entry: &Entry| entry.ballot_of(Mode::Shared, params.token).is_some();
         // The grant removed the ticket from the queue. The undo of the grant enters it again.
         if entries.iter().any(held) {
-            enter(rules, now, entries, leaving.claims, leaving.token, place);
+            enter(rules, now, entries, params.claims, params.token, place);
         }
     }
-    for (entry, claim) in entries.iter_mut().zip(leaving.claims) {
-        release_one(rules, now, entry, claim.mode, leaving, wakes);
+    for (entry, claim) in entries.iter_mut().zip(params.claims) {
+        release_one(rules, now, entry, claim.mode, params, wakes);
     }
-    tidy(wakes);
+    dedup_wakes(wakes);
     answer.unwrap_or(Answer::Released)
 }
 
@@ -88,33 +88,33 @@ pub(super) fn release_one(
     now: Moment,
     entry: &mut Entry,
     mode: Mode,
-    leaving: &Leaving<'_>,
+    params: &ReleaseParams<'_>,
     wakes: &mut Vec<Wake>,
 ) {
-    let reader = entry.reader(leaving.token).cloned();
-    let held = entry.is_held_by(leaving.token) || reader.is_some();
-    let was_first = match leaving.place {
-        Some(place) if !leaving.stays => entry.line.leave(place, mode),
+    let reader = entry.reader(params.token).cloned();
+    let held = entry.is_held_by(params.token) || reader.is_some();
+    let was_first = match params.place {
+        Some(place) if !params.stays => entry.line.leave(place, mode),
         _ => false,
     };
-    let closes = leaving.kind == ReleaseKind::Final;
+    let closes = params.kind == ReleaseKind::Final;
     // Retire: raise the fence only against an acquire that may still arrive. If every release of an
     // absent key raised it, polling clients would starve the waiters (57 grants against 17,461).
     if let Some(reader) = reader {
-        stop_sharing(rules, now, entry, leaving, reader);
-    } else if held || closes || leaving.fate_unknown {
-        let buries = held || keeps_anew(rules, now, entry, leaving);
-        let seat = if buries {
-            bury(now, entry, leaving)
+        stop_sharing(rules, now, entry, params, reader);
+    } else if held || closes || params.fate_unknown {
+        let clears = held || keeps_free_name(rules, now, entry, params);
+        let seat = if clears {
+            clear_key(now, entry, params)
         } else {
             entry.seat().cloned()
         };
         let mut closed = entry.closed();
-        if closes && leaving.ballot <= now.ceiling(rules) {
-            closed = closed.max(leaving.ballot);
+        if closes && params.ballot <= now.ceiling(rules) {
+            closed = closed.max(params.ballot);
         }
-        let raise = if held || leaving.fate_unknown {
-            leaving.ballot
+        let raise = if held || params.fate_unknown {
+            params.ballot
         } else {
             Ballot::default()
         };
@@ -133,7 +133,7 @@ pub(super) fn release_one(
             record.free_since_ms = free_since_ms;
         }
     }
-    let sender = leaving.place.filter(|_| leaving.stays);
+    let sender = params.place.filter(|_| params.stays);
     if entry.key.is_none() && (held || was_first) {
         wakes.extend(entry.line.wakes(rules, sender, Mode::Exclusive));
     } else if entry.is_shared() && was_first {
@@ -145,12 +145,12 @@ pub(super) fn release_one(
 /// reached this node, although the holder released in time. If the ballot is closed, an earlier
 /// copy of the release was executed here already; what happened since does not belong to this
 /// holder.
-fn keeps_anew(rules: &Rules, now: Moment, entry: &Entry, leaving: &Leaving<'_>) -> bool {
-    let told = leaving.ballot <= entry.closed();
-    if told || leaving.ballot > now.ceiling(rules) {
+fn keeps_free_name(rules: &Rules, now: Moment, entry: &Entry, params: &ReleaseParams<'_>) -> bool {
+    let already_closed = params.ballot <= entry.closed();
+    if already_closed || params.ballot > now.ceiling(rules) {
         return false;
     }
-    leaving.keep_ms.is_some() && leaving.fate_unknown && entry.key.is_none()
+    params.keep_ms.is_some() && params.fate_unknown && entry.key.is_none()
 }
 
 /// Removes `reader` from the shared holders. Its ballot is closed only if a restore of it may still
@@ -159,28 +159,28 @@ fn stop_sharing(
     rules: &Rules,
     now: Moment,
     entry: &mut Entry,
-    leaving: &Leaving<'_>,
+    params: &ReleaseParams<'_>,
     reader: Seat,
 ) {
     // If an acquire with a higher ballot may still arrive, only the write fence can refuse it.
     // Otherwise do not raise the write fence: every leaving reader would delay the next readers.
-    let raise = match leaving.fate_unknown && reader.ballot < leaving.ballot {
-        true => (Mode::Exclusive, leaving.ballot),
-        false => (Mode::Shared, leaving.ballot),
+    let raise = match params.fate_unknown && reader.ballot < params.ballot {
+        true => (Mode::Exclusive, params.ballot),
+        false => (Mode::Shared, params.ballot),
     };
     let mut closed = entry.closed();
-    let closes = leaving.kind == ReleaseKind::Final
-        && leaving.fate_unknown
-        && leaving.ballot <= now.ceiling(rules);
+    let closes = params.kind == ReleaseKind::Final
+        && params.fate_unknown
+        && params.ballot <= now.ceiling(rules);
     if closes {
-        closed = closed.max(leaving.ballot);
+        closed = closed.max(params.ballot);
     }
     entry.readers.retain(|other| other.token != reader.token);
     if !entry.readers.is_empty() {
         return entry.mark_shared(rules, now, raise, closed, reader.ballot);
     }
     entry.key = None;
-    let free_since_ms = match leaving.kind {
+    let free_since_ms = match params.kind {
         ReleaseKind::Final => now.lease_ms,
         ReleaseKind::Undo => entry
             .record
@@ -196,17 +196,17 @@ fn stop_sharing(
 /// Frees the key. If the name is to be kept from others, replaces the key by a tombstone, which no
 /// token equals. The tombstone is a holder like any other: it has a seat, and the name becomes free
 /// when it expires.
-fn bury(now: Moment, entry: &mut Entry, leaving: &Leaving<'_>) -> Option<Seat> {
+fn clear_key(now: Moment, entry: &mut Entry, params: &ReleaseParams<'_>) -> Option<Seat> {
     // The caller's own seat, even if its lease has ended.
     let record = entry.record.as_ref();
     let seat = record.and_then(|record| record.seat.as_ref());
-    let (ballot, label) = match seat.filter(|seat| seat.token == leaving.token) {
+    let (ballot, label) = match seat.filter(|seat| seat.token == params.token) {
         Some(seat) => (seat.ballot, seat.label.clone()),
         None => (Ballot::default(), String::new()),
     };
     entry.key = None;
-    let until_ms = now.lease_ms.saturating_add(leaving.keep_ms?);
-    let value = tombstone(leaving.token);
+    let until_ms = now.lease_ms.saturating_add(params.keep_ms?);
+    let value = tombstone(params.token);
     entry.key = Some(PlainKey {
         value: value.clone(),
         until_ms: Some(until_ms),
@@ -220,7 +220,7 @@ fn bury(now: Moment, entry: &mut Entry, leaving: &Leaving<'_>) -> Option<Seat> {
 }
 
 /// Keeps one wake for each ticket, the earliest. A ticket may be in the queues of several names.
-pub(super) fn tidy(wakes: &mut Vec<Wake>) {
+pub(super) fn dedup_wakes(wakes: &mut Vec<Wake>) {
     wakes.sort();
     wakes.dedup_by(|later, earlier| later.ticket == earlier.ticket);
 }

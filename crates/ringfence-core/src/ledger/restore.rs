@@ -27,7 +27,7 @@ pub(super) fn restore(
         return Answer::Ahead;
     }
     for (entry, claim) in entries.iter_mut().zip(claims) {
-        if entry.held_as(claim.mode, token).is_some() {
+        if entry.ballot_of(claim.mode, token).is_some() {
             prolong(rules, now, entry, claim.mode, token, ballot, ttl_ms);
         } else {
             let seat = Seat {
@@ -36,7 +36,7 @@ pub(super) fn restore(
                 label: (*op.label).to_owned(),
                 until_ms: 0,
             };
-            entry.take_for(rules, now, claim.mode, seat, ttl_ms);
+            entry.grant(rules, now, claim.mode, seat, ttl_ms);
         }
     }
     Answer::Restored

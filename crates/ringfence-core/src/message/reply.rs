@@ -220,13 +220,13 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Labels come from other processes. Escape them before they reach a terminal.
         if self.is_kept() {
-            let who = self.label.as_deref().filter(|label| !label.is_empty());
-            let who = who.or(self.id.as_deref()).unwrap_or_default();
+            let name = self.label.as_deref().filter(|label| !label.is_empty());
+            let name = name.or(self.id.as_deref()).unwrap_or_default();
             let ms = self.for_ms.unwrap_or_default();
-            let who = who.escape_debug();
+            let name = name.escape_debug();
             return write!(
                 f,
-                "kept for {}.{} s after {who} released it",
+                "kept for {}.{} s after {name} released it",
                 ms / 1000,
                 ms % 1000 / 100
             );

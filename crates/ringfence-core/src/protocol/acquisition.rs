@@ -62,7 +62,7 @@ pub struct Acquisition {
     ticket: Option<Ticket>,
     /// The slot of a semaphore for the next attempt. The first attempt lets each node pick one.
     /// After a loss, if it is our turn, it is a slot that is free on a majority. `None` for a lock.
-    asks: Option<Asked>,
+    next_slot: Option<Asked>,
     /// The failure of the last attempt that a majority answered.
     held: Option<Failure>,
     /// A wake caused the current attempt, or the one that it repeats with a higher ballot.
@@ -90,8 +90,8 @@ pub enum Line {
 struct Ticket {
     /// Set before the first attempt that carries the ticket.
     id: Option<Arc<str>>,
-    /// Whether attempts carry the ticket. The first attempt does not, unless other callers are known
-    /// to wait: mostly the lock is free, and the nodes need not store a ticket.
+    /// Whether attempts carry the ticket. The first attempt does not, unless other callers are
+    /// known to wait: mostly the lock is free, and the nodes need not store a ticket.
     shown: bool,
     /// Since when the caller waits; set by the first attempt.
     since_us: Option<u64>,
@@ -164,7 +164,7 @@ impl Acquisition {
             no_quorum_since: None,
             no_quorum_in_a_row: 0,
             ticket: None,
-            asks: (terms.kind == Kind::Slot).then_some(Asked::Any),
+            next_slot: (terms.kind == Kind::Slot).then_some(Asked::Any),
             held: None,
             woken: false,
             fruitless_wakes: 0,
@@ -228,12 +228,12 @@ impl Acquisition {
         };
         let suspects = (0..self.terms.nodes).map(|node| cluster.is_silent(node));
         // While no majority may vote, only inspect the nodes. There is no queue to enter yet.
-        let young = cluster.is_young(now);
-        let place = self.place(cluster, now).filter(|_| !young);
+        let no_majority = cluster.no_majority_may_vote(now);
+        let place = self.place(cluster, now).filter(|_| !no_majority);
         let attempt = Attempt::new(token, ballot, place, now, timing, suspects);
         attempt
-            .only_looking(young)
-            .asking(self.terms.kind, self.asks)
+            .inspecting_only(no_majority)
+            .asking(self.terms.kind, self.next_slot)
     }
 
     /// The ticket. Its time is the nodes' median clock at the first attempt, so a wrong client
@@ -241,7 +241,7 @@ impl Acquisition {
     fn place(&mut self, cluster: &Cluster, now: Timestamp) -> Option<Place> {
         let ticket = self.ticket.as_mut()?;
         if ticket.since_us.is_none() {
-            ticket.since_us = Some(cluster.place_time(now)?);
+            ticket.since_us = Some(cluster.ticket_time(now)?);
         }
         if !ticket.shown {
             return None;
@@ -265,8 +265,7 @@ impl Acquisition {
         let loss = match attempt.verdict() {
             // Check the deadline again: this process may have been suspended since the verdict.
             Some(Verdict::Won { deadline })
-                if now + self.min_validity() <= deadline
-                    && !cluster.stood_still_since(attempt.t0()) =>
+                if now + self.min_validity() <= deadline && !cluster.froze_since(attempt.t0()) =>
             {
                 return Next::Granted { deadline };
             }

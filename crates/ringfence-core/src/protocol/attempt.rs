@@ -11,7 +11,7 @@ use crate::node::CallError;
 use crate::time::Timestamp;
 use crate::token::Token;
 
-use super::slots::{self, Asked, Sight};
+use super::slots::{self, Asked, SlotReport};
 use super::vote::count_once;
 use super::{Discount, Drift, GrantId, Vote, deadline, quorum};
 
@@ -28,7 +28,7 @@ pub struct Attempt {
     /// When to stop waiting for nodes that have not answered.
     timeout: Timestamp,
     nodes: Vec<NodeState>,
-    only_looks: bool,
+    inspects_only: bool,
     kind: Kind,
     /// The wanted slot of a semaphore; `None` for a lock.
     asked: Option<Asked>,
@@ -46,7 +46,7 @@ struct NodeState {
     /// The node granted our token, whether its vote counts or not.
     holds: bool,
     /// The node's report about the semaphore.
-    sight: Option<Sight>,
+    report: Option<SlotReport>,
 }
 
 /// The end of an attempt.
@@ -112,10 +112,10 @@ impl Attempt {
                     floor: None,
                     suspect,
                     holds: false,
-                    sight: None,
+                    report: None,
                 })
                 .collect(),
-            only_looks: false,
+            inspects_only: false,
             kind: Kind::Exclusive,
             asked: None,
             verdict: None,
@@ -126,8 +126,11 @@ impl Attempt {
     ///
     /// A new cluster is only inspected: the error recommends `ringfence init`, and `init` would
     /// refuse a cluster in which an attempt has left records.
-    pub(super) fn only_looking(self, only_looks: bool) -> Self {
-        Self { only_looks, ..self }
+    pub(super) fn inspecting_only(self, inspects_only: bool) -> Self {
+        Self {
+            inspects_only,
+            ..self
+        }
     }
 
     /// The same attempt, for this `kind` of lock. `asked` is the wanted slot of a semaphore.
@@ -154,7 +157,7 @@ impl Attempt {
         Request {
             claims: Arc::clone(claims),
             token: self.token.clone(),
-            op: match self.only_looks {
+            op: match self.inspects_only {
                 false => self.kind.acquire(slot, acquire),
                 true => Op::Inspect,
             },
@@ -194,20 +197,20 @@ impl Attempt {
     /// The slot for the next attempt, if it is our turn.
     pub(super) fn next_slot(&self) -> Option<u32> {
         let nodes = self.nodes.iter();
-        let votes = nodes.filter_map(|node| Some((&node.vote, node.sight.as_ref()?)));
+        let votes = nodes.filter_map(|node| Some((&node.vote, node.report.as_ref()?)));
         slots::next(votes, self.nodes.len())
     }
 
     /// The largest number of permits that any client uses for the semaphore, as the nodes report
     /// it.
     pub fn most_permits(&self) -> Option<u64> {
-        let sights = self.nodes.iter().filter_map(|node| node.sight.as_ref());
-        sights.map(|sight| sight.most).max()
+        let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
+        reports.map(|report| report.most).max()
     }
 
     fn granted_slots(&self) -> impl Iterator<Item = u32> + Clone {
         let granted = self.nodes.iter().filter(|n| n.vote == Vote::Granted);
-        granted.filter_map(|node| node.sight.as_ref()?.slot)
+        granted.filter_map(|node| node.report.as_ref()?.slot)
     }
 
     /// The token of the attempt.
@@ -277,12 +280,12 @@ impl Attempt {
         discount: Option<Discount>,
         now: Timestamp,
     ) {
-        let (outcome, sight) = match self.asked {
+        let (outcome, report) = match self.asked {
             None => (outcome, None),
-            Some(_) => slots::look(outcome),
+            Some(_) => slots::split_permit(outcome),
         };
         let state = &mut self.nodes[node];
-        state.sight = sight;
+        state.report = report;
         let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
         state.server = server;
         if let Ok(reply) = &outcome {
@@ -291,7 +294,7 @@ impl Attempt {
         }
         state.vote = match &outcome {
             // The node may vote now. `Stale` leads to a real attempt at once.
-            Ok(_) if self.only_looks && discount.is_none() => Vote::Stale,
+            Ok(_) if self.inspects_only && discount.is_none() => Vote::Stale,
             _ => Vote::of(outcome, discount),
         };
         count_once(
@@ -362,8 +365,8 @@ impl Attempt {
         // The attempt may be lost already. But while fewer than a majority have answered, the
         // missing answers decide why: a holder, an outage, a quarantine or a wrong setting. A dead
         // node that fails at once must not turn a held lock into an outage.
-        let unheard = answers < quorum && awaited > 0;
-        if granted + awaited >= quorum || unheard {
+        let undecided = answers < quorum && awaited > 0;
+        if granted + awaited >= quorum || undecided {
             return None;
         }
         let stale = count(|vote| *vote == Vote::Stale);

@@ -11,7 +11,7 @@ use crate::message::{Ballot, Reply, Standing};
 use crate::node::{CallError, Facts};
 use crate::time::Timestamp;
 
-use super::vote::is_same;
+use super::vote::is_same_server;
 use super::{Discount, Drift, quorum};
 
 pub use ballots::Choice;
@@ -29,7 +29,7 @@ pub struct Cluster {
     proposed: Ballot,
     /// Two nodes that turned out to be one server, the earlier one first. Kept until the client
     /// takes it to report it.
-    found: Option<(usize, usize)>,
+    duplicates_found: Option<(usize, usize)>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -45,9 +45,9 @@ struct NodeView {
     quarantines: bool,
     standing: Option<Standing>,
     /// The server that answered the last call; zero if there was no reply.
-    speaks_for: u64,
+    last_server: u64,
     /// When this client noticed a new birth of the node.
-    reborn: Option<Timestamp>,
+    birth_seen: Option<Timestamp>,
     /// When this client first noticed the server that the node is now.
     moved: Option<Timestamp>,
 }
@@ -71,7 +71,7 @@ impl Cluster {
                 .collect(),
             clocks: Clocks::new(quarantines.len(), drift),
             proposed: Ballot::default(),
-            found: None,
+            duplicates_found: None,
         }
     }
 
@@ -125,7 +125,7 @@ impl Cluster {
             }
             Err(CallError::Refused(_)) => {
                 self.nodes[node].answered();
-                self.nodes[node].speaks_for = 0;
+                self.nodes[node].last_server = 0;
             }
             Err(CallError::NotSent(_) | CallError::Unknown(_)) => self.silent(node),
         }
@@ -141,18 +141,18 @@ impl Cluster {
         sent: Timestamp,
         now: Timestamp,
     ) -> Option<Discount> {
-        if self.stood_still_since(sent) {
+        if self.froze_since(sent) {
             return Some(Discount::Outdated);
         }
         if let Some(of) = self.duplicate_of(node, standing.server) {
             return Some(Discount::Duplicate { of });
         }
-        let young = self.quarantine_left(node, standing, now);
+        let quarantine = self.quarantine_left(node, standing, now);
         match self.jump_left(node, now) {
-            Some((left, by_us)) if young.is_none_or(|young| young < left) => {
+            Some((left, by_us)) if quarantine.is_none_or(|quarantine| quarantine < left) => {
                 Some(Discount::ClockJumped { by_us, left })
             }
-            _ => match young {
+            _ => match quarantine {
                 Some(left) => Some(Discount::Quarantined { left }),
                 None => {
                     let moved = self.moved_since(node, standing, sent);
@@ -168,13 +168,13 @@ impl Cluster {
     /// it answers after all, the round that asked both counts one of them.
     pub fn duplicate_of(&self, node: usize, server: u64) -> Option<usize> {
         let mut earlier = self.nodes[..node].iter();
-        earlier.position(|view| is_same(view.speaks_for, server))
+        earlier.position(|view| is_same_server(view.last_server, server))
     }
 
     /// Takes the two nodes that were found to be one server: the earlier one and the later one.
     #[inline]
     pub fn take_duplicates(&mut self) -> Option<(usize, usize)> {
-        self.found.take()
+        self.duplicates_found.take()
     }
 
     /// Whether `node` became another server after `then`, and that server may also be the one
@@ -206,8 +206,8 @@ impl Cluster {
     }
 
     /// Whether a freeze of our own clock was found at `then` or later.
-    pub fn stood_still_since(&self, then: Timestamp) -> bool {
-        self.clocks.stood_still().is_some_and(|found| found >= then)
+    pub fn froze_since(&self, then: Timestamp) -> bool {
+        self.clocks.froze_at().is_some_and(|found| found >= then)
     }
 
     /// The last call to `node` was not answered in time. Until the node answers again, even late, a
@@ -215,7 +215,7 @@ impl Cluster {
     pub fn silent(&mut self, node: usize) {
         self.nodes[node].answers = false;
         self.nodes[node].silent = true;
-        self.nodes[node].speaks_for = 0;
+        self.nodes[node].last_server = 0;
     }
 
     /// Whether the last call to `node` was not answered in time. False for a node that was never
@@ -232,7 +232,7 @@ impl Cluster {
         standing: Standing,
         now: Timestamp,
     ) -> Option<Duration> {
-        self.too_young_for(node, standing, Duration::ZERO, now)
+        self.time_until_old_enough(node, standing, Duration::ZERO, now)
     }
 
     /// How much longer `node` under `standing` may lack something that a node stored `span` ago or
@@ -241,7 +241,7 @@ impl Cluster {
     /// Both clocks must agree that the time has passed: the node's own clock, and ours if we
     /// noticed the birth (the node's clock may have been set since). Only differences on the same
     /// clock are compared, so that a node with a wrong clock does not look older than it is.
-    pub(super) fn too_young_for(
+    pub(super) fn time_until_old_enough(
         &self,
         node: usize,
         standing: Standing,
@@ -253,11 +253,11 @@ impl Cluster {
             return None;
         }
         let needed = self.quarantine().saturating_add(span);
-        let grown_us = standing.born_us.saturating_add(micros(needed));
-        let by_node = Duration::from_micros(grown_us.saturating_sub(standing.clock_us));
+        let votes_from_us = standing.born_us.saturating_add(micros(needed));
+        let by_node = Duration::from_micros(votes_from_us.saturating_sub(standing.clock_us));
         let by_us = view
-            .reborn
-            .map(|reborn| (reborn + needed).since(now))
+            .birth_seen
+            .map(|seen| (seen + needed).since(now))
             .unwrap_or_default();
         // A birth in the node's future means that its clock was set back. Limit the time: the node
         // must not stay in quarantine for ever.
@@ -267,8 +267,8 @@ impl Cluster {
 
     /// Whether so many nodes may not vote, because of a quarantine or a clock jump, that no
     /// majority is left.
-    pub fn is_young(&self, now: Timestamp) -> bool {
-        let is_young = |(node, view): &(usize, &NodeView)| {
+    pub fn no_majority_may_vote(&self, now: Timestamp) -> bool {
+        let may_not_vote = |(node, view): &(usize, &NodeView)| {
             let (Some(standing), Some(offset_us)) = (view.standing, view.offset_us) else {
                 return false;
             };
@@ -280,8 +280,8 @@ impl Cluster {
             self.quarantine_left(*node, standing, now).is_some()
                 || self.jump_left(*node, now).is_some()
         };
-        let young = self.nodes.iter().enumerate().filter(is_young).count();
-        self.nodes.len() - young < quorum(self.nodes.len())
+        let excluded = self.nodes.iter().enumerate().filter(may_not_vote).count();
+        self.nodes.len() - excluded < quorum(self.nodes.len())
     }
 
     fn observe_clock(
@@ -308,37 +308,38 @@ impl Cluster {
         let first = |node: usize| {
             let server = nodes[node].server();
             let mut earlier = nodes[..node].iter();
-            !earlier.any(|view| is_same(view.server(), server))
+            !earlier.any(|view| is_same_server(view.server(), server))
         };
-        clocks.hear(node, reading, quarantine, first)
+        clocks.observe(node, reading, quarantine, first)
     }
 
     fn observe_standing(&mut self, node: usize, standing: Standing, now: Timestamp) {
         let server = standing.server;
         let known = self.nodes[node].standing;
         let view = &mut self.nodes[node];
-        let reborn = known.is_some_and(|k| k.born_us != standing.born_us);
-        if reborn {
-            view.reborn = Some(now);
+        let new_birth = known.is_some_and(|k| k.born_us != standing.born_us);
+        if new_birth {
+            view.birth_seen = Some(now);
         }
         view.standing = Some(standing);
-        view.speaks_for = server;
+        view.last_server = server;
         let before = known.map_or(0, |known| known.server);
         if before == server || server == 0 {
             return;
         }
         let others = self.nodes.iter().enumerate();
-        let mut others = others.filter(|(n, view)| *n != node && is_same(view.server(), server));
-        let twin = others.next().map(|(other, _)| other);
-        let pair = twin.map(|twin| (twin.min(node), twin.max(node)));
-        self.found = pair.or(self.found);
+        let mut others =
+            others.filter(|(n, view)| *n != node && is_same_server(view.server(), server));
+        let duplicate = others.next().map(|(other, _)| other);
+        let pair = duplicate.map(|duplicate| (duplicate.min(node), duplicate.max(node)));
+        self.duplicates_found = pair.or(self.duplicates_found);
         self.nodes[node].moved = Some(now);
         let Some(known) = known.filter(|_| before != 0) else {
             return;
         };
         // Another run of the same data keeps its clock and what is known about it.
         if known.incarnation != standing.incarnation {
-            self.clocks.moved(node, (before, server), twin);
+            self.clocks.moved(node, (before, server), duplicate);
         }
     }
 }

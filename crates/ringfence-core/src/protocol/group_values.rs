@@ -36,8 +36,8 @@ impl Wishes {
 
     /// The same, also if no majority has answered.
     pub fn adopt(&self, answers: &[Result<Facts, CallError>]) -> Group {
-        let told = told(answers).filter(|group| group.nodes == answers.len());
-        self.most_told(told.collect(), answers.len())
+        let reported = reported(answers).filter(|group| group.nodes == answers.len());
+        self.most_reported(reported.collect(), answers.len())
     }
 
     /// The values for a group whose number of nodes changes: the explicit ones, and otherwise those
@@ -45,23 +45,23 @@ impl Wishes {
     pub fn inherit(&self, answers: &[Result<Facts, CallError>]) -> Group {
         let nodes = answers.len();
         // Check them as the values of the new group.
-        let told = told(answers).map(|group| Group { nodes, ..group });
-        self.most_told(told.collect(), nodes)
+        let reported = reported(answers).map(|group| Group { nodes, ..group });
+        self.most_reported(reported.collect(), nodes)
     }
 
     /// The values that most nodes report. On a tie the explicit values and defaults win, else the
     /// earlier node's. A node with other values refuses the client, with an error that names both.
-    fn most_told(&self, mut told: Vec<Group>, nodes: usize) -> Group {
+    fn most_reported(&self, mut reported: Vec<Group>, nodes: usize) -> Group {
         let own = self.over(Group::new(nodes));
-        told.retain(|group| group.check().is_ok());
-        let said = |group: &Group| told.iter().filter(|other| *other == group).count();
-        let most = told.iter().rev();
-        let most = most.max_by_key(|group| (said(group), **group == own));
+        reported.retain(|group| group.check().is_ok());
+        let count = |group: &Group| reported.iter().filter(|other| *other == group).count();
+        let most = reported.iter().rev();
+        let most = most.max_by_key(|group| (count(group), **group == own));
         self.over(most.copied().unwrap_or(own))
     }
 }
 
-fn told(answers: &[Result<Facts, CallError>]) -> impl Iterator<Item = Group> {
+fn reported(answers: &[Result<Facts, CallError>]) -> impl Iterator<Item = Group> {
     answers
         .iter()
         .filter_map(|answer| answer.as_ref().ok()?.group)
@@ -86,8 +86,8 @@ pub fn vetted(
 
 fn unsafe_values(node: &str, why: &str) -> CallError {
     let detail = format!(
-        "{node} says that it belongs to a group whose values are not safe: {why}; find out who wrote \
-         them, then stop all clients and run `ringfence init --force`"
+        "{node} has group values that are not safe: {why}; find the program that wrote them, then \
+         stop all clients and run `ringfence init --force`"
     );
     CallError::Refused(Trouble::new(TroubleKind::Group, detail))
 }
@@ -96,9 +96,9 @@ fn unsafe_values(node: &str, why: &str) -> CallError {
 /// majority has none yet.
 pub fn settled(answers: &[Option<Result<Facts, CallError>>]) -> bool {
     let safe = |group: &Option<Group>| group.is_none_or(|group| group.check().is_ok());
-    let said = answers.iter().flatten().flatten().map(|facts| facts.group);
-    let said: Vec<Option<Group>> = said.filter(safe).collect();
-    let alike = |one: &Option<Group>| said.iter().filter(|other| *other == one).count();
-    let most = said.iter().map(alike).max().unwrap_or_default();
+    let reported = answers.iter().flatten().flatten().map(|facts| facts.group);
+    let reported: Vec<Option<Group>> = reported.filter(safe).collect();
+    let alike = |one: &Option<Group>| reported.iter().filter(|other| *other == one).count();
+    let most = reported.iter().map(alike).max().unwrap_or_default();
     most >= quorum(answers.len())
 }

@@ -3,7 +3,7 @@
 //!
 //! *Arrived* means that a majority of nodes that count has stored the party. *Open* means more: one
 //! majority has stored all parties that have arrived. If none has yet, this call writes them to a
-//! majority first. Otherwise another client that asks another majority could find the latch shut
+//! majority first. Otherwise another client that question another majority could find the latch shut
 //! again.
 
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::jitter::Jitter;
 use super::latch_round::{LatchRound, LatchTally, Question};
 use super::{Cluster, Vote, quorum};
 
-/// A waiter asks again after this time, even if it was not woken and no refresh showed a change.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// A waiter question again after this time, even if it was not woken and no refresh showed a change.
+const POLL: Duration = Duration::from_secs(30);
 /// The shortest and the longest pause while no majority answers.
 const NO_QUORUM_POLL_MIN: Duration = Duration::from_millis(20);
 const NO_QUORUM_POLL_MAX: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ pub struct LatchCall {
     jitter: Jitter,
     /// The party that arrives; `None` for a caller that only waits.
     party: Option<Arc<str>>,
-    asks: Question,
+    question: Question,
     no_quorum_since: Option<Timestamp>,
     no_quorum_in_a_row: u32,
     /// How many parties had arrived when a majority last counted.
@@ -121,7 +121,7 @@ impl LatchCall {
     fn new(
         terms: LatchTerms,
         party: Option<Arc<str>>,
-        asks: Question,
+        question: Question,
         now: Timestamp,
         seed: u64,
     ) -> Self {
@@ -130,7 +130,7 @@ impl LatchCall {
             started: now,
             jitter: Jitter(SplitMix64(seed)),
             party,
-            asks,
+            question,
             no_quorum_since: None,
             no_quorum_in_a_row: 0,
             arrived: None,
@@ -145,7 +145,7 @@ impl LatchCall {
             _ => full,
         };
         LatchRound::new(
-            self.asks.clone(),
+            self.question.clone(),
             cluster,
             self.terms.ttl,
             now,
@@ -178,7 +178,7 @@ impl LatchCall {
         }
         // Enough parties have arrived, but no majority has stored all of them. Write them to a
         // majority before reporting that the latch is open.
-        self.asks = Question::Add {
+        self.question = Question::Add {
             parties: tally.parties.into_iter().collect(),
             since_us: tally.since_us,
         };
@@ -203,7 +203,7 @@ impl LatchCall {
             // clocks are behind.
             return self.after_no_quorum(round, tally, now);
         }
-        self.asks = Question::Add {
+        self.question = Question::Add {
             parties: Arc::clone(parties),
             since_us: made_us,
         };
@@ -219,8 +219,8 @@ impl LatchCall {
                 votes: tally.votes,
             });
         }
-        self.asks = Question::Look;
-        let at = now + self.jitter.spread(LOOK_AGAIN);
+        self.question = Question::Look;
+        let at = now + self.jitter.spread(POLL);
         LatchNext::Rest {
             at: give_up_at.map_or(at, |end| at.min(end)),
         }
@@ -243,12 +243,12 @@ impl LatchCall {
             // These nodes will never count for this latch.
             return give_up(LatchFailureKind::NoQuorum, votes);
         }
-        let patience = self.terms.wait.map_or(self.terms.no_quorum_after, |wait| {
+        let limit = self.terms.wait.map_or(self.terms.no_quorum_after, |wait| {
             wait.min(self.terms.no_quorum_after)
         });
-        if let Some(left) = grown_up_in(&votes, quorum).filter(|left| !left.is_zero()) {
+        if let Some(left) = majority_votes_in(&votes, quorum).filter(|left| !left.is_zero()) {
             // A new cluster is not an outage: waiting helps if the caller waits long enough.
-            let covered = self.terms.wait.unwrap_or(patience).max(patience);
+            let covered = self.terms.wait.unwrap_or(limit).max(limit);
             if now + left > self.started + covered {
                 return give_up(LatchFailureKind::Quarantined { left }, votes);
             }
@@ -257,7 +257,7 @@ impl LatchCall {
             return LatchNext::Rest { at };
         }
         let since = *self.no_quorum_since.get_or_insert(round.t0());
-        let mut end = since + patience;
+        let mut end = since + limit;
         if let Some(wait) = self.terms.wait {
             end = end.min(self.started + wait);
         }
@@ -291,10 +291,10 @@ fn give_up(kind: LatchFailureKind, votes: Vec<Vote>) -> LatchNext {
 }
 
 /// When a majority may vote, if only quarantines and clock jumps prevent it.
-fn grown_up_in(votes: &[Vote], quorum: usize) -> Option<Duration> {
+fn majority_votes_in(votes: &[Vote], quorum: usize) -> Option<Duration> {
     let left = votes.iter().filter_map(|vote| match vote {
         Vote::Granted => Some(Duration::ZERO),
-        vote => vote.counts_in(),
+        vote => vote.votes_in(),
     });
     let mut left: Vec<Duration> = left.collect();
     left.sort_unstable();

@@ -44,7 +44,7 @@ pub struct LatchRound {
     lifetime: Duration,
     t0: Timestamp,
     timeout: Timestamp,
-    heard: Vec<Heard>,
+    replies: Vec<NodeReply>,
     /// Nodes whose last call timed out. The round does not wait for them once the others have
     /// answered.
     suspects: Vec<bool>,
@@ -52,9 +52,9 @@ pub struct LatchRound {
 }
 
 #[derive(Debug, Clone)]
-enum Heard {
-    Nothing,
-    Silence,
+enum NodeReply {
+    Pending,
+    TimedOut,
     /// The outcome of the call, and why it does not count.
     Outcome(Result<Reply, CallError>, Option<Discount>),
 }
@@ -93,7 +93,7 @@ impl LatchRound {
             lifetime,
             t0,
             timeout,
-            heard: vec![Heard::Nothing; nodes],
+            replies: vec![NodeReply::Pending; nodes],
             suspects: (0..nodes).map(|node| cluster.is_silent(node)).collect(),
             over: false,
         }
@@ -132,7 +132,7 @@ impl LatchRound {
         // The client has already handled what the reply proves about clocks.
         let _ = self.cluster.observe(node, &outcome, self.t0, now);
         if now < self.timeout {
-            self.heard[node] = Heard::Outcome(outcome, discount);
+            self.replies[node] = NodeReply::Outcome(outcome, discount);
             self.over = self.over || self.decides(now);
         }
     }
@@ -142,9 +142,9 @@ impl LatchRound {
         if self.over || now < self.timeout {
             return;
         }
-        for heard in &mut self.heard {
-            if matches!(heard, Heard::Nothing) {
-                *heard = Heard::Silence;
+        for reply in &mut self.replies {
+            if matches!(reply, NodeReply::Pending) {
+                *reply = NodeReply::TimedOut;
             }
         }
         self.over = true;
@@ -152,14 +152,14 @@ impl LatchRound {
 
     /// How many arrivals each node reports, in node order.
     pub fn arrived(&self) -> Vec<Option<u64>> {
-        let arrivals = |heard: &Heard| arrivals(heard).map(|arrivals| arrivals.arrived);
-        self.heard.iter().map(arrivals).collect()
+        let arrivals = |reply: &NodeReply| arrivals(reply).map(|arrivals| arrivals.arrived);
+        self.replies.iter().map(arrivals).collect()
     }
 
     /// The nodes that did not answer before the timeout.
     pub fn silent(&self) -> Vec<usize> {
-        let heard = self.heard.iter().enumerate();
-        let silent = heard.filter(|(_, heard)| matches!(heard, Heard::Silence));
+        let replies = self.replies.iter().enumerate();
+        let silent = replies.filter(|(_, reply)| matches!(reply, NodeReply::TimedOut));
         silent.map(|(node, _)| node).collect()
     }
 
@@ -172,24 +172,24 @@ impl LatchRound {
 
     /// The result at `now`.
     pub fn tally(&self, now: Timestamp) -> LatchTally {
-        let known = || self.heard.iter().filter_map(arrivals);
+        let known = || self.replies.iter().filter_map(arrivals);
         let since_us = known().filter_map(|arrivals| arrivals.since_us).min();
         let parties: BTreeSet<Arc<str>> = known().flat_map(|a| a.parties.iter().cloned()).collect();
-        let mut votes: Vec<Vote> = (0..self.heard.len())
+        let mut votes: Vec<Vote> = (0..self.replies.len())
             .map(|node| self.vote(node, since_us, now))
             .collect();
-        let servers = self.heard.iter().map(server);
+        let servers = self.replies.iter().map(server);
         for server in servers.clone() {
             count_once(server, servers.clone().zip(&mut votes));
         }
         let majority_has = |wanted: &dyn Fn(&BTreeSet<&Arc<str>>) -> bool| {
-            let counted = self.heard.iter().zip(&votes);
+            let counted = self.replies.iter().zip(&votes);
             let counted = counted.filter(|(_, vote)| **vote == Vote::Granted);
-            let having = counted.filter(|(heard, _)| {
-                let has = arrivals(heard).map(|arrivals| arrivals.parties.iter().collect());
+            let having = counted.filter(|(reply, _)| {
+                let has = arrivals(reply).map(|arrivals| arrivals.parties.iter().collect());
                 has.is_some_and(|has| wanted(&has))
             });
-            having.count() >= quorum(self.heard.len())
+            having.count() >= quorum(self.replies.len())
         };
         LatchTally {
             speaks: majority_has(&|_| true),
@@ -203,10 +203,10 @@ impl LatchRound {
 
     /// The vote of `node` about a latch that was created at `since_us`, or that no node knows.
     fn vote(&self, node: usize, since_us: Option<u64>, now: Timestamp) -> Vote {
-        let (outcome, told) = match &self.heard[node] {
-            Heard::Nothing => return Vote::Pending,
-            Heard::Silence => return Vote::Silent,
-            Heard::Outcome(outcome, discount) => (outcome, *discount),
+        let (outcome, given) = match &self.replies[node] {
+            NodeReply::Pending => return Vote::Pending,
+            NodeReply::TimedOut => return Vote::Silent,
+            NodeReply::Outcome(outcome, discount) => (outcome, *discount),
         };
         let Ok(Reply {
             answer: Answer::Arrivals(_),
@@ -219,7 +219,7 @@ impl LatchRound {
         // Ignore a quarantine: the comparison with the latch's age below is the stricter rule.
         let by_clock = |discount: &Discount| !matches!(discount, Discount::Quarantined { .. });
         let found = self.cluster.discount(node, *standing, self.t0, now);
-        if let Some(discount) = told.filter(by_clock).or(found.filter(by_clock)) {
+        if let Some(discount) = given.filter(by_clock).or(found.filter(by_clock)) {
             return discount.into();
         }
         let age = since_us.map(|since_us| {
@@ -227,7 +227,10 @@ impl LatchRound {
             Duration::from_micros(clock_us.saturating_sub(since_us))
         });
         let span = age.unwrap_or(self.lifetime);
-        match self.cluster.too_young_for(node, *standing, span, now) {
+        match self
+            .cluster
+            .time_until_old_enough(node, *standing, span, now)
+        {
             None => Vote::Granted,
             // This is final: the latch and the node grow older at the same rate.
             Some(_) if age.is_some() => Vote::BornLater,
@@ -245,25 +248,25 @@ impl LatchRound {
     /// Whether the answers so far decide what follows. A majority that has stored the parties does.
     /// If only a part of a majority has, wait: other nodes may have stored them, too.
     fn decides(&self, now: Timestamp) -> bool {
-        let awaited = self.heard.iter().zip(&self.suspects);
+        let awaited = self.replies.iter().zip(&self.suspects);
         let mut awaited =
-            awaited.filter(|(heard, suspect)| matches!(heard, Heard::Nothing) && !**suspect);
+            awaited.filter(|(reply, suspect)| matches!(reply, NodeReply::Pending) && !**suspect);
         awaited.next().is_none() || self.tally(now).taken
     }
 }
 
 /// The server that answered; zero if none did.
-fn server(heard: &Heard) -> u64 {
-    match heard {
-        Heard::Outcome(Ok(reply), _) => reply.standing.server,
+fn server(reply: &NodeReply) -> u64 {
+    match reply {
+        NodeReply::Outcome(Ok(reply), _) => reply.standing.server,
         _ => 0,
     }
 }
 
 /// What the node knows about the latch, if it answered that.
-fn arrivals(heard: &Heard) -> Option<&Arrivals> {
-    match heard {
-        Heard::Outcome(
+fn arrivals(reply: &NodeReply) -> Option<&Arrivals> {
+    match reply {
+        NodeReply::Outcome(
             Ok(Reply {
                 answer: Answer::Arrivals(arrivals),
                 ..

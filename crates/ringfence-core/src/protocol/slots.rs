@@ -18,7 +18,7 @@ pub enum Asked {
 
 /// What one node reported about a semaphore, beside its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct SlotReport {
     /// The slot that the answer is about.
     pub(super) slot: Option<u32>,
     free: Vec<u32>,
@@ -28,7 +28,9 @@ pub(super) struct Sight {
 
 /// Splits the reply to an acquire of a slot: the answer as for a lock, and the report about the
 /// semaphore.
-pub(super) fn look(outcome: Result<Reply, CallError>) -> (Result<Reply, CallError>, Option<Sight>) {
+pub(super) fn split_permit(
+    outcome: Result<Reply, CallError>,
+) -> (Result<Reply, CallError>, Option<SlotReport>) {
     match outcome {
         Ok(Reply {
             answer: Answer::Permit(permit),
@@ -47,13 +49,13 @@ pub(super) fn look(outcome: Result<Reply, CallError>) -> (Result<Reply, CallErro
                 standing,
                 answer: *answer,
             };
-            let sight = Sight {
+            let report = SlotReport {
                 slot,
                 free,
                 ahead,
                 most,
             };
-            (Ok(reply), Some(sight))
+            (Ok(reply), Some(report))
         }
         other => (other, None),
     }
@@ -73,12 +75,12 @@ pub(super) fn best(granted: impl Iterator<Item = u32> + Clone) -> Option<(u32, u
 ///
 /// `votes` are the votes that count, with the reports of their nodes.
 pub(super) fn next<'a>(
-    votes: impl Iterator<Item = (&'a Vote, &'a Sight)>,
+    votes: impl Iterator<Item = (&'a Vote, &'a SlotReport)>,
     nodes: usize,
 ) -> Option<u32> {
-    let votes: Vec<(&Vote, &Sight)> = votes.filter(|(vote, _)| vote.is_answer()).collect();
+    let votes: Vec<(&Vote, &SlotReport)> = votes.filter(|(vote, _)| vote.is_answer()).collect();
     let quorum = quorum(nodes);
-    let mut aheads: Vec<u64> = votes.iter().map(|(_, sight)| sight.ahead).collect();
+    let mut aheads: Vec<u64> = votes.iter().map(|(_, report)| report.ahead).collect();
     aheads.sort_unstable();
     let ahead = *aheads.get(quorum - 1)?;
     let free_on = |slot: u32| votes.iter().filter(|(_, s)| s.free.contains(&slot)).count();
@@ -93,7 +95,7 @@ pub(super) fn next<'a>(
     let granted = votes
         .iter()
         .filter(|(vote, _)| **vote == Vote::Granted)
-        .filter_map(|(_, sight)| sight.slot)
+        .filter_map(|(_, report)| report.slot)
         .filter(|slot| slots.contains(slot));
     Some(best(granted).map_or(by_turn, |(slot, _)| slot))
 }

@@ -128,12 +128,12 @@ impl TicketNodes {
         let may_have = std::mem::take(&mut self.may_have);
         self.may_have = vec![false; may_have.len()];
         let unanswered = self.unanswered.iter().map(|count| *count > 0 && !granted);
-        let tell = may_have.iter().zip(unanswered);
+        let nodes = may_have.iter().zip(unanswered);
         let target = |(may_have, unanswered): (&bool, bool)| match *may_have || unanswered {
             true => Target::Holds,
             false => Target::Nothing,
         };
-        tell.map(target).collect()
+        nodes.map(target).collect()
     }
 
     /// Whether the caller no longer waits, so that no call may enter the ticket any more.
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn only_a_grant_takes_the_ticket_out_and_only_what_arrived_enters_it() {
         let standing = Standing::default();
-        let said = |answer| {
+        let replied = |answer| {
             Ok(Reply {
                 stamp: None,
                 standing,
@@ -169,10 +169,10 @@ mod tests {
         use TicketFate::{Entered, Left, Unchanged};
         let unknown = Err(CallError::Unknown(trouble()));
         let not_sent = Err(CallError::NotSent(trouble()));
-        assert_eq!(after(said(Answer::Granted))[0], Left);
-        assert_eq!(after(said(Answer::TicketOld))[0], Unchanged);
-        assert_eq!(after(said(Answer::Stale)), [Entered, Entered, Unchanged]);
-        assert_eq!(after(said(Answer::Released))[2], Entered);
+        assert_eq!(after(replied(Answer::Granted))[0], Left);
+        assert_eq!(after(replied(Answer::TicketOld))[0], Unchanged);
+        assert_eq!(after(replied(Answer::Stale)), [Entered, Entered, Unchanged]);
+        assert_eq!(after(replied(Answer::Released))[2], Entered);
         assert_eq!(after(unknown), [Entered; 3]);
         assert_eq!(after(not_sent), [Unchanged; 3]);
     }

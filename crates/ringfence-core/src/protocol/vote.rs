@@ -138,7 +138,7 @@ impl Vote {
             | Answer::Arrivals(_)
             | Answer::Permit(_) => Self::Failed(CallError::Refused(Trouble::new(
                 TroubleKind::Garbage,
-                "the node answered something else than it was asked",
+                "the reply does not fit the request",
             ))),
         }
     }
@@ -165,7 +165,7 @@ impl Vote {
     }
 
     /// When the answers of the node count again, if they do not count now for a limited time.
-    pub(super) fn counts_in(&self) -> Option<Duration> {
+    pub(super) fn votes_in(&self) -> Option<Duration> {
         match self {
             Self::Quarantined { left } | Self::ClockJumped { left, .. } => Some(*left),
             Self::Outdated | Self::Moved => Some(Duration::ZERO),
@@ -189,8 +189,8 @@ impl fmt::Display for Vote {
             Self::Pending => f.write_str("not yet answered"),
             Self::Granted => f.write_str("granted"),
             Self::Held(holder) => fmt::Display::fmt(holder, f),
-            Self::Behind { ahead, .. } => write!(f, "{ahead} ahead in line"),
-            Self::TicketOld => f.write_str("refused a place in line from before its time"),
+            Self::Behind { ahead, .. } => write!(f, "{ahead} ahead in the wait queue"),
+            Self::TicketOld => f.write_str("refused a new ticket that is too old"),
             Self::Stale => f.write_str("refused a stale ballot"),
             Self::Ahead => f.write_str("refused a ballot ahead of its clock"),
             Self::Gone => f.write_str("does not hold our token"),
@@ -203,16 +203,14 @@ impl fmt::Display for Vote {
                 Leap(*by_us),
                 ceil_secs(*left)
             ),
-            Self::Outdated => {
-                f.write_str("answered a question from before this machine stood still")
-            }
+            Self::Outdated => f.write_str("answered a request from before a freeze of our clock"),
             Self::Duplicate { of } => write!(
                 f,
                 "the same server as node {} of the list, which votes for it; point each address to \
                  a server of its own",
                 of + 1
             ),
-            Self::Moved => f.write_str("was restarted or re-pointed while it was asked"),
+            Self::Moved => f.write_str("was restarted or redirected during the call"),
             Self::BornLater => {
                 f.write_str("new or restarted since the latch was made, does not vote on it")
             }
@@ -244,7 +242,7 @@ pub const fn quorum(nodes: usize) -> usize {
 }
 
 /// Whether two server numbers are the same server. Zero means unknown and equals no server.
-pub(super) fn is_same(one: u64, other: u64) -> bool {
+pub(super) fn is_same_server(one: u64, other: u64) -> bool {
     one != 0 && one == other
 }
 
@@ -252,7 +250,7 @@ pub(super) fn is_same(one: u64, other: u64) -> bool {
 /// vote. The first node that is `server` keeps its vote; the later ones become duplicates.
 pub(super) fn count_once<'a>(server: u64, nodes: impl Iterator<Item = (u64, &'a mut Vote)>) {
     let nodes = nodes.enumerate();
-    let mut same = nodes.filter(|(_, (other, _))| is_same(*other, server));
+    let mut same = nodes.filter(|(_, (other, _))| is_same_server(*other, server));
     if let Some((of, _)) = same.next() {
         same.for_each(|(_, (_, vote))| *vote = Vote::Duplicate { of });
     }
@@ -262,7 +260,7 @@ pub(super) fn count_once<'a>(server: u64, nodes: impl Iterator<Item = (u64, &'a 
 pub fn duplicates(servers: &[u64]) -> Vec<Option<usize>> {
     let earlier = |node: usize| {
         let mut others = servers[..node].iter();
-        others.position(|&other| is_same(other, servers[node]))
+        others.position(|&other| is_same_server(other, servers[node]))
     };
     (0..servers.len()).map(earlier).collect()
 }

@@ -9,7 +9,7 @@ use crate::node::CallError;
 use crate::time::Timestamp;
 
 use super::quorum;
-use super::vote::is_same;
+use super::vote::is_same_server;
 
 /// The pause before a release is resent to a node, at first and at most.
 const RETRY_MIN: Duration = Duration::from_millis(20);
@@ -44,9 +44,9 @@ struct NodeState {
     progress: Progress,
     tries: u32,
     /// An earlier request may have been executed although its reply was lost.
-    maybe_done: bool,
+    maybe_applied: bool,
     /// The first answer of the node.
-    said: Option<Said>,
+    answer: Option<ReleaseAnswer>,
     /// The server that gave the answer.
     server: u64,
 }
@@ -59,7 +59,7 @@ enum Progress {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Said {
+enum ReleaseAnswer {
     Released,
     Gone,
     Taken,
@@ -99,8 +99,8 @@ impl Withdrawal {
                 _ => Progress::Due { at: now },
             },
             tries: 0,
-            maybe_done: false,
-            said: None,
+            maybe_applied: false,
+            answer: None,
             server: 0,
         });
         Self {
@@ -130,8 +130,8 @@ impl Withdrawal {
         state.progress = Progress::Sent { timeout };
         state.tries += 1;
         let known = state.target == Target::Holds && state.tries == 1;
-        let keeps_anew = self.keep_until.is_some() && !known;
-        let fate_unknown = state.target == Target::Unknown || keeps_anew;
+        let may_lack_it = self.keep_until.is_some() && !known;
+        let fate_unknown = state.target == Target::Unknown || may_lack_it;
         Some((node, fate_unknown))
     }
 
@@ -142,49 +142,51 @@ impl Withdrawal {
         outcome: &Result<Reply, CallError>,
         now: Timestamp,
     ) {
-        let until = self.told_until(self.nodes[node].target);
+        let until = self.retry_until(self.nodes[node].target);
         let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
         // A server behind two nodes counts once: for the node whose reply was read first.
         let mut others = self.nodes.iter().enumerate();
-        let twin = others.position(|(n, other)| n != node && is_same(other.server, server));
-        if let (Some(twin), Ok(reply)) = (twin, outcome)
+        let duplicate =
+            others.position(|(n, other)| n != node && is_same_server(other.server, server));
+        if let (Some(duplicate), Ok(reply)) = (duplicate, outcome)
             && reply.answer == Answer::Released
         {
             // The server executed this release first, so the request through the other node found
             // nothing.
-            self.nodes[twin].said = Some(Said::Released);
+            self.nodes[duplicate].answer = Some(ReleaseAnswer::Released);
         }
         let state = &mut self.nodes[node];
         match outcome {
             Ok(reply) => {
-                let said = match reply.answer {
-                    _ if twin.is_some() => Said::Unclear,
-                    Answer::Released => Said::Released,
+                let answer = match reply.answer {
+                    _ if duplicate.is_some() => ReleaseAnswer::Unclear,
+                    Answer::Released => ReleaseAnswer::Released,
                     // An earlier request may have released it. `Expired` would wrongly blame the
                     // holder.
-                    _ if state.maybe_done => Said::Unclear,
-                    Answer::Held(_) => Said::Taken,
-                    _ => Said::Gone,
+                    _ if state.maybe_applied => ReleaseAnswer::Unclear,
+                    Answer::Held(_) => ReleaseAnswer::Taken,
+                    _ => ReleaseAnswer::Gone,
                 };
                 // A repeated request that finds nothing does not change the first answer.
-                state.said.get_or_insert(said);
+                state.answer.get_or_insert(answer);
                 state.server = server;
                 state.progress = Progress::Over;
             }
             // The late failure of an earlier request does not change the result of a later one.
             Err(_) if state.progress == Progress::Over => {}
             Err(error) => {
-                state.maybe_done |=
+                state.maybe_applied |=
                     error.may_have_been_applied() && state.target != Target::Nothing;
-                state.try_again(now, until);
+                state.retry_later(now, until);
             }
         }
     }
 
     /// Until when a release is resent to a node with this `target`.
-    fn told_until(&self, target: Target) -> Option<Timestamp> {
-        let told = |state: &&NodeState| !matches!(state.said, None | Some(Said::Taken));
-        let kept = self.nodes.iter().filter(told).count() >= quorum(self.nodes.len());
+    fn retry_until(&self, target: Target) -> Option<Timestamp> {
+        let acknowledged =
+            |state: &&NodeState| !matches!(state.answer, None | Some(ReleaseAnswer::Taken));
+        let kept = self.nodes.iter().filter(acknowledged).count() >= quorum(self.nodes.len());
         let keep_until = self.keep_until.filter(|_| !kept);
         match target {
             // The node had nothing of ours: one request was enough.
@@ -197,12 +199,12 @@ impl Withdrawal {
     /// useful.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         for node in 0..self.nodes.len() {
-            let until = self.told_until(self.nodes[node].target);
+            let until = self.retry_until(self.nodes[node].target);
             let state = &mut self.nodes[node];
             match state.progress {
                 Progress::Sent { timeout } if timeout <= now => {
-                    state.maybe_done |= state.target != Target::Nothing;
-                    state.try_again(now, until);
+                    state.maybe_applied |= state.target != Target::Nothing;
+                    state.retry_later(now, until);
                 }
                 Progress::Due { .. } if until.map_or(state.tries > 0, |until| until <= now) => {
                     state.progress = Progress::Over;
@@ -230,7 +232,7 @@ impl Withdrawal {
     /// Whether a majority of the nodes has released our token, as far as that is known. From then
     /// on the other nodes block no client.
     pub fn is_confirmed(&self) -> bool {
-        let done = |state: &&NodeState| state.progress == Progress::Over || state.said.is_some();
+        let done = |state: &&NodeState| state.progress == Progress::Over || state.answer.is_some();
         self.nodes.iter().filter(done).count() >= quorum(self.nodes.len())
     }
 
@@ -241,24 +243,33 @@ impl Withdrawal {
             return None;
         }
         let quorum = quorum(self.nodes.len());
-        let said = |wanted: Said| self.nodes.iter().filter(|s| s.said == Some(wanted)).count();
-        let (released, gone, taken) = (said(Said::Released), said(Said::Gone), said(Said::Taken));
+        let count = |wanted: ReleaseAnswer| {
+            self.nodes
+                .iter()
+                .filter(|s| s.answer == Some(wanted))
+                .count()
+        };
+        let (released, gone, taken) = (
+            count(ReleaseAnswer::Released),
+            count(ReleaseAnswer::Gone),
+            count(ReleaseAnswer::Taken),
+        );
         if released >= quorum {
             return Some(WithdrawalVerdict::Released);
         }
-        let heard = |state: &NodeState| {
-            state.said.is_some()
+        let had_one_call = |state: &NodeState| {
+            state.answer.is_some()
                 || state.progress == Progress::Over
                 || state.tries > 1
                 || (state.tries == 1 && matches!(state.progress, Progress::Due { .. }))
         };
-        let answered = released + gone + taken + said(Said::Unclear);
+        let answered = released + gone + taken + count(ReleaseAnswer::Unclear);
         // As for every proof of loss: so many nodes must lack our token that no majority can have
         // held it. A node without a clear answer may have held it.
         let proved = self.nodes.len() - (gone + taken) < quorum;
         if answered < quorum || !proved {
-            let all_heard = self.nodes.iter().all(heard);
-            return all_heard.then_some(WithdrawalVerdict::Unconfirmed);
+            let all_had_one_call = self.nodes.iter().all(had_one_call);
+            return all_had_one_call.then_some(WithdrawalVerdict::Unconfirmed);
         }
         Some(if taken > 0 {
             WithdrawalVerdict::Taken
@@ -269,7 +280,7 @@ impl Withdrawal {
 }
 
 impl NodeState {
-    fn try_again(&mut self, now: Timestamp, until: Option<Timestamp>) {
+    fn retry_later(&mut self, now: Timestamp, until: Option<Timestamp>) {
         let pause = RETRY_MIN
             .saturating_mul(1 << self.tries.clamp(1, 8).saturating_sub(1))
             .min(RETRY_MAX);
@@ -300,7 +311,7 @@ mod tests {
         release
     }
 
-    fn said(answer: Answer) -> Result<Reply, CallError> {
+    fn replied(answer: Answer) -> Result<Reply, CallError> {
         Ok(Reply {
             stamp: None,
             standing: Standing {
@@ -320,8 +331,8 @@ mod tests {
     #[test]
     fn a_node_that_could_not_be_told_may_have_held() {
         let mut release = sent();
-        release.handle_reply(0, &said(Answer::Released), T0);
-        release.handle_reply(1, &said(Answer::Gone), T0);
+        release.handle_reply(0, &replied(Answer::Released), T0);
+        release.handle_reply(1, &replied(Answer::Gone), T0);
         release.handle_reply(2, &Err(CallError::NotSent(trouble())), T0);
         assert_eq!(release.verdict(), Some(WithdrawalVerdict::Unconfirmed));
     }
@@ -334,18 +345,18 @@ mod tests {
         }
         let later = T0 + SECOND;
         while release.poll_send(later).is_some() {}
-        release.handle_reply(0, &said(Answer::Gone), later);
-        release.handle_reply(1, &said(Answer::Held(Holder::default())), later);
-        release.handle_reply(2, &said(Answer::Gone), later);
+        release.handle_reply(0, &replied(Answer::Gone), later);
+        release.handle_reply(1, &replied(Answer::Held(Holder::default())), later);
+        release.handle_reply(2, &replied(Answer::Gone), later);
         assert_eq!(release.verdict(), Some(WithdrawalVerdict::Unconfirmed));
     }
 
     #[test]
     fn a_majority_without_the_token_is_proof_of_loss() {
         let mut release = sent();
-        release.handle_reply(0, &said(Answer::Released), T0);
-        release.handle_reply(1, &said(Answer::Gone), T0);
-        release.handle_reply(2, &said(Answer::Held(Holder::default())), T0);
+        release.handle_reply(0, &replied(Answer::Released), T0);
+        release.handle_reply(1, &replied(Answer::Gone), T0);
+        release.handle_reply(2, &replied(Answer::Held(Holder::default())), T0);
         assert_eq!(release.verdict(), Some(WithdrawalVerdict::Taken));
     }
 }

@@ -14,7 +14,7 @@ const STALE_ROUNDS_MAX: u32 = 8;
 const POLL_MIN: Duration = Duration::from_millis(4);
 const POLL_MAX: Duration = Duration::from_millis(200);
 /// A waiter in the queue polls at least this often, even if it is not woken.
-const LINE_POLL_MAX: Duration = Duration::from_secs(30);
+const QUEUE_POLL_MAX: Duration = Duration::from_secs(30);
 /// The shortest and the longest pause between two attempts while no majority answers.
 const NO_QUORUM_POLL_MIN: Duration = Duration::from_millis(20);
 const NO_QUORUM_POLL_MAX: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ impl Acquisition {
         cluster: &Cluster,
         now: Timestamp,
     ) -> Next {
-        if !self.was_entered(attempt) && self.stale_in_a_row < STALE_ROUNDS_MAX {
+        if !self.ticket_accepted(attempt) && self.stale_in_a_row < STALE_ROUNDS_MAX {
             self.stale_in_a_row += 1;
             return Next::Retry {
                 at: now,
@@ -51,7 +51,7 @@ impl Acquisition {
             self.no_quorum_since = None;
             self.no_quorum_in_a_row = 0;
         }
-        let other_slot = self.asks_next(attempt);
+        let other_slot = self.choose_next_slot(attempt);
         match loss {
             Loss::Held if other_slot && self.stale_in_a_row < self.stale_rounds_max() => {
                 self.after_stale(attempt, cluster, now)
@@ -72,7 +72,7 @@ impl Acquisition {
     /// this ticket is given up. After several such rounds, a ticket that some node accepted is
     /// kept. From then on it is not new any more, so the other nodes accept it at any age. A new
     /// ticket would be behind the old one, and the undo of the old one would wake it.
-    fn was_entered(&mut self, attempt: &Attempt) -> bool {
+    fn ticket_accepted(&mut self, attempt: &Attempt) -> bool {
         let Some(ticket) = self.ticket.as_mut().filter(|ticket| ticket.shown) else {
             return true;
         };
@@ -89,14 +89,14 @@ impl Acquisition {
     }
 
     /// Chooses the slot for the next attempt. Returns whether a slot can be acquired at once.
-    fn asks_next(&mut self, attempt: &Attempt) -> bool {
-        let Some(asks) = &mut self.asks else {
+    fn choose_next_slot(&mut self, attempt: &Attempt) -> bool {
+        let Some(next_slot) = &mut self.next_slot else {
             return false;
         };
         // Without such a slot ask for any: what was free in this attempt is outdated by the next
         // wake.
         let next = attempt.next_slot();
-        *asks = next.map_or(Asked::Any, Asked::Slot);
+        *next_slot = next.map_or(Asked::Any, Asked::Slot);
         next.is_some()
     }
 
@@ -104,8 +104,8 @@ impl Acquisition {
     /// attempt itself found goes first.
     pub fn woken_for(&mut self, slot: Option<u32>) {
         self.woken = true;
-        if let (Some(Asked::Any), Some(slot)) = (self.asks, slot) {
-            self.asks = Some(Asked::Slot(slot));
+        if let (Some(Asked::Any), Some(slot)) = (self.next_slot, slot) {
+            self.next_slot = Some(Asked::Slot(slot));
         }
     }
 
@@ -137,7 +137,7 @@ impl Acquisition {
     /// undo wakes others: without a pause the callers would wake each other as fast as the nodes
     /// answer. The first fruitless wake causes no pause: it may have come before the other nodes
     /// executed the release.
-    fn wake_after_loss(&mut self, now: Timestamp) -> Timestamp {
+    fn wake_not_before(&mut self, now: Timestamp) -> Timestamp {
         if !std::mem::take(&mut self.woken) {
             return now.max(self.last_fruitless + self.wake_pause());
         }
@@ -202,14 +202,14 @@ impl Acquisition {
             // The nodes wake a waiter in the queue, and the runtime refreshes its ticket. So it
             // polls rarely.
             let turn = attempt.turn_in(cluster.group().grace);
-            pause = pause.max(turn.unwrap_or(LINE_POLL_MAX));
+            pause = pause.max(turn.unwrap_or(QUEUE_POLL_MAX));
         } else if let Some(free) = attempt.votes().filter_map(free_in).min() {
             pause = pause.min(free);
         }
         let at = now + pause;
         Next::Retry {
             at: give_up_at.map_or(at, |end| at.min(end)),
-            wake_at: self.wake_after_loss(now),
+            wake_at: self.wake_not_before(now),
             stays: true,
         }
     }
@@ -222,14 +222,14 @@ impl Acquisition {
         if misconfigured.count() >= quorum {
             return self.give_up(attempt, FailureKind::Misconfigured);
         }
-        let patience = self.terms.wait.map_or(self.terms.no_quorum_after, |wait| {
+        let limit = self.terms.wait.map_or(self.terms.no_quorum_after, |wait| {
             wait.min(self.terms.no_quorum_after)
         });
         if let Some(left) = majority_grows_up(attempt, quorum) {
             // A new cluster is not an outage: waiting helps if the caller waits long enough. A
             // caller without limits does.
             let limited = self.terms.wait.is_some() || self.terms.attempts.is_some();
-            let covered = self.terms.wait.unwrap_or(patience).max(patience);
+            let covered = self.terms.wait.unwrap_or(limit).max(limit);
             let end = self.started + covered;
             if now + left > end && limited {
                 return self.give_up(attempt, FailureKind::Quarantined { left });
@@ -238,7 +238,7 @@ impl Acquisition {
             let pause = left + Duration::from_millis(1);
             return Next::Retry {
                 at: now + pause.min(QUARANTINE_POLL_MAX),
-                wake_at: self.wake_after_loss(now),
+                wake_at: self.wake_not_before(now),
                 stays: false,
             };
         }
@@ -248,7 +248,7 @@ impl Acquisition {
             .attempts
             .is_some_and(|most| self.no_quorum_in_a_row + 1 >= most);
         // An outage that begins late, or comes and goes, does not prolong the wait.
-        let mut end = since + patience;
+        let mut end = since + limit;
         if let Some(wait) = self.terms.wait {
             end = end.min(self.started + wait);
         }
@@ -267,7 +267,7 @@ impl Acquisition {
         );
         Next::Retry {
             at: (now + pause).min(end),
-            wake_at: self.wake_after_loss(now),
+            wake_at: self.wake_not_before(now),
             // A ticket that stays on the few reachable nodes would block other waiters for nothing.
             stays: self.no_quorum_in_a_row < 2,
         }
@@ -301,7 +301,7 @@ pub fn majority_grows_up(attempt: &Attempt, quorum: usize) -> Option<Duration> {
         .votes()
         .filter_map(|vote| match vote {
             vote if vote.is_answer() => Some(Duration::ZERO),
-            vote => vote.counts_in(),
+            vote => vote.votes_in(),
         })
         .collect();
     left.sort_unstable();

@@ -34,7 +34,7 @@ impl Attempt {
 
     fn remains_on(&self, state: &NodeState) -> Target {
         match &state.vote {
-            _ if self.only_looks => Target::Nothing,
+            _ if self.inspects_only => Target::Nothing,
             _ if state.holds => Target::Holds,
             Vote::Pending | Vote::Silent => Target::Unknown,
             Vote::Failed(error) if error.may_have_been_applied() => Target::Unknown,
@@ -60,8 +60,8 @@ impl Attempt {
     pub(in crate::protocol) fn remains_of_won(&self) -> impl Iterator<Item = (Target, &Vote)> {
         let won = self.slot();
         self.nodes.iter().map(move |node| {
-            let target = match (&node.sight, self.remains_on(node)) {
-                (Some(sight), Target::Holds) if sight.slot != won => Target::Nothing,
+            let target = match (&node.report, self.remains_on(node)) {
+                (Some(report), Target::Holds) if report.slot != won => Target::Nothing,
                 (_, target) => target,
             };
             (target, &node.vote)
@@ -74,8 +74,8 @@ impl Attempt {
         let (won, named) = (self.slot(), self.asked != Some(Asked::Any));
         let waits = self.place.is_some();
         let remains = self.remains().into_iter().zip(&self.nodes);
-        let stray = |(target, node): (Target, &NodeState)| match (&node.sight, target) {
-            (Some(sight), Target::Holds) if sight.slot == won => Target::Nothing,
+        let stray = |(target, node): (Target, &NodeState)| match (&node.report, target) {
+            (Some(report), Target::Holds) if report.slot == won => Target::Nothing,
             // A ticket that is no longer needed would block the waiters behind it.
             (Some(_), Target::Nothing) if waits => Target::Holds,
             // A node never replaces a slot that was asked for, so there is no surplus slot.

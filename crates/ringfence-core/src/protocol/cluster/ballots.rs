@@ -63,7 +63,7 @@ impl Cluster {
     /// The time for a new ticket, in microseconds: the lower median of the answering nodes' clocks.
     /// If the clocks are so far apart that no majority would accept it as new, the earliest time
     /// that a majority accepts. `None` if no node's clock is known yet.
-    pub(in crate::protocol) fn place_time(&self, now: Timestamp) -> Option<u64> {
+    pub(in crate::protocol) fn ticket_time(&self, now: Timestamp) -> Option<u64> {
         let ranges = self.ranges(std::iter::repeat(None), now);
         let median = ranges.median()?;
         let clocks = ranges.clocks();
@@ -80,18 +80,18 @@ impl Cluster {
     /// The ranges of the nodes that take part in the choice, under `floors` in node order.
     fn ranges(&self, floors: impl Iterator<Item = Option<Ballot>>, now: Timestamp) -> Ranges {
         let window_us = micros(self.group.window);
-        let nobody = self.answering() == 0;
+        let none_answers = self.answering() == 0;
         let ranges = self
             .nodes
             .iter()
             .zip(floors)
             .enumerate()
             // A duplicate node has no vote, so it does not take part.
-            .filter(|(node, (view, _))| self.duplicate_of(*node, view.speaks_for).is_none())
+            .filter(|(node, (view, _))| self.duplicate_of(*node, view.last_server).is_none())
             .map(|(_, pair)| pair)
             // A node that no longer answers does not take part. If none answers, use the last known
             // clocks.
-            .filter(|(view, _)| view.answers || nobody)
+            .filter(|(view, _)| view.answers || none_answers)
             .filter_map(|(view, floor)| {
                 let clock_us = now.as_micros().checked_add_signed(view.offset_us?)?;
                 Some(Range::new(clock_us, floor, window_us))
@@ -105,7 +105,7 @@ impl Cluster {
 struct Range {
     clock_us: u64,
     /// The lower end of the window: clock − w.
-    ground: u64,
+    clock_floor: u64,
     /// Ballots must be above this: the higher of `clock_floor` and the node's fence.
     lowest: u64,
     /// Ballots must not be above this: clock + w.
@@ -118,11 +118,11 @@ impl Range {
     fn new(clock_us: u64, floor: Option<Ballot>, window_us: u64) -> Self {
         let margin = window_us / 10;
         let floor = floor.unwrap_or_default().get();
-        let ground = clock_us.saturating_sub(window_us - margin);
+        let clock_floor = clock_us.saturating_sub(window_us - margin);
         Self {
             clock_us,
-            ground,
-            lowest: floor.max(ground),
+            clock_floor,
+            lowest: floor.max(clock_floor),
             highest: clock_us.saturating_add(window_us - margin),
         }
     }
@@ -138,7 +138,7 @@ impl Range {
 
     /// Whether `clock_floor` is still below `ballot` after `wait_us`.
     fn is_below_after(&self, ballot: u64, wait_us: u64) -> bool {
-        self.ground.saturating_add(wait_us) < ballot
+        self.clock_floor.saturating_add(wait_us) < ballot
     }
 }
 

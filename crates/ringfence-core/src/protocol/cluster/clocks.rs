@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 use crate::protocol::{Drift, quorum};
 
 /// How many servers are remembered to which a node led before.
-const LEFT_MAX: usize = 16;
+const FORMER_SERVERS_MAX: usize = 16;
 
 /// What a reply proved about clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub enum ClockEvent {
 pub(super) struct Clocks {
     drift: Drift,
     nodes: Vec<NodeClock>,
-    stood_still: Option<Timestamp>,
+    froze_at: Option<Timestamp>,
     /// The clocks of servers to which a node led before, by server number.
-    left: Vec<(u64, NodeClock)>,
+    former_servers: Vec<(u64, NodeClock)>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -66,8 +66,8 @@ impl Clocks {
         Self {
             drift,
             nodes: vec![NodeClock::default(); nodes],
-            stood_still: None,
-            left: Vec::new(),
+            froze_at: None,
+            former_servers: Vec::new(),
         }
     }
 
@@ -82,7 +82,7 @@ impl Clocks {
     /// A single jump is blamed on the node, until a majority turns out to have jumped alike. Until
     /// then the node's answers do not count, which is safe in both cases: if our clock froze, no
     /// earlier round counts, and the nodes that jumped alike get their votes back.
-    pub(super) fn hear(
+    pub(super) fn observe(
         &mut self,
         node: usize,
         reading: Reading,
@@ -93,7 +93,7 @@ impl Clocks {
         if clock.exempt {
             return None;
         }
-        let jump = clock.offset.hear(reading, self.drift)?;
+        let jump = clock.offset.observe(reading, self.drift)?;
         clock.jumps += 1;
         clock.last = Some((jump, reading.received));
         // Ignore older jumps that no longer cost a vote.
@@ -105,27 +105,30 @@ impl Clocks {
             let by_us = jump.by_us();
             return Some(ClockEvent::Jumped { node, by_us });
         }
-        Some(self.blame_our_own(jump, reading.received))
+        Some(self.own_clock_jumped(jump, reading.received))
     }
 
     /// `node` led to the server `from` and now leads to `to`. `duplicate` is another node that
     /// leads to `to`, if there is one. The knowledge about a clock follows its server: a jump costs
     /// the vote of the server that jumped, behind whichever node it is, and clocks of different
     /// servers are never compared.
-    pub(super) fn moved(&mut self, node: usize, (from, to): (u64, u64), twin: Option<usize>) {
-        let known = match twin {
-            Some(twin) => Some(self.nodes[twin].clone()),
+    pub(super) fn moved(&mut self, node: usize, (from, to): (u64, u64), duplicate: Option<usize>) {
+        let known = match duplicate {
+            Some(duplicate) => Some(self.nodes[duplicate].clone()),
             None => {
-                let left = self.left.iter().rposition(|(server, _)| *server == to);
-                left.map(|index| self.left.remove(index).1)
+                let former = self
+                    .former_servers
+                    .iter()
+                    .rposition(|(server, _)| *server == to);
+                former.map(|index| self.former_servers.remove(index).1)
             }
         };
         let known = known.unwrap_or_default();
         let clock = &mut self.nodes[node];
-        self.left.push((from, clock.clone()));
+        self.former_servers.push((from, clock.clone()));
         (clock.offset, clock.last) = (known.offset, known.last);
-        if self.left.len() > LEFT_MAX {
-            self.left.remove(0);
+        if self.former_servers.len() > FORMER_SERVERS_MAX {
+            self.former_servers.remove(0);
         }
     }
 
@@ -148,16 +151,16 @@ impl Clocks {
     }
 
     /// When the last freeze of our own clock was found.
-    pub(super) fn stood_still(&self) -> Option<Timestamp> {
-        self.stood_still
+    pub(super) fn froze_at(&self) -> Option<Timestamp> {
+        self.froze_at
     }
 
     /// Our own clock was at fault. Nodes that jumped alike get their votes back, and all offsets
     /// are measured anew.
-    fn blame_our_own(&mut self, jump: Jump, now: Timestamp) -> ClockEvent {
-        let left = self.left.iter_mut().map(|(_, clock)| clock);
-        for clock in self.nodes.iter_mut().chain(left) {
-            clock.offset.begin_again(now);
+    fn own_clock_jumped(&mut self, jump: Jump, now: Timestamp) -> ClockEvent {
+        let former = self.former_servers.iter_mut().map(|(_, clock)| clock);
+        for clock in self.nodes.iter_mut().chain(former) {
+            clock.offset.restart(now);
             let last = clock.last.as_ref();
             if last.is_some_and(|(other, _)| Jump::most_alike([jump, *other].iter()) == 2) {
                 clock.last = None;
@@ -166,7 +169,7 @@ impl Clocks {
         }
         let span = Duration::from_micros(jump.by_us().unsigned_abs());
         if jump.is_forward() {
-            self.stood_still = Some(now);
+            self.froze_at = Some(now);
             ClockEvent::StoodStill { span }
         } else {
             ClockEvent::RanAhead { span }
@@ -196,7 +199,7 @@ struct Offset {
     known: Option<Known>,
     /// Replies to requests that were sent before this are ignored. They may show the clock before a
     /// jump that is already known.
-    begun: Option<Timestamp>,
+    ignore_before: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -254,13 +257,16 @@ impl Offset {
     /// A step within the fixed part of the drift is not a jump, because the validity of every grant
     /// is shorter by that part. Such a step does not change the known bounds, so many small steps
     /// still add up to a jump.
-    pub(super) fn hear(&mut self, reading: Reading, drift: Drift) -> Option<Jump> {
-        if self.begun.is_some_and(|begun| reading.sent < begun) {
+    pub(super) fn observe(&mut self, reading: Reading, drift: Drift) -> Option<Jump> {
+        if self
+            .ignore_before
+            .is_some_and(|ignore_before| reading.sent < ignore_before)
+        {
             return None;
         }
-        let heard = Bounds::of(&reading);
+        let observed = Bounds::of(&reading);
         let Some(known) = self.known else {
-            self.begin(reading);
+            self.start(reading);
             return None;
         };
         let elapsed = known
@@ -270,20 +276,20 @@ impl Offset {
         // Rounded up, like the bounds.
         let moved = drift.fraction_of(elapsed) + Duration::from_micros(1);
         let expected = known.bounds.widened(moved);
-        let gap_us = expected.gap_us(heard);
+        let gap_us = expected.gap_us(observed);
         if gap_us > drift.fixed().as_micros() as i128 {
-            self.begin(reading);
-            self.begun = Some(reading.received);
+            self.start(reading);
+            self.ignore_before = Some(reading.received);
             return Some(Jump {
-                low_us: heard.low_us - expected.high_us,
-                high_us: heard.high_us - expected.low_us,
+                low_us: observed.low_us - expected.high_us,
+                high_us: observed.high_us - expected.low_us,
                 after: known.from,
                 before: reading.received,
             });
         }
         if gap_us <= 0 {
             self.known = Some(Known {
-                bounds: expected.both(heard),
+                bounds: expected.both(observed),
                 from: reading.sent,
                 until: reading.received,
             });
@@ -292,12 +298,12 @@ impl Offset {
     }
 
     /// Forgets the offset: only replies to requests that are sent from `now` on count.
-    pub(super) fn begin_again(&mut self, now: Timestamp) {
+    pub(super) fn restart(&mut self, now: Timestamp) {
         self.known = None;
-        self.begun = Some(now);
+        self.ignore_before = Some(now);
     }
 
-    fn begin(&mut self, reading: Reading) {
+    fn start(&mut self, reading: Reading) {
         self.known = Some(Known {
             bounds: Bounds::of(&reading),
             from: reading.sent,

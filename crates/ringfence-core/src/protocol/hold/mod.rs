@@ -141,7 +141,7 @@ pub struct Hold {
     failures: u16,
     ended: Option<Lost>,
     /// [`poll_event`](Self::poll_event) has not returned the end yet.
-    end_untold: bool,
+    end_unreported: bool,
     renewal_due: bool,
     /// Made from a receipt: it is not known here whether the lock is still valid.
     of_receipt: bool,
@@ -179,7 +179,7 @@ impl Hold {
             rounds: Rounds(None),
             failures: 0,
             ended: None,
-            end_untold: false,
+            end_unreported: false,
             renewal_due: false,
             of_receipt: false,
             kind,
@@ -238,7 +238,7 @@ impl Hold {
     /// [`handle_acquired`](Self::handle_acquired).
     #[inline]
     pub fn awaits_acquire(&self) -> bool {
-        matches!(&self.tally, Tally::Divided(divided) if divided.acquiring)
+        matches!(&self.tally, Tally::PerNode(per_node) if per_node.acquiring)
     }
 
     /// The verdict of `round`; `None` while it has none, and after it was closed.
@@ -270,7 +270,7 @@ impl Hold {
                 awaited: round.awaited,
             });
         }
-        if std::mem::take(&mut self.end_untold) {
+        if std::mem::take(&mut self.end_unreported) {
             return self.ended.map(HoldEvent::Ended);
         }
         std::mem::take(&mut self.renewal_due).then_some(HoldEvent::RenewalDue)
@@ -329,7 +329,7 @@ impl Hold {
     fn end(&mut self, why: Lost) {
         if self.ended.is_none() {
             self.ended = Some(why);
-            self.end_untold = true;
+            self.end_unreported = true;
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Round {
     /// A caller waits for the verdict: the round is kept until the caller has closed it.
     pub(super) awaited: bool,
     /// There is a verdict that [`poll_event`](super::Hold::poll_event) has not returned yet.
-    pub(super) untold: bool,
+    pub(super) unreported: bool,
     /// The rounds that began later.
     next: Rounds,
 }
@@ -93,11 +93,11 @@ impl Rounds {
     /// The first round for which `select` returns a value, and the value.
     pub(super) fn find_map<T>(
         &mut self,
-        mut look: impl FnMut(&mut Round) -> Option<T>,
+        mut select: impl FnMut(&mut Round) -> Option<T>,
     ) -> Option<(&mut Round, T)> {
         let mut rounds = self;
         while let Some(round) = &mut rounds.0 {
-            if let Some(found) = look(round) {
+            if let Some(found) = select(round) {
                 return Some((round, found));
             }
             rounds = &mut round.next;
@@ -131,7 +131,7 @@ impl Rounds {
             extension,
             asked: 0,
             awaited: kind != RoundKind::Renew,
-            untold: false,
+            unreported: false,
             next: Self::default(),
         });
         id
@@ -168,7 +168,7 @@ impl Round {
 
     /// Whether the round is over: every node has answered, and every output has been taken.
     pub(super) fn is_over(&self) -> bool {
-        !self.awaited && !self.untold && self.extension.is_complete()
+        !self.awaited && !self.unreported && self.extension.is_complete()
     }
 
     /// The request for the next node.
@@ -210,8 +210,8 @@ impl Round {
 
     /// Takes the verdict, if it has not been taken yet.
     pub(super) fn take_verdict(&mut self) -> Option<ExtensionVerdict> {
-        let verdict = self.extension.verdict().filter(|_| self.untold);
-        self.untold = false;
+        let verdict = self.extension.verdict().filter(|_| self.unreported);
+        self.unreported = false;
         verdict
     }
 }

@@ -11,7 +11,7 @@ use super::{ClockReading, Hold, HoldAction, Lost, RoundId, Transmit};
 impl Hold {
     /// A node answered the attempt that won the lock, after the verdict.
     pub fn handle_acquired(&mut self, attempt: &Attempt) {
-        self.tally.take_acquire(attempt);
+        self.tally.record_acquire(attempt);
     }
 
     /// Takes the outcome of the call to `node` in `round`. `discount`: why its answers do not
@@ -34,7 +34,8 @@ impl Hold {
             if was_open {
                 return hold.conclude(round, clock);
             }
-            hold.tally.take_late(node, extension.vote(node).clone());
+            hold.tally
+                .record_late_vote(node, extension.vote(node).clone());
             if let Some(deadline) = extension.late_deadline() {
                 hold.conclude_late(deadline, extension.t0(), clock);
             }
@@ -122,8 +123,8 @@ impl Hold {
             return;
         };
         let t0 = round.extension.t0();
-        round.untold = true;
-        self.tally.take(round.extension.votes());
+        round.unreported = true;
+        self.tally.record_round(round.extension.votes());
         if self.check(clock).is_err() {
             return;
         }
@@ -173,7 +174,7 @@ impl Hold {
         let refused = self.check(clock).is_err() || self.of_receipt || !self.kind.has_record();
         while let Some(node) = round.extension.take_restore() {
             if !refused {
-                self.tally.put_back_on(node);
+                self.tally.restore_sent(node);
                 let (restore, deadline) = (HoldAction::Restore, self.deadline);
                 return Some(round.transmit(node, restore, &self.policy, deadline));
             }

@@ -361,7 +361,7 @@ fn a_place_in_line_is_one_that_a_majority_takes_for_new() {
     let ahead = |offsets: &[i64]| {
         let servers: Vec<Server> = offsets.iter().map(|us| Server::new(*us)).collect();
         let cluster = acquainted(&servers, at(0));
-        cluster.place_time(at(0)).unwrap() as i64 - START_US as i64
+        cluster.ticket_time(at(0)).unwrap() as i64 - START_US as i64
     };
     assert_eq!(ahead(&[0, 7, 5]), 5, "the median where clocks are close");
     assert_eq!(ahead(&[0, 900_000, -4_000_000]), 0);
@@ -372,6 +372,6 @@ fn a_place_in_line_is_one_that_a_majority_takes_for_new() {
     let servers = [0, 1_900_000, 0].map(Server::new);
     let mut cluster = acquainted(&servers, at(0));
     cluster.silent(2);
-    let time = cluster.place_time(at(0));
+    let time = cluster.ticket_time(at(0));
     assert_eq!(time, Some(START_US + 1_400_000));
 }

@@ -297,7 +297,7 @@ fn the_jump_of_one_server_behind_two_nodes_is_not_taken_for_a_standstill_of_ours
             "{event:?}"
         );
     }
-    assert!(!cluster.stood_still_since(at(0)));
+    assert!(!cluster.froze_since(at(0)));
 }
 
 #[test]

@@ -170,7 +170,7 @@ fn a_majority_that_jumps_forward_alike_is_our_own_clock_that_stood_still() {
         for node in 0..most - 1 {
             let now = at(1_000 + node as u64);
             jumped_by(watch.hear(node, now, ms(1)), node, 20 * SECOND_US);
-            assert!(!watch.cluster.stood_still_since(asked));
+            assert!(!watch.cluster.froze_since(asked));
             assert!(watch.jumped(now)[node], "not its vote in the meantime");
         }
         let now = at(1_500);
@@ -179,8 +179,8 @@ fn a_majority_that_jumps_forward_alike_is_our_own_clock_that_stood_still() {
             matches!(event, Some(ClockEvent::StoodStill { span }) if span > ms(19_900)),
             "{event:?}"
         );
-        assert!(watch.cluster.stood_still_since(asked));
-        assert!(!watch.cluster.stood_still_since(now + ms(1)));
+        assert!(watch.cluster.froze_since(asked));
+        assert!(!watch.cluster.froze_since(now + ms(1)));
         // No vote is lost, and nothing that was asked before counts.
         let later = now + ms(1);
         assert_eq!(watch.jumped(later), vec![false; nodes]);
@@ -209,7 +209,7 @@ fn a_majority_that_is_set_back_alike_loses_nothing() {
         "{event:?}"
     );
     assert_eq!(watch.jumped(at(1_002)), [false; 3]);
-    assert!(!watch.cluster.stood_still_since(at(0)));
+    assert!(!watch.cluster.froze_since(at(0)));
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_node_whose_leases_run_on_another_clock_never_jumps() {
     watch.cluster.leases_run_elsewhere(0);
     watch.step(0, 3_600 * SECOND_US);
     assert_eq!(watch.hear(0, at(1_000), ms(1)), None);
-    assert!(!watch.cluster.stood_still_since(at(0)));
+    assert!(!watch.cluster.froze_since(at(0)));
 }
 
 #[test]

@@ -209,7 +209,7 @@ proptest! {
             let entry = desk.entry("x");
             for (who, shared, until) in &held {
                 let stands = match shared {
-                    true => entry.held_as(Mode::Shared, token(*who).expose()).is_some(),
+                    true => entry.ballot_of(Mode::Shared, token(*who).expose()).is_some(),
                     false => entry.is_held_by(token(*who).expose()),
                 };
                 prop_assert!(stands, "{who} was told to hold until {until}: {entry:?}");
