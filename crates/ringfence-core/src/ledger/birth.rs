@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn another_run_of_a_durable_server_is_none() {
+    fn another_run_of_a_durable_server_is_no_birth() {
         let (stored, mut now) = durable();
         (now.run_id, now.replication_id) = (2, Some(20));
         let updated = Record {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_id_that_may_be_forgotten_already_is_a_birth() {
+    fn a_former_id_that_may_be_forgotten_is_a_birth() {
         let mut now = now();
         (now.replication_id, now.former_id_lasts) = (Some(11), false);
         assert!(matches!(judge(Some(&stored()), &now), Verdict::Birth(_)));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_withdraws_the_durable_mark_for_good() {
+    fn a_replica_removes_the_durable_mark_permanently() {
         let (stored, mut now) = durable();
         now.has_replicas = true;
         let Verdict::Update(followed) = judge(Some(&stored), &now) else {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn durability_that_was_switched_off_does_not_come_back_within_a_run() {
+    fn durability_that_was_switched_off_does_not_return_within_a_run() {
         let (stored, mut now) = durable();
         now.durable = false;
         let Verdict::Update(less) = judge(Some(&stored), &now) else {
@@ -304,14 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_stops_telling_its_id_keeps_its_record() {
+    fn a_server_that_stops_reporting_its_id_keeps_its_record() {
         let mut now = now();
         now.replication_id = None;
         assert_eq!(judge(Some(&stored()), &now), Verdict::Keep);
     }
 
     #[test]
-    fn a_client_without_sentinels_leaves_a_record_with_an_epoch_alone() {
+    fn a_client_without_sentinels_does_not_change_a_record_with_an_epoch() {
         let with_epoch = Record {
             epoch: Some(3),
             ..stored()
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replicated_server_writes_holders_only_as_the_master_that_it_was() {
+    fn a_replicated_server_writes_holders_only_as_the_same_master() {
         let mut record = stored();
         assert!(record.stands_for(false, None), "not known to be replicated");
         record.replicated = true;
