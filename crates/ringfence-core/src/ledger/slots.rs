@@ -1,4 +1,4 @@
-//! A semaphore: slots that are locks of their own, and one admission record (the gate) with the
+//! A semaphore: slots that are locks of their own, and one admission record (`gate`) with the
 //! wait queue for all of them.
 //!
 //! All rules of an exclusive name apply to each slot: ballots, fence, ceiling, retirement, closing.

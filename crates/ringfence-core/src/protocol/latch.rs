@@ -3,7 +3,7 @@
 //!
 //! *Arrived* means that a majority of nodes that count has stored the party. *Open* means more: one
 //! majority has stored all parties that have arrived. If none has yet, this call writes them to a
-//! majority first. Otherwise another client that question another majority could find the latch shut
+//! majority first. Otherwise another client that asks another majority could find the latch shut
 //! again.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::jitter::Jitter;
 use super::latch_round::{LatchRound, LatchTally, Question};
 use super::{Cluster, Vote, quorum};
 
-/// A waiter question again after this time, even if it was not woken and no refresh showed a change.
+/// A waiter asks again after this time, even if it was not woken and no refresh showed a change.
 const POLL: Duration = Duration::from_secs(30);
 /// The shortest and the longest pause while no majority answers.
 const NO_QUORUM_POLL_MIN: Duration = Duration::from_millis(20);

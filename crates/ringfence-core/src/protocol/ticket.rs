@@ -149,7 +149,7 @@ mod tests {
     use crate::node::{Trouble, TroubleKind};
 
     #[test]
-    fn only_a_grant_takes_the_ticket_out_and_only_what_arrived_enters_it() {
+    fn only_a_grant_removes_the_ticket_and_only_an_executed_call_enters_it() {
         let standing = Standing::default();
         let replied = |answer| {
             Ok(Reply {

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_could_not_be_told_may_have_held() {
+    fn a_node_that_could_not_be_reached_may_have_held_the_lock() {
         let mut release = sent();
         release.handle_reply(0, &replied(Answer::Released), T0);
         release.handle_reply(1, &replied(Answer::Gone), T0);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_after_a_lost_answer_may_be_our_own_doing() {
+    fn a_key_gone_after_a_lost_reply_may_be_our_own_release() {
         let mut release = sent();
         for node in 0..3 {
             release.handle_reply(node, &Err(CallError::Unknown(trouble())), T0);

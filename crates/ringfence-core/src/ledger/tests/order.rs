@@ -98,7 +98,8 @@ proptest! {
                 }
                 Action::Release if holder == Some(step.who) => {
                     let place = places[step.who].take();
-                    prop_assert_eq!(node.release_final(&["x"], who, place.as_ref()), Answer::Released);
+                    let answer = node.release_final(&["x"], who, place.as_ref());
+                    prop_assert_eq!(answer, Answer::Released);
                     holder = None;
                     idle_ms = 0;
                 }
@@ -118,13 +119,15 @@ proptest! {
                     }
                 }
                 Action::Extend => {
-                    let free_since = |node: &TestNode| node.entry("x").record.map(|r| r.free_since_ms);
+                    let free_since =
+                        |node: &TestNode| node.entry("x").record.map(|r| r.free_since_ms);
                     let before = free_since(&node);
                     node.ask(who, extend(node.ballot(0), TTL_MS));
                     prop_assert_eq!(free_since(&node), before);
                 }
                 Action::AcquireWithoutTicket => {
-                    let free = holder.is_none() && !alice_holds && places.iter().all(Option::is_none);
+                    let none_waits = places.iter().all(Option::is_none);
+                    let free = holder.is_none() && !alice_holds && none_waits;
                     let ballot = node.next_ballot(&["x"]);
                     let answer = node.ask(DAVE, acquire(ballot));
                     prop_assert_eq!(answer == Answer::Granted, free);

@@ -19,7 +19,7 @@ fn a_foreign_value_is_a_holder_without_a_label() {
     node.ask(ALICE, acquire_for(node.ballot(0), 1));
     node.pass_ms(2);
     let lease_ms = node.now().lease_ms;
-    node.set_foreign("x", "somebody-elses-secret", Some(lease_ms + 700));
+    node.set_foreign("x", "foreign-secret-value", Some(lease_ms + 700));
     let foreign = Holder {
         claim: 0,
         label: None,

@@ -6,18 +6,18 @@ use super::super::SHARED;
 use super::*;
 
 /// A name and the mode of the claim.
-type Wish<'a> = (&'a str, Mode);
+type WantedClaim<'a> = (&'a str, Mode);
 
-const READ: &[Wish<'_>] = &[("x", Mode::Shared)];
-const WRITE: &[Wish<'_>] = &[("x", Mode::Exclusive)];
+const READ: &[WantedClaim<'_>] = &[("x", Mode::Shared)];
+const WRITE: &[WantedClaim<'_>] = &[("x", Mode::Exclusive)];
 
 impl TestNode {
-    fn ask_as(&mut self, wishes: &[Wish<'_>], who: u8, op: Op) -> (Answer, Stamp) {
-        self.ask_with(wishes, token(who), op)
+    fn ask_as(&mut self, wanted: &[WantedClaim<'_>], who: u8, op: Op) -> (Answer, Stamp) {
+        self.ask_with(wanted, token(who), op)
     }
 
-    fn ask_with(&mut self, wishes: &[Wish<'_>], token: Token, op: Op) -> (Answer, Stamp) {
-        let claims = wishes.iter().map(|(name, mode)| Claim {
+    fn ask_with(&mut self, wanted: &[WantedClaim<'_>], token: Token, op: Op) -> (Answer, Stamp) {
+        let claims = wanted.iter().map(|(name, mode)| Claim {
             name: key(name),
             mode: *mode,
         });
@@ -26,9 +26,9 @@ impl TestNode {
             token,
             op,
         };
-        let mut entries: Vec<Entry> = wishes.iter().map(|(name, _)| self.entry(name)).collect();
+        let mut entries: Vec<Entry> = wanted.iter().map(|(name, _)| self.entry(name)).collect();
         let outcome = apply(&self.rules, self.now(), &mut entries, &request);
-        for ((name, _), entry) in wishes.iter().zip(entries) {
+        for ((name, _), entry) in wanted.iter().zip(entries) {
             self.entries.insert(key(name), entry);
         }
         self.wakes = outcome.wakes;
@@ -44,10 +44,10 @@ impl TestNode {
     }
 
     /// Tries to acquire with a ticket, under a ballot that is high enough.
-    fn queue(&mut self, wishes: &[Wish<'_>], who: u8, place: &Place) -> Answer {
-        let floor = self.ask_as(wishes, who, Op::Inspect).1.floor;
+    fn queue(&mut self, wanted: &[WantedClaim<'_>], who: u8, place: &Place) -> Answer {
+        let floor = self.ask_as(wanted, who, Op::Inspect).1.floor;
         let ballot = Ballot::new(self.clock_us.max(floor.get() + 1));
-        self.ask_as(wishes, who, acquire_with_ticket(ballot, place))
+        self.ask_as(wanted, who, acquire_with_ticket(ballot, place))
             .0
     }
 
@@ -223,7 +223,7 @@ fn a_reader_that_finds_a_foreign_value_is_gone() {
     let mut node = TestNode::new();
     let ballot = node.ballot(1);
     node.read(ALICE, ballot);
-    node.set_foreign("x", "somebody", Some(node.now().lease_ms + 50));
+    node.set_foreign("x", "foreign", Some(node.now().lease_ms + 50));
     assert_eq!(
         node.ask_as(READ, ALICE, extend(ballot, 100)).0,
         Answer::Gone

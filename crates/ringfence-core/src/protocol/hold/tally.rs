@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_back_meanwhile_is_taken_back_in_the_end() {
+    fn a_restored_lock_is_released_in_the_end() {
         let mut tally = per_node(&[Holds, Nothing, Unknown], &[Granted, Gone, Pending]);
         assert_eq!(tally.targets(), [Holds, Nothing, Unknown]);
         tally.restore_sent(1);
@@ -244,7 +244,7 @@ mod tests {
         tally.restore_answered(2);
         assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
         tally.record_round([Granted, Granted, Granted].iter());
-        assert_eq!(tally.targets(), [Holds; 3], "it has what was asked for");
+        assert_eq!(tally.targets(), [Holds; 3], "all nodes confirmed it");
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_nodes_have_takes_no_room() {
+    fn a_unanimous_tally_needs_no_allocation() {
         let mut tally = Tally::unknown(3);
         tally.record_round([Granted, Granted, Granted].iter());
         assert!(matches!(tally, Tally::Unanimous { nodes: 3 }));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_changes_neither_a_vote_that_was_cast_nor_what_is_to_be_taken_back() {
+    fn a_late_answer_changes_neither_an_earlier_vote_nor_a_release_target() {
         let mut tally = Tally::unknown(2);
         tally.record_round([Granted, Pending].iter());
         tally.record_late_vote(0, Gone);

@@ -98,9 +98,9 @@ fn a_refresh_counts_only_conflicting_tickets_for_readers() {
     let mut node = TestNode::new();
     node.read(ALICE, node.ballot(1));
     let (one, two) = (node.place("c.1"), node.place("c.2"));
-    let refresh = |node: &mut TestNode, wishes, place: &Place| {
+    let refresh = |node: &mut TestNode, wanted, place: &Place| {
         let places = Arc::from([reentered(place)]);
-        node.ask_as(wishes, 0, Op::Refresh(Refresh { places })).0
+        node.ask_as(wanted, 0, Op::Refresh(Refresh { places })).0
     };
     let turn = |ahead, free| Answer::Turns(vec![Turn { ahead, free }]);
     assert_eq!(refresh(&mut node, READ, &one), turn(0, true));
@@ -111,13 +111,12 @@ fn a_refresh_counts_only_conflicting_tickets_for_readers() {
 #[test]
 fn claims_of_several_names_may_mix_modes() {
     let mut node = TestNode::new();
-    let both: &[Wish<'_>] = &[("x", Mode::Shared), ("y", Mode::Exclusive)];
+    let both: &[WantedClaim<'_>] = &[("x", Mode::Shared), ("y", Mode::Exclusive)];
     let ballot = node.ballot(1);
     node.read(ALICE, ballot);
     assert_eq!(node.ask_as(both, BOB, acquire(ballot)).0, Answer::Granted);
-    assert!(
-        matches!(node.ask_as(both, CAROL, acquire(node.ballot(2))).0, Answer::Held(h) if h.claim == 1)
-    );
+    let (answer, _) = node.ask_as(both, CAROL, acquire(node.ballot(2)));
+    assert!(matches!(answer, Answer::Held(holder) if holder.claim == 1));
     assert_eq!(node.read(CAROL, ballot), Answer::Granted);
     assert_eq!(
         node.ask_as(both, BOB, extend(ballot, 100)).0,
@@ -176,19 +175,29 @@ proptest! {
             let downgraded = held.iter().any(|h| h.0 == step.who + 100 && h.1);
             let who = if step.shared && !downgraded { step.who } else { step.who + 100 };
             let shared = step.shared;
-            let place = Place { since_us: node.clock_us / 1_000_000, id: Arc::from(format!("c.{who}")), first: false };
+            let place = Place {
+                since_us: node.clock_us / 1_000_000,
+                id: Arc::from(format!("c.{who}")),
+                first: false,
+            };
+            let label: Arc<str> = Arc::from("job");
             let op = match step.what {
                 0..=2 => acquire_for(ballot, step.ttl_ms),
-                3 => Op::Acquire(Acquire { ballot, ttl_ms: step.ttl_ms, label: Arc::from("job"), place: Some(place) }),
+                3 => Op::Acquire(Acquire {
+                    ballot,
+                    ttl_ms: step.ttl_ms,
+                    label,
+                    place: Some(place),
+                }),
                 4 => extend(ballot, step.ttl_ms),
                 5 => release(ballot),
                 6 => undo(ballot),
                 7 => undo_of_unknown_fate(ballot),
                 8 => Op::Downgrade(Downgrade { ballot, ttl_ms: step.ttl_ms }),
-                _ => Op::Restore(Restore { ballot, ttl_ms: step.ttl_ms, label: Arc::from("job") }),
+                _ => Op::Restore(Restore { ballot, ttl_ms: step.ttl_ms, label }),
             };
-            let wishes = if shared { READ } else { WRITE };
-            let answer = node.ask_as(wishes, who, op).0;
+            let wanted = if shared { READ } else { WRITE };
+            let answer = node.ask_as(wanted, who, op).0;
             let until = now_ms + step.ttl_ms;
             let mine = held.iter().position(|h| h.0 == who);
             match answer {
@@ -196,7 +205,7 @@ proptest! {
                     let shared = shared || answer == Answer::Downgraded;
                     let until = mine.map_or(until, |at| held.remove(at).2.max(until));
                     let clash = held.iter().any(|h| !(h.1 && shared));
-                    prop_assert!(!clash, "{who} beside {held:?}");
+                    prop_assert!(!clash, "{who} holds together with {held:?}");
                     let again = mine.is_some();
                     if answer == Answer::Granted && !again {
                         let below = if shared { written } else { granted };
@@ -206,7 +215,9 @@ proptest! {
                     }
                     held.push((who, shared, until));
                 }
-                Answer::Released | Answer::Gone | Answer::Held(_) if (5..=7).contains(&step.what) => {
+                Answer::Released | Answer::Gone | Answer::Held(_)
+                    if (5..=7).contains(&step.what) =>
+                {
                     held.retain(|h| h.0 != who);
                 }
                 _ => {}
