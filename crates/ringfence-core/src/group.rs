@@ -1,35 +1,36 @@
-//! The values on which all clients of one set of nodes must agree, as each node keeps them.
+//! The values on which all clients of one set of nodes must agree. Each node stores a copy.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The values that a node's `born` record carries for its whole group.
+/// The group values, as a node's birth record (`born`) stores them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group {
-    /// How many nodes there are (`N`).
+    /// The number of nodes (`N`).
     pub nodes: usize,
-    /// How far a ballot may be from a node's clock (`w`).
+    /// The largest distance between a ballot and a node's clock (`w`).
     pub window: Duration,
-    /// How long a node that may have forgotten does not vote (`Q`).
+    /// How long a node that may have lost its data may not vote (`Q`).
     pub quarantine: Duration,
-    /// How long a head of the queue may stand still before the next may pass.
+    /// How long each ticket ahead in the wait queue has to acquire before the next waiter may pass
+    /// it.
     pub grace: Duration,
 }
 
 impl Group {
-    /// `w` unless the builder or the group says otherwise.
+    /// `w`, if neither the builder nor the group sets it.
     pub const DEFAULT_WINDOW: Duration = Duration::from_secs(5);
-    /// The least `w`: below it, clocks that agree would be taken to differ.
+    /// The smallest `w`. A smaller window would take normal differences between clocks for faults.
     pub const WINDOW_MIN: Duration = Duration::from_millis(100);
     /// The largest `w`.
     pub const WINDOW_MAX: Duration = Duration::from_secs(3600);
-    /// `Q` unless the builder or the group says otherwise.
+    /// `Q`, if neither the builder nor the group sets it.
     pub const DEFAULT_QUARANTINE: Duration = Duration::from_secs(35);
-    /// The grace unless the builder or the group says otherwise.
+    /// The grace, if neither the builder nor the group sets it.
     pub const DEFAULT_GRACE: Duration = Duration::from_millis(1500);
     /// The largest backward step of a node's clock that is tolerated (`S`).
     pub const CLOCK_STEP: Duration = Duration::from_secs(5);
-    /// How long a name's record is kept (`R`), at least.
+    /// How long a node keeps the record of a name after the last write (`R`), at least.
     pub const RETENTION: Duration = Duration::from_secs(60);
 
     /// The defaults for `nodes` nodes.
@@ -42,15 +43,16 @@ impl Group {
         }
     }
 
-    /// `R`: never below the threshold under which a forgotten fence can come back (one less breaks).
+    /// `R`: at least `2w + S`. With less, a node may drop a record while its fence still matters,
+    /// and two grants may get the same fence. The exhaustive search finds this for one step less.
     pub fn retention(&self) -> Duration {
         Self::RETENTION.max(self.least_quarantine())
     }
 
-    /// Whether these values are safe to use, whoever said them.
+    /// Checks that these values are safe to use, wherever they come from.
     ///
     /// # Errors
-    /// What is wrong with them, in words.
+    /// A sentence that says which value is wrong.
     pub fn check(&self) -> Result<(), String> {
         if self.window < Self::WINDOW_MIN || self.window > Self::WINDOW_MAX {
             return Err(format!(
@@ -68,12 +70,16 @@ impl Group {
             ));
         }
         if self.grace.is_zero() || self.grace > Self::WINDOW_MAX {
-            return Err(format!("the grace must be up to 1 h, not {:?}", self.grace));
+            return Err(format!(
+                "the grace must be above zero and at most 1 h, not {:?}",
+                self.grace
+            ));
         }
         Ok(())
     }
 
-    /// The shortest quarantine that is safe with this window: `2w + S` (one less breaks).
+    /// The shortest safe quarantine for this window: `2w + S`. The exhaustive search finds two
+    /// grants with the same fence for one step less.
     pub fn least_quarantine(&self) -> Duration {
         self.window * 2 + Self::CLOCK_STEP
     }

@@ -1,11 +1,12 @@
-//! The rules of `ringfence` as two state machines: [`ledger`] is what one node does, [`protocol`] is
-//! what one client does with N nodes. [`message`] is what they say to each other.
+//! The rules of `ringfence` as two pure state machines. [`ledger`] is what one node does;
+//! [`protocol`] is what one client does with N nodes; [`message`] is the requests and replies
+//! between them.
 //!
-//! This crate is published for the crate `ringfence` alone, which depends on exactly one version of
+//! This crate is published for the crate `ringfence` only, which depends on exactly one version of
 //! it. Applications use `ringfence`; this API may change with every release.
 //!
-//! Nothing here does I/O, reads a clock, draws a random number or is async: time, replies and seeds
-//! come in as values, and requests go out as values. There are no features.
+//! Nothing here does I/O, reads a clock, draws a random number or is async. Time, replies and seeds
+//! are arguments; requests are return values. There are no features.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -17,7 +18,7 @@ pub mod protocol;
 pub mod splitmix;
 mod values;
 
-/// Lock names, checked once. What a name becomes on a node is the node's business.
+/// Lock names, checked once. Each kind of node decides under which keys it stores a name.
 pub mod name {
     pub use crate::values::{NAME_MAX_BYTES, NAMES_MAX, Name, NameError, hash_tag};
 }
@@ -28,7 +29,7 @@ pub mod time {
 }
 
 /// The identity of one hold: `id.secret`. A client that knows the token can extend and release the
-/// lock, so the secret half is never shown; the id half may be.
+/// lock. The id may be shown to people; the secret is never shown.
 pub mod token {
     pub use crate::values::{TOKEN_ENTROPY_BYTES, Token, TokenError, public_half};
     pub(crate) use crate::values::{is_tombstone, tombstone};

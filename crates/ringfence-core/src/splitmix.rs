@@ -1,11 +1,12 @@
-//! Numbers that follow from a seed: the same seed, the same numbers. For delays and simulations.
+//! A pseudo-random number generator: the same seed gives the same numbers. It is for delays and
+//! simulations only.
 
-/// The generator splitmix64. Its numbers can be guessed: it is not for secrets.
+/// The generator splitmix64. Its numbers are predictable, so never use them for secrets.
 #[derive(Debug, Clone)]
 pub struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {
-    /// The generator that begins at `seed`.
+    /// The generator that starts from `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -1,4 +1,4 @@
-//! The values that requests and rules are made of: names, tokens, ballots and points in time.
+//! The values inside requests and rules: names, tokens, ballots and timestamps.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -6,13 +6,13 @@ use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest name (with its prefix), in bytes.
+/// The longest name in bytes, prefix included.
 pub const NAME_MAX_BYTES: usize = 1024;
 
 /// The most names that one lock may cover.
 pub const NAMES_MAX: usize = 128;
 
-/// Keys that begin like this are our own side records; a lock there would overwrite them.
+/// Keys with this prefix are our own records. A lock with such a name would overwrite them.
 const RESERVED: &str = "ringfence:";
 
 /// The full key of one lock: 1 to 1,024 bytes, prefix included.
@@ -32,19 +32,19 @@ pub enum NameError {
     /// The name begins with the prefix of our own records.
     #[error("names that begin with `{RESERVED}` are kept for ringfence's own records")]
     Reserved,
-    /// A lock over several names got none.
+    /// The list of names is empty.
     #[error("a lock over several names needs at least one")]
     None,
-    /// A lock over several names got more than [`NAMES_MAX`].
+    /// The list has more than [`NAMES_MAX`] names.
     #[error("a lock may cover {NAMES_MAX} names, this one has {0}")]
     TooMany(usize),
-    /// A lock over several names got the same one twice.
+    /// The list has the same name twice.
     #[error("the name `{0}` is given twice")]
     Twice(Name),
 }
 
 impl Name {
-    /// Checks `name` under `prefix`.
+    /// Checks `name`, with `prefix` before it.
     pub fn new(prefix: &str, name: &str) -> Result<Self, NameError> {
         if name.is_empty() {
             return Err(NameError::Empty);
@@ -64,7 +64,7 @@ impl Name {
         Ok(Self(key))
     }
 
-    /// Checks a whole set: not empty, not too many, none twice. The order given is kept.
+    /// Checks a list of names: not empty, not too many, none twice. Keeps the order.
     pub fn set<S: AsRef<str>>(
         prefix: &str,
         names: impl IntoIterator<Item = S>,
@@ -86,32 +86,33 @@ impl Name {
         Ok(names.into())
     }
 
-    /// Where those wait who want a permit of the semaphore of this name. Not a name that anybody
-    /// could give: a semaphore and a lock of one name have nothing to do with each other.
+    /// The key of the admission record of the semaphore with this name: its one wait queue and its
+    /// number of permits. Users cannot lock this key, so a semaphore and a lock with the same name
+    /// are independent.
     pub fn gate(&self) -> Self {
         self.part("gate")
     }
 
-    /// The slot number `slot` of the semaphore of this name: a lock of its own.
+    /// The key of slot `slot` of the semaphore with this name. Each slot is a lock of its own.
     pub fn slot(&self, slot: u32) -> Self {
         self.part(&format!("slot{slot}"))
     }
 
-    /// Where those stand who have arrived at the latch of this name. A lock or semaphore of the same
-    /// name has nothing to do with it.
+    /// The key of the latch with this name. A lock or semaphore with the same name is independent.
     pub fn latch(&self) -> Self {
         self.part("latch")
     }
 
-    /// A key of ours in which the hash tag comes first, so that a semaphore stands in one cluster
-    /// slot. Where the name has no tag and cannot be one, it is one without its closing braces.
+    /// A key of ours that begins with the hash tag of the name, so that all parts of a semaphore
+    /// are in one cluster slot. A name without a hash tag becomes the tag itself, without its
+    /// closing braces.
     fn part(&self, part: &str) -> Self {
         let tag = hash_tag(&self.0).map_or_else(|| self.0.replace('}', ""), str::to_owned);
         let tag = if tag.is_empty() { "-" } else { &tag };
         Self(format!("{RESERVED}{{{tag}}}{part}:{}", self.0).into())
     }
 
-    /// The name that was given for the lock, semaphore or latch that this key belongs to.
+    /// The name that the user gave to the lock, semaphore or latch of this key.
     pub fn given(&self) -> &str {
         let part = self.0.strip_prefix(RESERVED);
         let after_tag = part.and_then(|part| part.split_once('}'));
@@ -119,13 +120,14 @@ impl Name {
         given.map_or(&self.0, |(_, given)| given)
     }
 
-    /// The key as it stands on a node.
+    /// The key on a node.
     #[inline]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The key for people. Nearly always it is the key itself, and shared with it.
+    /// The key as text for people, with control characters escaped. It nearly always equals the key
+    /// and then shares its memory.
     pub fn shown(&self) -> Arc<str> {
         match self.0.escape_debug().eq(self.0.chars()) {
             true => Arc::clone(&self.0),
@@ -134,7 +136,8 @@ impl Name {
     }
 }
 
-/// Redis' rule: what stands between the first `{` and the first `}` after it, unless that is empty.
+/// The hash tag by Redis' rule: the text between the first `{` and the first `}` after it, unless
+/// that text is empty.
 pub fn hash_tag(key: &str) -> Option<&str> {
     let (_, after) = key.split_once('{')?;
     let (tag, _) = after.split_once('}')?;
@@ -143,7 +146,7 @@ pub fn hash_tag(key: &str) -> Option<&str> {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names come from users and end up in terminals and logs: no raw control characters.
+        // Names come from users and are printed to terminals and logs: escape control characters.
         write!(f, "{}", self.0.escape_debug())
     }
 }
@@ -154,31 +157,31 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Bytes of the public half: enough to tell holders apart in a report.
+/// The size of the public half: enough to distinguish holders in a report.
 const ID_BYTES: usize = 5;
-/// Bytes of the secret half: 128 bits that nobody guesses.
+/// The size of the secret half: 128 bits, which cannot be guessed.
 const SECRET_BYTES: usize = 16;
-/// How much randomness one token takes.
+/// The number of random bytes in one token.
 pub const TOKEN_ENTROPY_BYTES: usize = ID_BYTES + SECRET_BYTES;
-/// A token from elsewhere may be longer than ours, but not without bound.
+/// A token of another program may be longer than ours, but must have a limit.
 const TOKEN_MAX_BYTES: usize = 256;
 
-/// One hold's random identity, as it stands in the lock's key.
+/// The random identity of one hold, as it is stored in the lock's key.
 ///
-/// `Debug` and `Display` show the id only.
+/// `Debug` and `Display` show only the id.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Token(Arc<str>);
 
-/// A string that is no `id.secret`.
+/// The text is not `id.secret`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("this is no lock token (expected `id.secret`)")]
+#[error("not a lock token (expected `id.secret`)")]
 pub struct TokenError;
 
 impl Token {
-    /// A token made of `entropy`, which must come from the operating system's generator.
+    /// A token from `entropy`, which must come from the operating system's generator.
     pub fn from_entropy(entropy: [u8; TOKEN_ENTROPY_BYTES]) -> Self {
         const HEX: &[u8; 16] = b"0123456789abcdef";
-        // 43 characters: a string that Redis still keeps inside its object header.
+        // 43 characters: Redis stores a string of up to 44 bytes inside its object header.
         let mut text = String::with_capacity(2 * TOKEN_ENTROPY_BYTES + 1);
         for (i, byte) in entropy.into_iter().enumerate() {
             if i == ID_BYTES {
@@ -190,7 +193,7 @@ impl Token {
         Self(text.into())
     }
 
-    /// Reads a token that was written down earlier, for instance by `ringfence acquire`.
+    /// Parses a token that was saved earlier, for example by `ringfence acquire`.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         let shaped = text.len() <= TOKEN_MAX_BYTES
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.')
@@ -209,15 +212,15 @@ impl Token {
         public_half(&self.0).unwrap_or_default()
     }
 
-    /// The whole token. Whoever sees it can release the lock: keep it out of logs.
+    /// The whole token. A reader of it can release the lock: never log it.
     #[inline]
     pub fn expose(&self) -> &str {
         &self.0
     }
 }
 
-/// What stands in the lock's key after a release that keeps it from others: `kept.` and the public
-/// half of the token that released. No token looks like that, so nobody can extend or release it.
+/// The value of the lock's key after a release that keeps the lock from others: `kept.` and the
+/// public half of the token. No token equals it, so no client can extend or release it.
 pub(crate) fn tombstone(token: &str) -> String {
     let id = token
         .split_once('.')
@@ -237,8 +240,9 @@ fn is_id(text: &str) -> bool {
     text.len() == 2 * ID_BYTES && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// The part of a lock key's value that may be shown: all of a tombstone, which has no secret; `None` for a value that is not `id.secret`,
-/// since another library's value is a secret as a whole.
+/// The part of a lock key's value that may be shown. A tombstone has no secret and is shown whole.
+/// For a value that is not `id.secret` this is `None`: the value of another library is a secret as
+/// a whole.
 pub fn public_half(value: &str) -> Option<&str> {
     if is_tombstone(value) {
         return Some(value);
@@ -259,15 +263,16 @@ impl fmt::Display for Token {
     }
 }
 
-/// What an attempt proposes, and its fence if it is granted: microseconds, near the nodes' time.
+/// What an attempt proposes, and its fence if it is granted: microseconds, close to the nodes'
+/// clocks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ballot(u64);
 
 impl Ballot {
-    /// Lua counts in doubles: beyond this, two ballots could look the same to a server.
+    /// Lua computes with doubles: above this, a server could take two ballots for the same.
     pub const MAX: Self = Self((1 << 53) - 1);
 
-    /// The ballot `value`, or the highest there is.
+    /// The ballot `value`, at most [`Ballot::MAX`].
     pub const fn new(value: u64) -> Self {
         if value > Self::MAX.0 {
             Self::MAX
@@ -297,36 +302,36 @@ impl fmt::Display for Ballot {
 
 /// A point on the client's own clock, which counts suspend and is never set.
 ///
-/// Only differences mean anything; a `Timestamp` of another process or boot means nothing here.
+/// Only differences have a meaning. A `Timestamp` of another process or boot has none here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(
-    /// One more than the nanoseconds, so that a timestamp that may be missing takes no more room.
+    /// The nanoseconds plus one, so that `Option<Timestamp>` needs no extra memory.
     NonZeroU64,
 );
 
 impl Timestamp {
-    /// The beginning of the clock.
+    /// The start of the clock.
     pub const ZERO: Self = Self::from_nanos(0);
 
-    /// The point `nanos` after the beginning of the clock, or the last that can be written.
+    /// The point `nanos` after the start of the clock, or the last point that fits.
     #[inline]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
-    /// Nanoseconds since the beginning of the clock.
+    /// Nanoseconds since the start of the clock.
     #[inline]
     pub const fn as_nanos(self) -> u64 {
         self.0.get() - 1
     }
 
-    /// Microseconds since the beginning of the clock: the unit in which node clocks are compared.
+    /// Microseconds since the start of the clock, the unit in which node clocks are compared.
     #[inline]
     pub const fn as_micros(self) -> u64 {
         self.as_nanos() / 1000
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The time from `earlier` to this point; zero if `earlier` is later.
     #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.as_nanos().saturating_sub(earlier.as_nanos()))
@@ -336,7 +341,7 @@ impl Timestamp {
 impl Add<Duration> for Timestamp {
     type Output = Self;
 
-    /// Saturates: a timestamp too far away to be written is one that never comes.
+    /// Saturates: a timestamp that does not fit is so far in the future that it never comes.
     #[inline]
     fn add(self, rhs: Duration) -> Self {
         let nanos = u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX);

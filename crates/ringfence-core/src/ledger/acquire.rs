@@ -1,11 +1,11 @@
-//! Acquire: all claims, or none.
+//! Acquire: grants all claims or none. The order of the checks is part of the protocol.
 
 use crate::message::{Acquire, Answer, Ballot, Claim, Holder, Mode, Place, Request};
 
 use super::{Entry, Moment, Rules, Seat};
 
-/// What the caller wants, and as whom.
-pub(super) struct Wanted<'a> {
+/// The parameters of an acquire.
+pub(super) struct AcquireParams<'a> {
     pub(super) claims: &'a [Claim],
     pub(super) token: &'a str,
     pub(super) ballot: Ballot,
@@ -14,7 +14,7 @@ pub(super) struct Wanted<'a> {
     pub(super) place: Option<&'a Place>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> AcquireParams<'a> {
     pub(super) fn new(request: &'a Request, op: &'a Acquire) -> Self {
         Self {
             claims: &request.claims,
@@ -27,9 +27,9 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What one claim says to an acquire, in the order in which a refusal counts.
-enum Ruling {
-    /// The claim is, or may be, this token's.
+/// The result of checking one claim.
+enum ClaimCheck {
+    /// This token holds the claim, or may take it.
     Free,
     Ahead,
     Stale,
@@ -44,62 +44,64 @@ pub(super) fn acquire(
     rules: &Rules,
     now: Moment,
     entries: &mut [Entry],
-    wanted: &Wanted<'_>,
+    params: &AcquireParams<'_>,
 ) -> Answer {
-    if let Some(place) = wanted.place {
+    if let Some(place) = params.place {
         if entries
             .iter()
             .any(|entry| entry.line.is_too_old(place, now))
         {
             return Answer::TicketOld;
         }
-        enter(rules, now, entries, wanted.claims, wanted.token, place);
+        enter(rules, now, entries, params.claims, params.token, place);
     }
-    let rulings = entries.iter().zip(wanted.claims).enumerate();
-    let rulings =
-        rulings.map(|(at, (entry, claim))| rule(rules, now, entry, at, claim.mode, wanted));
-    if let Some(refusal) = refusal(rulings) {
+    let checks = entries.iter().zip(params.claims).enumerate();
+    let checks =
+        checks.map(|(at, (entry, claim))| check_claim(rules, now, entry, at, claim.mode, params));
+    if let Some(refusal) = refusal(checks) {
         return refusal;
     }
-    for (entry, claim) in entries.iter_mut().zip(wanted.claims) {
-        if let Some(place) = wanted.place {
+    for (entry, claim) in entries.iter_mut().zip(params.claims) {
+        if let Some(place) = params.place {
             let free_since_ms = entry.free_since_ms(now);
             entry.line.pass(place, claim.mode, free_since_ms);
-            // A holder waits no longer. Its ticket would keep readers out after a downgrade, count as
-            // a waiter, and cost the next its grace if the holder vanishes.
+            // A holder no longer waits. If its ticket stayed, it would block readers after a
+            // downgrade, it would count as a waiter, and the next waiter would lose the grace if
+            // the holder died.
             entry.line.leave(place, claim.mode);
         }
         let seat = Seat {
-            token: wanted.token.to_owned(),
-            ballot: wanted.ballot,
-            label: wanted.label.to_owned(),
+            token: params.token.to_owned(),
+            ballot: params.ballot,
+            label: params.label.to_owned(),
             until_ms: 0,
         };
-        entry.take_for(rules, now, claim.mode, seat, wanted.ttl_ms);
+        entry.grant(rules, now, claim.mode, seat, params.ttl_ms);
     }
     Answer::Granted
 }
 
-/// What counts among the claims' rulings: a holder before a line, a line before a ballot that is
-/// too low, and that before one that is too high; of equal ones the first.
-fn refusal(rulings: impl Iterator<Item = Ruling>) -> Option<Answer> {
+/// The answer that counts if any claim is refused. A holder counts before the queue, the queue
+/// before a ballot that is too low, and that before a ballot that is too high. Of several waits in
+/// a queue the first claim's counts.
+fn refusal(checks: impl Iterator<Item = ClaimCheck>) -> Option<Answer> {
     let (mut behind, mut stale, mut ahead_of_clock) = (None, None, None);
-    for ruling in rulings {
-        match ruling {
-            Ruling::Held(holder) => return Some(Answer::Held(holder)),
-            Ruling::Behind { ahead, for_ms } => {
+    for check in checks {
+        match check {
+            ClaimCheck::Held(holder) => return Some(Answer::Held(holder)),
+            ClaimCheck::Behind { ahead, for_ms } => {
                 behind.get_or_insert(Answer::Behind { ahead, for_ms });
             }
-            Ruling::Stale => stale = Some(Answer::Stale),
-            Ruling::Ahead => ahead_of_clock = Some(Answer::Ahead),
-            Ruling::Free => {}
+            ClaimCheck::Stale => stale = Some(Answer::Stale),
+            ClaimCheck::Ahead => ahead_of_clock = Some(Answer::Ahead),
+            ClaimCheck::Free => {}
         }
     }
     behind.or(stale).or(ahead_of_clock)
 }
 
-/// Enters or refreshes `place` in every line. One that also waits for a name that is held cannot
-/// come to the others, and must not be passed there as if it were dead.
+/// Enters or refreshes the ticket in the queue of every claim. If another of the names is held, the
+/// caller cannot acquire, and the other queues must not let waiters pass it as if it were dead.
 pub(super) fn enter(
     rules: &Rules,
     now: Moment,
@@ -111,66 +113,66 @@ pub(super) fn enter(
     let held_by_others: Vec<bool> = entries
         .iter()
         .zip(claims)
-        .map(|(entry, claim)| entry.is_closed_to(claim.mode) && !entry.is_held_by(token))
+        .map(|(entry, claim)| entry.conflicts_with(claim.mode) && !entry.is_held_by(token))
         .collect();
     let held = held_by_others.iter().filter(|held| **held).count();
     for ((entry, claim), &held_here) in entries.iter_mut().zip(claims).zip(&held_by_others) {
         let elsewhere = held > usize::from(held_here);
         entry.line.enter(place, claim.mode, elsewhere, now);
-        entry.take_notice(rules, now);
+        entry.note_holder_change(rules, now);
     }
 }
 
-fn rule(
+fn check_claim(
     rules: &Rules,
     now: Moment,
     entry: &Entry,
     claim: usize,
     mode: Mode,
-    wanted: &Wanted<'_>,
-) -> Ruling {
-    let ballot = wanted.ballot;
-    if let Some(seated) = entry.held_as(mode, wanted.token) {
+    params: &AcquireParams<'_>,
+) -> ClaimCheck {
+    let ballot = params.ballot;
+    if let Some(seated) = entry.ballot_of(mode, params.token) {
         if ballot == seated {
-            return Ruling::Free;
+            return ClaimCheck::Free;
         }
         if ballot < seated {
-            return Ruling::Stale;
+            return ClaimCheck::Stale;
         }
-    } else if let Some(ruling) = in_the_way(rules, now, entry, claim, mode, wanted.place) {
-        return ruling;
+    } else if let Some(check) = find_conflict(rules, now, entry, claim, mode, params.place) {
+        return check;
     }
     if ballot <= entry.effective_fence(rules, now, mode) {
-        Ruling::Stale
+        ClaimCheck::Stale
     } else if ballot > now.ceiling(rules) {
-        Ruling::Ahead
+        ClaimCheck::Ahead
     } else {
-        Ruling::Free
+        ClaimCheck::Free
     }
 }
 
-/// Another holder, or those who are ahead in line.
-fn in_the_way(
+/// A conflicting holder, or conflicting tickets ahead in the queue.
+fn find_conflict(
     rules: &Rules,
     now: Moment,
     entry: &Entry,
     claim: usize,
     mode: Mode,
     place: Option<&Place>,
-) -> Option<Ruling> {
+) -> Option<ClaimCheck> {
     let ahead = entry.line.count_ahead(place, mode);
     let holder = entry.holder(claim, now);
-    if let Some(holder) = holder.filter(|_| entry.is_closed_to(mode)) {
-        return Some(Ruling::Held(Holder { ahead, ..holder }));
+    if let Some(holder) = holder.filter(|_| entry.conflicts_with(mode)) {
+        return Some(ClaimCheck::Held(Holder { ahead, ..holder }));
     }
     let free_since_ms = entry.free_since_ms(now);
     let pass_at = entry.line.may_pass_at(rules, place, mode, free_since_ms);
-    // While others share the name, whoever is ahead cannot come: it is not dead.
+    // While readers hold the name, an exclusive waiter ahead cannot acquire: it is not dead.
     let pass_at = pass_at.filter(|_| ahead == 0 || entry.key.is_none());
     if pass_at.is_some_and(|at| at <= now.lease_ms) {
         return None;
     }
-    Some(Ruling::Behind {
+    Some(ClaimCheck::Behind {
         ahead,
         for_ms: pass_at.map(|at| at - now.lease_ms),
     })

@@ -1,10 +1,10 @@
-//! When a server counts as born anew: the rule of the handshake, as a pure function.
+//! The rule of the handshake that decides when a server is born again, as a pure function.
 //!
-//! A server keeps a birth record (`ringfence:born` on Redis). It says which incarnation of the server
-//! the record belongs to: run id, replication id and, in a group with Sentinels, the configuration
-//! epoch. A handshake compares the record with what the server is now:
+//! A server stores a birth record (`ringfence:born` on Redis). The record identifies one
+//! incarnation of the server: run id, replication id and, in a group with Sentinels, the
+//! configuration epoch. A handshake compares the record with the current state of the server:
 //!
-//! | what the handshake finds | what it does |
+//! | the handshake finds | the handshake does |
 //! |---|---|
 //! | no record | birth |
 //! | the record has an epoch, the client knows none | refuses, writes nothing |
@@ -12,49 +12,50 @@
 //! | another epoch | birth |
 //! | another replication id, and the server remembers a former one | birth: it was promoted |
 //! | another replication id, no former one, and it would still be remembered | records the new id |
-//! | another replication id, and nobody knows whether it would be remembered | birth |
-//! | a replica is seen for the first time | marks the record as replicated, for good |
+//! | another replication id, no former one, and it may be forgotten | birth |
+//! | a replica for the first time | marks the record as replicated, permanently |
 //! | none of these | keeps the record |
 //!
-//! The run id alone is not enough. A master that is demoted and promoted again within a TTL has the same
-//! run id and the same text in its record, but not the locks that it granted before: the resync took
-//! them away. A demotion or promotion always changes the replication id, and the server remembers the
-//! former one (`master_replid2`) until it frees its replication backlog (`repl-backlog-ttl`). The first
-//! replica changes the replication id, too, but leaves no former one: nothing is lost then.
+//! The run id alone is not enough. A master that is demoted and promoted again within a TTL has the
+//! same run id and the same birth record, but it has lost the locks that it granted before: the
+//! resync deleted them. A demotion or promotion always changes the replication id, and the server
+//! remembers the former one (`master_replid2`) until it frees its replication backlog
+//! (`repl-backlog-ttl`). The first replica also changes the replication id, but leaves no former
+//! one; nothing is lost then.
 //!
-//! Between two handshakes a server that is known to be replicated compares the replication id whenever
-//! it is to write a holder ([`Record::stands_for`]). The others are looked at once a second.
+//! Between two handshakes a replicated server compares the replication id whenever it writes a
+//! holder ([`Record::stands_for`]). Clients check other servers once a second.
 
-/// What a birth record says of the server that it belongs to. `Id` is a text on a real server.
+/// The contents of a birth record. On a real server `Id` is a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record<Id> {
-    /// The run of the server.
+    /// The run id of the server.
     pub run_id: Id,
-    /// The server's replication id; `None` if the server does not tell.
+    /// The server's replication id; `None` if the server does not report it.
     pub replication_id: Option<Id>,
-    /// The configuration epoch that a majority of Sentinels named; `None` without Sentinels.
+    /// The configuration epoch that a majority of Sentinels confirmed; `None` without Sentinels.
     pub epoch: Option<u64>,
     /// Whether a replica was ever seen. It never becomes false again.
     pub replicated: bool,
-    /// Whether the server wrote everything to disk before it answered, ever since its birth.
+    /// Whether the server has written everything to disk before each reply, ever since its birth.
     pub durable: bool,
 }
 
-/// What a server is at the handshake.
+/// The state of a server at the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Present<Id> {
-    /// The run of the server.
+    /// The run id of the server.
     pub run_id: Id,
-    /// Its replication id (`master_replid`); `None` if it does not tell.
+    /// Its replication id (`master_replid`); `None` if it does not report it.
     pub replication_id: Option<Id>,
     /// Whether it remembers a former replication id (`master_replid2` is not zero).
     pub former_id: bool,
-    /// Whether a former replication id would still be remembered after a whole quarantine:
-    /// `repl-backlog-ttl` is known, and is zero (for ever) or at least the quarantine.
+    /// Whether the server would still remember a former replication id after a whole quarantine:
+    /// `repl-backlog-ttl` is known, and it is zero (for ever) or at least the quarantine.
     pub former_id_lasts: bool,
-    /// Whether replicas follow it now.
+    /// Whether it has replicas now.
     pub has_replicas: bool,
-    /// Whether every write is on disk before it is answered.
+    /// Whether every write is on disk before the reply.
     pub durable: bool,
     /// The configuration epoch that the client confirmed; `None` without Sentinels.
     pub epoch: Option<u64>,
@@ -63,62 +64,63 @@ pub struct Present<Id> {
 /// What the handshake does with the birth record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict<Id> {
-    /// Keeps it as it is.
+    /// Keeps the record.
     Keep,
-    /// Writes this one. The server has forgotten nothing: its birth stays.
+    /// Writes this record and keeps the birth time: the server has lost nothing.
     Update(Record<Id>),
-    /// Writes this one with a new birth: the server may have forgotten locks.
+    /// Writes this record with a new birth time: the server may have lost locks.
     Birth(Record<Id>),
-    /// Writes nothing and refuses the server: only clients that ask its Sentinels may use it.
+    /// Writes nothing and refuses the server: only clients with Sentinels may use it.
     NeedsSentinels,
 }
 
-/// What a handshake does with the record that `stands`, on a server that is as `now` says.
-pub fn judge<Id: Clone + PartialEq>(stands: Option<&Record<Id>>, now: &Present<Id>) -> Verdict<Id> {
-    let Some(stands) = stands else {
+/// Decides what a handshake does with the stored record, if there is one, on a server in the state
+/// `now`.
+pub fn judge<Id: Clone + PartialEq>(stored: Option<&Record<Id>>, now: &Present<Id>) -> Verdict<Id> {
+    let Some(stored) = stored else {
         return Verdict::Birth(now.record(false));
     };
-    if stands.epoch.is_some() && now.epoch.is_none() {
+    if stored.epoch.is_some() && now.epoch.is_none() {
         return Verdict::NeedsSentinels;
     }
-    if stands.run_id != now.run_id {
-        let new = now.record(stands.replicated);
-        // What was ever promoted or followed is not durable.
-        let kept_all = stands.durable && new.durable;
-        return match kept_all && stands.epoch == now.epoch {
+    if stored.run_id != now.run_id {
+        let new = now.record(stored.replicated);
+        // `record` never marks a server as durable that was promoted or has replicas.
+        let stayed_durable = stored.durable && new.durable;
+        return match stayed_durable && stored.epoch == now.epoch {
             true => Verdict::Update(new),
             false => Verdict::Birth(new),
         };
     }
-    // A server that stops telling its id cannot be compared.
-    let moved = now.replication_id.is_some() && stands.replication_id != now.replication_id;
-    // The first replica gives the server another id: it was there, even if it has gone.
-    let new = now.record(stands.replicated || moved);
-    let promoted = moved && (now.former_id || !now.former_id_lasts);
-    if stands.epoch != now.epoch || promoted {
+    // If the server no longer reports its id, the ids cannot be compared.
+    let id_changed = now.replication_id.is_some() && stored.replication_id != now.replication_id;
+    // A changed id means that there was a replica, even if it is gone now.
+    let new = now.record(stored.replicated || id_changed);
+    let promoted = id_changed && (now.former_id || !now.former_id_lasts);
+    if stored.epoch != now.epoch || promoted {
         return Verdict::Birth(new);
     }
     let updated = Record {
-        replication_id: new.replication_id.or(stands.replication_id.clone()),
-        // Within one run only a birth makes a server durable: what was written before is not on disk.
-        durable: stands.durable && new.durable,
+        replication_id: new.replication_id.or(stored.replication_id.clone()),
+        // Within one run only a birth makes a server durable: earlier writes may not be on disk.
+        durable: stored.durable && new.durable,
         ..new
     };
-    match updated == *stands {
+    match updated == *stored {
         true => Verdict::Keep,
         false => Verdict::Update(updated),
     }
 }
 
-/// When an incarnation begins that a birth at `clock_us` starts, after one that began at `former_us`.
-/// Two births are two incarnations, even if the server's clock was set back in between.
+/// The birth time of an incarnation that begins at `clock_us`, after one that began at `former_us`.
+/// Two births never have the same time, even if the server's clock was set back.
 pub fn since_us(clock_us: u64, former_us: Option<u64>) -> u64 {
     former_us.map_or(clock_us, |former| clock_us.max(former.saturating_add(1)))
 }
 
 impl<Id: Clone + PartialEq> Record<Id> {
-    /// Whether a server may write holders under this record, as far as it is replicated: it is still a
-    /// master, and has the replication id of the record. If not, the client must shake hands again.
+    /// Whether a replicated server may write holders under this record: it is still a master and
+    /// has the replication id of the record. If not, the client must repeat the handshake.
     pub fn stands_for(&self, is_master: bool, replication_id: Option<&Id>) -> bool {
         let compared = self.replicated && self.replication_id.is_some();
         !compared || is_master && self.replication_id.as_ref() == replication_id
@@ -126,7 +128,7 @@ impl<Id: Clone + PartialEq> Record<Id> {
 }
 
 impl<Id: Clone> Present<Id> {
-    /// The record of this server, which may have been `replicated` before.
+    /// The record for this state. `replicated`: an earlier record was marked as replicated.
     fn record(&self, replicated: bool) -> Record<Id> {
         let replicated = replicated || self.has_replicas || self.former_id;
         Record {
@@ -134,7 +136,8 @@ impl<Id: Clone> Present<Id> {
             replication_id: self.replication_id.clone(),
             epoch: self.epoch,
             replicated,
-            // A replica that is started as a master has this record, and perhaps not the last locks.
+            // A replica that is started as a master has this record, but it may lack the last
+            // locks.
             durable: self.durable && !replicated,
         }
     }
@@ -144,7 +147,7 @@ impl<Id: Clone> Present<Id> {
 mod tests {
     use super::*;
 
-    fn stands() -> Record<u8> {
+    fn stored() -> Record<u8> {
         Record {
             run_id: 1,
             replication_id: Some(10),
@@ -167,30 +170,30 @@ mod tests {
     }
 
     fn durable() -> (Record<u8>, Present<u8>) {
-        let (mut stands, mut now) = (stands(), now());
-        (stands.durable, now.durable) = (true, true);
-        (stands, now)
+        let (mut stored, mut now) = (stored(), now());
+        (stored.durable, now.durable) = (true, true);
+        (stored, now)
     }
 
     #[test]
     fn a_server_without_a_record_is_born() {
-        assert_eq!(judge(None, &now()), Verdict::Birth(stands()));
+        assert_eq!(judge(None, &now()), Verdict::Birth(stored()));
         let (durable, now) = durable();
         assert_eq!(judge(None, &now), Verdict::Birth(durable));
     }
 
     #[test]
     fn a_server_that_did_not_change_keeps_its_record() {
-        assert_eq!(judge(Some(&stands()), &now()), Verdict::Keep);
-        let (stands, now) = durable();
-        assert_eq!(judge(Some(&stands), &now), Verdict::Keep);
+        assert_eq!(judge(Some(&stored()), &now()), Verdict::Keep);
+        let (stored, now) = durable();
+        assert_eq!(judge(Some(&stored), &now), Verdict::Keep);
     }
 
     #[test]
     fn another_run_is_a_birth() {
         let mut now = now();
         (now.run_id, now.replication_id) = (2, Some(20));
-        let Verdict::Birth(born) = judge(Some(&stands()), &now) else {
+        let Verdict::Birth(born) = judge(Some(&stored()), &now) else {
             panic!("no birth");
         };
         assert_eq!((born.run_id, born.replication_id), (2, Some(20)));
@@ -198,15 +201,15 @@ mod tests {
     }
 
     #[test]
-    fn another_run_of_a_durable_server_is_none() {
-        let (stands, mut now) = durable();
+    fn another_run_of_a_durable_server_is_no_birth() {
+        let (stored, mut now) = durable();
         (now.run_id, now.replication_id) = (2, Some(20));
         let updated = Record {
             run_id: 2,
             replication_id: Some(20),
-            ..stands.clone()
+            ..stored.clone()
         };
-        assert_eq!(judge(Some(&stands), &now), Verdict::Update(updated));
+        assert_eq!(judge(Some(&stored), &now), Verdict::Update(updated));
         let not_any_more = Present {
             durable: false,
             ..now.clone()
@@ -220,17 +223,17 @@ mod tests {
             ..now.clone()
         };
         for now in [&not_any_more, &promoted, &followed] {
-            let verdict = judge(Some(&stands), now);
+            let verdict = judge(Some(&stored), now);
             assert!(matches!(verdict, Verdict::Birth(_)), "{now:?}: {verdict:?}");
         }
         let never = Record {
             durable: false,
-            ..stands
+            ..stored
         };
         assert!(matches!(judge(Some(&never), &now), Verdict::Birth(_)));
     }
 
-    /// A master that was demoted and promoted again within one run: its locks may be gone.
+    /// A master that was demoted and promoted again within one run may have lost its locks.
     #[test]
     fn a_server_that_was_promoted_within_its_run_is_born() {
         let mut now = now();
@@ -238,9 +241,9 @@ mod tests {
         let born = Record {
             replication_id: Some(11),
             replicated: true,
-            ..stands()
+            ..stored()
         };
-        assert_eq!(judge(Some(&stands()), &now), Verdict::Birth(born));
+        assert_eq!(judge(Some(&stored()), &now), Verdict::Birth(born));
     }
 
     #[test]
@@ -250,36 +253,36 @@ mod tests {
         let updated = Record {
             replication_id: Some(11),
             replicated: true,
-            ..stands()
+            ..stored()
         };
-        assert_eq!(judge(Some(&stands()), &now), Verdict::Update(updated));
-        // It may have come and gone unseen.
+        assert_eq!(judge(Some(&stored()), &now), Verdict::Update(updated));
+        // The replica may have been there between two handshakes.
         now.has_replicas = false;
-        let verdict = judge(Some(&stands()), &now);
+        let verdict = judge(Some(&stored()), &now);
         assert!(matches!(verdict, Verdict::Update(record) if record.replicated));
     }
 
     #[test]
-    fn a_former_id_that_may_be_forgotten_already_is_a_birth() {
+    fn a_former_id_that_may_be_forgotten_is_a_birth() {
         let mut now = now();
         (now.replication_id, now.former_id_lasts) = (Some(11), false);
-        assert!(matches!(judge(Some(&stands()), &now), Verdict::Birth(_)));
-        // As long as the id is the same nothing has happened.
+        assert!(matches!(judge(Some(&stored()), &now), Verdict::Birth(_)));
+        // With an unchanged id nothing has happened.
         now.replication_id = Some(10);
-        assert_eq!(judge(Some(&stands()), &now), Verdict::Keep);
+        assert_eq!(judge(Some(&stored()), &now), Verdict::Keep);
     }
 
     #[test]
-    fn a_replica_withdraws_the_durable_mark_for_good() {
-        let (stands, mut now) = durable();
+    fn a_replica_removes_the_durable_mark_permanently() {
+        let (stored, mut now) = durable();
         now.has_replicas = true;
-        let Verdict::Update(followed) = judge(Some(&stands), &now) else {
+        let Verdict::Update(followed) = judge(Some(&stored), &now) else {
             panic!("not marked");
         };
         assert!(followed.replicated && !followed.durable);
         now.has_replicas = false;
         assert_eq!(judge(Some(&followed), &now), Verdict::Keep);
-        // Nor does the next run of the server forget it.
+        // The mark also survives the next restart of the server.
         now.run_id = 2;
         let verdict = judge(Some(&followed), &now);
         assert!(
@@ -289,10 +292,10 @@ mod tests {
     }
 
     #[test]
-    fn durability_that_was_switched_off_does_not_come_back_within_a_run() {
-        let (stands, mut now) = durable();
+    fn durability_that_was_switched_off_does_not_return_within_a_run() {
+        let (stored, mut now) = durable();
         now.durable = false;
-        let Verdict::Update(less) = judge(Some(&stands), &now) else {
+        let Verdict::Update(less) = judge(Some(&stored), &now) else {
             panic!("not updated");
         };
         assert!(!less.durable);
@@ -301,17 +304,17 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_stops_telling_its_id_keeps_its_record() {
+    fn a_server_that_stops_reporting_its_id_keeps_its_record() {
         let mut now = now();
         now.replication_id = None;
-        assert_eq!(judge(Some(&stands()), &now), Verdict::Keep);
+        assert_eq!(judge(Some(&stored()), &now), Verdict::Keep);
     }
 
     #[test]
-    fn a_client_without_sentinels_leaves_a_record_with_an_epoch_alone() {
+    fn a_client_without_sentinels_does_not_change_a_record_with_an_epoch() {
         let with_epoch = Record {
             epoch: Some(3),
-            ..stands()
+            ..stored()
         };
         let mut now = now();
         assert_eq!(judge(Some(&with_epoch), &now), Verdict::NeedsSentinels);
@@ -324,7 +327,7 @@ mod tests {
         let mut now = now();
         now.epoch = Some(4);
         for epoch in [None, Some(3), Some(5)] {
-            let record = Record { epoch, ..stands() };
+            let record = Record { epoch, ..stored() };
             let verdict = judge(Some(&record), &now);
             assert!(
                 matches!(&verdict, Verdict::Birth(born) if born.epoch == Some(4)),
@@ -334,8 +337,8 @@ mod tests {
     }
 
     #[test]
-    fn a_replicated_server_writes_holders_only_as_the_master_that_it_was() {
-        let mut record = stands();
+    fn a_replicated_server_writes_holders_only_as_the_same_master() {
+        let mut record = stored();
         assert!(record.stands_for(false, None), "not known to be replicated");
         record.replicated = true;
         assert!(record.stands_for(true, Some(&10)));

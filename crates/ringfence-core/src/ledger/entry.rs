@@ -1,36 +1,36 @@
-//! All that a node keeps under one name: the plain key that every Redlock client understands, and
-//! beside it the record that only we know.
+//! Everything that a node stores for one name: the plain key, which every Redlock client
+//! understands, and beside it the record, which only this library reads.
 
 use crate::message::{Ballot, Holder, Mode};
 use crate::token::public_half;
 
 use super::{Latch, Line, Moment, Rules};
 
-/// All that a node keeps under one name.
+/// Everything that a node stores for one name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Entry {
-    /// The lock itself. It alone decides who holds.
+    /// The lock itself. Only this key decides which token holds the name.
     pub key: Option<PlainKey>,
-    /// What the name's history demands of the next ballot.
+    /// The fences and the last holder of the name.
     pub record: Option<Record>,
-    /// Who shares the name, by token. They count only while [`SHARED`] is the key's value.
+    /// The shared holders, sorted by token. They count only while the key's value is [`SHARED`].
     pub readers: Vec<Seat>,
-    /// Who waits.
+    /// The wait queue.
     pub line: Line,
-    /// Who has arrived, where the name is that of a latch.
+    /// The parties of a latch, if the name belongs to a latch.
     pub latch: Option<Latch>,
 }
 
-/// What stands in the key while the name is shared: no token matches it. Without a reader it is
-/// another program's value like any other.
+/// The value of the key while readers share the name. No token equals it. If there are no readers,
+/// another program has set it, and it is a foreign holder like any other.
 pub const SHARED: &str = "ringfence-shared";
 
 /// The string at the lock's own key, as any Redlock client would set it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlainKey {
-    /// The holder's token, or whatever another library put there.
+    /// The holder's token, or the value that another library wrote.
     pub value: String,
-    /// The last millisecond at which it still stands; `None` if it has no expiry.
+    /// The last millisecond in which the key exists; `None` if it has no expiry.
     pub until_ms: Option<u64>,
 }
 
@@ -39,36 +39,38 @@ pub struct PlainKey {
 pub struct Record {
     /// The highest ballot accepted for an exclusive claim, or retired.
     pub fence: Ballot,
-    /// The highest ballot accepted for a shared claim, if it is above `fence`; else zero.
+    /// The highest ballot accepted for a shared claim, if it is above `fence`; otherwise zero.
     pub read_fence: Ballot,
-    /// The highest ballot that a granted holder gave back: no restore brings it back.
+    /// The highest closed ballot: a granted holder released it, or `break` closed it. A restore
+    /// needs a higher ballot.
     pub closed: Ballot,
-    /// Who was seated last. It counts only while its token is the key's value.
+    /// The last holder. It counts only while its token is the key's value.
     pub seat: Option<Seat>,
-    /// Whether somebody without a record was last seen holding: another library's client.
+    /// Whether the last holder that was seen has no record: a client of another library.
     pub stranger: bool,
-    /// When, on the lease clock, the name was last given back or found to be free.
+    /// When the name was last released or found free, on the lease clock.
     pub free_since_ms: u64,
-    /// The last millisecond at which the record still stands.
+    /// The last millisecond in which the record exists.
     pub until_ms: u64,
 }
 
-/// A holder as the record knows it. While the name is shared, the record's seat is [`SHARED`]'s: as long
-/// and under the label as the last of the readers, under the highest of their ballots.
+/// A holder in the record. While readers share the name, the record's seat has the token
+/// [`SHARED`], the lease and label of the reader whose lease ends last, and the highest ballot of
+/// the readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seat {
     /// The holder's token.
     pub token: String,
-    /// The ballot under which it sits.
+    /// The ballot of the holder (`hb` in the protocol).
     pub ballot: Ballot,
-    /// Who it is, for people.
+    /// The holder's name, shown to people.
     pub label: String,
     /// The last millisecond of its lease, as of the last write.
     pub until_ms: u64,
 }
 
 impl Entry {
-    /// Whether a node may forget this entry: nothing in it stands or matters any more.
+    /// Whether a node may delete this entry: everything in it has expired.
     pub fn is_lapsed(&self, rules: &Rules, now: Moment) -> bool {
         let stands = |key: &PlainKey| key.until_ms.is_none_or(|until| until >= now.lease_ms);
         let matters = |record: &Record| !record.is_lapsed(rules, now);
@@ -78,7 +80,7 @@ impl Entry {
             && self.latch.as_ref().is_none_or(|l| l.is_over(now))
     }
 
-    /// Drops what has expired. Like Redis, a key still stands in its last millisecond.
+    /// Drops everything that has expired. As in Redis, a key still exists in its last millisecond.
     pub fn expire(&mut self, now: Moment) {
         let over = |until_ms: u64| now.lease_ms > until_ms;
         if self
@@ -92,8 +94,9 @@ impl Entry {
             self.record = None;
         }
         self.readers.retain(|reader| !over(reader.until_ms));
-        // Readers without the marker have lost the name. The marker without a reader is a value that
-        // another program has set: ours ends with the last reader.
+        // Without the marker the readers have lost the name. A marker without readers was set by
+        // another program, because our own marker ends with the last reader: keep it as a foreign
+        // holder.
         if !self.has_marker() {
             self.readers.clear();
         }
@@ -101,9 +104,10 @@ impl Entry {
         self.latch.take_if(|latch| latch.is_over(now));
     }
 
-    /// The fence that a ballot for `mode` must exceed: never below the ground, record or not. A record
-    /// written while the node had forgotten would otherwise pin the floor too low. Readers need not be
-    /// in order among themselves, or they would starve each other.
+    /// The effective fence: a ballot for `mode` must be above it. It is never below clock − w, with
+    /// or without a record. Otherwise a record that was written after the node lost its data would
+    /// pin the floor too low, and a fence would be given twice. A shared claim is compared with the
+    /// write fence only: strictly rising fences among readers would starve readers.
     pub(super) fn effective_fence(&self, rules: &Rules, now: Moment, mode: Mode) -> Ballot {
         let recorded = self
             .record
@@ -119,24 +123,24 @@ impl Entry {
         self.record.as_ref().map(|r| r.closed).unwrap_or_default()
     }
 
-    /// Whether the name is shared, by whomever.
+    /// Whether any reader shares the name.
     pub(super) fn is_shared(&self) -> bool {
         self.has_marker() && !self.readers.is_empty()
     }
 
-    /// Whether the key has the value that marks a shared name. Only readers make it so.
+    /// Whether the key has the value that marks a shared name. Only readers write it.
     pub fn has_marker(&self) -> bool {
         self.is_held_by(SHARED)
     }
 
-    /// Whether somebody holds the name in a way that `mode` does not go with.
-    pub(super) fn is_closed_to(&self, mode: Mode) -> bool {
+    /// Whether the name has a holder that conflicts with `mode`.
+    pub(super) fn conflicts_with(&self, mode: Mode) -> bool {
         self.key.is_some() && (mode == Mode::Exclusive || !self.is_shared())
     }
 
-    /// The ballot under which `token` has what `mode` asks for, if it does. Whoever holds the name
-    /// alone has its share too.
-    pub(super) fn held_as(&self, mode: Mode, token: &str) -> Option<Ballot> {
+    /// The ballot of `token`, if it holds at least what `mode` asks for. An exclusive holder has
+    /// the shared right, too.
+    pub(super) fn ballot_of(&self, mode: Mode, token: &str) -> Option<Ballot> {
         if self.is_held_by(token) {
             return Some(self.holder_ballot());
         }
@@ -144,17 +148,17 @@ impl Entry {
         reader.map(|reader| reader.ballot)
     }
 
-    /// `token` among those who share the name.
+    /// The reader with this `token`.
     pub(super) fn reader(&self, token: &str) -> Option<&Seat> {
         self.readers.iter().find(|reader| reader.token == token)
     }
 
-    /// Whether `token` is the key's value: it holds this name alone.
+    /// Whether `token` is the key's value, so that it holds the name exclusively.
     pub(super) fn is_held_by(&self, token: &str) -> bool {
         self.key.as_ref().is_some_and(|key| key.value == token)
     }
 
-    /// The seat, if the key still says that its owner holds.
+    /// The record's seat, if the key shows that its owner still holds.
     pub(super) fn seat(&self) -> Option<&Seat> {
         let seat = self.record.as_ref()?.seat.as_ref()?;
         let holds = match seat.token == SHARED {
@@ -164,12 +168,12 @@ impl Entry {
         holds.then_some(seat)
     }
 
-    /// The ballot under which the present holder sits; lowest for one without a seat.
+    /// The ballot of the current holder; the lowest ballot for a holder without a seat.
     pub(super) fn holder_ballot(&self) -> Ballot {
         self.seat().map(|seat| seat.ballot).unwrap_or_default()
     }
 
-    /// The holder as others may see it, or `None` if the name is free.
+    /// The holder as other clients may see it; `None` if the name is free.
     pub(super) fn holder(&self, claim: usize, now: Moment) -> Option<Holder> {
         let key = self.key.as_ref()?;
         Some(Holder {
@@ -181,8 +185,9 @@ impl Entry {
         })
     }
 
-    /// Since when, on the lease clock, nobody holds this name. A lease that ran out freed it then;
-    /// what vanished in another way, a stranger's key or one deleted by hand, is missed only now.
+    /// Since when the name is free, on the lease clock. After an expired lease this is the end of
+    /// the lease. If the key disappeared in another way (a foreign client removed it, an operator
+    /// deleted it), the node only knows that it is free now.
     pub(super) fn free_since_ms(&self, now: Moment) -> u64 {
         let Some(record) = &self.record else {
             return 0;
@@ -197,9 +202,9 @@ impl Entry {
         }
     }
 
-    /// Writes down what a caller in line found: that a stranger holds, or that a holder is gone.
-    /// Only then does the time that lets others pass a dead head begin to run.
-    pub(super) fn take_notice(&mut self, rules: &Rules, now: Moment) {
+    /// Records what a waiter found: a foreign holder, or a holder that is gone. The time after
+    /// which waiters may pass a dead head of the queue starts only when this is written.
+    pub(super) fn note_holder_change(&mut self, rules: &Rules, now: Moment) {
         let known = self.record.as_ref();
         let stranger = self.key.is_some() && self.seat().is_none();
         let vacated = self.key.is_none()
@@ -212,8 +217,8 @@ impl Entry {
         }
     }
 
-    /// Gives the name to `seat` in `mode`, for at least `ttl_ms`.
-    pub(super) fn take_for(
+    /// Grants the name to `seat` in `mode`, for at least `ttl_ms`.
+    pub(super) fn grant(
         &mut self,
         rules: &Rules,
         now: Moment,
@@ -222,14 +227,14 @@ impl Entry {
         ttl_ms: u64,
     ) {
         match mode {
-            Mode::Exclusive => self.seat_for(rules, now, seat, ttl_ms),
-            Mode::Shared => self.share_for(rules, now, seat, ttl_ms),
+            Mode::Exclusive => self.grant_exclusive(rules, now, seat, ttl_ms),
+            Mode::Shared => self.grant_shared(rules, now, seat, ttl_ms),
         }
     }
 
-    /// Seats `seat` for at least `ttl_ms`, never for less than it already has: shortening would
-    /// free the lock under a guard that still counts on it.
-    fn seat_for(&mut self, rules: &Rules, now: Moment, mut seat: Seat, ttl_ms: u64) {
+    /// Grants the name exclusively for at least `ttl_ms`, and never shortens the lease. A shorter
+    /// lease would free the lock while a guard still relies on it.
+    fn grant_exclusive(&mut self, rules: &Rules, now: Moment, mut seat: Seat, ttl_ms: u64) {
         let asked = now.lease_ms.saturating_add(ttl_ms);
         let until_ms = match &self.key {
             Some(key) if key.value == seat.token => key.until_ms.map(|until| until.max(asked)),
@@ -245,8 +250,8 @@ impl Entry {
         self.write(rules, now, (Mode::Exclusive, ballot), closed, Some(seat));
     }
 
-    /// Has `reader` share the name for at least `ttl_ms`, never for less than it already has.
-    fn share_for(&mut self, rules: &Rules, now: Moment, mut reader: Seat, ttl_ms: u64) {
+    /// Grants a share to `reader` for at least `ttl_ms`, and never shortens its lease.
+    fn grant_shared(&mut self, rules: &Rules, now: Moment, mut reader: Seat, ttl_ms: u64) {
         let alone = self.key.as_ref().filter(|key| key.value == reader.token);
         let left = match self.reader(&reader.token) {
             Some(known) => known.until_ms,
@@ -262,8 +267,8 @@ impl Entry {
         self.mark_shared(rules, now, (Mode::Shared, ballot), self.closed(), ballot);
     }
 
-    /// Writes the marker for as long as the last of the readers, and the seat behind it. `ballot` is
-    /// that of whoever comes or goes.
+    /// Writes the shared marker with the latest expiry of the readers, and the seat for it.
+    /// `ballot` belongs to the reader that was added or removed.
     pub(super) fn mark_shared(
         &mut self,
         rules: &Rules,
@@ -290,8 +295,8 @@ impl Entry {
         self.write(rules, now, raise, closed, Some(seat));
     }
 
-    /// Writes the record. Every write stores the effective fence or the ballot, whichever is
-    /// higher, in the fence of the ballot's mode, and re-arms the record's expiry beyond that of the key it vouches for.
+    /// Writes the record. Every write stores the higher of the effective fence and the ballot, in
+    /// the fence of the ballot's mode. It extends the expiry of the record beyond that of the key.
     pub(super) fn write(
         &mut self,
         rules: &Rules,
@@ -309,12 +314,12 @@ impl Entry {
             }
         }
         if read_fence <= fence {
-            // Whoever is above the one is above the other.
+            // A ballot above the write fence is above the read fence, too.
             read_fence = Ballot::default();
         }
         let kept = now.lease_ms.saturating_add(rules.retention_ms);
         let key_until = self.key.as_ref().and_then(|key| key.until_ms);
-        // Before the seat is overwritten: it may tell since when the name has been free.
+        // Compute this before the seat is overwritten: it depends on the old seat.
         let free_since_ms = self.free_since_ms(now);
         self.record = Some(Record {
             fence,
@@ -329,9 +334,9 @@ impl Entry {
 }
 
 impl Record {
-    /// Whether a node may forget this record: its time is over, and what it demanded of the next
-    /// ballot, the ground demands by now. Retention alone makes that so while the two clocks of a
-    /// node agree; it is checked because nobody would notice a fence that fell.
+    /// Whether a node may delete this record: it has expired, and clock − w has reached its fences
+    /// and its closed ballot. If both clocks of a node agree, the retention already guarantees the
+    /// second part. It is checked all the same, because a fence that falls would go unnoticed.
     pub fn is_lapsed(&self, rules: &Rules, now: Moment) -> bool {
         let demanded = self.fence.max(self.read_fence).max(self.closed);
         self.until_ms < now.lease_ms && demanded <= now.ground(rules)

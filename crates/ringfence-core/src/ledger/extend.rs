@@ -1,11 +1,11 @@
-//! Extend and downgrade: only what this token still holds, and never for a shorter time.
+//! Extend and downgrade: only for a token that still holds, and never to a shorter lease.
 
 use crate::message::{Answer, Ballot, Claim, Downgrade, Extend, Mode, Request, Wake};
 
 use super::{Entry, Moment, Rules, Seat};
 
-/// Also how a downgrade that never arrived is made up for: whoever holds the name alone and extends
-/// its share of it has no more than its share from then on.
+/// Extends the lease of all claims or of none. If the downgrade of a lock was lost, this also makes
+/// up for it: an exclusive holder that extends a shared claim becomes a shared holder.
 pub(super) fn extend(
     rules: &Rules,
     now: Moment,
@@ -15,7 +15,7 @@ pub(super) fn extend(
 ) -> Answer {
     let (claims, token) = (&request.claims[..], request.token.expose());
     match not_held(now, entries, claims, token) {
-        // A reader who finds somebody else there has lost its share, whoever it is.
+        // A reader that finds another holder has lost its share.
         Some(Answer::Held(holder)) if claims[holder.claim].mode == Mode::Shared => {
             return Answer::Gone;
         }
@@ -28,7 +28,7 @@ pub(super) fn extend(
     Answer::Extended
 }
 
-/// From exclusive to shared, whatever the claims say.
+/// Changes exclusive claims to shared ones, whatever mode the request names.
 pub(super) fn downgrade(
     rules: &Rules,
     now: Moment,
@@ -49,11 +49,11 @@ pub(super) fn downgrade(
             wakes.extend(entry.line.wakes(rules, None, Mode::Shared));
         }
     }
-    super::release::tidy(wakes);
+    super::release::dedup_wakes(wakes);
     Answer::Downgraded
 }
 
-/// The answer for a token that does not hold every claim: a holder in the way, or nobody.
+/// The answer for a token that does not hold every claim: `Held` or `Gone`. `None` if it does.
 pub(super) fn not_held(
     now: Moment,
     entries: &[Entry],
@@ -62,18 +62,18 @@ pub(super) fn not_held(
 ) -> Option<Answer> {
     let mut gone = None;
     for (at, (entry, claim)) in entries.iter().zip(claims).enumerate() {
-        if entry.held_as(claim.mode, token).is_some() {
+        if entry.ballot_of(claim.mode, token).is_some() {
             continue;
         }
         match entry.holder(at, now) {
-            Some(holder) if entry.is_closed_to(claim.mode) => return Some(Answer::Held(holder)),
+            Some(holder) if entry.conflicts_with(claim.mode) => return Some(Answer::Held(holder)),
             _ => gone = Some(Answer::Gone),
         }
     }
     gone
 }
 
-/// Keeps `token` where it is, under the higher of the two ballots.
+/// Extends the lease of `token`, under the higher of the two ballots.
 pub(super) fn prolong(
     rules: &Rules,
     now: Moment,
@@ -83,7 +83,7 @@ pub(super) fn prolong(
     ballot: Ballot,
     ttl_ms: u64,
 ) {
-    let seated = entry.held_as(mode, token).unwrap_or_default();
+    let seated = entry.ballot_of(mode, token).unwrap_or_default();
     let ballot = if ballot <= now.ceiling(rules) {
         ballot.max(seated)
     } else {
@@ -99,5 +99,5 @@ pub(super) fn prolong(
         label: seat.map(|seat| seat.label.clone()).unwrap_or_default(),
         until_ms: 0,
     };
-    entry.take_for(rules, now, mode, seat, ttl_ms);
+    entry.grant(rules, now, mode, seat, ttl_ms);
 }

@@ -1,4 +1,4 @@
-//! Inspect: who holds, as far as this node knows.
+//! Inspect: reports the holder of each name on this node. Changes nothing.
 
 use crate::message::{Answer, Request, View};
 

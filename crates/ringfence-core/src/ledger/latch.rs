@@ -1,7 +1,7 @@
-//! A latch: parties arrive, nobody leaves, and whoever waits is told when enough are there.
+//! A latch: parties arrive and never leave, and the node wakes waiters when enough have arrived.
 //!
-//! A node only collects. Whether the latch is open is for the clients to say, who see a majority; that
-//! is why nothing here is ever taken back, and why an arrival that comes twice counts once.
+//! A node only collects arrivals. The clients, which see a majority, decide whether the latch is
+//! open. Therefore a node never removes an arrival, and a repeated arrival counts once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::message::{Answer, Arrivals, Arrive, Attend, Mode, Wake};
 
 use super::{Entry, Moment, Rules};
 
-/// Who has arrived at a latch.
+/// What a node stores about a latch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Latch {
-    /// When it was made, in microseconds of the nodes' clocks: the earliest time that anybody told. It
-    /// is how clients know which nodes are too young to remember all of it.
+    /// When the latch was created, in microseconds of the nodes' clocks: the earliest time that any
+    /// client sent. From it clients know which nodes are too young to have seen every arrival.
     pub since_us: u64,
-    /// Who has arrived.
+    /// The parties that have arrived.
     pub parties: BTreeSet<Arc<str>>,
-    /// The last millisecond at which it still stands.
+    /// The last millisecond in which the latch exists.
     pub until_ms: u64,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn arrive(
     arriving: &Arrive,
     wakes: &mut Vec<Wake>,
 ) -> Answer {
-    // A latch from the future would make nodes count that are too young for it.
+    // A creation time in the future would let nodes vote that were born after the latch.
     let ceiling = now.ceiling(rules).get();
     if arriving.since_us.is_some_and(|since| since > ceiling) {
         return Answer::Ahead;
@@ -47,7 +47,8 @@ pub(super) fn arrive(
     if arriving.parties.is_empty() {
         return arrivals(entry, true);
     }
-    // Only whoever has asked a majority knows since when there is such a latch: see the protocol.
+    // Only a client that has asked a majority knows when the latch was created: see
+    // `protocol/latch.rs`. Without that time the node does not create the latch.
     if entry.latch.is_none()
         && let Some(since_us) = arriving.since_us
     {
@@ -65,9 +66,9 @@ pub(super) fn arrive(
         latch.keep_for(now, arriving.ttl_ms);
         let after = latch.parties.len();
         if after > before && after as u64 >= arriving.count {
-            // Whoever is told leaves the line, and comes back if it has to wait for more.
-            let told = entry.line.tickets.drain(..);
-            wakes.extend(told.map(|ticket| Wake {
+            // A woken waiter leaves the queue. It enters again if it still has to wait.
+            let woken = entry.line.tickets.drain(..);
+            wakes.extend(woken.map(|ticket| Wake {
                 ticket: ticket.id,
                 after_ms: 0,
                 slot: None,

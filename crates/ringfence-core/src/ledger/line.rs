@@ -1,35 +1,37 @@
-//! Who waits for a name, in order. A ticket is a lease: whoever stops refreshing it is gone.
+//! The wait queue of a name. A ticket is a lease: a waiter that stops refreshing it leaves the
+//! queue.
 
 use crate::message::{Mode, Place, Wake};
 
 use super::{Moment, Rules};
 
-/// How long a ticket stands without being refreshed.
+/// How long a ticket is kept without a refresh.
 pub const TICKET_MS: u64 = 3_000;
-/// How old a ticket may be when it is first shown: a round trip, not a wrong clock.
+/// The largest age of a new ticket: enough for a round trip. An older one comes from a wrong clock.
 pub const FIRST_AGE_MAX_US: u64 = 1_000_000;
 
-/// Who waits, earliest first.
+/// The waiters, earliest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Line {
     /// The tickets, sorted by time and id.
     pub tickets: Vec<Ticket>,
 }
 
-/// One who waits.
+/// A ticket in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ticket {
-    /// Since when, in microseconds of the nodes' clocks.
+    /// Since when the caller waits, in microseconds of the nodes' clocks.
     pub since_us: u64,
-    /// Whose it is.
+    /// The ticket id.
     pub id: String,
-    /// The last millisecond at which it still stands.
+    /// The last millisecond in which the ticket is valid.
     pub until_ms: u64,
     /// When it was last refreshed.
     pub refreshed_ms: u64,
-    /// It also waits for another name that is held: it cannot come, but it is not dead.
+    /// The caller also waits for another name that is held. It cannot acquire now, but it is not
+    /// dead.
     pub elsewhere: bool,
-    /// It waits to share the name: others who do are not in its way.
+    /// The caller waits to share the name. Other shared waiters do not block it.
     pub shared: bool,
 }
 
@@ -45,16 +47,16 @@ impl Line {
             .all(|ticket| ticket.until_ms < now.lease_ms)
     }
 
-    /// Whether `place` must not be entered: it claims to be new, and yet to have waited for long.
-    /// Who re-enters keeps its time at any age, or an old waiter could never come back to a node
-    /// that was restarted.
+    /// Whether the node must refuse the ticket: it claims to be new but is old, so the clock behind
+    /// it is wrong. A ticket that re-enters is accepted at any age. Otherwise an old waiter could
+    /// never return to a restarted node (48 grants instead of 1,201 in the simulation).
     pub(super) fn is_too_old(&self, place: &Place, now: Moment) -> bool {
         place.first
             && place.since_us.saturating_add(FIRST_AGE_MAX_US) < now.clock_us
             && !self.tickets.iter().any(|ticket| ticket.is(place))
     }
 
-    /// Enters or refreshes `place`.
+    /// Enters or refreshes the ticket.
     pub(super) fn enter(&mut self, place: &Place, mode: Mode, elsewhere: bool, now: Moment) {
         let ticket = Ticket {
             since_us: place.since_us,
@@ -70,20 +72,20 @@ impl Line {
         }
     }
 
-    /// Takes `place` out of the line; whether others now come first: it was the first itself, or
-    /// the first that was not to share.
+    /// Removes the ticket. Returns whether that can let other waiters acquire: it was the first
+    /// ticket, or the first exclusive one.
     pub(super) fn leave(&mut self, place: &Place, mode: Mode) -> bool {
         let ahead = self.ahead_of(Some(place));
-        let stood = self.tickets.get(ahead.len()).is_some_and(|t| t.is(place));
+        let was_queued = self.tickets.get(ahead.len()).is_some_and(|t| t.is(place));
         let first = match mode {
             Mode::Exclusive => ahead.iter().all(|ticket| ticket.shared),
             Mode::Shared => ahead.is_empty(),
         };
         self.tickets.retain(|ticket| !ticket.is(place));
-        stood && first
+        was_queued && first
     }
 
-    /// The tickets ahead of `place`; all of them for a caller without one.
+    /// The tickets ahead of `place`; all tickets for a caller without one.
     fn ahead_of(&self, place: Option<&Place>) -> &[Ticket] {
         let end = match place {
             None => self.tickets.len(),
@@ -94,15 +96,16 @@ impl Line {
         &self.tickets[..end]
     }
 
-    /// How many of them are in the way of a claim in `mode`: those who share do not mind each other.
+    /// How many of the tickets ahead conflict with a claim in `mode`. Shared tickets do not
+    /// conflict with each other.
     pub(super) fn count_ahead(&self, place: Option<&Place>, mode: Mode) -> u64 {
         let ahead = self.ahead_of(place).iter();
-        ahead.filter(|ticket| ticket.is_in_the_way_of(mode)).count() as u64
+        ahead.filter(|ticket| ticket.conflicts_with(mode)).count() as u64
     }
 
-    /// When, on the lease clock, `place` may pass those ahead of it; `None` if never while they
-    /// stand. A dead head must not block a node for ever, but one that waits for another held name
-    /// is not dead.
+    /// When `place` may pass the tickets ahead of it, on the lease clock; `None`: not while they
+    /// wait. A dead head must not block a node for ever. A head that waits for another held name is
+    /// not dead and must not be passed.
     pub(super) fn may_pass_at(
         &self,
         rules: &Rules,
@@ -118,26 +121,26 @@ impl Line {
         if place.is_none() || self.ahead_of(place).iter().any(elsewhere) {
             return None;
         }
-        let patience = rules.grace_ms.saturating_mul(ahead);
-        Some(free_since_ms.saturating_add(patience))
+        let wait_ms = rules.grace_ms.saturating_mul(ahead);
+        Some(free_since_ms.saturating_add(wait_ms))
     }
 
-    /// Drops the tickets ahead of `place` and in its way that have not been refreshed since the name
-    /// became free: they did not come. If they live, they enter again with the same ticket.
+    /// Drops the conflicting tickets ahead of `place` that were not refreshed since the name became
+    /// free: their owners did not acquire. A live owner re-enters with the same ticket.
     pub(super) fn pass(&mut self, place: &Place, mode: Mode, free_since_ms: u64) {
         self.tickets.retain(|ticket| {
             ticket.cmp_to(place).is_ge()
-                || !ticket.is_in_the_way_of(mode)
+                || !ticket.conflicts_with(mode)
                 || ticket.refreshed_ms >= free_since_ms
         });
     }
 
-    /// Who is to be told that the name is free for claims in `mode`: the first, or all the first who
-    /// share, and the next, to come if they do not. Never `sender` itself, who knows; and nobody if
-    /// it is the first, and will be back.
+    /// The waiters to wake when the name becomes free for claims in `mode`: the head, or all
+    /// leading readers, and the runner-up, which has to try after the grace. Never wakes `sender`,
+    /// which knows it already. If `sender` is the head, wakes none: it will try again itself.
     pub(super) fn wakes(&self, rules: &Rules, sender: Option<&Place>, mode: Mode) -> Vec<Wake> {
-        let sends = |ticket: &Ticket| sender.is_some_and(|sender| ticket.is(sender));
-        if self.tickets.first().is_some_and(sends) {
+        let is_sender = |ticket: &Ticket| sender.is_some_and(|sender| ticket.is(sender));
+        if self.tickets.first().is_some_and(is_sender) {
             return Vec::new();
         }
         let leading = self.tickets.iter().take_while(|t| t.shared).count();
@@ -146,7 +149,7 @@ impl Line {
             Mode::Exclusive => (leading + 1).max(2),
         };
         let first = self.tickets.iter().take(count).enumerate();
-        let others = first.filter(|(_, ticket)| !sends(ticket));
+        let others = first.filter(|(_, ticket)| !is_sender(ticket));
         let wakes = others.map(|(ahead, ticket)| Wake {
             ticket: ticket.id.clone(),
             after_ms: match ahead < leading {
@@ -160,7 +163,7 @@ impl Line {
 }
 
 impl Ticket {
-    fn is_in_the_way_of(&self, mode: Mode) -> bool {
+    fn conflicts_with(&self, mode: Mode) -> bool {
         mode == Mode::Exclusive || !self.shared
     }
 

@@ -1,9 +1,10 @@
 //! What one node does: the specification of a lock server, as a pure function.
 //!
-//! A node loads the entries of the names that a request claims, calls [`apply`], and stores them
-//! back, all in one transaction. The embedded and in-memory nodes run this code; the Lua of the
-//! Redis node is tested against it, operation by operation. Nothing here reads a clock, draws a
-//! random number or does I/O; what a node *is* (its birth, its group) is the handshake's matter.
+//! For each request a node loads the entries of the claimed names, calls [`apply`], and stores the
+//! entries back, all in one transaction. The embedded node and the in-memory node run this code.
+//! The Lua of the Redis node is tested against it, operation by operation. Nothing here reads a
+//! clock, draws a random number or does I/O. The handshake, not this module, handles the node's
+//! birth and its group values; only the rule that decides about a birth is here ([`birth`]).
 
 mod acquire;
 pub mod birth;
@@ -25,22 +26,23 @@ pub use line::{FIRST_AGE_MAX_US, Line, TICKET_MS, Ticket};
 use crate::group::Group;
 use crate::message::{Answer, Ballot, Op, Request, Stamp, Wake};
 
-use acquire::Wanted;
-use release::Leaving;
+use acquire::AcquireParams;
+use release::ReleaseParams;
 
 /// The constants of a group that the ledger needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// How far a ballot may be from the node's clock (`w`).
+    /// The largest distance between a ballot and the node's clock (`w`).
     pub window_us: u64,
-    /// How long a name's record is kept after the last write (`R`).
+    /// How long a record is kept after the last write (`R`).
     pub retention_ms: u64,
-    /// How long each of those ahead in line has to come before the next may pass.
+    /// How long each ticket ahead in the wait queue has to acquire before the next waiter may pass
+    /// it.
     pub grace_ms: u64,
 }
 
 impl Rules {
-    /// What `group` agreed on.
+    /// The rules for `group`.
     pub fn of_group(group: &Group) -> Self {
         Self {
             window_us: u64::try_from(group.window.as_micros()).unwrap_or(u64::MAX),
@@ -50,17 +52,17 @@ impl Rules {
     }
 }
 
-/// The node's time when a request is carried out.
+/// The node's time when it executes a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// The clock that ballots are compared with.
     pub clock_us: u64,
-    /// The clock that leases run on. Redis has one clock for both; an embedded node does not.
+    /// The clock of the leases. Redis uses one clock for both; an embedded node uses two.
     pub lease_ms: u64,
 }
 
 impl Moment {
-    /// The moment on a node with one clock for ballots and leases.
+    /// The time on a node with one clock for ballots and leases.
     pub fn of_clock(clock_us: u64) -> Self {
         Self {
             clock_us,
@@ -68,34 +70,34 @@ impl Moment {
         }
     }
 
-    /// No ballot above this is ever stored, or one client an hour fast would lift a fence where
-    /// nobody can follow.
+    /// The ceiling: the node never stores a ballot above it. Otherwise one client whose clock is an
+    /// hour fast would raise the fence so far that no other client could exceed it.
     fn ceiling(self, rules: &Rules) -> Ballot {
         Ballot::new(self.clock_us.saturating_add(rules.window_us))
     }
 
-    /// What a name without a record is worth: everything that may have been granted and forgotten
-    /// lies below.
+    /// The lowest floor of any name, also of one without a record. Every ballot that the node may
+    /// have accepted and then lost is below it.
     pub fn ground(self, rules: &Rules) -> Ballot {
         Ballot::new(self.clock_us.saturating_sub(rules.window_us))
     }
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// The answer to whoever asked.
+    /// The answer to the caller.
     pub answer: Answer,
-    /// The node's time and the claims' floor.
+    /// The node's clock and the claims' floor.
     pub stamp: Stamp,
-    /// Who in line is to be told.
+    /// The waiters that the node has to wake.
     pub wakes: Vec<Wake>,
 }
 
-/// Carries out `request` on `entries`, one for each of its claims and in their order.
+/// Executes `request` on `entries`: one entry for each claim, in the same order.
 ///
 /// # Panics
-/// If there is not exactly one entry per claim: that is a mistake of the node.
+/// If the number of entries differs from the number of claims, which is a bug in the node.
 pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Request) -> Outcome {
     assert_eq!(entries.len(), request.claims.len(), "one entry per claim");
     for entry in entries.iter_mut() {
@@ -104,7 +106,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
     let mut wakes = Vec::new();
     let answer = answer(rules, now, entries, request, &mut wakes);
     let floor = match &answer {
-        // The other slots' fences are no concern of this ballot.
+        // This ballot was compared with the fence of one slot only.
         Answer::Permit(permit) => slots::floor(rules, now, entries, permit),
         _ => {
             let fences = entries.iter().zip(&*request.claims);
@@ -122,8 +124,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
     }
 }
 
-/// Has the operation's own function carry out `request` on entries from which everything that has
-/// expired was dropped.
+/// Calls the function of the operation. Everything expired has been dropped from `entries`.
 fn answer(
     rules: &Rules,
     now: Moment,
@@ -132,19 +133,21 @@ fn answer(
     wakes: &mut Vec<Wake>,
 ) -> Answer {
     match &request.op {
-        Op::Acquire(op) => acquire::acquire(rules, now, entries, &Wanted::new(request, op)),
+        Op::Acquire(op) => acquire::acquire(rules, now, entries, &AcquireParams::new(request, op)),
         Op::Extend(op) => extend::extend(rules, now, entries, request, op),
         Op::Downgrade(op) => extend::downgrade(rules, now, entries, request, op, wakes),
-        Op::Release(op) => release::release(rules, now, entries, &Leaving::new(request, op), wakes),
+        Op::Release(op) => {
+            release::release(rules, now, entries, &ReleaseParams::new(request, op), wakes)
+        }
         Op::Restore(op) => restore::restore(rules, now, entries, request, op),
         Op::Refresh(op) => refresh::refresh(rules, now, entries, request, &op.places),
         Op::AcquireSlot(op) => {
-            let wanted = Wanted::new(request, &op.acquire);
-            slots::acquire(rules, now, entries, &wanted, op.slot)
+            let params = AcquireParams::new(request, &op.acquire);
+            slots::acquire(rules, now, entries, &params, op.slot)
         }
         Op::ReleaseSlot(op) => {
-            let leaving = Leaving::of_slots(request, &op.release);
-            slots::release(rules, now, entries, &leaving, op.slots, wakes)
+            let params = ReleaseParams::of_slots(request, &op.release);
+            slots::release(rules, now, entries, &params, op.slots, wakes)
         }
         Op::RefreshSlots(op) => slots::refresh(rules, now, entries, &op.places),
         Op::Arrive(op) => latch::arrive(rules, now, &mut entries[0], op, wakes),

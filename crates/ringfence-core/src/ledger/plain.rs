@@ -1,4 +1,4 @@
-//! Plain Redlock: the key alone, no ballots and no record. What every other library does.
+//! Plain Redlock, as other libraries do it: only the key, without ballots and record.
 
 use crate::message::{Answer, Request};
 
@@ -11,7 +11,8 @@ pub(super) fn acquire(
     request: &Request,
     ttl_ms: u64,
 ) -> Answer {
-    // `SET NX`: an own key counts as held too, since every plain attempt has a token of its own.
+    // `SET NX`: a key with our own token counts as held, too. Every plain attempt has a fresh
+    // token.
     for (claim, entry) in entries.iter().enumerate() {
         if let Some(holder) = entry.holder(claim, now) {
             return Answer::Held(holder);

@@ -1,4 +1,4 @@
-//! Refresh: callers in line say that they still wait, and learn how they stand.
+//! Refresh: keeps the tickets of waiting callers alive, and reports their positions.
 
 use crate::message::{Answer, Place, Request, Turn};
 
@@ -14,7 +14,7 @@ pub(super) fn refresh(
 ) -> Answer {
     let claims = &request.claims[..];
     for place in places {
-        // Nobody's token: whoever waits holds nothing.
+        // An empty token equals no holder: a caller that waits holds nothing.
         enter(rules, now, entries, claims, "", place);
     }
     let turns = places.iter().map(|place| Turn {
@@ -27,7 +27,7 @@ pub(super) fn refresh(
         free: entries
             .iter()
             .zip(claims)
-            .all(|(entry, claim)| !entry.is_closed_to(claim.mode)),
+            .all(|(entry, claim)| !entry.conflicts_with(claim.mode)),
     });
     Answer::Turns(turns.collect())
 }

@@ -1,4 +1,4 @@
-//! Release: a holder is done, or an attempt is withdrawn.
+//! Release: a holder is done (final), or an attempt is undone.
 
 use crate::message::{Answer, Ballot, Claim, Mode, Place, Release, ReleaseKind, Request, Wake};
 use crate::token::tombstone;
@@ -7,8 +7,8 @@ use super::acquire::enter;
 use super::extend::not_held;
 use super::{Entry, Moment, PlainKey, Rules, Seat};
 
-/// Who leaves, and how.
-pub(super) struct Leaving<'a> {
+/// The parameters of a release.
+pub(super) struct ReleaseParams<'a> {
     pub(super) claims: &'a [Claim],
     pub(super) token: &'a str,
     pub(super) ballot: Ballot,
@@ -19,7 +19,7 @@ pub(super) struct Leaving<'a> {
     pub(super) keep_ms: Option<u64>,
 }
 
-impl<'a> Leaving<'a> {
+impl<'a> ReleaseParams<'a> {
     pub(super) fn new(request: &'a Request, op: &'a Release) -> Self {
         let keep_ms = op.keep_ms.filter(|&ms| ms > 0);
         Self {
@@ -28,7 +28,7 @@ impl<'a> Leaving<'a> {
         }
     }
 
-    /// From slots of a semaphore, which are never kept from others.
+    /// For slots of a semaphore, which are never kept from others.
     pub(super) fn of_slots(request: &'a Request, op: &'a Release) -> Self {
         Self {
             claims: &request.claims,
@@ -47,37 +47,39 @@ pub(super) fn release(
     rules: &Rules,
     now: Moment,
     entries: &mut [Entry],
-    leaving: &Leaving<'_>,
+    params: &ReleaseParams<'_>,
     wakes: &mut Vec<Wake>,
 ) -> Answer {
-    // A late undo of an earlier attempt must not delete the key of a later one.
+    // A late undo of attempt 1 must not delete the key of attempt 2. Otherwise there are two
+    // holders although no lease has expired.
     if entries
         .iter()
-        .filter_map(|entry| entry.held_as(Mode::Shared, leaving.token))
-        .any(|seated| seated > leaving.ballot)
+        .filter_map(|entry| entry.ballot_of(Mode::Shared, params.token))
+        .any(|seated| seated > params.ballot)
     {
         return Answer::Newer;
     }
-    // Whatever this token has is given back, its share too if it claimed more.
-    let claims = leaving.claims.iter().zip(&*entries).map(|(claim, entry)| {
-        match entry.reader(leaving.token) {
+    // Releases everything that this token has: also its share, if the request names an exclusive
+    // claim.
+    let claims = params.claims.iter().zip(&*entries).map(|(claim, entry)| {
+        match entry.reader(params.token) {
             Some(_) => claim.shared(),
             None => claim.clone(),
         }
     });
     let claims: Vec<Claim> = claims.collect();
-    let answer = not_held(now, entries, &claims, leaving.token);
-    if let Some(place) = leaving.place.filter(|_| leaving.stays) {
-        let held = |entry: &Entry| entry.held_as(Mode::Shared, leaving.token).is_some();
-        // Its ticket left the line with the grant that is now taken back.
+    let answer = not_held(now, entries, &claims, params.token);
+    if let Some(place) = params.place.filter(|_| params.stays) {
+        let held = |entry: &Entry| entry.ballot_of(Mode::Shared, params.token).is_some();
+        // The grant removed the ticket from the queue. The undo of the grant enters it again.
         if entries.iter().any(held) {
-            enter(rules, now, entries, leaving.claims, leaving.token, place);
+            enter(rules, now, entries, params.claims, params.token, place);
         }
     }
-    for (entry, claim) in entries.iter_mut().zip(leaving.claims) {
-        release_one(rules, now, entry, claim.mode, leaving, wakes);
+    for (entry, claim) in entries.iter_mut().zip(params.claims) {
+        release_one(rules, now, entry, claim.mode, params, wakes);
     }
-    tidy(wakes);
+    dedup_wakes(wakes);
     answer.unwrap_or(Answer::Released)
 }
 
@@ -86,40 +88,40 @@ pub(super) fn release_one(
     now: Moment,
     entry: &mut Entry,
     mode: Mode,
-    leaving: &Leaving<'_>,
+    params: &ReleaseParams<'_>,
     wakes: &mut Vec<Wake>,
 ) {
-    let reader = entry.reader(leaving.token).cloned();
-    let held = entry.is_held_by(leaving.token) || reader.is_some();
-    let was_first = match leaving.place {
-        Some(place) if !leaving.stays => entry.line.leave(place, mode),
+    let reader = entry.reader(params.token).cloned();
+    let held = entry.is_held_by(params.token) || reader.is_some();
+    let was_first = match params.place {
+        Some(place) if !params.stays => entry.line.leave(place, mode),
         _ => false,
     };
-    let closes = leaving.kind == ReleaseKind::Final;
-    // Retiring always would let pollers starve everyone else, so an absent key alone changes
-    // nothing: the fence rises only against an acquire that may still be on its way.
+    let closes = params.kind == ReleaseKind::Final;
+    // Retire: raise the fence only against an acquire that may still arrive. If every release of an
+    // absent key raised it, polling clients would starve the waiters (57 grants against 17,461).
     if let Some(reader) = reader {
-        stop_sharing(rules, now, entry, leaving, reader);
-    } else if held || closes || leaving.fate_unknown {
-        let buries = held || keeps_anew(rules, now, entry, leaving);
-        let seat = if buries {
-            bury(now, entry, leaving)
+        stop_sharing(rules, now, entry, params, reader);
+    } else if held || closes || params.fate_unknown {
+        let clears = held || keeps_free_name(rules, now, entry, params);
+        let seat = if clears {
+            clear_key(now, entry, params)
         } else {
             entry.seat().cloned()
         };
         let mut closed = entry.closed();
-        if closes && leaving.ballot <= now.ceiling(rules) {
-            closed = closed.max(leaving.ballot);
+        if closes && params.ballot <= now.ceiling(rules) {
+            closed = closed.max(params.ballot);
         }
-        let raise = if held || leaving.fate_unknown {
-            leaving.ballot
+        let raise = if held || params.fate_unknown {
+            params.ballot
         } else {
             Ballot::default()
         };
         let free_since_ms = match (held, closes) {
-            // The holder is done: from now on those in line have their time to come.
+            // The holder is done: the grace of the waiters starts now.
             (true, true) => now.lease_ms,
-            // Nobody held anything: an attempt that comes and goes must not restart that time.
+            // An attempt never held the lock, so its undo must not restart the grace.
             (true, false) => entry
                 .record
                 .as_ref()
@@ -131,7 +133,7 @@ pub(super) fn release_one(
             record.free_since_ms = free_since_ms;
         }
     }
-    let sender = leaving.place.filter(|_| leaving.stays);
+    let sender = params.place.filter(|_| params.stays);
     if entry.key.is_none() && (held || was_first) {
         wakes.extend(entry.line.wakes(rules, sender, Mode::Exclusive));
     } else if entry.is_shared() && was_first {
@@ -139,45 +141,46 @@ pub(super) fn release_one(
     }
 }
 
-/// Whether a name that nobody holds is to be kept from others. The lease may have ended before its holder,
-/// who released it in time, could tell the node; if the ballot is closed the node was told before, and
-/// what became of that is not ours any more.
-fn keeps_anew(rules: &Rules, now: Moment, entry: &Entry, leaving: &Leaving<'_>) -> bool {
-    let told = leaving.ballot <= entry.closed();
-    if told || leaving.ballot > now.ceiling(rules) {
+/// Whether a free name must be kept from others. The lease may have ended before the release
+/// reached this node, although the holder released in time. If the ballot is closed, an earlier
+/// copy of the release was executed here already; what happened since does not belong to this
+/// holder.
+fn keeps_free_name(rules: &Rules, now: Moment, entry: &Entry, params: &ReleaseParams<'_>) -> bool {
+    let already_closed = params.ballot <= entry.closed();
+    if already_closed || params.ballot > now.ceiling(rules) {
         return false;
     }
-    leaving.keep_ms.is_some() && leaving.fate_unknown && entry.key.is_none()
+    params.keep_ms.is_some() && params.fate_unknown && entry.key.is_none()
 }
 
-/// Takes `reader` from those who share the name. Its ballot is closed only if a restore of it may be under
-/// way: those of others who still share the name may be lower, and must be able to come back.
+/// Removes `reader` from the shared holders. Its ballot is closed only if a restore of it may still
+/// arrive: the remaining readers may have lower ballots, and they must stay restorable.
 fn stop_sharing(
     rules: &Rules,
     now: Moment,
     entry: &mut Entry,
-    leaving: &Leaving<'_>,
+    params: &ReleaseParams<'_>,
     reader: Seat,
 ) {
-    // An acquire of a higher ballot may be on its way still, and only the write fence stops it. The
-    // one that came is no reason to raise it: every reader that leaves would hold up those who come.
-    let raise = match leaving.fate_unknown && reader.ballot < leaving.ballot {
-        true => (Mode::Exclusive, leaving.ballot),
-        false => (Mode::Shared, leaving.ballot),
+    // If an acquire with a higher ballot may still arrive, only the write fence can refuse it.
+    // Otherwise do not raise the write fence: every leaving reader would delay the next readers.
+    let raise = match params.fate_unknown && reader.ballot < params.ballot {
+        true => (Mode::Exclusive, params.ballot),
+        false => (Mode::Shared, params.ballot),
     };
     let mut closed = entry.closed();
-    let closes = leaving.kind == ReleaseKind::Final
-        && leaving.fate_unknown
-        && leaving.ballot <= now.ceiling(rules);
+    let closes = params.kind == ReleaseKind::Final
+        && params.fate_unknown
+        && params.ballot <= now.ceiling(rules);
     if closes {
-        closed = closed.max(leaving.ballot);
+        closed = closed.max(params.ballot);
     }
     entry.readers.retain(|other| other.token != reader.token);
     if !entry.readers.is_empty() {
         return entry.mark_shared(rules, now, raise, closed, reader.ballot);
     }
     entry.key = None;
-    let free_since_ms = match leaving.kind {
+    let free_since_ms = match params.kind {
         ReleaseKind::Final => now.lease_ms,
         ReleaseKind::Undo => entry
             .record
@@ -190,20 +193,20 @@ fn stop_sharing(
     }
 }
 
-/// Frees what the caller holds; or, if it is to be kept from others, puts a tombstone in its place,
-/// which no token matches. The tombstone is a holder like any other: it has a seat, and its end is
-/// when the name becomes free.
-fn bury(now: Moment, entry: &mut Entry, leaving: &Leaving<'_>) -> Option<Seat> {
-    // Its own seat, also if its lease has ended.
+/// Frees the key. If the name is to be kept from others, replaces the key by a tombstone, which no
+/// token equals. The tombstone is a holder like any other: it has a seat, and the name becomes free
+/// when it expires.
+fn clear_key(now: Moment, entry: &mut Entry, params: &ReleaseParams<'_>) -> Option<Seat> {
+    // The caller's own seat, even if its lease has ended.
     let record = entry.record.as_ref();
     let seat = record.and_then(|record| record.seat.as_ref());
-    let (ballot, label) = match seat.filter(|seat| seat.token == leaving.token) {
+    let (ballot, label) = match seat.filter(|seat| seat.token == params.token) {
         Some(seat) => (seat.ballot, seat.label.clone()),
         None => (Ballot::default(), String::new()),
     };
     entry.key = None;
-    let until_ms = now.lease_ms.saturating_add(leaving.keep_ms?);
-    let value = tombstone(leaving.token);
+    let until_ms = now.lease_ms.saturating_add(params.keep_ms?);
+    let value = tombstone(params.token);
     entry.key = Some(PlainKey {
         value: value.clone(),
         until_ms: Some(until_ms),
@@ -216,8 +219,8 @@ fn bury(now: Moment, entry: &mut Entry, leaving: &Leaving<'_>) -> Option<Seat> {
     })
 }
 
-/// One wake for each ticket, the earliest: a ticket may stand in several lines.
-pub(super) fn tidy(wakes: &mut Vec<Wake>) {
+/// Keeps one wake for each ticket, the earliest. A ticket may be in the queues of several names.
+pub(super) fn dedup_wakes(wakes: &mut Vec<Wake>) {
     wakes.sort();
     wakes.dedup_by(|later, earlier| later.ticket == earlier.ticket);
 }

@@ -1,4 +1,5 @@
-//! Restore: a granted holder comes back to a node that lost it.
+//! Restore: writes a granted holder back to a node that lost it. There is no floor check: the
+//! ballot was granted before.
 
 use crate::message::{Answer, Request, Restore};
 
@@ -17,7 +18,7 @@ pub(super) fn restore(
     if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token) {
         return held;
     }
-    // A late restore must not bring back what its holder released, or `break` closed.
+    // A late restore must not bring back a lock that its holder released or that `break` closed.
     let closed = |entry: &Entry| ballot <= entry.closed();
     if entries.iter().any(closed) {
         return Answer::Gone;
@@ -26,7 +27,7 @@ pub(super) fn restore(
         return Answer::Ahead;
     }
     for (entry, claim) in entries.iter_mut().zip(claims) {
-        if entry.held_as(claim.mode, token).is_some() {
+        if entry.ballot_of(claim.mode, token).is_some() {
             prolong(rules, now, entry, claim.mode, token, ballot, ttl_ms);
         } else {
             let seat = Seat {
@@ -35,7 +36,7 @@ pub(super) fn restore(
                 label: (*op.label).to_owned(),
                 until_ms: 0,
             };
-            entry.take_for(rules, now, claim.mode, seat, ttl_ms);
+            entry.grant(rules, now, claim.mode, seat, ttl_ms);
         }
     }
     Answer::Restored

@@ -1,49 +1,50 @@
-//! A semaphore: slots that are locks of their own, and one line before them all, at the gate.
+//! A semaphore: slots that are locks of their own, and one admission record (`gate`) with the
+//! wait queue for all of them.
 //!
-//! Every rule of an exclusive name holds for each slot: ballots, fence, ceiling, retirement,
-//! closing. What is new here is who may have one: whoever has fewer ahead in line than there are
-//! free slots. Permits are never merely counted: three clients could then be counted in by three
-//! majorities of five nodes that have two permits each.
+//! All rules of an exclusive name apply to each slot: ballots, fence, ceiling, retirement, closing.
+//! Only the admission rule is new: a caller may have a slot if fewer waiters are ahead of it than
+//! slots are free. Permits are never counted per node: with two permits on each of five nodes,
+//! three clients could each get a majority.
 
 use crate::message::{Answer, Ballot, Holder, Mode, Permit, Place, Slots, Turn, Wake};
 
-use super::acquire::Wanted;
-use super::release::{Leaving, release_one};
+use super::acquire::AcquireParams;
+use super::release::{ReleaseParams, release_one};
 use super::{Entry, Line, Moment, PlainKey, Rules, Seat};
 
 pub(super) fn acquire(
     rules: &Rules,
     now: Moment,
     entries: &mut [Entry],
-    wanted: &Wanted<'_>,
+    params: &AcquireParams<'_>,
     asked: Option<u32>,
 ) -> Answer {
-    let (gate, slots) = parts(entries);
+    let (gate, slots) = split(entries);
     let old = |place: &Place| gate.line.is_too_old(place, now);
-    let too_old = wanted.place.is_some_and(old);
+    let too_old = params.place.is_some_and(old);
     if !too_old {
-        count_permits(rules, now, gate, slots.len());
-        if let Some(place) = wanted.place {
+        record_permits(rules, now, gate, slots.len());
+        if let Some(place) = params.place {
             gate.line.enter(place, Mode::Exclusive, false, now);
-            take_notice(rules, now, slots);
+            note_holder_change(rules, now, slots);
         }
     }
     let free: Vec<u32> = numbered(slots)
-        .filter(|(_, slot)| slot.key.is_none() || slot.is_held_by(wanted.token))
+        .filter(|(_, slot)| slot.key.is_none() || slot.is_held_by(params.token))
         .map(|(number, _)| number)
         .collect();
     let ahead = match too_old {
-        false => gate.line.count_ahead(wanted.place, Mode::Exclusive),
+        false => gate.line.count_ahead(params.place, Mode::Exclusive),
         true => 0,
     };
-    let most = permits(gate).max(slots.len() as u64);
+    let most = recorded_permits(gate).max(slots.len() as u64);
     let (slot, answer) = if too_old {
         (None, Answer::TicketOld)
     } else {
-        rule(rules, now, gate, slots, wanted, asked)
+        decide(rules, now, gate, slots, params, asked)
     };
     if let (Answer::Granted, Some(slot)) = (&answer, slot) {
-        seat(rules, now, gate, &mut slots[slot as usize], wanted);
+        grant_slot(rules, now, gate, &mut slots[slot as usize], params);
     }
     Answer::Permit(Permit {
         answer: Box::new(answer),
@@ -54,41 +55,41 @@ pub(super) fn acquire(
     })
 }
 
-/// Which slot it is about, and what is said to the caller.
-fn rule(
+/// The slot that the answer is about, and the answer.
+fn decide(
     rules: &Rules,
     now: Moment,
     gate: &mut Entry,
     slots: &[Entry],
-    wanted: &Wanted<'_>,
+    params: &AcquireParams<'_>,
     asked: Option<u32>,
 ) -> (Option<u32>, Answer) {
     let ours = numbered(slots).find(|(number, slot)| {
-        slot.is_held_by(wanted.token) && asked.is_none_or(|asked| asked == *number)
+        slot.is_held_by(params.token) && asked.is_none_or(|asked| asked == *number)
     });
     if let Some((number, slot)) = ours {
-        return (Some(number), by_ballot(rules, now, slot, wanted.ballot));
+        return (Some(number), check_ballot(rules, now, slot, params.ballot));
     }
     let free = free(slots);
-    let ahead = gate.line.count_ahead(wanted.place, Mode::Exclusive) as usize;
-    let beyond = beyond(ahead, free.len());
-    // A slot that the caller named is never replaced by another: its votes would not add up.
+    let ahead = gate.line.count_ahead(params.place, Mode::Exclusive) as usize;
+    let waiters_before_turn = waiters_before_turn(ahead, free.len());
+    // Never replace a slot that the caller asked for: votes for different slots do not add up.
     let held = asked.or(free.is_empty().then_some(0));
     if let Some(number) = held.filter(|number| !free.contains(number)) {
         let holder = slots.get(number as usize);
         let holder = holder.and_then(|slot| slot.holder(number as usize + 1, now));
         let holder = Holder {
-            ahead: beyond,
+            ahead: waiters_before_turn,
             ..holder.unwrap_or_default()
         };
         return (asked, Answer::Held(holder));
     }
     if ahead >= free.len() {
-        let pass_at = may_pass_at(rules, now, slots, wanted.place, beyond);
+        let pass_at = may_pass_at(rules, now, slots, params.place, waiters_before_turn);
         if pass_at.is_none_or(|at| at > now.lease_ms) {
             let for_ms = pass_at.map(|at| at - now.lease_ms);
             let behind = Answer::Behind {
-                ahead: beyond,
+                ahead: waiters_before_turn,
                 for_ms,
             };
             return (asked, behind);
@@ -96,8 +97,8 @@ fn rule(
     }
     let last = free.len() - 1;
     let number = asked.unwrap_or(free[ahead.min(last)]);
-    let answer = by_ballot(rules, now, &slots[number as usize], wanted.ballot);
-    if let (Answer::Granted, Some(place)) = (&answer, wanted.place)
+    let answer = check_ballot(rules, now, &slots[number as usize], params.ballot);
+    if let (Answer::Granted, Some(place)) = (&answer, params.place)
         && ahead >= free.len()
     {
         gate.line
@@ -106,8 +107,8 @@ fn rule(
     (Some(number), answer)
 }
 
-/// What a slot that is free, or the caller's own, says to a ballot.
-fn by_ballot(rules: &Rules, now: Moment, slot: &Entry, ballot: Ballot) -> Answer {
+/// Compares a ballot with a slot that is free or that the caller holds.
+fn check_ballot(rules: &Rules, now: Moment, slot: &Entry, ballot: Ballot) -> Answer {
     let seated = slot.holder_ballot();
     if slot.key.is_some() && ballot == seated {
         Answer::Granted
@@ -120,67 +121,72 @@ fn by_ballot(rules: &Rules, now: Moment, slot: &Entry, ballot: Ballot) -> Answer
     }
 }
 
-/// Seats the caller, who from now on waits no longer: a ticket left in line would keep a slot from
-/// those behind it.
-fn seat(rules: &Rules, now: Moment, gate: &mut Entry, slot: &mut Entry, wanted: &Wanted<'_>) {
-    if let Some(place) = wanted.place {
+/// Grants the slot. The caller no longer waits: its ticket would block the waiters behind it.
+fn grant_slot(
+    rules: &Rules,
+    now: Moment,
+    gate: &mut Entry,
+    slot: &mut Entry,
+    params: &AcquireParams<'_>,
+) {
+    if let Some(place) = params.place {
         gate.line.leave(place, Mode::Exclusive);
     }
     let seat = Seat {
-        token: wanted.token.to_owned(),
-        ballot: wanted.ballot,
-        label: wanted.label.to_owned(),
+        token: params.token.to_owned(),
+        ballot: params.ballot,
+        label: params.label.to_owned(),
         until_ms: 0,
     };
-    slot.take_for(rules, now, Mode::Exclusive, seat, wanted.ttl_ms);
+    slot.grant(rules, now, Mode::Exclusive, seat, params.ttl_ms);
 }
 
 pub(super) fn release(
     rules: &Rules,
     now: Moment,
     entries: &mut [Entry],
-    leaving: &Leaving<'_>,
+    params: &ReleaseParams<'_>,
     which: Slots,
     wakes: &mut Vec<Wake>,
 ) -> Answer {
-    let (gate, slots) = parts(entries);
-    let served = served(&gate.line, free(slots).len());
-    let (mut freed, mut newer, mut taken) = (Vec::new(), false, None);
+    let (gate, slots) = split(entries);
+    let entitled = entitled(&gate.line, free(slots).len());
+    let (mut freed, mut newer, mut other_holder) = (Vec::new(), false, None);
     for (number, slot) in (0u32..).zip(slots.iter_mut()) {
         if !which.include(number) {
             continue;
         }
-        let held = slot.is_held_by(leaving.token);
-        // A late undo of an earlier attempt must not give back what a later one got.
-        if held && slot.holder_ballot() > leaving.ballot {
+        let held = slot.is_held_by(params.token);
+        // A late undo of attempt 1 must not release the slot that attempt 2 was granted.
+        if held && slot.holder_ballot() > params.ballot {
             newer = true;
             continue;
         }
         if !held && which == Slots::Only(number) {
-            taken = slot.holder(number as usize + 1, now);
+            other_holder = slot.holder(number as usize + 1, now);
         }
         if held {
             freed.push(number);
         }
-        // Nobody waits at a slot of its own.
-        release_one(rules, now, slot, Mode::Exclusive, leaving, &mut Vec::new());
+        // Slots have no wait queue of their own, so there is no waiter to wake.
+        release_one(rules, now, slot, Mode::Exclusive, params, &mut Vec::new());
     }
     let released = !freed.is_empty();
-    match leaving.place {
-        // Its ticket left the line with the grant that is now taken back.
-        Some(place) if leaving.stays && released => {
+    match params.place {
+        // The grant removed the ticket from the queue. The undo of the grant enters it again.
+        Some(place) if params.stays && released => {
             gate.line.enter(place, Mode::Exclusive, false, now)
         }
-        Some(place) if !leaving.stays => {
+        Some(place) if !params.stays => {
             gate.line.leave(place, Mode::Exclusive);
         }
         _ => {}
     }
-    let sender = leaving.place.filter(|_| leaving.stays);
-    let mut told = newly_served(rules, &gate.line, free(slots).len(), &served, sender);
-    name_slots(&mut told, &freed);
-    wakes.append(&mut told);
-    match taken {
+    let sender = params.place.filter(|_| params.stays);
+    let mut new_wakes = newly_entitled(rules, &gate.line, free(slots).len(), &entitled, sender);
+    name_slots(&mut new_wakes, &freed);
+    wakes.append(&mut new_wakes);
+    match other_holder {
         _ if released => Answer::Released,
         _ if newer => Answer::Newer,
         Some(holder) => Answer::Held(holder),
@@ -188,20 +194,20 @@ pub(super) fn release(
     }
 }
 
-/// Those whom the free slots serve now and did not before, and the next, to come if they do not.
-/// Never `sender`, who knows.
-fn newly_served(
+/// Wakes the tickets that the free slots serve now and did not serve before, and the next ticket,
+/// which has to try after the grace. Never wakes `sender`, which knows it already.
+fn newly_entitled(
     rules: &Rules,
     line: &Line,
     free: usize,
-    served_before: &[String],
+    entitled_before: &[String],
     sender: Option<&Place>,
 ) -> Vec<Wake> {
-    let sends = |id: &String| sender.is_some_and(|place| *place.id == **id);
-    let mut newly = served(line, free);
-    newly.retain(|id| !served_before.contains(id) && !sends(id));
+    let is_sender = |id: &String| sender.is_some_and(|place| *place.id == **id);
+    let mut newly = entitled(line, free);
+    newly.retain(|id| !entitled_before.contains(id) && !is_sender(id));
     let next = line.tickets.get(free);
-    let next = next.filter(|next| !newly.is_empty() && !sends(&next.id));
+    let next = next.filter(|next| !newly.is_empty() && !is_sender(&next.id));
     let wake = |ticket, after_ms| Wake {
         ticket,
         after_ms,
@@ -212,9 +218,9 @@ fn newly_served(
     newly.chain(next).collect()
 }
 
-/// Tells each of those who are to come at once which slot was freed for it. Were each node to pick,
-/// those that have heard of another release meanwhile would pick another, and the votes not add up.
-/// Whoever comes later finds out by itself what is free then.
+/// Adds the freed slot to each wake that is due at once. If each node picked a slot by itself,
+/// nodes that have executed another release meanwhile would pick another one, and the votes would
+/// not add up. A waiter that is woken after the grace asks for any slot that is free then.
 fn name_slots(wakes: &mut [Wake], freed: &[u32]) {
     let at_once = wakes.iter_mut().filter(|wake| wake.after_ms == 0);
     for (wake, slot) in at_once.zip(freed) {
@@ -228,16 +234,16 @@ pub(super) fn refresh(
     entries: &mut [Entry],
     places: &[Place],
 ) -> Answer {
-    let (gate, slots) = parts(entries);
+    let (gate, slots) = split(entries);
     for place in places {
         gate.line.enter(place, Mode::Exclusive, false, now);
     }
     if !places.is_empty() {
-        take_notice(rules, now, slots);
+        note_holder_change(rules, now, slots);
     }
     let free = free(slots).len();
     let turns = places.iter().map(|place| Turn {
-        ahead: beyond(
+        ahead: waiters_before_turn(
             gate.line.count_ahead(Some(place), Mode::Exclusive) as usize,
             free,
         ),
@@ -246,7 +252,7 @@ pub(super) fn refresh(
     Answer::Turns(turns.collect())
 }
 
-/// The floor that an answer tells: that of the slot that it is about.
+/// The floor for the stamp: that of the slot that the answer is about.
 pub(super) fn floor(rules: &Rules, now: Moment, entries: &[Entry], permit: &Permit) -> Ballot {
     let slot = permit.slot.and_then(|slot| entries.get(slot as usize + 1));
     slot.map_or(now.ground(rules), |slot| {
@@ -254,11 +260,11 @@ pub(super) fn floor(rules: &Rules, now: Moment, entries: &[Entry], permit: &Perm
     })
 }
 
-/// The gate and the slots.
-fn parts(entries: &mut [Entry]) -> (&mut Entry, &mut [Entry]) {
+/// The admission record and the slots.
+fn split(entries: &mut [Entry]) -> (&mut Entry, &mut [Entry]) {
     match entries {
         [gate, slots @ ..] => (gate, slots),
-        [] => panic!("a semaphore has a gate"),
+        [] => panic!("a semaphore has an admission record"),
     }
 }
 
@@ -271,54 +277,54 @@ fn free(slots: &[Entry]) -> Vec<u32> {
     free.map(|(number, _)| number).collect()
 }
 
-/// How many of those `ahead` have to go before the caller's turn comes, beyond those whom the free
+/// How many waiters must leave the queue before it is the caller's turn, beyond those that the free
 /// slots serve.
-fn beyond(ahead: usize, free: usize) -> u64 {
+fn waiters_before_turn(ahead: usize, free: usize) -> u64 {
     (ahead as u64).saturating_sub(free.max(1) as u64 - 1)
 }
 
-/// Whose turn it is while `free` slots are free.
-fn served(line: &Line, free: usize) -> Vec<String> {
+/// The ids of the tickets whose turn it is while `free` slots are free.
+fn entitled(line: &Line, free: usize) -> Vec<String> {
     let first = line.tickets.iter().take(free);
     first.map(|ticket| ticket.id.clone()).collect()
 }
 
-/// When the caller may pass those ahead who have not come; `None` without a ticket.
+/// When the caller may pass the tickets ahead of it; `None` for a caller without a ticket.
 fn may_pass_at(
     rules: &Rules,
     now: Moment,
     slots: &[Entry],
     place: Option<&Place>,
-    beyond: u64,
+    waiters_before_turn: u64,
 ) -> Option<u64> {
     place?;
-    let patience = rules.grace_ms.saturating_mul(beyond);
-    Some(free_since_ms(now, slots).saturating_add(patience))
+    let wait_ms = rules.grace_ms.saturating_mul(waiters_before_turn);
+    Some(free_since_ms(now, slots).saturating_add(wait_ms))
 }
 
-/// Since when as many slots are free as are free now.
+/// Since when as many slots are free as now.
 fn free_since_ms(now: Moment, slots: &[Entry]) -> u64 {
     let free = slots.iter().filter(|slot| slot.key.is_none());
     free.map(|slot| slot.free_since_ms(now)).max().unwrap_or(0)
 }
 
-/// As for a lock of its own: a slot whose holder is gone has been free since somebody looked.
-fn take_notice(rules: &Rules, now: Moment, slots: &mut [Entry]) {
+/// Records holders that are gone, as for a lock, so that the grace starts.
+fn note_holder_change(rules: &Rules, now: Moment, slots: &mut [Entry]) {
     for slot in slots {
-        slot.take_notice(rules, now);
+        slot.note_holder_change(rules, now);
     }
 }
 
-/// The largest number of permits that was written at the gate.
-fn permits(gate: &Entry) -> u64 {
+/// The largest number of permits in the admission record.
+fn recorded_permits(gate: &Entry) -> u64 {
     let written = gate.key.as_ref().map(|key| key.value.parse());
     written.and_then(Result::ok).unwrap_or(0)
 }
 
-/// Writes down how many permits the caller thinks there are, where nobody says more: only so do
-/// those who disagree hear of it. It is written again when half of its time is over.
-fn count_permits(rules: &Rules, now: Moment, gate: &mut Entry, count: usize) {
-    let most = permits(gate);
+/// Records how many permits the caller uses, unless a larger number is recorded. So clients that
+/// use different numbers learn about it. The record is written again after half of its lifetime.
+fn record_permits(rules: &Rules, now: Moment, gate: &mut Entry, count: usize) {
+    let most = recorded_permits(gate);
     let half = now.lease_ms.saturating_add(rules.retention_ms / 2);
     let until_ms = gate.key.as_ref().and_then(|key| key.until_ms);
     let lasts = until_ms.is_some_and(|until| until >= half);

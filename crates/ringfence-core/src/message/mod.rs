@@ -1,5 +1,6 @@
-//! What a client says to a node and what the node answers: the vocabulary that the ledger, the
-//! quorum protocol and every node share. No behaviour beyond what keeps the values honest.
+//! The requests that a client sends to a node, and the replies. The ledger, the quorum protocol and
+//! every node share these types. There is no behaviour here except small functions that keep the
+//! values consistent.
 
 mod op;
 mod reply;
@@ -16,26 +17,26 @@ pub use op::{
 };
 pub use reply::{Answer, Arrivals, Holder, Permit, Reply, Stamp, Standing, Turn, View, Wake};
 
-/// How a name is claimed.
+/// How a request wants to hold a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// One holder, nobody beside it.
+    /// One holder only.
     Exclusive,
-    /// Any number of holders beside each other, and no exclusive one.
+    /// Any number of shared holders at the same time, but no exclusive holder.
     Shared,
 }
 
-/// One name, and how it is claimed.
+/// One name, and how the request wants to hold it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Claim {
-    /// What is claimed.
+    /// The name.
     pub name: Name,
-    /// How.
+    /// Exclusive or shared.
     pub mode: Mode,
 }
 
 impl Claim {
-    /// A share of the same name.
+    /// The same name, in shared mode.
     pub fn shared(&self) -> Self {
         Self {
             name: self.name.clone(),
@@ -44,45 +45,45 @@ impl Claim {
     }
 }
 
-/// One operation on one node: atomic, over all its claims or none.
+/// One operation on one node. It is atomic: it applies to all its claims or to none.
 ///
-/// The nodes of a quorum share one request, hence the `Arc`s.
+/// All nodes of a quorum receive the same request, so its parts are in `Arc`s.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The names concerned, without repetition.
+    /// The names of the operation; no name appears twice.
     pub claims: Arc<[Claim]>,
-    /// Who speaks. [`Op::Inspect`] ignores it.
+    /// The token of the caller. [`Op::Inspect`] ignores it.
     pub token: Token,
-    /// What is to be done.
+    /// The operation.
     pub op: Op,
 }
 
-/// What is to be done with the claims of a [`Request`].
+/// The operation on the claims of a [`Request`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
     /// Take the claims.
     Acquire(Acquire),
-    /// Keep the claims for longer.
+    /// Extend the lease of the claims.
     Extend(Extend),
-    /// Give the claims back.
+    /// Release the claims, or undo an attempt.
     Release(Release),
-    /// From exclusive to shared.
+    /// Change from exclusive to shared.
     Downgrade(Downgrade),
-    /// Put a granted holder back on a node that lost it.
+    /// Restore a granted holder on a node that lost it.
     Restore(Restore),
-    /// These callers still wait for the claims.
+    /// Keep the tickets of callers that wait for the claims.
     Refresh(Refresh),
     /// Take one slot of a semaphore.
     AcquireSlot(AcquireSlot),
-    /// Give slots of a semaphore back.
+    /// Release slots of a semaphore, or undo an attempt.
     ReleaseSlot(ReleaseSlot),
-    /// These callers still wait for a slot.
+    /// Keep the tickets of callers that wait for a slot.
     RefreshSlots(RefreshSlots),
-    /// These parties have arrived at a latch.
+    /// Add parties that have arrived at a latch.
     Arrive(Arrive),
-    /// Who has arrived at a latch?
+    /// List or count the parties that have arrived at a latch.
     Attend(Attend),
-    /// Who holds? Changes nothing.
+    /// Report the holder of each claim. Changes nothing.
     Inspect,
     /// Plain Redlock: `SET NX PX`. One claim.
     PlainAcquire(PlainAcquire),
@@ -92,28 +93,29 @@ pub enum Op {
     PlainRelease,
 }
 
-/// What can be held. A latch cannot: its parties arrive and never leave.
+/// What a client can hold. A latch is not here: its parties arrive and never leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// One name or several, with nobody beside the holder.
+    /// One name or several names, with one holder only.
     Exclusive,
-    /// A name that other readers hold as well.
+    /// A name that other readers may hold at the same time.
     Shared,
-    /// One slot of a semaphore. The claims are its gate and then every slot.
+    /// One slot of a semaphore. The claims are its admission record, followed by every slot.
     Slot,
-    /// A name as other libraries hold it: the key alone, without ballot, record or queue.
+    /// A name as other libraries hold it: only the key, without ballot, record or wait queue.
     Plain,
 }
 
 impl Kind {
-    /// Whether nodes keep a record of the name beside its key: what ballots are compared with, what
-    /// a lost holder is put back into, and what a wait queue belongs to.
+    /// Whether nodes keep a record for the name beside its key. The record is needed to compare
+    /// ballots, to restore a lost holder and to have a wait queue.
     #[inline]
     pub fn has_record(self) -> bool {
         self != Self::Plain
     }
 
-    /// Takes it. `slot` is the slot that is asked for; `None` if each node is to pick one.
+    /// The operation that acquires this kind. `slot` is the wanted slot; with `None` each node
+    /// picks one.
     #[inline]
     pub fn acquire(self, slot: Option<u32>, acquire: Acquire) -> Op {
         match self {
@@ -125,7 +127,7 @@ impl Kind {
         }
     }
 
-    /// Keeps it for longer. A slot that is held is one name like any other.
+    /// The operation that extends this kind. A held slot is extended like an exclusive name.
     #[inline]
     pub fn extend(self, extend: Extend) -> Op {
         match self {
@@ -136,7 +138,7 @@ impl Kind {
         }
     }
 
-    /// Gives it back; of a semaphore, `slots`.
+    /// The operation that releases this kind. For a semaphore it releases `slots`.
     #[inline]
     pub fn release(self, slots: Slots, release: Release) -> Op {
         match self {
@@ -148,12 +150,12 @@ impl Kind {
 }
 
 impl Op {
-    /// Whether this is about a latch.
+    /// Whether this is an operation on a latch.
     pub fn is_of_latch(&self) -> bool {
         matches!(self, Self::Arrive(_) | Self::Attend(_))
     }
 
-    /// Whether this is plain Redlock: the key alone, no ballot and no record.
+    /// Whether this is a plain Redlock operation: only the key, without ballot and record.
     #[inline]
     pub fn is_plain(&self) -> bool {
         matches!(
@@ -162,7 +164,7 @@ impl Op {
         )
     }
 
-    /// Whether this gives something back, of whatever kind.
+    /// Whether this is a release or an undo, of any kind.
     #[inline]
     pub fn is_release(&self) -> bool {
         matches!(
@@ -171,7 +173,8 @@ impl Op {
         )
     }
 
-    /// Whether a caller counts on what this writes: a server that may lose it must not confirm it.
+    /// Whether this writes something on which the caller relies. A server that may lose the write
+    /// (after a failover, for example) must not confirm it.
     #[inline]
     pub fn writes_holder(&self) -> bool {
         match self {
@@ -193,7 +196,7 @@ impl Op {
         }
     }
 
-    /// How it is given back, if this is a release under a ballot.
+    /// The parameters of the release, if this is a release with a ballot.
     pub fn release_mut(&mut self) -> Option<&mut Release> {
         match self {
             Self::Release(release) | Self::ReleaseSlot(ReleaseSlot { release, .. }) => {

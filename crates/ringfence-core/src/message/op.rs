@@ -1,4 +1,4 @@
-//! The operations of a node, one struct for each, and what they are made of.
+//! The operations of a node: one struct for each, and the values inside them.
 
 use std::sync::Arc;
 
@@ -7,165 +7,169 @@ use super::Ballot;
 /// Take the claims, if they are free and `ballot` is above their fences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acquire {
-    /// What this attempt proposes.
+    /// The ballot that this attempt proposes.
     pub ballot: Ballot,
-    /// How long the holder may keep them.
+    /// The lease of the holder, in milliseconds.
     pub ttl_ms: u64,
-    /// Who holds, for people.
+    /// The holder's name, shown to people.
     pub label: Arc<str>,
-    /// The caller's place in line, if it waits. It is entered or refreshed whatever the answer.
+    /// The caller's ticket, if it waits. The node enters or refreshes the ticket whatever it
+    /// answers.
     pub place: Option<Place>,
 }
 
-/// Keep the claims for at least `ttl_ms` more, if this token still holds them.
+/// Extend the lease of the claims to at least `ttl_ms` from now, if this token still holds them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extend {
     /// The ballot of the grant.
     pub ballot: Ballot,
-    /// How long from now.
+    /// The new lease, counted from when the node executes this.
     pub ttl_ms: u64,
 }
 
-/// Give the claims back, if this token holds them under no later ballot.
+/// Release the claims, if this token holds them and not under a later ballot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Release {
     /// The ballot of the attempt or grant.
     pub ballot: Ballot,
-    /// Whether a granted holder is done or an attempt is withdrawn.
+    /// Whether a granted holder is done, or an attempt is undone.
     pub kind: ReleaseKind,
-    /// Nobody knows whether the acquire of this ballot arrived here. If it has not, it must be
-    /// refused when it does: the fence is raised to the ballot ("retire").
+    /// The client does not know whether the acquire of this ballot was executed on this node. If
+    /// the acquire arrives later, the node must refuse it: the release raises the fence to the
+    /// ballot ("retire").
     pub fate_unknown: bool,
-    /// The caller's place in line, if it has one.
+    /// The caller's ticket, if it has one.
     pub place: Option<Place>,
-    /// The attempt is withdrawn only to be tried again: the place is kept.
+    /// The caller will try again: the ticket stays in the wait queue.
     pub stays: bool,
-    /// A final release for whose sake nobody else may have the claims for this much longer.
+    /// Only for a final release: keep the claims from every other client for this long.
     pub keep_ms: Option<u64>,
 }
 
-/// From exclusive to shared, under the same token and ballot, for at least `ttl_ms` more.
+/// Change from exclusive to shared, under the same token and ballot, for at least `ttl_ms` more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Downgrade {
     /// The ballot of the grant.
     pub ballot: Ballot,
-    /// How long from now.
+    /// The new lease, counted from when the node executes this.
     pub ttl_ms: u64,
 }
 
-/// Put a granted holder back on a node that lost it.
+/// Restore a granted holder on a node that lost it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restore {
     /// The ballot of the grant.
     pub ballot: Ballot,
-    /// How long from now.
+    /// The new lease, counted from when the node executes this.
     pub ttl_ms: u64,
-    /// Who holds, for people.
+    /// The holder's name, shown to people.
     pub label: Arc<str>,
 }
 
-/// These callers still wait for the claims: enters or refreshes their places, and says how they
-/// stand.
+/// Enter or refresh the tickets of callers that still wait for the claims. The node answers with
+/// the position of each ticket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refresh {
-    /// Their places in line.
+    /// The tickets.
     pub places: Arc<[Place]>,
 }
 
-/// Take one slot of a semaphore. Its claims are the gate and then every slot.
+/// Take one slot of a semaphore. The claims are its admission record, followed by every slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcquireSlot {
-    /// Which slot, and no other; `None` if the node is to pick one.
+    /// The wanted slot, which the node never replaces by another. With `None` the node picks one.
     pub slot: Option<u32>,
-    /// How the slot is taken. The place is in the semaphore's line.
+    /// How to take the slot. The ticket is for the semaphore's one wait queue.
     pub acquire: Acquire,
 }
 
-/// Give slots of a semaphore back, each of them if this token holds it under no later ballot.
-/// The claims are those of [`AcquireSlot`].
+/// Release slots of a semaphore. Each slot is released if this token holds it and not under a later
+/// ballot. The claims are those of [`AcquireSlot`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseSlot {
-    /// Which.
+    /// The slots to release.
     pub slots: Slots,
-    /// How each of them is given back. No slot is kept from others: `keep_ms` is ignored.
+    /// How to release each of them. A slot is never kept from others: `keep_ms` is ignored.
     pub release: Release,
 }
 
-/// These callers still wait for a slot: enters or refreshes their places, and says how they stand.
-/// The claims are those of [`AcquireSlot`].
+/// Enter or refresh the tickets of callers that still wait for a slot. The node answers with the
+/// position of each ticket. The claims are those of [`AcquireSlot`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefreshSlots {
-    /// Their places in line.
+    /// The tickets.
     pub places: Arc<[Place]>,
 }
 
-/// These parties have arrived at a latch, which is the one claim. Nobody ever leaves.
+/// Add parties that have arrived at a latch. The latch is the only claim. No party ever leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrive {
-    /// Who has arrived: one party, or all that somebody knows of.
+    /// The parties: one that arrives, or all parties that the client knows of.
     pub parties: Arc<[Arc<str>]>,
-    /// When the latch was made, in microseconds of the nodes' clocks. `None`: the caller does not
-    /// know, and a node that knows nothing of the latch takes nobody.
+    /// When the latch was created, in microseconds of the nodes' clocks. With `None` the caller
+    /// does not know it, and a node that does not know the latch adds no party.
     pub since_us: Option<u64>,
-    /// How many the caller's latch waits for: from so many on, those who wait are woken.
+    /// How many parties the caller's latch needs. When so many have arrived, the node wakes the
+    /// waiters.
     pub count: u64,
-    /// How long the latch is kept from now on, at least.
+    /// How long the node keeps the latch from now on, at least.
     pub ttl_ms: u64,
 }
 
-/// Who has arrived at a latch? Enters or refreshes the places of those who wait to be told, and
-/// keeps the latch for their sake.
+/// List or count the parties that have arrived at a latch. Enters or refreshes the tickets of the
+/// waiters, and keeps the latch alive for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attend {
-    /// Their places.
+    /// The tickets.
     pub places: Arc<[Place]>,
-    /// Whether all who arrived are to be listed, not only counted.
+    /// Whether to list all parties, not only count them.
     pub list: bool,
-    /// How long the latch is kept from now on, at least.
+    /// How long the node keeps the latch from now on, at least.
     pub ttl_ms: u64,
 }
 
 /// Plain Redlock: `SET NX PX`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlainAcquire {
-    /// How long the holder may keep it.
+    /// The lease of the holder, in milliseconds.
     pub ttl_ms: u64,
 }
 
 /// Plain Redlock: compare and `PEXPIRE`, never shorter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlainExtend {
-    /// How long from now.
+    /// The new lease, counted from when the node executes this.
     pub ttl_ms: u64,
 }
 
-/// A caller's place in line: earlier ones go first.
+/// A waiter's position in the wait queue. Earlier tickets go first.
 ///
-/// The time is the nodes' median when the caller first asked, the same on every node, so nobody
-/// gains by a wrong clock.
+/// The time is the median of the nodes' clocks when the caller first asked. It is the same on every
+/// node, so a wrong client clock gives no advantage.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// Since when it waits, in microseconds of the nodes' clocks.
+    /// Since when the caller waits, in microseconds of the nodes' clocks.
     pub since_us: u64,
-    /// Which ticket this is: the client's id, a dot, and a number. Wakes name it.
+    /// The ticket id: the client's id, a dot, and a number. Wakes carry it.
     pub id: Arc<str>,
-    /// The caller has never been in line before: a time long ago is a wrong clock, not patience.
+    /// No node has had this ticket before. An old `since_us` then means a wrong clock, not a long
+    /// wait.
     pub first: bool,
 }
 
-/// Some of a semaphore's slots.
+/// A set of slots of a semaphore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Slots {
-    /// This one.
+    /// This slot.
     Only(u32),
-    /// All others.
+    /// Every slot except this one.
     AllBut(u32),
-    /// Every one.
+    /// Every slot.
     All,
 }
 
 impl Slots {
-    /// Whether `slot` is one of them.
+    /// Whether the set contains `slot`.
     pub fn include(self, slot: u32) -> bool {
         match self {
             Self::Only(one) => slot == one,
@@ -175,11 +179,11 @@ impl Slots {
     }
 }
 
-/// Why a claim is given back.
+/// Why claims are released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReleaseKind {
-    /// The holder is done: the ballot is closed, no restore brings it back.
+    /// The holder is done. The ballot is closed: no restore can bring the holder back.
     Final,
-    /// An attempt is withdrawn: nobody held anything.
+    /// An attempt is undone. It never held the lock.
     Undo,
 }

@@ -1,4 +1,4 @@
-//! What a node answers.
+//! The replies of a node.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,51 +7,52 @@ use crate::token::is_tombstone;
 
 use super::Ballot;
 
-/// What a node answers.
+/// The reply of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The node's clock and the claims' floor; plain operations carry none.
+    /// The node's clock and the claims' floor. Plain operations have none.
     pub stamp: Option<Stamp>,
-    /// Which incarnation of the node answered.
+    /// The incarnation of the node that answered.
     pub standing: Standing,
-    /// The answer itself.
+    /// The answer.
     pub answer: Answer,
 }
 
-/// The node's time and the claims' floor, on every answer: how a client learns what to propose.
+/// The node's clock and the claims' floor. Every reply carries them, so that the client can choose
+/// a ballot that the nodes accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// The node's clock in microseconds.
     pub clock_us: u64,
-    /// The highest effective fence among the claims, each in its mode: only ballots above it are
-    /// granted.
+    /// The highest effective fence of the claims, each in its mode. A ballot must be above it.
     pub floor: Ballot,
 }
 
-/// Which incarnation of a node answered, and since when it has been running without a gap.
+/// The incarnation of the node that answered, and since when it runs without interruption.
 ///
-/// The node vouches that the answer was given under exactly this incarnation.
+/// The node guarantees that exactly this incarnation gave the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Standing {
-    /// A number that changes whenever the node may have forgotten something.
+    /// A number that changes whenever the node may have lost data.
     pub incarnation: u64,
-    /// When, on the node's clock, this incarnation was born. Zero: grown up from the start.
+    /// When this incarnation was born, on the node's clock. Zero: it has no quarantine.
     pub born_us: u64,
-    /// The node's clock when it was last heard of: the reply's own stamp where there is one, else
-    /// carried on from the handshake.
+    /// The node's clock: from the stamp of the reply if there is one, else counted on from the
+    /// handshake.
     pub clock_us: u64,
-    /// Which server answered, as [`Standing::server_of`] makes it from the run id. Two nodes with the
-    /// same number are one server and have one vote. Zero: not known, taken for a server of its own.
+    /// The server that answered, as [`Standing::server_of`] computes it from the run id. Two nodes
+    /// with the same number are one server and have one vote. Zero means unknown; it equals no
+    /// other server.
     pub server: u64,
 }
 
 impl Standing {
-    /// The number of the server whose run id is `run_id`; zero if that is empty.
+    /// The number of the server with this `run_id`; zero if the run id is empty.
     pub fn server_of(run_id: &str) -> u64 {
         if run_id.is_empty() {
             return 0;
         }
-        // FNV-1a: run ids are random, so any mixing of all their bytes will do.
+        // FNV-1a. Run ids are random, so any hash of all their bytes is good enough.
         let mixed = run_id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -59,101 +60,101 @@ impl Standing {
     }
 }
 
-/// The outcome of an operation that a node carried out.
+/// The result of an operation that a node executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Acquire: all claims are held by this token under this ballot.
     Granted,
     /// Acquire, extend, downgrade, release, restore: another holder has at least one claim.
     Held(Holder),
-    /// Acquire: nobody holds the claims, but others are ahead in line.
+    /// Acquire: the claims are free, but other waiters are ahead in the wait queue.
     Behind {
-        /// How many.
+        /// The number of waiters ahead.
         ahead: u64,
-        /// When they may be passed if they do not come; `None` if not while they wait.
+        /// When the caller may pass them if they do not acquire; `None`: not while they wait.
         for_ms: Option<u64>,
     },
     /// Acquire: the ballot is not above the floor.
     Stale,
-    /// Acquire: the place in line is new and yet older than it can be. Nothing was done.
+    /// Acquire: the ticket claims to be new but is too old for that. Nothing was written.
     TicketOld,
-    /// Acquire, restore: the ballot is too far above the node's clock. Arrive: so is the time at which
-    /// the latch is said to have been made.
+    /// Acquire, restore: the ballot is too far above the node's clock. Arrive: the creation time of
+    /// the latch is too far above it.
     Ahead,
     /// Extend: all claims are held for at least the TTL.
     Extended,
-    /// Downgrade: all claims are shared by this token now, for at least the TTL.
+    /// Downgrade: this token now shares all claims, for at least the TTL.
     Downgraded,
-    /// Extend, downgrade, release, restore: this token holds nothing here, and nobody else is in the
-    /// way. For the extend of a shared claim: whoever is in the way.
-    /// For a restore: the ballot has been closed.
+    /// Extend, downgrade, release, restore: this token does not hold the claims, and no other
+    /// holder is in conflict. Extend of a shared claim: this token has lost its share, also if
+    /// another holder is in conflict. Restore: the ballot is closed.
     Gone,
-    /// Release: the claims were held by this token and are free now.
+    /// Release: this token held the claims, and they are free now.
     Released,
-    /// Release: this token holds under a later ballot; nothing was done.
+    /// Release: this token holds under a later ballot. Nothing was written.
     Newer,
     /// Restore: all claims are held by this token.
     Restored,
-    /// Acquire of a slot: what the semaphore looks like, and the answer itself.
+    /// Acquire of a slot: the state of the semaphore, and the answer itself.
     Permit(Permit),
-    /// Refresh: how each of the places stands, in their order.
+    /// Refresh: the position of each ticket, in the order of the request.
     Turns(Vec<Turn>),
-    /// Arrive, attend: what the node knows of the latch, now.
+    /// Arrive, attend: what the node now knows about the latch.
     Arrivals(Arrivals),
     /// Inspect: one view per claim.
     Views(Vec<View>),
 }
 
-/// What a node knows of a latch.
+/// What a node knows about a latch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Arrivals {
-    /// When the latch was made, in microseconds of the nodes' clocks; `None` if the node knows nothing
-    /// of it.
+    /// When the latch was created, in microseconds of the nodes' clocks; `None` if the node does
+    /// not know the latch.
     pub since_us: Option<u64>,
-    /// How many have arrived.
+    /// How many parties have arrived.
     pub arrived: u64,
-    /// Who they are, sorted, where the list was asked for.
+    /// The parties, sorted, if the request asked for the list.
     pub parties: Vec<Arc<str>>,
 }
 
-/// What a node says to whoever asks for a slot of a semaphore.
+/// A node's reply to an acquire of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
     /// The answer, as if the slot were a lock of its own.
     pub answer: Box<Answer>,
-    /// Which slot it is about; `None` if there was none to pick.
+    /// The slot that the answer is about; `None` if no slot could be picked.
     pub slot: Option<u32>,
-    /// The slots that were free for the caller, or its own already.
+    /// The slots that are free, or that the caller already holds.
     pub free: Vec<u32>,
-    /// How many were ahead of the caller in line; of a caller without a place, all.
+    /// How many waiters are ahead of the caller; for a caller without a ticket, all waiters.
     pub ahead: u64,
-    /// The largest number of permits that anybody gave this semaphore of late.
+    /// The largest number of permits that any client recently used for this semaphore.
     pub most: u64,
 }
 
-/// How a place in line stands on one node.
+/// The position of a ticket on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Turn {
-    /// How many are ahead, in the longest of the claims' lines; of a semaphore, how many more than
-    /// the free slots serve.
+    /// How many waiters are ahead, in the longest of the claims' wait queues. For a semaphore: how
+    /// many more than the free slots can serve.
     pub ahead: u64,
-    /// Whether nobody holds any of the claims; of a semaphore, whether a slot is free.
+    /// Whether all claims are free. For a semaphore: whether a slot is free.
     pub free: bool,
 }
 
-/// Somebody in line who is to be told that it may be its turn.
+/// A message to a waiter: it may be its turn.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wake {
-    /// Whose ticket.
+    /// The id of the waiter's ticket.
     pub ticket: String,
-    /// When to come: at once, or later if whoever is ahead does not.
+    /// When to try: at once, or later if the waiters ahead have not acquired by then.
     pub after_ms: u64,
-    /// The slot of a semaphore that was given back, for whom it serves.
+    /// The slot of a semaphore that was freed for this waiter.
     pub slot: Option<u32>,
 }
 
 impl Wake {
-    /// Reads what [`Display`](fmt::Display) writes; `None` if it is anything else.
+    /// Parses what [`Display`](fmt::Display) writes; `None` for any other text.
     pub fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let (after_ms, ticket) = (words.next()?, words.next()?);
@@ -167,7 +168,7 @@ impl Wake {
     }
 }
 
-/// As nodes tell it: when to come, the ticket, and the slot if there is one.
+/// The text that nodes publish: the delay, the ticket id, and the slot if there is one.
 impl fmt::Display for Wake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.after_ms, self.ticket)?;
@@ -178,38 +179,38 @@ impl fmt::Display for Wake {
     }
 }
 
-/// Who stands in the way.
+/// The holder of a claim, as other clients may see it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Holder {
-    /// Which claim of the request is held, by position.
+    /// The index of the held claim in the request.
     pub claim: usize,
     /// The holder's label; `None` for another library's client or a plain lock.
     pub label: Option<String>,
-    /// The public half of the holder's token, if it is one of ours; `kept.` and that half, if it
-    /// was released and is [kept](Self::is_kept) from others.
+    /// The public half of the holder's token, if it is a token of this library. After a release
+    /// that [keeps](Self::is_kept) the name from others: `kept.` and that half.
     pub id: Option<String>,
-    /// How long it may last; `None` if the key has no expiry.
+    /// The remaining lease; `None` if the key has no expiry.
     pub for_ms: Option<u64>,
-    /// How many are ahead of the caller in line; of a caller without a place, all.
+    /// How many waiters are ahead of the caller; for a caller without a ticket, all waiters.
     pub ahead: u64,
 }
 
 /// One node's view of one name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct View {
-    /// Who holds it, if anyone.
+    /// The holder, if there is one.
     pub holder: Option<Holder>,
-    /// The ballot under which the holder sits: its fence. `None` for a holder without a record.
+    /// The ballot of the holder, which is its fence. `None` for a holder without a record.
     pub ballot: Option<Ballot>,
     /// The effective fence of the name on this node.
     pub floor: Ballot,
-    /// How many wait in line.
+    /// How many waiters are in the wait queue.
     pub waiting: u64,
 }
 
 impl Holder {
-    /// Whether nobody holds any more: the last holder released it and keeps it from others for a
-    /// while.
+    /// Whether the lock is released already, but the last holder keeps it from others for a while
+    /// (`hold_at_least`).
     pub fn is_kept(&self) -> bool {
         self.id.as_deref().is_some_and(is_tombstone)
     }
@@ -217,15 +218,15 @@ impl Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Labels come from other processes: nothing in them may reach a terminal raw.
+        // Labels come from other processes. Escape them before they reach a terminal.
         if self.is_kept() {
-            let who = self.label.as_deref().filter(|label| !label.is_empty());
-            let who = who.or(self.id.as_deref()).unwrap_or_default();
+            let name = self.label.as_deref().filter(|label| !label.is_empty());
+            let name = name.or(self.id.as_deref()).unwrap_or_default();
             let ms = self.for_ms.unwrap_or_default();
-            let who = who.escape_debug();
+            let name = name.escape_debug();
             return write!(
                 f,
-                "kept for {}.{} s after {who} released it",
+                "kept for {}.{} s after {name} released it",
                 ms / 1000,
                 ms % 1000 / 100
             );

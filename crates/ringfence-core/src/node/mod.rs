@@ -1,4 +1,4 @@
-//! What the machines know of a node: what a handshake found out, and how a call failed.
+//! What the machines know about a node: the result of a handshake, and the failures of a call.
 
 mod trouble;
 
@@ -10,44 +10,44 @@ use crate::time::Timestamp;
 
 pub use trouble::{CallError, Trouble, TroubleKind};
 
-/// What a handshake found out about a node.
+/// What a handshake learned about a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// The incarnation and its birth; `None` if the node has no birth record yet.
     pub standing: Option<Standing>,
     /// The node's clock in microseconds.
     pub clock_us: u64,
-    /// When the request was sent and the answer came, on the client's clock.
+    /// When the request was sent, on the client's clock.
     pub sent: Timestamp,
-    /// See `sent`.
+    /// When the reply was received, on the client's clock.
     pub received: Timestamp,
-    /// The group that the node says it belongs to.
+    /// The group values in the node's birth record.
     pub group: Option<Group>,
-    /// What the server calls this run of itself; the same under two addresses is one server.
+    /// The server's run id. Two addresses with the same run id are one server.
     pub run_id: String,
-    /// Server and version, for people.
+    /// Server and version, shown to people.
     pub version: String,
-    /// What a crash of this node may cost.
+    /// What a crash of this node can lose.
     pub tier: Tier,
 }
 
-/// What a crash of a node may cost. The better tiers come first.
+/// What a crash of a node can lose. The better tiers come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Tier {
-    /// Every write is on disk before it is answered, and no replica could take its place.
+    /// Every write is on disk before the node answers, and the node has no replicas.
     Durable,
-    /// A restart forgets; the node does not vote until what it forgot has expired.
+    /// A restart loses locks. The node may not vote until the lost locks have expired.
     Quarantined,
-    /// A restart forgets and nothing is done about it: development, or a single node.
+    /// A restart loses locks, and nothing protects against it: development, or a single node.
     BestEffort,
 }
 
 impl Tier {
-    /// What a crash may cost that hits a lock on nodes of these tiers, out of `nodes` in all: what
-    /// a majority of them gives at least. `None` without a majority.
+    /// What a crash can lose of a lock that nodes with these tiers hold, out of `nodes` nodes: the
+    /// best tier that a whole majority has. `None` without a majority.
     ///
-    /// A single node has nobody to wait for, so no quarantine: without durability it does what it can.
+    /// A single node has no quarantine, so without durability it is best effort.
     pub fn of_majority(holding: impl IntoIterator<Item = Self>, nodes: usize) -> Option<Self> {
         let mut tiers: Vec<Self> = holding.into_iter().collect();
         tiers.sort_unstable();

@@ -1,23 +1,24 @@
-//! What can go wrong with a call to a node, sorted by what is known of its effect.
+//! The failures of a call to a node, sorted by what is known about their effect.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::group::Group;
 
-/// A call that brought no answer of the ledger's. Never "the lock is held": that is an answer.
+/// A call without an answer of the ledger. A lock held by another client is an answer, not an
+/// error.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CallError {
-    /// The request never left: nothing happened on the node.
+    /// The request was never sent. Nothing happened on the node.
     NotSent(Trouble),
-    /// The request may have been carried out.
+    /// The node may have executed the request.
     Unknown(Trouble),
-    /// The server turned it down: nothing happened on the node.
+    /// The server refused the request. Nothing happened on the node.
     Refused(Trouble),
 }
 
 impl CallError {
-    /// The node belongs to a group with other values than the caller's.
+    /// The node's group values differ from those of the client.
     pub fn other_group(node: &Group, asked: &Group) -> Self {
         let detail = format!("the node's group has {node}; this client has {asked}");
         Self::Refused(Trouble::new(TroubleKind::Group, detail))
@@ -30,7 +31,7 @@ impl CallError {
         }
     }
 
-    /// Whether the request may have taken effect.
+    /// Whether the node may have executed the request.
     pub fn may_have_been_applied(&self) -> bool {
         matches!(self, Self::Unknown(_))
     }
@@ -42,32 +43,32 @@ impl fmt::Display for CallError {
     }
 }
 
-/// What is wrong with a node, in words for the person who has to mend it.
+/// A problem with a node, in words for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Trouble {
-    /// What sort of trouble.
+    /// The kind of problem.
     pub kind: TroubleKind,
-    /// The details, without secrets; a sentence without a full stop.
+    /// The details, without secrets: a sentence without a full stop.
     pub detail: Arc<str>,
 }
 
-/// The sorts of trouble a node can be in.
+/// The kinds of problems with a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TroubleKind {
     /// No connection.
     Unreachable,
-    /// No answer in time.
+    /// No reply before the timeout.
     Timeout,
-    /// The connection ended before the answer came.
+    /// The connection ended before the reply arrived.
     Disconnected,
-    /// The server is still reading its data.
+    /// The server is still loading its data.
     Loading,
-    /// The node forgot its past or was restarted: a new handshake is under way.
+    /// The node lost its data or was restarted. A new handshake is in progress.
     Newborn,
-    /// What answers is no Redis, or answers nonsense.
+    /// The server is not Redis or Valkey, or its reply is invalid.
     Garbage,
-    /// Wrong user or password, or a right is missing.
+    /// Wrong user or password, or a missing permission.
     Denied,
     /// The node is a replica.
     Replica,
@@ -75,24 +76,24 @@ pub enum TroubleKind {
     Cluster,
     /// The node may evict locks.
     Evicts,
-    /// The node is not as durable as its URL says.
+    /// The node is less durable than its URL claims.
     NotDurable,
     /// The node belongs to a group with other values.
     Group,
-    /// The node's data is of another version of this library, or for clients with Sentinels only.
+    /// The data is of another version of this library, or only clients with Sentinels may use it.
     Version,
     /// The lock's key holds something that is not a string.
     ForeignType,
-    /// The server has no database of the number in the URL.
+    /// The server has no database with the number in the URL.
     Database,
-    /// The same server stands behind another of the given nodes.
+    /// Another of the given nodes is the same server.
     Twice,
-    /// Anything else that the server said.
+    /// Any other error that the server reported.
     Other,
 }
 
 impl Trouble {
-    /// Trouble of `kind`, told in `detail`.
+    /// A problem of this `kind`, described by `detail`.
     pub fn new(kind: TroubleKind, detail: impl Into<Arc<str>>) -> Self {
         Self {
             kind,
@@ -109,7 +110,7 @@ impl Trouble {
         Self::new(TroubleKind::Twice, detail)
     }
 
-    /// Whether waiting cannot help: somebody has to change a setting.
+    /// Whether waiting cannot help: an operator has to change a setting.
     pub fn is_misconfiguration(&self) -> bool {
         use TroubleKind::{
             Cluster, Database, Denied, Evicts, ForeignType, Garbage, Group, NotDurable, Replica,

@@ -1,4 +1,4 @@
-//! The way to a grant: attempt after attempt until one is won, or it is time to give up.
+//! The way to one grant: attempts, until one is won or the caller gives up.
 
 mod retry;
 
@@ -17,29 +17,30 @@ use super::{Cluster, Drift, Vote};
 
 pub use retry::majority_grows_up;
 
-/// However short the wait, a round gets this long: less would lose to one slow packet.
+/// The shortest round, also if the remaining wait is shorter. With less, one slow packet would fail
+/// the round.
 const ROUND_MIN: Duration = Duration::from_millis(20);
 
-/// What the caller asks for.
+/// The terms of an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: usize,
-    /// How long each node keeps the lock.
+    /// The TTL of the lock.
     pub ttl: Duration,
-    /// What is taken off for clocks that do not run alike.
+    /// How much is subtracted from the TTL because clocks run at different rates.
     pub drift: Drift,
-    /// A grant with less than this left is not returned.
+    /// A grant with less remaining validity is not returned.
     pub min_validity: Duration,
-    /// How long a node may take to answer.
+    /// The timeout of one call to a node.
     pub call_timeout: Duration,
-    /// How long to wait while somebody else holds; `None` is for ever.
+    /// How long to wait while another client holds the lock; `None`: without limit.
     pub wait: Option<Duration>,
-    /// How many attempts at a held lock, at most.
+    /// The largest number of attempts while another client holds the lock.
     pub attempts: Option<u32>,
-    /// How long to go on without a majority that answers.
+    /// How long to try while no majority answers.
     pub no_quorum_after: Duration,
-    /// What is to be held. Without ballots (plain), every attempt has a token of its own.
+    /// The kind of lock. A plain lock has no ballots, so every attempt has a fresh token.
     pub kind: Kind,
 }
 
@@ -49,68 +50,71 @@ pub struct Acquisition {
     terms: Terms,
     started: Timestamp,
     jitter: Jitter,
-    /// The token of the last attempt and the ballot that it proposed.
+    /// The token and the ballot of the last attempt.
     last: Option<(Token, Ballot)>,
     floors: Vec<Option<Ballot>>,
-    /// How many attempts lost to somebody or something else than a stale ballot.
+    /// How many attempts were lost for another reason than a stale ballot.
     lost: u32,
     stale_in_a_row: u32,
     no_quorum_since: Option<Timestamp>,
     no_quorum_in_a_row: u32,
-    /// The place in line, for a caller that waits.
+    /// The ticket of a caller that waits.
     ticket: Option<Ticket>,
-    /// Which slot of a semaphore comes next: first whichever each node picks; after a loss, while it
-    /// is our turn, one that is free on a majority. `None` for a lock.
-    asks: Option<Asked>,
-    /// What the last attempt was told that a majority answered.
+    /// The slot of a semaphore for the next attempt. The first attempt lets each node pick one.
+    /// After a loss, if it is our turn, it is a slot that is free on a majority. `None` for a lock.
+    next_slot: Option<Asked>,
+    /// The failure of the last attempt that a majority answered.
     held: Option<Failure>,
-    /// A wake brought the present attempt about, or the one that it repeats with a higher ballot.
+    /// A wake caused the current attempt, or the one that it repeats with a higher ballot.
     woken: bool,
-    /// How many wakes in a row brought nothing, and when the last of them was known to have.
+    /// How many wakes in a row led to no grant, and when the last of these attempts ended.
     fruitless_wakes: u32,
     last_fruitless: Timestamp,
-    /// How long the slowest round took: a pause must be longer, or clients meet again and again.
+    /// The duration of the slowest round. Pauses must be longer, or clients collide again and
+    /// again.
     round: Duration,
 }
 
-/// What a caller knows of the line beforehand.
+/// What a caller knows about the wait queue before the first attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
     /// Nothing.
     Unknown,
-    /// Others ask for the same: there is one, or soon will be. Entering it at once saves a round.
+    /// Other callers of this client want the same lock, so there is a queue or soon will be. To
+    /// enter it with the first attempt saves a round.
     Awaited,
 }
 
-/// A caller's ticket: the same through all its attempts.
+/// The state of a caller's ticket, which stays the same for all its attempts.
 #[derive(Debug)]
 struct Ticket {
-    /// Given before it is first shown.
+    /// Set before the first attempt that carries the ticket.
     id: Option<Arc<str>>,
-    /// Whether it is shown: unless others are known to wait, the first attempt goes without, since
-    /// mostly nobody else is there and nodes need not keep what nobody asks for.
+    /// Whether attempts carry the ticket. The first attempt does not, unless other callers are
+    /// known to wait: mostly the lock is free, and the nodes need not store a ticket.
     shown: bool,
-    /// Since when it waits, once it has been shown to the nodes.
+    /// Since when the caller waits; set by the first attempt.
     since_us: Option<u64>,
-    /// Whether the nodes have it: from then on its age is patience.
+    /// Whether a node has accepted it. From then on it may be old: it is not sent as `first` any
+    /// more.
     entered: bool,
 }
 
-/// What comes after an attempt.
+/// What follows an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// The lock is held until `deadline`.
     Granted {
-        /// Until when it may be counted on.
+        /// The deadline of the grant.
         deadline: Timestamp,
     },
     /// Try again at `at`, or when woken.
     Retry {
-        /// When.
+        /// The time of the next attempt.
         at: Timestamp,
-        /// A wake brings it forward, but not to before this.
+        /// A wake starts the next attempt earlier, but not before this.
         wake_at: Timestamp,
-        /// Whether the place in line is kept meanwhile.
+        /// Whether the ticket stays in the queue until then.
         stays: bool,
     },
     /// Give up.
@@ -120,34 +124,34 @@ pub enum Next {
 /// Why there is no grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What stood in the way.
+    /// The reason.
     pub kind: FailureKind,
     /// Every node's vote in the last attempt, in node order.
     pub votes: Vec<Vote>,
 }
 
-/// What stood in the way of a grant.
+/// The reason for a missing grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureKind {
-    /// Another holder, for longer than the caller would wait.
+    /// Another client held the lock for longer than the caller would wait.
     Held,
     /// Too few nodes answered.
     NoQuorum,
     /// Too few nodes may vote yet: the cluster is new or was restarted.
     Quarantined {
-        /// When a majority may vote.
+        /// The time until a majority may vote.
         left: Duration,
     },
-    /// A majority needs somebody to change a setting.
+    /// An operator has to change a setting before a majority can vote.
     Misconfigured,
-    /// Granted, but again and again with too little time left.
+    /// Granted, but each time with too little remaining validity.
     Expired,
-    /// The nodes' clocks are too far apart for any ballot to please a majority.
+    /// The nodes' clocks are too far apart: no majority accepts one ballot.
     ClocksApart,
 }
 
 impl Acquisition {
-    /// Begins at `now`. `seed` decides the jitter.
+    /// Starts at `now`. `seed` is for the jitter.
     pub fn new(terms: Terms, now: Timestamp, seed: u64) -> Self {
         Self {
             terms,
@@ -160,7 +164,7 @@ impl Acquisition {
             no_quorum_since: None,
             no_quorum_in_a_row: 0,
             ticket: None,
-            asks: (terms.kind == Kind::Slot).then_some(Asked::Any),
+            next_slot: (terms.kind == Kind::Slot).then_some(Asked::Any),
             held: None,
             woken: false,
             fruitless_wakes: 0,
@@ -169,8 +173,8 @@ impl Acquisition {
         }
     }
 
-    /// Waits in line instead of asking now and then. The ticket is asked for when it is to be shown
-    /// ([`needs_ticket`](Self::needs_ticket)): mostly it never is.
+    /// Lets the caller wait in the queue instead of only polling. The ticket gets its id when it is
+    /// needed ([`needs_ticket`](Self::needs_ticket)), which is rare.
     #[must_use]
     pub fn in_line(mut self, line: Line) -> Self {
         self.ticket = Some(Ticket {
@@ -182,14 +186,14 @@ impl Acquisition {
         self
     }
 
-    /// Whether the next attempt shows a ticket that has not been given yet.
+    /// Whether the next attempt carries a ticket that has no id yet.
     #[inline]
     pub fn needs_ticket(&self) -> bool {
         let ticket = self.ticket.as_ref();
         ticket.is_some_and(|ticket| ticket.shown && ticket.id.is_none())
     }
 
-    /// Gives it the ticket `id`, which no other caller has.
+    /// Sets the ticket id, which must be unique.
     #[must_use]
     pub fn with_ticket(mut self, id: Arc<str>) -> Self {
         if let Some(ticket) = &mut self.ticket {
@@ -198,12 +202,12 @@ impl Acquisition {
         self
     }
 
-    /// Begins the next attempt. `now` is its t0: nothing may have been sent yet. `fresh` is a
-    /// token that was never used.
+    /// Begins the next attempt. `now` is its t0: nothing may have been sent yet. `fresh` is a token
+    /// that was never used.
     ///
-    /// The token stays the same as long as ballots rise, so that own partial votes never stand in
-    /// the way. A client that must lower its ballot takes a fresh one, or late replies to the
-    /// earlier ballot would count for it.
+    /// The token stays the same while ballots rise, so that our own partial grants are never in the
+    /// way. A client that must lower its ballot takes a fresh token. Otherwise late replies to an
+    /// earlier attempt made two holders in a third of the simulated runs.
     pub fn begin(&mut self, cluster: &mut Cluster, now: Timestamp, fresh: Token) -> Attempt {
         let has_ballots = self.terms.kind.has_record();
         let choice = match has_ballots {
@@ -223,21 +227,21 @@ impl Acquisition {
             timeout: self.round_timeout(now),
         };
         let suspects = (0..self.terms.nodes).map(|node| cluster.is_silent(node));
-        // A new cluster is only looked at: there is no line to stand in yet.
-        let young = cluster.is_young(now);
-        let place = self.place(cluster, now).filter(|_| !young);
+        // While no majority may vote, only inspect the nodes. There is no queue to enter yet.
+        let no_majority = cluster.no_majority_may_vote(now);
+        let place = self.place(cluster, now).filter(|_| !no_majority);
         let attempt = Attempt::new(token, ballot, place, now, timing, suspects);
         attempt
-            .only_looking(young)
-            .asking(self.terms.kind, self.asks)
+            .inspecting_only(no_majority)
+            .asking(self.terms.kind, self.next_slot)
     }
 
-    /// The place in line, taken at the first attempt: the nodes' own median time, so that a wrong
-    /// client clock gains and loses nothing.
+    /// The ticket. Its time is the nodes' median clock at the first attempt, so a wrong client
+    /// clock is neither an advantage nor a disadvantage.
     fn place(&mut self, cluster: &Cluster, now: Timestamp) -> Option<Place> {
         let ticket = self.ticket.as_mut()?;
         if ticket.since_us.is_none() {
-            ticket.since_us = Some(cluster.place_time(now)?);
+            ticket.since_us = Some(cluster.ticket_time(now)?);
         }
         if !ticket.shown {
             return None;
@@ -249,20 +253,19 @@ impl Acquisition {
         })
     }
 
-    /// Decides what comes after `attempt`, which has its verdict.
+    /// Decides what follows `attempt`, which has its verdict.
     pub fn conclude(&mut self, attempt: &Attempt, cluster: &Cluster, now: Timestamp) -> Next {
-        // A round takes as long as a call may, at most; more than that the caller stood still
-        // (suspended, say), which must not make it pause for as long again.
+        // A round takes at most one call timeout. If more time has passed, this process was
+        // suspended, and that must not make later pauses longer.
         let took = now.since(attempt.t0()).min(self.terms.call_timeout);
         self.round = self.round.max(took);
         for (known, told) in self.floors.iter_mut().zip(attempt.floors()) {
             *known = told.or(*known);
         }
         let loss = match attempt.verdict() {
-            // Looked at again: the caller may have stood still since the verdict.
+            // Check the deadline again: this process may have been suspended since the verdict.
             Some(Verdict::Won { deadline })
-                if now + self.min_validity() <= deadline
-                    && !cluster.stood_still_since(attempt.t0()) =>
+                if now + self.min_validity() <= deadline && !cluster.froze_since(attempt.t0()) =>
             {
                 return Next::Granted { deadline };
             }
@@ -277,7 +280,8 @@ impl Acquisition {
         self.terms.min_validity
     }
 
-    /// A round never outlasts what is left of the wait, so that the caller is told in time.
+    /// The timeout of a round: at most the remaining wait, so that the caller gets its answer in
+    /// time.
     fn round_timeout(&self, now: Timestamp) -> Timestamp {
         let full = now + self.terms.call_timeout;
         match self.terms.wait {

@@ -1,4 +1,5 @@
-//! One attempt: one ballot, proposed to all nodes at once.
+//! One attempt: one ballot, proposed to all nodes at once. The module `remains` computes what a
+//! lost attempt must undo.
 
 mod remains;
 
@@ -10,7 +11,7 @@ use crate::node::CallError;
 use crate::time::Timestamp;
 use crate::token::Token;
 
-use super::slots::{self, Asked, Sight};
+use super::slots::{self, Asked, SlotReport};
 use super::vote::count_once;
 use super::{Discount, Drift, GrantId, Vote, deadline, quorum};
 
@@ -22,14 +23,14 @@ pub struct Attempt {
     place: Option<Place>,
     t0: Timestamp,
     deadline: Timestamp,
-    /// The latest moment at which a majority still makes a grant worth having.
+    /// The latest time at which a majority still leaves enough validity.
     latest_grant: Timestamp,
-    /// When nodes that have not answered count as silent.
+    /// When to stop waiting for nodes that have not answered.
     timeout: Timestamp,
     nodes: Vec<NodeState>,
-    only_looks: bool,
+    inspects_only: bool,
     kind: Kind,
-    /// Which slot of a semaphore is wanted; `None` for a lock.
+    /// The wanted slot of a semaphore; `None` for a lock.
     asked: Option<Asked>,
     verdict: Option<Verdict>,
 }
@@ -37,45 +38,46 @@ pub struct Attempt {
 #[derive(Debug, Clone)]
 struct NodeState {
     vote: Vote,
-    /// Which server answered; zero before it did.
+    /// The server that answered; zero before the answer.
     server: u64,
     floor: Option<Ballot>,
-    /// It did not answer last time: a lost verdict need not wait for it.
+    /// The last call to the node timed out, so a lost verdict does not wait for it.
     suspect: bool,
-    /// It said that our token holds, counted or not.
+    /// The node granted our token, whether its vote counts or not.
     holds: bool,
-    /// What it told of the semaphore.
-    sight: Option<Sight>,
+    /// The node's report about the semaphore.
+    report: Option<SlotReport>,
 }
 
-/// How an attempt ended.
+/// The end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// A majority granted in time.
     Won {
-        /// Until when the grant may be counted on.
+        /// The deadline of the grant.
         deadline: Timestamp,
     },
-    /// No majority can grant any more, or it came too late.
+    /// No majority can grant any more, or a majority granted too late.
     Lost(Loss),
 }
 
-/// What stood in the way of an attempt.
+/// Why an attempt was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// Another holder.
+    /// Another client holds the lock or is ahead in the queue.
     Held,
-    /// Only ballots that were too low: a higher one may win at once.
+    /// Only the ballot was too low: a higher one may win at once.
     Stale,
-    /// Ballots too low here and too high there: the next one is chosen with what was learnt.
+    /// The ballot was too low on some nodes and too high on others. The next one is chosen with the
+    /// clocks and floors of their replies.
     Skewed,
     /// Too few nodes answered.
     NoQuorum,
-    /// A majority granted, but too little was left of its time.
+    /// A majority granted, but with too little remaining validity.
     Late,
 }
 
-/// What a round needs to know beforehand.
+/// The times of a round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
     pub(super) ttl: Duration,
@@ -110,25 +112,28 @@ impl Attempt {
                     floor: None,
                     suspect,
                     holds: false,
-                    sight: None,
+                    report: None,
                 })
                 .collect(),
-            only_looks: false,
+            inspects_only: false,
             kind: Kind::Exclusive,
             asked: None,
             verdict: None,
         }
     }
 
-    /// The same attempt, as a look at the nodes if `only_looks`. It cannot be won.
+    /// The same attempt, but with `inspects_only` it only inspects the nodes and cannot be won.
     ///
-    /// A new cluster is only looked at: what an attempt leaves behind would be taken for a sign of
-    /// use by the `init` that its error recommends.
-    pub(super) fn only_looking(self, only_looks: bool) -> Self {
-        Self { only_looks, ..self }
+    /// A new cluster is only inspected: the error recommends `ringfence init`, and `init` would
+    /// refuse a cluster in which an attempt has left records.
+    pub(super) fn inspecting_only(self, inspects_only: bool) -> Self {
+        Self {
+            inspects_only,
+            ..self
+        }
     }
 
-    /// The same attempt, at a lock of this `kind`; at a slot, if it is a semaphore's.
+    /// The same attempt, for this `kind` of lock. `asked` is the wanted slot of a semaphore.
     pub(super) fn asking(self, kind: Kind, asked: Option<Asked>) -> Self {
         Self {
             kind,
@@ -137,7 +142,7 @@ impl Attempt {
         }
     }
 
-    /// Asks for `claims`. Each node keeps what it grants for `lease`.
+    /// The request for `claims`, with the lease that each node grants.
     pub fn request(&self, claims: &Arc<[Claim]>, lease: Duration, label: &Arc<str>) -> Request {
         let slot = match self.asked {
             Some(Asked::Slot(slot)) => Some(slot),
@@ -152,14 +157,14 @@ impl Attempt {
         Request {
             claims: Arc::clone(claims),
             token: self.token.clone(),
-            op: match self.only_looks {
+            op: match self.inspects_only {
                 false => self.kind.acquire(slot, acquire),
                 true => Op::Inspect,
             },
         }
     }
 
-    /// What it may have left of `claims` on the nodes.
+    /// The identity of what this attempt may have left on the nodes.
     pub fn grant_id(&self, claims: &Arc<[Claim]>) -> GrantId {
         let slots = self.asked.map(|asked| match asked {
             Asked::Any => Slots::All,
@@ -175,13 +180,13 @@ impl Attempt {
         }
     }
 
-    /// Which slot of a semaphore is wanted; `None` for a lock.
+    /// The wanted slot of a semaphore; `None` for a lock.
     #[inline]
     pub fn asked(&self) -> Option<Asked> {
         self.asked
     }
 
-    /// The slot for which there are most votes, if it is a semaphore's.
+    /// The slot with most votes, for a semaphore.
     pub fn slot(&self) -> Option<u32> {
         match self.asked? {
             Asked::Slot(slot) => Some(slot),
@@ -189,61 +194,62 @@ impl Attempt {
         }
     }
 
-    /// The slot to ask for next, if it is our turn at one.
+    /// The slot for the next attempt, if it is our turn.
     pub(super) fn next_slot(&self) -> Option<u32> {
         let nodes = self.nodes.iter();
-        let votes = nodes.filter_map(|node| Some((&node.vote, node.sight.as_ref()?)));
+        let votes = nodes.filter_map(|node| Some((&node.vote, node.report.as_ref()?)));
         slots::next(votes, self.nodes.len())
     }
 
-    /// The largest number of permits that anybody gives the semaphore, as far as the nodes told.
+    /// The largest number of permits that any client uses for the semaphore, as the nodes report
+    /// it.
     pub fn most_permits(&self) -> Option<u64> {
-        let sights = self.nodes.iter().filter_map(|node| node.sight.as_ref());
-        sights.map(|sight| sight.most).max()
+        let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
+        reports.map(|report| report.most).max()
     }
 
     fn granted_slots(&self) -> impl Iterator<Item = u32> + Clone {
         let granted = self.nodes.iter().filter(|n| n.vote == Vote::Granted);
-        granted.filter_map(|node| node.sight.as_ref()?.slot)
+        granted.filter_map(|node| node.report.as_ref()?.slot)
     }
 
-    /// Who proposes.
+    /// The token of the attempt.
     #[inline]
     pub fn token(&self) -> &Token {
         &self.token
     }
 
-    /// What is proposed.
+    /// The proposed ballot.
     #[inline]
     pub fn ballot(&self) -> Ballot {
         self.ballot
     }
 
-    /// The caller's place in line, if it waits.
+    /// The caller's ticket, if the attempt carries one.
     #[inline]
     pub fn place(&self) -> Option<&Place> {
         self.place.as_ref()
     }
 
-    /// When it began: before the first send.
+    /// When the attempt began, before the first send.
     #[inline]
     pub fn t0(&self) -> Timestamp {
         self.t0
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called, unless the attempt is over.
+    /// When to call [`handle_timeout`](Self::handle_timeout), unless there is a verdict.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.verdict.is_none().then_some(self.timeout)
     }
 
-    /// How it ended, once that cannot change.
+    /// The verdict, as soon as it cannot change.
     #[inline]
     pub fn verdict(&self) -> Option<Verdict> {
         self.verdict
     }
 
-    /// Whether every node has answered: nothing changes any more.
+    /// Whether every node has answered, so that nothing changes any more.
     pub fn is_complete(&self) -> bool {
         let awaited = |vote: &Vote| matches!(vote, Vote::Pending | Vote::Silent);
         !self.votes().any(awaited)
@@ -254,19 +260,19 @@ impl Attempt {
         self.nodes.iter().map(|node| &node.vote)
     }
 
-    /// Whether every node has granted the lock, and counts. Not known of a slot: nodes may have
-    /// granted different ones.
+    /// Whether every node granted the lock and its vote counts. Never true for a slot: nodes may
+    /// have granted different slots.
     pub(super) fn is_unanimous(&self) -> bool {
         let has_it = |node: &NodeState| node.holds && matches!(node.vote, Vote::Granted);
         self.asked.is_none() && self.nodes.iter().all(has_it)
     }
 
-    /// The claims' floor on every node that told it.
+    /// The claims' floor on every node that reported it.
     pub(super) fn floors(&self) -> impl Iterator<Item = Option<Ballot>> {
         self.nodes.iter().map(|node| node.floor)
     }
 
-    /// Takes `node`'s outcome at `now`. `discount`: why nothing it says counts, if so.
+    /// Takes the outcome of the call to `node`. `discount`: why its answers do not count.
     pub fn handle_reply(
         &mut self,
         node: usize,
@@ -274,12 +280,12 @@ impl Attempt {
         discount: Option<Discount>,
         now: Timestamp,
     ) {
-        let (outcome, sight) = match self.asked {
+        let (outcome, report) = match self.asked {
             None => (outcome, None),
-            Some(_) => slots::look(outcome),
+            Some(_) => slots::split_permit(outcome),
         };
         let state = &mut self.nodes[node];
-        state.sight = sight;
+        state.report = report;
         let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
         state.server = server;
         if let Ok(reply) = &outcome {
@@ -287,8 +293,8 @@ impl Attempt {
             state.holds = matches!(reply.answer, Answer::Granted);
         }
         state.vote = match &outcome {
-            // It has grown up, or was declared to have: worth an attempt in earnest, at once.
-            Ok(_) if self.only_looks && discount.is_none() => Vote::Stale,
+            // The node may vote now. `Stale` leads to a real attempt at once.
+            Ok(_) if self.inspects_only && discount.is_none() => Vote::Stale,
             _ => Vote::of(outcome, discount),
         };
         count_once(
@@ -300,7 +306,7 @@ impl Attempt {
         }
     }
 
-    /// Time has passed: whoever has not answered by the timeout is silent.
+    /// Time has passed. After the timeout, nodes that have not answered do not count.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         if self.verdict.is_some() || now < self.timeout {
             return;
@@ -309,14 +315,14 @@ impl Attempt {
         self.verdict = self.tally(now);
     }
 
-    /// When it may be our turn on a majority of the nodes, as far as they told: when the holder's
-    /// lease ends, and everybody ahead has had the `grace` to come and has not.
+    /// When it may be our turn on a majority of the nodes: when the holder's lease has ended, and
+    /// each waiter ahead has had the `grace` to acquire.
     pub(super) fn turn_in(&self, grace: Duration) -> Option<Duration> {
         let mut turns: Vec<Duration> = self
             .votes()
             .filter_map(|vote| match vote {
                 Vote::Held(holder) => {
-                    // One more: a key still stands in its last millisecond.
+                    // Plus one, because a key still exists in its last millisecond.
                     let free = Duration::from_millis(holder.for_ms?.saturating_add(1));
                     let ahead = u32::try_from(holder.ahead).unwrap_or(u32::MAX);
                     Some(free.saturating_add(grace.saturating_mul(ahead)))
@@ -345,7 +351,7 @@ impl Attempt {
             }
         };
         if granted >= quorum {
-            // A clock that jumped over the whole validity between sending and now lands here.
+            // A clock that jumped past the deadline since the first send is handled here.
             return Some(if now <= self.latest_grant {
                 Verdict::Won {
                     deadline: self.deadline,
@@ -356,11 +362,11 @@ impl Attempt {
         }
         let awaited = self.awaited(quorum);
         let answers = count(Vote::is_answer);
-        // It may be lost already, but as long as a majority has not answered, those who will decide
-        // what it was lost to: a holder, an outage, quarantine or a wrong setting. A dead node that
-        // fails at once must not make an outage of a held lock.
-        let unheard = answers < quorum && awaited > 0;
-        if granted + awaited >= quorum || unheard {
+        // The attempt may be lost already. But while fewer than a majority have answered, the
+        // missing answers decide why: a holder, an outage, a quarantine or a wrong setting. A dead
+        // node that fails at once must not turn a held lock into an outage.
+        let undecided = answers < quorum && awaited > 0;
+        if granted + awaited >= quorum || undecided {
             return None;
         }
         let stale = count(|vote| *vote == Vote::Stale);
@@ -376,8 +382,8 @@ impl Attempt {
         }))
     }
 
-    /// How many answers are worth waiting for. A node that was silent last time is not, as long as
-    /// the others could make a majority without it: those that fail or do not count cannot.
+    /// How many answers to wait for. A node whose last call timed out is left out, if enough of the
+    /// others can still answer for a majority. Nodes that failed or do not count cannot.
     fn awaited(&self, quorum: usize) -> usize {
         let pending = |node: &&NodeState| node.vote == Vote::Pending;
         let trusted = self.nodes.iter().filter(|node| !node.suspect);

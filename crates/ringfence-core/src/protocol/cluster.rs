@@ -1,5 +1,5 @@
-//! What this client knows of its nodes: how their clocks stand to ours, who answers, who may have
-//! forgotten. Learnt from every reply, shared by all rounds of one client.
+//! What this client knows about its nodes: the offsets of their clocks, which nodes answer, and
+//! which may have lost their data. It learns from every reply. All rounds of one client share it.
 
 mod ballots;
 mod clocks;
@@ -11,50 +11,52 @@ use crate::message::{Ballot, Reply, Standing};
 use crate::node::{CallError, Facts};
 use crate::time::Timestamp;
 
-use super::vote::is_same;
+use super::vote::is_same_server;
 use super::{Discount, Drift, quorum};
 
 pub use ballots::Choice;
 pub use clocks::ClockEvent;
 use clocks::{Clocks, Reading};
 
-/// What this client knows of its nodes.
+/// What this client knows about its nodes.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     group: Group,
     drift: Drift,
     nodes: Vec<NodeView>,
     clocks: Clocks,
-    /// The highest ballot this client ever proposed, for any name.
+    /// The highest ballot that this client ever proposed, for any name.
     proposed: Ballot,
-    /// Two nodes that were found to be one server, the earlier one first, until somebody is told.
-    found: Option<(usize, usize)>,
+    /// Two nodes that turned out to be one server, the earlier one first. Kept until the client
+    /// takes it to report it.
+    duplicates_found: Option<(usize, usize)>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct NodeView {
-    /// The node's clock less ours.
+    /// The node's clock minus ours.
     offset_us: Option<i64>,
-    /// Whether the last call to it was answered, even late.
+    /// Whether the last call to the node was answered, even late.
     answers: bool,
-    /// Whether the last call to it timed out or failed. Not the opposite of `answers`: of a node
-    /// that was never called nobody knows either.
+    /// Whether the last call to the node timed out or failed. This is not the opposite of
+    /// `answers`: both are false for a node that was never called.
     silent: bool,
-    /// Whether a forgetful node has to wait before it votes.
+    /// Whether the node may not vote for a while after it lost its data.
     quarantines: bool,
     standing: Option<Standing>,
-    /// The server that answered the last call; zero if it brought no reply.
-    speaks_for: u64,
-    /// When this client saw the node born anew.
-    reborn: Option<Timestamp>,
-    /// When this client first heard of the server that the node is now.
+    /// The server that answered the last call; zero if there was no reply.
+    last_server: u64,
+    /// When this client noticed a new birth of the node.
+    birth_seen: Option<Timestamp>,
+    /// When this client first noticed the server that the node is now.
     moved: Option<Timestamp>,
 }
 
 impl Cluster {
-    /// Nodes of `group`; `quarantines[i]` says whether node `i` has to wait after it forgot.
+    /// The nodes of `group`. `quarantines[i]`: whether node `i` has a quarantine after it lost its
+    /// data.
     ///
-    /// A single node has no quarantine: nobody else could vouch for what it forgot.
+    /// A single node has no quarantine: no other node could vouch for what it lost.
     pub fn new(group: &Group, drift: Drift, quarantines: &[bool]) -> Self {
         let several = quarantines.len() > 1;
         Self {
@@ -69,17 +71,17 @@ impl Cluster {
                 .collect(),
             clocks: Clocks::new(quarantines.len(), drift),
             proposed: Ballot::default(),
-            found: None,
+            duplicates_found: None,
         }
     }
 
-    /// Leases of `node` run on another clock than the one in its replies: no jump of that one
-    /// shortens them.
+    /// The leases of `node` run on another clock than the one in its replies, so a jump of that
+    /// clock does not shorten them.
     pub fn leases_run_elsewhere(&mut self, node: usize) {
         self.clocks.exempt(node);
     }
 
-    /// Takes over the values that the group turned out to have.
+    /// Adopts the group values.
     pub fn adopt(&mut self, group: &Group) {
         self.group = *group;
     }
@@ -90,13 +92,13 @@ impl Cluster {
         &self.group
     }
 
-    /// `Q` as it is used: longer by the drift and a second, so that no clock is too quick.
+    /// `Q` as it is used: plus the drift and one second, so that a fast clock does not shorten it.
     pub fn quarantine(&self) -> Duration {
         let quarantine = self.group.quarantine;
         quarantine + self.drift.fraction_of(quarantine) + Duration::from_secs(1)
     }
 
-    /// Learns from a handshake. What it proves about clocks, if anything.
+    /// Learns from a handshake. Returns what it proves about clocks.
     pub fn observe_facts(&mut self, node: usize, facts: &Facts) -> Option<ClockEvent> {
         if let Some(standing) = facts.standing {
             self.observe_standing(node, standing, facts.received);
@@ -104,8 +106,8 @@ impl Cluster {
         self.observe_clock(node, facts.clock_us, facts.sent, facts.received)
     }
 
-    /// Learns from a call that was `sent` and answered, or not, by `now`. What it proves about
-    /// clocks, if anything.
+    /// Learns from the outcome of a call that was `sent` and ended at `now`. Returns what it proves
+    /// about clocks.
     pub fn observe(
         &mut self,
         node: usize,
@@ -123,14 +125,15 @@ impl Cluster {
             }
             Err(CallError::Refused(_)) => {
                 self.nodes[node].answered();
-                self.nodes[node].speaks_for = 0;
+                self.nodes[node].last_server = 0;
             }
             Err(CallError::NotSent(_) | CallError::Unknown(_)) => self.silent(node),
         }
         None
     }
 
-    /// Why nothing counts that `node` said under `standing` to a request of `sent`, if it is so.
+    /// Why an answer of `node` under `standing` to a request that was `sent` does not count; `None`
+    /// if it counts.
     pub fn discount(
         &self,
         node: usize,
@@ -138,18 +141,18 @@ impl Cluster {
         sent: Timestamp,
         now: Timestamp,
     ) -> Option<Discount> {
-        if self.stood_still_since(sent) {
+        if self.froze_since(sent) {
             return Some(Discount::Outdated);
         }
         if let Some(of) = self.duplicate_of(node, standing.server) {
             return Some(Discount::Duplicate { of });
         }
-        let young = self.quarantine_left(node, standing, now);
+        let quarantine = self.quarantine_left(node, standing, now);
         match self.jump_left(node, now) {
-            Some((left, by_us)) if young.is_none_or(|young| young < left) => {
+            Some((left, by_us)) if quarantine.is_none_or(|quarantine| quarantine < left) => {
                 Some(Discount::ClockJumped { by_us, left })
             }
-            _ => match young {
+            _ => match quarantine {
                 Some(left) => Some(Discount::Quarantined { left }),
                 None => {
                     let moved = self.moved_since(node, standing, sent);
@@ -159,29 +162,28 @@ impl Cluster {
         }
     }
 
-    /// The earlier node that speaks for the same `server` as `node`, if there is one.
+    /// The earlier node that is the same `server` as `node`, if there is one.
     ///
-    /// A node whose last call brought no reply takes no other's vote. If it answers after all, the
-    /// round that asked both counts one of them.
+    /// An earlier node whose last call brought no reply does not take the vote of the later one. If
+    /// it answers after all, the round that asked both counts one of them.
     pub fn duplicate_of(&self, node: usize, server: u64) -> Option<usize> {
         let mut earlier = self.nodes[..node].iter();
-        earlier.position(|view| is_same(view.speaks_for, server))
+        earlier.position(|view| is_same_server(view.last_server, server))
     }
 
-    /// Two nodes that were found to be one server since this was last asked: the earlier and the later
-    /// one.
+    /// Takes the two nodes that were found to be one server: the earlier one and the later one.
     #[inline]
     pub fn take_duplicates(&mut self) -> Option<(usize, usize)> {
-        self.found.take()
+        self.duplicates_found.take()
     }
 
-    /// Whether `node`, which has `standing` now, became another server after `then` and may be
-    /// one that another node leads to as well. A durable server that is restarted keeps its locks
-    /// and its incarnation under another run id. If two nodes lead to it, one of them may have
-    /// answered before and the other after.
+    /// Whether `node` became another server after `then`, and that server may also be the one
+    /// behind another node. A durable server keeps its locks and its incarnation across a restart,
+    /// but gets another run id. If two nodes lead to it, one may have answered before the restart
+    /// and the other after it, and the server would vote twice.
     fn moved_since(&self, node: usize, standing: Standing, then: Timestamp) -> bool {
         let moved = self.nodes[node].moved.is_some_and(|at| at > then);
-        // Those with the same number are counted once anyway.
+        // Nodes with the same server number are counted once anyway.
         let is_other_run = |known: Standing| {
             let (known_as, incarnation) = (known.server, known.incarnation);
             known_as != 0 && known_as != standing.server && incarnation == standing.incarnation
@@ -191,55 +193,55 @@ impl Cluster {
         moved && known.any(is_other_run)
     }
 
-    /// For how much longer `node` does not vote because its clock jumped, and by how many
-    /// microseconds at least it did.
+    /// How much longer `node` may not vote because its clock jumped, and the size of the jump in
+    /// microseconds, at least.
     pub fn jump_left(&self, node: usize, now: Timestamp) -> Option<(Duration, i64)> {
         let jumped = self.clocks.jumped(node, self.quarantine(), now);
         jumped.filter(|_| self.nodes[node].quarantines)
     }
 
-    /// How often `node`'s clock was proved to have jumped.
+    /// How many jumps of `node`'s clock were proved.
     pub fn jumps(&self, node: usize) -> u64 {
         self.clocks.jumps(node)
     }
 
-    /// Whether our own clock was found to have stood still at `then` or since.
-    pub fn stood_still_since(&self, then: Timestamp) -> bool {
-        self.clocks.stood_still().is_some_and(|found| found >= then)
+    /// Whether a freeze of our own clock was found at `then` or later.
+    pub fn froze_since(&self, then: Timestamp) -> bool {
+        self.clocks.froze_at().is_some_and(|found| found >= then)
     }
 
-    /// The last call to `node` brought no answer in time. Until it answers again, even late,
-    /// nobody waits for it to lose.
+    /// The last call to `node` was not answered in time. Until the node answers again, even late, a
+    /// lost verdict does not wait for it.
     pub fn silent(&mut self, node: usize) {
         self.nodes[node].answers = false;
         self.nodes[node].silent = true;
-        self.nodes[node].speaks_for = 0;
+        self.nodes[node].last_server = 0;
     }
 
-    /// Whether the last call to `node` brought no answer in time. Not so for one that has not been
-    /// called: without its clock a first attempt may be lost for want of a good ballot.
+    /// Whether the last call to `node` was not answered in time. False for a node that was never
+    /// called: the first attempt needs its clock for a good ballot, so it waits for it.
     #[inline]
     pub fn is_silent(&self, node: usize) -> bool {
         self.nodes[node].silent
     }
 
-    /// For how much longer nothing that `node` says under `standing` counts, if it is so.
+    /// How much longer the answers of `node` under `standing` do not count; `None` if they count.
     pub fn quarantine_left(
         &self,
         node: usize,
         standing: Standing,
         now: Timestamp,
     ) -> Option<Duration> {
-        self.too_young_for(node, standing, Duration::ZERO, now)
+        self.time_until_old_enough(node, standing, Duration::ZERO, now)
     }
 
-    /// For how much longer `node` under `standing` may have forgotten what a node was told `span` ago
-    /// or later, if it is so: it must be older than that by a whole quarantine.
+    /// How much longer `node` under `standing` may lack something that a node stored `span` ago or
+    /// later; `None` if it cannot. It must have been born a whole quarantine before that.
     ///
-    /// Both clocks must agree that the time is over: the node's own, and ours if we saw it happen
-    /// (the node's may have been set since). Only differences on one clock are compared, so that a
-    /// node whose clock is wrong is not taken for older than it is.
-    pub(super) fn too_young_for(
+    /// Both clocks must agree that the time has passed: the node's own clock, and ours if we
+    /// noticed the birth (the node's clock may have been set since). Only differences on the same
+    /// clock are compared, so that a node with a wrong clock does not look older than it is.
+    pub(super) fn time_until_old_enough(
         &self,
         node: usize,
         standing: Standing,
@@ -251,20 +253,22 @@ impl Cluster {
             return None;
         }
         let needed = self.quarantine().saturating_add(span);
-        let grown_us = standing.born_us.saturating_add(micros(needed));
-        let by_node = Duration::from_micros(grown_us.saturating_sub(standing.clock_us));
+        let votes_from_us = standing.born_us.saturating_add(micros(needed));
+        let by_node = Duration::from_micros(votes_from_us.saturating_sub(standing.clock_us));
         let by_us = view
-            .reborn
-            .map(|reborn| (reborn + needed).since(now))
+            .birth_seen
+            .map(|seen| (seen + needed).since(now))
             .unwrap_or_default();
-        // A birth in the node's future is a clock that was set back; it must not count for ever.
+        // A birth in the node's future means that its clock was set back. Limit the time: the node
+        // must not stay in quarantine for ever.
         let left = by_node.min(needed).max(by_us);
         (!left.is_zero()).then_some(left)
     }
 
-    /// Whether so many nodes are in quarantine or jumped, as far as is known, that no majority can vote.
-    pub fn is_young(&self, now: Timestamp) -> bool {
-        let is_young = |(node, view): &(usize, &NodeView)| {
+    /// Whether so many nodes may not vote, because of a quarantine or a clock jump, that no
+    /// majority is left.
+    pub fn no_majority_may_vote(&self, now: Timestamp) -> bool {
+        let may_not_vote = |(node, view): &(usize, &NodeView)| {
             let (Some(standing), Some(offset_us)) = (view.standing, view.offset_us) else {
                 return false;
             };
@@ -276,8 +280,8 @@ impl Cluster {
             self.quarantine_left(*node, standing, now).is_some()
                 || self.jump_left(*node, now).is_some()
         };
-        let young = self.nodes.iter().enumerate().filter(is_young).count();
-        self.nodes.len() - young < quorum(self.nodes.len())
+        let excluded = self.nodes.iter().enumerate().filter(may_not_vote).count();
+        self.nodes.len() - excluded < quorum(self.nodes.len())
     }
 
     fn observe_clock(
@@ -290,7 +294,7 @@ impl Cluster {
         let middle_us = sent.as_micros() + micros(now.since(sent)) / 2;
         let view = &mut self.nodes[node];
         view.answered();
-        // A hostile clock saturates; it costs this node's vote only.
+        // An absurd clock saturates. It costs only this node's vote.
         let offset = i128::from(clock_us) - i128::from(middle_us);
         view.offset_us = Some(offset.clamp(i64::MIN.into(), i64::MAX.into()) as i64);
         let reading = Reading {
@@ -300,47 +304,48 @@ impl Cluster {
         };
         let quarantine = self.quarantine();
         let Self { clocks, nodes, .. } = self;
-        // One server behind two nodes is one clock.
+        // Two nodes that are one server have one clock.
         let first = |node: usize| {
             let server = nodes[node].server();
             let mut earlier = nodes[..node].iter();
-            !earlier.any(|view| is_same(view.server(), server))
+            !earlier.any(|view| is_same_server(view.server(), server))
         };
-        clocks.hear(node, reading, quarantine, first)
+        clocks.observe(node, reading, quarantine, first)
     }
 
     fn observe_standing(&mut self, node: usize, standing: Standing, now: Timestamp) {
         let server = standing.server;
         let known = self.nodes[node].standing;
         let view = &mut self.nodes[node];
-        let reborn = known.is_some_and(|k| k.born_us != standing.born_us);
-        if reborn {
-            view.reborn = Some(now);
+        let new_birth = known.is_some_and(|k| k.born_us != standing.born_us);
+        if new_birth {
+            view.birth_seen = Some(now);
         }
         view.standing = Some(standing);
-        view.speaks_for = server;
+        view.last_server = server;
         let before = known.map_or(0, |known| known.server);
         if before == server || server == 0 {
             return;
         }
         let others = self.nodes.iter().enumerate();
-        let mut others = others.filter(|(n, view)| *n != node && is_same(view.server(), server));
-        let twin = others.next().map(|(other, _)| other);
-        let pair = twin.map(|twin| (twin.min(node), twin.max(node)));
-        self.found = pair.or(self.found);
+        let mut others =
+            others.filter(|(n, view)| *n != node && is_same_server(view.server(), server));
+        let duplicate = others.next().map(|(other, _)| other);
+        let pair = duplicate.map(|duplicate| (duplicate.min(node), duplicate.max(node)));
+        self.duplicates_found = pair.or(self.duplicates_found);
         self.nodes[node].moved = Some(now);
         let Some(known) = known.filter(|_| before != 0) else {
             return;
         };
-        // Another run of the same store keeps its clock, and what is known of it.
+        // Another run of the same data keeps its clock and what is known about it.
         if known.incarnation != standing.incarnation {
-            self.clocks.moved(node, (before, server), twin);
+            self.clocks.moved(node, (before, server), duplicate);
         }
     }
 }
 
 impl NodeView {
-    /// Which server it was when it last answered.
+    /// The server of the last reply.
     fn server(&self) -> u64 {
         self.standing.map_or(0, |standing| standing.server)
     }

@@ -1,4 +1,4 @@
-//! One round of extending a hold on all nodes.
+//! One round that extends a hold on all nodes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 use super::vote::count_once;
 use super::{Discount, Drift, Vote, deadline, quorum};
 
-/// One round of extending a hold on all nodes.
+/// One round that extends a hold on all nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Extension {
     t0: Timestamp,
@@ -22,23 +22,23 @@ pub struct Extension {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct NodeState {
     vote: Vote,
-    /// Which server answered; zero before it did.
+    /// The server that answered; zero before the answer.
     server: u64,
-    /// It has no holder at all: ours can be put back there.
+    /// The node has no holder, so our token can be restored there.
     vacant: bool,
 }
 
-/// How a round of extending ended.
+/// The verdict of the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExtensionVerdict {
-    /// A majority holds on, until `deadline`.
+    /// A majority extended the lease.
     Extended {
-        /// Until when the hold may be counted on now.
+        /// The new deadline of the hold.
         deadline: Timestamp,
     },
     /// So many nodes lost our token that no majority can hold it: proof of loss.
     Lost,
-    /// Too few answers to say: the old deadline stands, and trying again may help.
+    /// Too few answers. The old deadline stays, and another round may succeed.
     Unsure,
 }
 
@@ -65,17 +65,18 @@ impl Extension {
         }
     }
 
-    /// When it began: before the first send. What it confirms counts from here, however late.
+    /// When the round began, before the first send. Its deadline counts from here, however late the
+    /// replies are.
     pub fn t0(&self) -> Timestamp {
         self.t0
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called, unless the round is over.
+    /// When to call [`handle_timeout`](Self::handle_timeout), unless there is a verdict.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.verdict.is_none().then_some(self.timeout)
     }
 
-    /// How it ended, once that cannot change.
+    /// The verdict, as soon as it cannot change.
     pub fn verdict(&self) -> Option<ExtensionVerdict> {
         self.verdict
     }
@@ -85,7 +86,7 @@ impl Extension {
         self.nodes.iter().map(|node| &node.vote)
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
@@ -95,9 +96,10 @@ impl Extension {
         &self.nodes[node].vote
     }
 
-    /// Takes `node`'s outcome at `now`.
+    /// Takes the outcome of the call to `node`.
     ///
-    /// A node that does not count neither keeps a lock nor loses it, even if it has our token.
+    /// An answer that does not count proves neither that the lock is held nor that it is lost, even
+    /// if the node has our token.
     pub fn handle_reply(
         &mut self,
         node: usize,
@@ -119,7 +121,7 @@ impl Extension {
         }
     }
 
-    /// Time has passed: whoever has not answered by the timeout is silent.
+    /// Time has passed. After the timeout, nodes that have not answered do not count.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         if self.verdict.is_some() || now < self.timeout {
             return;
@@ -128,8 +130,8 @@ impl Extension {
         self.verdict = self.tally(now);
     }
 
-    /// The nodes that lost our token and have no other holder: they are to get it back after the
-    /// round, failed or not, unless the loss is proved. They count from the next round on.
+    /// The nodes that lost our token and have no other holder. The lock is restored there after the
+    /// round, failed or not, unless the loss is proved. These nodes count from the next round on.
     pub fn to_restore(&self) -> impl Iterator<Item = usize> {
         let alive = self
             .verdict
@@ -145,14 +147,14 @@ impl Extension {
         Some(node)
     }
 
-    /// Whether every node has answered: nothing changes any more.
+    /// Whether every node has answered, so that nothing changes any more.
     pub fn is_complete(&self) -> bool {
         let awaited = |vote: &Vote| matches!(vote, Vote::Pending | Vote::Silent);
         !self.votes().any(awaited)
     }
 
-    /// Until when the hold may be counted on after all, if a majority confirmed a round that had
-    /// been given up. It is as good as in time: the deadline counts from t0, whenever they answer.
+    /// The new deadline of the hold, if a majority confirmed the round after it had failed. The
+    /// late confirmation is as good as one in time, because the deadline counts from t0.
     pub fn late_deadline(&self) -> Option<Timestamp> {
         let kept = self.votes().filter(|vote| **vote == Vote::Granted);
         let confirmed = self.verdict == Some(ExtensionVerdict::Unsure)
@@ -176,7 +178,7 @@ impl Extension {
         if nodes - lost < quorum {
             return Some(ExtensionVerdict::Lost);
         }
-        // Dead nodes fail first: they must not cut short the proof that the others may bring.
+        // Dead nodes fail first. They must not end the round before the others can prove the loss.
         let may_extend = in_time && kept + pending >= quorum;
         let may_prove_loss = nodes - lost - pending < quorum;
         (!may_extend && !may_prove_loss).then_some(ExtensionVerdict::Unsure)
@@ -223,7 +225,7 @@ mod tests {
             round.late_deadline(),
             Some(deadline(T0, TTL, Drift::default()))
         );
-        // What the caller was told stands.
+        // The verdict that the caller received does not change.
         assert_eq!(round.verdict(), Some(ExtensionVerdict::Unsure));
     }
 

@@ -1,5 +1,5 @@
-//! Which group values a client adopts: those of a majority, and only if they are safe. One node can
-//! neither make them up nor keep others from joining.
+//! Which group values a client adopts: those of a majority, and only if they are safe. One faulty
+//! node can neither invent them nor keep clients from joining.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use crate::node::{CallError, Facts, Trouble, TroubleKind};
 
 use super::quorum;
 
-/// The group values that a client was given explicitly; the others are adopted from the group.
+/// The group values that the user set explicitly. The client adopts the others from the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wishes {
-    /// How far a node's clock may be from the others'.
+    /// The largest distance between a ballot and a node's clock (`w`).
     pub window: Option<Duration>,
-    /// How long a node that may have forgotten locks does not vote.
+    /// How long a node that may have lost locks may not vote (`Q`).
     pub quarantine: Option<Duration>,
 }
 
 impl Wishes {
-    /// `group` with what was given explicitly.
+    /// `group`, with the explicit values in place of its own.
     pub fn over(&self, group: Group) -> Group {
         Group {
             window: self.window.unwrap_or(group.window),
@@ -27,48 +27,48 @@ impl Wishes {
         }
     }
 
-    /// The values of the group to join: what most nodes say, where nothing else was given. `None`
-    /// without a majority.
+    /// The values of the group to join: the explicit ones, and otherwise those that most nodes
+    /// report. `None` if no majority has answered.
     pub fn decide(&self, answers: &[Result<Facts, CallError>]) -> Option<Group> {
         let answered = answers.iter().filter(|answer| answer.is_ok()).count();
         (answered >= quorum(answers.len())).then(|| self.adopt(answers))
     }
 
-    /// The same, whether a majority has answered or not.
+    /// The same, also if no majority has answered.
     pub fn adopt(&self, answers: &[Result<Facts, CallError>]) -> Group {
-        let told = told(answers).filter(|group| group.nodes == answers.len());
-        self.most_told(told.collect(), answers.len())
+        let reported = reported(answers).filter(|group| group.nodes == answers.len());
+        self.most_reported(reported.collect(), answers.len())
     }
 
-    /// The values of a group that changes its number of nodes: those that most nodes had, where
-    /// nothing else was given.
+    /// The values for a group whose number of nodes changes: the explicit ones, and otherwise those
+    /// that most nodes had.
     pub fn inherit(&self, answers: &[Result<Facts, CallError>]) -> Group {
         let nodes = answers.len();
-        // Judged as values of the group that is to be.
-        let told = told(answers).map(|group| Group { nodes, ..group });
-        self.most_told(told.collect(), nodes)
+        // Check them as the values of the new group.
+        let reported = reported(answers).map(|group| Group { nodes, ..group });
+        self.most_reported(reported.collect(), nodes)
     }
 
-    /// The values in `told` that most say. Of those that are said equally often our own are taken,
-    /// else the first: a node that has others refuses us, and says which.
-    fn most_told(&self, mut told: Vec<Group>, nodes: usize) -> Group {
+    /// The values that most nodes report. On a tie the explicit values and defaults win, else the
+    /// earlier node's. A node with other values refuses the client, with an error that names both.
+    fn most_reported(&self, mut reported: Vec<Group>, nodes: usize) -> Group {
         let own = self.over(Group::new(nodes));
-        told.retain(|group| group.check().is_ok());
-        let said = |group: &Group| told.iter().filter(|other| *other == group).count();
-        let most = told.iter().rev();
-        let most = most.max_by_key(|group| (said(group), **group == own));
+        reported.retain(|group| group.check().is_ok());
+        let count = |group: &Group| reported.iter().filter(|other| *other == group).count();
+        let most = reported.iter().rev();
+        let most = most.max_by_key(|group| (count(group), **group == own));
         self.over(most.copied().unwrap_or(own))
     }
 }
 
-fn told(answers: &[Result<Facts, CallError>]) -> impl Iterator<Item = Group> {
+fn reported(answers: &[Result<Facts, CallError>]) -> impl Iterator<Item = Group> {
     answers
         .iter()
         .filter_map(|answer| answer.as_ref().ok()?.group)
 }
 
-/// `answers` in which a node with values that are not safe has refused itself: the quarantine that it
-/// claims would let a restarted node vote while its locks are still held.
+/// The answers, with an error in place of a node whose group values are not safe. With too short a
+/// quarantine a restarted node would vote while its lost locks are still held.
 pub fn vetted(
     names: &[String],
     answers: Vec<Result<Facts, CallError>>,
@@ -86,19 +86,19 @@ pub fn vetted(
 
 fn unsafe_values(node: &str, why: &str) -> CallError {
     let detail = format!(
-        "{node} says that it belongs to a group whose values are not safe: {why}; find out who wrote \
-         them, then stop all clients and run `ringfence init --force`"
+        "{node} has group values that are not safe: {why}; find the program that wrote them, then \
+         stop all clients and run `ringfence init --force`"
     );
     CallError::Refused(Trouble::new(TroubleKind::Group, detail))
 }
 
-/// Whether no answer that is still to come can change what is decided: a majority has one and the
-/// same values, or none yet.
+/// Whether no further answer can change the decision: a majority reports the same values, or a
+/// majority has none yet.
 pub fn settled(answers: &[Option<Result<Facts, CallError>>]) -> bool {
     let safe = |group: &Option<Group>| group.is_none_or(|group| group.check().is_ok());
-    let said = answers.iter().flatten().flatten().map(|facts| facts.group);
-    let said: Vec<Option<Group>> = said.filter(safe).collect();
-    let alike = |one: &Option<Group>| said.iter().filter(|other| *other == one).count();
-    let most = said.iter().map(alike).max().unwrap_or_default();
+    let reported = answers.iter().flatten().flatten().map(|facts| facts.group);
+    let reported: Vec<Option<Group>> = reported.filter(safe).collect();
+    let alike = |one: &Option<Group>| reported.iter().filter(|other| *other == one).count();
+    let most = reported.iter().map(alike).max().unwrap_or_default();
     most >= quorum(answers.len())
 }

@@ -1,9 +1,10 @@
-//! One call about a latch: question after question until it has arrived, or is open, or it is time to
-//! give up.
+//! One call about a latch: rounds, until the party has arrived, or the latch is open, or the caller
+//! gives up.
 //!
-//! *Arrived* means that a majority whose word counts has taken the party. *Open* means more: that all
-//! who have arrived are on one and the same majority. Where they are not yet, they are written there
-//! first, or another client, asking another majority, could find the latch shut again.
+//! *Arrived* means that a majority of nodes that count has stored the party. *Open* means more: one
+//! majority has stored all parties that have arrived. If none has yet, this call writes them to a
+//! majority first. Otherwise another client that asks another majority could find the latch shut
+//! again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,28 +16,28 @@ use super::jitter::Jitter;
 use super::latch_round::{LatchRound, LatchTally, Question};
 use super::{Cluster, Vote, quorum};
 
-/// How often somebody who waits looks of its own accord, beside being woken and hearing of changes.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
-/// The pauses while no majority answers.
+/// A waiter asks again after this time, even if it was not woken and no refresh showed a change.
+const POLL: Duration = Duration::from_secs(30);
+/// The shortest and the longest pause while no majority answers.
 const NO_QUORUM_POLL_MIN: Duration = Duration::from_millis(20);
 const NO_QUORUM_POLL_MAX: Duration = Duration::from_secs(1);
-/// However short the wait, a round gets this long.
+/// The shortest round, also if the remaining wait is shorter.
 const ROUND_MIN: Duration = Duration::from_millis(20);
 
-/// What the caller asks for.
+/// The terms of a call about a latch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatchTerms {
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: usize,
-    /// How many have to arrive.
+    /// How many parties have to arrive.
     pub count: u64,
-    /// How long the latch lives without being heard of.
+    /// How long the nodes keep a latch without any call about it.
     pub ttl: Duration,
-    /// How long a node may take to answer.
+    /// The timeout of one call to a node.
     pub call_timeout: Duration,
-    /// How long to wait until it opens; `None` is for ever.
+    /// How long to wait until the latch opens; `None`: without limit.
     pub wait: Option<Duration>,
-    /// How long to go on without a majority that counts.
+    /// How long to try while no majority counts.
     pub no_quorum_after: Duration,
 }
 
@@ -46,28 +47,28 @@ pub struct LatchCall {
     terms: LatchTerms,
     started: Timestamp,
     jitter: Jitter,
-    /// Who arrives; `None` for whoever only waits.
+    /// The party that arrives; `None` for a caller that only waits.
     party: Option<Arc<str>>,
-    asks: Question,
+    question: Question,
     no_quorum_since: Option<Timestamp>,
     no_quorum_in_a_row: u32,
-    /// How many had arrived when a majority last spoke.
+    /// How many parties had arrived when a majority last counted.
     arrived: Option<u64>,
 }
 
-/// What comes after a round.
+/// What follows a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LatchNext {
-    /// The next question, at once.
+    /// Begin the next round at once.
     Ask,
-    /// The next question at `at`, or when woken.
+    /// Begin the next round at `at`, or when woken.
     Rest {
-        /// When.
+        /// The time of the next round.
         at: Timestamp,
     },
-    /// It is done: whoever was to arrive has, and what was to be open is.
+    /// Done: the party has arrived, or the latch is open.
     Done {
-        /// How many have arrived. If they are enough, a majority has them all.
+        /// How many parties have arrived. If they are enough, one majority has stored all of them.
         arrived: u64,
     },
     /// Give up.
@@ -77,33 +78,33 @@ pub enum LatchNext {
 /// Why a call about a latch failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatchFailure {
-    /// What stood in the way.
+    /// The reason.
     pub kind: LatchFailureKind,
     /// Every node's vote in the last round, in node order.
     pub votes: Vec<Vote>,
 }
 
-/// What stood in the way of a call about a latch.
+/// The reason why a call about a latch failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LatchFailureKind {
-    /// Too few have arrived, for longer than the caller would wait.
+    /// Too few parties arrived for longer than the caller would wait.
     Shut {
-        /// How many have.
+        /// How many parties have arrived.
         arrived: u64,
     },
-    /// Too few nodes answered, or remember the latch from its beginning.
+    /// Too few nodes answered, or too few are old enough to know every arrival.
     NoQuorum,
     /// Too few nodes may vote yet: the cluster is new or was restarted.
     Quarantined {
-        /// When a majority may vote.
+        /// The time until a majority may vote.
         left: Duration,
     },
-    /// A majority needs somebody to change a setting.
+    /// An operator has to change a setting before a majority can vote.
     Misconfigured,
 }
 
 impl LatchCall {
-    /// `party` arrives. Repeated with the same party it counts once.
+    /// `party` arrives. A repeated arrival of the same party counts once.
     pub fn arriving(terms: LatchTerms, party: Arc<str>, now: Timestamp, seed: u64) -> Self {
         let question = Question::Add {
             parties: Arc::from([Arc::clone(&party)]),
@@ -120,7 +121,7 @@ impl LatchCall {
     fn new(
         terms: LatchTerms,
         party: Option<Arc<str>>,
-        asks: Question,
+        question: Question,
         now: Timestamp,
         seed: u64,
     ) -> Self {
@@ -129,14 +130,14 @@ impl LatchCall {
             started: now,
             jitter: Jitter(SplitMix64(seed)),
             party,
-            asks,
+            question,
             no_quorum_since: None,
             no_quorum_in_a_row: 0,
             arrived: None,
         }
     }
 
-    /// Begins the next round. `now` is before anything of it is sent.
+    /// Begins the next round. `now` must be before its first send.
     pub fn begin(&self, cluster: &Cluster, now: Timestamp) -> LatchRound {
         let full = now + self.terms.call_timeout;
         let timeout = match self.terms.wait {
@@ -144,7 +145,7 @@ impl LatchCall {
             _ => full,
         };
         LatchRound::new(
-            self.asks.clone(),
+            self.question.clone(),
             cluster,
             self.terms.ttl,
             now,
@@ -153,7 +154,7 @@ impl LatchCall {
         )
     }
 
-    /// Decides what comes after `round`, which is over.
+    /// Decides what follows `round`, which is over.
     pub fn conclude(&mut self, round: &LatchRound, now: Timestamp) -> LatchNext {
         let tally = round.tally(now);
         if !tally.speaks {
@@ -175,16 +176,18 @@ impl LatchCall {
         if tally.everywhere {
             return LatchNext::Done { arrived };
         }
-        // Enough are there, but no majority has them all: nobody may be told before one does.
-        self.asks = Question::Add {
+        // Enough parties have arrived, but no majority has stored all of them. Write them to a
+        // majority before reporting that the latch is open.
+        self.question = Question::Add {
             parties: tally.parties.into_iter().collect(),
             since_us: tally.since_us,
         };
         LatchNext::Ask
     }
 
-    /// A majority counts, but has not taken the parties. Either it knows nothing of the latch, and has
-    /// vouched by that that there is none: it is made now. Or some knew it and others did not.
+    /// A majority counts, but has not stored the parties. Either it does not know the latch, which
+    /// proves that there is none, and the latch is created now. Or some of its nodes know the latch
+    /// and others do not.
     fn after_not_taken(
         &mut self,
         round: &LatchRound,
@@ -196,17 +199,18 @@ impl LatchCall {
         };
         let made_us = tally.since_us.or_else(|| round.began_us());
         if made_us.is_none() || *since_us == made_us {
-            // They were told, and did not take it: their clocks are behind, say.
+            // The nodes got this creation time and did not accept it, for example because their
+            // clocks are behind.
             return self.after_no_quorum(round, tally, now);
         }
-        self.asks = Question::Add {
+        self.question = Question::Add {
             parties: Arc::clone(parties),
             since_us: made_us,
         };
         LatchNext::Ask
     }
 
-    /// Too few have arrived: again when woken, as long as the caller waits.
+    /// Too few parties have arrived: ask again when woken, as long as the caller waits.
     fn after_shut(&mut self, tally: LatchTally, arrived: u64, now: Timestamp) -> LatchNext {
         let give_up_at = self.terms.wait.map(|wait| self.started + wait);
         if give_up_at.is_some_and(|at| now >= at) {
@@ -215,14 +219,14 @@ impl LatchCall {
                 votes: tally.votes,
             });
         }
-        self.asks = Question::Look;
-        let at = now + self.jitter.spread(LOOK_AGAIN);
+        self.question = Question::Look;
+        let at = now + self.jitter.spread(POLL);
         LatchNext::Rest {
             at: give_up_at.map_or(at, |end| at.min(end)),
         }
     }
 
-    /// No majority counts. Waiting is about those who have not arrived, so this ends sooner.
+    /// No majority counts. The `wait` is meant for missing arrivals, so this gives up sooner.
     fn after_no_quorum(
         &mut self,
         round: &LatchRound,
@@ -236,15 +240,15 @@ impl LatchCall {
             return give_up(LatchFailureKind::Misconfigured, votes);
         }
         if self.terms.nodes - count(|vote| *vote == Vote::BornLater) < quorum {
-            // No time mends this.
+            // These nodes will never count for this latch.
             return give_up(LatchFailureKind::NoQuorum, votes);
         }
-        let patience = self.terms.wait.map_or(self.terms.no_quorum_after, |wait| {
+        let limit = self.terms.wait.map_or(self.terms.no_quorum_after, |wait| {
             wait.min(self.terms.no_quorum_after)
         });
-        if let Some(left) = grown_up_in(&votes, quorum).filter(|left| !left.is_zero()) {
-            // A new cluster is no outage: waiting helps if the caller would wait that long.
-            let covered = self.terms.wait.unwrap_or(patience).max(patience);
+        if let Some(left) = majority_votes_in(&votes, quorum).filter(|left| !left.is_zero()) {
+            // A new cluster is not an outage: waiting helps if the caller waits long enough.
+            let covered = self.terms.wait.unwrap_or(limit).max(limit);
             if now + left > self.started + covered {
                 return give_up(LatchFailureKind::Quarantined { left }, votes);
             }
@@ -253,14 +257,15 @@ impl LatchCall {
             return LatchNext::Rest { at };
         }
         let since = *self.no_quorum_since.get_or_insert(round.t0());
-        let mut end = since + patience;
+        let mut end = since + limit;
         if let Some(wait) = self.terms.wait {
             end = end.min(self.started + wait);
         }
         if now >= end {
             return match self.arrived {
-                // The last round of a wait may be cut short: that alone is no outage. But if enough
-                // had arrived, the round was to write them to a majority, and none confirmed it.
+                // The end of the wait may cut the last round short. That alone is not an outage.
+                // But if enough parties had arrived, the round had to write them to a majority, and
+                // no majority confirmed it.
                 Some(arrived)
                     if self.no_quorum_in_a_row == 0
                         && self.party.is_none()
@@ -285,11 +290,11 @@ fn give_up(kind: LatchFailureKind, votes: Vec<Vote>) -> LatchNext {
     LatchNext::GiveUp(LatchFailure { kind, votes })
 }
 
-/// When a majority may vote, if only its youth stands in the way of one.
-fn grown_up_in(votes: &[Vote], quorum: usize) -> Option<Duration> {
+/// When a majority may vote, if only quarantines and clock jumps prevent it.
+fn majority_votes_in(votes: &[Vote], quorum: usize) -> Option<Duration> {
     let left = votes.iter().filter_map(|vote| match vote {
         Vote::Granted => Some(Duration::ZERO),
-        vote => vote.counts_in(),
+        vote => vote.votes_in(),
     });
     let mut left: Vec<Duration> = left.collect();
     left.sort_unstable();

@@ -1,10 +1,10 @@
-//! What one client does with N nodes: whom to ask, what their answers amount to, how long a grant
-//! is valid, what to take back and when to try again.
+//! What one client does with N nodes: which nodes to ask, how to count their answers, how long a
+//! grant is valid, what to undo or release, and when to try again.
 //!
-//! Pure: time, answers and seeds come in as values; what is to be sent comes out as values. The
-//! driver runs this code, and so does the simulator, which runs the whole client. The exhaustive model
-//! (`ringfence-verify model`) does not: it runs the ledger, and has a client of its own that restates
-//! these rules. Nothing here knows what a node is made of.
+//! Pure: time, answers and seeds are arguments; requests are return values. The runtime of the
+//! library executes this code, and so does the simulator, which runs the whole client. The
+//! exhaustive model (`ringfence-verify model`) runs the ledger, with a client of its own that
+//! restates these rules. Nothing here depends on the kind of a node.
 
 mod acquisition;
 mod attempt;

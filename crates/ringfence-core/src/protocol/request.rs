@@ -1,5 +1,5 @@
-//! The requests of a client, but for those of an [`Attempt`](super::Attempt), which makes its own. No
-//! file outside of this crate makes one.
+//! The requests of a client, except those of an [`Attempt`](super::Attempt), which builds its own.
+//! Code outside this crate builds no requests.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 use super::latch_round::Question;
 use super::{LatchRound, LatchTerms, Transmit};
 
-/// What the nodes know a lock by that was asked for: every request about it names this. Every hold
-/// has one, so what few of them have is in a box.
+/// The identity of a lock on the nodes: every request about the lock carries these values. Every
+/// hold has one, so the parts that few holds need are boxed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantId {
-    /// What was asked for. Of a slot that was won, its one claim.
+    /// The claims. For a slot that was won, its one claim.
     pub claims: Arc<[Claim]>,
-    /// Who asked.
+    /// The token of the caller.
     pub token: Token,
-    /// What was proposed: the fence, if it was granted.
+    /// The proposed ballot, which is the fence if it was granted.
     pub ballot: Ballot,
-    /// What it is.
+    /// The kind of lock.
     pub kind: Kind,
-    /// The place in line under which it was asked for.
+    /// The ticket that the acquire carried.
     pub place: Option<Box<Place>>,
-    /// For slots of a semaphore: all its claims, and which of the slots.
+    /// For a semaphore: all its claims, and the slots to release.
     pub slots: Option<Box<(Arc<[Claim]>, Slots)>>,
 }
 
 impl GrantId {
-    /// The ticket of a caller that waits for `claims` at `place`. The token is of no grant: a node
-    /// that granted must keep the grant.
+    /// The ticket of a caller that waits for `claims`. It carries a token that holds nothing, so
+    /// that a node that granted keeps the grant.
     pub fn of_ticket(claims: &Arc<[Claim]>, place: &Place, queue: Queue) -> Self {
         let (kind, slots) = match queue {
             Queue::Slot => (Kind::Slot, Some((Arc::clone(claims), Slots::All))),
@@ -49,7 +49,7 @@ impl GrantId {
         }
     }
 
-    /// A lock that another process may have left behind.
+    /// A lock that another process may have left behind (a receipt).
     pub fn of_receipt(claims: Arc<[Claim]>, token: Token, ballot: Ballot, kind: Kind) -> Self {
         Self {
             claims,
@@ -61,17 +61,17 @@ impl GrantId {
         }
     }
 
-    /// `slot` of the semaphore was won.
+    /// The same, for the `slot` that was won.
     pub fn with_slot(mut self, slot: u32) -> Self {
         if let Some(slots) = &mut self.slots {
             slots.1 = Slots::Only(slot);
-            // The gate comes first.
+            // The claim at index 0 is the admission record.
             self.claims = Arc::from([slots.0[slot as usize + 1].clone()]);
         }
         self
     }
 
-    /// The other slots of the semaphore of which `slot` was won.
+    /// The same, for every slot except the `slot` that was won.
     pub fn without_slot(mut self, slot: u32) -> Self {
         if let Some(slots) = &mut self.slots {
             slots.1 = Slots::AllBut(slot);
@@ -79,7 +79,7 @@ impl GrantId {
         self
     }
 
-    /// The same lock, shared with readers.
+    /// The same lock, in shared mode.
     pub fn shared(&self) -> Self {
         Self {
             claims: self.claims.iter().map(Claim::shared).collect(),
@@ -89,16 +89,16 @@ impl GrantId {
     }
 }
 
-/// In which queue a caller waits.
+/// The wait queue of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Queue {
-    /// For its turn to hold a lock.
+    /// A caller that waits for a lock.
     Lock,
-    /// For its turn to have a slot of a semaphore.
+    /// A caller that waits for a slot of a semaphore.
     Slot,
-    /// For enough arrivals at a latch.
+    /// A caller that waits for enough arrivals at a latch.
     Latch {
-        /// How long the latch is kept for the sake of the callers that wait.
+        /// How long the nodes keep the latch for the waiters.
         ttl_ms: u64,
     },
 }
@@ -114,22 +114,21 @@ impl Transmit {
     }
 }
 
-/// What a release or undo says to the nodes: to most of them the same, which is made once.
+/// The requests of a release or undo. Most nodes get the same request, which is built once.
 #[derive(Debug)]
 pub struct ReleaseRequests {
-    /// To a node of which the fate of the acquire is known.
+    /// For a node where the fate of the acquire is known.
     known: Arc<Request>,
-    /// To the others.
+    /// For a node where it is unknown.
     unknown: Option<Arc<Request>>,
-    /// When the last lease of what is given back has ended.
+    /// When the last lease of the lock has ended.
     until: Timestamp,
-    /// Until when what is given back is kept from others.
+    /// Until when the lock is kept from others after the release.
     keep_until: Option<Timestamp>,
 }
 
 impl ReleaseRequests {
-    /// Gives `id` back, the last lease of which ends at `until`. If the caller `stays`, its place in
-    /// line is kept.
+    /// Releases `id`, whose last lease ends at `until`. With `stays` the ticket stays in the queue.
     pub fn new(
         id: &GrantId,
         kind: ReleaseKind,
@@ -161,14 +160,14 @@ impl ReleaseRequests {
         }
     }
 
-    /// The token of what is given back.
+    /// The token that is released.
     pub fn token(&self) -> &Token {
         &self.known.token
     }
 
-    /// What to say at `now` to a node, and until when it is worth sending. Said again later, it keeps
-    /// for a shorter time. If the caller `leaves`, it gives up its place: entered again, the ticket
-    /// would outlive its use.
+    /// The request to send to a node at `now`, and until when it is useful. A request that is
+    /// resent later keeps the lock from others for a shorter time. With `leaves` the caller gives
+    /// up its ticket: an undo must not enter it again, because no caller waits with it any more.
     pub fn at(
         &mut self,
         fate_unknown: bool,
@@ -199,7 +198,7 @@ impl ReleaseRequests {
     }
 }
 
-/// The same as `request`, to a node that may get the acquire later, or never.
+/// The same request, for a node where the acquire may arrive later or never.
 fn of_unknown_fate(request: &Request) -> Request {
     let mut request = request.clone();
     if let Some(release) = request.op.release_mut() {
@@ -209,7 +208,8 @@ fn of_unknown_fate(request: &Request) -> Request {
 }
 
 impl LatchRound {
-    /// Puts the question of this round to a node. A caller that waits to be told has a `place`.
+    /// The request of this round. `place` is the ticket of a caller that waits for the latch to
+    /// open.
     pub fn request(
         &self,
         claims: &Arc<[Claim]>,
@@ -234,7 +234,7 @@ impl LatchRound {
     }
 }
 
-/// Shows the nodes that the callers at `places` still wait for `claims`.
+/// Keeps the tickets of callers that wait for `claims`.
 pub fn refresh<'a>(
     claims: &Arc<[Claim]>,
     queue: Queue,
@@ -257,7 +257,7 @@ pub fn refresh<'a>(
     of_no_holder(Arc::clone(claims), op)
 }
 
-/// Asks who holds `claims`.
+/// Reports the holders of `claims`.
 pub fn inspect(claims: Arc<[Claim]>) -> Request {
     of_no_holder(claims, Op::Inspect)
 }
@@ -271,7 +271,7 @@ fn of_no_holder(claims: Arc<[Claim]>, op: Op) -> Request {
     }
 }
 
-/// A token that no holder has.
+/// A token that holds nothing on any node.
 fn no_token() -> Token {
     Token::from_entropy([0; TOKEN_ENTROPY_BYTES])
 }

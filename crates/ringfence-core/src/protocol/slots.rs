@@ -1,24 +1,24 @@
-//! A semaphore's slots as one client sees them: which slot a round was about, how the votes for each
-//! add up, and which one to ask for next. Votes for different slots never add up: that is what
-//! keeps two permits from admitting three.
+//! A semaphore's slots from the view of one client: which slot a round is about, how votes are
+//! counted for each slot, and which slot to ask for next. Votes for different slots never add up:
+//! otherwise two permits could admit three clients.
 
 use crate::message::{Answer, Permit, Reply};
 use crate::node::CallError;
 
 use super::{Vote, quorum};
 
-/// Which slot an attempt asks for.
+/// The slot that an attempt asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// Whichever each node picks.
+    /// Each node picks one.
     Any,
-    /// This one, and no other.
+    /// Only this slot.
     Slot(u32),
 }
 
-/// What one node told of a semaphore, beside its answer.
+/// What one node reported about a semaphore, beside its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct SlotReport {
     /// The slot that the answer is about.
     pub(super) slot: Option<u32>,
     free: Vec<u32>,
@@ -26,8 +26,11 @@ pub(super) struct Sight {
     pub(super) most: u64,
 }
 
-/// Takes apart what a node said: the answer as that of a lock, and what it told of the semaphore.
-pub(super) fn look(outcome: Result<Reply, CallError>) -> (Result<Reply, CallError>, Option<Sight>) {
+/// Splits the reply to an acquire of a slot: the answer as for a lock, and the report about the
+/// semaphore.
+pub(super) fn split_permit(
+    outcome: Result<Reply, CallError>,
+) -> (Result<Reply, CallError>, Option<SlotReport>) {
     match outcome {
         Ok(Reply {
             answer: Answer::Permit(permit),
@@ -46,37 +49,38 @@ pub(super) fn look(outcome: Result<Reply, CallError>) -> (Result<Reply, CallErro
                 standing,
                 answer: *answer,
             };
-            let sight = Sight {
+            let report = SlotReport {
                 slot,
                 free,
                 ahead,
                 most,
             };
-            (Ok(reply), Some(sight))
+            (Ok(reply), Some(report))
         }
         other => (other, None),
     }
 }
 
-/// The slot that most nodes granted, of equal ones the lowest, and how many did.
+/// The slot that most nodes granted, and how many did. On a tie the lowest slot.
 pub(super) fn best(granted: impl Iterator<Item = u32> + Clone) -> Option<(u32, usize)> {
     let count = |slot: u32| granted.clone().filter(|other| *other == slot).count();
     let counted = granted.clone().map(|slot| (slot, count(slot)));
     counted.max_by_key(|&(slot, count)| (count, std::cmp::Reverse(slot)))
 }
 
-/// The slot to ask for next: one that is free on a majority. The one of which we had most, so that
-/// clients who met do not meet again; else, so that those in line spread, the one that comes after
-/// as many others as are ahead of us. `None` if it is not our turn.
+/// The slot to ask for next: one that is free on a majority. If some nodes granted us such a slot,
+/// the one with most grants, so that clients that collided do not collide again. Otherwise the slot
+/// whose index among the free ones is the number of waiters ahead of us, so that waiters choose
+/// different slots. `None` if it is not our turn.
 ///
-/// `votes` are those that count, with what their nodes told.
+/// `votes` are the votes that count, with the reports of their nodes.
 pub(super) fn next<'a>(
-    votes: impl Iterator<Item = (&'a Vote, &'a Sight)>,
+    votes: impl Iterator<Item = (&'a Vote, &'a SlotReport)>,
     nodes: usize,
 ) -> Option<u32> {
-    let votes: Vec<(&Vote, &Sight)> = votes.filter(|(vote, _)| vote.is_answer()).collect();
+    let votes: Vec<(&Vote, &SlotReport)> = votes.filter(|(vote, _)| vote.is_answer()).collect();
     let quorum = quorum(nodes);
-    let mut aheads: Vec<u64> = votes.iter().map(|(_, sight)| sight.ahead).collect();
+    let mut aheads: Vec<u64> = votes.iter().map(|(_, report)| report.ahead).collect();
     aheads.sort_unstable();
     let ahead = *aheads.get(quorum - 1)?;
     let free_on = |slot: u32| votes.iter().filter(|(_, s)| s.free.contains(&slot)).count();
@@ -91,7 +95,7 @@ pub(super) fn next<'a>(
     let granted = votes
         .iter()
         .filter(|(vote, _)| **vote == Vote::Granted)
-        .filter_map(|(_, sight)| sight.slot)
+        .filter_map(|(_, report)| report.slot)
         .filter(|slot| slots.contains(slot));
     Some(best(granted).map_or(by_turn, |(slot, _)| slot))
 }

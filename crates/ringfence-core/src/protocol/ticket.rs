@@ -1,9 +1,10 @@
-//! Which nodes may have a caller's ticket in their wait queue. When the caller no longer waits, each
-//! of them is told to forget it: a ticket that outlives its use keeps others out.
+//! Which nodes may have a caller's ticket in their wait queue. When the caller no longer waits,
+//! each of these nodes is asked to remove it: a ticket that is no longer needed blocks the waiters
+//! behind it.
 //!
-//! A node that grants takes the ticket out of its queue in the same step. Every other node that was
-//! shown the ticket is told: one that refused the winning attempt, one that failed in it and was shown
-//! the ticket earlier, and one where a refresh or an undo came after the grant.
+//! A node that grants removes the ticket in the same step. Every other node that received the
+//! ticket must be asked: a node that refused the winning attempt, a node that failed in it but got
+//! the ticket earlier, and a node where a refresh or an undo was executed after the grant.
 
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use crate::node::CallError;
 
 use super::Target;
 
-/// What one call to a node did to the ticket there.
+/// What one call did to the ticket on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TicketFate {
-    /// It is in the queue now, or may be.
+    /// The ticket is in the queue now, or may be.
     Entered,
-    /// It was granted, and so left the queue.
+    /// The node granted the lock and removed the ticket.
     Left,
     /// The call changed nothing.
     Unchanged,
@@ -50,7 +51,7 @@ impl TicketFate {
         }
     }
 
-    /// After an undo that keeps the place: where it takes a grant back, it enters the ticket again.
+    /// After an undo that keeps the ticket. An undo of a grant enters the ticket again.
     pub fn after_undo(outcome: &Result<Reply, CallError>) -> Self {
         match outcome {
             Ok(reply) if reply.answer == Answer::Released => Self::Entered,
@@ -60,19 +61,19 @@ impl TicketFate {
     }
 }
 
-/// Which nodes may have a ticket.
+/// The nodes that may have a ticket.
 #[derive(Debug)]
 pub struct TicketNodes {
-    /// By node: it may have the ticket.
+    /// For each node: whether it may have the ticket.
     may_have: Vec<bool>,
-    /// By node: how many acquires with the ticket it has not answered.
+    /// For each node: how many acquires with the ticket it has not answered.
     unanswered: Vec<u32>,
-    /// The caller no longer waits, and how long a node may take to answer when it is told so.
+    /// Set when the caller no longer waits: the timeout of the call that removes the ticket.
     over: Option<Duration>,
 }
 
 impl TicketNodes {
-    /// None of `nodes` has it yet.
+    /// No node has the ticket yet.
     pub fn new(nodes: usize) -> Self {
         Self {
             may_have: vec![false; nodes],
@@ -91,8 +92,8 @@ impl TicketNodes {
         self.unanswered[node] = self.unanswered[node].saturating_sub(1);
     }
 
-    /// Notes what a call did to the ticket on `node`. If the caller no longer waits and the node may
-    /// have the ticket all the same: how long it may take to answer when it is told to forget it.
+    /// Records what a call did to the ticket on `node`. If the caller no longer waits but the node
+    /// may have the ticket, returns the timeout for the call that removes it.
     pub fn note(&mut self, node: usize, fate: TicketFate) -> Option<Duration> {
         match fate {
             TicketFate::Entered => {}
@@ -106,7 +107,7 @@ impl TicketNodes {
         self.over
     }
 
-    /// The nodes in `targets` are told by the undo of the last attempt.
+    /// The undo of the last attempt removes the ticket from these `targets`.
     pub fn told(&mut self, targets: &[Target]) {
         let nodes = self.may_have.iter_mut().zip(&mut self.unanswered);
         for ((may_have, unanswered), _) in nodes
@@ -117,8 +118,9 @@ impl TicketNodes {
         }
     }
 
-    /// The caller no longer waits: which nodes are to be told. After a grant a node that has not
-    /// answered yet is not: mostly it grants, too, and its answer decides.
+    /// The caller no longer waits: returns the nodes that must remove the ticket. After a grant
+    /// this leaves out nodes that have not answered yet: they mostly grant as well, and their
+    /// answer decides.
     pub fn end(&mut self, granted: bool, call_timeout: Duration) -> Vec<Target> {
         if self.over.replace(call_timeout).is_some() {
             return Vec::new();
@@ -126,15 +128,15 @@ impl TicketNodes {
         let may_have = std::mem::take(&mut self.may_have);
         self.may_have = vec![false; may_have.len()];
         let unanswered = self.unanswered.iter().map(|count| *count > 0 && !granted);
-        let tell = may_have.iter().zip(unanswered);
+        let nodes = may_have.iter().zip(unanswered);
         let target = |(may_have, unanswered): (&bool, bool)| match *may_have || unanswered {
             true => Target::Holds,
             false => Target::Nothing,
         };
-        tell.map(target).collect()
+        nodes.map(target).collect()
     }
 
-    /// Whether the caller no longer waits: nothing may enter the ticket any more.
+    /// Whether the caller no longer waits, so that no call may enter the ticket any more.
     pub fn is_over(&self) -> bool {
         self.over.is_some()
     }
@@ -147,9 +149,9 @@ mod tests {
     use crate::node::{Trouble, TroubleKind};
 
     #[test]
-    fn only_a_grant_takes_the_ticket_out_and_only_what_arrived_enters_it() {
+    fn only_a_grant_removes_the_ticket_and_only_an_executed_call_enters_it() {
         let standing = Standing::default();
-        let said = |answer| {
+        let replied = |answer| {
             Ok(Reply {
                 stamp: None,
                 standing,
@@ -167,10 +169,10 @@ mod tests {
         use TicketFate::{Entered, Left, Unchanged};
         let unknown = Err(CallError::Unknown(trouble()));
         let not_sent = Err(CallError::NotSent(trouble()));
-        assert_eq!(after(said(Answer::Granted))[0], Left);
-        assert_eq!(after(said(Answer::TicketOld))[0], Unchanged);
-        assert_eq!(after(said(Answer::Stale)), [Entered, Entered, Unchanged]);
-        assert_eq!(after(said(Answer::Released))[2], Entered);
+        assert_eq!(after(replied(Answer::Granted))[0], Left);
+        assert_eq!(after(replied(Answer::TicketOld))[0], Unchanged);
+        assert_eq!(after(replied(Answer::Stale)), [Entered, Entered, Unchanged]);
+        assert_eq!(after(replied(Answer::Released))[2], Entered);
         assert_eq!(after(unknown), [Entered; 3]);
         assert_eq!(after(not_sent), [Unchanged; 3]);
     }

@@ -1,17 +1,19 @@
-//! How long a grant may be counted on: the one place where TTL, elapsed time and drift meet.
+//! The validity of a grant. This is the only place that computes it from TTL, elapsed time and
+//! drift.
 
 use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// What is taken off a TTL because clocks do not run alike: a fraction of it, and a fixed part.
+/// How much is subtracted from a TTL because clocks run at different rates: a fraction and a fixed
+/// part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Drift {
     parts_per_million: u32,
     fixed: Duration,
 }
 
-/// A drift that cannot be meant.
+/// The fraction of the drift is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("the drift must be a fraction between 0 and 0.25, not {0}")]
 pub struct DriftError(f64);
@@ -29,17 +31,17 @@ impl Drift {
         })
     }
 
-    /// What is taken off `span`.
+    /// How much to subtract from `span`.
     pub fn allowance(&self, span: Duration) -> Duration {
         self.fraction_of(span).saturating_add(self.fixed)
     }
 
-    /// The part that does not grow with the span.
+    /// The fixed part.
     pub(super) fn fixed(&self) -> Duration {
         self.fixed
     }
 
-    /// The part that grows with `span`.
+    /// The part that is proportional to `span`.
     pub fn fraction_of(&self, span: Duration) -> Duration {
         let nanos = span.as_nanos() * u128::from(self.parts_per_million) / 1_000_000;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -47,7 +49,7 @@ impl Drift {
 }
 
 impl Default for Drift {
-    /// One per cent and two milliseconds.
+    /// 1 % and 2 ms.
     fn default() -> Self {
         Self {
             parts_per_million: 10_000,
@@ -56,10 +58,10 @@ impl Default for Drift {
     }
 }
 
-/// The moment until which a majority that was asked at `t0` for `ttl` surely holds.
+/// Until when a majority that was asked at `t0` for `ttl` surely holds the lock.
 ///
-/// `t0` is read before the first request of the round leaves, so every node's lease starts later;
-/// the drift covers nodes whose clocks run faster than ours.
+/// `t0` is read before the first request of the round is sent, so every node's lease starts later.
+/// The drift covers nodes whose clocks run faster than ours.
 pub fn deadline(t0: Timestamp, ttl: Duration, drift: Drift) -> Timestamp {
     t0 + ttl.saturating_sub(drift.allowance(ttl))
 }

@@ -1,11 +1,12 @@
-//! What one node's answer means for a round, and how many answers make a majority.
+//! What one node's answer means for a round, and how many answers are a majority.
 //!
-//! One server behind two nodes has one vote. An address may be pointed to another node's server at
-//! any time (DNS, a virtual IP), so every reply says which server gave it, and every round compares.
+//! A server behind two nodes has one vote. An address may be redirected to the server of another
+//! node at any time (DNS, a virtual IP). So every reply names the server that sent it, and every
+//! round compares the servers.
 //!
-//! The earlier node of the list votes for the server, the later one does not. Which reply comes first
-//! does not matter: a later node's vote is taken back when the earlier node answers. As long as the
-//! earlier node does not answer, the later one speaks for the server.
+//! The earlier node of the list votes for the server; the later one does not. The order of the
+//! replies does not matter: the later node loses its vote when the earlier node answers. As long as
+//! the earlier node does not answer, the later one votes for the server.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,31 +14,31 @@ use std::time::Duration;
 use crate::message::{Answer, Holder, Reply};
 use crate::node::{CallError, Trouble, TroubleKind};
 
-/// Why nothing that a node says counts, although it answers.
+/// Why the answers of a node do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Discount {
-    /// It may have forgotten locks.
+    /// The node may have lost locks.
     Quarantined {
-        /// For how much longer.
+        /// The remaining time without a vote.
         left: Duration,
     },
-    /// Its clock jumped.
+    /// The node's clock jumped.
     ClockJumped {
-        /// By how many microseconds at least; below zero it was set back.
+        /// The size of the jump in microseconds, at least; negative if the clock was set back.
         by_us: i64,
-        /// For how much longer.
+        /// The remaining time without a vote.
         left: Duration,
     },
-    /// Our own clock stood still since the request was sent.
+    /// Our own clock froze since the request was sent.
     Outdated,
-    /// It is the same server as an earlier node, which votes for it.
+    /// The node is the same server as an earlier node, which votes for it.
     Duplicate {
-        /// Which node, by its place in the list.
+        /// The index of the earlier node.
         of: usize,
     },
-    /// The node became another server since the request was sent, and may have answered for the
-    /// same locks as another node did before.
+    /// The node became another server since the request was sent. Its answer may be about the same
+    /// locks as an earlier answer of another node.
     Moved,
 }
 
@@ -53,62 +54,62 @@ impl From<Discount> for Vote {
     }
 }
 
-/// One node's part in a round.
+/// The vote of one node in a round.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Vote {
-    /// Asked, not yet answered.
+    /// The request was sent; there is no answer yet.
     Pending,
-    /// Our token holds there.
+    /// The node holds our token.
     Granted,
-    /// Somebody else holds there.
+    /// Another client holds the lock there.
     Held(Box<Holder>),
-    /// Nobody holds there, but others are ahead in line.
+    /// The lock is free there, but other waiters are ahead in the queue.
     Behind {
-        /// How many.
+        /// The number of waiters ahead.
         ahead: u64,
-        /// When they may be passed if they do not come.
+        /// When we may pass them if they do not acquire.
         pass_in: Option<Duration>,
     },
-    /// Our place in line was too old to be new.
+    /// The node refused our ticket: it claims to be new but is too old.
     TicketOld,
     /// Our ballot was not above the floor there.
     Stale,
     /// Our ballot was too far above the node's clock.
     Ahead,
-    /// Our token is not there, and nobody else is.
+    /// The node does not hold our token, and no other holder is in conflict.
     Gone,
-    /// The node may have forgotten locks, so nothing it says counts yet.
+    /// The node may have lost locks, so its answers do not count yet.
     Quarantined {
-        /// For how much longer.
+        /// The remaining time without a vote.
         left: Duration,
     },
-    /// The node's clock jumped, so its locks may have expired early: nothing it says counts yet.
+    /// The node's clock jumped, so its locks may have expired early. Its answers do not count yet.
     ClockJumped {
-        /// By how many microseconds at least; below zero it was set back.
+        /// The size of the jump in microseconds, at least; negative if the clock was set back.
         by_us: i64,
-        /// For how much longer.
+        /// The remaining time without a vote.
         left: Duration,
     },
-    /// Our own clock stood still since the request was sent: nobody knows how old the answer is.
+    /// Our own clock froze since the request was sent, so the age of the answer is unknown.
     Outdated,
-    /// The node is the same server as an earlier one, which votes for it.
+    /// The node is the same server as an earlier node, which votes for it.
     Duplicate {
-        /// Which node, by its place in the list.
+        /// The index of the earlier node.
         of: usize,
     },
-    /// The node was restarted or its address was re-pointed since the request was sent.
+    /// The node was restarted, or its address was redirected, since the request was sent.
     Moved,
-    /// The node was born after the latch was made, so it may have forgotten who arrived.
+    /// The node was born after the latch was created, so it may have lost arrivals.
     BornLater,
-    /// No answer in time.
+    /// No answer before the timeout.
     Silent,
-    /// No answer that counts.
+    /// The call failed.
     Failed(CallError),
 }
 
 impl Vote {
-    /// What the outcome of a call means, given why its node's answers do not count, if so.
+    /// The vote for the outcome of a call. `discount`: why the answers of the node do not count.
     pub(super) fn of(outcome: Result<Reply, CallError>, discount: Option<Discount>) -> Self {
         let answer = match outcome {
             Ok(reply) => reply.answer,
@@ -137,19 +138,19 @@ impl Vote {
             | Answer::Arrivals(_)
             | Answer::Permit(_) => Self::Failed(CallError::Refused(Trouble::new(
                 TroubleKind::Garbage,
-                "the node answered something else than it was asked",
+                "the reply does not fit the request",
             ))),
         }
     }
 
-    /// The nodes have had their time: those that have not answered are silent.
+    /// The timeout has passed: marks every node without an answer.
     pub(super) fn time_out<'a>(votes: impl Iterator<Item = &'a mut Self>) {
         for vote in votes.filter(|vote| **vote == Self::Pending) {
             *vote = Self::Silent;
         }
     }
 
-    /// Whether the node said something about the lock, whatever it was.
+    /// Whether the node answered about the lock, and the answer counts.
     pub fn is_answer(&self) -> bool {
         matches!(
             self,
@@ -163,8 +164,8 @@ impl Vote {
         )
     }
 
-    /// For how much longer nothing that the node says counts, if it answers and yet does not.
-    pub(super) fn counts_in(&self) -> Option<Duration> {
+    /// When the answers of the node count again, if they do not count now for a limited time.
+    pub(super) fn votes_in(&self) -> Option<Duration> {
         match self {
             Self::Quarantined { left } | Self::ClockJumped { left, .. } => Some(*left),
             Self::Outdated | Self::Moved => Some(Duration::ZERO),
@@ -172,7 +173,7 @@ impl Vote {
         }
     }
 
-    /// Whether somebody has to change a setting before this node can vote.
+    /// Whether an operator has to change a setting before this node can vote.
     pub fn is_misconfigured(&self) -> bool {
         match self {
             Self::Duplicate { .. } => true,
@@ -188,8 +189,8 @@ impl fmt::Display for Vote {
             Self::Pending => f.write_str("not yet answered"),
             Self::Granted => f.write_str("granted"),
             Self::Held(holder) => fmt::Display::fmt(holder, f),
-            Self::Behind { ahead, .. } => write!(f, "{ahead} ahead in line"),
-            Self::TicketOld => f.write_str("refused a place in line from before its time"),
+            Self::Behind { ahead, .. } => write!(f, "{ahead} ahead in the wait queue"),
+            Self::TicketOld => f.write_str("refused a new ticket that is too old"),
             Self::Stale => f.write_str("refused a stale ballot"),
             Self::Ahead => f.write_str("refused a ballot ahead of its clock"),
             Self::Gone => f.write_str("does not hold our token"),
@@ -202,16 +203,14 @@ impl fmt::Display for Vote {
                 Leap(*by_us),
                 ceil_secs(*left)
             ),
-            Self::Outdated => {
-                f.write_str("answered a question from before this machine stood still")
-            }
+            Self::Outdated => f.write_str("answered a request from before a freeze of our clock"),
             Self::Duplicate { of } => write!(
                 f,
                 "the same server as node {} of the list, which votes for it; point each address to \
                  a server of its own",
                 of + 1
             ),
-            Self::Moved => f.write_str("was restarted or re-pointed while it was asked"),
+            Self::Moved => f.write_str("was restarted or redirected during the call"),
             Self::BornLater => {
                 f.write_str("new or restarted since the latch was made, does not vote on it")
             }
@@ -221,7 +220,7 @@ impl fmt::Display for Vote {
     }
 }
 
-/// How far a clock jumped, for people: `forward by 1.250 s`.
+/// The size of a clock jump as text: `forward by 1.250 s`.
 pub struct Leap(pub i64);
 
 impl fmt::Display for Leap {
@@ -232,26 +231,26 @@ impl fmt::Display for Leap {
     }
 }
 
-/// Whole seconds for people, rounded up: "in 0 s" helps nobody.
+/// Whole seconds, rounded up and at least 1, because "in 0 s" would not help the reader.
 pub fn ceil_secs(span: Duration) -> u64 {
     span.as_millis().div_ceil(1000).max(1) as u64
 }
 
-/// How many of `nodes` make a majority. For an even number a tie is no majority.
+/// How many of `nodes` nodes are a majority. For an even number, half is not enough.
 pub const fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// Whether two nodes are one server, by the numbers of their servers. Zero is no server.
-pub(super) fn is_same(one: u64, other: u64) -> bool {
+/// Whether two server numbers are the same server. Zero means unknown and equals no server.
+pub(super) fn is_same_server(one: u64, other: u64) -> bool {
     one != 0 && one == other
 }
 
-/// A reply came from `server`: of all `nodes` of this round that it answered for, each with its server
-/// and its vote, the first keeps its vote.
+/// Counts a server once. `nodes` are all nodes of the round in order, each with its server and its
+/// vote. The first node that is `server` keeps its vote; the later ones become duplicates.
 pub(super) fn count_once<'a>(server: u64, nodes: impl Iterator<Item = (u64, &'a mut Vote)>) {
     let nodes = nodes.enumerate();
-    let mut same = nodes.filter(|(_, (other, _))| is_same(*other, server));
+    let mut same = nodes.filter(|(_, (other, _))| is_same_server(*other, server));
     if let Some((of, _)) = same.next() {
         same.for_each(|(_, (_, vote))| *vote = Vote::Duplicate { of });
     }
@@ -261,7 +260,7 @@ pub(super) fn count_once<'a>(server: u64, nodes: impl Iterator<Item = (u64, &'a 
 pub fn duplicates(servers: &[u64]) -> Vec<Option<usize>> {
     let earlier = |node: usize| {
         let mut others = servers[..node].iter();
-        others.position(|&other| is_same(other, servers[node]))
+        others.position(|&other| is_same_server(other, servers[node]))
     };
     (0..servers.len()).map(earlier).collect()
 }

@@ -1,6 +1,6 @@
-//! Taking back what was set on the nodes: the final release of a holder, or the undo of a lost
-//! attempt. Held on to until every node that may hold something has acknowledged, or the time for
-//! which it could hold anything has passed.
+//! The release of a lock: the final release of a holder, or the undo of a lost attempt. It is
+//! retried until every node that may hold something has acknowledged it, or until every lease has
+//! ended.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use crate::node::CallError;
 use crate::time::Timestamp;
 
 use super::quorum;
-use super::vote::is_same;
+use super::vote::is_same_server;
 
-/// The pause after a node could not be told, at first and at most.
+/// The pause before a release is resent to a node, at first and at most.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
-/// What a node may have of ours.
+/// What a node may have of our lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Nothing.
     Nothing,
-    /// Our token, as it said itself.
+    /// Our token; the node confirmed it.
     Holds,
-    /// Nobody knows: the acquire may be on its way still.
+    /// Unknown: the acquire may still arrive.
     Unknown,
 }
 
-/// Taking back what was set on the nodes.
+/// A release in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Withdrawal {
     kind: ReleaseKind,
     call_timeout: Duration,
-    /// After this nothing of ours can be left.
+    /// When the last lease of the lock has ended.
     until: Timestamp,
-    /// Until when a majority is to keep it from others, if it is to be kept at all.
+    /// Until when a majority has to keep the lock from others (`hold_at_least`).
     keep_until: Option<Timestamp>,
     nodes: Vec<NodeState>,
 }
@@ -43,11 +43,11 @@ struct NodeState {
     target: Target,
     progress: Progress,
     tries: u32,
-    /// An earlier try may have been carried out although its answer was lost.
-    maybe_done: bool,
-    /// The first word of the node on the matter.
-    said: Option<Said>,
-    /// Which server said it.
+    /// An earlier request may have been executed although its reply was lost.
+    maybe_applied: bool,
+    /// The first answer of the node.
+    answer: Option<ReleaseAnswer>,
+    /// The server that gave the answer.
     server: u64,
 }
 
@@ -59,32 +59,32 @@ enum Progress {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Said {
+enum ReleaseAnswer {
     Released,
     Gone,
     Taken,
-    /// Gone or taken, perhaps because of an earlier try of ours, or the same server has said it
-    /// through another node.
+    /// The lock was gone or taken, but perhaps because of an earlier request of ours. Or the same
+    /// server answered through another node.
     Unclear,
 }
 
-/// What a final release amounted to.
+/// The result of a final release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithdrawalVerdict {
-    /// A majority held our token until now, and no longer does.
+    /// A majority held our token until now and has released it.
     Released,
-    /// A majority answered, but the lock was not held by a majority any more.
+    /// A majority answered, but a majority no longer held the lock.
     Expired,
-    /// As `Expired`, and somebody else holds it now.
+    /// Like `Expired`, and another client holds the lock now.
     Taken,
-    /// Too few answers to say whether a majority held it.
+    /// Too few answers to decide whether a majority held the lock.
     Unconfirmed,
 }
 
 impl Withdrawal {
-    /// Takes back from `targets`, beginning at `now` and until `until` at the latest.
+    /// Releases on `targets`, from `now` on and until `until` at the latest.
     ///
-    /// An undo goes to nodes that may hold something; a final release goes to all.
+    /// An undo goes to the nodes that may hold something; a final release goes to all nodes.
     pub fn new(
         kind: ReleaseKind,
         targets: Vec<Target>,
@@ -99,8 +99,8 @@ impl Withdrawal {
                 _ => Progress::Due { at: now },
             },
             tries: 0,
-            maybe_done: false,
-            said: None,
+            maybe_applied: false,
+            answer: None,
             server: 0,
         });
         Self {
@@ -112,15 +112,16 @@ impl Withdrawal {
         }
     }
 
-    /// The same release, which is to be kept from others until `keep_until`. Nodes are told until then,
-    /// also after the lease has ended, unless a majority has been told before.
+    /// The same release, which keeps the lock from others until `keep_until`. It is retried until
+    /// then, also after the lease has ended, unless a majority has acknowledged it before.
     pub fn keeping(self, keep_until: Option<Timestamp>) -> Self {
         Self { keep_until, ..self }
     }
 
-    /// The next node to tell at `now`, and whether the fate of its acquire is unknown. If the lock is to be
-    /// kept, it is also unknown of a node that did not have it, or may have lost it since it was first
-    /// told: such a node keeps it only if it is told so.
+    /// The next node to send the release to at `now`, and whether the fate of the acquire is
+    /// unknown there. If the lock is to be kept from others, the fate also counts as unknown for a
+    /// node that did not have the lock or may have lost it since the first request: otherwise such
+    /// a node would not keep it.
     pub fn poll_send(&mut self, now: Timestamp) -> Option<(usize, bool)> {
         let timeout = now + self.call_timeout;
         let due = |state: &NodeState| matches!(state.progress, Progress::Due { at } if at <= now);
@@ -129,76 +130,81 @@ impl Withdrawal {
         state.progress = Progress::Sent { timeout };
         state.tries += 1;
         let known = state.target == Target::Holds && state.tries == 1;
-        let keeps_anew = self.keep_until.is_some() && !known;
-        let fate_unknown = state.target == Target::Unknown || keeps_anew;
+        let may_lack_it = self.keep_until.is_some() && !known;
+        let fate_unknown = state.target == Target::Unknown || may_lack_it;
         Some((node, fate_unknown))
     }
 
-    /// Takes `node`'s outcome at `now`.
+    /// Takes the outcome of the call to `node`.
     pub fn handle_reply(
         &mut self,
         node: usize,
         outcome: &Result<Reply, CallError>,
         now: Timestamp,
     ) {
-        let until = self.told_until(self.nodes[node].target);
+        let until = self.retry_until(self.nodes[node].target);
         let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
-        // One server behind two nodes speaks once, through the node whose reply was read first.
+        // A server behind two nodes counts once: for the node whose reply was read first.
         let mut others = self.nodes.iter().enumerate();
-        let twin = others.position(|(n, other)| n != node && is_same(other.server, server));
-        if let (Some(twin), Ok(reply)) = (twin, outcome)
+        let duplicate =
+            others.position(|(n, other)| n != node && is_same_server(other.server, server));
+        if let (Some(duplicate), Ok(reply)) = (duplicate, outcome)
             && reply.answer == Answer::Released
         {
-            // The server carried out this release first, so the other one found nothing.
-            self.nodes[twin].said = Some(Said::Released);
+            // The server executed this release first, so the request through the other node found
+            // nothing.
+            self.nodes[duplicate].answer = Some(ReleaseAnswer::Released);
         }
         let state = &mut self.nodes[node];
         match outcome {
             Ok(reply) => {
-                let said = match reply.answer {
-                    _ if twin.is_some() => Said::Unclear,
-                    Answer::Released => Said::Released,
-                    // To call that expired would accuse a holder that did everything right.
-                    _ if state.maybe_done => Said::Unclear,
-                    Answer::Held(_) => Said::Taken,
-                    _ => Said::Gone,
+                let answer = match reply.answer {
+                    _ if duplicate.is_some() => ReleaseAnswer::Unclear,
+                    Answer::Released => ReleaseAnswer::Released,
+                    // An earlier request may have released it. `Expired` would wrongly blame the
+                    // holder.
+                    _ if state.maybe_applied => ReleaseAnswer::Unclear,
+                    Answer::Held(_) => ReleaseAnswer::Taken,
+                    _ => ReleaseAnswer::Gone,
                 };
-                // A second try that finds nothing does not unsay what the first one did.
-                state.said.get_or_insert(said);
+                // A repeated request that finds nothing does not change the first answer.
+                state.answer.get_or_insert(answer);
                 state.server = server;
                 state.progress = Progress::Over;
             }
-            // An earlier try that failed late does not unsay what a later one achieved.
+            // The late failure of an earlier request does not change the result of a later one.
             Err(_) if state.progress == Progress::Over => {}
             Err(error) => {
-                state.maybe_done |=
+                state.maybe_applied |=
                     error.may_have_been_applied() && state.target != Target::Nothing;
-                state.try_again(now, until);
+                state.retry_later(now, until);
             }
         }
     }
 
-    /// Until when a node that may have `target` of ours is told again.
-    fn told_until(&self, target: Target) -> Option<Timestamp> {
-        let told = |state: &&NodeState| !matches!(state.said, None | Some(Said::Taken));
-        let kept = self.nodes.iter().filter(told).count() >= quorum(self.nodes.len());
+    /// Until when a release is resent to a node with this `target`.
+    fn retry_until(&self, target: Target) -> Option<Timestamp> {
+        let acknowledged =
+            |state: &&NodeState| !matches!(state.answer, None | Some(ReleaseAnswer::Taken));
+        let kept = self.nodes.iter().filter(acknowledged).count() >= quorum(self.nodes.len());
         let keep_until = self.keep_until.filter(|_| !kept);
         match target {
-            // Nothing of ours was there to begin with: one word to it was enough.
+            // The node had nothing of ours: one request was enough.
             Target::Nothing => keep_until,
             Target::Holds | Target::Unknown => keep_until.max(Some(self.until)),
         }
     }
 
-    /// Time has passed: a node that has not answered is told again, as long as it may matter.
+    /// Time has passed: resends the release to nodes that have not answered, as long as it is
+    /// useful.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         for node in 0..self.nodes.len() {
-            let until = self.told_until(self.nodes[node].target);
+            let until = self.retry_until(self.nodes[node].target);
             let state = &mut self.nodes[node];
             match state.progress {
                 Progress::Sent { timeout } if timeout <= now => {
-                    state.maybe_done |= state.target != Target::Nothing;
-                    state.try_again(now, until);
+                    state.maybe_applied |= state.target != Target::Nothing;
+                    state.retry_later(now, until);
                 }
                 Progress::Due { .. } if until.map_or(state.tries > 0, |until| until <= now) => {
                     state.progress = Progress::Over;
@@ -208,7 +214,7 @@ impl Withdrawal {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
+    /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let next = |state: &NodeState| match state.progress {
             Progress::Due { at } => Some(at),
@@ -218,44 +224,52 @@ impl Withdrawal {
         self.nodes.iter().filter_map(next).min()
     }
 
-    /// Whether nothing is left to do.
+    /// Whether every node is done.
     pub fn is_settled(&self) -> bool {
         self.nodes.iter().all(|s| s.progress == Progress::Over)
     }
 
-    /// Whether a majority of the nodes has nothing of ours any more, as far as that is known. From
-    /// then on the others stand in nobody's way.
+    /// Whether a majority of the nodes has released our token, as far as that is known. From then
+    /// on the other nodes block no client.
     pub fn is_confirmed(&self) -> bool {
-        let done = |state: &&NodeState| state.progress == Progress::Over || state.said.is_some();
+        let done = |state: &&NodeState| state.progress == Progress::Over || state.answer.is_some();
         self.nodes.iter().filter(done).count() >= quorum(self.nodes.len())
     }
 
-    /// What a final release amounts to, as soon as that cannot change or every node has had one
-    /// call's time to answer.
-    /// Nobody waits for an undo, so it has no verdict.
+    /// The result of a final release, as soon as it cannot change or every node has had the time of
+    /// one call to answer. An undo has no verdict, because no caller waits for it.
     pub fn verdict(&self) -> Option<WithdrawalVerdict> {
         if self.kind == ReleaseKind::Undo {
             return None;
         }
         let quorum = quorum(self.nodes.len());
-        let said = |wanted: Said| self.nodes.iter().filter(|s| s.said == Some(wanted)).count();
-        let (released, gone, taken) = (said(Said::Released), said(Said::Gone), said(Said::Taken));
+        let count = |wanted: ReleaseAnswer| {
+            self.nodes
+                .iter()
+                .filter(|s| s.answer == Some(wanted))
+                .count()
+        };
+        let (released, gone, taken) = (
+            count(ReleaseAnswer::Released),
+            count(ReleaseAnswer::Gone),
+            count(ReleaseAnswer::Taken),
+        );
         if released >= quorum {
             return Some(WithdrawalVerdict::Released);
         }
-        let heard = |state: &NodeState| {
-            state.said.is_some()
+        let had_one_call = |state: &NodeState| {
+            state.answer.is_some()
                 || state.progress == Progress::Over
                 || state.tries > 1
                 || (state.tries == 1 && matches!(state.progress, Progress::Due { .. }))
         };
-        let answered = released + gone + taken + said(Said::Unclear);
-        // As with every loss: proved only once so many nodes lack it that no majority can have had
-        // it. A node that could not be told, or not clearly, may well have.
+        let answered = released + gone + taken + count(ReleaseAnswer::Unclear);
+        // As for every proof of loss: so many nodes must lack our token that no majority can have
+        // held it. A node without a clear answer may have held it.
         let proved = self.nodes.len() - (gone + taken) < quorum;
         if answered < quorum || !proved {
-            let all_heard = self.nodes.iter().all(heard);
-            return all_heard.then_some(WithdrawalVerdict::Unconfirmed);
+            let all_had_one_call = self.nodes.iter().all(had_one_call);
+            return all_had_one_call.then_some(WithdrawalVerdict::Unconfirmed);
         }
         Some(if taken > 0 {
             WithdrawalVerdict::Taken
@@ -266,7 +280,7 @@ impl Withdrawal {
 }
 
 impl NodeState {
-    fn try_again(&mut self, now: Timestamp, until: Option<Timestamp>) {
+    fn retry_later(&mut self, now: Timestamp, until: Option<Timestamp>) {
         let pause = RETRY_MIN
             .saturating_mul(1 << self.tries.clamp(1, 8).saturating_sub(1))
             .min(RETRY_MAX);
@@ -288,7 +302,7 @@ mod tests {
     const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A final release that has been sent to three nodes which all hold.
+    /// A final release that has been sent to three nodes, all of which hold the lock.
     fn sent() -> Withdrawal {
         let targets = vec![Target::Holds; 3];
         let until = T0 + SECOND * 10;
@@ -297,7 +311,7 @@ mod tests {
         release
     }
 
-    fn said(answer: Answer) -> Result<Reply, CallError> {
+    fn replied(answer: Answer) -> Result<Reply, CallError> {
         Ok(Reply {
             stamp: None,
             standing: Standing {
@@ -315,34 +329,34 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_could_not_be_told_may_have_held() {
+    fn a_node_that_could_not_be_reached_may_have_held_the_lock() {
         let mut release = sent();
-        release.handle_reply(0, &said(Answer::Released), T0);
-        release.handle_reply(1, &said(Answer::Gone), T0);
+        release.handle_reply(0, &replied(Answer::Released), T0);
+        release.handle_reply(1, &replied(Answer::Gone), T0);
         release.handle_reply(2, &Err(CallError::NotSent(trouble())), T0);
         assert_eq!(release.verdict(), Some(WithdrawalVerdict::Unconfirmed));
     }
 
     #[test]
-    fn what_is_gone_after_a_lost_answer_may_be_our_own_doing() {
+    fn a_key_gone_after_a_lost_reply_may_be_our_own_release() {
         let mut release = sent();
         for node in 0..3 {
             release.handle_reply(node, &Err(CallError::Unknown(trouble())), T0);
         }
         let later = T0 + SECOND;
         while release.poll_send(later).is_some() {}
-        release.handle_reply(0, &said(Answer::Gone), later);
-        release.handle_reply(1, &said(Answer::Held(Holder::default())), later);
-        release.handle_reply(2, &said(Answer::Gone), later);
+        release.handle_reply(0, &replied(Answer::Gone), later);
+        release.handle_reply(1, &replied(Answer::Held(Holder::default())), later);
+        release.handle_reply(2, &replied(Answer::Gone), later);
         assert_eq!(release.verdict(), Some(WithdrawalVerdict::Unconfirmed));
     }
 
     #[test]
     fn a_majority_without_the_token_is_proof_of_loss() {
         let mut release = sent();
-        release.handle_reply(0, &said(Answer::Released), T0);
-        release.handle_reply(1, &said(Answer::Gone), T0);
-        release.handle_reply(2, &said(Answer::Held(Holder::default())), T0);
+        release.handle_reply(0, &replied(Answer::Released), T0);
+        release.handle_reply(1, &replied(Answer::Gone), T0);
+        release.handle_reply(2, &replied(Answer::Held(Holder::default())), T0);
         assert_eq!(release.verdict(), Some(WithdrawalVerdict::Taken));
     }
 }

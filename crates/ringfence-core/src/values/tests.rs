@@ -1,4 +1,4 @@
-//! What a value may be, and how it is shown.
+//! Which values are valid, and how they are shown.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn our_own_records_cannot_be_locked() {
 }
 
 #[test]
-fn a_set_names_what_is_given_twice() {
+fn a_list_with_the_same_name_twice_is_refused() {
     assert_eq!(
         Name::set("", ["b", "a", "b"]),
         Err(NameError::Twice(Name::new("", "b").unwrap()))
@@ -38,7 +38,7 @@ fn a_set_names_what_is_given_twice() {
 }
 
 #[test]
-fn the_parts_of_a_semaphore_or_latch_share_a_hash_tag_and_are_nobody_s_name() {
+fn the_keys_of_a_semaphore_or_latch_share_a_hash_tag_and_cannot_be_locked() {
     let parts = |name: &str| {
         let name = Name::new("", name).unwrap();
         [name.gate(), name.slot(0), name.slot(12), name.latch()]
@@ -106,12 +106,12 @@ fn a_foreign_value_has_no_public_half() {
 }
 
 #[test]
-fn a_timestamp_that_may_be_missing_takes_no_more_room() {
+fn an_optional_timestamp_needs_no_extra_memory() {
     assert_eq!(size_of::<Option<Timestamp>>(), size_of::<u64>());
 }
 
 #[test]
-fn what_cannot_be_written_saturates() {
+fn a_timestamp_that_does_not_fit_saturates() {
     let never = Timestamp::from_nanos(u64::MAX);
     assert_eq!(never + Duration::from_nanos(1), never);
     assert_eq!(Timestamp::ZERO + Duration::MAX, never);

@@ -1,4 +1,4 @@
-//! What must hold after any sequence of operations while the clock only goes forward.
+//! What must hold after any sequence of operations, while the clock only moves forward.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const NAMES: [&str; 2] = ["a", "b"];
 
-/// One random step: time passes, then somebody asks for something.
+/// One random step: time passes, then a client sends one request.
 #[derive(Debug, Clone)]
 struct Step {
     pass_ms: u64,
@@ -23,20 +23,20 @@ enum Kind {
     Extend,
     Release,
     Undo,
-    UndoBlindly,
+    UndoOfUnknownFate,
     Restore,
     PlainAcquire,
     PlainExtend,
     PlainRelease,
-    Come,
-    Leave,
+    AcquireQueued,
+    ReleaseQueued,
     Keep,
     Refresh,
 }
 
 impl Step {
-    fn op(&self, desk: &Desk) -> Op {
-        let ballot = desk.ballot(self.offset_us);
+    fn op(&self, node: &TestNode) -> Op {
+        let ballot = node.ballot(self.offset_us);
         let ttl_ms = self.ttl_ms;
         match self.kind {
             Kind::Acquire => acquire_for(ballot, ttl_ms),
@@ -44,32 +44,32 @@ impl Step {
             Kind::Release => release(ballot),
             Kind::Keep => keep(ballot, ttl_ms),
             Kind::Undo => undo(ballot),
-            Kind::UndoBlindly => undo_blindly(ballot),
+            Kind::UndoOfUnknownFate => undo_of_unknown_fate(ballot),
             Kind::Restore => restore(ballot),
             Kind::PlainAcquire => Op::PlainAcquire(PlainAcquire { ttl_ms }),
             Kind::PlainExtend => Op::PlainExtend(PlainExtend { ttl_ms }),
             Kind::PlainRelease => Op::PlainRelease,
-            Kind::Come => Op::Acquire(Acquire {
+            Kind::AcquireQueued => Op::Acquire(Acquire {
                 ballot,
                 ttl_ms,
                 label: Arc::from("job"),
-                place: Some(self.place(desk)),
+                place: Some(self.place(node)),
             }),
-            Kind::Leave => leave(
+            Kind::ReleaseQueued => release_op(
                 ballot,
                 ReleaseKind::Final,
-                Some(&self.place(desk)),
+                Some(&self.place(node)),
                 ttl_ms.is_multiple_of(2),
             ),
             Kind::Refresh => Op::Refresh(Refresh {
-                places: Arc::from([self.place(desk)]),
+                places: Arc::from([self.place(node)]),
             }),
         }
     }
 
-    /// Each has a few tickets, some of them of long standing.
-    fn place(&self, desk: &Desk) -> Place {
-        let since_us = desk.clock_us / 100_000_000 * 100_000_000;
+    /// Each client has a few tickets, some of them old.
+    fn place(&self, node: &TestNode) -> Place {
+        let since_us = node.clock_us / 100_000_000 * 100_000_000;
         Place {
             since_us: since_us + self.ttl_ms % 3,
             id: Arc::from(format!("c.{}", self.who)),
@@ -77,15 +77,15 @@ impl Step {
         }
     }
 
-    /// Plain attempts have tokens of their own.
-    fn speaker(&self) -> u8 {
+    /// Plain attempts use their own tokens.
+    fn token_of(&self) -> u8 {
         match self.kind {
             Kind::PlainAcquire | Kind::PlainExtend | Kind::PlainRelease => self.who + 100,
             _ => self.who,
         }
     }
 
-    fn promised_ms(&self) -> u64 {
+    fn lease_ms(&self) -> u64 {
         match self.kind {
             Kind::Restore => TTL_MS,
             _ => self.ttl_ms,
@@ -113,13 +113,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Kind::Release),
         2 => Just(Kind::Keep),
         2 => Just(Kind::Undo),
-        1 => Just(Kind::UndoBlindly),
+        1 => Just(Kind::UndoOfUnknownFate),
         1 => Just(Kind::Restore),
         1 => Just(Kind::PlainAcquire),
         1 => Just(Kind::PlainExtend),
         1 => Just(Kind::PlainRelease),
-        4 => Just(Kind::Come),
-        1 => Just(Kind::Leave),
+        4 => Just(Kind::AcquireQueued),
+        1 => Just(Kind::ReleaseQueued),
         1 => Just(Kind::Refresh),
     ];
     let ttl = prop_oneof![3 => 0u64..20, 1 => 0u64..100_000];
@@ -136,15 +136,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// What the clients of one name were told: who may believe to hold it, and until when.
+/// What the answers imply for one name: which client may rely on the lock, and until when.
 #[derive(Debug, Clone, Copy, Default)]
-struct Believed {
+struct ClientView {
     holder: Option<(u8, u64)>,
     granted: Option<(u8, Ballot)>,
     floor: Ballot,
 }
 
-impl Believed {
+impl ClientView {
     fn granted(&mut self, who: u8, ballot: Ballot) {
         if let Some((holder, highest)) = self.granted {
             let again = holder == who && highest == ballot;
@@ -162,81 +162,88 @@ impl Believed {
         self.holder = Some((who, until_ms));
     }
 
-    fn gave_back(&mut self, who: u8) {
+    fn released(&mut self, who: u8) {
         self.holder = self.holder.filter(|(holder, _)| *holder != who);
     }
 }
 
 fn run(steps: &[Step]) {
-    let mut desk = Desk::new();
-    let mut believed = [Believed::default(); 2];
+    let mut node = TestNode::new();
+    let mut client_view = [ClientView::default(); 2];
     for step in steps {
-        desk.pass_ms(step.pass_ms);
-        let before = NAMES.map(|name| desk.entry(name));
-        let op = step.op(&desk);
-        let (answer, _) = desk.ask_for(&step.names, step.speaker(), op);
+        node.pass_ms(step.pass_ms);
+        let before = NAMES.map(|name| node.entry(name));
+        let op = step.op(&node);
+        let (answer, _) = node.ask_for(&step.names, step.token_of(), op);
         for name in &step.names {
             let i = usize::from(*name == "b");
-            // A holder that was put back is granted its own ballot again. That is no new grant.
+            // A restored holder is granted its own ballot again. That is not a new grant.
             let seat = before[i].seat().map(|seat| seat.ballot);
-            let again = seat == Some(desk.ballot(step.offset_us));
-            listen(&desk, step, &answer, again, &mut believed[i]);
+            let again = seat == Some(node.ballot(step.offset_us));
+            record_answer(&node, step, &answer, again, &mut client_view[i]);
         }
         for (i, name) in NAMES.into_iter().enumerate() {
-            check_entry(&desk, name, &before[i]);
-            let floor = desk.floor(name);
-            assert!(floor >= believed[i].floor, "the fence of {name} fell");
-            believed[i].floor = floor;
+            check_entry(&node, name, &before[i]);
+            let floor = node.floor(name);
+            assert!(floor >= client_view[i].floor, "the fence of {name} fell");
+            client_view[i].floor = floor;
         }
     }
 }
 
-/// Takes note of an answer as its client would.
-fn listen(desk: &Desk, step: &Step, answer: &Answer, again: bool, believed: &mut Believed) {
-    let now_ms = desk.now().lease_ms;
+/// Records an answer as its client would.
+fn record_answer(
+    node: &TestNode,
+    step: &Step,
+    answer: &Answer,
+    again: bool,
+    client_view: &mut ClientView,
+) {
+    let now_ms = node.now().lease_ms;
     match (step.kind, answer) {
-        (Kind::Acquire | Kind::Come, Answer::Granted) => {
+        (Kind::Acquire | Kind::AcquireQueued, Answer::Granted) => {
             if !again {
-                believed.granted(step.speaker(), desk.ballot(step.offset_us));
+                client_view.granted(step.token_of(), node.ballot(step.offset_us));
             }
-            believed.holds(step.speaker(), now_ms, now_ms + step.promised_ms());
+            client_view.holds(step.token_of(), now_ms, now_ms + step.lease_ms());
         }
         (_, Answer::Granted | Answer::Extended | Answer::Restored) => {
-            believed.holds(step.speaker(), now_ms, now_ms + step.promised_ms());
+            client_view.holds(step.token_of(), now_ms, now_ms + step.lease_ms());
         }
-        (Kind::PlainRelease, Answer::Released) => believed.gave_back(step.speaker()),
-        (Kind::Release | Kind::Keep | Kind::Undo | Kind::UndoBlindly | Kind::Leave, answer)
-            if *answer != Answer::Newer =>
-        {
-            believed.gave_back(step.speaker());
+        (Kind::PlainRelease, Answer::Released) => client_view.released(step.token_of()),
+        (
+            Kind::Release | Kind::Keep | Kind::Undo | Kind::UndoOfUnknownFate | Kind::ReleaseQueued,
+            answer,
+        ) if *answer != Answer::Newer => {
+            client_view.released(step.token_of());
         }
         _ => {}
     }
 }
 
-fn check_entry(desk: &Desk, name: &str, before: &Entry) {
-    let entry = desk.entry(name);
-    let ceiling = desk.ballot(5_000_000);
+fn check_entry(node: &TestNode, name: &str, before: &Entry) {
+    let entry = node.entry(name);
+    let ceiling = node.ballot(5_000_000);
     let tickets = &entry.line.tickets;
     let in_order = tickets.is_sorted_by_key(|ticket| (ticket.since_us, ticket.id.clone()));
     assert!(in_order, "{tickets:?}");
     if let Some(record) = &entry.record {
         let free_since_ms = record.free_since_ms;
         assert!(
-            free_since_ms <= desk.now().lease_ms,
-            "free from tomorrow on"
+            free_since_ms <= node.now().lease_ms,
+            "free_since is in the future"
         );
         let old = before.record.as_ref().map(|record| record.free_since_ms);
         assert!(
             Some(free_since_ms) >= old || free_since_ms == 0,
-            "free since earlier"
+            "free_since moved back"
         );
     }
     if let Some(key) = &entry.key {
         let until = key.until_ms.expect("our keys expire");
         if let Some(old) = before.key.as_ref().filter(|old| old.value == key.value) {
             let old_until = old.until_ms.expect("our keys expire");
-            let lapsed = old_until < desk.now().lease_ms;
+            let lapsed = old_until < node.now().lease_ms;
             assert!(lapsed || until >= old_until, "a lease was shortened");
         }
     }
@@ -245,13 +252,13 @@ fn check_entry(desk: &Desk, name: &str, before: &Entry) {
         assert!(record.fence.max(record.closed) <= ceiling);
         assert!(
             seat.unwrap_or_default() <= record.fence,
-            "seated above the fence"
+            "the holder's ballot is above the fence"
         );
         if entry.seat().is_some() {
             let key_until = entry.key.as_ref().and_then(|key| key.until_ms);
             assert!(
                 Some(record.until_ms) >= key_until,
-                "the record lapses first"
+                "the record expires before the key"
             );
         }
     }
@@ -260,31 +267,32 @@ fn check_entry(desk: &Desk, name: &str, before: &Entry) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
-    /// Fences only rise, nobody holds beside another, a grant is above every earlier grant, no
-    /// lease is shortened, nothing of ours stays for ever, nothing is stored above the ceiling.
+    /// Fences only rise, two clients never hold a name at the same time, a grant is above every
+    /// earlier grant, no lease is shortened, every key expires, nothing is stored above the
+    /// ceiling.
     #[test]
     fn the_invariants_hold_over_any_sequence(steps in steps()) {
         run(&steps);
     }
 
-    /// A refused acquire leaves no trace beyond dropping what has expired anyway.
+    /// A refused acquire changes nothing, except that expired entries are dropped.
     #[test]
-    fn a_refused_acquire_leaves_no_trace(steps in steps(), last in steps()) {
-        let mut desk = Desk::new();
+    fn a_refused_acquire_changes_nothing(steps in steps(), last in steps()) {
+        let mut node = TestNode::new();
         for step in &steps {
-            desk.pass_ms(step.pass_ms);
-            let op = step.op(&desk);
-            desk.ask_for(&step.names, step.speaker(), op);
+            node.pass_ms(step.pass_ms);
+            let op = step.op(&node);
+            node.ask_for(&step.names, step.token_of(), op);
         }
         for step in &last {
-            desk.ask_for(&NAMES, step.who, Op::Inspect);
-            let before = desk.entries.clone();
-            let op = acquire_for(desk.ballot(step.offset_us), step.ttl_ms);
-            let (answer, _) = desk.ask_for(&step.names, step.speaker(), op);
+            node.ask_for(&NAMES, step.who, Op::Inspect);
+            let before = node.entries.clone();
+            let op = acquire_for(node.ballot(step.offset_us), step.ttl_ms);
+            let (answer, _) = node.ask_for(&step.names, step.token_of(), op);
             if answer == Answer::Granted {
                 break;
             }
-            prop_assert_eq!(&desk.entries, &before, "{:?}", answer);
+            prop_assert_eq!(&node.entries, &before, "{:?}", answer);
         }
     }
 }

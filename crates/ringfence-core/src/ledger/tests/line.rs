@@ -1,264 +1,263 @@
-//! The line: who stands in it, where, and for how long.
+//! The wait queue: the order of the tickets, and how long each is kept.
 
 use super::*;
 use crate::ledger::TICKET_MS;
 
 /// Alice holds; Bob and Carol wait, in this order.
-fn two_wait() -> (Desk, Place, Place) {
-    let mut desk = Desk::new();
-    desk.ask(ALICE, acquire(desk.ballot(0)));
-    let bob = desk.place("b.1");
-    assert!(is_held_by(&desk.come(BOB, &bob), ALICE));
-    desk.pass_ms(1);
-    let carol = desk.place("c.1");
-    assert!(is_held_by(&desk.come(CAROL, &carol), ALICE));
-    (desk, again(&bob), again(&carol))
+fn two_wait() -> (TestNode, Place, Place) {
+    let mut node = TestNode::new();
+    node.ask(ALICE, acquire(node.ballot(0)));
+    let bob = node.place("b.1");
+    assert!(is_held_by(&node.acquire_queued(BOB, &bob), ALICE));
+    node.pass_ms(1);
+    let carol = node.place("c.1");
+    assert!(is_held_by(&node.acquire_queued(CAROL, &carol), ALICE));
+    (node, reentered(&bob), reentered(&carol))
 }
 
 #[test]
 fn first_come_first_served() {
-    let (mut desk, bob, carol) = two_wait();
-    desk.go(&["x"], ALICE, None);
-    assert!(is_behind(&desk.come(CAROL, &carol), 1));
-    assert_eq!(desk.come(BOB, &bob), Answer::Granted);
-    assert_eq!(desk.go(&["x"], BOB, Some(&bob)), Answer::Released);
-    assert_eq!(desk.come(CAROL, &carol), Answer::Granted);
+    let (mut node, bob, carol) = two_wait();
+    node.release_final(&["x"], ALICE, None);
+    assert!(is_behind(&node.acquire_queued(CAROL, &carol), 1));
+    assert_eq!(node.acquire_queued(BOB, &bob), Answer::Granted);
+    assert_eq!(
+        node.release_final(&["x"], BOB, Some(&bob)),
+        Answer::Released
+    );
+    assert_eq!(node.acquire_queued(CAROL, &carol), Answer::Granted);
 }
 
 #[test]
-fn the_time_of_the_ticket_counts_and_not_that_of_its_arrival() {
-    let mut desk = Desk::new();
-    desk.ask(ALICE, acquire(desk.ballot(0)));
-    let (early, early_too) = (desk.place("b.1"), desk.place("a.1"));
-    desk.pass_ms(5);
-    let late = desk.place("c.1");
+fn the_ticket_time_decides_the_order_not_the_arrival() {
+    let mut node = TestNode::new();
+    node.ask(ALICE, acquire(node.ballot(0)));
+    let (early, early_too) = (node.place("b.1"), node.place("a.1"));
+    node.pass_ms(5);
+    let late = node.place("c.1");
     for (who, place) in [(CAROL, &late), (BOB, &early), (DAVE, &early_too)] {
-        desk.come(who, place);
+        node.acquire_queued(who, place);
     }
-    assert_eq!(desk.line("x"), ["a.1", "b.1", "c.1"]);
+    assert_eq!(node.queue_ids("x"), ["a.1", "b.1", "c.1"]);
 }
 
 #[test]
-fn a_caller_without_a_place_never_jumps_the_line() {
-    let (mut desk, bob, carol) = two_wait();
-    desk.go(&["x"], ALICE, None);
+fn a_caller_without_a_ticket_never_jumps_the_queue() {
+    let (mut node, bob, carol) = two_wait();
+    node.release_final(&["x"], ALICE, None);
     for _ in 0..10 {
-        let answer = desk.ask(DAVE, acquire(desk.ballot(1)));
+        let answer = node.ask(DAVE, acquire(node.ballot(1)));
         let for_ever = Answer::Behind {
             ahead: 2,
             for_ms: None,
         };
         assert_eq!(answer, for_ever);
-        desk.pass_ms(GRACE_MS);
-        desk.refresh(&["x"], &[&bob, &carol]);
+        node.pass_ms(GRACE_MS);
+        node.refresh(&["x"], &[&bob, &carol]);
     }
 }
 
 #[test]
 fn behind_counts_before_stale_and_ahead() {
-    let (mut desk, _, carol) = two_wait();
-    desk.go(&["x"], ALICE, None);
+    let (mut node, _, carol) = two_wait();
+    node.release_final(&["x"], ALICE, None);
     for offset in [-6_000_000, 6_000_000] {
-        let op = acquire_in_line(desk.ballot(offset), &carol);
-        assert!(is_behind(&desk.ask(CAROL, op), 1));
+        let op = acquire_with_ticket(node.ballot(offset), &carol);
+        assert!(is_behind(&node.ask(CAROL, op), 1));
     }
 }
 
 #[test]
-fn a_place_is_entered_whatever_the_answer() {
-    let mut desk = Desk::new();
+fn a_ticket_is_entered_whatever_the_answer() {
+    let mut node = TestNode::new();
     for (offset, answer) in [(-6_000_000, Answer::Stale), (6_000_000, Answer::Ahead)] {
-        let place = desk.place(&format!("b.{offset}"));
-        let op = acquire_in_line(desk.ballot(offset), &place);
-        assert_eq!(desk.ask(BOB, op), answer);
-        assert_eq!(desk.line("x"), [&*place.id]);
-        desk.cancel(&["x"], BOB, &place);
+        let place = node.place(&format!("b.{offset}"));
+        let op = acquire_with_ticket(node.ballot(offset), &place);
+        assert_eq!(node.ask(BOB, op), answer);
+        assert_eq!(node.queue_ids("x"), [&*place.id]);
+        node.cancel(&["x"], BOB, &place);
     }
 }
 
 #[test]
-fn nobody_gains_by_a_slow_clock() {
-    let (mut desk, ..) = two_wait();
-    let before = desk.entry("x");
+fn a_slow_clock_gives_no_advantage() {
+    let (mut node, ..) = two_wait();
+    let before = node.entry("x");
     let slow = Place {
-        since_us: desk.clock_us - 1_000_001,
-        ..desk.place("s.1")
+        since_us: node.clock_us - 1_000_001,
+        ..node.place("s.1")
     };
-    assert_eq!(desk.come(DAVE, &slow), Answer::TicketOld);
-    assert_eq!(desk.entry("x"), before, "nothing was done");
+    assert_eq!(node.acquire_queued(DAVE, &slow), Answer::TicketOld);
+    assert_eq!(node.entry("x"), before, "nothing was written");
     let in_time = Place {
-        since_us: desk.clock_us - 1_000_000,
+        since_us: node.clock_us - 1_000_000,
         ..slow
     };
-    assert!(is_held_by(&desk.come(DAVE, &in_time), ALICE));
-    assert_eq!(desk.line("x"), ["s.1", "b.1", "c.1"]);
+    assert!(is_held_by(&node.acquire_queued(DAVE, &in_time), ALICE));
+    assert_eq!(node.queue_ids("x"), ["s.1", "b.1", "c.1"]);
 }
 
 #[test]
 fn one_old_ticket_refuses_all_claims() {
-    let mut desk = Desk::new();
-    desk.ask_for(&["a"], ALICE, acquire(desk.ballot(0)));
-    let place = desk.place("b.1");
-    desk.come_for(&["a"], BOB, &place);
-    desk.pass_ms(1_001);
-    let known = desk.come_for(&["a"], BOB, &place);
+    let mut node = TestNode::new();
+    node.ask_for(&["a"], ALICE, acquire(node.ballot(0)));
+    let place = node.place("b.1");
+    node.acquire_queued_for(&["a"], BOB, &place);
+    node.pass_ms(1_001);
+    let known = node.acquire_queued_for(&["a"], BOB, &place);
     assert!(is_held_by(&known, ALICE), "{known:?}");
-    let answer = desk.come_for(&["a", "b"], BOB, &place);
+    let answer = node.acquire_queued_for(&["a", "b"], BOB, &place);
     assert_eq!(answer, Answer::TicketOld);
-    assert_eq!(desk.line("b"), [""; 0]);
+    assert_eq!(node.queue_ids("b"), [""; 0]);
 }
 
 #[test]
-fn who_comes_back_keeps_its_time_at_any_age() {
-    let (mut desk, bob, carol) = two_wait();
-    desk.forget();
-    desk.pass_ms(3_600_000);
-    desk.ask(ALICE, acquire(desk.ballot(0)));
-    desk.come(CAROL, &carol);
-    // Under a fresh token, too.
-    desk.come(DAVE, &bob);
-    assert_eq!(desk.line("x"), ["b.1", "c.1"]);
+fn a_ticket_that_reenters_keeps_its_time_at_any_age() {
+    let (mut node, bob, carol) = two_wait();
+    node.lose_data();
+    node.pass_ms(3_600_000);
+    node.ask(ALICE, acquire(node.ballot(0)));
+    node.acquire_queued(CAROL, &carol);
+    // Also under a fresh token.
+    node.acquire_queued(DAVE, &bob);
+    assert_eq!(node.queue_ids("x"), ["b.1", "c.1"]);
 }
 
 #[test]
 fn a_ticket_is_a_lease_and_a_refresh_keeps_it() {
-    let (mut desk, bob, _) = two_wait();
-    desk.pass_ms(TICKET_MS - 1);
-    desk.refresh(&["x"], &[&bob]);
-    assert_eq!(desk.line("x"), ["b.1", "c.1"], "its last millisecond");
-    desk.pass_ms(2);
-    assert_eq!(desk.line("x"), ["b.1"]);
-    desk.pass_ms(TICKET_MS);
-    assert_eq!(desk.line("x"), [""; 0]);
+    let (mut node, bob, _) = two_wait();
+    node.pass_ms(TICKET_MS - 1);
+    node.refresh(&["x"], &[&bob]);
+    assert_eq!(node.queue_ids("x"), ["b.1", "c.1"], "its last millisecond");
+    node.pass_ms(2);
+    assert_eq!(node.queue_ids("x"), ["b.1"]);
+    node.pass_ms(TICKET_MS);
+    assert_eq!(node.queue_ids("x"), [""; 0]);
 }
 
 #[test]
-fn an_attempt_refreshes_as_well() {
-    let (mut desk, bob, _) = two_wait();
-    desk.pass_ms(TICKET_MS - 1);
-    desk.come(BOB, &bob);
-    desk.pass_ms(TICKET_MS);
-    assert_eq!(desk.line("x"), ["b.1"]);
+fn an_attempt_also_refreshes_the_ticket() {
+    let (mut node, bob, _) = two_wait();
+    node.pass_ms(TICKET_MS - 1);
+    node.acquire_queued(BOB, &bob);
+    node.pass_ms(TICKET_MS);
+    assert_eq!(node.queue_ids("x"), ["b.1"]);
 }
 
 #[test]
-fn a_grant_takes_its_ticket_out_of_the_queue() {
-    let (mut desk, bob, carol) = two_wait();
-    desk.go(&["x"], ALICE, None);
-    assert_eq!(desk.come(BOB, &bob), Answer::Granted);
-    assert_eq!(desk.line("x"), ["c.1"]);
-    let Answer::Views(views) = desk.ask(DAVE, Op::Inspect) else {
+fn a_grant_removes_its_ticket_from_the_queue() {
+    let (mut node, bob, carol) = two_wait();
+    node.release_final(&["x"], ALICE, None);
+    assert_eq!(node.acquire_queued(BOB, &bob), Answer::Granted);
+    assert_eq!(node.queue_ids("x"), ["c.1"]);
+    let Answer::Views(views) = node.ask(DAVE, Op::Inspect) else {
         panic!("no views");
     };
     assert_eq!(views[0].waiting, 1, "the holder does not wait");
-    // The same attempt once more, as after a lost reply.
-    assert_eq!(desk.come(BOB, &bob), Answer::Granted);
-    assert_eq!(desk.line("x"), ["c.1"]);
-    // Bob vanishes: when his lease is over it is Carol's turn, without a grace.
-    desk.refresh(&["x"], &[&carol]);
+    // The same attempt again, as after a lost reply.
+    assert_eq!(node.acquire_queued(BOB, &bob), Answer::Granted);
+    assert_eq!(node.queue_ids("x"), ["c.1"]);
+    // Bob dies. When his lease has ended it is Carol's turn, without a grace.
+    node.refresh(&["x"], &[&carol]);
     for _ in 0..4 {
-        desk.pass_ms(2_500);
-        desk.refresh(&["x"], &[&carol]);
+        node.pass_ms(2_500);
+        node.refresh(&["x"], &[&carol]);
     }
-    desk.pass_ms(1);
-    assert_eq!(desk.come(CAROL, &carol), Answer::Granted);
+    node.pass_ms(1);
+    assert_eq!(node.acquire_queued(CAROL, &carol), Answer::Granted);
 }
 
 #[test]
-fn a_grant_of_several_names_takes_its_ticket_out_of_all_queues() {
-    let mut desk = Desk::new();
-    desk.ask_for(&["a"], ALICE, acquire(desk.ballot(0)));
-    let (bob, carol) = (desk.place("b.1"), desk.place("c.1"));
-    desk.come_for(&["a", "b"], BOB, &bob);
-    desk.come_for(&["b"], CAROL, &carol);
-    desk.go(&["a"], ALICE, None);
+fn a_grant_of_several_names_removes_its_ticket_from_all_queues() {
+    let mut node = TestNode::new();
+    node.ask_for(&["a"], ALICE, acquire(node.ballot(0)));
+    let (bob, carol) = (node.place("b.1"), node.place("c.1"));
+    node.acquire_queued_for(&["a", "b"], BOB, &bob);
+    node.acquire_queued_for(&["b"], CAROL, &carol);
+    node.release_final(&["a"], ALICE, None);
     assert_eq!(
-        desk.come_for(&["a", "b"], BOB, &again(&bob)),
+        node.acquire_queued_for(&["a", "b"], BOB, &reentered(&bob)),
         Answer::Granted
     );
-    assert_eq!(desk.line("a"), [""; 0]);
-    assert_eq!(desk.line("b"), ["c.1"]);
-    desk.step_back(&["a", "b"], BOB, &bob);
-    assert_eq!(desk.line("a"), ["b.1"]);
-    assert_eq!(desk.line("b"), ["b.1", "c.1"]);
-    assert_eq!(
-        desk.wakes,
-        [],
-        "the first in line sent it, and will be back"
-    );
+    assert_eq!(node.queue_ids("a"), [""; 0]);
+    assert_eq!(node.queue_ids("b"), ["c.1"]);
+    node.undo_attempt(&["a", "b"], BOB, &bob);
+    assert_eq!(node.queue_ids("a"), ["b.1"]);
+    assert_eq!(node.queue_ids("b"), ["b.1", "c.1"]);
+    assert_eq!(node.wakes, [], "the head sent the undo and will try again");
 }
 
 #[test]
-fn an_undo_of_what_was_not_granted_here_enters_nothing() {
-    let (mut desk, bob, _) = two_wait();
-    desk.cancel(&["x"], BOB, &bob);
-    desk.step_back(&["x"], BOB, &bob);
-    assert_eq!(desk.line("x"), ["c.1"]);
-    desk.go(&["x"], ALICE, None);
-    // Late: the node has not seen the acquire, and never grants it.
-    let ballot = desk.next_ballot(&["x"]);
-    let mut blind = leave(ballot, ReleaseKind::Undo, Some(&bob), true);
-    if let Op::Release(Release { fate_unknown, .. }) = &mut blind {
+fn an_undo_without_a_grant_enters_no_ticket() {
+    let (mut node, bob, _) = two_wait();
+    node.cancel(&["x"], BOB, &bob);
+    node.undo_attempt(&["x"], BOB, &bob);
+    assert_eq!(node.queue_ids("x"), ["c.1"]);
+    node.release_final(&["x"], ALICE, None);
+    // Late: the node has not executed the acquire, and will never grant it.
+    let ballot = node.next_ballot(&["x"]);
+    let mut of_unknown_fate = release_op(ballot, ReleaseKind::Undo, Some(&bob), true);
+    if let Op::Release(Release { fate_unknown, .. }) = &mut of_unknown_fate {
         *fate_unknown = true;
     }
-    desk.ask(BOB, blind);
-    assert_eq!(desk.line("x"), ["c.1"]);
-    let late = acquire_in_line(ballot, &bob);
-    assert_eq!(desk.ask(BOB, late), Answer::Stale);
+    node.ask(BOB, of_unknown_fate);
+    assert_eq!(node.queue_ids("x"), ["c.1"]);
+    let late = acquire_with_ticket(ballot, &bob);
+    assert_eq!(node.ask(BOB, late), Answer::Stale);
 }
 
 #[test]
-fn who_holds_again_after_a_later_attempt_is_not_put_back_by_an_earlier_undo() {
-    let (mut desk, bob, _) = two_wait();
-    desk.go(&["x"], ALICE, None);
-    let first = desk.next_ballot(&["x"]);
-    desk.ask(BOB, acquire_in_line(first, &bob));
-    desk.come(BOB, &bob);
-    let late = leave(first, ReleaseKind::Undo, Some(&bob), true);
-    assert_eq!(desk.ask(BOB, late), Answer::Newer);
-    assert_eq!(desk.line("x"), ["c.1"]);
+fn an_earlier_undo_does_not_return_a_later_holder_to_the_queue() {
+    let (mut node, bob, _) = two_wait();
+    node.release_final(&["x"], ALICE, None);
+    let first = node.next_ballot(&["x"]);
+    node.ask(BOB, acquire_with_ticket(first, &bob));
+    node.acquire_queued(BOB, &bob);
+    let late = release_op(first, ReleaseKind::Undo, Some(&bob), true);
+    assert_eq!(node.ask(BOB, late), Answer::Newer);
+    assert_eq!(node.queue_ids("x"), ["c.1"]);
 }
 
 #[test]
-fn an_undo_keeps_the_place_but_a_release_or_a_cancel_drops_it() {
-    let (mut desk, bob, carol) = two_wait();
-    desk.go(&["x"], ALICE, None);
-    desk.come(BOB, &bob);
-    assert_eq!(desk.step_back(&["x"], BOB, &bob), Answer::Released);
-    assert_eq!(desk.line("x"), ["b.1", "c.1"]);
-    assert_eq!(desk.come(BOB, &bob), Answer::Granted);
-    desk.go(&["x"], BOB, Some(&bob));
-    assert_eq!(desk.line("x"), ["c.1"]);
-    assert_eq!(desk.cancel(&["x"], CAROL, &carol), Answer::Gone);
-    assert_eq!(desk.line("x"), [""; 0]);
+fn an_undo_keeps_the_ticket_but_a_release_or_a_cancel_drops_it() {
+    let (mut node, bob, carol) = two_wait();
+    node.release_final(&["x"], ALICE, None);
+    node.acquire_queued(BOB, &bob);
+    assert_eq!(node.undo_attempt(&["x"], BOB, &bob), Answer::Released);
+    assert_eq!(node.queue_ids("x"), ["b.1", "c.1"]);
+    assert_eq!(node.acquire_queued(BOB, &bob), Answer::Granted);
+    node.release_final(&["x"], BOB, Some(&bob));
+    assert_eq!(node.queue_ids("x"), ["c.1"]);
+    assert_eq!(node.cancel(&["x"], CAROL, &carol), Answer::Gone);
+    assert_eq!(node.queue_ids("x"), [""; 0]);
 }
 
 #[test]
-fn a_late_undo_that_is_refused_leaves_the_line_alone() {
-    let (mut desk, bob, _) = two_wait();
-    desk.go(&["x"], ALICE, None);
-    let first = desk.next_ballot(&["x"]);
-    desk.ask(BOB, acquire_in_line(first, &bob));
-    desk.come(BOB, &bob);
-    let late = leave(first, ReleaseKind::Undo, Some(&bob), false);
-    assert_eq!(desk.ask(BOB, late), Answer::Newer);
-    assert_eq!(desk.line("x"), ["c.1"]);
+fn a_refused_late_undo_leaves_the_queue_unchanged() {
+    let (mut node, bob, _) = two_wait();
+    node.release_final(&["x"], ALICE, None);
+    let first = node.next_ballot(&["x"]);
+    node.ask(BOB, acquire_with_ticket(first, &bob));
+    node.acquire_queued(BOB, &bob);
+    let late = release_op(first, ReleaseKind::Undo, Some(&bob), false);
+    assert_eq!(node.ask(BOB, late), Answer::Newer);
+    assert_eq!(node.queue_ids("x"), ["c.1"]);
 }
 
 #[test]
-fn ahead_counts_those_before_the_caller() {
-    let (mut desk, bob, carol) = two_wait();
+fn ahead_counts_the_tickets_before_the_callers() {
+    let (mut node, bob, carol) = two_wait();
     let ahead = |answer| match answer {
         Answer::Held(Holder { ahead, .. }) => ahead,
         other => panic!("{other:?}"),
     };
-    assert_eq!(ahead(desk.come(BOB, &bob)), 0);
-    assert_eq!(ahead(desk.come(CAROL, &carol)), 1);
-    assert_eq!(ahead(desk.ask(DAVE, acquire(desk.ballot(1)))), 2);
-    let turns = desk.refresh(&["x"], &[&carol, &bob]);
+    assert_eq!(ahead(node.acquire_queued(BOB, &bob)), 0);
+    assert_eq!(ahead(node.acquire_queued(CAROL, &carol)), 1);
+    assert_eq!(ahead(node.ask(DAVE, acquire(node.ballot(1)))), 2);
+    let turns = node.refresh(&["x"], &[&carol, &bob]);
     assert_eq!(turns, [1, 0].map(|ahead| Turn { ahead, free: false }));
-    desk.go(&["x"], ALICE, None);
-    let turns = desk.refresh(&["x"], &[&carol]);
+    node.release_final(&["x"], ALICE, None);
+    let turns = node.refresh(&["x"], &[&carol]);
     assert_eq!(
         turns,
         [Turn {
@@ -266,21 +265,21 @@ fn ahead_counts_those_before_the_caller() {
             free: true
         }]
     );
-    let Answer::Views(views) = desk.ask(DAVE, Op::Inspect) else {
+    let Answer::Views(views) = node.ask(DAVE, Op::Inspect) else {
         panic!("no views");
     };
     assert_eq!(views[0].waiting, 2);
 }
 
 #[test]
-fn a_refresh_counts_in_the_longest_of_the_lines() {
-    let mut desk = Desk::new();
-    desk.ask_for(&["a", "b"], ALICE, acquire(desk.ballot(0)));
-    let (bob, carol, dave) = (desk.place("b.1"), desk.place("c.1"), desk.place("d.1"));
-    desk.come_for(&["b"], BOB, &bob);
-    desk.come_for(&["b"], CAROL, &carol);
-    desk.come_for(&["a", "b"], DAVE, &dave);
-    let turns = desk.refresh(&["a", "b"], &[&dave]);
+fn a_refresh_reports_the_longest_queue() {
+    let mut node = TestNode::new();
+    node.ask_for(&["a", "b"], ALICE, acquire(node.ballot(0)));
+    let (bob, carol, dave) = (node.place("b.1"), node.place("c.1"), node.place("d.1"));
+    node.acquire_queued_for(&["b"], BOB, &bob);
+    node.acquire_queued_for(&["b"], CAROL, &carol);
+    node.acquire_queued_for(&["a", "b"], DAVE, &dave);
+    let turns = node.refresh(&["a", "b"], &[&dave]);
     assert_eq!(
         turns,
         [Turn {
@@ -291,11 +290,11 @@ fn a_refresh_counts_in_the_longest_of_the_lines() {
 }
 
 #[test]
-fn an_entry_in_which_somebody_waits_has_not_lapsed() {
-    let mut desk = Desk::new();
-    let bob = desk.place("b.1");
-    desk.refresh(&["x"], &[&bob]);
-    assert!(!desk.entry("x").is_lapsed(&desk.rules, desk.now()));
-    desk.pass_ms(TICKET_MS + 1);
-    assert!(desk.entry("x").is_lapsed(&desk.rules, desk.now()));
+fn an_entry_with_a_waiter_is_not_deleted() {
+    let mut node = TestNode::new();
+    let bob = node.place("b.1");
+    node.refresh(&["x"], &[&bob]);
+    assert!(!node.entry("x").is_lapsed(&node.rules, node.now()));
+    node.pass_ms(TICKET_MS + 1);
+    assert!(node.entry("x").is_lapsed(&node.rules, node.now()));
 }

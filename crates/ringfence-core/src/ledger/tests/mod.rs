@@ -1,6 +1,6 @@
-//! The ledger's rules, one test each, and what must hold whatever happens.
+//! The ledger's rules, one test each, and the invariants for any sequence of operations.
 //!
-//! `Desk` is a node made of nothing but the ledger, a map and a clock that the test steps.
+//! `TestNode` is a node that consists of the ledger, a map, and a clock that the test steps.
 
 mod acquire;
 mod extend;
@@ -41,15 +41,15 @@ const BOB: u8 = 0xbb;
 const CAROL: u8 = 0xcc;
 const DAVE: u8 = 0xdd;
 
-struct Desk {
+struct TestNode {
     rules: Rules,
     clock_us: u64,
     entries: BTreeMap<Name, Entry>,
-    /// Who was to be told after the last request.
+    /// The wakes of the last request.
     wakes: Vec<Wake>,
 }
 
-impl Desk {
+impl TestNode {
     fn new() -> Self {
         Self {
             rules: Rules {
@@ -71,7 +71,7 @@ impl Desk {
         self.clock_us += ms * 1000;
     }
 
-    /// The ballot `offset_us` away from the node's clock.
+    /// The ballot at `offset_us` from the node's clock.
     fn ballot(&self, offset_us: i64) -> Ballot {
         Ballot::new(self.clock_us.saturating_add_signed(offset_us))
     }
@@ -108,8 +108,8 @@ impl Desk {
         self.entries.entry(key(name)).or_default().key = None;
     }
 
-    /// Restarted empty.
-    fn forget(&mut self) {
+    /// The node restarts without its data.
+    fn lose_data(&mut self) {
         self.entries.clear();
     }
 
@@ -141,14 +141,15 @@ impl Desk {
         (outcome.answer, outcome.stamp)
     }
 
-    /// `who` tries to take `x` with its place in line, under a ballot that is high enough.
-    fn come(&mut self, who: u8, place: &Place) -> Answer {
-        self.come_for(&["x"], who, place)
+    /// `who` tries to acquire `x` with its ticket, under a ballot that is high enough.
+    fn acquire_queued(&mut self, who: u8, place: &Place) -> Answer {
+        self.acquire_queued_for(&["x"], who, place)
     }
 
-    fn come_for(&mut self, names: &[&str], who: u8, place: &Place) -> Answer {
+    fn acquire_queued_for(&mut self, names: &[&str], who: u8, place: &Place) -> Answer {
         let ballot = self.next_ballot(names);
-        self.ask_for(names, who, acquire_in_line(ballot, place)).0
+        self.ask_for(names, who, acquire_with_ticket(ballot, place))
+            .0
     }
 
     /// A ballot that is high enough for `names`.
@@ -157,37 +158,41 @@ impl Desk {
         Ballot::new(self.clock_us.max(floor.get() + 1))
     }
 
-    /// The highest ballot under which somebody sits on `names`.
+    /// The highest ballot of a holder of `names`.
     fn seated(&self, names: &[&str]) -> Ballot {
         let seated = names.iter().map(|name| self.entry(name).holder_ballot());
         seated.max().unwrap_or_default()
     }
 
     /// The holder of `names` is done.
-    fn go(&mut self, names: &[&str], who: u8, place: Option<&Place>) -> Answer {
-        let ballot = self.seated(names);
-        self.ask_for(names, who, leave(ballot, ReleaseKind::Final, place, false))
-            .0
-    }
-
-    /// `who` withdraws an attempt to try again.
-    fn step_back(&mut self, names: &[&str], who: u8, place: &Place) -> Answer {
+    fn release_final(&mut self, names: &[&str], who: u8, place: Option<&Place>) -> Answer {
         let ballot = self.seated(names);
         self.ask_for(
             names,
             who,
-            leave(ballot, ReleaseKind::Undo, Some(place), true),
+            release_op(ballot, ReleaseKind::Final, place, false),
         )
         .0
     }
 
-    /// `who` waits no longer.
+    /// `who` undoes an attempt and will try again.
+    fn undo_attempt(&mut self, names: &[&str], who: u8, place: &Place) -> Answer {
+        let ballot = self.seated(names);
+        self.ask_for(
+            names,
+            who,
+            release_op(ballot, ReleaseKind::Undo, Some(place), true),
+        )
+        .0
+    }
+
+    /// `who` stops waiting.
     fn cancel(&mut self, names: &[&str], who: u8, place: &Place) -> Answer {
         let ballot = self.ballot(0);
         self.ask_for(
             names,
             who,
-            leave(ballot, ReleaseKind::Undo, Some(place), false),
+            release_op(ballot, ReleaseKind::Undo, Some(place), false),
         )
         .0
     }
@@ -200,14 +205,14 @@ impl Desk {
         }
     }
 
-    /// The ids of those who wait for `name`, in order.
-    fn line(&mut self, name: &str) -> Vec<String> {
+    /// The ids of the tickets in the wait queue of `name`, in order.
+    fn queue_ids(&mut self, name: &str) -> Vec<String> {
         self.ask_for(&[name], ALICE, Op::Inspect);
         let tickets = self.entry(name).line.tickets;
         tickets.into_iter().map(|ticket| ticket.id).collect()
     }
 
-    /// A new place in line, the caller's ballot being the node's time.
+    /// A new ticket with the node's time.
     fn place(&self, id: &str) -> Place {
         Place {
             since_us: self.clock_us,
@@ -217,8 +222,8 @@ impl Desk {
     }
 }
 
-/// The same place, shown again.
-fn again(place: &Place) -> Place {
+/// The same ticket, in a later request.
+fn reentered(place: &Place) -> Place {
     Place {
         first: false,
         ..place.clone()
@@ -237,7 +242,7 @@ fn wake(ticket: &str, after_ms: u64) -> Wake {
     }
 }
 
-fn acquire_in_line(ballot: Ballot, place: &Place) -> Op {
+fn acquire_with_ticket(ballot: Ballot, place: &Place) -> Op {
     Op::Acquire(Acquire {
         ballot,
         ttl_ms: TTL_MS,
@@ -246,7 +251,7 @@ fn acquire_in_line(ballot: Ballot, place: &Place) -> Op {
     })
 }
 
-fn leave(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, stays: bool) -> Op {
+fn release_op(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, stays: bool) -> Op {
     Op::Release(Release {
         ballot,
         kind,
@@ -291,10 +296,10 @@ fn restore(ballot: Ballot) -> Op {
 }
 
 fn release(ballot: Ballot) -> Op {
-    leave(ballot, ReleaseKind::Final, None, false)
+    release_op(ballot, ReleaseKind::Final, None, false)
 }
 
-/// A release after which nobody gets the lock for `keep_ms`.
+/// A release that keeps the lock from others for `keep_ms`.
 fn keep(ballot: Ballot, keep_ms: u64) -> Op {
     let mut op = release(ballot);
     if let Op::Release(Release { keep_ms: kept, .. }) = &mut op {
@@ -304,10 +309,10 @@ fn keep(ballot: Ballot, keep_ms: u64) -> Op {
 }
 
 fn undo(ballot: Ballot) -> Op {
-    leave(ballot, ReleaseKind::Undo, None, true)
+    release_op(ballot, ReleaseKind::Undo, None, true)
 }
 
-fn undo_blindly(ballot: Ballot) -> Op {
+fn undo_of_unknown_fate(ballot: Ballot) -> Op {
     Op::Release(Release {
         ballot,
         kind: ReleaseKind::Undo,

@@ -1,48 +1,51 @@
-//! Grants follow the tickets, whatever happens among those who keep them fresh.
+//! While all waiters refresh their tickets, grants follow the order of the tickets.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::*;
 
-/// What one of them does next.
+/// The next action of a waiter.
 #[derive(Debug, Clone, Copy)]
-enum Deed {
-    Come,
-    /// Gives back what it holds; or withdraws.
-    Go,
-    StepBack,
+enum Action {
+    Acquire,
+    /// Releases what it holds, or stops waiting.
+    Release,
+    Undo,
     Extend,
-    /// Comes without its place.
-    Jump,
+    /// Tries to acquire without its ticket.
+    AcquireWithoutTicket,
 }
 
 #[derive(Debug, Clone)]
 struct Step {
     pass_ms: u64,
     who: usize,
-    deed: Deed,
+    action: Action,
 }
 
-const CROWD: usize = 5;
+const WAITERS: usize = 5;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let deed = prop_oneof![
-        6 => Just(Deed::Come),
-        3 => Just(Deed::Go),
-        1 => Just(Deed::StepBack),
-        1 => Just(Deed::Extend),
-        1 => Just(Deed::Jump),
+    let action = prop_oneof![
+        6 => Just(Action::Acquire),
+        3 => Just(Action::Release),
+        1 => Just(Action::Undo),
+        1 => Just(Action::Extend),
+        1 => Just(Action::AcquireWithoutTicket),
     ];
-    let step =
-        (0u64..40, 0..CROWD, deed).prop_map(|(pass_ms, who, deed)| Step { pass_ms, who, deed });
+    let step = (0u64..40, 0..WAITERS, action).prop_map(|(pass_ms, who, action)| Step {
+        pass_ms,
+        who,
+        action,
+    });
     prop::collection::vec(step, 1..120)
 }
 
 /// The node, its waiters and its holder.
 struct Scene {
-    node: Desk,
-    places: [Option<Place>; CROWD],
+    node: TestNode,
+    places: [Option<Place>; WAITERS],
     holder: Option<usize>,
     /// Alice holds the lock until the first release.
     alice_holds: bool,
@@ -54,7 +57,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let mut node = Desk::new();
+        let mut node = TestNode::new();
         node.ask(ALICE, acquire(node.ballot(0)));
         node.refresh(&["x"], &[]);
         Self {
@@ -85,41 +88,41 @@ impl Scene {
         if !self.is_free() || self.idle_ms <= GRACE_MS / 2 {
             return Ok(());
         }
-        let waiting = (0..CROWD).filter(|i| self.places[*i].is_some());
+        let waiting = (0..WAITERS).filter(|i| self.places[*i].is_some());
         let Some(head) = waiting.min_by_key(|i| self.places[*i].clone()) else {
             return Ok(());
         };
         let place = self.places[head].clone().unwrap();
-        let answer = self.node.come(head as u8 + 1, &place);
+        let answer = self.node.acquire_queued(head as u8 + 1, &place);
         prop_assert_eq!(answer, Answer::Granted);
         self.holder = Some(head);
         Ok(())
     }
 
-    fn run(&mut self, waiter: usize, deed: Deed) -> Result<(), TestCaseError> {
+    fn run(&mut self, waiter: usize, action: Action) -> Result<(), TestCaseError> {
         let who = waiter as u8 + 1;
-        match deed {
-            Deed::Come if self.holder != Some(waiter) => self.acquire(waiter)?,
-            Deed::Come => {}
-            Deed::Go => self.release(waiter)?,
+        match action {
+            Action::Acquire if self.holder != Some(waiter) => self.acquire(waiter)?,
+            Action::Acquire => {}
+            Action::Release => self.release(waiter)?,
             // The grace counts from the last release, and an undo does not stop it. After an
             // undo later than this, another waiter could rightly pass.
-            Deed::StepBack if self.idle_ms > GRACE_MS / 2 => {}
-            Deed::StepBack => {
+            Action::Undo if self.idle_ms > GRACE_MS / 2 => {}
+            Action::Undo => {
                 if let Some(place) = self.places[waiter].clone() {
-                    self.node.step_back(&["x"], who, &place);
+                    self.node.undo_attempt(&["x"], who, &place);
                     self.holder = self.holder.filter(|holder| *holder != waiter);
                     let mut wakes = self.node.wakes.iter();
                     prop_assert!(wakes.all(|wake| *wake.ticket != *place.id));
                 }
             }
-            Deed::Extend => {
-                let free_since = |desk: &Desk| desk.entry("x").record.map(|r| r.free_since_ms);
+            Action::Extend => {
+                let free_since = |node: &TestNode| node.entry("x").record.map(|r| r.free_since_ms);
                 let before = free_since(&self.node);
                 self.node.ask(who, extend(self.node.ballot(0), TTL_MS));
                 prop_assert_eq!(free_since(&self.node), before);
             }
-            Deed::Jump => {
+            Action::AcquireWithoutTicket => {
                 let free = self.is_free() && self.places.iter().all(Option::is_none);
                 let ballot = self.node.next_ballot(&["x"]);
                 let answer = self.node.ask(DAVE, acquire(ballot));
@@ -135,8 +138,8 @@ impl Scene {
         self.number += 1;
         let new = self.node.place(&format!("{who}.{}", self.number));
         let place = self.places[waiter].get_or_insert(new).clone();
-        let answer = self.node.come(who, &place);
-        let place = again(&place);
+        let answer = self.node.acquire_queued(who, &place);
+        let place = reentered(&place);
         let tickets = self.places.iter().flatten();
         let first = tickets.map(|p| (p.since_us, &p.id)).min();
         let is_first = first == Some((place.since_us, &place.id));
@@ -153,12 +156,12 @@ impl Scene {
     fn release(&mut self, waiter: usize) -> Result<(), TestCaseError> {
         let who = waiter as u8 + 1;
         if self.alice_holds {
-            self.node.go(&["x"], ALICE, None);
+            self.node.release_final(&["x"], ALICE, None);
             self.alice_holds = false;
             self.idle_ms = 0;
         } else if self.holder == Some(waiter) {
             let place = self.places[waiter].take();
-            let answer = self.node.go(&["x"], who, place.as_ref());
+            let answer = self.node.release_final(&["x"], who, place.as_ref());
             prop_assert_eq!(answer, Answer::Released);
             self.holder = None;
             self.idle_ms = 0;
@@ -180,7 +183,7 @@ proptest! {
         for step in steps {
             scene.pass_ms(step.pass_ms);
             scene.let_head_acquire()?;
-            scene.run(step.who, step.deed)?;
+            scene.run(step.who, step.action)?;
         }
     }
 }

@@ -1,25 +1,25 @@
-//! The plain key: it alone decides, and other libraries write it too.
+//! The plain key alone decides which client holds, and other libraries write it, too.
 
 use super::*;
 
 #[test]
 fn the_plain_key_decides() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(0);
-    desk.ask(ALICE, acquire(ballot));
-    // Somebody deleted the key by hand: the record's seat counts for nothing.
-    desk.delete_key("x");
-    assert_eq!(desk.ask(ALICE, extend(ballot, TTL_MS)), Answer::Gone);
-    assert_eq!(desk.ask(BOB, acquire(desk.ballot(1))), Answer::Granted);
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    node.ask(ALICE, acquire(ballot));
+    // An operator deleted the key: the seat in the record does not count.
+    node.delete_key("x");
+    assert_eq!(node.ask(ALICE, extend(ballot, TTL_MS)), Answer::Gone);
+    assert_eq!(node.ask(BOB, acquire(node.ballot(1))), Answer::Granted);
 }
 
 #[test]
 fn a_foreign_value_is_a_holder_without_a_label() {
-    let mut desk = Desk::new();
-    desk.ask(ALICE, acquire_for(desk.ballot(0), 1));
-    desk.pass_ms(2);
-    let lease_ms = desk.now().lease_ms;
-    desk.set_foreign("x", "somebody-elses-secret", Some(lease_ms + 700));
+    let mut node = TestNode::new();
+    node.ask(ALICE, acquire_for(node.ballot(0), 1));
+    node.pass_ms(2);
+    let lease_ms = node.now().lease_ms;
+    node.set_foreign("x", "foreign-secret-value", Some(lease_ms + 700));
     let foreign = Holder {
         claim: 0,
         label: None,
@@ -28,114 +28,114 @@ fn a_foreign_value_is_a_holder_without_a_label() {
         ahead: 0,
     };
     assert_eq!(
-        desk.ask(BOB, acquire(desk.ballot(0))),
+        node.ask(BOB, acquire(node.ballot(0))),
         Answer::Held(foreign)
     );
 }
 
 #[test]
 fn a_foreign_value_without_an_expiry_has_no_for_ms_and_stays() {
-    let mut desk = Desk::new();
-    desk.set_foreign("x", "for-ever", None);
-    desk.pass_ms(1_000_000);
-    assert_eq!(desk.holder("x").unwrap().for_ms, None);
+    let mut node = TestNode::new();
+    node.set_foreign("x", "for-ever", None);
+    node.pass_ms(1_000_000);
+    assert_eq!(node.holder("x").unwrap().for_ms, None);
     assert!(matches!(
-        desk.ask(BOB, acquire(desk.ballot(0))),
+        node.ask(BOB, acquire(node.ballot(0))),
         Answer::Held(_)
     ));
 }
 
 #[test]
 fn a_foreign_holder_has_no_ballot() {
-    let mut desk = Desk::new();
-    desk.ask(ALICE, acquire(desk.ballot(0)));
-    desk.set_foreign("x", "foreign", None);
-    let (Answer::Views(views), _) = desk.ask_for(&["x"], BOB, Op::Inspect) else {
+    let mut node = TestNode::new();
+    node.ask(ALICE, acquire(node.ballot(0)));
+    node.set_foreign("x", "foreign", None);
+    let (Answer::Views(views), _) = node.ask_for(&["x"], BOB, Op::Inspect) else {
         panic!("no views");
     };
     assert_eq!(views[0].ballot, None);
-    assert_eq!(views[0].floor, desk.ballot(0));
+    assert_eq!(views[0].floor, node.ballot(0));
 }
 
 #[test]
-fn a_plain_lock_and_a_fenced_one_exclude_each_other() {
-    let mut desk = Desk::new();
+fn a_plain_lock_and_a_fenced_lock_exclude_each_other() {
+    let mut node = TestNode::new();
     assert_eq!(
-        desk.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS })),
+        node.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS })),
         Answer::Granted
     );
-    assert!(is_held_by(&desk.ask(BOB, acquire(desk.ballot(0))), ALICE));
-    assert_eq!(desk.ask(ALICE, Op::PlainRelease), Answer::Released);
-    assert_eq!(desk.ask(BOB, acquire(desk.ballot(0))), Answer::Granted);
-    let refused = desk.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
+    assert!(is_held_by(&node.ask(BOB, acquire(node.ballot(0))), ALICE));
+    assert_eq!(node.ask(ALICE, Op::PlainRelease), Answer::Released);
+    assert_eq!(node.ask(BOB, acquire(node.ballot(0))), Answer::Granted);
+    let refused = node.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
     assert!(is_held_by(&refused, BOB));
 }
 
 #[test]
 fn a_plain_acquire_is_set_nx_even_for_its_own_token() {
-    let mut desk = Desk::new();
-    desk.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
-    let again = desk.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
+    let mut node = TestNode::new();
+    node.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
+    let again = node.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
     assert!(is_held_by(&again, ALICE));
 }
 
 #[test]
 fn plain_operations_write_no_record() {
-    let mut desk = Desk::new();
+    let mut node = TestNode::new();
     for op in [
         Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }),
         Op::PlainExtend(PlainExtend { ttl_ms: TTL_MS }),
         Op::PlainRelease,
     ] {
-        desk.ask(ALICE, op);
-        assert_eq!(desk.entry("x").record, None);
+        node.ask(ALICE, op);
+        assert_eq!(node.entry("x").record, None);
     }
 }
 
 #[test]
 fn a_plain_extend_never_shortens() {
-    let mut desk = Desk::new();
-    desk.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
-    let until = desk.until_ms("x");
+    let mut node = TestNode::new();
+    node.ask(ALICE, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
+    let until = node.until_ms("x");
     assert_eq!(
-        desk.ask(ALICE, Op::PlainExtend(PlainExtend { ttl_ms: 1 })),
+        node.ask(ALICE, Op::PlainExtend(PlainExtend { ttl_ms: 1 })),
         Answer::Extended
     );
-    assert_eq!(desk.until_ms("x"), until);
+    assert_eq!(node.until_ms("x"), until);
 }
 
 #[test]
-fn a_plain_extend_or_release_needs_the_own_key() {
-    let mut desk = Desk::new();
+fn a_plain_extend_or_release_needs_its_own_token_in_the_key() {
+    let mut node = TestNode::new();
     assert_eq!(
-        desk.ask(ALICE, Op::PlainExtend(PlainExtend { ttl_ms: 1 })),
+        node.ask(ALICE, Op::PlainExtend(PlainExtend { ttl_ms: 1 })),
         Answer::Gone
     );
-    assert_eq!(desk.ask(ALICE, Op::PlainRelease), Answer::Gone);
-    desk.ask(BOB, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
+    assert_eq!(node.ask(ALICE, Op::PlainRelease), Answer::Gone);
+    node.ask(BOB, Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }));
     for op in [Op::PlainExtend(PlainExtend { ttl_ms: 1 }), Op::PlainRelease] {
-        assert!(is_held_by(&desk.ask(ALICE, op), BOB));
+        assert!(is_held_by(&node.ask(ALICE, op), BOB));
     }
 }
 
 #[test]
-fn an_inspect_changes_nothing_that_has_not_expired() {
-    let mut desk = Desk::new();
-    desk.ask(ALICE, acquire(desk.ballot(0)));
-    let before = desk.entry("x");
-    desk.holder("x");
-    assert_eq!(desk.entry("x"), before);
+fn an_inspect_changes_nothing_except_expiry() {
+    let mut node = TestNode::new();
+    node.ask(ALICE, acquire(node.ballot(0)));
+    let before = node.entry("x");
+    node.holder("x");
+    assert_eq!(node.entry("x"), before);
 }
 
 #[test]
-fn leases_run_on_the_lease_clock_and_ballots_on_the_other() {
-    // An embedded node's wall clock may be set while its leases run on.
-    let mut desk = Desk::new();
-    desk.ask(ALICE, acquire_for(desk.ballot(0), 1_000));
+fn leases_use_the_lease_clock_and_ballots_the_other_clock() {
+    // The wall clock of an embedded node may be set, but its leases run on another clock.
+    let mut node = TestNode::new();
+    node.ask(ALICE, acquire_for(node.ballot(0), 1_000));
     let later = Moment {
-        clock_us: desk.clock_us,
-        lease_ms: desk.now().lease_ms + 1_001,
+        clock_us: node.clock_us,
+        lease_ms: node.now().lease_ms + 1_001,
     };
-    let (answer, _) = desk.ask_at(later, &["x"], BOB, acquire(desk.ballot(1)));
+    let (answer, _) = node.ask_at(later, &["x"], BOB, acquire(node.ballot(1)));
     assert_eq!(answer, Answer::Granted);
 }

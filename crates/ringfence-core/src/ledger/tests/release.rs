@@ -1,66 +1,67 @@
-//! Release: what a late one must not delete, and what a blind one must close off.
+//! Release: a late one must not delete a newer key, and one with unknown fate must retire the
+//! ballot.
 
 use super::*;
 
 #[test]
 fn a_release_frees_at_once_and_keeps_the_fence() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(0);
-    desk.ask(ALICE, acquire(ballot));
-    assert_eq!(desk.ask(ALICE, release(ballot)), Answer::Released);
-    assert_eq!(desk.holder("x"), None);
-    assert_eq!(desk.floor("x"), ballot);
-    assert_eq!(desk.ask(BOB, acquire(ballot)), Answer::Stale);
-    assert_eq!(desk.ask(BOB, acquire(desk.ballot(1))), Answer::Granted);
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    node.ask(ALICE, acquire(ballot));
+    assert_eq!(node.ask(ALICE, release(ballot)), Answer::Released);
+    assert_eq!(node.holder("x"), None);
+    assert_eq!(node.floor("x"), ballot);
+    assert_eq!(node.ask(BOB, acquire(ballot)), Answer::Stale);
+    assert_eq!(node.ask(BOB, acquire(node.ballot(1))), Answer::Granted);
 }
 
 #[test]
 fn a_late_undo_of_attempt_1_does_not_delete_attempt_2() {
-    let mut desk = Desk::new();
-    let (first, second) = (desk.ballot(0), desk.ballot(1));
-    desk.ask(ALICE, acquire(first));
-    desk.ask(ALICE, acquire(second));
-    let before = desk.entry("x");
-    for late in [undo(first), undo_blindly(first), release(first)] {
-        assert_eq!(desk.ask(ALICE, late), Answer::Newer);
-        assert_eq!(desk.entry("x"), before);
+    let mut node = TestNode::new();
+    let (first, second) = (node.ballot(0), node.ballot(1));
+    node.ask(ALICE, acquire(first));
+    node.ask(ALICE, acquire(second));
+    let before = node.entry("x");
+    for late in [undo(first), undo_of_unknown_fate(first), release(first)] {
+        assert_eq!(node.ask(ALICE, late), Answer::Newer);
+        assert_eq!(node.entry("x"), before);
     }
-    assert_eq!(desk.ask(ALICE, undo(second)), Answer::Released);
+    assert_eq!(node.ask(ALICE, undo(second)), Answer::Released);
 }
 
 #[test]
-fn an_undo_of_a_later_attempt_takes_back_an_earlier_one() {
-    let mut desk = Desk::new();
-    desk.ask(ALICE, acquire(desk.ballot(0)));
-    assert_eq!(desk.ask(ALICE, undo(desk.ballot(1))), Answer::Released);
+fn an_undo_of_a_later_attempt_also_undoes_an_earlier_one() {
+    let mut node = TestNode::new();
+    node.ask(ALICE, acquire(node.ballot(0)));
+    assert_eq!(node.ask(ALICE, undo(node.ballot(1))), Answer::Released);
 }
 
 #[test]
 fn an_undo_retires_only_when_the_fate_is_unknown() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(0);
-    assert_eq!(desk.ask(ALICE, undo(ballot)), Answer::Gone);
-    assert_eq!(desk.entry("x"), Entry::default());
-    assert_eq!(desk.ask(ALICE, undo_blindly(ballot)), Answer::Gone);
-    assert_eq!(desk.floor("x"), ballot);
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    assert_eq!(node.ask(ALICE, undo(ballot)), Answer::Gone);
+    assert_eq!(node.entry("x"), Entry::default());
+    assert_eq!(node.ask(ALICE, undo_of_unknown_fate(ballot)), Answer::Gone);
+    assert_eq!(node.floor("x"), ballot);
 }
 
 #[test]
 fn a_late_acquire_after_retirement_is_stale() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(0);
-    desk.ask(ALICE, undo_blindly(ballot));
-    assert_eq!(desk.ask(ALICE, acquire(ballot)), Answer::Stale);
-    assert_eq!(desk.holder("x"), None);
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    node.ask(ALICE, undo_of_unknown_fate(ballot));
+    assert_eq!(node.ask(ALICE, acquire(ballot)), Answer::Stale);
+    assert_eq!(node.holder("x"), None);
 }
 
 #[test]
 fn a_final_release_of_an_absent_key_retires_only_when_the_fate_is_unknown() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(0);
-    desk.ask(ALICE, release(ballot));
-    assert!(desk.floor("x") < ballot);
-    let blind = Op::Release(Release {
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    node.ask(ALICE, release(ballot));
+    assert!(node.floor("x") < ballot);
+    let of_unknown_fate = Op::Release(Release {
         ballot,
         kind: ReleaseKind::Final,
         fate_unknown: true,
@@ -68,51 +69,54 @@ fn a_final_release_of_an_absent_key_retires_only_when_the_fate_is_unknown() {
         stays: false,
         keep_ms: None,
     });
-    desk.ask(ALICE, blind);
-    assert_eq!(desk.floor("x"), ballot);
+    node.ask(ALICE, of_unknown_fate);
+    assert_eq!(node.floor("x"), ballot);
 }
 
 #[test]
-fn retiring_under_another_holder_leaves_it_seated() {
-    let mut desk = Desk::new();
-    desk.ask(BOB, acquire(desk.ballot(0)));
-    let late = desk.ballot(10);
-    assert!(is_held_by(&desk.ask(ALICE, undo_blindly(late)), BOB));
-    assert_eq!(desk.holder("x").unwrap().label.as_deref(), Some("job"));
-    assert_eq!(desk.floor("x"), late);
-    assert_eq!(desk.ask(BOB, extend(desk.ballot(0), 1)), Answer::Extended);
+fn retiring_a_ballot_does_not_disturb_another_holder() {
+    let mut node = TestNode::new();
+    node.ask(BOB, acquire(node.ballot(0)));
+    let late = node.ballot(10);
+    assert!(is_held_by(
+        &node.ask(ALICE, undo_of_unknown_fate(late)),
+        BOB
+    ));
+    assert_eq!(node.holder("x").unwrap().label.as_deref(), Some("job"));
+    assert_eq!(node.floor("x"), late);
+    assert_eq!(node.ask(BOB, extend(node.ballot(0), 1)), Answer::Extended);
 }
 
 #[test]
 fn an_undo_does_not_close_the_ballot_but_a_release_does() {
     for (op, closed) in [(undo as fn(Ballot) -> Op, false), (release, true)] {
-        let mut desk = Desk::new();
-        let ballot = desk.ballot(0);
-        desk.ask(ALICE, acquire(ballot));
-        desk.ask(ALICE, op(ballot));
-        let record = desk.entry("x").record.unwrap();
+        let mut node = TestNode::new();
+        let ballot = node.ballot(0);
+        node.ask(ALICE, acquire(ballot));
+        node.ask(ALICE, op(ballot));
+        let record = node.entry("x").record.unwrap();
         assert_eq!(record.closed >= ballot, closed);
         assert_eq!(record.seat, None);
     }
 }
 
 #[test]
-fn a_release_of_several_claims_frees_what_is_left_of_them() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(0);
-    desk.ask_for(&["a", "b"], ALICE, acquire(ballot));
-    desk.entries.remove(&key("a"));
-    let (answer, _) = desk.ask_for(&["a", "b"], ALICE, release(ballot));
+fn a_release_of_several_claims_frees_those_that_are_still_held() {
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    node.ask_for(&["a", "b"], ALICE, acquire(ballot));
+    node.entries.remove(&key("a"));
+    let (answer, _) = node.ask_for(&["a", "b"], ALICE, release(ballot));
     assert_eq!(answer, Answer::Gone);
-    assert_eq!(desk.holder("b"), None);
+    assert_eq!(node.holder("b"), None);
 }
 
 #[test]
-fn a_late_undo_touches_no_claim_if_one_is_newer() {
-    let mut desk = Desk::new();
-    desk.ask_for(&["a", "b"], ALICE, acquire(desk.ballot(0)));
-    desk.ask_for(&["b"], ALICE, acquire(desk.ballot(1)));
-    let (answer, _) = desk.ask_for(&["a", "b"], ALICE, undo(desk.ballot(0)));
+fn a_late_undo_changes_no_claim_if_one_has_a_newer_ballot() {
+    let mut node = TestNode::new();
+    node.ask_for(&["a", "b"], ALICE, acquire(node.ballot(0)));
+    node.ask_for(&["b"], ALICE, acquire(node.ballot(1)));
+    let (answer, _) = node.ask_for(&["a", "b"], ALICE, undo(node.ballot(0)));
     assert_eq!(answer, Answer::Newer);
-    assert!(desk.holder("a").is_some());
+    assert!(node.holder("a").is_some());
 }

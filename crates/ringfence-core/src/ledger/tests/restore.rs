@@ -1,101 +1,101 @@
-//! Restore: it brings back what a node lost, never what a holder gave back.
+//! Restore: it brings back a lock that a node lost, but never one that its holder released.
 
 use super::*;
 
 #[test]
-fn a_restore_brings_a_holder_back_to_a_node_that_forgot_it() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(0);
-    desk.ask(ALICE, acquire(ballot));
-    desk.forget();
-    assert_eq!(desk.ask(ALICE, restore(ballot)), Answer::Restored);
-    let record = desk.entry("x").record.unwrap();
+fn a_restore_brings_a_holder_back_to_a_node_that_lost_it() {
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    node.ask(ALICE, acquire(ballot));
+    node.lose_data();
+    assert_eq!(node.ask(ALICE, restore(ballot)), Answer::Restored);
+    let record = node.entry("x").record.unwrap();
     assert_eq!(
         (record.fence, record.seat.unwrap().ballot),
         (ballot, ballot)
     );
-    assert_eq!(desk.until_ms("x"), Some(desk.now().lease_ms + TTL_MS));
+    assert_eq!(node.until_ms("x"), Some(node.now().lease_ms + TTL_MS));
 }
 
 #[test]
 fn a_restore_ignores_the_floor_and_does_not_lower_it() {
-    let mut desk = Desk::new();
-    let (ballot, raised) = (desk.ballot(0), desk.ballot(100));
-    desk.ask(BOB, undo_blindly(raised));
-    assert_eq!(desk.ask(ALICE, restore(ballot)), Answer::Restored);
-    assert_eq!(desk.floor("x"), raised);
+    let mut node = TestNode::new();
+    let (ballot, raised) = (node.ballot(0), node.ballot(100));
+    node.ask(BOB, undo_of_unknown_fate(raised));
+    assert_eq!(node.ask(ALICE, restore(ballot)), Answer::Restored);
+    assert_eq!(node.floor("x"), raised);
 }
 
 #[test]
 fn a_late_restore_does_not_bring_back_a_released_lock() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(0);
-    desk.ask(ALICE, acquire(ballot));
-    desk.ask(ALICE, release(ballot));
-    assert_eq!(desk.ask(ALICE, restore(ballot)), Answer::Gone);
-    assert_eq!(desk.holder("x"), None);
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    node.ask(ALICE, acquire(ballot));
+    node.ask(ALICE, release(ballot));
+    assert_eq!(node.ask(ALICE, restore(ballot)), Answer::Gone);
+    assert_eq!(node.holder("x"), None);
 }
 
 #[test]
-fn a_release_that_found_nothing_still_keeps_a_late_restore_out() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(0);
-    assert_eq!(desk.ask(ALICE, release(ballot)), Answer::Gone);
-    assert_eq!(desk.ask(ALICE, restore(ballot)), Answer::Gone);
-    assert_eq!(desk.holder("x"), None);
+fn a_release_of_an_absent_key_still_refuses_a_late_restore() {
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    assert_eq!(node.ask(ALICE, release(ballot)), Answer::Gone);
+    assert_eq!(node.ask(ALICE, restore(ballot)), Answer::Gone);
+    assert_eq!(node.holder("x"), None);
 }
 
 #[test]
 fn a_release_refused_by_another_holder_still_closes_the_ballot() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(0);
-    let other = desk.ballot(1);
-    desk.ask(BOB, acquire(other));
-    assert!(is_held_by(&desk.ask(ALICE, release(ballot)), BOB));
-    desk.ask(BOB, undo(other));
-    assert_eq!(desk.ask(ALICE, restore(ballot)), Answer::Gone);
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    let other = node.ballot(1);
+    node.ask(BOB, acquire(other));
+    assert!(is_held_by(&node.ask(ALICE, release(ballot)), BOB));
+    node.ask(BOB, undo(other));
+    assert_eq!(node.ask(ALICE, restore(ballot)), Answer::Gone);
 }
 
 #[test]
 fn closing_one_ballot_leaves_a_later_one_restorable() {
-    let mut desk = Desk::new();
-    desk.ask(ALICE, release(desk.ballot(0)));
-    assert_eq!(desk.ask(BOB, restore(desk.ballot(1))), Answer::Restored);
+    let mut node = TestNode::new();
+    node.ask(ALICE, release(node.ballot(0)));
+    assert_eq!(node.ask(BOB, restore(node.ballot(1))), Answer::Restored);
 }
 
 #[test]
 fn a_restore_never_takes_from_another_holder() {
-    let mut desk = Desk::new();
-    desk.ask(BOB, acquire(desk.ballot(0)));
-    assert!(is_held_by(&desk.ask(ALICE, restore(desk.ballot(1))), BOB));
+    let mut node = TestNode::new();
+    node.ask(BOB, acquire(node.ballot(0)));
+    assert!(is_held_by(&node.ask(ALICE, restore(node.ballot(1))), BOB));
 }
 
 #[test]
 fn a_restore_above_the_ceiling_is_ahead() {
-    let mut desk = Desk::new();
+    let mut node = TestNode::new();
     assert_eq!(
-        desk.ask(ALICE, restore(desk.ballot(5_000_001))),
+        node.ask(ALICE, restore(node.ballot(5_000_001))),
         Answer::Ahead
     );
-    assert_eq!(desk.entry("x"), Entry::default());
+    assert_eq!(node.entry("x"), Entry::default());
 }
 
 #[test]
-fn a_restore_over_the_own_key_never_shortens_it() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(0);
-    desk.ask(ALICE, acquire_for(ballot, 3 * TTL_MS));
-    let until = desk.until_ms("x");
-    assert_eq!(desk.ask(ALICE, restore(ballot)), Answer::Restored);
-    assert_eq!(desk.until_ms("x"), until);
+fn a_restore_over_its_own_key_never_shortens_the_lease() {
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    node.ask(ALICE, acquire_for(ballot, 3 * TTL_MS));
+    let until = node.until_ms("x");
+    assert_eq!(node.ask(ALICE, restore(ballot)), Answer::Restored);
+    assert_eq!(node.until_ms("x"), until);
 }
 
 #[test]
 fn a_restore_of_several_claims_is_all_or_nothing() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(0);
-    desk.ask_for(&["b"], ALICE, release(ballot));
-    let (answer, _) = desk.ask_for(&["a", "b"], ALICE, restore(ballot));
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    node.ask_for(&["b"], ALICE, release(ballot));
+    let (answer, _) = node.ask_for(&["a", "b"], ALICE, restore(ballot));
     assert_eq!(answer, Answer::Gone);
-    assert_eq!(desk.entry("a"), Entry::default());
+    assert_eq!(node.entry("a"), Entry::default());
 }

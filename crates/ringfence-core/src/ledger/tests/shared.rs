@@ -1,23 +1,23 @@
-//! Readers beside each other, and never beside a writer.
+//! Readers share a name, but never with a writer.
 
 mod line;
 
 use super::super::SHARED;
 use super::*;
 
-/// One name and how it is claimed.
-type Wish<'a> = (&'a str, Mode);
+/// A name and the mode of the claim.
+type WantedClaim<'a> = (&'a str, Mode);
 
-const READ: &[Wish<'_>] = &[("x", Mode::Shared)];
-const WRITE: &[Wish<'_>] = &[("x", Mode::Exclusive)];
+const READ: &[WantedClaim<'_>] = &[("x", Mode::Shared)];
+const WRITE: &[WantedClaim<'_>] = &[("x", Mode::Exclusive)];
 
-impl Desk {
-    fn ask_as(&mut self, wishes: &[Wish<'_>], who: u8, op: Op) -> (Answer, Stamp) {
-        self.ask_with(wishes, token(who), op)
+impl TestNode {
+    fn ask_as(&mut self, wanted: &[WantedClaim<'_>], who: u8, op: Op) -> (Answer, Stamp) {
+        self.ask_with(wanted, token(who), op)
     }
 
-    fn ask_with(&mut self, wishes: &[Wish<'_>], token: Token, op: Op) -> (Answer, Stamp) {
-        let claims = wishes.iter().map(|(name, mode)| Claim {
+    fn ask_with(&mut self, wanted: &[WantedClaim<'_>], token: Token, op: Op) -> (Answer, Stamp) {
+        let claims = wanted.iter().map(|(name, mode)| Claim {
             name: key(name),
             mode: *mode,
         });
@@ -26,9 +26,9 @@ impl Desk {
             token,
             op,
         };
-        let mut entries: Vec<Entry> = wishes.iter().map(|(name, _)| self.entry(name)).collect();
+        let mut entries: Vec<Entry> = wanted.iter().map(|(name, _)| self.entry(name)).collect();
         let outcome = apply(&self.rules, self.now(), &mut entries, &request);
-        for ((name, _), entry) in wishes.iter().zip(entries) {
+        for ((name, _), entry) in wanted.iter().zip(entries) {
             self.entries.insert(key(name), entry);
         }
         self.wakes = outcome.wakes;
@@ -43,11 +43,12 @@ impl Desk {
         self.ask_as(WRITE, who, acquire(ballot)).0
     }
 
-    /// Tries with a place in line, under a ballot that is high enough.
-    fn queue(&mut self, wishes: &[Wish<'_>], who: u8, place: &Place) -> Answer {
-        let floor = self.ask_as(wishes, who, Op::Inspect).1.floor;
+    /// Tries to acquire with a ticket, under a ballot that is high enough.
+    fn queue(&mut self, wanted: &[WantedClaim<'_>], who: u8, place: &Place) -> Answer {
+        let floor = self.ask_as(wanted, who, Op::Inspect).1.floor;
         let ballot = Ballot::new(self.clock_us.max(floor.get() + 1));
-        self.ask_as(wishes, who, acquire_in_line(ballot, place)).0
+        self.ask_as(wanted, who, acquire_with_ticket(ballot, place))
+            .0
     }
 
     fn record(&self) -> super::super::Record {
@@ -63,322 +64,322 @@ fn downgrade(ballot: Ballot) -> Op {
 }
 
 #[test]
-fn readers_need_no_order_among_themselves() {
-    let mut desk = Desk::new();
-    assert_eq!(desk.read(ALICE, desk.ballot(10)), Answer::Granted);
-    assert_eq!(desk.read(BOB, desk.ballot(5)), Answer::Granted);
-    assert_eq!(desk.read(CAROL, desk.ballot(5)), Answer::Granted);
-    assert_eq!(desk.entry("x").readers.len(), 3);
+fn readers_need_no_rising_ballots_among_themselves() {
+    let mut node = TestNode::new();
+    assert_eq!(node.read(ALICE, node.ballot(10)), Answer::Granted);
+    assert_eq!(node.read(BOB, node.ballot(5)), Answer::Granted);
+    assert_eq!(node.read(CAROL, node.ballot(5)), Answer::Granted);
+    assert_eq!(node.entry("x").readers.len(), 3);
 }
 
 #[test]
-fn a_reader_is_not_seated_anew_under_a_lower_ballot() {
-    let mut desk = Desk::new();
-    assert_eq!(desk.read(ALICE, desk.ballot(10)), Answer::Granted);
-    assert_eq!(desk.read(ALICE, desk.ballot(5)), Answer::Stale);
-    assert_eq!(desk.entry("x").readers[0].ballot, desk.ballot(10));
+fn a_reader_is_not_granted_again_under_a_lower_ballot() {
+    let mut node = TestNode::new();
+    assert_eq!(node.read(ALICE, node.ballot(10)), Answer::Granted);
+    assert_eq!(node.read(ALICE, node.ballot(5)), Answer::Stale);
+    assert_eq!(node.entry("x").readers[0].ballot, node.ballot(10));
 }
 
 #[test]
-fn a_share_ends_with_its_own_lease_while_others_go_on() {
-    let mut desk = Desk::new();
-    let first = desk.ballot(10);
-    assert_eq!(desk.read(ALICE, first), Answer::Granted);
-    desk.pass_ms(TTL_MS / 2);
-    assert_eq!(desk.read(BOB, desk.ballot(10)), Answer::Granted);
-    desk.pass_ms(TTL_MS / 2 + 1);
+fn a_share_ends_with_its_own_lease_while_other_readers_still_hold() {
+    let mut node = TestNode::new();
+    let first = node.ballot(10);
+    assert_eq!(node.read(ALICE, first), Answer::Granted);
+    node.pass_ms(TTL_MS / 2);
+    assert_eq!(node.read(BOB, node.ballot(10)), Answer::Granted);
+    node.pass_ms(TTL_MS / 2 + 1);
     let extend = Op::Extend(Extend {
         ballot: first,
         ttl_ms: TTL_MS,
     });
-    assert_eq!(desk.ask_as(READ, ALICE, extend).0, Answer::Gone);
+    assert_eq!(node.ask_as(READ, ALICE, extend).0, Answer::Gone);
 }
 
 #[test]
-fn a_share_that_may_still_be_on_its_way_is_refused_after_its_undo() {
-    let mut desk = Desk::new();
-    let (came, late) = (desk.ballot(5), desk.ballot(10));
-    assert_eq!(desk.read(ALICE, came), Answer::Granted);
+fn a_shared_acquire_that_may_still_arrive_is_refused_after_its_undo() {
+    let mut node = TestNode::new();
+    let (came, late) = (node.ballot(5), node.ballot(10));
+    assert_eq!(node.read(ALICE, came), Answer::Granted);
     assert_eq!(
-        desk.ask_as(READ, ALICE, undo_blindly(late)).0,
+        node.ask_as(READ, ALICE, undo_of_unknown_fate(late)).0,
         Answer::Released
     );
-    assert_eq!(desk.read(ALICE, late), Answer::Stale);
+    assert_eq!(node.read(ALICE, late), Answer::Stale);
 }
 
 #[test]
 fn a_writer_must_be_above_both_fences_and_a_reader_above_the_writers() {
-    let mut desk = Desk::new();
-    let (low, high) = (desk.ballot(5), desk.ballot(10));
-    assert_eq!(desk.read(ALICE, high), Answer::Granted);
-    desk.ask_as(READ, ALICE, release(high));
-    assert_eq!(desk.write_lock(BOB, low), Answer::Stale);
-    assert_eq!(desk.write_lock(BOB, high), Answer::Stale);
-    assert_eq!(desk.write_lock(BOB, desk.ballot(11)), Answer::Granted);
-    desk.ask_as(WRITE, BOB, release(desk.ballot(11)));
-    assert_eq!(desk.read(CAROL, desk.ballot(11)), Answer::Stale);
-    assert_eq!(desk.read(CAROL, desk.ballot(12)), Answer::Granted);
+    let mut node = TestNode::new();
+    let (low, high) = (node.ballot(5), node.ballot(10));
+    assert_eq!(node.read(ALICE, high), Answer::Granted);
+    node.ask_as(READ, ALICE, release(high));
+    assert_eq!(node.write_lock(BOB, low), Answer::Stale);
+    assert_eq!(node.write_lock(BOB, high), Answer::Stale);
+    assert_eq!(node.write_lock(BOB, node.ballot(11)), Answer::Granted);
+    node.ask_as(WRITE, BOB, release(node.ballot(11)));
+    assert_eq!(node.read(CAROL, node.ballot(11)), Answer::Stale);
+    assert_eq!(node.read(CAROL, node.ballot(12)), Answer::Granted);
 }
 
 #[test]
 fn the_floor_is_that_of_the_claim_s_mode() {
-    let mut desk = Desk::new();
-    let high = desk.ballot(10);
-    desk.read(ALICE, high);
-    let ground = desk.ballot(-(WINDOW_US as i64));
-    assert_eq!(desk.ask_as(READ, BOB, Op::Inspect).1.floor, ground);
-    assert_eq!(desk.ask_as(WRITE, BOB, Op::Inspect).1.floor, high);
+    let mut node = TestNode::new();
+    let high = node.ballot(10);
+    node.read(ALICE, high);
+    let ground = node.ballot(-(WINDOW_US as i64));
+    assert_eq!(node.ask_as(READ, BOB, Op::Inspect).1.floor, ground);
+    assert_eq!(node.ask_as(WRITE, BOB, Op::Inspect).1.floor, high);
 }
 
 #[test]
 fn readers_and_a_writer_exclude_each_other() {
-    let mut desk = Desk::new();
-    desk.read(ALICE, desk.ballot(1));
-    let answer = desk.write_lock(BOB, desk.ballot(2));
+    let mut node = TestNode::new();
+    node.read(ALICE, node.ballot(1));
+    let answer = node.write_lock(BOB, node.ballot(2));
     assert!(
         matches!(&answer, Answer::Held(h) if h.id.is_none() && h.label.as_deref() == Some("job"))
     );
-    desk.ask_as(READ, ALICE, release(desk.ballot(1)));
-    assert_eq!(desk.write_lock(BOB, desk.ballot(2)), Answer::Granted);
-    assert!(is_held_by(&desk.read(ALICE, desk.ballot(3)), BOB));
-    // Neither a plain lock nor another library's client comes beside a reader.
-    desk.ask_as(WRITE, BOB, release(desk.ballot(2)));
-    desk.read(ALICE, desk.ballot(3));
-    let plain = desk
+    node.ask_as(READ, ALICE, release(node.ballot(1)));
+    assert_eq!(node.write_lock(BOB, node.ballot(2)), Answer::Granted);
+    assert!(is_held_by(&node.read(ALICE, node.ballot(3)), BOB));
+    // Neither a plain lock nor another library's client is granted while a reader holds.
+    node.ask_as(WRITE, BOB, release(node.ballot(2)));
+    node.read(ALICE, node.ballot(3));
+    let plain = node
         .ask_as(WRITE, CAROL, Op::PlainAcquire(PlainAcquire { ttl_ms: 10 }))
         .0;
     assert!(matches!(plain, Answer::Held(_)));
 }
 
 #[test]
-fn the_marker_lasts_as_long_as_the_last_reader() {
-    let mut desk = Desk::new();
-    let start = desk.now().lease_ms;
-    let ballot = desk.ballot(1);
-    desk.ask_as(READ, ALICE, acquire_for(ballot, 500));
-    desk.ask_as(READ, BOB, acquire_for(ballot, 100));
-    assert_eq!(desk.entry("x").key.unwrap().value, SHARED);
-    assert_eq!(desk.until_ms("x"), Some(start + 500));
-    desk.ask_as(READ, BOB, extend(ballot, 900));
-    assert_eq!(desk.until_ms("x"), Some(start + 900));
-    desk.ask_as(READ, BOB, release(ballot));
-    assert_eq!(desk.until_ms("x"), Some(start + 500), "shorter again");
-    desk.pass_ms(501);
-    assert_eq!(desk.holder("x"), None);
-    assert_eq!(desk.write_lock(CAROL, desk.ballot(1)), Answer::Granted);
-    assert_eq!(desk.record().free_since_ms, start + 501);
+fn the_marker_expires_with_the_last_reader() {
+    let mut node = TestNode::new();
+    let start = node.now().lease_ms;
+    let ballot = node.ballot(1);
+    node.ask_as(READ, ALICE, acquire_for(ballot, 500));
+    node.ask_as(READ, BOB, acquire_for(ballot, 100));
+    assert_eq!(node.entry("x").key.unwrap().value, SHARED);
+    assert_eq!(node.until_ms("x"), Some(start + 500));
+    node.ask_as(READ, BOB, extend(ballot, 900));
+    assert_eq!(node.until_ms("x"), Some(start + 900));
+    node.ask_as(READ, BOB, release(ballot));
+    assert_eq!(node.until_ms("x"), Some(start + 500), "shorter again");
+    node.pass_ms(501);
+    assert_eq!(node.holder("x"), None);
+    assert_eq!(node.write_lock(CAROL, node.ballot(1)), Answer::Granted);
+    assert_eq!(node.record().free_since_ms, start + 501);
 }
 
 #[test]
 fn the_last_reader_to_leave_frees_the_name() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(1);
-    desk.read(ALICE, ballot);
-    desk.read(BOB, ballot);
+    let mut node = TestNode::new();
+    let ballot = node.ballot(1);
+    node.read(ALICE, ballot);
+    node.read(BOB, ballot);
     assert_eq!(
-        desk.ask_as(READ, ALICE, release(ballot)).0,
+        node.ask_as(READ, ALICE, release(ballot)).0,
         Answer::Released
     );
-    assert!(desk.holder("x").is_some());
-    assert_eq!(desk.ask_as(READ, ALICE, release(ballot)).0, Answer::Gone);
-    desk.pass_ms(7);
-    assert_eq!(desk.ask_as(READ, BOB, release(ballot)).0, Answer::Released);
-    assert_eq!(desk.entry("x").key, None);
-    assert_eq!(desk.record().free_since_ms, desk.now().lease_ms);
+    assert!(node.holder("x").is_some());
+    assert_eq!(node.ask_as(READ, ALICE, release(ballot)).0, Answer::Gone);
+    node.pass_ms(7);
+    assert_eq!(node.ask_as(READ, BOB, release(ballot)).0, Answer::Released);
+    assert_eq!(node.entry("x").key, None);
+    assert_eq!(node.record().free_since_ms, node.now().lease_ms);
 }
 
 #[test]
-fn a_marker_without_a_reader_is_another_program_s_value() {
+fn a_marker_without_a_reader_is_a_foreign_value() {
     for until_ms in [None, Some(100)] {
-        let mut desk = Desk::new();
-        // A seat of former readers in the record makes the value no more ours.
-        let ballot = desk.ballot(1);
-        desk.ask_as(READ, ALICE, acquire_for(ballot, 50));
-        desk.pass_ms(51);
-        assert_eq!(desk.holder("x"), None);
-        let until_ms = until_ms.map(|left| desk.now().lease_ms + left);
-        desk.set_foreign("x", SHARED, until_ms);
-        let holder = desk.holder("x").unwrap();
+        let mut node = TestNode::new();
+        // The seat of former readers in the record does not make the value ours.
+        let ballot = node.ballot(1);
+        node.ask_as(READ, ALICE, acquire_for(ballot, 50));
+        node.pass_ms(51);
+        assert_eq!(node.holder("x"), None);
+        let until_ms = until_ms.map(|left| node.now().lease_ms + left);
+        node.set_foreign("x", SHARED, until_ms);
+        let holder = node.holder("x").unwrap();
         assert_eq!((holder.label, holder.id), (None, None));
-        let refused = desk.write_lock(BOB, desk.ballot(2));
+        let refused = node.write_lock(BOB, node.ballot(2));
         assert!(matches!(refused, Answer::Held(_)), "{refused:?}");
-        let refused = desk.ask_as(READ, CAROL, acquire(desk.ballot(3))).0;
+        let refused = node.ask_as(READ, CAROL, acquire(node.ballot(3))).0;
         assert!(matches!(refused, Answer::Held(_)), "{refused:?}");
         assert_eq!(
-            desk.ask_as(READ, ALICE, extend(ballot, 100)).0,
+            node.ask_as(READ, ALICE, extend(ballot, 100)).0,
             Answer::Gone
         );
-        assert_eq!(desk.entry("x").key.unwrap().value, SHARED);
-        assert_eq!(desk.until_ms("x"), until_ms, "it was written over");
+        assert_eq!(node.entry("x").key.unwrap().value, SHARED);
+        assert_eq!(node.until_ms("x"), until_ms, "the key was overwritten");
         if until_ms.is_some() {
-            desk.pass_ms(101);
-            assert_eq!(desk.write_lock(BOB, desk.ballot(2)), Answer::Granted);
+            node.pass_ms(101);
+            assert_eq!(node.write_lock(BOB, node.ballot(2)), Answer::Granted);
         }
     }
 }
 
 #[test]
-fn a_reader_who_finds_a_foreign_value_is_gone() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(1);
-    desk.read(ALICE, ballot);
-    desk.set_foreign("x", "somebody", Some(desk.now().lease_ms + 50));
+fn a_reader_that_finds_a_foreign_value_is_gone() {
+    let mut node = TestNode::new();
+    let ballot = node.ballot(1);
+    node.read(ALICE, ballot);
+    node.set_foreign("x", "foreign", Some(node.now().lease_ms + 50));
     assert_eq!(
-        desk.ask_as(READ, ALICE, extend(ballot, 100)).0,
+        node.ask_as(READ, ALICE, extend(ballot, 100)).0,
         Answer::Gone
     );
     assert!(matches!(
-        desk.ask_as(READ, ALICE, restore(ballot)).0,
+        node.ask_as(READ, ALICE, restore(ballot)).0,
         Answer::Held(_)
     ));
-    desk.pass_ms(51);
+    node.pass_ms(51);
     assert_eq!(
-        desk.ask_as(READ, ALICE, extend(ballot, 100)).0,
+        node.ask_as(READ, ALICE, extend(ballot, 100)).0,
         Answer::Gone
     );
     assert_eq!(
-        desk.ask_as(READ, ALICE, restore(ballot)).0,
+        node.ask_as(READ, ALICE, restore(ballot)).0,
         Answer::Restored
     );
 }
 
 #[test]
-fn a_reader_that_leaves_does_not_keep_others_from_being_restored() {
-    let mut desk = Desk::new();
-    let (low, high) = (desk.ballot(1), desk.ballot(2));
-    desk.read(ALICE, low);
-    desk.read(BOB, high);
-    desk.ask_as(READ, BOB, release(high));
-    desk.delete_key("x");
-    assert_eq!(desk.ask_as(READ, ALICE, restore(low)).0, Answer::Restored);
+fn a_leaving_reader_does_not_keep_others_from_being_restored() {
+    let mut node = TestNode::new();
+    let (low, high) = (node.ballot(1), node.ballot(2));
+    node.read(ALICE, low);
+    node.read(BOB, high);
+    node.ask_as(READ, BOB, release(high));
+    node.delete_key("x");
+    assert_eq!(node.ask_as(READ, ALICE, restore(low)).0, Answer::Restored);
 }
 
 #[test]
 fn a_late_restore_of_a_reader_that_left_is_refused() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(1);
-    desk.forget();
-    desk.ask_as(READ, ALICE, release(ballot));
-    assert_eq!(desk.ask_as(READ, ALICE, restore(ballot)).0, Answer::Gone);
+    let mut node = TestNode::new();
+    let ballot = node.ballot(1);
+    node.lose_data();
+    node.ask_as(READ, ALICE, release(ballot));
+    assert_eq!(node.ask_as(READ, ALICE, restore(ballot)).0, Answer::Gone);
 }
 
 #[test]
-fn where_a_restore_may_be_under_way_the_release_of_a_reader_closes_its_ballot() {
-    let mut desk = Desk::new();
-    let (low, high) = (desk.ballot(1), desk.ballot(2));
-    desk.read(ALICE, high);
-    desk.read(BOB, low);
+fn a_release_of_a_reader_closes_its_ballot_if_a_restore_may_still_arrive() {
+    let mut node = TestNode::new();
+    let (low, high) = (node.ballot(1), node.ballot(2));
+    node.read(ALICE, high);
+    node.read(BOB, low);
     let mut op = release(high);
     if let Op::Release(Release { fate_unknown, .. }) = &mut op {
         *fate_unknown = true;
     }
-    assert_eq!(desk.ask_as(READ, ALICE, op).0, Answer::Released);
-    assert_eq!(desk.ask_as(READ, ALICE, restore(high)).0, Answer::Gone);
-    assert_eq!(desk.entry("x").readers.len(), 1, "bob is where he was");
+    assert_eq!(node.ask_as(READ, ALICE, op).0, Answer::Released);
+    assert_eq!(node.ask_as(READ, ALICE, restore(high)).0, Answer::Gone);
+    assert_eq!(node.entry("x").readers.len(), 1, "bob still holds");
     assert_eq!(
-        desk.ask_as(READ, BOB, extend(low, TTL_MS)).0,
+        node.ask_as(READ, BOB, extend(low, TTL_MS)).0,
         Answer::Extended
     );
-    // An undo closes nothing: nobody restores what was never granted.
-    desk.read(CAROL, desk.ballot(5));
-    desk.ask_as(READ, CAROL, undo_blindly(desk.ballot(5)));
-    assert_eq!(desk.record().closed, high);
+    // An undo closes nothing: a ballot that was never granted is never restored.
+    node.read(CAROL, node.ballot(5));
+    node.ask_as(READ, CAROL, undo_of_unknown_fate(node.ballot(5)));
+    assert_eq!(node.record().closed, high);
 }
 
 #[test]
-fn a_shared_acquire_that_lands_after_its_undo_is_refused() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(1);
-    desk.ask_as(READ, ALICE, undo_blindly(ballot));
-    assert_eq!(desk.read(ALICE, ballot), Answer::Stale);
-    // Of one that came, nothing is on its way any more: others are not held up.
-    desk.read(BOB, desk.ballot(9));
-    desk.ask_as(READ, BOB, undo_blindly(desk.ballot(9)));
-    assert_eq!(desk.read(CAROL, desk.ballot(8)), Answer::Granted);
+fn a_shared_acquire_that_arrives_after_its_undo_is_refused() {
+    let mut node = TestNode::new();
+    let ballot = node.ballot(1);
+    node.ask_as(READ, ALICE, undo_of_unknown_fate(ballot));
+    assert_eq!(node.read(ALICE, ballot), Answer::Stale);
+    // Where the acquire was executed, nothing is on its way any more: new readers are not delayed.
+    node.read(BOB, node.ballot(9));
+    node.ask_as(READ, BOB, undo_of_unknown_fate(node.ballot(9)));
+    assert_eq!(node.read(CAROL, node.ballot(8)), Answer::Granted);
 }
 
 #[test]
 fn a_late_undo_leaves_the_later_attempt_s_share() {
-    let mut desk = Desk::new();
-    desk.read(ALICE, desk.ballot(1));
-    desk.read(ALICE, desk.ballot(5));
+    let mut node = TestNode::new();
+    node.read(ALICE, node.ballot(1));
+    node.read(ALICE, node.ballot(5));
     assert_eq!(
-        desk.ask_as(READ, ALICE, undo(desk.ballot(1))).0,
+        node.ask_as(READ, ALICE, undo(node.ballot(1))).0,
         Answer::Newer
     );
-    assert_eq!(desk.entry("x").readers.len(), 1);
+    assert_eq!(node.entry("x").readers.len(), 1);
 }
 
 #[test]
 fn downgrade_lets_readers_in_and_keeps_writers_out() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(1);
-    desk.write_lock(ALICE, ballot);
-    let (bob, carol, dave) = (desk.place("c.b"), desk.place("c.c"), desk.place("c.d"));
-    desk.queue(READ, BOB, &bob);
-    desk.queue(READ, CAROL, &carol);
-    desk.queue(WRITE, DAVE, &dave);
+    let mut node = TestNode::new();
+    let ballot = node.ballot(1);
+    node.write_lock(ALICE, ballot);
+    let (bob, carol, dave) = (node.place("c.b"), node.place("c.c"), node.place("c.d"));
+    node.queue(READ, BOB, &bob);
+    node.queue(READ, CAROL, &carol);
+    node.queue(WRITE, DAVE, &dave);
     assert_eq!(
-        desk.ask_as(READ, ALICE, downgrade(ballot)).0,
+        node.ask_as(READ, ALICE, downgrade(ballot)).0,
         Answer::Downgraded
     );
-    assert_eq!(desk.wakes, [wake("c.b", 0), wake("c.c", 0)]);
-    assert_eq!(desk.entry("x").readers[0].ballot, ballot);
-    assert_eq!(desk.queue(READ, CAROL, &again(&carol)), Answer::Granted);
+    assert_eq!(node.wakes, [wake("c.b", 0), wake("c.c", 0)]);
+    assert_eq!(node.entry("x").readers[0].ballot, ballot);
+    assert_eq!(node.queue(READ, CAROL, &reentered(&carol)), Answer::Granted);
     assert!(matches!(
-        desk.queue(WRITE, DAVE, &again(&dave)),
+        node.queue(WRITE, DAVE, &reentered(&dave)),
         Answer::Held(_)
     ));
     assert_eq!(
-        desk.ask_as(READ, ALICE, extend(ballot, 100)).0,
+        node.ask_as(READ, ALICE, extend(ballot, 100)).0,
         Answer::Extended
     );
     assert_eq!(
-        desk.ask_as(READ, ALICE, downgrade(ballot)).0,
+        node.ask_as(READ, ALICE, downgrade(ballot)).0,
         Answer::Downgraded
     );
-    assert_eq!(desk.wakes, []);
+    assert_eq!(node.wakes, []);
 }
 
 #[test]
-fn downgrade_of_what_is_not_held_is_refused() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(1);
-    assert_eq!(desk.ask_as(READ, ALICE, downgrade(ballot)).0, Answer::Gone);
-    desk.write_lock(BOB, ballot);
+fn a_downgrade_of_a_lock_that_is_not_held_is_refused() {
+    let mut node = TestNode::new();
+    let ballot = node.ballot(1);
+    assert_eq!(node.ask_as(READ, ALICE, downgrade(ballot)).0, Answer::Gone);
+    node.write_lock(BOB, ballot);
     assert!(is_held_by(
-        &desk.ask_as(READ, ALICE, downgrade(ballot)).0,
+        &node.ask_as(READ, ALICE, downgrade(ballot)).0,
         BOB
     ));
 }
 
 #[test]
-fn an_extend_of_a_share_makes_up_for_a_downgrade_that_never_arrived() {
-    let mut desk = Desk::new();
-    let ballot = desk.ballot(1);
-    desk.write_lock(ALICE, ballot);
+fn an_extend_of_a_share_makes_up_for_a_lost_downgrade() {
+    let mut node = TestNode::new();
+    let ballot = node.ballot(1);
+    node.write_lock(ALICE, ballot);
     assert_eq!(
-        desk.ask_as(READ, ALICE, extend(ballot, 50)).0,
+        node.ask_as(READ, ALICE, extend(ballot, 50)).0,
         Answer::Extended
     );
     assert_eq!(
-        desk.until_ms("x"),
-        Some(desk.now().lease_ms + TTL_MS),
+        node.until_ms("x"),
+        Some(node.now().lease_ms + TTL_MS),
         "not shortened"
     );
-    assert_eq!(desk.read(BOB, desk.ballot(2)), Answer::Granted);
+    assert_eq!(node.read(BOB, node.ballot(2)), Answer::Granted);
 }
 
 #[test]
 fn a_reader_cannot_become_a_writer() {
-    let mut desk = Desk::new();
-    desk.read(ALICE, desk.ballot(1));
+    let mut node = TestNode::new();
+    node.read(ALICE, node.ballot(1));
     assert!(matches!(
-        desk.write_lock(ALICE, desk.ballot(2)),
+        node.write_lock(ALICE, node.ballot(2)),
         Answer::Held(_)
     ));
     assert!(matches!(
-        desk.ask_as(WRITE, ALICE, extend(desk.ballot(1), 100)).0,
+        node.ask_as(WRITE, ALICE, extend(node.ballot(1), 100)).0,
         Answer::Held(_)
     ));
 }

@@ -1,109 +1,109 @@
-//! Wakes: who is told that it may be its turn, and when to come.
+//! Wakes: which waiters a node wakes, and after which delay.
 
 use super::*;
 
-/// Alice holds `x`; those with these ids wait, in this order.
-fn waiting<const N: usize>(ids: [&str; N]) -> (Desk, [Place; N]) {
-    let mut desk = Desk::new();
-    desk.ask(ALICE, acquire(desk.ballot(0)));
+/// Alice holds `x`. Waiters with these ticket ids wait, in this order.
+fn waiting<const N: usize>(ids: [&str; N]) -> (TestNode, [Place; N]) {
+    let mut node = TestNode::new();
+    node.ask(ALICE, acquire(node.ballot(0)));
     let places = ids.map(|id| {
-        let place = desk.place(id);
-        desk.pass_ms(1);
+        let place = node.place(id);
+        node.pass_ms(1);
         place
     });
-    desk.refresh(&["x"], &places.each_ref());
-    assert_eq!(desk.wakes, []);
-    (desk, places.map(|place| again(&place)))
+    node.refresh(&["x"], &places.each_ref());
+    assert_eq!(node.wakes, []);
+    (node, places.map(|place| reentered(&place)))
 }
 
 #[test]
-fn a_release_wakes_the_head_and_the_next_after_grace() {
-    let (mut desk, _) = waiting(["b.1", "c.1", "d.1"]);
-    desk.go(&["x"], ALICE, None);
-    assert_eq!(desk.wakes, [wake("b.1", 0), wake("c.1", GRACE_MS)]);
+fn a_release_wakes_the_head_and_the_next_after_the_grace() {
+    let (mut node, _) = waiting(["b.1", "c.1", "d.1"]);
+    node.release_final(&["x"], ALICE, None);
+    assert_eq!(node.wakes, [wake("b.1", 0), wake("c.1", GRACE_MS)]);
 }
 
 #[test]
-fn a_release_of_what_is_not_held_wakes_nobody() {
-    let (mut desk, _) = waiting(["b.1"]);
-    desk.go(&["x"], DAVE, None);
-    assert_eq!(desk.wakes, []);
-    desk.go(&["x"], ALICE, None);
-    desk.go(&["x"], ALICE, None);
-    assert_eq!(desk.wakes, []);
+fn a_release_of_a_lock_that_is_not_held_wakes_no_waiter() {
+    let (mut node, _) = waiting(["b.1"]);
+    node.release_final(&["x"], DAVE, None);
+    assert_eq!(node.wakes, []);
+    node.release_final(&["x"], ALICE, None);
+    node.release_final(&["x"], ALICE, None);
+    assert_eq!(node.wakes, []);
 }
 
 #[test]
-fn whoever_releases_is_not_woken_by_its_own_ticket() {
-    let (mut desk, [bob, _]) = waiting(["b.1", "c.1"]);
-    desk.go(&["x"], ALICE, None);
-    desk.come(BOB, &bob);
-    desk.go(&["x"], BOB, Some(&bob));
-    assert_eq!(desk.wakes, [wake("c.1", 0)]);
+fn a_releasing_holder_does_not_wake_its_own_ticket() {
+    let (mut node, [bob, _]) = waiting(["b.1", "c.1"]);
+    node.release_final(&["x"], ALICE, None);
+    node.acquire_queued(BOB, &bob);
+    node.release_final(&["x"], BOB, Some(&bob));
+    assert_eq!(node.wakes, [wake("c.1", 0)]);
 }
 
 #[test]
-fn an_undo_of_the_head_wakes_nobody() {
-    let (mut desk, [bob, _]) = waiting(["b.1", "c.1"]);
-    desk.go(&["x"], ALICE, None);
-    desk.come(BOB, &bob);
-    desk.step_back(&["x"], BOB, &bob);
-    assert_eq!(desk.wakes, []);
+fn an_undo_of_the_head_wakes_no_waiter() {
+    let (mut node, [bob, _]) = waiting(["b.1", "c.1"]);
+    node.release_final(&["x"], ALICE, None);
+    node.acquire_queued(BOB, &bob);
+    node.undo_attempt(&["x"], BOB, &bob);
+    assert_eq!(node.wakes, []);
 }
 
 #[test]
-fn an_undo_of_one_further_behind_wakes_the_head_but_not_its_sender() {
-    let (mut desk, [bob, carol, dave]) = waiting(["b.1", "c.1", "d.1"]);
-    desk.go(&["x"], ALICE, None);
-    desk.pass_ms(GRACE_MS);
-    desk.refresh(&["x"], &[&bob]);
-    assert_eq!(desk.come(CAROL, &carol), Answer::Granted);
-    desk.step_back(&["x"], CAROL, &carol);
-    assert_eq!(desk.wakes, [wake("b.1", 0)]);
-    desk.pass_ms(GRACE_MS);
-    desk.refresh(&["x"], &[&bob, &carol]);
-    assert_eq!(desk.come(DAVE, &dave), Answer::Granted);
-    desk.step_back(&["x"], DAVE, &dave);
-    assert_eq!(desk.wakes, [wake("b.1", 0), wake("c.1", GRACE_MS)]);
+fn an_undo_of_a_later_waiter_wakes_the_head_but_not_its_sender() {
+    let (mut node, [bob, carol, dave]) = waiting(["b.1", "c.1", "d.1"]);
+    node.release_final(&["x"], ALICE, None);
+    node.pass_ms(GRACE_MS);
+    node.refresh(&["x"], &[&bob]);
+    assert_eq!(node.acquire_queued(CAROL, &carol), Answer::Granted);
+    node.undo_attempt(&["x"], CAROL, &carol);
+    assert_eq!(node.wakes, [wake("b.1", 0)]);
+    node.pass_ms(GRACE_MS);
+    node.refresh(&["x"], &[&bob, &carol]);
+    assert_eq!(node.acquire_queued(DAVE, &dave), Answer::Granted);
+    node.undo_attempt(&["x"], DAVE, &dave);
+    assert_eq!(node.wakes, [wake("b.1", 0), wake("c.1", GRACE_MS)]);
 }
 
 #[test]
 fn a_cancel_of_the_head_wakes_the_next() {
-    let (mut desk, [bob, carol, _]) = waiting(["b.1", "c.1", "d.1"]);
-    desk.cancel(&["x"], BOB, &bob);
-    assert_eq!(desk.wakes, [], "somebody holds");
-    desk.go(&["x"], ALICE, None);
-    desk.cancel(&["x"], CAROL, &carol);
-    assert_eq!(desk.wakes, [wake("d.1", 0)]);
+    let (mut node, [bob, carol, _]) = waiting(["b.1", "c.1", "d.1"]);
+    node.cancel(&["x"], BOB, &bob);
+    assert_eq!(node.wakes, [], "the lock is held");
+    node.release_final(&["x"], ALICE, None);
+    node.cancel(&["x"], CAROL, &carol);
+    assert_eq!(node.wakes, [wake("d.1", 0)]);
 }
 
 #[test]
-fn a_cancel_of_one_who_is_not_the_head_wakes_nobody() {
-    let (mut desk, [_, carol]) = waiting(["b.1", "c.1"]);
-    desk.go(&["x"], ALICE, None);
-    desk.cancel(&["x"], CAROL, &carol);
-    assert_eq!(desk.wakes, []);
+fn a_cancel_behind_the_head_wakes_no_waiter() {
+    let (mut node, [_, carol]) = waiting(["b.1", "c.1"]);
+    node.release_final(&["x"], ALICE, None);
+    node.cancel(&["x"], CAROL, &carol);
+    assert_eq!(node.wakes, []);
 }
 
 #[test]
-fn who_stands_in_several_lines_is_woken_once_and_as_early_as_in_any() {
-    let mut desk = Desk::new();
-    desk.ask_for(&["a", "b"], ALICE, acquire(desk.ballot(0)));
-    let (bob, carol) = (desk.place("b.1"), desk.place("c.1"));
-    desk.come_for(&["a"], BOB, &bob);
-    desk.come_for(&["a", "b"], CAROL, &carol);
-    desk.go(&["a", "b"], ALICE, None);
-    assert_eq!(desk.wakes, [wake("b.1", 0), wake("c.1", 0)]);
+fn a_ticket_in_several_queues_is_woken_once_at_the_earliest_time() {
+    let mut node = TestNode::new();
+    node.ask_for(&["a", "b"], ALICE, acquire(node.ballot(0)));
+    let (bob, carol) = (node.place("b.1"), node.place("c.1"));
+    node.acquire_queued_for(&["a"], BOB, &bob);
+    node.acquire_queued_for(&["a", "b"], CAROL, &carol);
+    node.release_final(&["a", "b"], ALICE, None);
+    assert_eq!(node.wakes, [wake("b.1", 0), wake("c.1", 0)]);
 }
 
 #[test]
-fn only_a_release_wakes() {
-    let (mut desk, [bob, carol]) = waiting(["b.1", "c.1"]);
-    desk.ask(ALICE, extend(desk.ballot(0), TTL_MS));
-    assert_eq!(desk.wakes, []);
-    desk.pass_ms(TTL_MS + 10);
-    desk.refresh(&["x"], &[&bob, &carol]);
-    assert_eq!(desk.wakes, [], "whoever waits knows when a lease ends");
-    desk.come(BOB, &bob);
-    assert_eq!(desk.wakes, []);
+fn only_a_release_wakes_waiters() {
+    let (mut node, [bob, carol]) = waiting(["b.1", "c.1"]);
+    node.ask(ALICE, extend(node.ballot(0), TTL_MS));
+    assert_eq!(node.wakes, []);
+    node.pass_ms(TTL_MS + 10);
+    node.refresh(&["x"], &[&bob, &carol]);
+    assert_eq!(node.wakes, [], "waiters know when the lease ends");
+    node.acquire_queued(BOB, &bob);
+    assert_eq!(node.wakes, []);
 }

@@ -1,4 +1,4 @@
-//! What comes after an attempt that was lost: when to try again, and when to give up.
+//! What follows a lost attempt: when to try again, and when to give up.
 
 use std::time::Duration;
 
@@ -8,29 +8,30 @@ use crate::time::Timestamp;
 
 use super::{Acquisition, Failure, FailureKind, Next};
 
-/// Stale rounds in a row that are no contention yet; beyond, somebody is really in the way.
+/// After this many stale rounds in a row, treat the lock as held by another client.
 const STALE_ROUNDS_MAX: u32 = 8;
-/// The shortest and the longest pause between two attempts at a held lock.
+/// The shortest and the longest pause between two attempts while another client holds the lock.
 const POLL_MIN: Duration = Duration::from_millis(4);
 const POLL_MAX: Duration = Duration::from_millis(200);
-/// How often somebody in line asks of its own accord, at least.
-const LINE_POLL_MAX: Duration = Duration::from_secs(30);
-/// The same where no majority answers.
+/// A waiter in the queue polls at least this often, even if it is not woken.
+const QUEUE_POLL_MAX: Duration = Duration::from_secs(30);
+/// The shortest and the longest pause between two attempts while no majority answers.
 const NO_QUORUM_POLL_MIN: Duration = Duration::from_millis(20);
 const NO_QUORUM_POLL_MAX: Duration = Duration::from_secs(1);
-/// The pause before another wake brings an attempt forward, after wakes that brought nothing: at first
-/// and at most. Well below the poll behind every wake, so that a real hand-over is hardly delayed.
+/// After wakes that led to no grant, the next wake starts an attempt only after a pause of this
+/// length, at first and at most. It is far below the poll interval, so a real hand-over is hardly
+/// delayed.
 const WAKE_PAUSE_MIN: Duration = Duration::from_millis(2);
 const WAKE_PAUSE_MAX: Duration = Duration::from_millis(100);
-/// After this long without a fruitless wake, the next one counts as the first.
+/// After this time without a fruitless wake, the count starts again.
 const WAKES_FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
-/// Stale rounds in a row once wakes have brought nothing.
+/// The same limit after fruitless wakes.
 const STALE_ROUNDS_FRUITLESS: u32 = 2;
-/// How often a quarantine is looked at that is waited for: an operator may end it with `init`.
+/// How often a waiting caller checks a quarantine: an operator may end it with `init`.
 const QUARANTINE_POLL_MAX: Duration = Duration::from_secs(1);
 
 impl Acquisition {
-    /// Decides what comes after `attempt`, which ended in `loss`.
+    /// Decides what follows `attempt`, which ended in `loss`.
     pub(super) fn after(
         &mut self,
         loss: Loss,
@@ -38,7 +39,7 @@ impl Acquisition {
         cluster: &Cluster,
         now: Timestamp,
     ) -> Next {
-        if !self.was_entered(attempt) && self.stale_in_a_row < STALE_ROUNDS_MAX {
+        if !self.ticket_accepted(attempt) && self.stale_in_a_row < STALE_ROUNDS_MAX {
             self.stale_in_a_row += 1;
             return Next::Retry {
                 at: now,
@@ -50,7 +51,7 @@ impl Acquisition {
             self.no_quorum_since = None;
             self.no_quorum_in_a_row = 0;
         }
-        let other_slot = self.asks_next(attempt);
+        let other_slot = self.choose_next_slot(attempt);
         match loss {
             Loss::Held if other_slot && self.stale_in_a_row < self.stale_rounds_max() => {
                 self.after_stale(attempt, cluster, now)
@@ -66,11 +67,12 @@ impl Acquisition {
         }
     }
 
-    /// Learns whether the nodes took the ticket. If too few did because it looked old, our idea of
-    /// their clocks was wrong: the next attempt shows a new one, and this one is given up. After some
-    /// of these it is kept where it was taken: from then on its age is patience everywhere. A new one
-    /// then would stand behind the old, and be woken by its own undo.
-    fn was_entered(&mut self, attempt: &Attempt) -> bool {
+    /// Records whether the nodes accepted the ticket. If too few did because it is too old for a
+    /// new ticket, our estimate of their clocks was wrong: the next attempt gets a new time, and
+    /// this ticket is given up. After several such rounds, a ticket that some node accepted is
+    /// kept. From then on it is not new any more, so the other nodes accept it at any age. A new
+    /// ticket would be behind the old one, and the undo of the old one would wake it.
+    fn ticket_accepted(&mut self, attempt: &Attempt) -> bool {
         let Some(ticket) = self.ticket.as_mut().filter(|ticket| ticket.shown) else {
             return true;
         };
@@ -86,31 +88,32 @@ impl Acquisition {
         true
     }
 
-    /// Decides which slot of a semaphore comes next; whether there is one that may be had at once.
-    fn asks_next(&mut self, attempt: &Attempt) -> bool {
-        let Some(asks) = &mut self.asks else {
+    /// Chooses the slot for the next attempt. Returns whether a slot can be acquired at once.
+    fn choose_next_slot(&mut self, attempt: &Attempt) -> bool {
+        let Some(next_slot) = &mut self.next_slot else {
             return false;
         };
-        // What was free when somebody was in the way says nothing about when we are woken.
+        // Without such a slot ask for any: what was free in this attempt is outdated by the next
+        // wake.
         let next = attempt.next_slot();
-        *asks = next.map_or(Asked::Any, Asked::Slot);
+        *next_slot = next.map_or(Asked::Any, Asked::Slot);
         next.is_some()
     }
 
-    /// The caller was woken: a node said that `slot` of the semaphore had been freed for it. What
-    /// the last attempt itself has seen goes before that.
+    /// The caller was woken. `slot` is the slot that a node freed for it. A slot that the last
+    /// attempt itself found goes first.
     pub fn woken_for(&mut self, slot: Option<u32>) {
         self.woken = true;
-        if let (Some(Asked::Any), Some(slot)) = (self.asks, slot) {
-            self.asks = Some(Asked::Slot(slot));
+        if let (Some(Asked::Any), Some(slot)) = (self.next_slot, slot) {
+            self.next_slot = Some(Asked::Slot(slot));
         }
     }
 
-    /// Nobody holds it: at once again with a higher ballot. From the second time on with jitter,
-    /// or two clients duel for ever.
+    /// The lock is free, but the ballot was too low: try again at once with a higher one. From the
+    /// second time in a row on add jitter, or two clients outbid each other for ever.
     fn after_stale(&mut self, attempt: &Attempt, cluster: &Cluster, now: Timestamp) -> Next {
         self.stale_in_a_row += 1;
-        // Judged by the clocks alone: a floor that is out of reach now is so for a moment only.
+        // Compare the clocks only: a floor that is out of reach now comes into reach soon.
         let apart = cluster.most_in_reach(now) < quorum(self.terms.nodes);
         if apart && self.stale_in_a_row > 2 {
             return self.give_up(attempt, FailureKind::ClocksApart);
@@ -128,12 +131,13 @@ impl Acquisition {
         }
     }
 
-    /// From when on a wake may bring the next attempt forward, after one that was lost at `now`.
+    /// From when on a wake may start the next attempt, after one that was lost at `now`.
     ///
-    /// A wake is a hint that any node may push, and where no majority can be had every undo wakes
-    /// others: without a pause, callers would wake each other as fast as the nodes answer. The first
-    /// wake that brings nothing costs nothing: it may have come before the other nodes knew.
-    fn wake_after_loss(&mut self, now: Timestamp) -> Timestamp {
+    /// A wake is only a hint, and any node can send one. While no client gets a majority, every
+    /// undo wakes others: without a pause the callers would wake each other as fast as the nodes
+    /// answer. The first fruitless wake causes no pause: it may have come before the other nodes
+    /// executed the release.
+    fn wake_not_before(&mut self, now: Timestamp) -> Timestamp {
         if !std::mem::take(&mut self.woken) {
             return now.max(self.last_fruitless + self.wake_pause());
         }
@@ -153,7 +157,7 @@ impl Acquisition {
         self.backoff(self.fruitless_wakes - 1, least, WAKE_PAUSE_MAX)
     }
 
-    /// Where wakes bring nothing, trying again at once does not help either.
+    /// After fruitless wakes, immediate retries do not help either.
     fn stale_rounds_max(&self) -> u32 {
         match self.fruitless_wakes < 2 {
             true => STALE_ROUNDS_MAX,
@@ -161,7 +165,8 @@ impl Acquisition {
         }
     }
 
-    /// Somebody is in the way: again when it may be free, or by poll, as long as the caller waits.
+    /// Another client is in the way. Try again when the lock may be free, when woken, or by poll,
+    /// as long as the caller waits.
     fn after_lost(
         &mut self,
         attempt: &Attempt,
@@ -184,7 +189,7 @@ impl Acquisition {
         if let Some(ticket) = &mut self.ticket
             && !ticket.shown
         {
-            // Now it is worth standing in line.
+            // Another client holds the lock, so enter the queue now.
             ticket.shown = true;
             return Next::Retry {
                 at: now,
@@ -194,21 +199,22 @@ impl Acquisition {
         }
         let mut pause = self.backoff(self.lost, POLL_MIN.max(self.round * 2), POLL_MAX);
         if attempt.place().is_some() && kind == FailureKind::Held {
-            // Whoever stands in line is woken, and its place is looked after by others.
+            // The nodes wake a waiter in the queue, and the runtime refreshes its ticket. So it
+            // polls rarely.
             let turn = attempt.turn_in(cluster.group().grace);
-            pause = pause.max(turn.unwrap_or(LINE_POLL_MAX));
+            pause = pause.max(turn.unwrap_or(QUEUE_POLL_MAX));
         } else if let Some(free) = attempt.votes().filter_map(free_in).min() {
             pause = pause.min(free);
         }
         let at = now + pause;
         Next::Retry {
             at: give_up_at.map_or(at, |end| at.min(end)),
-            wake_at: self.wake_after_loss(now),
+            wake_at: self.wake_not_before(now),
             stays: true,
         }
     }
 
-    /// No majority answers. Waiting is about contention, so this ends sooner.
+    /// No majority answers. The `wait` is meant for contention, so this gives up sooner.
     fn after_no_quorum(&mut self, attempt: &Attempt, now: Timestamp) -> Next {
         self.stale_in_a_row = 0;
         let quorum = quorum(self.terms.nodes);
@@ -216,14 +222,14 @@ impl Acquisition {
         if misconfigured.count() >= quorum {
             return self.give_up(attempt, FailureKind::Misconfigured);
         }
-        let patience = self.terms.wait.map_or(self.terms.no_quorum_after, |wait| {
+        let limit = self.terms.wait.map_or(self.terms.no_quorum_after, |wait| {
             wait.min(self.terms.no_quorum_after)
         });
         if let Some(left) = majority_grows_up(attempt, quorum) {
-            // A new cluster is no outage: waiting helps if the caller would wait that long. A caller
-            // that sets no limit would.
+            // A new cluster is not an outage: waiting helps if the caller waits long enough. A
+            // caller without limits does.
             let limited = self.terms.wait.is_some() || self.terms.attempts.is_some();
-            let covered = self.terms.wait.unwrap_or(patience).max(patience);
+            let covered = self.terms.wait.unwrap_or(limit).max(limit);
             let end = self.started + covered;
             if now + left > end && limited {
                 return self.give_up(attempt, FailureKind::Quarantined { left });
@@ -232,7 +238,7 @@ impl Acquisition {
             let pause = left + Duration::from_millis(1);
             return Next::Retry {
                 at: now + pause.min(QUARANTINE_POLL_MAX),
-                wake_at: self.wake_after_loss(now),
+                wake_at: self.wake_not_before(now),
                 stays: false,
             };
         }
@@ -242,13 +248,13 @@ impl Acquisition {
             .attempts
             .is_some_and(|most| self.no_quorum_in_a_row + 1 >= most);
         // An outage that begins late, or comes and goes, does not prolong the wait.
-        let mut end = since + patience;
+        let mut end = since + limit;
         if let Some(wait) = self.terms.wait {
             end = end.min(self.started + wait);
         }
         if spent || now >= end {
             return match self.held.take() {
-                // The last round of a wait may be cut short: that alone is no outage.
+                // The end of the wait may cut the last round short. That alone is not an outage.
                 Some(held) if self.no_quorum_in_a_row == 0 => Next::GiveUp(held),
                 _ => self.give_up(attempt, FailureKind::NoQuorum),
             };
@@ -261,8 +267,8 @@ impl Acquisition {
         );
         Next::Retry {
             at: (now + pause).min(end),
-            wake_at: self.wake_after_loss(now),
-            // On the few nodes that do answer, a place kept for nothing would block others.
+            wake_at: self.wake_not_before(now),
+            // A ticket that stays on the few reachable nodes would block other waiters for nothing.
             stays: self.no_quorum_in_a_row < 2,
         }
     }
@@ -280,22 +286,22 @@ impl Acquisition {
     }
 }
 
-/// When a holder's lease ends, if that is what `vote` tells.
+/// The remaining lease of the holder, if `vote` reports one.
 fn free_in(vote: &Vote) -> Option<Duration> {
     match vote {
-        // One more: a key still stands in its last millisecond.
+        // Plus one, because a key still exists in its last millisecond.
         Vote::Held(holder) => Some(Duration::from_millis(holder.for_ms?.saturating_add(1))),
         _ => None,
     }
 }
 
-/// When a majority may vote, if only time stands in the way of one.
+/// When a majority may vote, if only quarantines and clock jumps prevent it.
 pub fn majority_grows_up(attempt: &Attempt, quorum: usize) -> Option<Duration> {
     let mut left: Vec<Duration> = attempt
         .votes()
         .filter_map(|vote| match vote {
             vote if vote.is_answer() => Some(Duration::ZERO),
-            vote => vote.counts_in(),
+            vote => vote.votes_in(),
         })
         .collect();
     left.sort_unstable();

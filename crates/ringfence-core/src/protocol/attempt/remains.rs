@@ -1,4 +1,4 @@
-//! What an attempt may have left on the nodes.
+//! What an attempt may have left on the nodes, and so what an undo or release must clean up.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use crate::time::Timestamp;
 
 use super::{Attempt, NodeState};
 
-/// How long the undo of a lost attempt waits for those who have yet to answer: as long as the others
-/// took, within these.
+/// How long the undo of a lost attempt waits for the missing answers: as long as the other nodes
+/// took, within these limits.
 const ANSWER_WAIT_MIN: Duration = Duration::from_millis(2);
 const ANSWER_WAIT_MAX: Duration = Duration::from_millis(20);
 
 impl Attempt {
-    /// Where this attempt may have left a ticket: wherever it was answered or may have arrived.
+    /// Where this attempt may have left its ticket: on nodes that answered, and on nodes that it
+    /// may have reached.
     pub fn remains_in_line(&self) -> Vec<Target> {
         let remains = self.remains().into_iter().zip(self.votes());
         let ticket = |(target, vote): (Target, &Vote)| match target {
@@ -23,9 +24,9 @@ impl Attempt {
         remains.map(ticket).collect()
     }
 
-    /// Where this attempt may have left something, to be taken back if it was lost.
+    /// Where this attempt may have left a grant, which must be undone if the attempt was lost.
     ///
-    /// A node that said held, stale or ahead has nothing of this ballot.
+    /// A node that answered held, stale or ahead has nothing of this ballot.
     pub fn remains(&self) -> Vec<Target> {
         let remains = self.nodes.iter().map(|state| self.remains_on(state));
         remains.collect()
@@ -33,7 +34,7 @@ impl Attempt {
 
     fn remains_on(&self, state: &NodeState) -> Target {
         match &state.vote {
-            _ if self.only_looks => Target::Nothing,
+            _ if self.inspects_only => Target::Nothing,
             _ if state.holds => Target::Holds,
             Vote::Pending | Vote::Silent => Target::Unknown,
             Vote::Failed(error) if error.may_have_been_applied() => Target::Unknown,
@@ -41,10 +42,10 @@ impl Attempt {
         }
     }
 
-    /// Until when the undo of this attempt, which was lost at `now`, waits for those who have yet to
-    /// answer: mostly they say what the others said, and nothing is left to take back. `None` if it
-    /// goes at once, since somebody has answered it or failed, and may have something of ours that
-    /// others want.
+    /// Until when the undo of this attempt, which was lost at `now`, waits for the missing answers.
+    /// Mostly these nodes answer like the others, and there is nothing to undo. `None` if the undo
+    /// must be sent at once: a node that answered or failed may hold our token and block other
+    /// clients.
     pub fn undo_waits_until(&self, now: Timestamp) -> Option<Timestamp> {
         let mut remains = self.remains().into_iter().zip(self.votes());
         let left =
@@ -54,30 +55,30 @@ impl Attempt {
         waits.then(|| now + now.since(self.t0).clamp(ANSWER_WAIT_MIN, ANSWER_WAIT_MAX))
     }
 
-    /// What each node has of the lock or slot that was won, and its vote. What a node gave in place of
-    /// the slot that was won is none of it.
+    /// What each node has of the lock or slot that was won, and its vote. A different slot that a
+    /// node granted is not part of it.
     pub(in crate::protocol) fn remains_of_won(&self) -> impl Iterator<Item = (Target, &Vote)> {
         let won = self.slot();
         self.nodes.iter().map(move |node| {
-            let target = match (&node.sight, self.remains_on(node)) {
-                (Some(sight), Target::Holds) if sight.slot != won => Target::Nothing,
+            let target = match (&node.report, self.remains_on(node)) {
+                (Some(report), Target::Holds) if report.slot != won => Target::Nothing,
                 (_, target) => target,
             };
             (target, &node.vote)
         })
     }
 
-    /// What the nodes have of ours beside the slot that was won: another slot, or the ticket where
-    /// none was given. What those have that have not answered is [`Target::Unknown`].
+    /// What the nodes have beside the slot that was won: a surplus slot, or the ticket where no
+    /// slot was granted. For nodes that have not answered it is [`Target::Unknown`].
     pub fn strays(&self) -> Vec<Target> {
         let (won, named) = (self.slot(), self.asked != Some(Asked::Any));
         let waits = self.place.is_some();
         let remains = self.remains().into_iter().zip(&self.nodes);
-        let stray = |(target, node): (Target, &NodeState)| match (&node.sight, target) {
-            (Some(sight), Target::Holds) if sight.slot == won => Target::Nothing,
-            // A ticket that waits no longer would keep a slot from those behind it.
+        let stray = |(target, node): (Target, &NodeState)| match (&node.report, target) {
+            (Some(report), Target::Holds) if report.slot == won => Target::Nothing,
+            // A ticket that is no longer needed would block the waiters behind it.
             (Some(_), Target::Nothing) if waits => Target::Holds,
-            // Where a slot was named, no other can have been given.
+            // A node never replaces a slot that was asked for, so there is no surplus slot.
             (_, Target::Unknown) if named => match waits {
                 true => Target::Holds,
                 false => Target::Nothing,

@@ -1,4 +1,4 @@
-//! The ballots that each node accepts, and which of them to propose.
+//! Which ballots each node accepts, and which ballot to propose.
 
 use crate::ledger::FIRST_AGE_MAX_US;
 use crate::message::Ballot;
@@ -7,29 +7,30 @@ use crate::time::Timestamp;
 
 use super::{Cluster, micros};
 
-/// A ballot to propose, and how many of the nodes that answer are expected to accept it.
+/// A ballot to propose, and how many answering nodes are expected to accept it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     /// The ballot.
     pub ballot: Ballot,
-    /// How many nodes should accept it, as far as their last answers tell.
+    /// How many nodes should accept it, judged by their last replies.
     pub accepting: usize,
-    /// How many nodes answered last time.
+    /// How many nodes answered their last call.
     pub answering: usize,
 }
 
 impl Cluster {
-    /// The ballot that most nodes should accept at `now`. `floors` are the claims' floors as the
-    /// nodes last told them. `None` if no node's clock is known yet.
+    /// The ballot that most nodes should accept at `now`. `floors` are the claims' floors in the
+    /// nodes' last replies. `None` if no node's clock is known yet.
     ///
-    /// Wrong client clocks cost nothing, since only the nodes' count; a wrong node clock costs
-    /// that node's vote. Where no ballot pleases a majority yet, it is the one that will do so soonest.
+    /// Only the nodes' clocks are used, so a wrong client clock costs nothing. A wrong node clock
+    /// costs that node's vote. If no majority accepts any ballot yet, this is the ballot that a
+    /// majority will accept soonest.
     pub fn choose(&mut self, floors: &[Option<Ballot>], now: Timestamp) -> Option<Choice> {
         let answering = self.answering();
         let ranges = self.ranges(floors.iter().copied(), now);
         let mut best = ranges.best()?;
         let soonest = ranges.soonest(quorum(self.nodes.len()));
-        // Each attempt of a client has a higher ballot, as long as the nodes would follow.
+        // Each attempt of a client has a higher ballot, as long as no node is lost by it.
         let next = self.proposed.get().saturating_add(1);
         let followed = ranges.accepting(next) >= ranges.accepting(best);
         if let Some(soonest) = soonest {
@@ -46,27 +47,27 @@ impl Cluster {
         })
     }
 
-    /// How many of the nodes that answer have clocks so close that one ballot could please them
-    /// all. Floors are left aside: those that are out of reach come into it as time passes.
+    /// How many of the answering nodes have clocks so close that one ballot could suit them all.
+    /// Floors are ignored: a floor that is too high now comes into reach as time passes.
     pub(in crate::protocol) fn most_in_reach(&self, now: Timestamp) -> usize {
         let ranges = self.ranges(std::iter::repeat(None), now);
         ranges.best().map_or(0, |best| ranges.accepting(best))
     }
 
-    /// The lower median of the clocks of the nodes that answer, in microseconds. `None` if no node's
+    /// The lower median of the clocks of the answering nodes, in microseconds. `None` if no node's
     /// clock is known yet.
     pub(in crate::protocol) fn median_clock(&self, now: Timestamp) -> Option<u64> {
         self.ranges(std::iter::repeat(None), now).median()
     }
 
-    /// The time by which places in line are given out, in microseconds: the lower median of the
-    /// clocks of the nodes that answer; where they are so far apart that fewer than a majority would
-    /// take that for new, the earliest that a majority does. `None` if no node's clock is known yet.
-    pub(in crate::protocol) fn place_time(&self, now: Timestamp) -> Option<u64> {
+    /// The time for a new ticket, in microseconds: the lower median of the answering nodes' clocks.
+    /// If the clocks are so far apart that no majority would accept it as new, the earliest time
+    /// that a majority accepts. `None` if no node's clock is known yet.
+    pub(in crate::protocol) fn ticket_time(&self, now: Timestamp) -> Option<u64> {
         let ranges = self.ranges(std::iter::repeat(None), now);
         let median = ranges.median()?;
         let clocks = ranges.clocks();
-        // Half of what a node tolerates is left for the way there.
+        // Leave half of the tolerated age for the time until the request arrives.
         let majority = clocks.get(quorum(self.nodes.len()) - 1);
         let taken = majority.map(|clock| clock.saturating_sub(FIRST_AGE_MAX_US / 2));
         Some(median.max(taken.unwrap_or_default()))
@@ -76,20 +77,21 @@ impl Cluster {
         self.nodes.iter().filter(|view| view.answers).count()
     }
 
-    /// What each node that has a say should accept, under `floors` in node order.
+    /// The ranges of the nodes that take part in the choice, under `floors` in node order.
     fn ranges(&self, floors: impl Iterator<Item = Option<Ballot>>, now: Timestamp) -> Ranges {
         let window_us = micros(self.group.window);
-        let nobody = self.answering() == 0;
+        let none_answers = self.answering() == 0;
         let ranges = self
             .nodes
             .iter()
             .zip(floors)
             .enumerate()
-            // A node without a vote of its own has no say.
-            .filter(|(node, (view, _))| self.duplicate_of(*node, view.speaks_for).is_none())
+            // A duplicate node has no vote, so it does not take part.
+            .filter(|(node, (view, _))| self.duplicate_of(*node, view.last_server).is_none())
             .map(|(_, pair)| pair)
-            // A node that no longer answers has no say; with none answering, old clocks must do.
-            .filter(|(view, _)| view.answers || nobody)
+            // A node that no longer answers does not take part. If none answers, use the last known
+            // clocks.
+            .filter(|(view, _)| view.answers || none_answers)
             .filter_map(|(view, floor)| {
                 let clock_us = now.as_micros().checked_add_signed(view.offset_us?)?;
                 Some(Range::new(clock_us, floor, window_us))
@@ -102,25 +104,25 @@ impl Cluster {
 #[derive(Debug, Clone, Copy)]
 struct Range {
     clock_us: u64,
-    /// What the clock alone demands.
-    ground: u64,
-    /// Ballots must be above this: the ground, or what the node has on record.
+    /// The lower end of the window: clock − w.
+    clock_floor: u64,
+    /// Ballots must be above this: the higher of `clock_floor` and the node's fence.
     lowest: u64,
-    /// And not above this.
+    /// Ballots must not be above this: clock + w.
     highest: u64,
 }
 
 impl Range {
-    /// Both ends of the window are taken with a margin, since the node's clock moves on and is
-    /// known only to within a round trip; its record is exact.
+    /// Both ends of the window have a margin, because the node's clock moves on and is known only
+    /// to within a round trip. The fence is exact.
     fn new(clock_us: u64, floor: Option<Ballot>, window_us: u64) -> Self {
         let margin = window_us / 10;
         let floor = floor.unwrap_or_default().get();
-        let ground = clock_us.saturating_sub(window_us - margin);
+        let clock_floor = clock_us.saturating_sub(window_us - margin);
         Self {
             clock_us,
-            ground,
-            lowest: floor.max(ground),
+            clock_floor,
+            lowest: floor.max(clock_floor),
             highest: clock_us.saturating_add(window_us - margin),
         }
     }
@@ -129,18 +131,18 @@ impl Range {
         self.lowest < ballot && ballot <= self.highest
     }
 
-    /// After how many microseconds its clock has come far enough for `ballot`, if it is above the record.
+    /// After how many microseconds the ceiling reaches `ballot`; `None` if the floor is too high.
     fn accepts_in(&self, ballot: u64) -> Option<u64> {
         (self.lowest < ballot).then(|| ballot.saturating_sub(self.highest))
     }
 
-    /// Whether the ground is still below `ballot` after `wait_us`.
+    /// Whether `clock_floor` is still below `ballot` after `wait_us`.
     fn is_below_after(&self, ballot: u64, wait_us: u64) -> bool {
-        self.ground.saturating_add(wait_us) < ballot
+        self.clock_floor.saturating_add(wait_us) < ballot
     }
 }
 
-/// The ranges of all nodes that have a say.
+/// The ranges of the nodes that take part in the choice.
 #[derive(Debug)]
 struct Ranges(Vec<Range>);
 
@@ -154,11 +156,11 @@ impl Ranges {
         self.0.iter().filter(|range| range.accepts(ballot)).count()
     }
 
-    /// The ballot that most nodes accept now; of several the smallest that is not below the median
+    /// The ballot that most nodes accept now. On a tie the smallest that is not below the median
     /// clock, else the largest. `None` without any node.
     fn best(&self) -> Option<u64> {
         let median = self.median()?;
-        // Better: more nodes; then not below the median; then near it.
+        // Prefer more nodes, then not below the median, then close to it.
         let rank = |&ballot: &u64| {
             let below = ballot < median;
             (
@@ -170,12 +172,13 @@ impl Ranges {
         self.lowest().chain([median]).max_by_key(rank)
     }
 
-    /// Where a majority answers and no ballot pleases one now, but one will when time has passed: that
-    /// ballot, of several the one that has to wait least.
+    /// If a majority answers, but accepts no common ballot now and will later: the ballot with the
+    /// shortest wait.
     ///
-    /// It happens where clocks are far apart and the fast node's record is above the slow one's ceiling. To
-    /// propose the fast one's present time again and again would lift the record as fast as the
-    /// ceiling rises, and nobody would ever be granted anything; this lifts it by a microsecond.
+    /// This happens when clocks are far apart and the fence of the fast node is above the ceiling
+    /// of the slow one. If clients proposed the fast node's current time again and again, they
+    /// would raise its fence as fast as the slow node's ceiling rises, and no client would ever get
+    /// a grant. This ballot raises the fence by one microsecond only.
     fn soonest(&self, quorum: usize) -> Option<u64> {
         if self.0.len() < quorum || self.best().is_some_and(|b| self.accepting(b) >= quorum) {
             return None;
@@ -187,7 +190,8 @@ impl Ranges {
         waits.min().map(|(_, ballot)| ballot)
     }
 
-    /// After how many microseconds `quorum` nodes accept `ballot`, if they ever do at once.
+    /// After how many microseconds `quorum` nodes accept `ballot` at the same time; `None` if
+    /// never.
     fn accepted_in(&self, ballot: u64, quorum: usize) -> Option<u64> {
         let mut waits: Vec<(u64, &Range)> = self
             .0
@@ -195,7 +199,8 @@ impl Ranges {
             .filter_map(|range| Some((range.accepts_in(ballot)?, range)))
             .collect();
         waits.sort_unstable_by_key(|(wait_us, _)| *wait_us);
-        // Those who wait longest decide when; by then the ground of others may have passed it.
+        // The longest wait of the quorum decides. By then the floor of another node may have passed
+        // the ballot.
         let moments = waits.iter().map(|(wait_us, _)| *wait_us);
         moments.into_iter().find(|&moment| {
             let there = waits.iter().filter(|(wait_us, range)| {

@@ -1,12 +1,12 @@
-//! The nodes' clocks against ours: who jumped and does not vote for it, and whether it was not they
-//! but our own clock that stood still, as it does in a virtual machine that is paused.
+//! Compares the nodes' clocks with ours. A node whose clock jumped may not vote for a quarantine.
+//! If a majority jumped alike, our own clock froze, as it does in a paused virtual machine.
 //!
-//! A client that has just begun has nothing to compare with: a jump before its first reply is not
-//! noticed. The fence contains what that may cost.
+//! A client that has just started has nothing to compare with: it does not notice a jump before its
+//! first reply. The fence limits the damage.
 //!
-//! A reply shows the node's clock at some moment between request and answer, so it bounds the
-//! offset from both sides: the longer the reply took, the wider the bounds. Two replies whose bounds
-//! do not meet, drift included, prove a jump; a slow reply never does.
+//! A reply shows the node's clock at some time between sending and receiving, so it bounds the
+//! offset from both sides. The longer the reply took, the wider the bounds. Two replies whose
+//! bounds do not meet, drift included, prove a jump. A slow reply never does.
 
 use std::time::Duration;
 
@@ -14,46 +14,46 @@ use crate::time::Timestamp;
 
 use crate::protocol::{Drift, quorum};
 
-/// How many servers are remembered that a node led to before.
-const LEFT_MAX: usize = 16;
+/// How many servers are remembered to which a node led before.
+const FORMER_SERVERS_MAX: usize = 16;
 
 /// What a reply proved about clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockEvent {
     /// A node's clock jumped.
     Jumped {
-        /// Which node's.
+        /// The node.
         node: usize,
-        /// By how many microseconds at least; below zero it was set back.
+        /// The size of the jump in microseconds, at least; negative if the clock was set back.
         by_us: i64,
     },
-    /// A majority of the nodes jumped forward alike: our own clock stood still, for at least this
-    /// long. Whatever was held may have expired unnoticed.
+    /// A majority of the nodes jumped forward alike: our own clock froze. Every lock that was held
+    /// may have expired unnoticed.
     StoodStill {
-        /// For how long, at least.
+        /// How long it froze, at least.
         span: Duration,
     },
-    /// A majority of the nodes jumped back alike: our own clock ran ahead, by at least this much.
-    /// Leases last longer than we think, not shorter: nothing is lost.
+    /// A majority of the nodes jumped back alike: our own clock ran ahead. Leases last longer than
+    /// we think, so nothing is lost.
     RanAhead {
-        /// By how much, at least.
+        /// How far it ran ahead, at least.
         span: Duration,
     },
 }
 
-/// What is known of all nodes' clocks.
+/// What is known about the clocks of all nodes.
 #[derive(Debug, Clone)]
 pub(super) struct Clocks {
     drift: Drift,
     nodes: Vec<NodeClock>,
-    stood_still: Option<Timestamp>,
-    /// What is known of servers that a node led to before, by the number of the server.
-    left: Vec<(u64, NodeClock)>,
+    froze_at: Option<Timestamp>,
+    /// The clocks of servers to which a node led before, by server number.
+    former_servers: Vec<(u64, NodeClock)>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct NodeClock {
-    /// Its leases run on another clock than the one in its replies.
+    /// The node's leases run on another clock than the one in its replies.
     exempt: bool,
     offset: Offset,
     jumps: u64,
@@ -66,8 +66,8 @@ impl Clocks {
         Self {
             drift,
             nodes: vec![NodeClock::default(); nodes],
-            stood_still: None,
-            left: Vec::new(),
+            froze_at: None,
+            former_servers: Vec::new(),
         }
     }
 
@@ -76,12 +76,13 @@ impl Clocks {
         self.nodes[node].exempt = true;
     }
 
-    /// Takes a reply of `node`. `counts` says which nodes' clocks are no other node's.
+    /// Takes a reply of `node`. `counts`: whether a node's clock is counted, which is false for a
+    /// duplicate.
     ///
-    /// A single jump is the node's own, until a majority turns out to have jumped alike. In between
-    /// nothing that the node says counts, which is safe either way: if it was our clock, no round
-    /// from before counts, and those who jumped get their votes back.
-    pub(super) fn hear(
+    /// A single jump is blamed on the node, until a majority turns out to have jumped alike. Until
+    /// then the node's answers do not count, which is safe in both cases: if our clock froze, no
+    /// earlier round counts, and the nodes that jumped alike get their votes back.
+    pub(super) fn observe(
         &mut self,
         node: usize,
         reading: Reading,
@@ -92,10 +93,10 @@ impl Clocks {
         if clock.exempt {
             return None;
         }
-        let jump = clock.offset.hear(reading, self.drift)?;
+        let jump = clock.offset.observe(reading, self.drift)?;
         clock.jumps += 1;
         clock.last = Some((jump, reading.received));
-        // A jump that no longer costs a vote says nothing about this one.
+        // Ignore older jumps that no longer cost a vote.
         let recent = |at: Timestamp| !(at + quarantine).since(reading.received).is_zero();
         let nodes = self.nodes.iter().enumerate();
         let jumps = nodes.filter_map(|(node, clock)| clock.last.as_ref().filter(|_| counts(node)));
@@ -104,30 +105,35 @@ impl Clocks {
             let by_us = jump.by_us();
             return Some(ClockEvent::Jumped { node, by_us });
         }
-        Some(self.blame_our_own(jump, reading.received))
+        Some(self.own_clock_jumped(jump, reading.received))
     }
 
-    /// `node` led to the server `from` and leads to `to` now, as does the node `twin`, if there is
-    /// one. What is known of a clock goes with its server: a jump costs the vote of the server that
-    /// jumped, wherever it is, and the clocks of two servers are not compared with each other.
-    pub(super) fn moved(&mut self, node: usize, (from, to): (u64, u64), twin: Option<usize>) {
-        let known = match twin {
-            Some(twin) => Some(self.nodes[twin].clone()),
+    /// `node` led to the server `from` and now leads to `to`. `duplicate` is another node that
+    /// leads to `to`, if there is one. The knowledge about a clock follows its server: a jump costs
+    /// the vote of the server that jumped, behind whichever node it is, and clocks of different
+    /// servers are never compared.
+    pub(super) fn moved(&mut self, node: usize, (from, to): (u64, u64), duplicate: Option<usize>) {
+        let known = match duplicate {
+            Some(duplicate) => Some(self.nodes[duplicate].clone()),
             None => {
-                let left = self.left.iter().rposition(|(server, _)| *server == to);
-                left.map(|index| self.left.remove(index).1)
+                let former = self
+                    .former_servers
+                    .iter()
+                    .rposition(|(server, _)| *server == to);
+                former.map(|index| self.former_servers.remove(index).1)
             }
         };
         let known = known.unwrap_or_default();
         let clock = &mut self.nodes[node];
-        self.left.push((from, clock.clone()));
+        self.former_servers.push((from, clock.clone()));
         (clock.offset, clock.last) = (known.offset, known.last);
-        if self.left.len() > LEFT_MAX {
-            self.left.remove(0);
+        if self.former_servers.len() > FORMER_SERVERS_MAX {
+            self.former_servers.remove(0);
         }
     }
 
-    /// For how much longer nothing counts that `node` says, and by how much it jumped, if it did.
+    /// How much longer the answers of `node` do not count because its clock jumped, and the size of
+    /// the jump.
     pub(super) fn jumped(
         &self,
         node: usize,
@@ -139,21 +145,22 @@ impl Clocks {
         (!left.is_zero()).then(|| (left, jump.by_us()))
     }
 
-    /// How often `node`'s clock jumped, our own clock's standing still left aside.
+    /// How many jumps of `node`'s clock were proved, without those that were a freeze of our own.
     pub(super) fn jumps(&self, node: usize) -> u64 {
         self.nodes[node].jumps
     }
 
-    /// When our own clock was last found to have stood still.
-    pub(super) fn stood_still(&self) -> Option<Timestamp> {
-        self.stood_still
+    /// When the last freeze of our own clock was found.
+    pub(super) fn froze_at(&self) -> Option<Timestamp> {
+        self.froze_at
     }
 
-    /// It was us, not them: whoever jumped alike gets its vote back, and all are measured anew.
-    fn blame_our_own(&mut self, jump: Jump, now: Timestamp) -> ClockEvent {
-        let left = self.left.iter_mut().map(|(_, clock)| clock);
-        for clock in self.nodes.iter_mut().chain(left) {
-            clock.offset.begin_again(now);
+    /// Our own clock was at fault. Nodes that jumped alike get their votes back, and all offsets
+    /// are measured anew.
+    fn own_clock_jumped(&mut self, jump: Jump, now: Timestamp) -> ClockEvent {
+        let former = self.former_servers.iter_mut().map(|(_, clock)| clock);
+        for clock in self.nodes.iter_mut().chain(former) {
+            clock.offset.restart(now);
             let last = clock.last.as_ref();
             if last.is_some_and(|(other, _)| Jump::most_alike([jump, *other].iter()) == 2) {
                 clock.last = None;
@@ -162,7 +169,7 @@ impl Clocks {
         }
         let span = Duration::from_micros(jump.by_us().unsigned_abs());
         if jump.is_forward() {
-            self.stood_still = Some(now);
+            self.froze_at = Some(now);
             ClockEvent::StoodStill { span }
         } else {
             ClockEvent::RanAhead { span }
@@ -170,43 +177,43 @@ impl Clocks {
     }
 }
 
-/// One reply's word about its node's clock.
+/// The clock of a node in one reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) clock_us: u64,
-    /// The clock was read between these two moments of ours.
+    /// The node read its clock between these two points on our clock.
     pub(super) sent: Timestamp,
     pub(super) received: Timestamp,
 }
 
-/// The bounds within which a node's clock runs ahead of ours.
+/// The bounds of a node's clock minus ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Bounds {
     low_us: i128,
     high_us: i128,
 }
 
-/// What is known of one node's offset: the narrowest bounds that all replies so far leave.
+/// What is known about the offset of one node: the bounds that are consistent with all replies.
 #[derive(Debug, Clone, Default)]
 struct Offset {
     known: Option<Known>,
-    /// Replies to requests from before this are left out. They may show the clock as it was
-    /// before a jump that is already known.
-    begun: Option<Timestamp>,
+    /// Replies to requests that were sent before this are ignored. They may show the clock before a
+    /// jump that is already known.
+    ignore_before: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
     bounds: Bounds,
-    /// The last reply that fitted was read between these two moments.
+    /// The last consistent reply was sent and received at these times.
     from: Timestamp,
     until: Timestamp,
 }
 
-/// A jump of a node's clock against ours: it happened, by so much, at some time in between.
+/// A jump of a node's clock relative to ours: its size, and when it happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Jump {
-    /// The least and the most that it can have been; below zero it was set back.
+    /// The smallest and the largest possible size; negative if the clock was set back.
     low_us: i128,
     high_us: i128,
     after: Timestamp,
@@ -217,7 +224,7 @@ impl Bounds {
     fn of(reading: &Reading) -> Self {
         let clock_us = i128::from(reading.clock_us);
         Self {
-            // Rounded outwards: both clocks are cut to whole microseconds.
+            // Rounded outwards, because both clocks are cut to whole microseconds.
             low_us: clock_us - i128::from(reading.received.as_micros()) - 1,
             high_us: clock_us - i128::from(reading.sent.as_micros()) + 1,
         }
@@ -231,7 +238,7 @@ impl Bounds {
         }
     }
 
-    /// How far apart they lie; zero or less if they meet.
+    /// The gap between the bounds; zero or less if they meet.
     fn gap_us(self, other: Self) -> i128 {
         (self.low_us - other.high_us).max(other.low_us - self.high_us)
     }
@@ -245,40 +252,44 @@ impl Bounds {
 }
 
 impl Offset {
-    /// Takes a reply; the jump, if it proves one.
+    /// Takes a reply. Returns the jump, if the reply proves one.
     ///
-    /// What the fixed part of the drift covers is no jump: the validity of every grant is shorter by
-    /// as much. Such a step does not move what is known, so that many of them cannot creep away.
-    pub(super) fn hear(&mut self, reading: Reading, drift: Drift) -> Option<Jump> {
-        if self.begun.is_some_and(|begun| reading.sent < begun) {
+    /// A step within the fixed part of the drift is not a jump, because the validity of every grant
+    /// is shorter by that part. Such a step does not change the known bounds, so many small steps
+    /// still add up to a jump.
+    pub(super) fn observe(&mut self, reading: Reading, drift: Drift) -> Option<Jump> {
+        if self
+            .ignore_before
+            .is_some_and(|ignore_before| reading.sent < ignore_before)
+        {
             return None;
         }
-        let heard = Bounds::of(&reading);
+        let observed = Bounds::of(&reading);
         let Some(known) = self.known else {
-            self.begin(reading);
+            self.start(reading);
             return None;
         };
         let elapsed = known
             .until
             .max(reading.received)
             .since(known.from.min(reading.sent));
-        // Rounded up, as the bounds are.
+        // Rounded up, like the bounds.
         let moved = drift.fraction_of(elapsed) + Duration::from_micros(1);
         let expected = known.bounds.widened(moved);
-        let gap_us = expected.gap_us(heard);
+        let gap_us = expected.gap_us(observed);
         if gap_us > drift.fixed().as_micros() as i128 {
-            self.begin(reading);
-            self.begun = Some(reading.received);
+            self.start(reading);
+            self.ignore_before = Some(reading.received);
             return Some(Jump {
-                low_us: heard.low_us - expected.high_us,
-                high_us: heard.high_us - expected.low_us,
+                low_us: observed.low_us - expected.high_us,
+                high_us: observed.high_us - expected.low_us,
                 after: known.from,
                 before: reading.received,
             });
         }
         if gap_us <= 0 {
             self.known = Some(Known {
-                bounds: expected.both(heard),
+                bounds: expected.both(observed),
                 from: reading.sent,
                 until: reading.received,
             });
@@ -286,13 +297,13 @@ impl Offset {
         None
     }
 
-    /// Forgets what is known: only replies to requests from `now` on count.
-    pub(super) fn begin_again(&mut self, now: Timestamp) {
+    /// Forgets the offset: only replies to requests that are sent from `now` on count.
+    pub(super) fn restart(&mut self, now: Timestamp) {
         self.known = None;
-        self.begun = Some(now);
+        self.ignore_before = Some(now);
     }
 
-    fn begin(&mut self, reading: Reading) {
+    fn start(&mut self, reading: Reading) {
         self.known = Some(Known {
             bounds: Bounds::of(&reading),
             from: reading.sent,
@@ -302,7 +313,7 @@ impl Offset {
 }
 
 impl Jump {
-    /// By how much it jumped at least, in microseconds; below zero it was set back.
+    /// The size of the jump in microseconds, at least; negative if the clock was set back.
     pub(super) fn by_us(&self) -> i64 {
         let least = if self.is_forward() {
             self.low_us
@@ -316,9 +327,10 @@ impl Jump {
         self.low_us > 0
     }
 
-    /// How many of `jumps` can have been one and the same: by the same amount, at the same moment.
+    /// How many of `jumps` can be the same jump: of the same size at the same time.
     pub(super) fn most_alike<'a>(jumps: impl Iterator<Item = &'a Self> + Clone) -> usize {
-        // Where any of them overlap, they do so where one of the amounts and one of the windows begin.
+        // If some of them overlap, they overlap where one of the sizes and one of the intervals
+        // begins.
         let has = |jump: &Self, by_us: i128, at: Timestamp| {
             (jump.low_us..=jump.high_us).contains(&by_us)
                 && (jump.after..=jump.before).contains(&at)

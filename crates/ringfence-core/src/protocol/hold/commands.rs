@@ -1,4 +1,4 @@
-//! What its caller does with a hold: begin, extend, renew, downgrade, release.
+//! The commands of a hold: resume, extend, renew, downgrade, release.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,11 @@ use super::round::{Round, RoundKind, Rounds};
 use super::{ClockReading, FinalRelease, Hold, HoldPolicy, Lost, RoundId, Tally};
 
 impl Hold {
-    /// A hold that was left behind, and is to be extended by its receipt. It does not renew itself, and
-    /// never puts the lock back on a node that lacks it.
+    /// A hold that another process left behind, to be extended with its receipt. It does not renew
+    /// itself. It never restores the lock: this process does not know whether the lock is still
+    /// valid.
     pub fn resume(policy: Arc<HoldPolicy>, nodes: usize, kind: Kind, now: Timestamp) -> Self {
-        // Not known until the nodes have answered; no round takes longer than this.
+        // Unknown until the nodes answer. No round takes longer than this.
         let deadline = now + policy.ttl;
         Self {
             policy,
@@ -27,20 +28,20 @@ impl Hold {
             rounds: Rounds::default(),
             failures: 0,
             ended: None,
-            end_untold: false,
+            end_unreported: false,
             renewal_due: false,
             of_receipt: true,
             kind,
         }
     }
 
-    /// Begins one round of extending to `ttl`. The caller reads its verdict and closes it
+    /// Begins one round that extends the lock to `ttl`. The caller reads its verdict and closes it
     /// ([`close_round`](Self::close_round)).
     pub fn extend(&mut self, ttl: Duration, now: Timestamp) -> RoundId {
         self.begin_round(RoundKind::Extend, ttl, now)
     }
 
-    /// Begins the renewal that was due, unless it is no longer wanted. Whether it began.
+    /// Begins the renewal that was due, unless it is no longer needed. Returns whether it began.
     pub fn renew(&mut self, clock: ClockReading) -> bool {
         let is_held = self.check(clock).is_ok();
         let wanted = is_held && !self.is_renewing() && self.renew_at.is_none();
@@ -50,8 +51,8 @@ impl Hold {
         wanted
     }
 
-    /// Renews no more, for a caller that is about to release or downgrade. The renewal under way, which
-    /// the caller reads and closes.
+    /// Stops renewing, before a release or downgrade. Returns the renewal in progress, which the
+    /// caller then reads and closes.
     pub fn stop_renewing(&mut self) -> Option<RoundId> {
         self.renew_at = None;
         let renewing = |round: &mut Round| round.is_renewing().then_some(());
@@ -60,33 +61,33 @@ impl Hold {
         Some(renewal.id)
     }
 
-    /// The caller of `round` has read what it wanted, or is gone.
+    /// The caller of `round` has read the verdict, or no longer waits for it.
     pub fn close_round(&mut self, round: RoundId) {
         if let Some(round) = self.rounds.get_mut(round) {
             round.awaited = false;
         }
     }
 
-    /// Ends this hold and begins a shared one in its place, with the round that tells the nodes. From
-    /// the first send on the lock is shared, whatever is answered: with the replies lost, readers may
-    /// hold it already.
+    /// Ends this hold and begins a shared one, with the round that downgrades the lock on the
+    /// nodes. The lock counts as shared from the first send on, whatever the nodes answer: if the
+    /// replies are lost after a majority executed the downgrade, readers may hold the lock already.
     pub fn downgrade(&mut self, clock: ClockReading) -> (Self, RoundId) {
         let _ = self.check(clock);
         let policy = Arc::clone(&self.policy);
         let mut shared = Self {
-            // A slow round must not keep the renewal from its work.
+            // A slow round must not delay the renewal.
             renew_at: policy.renew.then(|| clock.now + policy.call_timeout),
             policy,
             since: self.since,
             deadline: self.deadline,
-            // Others share it from now on: there is nothing to keep from them.
+            // Readers may hold it from now on, so it is not kept from others any more.
             keep_until: None,
             leased_until: self.leased_until,
             tally: self.tally.clone(),
             rounds: Rounds::default(),
             failures: 0,
             ended: self.ended,
-            end_untold: false,
+            end_unreported: false,
             renewal_due: false,
             of_receipt: self.of_receipt,
             kind: Kind::Shared,
@@ -96,17 +97,17 @@ impl Hold {
         (shared, round)
     }
 
-    /// The holder is done: ends the hold, and says what the release has to know. `None` if it is too
-    /// late for a release: with a lock delay, a holder that comes after its deadline is one from whom
-    /// the delay protects the others.
+    /// The holder is done: ends the hold and returns the inputs of the final release. `None` if
+    /// there must be no release: the lock delay protects other clients from a holder that continues
+    /// after its deadline, and a late release must not cut that delay.
     pub fn release(&mut self, clock: ClockReading) -> Option<FinalRelease> {
         self.stop(clock);
         let late = self.why_over(clock).is_some();
         if !self.policy.lock_delay.is_zero() && late {
             return None;
         }
-        // A lease that is on its way counts from when it arrives, which is what the TTL is for. One
-        // that was extended further lasts longer.
+        // A lease that is still on its way to a node starts when it arrives, so the whole TTL
+        // counts. An earlier, longer extension may last longer.
         let left = self.leased_until.since(clock.now);
         Some(FinalRelease {
             targets: self.tally.targets(),
@@ -126,7 +127,7 @@ impl Hold {
     fn begin_round(&mut self, kind: RoundKind, ttl: Duration, t0: Timestamp) -> RoundId {
         let policy = &self.policy;
         let (drift, call_timeout) = (policy.drift, policy.call_timeout);
-        // The node may carry it out as late as its call expires.
+        // The node may execute the request until its call expires.
         let leased_until = t0 + call_timeout + policy.lease(ttl);
         self.leased_until = self.leased_until.max(leased_until);
         let extension = Extension::new(self.tally.nodes(), t0, ttl, drift, call_timeout);

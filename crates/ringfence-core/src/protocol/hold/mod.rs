@@ -1,10 +1,11 @@
 //! The life of a hold, from the grant to the release: renewal, failed and late rounds, restore,
 //! downgrade, `max_hold`, the deadline and loss.
 //!
-//! After every command and every `handle_*`, poll until nothing is left: [`Hold::poll_transmit`] says
-//! what to send, then [`Hold::poll_event`] what happened, and last [`Hold::poll_timeout`] when to call
-//! [`Hold::handle_timeout`]. Who holds (names, token, ballot) is not known here. The release is a
-//! machine of its own ([`Withdrawal`](super::Withdrawal)); [`Hold::release`] says what it has to know.
+//! After every command and every `handle_*`, poll until nothing is left: [`Hold::poll_transmit`]
+//! returns what to send, then [`Hold::poll_event`] what happened, and last [`Hold::poll_timeout`]
+//! when to call [`Hold::handle_timeout`]. This machine does not know the names, the token and the
+//! ballot. The release is a machine of its own ([`Withdrawal`](super::Withdrawal));
+//! [`Hold::release`] returns its inputs.
 
 mod commands;
 mod lost;
@@ -25,89 +26,91 @@ pub use round::{HoldAction, RoundId, Transmit};
 use round::{Round, RoundKind, Rounds};
 use tally::Tally;
 
-/// What the client's clock says.
+/// A reading of the client's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClockReading {
     /// The time.
     pub now: Timestamp,
-    /// When the clock was last found to have stood still: what was held then may have expired since.
+    /// When the last freeze of the clock was found. A lock that was held then may have expired
+    /// since.
     pub froze: Option<Timestamp>,
 }
 
 /// What happened to a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoldEvent {
-    /// A round has its verdict. Told once for each round.
+    /// A round has its verdict. Returned once for each round.
     Concluded {
-        /// Which round.
+        /// The round.
         round: RoundId,
-        /// What it came to.
+        /// Its verdict.
         verdict: ExtensionVerdict,
-        /// Whether the hold renewed itself with it.
+        /// Whether it was a renewal.
         renewal: bool,
-        /// How many rounds in a row brought no majority.
+        /// How many rounds in a row failed.
         failures: u16,
-        /// Whether a caller waits for it.
+        /// Whether a caller waits for the verdict.
         awaited: bool,
     },
-    /// The lock is no longer held. Told once.
+    /// The lock is no longer held. Returned once.
     Ended(Lost),
-    /// The lock is to be renewed: [`Hold::renew`] begins the round, as soon as the client has capacity.
+    /// The lock has to be renewed. [`Hold::renew`] begins the round as soon as the client has
+    /// capacity.
     RenewalDue,
 }
 
-/// What the final release of a hold has to know.
+/// The inputs of the final release of a hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FinalRelease {
     /// What each node may have of the lock.
     pub targets: Vec<Target>,
-    /// After this long the last lease is over that was ever asked for.
+    /// The time until the longest lease that was ever requested has ended.
     pub lease_left: Duration,
-    /// How long a node may take to answer.
+    /// The timeout of one call to a node.
     pub call_timeout: Duration,
     /// Until when the lock is kept from others.
     pub keep_until: Option<Timestamp>,
-    /// Whether nodes are to be told until then, also after the lease has ended, as long as no majority
-    /// has been told. Not after the deadline: others may hold the lock.
+    /// Whether to retry the release until then, also after the lease has ended, while no majority
+    /// has acknowledged it. False after the deadline: another client may hold the lock.
     pub keeps_on: bool,
 }
 
-/// How a hold is looked after. Most holds of one client have the same policy, so they share it.
+/// How a hold is maintained. Most holds of one client have the same policy, so they share it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HoldPolicy {
-    /// How long one round of extending is good for.
+    /// The TTL of one round.
     pub ttl: Duration,
-    /// For how much longer than the TTL the nodes keep the lock from others.
+    /// How much longer than the TTL the nodes keep the lock from others.
     pub lock_delay: Duration,
-    /// If the lock is released sooner than this, it is kept from others until then.
+    /// If the lock is released earlier than this, it is kept from others until then.
     pub hold_at_least: Duration,
-    /// How long a node may take to answer.
+    /// The timeout of one call to a node.
     pub call_timeout: Duration,
-    /// What is taken off a TTL because clocks do not run alike.
+    /// How much is subtracted from a TTL because clocks run at different rates.
     pub drift: Drift,
-    /// Whether the hold renews itself, or is extended by its caller alone.
+    /// Whether the hold renews itself, or only the caller extends it.
     pub renew: bool,
-    /// For how long the lock may be held in all.
+    /// The longest time for which the lock may be held.
     pub max_hold: Option<Duration>,
-    /// Who holds, for people. A node that gets the lock back needs it.
+    /// The holder's name, shown to people. A restore needs it.
     pub label: Arc<str>,
 }
 
 impl HoldPolicy {
-    /// How long the nodes keep a lock that is asked for `ttl`.
+    /// The lease on the nodes for a lock with this `ttl`.
     #[inline]
     pub fn lease(&self, ttl: Duration) -> Duration {
         ttl.saturating_add(self.lock_delay)
     }
 
-    /// When to renew after a round that began at `t0`: at a third of the TTL. The lease counts from
-    /// `t0`: after a slow round, a third of the TTL from its end may lie behind the deadline.
+    /// When to renew after a round that began at `t0`: after a third of the TTL. Counted from `t0`
+    /// like the lease: a third of the TTL from the end of a slow round may be after the deadline.
     fn renewal_after(&self, t0: Timestamp) -> Timestamp {
         t0 + self.ttl / 3
     }
 
-    /// The pause before a renewal is tried again: longer after each failure, but shorter the less time
-    /// is `left`, so that a majority which comes back in time is asked in time.
+    /// The pause before a renewal is retried: longer after each failure, but shorter when little
+    /// time is `left`, so that a majority that returns in time is asked in time.
     fn pause(&self, failures: u16, left: Duration) -> Duration {
         let unit = self.call_timeout / 8;
         (unit * 2 * u32::from(failures.min(8)))
@@ -116,39 +119,39 @@ impl HoldPolicy {
     }
 }
 
-/// A lock that is held. There may be a hundred thousand of these: what is the same for many is
-/// shared, and what few have is kept elsewhere.
+/// A held lock. There may be a hundred thousand of these, so values that many holds have in common
+/// are shared, and rare values are boxed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hold {
     policy: Arc<HoldPolicy>,
-    /// When the round began that won the lock.
+    /// When the round that won the lock began.
     since: Timestamp,
-    /// Never moves back.
+    /// The end of the validity. It never moves back.
     deadline: Timestamp,
     /// Until when a release keeps the lock from others.
     keep_until: Option<Timestamp>,
-    /// When the last lease is over that was ever asked for. Until then a release may have something to
-    /// take back.
+    /// When the longest lease that was ever requested has ended. Until then a node may have
+    /// something to release.
     leased_until: Timestamp,
-    /// When to renew next; `None` while a renewal waits for its turn or is under way.
+    /// When to renew next; `None` while a renewal waits for capacity or is in progress.
     renew_at: Option<Timestamp>,
     tally: Tally,
     rounds: Rounds,
-    /// How many rounds in a row brought no majority.
+    /// How many rounds in a row failed.
     failures: u16,
     ended: Option<Lost>,
-    /// The end has not been told by [`poll_event`](Self::poll_event).
-    end_untold: bool,
+    /// [`poll_event`](Self::poll_event) has not returned the end yet.
+    end_unreported: bool,
     renewal_due: bool,
-    /// Made from a receipt: whether the lock is still inside its validity is not known here.
+    /// Made from a receipt: it is not known here whether the lock is still valid.
     of_receipt: bool,
-    /// What is held.
+    /// The kind of lock.
     kind: Kind,
 }
 
 impl Hold {
-    /// Takes over an attempt that was won at `now`, with a grant until `deadline`. Later answers to the
-    /// attempt go to [`handle_acquired`](Self::handle_acquired).
+    /// The hold of an attempt that was won at `now`, with a grant until `deadline`. Later answers
+    /// to the attempt go to [`handle_acquired`](Self::handle_acquired).
     pub fn new(
         attempt: &Attempt,
         deadline: Timestamp,
@@ -157,7 +160,7 @@ impl Hold {
         now: Timestamp,
     ) -> Self {
         let since = attempt.t0();
-        // The nodes' leases began after t0, at the latest now.
+        // The nodes' leases began after t0 and not later than now.
         let leased_until = now + policy.lease(policy.ttl);
         let keep = policy.hold_at_least;
         let max_hold = policy.max_hold.map(|span| since + span);
@@ -176,7 +179,7 @@ impl Hold {
             rounds: Rounds(None),
             failures: 0,
             ended: None,
-            end_untold: false,
+            end_unreported: false,
             renewal_due: false,
             of_receipt: false,
             kind,
@@ -184,25 +187,25 @@ impl Hold {
         }
     }
 
-    /// How it is looked after.
+    /// How the hold is maintained.
     #[inline]
     pub fn policy(&self) -> &Arc<HoldPolicy> {
         &self.policy
     }
 
-    /// When the round began that won it.
+    /// When the round that won the lock began.
     #[inline]
     pub fn since(&self) -> Timestamp {
         self.since
     }
 
-    /// Until when it is surely held, unless it is extended. Never moves back.
+    /// Until when the lock is surely held, unless it is extended. It never moves back.
     #[inline]
     pub fn deadline(&self) -> Timestamp {
         self.deadline
     }
 
-    /// Whether it is still held. If its deadline has passed, it is lost from this moment on.
+    /// Whether the lock is still held. If the deadline has passed, the hold ends now.
     pub fn check(&mut self, clock: ClockReading) -> Result<(), Lost> {
         if self.ended.is_none()
             && let Some(why) = self.why_over(clock)
@@ -212,7 +215,7 @@ impl Hold {
         self.ended.map_or(Ok(()), Err)
     }
 
-    /// How long until the deadline; zero once it is lost.
+    /// The remaining validity; zero after the end.
     pub fn remaining(&mut self, clock: ClockReading) -> Duration {
         match self.check(clock) {
             Ok(()) => self.deadline.since(clock.now),
@@ -220,7 +223,7 @@ impl Hold {
         }
     }
 
-    /// Why it is no longer held, as far as it was noticed.
+    /// Why the lock is no longer held, if the end was noticed.
     #[inline]
     pub fn lost(&self) -> Option<Lost> {
         self.ended
@@ -231,30 +234,30 @@ impl Hold {
         self.tally.votes()
     }
 
-    /// Whether some nodes have not answered the attempt that won it.
-    /// [`handle_acquired`](Self::handle_acquired) wants their answers.
+    /// Whether some nodes have not answered the attempt that won the lock. Their answers go to
+    /// [`handle_acquired`](Self::handle_acquired).
     #[inline]
     pub fn awaits_acquire(&self) -> bool {
-        matches!(&self.tally, Tally::Divided(divided) if divided.acquiring)
+        matches!(&self.tally, Tally::PerNode(per_node) if per_node.acquiring)
     }
 
-    /// What `round` came to; `None` while it is open, or once it was closed.
+    /// The verdict of `round`; `None` while it has none, and after it was closed.
     pub fn verdict(&self, round: RoundId) -> Option<ExtensionVerdict> {
         self.rounds.get(round)?.extension.verdict()
     }
 
-    /// Every node's vote in `round`, which its caller has not closed.
+    /// Every node's vote in `round`, before its caller closes it.
     pub fn votes_in(&self, round: RoundId) -> Vec<Vote> {
         let votes = self.rounds.get(round).map(|round| round.extension.votes());
         votes.into_iter().flatten().cloned().collect()
     }
 
-    /// When `round` is over at the latest, while it is open.
+    /// The timeout of `round`, while it has no verdict.
     pub fn timeout_of(&self, round: RoundId) -> Option<Timestamp> {
         self.rounds.get(round)?.extension.poll_timeout()
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<HoldEvent> {
         if self.rounds.0.is_some()
             && let Some((round, verdict)) = self.rounds.find_map(Round::take_verdict)
@@ -267,14 +270,14 @@ impl Hold {
                 awaited: round.awaited,
             });
         }
-        if std::mem::take(&mut self.end_untold) {
+        if std::mem::take(&mut self.end_unreported) {
             return self.ended.map(HoldEvent::Ended);
         }
         std::mem::take(&mut self.renewal_due).then_some(HoldEvent::RenewalDue)
     }
 
     /// The next request to send. A restore is decided here, at the last moment: from then on a
-    /// release counts on it being under way. Only this decision needs the `clock`.
+    /// release assumes that it may arrive at the node. Only this decision needs the `clock`.
     pub fn poll_transmit(&mut self, clock: impl FnOnce() -> ClockReading) -> Option<Transmit> {
         match self.rounds.0.is_some() {
             true => self.poll_rounds(clock),
@@ -282,7 +285,7 @@ impl Hold {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
+    /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let is_held = self.ended.is_none();
         let next = match self.rounds.0.is_some() {
@@ -304,14 +307,14 @@ impl Hold {
         self.rounds.0.is_some() && self.rounds.iter().any(Round::is_renewing)
     }
 
-    /// When `max_hold` ends it.
+    /// When `max_hold` ends the hold.
     fn max_hold(&self) -> Option<Timestamp> {
         self.policy.max_hold.map(|span| self.since + span)
     }
 
-    /// Why it is over, if it is.
+    /// Why the hold is over, if it is.
     fn why_over(&self, clock: ClockReading) -> Option<Lost> {
-        // If our clock stood still since it was won, how much of its time is left is not known.
+        // If our clock froze since the lock was won, the remaining validity is unknown.
         if clock.froze.is_some_and(|froze| froze >= self.since) {
             return Some(Lost::ClockStoodStill);
         }
@@ -322,11 +325,11 @@ impl Hold {
         }
     }
 
-    /// Ends the hold, unless it has ended for another reason.
+    /// Ends the hold, unless it has ended already.
     fn end(&mut self, why: Lost) {
         if self.ended.is_none() {
             self.ended = Some(why);
-            self.end_untold = true;
+            self.end_unreported = true;
         }
     }
 }

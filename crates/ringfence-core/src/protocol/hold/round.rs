@@ -1,4 +1,4 @@
-//! One round of extending inside a hold, and what it wants sent.
+//! One round that extends a hold, and the requests that it sends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,73 +9,74 @@ use crate::time::Timestamp;
 
 use super::HoldPolicy;
 
-/// Which round of a hold.
+/// Identifies a round of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RoundId(pub(super) u32);
 
-/// The rounds of a hold of which some nodes have not answered, or the caller has not read the verdict.
-/// Mostly there is none, which takes no room, or one, which takes one allocation: hence a list.
+/// The rounds that are not over: a node has not answered, or the caller has not read the verdict.
+/// Mostly there is none, which needs no memory, or one, which needs one allocation. So this is a
+/// list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Rounds(pub(super) Option<Box<Round>>);
 
-/// One round of extending.
+/// One round that extends a hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Round {
     pub(super) id: RoundId,
     pub(super) kind: RoundKind,
     pub(super) ttl: Duration,
     pub(super) extension: Extension,
-    /// How many nodes have been asked, in node order.
+    /// How many nodes have got a request, in node order.
     pub(super) asked: usize,
     /// A caller waits for the verdict: the round is kept until the caller has closed it.
     pub(super) awaited: bool,
-    /// It has a verdict, and [`poll_event`](super::Hold::poll_event) has not told it yet.
-    pub(super) untold: bool,
+    /// There is a verdict that [`poll_event`](super::Hold::poll_event) has not returned yet.
+    pub(super) unreported: bool,
     /// The rounds that began later.
     next: Rounds,
 }
 
-/// What a round is for.
+/// The purpose of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RoundKind {
-    /// The caller asked for it.
+    /// The caller extends the lock.
     Extend,
-    /// The hold renews itself.
+    /// The hold renews the lock by itself.
     Renew,
-    /// The first round of a shared hold that was an exclusive one.
+    /// The first round of a shared hold that was exclusive before.
     Downgrade,
 }
 
 /// One request to one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transmit {
-    /// Which node.
+    /// The index of the node.
     pub node: usize,
-    /// What the node is asked for.
+    /// The action for the node.
     pub action: HoldAction,
-    /// The round that it belongs to, or that found the lock missing.
+    /// The round of the request, or the round that found the lock missing.
     pub round: RoundId,
-    /// When the round began, which is before anything of it was sent.
+    /// When the round began, before its first send.
     pub t0: Timestamp,
-    /// How long the node is to keep the lock.
+    /// The lease for the node.
     pub lease: Duration,
-    /// After this the request is of no use, and is not sent any more.
+    /// When the request becomes useless. It is not sent later.
     pub expires: Timestamp,
 }
 
-/// What a node is asked for during a hold.
+/// What a request during a hold does on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoldAction {
-    /// Keep the lock for longer.
+    /// Extends the lease.
     Extend,
-    /// Share the lock with readers from now on.
+    /// Makes the lock shared.
     Downgrade,
-    /// Take the lock back, which the node has lost.
+    /// Restores the lock, which the node has lost.
     Restore,
 }
 
 impl Rounds {
-    /// In the order in which they began.
+    /// The rounds in the order in which they began.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Round> {
         std::iter::successors(self.0.as_deref(), |round| round.next.0.as_deref())
     }
@@ -89,14 +90,14 @@ impl Rounds {
             .map(|(round, ())| round)
     }
 
-    /// The first round of which `look` makes something, and what.
+    /// The first round for which `select` returns a value, and the value.
     pub(super) fn find_map<T>(
         &mut self,
-        mut look: impl FnMut(&mut Round) -> Option<T>,
+        mut select: impl FnMut(&mut Round) -> Option<T>,
     ) -> Option<(&mut Round, T)> {
         let mut rounds = self;
         while let Some(round) = &mut rounds.0 {
-            if let Some(found) = look(round) {
+            if let Some(found) = select(round) {
                 return Some((round, found));
             }
             rounds = &mut round.next;
@@ -111,7 +112,7 @@ impl Rounds {
         });
     }
 
-    /// Begins a round. Identities are used again once no round is left that could be meant.
+    /// Begins a round. An id is used again only when no older round is left.
     pub(super) fn begin(
         &mut self,
         kind: RoundKind,
@@ -130,7 +131,7 @@ impl Rounds {
             extension,
             asked: 0,
             awaited: kind != RoundKind::Renew,
-            untold: false,
+            unreported: false,
             next: Self::default(),
         });
         id
@@ -143,7 +144,7 @@ impl Rounds {
         }
     }
 
-    /// Forgets the rounds that are over.
+    /// Removes the rounds that are over.
     pub(super) fn prune(&mut self) {
         if !self.iter().any(Round::is_over) {
             return;
@@ -160,17 +161,17 @@ impl Rounds {
 }
 
 impl Round {
-    /// Whether the hold renews itself with this round, which is open.
+    /// Whether this is a renewal without a verdict.
     pub(super) fn is_renewing(&self) -> bool {
         self.kind == RoundKind::Renew && self.extension.verdict().is_none()
     }
 
-    /// Whether the round has no more to say: every node has answered, and all its outputs are taken.
+    /// Whether the round is over: every node has answered, and every output has been taken.
     pub(super) fn is_over(&self) -> bool {
-        !self.awaited && !self.untold && self.extension.is_complete()
+        !self.awaited && !self.unreported && self.extension.is_complete()
     }
 
-    /// The next node to ask.
+    /// The request for the next node.
     pub(super) fn poll_transmit(&mut self, policy: &HoldPolicy) -> Option<Transmit> {
         if self.asked == self.extension.nodes() {
             return None;
@@ -202,21 +203,21 @@ impl Round {
         }
     }
 
-    /// Whether the lock is to be put back on a node.
+    /// Whether the lock has to be restored on a node.
     pub(super) fn wants_restore(&self) -> bool {
         self.extension.to_restore().next().is_some()
     }
 
-    /// Takes the verdict, if it has not been told yet.
+    /// Takes the verdict, if it has not been taken yet.
     pub(super) fn take_verdict(&mut self) -> Option<ExtensionVerdict> {
-        let verdict = self.extension.verdict().filter(|_| self.untold);
-        self.untold = false;
+        let verdict = self.extension.verdict().filter(|_| self.unreported);
+        self.unreported = false;
         verdict
     }
 }
 
 impl Transmit {
-    /// The operation, for a lock of this `kind` that was granted under `ballot`.
+    /// The operation, for a lock of this `kind` with this `ballot`.
     pub fn op(&self, kind: Kind, ballot: Ballot, label: &Arc<str>) -> Op {
         let ttl_ms = self.lease.as_millis() as u64;
         match self.action {

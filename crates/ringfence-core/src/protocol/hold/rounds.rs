@@ -1,4 +1,4 @@
-//! What a hold makes of the replies to its rounds, and of rounds that were not answered in time.
+//! How a hold handles the replies and timeouts of its rounds.
 
 use crate::message::Reply;
 use crate::node::CallError;
@@ -9,12 +9,13 @@ use super::round::{Round, Rounds};
 use super::{ClockReading, Hold, HoldAction, Lost, RoundId, Transmit};
 
 impl Hold {
-    /// A node has answered the attempt that won the lock, after the verdict.
+    /// A node answered the attempt that won the lock, after the verdict.
     pub fn handle_acquired(&mut self, attempt: &Attempt) {
-        self.tally.take_acquire(attempt);
+        self.tally.record_acquire(attempt);
     }
 
-    /// Takes `node`'s outcome in `round`. `discount`: why nothing that it says counts, if so.
+    /// Takes the outcome of the call to `node` in `round`. `discount`: why its answers do not
+    /// count.
     pub fn handle_reply(
         &mut self,
         round: RoundId,
@@ -33,24 +34,25 @@ impl Hold {
             if was_open {
                 return hold.conclude(round, clock);
             }
-            hold.tally.take_late(node, extension.vote(node).clone());
+            hold.tally
+                .record_late_vote(node, extension.vote(node).clone());
             if let Some(deadline) = extension.late_deadline() {
                 hold.conclude_late(deadline, extension.t0(), clock);
             }
         });
     }
 
-    /// `node` has answered a restore, or the call has failed.
+    /// The outcome of a restore on `node`.
     pub fn handle_restored(&mut self, node: usize, outcome: &Result<Reply, CallError>) {
         match outcome {
-            // It may still be carried out.
+            // The node may still execute it.
             Err(error) if error.may_have_been_applied() => {}
             _ => self.tally.restore_answered(node),
         }
     }
 
-    /// Time has passed: the hold has reached its deadline, a renewal is due, or nodes have not answered
-    /// in time. The `cluster` is told which did not.
+    /// Time has passed: the deadline was reached, a renewal is due, or nodes have not answered in
+    /// time. Reports the nodes that did not answer to the `cluster`.
     pub fn handle_timeout(&mut self, clock: ClockReading, cluster: &mut Cluster) {
         self.with_rounds(|hold, rounds| {
             rounds.for_each(|round| {
@@ -72,7 +74,7 @@ impl Hold {
         }
     }
 
-    /// The next request of the rounds. Those that are over are forgotten.
+    /// The next request of the rounds. Removes the rounds that are over.
     pub(super) fn poll_rounds(&mut self, clock: impl FnOnce() -> ClockReading) -> Option<Transmit> {
         let policy = &self.policy;
         let next = self.rounds.find_map(|round| {
@@ -97,14 +99,14 @@ impl Hold {
         })
     }
 
-    /// When the next round is over at the latest.
+    /// The earliest timeout of the rounds.
     pub(super) fn rounds_timeout(&self, is_held: bool) -> Option<Timestamp> {
-        // If it has ended, a round matters only to a caller that waits for it.
+        // After the end of the hold, a round matters only to a caller that waits for its verdict.
         let open = self.rounds.iter().filter(|one| is_held || one.awaited);
         open.filter_map(|one| one.extension.poll_timeout()).min()
     }
 
-    /// Has `then` look at the rounds and change the rest of the hold, which must not begin a round.
+    /// Calls `then` with the rounds and the rest of the hold. `then` must not begin a round.
     fn with_rounds<T>(&mut self, then: impl FnOnce(&mut Self, &mut Rounds) -> T) -> T {
         let mut rounds = std::mem::take(&mut self.rounds);
         let made = then(self, &mut rounds);
@@ -112,24 +114,24 @@ impl Hold {
         made
     }
 
-    /// Takes the verdict of a round, if there is one now. Applied only if the deadline has not passed:
-    /// a caller that was told of the loss, or should have been, must not find the lock held again. If
-    /// the deadline moved all the same, another holder may have come in between; and a release would
-    /// come in time again, and cut the lock delay that protects others from just such a holder.
+    /// Applies the verdict of a round, if there is one now and the deadline has not passed. After
+    /// the deadline the caller knows of the loss, or should, and must not find the lock held again:
+    /// another client may have held it in between. Also, a release would then count as in time and
+    /// cut the lock delay, which protects other clients from exactly such a holder.
     fn conclude(&mut self, round: &mut Round, clock: ClockReading) {
         let Some(verdict) = round.extension.verdict() else {
             return;
         };
         let t0 = round.extension.t0();
-        round.untold = true;
-        self.tally.take(round.extension.votes());
+        round.unreported = true;
+        self.tally.record_round(round.extension.votes());
         if self.check(clock).is_err() {
             return;
         }
         match verdict {
             ExtensionVerdict::Extended { deadline } => self.move_deadline(deadline),
             ExtensionVerdict::Lost => return self.end(Lost::Gone),
-            // A failed extend never releases.
+            // A failed extension never releases the lock.
             ExtensionVerdict::Unsure => {}
         }
         if self.policy.renew {
@@ -147,8 +149,8 @@ impl Hold {
         });
     }
 
-    /// A round that had been given up was confirmed late. On a busy machine every round may be: if
-    /// they did not count, a lock that all nodes hold would be lost.
+    /// A majority confirmed a round after it had failed. On a busy machine this may happen to every
+    /// round. If these rounds did not count, a lock would be lost although all nodes hold it.
     fn conclude_late(&mut self, deadline: Timestamp, t0: Timestamp, clock: ClockReading) {
         if self.check(clock).is_err() {
             return;
@@ -160,19 +162,19 @@ impl Hold {
         }
     }
 
-    /// Never back: an earlier, longer extension still stands on the nodes.
+    /// Moves the deadline, never back: an earlier, longer extension is still valid on the nodes.
     fn move_deadline(&mut self, deadline: Timestamp) {
         let deadline = self.max_hold().map_or(deadline, |end| end.min(deadline));
         self.deadline = self.deadline.max(deadline);
     }
 
-    /// Puts the lock back on the next node that lost it, unless it may not be put back.
+    /// Restores the lock on the next node that lost it, if that is allowed.
     fn begin_restore(&mut self, round: &mut Round, clock: ClockReading) -> Option<Transmit> {
-        // Without a record on the node there is nothing that it can be put back into.
+        // A plain lock has no record on the nodes, so it cannot be restored.
         let refused = self.check(clock).is_err() || self.of_receipt || !self.kind.has_record();
         while let Some(node) = round.extension.take_restore() {
             if !refused {
-                self.tally.put_back_on(node);
+                self.tally.restore_sent(node);
                 let (restore, deadline) = (HoldAction::Restore, self.deadline);
                 return Some(round.transmit(node, restore, &self.policy, deadline));
             }

@@ -1,96 +1,98 @@
-//! What the nodes have of a hold, as far as they told.
+//! What the nodes have of a hold, according to their answers.
 
 use crate::protocol::{Attempt, Target, Vote};
 
-/// What the nodes have of a hold, as far as they told. There may be a hundred thousand of these, most
-/// of them unanimous: that takes no room.
+/// What the nodes have of a hold, according to their answers. There may be a hundred thousand of
+/// these, and most are unanimous, which needs no allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Tally {
-    /// So many nodes there are, all of which have it and said so in the latest round.
+    /// All nodes have the lock and confirmed it in the latest round.
     Unanimous {
         nodes: usize,
     },
-    Divided(Box<Divided>),
+    PerNode(Box<PerNode>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Divided {
+pub(super) struct PerNode {
     /// In node order.
-    told: Box<[Told]>,
-    /// Not all nodes have answered the attempt that won the lock, and there has been no round since.
+    nodes: Box<[NodeTally]>,
+    /// Some nodes have not answered the attempt that won the lock, and no round has begun since.
     pub(super) acquiring: bool,
 }
 
-/// What one node has of it.
+/// What one node has of the hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Told {
-    /// What a release has to take back there, restores that are under way aside.
+struct NodeTally {
+    /// What a release must handle on the node, without restores in progress.
     target: Target,
-    /// Its vote in the latest round.
+    /// The node's vote in the latest round.
     vote: Vote,
-    /// How many restores it may yet carry out: those whose answers have not been read.
+    /// How many restores the node may still execute: those without an answer.
     restores: u32,
 }
 
 impl Tally {
-    /// As far as the nodes have told in the attempt that won the lock.
+    /// According to the answers to the attempt that won the lock.
     pub(super) fn of(won: &Attempt) -> Self {
         let nodes = won.votes().count();
         let mut remains = won.remains_of_won();
         if remains.all(|(target, vote)| target == Target::Holds && *vote == Vote::Granted) {
             return Self::Unanimous { nodes };
         }
-        let told = won.remains_of_won().map(|(target, vote)| Told {
+        let states = won.remains_of_won().map(|(target, vote)| NodeTally {
             target,
             vote: vote.clone(),
             restores: 0,
         });
-        Self::Divided(Box::new(Divided {
-            told: told.collect(),
+        Self::PerNode(Box::new(PerNode {
+            nodes: states.collect(),
             acquiring: !won.is_complete(),
         }))
     }
 
-    /// No node has told anything.
+    /// No node has answered yet.
     pub(super) fn unknown(nodes: usize) -> Self {
-        let told = Told {
+        let state = NodeTally {
             target: Target::Unknown,
             vote: Vote::Pending,
             restores: 0,
         };
-        Self::Divided(Box::new(Divided {
-            told: vec![told; nodes].into(),
+        Self::PerNode(Box::new(PerNode {
+            nodes: vec![state; nodes].into(),
             acquiring: false,
         }))
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(super) fn nodes(&self) -> usize {
         match self {
             Self::Unanimous { nodes } => *nodes,
-            Self::Divided(divided) => divided.told.len(),
+            Self::PerNode(per_node) => per_node.nodes.len(),
         }
     }
 
-    /// A node has answered `won` after the verdict. Of no use once there was a round of extending.
-    pub(super) fn take_acquire(&mut self, won: &Attempt) {
-        let Self::Divided(divided) = self else { return };
-        if !divided.acquiring {
+    /// A node answered `won` after the verdict. Ignored once a round of extending has begun.
+    pub(super) fn record_acquire(&mut self, won: &Attempt) {
+        let Self::PerNode(per_node) = self else {
+            return;
+        };
+        if !per_node.acquiring {
             return;
         }
-        for (told, (target, vote)) in divided.told.iter_mut().zip(won.remains_of_won()) {
-            told.target = target;
-            told.vote.clone_from(vote);
+        for (state, (target, vote)) in per_node.nodes.iter_mut().zip(won.remains_of_won()) {
+            state.target = target;
+            state.vote.clone_from(vote);
         }
-        divided.acquiring = !won.is_complete();
+        per_node.acquiring = !won.is_complete();
         self.settle();
     }
 
-    /// What a release has to take back where.
+    /// What a release must handle on each node.
     pub(super) fn targets(&self) -> Vec<Target> {
         match self {
             Self::Unanimous { nodes } => vec![Target::Holds; *nodes],
-            Self::Divided(divided) => divided.told.iter().map(Told::remains).collect(),
+            Self::PerNode(per_node) => per_node.nodes.iter().map(NodeTally::remains).collect(),
         }
     }
 
@@ -98,92 +100,100 @@ impl Tally {
     pub(super) fn votes(&self) -> Vec<Vote> {
         match self {
             Self::Unanimous { nodes } => vec![Vote::Granted; *nodes],
-            Self::Divided(divided) => divided.told.iter().map(|told| told.vote.clone()).collect(),
+            Self::PerNode(per_node) => per_node
+                .nodes
+                .iter()
+                .map(|state| state.vote.clone())
+                .collect(),
         }
     }
 
     /// Takes the votes of a round of extending.
-    pub(super) fn take<'a>(&mut self, votes: impl Iterator<Item = &'a Vote> + Clone) {
+    pub(super) fn record_round<'a>(&mut self, votes: impl Iterator<Item = &'a Vote> + Clone) {
         let granted = votes.clone().all(|vote| *vote == Vote::Granted);
         if granted && matches!(self, Self::Unanimous { .. }) {
             return;
         }
-        for (told, vote) in self.told().iter_mut().zip(votes) {
-            told.target = match (vote, told.target) {
+        for (state, vote) in self.per_node_mut().iter_mut().zip(votes) {
+            state.target = match (vote, state.target) {
                 (Vote::Granted, _) => Target::Holds,
                 (Vote::Gone | Vote::Held(_), Target::Holds) => Target::Nothing,
                 (_, target) => target,
             };
-            told.vote.clone_from(vote);
+            state.vote.clone_from(vote);
         }
         self.settle();
     }
 
-    /// What every node has, one by one.
-    fn told(&mut self) -> &mut [Told] {
+    /// The state of each node, as separate values.
+    fn per_node_mut(&mut self) -> &mut [NodeTally] {
         if let Self::Unanimous { nodes } = self {
-            let all = Told {
+            let all = NodeTally {
                 target: Target::Holds,
                 vote: Vote::Granted,
                 restores: 0,
             };
-            let told = vec![all; *nodes].into();
+            let nodes = vec![all; *nodes].into();
             let acquiring = false;
-            *self = Self::Divided(Box::new(Divided { told, acquiring }));
+            *self = Self::PerNode(Box::new(PerNode { nodes, acquiring }));
         }
         match self {
-            Self::Divided(divided) => {
-                divided.acquiring = false;
-                &mut divided.told
+            Self::PerNode(per_node) => {
+                per_node.acquiring = false;
+                &mut per_node.nodes
             }
-            // It has just been divided.
+            // Not reachable: the value was converted above.
             Self::Unanimous { .. } => &mut [],
         }
     }
 
-    /// Takes an answer that came after its round was over: better than none.
-    pub(super) fn take_late(&mut self, node: usize, vote: Vote) {
-        let Self::Divided(divided) = self else { return };
-        let told = &mut divided.told[node];
-        if !matches!(told.vote, Vote::Pending | Vote::Silent) {
+    /// Takes an answer that came after the verdict of its round. It replaces only a missing vote.
+    pub(super) fn record_late_vote(&mut self, node: usize, vote: Vote) {
+        let Self::PerNode(per_node) = self else {
+            return;
+        };
+        let state = &mut per_node.nodes[node];
+        if !matches!(state.vote, Vote::Pending | Vote::Silent) {
             return;
         }
-        told.vote = vote;
+        state.vote = vote;
         self.settle();
     }
 
-    /// The lock is being put back on `node`. That says nothing about an acquire that is under way to it:
-    /// if the node's fate was unknown, it is unknown still.
-    pub(super) fn put_back_on(&mut self, node: usize) {
-        let told = &mut self.told()[node];
-        told.restores += 1;
-        if told.target == Target::Nothing {
-            told.target = Target::Holds;
+    /// A restore is being sent to `node`. That says nothing about an acquire that may still arrive
+    /// there: if its fate was unknown, it stays unknown.
+    pub(super) fn restore_sent(&mut self, node: usize) {
+        let state = &mut self.per_node_mut()[node];
+        state.restores += 1;
+        if state.target == Target::Nothing {
+            state.target = Target::Holds;
         }
     }
 
-    /// A restore is no longer under way to `node`.
+    /// A restore to `node` was answered.
     pub(super) fn restore_answered(&mut self, node: usize) {
-        let Self::Divided(divided) = self else { return };
-        let restores = &mut divided.told[node].restores;
+        let Self::PerNode(per_node) = self else {
+            return;
+        };
+        let restores = &mut per_node.nodes[node].restores;
         *restores = restores.saturating_sub(1);
         self.settle();
     }
 
-    /// Takes no room once all nodes have it.
+    /// Frees the memory once all nodes have the lock.
     fn settle(&mut self) {
-        if let Self::Divided(divided) = self
-            && divided.told.iter().all(Told::has_it)
+        if let Self::PerNode(per_node) = self
+            && per_node.nodes.iter().all(NodeTally::is_confirmed)
         {
             *self = Self::Unanimous {
-                nodes: divided.told.len(),
+                nodes: per_node.nodes.len(),
             };
         }
     }
 }
 
-impl Told {
-    /// What a release has to take back there.
+impl NodeTally {
+    /// What a release must handle on this node.
     fn remains(&self) -> Target {
         match self.restores > 0 {
             true => Target::Unknown,
@@ -191,8 +201,8 @@ impl Told {
         }
     }
 
-    /// Whether it has our token, and said so.
-    fn has_it(&self) -> bool {
+    /// Whether the node has our token and confirmed it.
+    fn is_confirmed(&self) -> bool {
         self.target == Target::Holds && self.vote == Vote::Granted && self.restores == 0
     }
 }
@@ -203,85 +213,85 @@ mod tests {
     use Target::{Holds, Nothing, Unknown};
     use Vote::{Gone, Granted, Pending};
 
-    /// A tally of nodes that have told `targets`, and a round that came to `votes`.
-    fn divided(targets: &[Target], votes: &[Vote]) -> Tally {
+    /// A tally with these `targets`, after a round with these `votes`.
+    fn per_node(targets: &[Target], votes: &[Vote]) -> Tally {
         let mut tally = Tally::unknown(targets.len());
-        for (told, target) in tally.told().iter_mut().zip(targets) {
-            told.target = *target;
+        for (state, target) in tally.per_node_mut().iter_mut().zip(targets) {
+            state.target = *target;
         }
-        tally.take(votes.iter());
+        tally.record_round(votes.iter());
         tally
     }
 
     #[test]
-    fn what_is_put_back_meanwhile_is_taken_back_in_the_end() {
-        let mut tally = divided(&[Holds, Nothing, Unknown], &[Granted, Gone, Pending]);
+    fn a_restored_lock_is_released_in_the_end() {
+        let mut tally = per_node(&[Holds, Nothing, Unknown], &[Granted, Gone, Pending]);
         assert_eq!(tally.targets(), [Holds, Nothing, Unknown]);
-        tally.put_back_on(1);
+        tally.restore_sent(1);
         assert_eq!(tally.targets(), [Holds, Unknown, Unknown]);
         tally.restore_answered(1);
         assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
-        tally.take_late(2, Granted);
+        tally.record_late_vote(2, Granted);
         assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
     }
 
-    /// The acquire may still be under way, and a restore says nothing about that.
+    /// The acquire may still arrive, and a restore says nothing about that.
     #[test]
     fn a_restore_does_not_make_an_unknown_acquire_known() {
-        let mut tally = divided(&[Holds, Holds, Unknown], &[Granted, Granted, Gone]);
+        let mut tally = per_node(&[Holds, Holds, Unknown], &[Granted, Granted, Gone]);
         assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
-        tally.put_back_on(2);
+        tally.restore_sent(2);
         tally.restore_answered(2);
         assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
-        tally.take([Granted, Granted, Granted].iter());
-        assert_eq!(tally.targets(), [Holds; 3], "it has what was asked for");
+        tally.record_round([Granted, Granted, Granted].iter());
+        assert_eq!(tally.targets(), [Holds; 3], "all nodes confirmed it");
     }
 
     #[test]
     fn a_restore_that_was_not_answered_may_arrive_at_any_time() {
         let mut tally = Tally::unknown(2);
-        tally.take([Granted, Gone].iter());
-        tally.put_back_on(1);
-        tally.put_back_on(1);
+        tally.record_round([Granted, Gone].iter());
+        tally.restore_sent(1);
+        tally.restore_sent(1);
         tally.restore_answered(1);
-        tally.take([Granted, Granted].iter());
+        tally.record_round([Granted, Granted].iter());
         assert_eq!(tally.targets(), [Holds, Unknown]);
         tally.restore_answered(1);
         assert!(matches!(tally, Tally::Unanimous { nodes: 2 }));
-        // Also where all were thought to have it.
-        tally.put_back_on(0);
+        // The same, if all nodes were believed to have the lock.
+        tally.restore_sent(0);
         assert_eq!(tally.targets(), [Unknown, Holds]);
         tally.restore_answered(0);
         assert!(matches!(tally, Tally::Unanimous { nodes: 2 }));
     }
 
     #[test]
-    fn what_all_nodes_have_takes_no_room() {
+    fn a_unanimous_tally_needs_no_allocation() {
         let mut tally = Tally::unknown(3);
-        tally.take([Granted, Granted, Granted].iter());
+        tally.record_round([Granted, Granted, Granted].iter());
         assert!(matches!(tally, Tally::Unanimous { nodes: 3 }));
-        tally.take([Granted, Granted, Granted].iter());
+        tally.record_round([Granted, Granted, Granted].iter());
         assert_eq!(tally.targets(), [Holds; 3]);
         assert_eq!(tally.votes(), [Granted, Granted, Granted]);
-        tally.take([Granted, Pending, Gone].iter());
+        tally.record_round([Granted, Pending, Gone].iter());
         assert_eq!(tally.targets(), [Holds, Holds, Nothing]);
         assert_eq!(tally.votes(), [Granted, Pending, Gone]);
-        tally.take_late(1, Granted);
-        tally.put_back_on(2);
+        tally.record_late_vote(1, Granted);
+        tally.restore_sent(2);
         tally.restore_answered(2);
         assert_eq!(tally.targets(), [Holds; 3]);
         assert_eq!(tally.votes(), [Granted, Granted, Gone]);
-        tally.take([Granted, Granted, Pending].iter());
-        tally.take_late(2, Granted);
+        tally.record_round([Granted, Granted, Pending].iter());
+        tally.record_late_vote(2, Granted);
         assert!(matches!(tally, Tally::Unanimous { nodes: 3 }));
     }
 
     #[test]
-    fn a_late_answer_changes_neither_a_vote_that_was_cast_nor_what_is_to_be_taken_back() {
+    fn a_late_answer_changes_neither_an_earlier_vote_nor_a_release_target() {
         let mut tally = Tally::unknown(2);
-        tally.take([Granted, Pending].iter());
-        tally.take_late(0, Gone);
-        tally.take_late(1, Granted);
+        tally.record_round([Granted, Pending].iter());
+        tally.record_late_vote(0, Gone);
+        tally.record_late_vote(1, Granted);
         assert_eq!(tally.votes(), [Granted, Granted]);
         assert_eq!(tally.targets(), [Holds, Unknown]);
     }

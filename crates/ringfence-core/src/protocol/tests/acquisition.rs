@@ -1,4 +1,4 @@
-//! What comes after an attempt: a grant, or another ballot at once. `patience` tests the rest.
+//! What follows an attempt: a grant, or another ballot at once. `patience` tests the rest.
 
 use super::*;
 
@@ -38,7 +38,7 @@ impl Way {
         let servers = vec![Server::new(0); terms.nodes];
         Self {
             acquisition: Acquisition::new(terms, at(0), seed),
-            cluster: acquainted(&servers, at(0)),
+            cluster: connected(&servers, at(0)),
             now: at(0),
             tokens: 0,
             proposed: Vec::new(),
@@ -54,8 +54,8 @@ impl Way {
         attempt
     }
 
-    /// One attempt that every node answers with `outcomes` after `ROUND`, or never where there is
-    /// `None`; then what comes next.
+    /// One attempt that every node answers with `outcomes` after `ROUND`; `None`: the node does not
+    /// answer. Returns what follows.
     pub(super) fn round(&mut self, outcomes: &[Option<Outcome>]) -> Next {
         self.round_in_quarantine(outcomes, None)
     }
@@ -68,7 +68,7 @@ impl Way {
         let mut attempt = self.begin();
         let answers = outcomes.iter().enumerate();
         for (node, outcome) in answers.filter_map(|(node, o)| Some((node, o.clone()?))) {
-            attempt.handle_reply(node, outcome, quarantine.map(young), self.now + ROUND);
+            attempt.handle_reply(node, outcome, quarantine.map(quarantined), self.now + ROUND);
         }
         match attempt.poll_timeout() {
             Some(timeout) => {
@@ -80,7 +80,7 @@ impl Way {
         self.acquisition.conclude(&attempt, &self.cluster, self.now)
     }
 
-    /// Attempts with the same answers until it gives up: how many, when, and the failure.
+    /// Attempts with the same answers until the client gives up: how many, when, and the failure.
     pub(super) fn until_it_ends(&mut self, outcomes: &[Option<Outcome>]) -> (u32, Failure) {
         for attempts in 1..10_000 {
             match self.round(outcomes) {
@@ -92,7 +92,7 @@ impl Way {
                 Next::Granted { .. } => panic!("granted"),
             }
         }
-        panic!("it never ends");
+        panic!("still retrying after the limit");
     }
 
     pub(super) fn pause(&self, next: Next) -> Duration {
@@ -107,7 +107,7 @@ impl Way {
 }
 
 pub(super) fn all(nodes: usize, answer: Answer) -> Vec<Option<Outcome>> {
-    vec![Some(says(answer)); nodes]
+    vec![Some(reply(answer)); nodes]
 }
 
 pub(super) fn no_wait(nodes: usize) -> Terms {
@@ -129,10 +129,10 @@ pub(super) fn for_ever(nodes: usize) -> Terms {
 #[test]
 fn a_grant_of_an_earlier_ballot_does_not_count_for_this_one() {
     let mut way = Way::new(terms(3));
-    let stale = || Some(says(Answer::Stale));
-    let lost = way.round(&[Some(says(Answer::Granted)), stale(), stale()]);
+    let stale = || Some(reply(Answer::Stale));
+    let lost = way.round(&[Some(reply(Answer::Granted)), stale(), stale()]);
     way.now = way.now + way.pause(lost);
-    let next = way.round(&[None, Some(says(Answer::Granted)), None]);
+    let next = way.round(&[None, Some(reply(Answer::Granted)), None]);
     assert!(matches!(next, Next::Retry { .. }), "{next:?}");
 }
 
@@ -153,9 +153,9 @@ fn a_majority_of_grants_is_granted_for_any_number_of_nodes() {
     }
 }
 
-/// t0 is that of the attempt, not that of the first one.
+/// t0 is that of this attempt, not that of the first one.
 #[test]
-fn every_attempt_has_a_t0_of_its_own() {
+fn every_attempt_has_its_own_t0() {
     let mut way = Way::new(terms(1));
     way.round(&all(1, held(None)));
     way.now = at(5_000);
@@ -168,9 +168,9 @@ fn every_attempt_has_a_t0_of_its_own() {
     );
 }
 
-/// The verdict was won, then the process was suspended.
+/// The attempt was won, then the process was suspended.
 #[test]
-fn a_grant_that_aged_since_its_verdict_is_not_returned() {
+fn a_grant_that_lost_its_validity_since_the_verdict_is_not_returned() {
     for (now, granted) in [
         (at(8_898), true),
         (at(8_899), false),
@@ -178,11 +178,11 @@ fn a_grant_that_aged_since_its_verdict_is_not_returned() {
     ] {
         let mut way = Way::new(for_ever(1));
         let mut attempt = way.begin();
-        attempt.handle_reply(0, says(Answer::Granted), None, at(1));
+        attempt.handle_reply(0, reply(Answer::Granted), None, at(1));
         assert!(matches!(attempt.verdict(), Some(Verdict::Won { .. })));
         let next = way.acquisition.conclude(&attempt, &way.cluster, now);
         assert_eq!(matches!(next, Next::Granted { .. }), granted, "{next:?}");
-        // It may still hold on the node, so it is taken back.
+        // The node may still hold the grant, so it is undone.
         assert_eq!(attempt.remains(), [Target::Holds]);
     }
 }
@@ -191,7 +191,7 @@ fn a_grant_that_aged_since_its_verdict_is_not_returned() {
 fn grants_that_are_always_too_late_end_as_expired() {
     let mut way = Way::new(no_wait(1));
     let mut attempt = way.begin();
-    attempt.handle_reply(0, says(Answer::Granted), None, at(9_000));
+    attempt.handle_reply(0, reply(Answer::Granted), None, at(9_000));
     let next = way.acquisition.conclude(&attempt, &way.cluster, at(9_000));
     assert!(matches!(
         next,
@@ -202,7 +202,7 @@ fn grants_that_are_always_too_late_end_as_expired() {
     ));
 }
 
-/// An hour of suspend in the middle of a round says nothing about how long rounds take.
+/// A suspend of an hour during a round says nothing about how long rounds take.
 #[test]
 fn a_suspended_client_does_not_pause_for_as_long_as_it_slept() {
     for answer in [Answer::Granted, held(None), Answer::Stale] {
@@ -210,7 +210,7 @@ fn a_suspended_client_does_not_pause_for_as_long_as_it_slept() {
         way.round(&all(1, Answer::Stale));
         let mut attempt = way.begin();
         let awake = at(3_600_000);
-        attempt.handle_reply(0, says(answer.clone()), None, awake);
+        attempt.handle_reply(0, reply(answer.clone()), None, awake);
         way.now = awake;
         let next = way.acquisition.conclude(&attempt, &way.cluster, awake);
         assert!(way.pause(next) <= CALL_TIMEOUT * 2, "{answer:?}");
@@ -257,7 +257,7 @@ fn every_plain_attempt_has_a_fresh_token() {
 // Stale
 
 #[test]
-fn after_stale_it_goes_on_at_once_and_with_jitter_from_the_second_time() {
+fn after_stale_it_retries_at_once_and_with_jitter_from_the_second_time() {
     let mut way = Way::new(terms(3));
     let next = way.round(&all(3, Answer::Stale));
     assert_eq!(way.pause(next), Duration::ZERO);
@@ -274,7 +274,7 @@ fn after_stale_it_goes_on_at_once_and_with_jitter_from_the_second_time() {
 }
 
 #[test]
-fn after_a_held_lock_the_first_stale_is_at_once_again() {
+fn after_a_held_lock_the_first_stale_round_is_retried_at_once() {
     let mut way = Way::new(terms(1));
     way.round(&all(1, Answer::Stale));
     way.round(&all(1, held(None)));
@@ -297,12 +297,12 @@ fn stale_rounds_do_not_outlast_the_wait_by_much() {
     assert!(way.now <= at(0) + WAIT + ms(100), "{:?}", way.now);
 }
 
-/// Clocks so far apart that no ballot pleases a majority: said so, and soon.
+/// Clocks so far apart that no majority accepts one ballot: the error says so, and soon.
 #[test]
-fn clocks_too_far_apart_are_said_to_be_so() {
+fn clocks_too_far_apart_are_reported() {
     let mut servers = [0, 20_000_000, 40_000_000].map(Server::new);
     let mut way = Way::new(for_ever(3));
-    way.cluster = acquainted(&servers, at(0));
+    way.cluster = connected(&servers, at(0));
     for round in 1..=3 {
         let mut attempt = way.begin();
         for (node, server) in servers.iter_mut().enumerate() {
@@ -324,10 +324,10 @@ fn clocks_too_far_apart_are_said_to_be_so() {
     panic!("still trying");
 }
 
-/// The first ballot pleases two of a majority and lifts their floors beyond the third: that takes
-/// half a second to mend, and is no reason to say that the clocks are apart.
+/// The first ballot suits two nodes of a majority and raises their floors beyond the third. That
+/// resolves itself within half a second, and must not be reported as clocks that are too far apart.
 #[test]
-fn a_floor_out_of_reach_is_no_clocks_apart() {
+fn a_floor_out_of_reach_is_not_reported_as_clocks_apart() {
     let offsets = [2_851_827, 0, 4_500_001, 9_900_000, 11_851_827];
     let mut servers = offsets.map(Server::new);
     for server in &mut servers[3..] {
@@ -335,7 +335,7 @@ fn a_floor_out_of_reach_is_no_clocks_apart() {
         server.ask(at(0), &token(9), undo(record, true)).unwrap();
     }
     let mut way = Way::new(for_ever(5));
-    way.cluster = acquainted(&servers, at(0));
+    way.cluster = connected(&servers, at(0));
     way.now = at(1);
     for _ in 0..1_000 {
         let mut attempt = way.begin();
@@ -358,7 +358,7 @@ fn a_floor_out_of_reach_is_no_clocks_apart() {
 }
 
 #[test]
-fn stale_ballots_alone_are_no_clocks_apart() {
+fn stale_ballots_alone_are_not_reported_as_clocks_apart() {
     let (_, failure) = Way::new(no_wait(5)).until_it_ends(&all(5, Answer::Ahead));
     assert_eq!(failure.kind, FailureKind::Held);
 }

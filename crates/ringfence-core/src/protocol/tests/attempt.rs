@@ -1,4 +1,4 @@
-//! Every combination of votes, in several orders, against what the rules say of each.
+//! Every combination of votes, in several orders, compared with what the rules require.
 
 use super::super::attempt::Timing;
 use super::*;
@@ -10,11 +10,11 @@ enum Act {
     Held,
     Stale,
     Ahead,
-    /// Granted, but its word does not count.
+    /// Granted, but the answer does not count.
     Quarantined,
     /// One of the three failures, in turn.
     Failed,
-    /// Granted, but the answer comes after the timeout.
+    /// Granted, but the answer arrives after the timeout.
     Late,
     Never,
 }
@@ -30,7 +30,7 @@ const ACTS: [Act; 8] = [
     Act::Never,
 ];
 
-/// What the client knows of one node.
+/// What the client knows about one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Waiting,
@@ -40,11 +40,11 @@ enum Known {
     Ahead,
     /// Holds our token, but does not count.
     Young,
-    /// Failed, and did nothing.
+    /// Failed without any effect.
     Untouched,
-    /// Failed, nobody knows after what.
+    /// Failed with unknown effect.
     Unclear,
-    /// Waited for in vain.
+    /// Timed out.
     Silent,
 }
 
@@ -62,7 +62,7 @@ impl Known {
     }
 }
 
-/// The rules, written down a second time: who is known to have done what, and what follows.
+/// The rules, written a second time: what is known about each node, and what follows from it.
 struct Oracle {
     known: Vec<Known>,
     suspect: Vec<bool>,
@@ -91,7 +91,7 @@ impl Oracle {
                 Verdict::Lost(Loss::Late)
             });
         }
-        // Who was silent last time is worth waiting for only if the others are too few.
+        // A node whose last call timed out is waited for only if the others are too few.
         let able = |known: Known| known == Known::Waiting || known.answered();
         let nodes = || self.known.iter().zip(&self.suspect);
         let others = nodes().filter(|(known, suspect)| !**suspect && able(**known));
@@ -135,15 +135,19 @@ pub(super) fn attempt(suspects: &[bool], timeout: Timestamp) -> Attempt {
     )
 }
 
-/// What the node answers, whether its word counts, and what is known then.
+/// The node's answer, whether it counts, and what the client then knows.
 fn outcome(act: Act, salt: usize) -> (Outcome, Option<Discount>, Known) {
-    let said = |answer, known| (says(answer), None, known);
+    let said = |answer, known| (reply(answer), None, known);
     match act {
         Act::Granted | Act::Late | Act::Never => said(Answer::Granted, Known::Granted),
         Act::Held => said(held(Some(500)), Known::Held),
         Act::Stale => said(Answer::Stale, Known::Stale),
         Act::Ahead => said(Answer::Ahead, Known::Ahead),
-        Act::Quarantined => (says(Answer::Granted), Some(young(ms(30_000))), Known::Young),
+        Act::Quarantined => (
+            reply(Answer::Granted),
+            Some(quarantined(ms(30_000))),
+            Known::Young,
+        ),
         Act::Failed => match salt % 3 {
             0 => (not_sent(), None, Known::Untouched),
             1 => (unknown(), None, Known::Unclear),
@@ -152,25 +156,24 @@ fn outcome(act: Act, salt: usize) -> (Outcome, Option<Discount>, Known) {
     }
 }
 
-/// Compares what `attempt`, which has until `timeout`, says with what the rules say. `told`: how the
-/// run went.
-fn check(attempt: &Attempt, oracle: &Oracle, timeout: Timestamp, told: &str) {
+/// Compares `attempt`, which has until `timeout`, with the rules. `run` describes the run.
+fn check(attempt: &Attempt, oracle: &Oracle, timeout: Timestamp, run: &str) {
     let known = &oracle.known;
-    assert_eq!(attempt.verdict(), oracle.verdict, "{told}: {known:?}");
+    assert_eq!(attempt.verdict(), oracle.verdict, "{run}: {known:?}");
     let open = attempt.verdict().is_none();
     assert_eq!(attempt.poll_timeout(), open.then_some(timeout));
     let targets: Vec<Target> = known.iter().map(|known| known.target()).collect();
-    assert_eq!(attempt.remains(), targets, "{told}: {known:?}");
-    // As long again as it took, unless something is to be taken back from who has answered.
+    assert_eq!(attempt.remains(), targets, "{run}: {known:?}");
+    // As long again as the attempt took, unless a node that answered has something to undo.
     let waiting = |known: &&Known| **known == Known::Waiting;
     let mut others = known.iter().filter(|known| !waiting(known));
     let nothing = others.all(|known| known.target() == Target::Nothing);
     let waits = nothing && known.iter().any(|known| waiting(&known));
     let until = attempt.undo_waits_until(at(5));
-    assert_eq!(until, waits.then_some(at(10)), "{told}: {known:?}");
+    assert_eq!(until, waits.then_some(at(10)), "{run}: {known:?}");
 }
 
-/// Plays one attempt in which a node answers every `pace`, and compares after every step.
+/// Runs one attempt in which a node answers every `pace`, and compares after every step.
 fn play(acts: &[Act], salt: usize, order: &[usize], suspects: &[bool], pace: Duration) {
     let nodes = acts.len() as u32;
     let timeout = at(0) + pace * (nodes + 1);
@@ -181,8 +184,8 @@ fn play(acts: &[Act], salt: usize, order: &[usize], suspects: &[bool], pace: Dur
         suspect: suspects.to_vec(),
         verdict: None,
     };
-    let told = format!("{acts:?} {order:?} {suspects:?} {pace:?}");
-    let check = |attempt: &Attempt, oracle: &Oracle| check(attempt, oracle, timeout, &told);
+    let run = format!("{acts:?} {order:?} {suspects:?} {pace:?}");
+    let check = |attempt: &Attempt, oracle: &Oracle| check(attempt, oracle, timeout, &run);
     let mut now = at(0);
     check(&attempt, &oracle);
     for &node in order {
@@ -218,7 +221,7 @@ fn play(acts: &[Act], salt: usize, order: &[usize], suspects: &[bool], pace: Dur
 }
 
 #[test]
-fn every_combination_of_votes_comes_to_the_verdict_of_the_rules() {
+fn every_combination_of_votes_gives_the_verdict_of_the_rules() {
     for nodes in 1..=5 {
         for (index, acts) in words(&ACTS, nodes) {
             for order in orders(nodes) {
@@ -242,7 +245,7 @@ fn a_majority_that_comes_too_late_is_lost() {
 }
 
 #[test]
-fn suspects_change_when_an_attempt_is_lost_and_nothing_else() {
+fn suspects_change_only_when_an_attempt_is_lost() {
     for nodes in 1..=4 {
         for (index, acts) in words(&ACTS, nodes) {
             for (_, suspects) in words(&[false, true], nodes) {
@@ -252,12 +255,12 @@ fn suspects_change_when_an_attempt_is_lost_and_nothing_else() {
     }
 }
 
-/// The latest moment at which a grant is worth having is exactly `min_validity` before its end.
+/// The latest acceptable grant is exactly `min_validity` before the deadline.
 #[test]
 fn a_grant_below_min_validity_is_not_won() {
     for (now, won) in [(8_898, true), (8_899, false)] {
         let mut attempt = attempt(&[false], at(60_000));
-        attempt.handle_reply(0, says(Answer::Granted), None, at(now));
+        attempt.handle_reply(0, reply(Answer::Granted), None, at(now));
         let expected = match won {
             true => Verdict::Won {
                 deadline: at(9_898),
@@ -268,29 +271,29 @@ fn a_grant_below_min_validity_is_not_won() {
     }
 }
 
-/// A round that was very quick or very slow says little about those who have yet to answer.
+/// A very fast or very slow round says little about the nodes that have not answered yet.
 #[test]
-fn an_undo_waits_for_answers_neither_too_briefly_nor_for_long() {
+fn an_undo_waits_for_answers_within_limits() {
     let mut attempt = attempt(&[false; 5], at(60_000));
     for node in 0..3 {
-        attempt.handle_reply(node, says(held(None)), None, at(0));
+        attempt.handle_reply(node, reply(held(None)), None, at(0));
     }
     for (now, until) in [(0, 2), (1, 3), (3, 6), (15, 30), (900, 920)] {
         assert_eq!(attempt.undo_waits_until(at(now)), Some(at(until)));
     }
-    attempt.handle_reply(3, says(held(None)), None, at(900));
-    attempt.handle_reply(4, says(held(None)), None, at(900));
+    attempt.handle_reply(3, reply(held(None)), None, at(900));
+    attempt.handle_reply(4, reply(held(None)), None, at(900));
     assert_eq!(attempt.undo_waits_until(at(900)), None);
 }
 
-/// Hanging nodes were silent last time: the verdict comes with the third answer, not with the
-/// timeout.
+/// The last calls to the hanging nodes timed out, so the verdict comes with the third answer, not
+/// with the timeout.
 #[test]
 fn a_node_that_timed_out_does_not_delay_a_lost_verdict() {
     let mut attempt = attempt(&[false, false, true], at(100));
-    attempt.handle_reply(0, says(held(None)), None, at(1));
+    attempt.handle_reply(0, reply(held(None)), None, at(1));
     assert_eq!(attempt.verdict(), None);
-    attempt.handle_reply(1, says(Answer::Granted), None, at(2));
+    attempt.handle_reply(1, reply(Answer::Granted), None, at(2));
     assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::Held)));
 }
 
@@ -299,9 +302,9 @@ fn a_node_that_timed_out_is_waited_for_when_the_others_are_no_majority() {
     for others in [not_sent(), unknown(), refused(TroubleKind::Replica)] {
         let mut attempt = attempt(&[false, false, true], at(100));
         attempt.handle_reply(0, others, None, at(1));
-        attempt.handle_reply(1, says(Answer::Granted), None, at(2));
+        attempt.handle_reply(1, reply(Answer::Granted), None, at(2));
         assert_eq!(attempt.verdict(), None);
-        attempt.handle_reply(2, says(Answer::Granted), None, at(3));
+        attempt.handle_reply(2, reply(Answer::Granted), None, at(3));
         assert_eq!(
             attempt.verdict(),
             Some(Verdict::Won {
@@ -314,8 +317,8 @@ fn a_node_that_timed_out_is_waited_for_when_the_others_are_no_majority() {
 #[test]
 fn a_node_that_timed_out_may_still_help_to_win() {
     let mut attempt = attempt(&[false, false, true], at(100));
-    attempt.handle_reply(0, says(Answer::Granted), None, at(1));
-    attempt.handle_reply(2, says(Answer::Granted), None, at(2));
+    attempt.handle_reply(0, reply(Answer::Granted), None, at(1));
+    attempt.handle_reply(2, reply(Answer::Granted), None, at(2));
     assert_eq!(
         attempt.verdict(),
         Some(Verdict::Won {
@@ -324,34 +327,44 @@ fn a_node_that_timed_out_may_still_help_to_win() {
     );
 }
 
-/// Two dead nodes of five and a held lock: the first `Held` must not pass for an outage.
+/// Two dead nodes of five and a held lock: the first failure must not turn it into an outage.
 #[test]
-fn a_held_lock_is_told_from_an_outage_whoever_answers_first() {
+fn a_held_lock_is_no_outage_whichever_node_answers_first() {
     let mut attempt = attempt(&[false; 5], at(100));
     attempt.handle_reply(0, not_sent(), None, at(0));
     attempt.handle_reply(1, not_sent(), None, at(0));
-    attempt.handle_reply(2, says(held(None)), None, at(1));
+    attempt.handle_reply(2, reply(held(None)), None, at(1));
     assert_eq!(attempt.verdict(), None);
-    attempt.handle_reply(3, says(held(None)), None, at(2));
-    attempt.handle_reply(4, says(held(None)), None, at(3));
+    attempt.handle_reply(3, reply(held(None)), None, at(2));
+    attempt.handle_reply(4, reply(held(None)), None, at(3));
     assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::Held)));
 }
 
 #[test]
-fn without_a_majority_everybody_who_may_answer_is_heard() {
+fn without_a_majority_every_node_that_may_answer_is_awaited() {
     let mut attempt = attempt(&[false; 3], at(100));
     attempt.handle_reply(0, not_sent(), None, at(1));
-    attempt.handle_reply(1, says(Answer::Granted), Some(young(ms(30_000))), at(2));
+    attempt.handle_reply(
+        1,
+        reply(Answer::Granted),
+        Some(quarantined(ms(30_000))),
+        at(2),
+    );
     assert_eq!(attempt.verdict(), None);
-    attempt.handle_reply(2, says(Answer::Granted), Some(young(ms(30_000))), at(3));
+    attempt.handle_reply(
+        2,
+        reply(Answer::Granted),
+        Some(quarantined(ms(30_000))),
+        at(3),
+    );
     assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
 }
 
 #[test]
-fn a_quarantined_node_never_counts_whatever_it_says() {
+fn a_quarantined_node_never_counts_whatever_it_answers() {
     for answer in [Answer::Granted, held(None), Answer::Stale, Answer::Ahead] {
         let mut attempt = attempt(&[false], at(100));
-        attempt.handle_reply(0, says(answer.clone()), Some(young(ms(1))), at(1));
+        attempt.handle_reply(0, reply(answer.clone()), Some(quarantined(ms(1))), at(1));
         assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
         let holds = answer == Answer::Granted;
         let expected = if holds {
@@ -364,13 +377,13 @@ fn a_quarantined_node_never_counts_whatever_it_says() {
 }
 
 #[test]
-fn a_nonsensical_answer_costs_one_vote() {
+fn an_invalid_answer_costs_one_vote() {
     for answer in [Answer::Released, Answer::Newer, Answer::Views(Vec::new())] {
         let mut attempt = attempt(&[false; 3], at(100));
-        attempt.handle_reply(0, says(answer), None, at(1));
+        attempt.handle_reply(0, reply(answer), None, at(1));
         assert!(attempt.votes().next().unwrap().is_misconfigured());
-        attempt.handle_reply(1, says(Answer::Granted), None, at(2));
-        attempt.handle_reply(2, says(Answer::Granted), None, at(3));
+        attempt.handle_reply(1, reply(Answer::Granted), None, at(2));
+        attempt.handle_reply(2, reply(Answer::Granted), None, at(3));
         assert_eq!(
             attempt.verdict(),
             Some(Verdict::Won {

@@ -1,4 +1,5 @@
-//! Which ballot is proposed: near the nodes' clocks, above what they demand, whatever ours says.
+//! Which ballot is proposed: close to the nodes' clocks and above their floors, whatever our clock
+//! shows.
 
 use proptest::prelude::*;
 
@@ -11,7 +12,7 @@ fn choose(cluster: &mut Cluster, now: Timestamp) -> Choice {
     cluster.choose(&floors, now).unwrap()
 }
 
-/// Proposes to those who answer, as an attempt would: how many grant, and what floor each of them tells.
+/// Proposes to the answering nodes, as an attempt would. Returns how many grant, and their floors.
 pub(super) fn propose(
     cluster: &mut Cluster,
     servers: &mut [Server],
@@ -54,7 +55,7 @@ fn a_node_an_hour_wrong_costs_only_its_own_vote() {
             for which in 0..nodes {
                 let mut servers = vec![Server::new(0); nodes];
                 servers[which].offset_us = wrong;
-                let mut cluster = acquainted(&servers, at(0));
+                let mut cluster = connected(&servers, at(0));
                 let mut floors = vec![None; nodes];
                 let all: Vec<usize> = (0..nodes).collect();
                 let granted = propose(&mut cluster, &mut servers, &all, &mut floors, at(1));
@@ -71,7 +72,7 @@ fn floors_that_were_learnt_win_the_second_round() {
     for server in &mut servers {
         server.ask(at(0), &token(9), undo(rival, true)).unwrap();
     }
-    let mut cluster = acquainted(&servers, at(0));
+    let mut cluster = connected(&servers, at(0));
     let mut floors = vec![None; 3];
     let mut propose = |now| propose(&mut cluster, &mut servers, &[0, 1, 2], &mut floors, now);
     assert_eq!(propose(at(1)), 0);
@@ -81,7 +82,7 @@ fn floors_that_were_learnt_win_the_second_round() {
 #[test]
 fn clocks_are_learnt_from_the_middle_of_the_round_trip() {
     let mut cluster = cluster_of(1);
-    let mut answer = says(Answer::Stale).unwrap();
+    let mut answer = reply(Answer::Stale).unwrap();
     answer.stamp = Some(Stamp {
         clock_us: START_US,
         floor: Ballot::default(),
@@ -100,7 +101,7 @@ fn nodes_that_no_longer_answer_are_not_counted() {
     for server in &mut servers[..3] {
         server.offset_us = HOUR_US;
     }
-    let mut cluster = acquainted(&servers, at(0));
+    let mut cluster = connected(&servers, at(0));
     cluster.silent(0);
     cluster.observe(1, &unknown(), at(0), at(1));
     cluster.observe(2, &not_sent(), at(0), at(1));
@@ -112,10 +113,10 @@ fn nodes_that_no_longer_answer_are_not_counted() {
 #[test]
 fn a_node_that_answers_late_is_counted_again() {
     let servers = [Server::new(0)];
-    let mut cluster = acquainted(&servers, at(0));
+    let mut cluster = connected(&servers, at(0));
     cluster.silent(0);
     assert!(cluster.is_silent(0));
-    cluster.observe(0, &says(Answer::Gone), at(0), at(5_000));
+    cluster.observe(0, &reply(Answer::Gone), at(0), at(5_000));
     assert!(!cluster.is_silent(0));
     cluster.silent(0);
     cluster.observe(0, &refused(TroubleKind::Loading), at(0), at(5_000));
@@ -128,8 +129,8 @@ fn without_any_clock_there_is_no_ballot() {
 }
 
 #[test]
-fn old_clocks_must_do_while_nobody_answers() {
-    let mut cluster = acquainted(&[Server::new(0)], at(0));
+fn old_clocks_are_used_while_no_node_answers() {
+    let mut cluster = connected(&[Server::new(0)], at(0));
     cluster.silent(0);
     let choice = choose(&mut cluster, at(0));
     assert_eq!((choice.ballot.get(), choice.answering), (START_US, 0));
@@ -137,7 +138,7 @@ fn old_clocks_must_do_while_nobody_answers() {
 
 #[test]
 fn each_ballot_is_higher_than_the_one_before() {
-    let mut cluster = acquainted(&vec![Server::new(0); 3], at(0));
+    let mut cluster = connected(&vec![Server::new(0); 3], at(0));
     let ballots: Vec<u64> = (0..4)
         .map(|_| choose(&mut cluster, at(0)).ballot.get())
         .collect();
@@ -145,8 +146,8 @@ fn each_ballot_is_higher_than_the_one_before() {
 }
 
 #[test]
-fn a_ballot_is_lowered_only_where_the_nodes_would_not_follow() {
-    let mut cluster = acquainted(&[Server::new(HOUR_US)], at(0));
+fn a_ballot_is_lowered_only_if_the_nodes_would_refuse_a_higher_one() {
+    let mut cluster = connected(&[Server::new(HOUR_US)], at(0));
     let high = choose(&mut cluster, at(0)).ballot;
     // The clock is set back a little: the window still covers the next ballot.
     cluster.observe_facts(0, &Server::new(HOUR_US - 2_000_000).facts(at(0)));
@@ -155,28 +156,28 @@ fn a_ballot_is_lowered_only_where_the_nodes_would_not_follow() {
     assert_eq!(choose(&mut cluster, at(0)).ballot.get(), START_US);
 }
 
-/// Three nodes whose windows meet only below the median clock.
+/// Three nodes whose windows overlap only below the median clock.
 #[test]
 fn the_ballot_that_most_accept_may_lie_below_the_median() {
     let servers = [0, 8_000_000, 8_500_000].map(Server::new);
-    let choice = choose(&mut acquainted(&servers, at(0)), at(0));
+    let choice = choose(&mut connected(&servers, at(0)), at(0));
     assert_eq!(choice.accepting, 3);
     assert_eq!(choice.ballot.get(), START_US + 4_000_001);
 }
 
-/// Two clocks exactly as far apart as the windows less the margin allow, and one more.
+/// Two clocks exactly as far apart as the windows less the margin allow, and one microsecond more.
 #[test]
 fn clocks_within_two_windows_less_the_margin_share_a_ballot() {
     for (apart_us, accepting) in [(8_999_999, 2), (9_000_000, 1)] {
         let servers = [0, apart_us].map(Server::new);
-        let choice = choose(&mut acquainted(&servers, at(0)), at(0));
+        let choice = choose(&mut connected(&servers, at(0)), at(0));
         assert_eq!(choice.accepting, accepting, "{apart_us} µs apart");
     }
 }
 
-/// The rule word by word: of the candidates, the one that most nodes accept; on a tie the
-/// smallest not below the median, else the largest below it. If that is no majority, but the lower end
-/// of some node will please one as time passes: the one that has to wait least.
+/// The rule word by word: of the candidates, the one that most nodes accept; on a tie the smallest
+/// not below the median, else the largest below it. If that is no majority, but a majority will
+/// accept the lower end of some node later: the candidate with the shortest wait.
 fn chosen(nodes: &[(u64, Option<Ballot>)]) -> (u64, usize) {
     let margin = WINDOW_US / 10;
     let ends: Vec<(u64, u64)> = nodes
@@ -227,7 +228,7 @@ fn chosen(nodes: &[(u64, Option<Ballot>)]) -> (u64, usize) {
 }
 
 prop_compose! {
-    /// A node's offset and its record's distance from the others' clocks.
+    /// A node's clock offset, and the distance of its record from the clocks of the others.
     fn any_node()(
         offset in prop_oneof![
             4 => -9_000_000i64..9_000_000,
@@ -241,9 +242,9 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// N nodes of which a majority has clocks within two windows less the margin, and records that
-    /// leave a common ballot; the others are hours away. (A clock in between can lure the first
-    /// ballot away from the majority, and only time mends that.)
+    /// N nodes. A majority has clocks within two windows less the margin, and records that leave a
+    /// common ballot; the others are hours away. (A clock in between can pull the first ballot away
+    /// from the majority, and only time resolves that.)
     fn servers_with_a_majority()(
         nodes in 1usize..=5,
     )(
@@ -282,7 +283,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_choice_is_the_one_that_the_rule_names(
+    fn the_choice_follows_the_rule(
         nodes in prop::collection::vec(any_node(), 1..=6),
     ) {
         let mut cluster = cluster_of(nodes.len());
@@ -299,7 +300,7 @@ proptest! {
         mut servers in servers_with_a_majority(),
     ) {
         let nodes = servers.len();
-        let mut cluster = acquainted(&servers, at(0));
+        let mut cluster = connected(&servers, at(0));
         let mut floors = vec![None; nodes];
         let all: Vec<usize> = (0..nodes).collect();
         let mut propose = |now| propose(&mut cluster, &mut servers, &all, &mut floors, now);
@@ -311,7 +312,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_clocks_and_floors_cost_nothing_but_votes(
+    fn hostile_clocks_and_floors_cost_only_votes(
         clocks in prop::collection::vec(
             prop_oneof![Just(0), Just(u64::MAX), Just(1 << 53), any::<u64>(), Just(START_US)],
             1..=5,
@@ -327,7 +328,12 @@ proptest! {
             let mut facts = facts(*clock_us, now);
             facts.sent = sent;
             cluster.observe_facts(node, &facts);
-            let standing = Standing { incarnation: 1, born_us: *clock_us, clock_us: floor, server: 0 };
+            let standing = Standing {
+                incarnation: 1,
+                born_us: *clock_us,
+                clock_us: floor,
+                server: 0,
+            };
             let left = cluster.quarantine_left(node, standing, now);
             prop_assert!(left <= Some(cluster.quarantine()));
         }
@@ -341,7 +347,7 @@ proptest! {
     }
 }
 
-/// Whatever a minority's clocks show, the others go on.
+/// Whatever the clocks of a minority show, the other nodes still grant.
 #[test]
 fn a_hostile_minority_does_not_stop_the_others() {
     for hostile in [0, 1, u64::MAX - 1, u64::MAX] {
@@ -354,14 +360,14 @@ fn a_hostile_minority_does_not_stop_the_others() {
     }
 }
 
-/// With two nodes 1.9 s apart, the slower one's time is too old to be new on the other: whoever waited
-/// with it was turned away there for ever, although the lock was free.
+/// With two nodes 1.9 s apart, the slower clock is too old for a new ticket on the other node. A
+/// waiter with that time was refused there for ever, although the lock was free.
 #[test]
-fn a_place_in_line_is_one_that_a_majority_takes_for_new() {
+fn a_majority_accepts_a_new_ticket() {
     let ahead = |offsets: &[i64]| {
         let servers: Vec<Server> = offsets.iter().map(|us| Server::new(*us)).collect();
-        let cluster = acquainted(&servers, at(0));
-        cluster.place_time(at(0)).unwrap() as i64 - START_US as i64
+        let cluster = connected(&servers, at(0));
+        cluster.ticket_time(at(0)).unwrap() as i64 - START_US as i64
     };
     assert_eq!(ahead(&[0, 7, 5]), 5, "the median where clocks are close");
     assert_eq!(ahead(&[0, 900_000, -4_000_000]), 0);
@@ -370,8 +376,8 @@ fn a_place_in_line_is_one_that_a_majority_takes_for_new() {
     assert_eq!(ahead(&[0, 0, 0, 1_900_000]), 0);
     // One of three does not answer.
     let servers = [0, 1_900_000, 0].map(Server::new);
-    let mut cluster = acquainted(&servers, at(0));
+    let mut cluster = connected(&servers, at(0));
     cluster.silent(2);
-    let time = cluster.place_time(at(0));
+    let time = cluster.ticket_time(at(0));
     assert_eq!(time, Some(START_US + 1_400_000));
 }

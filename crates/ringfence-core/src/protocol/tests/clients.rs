@@ -1,5 +1,5 @@
-//! Several clients of the real machines on real ledgers, under a network that loses, delays,
-//! reorders and repeats, and with clocks that do not run alike: never two holders, and fences that
+//! Several clients with the real machines on real ledgers. The network loses, delays, reorders and
+//! repeats messages, and the clocks run at different rates. There are never two holders, and fences
 //! rise. A seed replays any run.
 
 mod world;
@@ -10,7 +10,7 @@ use super::*;
 
 const LEASE: Duration = Duration::from_secs(1);
 const LEAST: Duration = Duration::from_millis(100);
-/// How long one run lasts, on its own clock.
+/// The length of one run, on its own clock.
 const RUN: Duration = Duration::from_secs(60);
 
 struct Random(u64);
@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// Which of a client's rounds a call belongs to.
+/// The round of a client that a call belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Round(u64);
 
@@ -57,7 +57,7 @@ struct Call {
     sent: Timestamp,
 }
 
-struct Taking {
+struct RunningRelease {
     round: Round,
     machine: Withdrawal,
     token: Token,
@@ -77,12 +77,12 @@ struct Client {
     phase: Phase,
     acquisition: Acquisition,
     attempt: Option<(Round, Attempt)>,
-    takings: Vec<Taking>,
-    /// Until when it believes to hold.
-    believes: Option<Timestamp>,
-    /// Stands still until then, as a stopped process does.
-    frozen: Timestamp,
-    /// When it looks again by itself.
+    releases: Vec<RunningRelease>,
+    /// Until when it relies on the lock.
+    relies_until: Option<Timestamp>,
+    /// Paused until then, like a stopped process.
+    paused_until: Timestamp,
+    /// When it polls again by itself.
     wakes: Timestamp,
     grants: u32,
 }
@@ -95,7 +95,7 @@ struct World {
     events: BTreeMap<(Timestamp, u64), Event>,
     serial: u64,
     fence: Ballot,
-    /// How often a lock went over by expiry, not by release.
+    /// How often a lock changed hands by expiry, not by release.
     expired: u32,
 }
 
@@ -124,14 +124,14 @@ fn runs(nodes: usize, clients: usize, seeds: u64) {
         let each = world.clients.iter().map(|client| client.grants);
         assert!(
             each.clone().min() > Some(0),
-            "seed {seed}: somebody starves"
+            "seed {seed}: a client starves"
         );
         grants += each.sum::<u32>();
         expired += world.expired;
     }
-    // Otherwise nothing was shown.
+    // With fewer, the run would prove nothing.
     assert!(u64::from(grants) > seeds * 20, "{grants} grants");
-    assert!(u64::from(expired) > seeds, "{expired} went over by expiry");
+    assert!(u64::from(expired) > seeds, "{expired} expiries");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! One server behind two nodes has one vote, in whatever order the replies come and whatever the client
-//! believed before.
+//! A server behind two nodes has one vote, in whatever order the replies come and whatever the
+//! client knew before.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ const SERVER_B: u64 = 2;
 const SERVER_C: u64 = 3;
 const SECOND_US: u64 = 1_000_000;
 
-/// The server with this number, which has been up for ever.
+/// The server with this number. It has no quarantine.
 fn standing(server: u64) -> Standing {
     Standing {
         incarnation: server,
@@ -21,13 +21,13 @@ fn standing(server: u64) -> Standing {
 }
 
 fn from(server: u64, answer: Answer) -> Outcome {
-    says(answer).map(|reply| Reply {
+    reply(answer).map(|reply| Reply {
         standing: standing(server),
         ..reply
     })
 }
 
-/// What `server` says while its clock shows `clock_us`.
+/// The reply of `server` while its clock shows `clock_us`.
 fn timed(server: u64, clock_us: u64) -> Outcome {
     let floor = Ballot::default();
     from(server, Answer::Granted).map(|reply| Reply {
@@ -41,7 +41,7 @@ fn observe(cluster: &mut Cluster, node: usize, server: u64, now: Timestamp) -> O
     cluster.discount(node, standing(server), now, now)
 }
 
-/// A client that knows its three nodes as servers of their own.
+/// A client that knows its three nodes as three servers.
 fn three() -> Cluster {
     let mut cluster = cluster_of(3);
     for (node, server) in [SERVER_A, SERVER_B, SERVER_C].into_iter().enumerate() {
@@ -50,7 +50,7 @@ fn three() -> Cluster {
     cluster
 }
 
-/// The same, but the second node has not been heard of.
+/// The same, but the second node has never answered.
 fn three_but_one() -> Cluster {
     let mut cluster = cluster_of(3);
     observe(&mut cluster, 0, SERVER_A, at(0));
@@ -58,7 +58,7 @@ fn three_but_one() -> Cluster {
     cluster
 }
 
-/// Every way in which `nodes` addresses may lead to servers, and some orders in which they answer.
+/// Every way in which `nodes` addresses may lead to servers, and some orders of their answers.
 fn routes(nodes: usize) -> impl Iterator<Item = (Vec<u64>, Vec<usize>)> {
     let servers: Vec<u64> = (1..=nodes as u64).collect();
     let count = nodes.pow(nodes as u32);
@@ -101,7 +101,7 @@ fn an_extension_counts_every_server_once() {
 }
 
 #[test]
-fn a_server_without_our_token_is_proof_of_loss_once() {
+fn a_server_without_our_token_counts_once_as_proof_of_loss() {
     for order in [[0, 1, 2], [1, 0, 2], [2, 1, 0]] {
         let mut round = Extension::new(3, at(0), TTL, Drift::default(), CALL_TIMEOUT);
         let outcomes = [
@@ -112,7 +112,7 @@ fn a_server_without_our_token_is_proof_of_loss_once() {
         for node in order {
             round.handle_reply(node, outcomes[node].clone(), None, at(1));
         }
-        // The server that node 1 led to before may have it still.
+        // The server to which node 1 led before may still have the token.
         assert_eq!(round.verdict(), Some(ExtensionVerdict::Unsure), "{order:?}");
     }
 }
@@ -143,7 +143,7 @@ fn the_later_node_loses_its_vote_whichever_answers_first() {
             [Vote::Granted, duplicate, Vote::Pending],
             "{order:?}"
         );
-        // What it granted is taken back there, too.
+        // Its grant must be undone, too.
         assert_eq!(attempt.remains()[..2], [Target::Holds, Target::Holds]);
         attempt.handle_reply(2, not_sent(), None, at(2));
         assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
@@ -178,7 +178,7 @@ fn a_latch_counts_every_server_once() {
 }
 
 #[test]
-fn a_release_hears_every_server_once() {
+fn a_release_counts_every_server_once() {
     let release = |servers: [u64; 3], said: [Answer; 2]| {
         let targets = vec![Target::Holds; 3];
         let until = at(10_000);
@@ -201,7 +201,8 @@ fn a_release_hears_every_server_once() {
     assert_eq!(release(two, gone()), None);
 }
 
-/// The server may carry out the second node's release first, and its reply may be read last.
+/// The server may execute the release through the second node first, and its reply may be read
+/// last.
 #[test]
 fn a_release_that_one_server_confirms_through_its_second_node_counts() {
     let mut release = Withdrawal::new(
@@ -220,12 +221,12 @@ fn a_release_that_one_server_confirms_through_its_second_node_counts() {
 }
 
 #[test]
-fn a_node_that_is_pointed_to_an_earlier_ones_server_has_no_vote_until_it_leaves() {
+fn a_node_that_leads_to_the_server_of_an_earlier_node_has_no_vote() {
     let mut cluster = three();
     let duplicate = Some(Discount::Duplicate { of: 0 });
     assert_eq!(observe(&mut cluster, 1, SERVER_A, at(1)), duplicate);
     assert_eq!(cluster.take_duplicates(), Some((0, 1)));
-    assert_eq!(cluster.take_duplicates(), None, "told once");
+    assert_eq!(cluster.take_duplicates(), None, "reported once");
     assert_eq!(observe(&mut cluster, 0, SERVER_A, at(2)), None);
     assert_eq!(observe(&mut cluster, 1, SERVER_A, at(2)), duplicate);
     observe(&mut cluster, 1, SERVER_B, at(3));
@@ -256,8 +257,8 @@ fn the_later_node_votes_again_when_the_earlier_one_is_another_server_or_gone() {
     assert_eq!(settle(&fails(refused(TroubleKind::Replica))), None);
 }
 
-/// A durable server that is restarted keeps its locks and gets another run id. If two nodes lead to it
-/// and one answered before the restart and the other after it, both votes are the same server's.
+/// A durable server keeps its locks across a restart and gets another run id. If two nodes lead to
+/// it, and one answered before the restart and the other after it, both votes are from one server.
 #[test]
 fn a_server_that_is_restarted_between_the_answers_of_two_nodes_has_one_vote() {
     let restarted = |of: u64| Standing {
@@ -265,7 +266,7 @@ fn a_server_that_is_restarted_between_the_answers_of_two_nodes_has_one_vote() {
         ..standing(9)
     };
     let discount = |cluster: &mut Cluster, standing, sent| {
-        let reply = says(Answer::Granted).map(|reply| Reply { standing, ..reply });
+        let reply = reply(Answer::Granted).map(|reply| Reply { standing, ..reply });
         cluster.observe(1, &reply, sent, at(5));
         cluster.discount(1, standing, sent, at(5))
     };
@@ -273,7 +274,7 @@ fn a_server_that_is_restarted_between_the_answers_of_two_nodes_has_one_vote() {
     for known in [three(), three_but_one()] {
         let mut cluster = known;
         assert_eq!(discount(&mut cluster, a, at(1)), Some(Discount::Moved));
-        // By then the first node has been heard again, or has not answered.
+        // By then the first node has answered again, or has failed.
         assert_eq!(discount(&mut cluster, a, at(6)), None);
     }
     assert_eq!(
@@ -284,7 +285,7 @@ fn a_server_that_is_restarted_between_the_answers_of_two_nodes_has_one_vote() {
 }
 
 #[test]
-fn the_jump_of_one_server_behind_two_nodes_is_not_taken_for_a_standstill_of_ours() {
+fn a_jump_of_one_server_behind_two_nodes_is_not_a_freeze_of_our_clock() {
     let mut cluster = cluster_of(3);
     for (node, server) in [SERVER_A, SERVER_A, SERVER_C].into_iter().enumerate() {
         cluster.observe(node, &timed(server, START_US), at(0), at(0));
@@ -297,11 +298,11 @@ fn the_jump_of_one_server_behind_two_nodes_is_not_taken_for_a_standstill_of_ours
             "{event:?}"
         );
     }
-    assert!(!cluster.stood_still_since(at(0)));
+    assert!(!cluster.froze_since(at(0)));
 }
 
 #[test]
-fn a_clock_that_jumped_costs_its_server_the_vote_at_every_address() {
+fn a_clock_jump_costs_the_vote_of_the_server_at_every_address() {
     let mut cluster = three();
     for (node, server) in [SERVER_A, SERVER_B, SERVER_C].into_iter().enumerate() {
         cluster.observe(node, &timed(server, START_US), at(0), at(0));
@@ -309,9 +310,9 @@ fn a_clock_that_jumped_costs_its_server_the_vote_at_every_address() {
     let later_us = START_US + 20 * SECOND_US;
     let event = cluster.observe(0, &timed(SERVER_A, later_us), at(1), at(1));
     assert!(matches!(event, Some(ClockEvent::Jumped { node: 0, .. })));
-    // Its address leads elsewhere, then another address leads to it.
+    // Its address leads to another server, then another address leads to it.
     let event = cluster.observe(0, &timed(9, START_US), at(2), at(2));
-    assert_eq!(event, None, "two servers' clocks are not compared");
+    assert_eq!(event, None, "clocks of two servers are not compared");
     assert_eq!(cluster.discount(0, standing(9), at(3), at(3)), None);
     cluster.observe(1, &timed(SERVER_A, later_us), at(4), at(4));
     let discount = cluster.discount(1, standing(SERVER_A), at(5), at(5));
@@ -322,7 +323,7 @@ fn a_clock_that_jumped_costs_its_server_the_vote_at_every_address() {
 }
 
 #[test]
-fn a_jump_is_noticed_though_another_address_leads_to_the_server_by_now() {
+fn a_jump_is_noticed_after_another_address_leads_to_the_server() {
     let mut cluster = three();
     for (node, server) in [SERVER_A, SERVER_B, SERVER_C].into_iter().enumerate() {
         cluster.observe(node, &timed(server, START_US), at(0), at(0));
@@ -336,16 +337,16 @@ fn a_jump_is_noticed_though_another_address_leads_to_the_server_by_now() {
 }
 
 #[test]
-fn nodes_whose_server_is_not_known_count_as_servers_of_their_own() {
+fn nodes_with_unknown_servers_count_separately() {
     let mut attempt = super::attempt::attempt(&[false; 3], at(100));
     for node in [0, 1] {
-        attempt.handle_reply(node, says(Answer::Granted), None, at(1));
+        attempt.handle_reply(node, reply(Answer::Granted), None, at(1));
     }
     assert!(matches!(attempt.verdict(), Some(Verdict::Won { .. })));
 }
 
 #[test]
-fn run_ids_become_numbers() {
+fn run_ids_are_hashed_to_numbers() {
     assert_eq!(Standing::server_of(""), 0);
     assert_ne!(Standing::server_of("a"), 0);
     assert_ne!(Standing::server_of("ab"), Standing::server_of("ba"));

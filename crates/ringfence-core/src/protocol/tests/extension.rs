@@ -1,4 +1,4 @@
-//! Every combination of answers to a round of extending.
+//! Every combination of answers in a round of extending.
 
 use super::*;
 
@@ -8,9 +8,9 @@ enum Act {
     Kept,
     Gone,
     Held,
-    /// Has our token, but its word does not count.
+    /// Has our token, but its answer does not count.
     YoungKept,
-    /// Lost our token, but its word does not count.
+    /// Lost our token, but its answer does not count.
     YoungGone,
     /// One of the three failures, in turn.
     Failed,
@@ -28,13 +28,13 @@ const ACTS: [Act; 7] = [
 ];
 
 fn outcome(act: Act, salt: usize) -> (Outcome, Option<Discount>) {
-    let young = Some(young(ms(30_000)));
+    let young = Some(quarantined(ms(30_000)));
     match act {
-        Act::Kept | Act::Silent => (says(Answer::Extended), None),
-        Act::Gone => (says(Answer::Gone), None),
-        Act::Held => (says(held(Some(500))), None),
-        Act::YoungKept => (says(Answer::Extended), young),
-        Act::YoungGone => (says(Answer::Gone), young),
+        Act::Kept | Act::Silent => (reply(Answer::Extended), None),
+        Act::Gone => (reply(Answer::Gone), None),
+        Act::Held => (reply(held(Some(500))), None),
+        Act::YoungKept => (reply(Answer::Extended), young),
+        Act::YoungGone => (reply(Answer::Gone), young),
         Act::Failed => match salt % 3 {
             0 => (not_sent(), None),
             1 => (unknown(), None),
@@ -43,7 +43,7 @@ fn outcome(act: Act, salt: usize) -> (Outcome, Option<Discount>) {
     }
 }
 
-/// What follows from the acts of the nodes that were heard, with `open` still to answer.
+/// What follows from the nodes that have answered, with `open` still to answer.
 fn judged(heard: &[Act], nodes: usize, open: usize, in_time: bool) -> Option<ExtensionVerdict> {
     let majority = nodes / 2 + 1;
     let count = |is: &[Act]| heard.iter().filter(|act| is.contains(act)).count();
@@ -54,7 +54,7 @@ fn judged(heard: &[Act], nodes: usize, open: usize, in_time: bool) -> Option<Ext
             deadline: at(9_898),
         });
     }
-    // Proof: not even all the others together are a majority.
+    // Proof of loss: all other nodes together are not a majority.
     if nodes - lost < majority {
         return Some(ExtensionVerdict::Lost);
     }
@@ -104,15 +104,15 @@ fn play(acts: &[Act], salt: usize, order: &[usize], pace: Duration) {
     expected = expected.or_else(|| judged(&said, nodes, 0, now < at(9_898)));
     assert!(expected.is_some());
     check(&round, expected, &heard);
-    // Whatever comes late changes nothing but who can be restored.
+    // Late answers change only which nodes are restored.
     for node in order.iter().filter(|node| acts[**node] == Act::Silent) {
-        round.handle_reply(*node, says(Answer::Extended), None, now + pace);
+        round.handle_reply(*node, reply(Answer::Extended), None, now + pace);
         check(&round, expected, &heard);
     }
 }
 
 #[test]
-fn every_combination_of_answers_comes_to_the_verdict_of_the_rules() {
+fn every_combination_of_answers_gives_the_verdict_of_the_rules() {
     for nodes in 1..=5 {
         for (index, acts) in words(&ACTS, nodes) {
             for order in orders(nodes) {
@@ -122,9 +122,9 @@ fn every_combination_of_answers_comes_to_the_verdict_of_the_rules() {
     }
 }
 
-/// The second answer comes one millisecond before the new deadline would be over, or after it.
+/// The second answer arrives one millisecond before the new deadline, or after it.
 #[test]
-fn an_extension_that_is_over_when_it_comes_extends_nothing() {
+fn an_extension_confirmed_after_its_own_deadline_extends_nothing() {
     for nodes in 1..=4 {
         for (index, acts) in words(&ACTS, nodes) {
             for order in orders(nodes) {
@@ -136,51 +136,51 @@ fn an_extension_that_is_over_when_it_comes_extends_nothing() {
     }
 }
 
-/// Two dead nodes of five, and the key deleted on the three that answer.
+/// Two of five nodes are dead, and the key was deleted on the three that answer.
 #[test]
 fn loss_is_proved_even_if_dead_nodes_fail_first() {
     let mut round = Extension::new(5, at(0), TTL, Drift::default(), CALL_TIMEOUT);
     round.handle_reply(0, not_sent(), None, at(0));
     round.handle_reply(1, not_sent(), None, at(0));
-    round.handle_reply(2, says(Answer::Gone), None, at(1));
-    round.handle_reply(3, says(Answer::Gone), None, at(1));
+    round.handle_reply(2, reply(Answer::Gone), None, at(1));
+    round.handle_reply(3, reply(Answer::Gone), None, at(1));
     assert_eq!(round.verdict(), None);
-    round.handle_reply(4, says(Answer::Gone), None, at(1));
+    round.handle_reply(4, reply(Answer::Gone), None, at(1));
     assert_eq!(round.verdict(), Some(ExtensionVerdict::Lost));
     assert_eq!(round.to_restore().count(), 0);
 }
 
 #[test]
-fn a_quarantined_node_proves_no_loss_and_keeps_nothing_but_may_be_restored() {
+fn a_quarantined_node_proves_neither_loss_nor_hold_but_may_be_restored() {
     let mut round = Extension::new(3, at(0), TTL, Drift::default(), CALL_TIMEOUT);
-    round.handle_reply(0, says(Answer::Gone), Some(young(ms(1))), at(1));
-    round.handle_reply(1, says(Answer::Gone), None, at(1));
-    round.handle_reply(2, says(Answer::Extended), Some(young(ms(1))), at(1));
+    round.handle_reply(0, reply(Answer::Gone), Some(quarantined(ms(1))), at(1));
+    round.handle_reply(1, reply(Answer::Gone), None, at(1));
+    round.handle_reply(2, reply(Answer::Extended), Some(quarantined(ms(1))), at(1));
     assert_eq!(round.verdict(), Some(ExtensionVerdict::Unsure));
     assert_eq!(round.to_restore().collect::<Vec<_>>(), [0, 1]);
 }
 
 #[test]
-fn a_node_that_tells_its_loss_after_the_verdict_is_restored_too() {
+fn a_node_that_reports_its_loss_after_the_verdict_is_restored() {
     let mut round = Extension::new(3, at(0), TTL, Drift::default(), CALL_TIMEOUT);
-    round.handle_reply(0, says(Answer::Extended), None, at(1));
-    round.handle_reply(1, says(Answer::Extended), None, at(1));
+    round.handle_reply(0, reply(Answer::Extended), None, at(1));
+    round.handle_reply(1, reply(Answer::Extended), None, at(1));
     assert_eq!(round.to_restore().count(), 0);
-    round.handle_reply(2, says(Answer::Gone), None, at(200));
+    round.handle_reply(2, reply(Answer::Gone), None, at(200));
     assert_eq!(round.to_restore().collect::<Vec<_>>(), [2]);
 }
 
 #[test]
 fn a_node_with_another_holder_is_not_restored() {
     let mut round = Extension::new(3, at(0), TTL, Drift::default(), CALL_TIMEOUT);
-    round.handle_reply(0, says(held(None)), None, at(1));
-    round.handle_reply(1, says(Answer::Extended), None, at(1));
-    round.handle_reply(2, says(Answer::Extended), None, at(1));
+    round.handle_reply(0, reply(held(None)), None, at(1));
+    round.handle_reply(1, reply(Answer::Extended), None, at(1));
+    round.handle_reply(2, reply(Answer::Extended), None, at(1));
     assert_eq!(round.to_restore().count(), 0);
 }
 
 #[test]
-fn silence_is_no_proof_of_loss() {
+fn a_missing_answer_is_no_proof_of_loss() {
     for nodes in 1..=5 {
         let mut round = Extension::new(nodes, at(0), TTL, Drift::default(), CALL_TIMEOUT);
         round.handle_timeout(at(99));

@@ -1,4 +1,5 @@
-//! Latches: whose word counts, when somebody has arrived, and when it may be said that it is open.
+//! Latches: which answers count, when a party has arrived, and when the latch may be reported as
+//! open.
 
 use super::*;
 use crate::message::Arrivals;
@@ -24,8 +25,8 @@ fn parties(names: &str) -> Arc<[Arc<str>]> {
     names.collect()
 }
 
-/// What a node says that was born `ago`, or has been up for ever.
-fn told(since_us: Option<u64>, names: &str, ago: Option<Duration>) -> Outcome {
+/// The reply of a node that was born `ago`; `None`: it has no quarantine.
+fn reported(since_us: Option<u64>, names: &str, ago: Option<Duration>) -> Outcome {
     Ok(Reply {
         stamp: Some(Stamp {
             clock_us: START_US,
@@ -46,15 +47,15 @@ fn told(since_us: Option<u64>, names: &str, ago: Option<Duration>) -> Outcome {
 }
 
 fn knows(names: &str) -> Outcome {
-    told(Some(MADE_US), names, None)
+    reported(Some(MADE_US), names, None)
 }
 
 fn knows_nothing() -> Outcome {
-    told(None, "", None)
+    reported(None, "", None)
 }
 
 /// Nodes whose clocks are known, and nothing else.
-fn familiar(nodes: usize) -> Cluster {
+fn known_clocks(nodes: usize) -> Cluster {
     let mut cluster = cluster_of(nodes);
     for node in 0..nodes {
         let mut facts = facts(START_US, at(0));
@@ -64,9 +65,9 @@ fn familiar(nodes: usize) -> Cluster {
     cluster
 }
 
-/// One round in which the nodes answer in order, at once.
+/// One round in which the nodes answer at once, in order.
 fn round(call: &LatchCall, replies: impl IntoIterator<Item = Outcome>, nodes: usize) -> LatchRound {
-    let mut round = call.begin(&familiar(nodes), at(0));
+    let mut round = call.begin(&known_clocks(nodes), at(0));
     for (node, reply) in replies.into_iter().enumerate() {
         round.handle_reply(node, reply, None, at(0));
     }
@@ -96,16 +97,16 @@ fn kind(next: LatchNext) -> LatchFailureKind {
 }
 
 #[test]
-fn where_the_latch_is_known_one_round_is_enough_to_arrive() {
+fn one_round_is_enough_to_arrive_at_a_known_latch() {
     let mut call = arriving(3);
     let round = round(&call, [knows("a"), knows("a")], 3);
     assert_eq!(round.question(), &add("a", None));
-    assert!(round.is_over(), "the third is not waited for");
+    assert!(round.is_over(), "the third node is not awaited");
     assert_eq!(call.conclude(&round, at(0)), LatchNext::Done { arrived: 1 });
 }
 
 #[test]
-fn a_latch_that_no_majority_knows_is_made_when_the_round_began() {
+fn a_latch_that_no_majority_knows_is_created_with_the_start_of_the_round() {
     let mut call = arriving(3);
     let first = round(&call, [knows_nothing(), knows_nothing(), not_sent()], 3);
     assert_eq!(call.conclude(&first, at(50)), LatchNext::Ask);
@@ -114,7 +115,7 @@ fn a_latch_that_no_majority_knows_is_made_when_the_round_began() {
 }
 
 #[test]
-fn what_one_node_knows_of_the_latch_the_others_are_told() {
+fn the_creation_time_from_one_node_is_sent_to_the_others() {
     let mut call = arriving(3);
     let first = round(&call, [knows("a"), knows_nothing(), knows_nothing()], 3);
     assert_eq!(call.conclude(&first, at(0)), LatchNext::Ask);
@@ -123,7 +124,7 @@ fn what_one_node_knows_of_the_latch_the_others_are_told() {
 }
 
 #[test]
-fn a_minority_that_took_it_is_not_enough() {
+fn a_minority_that_stored_the_party_is_not_enough() {
     let mut call = arriving(3);
     let round = round(&call, [knows("a"), not_sent(), unknown()], 3);
     assert!(matches!(
@@ -133,9 +134,9 @@ fn a_minority_that_took_it_is_not_enough() {
 }
 
 #[test]
-fn enough_are_written_to_a_majority_before_the_latch_is_called_open() {
+fn all_parties_are_written_to_a_majority_before_the_latch_is_open() {
     let mut call = waiting(3, None);
-    // Two of them, but nowhere together on a majority.
+    // Two parties, but no majority has stored both.
     let first = round(&call, [knows("a"), knows("b")], 3);
     assert_eq!(first.question(), &Question::Look);
     assert_eq!(call.conclude(&first, at(0)), LatchNext::Ask);
@@ -162,14 +163,14 @@ fn a_write_back_that_no_majority_confirms_opens_nothing() {
 }
 
 #[test]
-fn a_majority_that_has_all_of_them_is_not_told_again() {
+fn nothing_is_written_back_if_a_majority_has_all_parties() {
     let mut call = waiting(3, None);
     let round = round(&call, [knows("ab"), knows("ab")], 3);
     assert_eq!(call.conclude(&round, at(0)), LatchNext::Done { arrived: 2 });
 }
 
 #[test]
-fn the_last_to_arrive_writes_back_too() {
+fn the_last_party_also_writes_back() {
     let mut call = arriving(5);
     let replies = [knows("ab"), knows("a"), knows("a"), not_sent(), not_sent()];
     let first = round(&call, replies, 5);
@@ -182,27 +183,27 @@ fn the_last_to_arrive_writes_back_too() {
     );
 }
 
-/// It has forgotten who arrived, and nothing it has been told since makes up for it.
+/// It has lost arrivals, and later requests do not make up for them.
 #[test]
 fn a_node_that_was_born_after_the_latch_does_not_count() {
     let age = Duration::from_micros(START_US - MADE_US);
     let votes = |ago| {
         let call = waiting(3, None);
-        let reborn = told(Some(MADE_US), "ab", Some(ago));
+        let reborn = reported(Some(MADE_US), "ab", Some(ago));
         let round = round(&call, [knows("ab"), reborn, not_sent()], 3);
         let tally = round.tally(at(0));
         (tally.votes[1].clone(), tally.speaks)
     };
     assert_eq!(votes(age - ms(1)), (Vote::BornLater, false));
-    // Nor if it was still in its quarantine then: the nodes' clocks may differ by as much.
+    // Nor if it was still in quarantine then: the nodes' clocks may differ by as much.
     assert_eq!(votes(age + Q - ms(1)), (Vote::BornLater, false));
     assert_eq!(votes(age + Q), (Vote::Granted, true));
 }
 
 #[test]
-fn what_a_node_knows_that_does_not_count_is_heard_all_the_same() {
+fn arrivals_on_a_node_that_does_not_count_are_still_collected() {
     let mut call = waiting(5, None);
-    let reborn = told(Some(MADE_US), "b", Some(Q));
+    let reborn = reported(Some(MADE_US), "b", Some(Q));
     let replies = [reborn, knows("a"), knows("a"), knows("a"), not_sent()];
     let first = round(&call, replies, 5);
     assert_eq!(call.conclude(&first, at(0)), LatchNext::Ask);
@@ -210,31 +211,31 @@ fn what_a_node_knows_that_does_not_count_is_heard_all_the_same() {
 }
 
 #[test]
-fn where_nobody_knows_the_latch_a_node_must_be_older_than_a_latch_may_be() {
-    let young = |ago| {
+fn for_an_unknown_latch_a_node_must_be_older_than_the_lifetime_of_a_latch() {
+    let born = |ago| {
         let mut call = arriving(3);
-        let replies = [told(None, "", Some(ago)), knows_nothing(), not_sent()];
+        let replies = [reported(None, "", Some(ago)), knows_nothing(), not_sent()];
         let round = round(&call, replies, 3);
         let vote = round.tally(at(0)).votes[0].clone();
         (vote, call.conclude(&round, at(0)))
     };
     let left = ms(1);
-    let (vote, next) = young(LIFE + Q - left);
+    let (vote, next) = born(LIFE + Q - left);
     assert_eq!(vote, Vote::Quarantined { left });
     assert!(matches!(next, LatchNext::Rest { .. }), "worth waiting for");
-    let (vote, next) = young(Duration::from_secs(60));
+    let (vote, next) = born(Duration::from_secs(60));
     let left = LIFE + Q - Duration::from_secs(60);
     assert_eq!(vote, Vote::Quarantined { left });
     assert_eq!(kind(next), LatchFailureKind::Quarantined { left });
-    assert_eq!(young(LIFE + Q), (Vote::Granted, LatchNext::Ask));
+    assert_eq!(born(LIFE + Q), (Vote::Granted, LatchNext::Ask));
 }
 
 #[test]
-fn one_node_alone_counts_however_young() {
+fn a_single_node_counts_at_any_age() {
     let mut call = arriving(1);
-    let first = round(&call, [told(None, "", Some(ms(1)))], 1);
+    let first = round(&call, [reported(None, "", Some(ms(1)))], 1);
     assert_eq!(call.conclude(&first, at(0)), LatchNext::Ask);
-    let second = round(&call, [told(Some(START_US), "a", Some(ms(1)))], 1);
+    let second = round(&call, [reported(Some(START_US), "a", Some(ms(1)))], 1);
     assert_eq!(
         call.conclude(&second, at(0)),
         LatchNext::Done { arrived: 1 }
@@ -242,9 +243,9 @@ fn one_node_alone_counts_however_young() {
 }
 
 #[test]
-fn a_majority_that_was_born_later_is_told_at_once() {
+fn a_majority_born_after_the_latch_fails_at_once() {
     let mut call = waiting(3, None);
-    let reborn = || told(Some(MADE_US), "", Some(Q));
+    let reborn = || reported(Some(MADE_US), "", Some(Q));
     let round = round(&call, [knows("ab"), reborn(), reborn()], 3);
     assert_eq!(
         kind(call.conclude(&round, at(0))),
@@ -253,7 +254,7 @@ fn a_majority_that_was_born_later_is_told_at_once() {
 }
 
 #[test]
-fn a_wait_ends_with_how_many_have_arrived() {
+fn a_wait_ends_with_the_number_of_arrivals() {
     let mut call = waiting(3, Some(ms(500)));
     let one = round(&call, [knows("a"), knows("a")], 3);
     let LatchNext::Rest { at: again } = call.conclude(&one, at(0)) else {
@@ -265,7 +266,7 @@ fn a_wait_ends_with_how_many_have_arrived() {
 }
 
 #[test]
-fn a_wait_that_ends_during_the_write_back_does_not_call_the_latch_shut() {
+fn a_wait_that_ends_during_the_write_back_does_not_report_the_latch_as_shut() {
     let mut call = waiting(3, Some(ms(500)));
     let first = round(&call, [knows("a"), knows("b")], 3);
     assert_eq!(call.conclude(&first, at(0)), LatchNext::Ask);
@@ -289,7 +290,7 @@ fn without_a_majority_it_ends_sooner() {
 }
 
 #[test]
-fn a_majority_that_is_not_fit_is_told_at_once() {
+fn a_misconfigured_majority_fails_the_latch_call_at_once() {
     let mut call = arriving(3);
     let unfit = || refused(TroubleKind::Group);
     let round = round(&call, [unfit(), unfit(), knows("a")], 3);
@@ -311,8 +312,8 @@ fn a_reply_after_the_timeout_does_not_count() {
 }
 
 #[test]
-fn a_node_that_was_silent_is_not_waited_for() {
-    let mut cluster = familiar(3);
+fn a_node_whose_last_call_timed_out_is_not_awaited() {
+    let mut cluster = known_clocks(3);
     cluster.silent(2);
     let mut round = arriving(3).begin(&cluster, at(0));
     round.handle_reply(0, knows_nothing(), None, at(0));
@@ -324,7 +325,7 @@ fn a_node_that_was_silent_is_not_waited_for() {
 #[test]
 fn a_node_whose_clock_jumped_does_not_count() {
     let mut call = waiting(3, None);
-    let mut round = call.begin(&familiar(3), at(0));
+    let mut round = call.begin(&known_clocks(3), at(0));
     let left = ms(7);
     let jumped = Discount::ClockJumped { by_us: 1, left };
     round.handle_reply(0, knows("ab"), Some(jumped), at(0));
@@ -338,11 +339,11 @@ fn a_node_whose_clock_jumped_does_not_count() {
     assert_eq!(call.conclude(&round, at(0)), LatchNext::Rest { at: at(8) });
 }
 
-/// Nobody knows how old these answers are, nor how old the nodes were that gave them.
+/// The age of these answers, and of the nodes that gave them, is unknown.
 #[test]
-fn a_round_in_which_our_own_clock_stood_still_counts_for_nothing() {
+fn a_round_with_a_freeze_of_our_clock_does_not_count() {
     let mut call = arriving(3);
-    let mut round = call.begin(&familiar(3), at(0));
+    let mut round = call.begin(&known_clocks(3), at(0));
     for node in 0..3 {
         round.handle_reply(node, knows("a"), Some(Discount::Outdated), at(0));
     }

@@ -1,5 +1,6 @@
-//! Once anybody has seen a latch open, it is open for everyone: clients run the real machines against
-//! ledgers that crash and forget, lose requests and replies, and have clocks of their own.
+//! Once a client has seen a latch open, it is open for every client. Clients run the real machines
+//! against ledgers that crash and lose data, with lost requests and replies, and with different
+//! clocks.
 
 use proptest::prelude::*;
 
@@ -8,10 +9,10 @@ use super::*;
 const LIFE: Duration = Duration::from_secs(3600);
 const COUNT: u64 = 3;
 
-/// What happens next.
+/// The next event.
 #[derive(Debug, Clone)]
 enum Event {
-    /// A client's request reaches a node, and the reply the client; or one of them is lost.
+    /// The request of a client reaches a node, and the reply reaches the client; or one is lost.
     Deliver {
         client: usize,
         node: usize,
@@ -21,7 +22,7 @@ enum Event {
     Forget(usize),
     /// Time passes.
     Pass(u64),
-    /// A client is gone, and another comes in its place.
+    /// A client ends, and another takes its place.
     Replace(usize),
 }
 
@@ -60,14 +61,15 @@ struct Mortal {
     born_us: u64,
 }
 
-/// One client: even ones arrive, odd ones wait.
+/// One client: those with even numbers arrive, those with odd numbers wait.
 struct Client {
     call: LatchCall,
     cluster: Cluster,
     round: LatchRound,
     asked: Vec<bool>,
     done: bool,
-    /// Whether the latch had been seen open when it came, and who had arrived for certain.
+    /// Whether the latch had been seen open when the client started, and which parties had surely
+    /// arrived.
     came_after: (bool, Vec<String>),
 }
 
@@ -78,7 +80,7 @@ struct World {
     born: u64,
     seen_open: bool,
     arrived: Vec<String>,
-    /// How many waits came after it had been seen open and found it so.
+    /// How many waits began after it had been seen open and found it open.
     confirmed: usize,
 }
 
@@ -139,7 +141,7 @@ impl World {
         match *event {
             Event::Pass(ms) => {
                 self.now = self.now + Duration::from_millis(ms);
-                (0..CLIENTS).for_each(|client| self.go_on(client));
+                (0..CLIENTS).for_each(|client| self.advance(client));
             }
             Event::Forget(node) => {
                 let node = &mut self.nodes[node];
@@ -149,14 +151,14 @@ impl World {
             Event::Replace(client) => self.clients[client] = self.client(client),
             Event::Deliver { client, node, fate } => {
                 self.deliver(client, node, fate);
-                self.go_on(client);
+                self.advance(client);
             }
         }
     }
 
     fn deliver(&mut self, client: usize, node: usize, fate: Fate) {
         let client = &mut self.clients[client];
-        // That node, or the next that has not been asked.
+        // This node, or the next one that has not been asked.
         let nodes = (node..self.nodes.len()).chain(0..node);
         let Some(node) = nodes.into_iter().find(|node| !client.asked[*node]) else {
             return;
@@ -191,21 +193,21 @@ impl World {
         }
     }
 
-    /// A client whose round is over, or should be by now, draws its conclusions.
-    fn go_on(&mut self, number: usize) {
+    /// A client whose round is over, or should be, decides what follows.
+    fn advance(&mut self, number: usize) {
         let client = &mut self.clients[number];
         client.round.handle_timeout(self.now);
         if client.done || !client.round.is_over() {
             return;
         }
-        let spoke = client.round.tally(self.now);
+        let tally = client.round.tally(self.now);
         let looked = *client.round.question() == Question::Look;
         let (open, certain) = &client.came_after;
-        if looked && spoke.speaks {
-            let has = |party: &String| spoke.parties.contains(party.as_str());
-            assert!(certain.iter().all(has), "{certain:?} {spoke:?}");
-            let enough = spoke.parties.len() as u64 >= COUNT;
-            assert!(!open || enough, "seen open before, and shut now: {spoke:?}");
+        if looked && tally.speaks {
+            let has = |party: &String| tally.parties.contains(party.as_str());
+            assert!(certain.iter().all(has), "{certain:?} {tally:?}");
+            let enough = tally.parties.len() as u64 >= COUNT;
+            assert!(!open || enough, "seen open before, and shut now: {tally:?}");
         }
         match client.call.conclude(&client.round, self.now) {
             LatchNext::Done { arrived } => {
@@ -250,7 +252,7 @@ fn histories(nodes: usize) -> impl Strategy<Value = (Vec<i64>, Vec<Event>)> {
 }
 
 #[test]
-fn once_seen_open_it_is_open_for_everyone() {
+fn a_latch_that_was_seen_open_stays_open_for_every_client() {
     let confirmed = std::cell::Cell::new(0);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases: 200,
@@ -265,5 +267,9 @@ fn once_seen_open_it_is_open_for_everyone() {
         Ok(())
     });
     outcome.unwrap();
-    assert!(confirmed.get() > 100, "only {} looked", confirmed.get());
+    assert!(
+        confirmed.get() > 100,
+        "only {} waits checked it",
+        confirmed.get()
+    );
 }

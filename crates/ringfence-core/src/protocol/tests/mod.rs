@@ -1,7 +1,7 @@
-//! The quorum protocol's rules, one test each, and what must hold whatever happens.
+//! The rules of the quorum protocol, one test each, and the invariants for any sequence of events.
 //!
-//! Time is a number that the test chooses. `Server` is a node made of nothing but the ledger, one
-//! name and a clock of its own.
+//! Time is a number that the test chooses. `Server` is a node that consists of the ledger, one name
+//! and its own clock.
 
 mod acquisition;
 mod attempt;
@@ -37,12 +37,12 @@ use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
 const TTL: Duration = Duration::from_secs(10);
-/// `TTL` less one per cent and two milliseconds.
+/// `TTL` less 1 % and 2 ms.
 const VALIDITY: Duration = Duration::from_millis(9_898);
 const MIN_VALIDITY: Duration = Duration::from_secs(1);
 const CALL_TIMEOUT: Duration = Duration::from_millis(100);
 const WINDOW_US: u64 = 5_000_000;
-/// What the nodes' clocks show at the beginning of ours.
+/// What the nodes' clocks show at the start of ours.
 const START_US: u64 = 1_000_000_000_000;
 
 type Outcome = Result<Reply, CallError>;
@@ -57,14 +57,14 @@ fn ms(ms: u64) -> Duration {
 
 fn token(who: u64) -> Token {
     let mut entropy = [0; TOKEN_ENTROPY_BYTES];
-    // In the public half and in the secret one.
+    // In the public and in the secret half.
     entropy[..4].copy_from_slice(&(who as u32).to_be_bytes());
     entropy[8..16].copy_from_slice(&who.to_be_bytes());
     Token::from_entropy(entropy)
 }
 
-/// An answer of a node that has been up for ever.
-fn says(answer: Answer) -> Outcome {
+/// A reply of a node without a quarantine.
+fn reply(answer: Answer) -> Outcome {
     Ok(Reply {
         stamp: None,
         standing: Standing::default(),
@@ -90,15 +90,18 @@ fn unknown() -> Outcome {
 }
 
 fn refused(kind: TroubleKind) -> Outcome {
-    Err(CallError::Refused(Trouble::new(kind, "turned down")))
+    Err(CallError::Refused(Trouble::new(
+        kind,
+        "refused by the server",
+    )))
 }
 
-/// Why a node does not count that may have forgotten locks.
-fn young(left: Duration) -> Discount {
+/// The discount of a node in quarantine.
+fn quarantined(left: Duration) -> Discount {
     Discount::Quarantined { left }
 }
 
-/// The `index`-th of all words of `length` letters out of `letters`.
+/// The `index`-th of all sequences of `length` items out of `letters`.
 fn word<T: Copy>(letters: &[T], length: usize, mut index: usize) -> Vec<T> {
     let mut letter = || {
         let letter = letters[index % letters.len()];
@@ -122,10 +125,10 @@ fn orders(nodes: usize) -> [Vec<usize>; 3] {
     [forward, backward, middle_out]
 }
 
-/// One node: the ledger of one name under a clock of its own.
+/// One node: the ledger of one name, with its own clock.
 #[derive(Debug, Clone)]
 struct Server {
-    /// How far its clock is from the others'.
+    /// The offset of its clock from the others.
     offset_us: i64,
     /// How much faster it runs than ours.
     rate_ppm: i64,
@@ -213,13 +216,13 @@ fn facts(clock_us: u64, now: Timestamp) -> Facts {
     }
 }
 
-/// A client's view of nodes that all quarantine and have not been heard of.
+/// The view of a client that has not contacted its nodes, all of which have a quarantine.
 fn cluster_of(nodes: usize) -> Cluster {
     Cluster::new(&Group::new(nodes), Drift::default(), &vec![true; nodes])
 }
 
-/// The same after handshakes with `servers`.
-fn acquainted(servers: &[Server], now: Timestamp) -> Cluster {
+/// The same, after handshakes with `servers`.
+fn connected(servers: &[Server], now: Timestamp) -> Cluster {
     let mut cluster = cluster_of(servers.len());
     for (node, server) in servers.iter().enumerate() {
         cluster.observe_facts(node, &server.facts(now));

@@ -1,4 +1,4 @@
-//! Clocks that jump: what proves it, what it costs, and when it was our own that stood still.
+//! Clocks that jump: what proves a jump, what it costs, and when it was a freeze of our own clock.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use super::*;
 const Q: Duration = Duration::from_millis(36_350);
 const SECOND_US: i64 = 1_000_000;
 
-/// Servers that grew up long ago, and a client that has heard them all at `at(0)`.
+/// Servers out of quarantine, and a client that got a reply from each at `at(0)`.
 struct Watch {
     servers: Vec<Server>,
     cluster: Cluster,
@@ -17,18 +17,18 @@ struct Watch {
 impl Watch {
     fn new(nodes: usize) -> Self {
         let servers = vec![Server::new(0); nodes];
-        let cluster = acquainted(&servers, at(0));
+        let cluster = connected(&servers, at(0));
         Self { servers, cluster }
     }
 
-    /// `node` answers at `now` what it was asked `took` before, having read its clock in the middle.
-    fn hear(&mut self, node: usize, now: Timestamp, took: Duration) -> Option<ClockEvent> {
+    /// `node` answers at `now` a call that took `took`, and read its clock in the middle.
+    fn observe(&mut self, node: usize, now: Timestamp, took: Duration) -> Option<ClockEvent> {
         let sent = now - took;
         let clock_us = self.servers[node].clock_us(sent + took / 2);
-        self.hear_clock(node, clock_us, sent, now)
+        self.observe_clock(node, clock_us, sent, now)
     }
 
-    fn hear_clock(
+    fn observe_clock(
         &mut self,
         node: usize,
         clock_us: u64,
@@ -70,7 +70,7 @@ fn jumped_by(event: Option<ClockEvent>, node: usize, by_us: i64) {
             by_us: least,
         }) => {
             assert_eq!(who, node);
-            // What is not certain is left out.
+            // What is not certain is not counted.
             let less = by_us.abs() - least.abs();
             assert!(
                 by_us.signum() == least.signum() && (0..=50_000).contains(&less),
@@ -82,11 +82,11 @@ fn jumped_by(event: Option<ClockEvent>, node: usize, by_us: i64) {
 }
 
 #[test]
-fn a_jump_costs_the_node_its_vote_for_the_quarantine_and_no_other() {
+fn a_jump_costs_only_that_nodes_vote_for_the_quarantine() {
     let mut watch = Watch::new(3);
     watch.step(2, 20 * SECOND_US);
     let now = at(1_000);
-    jumped_by(watch.hear(2, now, ms(1)), 2, 20 * SECOND_US);
+    jumped_by(watch.observe(2, now, ms(1)), 2, 20 * SECOND_US);
     assert_eq!(watch.jumped(now), [false, false, true]);
     assert_eq!(watch.cluster.jumps(2), 1);
     let left = |now| match watch.discount(2, now, now) {
@@ -100,67 +100,67 @@ fn a_jump_costs_the_node_its_vote_for_the_quarantine_and_no_other() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_jumped_too() {
+fn a_clock_that_is_set_back_is_a_jump() {
     let mut watch = Watch::new(3);
     watch.step(0, -2 * SECOND_US);
-    jumped_by(watch.hear(0, at(1_000), ms(1)), 0, -2 * SECOND_US);
+    jumped_by(watch.observe(0, at(1_000), ms(1)), 0, -2 * SECOND_US);
     assert_eq!(watch.jumped(at(1_000)), [true, false, false]);
 }
 
 #[test]
-fn a_jump_is_told_once() {
+fn a_jump_is_reported_once() {
     let mut watch = Watch::new(3);
     watch.step(1, SECOND_US);
-    assert!(watch.hear(1, at(1_000), ms(1)).is_some());
-    assert_eq!(watch.hear(1, at(1_001), ms(1)), None);
+    assert!(watch.observe(1, at(1_000), ms(1)).is_some());
+    assert_eq!(watch.observe(1, at(1_001), ms(1)), None);
     assert_eq!(watch.cluster.jumps(1), 1);
 }
 
-/// The clock was read at one of the two ends, as far as anybody knows.
+/// The node may have read its clock at either end of the call.
 #[test]
 fn a_slow_reply_is_never_taken_for_a_jump() {
     for end_us in [0, 5_000_000] {
         let mut watch = Watch::new(3);
         let clock_us = watch.servers[0].clock_us(at(1_000)) + end_us;
-        assert_eq!(watch.hear_clock(0, clock_us, at(1_000), at(6_000)), None);
-        // Nor does it make the next quick one look like one.
-        assert_eq!(watch.hear(0, at(7_000), ms(1)), None);
+        assert_eq!(watch.observe_clock(0, clock_us, at(1_000), at(6_000)), None);
+        // Nor does it make the next fast reply look like a jump.
+        assert_eq!(watch.observe(0, at(7_000), ms(1)), None);
     }
 }
 
 #[test]
-fn the_narrowest_of_many_replies_is_what_a_jump_is_measured_against() {
+fn a_jump_is_measured_against_the_narrowest_bounds() {
     let mut watch = Watch::new(3);
-    assert_eq!(watch.hear(0, at(100), ms(90)), None);
-    // Less than that reply alone leaves open, more than the handshake before it did.
+    assert_eq!(watch.observe(0, at(100), ms(90)), None);
+    // Less than this reply alone would leave open, more than the handshake before it.
     watch.step(0, 40_000);
-    jumped_by(watch.hear(0, at(200), ms(1)), 0, 40_000);
+    jumped_by(watch.observe(0, at(200), ms(1)), 0, 40_000);
 }
 
 #[test]
-fn what_the_drift_allows_is_no_jump() {
+fn a_step_within_the_drift_is_no_jump() {
     let mut watch = Watch::new(3);
     // One per cent of ten seconds, and the fixed two milliseconds.
     watch.step(0, 101_900);
-    assert_eq!(watch.hear(0, at(10_000), Duration::ZERO), None);
+    assert_eq!(watch.observe(0, at(10_000), Duration::ZERO), None);
     let mut watch = Watch::new(3);
     watch.step(0, 102_100);
-    assert!(watch.hear(0, at(10_000), Duration::ZERO).is_some());
+    assert!(watch.observe(0, at(10_000), Duration::ZERO).is_some());
 }
 
-/// Each of them is within the fixed part of the drift.
+/// Each step is within the fixed part of the drift.
 #[test]
-fn many_small_steps_do_not_creep_away() {
+fn many_small_steps_add_up_to_a_jump() {
     let mut watch = Watch::new(3);
     let found = (1..20).find(|ms| {
         watch.step(0, 1_000);
-        watch.hear(0, at(*ms), Duration::ZERO).is_some()
+        watch.observe(0, at(*ms), Duration::ZERO).is_some()
     });
-    assert_eq!(found, Some(3), "three milliseconds in three");
+    assert_eq!(found, Some(3), "three milliseconds in three steps");
 }
 
 #[test]
-fn a_majority_that_jumps_forward_alike_is_our_own_clock_that_stood_still() {
+fn a_majority_that_jumps_forward_alike_is_a_freeze_of_our_clock() {
     for (nodes, most) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)] {
         let mut watch = Watch::new(nodes);
         let asked = at(900);
@@ -169,25 +169,25 @@ fn a_majority_that_jumps_forward_alike_is_our_own_clock_that_stood_still() {
         }
         for node in 0..most - 1 {
             let now = at(1_000 + node as u64);
-            jumped_by(watch.hear(node, now, ms(1)), node, 20 * SECOND_US);
-            assert!(!watch.cluster.stood_still_since(asked));
-            assert!(watch.jumped(now)[node], "not its vote in the meantime");
+            jumped_by(watch.observe(node, now, ms(1)), node, 20 * SECOND_US);
+            assert!(!watch.cluster.froze_since(asked));
+            assert!(watch.jumped(now)[node], "its vote does not count meanwhile");
         }
         let now = at(1_500);
-        let event = watch.hear(most - 1, now, ms(1));
+        let event = watch.observe(most - 1, now, ms(1));
         assert!(
             matches!(event, Some(ClockEvent::StoodStill { span }) if span > ms(19_900)),
             "{event:?}"
         );
-        assert!(watch.cluster.stood_still_since(asked));
-        assert!(!watch.cluster.stood_still_since(now + ms(1)));
-        // No vote is lost, and nothing that was asked before counts.
+        assert!(watch.cluster.froze_since(asked));
+        assert!(!watch.cluster.froze_since(now + ms(1)));
+        // No vote is lost, and no reply to an earlier request counts.
         let later = now + ms(1);
         assert_eq!(watch.jumped(later), vec![false; nodes]);
         assert_eq!(watch.discount(0, asked, later), Some(Discount::Outdated));
         for node in 0..nodes {
             assert_eq!(
-                watch.hear(node, later + ms(5), ms(1)),
+                watch.observe(node, later + ms(5), ms(1)),
                 None,
                 "measured anew"
             );
@@ -202,48 +202,48 @@ fn a_majority_that_is_set_back_alike_loses_nothing() {
     for node in 0..3 {
         watch.step(node, -20 * SECOND_US);
     }
-    assert!(watch.hear(0, at(1_000), ms(1)).is_some());
-    let event = watch.hear(1, at(1_001), ms(1));
+    assert!(watch.observe(0, at(1_000), ms(1)).is_some());
+    let event = watch.observe(1, at(1_001), ms(1));
     assert!(
         matches!(event, Some(ClockEvent::RanAhead { .. })),
         "{event:?}"
     );
     assert_eq!(watch.jumped(at(1_002)), [false; 3]);
-    assert!(!watch.cluster.stood_still_since(at(0)));
+    assert!(!watch.cluster.froze_since(at(0)));
 }
 
 #[test]
-fn jumps_by_different_amounts_or_ways_are_the_nodes_own() {
+fn jumps_of_different_sizes_or_directions_are_blamed_on_the_nodes() {
     for other_us in [10 * SECOND_US, -20 * SECOND_US] {
         let mut watch = Watch::new(3);
         watch.step(0, 20 * SECOND_US);
         watch.step(1, other_us);
-        jumped_by(watch.hear(0, at(1_000), ms(1)), 0, 20 * SECOND_US);
-        jumped_by(watch.hear(1, at(1_001), ms(1)), 1, other_us);
+        jumped_by(watch.observe(0, at(1_000), ms(1)), 0, 20 * SECOND_US);
+        jumped_by(watch.observe(1, at(1_001), ms(1)), 1, other_us);
         assert_eq!(watch.jumped(at(1_002)), [true, true, false]);
     }
 }
 
 #[test]
-fn jumps_at_different_times_are_the_nodes_own() {
+fn jumps_at_different_times_are_blamed_on_the_nodes() {
     let mut watch = Watch::new(3);
     watch.step(0, 20 * SECOND_US);
-    jumped_by(watch.hear(0, at(1_000), ms(1)), 0, 20 * SECOND_US);
-    // The other stood where it was after that.
-    assert_eq!(watch.hear(1, at(2_000), ms(1)), None);
+    jumped_by(watch.observe(0, at(1_000), ms(1)), 0, 20 * SECOND_US);
+    // The other clock did not jump after that.
+    assert_eq!(watch.observe(1, at(2_000), ms(1)), None);
     watch.step(1, 20 * SECOND_US);
-    jumped_by(watch.hear(1, at(3_000), ms(1)), 1, 20 * SECOND_US);
+    jumped_by(watch.observe(1, at(3_000), ms(1)), 1, 20 * SECOND_US);
     assert_eq!(watch.jumped(at(3_000)), [true, true, false]);
 }
 
-/// It was read before the jump and came after it was known.
+/// The clock was read before the jump, and the reply arrived after the jump was known.
 #[test]
 fn a_reply_to_a_request_from_before_the_jump_proves_no_jump_back() {
     let mut watch = Watch::new(3);
     let before = watch.servers[0].clock_us(at(999));
     watch.step(0, 20 * SECOND_US);
-    assert!(watch.hear(0, at(1_000), ms(1)).is_some());
-    assert_eq!(watch.hear_clock(0, before, at(998), at(1_001)), None);
+    assert!(watch.observe(0, at(1_000), ms(1)).is_some());
+    assert_eq!(watch.observe_clock(0, before, at(998), at(1_001)), None);
     assert_eq!(watch.cluster.jumps(0), 1);
 }
 
@@ -252,9 +252,9 @@ fn without_quarantine_a_jump_is_counted_and_costs_nothing() {
     let group = Group::new(3);
     let mut watch = Watch::new(3);
     watch.cluster = Cluster::new(&group, Drift::default(), &[false, true, true]);
-    assert_eq!(watch.hear(0, at(0), ms(0)), None);
+    assert_eq!(watch.observe(0, at(0), ms(0)), None);
     watch.step(0, 20 * SECOND_US);
-    assert!(watch.hear(0, at(1_000), ms(1)).is_some());
+    assert!(watch.observe(0, at(1_000), ms(1)).is_some());
     assert_eq!(watch.cluster.jumps(0), 1);
     assert_eq!(watch.jumped(at(1_000)), [false; 3]);
 }
@@ -264,16 +264,16 @@ fn a_node_whose_leases_run_on_another_clock_never_jumps() {
     let mut watch = Watch::new(1);
     watch.cluster.leases_run_elsewhere(0);
     watch.step(0, 3_600 * SECOND_US);
-    assert_eq!(watch.hear(0, at(1_000), ms(1)), None);
-    assert!(!watch.cluster.stood_still_since(at(0)));
+    assert_eq!(watch.observe(0, at(1_000), ms(1)), None);
+    assert!(!watch.cluster.froze_since(at(0)));
 }
 
 #[test]
-fn the_longer_of_quarantine_and_jump_is_told() {
+fn the_longer_of_quarantine_and_jump_is_reported() {
     let mut watch = Watch::new(3);
     watch.step(0, SECOND_US);
     let now = at(1_000);
-    assert!(watch.hear(0, now, ms(1)).is_some());
+    assert!(watch.observe(0, now, ms(1)).is_some());
     let clock_us = watch.servers[0].clock_us(now + ms(500));
     let newborn = Standing {
         incarnation: 2,
@@ -287,15 +287,15 @@ fn the_longer_of_quarantine_and_jump_is_told() {
 }
 
 #[test]
-fn what_a_hostile_clock_says_is_survived() {
+fn a_hostile_clock_causes_no_overflow() {
     let mut watch = Watch::new(3);
     for clock_us in [0, u64::MAX, 0, 1 << 63] {
-        watch.hear_clock(0, clock_us, at(1), at(u64::MAX / 1_000_000));
-        watch.hear_clock(0, clock_us, at(2), at(2));
+        watch.observe_clock(0, clock_us, at(1), at(u64::MAX / 1_000_000));
+        watch.observe_clock(0, clock_us, at(2), at(2));
     }
 }
 
-/// When one reply was asked for, read and received, in microseconds after the one before.
+/// When a reply was requested, read and received, in microseconds after the previous one.
 #[derive(Debug, Clone, Copy)]
 struct Delays {
     idle_us: u64,
@@ -318,8 +318,8 @@ fn micros(us: u64) -> Timestamp {
 }
 
 proptest! {
-    /// Whatever the delays, as long as the clocks' rates are within the allowance. Rates change
-    /// from one reply to the next, and replies may overtake each other.
+    /// For any delays, as long as the clock rates stay within the drift. The rates change from
+    /// reply to reply, and replies may overtake each other.
     #[test]
     fn a_clock_that_only_drifts_never_jumps(
         replies in prop::collection::vec((delays(), -9_900_i64..=9_900), 1..40),
@@ -330,7 +330,7 @@ proptest! {
         let mut read_us = 0_u64;
         let mut sent_us = 0_u64;
         for (delays, rate_ppm) in replies {
-            // Either one after the other or each sent before the last is there.
+            // Either one after the other, or each sent before the previous reply arrives.
             sent_us = if together { sent_us + delays.idle_us } else { ours_us + delays.idle_us };
             let asked_us = sent_us.max(read_us) + delays.there_us;
             let passed = (asked_us - read_us) as i64;
@@ -339,13 +339,13 @@ proptest! {
             let received_us = read_us + delays.back_us;
             ours_us = ours_us.max(received_us);
             let clock_us = (theirs_us / 1_000) as u64;
-            let event = watch.hear_clock(0, clock_us, micros(sent_us), micros(received_us));
+            let event = watch.observe_clock(0, clock_us, micros(sent_us), micros(received_us));
             prop_assert_eq!(event, None);
         }
     }
 
-    /// Every step that is larger than what the replies leave open is found at the next reply:
-    /// the time that each took, the drift in between, and the drift's fixed part.
+    /// Every step that is larger than the uncertainty is found at the next reply. The uncertainty
+    /// is the duration of both calls, the drift in between, and the fixed part of the drift.
     #[test]
     fn a_step_larger_than_the_uncertainty_is_found(
         before in delays(),
@@ -359,22 +359,22 @@ proptest! {
         let mut cluster = cluster_of(3);
         std::mem::swap(&mut watch.cluster, &mut cluster);
         let read = START_US + before.there_us;
-        prop_assert_eq!(watch.hear_clock(0, read, micros(0), micros(first)), None);
+        prop_assert_eq!(watch.observe_clock(0, read, micros(0), micros(first)), None);
         let sent = first + after.idle_us;
         let received = sent + second;
         let open_us = first + second + received / 100 + 2_000;
         let step_us = (open_us as i64 + more_us) * if back { -1 } else { 1 };
         let read = (START_US + sent + after.there_us).saturating_add_signed(step_us);
-        let event = watch.hear_clock(0, read, micros(sent), micros(received));
+        let event = watch.observe_clock(0, read, micros(sent), micros(received));
         let Some(ClockEvent::Jumped { node: 0, by_us }) = event else {
             return Err(TestCaseError::fail(format!("{event:?}")));
         };
         prop_assert!(by_us.signum() == step_us.signum() && by_us.abs() <= step_us.abs());
     }
 
-    /// However long it stood still and whatever the delays were, a majority that answers says so.
+    /// However long our clock froze and whatever the delays were, an answering majority proves it.
     #[test]
-    fn our_own_clock_is_found_out_by_a_majority(
+    fn a_majority_proves_a_freeze_of_our_clock(
         waits in prop::collection::vec((0..3_000_u64, 0..400_u64), 5),
         stood_us in 1_000_000_i64..100_000_000_000,
     ) {
@@ -385,7 +385,7 @@ proptest! {
         for &node in &order {
             watch.step(node, stood_us);
             let (wait, took) = waits[node];
-            events.extend(watch.hear(node, at(1_000 + wait + took), ms(took)));
+            events.extend(watch.observe(node, at(1_000 + wait + took), ms(took)));
         }
         let stood = events.iter().filter(|e| matches!(e, ClockEvent::StoodStill { .. })).count();
         prop_assert_eq!(stood, 1, "{:?}", events);

@@ -1,4 +1,5 @@
-//! How long a client goes on, and with what it ends: somebody holds, nobody answers, too young.
+//! How long a client keeps trying, and how it ends: the lock is held, no majority answers, or the
+//! nodes are in quarantine.
 
 mod outage;
 mod wakes;
@@ -11,11 +12,11 @@ use super::*;
 // Held
 
 #[test]
-fn after_held_it_goes_on_when_the_lease_ends() {
+fn after_held_it_retries_when_the_lease_ends() {
     let mut way = Way::new(terms(3));
-    let outcomes = [Some(3), Some(1), None].map(|for_ms| Some(says(held(for_ms))));
+    let outcomes = [Some(3), Some(1), None].map(|for_ms| Some(reply(held(for_ms))));
     let next = way.round(&outcomes);
-    // One more millisecond: a key still stands in its last.
+    // One more millisecond, because a key still exists in its last one.
     assert_eq!(way.pause(next), ms(2));
 }
 
@@ -36,11 +37,11 @@ fn after_held_it_polls_with_growing_jittered_pauses_longer_than_a_round() {
     assert_eq!(pauses.len(), 12, "jitter differs");
 }
 
-/// A round that took 100 ms because of a silent node: pauses are longer than that.
+/// A round took 100 ms because a node did not answer: pauses are longer than that.
 #[test]
 fn a_pause_is_longer_than_the_slowest_round() {
     let mut way = Way::new(for_ever(3));
-    let outcomes = [Some(says(Answer::Granted)), Some(says(held(None))), None];
+    let outcomes = [Some(reply(Answer::Granted)), Some(reply(held(None))), None];
     let next = way.round(&outcomes);
     let pause = way.pause(next);
     assert_eq!(way.now, at(100));
@@ -51,7 +52,7 @@ fn a_pause_is_longer_than_the_slowest_round() {
 }
 
 #[test]
-fn a_held_lock_is_waited_for_until_the_wait_is_over() {
+fn a_held_lock_is_awaited_until_the_wait_is_over() {
     for for_ms in [None, Some(5), Some(3_600_000)] {
         let mut way = Way::new(terms(3));
         let (attempts, failure) = way.until_it_ends(&all(3, held(for_ms)));
@@ -66,7 +67,7 @@ fn a_held_lock_is_waited_for_until_the_wait_is_over() {
 }
 
 #[test]
-fn a_last_round_that_is_cut_short_does_not_make_an_outage_of_a_held_lock() {
+fn a_last_round_that_is_cut_short_does_not_turn_a_held_lock_into_an_outage() {
     let mut way = Way::new(terms(3));
     way.round(&all(3, held(None)));
     way.now = at(0) + WAIT;
@@ -76,7 +77,7 @@ fn a_last_round_that_is_cut_short_does_not_make_an_outage_of_a_held_lock() {
             && matches!(failure.votes[0], Vote::Held(_))),
         "{next:?}"
     );
-    // Two silent rounds in a row are one.
+    // Two rounds in a row without a majority are an outage.
     let mut way = Way::new(terms(3));
     way.round(&all(3, held(None)));
     way.round(&[None, None, None]);
@@ -88,16 +89,16 @@ fn a_last_round_that_is_cut_short_does_not_make_an_outage_of_a_held_lock() {
     );
 }
 
-/// A node finds the place too old, another takes it, and the third does not answer. A place that was
-/// taken once the caller was woken again stood behind its own predecessor, and every undo woke it
-/// anew: thirty thousand attempts, until the lease of the old one was over.
+/// One node finds the ticket too old, another accepts it, and the third does not answer. A caller
+/// that took a new ticket after each wake was behind its own earlier ticket, and every undo woke it
+/// again: thirty thousand attempts, until the lease of the old ticket ended.
 #[test]
-fn a_place_that_was_taken_somewhere_is_kept_in_the_end() {
+fn a_ticket_that_some_node_accepted_is_kept_in_the_end() {
     let mut way = Way::new(for_ever(3));
     way.acquisition = Acquisition::new(for_ever(3), at(0), 1)
         .in_line(Line::Unknown)
         .with_ticket("c.1".into());
-    let outcomes = [says(Answer::TicketOld), says(held(None)), not_sent()].map(Some);
+    let outcomes = [reply(Answer::TicketOld), reply(held(None)), not_sent()].map(Some);
     let mut places = Vec::new();
     for _ in 0..30 {
         way.round(&outcomes);
@@ -113,7 +114,7 @@ fn a_place_that_was_taken_somewhere_is_kept_in_the_end() {
 }
 
 #[test]
-fn whoever_knows_of_others_shows_its_place_at_once() {
+fn a_caller_that_knows_of_others_sends_its_ticket_at_once() {
     let mut way = Way::new(for_ever(3));
     for (line, shows) in [(Line::Unknown, false), (Line::Awaited, true)] {
         way.acquisition = Acquisition::new(for_ever(3), at(0), 1)
@@ -126,14 +127,14 @@ fn whoever_knows_of_others_shows_its_place_at_once() {
 }
 
 #[test]
-fn a_place_is_given_up_after_two_rounds_without_a_majority() {
+fn a_ticket_is_given_up_after_two_rounds_without_a_majority() {
     let mut way = Way::new(for_ever(3));
     let acquisition = Acquisition::new(for_ever(3), at(0), 1);
     way.acquisition = acquisition.in_line(Line::Unknown).with_ticket("c.1".into());
     way.round(&all(3, held(None)));
     way.round(&all(3, held(None)));
     for kept in [true, false, false] {
-        let next = way.round(&[Some(says(held(None))), None, None]);
+        let next = way.round(&[Some(reply(held(None))), None, None]);
         assert!(
             matches!(next, Next::Retry { stays, .. } if stays == kept),
             "{next:?}"
@@ -143,7 +144,7 @@ fn a_place_is_given_up_after_two_rounds_without_a_majority() {
 }
 
 #[test]
-fn a_held_lock_without_a_bound_is_waited_for() {
+fn a_held_lock_is_awaited_without_limit() {
     let mut way = Way::new(for_ever(3));
     for _ in 0..1_000 {
         let next = way.round(&all(3, held(None)));
@@ -176,7 +177,7 @@ fn without_a_wait_a_held_lock_is_tried_once() {
 }
 
 #[test]
-fn without_a_wait_a_stale_ballot_is_mended() {
+fn without_a_wait_a_stale_ballot_is_retried() {
     let mut way = Way::new(no_wait(3));
     let next = way.round(&all(3, Answer::Stale));
     assert_eq!(way.pause(next), Duration::ZERO);
@@ -184,12 +185,12 @@ fn without_a_wait_a_stale_ballot_is_mended() {
     assert!(matches!(next, Next::Granted { .. }));
 }
 
-/// Half for us, half for a rival, again and again.
+/// Half of the nodes for us and half for a rival, again and again.
 #[test]
-fn ties_end() {
+fn a_tie_between_two_clients_ends() {
     for nodes in [2, 4] {
         let mut outcomes = all(nodes, Answer::Granted);
-        outcomes[..nodes / 2].fill(Some(says(held(None))));
+        outcomes[..nodes / 2].fill(Some(reply(held(None))));
         let (attempts, failure) = Way::new(no_wait(nodes)).until_it_ends(&outcomes);
         assert_eq!((attempts, failure.kind), (1, FailureKind::Held));
         let mut way = Way::new(terms(nodes));
@@ -214,16 +215,16 @@ fn a_round_does_not_outlast_the_wait() {
 }
 
 #[test]
-fn a_node_that_was_silent_is_a_suspect_in_the_next_attempt() {
+fn a_node_that_timed_out_is_a_suspect_in_the_next_attempt() {
     let mut way = Way::new(for_ever(3));
     way.cluster.silent(2);
     let mut attempt = way.begin();
-    attempt.handle_reply(0, says(held(None)), None, at(1));
-    attempt.handle_reply(1, says(Answer::Granted), None, at(1));
+    attempt.handle_reply(0, reply(held(None)), None, at(1));
+    attempt.handle_reply(1, reply(Answer::Granted), None, at(1));
     assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::Held)));
 }
 
-// Whatever happens
+// Invariants
 
 /// What a node may do in a round.
 fn any_outcome() -> impl Strategy<Value = Option<Outcome>> {
@@ -232,10 +233,10 @@ fn any_outcome() -> impl Strategy<Value = Option<Outcome>> {
         Just(Some(not_sent())),
         Just(Some(unknown())),
         Just(Some(refused(TroubleKind::Loading))),
-        Just(Some(says(Answer::Stale))),
-        Just(Some(says(Answer::Ahead))),
-        Just(Some(says(Answer::Granted))),
-        prop::option::of(0u64..100_000).prop_map(|for_ms| Some(says(held(for_ms)))),
+        Just(Some(reply(Answer::Stale))),
+        Just(Some(reply(Answer::Ahead))),
+        Just(Some(reply(Answer::Granted))),
+        prop::option::of(0u64..100_000).prop_map(|for_ms| Some(reply(held(for_ms)))),
     ]
 }
 
@@ -249,7 +250,7 @@ fn any_run() -> impl Strategy<Value = (usize, Vec<Vec<Option<Outcome>>>)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
-    /// The same seed and the same answers: the same run, to the nanosecond.
+    /// The same seed and the same answers give the same run, to the nanosecond.
     #[test]
     fn the_same_seed_gives_the_same_run((nodes, rounds) in any_run(), seed: u64) {
         let run = || {
@@ -267,8 +268,8 @@ proptest! {
         prop_assert_eq!(run(), run());
     }
 
-    /// However the nodes come and go, a bounded wait ends about when it is over, no retry lies in
-    /// the past, and no grant has too little left.
+    /// However the nodes behave, a bounded wait ends about in time, no retry is in the past, and no
+    /// grant has too little remaining validity.
     #[test]
     fn a_bounded_wait_ends_in_time((nodes, rounds) in any_run(), seed: u64, wait in 0u64..5_000) {
         let mut way = Way::seeded(Terms { wait: Some(ms(wait)), ..terms(nodes) }, seed);
@@ -293,7 +294,8 @@ proptest! {
             }
         }
         prop_assert!(ended, "still trying at {:?}", way.now);
-        // Nine stale rounds at the most, each as long as a call may take, with as long a pause.
+        // At most nine stale rounds, each as long as a call timeout, with pauses of the same
+        // length.
         prop_assert!(way.now <= at(wait) + CALL_TIMEOUT * 20, "{:?}", way.now);
     }
 }

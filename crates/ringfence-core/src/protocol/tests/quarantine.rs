@@ -1,8 +1,8 @@
-//! For how long a node that may have forgotten does not vote.
+//! How long a node that may have lost its data may not vote.
 
 use super::*;
 
-/// `Q` of 35 s as it is used: and one per cent, and a second.
+/// `Q` of 35 s as it is used: plus 1 % and one second.
 const Q: Duration = Duration::from_millis(36_350);
 
 fn standing(born_us: u64, clock_us: u64) -> Standing {
@@ -19,7 +19,7 @@ fn born_ago(ago: Duration) -> Standing {
 }
 
 fn observe(cluster: &mut Cluster, standing: Standing, now: Timestamp) {
-    let mut reply = says(Answer::Gone).unwrap();
+    let mut reply = reply(Answer::Gone).unwrap();
     reply.standing = standing;
     cluster.observe(0, &Ok(reply), now, now);
 }
@@ -30,7 +30,7 @@ fn the_quarantine_in_use_is_longer_by_the_drift_and_a_second() {
 }
 
 #[test]
-fn a_node_votes_when_its_own_clock_says_so() {
+fn a_node_votes_when_its_own_clock_has_passed_the_quarantine() {
     let cluster = cluster_of(3);
     let left = |ago| cluster.quarantine_left(0, born_ago(ago), at(0));
     assert_eq!(left(Duration::ZERO), Some(Q));
@@ -39,14 +39,14 @@ fn a_node_votes_when_its_own_clock_says_so() {
 }
 
 #[test]
-fn a_node_that_was_grown_up_from_the_start_votes_at_once() {
+fn a_node_without_a_quarantine_votes_at_once() {
     let grown_up = standing(0, 1);
     assert_eq!(cluster_of(3).quarantine_left(0, grown_up, at(0)), None);
 }
 
-/// The node's clock was set forward right after its restart: its own word is not enough.
+/// The node's clock was set forward right after its restart, so its own clock is not enough.
 #[test]
-fn who_saw_a_node_born_again_waits_on_its_own_clock_too() {
+fn a_client_that_saw_a_new_birth_also_waits_on_its_own_clock() {
     let mut cluster = cluster_of(3);
     observe(&mut cluster, standing(1, START_US), at(0));
     let reborn = standing(2, START_US);
@@ -63,7 +63,7 @@ fn who_saw_a_node_born_again_waits_on_its_own_clock_too() {
 }
 
 #[test]
-fn what_was_seen_once_is_not_counted_from_the_last_answer() {
+fn the_quarantine_counts_from_the_first_reply_after_the_birth() {
     let mut cluster = cluster_of(3);
     observe(&mut cluster, standing(1, START_US), at(0));
     let reborn = standing(2, START_US);
@@ -73,7 +73,7 @@ fn what_was_seen_once_is_not_counted_from_the_last_answer() {
     assert_eq!(cluster.quarantine_left(0, reborn, at(0) + Q), None);
 }
 
-/// A first look at a node is no change: its own clock decides.
+/// The first contact with a node is not a new birth: the node's own clock decides.
 #[test]
 fn a_fresh_client_trusts_the_nodes_clock() {
     let mut cluster = cluster_of(3);
@@ -95,9 +95,9 @@ fn a_durable_node_that_kept_its_birth_over_a_restart_votes_at_once() {
     assert_eq!(cluster.quarantine_left(0, after, at(1)), None);
 }
 
-/// A clock that was set back behind the birth: in quarantine, never said to last longer than Q.
+/// The clock was set back before the birth: in quarantine, but never for longer than Q.
 #[test]
-fn a_birth_in_the_future_is_no_licence_to_vote() {
+fn a_node_with_a_birth_in_the_future_may_not_vote() {
     let cluster = cluster_of(3);
     for born_us in [START_US + 1, START_US + 3_600_000_000, u64::MAX] {
         let left = cluster.quarantine_left(0, standing(born_us, START_US), at(0));
@@ -121,7 +121,7 @@ fn a_single_node_has_no_quarantine() {
 }
 
 #[test]
-fn the_groups_own_values_are_taken_over() {
+fn the_values_of_the_group_are_adopted() {
     let mut cluster = cluster_of(3);
     let mut group = Group::new(3);
     group.quarantine = Duration::from_secs(100);

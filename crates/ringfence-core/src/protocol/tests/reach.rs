@@ -1,20 +1,20 @@
-//! Nodes whose clocks are almost out of each other's reach: a record above the slow one's ceiling comes
-//! into it as time passes, unless those who ask push it further.
+//! Nodes whose clocks are so far apart that they hardly accept a common ballot. A record above the
+//! ceiling of the slow node comes into reach as time passes, unless new attempts raise it further.
 
 use proptest::prelude::*;
 
 use super::ballot::propose;
 use super::*;
 
-/// How often somebody asks.
+/// The interval between two attempts.
 const PAUSE_MS: u64 = 50;
-/// A record is at most a window above its node's clock, and the slowest clock of a majority at most two
-/// windows behind, both less what the margin takes.
+/// A record is at most one window above its node's clock, and the slowest clock of a majority is at
+/// most two windows behind, both less the margin.
 const PATIENCE_MS: u64 = 2 * WINDOW_US / 1_000;
 
-/// Asks until a majority grants: after how many milliseconds.
+/// Tries until a majority grants. Returns after how many milliseconds.
 fn granted_after(servers: &mut [Server], silent: Option<usize>) -> Option<u64> {
-    let mut cluster = acquainted(servers, at(0));
+    let mut cluster = connected(servers, at(0));
     let mut floors = vec![None; servers.len()];
     (0..=PATIENCE_MS).step_by(PAUSE_MS as usize).find(|&ms| {
         if let Some(silent) = silent {
@@ -32,36 +32,36 @@ fn record(server: &mut Server, above_clock_us: i64) {
     server.ask(at(0), &token(9), undo(ballot, true)).unwrap();
 }
 
-/// Each attempt at the fast node's own time would lift its record as fast as the slow one's ceiling rises:
-/// two nodes that answer, and nobody would be granted anything for ever.
+/// If each attempt proposed the fast node's own time, it would raise that record as fast as the
+/// ceiling of the slow node rises. Both nodes answer, and yet no client would ever get a grant.
 #[test]
 fn a_record_out_of_reach_comes_into_it_as_time_passes() {
     let mut servers = [0, 8_900_000, 0].map(Server::new);
     record(&mut servers[1], 0);
-    // Its record is 8.9 s ahead of the slow clock, whose ceiling is 5 s ahead.
+    // The record is 8.9 s ahead of the slow clock, whose ceiling is 5 s ahead.
     assert_eq!(granted_after(&mut servers, Some(2)), Some(3_950));
 }
 
-/// The third is out of the others' reach altogether, and its clock is the median.
+/// The third node is out of reach of the others, and its clock is the median.
 #[test]
-fn a_median_that_pleases_only_itself_is_not_proposed() {
+fn a_median_that_only_its_own_node_accepts_is_not_proposed() {
     let mut servers = [-6_600_000, 0, 9_700_000].map(Server::new);
     record(&mut servers[1], 0);
     assert_eq!(granted_after(&mut servers, None), Some(1_650));
 }
 
-/// Clocks that will never meet are not waited for: the ballot is the median's, as where all is well.
+/// Clocks that will never come into reach are not waited for: the ballot is the median, as usual.
 #[test]
-fn clocks_that_never_meet_change_nothing() {
+fn clocks_that_never_come_into_reach_change_nothing() {
     let servers = [0, 9_100_000].map(Server::new);
-    let mut cluster = acquainted(&servers, at(0));
+    let mut cluster = connected(&servers, at(0));
     let choice = cluster.choose(&[None, None], at(0)).unwrap();
     assert_eq!((choice.ballot.get(), choice.accepting), (START_US, 1));
 }
 
 prop_compose! {
-    /// N nodes of which a majority has clocks within two windows less the margin, the others anywhere,
-    /// and all of them any record that they can have.
+    /// N nodes. A majority has clocks within two windows less the margin, the others have any
+    /// clock, and all have any possible record.
     fn any_servers()(
         nodes in 1usize..=5,
     )(
@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_majority_within_reach_grants_in_time_whatever_is_on_record(
+    fn a_majority_within_reach_grants_in_time_with_any_records(
         mut servers in any_servers(),
     ) {
         let shown = servers.clone();

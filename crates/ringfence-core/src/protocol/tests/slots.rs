@@ -1,5 +1,5 @@
-//! A semaphore's slots: how votes for them add up, which one is asked for next, and why permits are
-//! not merely counted.
+//! A semaphore's slots: how votes for them are counted, which one is asked for next, and why
+//! permits are not only counted.
 
 mod acquisition;
 
@@ -9,7 +9,7 @@ use crate::message::{Acquire, AcquireSlot, Permit, Release, ReleaseSlot, Slots};
 
 const PERMITS: u32 = 2;
 
-/// A node that only counts how many it has let in, as a semaphore is often built.
+/// A node that only counts how many clients it admitted, as many semaphores do.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counter(u32);
 
@@ -21,23 +21,23 @@ impl Counter {
     }
 }
 
-/// Five nodes with two permits each, and three clients who reach three nodes each: every node has
-/// let in no more than two, every client has a majority, and three are inside.
+/// Five nodes with two permits each, and three clients that reach three nodes each. No node admits
+/// more than two clients, but every client has a majority, so three are admitted.
 const REACHED: [[usize; 3]; 3] = [[0, 1, 2], [2, 3, 4], [0, 1, 3]];
 
 #[test]
-fn counting_permits_on_each_node_would_admit_three_on_two() {
+fn counting_permits_on_each_node_would_admit_three_clients_to_two_permits() {
     let mut nodes = [Counter::default(); 5];
     let inside = REACHED.iter().filter(|reached| {
         let granted = reached.iter().filter(|node| nodes[**node].acquire());
         granted.count() >= quorum(5)
     });
-    assert_eq!(inside.count(), 3, "on two permits");
+    assert_eq!(inside.count(), 3, "with two permits");
     assert!(nodes.iter().all(|node| node.0 <= PERMITS));
 }
 
 #[test]
-fn by_slots_the_same_three_clients_are_two_inside() {
+fn with_slots_two_of_the_same_three_clients_are_admitted() {
     let mut nodes = vec![Semaphore::default(); 5];
     let mut inside = Vec::new();
     for (client, reached) in (1..).zip(REACHED) {
@@ -60,7 +60,7 @@ fn by_slots_the_same_three_clients_are_two_inside() {
     );
 }
 
-/// Whatever each client reaches, in whatever order: no slot has two holders.
+/// Whichever nodes each client reaches, in whatever order: no slot has two holders.
 #[test]
 fn no_two_of_any_four_clients_win_the_same_slot() {
     let reach: Vec<[usize; 3]> = (0..5usize)
@@ -69,7 +69,7 @@ fn no_two_of_any_four_clients_win_the_same_slot() {
     for (index, reaches) in words(&reach, 4) {
         let mut nodes = vec![Semaphore::default(); 5];
         let mut won = Vec::new();
-        // All ask before anybody hears, each node in another order.
+        // All ask before any reply arrives, each node in another order.
         let mut attempts: Vec<Attempt> = (1..=4).map(|who| attempt(Asked::Any, who)).collect();
         for (node, server) in nodes.iter_mut().enumerate() {
             for turn in 0..4 {
@@ -94,7 +94,7 @@ fn no_two_of_any_four_clients_win_the_same_slot() {
     }
 }
 
-/// One node's ledger of a semaphore of two.
+/// One node's ledger of a semaphore with two slots.
 #[derive(Debug, Clone)]
 struct Semaphore {
     entries: Vec<Entry>,
@@ -171,9 +171,9 @@ fn attempt_at(asked: Asked, who: u64, place: Option<crate::message::Place>) -> A
     Attempt::new(token(who), ballot, place, at(0), timing, suspects).asking(Kind::Slot, Some(asked))
 }
 
-/// What a node says: the slot that it is about, those that are free, and how many are ahead.
+/// A node's reply: the slot that it is about, the free slots, and how many waiters are ahead.
 fn permit(answer: Answer, slot: u32, free: &[u32], ahead: u64) -> Outcome {
-    says(Answer::Permit(Permit {
+    reply(Answer::Permit(Permit {
         answer: Box::new(answer),
         slot: Some(slot),
         free: free.to_vec(),
@@ -207,7 +207,7 @@ fn votes_for_different_slots_do_not_add_up() {
 }
 
 #[test]
-fn a_grant_of_another_slot_than_the_one_that_was_named_does_not_count() {
+fn a_grant_of_another_slot_than_the_wanted_one_does_not_count() {
     let yes = |slot| permit(Answer::Granted, slot, &[0, 1], 0);
     let attempt = feed(Asked::Slot(0), [yes(0), yes(1), yes(1), yes(1), yes(0)]);
     assert!(matches!(attempt.verdict(), Some(Verdict::Lost(_))));
@@ -219,18 +219,14 @@ fn a_quarantined_node_s_slot_does_not_count() {
     for node in 0..5 {
         let quarantine = (node > 1).then_some(ms(5_000));
         let yes = permit(Answer::Granted, 0, &[0], 0);
-        attempt.handle_reply(node, yes, quarantine.map(young), at(1));
+        attempt.handle_reply(node, yes, quarantine.map(quarantined), at(1));
     }
     assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
-    assert_eq!(
-        attempt.remains(),
-        [Target::Holds; 5],
-        "but it is taken back"
-    );
+    assert_eq!(attempt.remains(), [Target::Holds; 5], "but it is released");
 }
 
 #[test]
-fn whoever_has_not_answered_may_have_given_any_slot() {
+fn a_node_that_has_not_answered_may_have_granted_any_slot() {
     let mut attempt = attempt(Asked::Any, 1);
     for node in 0..3 {
         attempt.handle_reply(node, permit(Answer::Granted, 2, &[2], 0), None, at(1));
@@ -248,7 +244,7 @@ fn whoever_has_not_answered_may_have_given_any_slot() {
 }
 
 #[test]
-fn after_a_loss_the_slot_after_those_ahead_is_asked_for_if_a_majority_has_it_free() {
+fn after_a_loss_the_next_slot_is_free_on_a_majority_and_skips_the_waiters_ahead() {
     let no = |free: &[u32], ahead| permit(held(Some(500)), 0, free, ahead);
     // Slot 1 is free on three nodes only, slot 0 on two, slot 2 on four.
     let free = |ahead| {
@@ -267,17 +263,17 @@ fn after_a_loss_the_slot_after_those_ahead_is_asked_for_if_a_majority_has_it_fre
         None,
         "not our turn"
     );
-    // What was given to us already is the best guess.
+    // A slot that some nodes granted to us is the best choice.
     let mut some = free(0);
     some[2] = permit(Answer::Granted, 2, &[1, 2], 0);
     assert_eq!(feed(Asked::Any, some).next_slot(), Some(2));
-    // Too few answers tell nothing.
+    // Too few answers decide nothing.
     let few = [no(&[0], 0), no(&[0], 0), unknown(), unknown(), not_sent()];
     assert_eq!(feed(Asked::Any, few).next_slot(), None);
 }
 
 #[test]
-fn whoever_has_won_leaves_the_lines_that_it_still_stands_in() {
+fn a_winner_leaves_the_queues_that_still_have_its_ticket() {
     let place = crate::message::Place {
         since_us: START_US,
         id: Arc::from("c.1"),
@@ -302,9 +298,9 @@ fn whoever_has_won_leaves_the_lines_that_it_still_stands_in() {
     }
 }
 
-/// The undo of an attempt at any slot and its late arrival, on one node.
+/// The undo of an attempt for any slot, and the late arrival of the attempt, on one node.
 #[test]
-fn an_attempt_that_lands_after_its_undo_takes_no_slot() {
+fn an_attempt_that_arrives_after_its_undo_takes_no_slot() {
     let mut node = Semaphore::default();
     let attempt = attempt(Asked::Any, 1);
     let undo = Op::ReleaseSlot(ReleaseSlot {
@@ -320,7 +316,7 @@ fn an_attempt_that_lands_after_its_undo_takes_no_slot() {
     });
     node.carry_out(attempt.token(), undo).unwrap();
     let Answer::Permit(late) = node.ask(&attempt).unwrap().answer else {
-        panic!("not an answer to that");
+        panic!("unexpected answer");
     };
     assert_eq!(*late.answer, Answer::Stale);
     assert!(node.entries.iter().skip(1).all(|slot| slot.key.is_none()));

@@ -1,4 +1,4 @@
-//! One client's attempts on real ledgers: what is left of a lost one, and what it may cost.
+//! One client's attempts on real ledgers: what a lost one leaves behind, and what its undo may do.
 
 use super::super::attempt::Timing;
 use super::*;
@@ -18,15 +18,15 @@ fn ballot(more: u64) -> Ballot {
     Ballot::new(START_US + more)
 }
 
-/// Proposes to one node and hands over its answer.
+/// Proposes to one node and hands its answer to the attempt.
 fn ask(attempt: &mut Attempt, servers: &mut [Server], node: usize, now: Timestamp) -> Answer {
     let outcome = servers[node].ask(now, attempt.token(), acquire(attempt.ballot()));
     attempt.handle_reply(node, outcome.clone(), None, now);
     outcome.unwrap().answer
 }
 
-/// Takes back what `attempt` may have left: whom it told, and what they answered.
-fn take_back(
+/// Undoes what `attempt` may have left. Returns the nodes that got the undo, and their answers.
+fn undo_all(
     attempt: &Attempt,
     kind: ReleaseKind,
     servers: &mut [Server],
@@ -78,9 +78,9 @@ fn late_replies_to_an_earlier_ballot_do_not_count() {
 }
 
 /// Granted on the first node, held on the second, and the third never answered: its acquire is
-/// still on its way, and is refused when it lands.
+/// still on its way, and is refused when it arrives.
 #[test]
-fn a_lost_attempt_is_undone_where_it_may_have_landed() {
+fn a_lost_attempt_is_undone_where_it_may_have_arrived() {
     let mut servers = vec![Server::new(0); 3];
     let mut rival = attempt(2, ballot(0), 3, at(0));
     ask(&mut rival, &mut servers, 1, at(0));
@@ -89,7 +89,7 @@ fn a_lost_attempt_is_undone_where_it_may_have_landed() {
     ask(&mut lost, &mut servers, 1, at(1));
     lost.handle_timeout(at(100));
     assert_eq!(lost.verdict(), Some(Verdict::Lost(Loss::Held)));
-    let told = take_back(&lost, ReleaseKind::Undo, &mut servers, at(101));
+    let told = undo_all(&lost, ReleaseKind::Undo, &mut servers, at(101));
     assert_eq!(told, [(0, Answer::Released), (2, Answer::Gone)]);
     assert_eq!(holder(&mut servers[0], at(102)), None);
     assert_eq!(ask(&mut lost, &mut servers, 2, at(103)), Answer::Stale);
@@ -100,9 +100,9 @@ fn a_lost_attempt_is_undone_where_it_may_have_landed() {
     );
 }
 
-/// Retiring everywhere would let pollers starve everybody else.
+/// If an undo retired the ballot on every node, polling clients would starve the waiters.
 #[test]
-fn an_undo_raises_no_fence_where_nothing_of_it_can_be() {
+fn an_undo_raises_no_fence_on_a_node_that_refused_the_attempt() {
     let mut servers = vec![Server::new(0); 3];
     let mut rival = attempt(2, ballot(0), 3, at(0));
     for node in 0..3 {
@@ -113,14 +113,14 @@ fn an_undo_raises_no_fence_where_nothing_of_it_can_be() {
     for node in 0..3 {
         ask(&mut lost, &mut servers, node, at(1));
     }
-    assert_eq!(take_back(&lost, ReleaseKind::Undo, &mut servers, at(2)), []);
+    assert_eq!(undo_all(&lost, ReleaseKind::Undo, &mut servers, at(2)), []);
     let after: Vec<Entry> = servers.iter().map(|server| server.entry.clone()).collect();
     assert_eq!(after, before);
 }
 
-/// The retry overtakes the undo of the attempt before.
+/// The next attempt overtakes the undo of the one before.
 #[test]
-fn own_partial_votes_do_not_block_own_retries() {
+fn our_own_partial_grants_do_not_block_our_next_attempt() {
     let mut servers = vec![Server::new(0); 3];
     let mut first = attempt(1, ballot(0), 3, at(0));
     assert_eq!(ask(&mut first, &mut servers, 0, at(0)), Answer::Granted);
@@ -128,7 +128,7 @@ fn own_partial_votes_do_not_block_own_retries() {
     for node in 0..3 {
         assert_eq!(ask(&mut second, &mut servers, node, at(1)), Answer::Granted);
     }
-    let told = take_back(&first, ReleaseKind::Undo, &mut servers, at(2));
+    let told = undo_all(&first, ReleaseKind::Undo, &mut servers, at(2));
     assert!(
         told.iter().all(|(_, answer)| *answer == Answer::Newer),
         "{told:?}"
@@ -138,7 +138,7 @@ fn own_partial_votes_do_not_block_own_retries() {
     }
 }
 
-/// Two of four each: kept, nobody could ever win.
+/// Two of four nodes each: if partial grants were kept, no client could ever win.
 #[test]
 fn partial_grants_are_never_kept() {
     let mut servers = vec![Server::new(0); 4];
@@ -159,7 +159,7 @@ fn partial_grants_are_never_kept() {
     for lost in [&one, &two] {
         assert_eq!(lost.verdict(), Some(Verdict::Lost(Loss::Held)));
         assert_eq!(
-            take_back(lost, ReleaseKind::Undo, &mut servers, at(2)).len(),
+            undo_all(lost, ReleaseKind::Undo, &mut servers, at(2)).len(),
             2
         );
     }
@@ -177,7 +177,7 @@ fn a_final_release_goes_to_all_nodes() {
     ask(&mut won, &mut servers, 1, at(0));
     won.handle_reply(2, not_sent(), None, at(0));
     assert!(matches!(won.verdict(), Some(Verdict::Won { .. })));
-    let told = take_back(&won, ReleaseKind::Final, &mut servers, at(1));
+    let told = undo_all(&won, ReleaseKind::Final, &mut servers, at(1));
     assert_eq!(
         told,
         [
@@ -196,7 +196,7 @@ fn a_released_lock_is_not_brought_back_by_a_late_restore() {
     for node in 0..3 {
         ask(&mut won, &mut servers, node, at(0));
     }
-    take_back(&won, ReleaseKind::Final, &mut servers, at(1));
+    undo_all(&won, ReleaseKind::Final, &mut servers, at(1));
     let restore = Op::Restore(Restore {
         ballot: won.ballot(),
         ttl_ms: 10_000,

@@ -1,4 +1,4 @@
-//! How much of a TTL may be counted on.
+//! How much of a TTL is valid.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn the_deadline_is_the_ttl_less_drift_after_t0() {
 }
 
 #[test]
-fn the_fraction_lies_between_zero_and_a_quarter() {
+fn the_fraction_is_between_zero_and_a_quarter() {
     for good in [0.0, -0.0, 0.01, 0.25] {
         assert!(Drift::new(good, Duration::ZERO).is_ok(), "{good}");
     }
@@ -25,14 +25,14 @@ fn one_per_cent_and_two_milliseconds_are_the_default() {
 }
 
 #[test]
-fn no_drift_takes_nothing_off() {
+fn a_drift_of_zero_subtracts_nothing() {
     let none = Drift::new(0.0, Duration::ZERO).unwrap();
     assert_eq!(none.allowance(Duration::MAX), Duration::ZERO);
     assert_eq!(deadline(at(0), TTL, none), at(0) + TTL);
 }
 
 #[test]
-fn a_fraction_too_small_to_be_written_is_rounded_up() {
+fn a_fraction_below_one_millionth_is_rounded_up() {
     let tiny = Drift::new(1e-9, Duration::ZERO).unwrap();
     assert_eq!(
         tiny.allowance(Duration::from_secs(1)),
@@ -50,7 +50,7 @@ fn a_ttl_shorter_than_the_drift_is_over_at_t0() {
 }
 
 #[test]
-fn endless_spans_saturate() {
+fn very_long_spans_saturate() {
     let long = Drift::new(0.25, Duration::MAX).unwrap();
     for span in [Duration::ZERO, TTL, Duration::MAX] {
         assert_eq!(long.allowance(span), Duration::MAX);

@@ -55,8 +55,8 @@ mutants! {
     /// A grant is looked at again when its caller wakes, who may have stood still.
     GrantNotLookedAtAgain:
         edit(ACQUISITION, "conclude",
-            "&& !cluster.stood_still_since(attempt.t0()) =>",
-            "&& !cluster.stood_still_since(attempt.t0())
+            "&& !cluster.froze_since(attempt.t0()) =>",
+            "&& !cluster.froze_since(attempt.t0())
              || mutant!(GrantNotLookedAtAgain) =>");
 
     /// Only replies to the present ballot count.
@@ -175,8 +175,8 @@ mutants! {
     /// A dead node that fails at once makes no outage of a held lock.
     OutageDecidedEarly:
         edit(ATTEMPT, "tally",
-            "let unheard = answers < quorum && awaited > 0;",
-            "let unheard = answers < quorum && awaited > 0 && !mutant!(OutageDecidedEarly);");
+            "let undecided = answers < quorum && awaited > 0;",
+            "let undecided = answers < quorum && awaited > 0 && !mutant!(OutageDecidedEarly);");
 
     /// A node that was silent last time does not delay a lost verdict.
     SilentNodeAwaited:
@@ -211,7 +211,7 @@ mutants! {
 
     /// One server behind two nodes has one vote.
     DuplicateCountsTwice:
-        edit(VOTE, "is_same",
+        edit(VOTE, "is_same_server",
             "one != 0 && one == other",
             "one != 0 && one == other && !mutant!(DuplicateCountsTwice)");
 

@@ -133,9 +133,9 @@ mutants! {
 
     /// A restore does not make the fate of an acquire known, nor its own before it is answered.
     PutBackCalledKnown:
-        edit(TALLY, "put_back_on",
-            "if told.target == Target::Nothing {",
-            "if told.target == Target::Nothing || mutant!(PutBackCalledKnown) {"),
+        edit(TALLY, "restore_sent",
+            "if state.target == Target::Nothing {",
+            "if state.target == Target::Nothing || mutant!(PutBackCalledKnown) {"),
         edit(TALLY, "remains",
             "match self.restores > 0 {",
             "match self.restores > 0 && !mutant!(PutBackCalledKnown) {");

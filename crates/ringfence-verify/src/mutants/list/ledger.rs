@@ -30,33 +30,33 @@ const ENTRY_EFFECTIVE_FENCE_2: Edit = edit(ENTRY, "effective_fence",
 mutants! {
     /// A ballot at or below the fence is stale.
     FenceNotChecked:
-        edit(ACQUIRE, "rule",
+        edit(ACQUIRE, "check_claim",
             "if ballot <= entry.effective_fence(rules, now, mode) {",
             "if ballot <= entry.effective_fence(rules, now, mode)
                  && !mutant!(FenceNotChecked) {");
 
     /// A ballot above the ceiling is not granted.
     CeilingNotChecked:
-        edit(ACQUIRE, "rule",
+        edit(ACQUIRE, "check_claim",
             "} else if ballot > now.ceiling(rules) {",
             "} else if ballot > now.ceiling(rules) && !mutant!(CeilingNotChecked) {");
 
     /// An own key is not granted again under a lower ballot.
     LowerBallotRegranted:
-        edit(ACQUIRE, "rule",
+        edit(ACQUIRE, "check_claim",
             "if ballot < seated {",
             "if ballot < seated && !mutant!(LowerBallotRegranted) {");
 
     /// Of several claims all are granted, or none.
     FirstClaimDecides:
         edit(ACQUIRE, "acquire",
-            "if let Some(refusal) = refusal(rulings) {",
+            "if let Some(refusal) = refusal(checks) {",
             "let count = if mutant!(FirstClaimDecides) { 1 } else { usize::MAX };
-             if let Some(refusal) = refusal(rulings.take(count)) {");
+             if let Some(refusal) = refusal(checks.take(count)) {");
 
     /// A writer who waits for readers is not dead.
     WriterPassedByReaders:
-        edit(ACQUIRE, "in_the_way",
+        edit(ACQUIRE, "find_conflict",
             "let pass_at = pass_at.filter(|_| ahead == 0 || entry.key.is_none());",
             "let pass_at =
                  pass_at.filter(|_| ahead == 0 || entry.key.is_none()
@@ -80,8 +80,8 @@ mutants! {
     /// A server that was promoted within its run is born, although its run id is the same.
     BirthByRunIdAlone:
         edit(BIRTH, "judge",
-            "if stands.epoch != now.epoch || promoted {",
-            "if stands.epoch != now.epoch || promoted && !mutant!(BirthByRunIdAlone) {");
+            "if stored.epoch != now.epoch || promoted {",
+            "if stored.epoch != now.epoch || promoted && !mutant!(BirthByRunIdAlone) {");
 
     /// A replicated server writes holders only under the replication id of its birth record.
     ReplicationIdNotCompared:
@@ -123,7 +123,7 @@ mutants! {
 
     /// A shared grant leaves the write fence alone.
     ReaderRaisesWriteFence:
-        edit(ENTRY, "share_for",
+        edit(ENTRY, "grant_shared",
             "self.mark_shared(rules, now, (Mode::Shared, ballot), self.closed(), ballot);",
             "let raised = match mutant!(ReaderRaisesWriteFence) {
                  true => Mode::Exclusive,
@@ -149,7 +149,7 @@ mutants! {
 
     /// An exclusive claim is closed to all while others share the name.
     WriterBesideReaders:
-        edit(ENTRY, "is_closed_to",
+        edit(ENTRY, "conflicts_with",
             "self.key.is_some() && (mode == Mode::Exclusive || !self.is_shared())",
             "if mutant!(WriterBesideReaders) && self.is_shared() {
                  return false;
@@ -173,7 +173,7 @@ mutants! {
 
     /// Neither an extend nor a second grant shortens a lease.
     LeaseShortened:
-        edit(ENTRY, "seat_for",
+        edit(ENTRY, "grant_exclusive",
             "Some(key) if key.value == seat.token =>
                  key.until_ms.map(|until| until.max(asked)),",
             "Some(key) if key.value == seat.token && !mutant!(LeaseShortened) => {
@@ -182,7 +182,7 @@ mutants! {
 
     /// Neither an extend nor a second grant shortens a share.
     ShareShortened:
-        edit(ENTRY, "share_for",
+        edit(ENTRY, "grant_shared",
             "reader.until_ms = now.lease_ms.saturating_add(ttl_ms).max(left);",
             "let left = if mutant!(ShareShortened) { 0 } else { left };
              reader.until_ms = now.lease_ms.saturating_add(ttl_ms).max(left);");

@@ -18,12 +18,12 @@ const LINE_IS_TOO_OLD: Edit = edit(LINE, "is_too_old",
 /// Shared by DeadHeadBlocks, GraceOnceForAll.
 #[rustfmt::skip]
 const LINE_MAY_PASS_AT: Edit = edit(LINE, "may_pass_at",
-    "let patience = rules.grace_ms.saturating_mul(ahead);",
+    "let wait_ms = rules.grace_ms.saturating_mul(ahead);",
     "if mutant!(DeadHeadBlocks) {
          return None;
      }
      let heads = if mutant!(GraceOnceForAll) { 1 } else { ahead };
-     let patience = rules.grace_ms.saturating_mul(heads);");
+     let wait_ms = rules.grace_ms.saturating_mul(heads);");
 
 mutants! {
     /// A node takes nobody to a latch that it does not know.
@@ -59,7 +59,7 @@ mutants! {
 
     /// Readers do not pass a writer who waits.
     ReadersPassWriters:
-        edit(LINE, "is_in_the_way_of",
+        edit(LINE, "conflicts_with",
             "mode == Mode::Exclusive || !self.shared",
             "if mutant!(ReadersPassWriters) && mode == Mode::Shared {
                  return false;
@@ -121,7 +121,7 @@ mutants! {
 
     /// A slot has a fence like any lock.
     SlotFenceNotChecked:
-        edit(SLOTS, "by_ballot",
+        edit(SLOTS, "check_ballot",
             "} else if ballot < seated
                  || ballot <= slot.effective_fence(rules, now, Mode::Exclusive) {",
             "} else if (ballot < seated
@@ -131,20 +131,20 @@ mutants! {
 
     /// A slot has a ceiling like any lock.
     SlotCeilingNotChecked:
-        edit(SLOTS, "by_ballot",
+        edit(SLOTS, "check_ballot",
             "} else if ballot > now.ceiling(rules) {",
             "} else if ballot > now.ceiling(rules) && !mutant!(SlotCeilingNotChecked) {");
 
     /// An undo does not give back a slot of a later attempt.
     SlotReleaseIgnoresBallot:
         edit(SLOTS, "release",
-            "if held && slot.holder_ballot() > leaving.ballot {",
-            "if held && slot.holder_ballot() > leaving.ballot
+            "if held && slot.holder_ballot() > params.ballot {",
+            "if held && slot.holder_ballot() > params.ballot
                  && !mutant!(SlotReleaseIgnoresBallot) {");
 
     /// A slot that was named is not replaced by another.
     NamedSlotReplaced:
-        edit(SLOTS, "rule",
+        edit(SLOTS, "decide",
             "let held = asked.or(free.is_empty().then_some(0));",
             "let asked = asked.filter(|slot| free.contains(slot)
                  || !mutant!(NamedSlotReplaced));
@@ -152,25 +152,25 @@ mutants! {
 
     /// A caller with as many waiters ahead as slots are free waits.
     SlotJumpsQueue:
-        edit(SLOTS, "rule",
+        edit(SLOTS, "decide",
             "if ahead >= free.len() {",
             "if ahead >= free.len() && !mutant!(SlotJumpsQueue) {");
 
     /// A caller that has a slot leaves the line.
     SlotHolderStaysInLine:
-        edit(SLOTS, "seat",
-            "if let Some(place) = wanted.place {",
-            "if let Some(place) = wanted.place.filter(|_| !mutant!(SlotHolderStaysInLine)) {");
+        edit(SLOTS, "grant_slot",
+            "if let Some(place) = params.place {",
+            "if let Some(place) = params.place.filter(|_| !mutant!(SlotHolderStaysInLine)) {");
 
     /// An undo of a slot takes the place in line again.
     SlotUndoLosesPlace:
         edit(SLOTS, "release",
-            "Some(place) if leaving.stays && released => {",
-            "Some(place) if leaving.stays && released && !mutant!(SlotUndoLosesPlace) => {");
+            "Some(place) if params.stays && released => {",
+            "Some(place) if params.stays && released && !mutant!(SlotUndoLosesPlace) => {");
 
     /// The release of a slot wakes the waiter that gets it.
     SlotReleaseWakesNobody:
-        edit(SLOTS, "newly_served",
+        edit(SLOTS, "newly_entitled",
             "let next = line.tickets.get(free);",
             "if mutant!(SlotReleaseWakesNobody) {
                  newly.clear();

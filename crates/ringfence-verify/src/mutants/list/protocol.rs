@@ -38,7 +38,7 @@ mutants! {
 
     /// If a majority jumps alike, it was our own clock that stood still.
     StandstillUnnoticed:
-        edit(CLOCKS, "Clocks::hear",
+        edit(CLOCKS, "Clocks::observe",
             "if Jump::most_alike(jumps) < quorum(self.nodes.len()) {",
             "if Jump::most_alike(jumps) < quorum(self.nodes.len())
                  || mutant!(StandstillUnnoticed) {");
@@ -52,8 +52,8 @@ mutants! {
     /// A node that no longer answers has no say in the choice of a ballot.
     SilentNodesHaveASay:
         edit(BALLOTS, "ranges",
-            ".filter(|(view, _)| view.answers || nobody)",
-            ".filter(|(view, _)| view.answers || nobody || mutant!(SilentNodesHaveASay))");
+            ".filter(|(view, _)| view.answers || none_answers)",
+            ".filter(|(view, _)| view.answers || none_answers || mutant!(SilentNodesHaveASay))");
 
     /// Each attempt has a higher ballot.
     BallotNotRaised:
@@ -63,7 +63,7 @@ mutants! {
 
     /// A node that may have forgotten does not vote.
     NoQuarantine:
-        edit(CLUSTER, "too_young_for",
+        edit(CLUSTER, "time_until_old_enough",
             "if !view.quarantines || standing.born_us == 0 {",
             "if !view.quarantines || standing.born_us == 0 || mutant!(NoQuarantine) {");
 
@@ -78,14 +78,14 @@ mutants! {
 
     /// The quarantine lasts until a client that saw the restart agrees.
     OnlyNodeClockEndsQuarantine:
-        edit(CLUSTER, "too_young_for",
-            ".map(|reborn| (reborn + needed).since(now))",
+        edit(CLUSTER, "time_until_old_enough",
+            ".map(|seen| (seen + needed).since(now))",
             ".filter(|_| !mutant!(OnlyNodeClockEndsQuarantine))
-             .map(|reborn| (reborn + needed).since(now))");
+             .map(|seen| (seen + needed).since(now))");
 
     /// The quarantine lasts until the node's own clock says so.
     OnlyOurClockEndsQuarantine:
-        edit(CLUSTER, "too_young_for",
+        edit(CLUSTER, "time_until_old_enough",
             "let left = by_node.min(needed).max(by_us);",
             "let by_node = if mutant!(OnlyOurClockEndsQuarantine) {
                  Duration::ZERO
@@ -97,8 +97,8 @@ mutants! {
     /// A client notices that a node was born anew.
     RebirthUnnoticed:
         edit(CLUSTER, "observe_standing",
-            "let reborn = known.is_some_and(|k| k.born_us != standing.born_us);",
-            "let reborn =
+            "let new_birth = known.is_some_and(|k| k.born_us != standing.born_us);",
+            "let new_birth =
                  known.is_some_and(|k| k.born_us != standing.born_us
                      && !mutant!(RebirthUnnoticed));");
 
@@ -114,8 +114,8 @@ mutants! {
     /// If our own clock stood still, no answer to a request from before counts.
     OutdatedAnswersCount:
         edit(CLUSTER, "discount",
-            "if self.stood_still_since(sent) {",
-            "if self.stood_still_since(sent) && !mutant!(OutdatedAnswersCount) {");
+            "if self.froze_since(sent) {",
+            "if self.froze_since(sent) && !mutant!(OutdatedAnswersCount) {");
 
     /// t0 of an extension is read before its first send.
     ExtendT0ReadLate:
@@ -177,8 +177,8 @@ mutants! {
     /// What is said of a latch, a majority says.
     LatchQuorumOneShort:
         edit(LATCH_ROUND, "tally",
-            "having.count() >= quorum(self.heard.len())",
-            "having.count() >= quorum(self.heard.len())
+            "having.count() >= quorum(self.replies.len())",
+            "having.count() >= quorum(self.replies.len())
                  - usize::from(mutant!(LatchQuorumOneShort))");
 
     /// A node that is younger than the latch does not count.
@@ -197,13 +197,13 @@ mutants! {
 
     /// A jump of a node's clock is noticed.
     JumpUnnoticed:
-        edit(CLOCKS, "Offset::hear",
+        edit(CLOCKS, "Offset::observe",
             "if gap_us > drift.fixed().as_micros() as i128 {",
             "if gap_us > drift.fixed().as_micros() as i128 && !mutant!(JumpUnnoticed) {");
 
     /// What the drift allows is no jump.
     SlowDriftIsAJump:
-        edit(CLOCKS, "Offset::hear",
+        edit(CLOCKS, "Offset::observe",
             "let moved = drift.fraction_of(elapsed) + Duration::from_micros(1);",
             "let moved = match mutant!(SlowDriftIsAJump) {
                  false => drift.fraction_of(elapsed) + Duration::from_micros(1),
@@ -218,7 +218,7 @@ mutants! {
 
     /// What could not be taken back is tried again.
     WithdrawnOnce:
-        edit(WITHDRAWAL, "try_again",
+        edit(WITHDRAWAL, "retry_later",
             "self.progress = if until.is_some_and(|until| at < until) {",
             "self.progress = if until.is_some_and(|until| at < until)
                  && !mutant!(WithdrawnOnce) {");
@@ -235,9 +235,9 @@ mutants! {
     /// A node that did not answer is told that the fate of the acquire is unknown.
     FateCalledKnown:
         edit(WITHDRAWAL, "poll_send",
-            "let fate_unknown = state.target == Target::Unknown || keeps_anew;",
+            "let fate_unknown = state.target == Target::Unknown || may_lack_it;",
             "let fate_unknown =
-                 (state.target == Target::Unknown || keeps_anew) && !mutant!(FateCalledKnown);");
+                 (state.target == Target::Unknown || may_lack_it) && !mutant!(FateCalledKnown);");
 
     /// Nodes are told to keep a name until a majority has been told, also after the lease has
     /// ended.

@@ -7,36 +7,36 @@ const RELEASE: &str = "crates/ringfence-core/src/ledger/release.rs";
 /// Shared by NoRetirement, RetireAlways.
 #[rustfmt::skip]
 const RELEASE_RELEASE_ONE: Edit = edit(RELEASE, "release_one",
-    "let raise = if held || leaving.fate_unknown {",
+    "let raise = if held || params.fate_unknown {",
     "let retires = match () {
          () if mutant!(NoRetirement) => false,
          () if mutant!(RetireAlways) => true,
-         () => leaving.fate_unknown,
+         () => params.fate_unknown,
      };
      let raise = if held || retires {");
 
 /// Shared by KeptAfterClosed, KeptOnlyWhereHeld.
 #[rustfmt::skip]
-const RELEASE_KEEPS_ANEW: Edit = edit(RELEASE, "keeps_anew",
-    "let told = leaving.ballot <= entry.closed();
-     if told || leaving.ballot > now.ceiling(rules) {",
-    "let told = leaving.ballot <= entry.closed() && !mutant!(KeptAfterClosed);
-     if told || leaving.ballot > now.ceiling(rules) || mutant!(KeptOnlyWhereHeld) {");
+const RELEASE_KEEPS_ANEW: Edit = edit(RELEASE, "keeps_free_name",
+    "let already_closed = params.ballot <= entry.closed();
+     if already_closed || params.ballot > now.ceiling(rules) {",
+    "let already_closed = params.ballot <= entry.closed() && !mutant!(KeptAfterClosed);
+     if already_closed || params.ballot > now.ceiling(rules) || mutant!(KeptOnlyWhereHeld) {");
 
 mutants! {
     /// Only the owner releases.
     ReleaseIgnoresOwner:
         edit(RELEASE, "release_one",
-            "let held = entry.is_held_by(leaving.token) || reader.is_some();",
-            "let held = entry.is_held_by(leaving.token)
+            "let held = entry.is_held_by(params.token) || reader.is_some();",
+            "let held = entry.is_held_by(params.token)
                  || reader.is_some()
                  || mutant!(ReleaseIgnoresOwner) && entry.key.is_some();");
 
     /// An undo does not release what was granted under a higher ballot.
     ReleaseIgnoresBallot:
         edit(RELEASE, "release",
-            ".any(|seated| seated > leaving.ballot)",
-            ".any(|seated| seated > leaving.ballot && !mutant!(ReleaseIgnoresBallot))");
+            ".any(|seated| seated > params.ballot)",
+            ".any(|seated| seated > params.ballot && !mutant!(ReleaseIgnoresBallot))");
 
     /// Against an acquire of unknown fate the fence is raised.
     NoRetirement:
@@ -45,22 +45,22 @@ mutants! {
     /// Against a shared acquire of unknown fate the fence is raised.
     ReaderNotRetired:
         edit(RELEASE, "stop_sharing",
-            "let raise = match leaving.fate_unknown && reader.ballot < leaving.ballot {",
-            "let unknown = leaving.fate_unknown && !mutant!(ReaderNotRetired);
-             let raise = match unknown && reader.ballot < leaving.ballot {");
+            "let raise = match params.fate_unknown && reader.ballot < params.ballot {",
+            "let unknown = params.fate_unknown && !mutant!(ReaderNotRetired);
+             let raise = match unknown && reader.ballot < params.ballot {");
 
     /// The fence is raised only if the acquire's fate is unknown.
     RetireAlways:
         edit(RELEASE, "release_one",
-            "} else if held || closes || leaving.fate_unknown {",
-            "} else if held || closes || leaving.fate_unknown || mutant!(RetireAlways) {"),
+            "} else if held || closes || params.fate_unknown {",
+            "} else if held || closes || params.fate_unknown || mutant!(RetireAlways) {"),
         RELEASE_RELEASE_ONE;
 
     /// A final release closes its ballot.
     FinalReleaseNotClosed:
         edit(RELEASE, "release_one",
-            "if closes && leaving.ballot <= now.ceiling(rules) {",
-            "if closes && leaving.ballot <= now.ceiling(rules)
+            "if closes && params.ballot <= now.ceiling(rules) {",
+            "if closes && params.ballot <= now.ceiling(rules)
                  && !mutant!(FinalReleaseNotClosed) {");
 
     /// The final release of a reader closes its ballot where a restore may be under way.
@@ -79,19 +79,19 @@ mutants! {
     /// An undo does not wake its own sender.
     UndoWakesSender:
         edit(RELEASE, "release_one",
-            "let sender = leaving.place.filter(|_| leaving.stays);",
-            "let sender = leaving
+            "let sender = params.place.filter(|_| params.stays);",
+            "let sender = params
                  .place
-                 .filter(|_| leaving.stays && !mutant!(UndoWakesSender));");
+                 .filter(|_| params.stays && !mutant!(UndoWakesSender));");
 
     /// `hold_at_least` keeps the name from others.
     KeepIgnored:
-        edit(RELEASE, "bury",
-            "let until_ms = now.lease_ms.saturating_add(leaving.keep_ms?);",
+        edit(RELEASE, "clear_key",
+            "let until_ms = now.lease_ms.saturating_add(params.keep_ms?);",
             "if mutant!(KeepIgnored) {
                  return None;
              }
-             let until_ms = now.lease_ms.saturating_add(leaving.keep_ms?);");
+             let until_ms = now.lease_ms.saturating_add(params.keep_ms?);");
 
     /// A node that is told to keep a name after the lease has ended keeps it.
     KeptOnlyWhereHeld:

@@ -1,4 +1,4 @@
-//! What happens in a run: calls arrive, are answered, and move the clients on.
+//! The events of a run: calls arrive, are answered, and let the clients continue.
 
 use super::*;
 
@@ -15,13 +15,13 @@ impl World {
             .collect();
         let clients = (0..clients)
             .map(|client| Client {
-                cluster: acquainted(&servers, at(0)),
+                cluster: connected(&servers, at(0)),
                 phase: Phase::Idle { until: at(0) },
                 acquisition: Acquisition::new(world_terms(nodes), at(0), client as u64),
                 attempt: None,
-                takings: Vec::new(),
-                believes: None,
-                frozen: at(0),
+                releases: Vec::new(),
+                relies_until: None,
+                paused_until: at(0),
                 wakes: at(0),
                 grants: 0,
             })
@@ -40,7 +40,7 @@ impl World {
 
     pub(super) fn run(&mut self) {
         for client in 0..self.clients.len() {
-            self.go_on(client);
+            self.advance(client);
         }
         while let Some(((time, _), event)) = self.events.pop_first() {
             if time > at(0) + RUN {
@@ -57,7 +57,7 @@ impl World {
             Event::Answers { call, .. } => Some(call.client),
             Event::Wakes { client } => Some(*client),
         };
-        if let Some(thaws) = client.map(|client| self.clients[client].frozen)
+        if let Some(thaws) = client.map(|client| self.clients[client].paused_until)
             && thaws > self.now
         {
             return self.plan(thaws, event);
@@ -65,9 +65,9 @@ impl World {
         match event {
             Event::Arrives { call, op, token } => self.arrives(call, op, &token),
             Event::Answers { call, outcome } => self.answers(call, outcome),
-            // Planned before something else woke it: nothing to do any more.
+            // Scheduled before another event woke the client: nothing to do any more.
             Event::Wakes { client } if self.clients[client].wakes > self.now => {}
-            Event::Wakes { client } => self.go_on(client),
+            Event::Wakes { client } => self.advance(client),
         }
     }
 
@@ -76,7 +76,7 @@ impl World {
         self.events.insert((at, self.serial), event);
     }
 
-    /// How long a packet takes: mostly little, sometimes longer than a call may, or than a lease.
+    /// The delay of a packet: mostly short, sometimes longer than a call timeout or a lease.
     fn delay(&mut self) -> Duration {
         let longest = match self.random.below(100) {
             0..80 => 5,
@@ -96,7 +96,7 @@ impl World {
         };
         let arrives = self.now + self.delay();
         match self.random.below(100) {
-            // Lost, and nobody is told.
+            // Lost, without an error.
             0..2 => {}
             2..4 => self.plan(
                 self.now + ms(1),
@@ -140,28 +140,28 @@ impl World {
         client
             .cluster
             .observe(call.node, &outcome, call.sent, self.now);
-        let taking = client
-            .takings
+        let release = client
+            .releases
             .iter_mut()
             .find(|one| one.round == call.round);
-        if let Some(taking) = taking {
-            taking.machine.handle_reply(call.node, &outcome, self.now);
+        if let Some(release) = release {
+            release.machine.handle_reply(call.node, &outcome, self.now);
         } else if let Some((round, attempt)) = &mut client.attempt
             && *round == call.round
         {
             attempt.handle_reply(call.node, outcome, None, self.now);
         }
-        self.go_on(call.client);
+        self.advance(call.client);
     }
 
-    /// Does what `client` has to do now, and plans when it has to look again.
-    fn go_on(&mut self, client: usize) {
+    /// Lets `client` do what is due now, and schedules its next timeout.
+    fn advance(&mut self, client: usize) {
         if self.random.one_in(400) {
-            self.clients[client].frozen = self.now + self.random.within(ms(1_500));
+            self.clients[client].paused_until = self.now + self.random.within(ms(1_500));
         }
-        self.take_back(client);
+        self.drive_releases(client);
         while self.step(client) {}
-        self.take_back(client);
+        self.drive_releases(client);
         let this = &self.clients[client];
         let phase = match &this.phase {
             Phase::Idle { until } | Phase::Holding { until, .. } => Some(*until),
@@ -171,11 +171,11 @@ impl World {
                 .as_ref()
                 .and_then(|(_, one)| one.poll_timeout()),
         };
-        let takings = this
-            .takings
+        let releases = this
+            .releases
             .iter()
             .filter_map(|one| one.machine.poll_timeout());
-        if let Some(next) = takings.chain(phase).min() {
+        if let Some(next) = releases.chain(phase).min() {
             assert!(next > self.now, "a busy loop");
             if this.wakes <= self.now || next < this.wakes {
                 self.clients[client].wakes = next;
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// One step on the way to a grant and back; whether there may be another at once.
+    /// One step of a client. Returns whether another step may follow at once.
     fn step(&mut self, client: usize) -> bool {
         let now = self.now;
         let nodes = self.servers.len();
@@ -198,10 +198,10 @@ impl World {
             Phase::Pausing { at } if at <= now => self.propose(client),
             Phase::Trying => return self.judge(client),
             Phase::Holding { until, crashes } if until <= now => {
-                this.believes = None;
+                this.relies_until = None;
                 let (_, attempt) = this.attempt.take().unwrap();
                 if !crashes {
-                    self.withdraw(client, &attempt, ReleaseKind::Final);
+                    self.begin_release(client, &attempt, ReleaseKind::Final);
                 }
                 self.rest(client);
             }
@@ -256,11 +256,11 @@ impl World {
             Next::Retry { at, .. } => {
                 this.phase = Phase::Pausing { at };
                 let (_, attempt) = this.attempt.take().unwrap();
-                self.withdraw(client, &attempt, ReleaseKind::Undo);
+                self.begin_release(client, &attempt, ReleaseKind::Undo);
             }
             Next::GiveUp(_) => {
                 let (_, attempt) = this.attempt.take().unwrap();
-                self.withdraw(client, &attempt, ReleaseKind::Undo);
+                self.begin_release(client, &attempt, ReleaseKind::Undo);
                 self.rest(client);
             }
         }
@@ -269,29 +269,35 @@ impl World {
 
     fn granted(&mut self, client: usize, ballot: Ballot, deadline: Timestamp) {
         for (other, rival) in self.clients.iter().enumerate() {
-            let overlap = rival.believes.filter(|believes| *believes > self.now);
-            assert_eq!(overlap, None, "{client} beside {other} at {:?}", self.now);
-            self.expired += u32::from(rival.believes.is_some());
+            let overlap = rival
+                .relies_until
+                .filter(|relies_until| *relies_until > self.now);
+            assert_eq!(
+                overlap, None,
+                "{client} and {other} both hold at {:?}",
+                self.now
+            );
+            self.expired += u32::from(rival.relies_until.is_some());
         }
         assert!(ballot > self.fence, "{ballot:?} after {:?}", self.fence);
         self.fence = ballot;
         assert!(deadline >= self.now + LEAST);
         let crashes = self.random.one_in(3);
-        // Who crashes was believed to work until its deadline, and a little longer.
+        // A client that crashes may have been working until its deadline, and a little longer.
         let until = match crashes || self.random.one_in(4) {
             true => deadline + ms(500),
             false => self.now + ms(1) + self.random.within(deadline.since(self.now)),
         };
         let this = &mut self.clients[client];
         this.grants += 1;
-        this.believes = Some(deadline);
+        this.relies_until = Some(deadline);
         this.phase = Phase::Holding { until, crashes };
     }
 
-    fn withdraw(&mut self, client: usize, attempt: &Attempt, kind: ReleaseKind) {
+    fn begin_release(&mut self, client: usize, attempt: &Attempt, kind: ReleaseKind) {
         self.serial += 1;
         let until = self.now + LEASE;
-        self.clients[client].takings.push(Taking {
+        self.clients[client].releases.push(RunningRelease {
             round: Round(self.serial),
             machine: Withdrawal::new(kind, attempt.remains(), self.now, until, CALL_TIMEOUT),
             token: attempt.token().clone(),
@@ -300,24 +306,24 @@ impl World {
         });
     }
 
-    fn take_back(&mut self, client: usize) {
+    fn drive_releases(&mut self, client: usize) {
         let mut calls = Vec::new();
-        for taking in &mut self.clients[client].takings {
-            taking.machine.handle_timeout(self.now);
-            while let Some((node, fate_unknown)) = taking.machine.poll_send(self.now) {
+        for release in &mut self.clients[client].releases {
+            release.machine.handle_timeout(self.now);
+            while let Some((node, fate_unknown)) = release.machine.poll_send(self.now) {
                 let op = Op::Release(Release {
-                    ballot: taking.ballot,
-                    kind: taking.kind,
+                    ballot: release.ballot,
+                    kind: release.kind,
                     fate_unknown,
                     place: None,
                     stays: true,
                     keep_ms: None,
                 });
-                calls.push((node, taking.round, taking.token.clone(), op));
+                calls.push((node, release.round, release.token.clone(), op));
             }
         }
         self.clients[client]
-            .takings
+            .releases
             .retain(|one| !one.machine.is_settled());
         for (node, round, token, op) in calls {
             self.send(client, node, round, &token, op);

@@ -1,9 +1,9 @@
-//! How a hold ends: at its deadline, by `max_hold`, by proof, because our clock stood still.
+//! How a hold ends: at its deadline, by `max_hold`, by proof of loss, or by a freeze of our clock.
 
 use super::*;
 
 #[test]
-fn it_is_lost_at_its_deadline_and_that_is_told_once() {
+fn a_hold_is_lost_at_its_deadline_and_reports_it_once() {
     let mut life = Life::won(HoldPolicy {
         renew: false,
         ..policy()
@@ -13,7 +13,7 @@ fn it_is_lost_at_its_deadline_and_that_is_told_once() {
     let clock = life.clock();
     assert_eq!(life.hold.remaining(clock), ms(1));
     life.now = at(0) + VALIDITY;
-    // The caller notices before any timer.
+    // The caller notices it before any timer.
     assert_eq!(life.check(), Err(Lost::Expired));
     life.pass(at(20_000));
     assert_eq!(life.check(), Err(Lost::Expired));
@@ -25,7 +25,7 @@ fn it_is_lost_at_its_deadline_and_that_is_told_once() {
 }
 
 #[test]
-fn max_hold_bounds_what_a_renewal_brings() {
+fn max_hold_limits_the_deadline_of_a_renewal() {
     let mut life = Life::won(HoldPolicy {
         max_hold: Some(ms(12_000)),
         ..policy()
@@ -40,7 +40,7 @@ fn max_hold_bounds_what_a_renewal_brings() {
 }
 
 #[test]
-fn max_hold_bounds_the_grant_itself() {
+fn max_hold_limits_the_deadline_of_the_grant() {
     let mut life = Life::won(HoldPolicy {
         max_hold: Some(ms(5_000)),
         ..policy()
@@ -51,7 +51,7 @@ fn max_hold_bounds_the_grant_itself() {
 }
 
 #[test]
-fn a_lock_that_expires_before_max_hold_has_expired() {
+fn a_lock_that_expires_before_max_hold_is_expired() {
     let mut life = Life::won(HoldPolicy {
         max_hold: Some(ms(12_000)),
         ..policy()
@@ -61,15 +61,15 @@ fn a_lock_that_expires_before_max_hold_has_expired() {
 }
 
 #[test]
-fn proof_of_loss_ends_it_before_its_deadline() {
+fn proof_of_loss_ends_a_hold_before_its_deadline() {
     let mut life = Life::won(policy());
     let renewal = life.pass(at(0) + THIRD)[0];
-    life.answer(renewal, 0, says(held(None)));
+    life.answer(renewal, 0, reply(held(None)));
     assert_eq!(life.check(), Ok(()));
-    life.answer(renewal, 1, says(Answer::Gone));
+    life.answer(renewal, 1, reply(Answer::Gone));
     assert_eq!(life.check(), Err(Lost::Gone));
     assert_eq!(life.ends(), [Lost::Gone]);
-    life.answer(renewal, 2, says(Answer::Extended));
+    life.answer(renewal, 2, reply(Answer::Extended));
     assert_eq!(life.ends(), [Lost::Gone]);
 }
 
@@ -90,10 +90,10 @@ fn a_failed_round_ends_nothing() {
 }
 
 #[test]
-fn it_is_lost_if_our_clock_stood_still_since_it_was_won() {
+fn a_hold_is_lost_if_our_clock_froze_since_it_was_won() {
     let mut life = Life::won(policy());
     life.now = at(50);
-    // Found before the round began that won it: that round asked anew.
+    // The freeze was found before the winning round began, so that round measured time correctly.
     life.froze = Some(at(0) - Duration::from_nanos(1)).filter(|froze| *froze < at(0));
     assert_eq!(life.check(), Ok(()));
     life.froze = Some(at(0));
@@ -102,9 +102,9 @@ fn it_is_lost_if_our_clock_stood_still_since_it_was_won() {
     assert_eq!(life.ends(), [Lost::ClockStoodStill]);
 }
 
-/// The verdict of a round that spans the standstill counts for nothing.
+/// The verdict of a round that spans a clock freeze does not count.
 #[test]
-fn no_round_outlives_a_standstill_of_our_clock() {
+fn no_round_outlives_a_freeze_of_our_clock() {
     let mut life = Life::won(policy());
     let renewal = life.pass(at(0) + THIRD)[0];
     life.froze = Some(at(3_400));
@@ -113,9 +113,9 @@ fn no_round_outlives_a_standstill_of_our_clock() {
     assert_eq!(life.ends(), [Lost::ClockStoodStill]);
 }
 
-/// A receipt says nothing of how much time is left: no timer watches it, but the clock does.
+/// A receipt does not know the remaining validity, so no timer watches it. The clock check does.
 #[test]
-fn a_receipt_is_watched_by_no_timer() {
+fn a_receipt_has_no_timer() {
     let hold = Hold::resume(Arc::new(policy()), 3, Kind::Exclusive, at(1));
     let mut life = Life::with(hold, at(1));
     assert_eq!(life.hold.poll_timeout(), None);

@@ -1,4 +1,4 @@
-//! The life of a hold, with stepped time: what is sent when, and what becomes of the hold.
+//! The life of a hold, with stepped time: what it sends when, and how it ends.
 
 mod ending;
 mod release;
@@ -11,11 +11,11 @@ use super::*;
 /// A third of the TTL, rounded down.
 const THIRD: Duration = Duration::from_nanos(3_333_333_333);
 
-/// A hold on three nodes, the time, and what came out of it.
+/// A hold on three nodes, the time, and the outputs so far.
 struct Life {
     hold: Hold,
     now: Timestamp,
-    /// When our own clock was found to have stood still.
+    /// When a freeze of our own clock was found.
     froze: Option<Timestamp>,
     cluster: Cluster,
     events: Vec<HoldEvent>,
@@ -34,7 +34,7 @@ fn policy() -> HoldPolicy {
     }
 }
 
-/// An attempt on three nodes that began at 0 and was answered so at 1 ms.
+/// An attempt on three nodes that began at 0 and got these answers at 1 ms.
 fn attempt(outcomes: [Option<Outcome>; 3]) -> Attempt {
     let timing = Timing {
         ttl: TTL,
@@ -55,7 +55,7 @@ fn attempt(outcomes: [Option<Outcome>; 3]) -> Attempt {
 impl Life {
     /// Won at 1 ms in an attempt that began at 0, with the answers of all nodes.
     fn won(policy: HoldPolicy) -> Self {
-        let granted = || Some(says(Answer::Granted));
+        let granted = || Some(reply(Answer::Granted));
         Self::of(
             &attempt([granted(), granted(), granted()]),
             policy,
@@ -87,7 +87,7 @@ impl Life {
         }
     }
 
-    /// Takes everything that is to be sent, and keeps what happened.
+    /// Takes all requests, and collects the events.
     fn drain(&mut self) -> Vec<Transmit> {
         let mut sent = Vec::new();
         loop {
@@ -102,8 +102,8 @@ impl Life {
         }
     }
 
-    /// Lets time pass until `now`, and wakes the hold whenever it wants to be woken. Renewals get their
-    /// turn at once. What is sent meanwhile.
+    /// Lets time pass until `now`, and calls the hold at each of its timeouts. Renewals get
+    /// capacity at once. Returns what it sent.
     fn pass(&mut self, now: Timestamp) -> Vec<Transmit> {
         let mut sent = Vec::new();
         while let Some(wake) = self.hold.poll_timeout().filter(|wake| *wake <= now) {
@@ -121,7 +121,7 @@ impl Life {
         sent
     }
 
-    /// `node` answers in the round of `request`. What is sent because of that.
+    /// `node` answers in the round of `request`. Returns what the hold then sends.
     fn answer(&mut self, request: Transmit, node: usize, outcome: Outcome) -> Vec<Transmit> {
         let clock = self.clock();
         self.hold
@@ -129,10 +129,10 @@ impl Life {
         self.drain()
     }
 
-    /// All nodes answer so, in the round of `request`.
+    /// All nodes give this answer in the round of `request`.
     fn all_answer(&mut self, request: Transmit, answer: &Answer) {
         for node in 0..3 {
-            self.answer(request, node, says(answer.clone()));
+            self.answer(request, node, reply(answer.clone()));
         }
     }
 
@@ -146,7 +146,7 @@ impl Life {
         self.hold.release(clock)
     }
 
-    /// How the hold ended, as often as it was told.
+    /// The ends that the hold reported.
     fn ends(&self) -> Vec<Lost> {
         let ends = self.events.iter().filter_map(|event| match event {
             HoldEvent::Ended(why) => Some(*why),
@@ -156,7 +156,7 @@ impl Life {
     }
 }
 
-/// Which nodes are asked for what.
+/// The nodes, and what each is asked for.
 fn asked(sent: &[Transmit]) -> Vec<(usize, HoldAction)> {
     sent.iter().map(|one| (one.node, one.action)).collect()
 }

@@ -1,9 +1,9 @@
-//! What a release and a downgrade find, and what they leave.
+//! The inputs and effects of a release and of a downgrade.
 
 use super::*;
 
 #[test]
-fn a_release_ends_the_hold_and_takes_everything_back() {
+fn a_release_ends_the_hold_and_targets_every_node() {
     let mut life = Life::won(policy());
     life.now = at(2_000);
     let release = life.release().unwrap();
@@ -18,7 +18,7 @@ fn a_release_ends_the_hold_and_takes_everything_back() {
 
 #[test]
 fn a_release_knows_which_nodes_have_not_answered_the_acquire() {
-    let granted = || Some(says(Answer::Granted));
+    let granted = || Some(reply(Answer::Granted));
     let mut won = attempt([granted(), None, granted()]);
     let mut life = Life::of(&won, policy(), Kind::Exclusive);
     assert!(life.hold.awaits_acquire());
@@ -28,16 +28,16 @@ fn a_release_knows_which_nodes_have_not_answered_the_acquire() {
     );
     let targets = life.hold.clone().release(life.clock()).unwrap().targets;
     assert_eq!(targets, [Target::Holds, Target::Unknown, Target::Holds]);
-    won.handle_reply(1, says(Answer::Granted), None, at(5));
+    won.handle_reply(1, reply(Answer::Granted), None, at(5));
     life.hold.handle_acquired(&won);
     assert!(!life.hold.awaits_acquire());
     assert_eq!(life.release().unwrap().targets, [Target::Holds; 3]);
 }
 
-/// Its acquire may still arrive, whatever a later round says.
+/// Its acquire may still arrive, whatever a later round answers.
 #[test]
 fn a_round_does_not_make_the_fate_of_an_acquire_known() {
-    let granted = || Some(says(Answer::Granted));
+    let granted = || Some(reply(Answer::Granted));
     let mut won = attempt([granted(), granted(), None]);
     let mut life = Life::of(
         &won,
@@ -49,9 +49,9 @@ fn a_round_does_not_make_the_fate_of_an_acquire_known() {
     );
     life.hold.extend(TTL, life.now);
     let sent = life.drain();
-    life.answer(sent[0], 2, says(Answer::Gone));
-    life.answer(sent[0], 0, says(Answer::Extended));
-    life.answer(sent[0], 1, says(Answer::Extended));
+    life.answer(sent[0], 2, reply(Answer::Gone));
+    life.answer(sent[0], 0, reply(Answer::Extended));
+    life.answer(sent[0], 1, reply(Answer::Extended));
     won.handle_reply(2, not_sent(), None, at(5));
     life.hold.handle_acquired(&won);
     let targets = life.release().unwrap().targets;
@@ -64,13 +64,13 @@ fn a_release_during_a_round_lasts_as_long_as_the_longest_lease() {
     life.hold.extend(TTL * 3, life.now);
     life.drain();
     let release = life.release().unwrap();
-    // A node may carry the extension out as late as its call expires.
+    // A node may execute the extension until its call expires.
     assert_eq!(release.lease_left, TTL * 3 + CALL_TIMEOUT);
     assert_eq!(release.targets, [Target::Holds; 3]);
 }
 
 #[test]
-fn what_a_round_says_after_the_release_changes_nothing() {
+fn answers_of_a_round_after_the_release_change_nothing() {
     let mut life = Life::won(policy());
     let renewal = life.pass(at(0) + THIRD)[0];
     life.release();
@@ -80,12 +80,12 @@ fn what_a_round_says_after_the_release_changes_nothing() {
     assert_eq!(life.ends(), [Lost::Released]);
     let renewals = life.events.iter();
     let over = renewals.filter(|e| matches!(e, HoldEvent::Concluded { renewal: true, .. }));
-    assert_eq!(over.count(), 1, "the next renewal gets its turn");
+    assert_eq!(over.count(), 1, "the next renewal gets capacity");
     assert_eq!(life.hold.poll_timeout(), None);
 }
 
 #[test]
-fn a_release_joins_the_renewal_under_way_and_begins_no_other() {
+fn a_release_waits_for_the_renewal_in_progress_and_begins_no_other() {
     let mut life = Life::won(policy());
     assert_eq!(life.hold.clone().stop_renewing(), None);
     let renewal = life.pass(at(0) + THIRD)[0];
@@ -114,9 +114,9 @@ fn a_lock_is_kept_from_others_until_it_was_held_long_enough() {
     );
 }
 
-/// Others may hold it by now: nodes must not be told for longer than the lease.
+/// Another client may hold the lock by now: do not resend the release after the lease.
 #[test]
-fn after_the_deadline_nodes_are_told_to_keep_it_only_while_it_is_leased() {
+fn after_the_deadline_a_release_that_keeps_is_resent_only_during_the_lease() {
     let policy = HoldPolicy {
         hold_at_least: ms(30_000),
         renew: false,
@@ -134,7 +134,7 @@ fn after_the_deadline_nodes_are_told_to_keep_it_only_while_it_is_leased() {
 }
 
 #[test]
-fn with_a_lock_delay_a_release_after_the_deadline_is_none() {
+fn with_a_lock_delay_there_is_no_release_after_the_deadline() {
     let policy = HoldPolicy {
         lock_delay: ms(5_000),
         renew: false,
@@ -144,7 +144,7 @@ fn with_a_lock_delay_a_release_after_the_deadline_is_none() {
     assert_eq!(
         life.hold.deadline(),
         at(0) + VALIDITY,
-        "the holder counts on the TTL alone"
+        "the holder relies on the TTL only"
     );
     life.hold.extend(TTL, life.now);
     assert_eq!(life.drain()[0].lease, ms(15_000));
@@ -158,10 +158,10 @@ fn with_a_lock_delay_a_release_after_the_deadline_is_none() {
         ..self::policy()
     });
     lost.froze = Some(at(5));
-    assert_eq!(lost.release(), None, "how much time is left is not known");
+    assert_eq!(lost.release(), None, "the remaining validity is unknown");
 }
 
-/// With the replies lost, readers may hold it from the first send on.
+/// If the replies are lost, readers may hold the lock from the first send on.
 #[test]
 fn a_downgrade_ends_the_exclusive_hold_before_anything_is_sent() {
     let mut life = Life::won(HoldPolicy {
@@ -173,7 +173,7 @@ fn a_downgrade_ends_the_exclusive_hold_before_anything_is_sent() {
     assert_eq!(life.check(), Err(Lost::Released));
     assert!(
         life.drain().is_empty(),
-        "the nodes are told by the shared hold"
+        "the shared hold sends the downgrade"
     );
     assert_eq!(life.ends(), [Lost::Released]);
 
@@ -189,7 +189,7 @@ fn a_downgrade_ends_the_exclusive_hold_before_anything_is_sent() {
         })
     );
     assert_eq!(life.hold.deadline(), at(0) + VALIDITY);
-    // Whatever is answered it is a share, which renews itself.
+    // Whatever the nodes answer, it is a shared hold, and it renews itself.
     let renewal = life.pass(at(1_125));
     assert_eq!(life.hold.verdict(round), Some(ExtensionVerdict::Unsure));
     assert_eq!(asked(&renewal), to_all(HoldAction::Extend));
@@ -198,12 +198,12 @@ fn a_downgrade_ends_the_exclusive_hold_before_anything_is_sent() {
     let release = life.release().unwrap();
     assert_eq!(
         release.keep_until, None,
-        "there is nothing to keep from others"
+        "a shared lock is not kept from others"
     );
 }
 
 #[test]
-fn a_lost_hold_is_lost_after_a_downgrade_too() {
+fn a_lost_hold_is_still_lost_after_a_downgrade() {
     let mut life = Life::won(policy());
     life.now = at(0) + VALIDITY;
     let (shared, _) = life.hold.downgrade(life.clock());
@@ -212,11 +212,11 @@ fn a_lost_hold_is_lost_after_a_downgrade_too() {
     let mut life = Life::with(shared, life.now);
     assert_eq!(life.check(), Err(Lost::Expired));
     life.drain();
-    assert!(life.ends().is_empty(), "it was told before");
+    assert!(life.ends().is_empty(), "reported before");
 }
 
 #[test]
-fn a_hold_that_is_left_behind_is_no_longer_looked_after() {
+fn a_stopped_hold_is_no_longer_renewed() {
     let mut life = Life::won(policy());
     let clock = life.clock();
     life.hold.stop(clock);

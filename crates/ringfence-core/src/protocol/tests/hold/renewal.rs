@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn it_is_renewed_at_a_third_of_the_ttl_from_t0() {
+fn a_hold_is_renewed_at_a_third_of_the_ttl_from_t0() {
     let mut life = Life::won(policy());
     assert_eq!(life.hold.poll_timeout(), Some(at(0) + THIRD));
     assert!(life.pass(at(3_333)).is_empty());
@@ -16,11 +16,15 @@ fn it_is_renewed_at_a_third_of_the_ttl_from_t0() {
         at(0) + VALIDITY,
         "nothing is confirmed yet"
     );
-    // The nodes take their time: what counts is when they were asked.
+    // The nodes answer slowly. The deadline counts from when they were asked.
     life.now = at(3_400);
-    life.answer(sent[0], 0, says(Answer::Extended));
-    assert_eq!(life.hold.deadline(), at(0) + VALIDITY, "one is no majority");
-    life.answer(sent[0], 2, says(Answer::Extended));
+    life.answer(sent[0], 0, reply(Answer::Extended));
+    assert_eq!(
+        life.hold.deadline(),
+        at(0) + VALIDITY,
+        "one node is no majority"
+    );
+    life.answer(sent[0], 2, reply(Answer::Extended));
     assert_eq!(life.hold.deadline(), at(0) + THIRD + VALIDITY);
     assert_eq!(life.hold.poll_timeout(), Some(at(0) + THIRD * 2));
 }
@@ -36,9 +40,9 @@ fn a_hold_that_does_not_renew_itself_wakes_at_its_deadline_only() {
     assert_eq!(life.ends(), [Lost::Expired]);
 }
 
-/// The client may have no capacity: the deadline is watched meanwhile.
+/// If the client has no capacity, the deadline is still watched.
 #[test]
-fn a_renewal_waits_for_its_turn() {
+fn a_renewal_waits_for_capacity() {
     let mut life = Life::won(policy());
     life.now = at(4_000);
     let clock = life.clock();
@@ -55,12 +59,12 @@ fn a_renewal_waits_for_its_turn() {
 }
 
 #[test]
-fn a_renewal_is_not_begun_if_it_is_no_longer_wanted() {
+fn a_renewal_does_not_begin_if_it_is_no_longer_needed() {
     let mut life = Life::won(policy());
     life.now = at(4_000);
     let clock = life.clock();
     life.hold.handle_timeout(clock, &mut life.cluster);
-    // The caller extends it meanwhile.
+    // The caller extends the lock meanwhile.
     life.hold.extend(TTL, life.now);
     let sent = life.drain();
     life.all_answer(sent[0], &Answer::Extended);
@@ -72,7 +76,7 @@ fn a_renewal_is_not_begun_if_it_is_no_longer_wanted() {
 }
 
 #[test]
-fn a_failed_round_is_tried_again_after_pauses_that_grow_and_then_shrink() {
+fn a_failed_round_is_retried_after_pauses_that_grow_and_then_shrink() {
     let mut life = Life::won(policy());
     let mut begun = Vec::new();
     while life.check().is_ok() {
@@ -95,7 +99,7 @@ fn a_failed_round_is_tried_again_after_pauses_that_grow_and_then_shrink() {
     assert_eq!(
         life.now,
         at(0) + VALIDITY,
-        "failed rounds cost nothing of what was granted"
+        "failed rounds do not shorten the grant"
     );
 }
 
@@ -135,36 +139,36 @@ fn a_majority_that_confirms_after_the_timeout_still_extends() {
     let mut life = Life::won(policy());
     let late = life.pass(at(0) + THIRD)[0];
     life.pass(late.expires);
-    life.answer(late, 0, says(Answer::Extended));
+    life.answer(late, 0, reply(Answer::Extended));
     assert_eq!(life.hold.deadline(), at(0) + VALIDITY);
-    life.answer(late, 1, says(Answer::Extended));
+    life.answer(late, 1, reply(Answer::Extended));
     assert_eq!(life.hold.deadline(), late.t0 + VALIDITY);
     assert_eq!(
         life.hold.poll_timeout(),
         Some(late.t0 + THIRD),
         "as after any round"
     );
-    assert_eq!(life.events.len(), 1, "what was told stands");
+    assert_eq!(life.events.len(), 1, "the reported verdict does not change");
 }
 
 #[test]
-fn a_majority_that_confirms_after_the_deadline_does_not_bring_it_back() {
-    // No timer has run, and nobody has looked.
+fn a_majority_that_confirms_after_the_deadline_does_not_revive_the_hold() {
+    // No timer has run, and `check` was not called.
     for looked in [false, true] {
         let mut life = Life::won(policy());
         let late = life.pass(at(0) + THIRD)[0];
         life.pass(late.expires);
-        life.answer(late, 0, says(Answer::Extended));
+        life.answer(late, 0, reply(Answer::Extended));
         life.now = at(0) + VALIDITY;
         assert!(!looked || life.check().is_err());
-        life.answer(late, 1, says(Answer::Extended));
+        life.answer(late, 1, reply(Answer::Extended));
         assert_eq!(life.hold.deadline(), at(0) + VALIDITY);
         assert_eq!(life.check(), Err(Lost::Expired));
         assert_eq!(life.ends(), [Lost::Expired]);
     }
 }
 
-/// A caller was told of the loss, or should have been.
+/// The caller knows of the loss, or should.
 #[test]
 fn a_verdict_that_is_read_after_the_deadline_moves_nothing() {
     let mut life = Life::won(HoldPolicy {
@@ -174,9 +178,9 @@ fn a_verdict_that_is_read_after_the_deadline_moves_nothing() {
     life.now = at(9_890);
     let round = life.hold.extend(TTL, life.now);
     let sent = life.drain();
-    life.answer(sent[0], 0, says(Answer::Extended));
+    life.answer(sent[0], 0, reply(Answer::Extended));
     life.now = at(0) + VALIDITY;
-    life.answer(sent[0], 1, says(Answer::Extended));
+    life.answer(sent[0], 1, reply(Answer::Extended));
     let verdict = life.hold.verdict(round).unwrap();
     assert!(matches!(verdict, ExtensionVerdict::Extended { .. }));
     assert_eq!(life.hold.deadline(), at(0) + VALIDITY);
@@ -199,7 +203,7 @@ fn the_deadline_never_moves_back() {
 }
 
 #[test]
-fn a_verdict_is_told_once_and_kept_until_its_caller_has_read_it() {
+fn a_verdict_is_reported_once_and_kept_until_its_caller_has_read_it() {
     let mut life = Life::won(HoldPolicy {
         renew: false,
         ..policy()
@@ -227,10 +231,10 @@ fn a_verdict_is_told_once_and_kept_until_its_caller_has_read_it() {
 }
 
 #[test]
-fn nodes_that_did_not_answer_in_time_are_known_to_the_cluster() {
+fn nodes_that_did_not_answer_in_time_are_reported_to_the_cluster() {
     let mut life = Life::won(policy());
     let sent = life.pass(at(0) + THIRD);
-    life.answer(sent[0], 0, says(Answer::Extended));
+    life.answer(sent[0], 0, reply(Answer::Extended));
     let before = format!("{:?}", life.cluster);
     life.pass(sent[0].expires);
     assert_ne!(format!("{:?}", life.cluster), before);
@@ -238,16 +242,16 @@ fn nodes_that_did_not_answer_in_time_are_known_to_the_cluster() {
         life.hold.votes(),
         [Vote::Granted, Vote::Silent, Vote::Silent]
     );
-    life.answer(sent[0], 1, says(Answer::Extended));
+    life.answer(sent[0], 1, reply(Answer::Extended));
     assert_eq!(
         life.hold.votes(),
         [Vote::Granted, Vote::Granted, Vote::Silent]
     );
 }
 
-/// A caller that waits for the verdict is woken even if the hold has ended.
+/// A caller that waits for the verdict gets it even if the hold has ended.
 #[test]
-fn a_round_that_a_caller_waits_for_ends_in_time_whatever_becomes_of_the_hold() {
+fn an_awaited_round_ends_in_time_even_if_the_hold_has_ended() {
     let mut life = Life::won(policy());
     let round = life.hold.extend(TTL, life.now);
     life.drain();

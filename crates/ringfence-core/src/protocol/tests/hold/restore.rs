@@ -1,18 +1,18 @@
-//! Nodes that lost the lock get it back, or do not.
+//! When the lock is restored on nodes that lost it, and when not.
 
 use super::*;
 
-/// A hold that was extended on two nodes while the third had lost it. What is sent because of that.
+/// A hold that was extended on two nodes while the third had lost it. Returns what it then sends.
 fn lost_on_node_2(life: &mut Life) -> Vec<Transmit> {
     life.hold.extend(TTL, life.now);
     let sent = life.drain();
-    life.answer(sent[0], 2, says(Answer::Gone));
-    assert!(life.answer(sent[0], 0, says(Answer::Extended)).is_empty());
-    life.answer(sent[0], 1, says(Answer::Extended))
+    life.answer(sent[0], 2, reply(Answer::Gone));
+    assert!(life.answer(sent[0], 0, reply(Answer::Extended)).is_empty());
+    life.answer(sent[0], 1, reply(Answer::Extended))
 }
 
 #[test]
-fn a_node_that_lost_the_lock_gets_it_back_once_the_round_is_over() {
+fn a_lock_is_restored_on_a_node_that_lost_it_after_the_round() {
     let mut life = Life::won(policy());
     let sent = lost_on_node_2(&mut life);
     assert_eq!(asked(&sent), [(2, HoldAction::Restore)]);
@@ -24,56 +24,56 @@ fn a_node_that_lost_the_lock_gets_it_back_once_the_round_is_over() {
         label: Arc::from("job"),
     });
     assert_eq!(op, expected);
-    // It counts from the next round on.
+    // The node counts from the next round on.
     assert_eq!(life.hold.votes()[2], Vote::Gone);
 }
 
 #[test]
-fn it_gets_it_back_after_a_failed_round_too() {
+fn a_lock_is_also_restored_after_a_failed_round() {
     let mut life = Life::won(policy());
     let renewal = life.pass(at(0) + THIRD)[0];
-    life.answer(renewal, 1, says(Answer::Gone));
+    life.answer(renewal, 1, reply(Answer::Gone));
     let sent = life.pass(renewal.expires);
     assert_eq!(asked(&sent), [(1, HoldAction::Restore)]);
-    // And a node that says so when the round is over.
-    let sent = life.answer(renewal, 0, says(Answer::Gone));
+    // Also on a node that answers after the end of the round.
+    let sent = life.answer(renewal, 0, reply(Answer::Gone));
     assert_eq!(asked(&sent), [(0, HoldAction::Restore)]);
 }
 
 #[test]
-fn nothing_is_put_back_once_the_loss_is_proved() {
+fn nothing_is_restored_once_the_loss_is_proved() {
     let mut life = Life::won(policy());
     life.hold.extend(TTL, life.now);
     let sent = life.drain();
     for node in 0..3 {
-        assert!(life.answer(sent[0], node, says(Answer::Gone)).is_empty());
+        assert!(life.answer(sent[0], node, reply(Answer::Gone)).is_empty());
     }
     assert_eq!(life.ends(), [Lost::Gone]);
 }
 
 #[test]
-fn nothing_is_put_back_after_the_deadline() {
-    // No timer has run, and nobody has looked.
+fn nothing_is_restored_after_the_deadline() {
+    // No timer has run, and `check` was not called.
     let mut life = Life::won(policy());
     let renewal = life.pass(at(0) + THIRD)[0];
     life.pass(renewal.expires);
     life.now = at(0) + VALIDITY - ms(1);
-    assert_eq!(life.answer(renewal, 1, says(Answer::Gone)).len(), 1);
+    assert_eq!(life.answer(renewal, 1, reply(Answer::Gone)).len(), 1);
     life.now = at(0) + VALIDITY;
-    assert!(life.answer(renewal, 2, says(Answer::Gone)).is_empty());
+    assert!(life.answer(renewal, 2, reply(Answer::Gone)).is_empty());
     assert_eq!(life.ends(), [Lost::Expired]);
 }
 
 /// The decision is made when the restore is about to be sent.
 #[test]
-fn nothing_is_put_back_once_a_release_has_begun() {
+fn nothing_is_restored_once_a_release_has_begun() {
     let mut life = Life::won(policy());
     life.hold.extend(TTL, life.now);
     let sent = life.drain();
     let clock = life.clock();
     let mut reply = |node, answer| {
         life.hold
-            .handle_reply(sent[0].round, node, says(answer), None, clock);
+            .handle_reply(sent[0].round, node, reply(answer), None, clock);
     };
     reply(2, Answer::Gone);
     reply(0, Answer::Extended);
@@ -87,8 +87,8 @@ fn nothing_is_put_back_once_a_release_has_begun() {
 }
 
 #[test]
-fn a_release_is_told_of_a_restore_under_way() {
-    let answered = says(Answer::Restored);
+fn a_release_knows_of_a_restore_in_progress() {
+    let answered = reply(Answer::Restored);
     for (outcome, target) in [
         (None, Target::Unknown),
         (Some(answered), Target::Holds),
@@ -110,18 +110,18 @@ fn a_release_is_told_of_a_restore_under_way() {
 }
 
 #[test]
-fn a_node_with_another_holder_gets_nothing_back() {
+fn nothing_is_restored_on_a_node_with_another_holder() {
     let mut life = Life::won(policy());
     life.hold.extend(TTL, life.now);
     let sent = life.drain();
-    life.answer(sent[0], 0, says(Answer::Extended));
-    life.answer(sent[0], 2, says(held(Some(5))));
-    assert!(life.answer(sent[0], 1, says(Answer::Extended)).is_empty());
+    life.answer(sent[0], 0, reply(Answer::Extended));
+    life.answer(sent[0], 2, reply(held(Some(5))));
+    assert!(life.answer(sent[0], 1, reply(Answer::Extended)).is_empty());
 }
 
-/// Whether the lock is still inside its validity is not known to a process that has the receipt.
+/// A process with a receipt does not know whether the lock is still valid.
 #[test]
-fn a_receipt_puts_nothing_back() {
+fn a_receipt_restores_nothing() {
     let hold = Hold::resume(Arc::new(policy()), 3, Kind::Exclusive, at(1));
     let mut life = Life::with(hold, at(1));
     assert!(lost_on_node_2(&mut life).is_empty());
@@ -129,8 +129,8 @@ fn a_receipt_puts_nothing_back() {
 }
 
 #[test]
-fn a_plain_lock_is_not_put_back() {
-    let granted = || Some(says(Answer::Granted));
+fn a_plain_lock_is_not_restored() {
+    let granted = || Some(reply(Answer::Granted));
     let won = attempt([granted(), granted(), granted()]);
     let mut life = Life::of(&won, policy(), Kind::Plain);
     assert!(lost_on_node_2(&mut life).is_empty());

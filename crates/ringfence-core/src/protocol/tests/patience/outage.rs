@@ -1,4 +1,4 @@
-//! How long a client goes on where no majority answers, or none may vote yet.
+//! How long a client keeps trying while no majority answers or may vote.
 
 use super::*;
 
@@ -33,9 +33,9 @@ fn without_a_majority_it_ends_after_the_shorter_of_wait_and_no_quorum_after() {
 }
 
 #[test]
-fn without_a_wait_a_missing_majority_is_told_after_one_round() {
+fn without_a_wait_a_missing_majority_fails_after_one_round() {
     let mut way = Way::new(no_wait(3));
-    let outcomes = [Some(not_sent()), None, Some(says(Answer::Granted))];
+    let outcomes = [Some(not_sent()), None, Some(reply(Answer::Granted))];
     let (attempts, failure) = way.until_it_ends(&outcomes);
     assert_eq!((attempts, failure.kind), (1, FailureKind::NoQuorum));
     assert_eq!(way.now, at(0) + CALL_TIMEOUT);
@@ -45,7 +45,7 @@ fn without_a_wait_a_missing_majority_is_told_after_one_round() {
     ));
 }
 
-/// Held for 55 of 60 seconds, then the nodes die: the caller is told within its wait.
+/// Held for 55 of 60 seconds, then the nodes die: the caller gets its answer within the wait.
 #[test]
 fn an_outage_late_in_the_wait_does_not_prolong_it() {
     let mut way = Way::new(terms(3));
@@ -78,10 +78,10 @@ fn the_number_of_attempts_bounds_an_outage_too() {
 }
 
 #[test]
-fn a_misconfigured_majority_is_told_at_once() {
+fn a_misconfigured_majority_fails_at_once() {
     let wrong = || Some(refused(TroubleKind::Replica));
     for outcomes in [
-        [wrong(), wrong(), Some(says(Answer::Granted))],
+        [wrong(), wrong(), Some(reply(Answer::Granted))],
         [wrong(), None, wrong()],
     ] {
         let (attempts, failure) = Way::new(for_ever(3)).until_it_ends(&outcomes);
@@ -93,8 +93,8 @@ fn a_misconfigured_majority_is_told_at_once() {
 fn a_misconfigured_minority_costs_one_vote() {
     let outcomes = [
         Some(refused(TroubleKind::Denied)),
-        Some(says(Answer::Granted)),
-        Some(says(Answer::Granted)),
+        Some(reply(Answer::Granted)),
+        Some(reply(Answer::Granted)),
     ];
     let next = Way::new(terms(3)).round(&outcomes);
     assert!(matches!(next, Next::Granted { .. }));
@@ -103,19 +103,19 @@ fn a_misconfigured_minority_costs_one_vote() {
 // Quarantine
 
 #[test]
-fn a_new_cluster_is_told_at_once_unless_the_wait_covers_it() {
+fn a_new_cluster_fails_at_once_unless_the_wait_covers_the_quarantine() {
     let left = ms(30_000);
     for (wait, waits) in [
         (Some(Duration::ZERO), false),
         (Some(ms(29_999)), false),
         (Some(ms(30_010)), true),
-        // Without a limit it is waited for as long as it takes.
+        // Without a limit the client waits for the end of the quarantine.
         (None, true),
     ] {
         let mut way = Way::new(Terms { wait, ..terms(3) });
         let next = way.round_in_quarantine(&all(3, Answer::Granted), Some(left));
         if waits {
-            assert_eq!(way.pause(next), ms(1_000), "looked at now and then");
+            assert_eq!(way.pause(next), ms(1_000), "polled now and then");
         } else {
             let Next::GiveUp(failure) = next else {
                 panic!("{next:?}");
@@ -127,7 +127,7 @@ fn a_new_cluster_is_told_at_once_unless_the_wait_covers_it() {
 }
 
 #[test]
-fn an_unbounded_wait_covers_any_quarantine_but_a_number_of_attempts_is_a_bound() {
+fn an_unlimited_wait_covers_any_quarantine_unless_attempts_are_limited() {
     let mut way = Way::new(for_ever(3));
     let next = way.round_in_quarantine(&all(3, Answer::Granted), Some(ms(3_600_000)));
     assert_eq!(way.pause(next), ms(1_000));
@@ -141,9 +141,10 @@ fn an_unbounded_wait_covers_any_quarantine_but_a_number_of_attempts_is_a_bound()
     assert!(matches!(next, Next::GiveUp(_)), "{next:?}");
 }
 
-/// Two of five dead, three new: not an outage, although fewer than three answered.
+/// Two of five nodes are dead and three are new. That is not an outage, although only three
+/// answered.
 #[test]
-fn a_new_cluster_is_told_from_an_outage() {
+fn a_new_cluster_is_not_reported_as_an_outage() {
     let mut way = Way::new(no_wait(5));
     let mut outcomes = all(5, Answer::Granted);
     outcomes[..2].fill(Some(not_sent()));

@@ -1,8 +1,8 @@
-//! How much a client makes of wakes that bring nothing.
+//! How a client limits the attempts that fruitless wakes cause.
 
 use super::*;
 
-/// A way on which a caller waits in line, shown to the nodes.
+/// A caller that waits in the queue with a ticket on the nodes.
 fn in_line() -> Way {
     let mut way = Way::new(for_ever(3));
     let acquisition = Acquisition::new(for_ever(3), at(0), 1);
@@ -10,21 +10,21 @@ fn in_line() -> Way {
     way
 }
 
-/// When a wake may bring the next attempt forward.
+/// From when on a wake may start the next attempt.
 fn wake_at(next: &Next) -> Timestamp {
     match next {
         Next::Retry { at, wake_at, .. } => {
-            assert!(wake_at <= at, "{next:?}: a poll is never put off by a wake");
+            assert!(wake_at <= at, "{next:?}: a wake never delays a poll");
             *wake_at
         }
         other => panic!("{other:?}"),
     }
 }
 
-/// A node that pushes wakes without end, while another holds: one waiter sends a few attempts a
-/// second, not as many as the nodes can answer.
+/// A node sends wakes without end while another client holds the lock. A waiter then makes a few
+/// attempts per second, not as many as the nodes can answer.
 #[test]
-fn wakes_that_bring_nothing_bring_fewer_and_fewer_attempts() {
+fn fruitless_wakes_cause_fewer_and_fewer_attempts() {
     let mut way = in_line();
     let began = way.now;
     let mut pauses = Vec::new();
@@ -35,7 +35,7 @@ fn wakes_that_bring_nothing_bring_fewer_and_fewer_attempts() {
         way.now = at;
         way.acquisition.woken_for(None);
     }
-    // The first was no wake's, and the first that is may have come a moment too early.
+    // No wake caused the first attempt, and the first wake may have come a moment too early.
     assert_eq!(pauses[..2], [Duration::ZERO; 2]);
     assert!(
         pauses[2] > Duration::ZERO && pauses[2] <= ms(2),
@@ -53,9 +53,9 @@ fn wakes_that_bring_nothing_bring_fewer_and_fewer_attempts() {
     );
 }
 
-/// After a storm, too: what matters is how long ago the last fruitless attempt was.
+/// Also after many fruitless wakes: only the time since the last fruitless attempt matters.
 #[test]
-fn a_wake_that_comes_later_than_the_pause_is_followed_at_once() {
+fn a_wake_after_the_pause_starts_an_attempt_at_once() {
     let mut way = in_line();
     for _ in 0..20 {
         let next = way.round(&all(3, held(Some(3_600_000))));
@@ -65,16 +65,16 @@ fn a_wake_that_comes_later_than_the_pause_is_followed_at_once() {
     let next = way.round(&all(3, held(Some(3_600_000))));
     let earliest = wake_at(&next);
     assert!(earliest <= way.now + ms(100));
-    // A second later the storm is forgotten.
+    // A second later the fruitless wakes are forgotten.
     way.now = way.now + ms(1_000);
     way.acquisition.woken_for(None);
     let next = way.round(&all(3, held(Some(3_600_000))));
     assert_eq!(wake_at(&next), way.now);
 }
 
-/// Attempts of its own accord are no reason to distrust the next wake.
+/// Attempts without a wake are no reason to delay the next wake.
 #[test]
-fn polls_do_not_put_off_a_wake() {
+fn polls_do_not_delay_a_wake() {
     let mut way = in_line();
     for _ in 0..20 {
         let next = way.round(&all(3, held(Some(5))));
@@ -83,13 +83,13 @@ fn polls_do_not_put_off_a_wake() {
     }
 }
 
-/// Without a majority, and where ballots are refused, wakes are as fruitless.
+/// Without a majority, and with refused ballots, wakes are just as fruitless.
 #[test]
-fn no_storm_of_wakes_where_no_majority_can_be_had() {
+fn wakes_without_a_majority_do_not_cause_a_storm_of_attempts() {
     let skewed = [
-        Some(says(Answer::Granted)),
-        Some(says(Answer::Granted)),
-        Some(says(Answer::Ahead)),
+        Some(reply(Answer::Granted)),
+        Some(reply(Answer::Granted)),
+        Some(reply(Answer::Ahead)),
         None,
     ];
     let mut way = Way::new(for_ever(4));
@@ -102,10 +102,10 @@ fn no_storm_of_wakes_where_no_majority_can_be_had() {
         for (node, outcome) in skewed.iter().enumerate() {
             match outcome {
                 Some(outcome) => attempt.handle_reply(node, outcome.clone(), None, way.now),
-                // In quarantine: it answers, and does not count.
+                // In quarantine: the node answers, but does not count.
                 None => {
-                    let granted = says(Answer::Granted);
-                    attempt.handle_reply(node, granted, Some(young(ms(35_000))), way.now);
+                    let granted = reply(Answer::Granted);
+                    attempt.handle_reply(node, granted, Some(quarantined(ms(35_000))), way.now);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Which slot a client asks for, attempt after attempt.
+//! Which slot a client asks for in each attempt.
 
 use super::*;
 
@@ -17,9 +17,9 @@ fn terms(wait: Option<Duration>) -> Terms {
 }
 
 #[test]
-fn whoever_is_woken_asks_for_the_slot_that_was_freed_unless_it_has_seen_another() {
+fn a_woken_caller_asks_for_the_freed_slot_unless_it_found_another() {
     let servers = vec![Server::new(0); 5];
-    let mut cluster = acquainted(&servers, at(0));
+    let mut cluster = connected(&servers, at(0));
     let terms = terms(None);
     let of_lock = Terms {
         kind: Kind::Exclusive,
@@ -56,12 +56,12 @@ fn whoever_is_woken_asks_for_the_slot_that_was_freed_unless_it_has_seen_another(
     assert_eq!(lose(&mut acquisition, &[], 5), Some(Asked::Any));
 }
 
-/// Drives one client's attempts at two nodes' worth of stragglers: first any, then a named slot.
+/// One client's attempts with split grants: first any slot, then a named slot.
 #[test]
-fn the_first_attempt_is_at_any_slot_and_a_split_one_is_followed_by_a_named_one_at_once() {
+fn a_split_first_attempt_for_any_slot_is_followed_at_once_by_a_named_slot() {
     let terms = terms(Some(Duration::ZERO));
     let servers = vec![Server::new(0); 5];
-    let mut cluster = acquainted(&servers, at(0));
+    let mut cluster = connected(&servers, at(0));
     let mut acquisition = Acquisition::new(terms, at(0), 1);
     let mut first = acquisition.begin(&mut cluster, at(0), token(1));
     assert_eq!(first.asked(), Some(Asked::Any));
@@ -81,7 +81,8 @@ fn the_first_attempt_is_at_any_slot_and_a_split_one_is_followed_by_a_named_one_a
     let mut second = acquisition.begin(&mut cluster, at(1), token(2));
     assert_eq!(second.asked(), Some(Asked::Slot(0)));
     assert!(second.ballot() > first.ballot());
-    // That slot is taken, another is free: at once again, for whoever does not wait as well.
+    // That slot is held and another is free: try again at once, also for a caller that does not
+    // wait.
     for node in 0..5 {
         second.handle_reply(node, permit(held(Some(500)), 0, &[2], 0), None, at(2));
     }
