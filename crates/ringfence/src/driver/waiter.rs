@@ -43,7 +43,7 @@ struct WaiterState {
 }
 
 impl Waiter {
-    /// A waiter for `claims` with the ticket `ticket`, on `nodes` nodes, with an attempt in
+    /// A waiter for `claims` with `ticket`, on `nodes` nodes, with an attempt in
     /// progress.
     pub(super) fn new(claims: &Arc<[Claim]>, ticket: Place, queue: Queue, nodes: usize) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Waiter {
         }
     }
 
-    /// Whether this is the waiter of the ticket `ticket`.
+    /// Whether this is the waiter of `ticket`.
     pub(crate) fn has(&self, ticket: &Place) -> bool {
         (self.ticket.since_us, &self.ticket.id) == (ticket.since_us, &ticket.id)
     }

@@ -61,7 +61,7 @@ impl WaitingRoom {
         format!("{}.{number}", self.client).into()
     }
 
-    /// Adds a waiter for `claims` with the ticket `ticket`.
+    /// Adds a waiter for `claims` with `ticket`.
     pub(crate) fn enter(
         self: &Arc<Self>,
         driver: &Driver,
