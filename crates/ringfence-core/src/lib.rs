@@ -19,7 +19,7 @@ mod values;
 
 /// Lock names, checked once. What a name becomes on a node is the node's business.
 pub mod name {
-    pub use crate::values::{NAME_MAX_BYTES, NAMES_MAX, Name, NameError, hash_tag};
+    pub use crate::values::{NAME_MAX_BYTES, NAMES_MAX, Name, NameError, hash_tag, side_key_tag};
 }
 
 /// Points in time as plain values. No clock is read here.

@@ -1,5 +1,6 @@
 //! The values that requests and rules are made of: names, tokens, ballots and points in time.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
@@ -14,6 +15,9 @@ pub const NAMES_MAX: usize = 128;
 
 /// Keys that begin like this are our own side records; a lock there would overwrite them.
 const RESERVED: &str = "ringfence:";
+
+/// The word in the key of a semaphore's slot; the number of the slot follows it.
+const SLOT: &str = "slot";
 
 /// The full key of one lock: 1 to 1,024 bytes, prefix included.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,12 +93,12 @@ impl Name {
     /// Where those wait who want a permit of the semaphore of this name. Not a name that anybody
     /// could give: a semaphore and a lock of one name have nothing to do with each other.
     pub fn gate(&self) -> Self {
-        self.part("gate")
+        self.part("admission")
     }
 
     /// The slot number `slot` of the semaphore of this name: a lock of its own.
     pub fn slot(&self, slot: u32) -> Self {
-        self.part(&format!("slot{slot}"))
+        self.part(&format!("{SLOT}:{slot}"))
     }
 
     /// Where those stand who have arrived at the latch of this name. A lock or semaphore of the same
@@ -103,20 +107,24 @@ impl Name {
         self.part("latch")
     }
 
-    /// A key of ours in which the hash tag comes first, so that a semaphore stands in one cluster
-    /// slot. Where the name has no tag and cannot be one, it is one without its closing braces.
+    /// The key `ringfence:{tag}:part:NAME`. All keys of one semaphore have the same hash tag.
     fn part(&self, part: &str) -> Self {
-        let tag = hash_tag(&self.0).map_or_else(|| self.0.replace('}', ""), str::to_owned);
-        let tag = if tag.is_empty() { "-" } else { &tag };
-        Self(format!("{RESERVED}{{{tag}}}{part}:{}", self.0).into())
+        let tag = side_key_tag(&self.0);
+        Self(format!("{RESERVED}{{{tag}}}:{part}:{}", self.0).into())
     }
 
     /// The name that was given for the lock, semaphore or latch that this key belongs to.
     pub fn given(&self) -> &str {
-        let part = self.0.strip_prefix(RESERVED);
-        let after_tag = part.and_then(|part| part.split_once('}'));
-        let given = after_tag.and_then(|(_, part)| part.split_once(':'));
-        given.map_or(&self.0, |(_, given)| given)
+        self.given_of_part().unwrap_or(&self.0)
+    }
+
+    fn given_of_part(&self) -> Option<&str> {
+        let (_, part) = self.0.strip_prefix(RESERVED)?.split_once("}:")?;
+        match part.split_once(':')? {
+            // The number of the slot follows.
+            (SLOT, slot) => slot.split_once(':').map(|(_, given)| given),
+            (_, given) => Some(given),
+        }
     }
 
     /// The key as it stands on a node.
@@ -139,6 +147,22 @@ pub fn hash_tag(key: &str) -> Option<&str> {
     let (_, after) = key.split_once('{')?;
     let (tag, _) = after.split_once('}')?;
     (!tag.is_empty()).then_some(tag)
+}
+
+/// The hash tag in the keys `ringfence:{tag}:purpose:NAME` that belong to the name `key`: its own tag,
+/// or the whole key.
+///
+/// The tag never contains `}`, so that the purpose and the name behind it can be read from the key, and
+/// no two names share a key. A name without a tag that contains `}` loses its closing braces there.
+pub fn side_key_tag(key: &str) -> Cow<'_, str> {
+    match hash_tag(key) {
+        Some(tag) => Cow::Borrowed(tag),
+        None if !key.contains('}') => Cow::Borrowed(key),
+        None => match key.replace('}', "") {
+            tag if tag.is_empty() => Cow::Borrowed("-"),
+            tag => Cow::Owned(tag),
+        },
+    }
 }
 
 impl fmt::Display for Name {

@@ -159,7 +159,7 @@ fn a_ticket_of_a_caller_that_waits_when_the_process_ends_is_taken_back() {
         run("current-cancel", &nodes);
         wait_until("the ticket to go", Duration::from_secs(1), || {
             fleet.iter().all(|server| {
-                let rank = "ringfence:{held-by-the-test}rankjgpk:held-by-the-test";
+                let rank = "ringfence:{held-by-the-test}:queue-order:held-by-the-test";
                 server.command(&["EXISTS", rank]) == "0"
             })
         });

@@ -126,7 +126,7 @@ async fn nodes_of_another_version_are_refused_until_init_is_forced() {
         server.command(&["SET", "ringfence:born", old]);
     }
     let error = builder(&fleet.urls()).connect().await.unwrap_err();
-    let words = ["of version 1", "only knows version 2", "init --force"];
+    let words = ["of version 1", "only knows version 3", "init --force"];
     says(&error, words);
     let error = builder(&fleet.urls()).init(false).await.unwrap_err();
     says(&error, words);

@@ -74,7 +74,7 @@ async fn a_server_that_pushes_wakes_without_end_is_not_obeyed() {
     let waiting = tokio::spawn(async move { other.mutex(NAME).lock().await });
     in_line(&locks, 1, 3).await;
     let hostile = fleet.iter().next().unwrap();
-    let line = format!("ringfence:{{{NAME}}}rankjgpk:{NAME}");
+    let line = format!("ringfence:{{{NAME}}}:queue-order:{NAME}");
     // The time in twenty digits, and the ticket.
     let ticket = hostile.command(&["ZRANGE", &line, "0", "0"]);
     let ticket = ticket.trim()[20..].to_owned();

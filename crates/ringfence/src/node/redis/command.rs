@@ -10,11 +10,11 @@ use crate::message::{
     Acquire, Downgrade, Extend, Mode, Op, Place, Release, ReleaseKind, Request, Slots,
 };
 
-use crate::name::hash_tag;
+use crate::name::side_key_tag;
 use crate::node::Call;
 
 use super::bundle::{self, BatchKind};
-use super::key::{BORN_KEY, MARK_WORD, UNTAGGED};
+use super::key::{BORN_KEY, QUEUE, RECORD, side_key_parts};
 use super::scripts::{SCRIPTS, Script};
 
 /// No further words.
@@ -296,28 +296,20 @@ pub(super) fn ttl(ms: u64) -> u64 {
 
 /// Writes the key of the record of the lock at `key`.
 pub(super) fn write_record_key(key: &str, out: &mut impl RedisWrite) {
-    write_parts(side_key(key, ""), out);
+    write_side_key(key, RECORD, out);
 }
 
 /// Writes the key of the mark that says that there may be a wait queue for the lock at `key`.
 pub(super) fn write_mark_key(key: &str, out: &mut impl RedisWrite) {
-    write_parts(side_key(key, MARK_WORD), out);
+    write_side_key(key, QUEUE, out);
 }
 
-/// The parts of a key beside the lock's own, with `word` behind its tag.
-pub(super) fn side_key<'a>(key: &'a str, word: &'a str) -> [&'a str; 6] {
-    match hash_tag(key) {
-        Some(tag) => ["ringfence:{", tag, "}", word, ":", key],
-        None if key.contains('}') => ["ringfence:{", "", "}", word, UNTAGGED, key],
-        None => ["ringfence:{", key, "}", word, ":", key],
-    }
-}
-
-/// Without a string of its own: on the way of every call that is felt.
-fn write_parts(parts: [&str; 6], out: &mut impl RedisWrite) {
-    let mut word = out.writer_for_next_arg();
-    for part in parts {
-        // What is written into memory does not fail.
-        let _ = word.write_all(part.as_bytes());
+/// Writes the key piece by piece: a `String` for each key would cost every call an allocation.
+fn write_side_key(key: &str, purpose: &str, out: &mut impl RedisWrite) {
+    let tag = side_key_tag(key);
+    let mut arg = out.writer_for_next_arg();
+    for part in side_key_parts(&tag, purpose, key) {
+        // Writing to memory does not fail.
+        let _ = arg.write_all(part.as_bytes());
     }
 }

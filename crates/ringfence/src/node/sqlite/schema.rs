@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const BUSY_MS: i32 = 50;
 
 /// How a database came to be what it is, from a fresh one on: step n makes format n.
-const STEPS: [&str; 5] = [ENTRIES, LINES, READERS, LATCHES, RULES];
+const STEPS: [&str; 6] = [ENTRIES, LINES, READERS, LATCHES, RULES, PARTS];
 
 /// One row of `node` says what the node last knew of time and which group it belongs to (see
 /// `past.rs`); `entry` is the ledger, and `lapses_ms` tells where a sweep may look.
@@ -113,6 +113,34 @@ const LATCHES: &str = "
 /// cannot open the file: a server's birth is decided by other rules since then, and all clients of a
 /// group must have the same.
 const RULES: &str = "";
+
+macro_rules! rename_parts {
+    ($table:literal) => {
+        concat!(
+            "UPDATE ",
+            $table,
+            " SET name = substr(name, 1, instr(name, '}')) || CASE
+                WHEN substr(name, instr(name, '}') + 1, 4) = 'gate'
+                    THEN ':admission' || substr(name, instr(name, '}') + 5)
+                WHEN substr(name, instr(name, '}') + 1, 4) = 'slot'
+                    THEN ':slot:' || substr(name, instr(name, '}') + 5)
+                ELSE ':' || substr(name, instr(name, '}') + 1)
+                END
+            WHERE substr(name, 1, 11) = 'ringfence:{';\n"
+        )
+    };
+}
+
+/// New names for the parts of semaphores and latches: `ringfence:{tag}slot3:NAME` becomes
+/// `ringfence:{tag}:slot:3:NAME`. Two processes that use different names would both take the slot, so a
+/// process which still runs the code of an earlier format cannot open the file. All other names are
+/// those of locks, and none of them begins with `ringfence:`.
+const PARTS: &str = concat!(
+    rename_parts!("entry"),
+    rename_parts!("ticket"),
+    rename_parts!("latch"),
+    rename_parts!("party"),
+);
 
 #[derive(Debug, PartialEq, Eq)]
 enum FileIdentity {

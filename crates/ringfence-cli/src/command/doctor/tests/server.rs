@@ -319,7 +319,7 @@ fn a_key_that_would_stay_for_ever_is_shown() {
                 looked_at: 9,
                 complete,
                 lasting: 2,
-                example: Some("ringfence:{x}:x".to_owned()),
+                example: Some("ringfence:{x}:record:x".to_owned()),
             });
         })
     };
@@ -328,7 +328,11 @@ fn a_key_that_would_stay_for_ever_is_shown() {
         "expiry",
         Verdict::Warning,
         true,
-        &["2 keys", "ringfence:{x}:x", "(9 looked at, 3 not visible"],
+        &[
+            "2 keys",
+            "ringfence:{x}:record:x",
+            "(9 looked at, 3 not visible",
+        ],
     );
     says(
         &keys(false),

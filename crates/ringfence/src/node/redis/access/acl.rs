@@ -1,7 +1,7 @@
 //! The users of a server: what each sort may do, and the line of an ACL file that lets it do just
 //! that. This is the one list: the doctor asks about it, and the guide is compared with it.
 
-use crate::name::hash_tag;
+use crate::name::{hash_tag, side_key_tag};
 use crate::node::Purpose;
 
 use crate::node::redis::key::BORN_KEY;
@@ -105,7 +105,7 @@ pub(crate) const COMMANDS: [CommandRight; 30] = [
 ];
 
 /// The line of an ACL file for a user who does `purpose` and no more, with locks whose names begin
-/// with `prefix` and have no `}`. A user for [`Purpose::Init`] looks at all names.
+/// with `prefix` and have no hash tag. A user for [`Purpose::Init`] looks at all names.
 pub fn acl_line(purpose: Purpose, user: &str, password: &str, prefix: &str) -> String {
     let rules = rules(purpose, &KeyPatterns::of_prefix(prefix));
     format!("user {user} on >{password} {rules}")
@@ -159,7 +159,7 @@ pub(crate) struct KeyPatterns {
 }
 
 impl KeyPatterns {
-    /// For the names that begin with `prefix` and have no `}`. All their other keys begin with the
+    /// For the names that begin with `prefix` and have no hash tag. All their other keys begin with the
     /// hash tag, which is then the whole name.
     pub(crate) fn of_prefix(prefix: &str) -> Self {
         let prefix = escaped(prefix);
@@ -177,24 +177,18 @@ impl KeyPatterns {
             if name.starts_with('{') {
                 return Self {
                     plain: format!("{{{tag}}}*"),
-                    side: vec![format!("ringfence:{{{tag}}}*")],
+                    side: vec![format!("ringfence:{{{tag}}}:*")],
                 };
             }
             return Self {
-                side: vec![format!("ringfence:{{{tag}}}*:{name}")],
+                side: vec![format!("ringfence:{{{tag}}}:*:{name}")],
                 plain: name,
             };
         }
         if name.contains('}') {
-            // See `key.rs` and `Name::part`.
-            let tag = escaped(&name.replace('}', ""));
-            let tag = if tag.is_empty() { "-" } else { &tag };
-            let name = escaped(name);
+            let (tag, name) = (escaped(&side_key_tag(name)), escaped(name));
             return Self {
-                side: vec![
-                    format!("ringfence:{{}}*onoi:{name}"),
-                    format!("ringfence:{{{tag}}}*:{name}"),
-                ],
+                side: vec![format!("ringfence:{{{tag}}}:*:{name}")],
                 plain: name,
             };
         }
@@ -202,7 +196,7 @@ impl KeyPatterns {
             Some(end) => Self::of_prefix(&name[..=end]),
             None => Self {
                 plain: escaped(name),
-                side: vec![format!("ringfence:{{{}}}*", escaped(name))],
+                side: vec![format!("ringfence:{{{}}}:*", escaped(name))],
             },
         }
     }
@@ -294,7 +288,7 @@ mod tests {
             prop_assume!(!name.is_empty() && !name.starts_with("o:") && !name.contains("{o:"));
             let patterns = KeyPatterns::of_prefix("o:");
             let all = [&patterns.plain, &patterns.side[0]];
-            // A semaphore's tag is its name without closing braces.
+            // The tag of a name without a hash tag is the name without its closing braces.
             prop_assume!(!name.replace('}', "").starts_with("o:"));
             for key in keys_beside(&name).into_iter().chain([name.clone()]) {
                 for pattern in all {
@@ -313,12 +307,12 @@ mod tests {
         for (name, rules) in [
             ("orders:42", "~ringfence:{orders:* ~orders:*"),
             ("orders/a:b", "~ringfence:{orders/* ~orders/*"),
-            ("nightly", "~ringfence:{nightly}* ~nightly"),
-            ("{orders}:1", "~ringfence:{orders}* ~{orders}*"),
-            ("a:{b}:c", "~ringfence:{b}*:a:{b}:c ~a:{b}:c"),
-            ("a}b", "~ringfence:{}*onoi:a}b ~ringfence:{ab}*:a}b ~a}b"),
-            ("}", "~ringfence:{}*onoi:} ~ringfence:{-}*:} ~}"),
-            ("a b*[c", "~ringfence:{a?b\\*\\[c}* ~a?b\\*\\[c"),
+            ("nightly", "~ringfence:{nightly}:* ~nightly"),
+            ("{orders}:1", "~ringfence:{orders}:* ~{orders}*"),
+            ("a:{b}:c", "~ringfence:{b}:*:a:{b}:c ~a:{b}:c"),
+            ("a}b", "~ringfence:{ab}:*:a}b ~a}b"),
+            ("}", "~ringfence:{-}:*:} ~}"),
+            ("a b*[c", "~ringfence:{a?b\\*\\[c}:* ~a?b\\*\\[c"),
         ] {
             assert_eq!(patterns(name), rules, "{name}");
         }

@@ -174,7 +174,10 @@ fn terms_are_said_once() {
     let words: Vec<&str> = sent.split("\r\n").skip(2).step_by(2).collect();
     assert_eq!(words[2], "13");
     assert_eq!(words[3..7], ["a", "b", "c", "d"]);
-    assert_eq!(words[7..9], ["ringfence:{a}:a", "ringfence:{b}:b"]);
+    assert_eq!(
+        words[7..9],
+        ["ringfence:{a}:record:a", "ringfence:{b}:record:b"]
+    );
     assert_eq!(words[15..17], [BORN_KEY, "born"]);
     assert_eq!(words[19], "1210");
     assert_eq!(words[24..], ["7", "7", "7", "7", "5", "me", "6", "me"]);

@@ -8,7 +8,7 @@ use crate::group::Group;
 use crate::ledger::birth::Record;
 
 /// The version of the record that this client reads and writes.
-pub(crate) const VERSION: &str = "2";
+pub(crate) const VERSION: &str = "3";
 
 /// What `ringfence:born` says. Written by `join.lua` and `init.lua` only.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) enum Unreadable {
 }
 
 impl BirthRecord {
-    /// Reads `2 run_id replication_id epoch replicated since_us birth_us durable nodes window_us
+    /// Reads `3 run_id replication_id epoch replicated since_us birth_us durable nodes window_us
     /// quarantine_ms grace_ms`, with `-` for an id or an epoch that is not known.
     pub(crate) fn parse(text: &str) -> Result<Self, Unreadable> {
         let version = text.split(' ').next().unwrap_or_default();
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_birth_record_reads_back() {
-        let text = "2 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500";
+        let text = "3 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500";
         let born = BirthRecord::parse(text).unwrap();
         let server = Record {
             run_id: "abc0".to_owned(),
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!((born.since_us, born.birth_us), (1_700_000_000_000_001, 0));
         assert_eq!(born.group, Group::new(3));
         assert_eq!(group_fields(&born.group), [3, 5_000_000, 35_000, 1_500]);
-        let other = BirthRecord::parse("2 abc0 - 17 0 5 6 1 3 5000000 35000 1500").unwrap();
+        let other = BirthRecord::parse("3 abc0 - 17 0 5 6 1 3 5000000 35000 1500").unwrap();
         assert_eq!(other.server.replication_id, None);
         assert_eq!(other.server.epoch, Some(17));
         assert!(!other.server.replicated && other.server.durable);
@@ -162,15 +162,15 @@ mod tests {
         for bad in [
             "",
             "of mine",
-            "2 a b - 0 1 1 2 3 1 1 1",
-            "2 a b - 2 1 1 1 3 1 1 1",
-            "2 a b - 0 1 1 1 3 1 1",
-            "2 a b - 0 1 1 1 3 1 1 1 1",
-            "2 a b - 0 -1 1 1 3 1 1 1",
-            "2 a b x 0 1 1 1 3 1 1 1",
-            "2 x b - 0 1 1 1 3 1 1 1",
-            "2 a x - 0 1 1 1 3 1 1 1",
-            "2 - b - 0 1 1 1 3 1 1 1",
+            "3 a b - 0 1 1 2 3 1 1 1",
+            "3 a b - 2 1 1 1 3 1 1 1",
+            "3 a b - 0 1 1 1 3 1 1",
+            "3 a b - 0 1 1 1 3 1 1 1 1",
+            "3 a b - 0 -1 1 1 3 1 1 1",
+            "3 a b x 0 1 1 1 3 1 1 1",
+            "3 x b - 0 1 1 1 3 1 1 1",
+            "3 a x - 0 1 1 1 3 1 1 1",
+            "3 - b - 0 1 1 1 3 1 1 1",
         ] {
             assert_eq!(BirthRecord::parse(bad), Err(Unreadable::Damaged), "{bad:?}");
         }
@@ -180,20 +180,24 @@ mod tests {
     fn a_record_that_is_too_long_is_refused() {
         let id = "a".repeat(65);
         for long in [
-            format!("2 {id} b - 0 1 1 1 3 1 1 1"),
-            format!("2 a {id} - 0 1 1 1 3 1 1 1"),
-            format!("2 a b - 0 1 1 1 3 1 1 {}1", "0".repeat(500)),
+            format!("3 {id} b - 0 1 1 1 3 1 1 1"),
+            format!("3 a {id} - 0 1 1 1 3 1 1 1"),
+            format!("3 a b - 0 1 1 1 3 1 1 {}1", "0".repeat(500)),
         ] {
             assert_eq!(BirthRecord::parse(&long), Err(Unreadable::Damaged));
         }
-        assert!(BirthRecord::parse(&format!("2 {} b - 0 1 1 1 3 1 1 1", &id[1..])).is_ok());
+        assert!(BirthRecord::parse(&format!("3 {} b - 0 1 1 1 3 1 1 1", &id[1..])).is_ok());
     }
 
     #[test]
     fn a_record_of_another_version_says_which() {
         for (text, version) in [
             ("1 abc0 1700000000000001 0 1 3 5000000 35000 1500", "1"),
-            ("3 of the future", "3"),
+            (
+                "2 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500",
+                "2",
+            ),
+            ("4 of the future", "4"),
         ] {
             let unreadable = Unreadable::Version(version.to_owned());
             assert_eq!(BirthRecord::parse(text), Err(unreadable));

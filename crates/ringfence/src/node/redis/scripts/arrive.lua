@@ -23,8 +23,8 @@ keep(ttl)
 if grown > 0 and values[3] and redis.call('ZCARD', KEYS[1]) >= count then
   -- Enough are here, as far as this node knows: tells all who wait. Whoever is told leaves the line,
   -- and comes back if it has to wait for more.
-  local order = string.gsub(KEYS[3], '}$QUEUE_MARK', '}$QUEUE_ORDER', 1)
-  local lease = string.gsub(KEYS[3], '}$QUEUE_MARK', '}$QUEUE_LEASES', 1)
+  local order = string.gsub(KEYS[3], '}:$QUEUE_MARK', '}:$QUEUE_ORDER', 1)
+  local lease = string.gsub(KEYS[3], '}:$QUEUE_MARK', '}:$QUEUE_LEASES', 1)
   for _, ticket in ipairs(redis.call('ZRANGEBYSCORE', lease, string.format('%.0f', now_ms), '+inf')) do
     wake_client(string.sub(ticket, 21), '0')
   end

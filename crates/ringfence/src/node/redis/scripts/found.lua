@@ -18,7 +18,7 @@ if values[#KEYS] ~= ARGV[1] then
   -- A master that was demoted and promoted again has the old born, and not the locks that it granted
   -- before; but it has another replication id.
   local info = redis.pcall('INFO', 'replication')
-  local id = string.match(born, '^2 %x+ (%x+) ')
+  local id = string.match(born, '^$BORN_VERSION %x+ (%x+) ')
   if type(info) ~= 'string' or not string.find(info, '\nrole:master\r', 1, true)
     or not string.find(info, '\nmaster_replid:' .. (id or '') .. '\r', 1, true) then
     return { 'newborn' }

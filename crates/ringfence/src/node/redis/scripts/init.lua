@@ -17,9 +17,8 @@ local group, usual = table.concat(ARGV, ' ', 5, 8), table.concat(ARGV, ' ', 9, 1
 
 local count, holders, longest_ms = tonumber(found), {}, tonumber(longest)
 local function look_at(record_key)
-  -- The keys of a line and of readers have a word before that colon. Whoever only waits holds nothing.
-  local name = string.match(record_key, '^ringfence:{[^}]+}:(.*)$')
-    or string.match(record_key, '^ringfence:{}onoi:(.*)$')
+  -- Other side keys (wait queues, readers) hold no lock.
+  local name = string.match(record_key, '^ringfence:{[^}]+}:$RECORD:(.*)$')
   if not name then
     return
   end
@@ -82,7 +81,7 @@ if mode == 'regroup' or mode == 'check regroup' then
     return answer('holders', stands)
   end
   if stands then
-    local window_us, quarantine_ms = string.match(stands, '^2 %x+ %S+ %- [01] %d+ %d+ [01] %d+ (%d+) (%d+) %d+$')
+    local window_us, quarantine_ms = string.match(stands, '^$BORN_VERSION %x+ %S+ %- [01] %d+ %d+ [01] %d+ (%d+) (%d+) %d+$')
     if not window_us then
       return redis.error_reply('DAMAGED 0')
     end
@@ -94,7 +93,7 @@ if mode == 'regroup' or mode == 'check regroup' then
   end
 elseif mode ~= 'force' then
   if stands then
-    local birth, theirs = string.match(stands, '^2 %x+ %S+ %- [01] %d+ (%d+) [01] (%d+ %d+ %d+ %d+)$')
+    local birth, theirs = string.match(stands, '^$BORN_VERSION %x+ %S+ %- [01] %d+ (%d+) [01] (%d+ %d+ %d+ %d+)$')
     if not birth then
       return redis.error_reply('DAMAGED 0')
     end
@@ -118,7 +117,7 @@ end
 local replicated = not string.find(replication, '\nmaster_replid2:0+\r')
   or not string.find(replication, '\nconnected_slaves:0\r', 1, true)
 local durable = ARGV[3] == '1' and not replicated
-local born = '2 ' .. ARGV[1] .. ' ' .. ARGV[2] .. ' - ' .. (replicated and '1 ' or '0 ') .. clock .. ' 0 '
+local born = '$BORN_VERSION ' .. ARGV[1] .. ' ' .. ARGV[2] .. ' - ' .. (replicated and '1 ' or '0 ') .. clock .. ' 0 '
   .. (durable and '1 ' or '0 ') .. group
 redis.call('SET', KEYS[1], born)
 return answer('done', born)

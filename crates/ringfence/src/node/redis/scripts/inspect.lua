@@ -8,7 +8,7 @@ for i = 1, claims do
   end
   local seat, waiting = seated(i), 0
   if values[2 * claims + i] then
-    local lease = string.gsub(KEYS[2 * claims + i], '}$QUEUE_MARK', '}$QUEUE_LEASES', 1)
+    local lease = string.gsub(KEYS[2 * claims + i], '}:$QUEUE_MARK', '}:$QUEUE_LEASES', 1)
     waiting = redis.call('ZCOUNT', lease, string.format('%.0f', now_ms), '+inf')
   end
   local n = #views

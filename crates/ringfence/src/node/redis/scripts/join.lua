@@ -20,7 +20,7 @@ local former_id = not string.find(replication, '\nmaster_replid2:0+\r')
 local has_replicas = not string.find(replication, '\nconnected_slaves:0\r', 1, true)
 
 local function write(since, birth, replicated, durable, group)
-  local born = '2 ' .. run_id .. ' ' .. id .. ' - ' .. (replicated and '1 ' or '0 ') .. since .. ' '
+  local born = '$BORN_VERSION ' .. run_id .. ' ' .. id .. ' - ' .. (replicated and '1 ' or '0 ') .. since .. ' '
     .. birth .. (durable and ' 1 ' or ' 0 ') .. group
   redis.call('SET', KEYS[1], born)
   return { clock, born }
@@ -32,7 +32,7 @@ if not stands then
   return write(clock, clock, replicated, synced and not replicated, table.concat(ARGV, ' ', 5, 8))
 end
 local owner, old_id, epoch, marked, since, birth, lasted, group =
-  string.match(stands, '^2 (%x+) ([%x%-]+) ([%d%-]+) ([01]) (%d+) (%d+) ([01]) (%d+ %d+ %d+ %d+)$')
+  string.match(stands, '^$BORN_VERSION (%x+) ([%x%-]+) ([%d%-]+) ([01]) (%d+) (%d+) ([01]) (%d+ %d+ %d+ %d+)$')
 -- What cannot be read, and what Sentinels vouch for, is not ours to overwrite: the client says so.
 if not owner or epoch ~= '-' then
   return { clock, stands }

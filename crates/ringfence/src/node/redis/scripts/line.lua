@@ -18,8 +18,8 @@ local function look_at_lines()
     local kept, elsewhere, shared = string.match(values[2 * claims + i] or '', '^(%d+)(e?)(s?)$')
     lines[i] = {
       mark = mark,
-      order = (string.gsub(mark, '}$QUEUE_MARK', '}$QUEUE_ORDER', 1)),
-      lease = (string.gsub(mark, '}$QUEUE_MARK', '}$QUEUE_LEASES', 1)),
+      order = (string.gsub(mark, '}:$QUEUE_MARK', '}:$QUEUE_ORDER', 1)),
+      lease = (string.gsub(mark, '}:$QUEUE_MARK', '}:$QUEUE_LEASES', 1)),
       kept_until = tonumber(kept or 0),
       elsewhere = elsewhere == 'e',
       shared = shared == 's',

@@ -8,13 +8,13 @@ local SHARED = '$SHARED'
 local mine = {}
 for i = 1, claims do
   if values[i] == SHARED then
-    local leases = string.gsub(KEYS[2 * claims + i], '}$QUEUE_MARK', '}$READER_LEASES', 1)
+    local leases = string.gsub(KEYS[2 * claims + i], '}:$QUEUE_MARK', '}:$READER_LEASES', 1)
     local last = redis.call('ZRANGE', leases, -1, -1, 'WITHSCORES')
     local till = redis.call('ZSCORE', leases, token)
     if not last[2] or tonumber(last[2]) < now_ms then
       values[i] = SHARED .. ' of another program'
     elseif till and tonumber(till) >= now_ms then
-      local who = string.gsub(KEYS[2 * claims + i], '}$QUEUE_MARK', '}$READER_LABELS', 1)
+      local who = string.gsub(KEYS[2 * claims + i], '}:$QUEUE_MARK', '}:$READER_LABELS', 1)
       local ballot, label = string.match(redis.call('HGET', who, token) or '', '^(%d+):(.*)$')
       if not ballot then
         return redis.error_reply('DAMAGED ' .. i)

@@ -20,8 +20,8 @@ end
 -- error if the key is not a string, and then has written nothing.
 local function share(i, ballot, label, ttl)
   local mark = KEYS[2 * claims + i]
-  local leases = string.gsub(mark, '}$QUEUE_MARK', '}$READER_LEASES', 1)
-  local who = string.gsub(mark, '}$QUEUE_MARK', '}$READER_LABELS', 1)
+  local leases = string.gsub(mark, '}:$QUEUE_MARK', '}:$READER_LEASES', 1)
+  local who = string.gsub(mark, '}:$QUEUE_MARK', '}:$READER_LABELS', 1)
   local until_ms = now_ms + ttl
   if values[i] == SHARED then
     until_ms = math.max(until_ms, mine[i] and mine[i].until_ms or 0)

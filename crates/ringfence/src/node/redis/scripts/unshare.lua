@@ -2,8 +2,8 @@
 -- under way: those of others who still share it may be lower, and must be able to come back.
 local function unshare(i, reader, ballot, final, fate_unknown)
   local mark = KEYS[2 * claims + i]
-  local leases = string.gsub(mark, '}$QUEUE_MARK', '}$READER_LEASES', 1)
-  local who = string.gsub(mark, '}$QUEUE_MARK', '}$READER_LABELS', 1)
+  local leases = string.gsub(mark, '}:$QUEUE_MARK', '}:$READER_LEASES', 1)
+  local who = string.gsub(mark, '}:$QUEUE_MARK', '}:$READER_LABELS', 1)
   redis.call('ZREM', leases, token)
   redis.call('HDEL', who, token)
   mine[i] = nil

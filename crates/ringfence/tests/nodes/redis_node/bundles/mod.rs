@@ -172,7 +172,9 @@ async fn each_call_of_a_bundle_keeps_its_own_terms() {
         let left = holder.for_ms.unwrap();
         assert!((ttl_ms - 10_000..=ttl_ms).contains(&left), "{name}: {left}");
         // The record outlives the key it vouches for.
-        let record: i64 = client.pttl(format!("ringfence:{{{name}}}:{name}")).unwrap();
+        let record: i64 = client
+            .pttl(format!("ringfence:{{{name}}}:record:{name}"))
+            .unwrap();
         assert!(record >= ttl_ms as i64 - 10_000, "{name}: {record}");
     }
 }
@@ -187,9 +189,11 @@ async fn what_is_unusual_in_the_middle_of_a_bundle_has_its_own_answer() {
         let theirs = request(&["held"], BOB, acquire(ballot, TTL_MS));
         assert_eq!(call(&node, theirs).await.unwrap().answer, Answer::Granted);
         let _: () = client.hset("hash", "field", "value").unwrap();
-        let _: () = client.set("ringfence:{damaged}:damaged", "2:1").unwrap();
         let _: () = client
-            .set_ex("ringfence:{old}:old", "1:5:5:7:t:l", 60)
+            .set("ringfence:{damaged}:record:damaged", "2:1")
+            .unwrap();
+        let _: () = client
+            .set_ex("ringfence:{old}:record:old", "1:5:5:7:t:l", 60)
             .unwrap();
         let _: () = client.set("their", "own value").unwrap();
         let waits = place(ballot.get(), "c.1");
@@ -220,7 +224,9 @@ async fn what_is_unusual_in_the_middle_of_a_bundle_has_its_own_answer() {
         assert!(error.to_string().contains("`hash`"), "{error}");
         let error = answer("damaged").unwrap_err();
         assert!(
-            error.to_string().contains("`ringfence:{damaged}:damaged`"),
+            error
+                .to_string()
+                .contains("`ringfence:{damaged}:record:damaged`"),
             "{error}"
         );
         // And back again, with those who hold nothing among those who hold.
@@ -279,7 +285,9 @@ async fn a_damaged_record_is_not_taken_for_a_usual_one() {
         if let Some(token) = value {
             let _: () = client.set("damaged", token.expose()).unwrap();
         }
-        let _: () = client.set("ringfence:{damaged}:damaged", &record).unwrap();
+        let _: () = client
+            .set("ringfence:{damaged}:record:damaged", &record)
+            .unwrap();
         let said = all(&node, each(&["a", "damaged"], &op)).await;
         assert!(said[0].is_ok(), "{said:?}");
         let error = said[1].clone().expect_err(&record);
