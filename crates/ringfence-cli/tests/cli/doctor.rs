@@ -357,7 +357,7 @@ fn an_embedded_file_is_looked_at_and_not_made() {
     let text = Scene::on(&format!("sqlite:{}", scene.path("text").display()));
     assert!(doctor(&text, 1).0.contains("is no SQLite database"));
     let astray = Scene::on("sqlite:/no/such/folder/locks.db");
-    assert!(doctor(&astray, 1).0.contains("its folder is not there"));
+    assert!(doctor(&astray, 1).0.contains("its folder does not exist"));
 }
 
 #[test]

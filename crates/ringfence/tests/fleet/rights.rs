@@ -224,7 +224,10 @@ async fn whoever_may_only_look_changes_nothing_and_is_told_so() {
         let locks = client(&server, "watcher").await;
         // Nobody has met the server, and a watcher leaves it so.
         let error = locks.inspect("orders:x").await.unwrap_err();
-        says(&error, ["has not been met", "user `watcher` may only look"]);
+        says(
+            &error,
+            ["has no birth record", "user `watcher` may only look"],
+        );
         assert_eq!(
             locks.nodes().await[0].facts.as_ref().unwrap().standing,
             None

@@ -1,8 +1,8 @@
 //! The keys that a Redis node uses beside the lock's own key, and the channels for wakes.
 //!
-//! Every side key is `ringfence:{tag}:purpose:NAME`. The tag is the hash tag of the name, or the whole
-//! name, so that all keys of a name have one hash tag. It contains no `}`, the purpose contains no `:`,
-//! and the name comes last: no two names or purposes share a key.
+//! Every side key is `ringfence:{tag}:purpose:NAME`. The tag is the hash tag of the name, or the
+//! whole name, so that all keys of a name have one hash tag. It contains no `}`, the purpose
+//! contains no `:`, and the name comes last: no two names or purposes share a key.
 
 use crate::ledger::SHARED;
 use crate::name::side_key_tag;
@@ -17,8 +17,8 @@ pub(super) const WAKE_CHANNEL: &str = "ringfence:wake:";
 
 /// The purpose of the key of a name's record.
 pub(super) const RECORD: &str = "record";
-/// The purpose of the key that says that a name may have a wait queue. The scripts replace it by the
-/// other purposes: the two sets of the queue, and the two keys of the readers.
+/// The purpose of the key that says that a name may have a wait queue. The scripts replace it by
+/// the other purposes: the two sets of the queue, and the two keys of the readers.
 pub(super) const QUEUE: &str = "queue";
 const QUEUE_ORDER: &str = "queue-order";
 const QUEUE_LEASES: &str = "queue-leases";
@@ -33,8 +33,8 @@ const PURPOSES: [&str; 6] = [
     READER_LABELS,
 ];
 
-/// Constants that the scripts share with the Rust code: the placeholder in a script, and the text that
-/// replaces it before the script is sent.
+/// Constants that the scripts share with the Rust code: the placeholder in a script, and the text
+/// that replaces it before the script is sent.
 pub(super) const SCRIPT_CONSTANTS: [(&str, &str); 9] = [
     ("$RECORD", RECORD),
     ("$QUEUE_MARK", QUEUE),
@@ -116,7 +116,8 @@ mod tests {
     }
 
     proptest! {
-        /// A server hashes only the tag. A name with a tag, or without `}`, hashes to the same slot.
+        /// A server hashes only the tag. A name with a tag, or without `}`, hashes to the same
+        /// slot.
         #[test]
         fn all_side_keys_of_a_name_have_its_hash_tag(key in "[{}:ab]{1,12}|\\PC{1,20}") {
             for side_key in side_keys(&key) {

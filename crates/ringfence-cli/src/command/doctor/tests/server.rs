@@ -32,7 +32,7 @@ fn what_to_do_depends_on_why_it_cannot_be_reached() {
     for (kind, detail, advice) in [
         (TroubleKind::Unreachable, "failed to lookup address", "DNS"),
         (TroubleKind::Unreachable, "invalid peer certificate", "?ca="),
-        (TroubleKind::Timeout, "does not answer within 2 s", "hung"),
+        (TroubleKind::Timeout, "did not answer within 2 s", "hung"),
         (TroubleKind::Garbage, "is no Redis server", "rediss://"),
         (TroubleKind::Denied, "refuses the password", "password"),
     ] {

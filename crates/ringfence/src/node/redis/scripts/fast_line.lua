@@ -1,6 +1,5 @@
--- The line of a single claim, if it is of the usual sort: nobody in it stands twice (see line.lua), and
--- nobody's ticket has run out. What is made of it the long way below would make of it too; whatever
--- is unusual goes there.
+-- The wait queue of a single claim in the usual case: no ticket is marked (see line.lua) and no
+-- ticket has expired. The general code below gives the same result; all other cases are left to it.
 local kept_until, order, lease = #KEYS == 4 and values[3] and tonumber(values[3])
 if kept_until then
   local at = string.find(KEYS[3], '}:$QUEUE_MARK', 1, true)

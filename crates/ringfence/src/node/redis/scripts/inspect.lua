@@ -1,5 +1,5 @@
--- Inspect: who holds, as far as this node knows. Seven values per claim: 1 if it is held, label, id
--- and remaining ms of the holder, its ballot, the effective fence, and how many wait.
+-- Inspect: the holders, as far as this node knows. Seven values per claim: 1 if it is held, label,
+-- id and remaining ms of the holder, its ballot, the effective fence, and the number of waiters.
 local views = reply('views')
 for i = 1, claims do
   local label, id, left, _ = false, false, false, nil
