@@ -86,7 +86,7 @@ fn run(nodes: usize, names: usize, command: &str) -> Cost {
         // Records as a release leaves them.
         server.command(&[
             "EVAL",
-            "for i = 1, tonumber(ARGV[1]) do redis.call('SET', 'ringfence:{known:' .. i .. '}:known:' .. i, \
+            "for i = 1, tonumber(ARGV[1]) do redis.call('SET', 'ringfence:{known:' .. i .. '}:record:known:' .. i, \
              '2:1794731796997730:1794731796997730:1794731796997:0', 'PX', 600000) end return 1",
             "0",
             &names.to_string(),

@@ -20,7 +20,7 @@ mod values;
 
 /// Lock names, checked once. Each kind of node decides under which keys it stores a name.
 pub mod name {
-    pub use crate::values::{NAME_MAX_BYTES, NAMES_MAX, Name, NameError, hash_tag};
+    pub use crate::values::{NAME_MAX_BYTES, NAMES_MAX, Name, NameError, hash_tag, side_key_tag};
 }
 
 /// Points in time as plain values. No clock is read here.

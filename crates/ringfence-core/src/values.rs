@@ -1,5 +1,6 @@
 //! The values inside requests and rules: names, tokens, ballots and timestamps.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
@@ -14,6 +15,9 @@ pub const NAMES_MAX: usize = 128;
 
 /// Keys with this prefix are our own records. A lock with such a name would overwrite them.
 const RESERVED: &str = "ringfence:";
+
+/// The word in the key of a semaphore's slot; the number of the slot follows it.
+const SLOT: &str = "slot";
 
 /// The full key of one lock: 1 to 1,024 bytes, prefix included.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,12 +94,12 @@ impl Name {
     /// number of permits. Users cannot lock this key, so a semaphore and a lock with the same name
     /// are independent.
     pub fn gate(&self) -> Self {
-        self.part("gate")
+        self.part("admission")
     }
 
     /// The key of slot `slot` of the semaphore with this name. Each slot is a lock of its own.
     pub fn slot(&self, slot: u32) -> Self {
-        self.part(&format!("slot{slot}"))
+        self.part(&format!("{SLOT}:{slot}"))
     }
 
     /// The key of the latch with this name. A lock or semaphore with the same name is independent.
@@ -103,21 +107,24 @@ impl Name {
         self.part("latch")
     }
 
-    /// A key of ours that begins with the hash tag of the name, so that all parts of a semaphore
-    /// are in one cluster slot. A name without a hash tag becomes the tag itself, without its
-    /// closing braces.
+    /// The key `ringfence:{tag}:part:NAME`. All keys of one semaphore have the same hash tag.
     fn part(&self, part: &str) -> Self {
-        let tag = hash_tag(&self.0).map_or_else(|| self.0.replace('}', ""), str::to_owned);
-        let tag = if tag.is_empty() { "-" } else { &tag };
-        Self(format!("{RESERVED}{{{tag}}}{part}:{}", self.0).into())
+        let tag = side_key_tag(&self.0);
+        Self(format!("{RESERVED}{{{tag}}}:{part}:{}", self.0).into())
     }
 
     /// The name that the user gave to the lock, semaphore or latch of this key.
     pub fn given(&self) -> &str {
-        let part = self.0.strip_prefix(RESERVED);
-        let after_tag = part.and_then(|part| part.split_once('}'));
-        let given = after_tag.and_then(|(_, part)| part.split_once(':'));
-        given.map_or(&self.0, |(_, given)| given)
+        self.given_of_part().unwrap_or(&self.0)
+    }
+
+    fn given_of_part(&self) -> Option<&str> {
+        let (_, part) = self.0.strip_prefix(RESERVED)?.split_once("}:")?;
+        match part.split_once(':')? {
+            // The number of the slot follows.
+            (SLOT, slot) => slot.split_once(':').map(|(_, given)| given),
+            (_, given) => Some(given),
+        }
     }
 
     /// The key on a node.
@@ -142,6 +149,22 @@ pub fn hash_tag(key: &str) -> Option<&str> {
     let (_, after) = key.split_once('{')?;
     let (tag, _) = after.split_once('}')?;
     (!tag.is_empty()).then_some(tag)
+}
+
+/// The hash tag in the keys `ringfence:{tag}:purpose:NAME` that belong to the name `key`: its own tag,
+/// or the whole key.
+///
+/// The tag never contains `}`, so that the purpose and the name behind it can be read from the key, and
+/// no two names share a key. A name without a tag that contains `}` loses its closing braces there.
+pub fn side_key_tag(key: &str) -> Cow<'_, str> {
+    match hash_tag(key) {
+        Some(tag) => Cow::Borrowed(tag),
+        None if !key.contains('}') => Cow::Borrowed(key),
+        None => match key.replace('}', "") {
+            tag if tag.is_empty() => Cow::Borrowed("-"),
+            tag => Cow::Owned(tag),
+        },
+    }
 }
 
 impl fmt::Display for Name {

@@ -62,7 +62,7 @@ pub use ringfence_core::{group, ledger, message, name, protocol, time, token};
 // What fuzzers feed; no part of the API, and not there in any other build.
 #[cfg(all(fuzzing, feature = "redis"))]
 #[doc(hidden)]
-pub use node::redis::outside as fuzz;
+pub use node::redis::fuzz_inputs as fuzz;
 
 #[cfg(feature = "client")]
 pub use client::*;

@@ -284,19 +284,25 @@ fn a_key_of_ours_without_expiry_is_found() {
     for number in 0..2_000 {
         server.command(&["SET", &format!("other:{number}"), "x"]);
     }
-    server.command(&["SET", "ringfence:{x}:x", "junk"]);
-    server.command(&["SET", "ringfence:{y}:y\u{1b}[2J", "junk", "PX", "100000"]);
+    server.command(&["SET", "ringfence:{x}:record:x", "junk"]);
+    server.command(&[
+        "SET",
+        "ringfence:{y}:record:y\u{1b}[2J",
+        "junk",
+        "PX",
+        "100000",
+    ]);
     let (_, value) = doctor(&Scene::on(&server.url()), 0);
     let lasting = finding(&value, "expiry", Some(&server));
     assert_says(
         lasting,
         "warning",
-        &["1 key of ours", "`ringfence:{x}:x`", "2 checked"],
+        &["1 key of ours", "`ringfence:{x}:record:x`", "2 checked"],
     );
-    server.command(&["PERSIST", "ringfence:{y}:y\u{1b}[2J"]);
-    server.command(&["DEL", "ringfence:{x}:x"]);
+    server.command(&["PERSIST", "ringfence:{y}:record:y\u{1b}[2J"]);
+    server.command(&["DEL", "ringfence:{x}:record:x"]);
     let (text, _) = doctor(&Scene::on(&server.url()), 0);
-    assert!(text.contains(r"ringfence:{y}:y\u{1b}[2J"), "{text}");
+    assert!(text.contains(r"ringfence:{y}:record:y\u{1b}[2J"), "{text}");
 }
 
 #[test]
@@ -351,7 +357,7 @@ fn an_embedded_file_is_checked_and_not_created() {
     let text = Scene::on(&format!("sqlite:{}", scene.path("text").display()));
     assert!(doctor(&text, 1).0.contains("is not a SQLite database"));
     let missing = Scene::on("sqlite:/no/such/folder/locks.db");
-    assert!(doctor(&missing, 1).0.contains("its folder is not there"));
+    assert!(doctor(&missing, 1).0.contains("its folder does not exist"));
 }
 
 #[test]

@@ -258,7 +258,7 @@ fn a_cluster_in_use_does_not_change_its_number_of_nodes() {
     let why = "stop all clients";
     assert!(refused.stderr().contains(why), "{}", refused.stderr());
     // Delete what the last holder left. Otherwise it would expire after a while.
-    fleet[0].command(&["DEL", "x", "ringfence:{x}:x"]);
+    fleet[0].command(&["DEL", "x", "ringfence:{x}:record:x"]);
     let done = Finished::of(scene.ringfence(&["init", "--regroup"]));
     assert_eq!(done.code(), 0, "{}", done.stderr());
     let done = scene.run(&["-n"], "true").finish();

@@ -44,15 +44,17 @@ fn the_keys_of_a_semaphore_or_latch_share_a_hash_tag_and_cannot_be_locked() {
         [name.gate(), name.slot(0), name.slot(12), name.latch()]
             .map(|part| part.as_str().to_owned())
     };
-    assert_eq!(parts("{x}y")[3], "ringfence:{x}latch:{x}y");
-    assert_eq!(parts("x")[0], "ringfence:{x}gate:x");
-    assert_eq!(parts("{x}y")[2], "ringfence:{x}slot12:{x}y");
+    assert_eq!(parts("{x}y")[3], "ringfence:{x}:latch:{x}y");
+    assert_eq!(parts("x")[0], "ringfence:{x}:admission:x");
+    assert_eq!(parts("{x}y")[2], "ringfence:{x}:slot:12:{x}y");
     for (name, tag) in [
         ("x", "x"),
         ("{x}y", "x"),
         ("a}b", "ab"),
         ("}", "-"),
         ("{}", "{"),
+        ("a:b", "a:b"),
+        ("slot:1:{x}", "x"),
     ] {
         for part in parts(name) {
             assert_eq!(hash_tag(&part), Some(tag), "{part}");

@@ -203,7 +203,7 @@ fn is_held_or_waited_for(key: &str) -> bool {
         return true;
     };
     // The slot of a semaphore is a lock's own key, and its record ends in that key.
-    !(rest.starts_with(':') || rest.starts_with("gate:"))
+    !(rest.starts_with(":record:") || rest.starts_with(":admission:"))
 }
 
 #[cfg(test)]
@@ -214,18 +214,18 @@ mod tests {
     fn records_and_births_may_stay_and_nothing_else() {
         for may_stay in [
             "ringfence:born",
-            "ringfence:{a}:a",
-            "ringfence:{pool}gate:pool",
-            "ringfence:{pool}:ringfence:{pool}slot1:pool",
+            "ringfence:{a}:record:a",
+            "ringfence:{pool}:admission:pool",
+            "ringfence:{pool}:record:ringfence:{pool}:slot:1:pool",
         ] {
             assert!(!is_held_or_waited_for(may_stay), "{may_stay}");
         }
         for must_go in [
             "a",
-            "ringfence:{pool}slot1:pool",
-            "ringfence:{a}lineqclm:a",
-            "ringfence:{a}rankjgpk:a",
-            "ringfence:{a}leasesaanc:a",
+            "ringfence:{pool}:slot:1:pool",
+            "ringfence:{a}:queue:a",
+            "ringfence:{a}:queue-order:a",
+            "ringfence:{a}:readers:a",
         ] {
             assert!(is_held_or_waited_for(must_go), "{must_go}");
         }

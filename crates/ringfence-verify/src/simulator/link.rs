@@ -341,7 +341,11 @@ impl Link {
 
     fn refuse_held(&mut self) {
         for call in mem::take(&mut self.held) {
-            refuse(call, TroubleKind::Timeout, "is slow to shake hands");
+            refuse(
+                call,
+                TroubleKind::Timeout,
+                "is slow to answer the handshake",
+            );
         }
     }
 }

@@ -351,7 +351,7 @@ impl Server {
         let moment = Moment::of_clock(self.clock_us(now));
         let mut remains = Vec::new();
         for (name, entry) in &self.data.entries {
-            if name.as_str().contains("gate:") {
+            if name.as_str().contains("}:admission:") {
                 // Its key is the number of permits, which is kept for the next.
             } else {
                 for holder in holders(entry, moment) {

@@ -1,27 +1,28 @@
-//! What waits to be sent to a node. Under a flood of other calls releases go first: a release that
-//! waits behind thousands of acquires is unconfirmed in the end, and all of them wait for it.
+//! The calls that wait to be sent to a node. Releases go first: a release that waits behind
+//! thousands of acquires would expire unconfirmed, and these acquires wait for the lock that it
+//! releases.
 //!
-//! Calls of one token keep their order: a release must not overtake the acquire or the extend that it
-//! takes back. A matter of the node itself, such as joining a group, is overtaken by nothing.
+//! Calls of one token keep their order: a release must not overtake the acquire or the extend that
+//! it ends. Nothing overtakes a control request to the node itself, such as joining a group.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::message::Request;
 
-/// How something that waits is to be ordered.
+/// The class of an item, by which the backlog orders it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
     /// A release or undo, by the key of its token.
     Release(u64),
     /// Another call, by the key of its token.
     Call(u64),
-    /// A matter of the node itself.
+    /// A control request to the node itself.
     Control,
 }
 
 impl Urgency {
-    /// Of a call that asks for `request`.
+    /// The urgency of a call with `request`.
     pub(super) fn of(request: &Request) -> Self {
         let key = key(request.token.expose());
         match request.op.is_release() {
@@ -31,17 +32,17 @@ impl Urgency {
     }
 }
 
-/// What waits, in two queues.
+/// The waiting items, in two queues.
 #[derive(Debug)]
 pub(super) struct Backlog<T> {
-    /// Goes first.
+    /// These go first.
     releases: VecDeque<T>,
     others: VecDeque<(Urgency, T)>,
-    /// How many calls of each token are among the others.
-    tokens: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
-    /// How many matters of the node itself are among the others.
+    /// How many calls of each token are in `others`.
+    tokens: HashMap<u64, u32, BuildHasherDefault<IdentityHasher>>,
+    /// How many control requests are in `others`.
     controls: usize,
-    /// How many there are in all.
+    /// How many items there are in total.
     pub(super) len: usize,
 }
 
@@ -58,7 +59,7 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T> Backlog<T> {
-    /// Takes `item` in, behind everything that it must not overtake.
+    /// Adds `item` behind everything that it must not overtake.
     pub(super) fn push(&mut self, item: T, urgency: Urgency) {
         self.len += 1;
         match urgency {
@@ -74,14 +75,14 @@ impl<T> Backlog<T> {
         self.others.push_back((urgency, item));
     }
 
-    /// Puts `item` back to be the next.
+    /// Puts `item` back at the front.
     #[cfg(feature = "redis")]
     pub(super) fn put_back(&mut self, item: T) {
         self.len += 1;
         self.releases.push_front(item);
     }
 
-    /// The next.
+    /// Removes the next item.
     pub(super) fn pop(&mut self) -> Option<T> {
         self.len = self.len.saturating_sub(1);
         if let Some(release) = self.releases.pop_front() {
@@ -102,7 +103,7 @@ impl<T> Backlog<T> {
         Some(item)
     }
 
-    /// Everything, in the order in which it would have come.
+    /// Removes all items, in the order in which `pop` would return them.
     #[cfg(feature = "redis")]
     pub(super) fn drain(&mut self) -> impl Iterator<Item = T> + use<T> {
         let Self {
@@ -114,21 +115,21 @@ impl<T> Backlog<T> {
     }
 }
 
-/// Tells tokens apart. Two that share a key keep their order for nothing.
+/// A hash of the token. Two tokens with the same hash only keep their order needlessly.
 fn key(token: &str) -> u64 {
     token.as_bytes().chunks(8).fold(0, |key: u64, chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
-        // The fraction of the golden ratio, which is odd and has no pattern.
+        // The fraction of the golden ratio: odd, and its bits look random.
         (key.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     })
 }
 
-/// For keys that are a hash already.
+/// For keys that are already hashes.
 #[derive(Debug, Default)]
-struct AsItIs(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for AsItIs {
+impl Hasher for IdentityHasher {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 << 8) | u64::from(*byte);
@@ -154,13 +155,13 @@ pub(super) mod tests {
     use crate::time::Timestamp;
     use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
-    struct Ignored;
+    struct DiscardReply;
 
-    impl Deliver<Reply> for Ignored {
+    impl Deliver<Reply> for DiscardReply {
         fn deliver(&self, _: u64, _: Result<Reply, CallError>) {}
     }
 
-    /// A call that asks for `op` with the token number `token`. Its answer is ignored.
+    /// A call of `op` with the token number `token`. Its answer is discarded.
     pub(in crate::node) fn call_of(token: usize, op: Op, expires: Timestamp) -> node::Call {
         let mut entropy = [0; TOKEN_ENTROPY_BYTES];
         entropy[..8].copy_from_slice(&(token as u64).to_le_bytes());
@@ -172,7 +173,7 @@ pub(super) mod tests {
         node::Call {
             request: Arc::new(request),
             expires,
-            done: Completion::new(Arc::new(Ignored), 0),
+            done: Completion::new(Arc::new(DiscardReply), 0),
         }
     }
 
@@ -219,7 +220,7 @@ pub(super) mod tests {
             ("undo 2", Release(2)),
             ("extend 3", Call(3)),
             ("release 3", Release(3)),
-            // Behind the other release of its token, too.
+            // Also behind the other release of its token.
             ("undo 2 again", Release(2)),
             ("release 4", Release(4)),
         ]);
@@ -244,7 +245,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nothing_overtakes_a_matter_of_the_node_itself() {
+    fn nothing_overtakes_a_control_request() {
         let mut backlog = filled(&[("join", Control), ("release 1", Release(1))]);
         assert_eq!(backlog.pop(), Some("join"));
         backlog.put_back("join");
@@ -252,7 +253,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_drained_comes_in_the_same_order() {
+    fn drain_keeps_the_order() {
         let mut backlog = filled(&[("acquire 1", Call(1)), ("release 2", Release(2))]);
         let drained: Vec<_> = backlog.drain().collect();
         assert_eq!(drained, ["release 2", "acquire 1"]);

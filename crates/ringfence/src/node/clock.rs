@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use crate::clock::{Clock, wall_us};
 use crate::time::Timestamp;
 
-/// The clock of a node that runs inside this process: the client's clock, some way ahead of it.
+/// The clock of a node that runs inside this process: the client's clock plus an offset.
 ///
 /// Time passes for the node as it does for the client. A test that wants a node with a wrong clock
-/// steps the node's alone. Clones share their steps.
+/// steps the node's clock alone. Clones share their steps.
 #[derive(Clone)]
 pub struct NodeClock {
     follows: Clock,
@@ -19,8 +19,8 @@ pub struct NodeClock {
 }
 
 impl NodeClock {
-    /// The machine's clock. The wall clock is read here and once only: from then on the clock that
-    /// counts suspend carries it, so that setting the wall clock never makes a node jump.
+    /// The machine's clock. The wall clock is read once, here. From then on the time is that of the
+    /// clock that counts suspend, so that setting the wall clock never makes a node jump.
     pub fn system() -> Self {
         Self {
             boot_id: system_boot_id(),
@@ -28,8 +28,8 @@ impl NodeClock {
         }
     }
 
-    /// The clock of an embedded node whose client has `clock`: the machine's, or one that follows the
-    /// test's.
+    /// The clock of an embedded node whose client has `clock`: the machine's clock, or one that
+    /// follows the test's clock.
     pub(crate) fn of(clock: &Clock) -> Self {
         match clock {
             Clock::System => Self::system(),
@@ -37,7 +37,7 @@ impl NodeClock {
         }
     }
 
-    /// A clock that stands at `start_us` now and goes on as `clock` does.
+    /// A clock that shows `start_us` now and advances with `clock`.
     pub fn following(clock: Clock, start_us: u64) -> Self {
         let ahead_us = signed(start_us) - signed(clock.now().as_micros());
         Self {
@@ -66,12 +66,12 @@ impl NodeClock {
         self.now().as_micros().saturating_add_signed(ahead_us)
     }
 
-    /// The client's time: what calls expire by, and what leases of one boot may run on.
+    /// The client's time. Calls expire by it, and leases within one boot may run on it.
     pub(super) fn now(&self) -> Timestamp {
         self.follows.now()
     }
 
-    /// Which boot of the machine this is; empty where the system does not tell.
+    /// The boot id of the machine; empty if the system has none.
     #[cfg(feature = "sqlite")]
     pub(super) fn boot_id(&self) -> &str {
         &self.boot_id
@@ -88,7 +88,7 @@ fn signed(us: u64) -> i64 {
     i64::try_from(us).unwrap_or(i64::MAX)
 }
 
-/// Best effort elsewhere than on Linux: without an id, a lease clock that went back betrays a boot.
+/// Empty on systems other than Linux: there a lease clock that went back reveals a boot.
 fn system_boot_id() -> Arc<str> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     Arc::from(id.unwrap_or_default().trim())

@@ -1,5 +1,5 @@
-//! What the nodes inside this process share: what they are asked, kept until it is answered,
-//! answers, kept until they may be delivered, and who is to hear of wakes.
+//! The parts that nodes inside this process share: jobs, answers that wait to be delivered, and the
+//! listeners for wakes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use crate::message::{Reply, Request, Wake};
 use super::backlog::Urgency;
 use super::{Call, CallError, Completion, Facts, Hear, InitMode, NodeClock, Trouble, TroubleKind};
 
-/// A node's store, asked for one thing at a time.
+/// A node's store. It carries out one job at a time.
 pub(super) trait Store {
     fn carry_out(&mut self, request: &Request) -> Result<Reply, CallError>;
     fn probe(&mut self) -> Result<Facts, CallError>;
@@ -19,7 +19,7 @@ pub(super) trait Store {
     fn init(&mut self, group: Group, mode: InitMode) -> Result<Facts, CallError>;
 }
 
-/// One thing that a node is asked.
+/// One job for a node.
 #[derive(Debug)]
 pub(super) enum Job {
     Call(Call),
@@ -29,7 +29,7 @@ pub(super) enum Job {
 }
 
 impl Job {
-    /// How it is ordered among those that wait.
+    /// Its urgency among the jobs that wait.
     #[cfg(feature = "sqlite")]
     pub(super) fn urgency(&self) -> Urgency {
         match self {
@@ -47,12 +47,12 @@ impl Job {
         }
     }
 
-    /// Whether there is no point in starting it any more.
+    /// Whether its caller has stopped waiting.
     pub(super) fn has_expired(&self, clock: &NodeClock) -> bool {
         matches!(self, Self::Call(call) if call.expires < clock.now())
     }
 
-    /// The answer to a call that came too late to be started.
+    /// The answer to a call that expired before it was started.
     pub(super) fn expire(self) -> Answered {
         let trouble = Trouble::new(
             TroubleKind::Timeout,
@@ -71,7 +71,7 @@ impl Job {
     }
 }
 
-/// An answer beside the one who waits for it.
+/// An answer and its receiver.
 #[derive(Debug)]
 pub(super) enum Answered {
     Call(Completion<Reply>, Result<Reply, CallError>),
@@ -79,7 +79,7 @@ pub(super) enum Answered {
 }
 
 impl Answered {
-    /// Must not be called under a lock: the receiver may ask the node again at once.
+    /// Must not be called under a lock: the receiver may call the node again at once.
     pub(super) fn deliver(self) {
         match self {
             Self::Call(done, outcome) => done.complete(outcome),
@@ -87,22 +87,22 @@ impl Answered {
         }
     }
 
-    /// The same with `error` in place of an answer; an error that was there stays.
-    pub(super) fn but(self, error: &CallError) -> Self {
-        let but = || error.clone();
+    /// Replaces a successful answer by `error`. An earlier error stays.
+    pub(super) fn or_error(self, error: &CallError) -> Self {
+        let error = || error.clone();
         match self {
-            Self::Call(done, outcome) => Self::Call(done, outcome.and_then(|_| Err(but()))),
-            Self::Facts(done, outcome) => Self::Facts(done, outcome.and_then(|_| Err(but()))),
+            Self::Call(done, outcome) => Self::Call(done, outcome.and_then(|_| Err(error()))),
+            Self::Facts(done, outcome) => Self::Facts(done, outcome.and_then(|_| Err(error()))),
         }
     }
 }
 
-/// Who in this process listens to a node, by client.
+/// The listeners in this process for the wakes of one node, by client.
 #[derive(Default)]
 pub(super) struct Listeners(Mutex<HashMap<String, Vec<Arc<dyn Hear>>>>);
 
 impl Listeners {
-    /// Has `client`'s wakes told to `to`; whether it is the first who listens for this client.
+    /// Delivers `client`'s wakes to `to`. Returns whether it is the first listener for this client.
     pub(super) fn add(&self, client: &str, to: Arc<dyn Hear>) -> bool {
         let mut by_client = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let listening = by_client.entry(client.to_owned()).or_default();
@@ -110,14 +110,14 @@ impl Listeners {
         listening.len() == 1
     }
 
-    /// Tells `wake` to whoever listens for its client; gives it back if nobody does.
-    pub(super) fn tell(&self, wake: Wake) -> Option<Wake> {
+    /// Delivers `wake` to the listeners for its client. Returns it if its client has no listener.
+    pub(super) fn deliver(&self, wake: Wake) -> Option<Wake> {
         let by_client = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let listening = client_of(&wake.ticket).and_then(|client| by_client.get(client));
         let Some(listening) = listening.cloned() else {
             return Some(wake);
         };
-        // Whoever hears may ask the node again at once, or listen to it for another client.
+        // A listener may call the node again at once, or add a listener for another client.
         drop(by_client);
         for to in listening {
             to.hear(wake.clone());
@@ -126,12 +126,12 @@ impl Listeners {
     }
 }
 
-/// Whose ticket it is: what stands before the last dot.
+/// The client of a ticket: the part of its id before the last dot.
 pub(super) fn client_of(ticket: &str) -> Option<&str> {
     ticket.rsplit_once('.').map(|(client, _)| client)
 }
 
-/// The answer of a node that is asked for locks before it belongs to a group.
+/// The answer to a lock operation on a node that belongs to no group yet.
 pub(super) fn not_joined() -> CallError {
     CallError::NotSent(Trouble::new(
         TroubleKind::Newborn,
@@ -139,7 +139,7 @@ pub(super) fn not_joined() -> CallError {
     ))
 }
 
-/// The answer to an `init` that might double holders.
+/// The answer to an `init` after which two clients might hold the same lock.
 pub(super) fn not_new(why: &str) -> CallError {
     CallError::Refused(Trouble::new(
         TroubleKind::Group,

@@ -1,5 +1,5 @@
-//! What a look at one node found: everything a doctor needs to know, and nothing that was changed to
-//! learn it. What the findings mean is for others to say.
+//! The facts that an examination of one node collects for the doctor. Nothing is changed to collect
+//! them. The doctor decides what they mean.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,29 +9,29 @@ use crate::group::Group;
 
 use super::{Facts, Tier, Trouble};
 
-/// What a look at one node found.
+/// The result of an examination of one node.
 #[derive(Debug, Clone)]
 pub struct Examination {
-    /// The node as people know it.
+    /// The node's name in messages.
     pub node: String,
-    /// Where it runs, as far as its address tells.
+    /// Where it runs, as far as its address shows.
     pub machine: Machine,
-    /// What was found, or why nothing could be.
+    /// The facts, or why the node could not be examined.
     pub found: Result<Found, Trouble>,
 }
 
-/// Where a node runs, as far as its address tells.
+/// Where a node runs, as far as its address shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Machine {
-    /// The machine of whoever looks.
+    /// This machine.
     ThisOne,
     /// The machine with these addresses.
     At(Vec<IpAddr>),
-    /// Its name has no address at present.
+    /// Its host name does not resolve at present.
     Unknown,
 }
 
-/// What a node turned out to be.
+/// The kind of a node, and the facts about it.
 #[derive(Debug, Clone)]
 pub enum Found {
     /// A Redis or Valkey server.
@@ -40,76 +40,76 @@ pub enum Found {
     File(Box<FileExamination>),
     /// The memory of this process.
     Memory,
-    /// A node that the caller made: only what it says of itself.
+    /// A node that the caller made: only the facts that it reports.
     Given(Box<Facts>),
 }
 
-/// What was found on a Redis or Valkey server. Each part may be denied by itself.
+/// The facts about a Redis or Valkey server. The server may deny each part by itself.
 #[derive(Debug, Clone)]
 pub struct ServerExamination {
     /// The ACL user that was logged in.
     pub user: String,
-    /// The server's clock, and how quickly it answers.
+    /// The server's clock, and its response time.
     pub clock: Result<ClockReading, Trouble>,
-    /// What the server says of itself.
+    /// The server's own description.
     pub identity: Result<Identity, Trouble>,
-    /// What its birth record says.
+    /// The contents of its birth record.
     pub birth: Result<Birth, Trouble>,
-    /// What its user may do, and lacks.
+    /// The rights that its user has and lacks.
     pub rights: Result<Rights, Trouble>,
-    /// The keys of ours that would stay for ever.
+    /// Keys of ours without an expiry.
     pub keys: Result<Keys, Trouble>,
-    /// Whether it can tell those who wait that their turn has come.
+    /// Whether it can push wakes to waiters.
     pub pushes: bool,
-    /// Whether its URL says `?quarantine=off`.
+    /// Whether its URL has `?quarantine=off`.
     pub quarantine_off: bool,
-    /// Whether its URL says `?eviction=allow`.
+    /// Whether its URL has `?eviction=allow`.
     pub eviction_allowed: bool,
-    /// Whether its URL says `?durable=yes`: if the server says otherwise, it does not vote.
+    /// Whether its URL has `?durable=yes`. If the server reports otherwise, it does not vote.
     pub said_durable: bool,
 }
 
 /// The clock of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockReading {
-    /// How far the node's clock is ahead of the wall clock of whoever looks.
+    /// How far the node's clock is ahead of this machine's wall clock.
     pub ahead_us: i64,
-    /// How long the quickest answer took. The reading is that uncertain at most.
+    /// The shortest round trip: the largest possible error of the reading.
     pub round_trip: Duration,
 }
 
-/// What a server says of itself.
+/// A server's own description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// What the server calls this run of itself; the same under two addresses is one server.
+    /// The server's run id. The same run id at two addresses is one server.
     pub run_id: String,
     /// Server and version, for people.
     pub version: String,
-    /// What it is among other servers.
+    /// Its role.
     pub role: Role,
-    /// Whether it still reads its data.
+    /// Whether it is still loading its data.
     pub loading: bool,
-    /// When what it wrote is on disk.
+    /// When its writes are on disk.
     pub on_disk: OnDisk,
-    /// Whether replicas follow it, which may be started in its place.
+    /// Whether it has replicas, which may be promoted in its place.
     pub has_replicas: bool,
-    /// Whether it tells its replication id, by which a failover and back is noticed.
+    /// Whether it reports its replication id, which reveals a failover and back.
     pub tells_replication_id: bool,
-    /// For how long it remembers a former replication id once nobody follows it, zero for ever; `None`
-    /// where the user may not ask (`CONFIG GET`).
+    /// For how long it remembers a former replication id once it has no replicas; zero means for
+    /// ever. `None` if the user may not read it (`CONFIG GET`).
     pub backlog_ttl: Option<Duration>,
     /// What a crash of it may cost.
     pub tier: Tier,
-    /// How much it may keep, and what it does beyond that.
+    /// Its memory, and what it does at the limit.
     pub memory: Memory,
 }
 
-/// What a server is among other servers.
+/// The role of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// A master of its own.
+    /// An independent master.
     Master,
-    /// A replica, of this master if it says so.
+    /// A replica, with the address of its master if it reports that.
     Replica(Option<String>),
     /// A member of a Redis Cluster.
     ClusterNode,
@@ -117,43 +117,43 @@ pub enum Role {
     Sentinel,
 }
 
-/// When what a server wrote is on disk.
+/// When a server's writes are on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDisk {
     /// Before it answers (`appendfsync always`).
     Always,
     /// Some time after it answered.
     Later,
-    /// There is no append-only file.
+    /// The server has no append-only file.
     Never,
-    /// There is one, but the user may not ask how it is synced (`CONFIG GET`).
+    /// It has one, but the user may not read how it is synced (`CONFIG GET`).
     Unknown,
 }
 
-/// How much a server may keep, and what it does beyond that.
+/// A server's memory, and what it does at the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// What it uses.
+    /// The memory in use.
     pub used_bytes: u64,
-    /// What it may use; zero if there is no limit.
+    /// The limit; zero if there is none.
     pub max_bytes: u64,
     /// `maxmemory-policy`.
     pub policy: String,
 }
 
 impl Memory {
-    /// Whether locks may be evicted.
+    /// Whether the server may evict locks.
     pub fn evicts(&self) -> bool {
         self.max_bytes > 0 && self.policy != "noeviction"
     }
 }
 
-/// What a server's birth record says.
+/// The contents of a server's birth record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Birth {
     /// Whether its votes count.
     pub voting: Voting,
-    /// For how long it has kept everything without a gap; `None` if that is not known.
+    /// For how long it has kept all locks without a gap; `None` if that is not known.
     pub kept_for: Option<Duration>,
     /// The values of the group it belongs to; `None` if it belongs to none yet.
     pub group: Option<Group>,
@@ -164,31 +164,31 @@ pub struct Birth {
 /// Whether a server's votes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Voting {
-    /// They do.
+    /// They count.
     Now,
-    /// They will after this time: it is new, or may have forgotten locks.
+    /// They count after this time: the server is new, or may have forgotten locks.
     In(Duration),
-    /// No client has met it yet; the time begins with the first.
+    /// No client has connected to it yet. The quarantine begins with the first.
     NeverMet,
-    /// It was started again since a client last met it; the time begins with the next.
+    /// It was restarted since a client last connected. The quarantine begins with the next client.
     Restarted,
 }
 
 /// What an ACL user is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To take locks, and to look at them.
+    /// Takes locks and inspects them.
     Lock,
-    /// To look at locks and nodes; it can change no key.
+    /// Inspects locks and nodes; cannot change any key.
     Look,
-    /// To declare a cluster new, and to look at the nodes.
+    /// Declares a cluster new, and inspects the nodes.
     Init,
 }
 
-/// What an ACL user may do.
+/// The rights of an ACL user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
-    /// What the user is for, by the rights that it has.
+    /// The user's purpose, by the rights that it has.
     pub purpose: Purpose,
     /// The rights that it lacks for that.
     pub lacking: Vec<Right>,
@@ -199,41 +199,41 @@ pub struct Rights {
 /// A right that a user needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Right {
-    /// As `ACL SETUSER` takes it.
+    /// The rule as an argument of `ACL SETUSER`.
     pub rule: String,
-    /// Whether the user cannot do without it; else something is only slower or unknown.
+    /// Whether the user needs it. Without other rights some things are slower or unknown.
     pub essential: bool,
 }
 
-/// The keys of ours that would stay for ever.
+/// Keys of ours without an expiry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// How many of our keys were looked at.
+    /// How many of our keys were examined.
     pub looked_at: u64,
-    /// Whether these are all.
+    /// Whether these are all of our keys.
     pub complete: bool,
-    /// How many others the user may not look at.
+    /// How many other keys the user may not read.
     pub hidden: u64,
-    /// How many of them have no expiry.
+    /// How many of the examined keys have no expiry.
     pub lasting: u64,
-    /// One of those, safe to print.
+    /// One key without an expiry, safe to print.
     pub example: Option<String>,
 }
 
-/// What was found about an embedded file.
+/// The facts about an embedded file.
 #[derive(Debug, Clone)]
 pub struct FileExamination {
     /// Where it is.
     pub path: PathBuf,
-    /// What sort of network file system it is on, if it is on one.
+    /// The kind of network file system it is on, if any.
     pub network: Option<&'static str>,
-    /// What is there, or why that cannot be known.
+    /// Its contents, or why they cannot be read.
     pub contents: Result<Contents, Trouble>,
-    /// Its permissions, and whether it is another user's; `None` if it is not there yet.
+    /// Its permissions, and whether it belongs to another user; `None` if it does not exist yet.
     pub mode: Option<FileMode>,
-    /// Whether it may be written; if it is not there yet, whether it may be made.
+    /// Whether it may be written; if it does not exist yet, whether it may be created.
     pub writable: bool,
-    /// Whether files may be made beside it, which every lock needs.
+    /// Whether files may be created beside it, which every lock needs.
     pub folder_writable: bool,
 }
 
@@ -242,23 +242,23 @@ pub struct FileExamination {
 pub struct FileMode {
     /// The lower nine bits.
     pub bits: u32,
-    /// Whether it belongs to whoever looks.
+    /// Whether it belongs to our user.
     pub own: bool,
 }
 
-/// What an embedded file holds.
+/// The contents of an embedded file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
-    /// It is not there yet; the first lock makes it.
+    /// The file does not exist yet; the first lock creates it.
     Missing,
-    /// Nothing yet.
+    /// The file is empty.
     Fresh,
     /// Locks of ours.
     Ours {
-        /// Whether it has a write-ahead log, as all of ours have.
+        /// Whether it has a write-ahead log, as every file of ours has.
         wal: bool,
     },
-    /// Locks of a later ringfence.
+    /// Locks of a later version of ringfence.
     Newer,
     /// A database of another application.
     OtherApplication,

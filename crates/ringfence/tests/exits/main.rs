@@ -160,7 +160,7 @@ fn the_ticket_of_a_waiting_caller_is_removed_when_the_process_ends() {
         run("current-cancel", &nodes);
         wait_until("the ticket to disappear", Duration::from_secs(1), || {
             fleet.iter().all(|server| {
-                let rank = "ringfence:{held-by-the-test}rankjgpk:held-by-the-test";
+                let rank = "ringfence:{held-by-the-test}:queue-order:held-by-the-test";
                 server.command(&["EXISTS", rank]) == "0"
             })
         });

@@ -101,7 +101,7 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
     assert_eq!(done.overridden.len(), 3);
     says(
         &done.overridden[0].said(),
-        ["`n` by the careless one", "may then be doubled"],
+        ["`n` by the careless one", "may then hold the same lock"],
     );
     let locks = connect(&fleet.urls()).await;
     round(&locks, "m").await;
@@ -126,7 +126,7 @@ async fn nodes_with_a_record_of_another_version_are_refused_until_init_is_forced
         server.command(&["SET", "ringfence:born", old]);
     }
     let error = builder(&fleet.urls()).connect().await.unwrap_err();
-    let words = ["of version 1", "only knows version 2", "init --force"];
+    let words = ["of version 1", "only knows version 3", "init --force"];
     says(&error, words);
     let error = builder(&fleet.urls()).init(false).await.unwrap_err();
     says(&error, words);

@@ -118,6 +118,6 @@ async fn a_database_that_the_server_does_not_have_is_refused_at_connect() {
     assert!(misconfigured, "{error}");
     says(
         &error,
-        [&address(&fleet[0]), "has no database of the number"],
+        [&address(&fleet[0]), "has no database with the number"],
     );
 }

@@ -102,7 +102,8 @@ async fn a_waiter_is_woken_without_polling() {
             let name = format!("round {round}");
             let latch = other.latch(&name, 1).wait_for(PATIENCE);
             let waiting = tokio::spawn(async move { latch.wait().await });
-            let tickets = format!("ringfence:{{{name}}}tilllna:ringfence:{{{name}}}latch:{name}");
+            let tickets =
+                format!("ringfence:{{{name}}}:queue-leases:ringfence:{{{name}}}:latch:{name}");
             wait_until_async("a ticket on every node", PATIENCE, async || {
                 let waits = |server: &Server| server.command(&["ZCARD", &tickets]) == "1";
                 fleet.iter().all(waits)
@@ -133,7 +134,7 @@ async fn the_keys_of_a_latch_expire_with_its_ttl() {
     );
     for server in fleet.iter() {
         let keys = server.command(&["KEYS", "ringfence:{x}*"]);
-        assert!(keys.contains("ringfence:{x}latch:x"), "{keys}");
+        assert!(keys.contains("ringfence:{x}:latch:x"), "{keys}");
         for key in keys.lines() {
             let left: i64 = server.command(&["PTTL", key]).parse().unwrap();
             assert!(left > 0, "{key} stays for ever");

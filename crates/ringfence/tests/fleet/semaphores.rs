@@ -90,7 +90,7 @@ async fn hold_once(locks: &Locks, permits: &Permits) {
 
 /// The number of slot keys on `server`.
 fn slot_keys(server: &Server) -> usize {
-    let keys = server.command(&["KEYS", "ringfence:{s}slot*"]);
+    let keys = server.command(&["KEYS", "ringfence:{s}:slot:*"]);
     keys.lines().filter(|key| !key.is_empty()).count()
 }
 
@@ -153,7 +153,7 @@ async fn every_key_of_a_semaphore_expires() {
         .lines()
         .filter(|key| *key != "ringfence:born")
         .collect();
-    assert!(keys.contains(&"ringfence:{s}slot1:s"), "{keys:?}");
+    assert!(keys.contains(&"ringfence:{s}:slot:1:s"), "{keys:?}");
     for key in keys {
         let left = fleet[0].command(&["PTTL", key]);
         assert_ne!(left, "-1", "{key} stays for ever");

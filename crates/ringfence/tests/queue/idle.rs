@@ -75,7 +75,7 @@ async fn endless_wakes_from_one_server_cause_few_commands_to_the_others() {
     let waiting = tokio::spawn(async move { other.mutex(NAME).lock().await });
     until_in_queue(&locks, 1, 3).await;
     let hostile = fleet.iter().next().unwrap();
-    let line = format!("ringfence:{{{NAME}}}rankjgpk:{NAME}");
+    let line = format!("ringfence:{{{NAME}}}:queue-order:{NAME}");
     // A member is the time in twenty digits, and the ticket.
     let ticket = hostile.command(&["ZRANGE", &line, "0", "0"]);
     let ticket = ticket.trim()[20..].to_owned();

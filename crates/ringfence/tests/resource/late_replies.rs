@@ -42,7 +42,7 @@ impl Scene {
 
     /// Whether every server has executed an acquire of ours, which leaves a record.
     fn has_granted(&self) -> bool {
-        let record = format!("ringfence:{{{LOCK}}}:{LOCK}");
+        let record = format!("ringfence:{{{LOCK}}}:record:{LOCK}");
         let mut servers = self.fleet.iter();
         servers.all(|server| server.command(&["EXISTS", &record]) == "1")
     }

@@ -43,7 +43,7 @@ async fn an_acquire_that_arrives_after_its_undo_is_refused() {
     plain.unlock(&undone).await;
     for (server, proxy) in fleet.iter().zip(&slow) {
         wait_until_async("the undo to arrive", SOON, async || {
-            has_key(server, "ringfence:{ours}:ours")
+            has_key(server, "ringfence:{ours}:record:ours")
         })
         .await;
         assert_eq!(proxy.connections(), 4, "the acquires were not late");

@@ -120,7 +120,7 @@ async fn a_lock_that_expired_while_its_nodes_were_down_is_free_after_their_resta
         for server in fleet.iter() {
             assert!(!has_key(server, "theirs") && !has_key(server, "ours"));
         }
-        let record = "ringfence:{ours}:ours";
+        let record = "ringfence:{ours}:record:ours";
         let remember = fleet.iter().filter(|server| has_key(server, record));
         assert!(remember.count() >= 2);
         // A durable node votes at once, and has the fence.

@@ -10,7 +10,7 @@ const HANDSHAKE: &str = "crates/ringfence/src/node/redis/handshake/mod.rs";
 const SERVER: &str = "crates/ringfence/src/node/redis/handshake/server.rs";
 const SESSION: &str = "crates/ringfence/src/node/redis/session.rs";
 const CONNECTION: &str = "crates/ringfence/src/node/redis/transport/connection.rs";
-const PAST: &str = "crates/ringfence/src/node/sqlite/past.rs";
+const NODE_ROW: &str = "crates/ringfence/src/node/sqlite/node_row.rs";
 const MARKS: &str = "crates/ringfence/src/resource/marks.rs";
 
 /// Shared by DurableWithReplicas, EverySecondIsDurable.
@@ -78,9 +78,9 @@ mutants! {
     /// A node that may evict locks does not vote.
     EvictingNodeVotes:
         edit(SERVER, "refusal",
-            "Role::Master if self.evicts && !leniency.eviction_allowed => Some((",
+            "Role::Master if self.evicts && !options.eviction_allowed => Some((",
             "Role::Master if self.evicts && mutant!(EvictingNodeVotes) => None,
-             Role::Master if self.evicts && !leniency.eviction_allowed => Some((");
+             Role::Master if self.evicts && !options.eviction_allowed => Some((");
 
     /// Nodes in cluster mode do not vote.
     ClusterNodeVotes:
@@ -145,7 +145,7 @@ mutants! {
 
     /// The clock of a file never goes back.
     ClockSetBackCounts:
-        edit(PAST, "go_on",
+        edit(NODE_ROW, "advance",
             "clock_us: carried_us.max(ballot_clock(clock)).min(Ballot::MAX.get()),",
             "clock_us: match mutant!(ClockSetBackCounts) {
                  false => carried_us.max(ballot_clock(clock)).min(Ballot::MAX.get()),
@@ -154,7 +154,7 @@ mutants! {
 
     /// After a boot all holders of a file are dead.
     BootUnnoticed:
-        edit(PAST, "go_on",
+        edit(NODE_ROW, "advance",
             "let other_boot = self.boot_id != clock.boot_id();",
             "let other_boot = self.boot_id != clock.boot_id() && !mutant!(BootUnnoticed);");
 

@@ -58,25 +58,25 @@ mutants! {
     /// An own key is not granted again under a lower ballot.
     LuaLowerBallotRegranted:
         edit(ACQUIRE, "",
-            "elseif ours and ballot < hers then",
+            "elseif ours and ballot < seat_ballot then",
             "elseif false then");
 
     /// `try_lock` does not jump a line.
     LuaTryLockJumpsQueue:
         edit(ACQUIRE, "",
-            "local queue = not ours and lines[i] and ahead_of(i, ticket) or 0",
-            "local queue = not ours and lines[i] and ticket and ahead_of(i, ticket) or 0");
+            "local before_us = not ours and queues[i] and ahead_of(i, ticket) or 0",
+            "local before_us = not ours and queues[i] and ticket and ahead_of(i, ticket) or 0");
 
     /// A grant takes the ticket out of the queue.
     LuaHolderStaysInLine:
         edit(ACQUIRE, "",
-            "local gone, since = { ticket }, queue > 0 and free_since(i)",
-            "local gone, since = {}, queue > 0 and free_since(i)");
+            "local gone, since = { ticket }, before_us > 0 and free_since(i)",
+            "local gone, since = {}, before_us > 0 and free_since(i)");
 
     /// A dead head does not block a node for ever.
     LuaDeadHeadBlocks:
         edit(ACQUIRE, "",
-            "pass_at = free_since(i) + queue * string.match(ARGV[1], '^.* (%d+)$')",
+            "pass_at = free_since(i) + before_us * string.match(ARGV[1], '^.* (%d+)$')",
             "pass_at = nil");
 
     /// A new ticket that looks old is refused.
@@ -120,7 +120,7 @@ mutants! {
     /// No fence counts below the clock less the window.
     LuaRecordPinsFloor:
         edit(CLAIMS, "",
-            "record.fence = math.max(ground, tonumber(fence))",
+            "record.fence = math.max(min_fence, tonumber(fence))",
             "record.fence = tonumber(fence)");
 
     /// An extend does not bring a key back that is gone.
@@ -148,7 +148,7 @@ mutants! {
     /// A ticket that also waits for a held name is marked, so that it is not passed as dead.
     LuaElsewhereNotMarked:
         edit(ENTER_QUEUE, "",
-            "again(line, 'e', elsewhere, tickets, from, to)",
+            "mark_tickets(queue, 'e', elsewhere, tickets, from, to)",
             "");
 
     /// A caller in a wait queue writes down that a holder is gone.
@@ -178,7 +178,7 @@ mutants! {
     /// An undo does not release what was granted under a higher ballot.
     LuaReleaseIgnoresBallot:
         edit(RELEASE, "",
-            "if hers and hers.ballot > ballot then",
+            "if own_seat and own_seat.ballot > ballot then",
             "if false then");
 
     /// Against an acquire of unknown fate the fence is raised.
@@ -223,8 +223,8 @@ mutants! {
     /// An undo does not wake its own sender.
     LuaUndoWakesSender:
         edit(RELEASE, "",
-            "tell(i, stays and ticket, false)",
-            "tell(i, nil, false)");
+            "wake_first(i, stays and ticket, false)",
+            "wake_first(i, nil, false)");
 
     /// An undo of a grant takes the place in line again.
     LuaUndoLosesPlace:
@@ -247,8 +247,8 @@ mutants! {
     /// A shared grant leaves the write fence alone.
     LuaReaderRaisesWriteFence:
         edit(SHARE, "",
-            "mark_shared(i, leases, who, ballot, ballot, true)",
-            "mark_shared(i, leases, who, ballot, ballot, false)");
+            "mark_shared(i, leases, labels, ballot, ballot, true)",
+            "mark_shared(i, leases, labels, ballot, ballot, false)");
 
     /// Neither an extend nor a second grant shortens a share.
     LuaShareShortened:
@@ -259,20 +259,20 @@ mutants! {
     /// On the fast path and in a bundle a ballot at or below the fence is stale.
     LuaSwiftFenceNotChecked:
         edit(FAST_GRANT, "",
-            "if fence and ballot > ground and ballot > tonumber(fence) and ballot <= ceiling",
-            "if fence and ballot > ground and ballot <= ceiling");
+            "if fence and ballot > min_fence and ballot > tonumber(fence) and ballot <= ceiling",
+            "if fence and ballot > min_fence and ballot <= ceiling");
 
     /// On the fast path and in a bundle no fence counts below the clock less the window.
     LuaSwiftGroundNotChecked:
         edit(FAST_GRANT, "",
-            "if fence and ballot > ground and ballot > tonumber(fence) and ballot <= ceiling",
+            "if fence and ballot > min_fence and ballot > tonumber(fence) and ballot <= ceiling",
             "if fence and ballot > tonumber(fence) and ballot <= ceiling");
 
     /// On the fast path and in a bundle a ballot above the ceiling is not granted.
     LuaSwiftCeilingNotChecked:
         edit(FAST_GRANT, "",
-            "if fence and ballot > ground and ballot > tonumber(fence) and ballot <= ceiling",
-            "if fence and ballot > ground and ballot > tonumber(fence)");
+            "if fence and ballot > min_fence and ballot > tonumber(fence) and ballot <= ceiling",
+            "if fence and ballot > min_fence and ballot > tonumber(fence)");
 
     /// On the fast path a ticket does not jump a line.
     LuaSwiftJumpsQueue:
@@ -289,8 +289,8 @@ mutants! {
     /// What is kept of a line outlives its tickets.
     LuaSwiftLineFades:
         edit(FAST_HELD, "",
-            "if order and ticket and alone and kept_until >= now_ms + 2 * ARGV[8]",
-            "if order and ticket and alone");
+            "if order and ticket and exclusive and kept_until >= now_ms + 2 * ARGV[8]",
+            "if order and ticket and exclusive");
 
     /// A grant on the fast path takes the ticket out of the queue.
     LuaSwiftHolderStaysInLine:
@@ -314,8 +314,9 @@ mutants! {
     /// On the fast path and in a bundle a release spares what was granted under a higher ballot.
     LuaSwiftReleaseIgnoresBallot:
         edit(FAST_RETIRE, "",
-            "if hers and (hers == text or tonumber(hers) <= ballot) and ballot <= ceiling",
-            "if hers and ballot <= ceiling");
+            "if seat_ballot and (seat_ballot == text or tonumber(seat_ballot) <= ballot)
+                 and ballot <= ceiling",
+            "if seat_ballot and ballot <= ceiling");
 
     /// On the fast path and in a bundle a final release closes its ballot.
     LuaSwiftReleaseNotClosed:
@@ -344,8 +345,8 @@ mutants! {
     /// On the fast path the runner-up is told to come after the grace.
     LuaSwiftRunnerUpNotTold:
         edit(FAST_RELEASE, "",
-            "if other ~= ticket and told < 2 then",
-            "if other ~= ticket and told < 1 then");
+            "if other ~= ticket and woken < 2 then",
+            "if other ~= ticket and woken < 1 then");
 
     /// The final release of a reader closes its ballot where a restore may be under way.
     LuaReaderNotClosed:

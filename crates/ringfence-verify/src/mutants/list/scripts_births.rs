@@ -15,25 +15,25 @@ mutants! {
     /// A durable node skips the quarantine only if its record was written by a durable run.
     LuaDurableBefore:
         edit(JOIN, "",
-            "is_birth = not (lasted == '1' and durable)",
+            "is_birth = not (was_durable == '1' and durable)",
             "is_birth = not durable");
 
     /// A durable node skips the quarantine only if it is durable now.
     LuaDurableNow:
         edit(JOIN, "",
-            "is_birth = not (lasted == '1' and durable)",
-            "is_birth = lasted ~= '1'");
+            "is_birth = not (was_durable == '1' and durable)",
+            "is_birth = was_durable ~= '1'");
 
     /// A durable node skips the quarantine only if it was never promoted.
     LuaNeverPromoted:
         edit(JOIN, "",
-            "local replicated = marked == '1' or moved or has_replicas or former_id",
-            "local replicated = marked == '1' or moved or has_replicas");
+            "local replicated = was_replicated == '1' or moved or has_replicas or former_id",
+            "local replicated = was_replicated == '1' or moved or has_replicas");
 
     /// A record of another run is not taken for this run's.
     LuaRunNotCompared:
         edit(JOIN, "",
-            "local same_run = owner == run_id",
+            "local same_run = stored_run == run_id",
             "local same_run = true");
 
     /// A server that was promoted within its run is born, although its run id is the same.
@@ -51,7 +51,7 @@ mutants! {
     /// A server that once had a replica is marked as replicated for good.
     LuaReplicatedMarkForgotten:
         edit(JOIN, "",
-            "local replicated = marked == '1' or moved or has_replicas or former_id",
+            "local replicated = was_replicated == '1' or moved or has_replicas or former_id",
             "local replicated = moved or has_replicas or former_id");
 
     /// A server that once had a replica is not durable any more.
@@ -71,8 +71,8 @@ mutants! {
     /// A client without Sentinels never overwrites a record that has an epoch.
     LuaEpochOverwritten:
         edit(JOIN, "",
-            "if not owner or epoch ~= '-' then",
-            "if not owner then");
+            "if not stored_run or epoch ~= '-' then",
+            "if not stored_run then");
 
     /// A birth is written only on the server that the handshake looked at.
     LuaJoinsAnotherServer:

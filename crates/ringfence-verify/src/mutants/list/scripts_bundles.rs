@@ -19,8 +19,8 @@ mutants! {
     /// An extend in a bundle raises the ballot under which the holder sits.
     LuaBundleExtendKeepsBallot:
         edit(EXTEND_BUNDLE, "",
-            "hers = ballot <= ceiling and max(tonumber(hers), ballot) or tonumber(hers)",
-            "hers = tonumber(hers)");
+            "higher = ballot <= ceiling and max(higher, ballot) or higher",
+            "");
 
     /// A bundle extends only what its token holds.
     LuaBundleExtendIgnoresOwner:

@@ -1,4 +1,4 @@
-//! A node that misbehaves on purpose: for tests of whatever stands on nodes.
+//! Faults of the in-memory node, for tests of the code that uses nodes.
 
 use std::mem;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use crate::node::{CallError, NodeClock, Trouble, TroubleKind};
 
 use super::{MemoryNode, MemoryState};
 
-/// An operation that the node carried out, and what came of it.
+/// An operation that the node carried out, and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// What was asked.
+    /// The request.
     pub request: Arc<Request>,
-    /// What the node answered, whether or not the answer got through.
+    /// The node's answer, whether or not it was delivered.
     pub answer: Answer,
 }
 
-/// What is wrong with the node at present.
+/// The present faults of the node.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     fail: Option<CallError>,
@@ -26,54 +26,55 @@ pub(super) struct Faults {
     hold_replies: bool,
     lose_replies: bool,
     lose_wakes: bool,
-    /// Asked while it hung, in order.
+    /// Jobs that arrived while it hung, in order.
     asked: Vec<Job>,
-    /// Answered while replies were held back, in order.
+    /// Answers that were held back, in order.
     held: Vec<Answered>,
     operations: Option<Vec<Operation>>,
 }
 
-/// Faults, for tests. They concern handshakes as well as calls.
+/// Faults, for tests. They apply to handshakes as well as to calls.
 impl MemoryNode {
-    /// From now on the node does nothing and answers `error`; `None` mends it.
+    /// From now on the node does nothing and answers `error`; `None` ends the fault.
     pub fn fail_with(&self, error: Option<CallError>) {
         self.lock().faults.fail = error;
     }
 
-    /// Hangs the node, as a stopped process would: what it is asked is carried out and answered,
-    /// in order, when it goes on, however late that is.
+    /// Hangs the node like a stopped process: when it continues, it carries out and answers all
+    /// jobs that arrived, in order, even if they have expired.
     pub fn hang(&self, hang: bool) {
         self.change(|faults| faults.hang = hang);
     }
 
-    /// Holds replies back: what the node is asked is carried out at once, but answered, in order,
-    /// only when replies flow again.
+    /// Holds replies back: the node carries out each job at once, but delivers the answers, in
+    /// order, only when the fault ends.
     pub fn hold_replies(&self, hold: bool) {
         self.change(|faults| faults.hold_replies = hold);
     }
 
-    /// Loses replies: what the node is asked is carried out, but its caller hears only that nobody
-    /// knows ([`CallError::Unknown`]).
+    /// Loses replies: the node carries out each job, but the caller receives
+    /// [`CallError::Unknown`].
     pub fn lose_replies(&self, lose: bool) {
         self.lock().faults.lose_replies = lose;
     }
 
-    /// Loses wakes: nobody is told that it may be its turn.
+    /// Loses wakes: no waiter receives one.
     pub fn lose_wakes(&self, lose: bool) {
         self.lock().faults.lose_wakes = lose;
     }
 
-    /// Restarts the node without its data: another incarnation, born now.
+    /// Restarts the node without its data: a new incarnation, with a birth now.
     pub fn forget(&self) {
         self.lock().store.forget();
     }
 
-    /// Starts or stops keeping what the node carries out. Off at first: nothing bounds the log.
+    /// Starts or stops logging the operations that the node carries out. Off by default, since the
+    /// log is not bounded.
     pub fn log_operations(&self, log: bool) {
         self.lock().faults.operations = log.then(Vec::new);
     }
 
-    /// What the node has carried out since it was last asked this.
+    /// The operations since the last call of this function.
     pub fn take_operations(&self) -> Vec<Operation> {
         let mut state = self.lock();
         state
@@ -84,7 +85,7 @@ impl MemoryNode {
             .unwrap_or_default()
     }
 
-    /// Changes a fault and delivers what it had kept back.
+    /// Changes a fault and delivers the answers that it held back.
     fn change(&self, change: impl FnOnce(&mut Faults)) {
         let mut state = self.lock();
         change(&mut state.faults);
@@ -94,7 +95,7 @@ impl MemoryNode {
 }
 
 impl MemoryState {
-    /// Takes `job` as far as the present faults allow, and returns what may be delivered.
+    /// Runs `job` as far as the present faults allow. Returns the answer if it may be delivered.
     pub(super) fn take(&mut self, job: Job, clock: &NodeClock) -> Option<Answered> {
         if job.has_expired(clock) {
             return Some(job.expire());
@@ -118,7 +119,7 @@ impl MemoryState {
         self.log(request, &answered);
         if self.faults.lose_replies {
             let trouble = Trouble::new(TroubleKind::Disconnected, "the reply was lost");
-            return Some(answered.but(&CallError::Unknown(trouble)));
+            return Some(answered.or_error(&CallError::Unknown(trouble)));
         }
         if self.faults.hold_replies {
             self.faults.held.push(answered);
@@ -127,7 +128,7 @@ impl MemoryState {
         Some(answered)
     }
 
-    /// Who is to be told by now.
+    /// The wakes to deliver now.
     pub(super) fn take_wakes(&mut self) -> Vec<Wake> {
         let mut wakes = self.store.take_wakes();
         if self.faults.lose_wakes {
@@ -136,7 +137,7 @@ impl MemoryState {
         wakes
     }
 
-    /// Carries on where a fault had stopped it.
+    /// Continues with the jobs and answers that a fault had stopped.
     fn resume(&mut self) -> Vec<Answered> {
         let mut answered = Vec::new();
         if !self.faults.hold_replies {

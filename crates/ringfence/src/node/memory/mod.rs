@@ -1,7 +1,7 @@
 //! The in-memory node: the ledger over a map. For one process, and for tests without a server.
 //!
-//! It answers inside [`Node::send`], on the caller's thread, unless a test has told it to
-//! misbehave (`faults.rs`).
+//! It answers inside [`Node::send`], on the caller's thread, unless a test has switched a fault on
+//! (`faults.rs`).
 
 mod faults;
 mod store;
@@ -59,20 +59,20 @@ impl MemoryNode {
         }))
     }
 
-    /// The node that this process knows under `label`: the same one every time, as `memory:label`
-    /// means it. It lives as long as the process.
+    /// The node of this process with this `label`, as the URL `memory:label` names it: the same
+    /// node every time. It lives as long as the process.
     pub fn shared(label: &str) -> Self {
         Self::shared_on(label, &Clock::System)
     }
 
-    /// The node that clients with this `clock` know under `label`. A client on a stepped clock and
-    /// one on the machine's cannot share a node: time does not pass alike for them.
+    /// The node with this `label` for clients on this `clock`. A client on a stepped clock and one
+    /// on the machine's clock cannot share a node: time does not pass at the same rate for them.
     pub(crate) fn shared_on(label: &str, clock: &Clock) -> Self {
         type Nodes = HashMap<(String, Option<usize>), MemoryNode>;
         static NODES: LazyLock<Mutex<Nodes>> = LazyLock::new(Mutex::default);
         let stepped = match clock {
             Clock::System => None,
-            // The node keeps the clock, so no other can come to have the same number.
+            // The node keeps the clock alive, so no other clock can get the same number.
             Clock::Stepped(clock) => Some(clock.number()),
         };
         let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,17 +82,17 @@ impl MemoryNode {
         node.clone()
     }
 
-    /// The node's clock. Stepping it steps this node's alone.
+    /// The node's clock. Stepping it changes the time of this node alone.
     pub fn clock(&self) -> &NodeClock {
         &self.0.clock
     }
 
-    /// All that the node keeps, by name. What has expired may still be among it.
+    /// All entries of the node, by name. Expired entries may be among them.
     pub fn entries(&self) -> Vec<(Name, Entry)> {
         self.lock().store.entries()
     }
 
-    /// What the node keeps under `name`; empty if nothing.
+    /// The entry of `name`; the empty entry if there is none.
     pub fn entry(&self, name: &Name) -> Entry {
         self.lock().store.entry(name)
     }
@@ -103,7 +103,7 @@ impl MemoryNode {
         self.deliver(state, answered);
     }
 
-    /// Delivers what `state` has said, once its lock is given back.
+    /// Unlocks `state`, then delivers its answers and wakes.
     fn deliver(
         &self,
         mut state: MutexGuard<'_, MemoryState>,
@@ -112,14 +112,14 @@ impl MemoryNode {
         let wakes = state.take_wakes();
         drop(state);
         for wake in wakes {
-            // A ticket whose client does not listen: it will come and look.
-            let _ = self.0.listeners.tell(wake);
+            // A ticket whose client has no listener retries by itself.
+            let _ = self.0.listeners.deliver(wake);
         }
         answered.into_iter().for_each(Answered::deliver);
     }
 
     fn lock(&self) -> MutexGuard<'_, MemoryState> {
-        // The ledger stores nothing until it has decided, so a panic leaves nothing half done.
+        // The ledger stores nothing before it has decided, so a panic leaves no partial change.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

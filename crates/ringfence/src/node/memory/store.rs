@@ -1,4 +1,4 @@
-//! What an in-memory node keeps, and how it answers when nothing is wrong with it.
+//! The store of the in-memory node: its entries, and its answers without faults.
 
 use std::collections::HashMap;
 use std::mem;
@@ -11,7 +11,7 @@ use crate::name::Name;
 use crate::node::embedded::{Store, not_joined, not_new};
 use crate::node::{CallError, Facts, InitMode, NodeClock, Tier};
 
-/// Below this many names nobody minds what has lapsed.
+/// With fewer names than this, lapsed entries are not swept.
 const SWEEP_FROM: usize = 1024;
 
 pub(super) struct MemoryStore {
@@ -58,12 +58,12 @@ impl MemoryStore {
         self.entries.get(name).cloned().unwrap_or_default()
     }
 
-    /// Who has become entitled to a wake since this was last asked.
+    /// The wakes since the last call of this function.
     pub(super) fn take_wakes(&mut self) -> Vec<Wake> {
         mem::take(&mut self.wakes)
     }
 
-    /// A restart without its data. Whoever had joined shakes hands again at once.
+    /// A restart without its data. Clients that had joined do the handshake again at once.
     pub(super) fn forget(&mut self) {
         self.entries.clear();
         self.incarnation += 1;
@@ -102,7 +102,7 @@ impl MemoryStore {
         }
     }
 
-    /// Forgets what has lapsed, each time the map has doubled: constant work per call in the mean.
+    /// Removes lapsed entries each time the map has doubled: amortised constant work per call.
     fn sweep(&mut self, rules: &Rules, now: Moment) {
         if self.entries.len() < self.sweep_at {
             return;

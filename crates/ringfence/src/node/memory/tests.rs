@@ -1,4 +1,4 @@
-//! The faults do what they say. What a healthy node does is the contract suite's matter.
+//! The faults of the in-memory node. The contract suite tests a node without faults.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -19,7 +19,7 @@ struct Inbox<T>(Sender<(u64, Result<T, CallError>)>);
 
 impl<T: Send> Deliver<T> for Inbox<T> {
     fn deliver(&self, tag: u64, outcome: Result<T, CallError>) {
-        // A test that has stopped listening does not want to know.
+        // A test that has dropped its receiver does not need the answer.
         let _ = self.0.send((tag, outcome));
     }
 }
@@ -47,17 +47,17 @@ impl Bench {
         bench
     }
 
-    fn acquire(&self, tag: u64, who: u8) {
-        self.acquire_name(tag, who, name(), 10_000);
+    fn acquire(&self, tag: u64, client: u8) {
+        self.acquire_name(tag, client, name(), 10_000);
     }
 
-    fn acquire_name(&self, tag: u64, who: u8, name: Name, ttl_ms: u64) {
+    fn acquire_name(&self, tag: u64, client: u8, name: Name, ttl_ms: u64) {
         let request = Request {
             claims: Arc::from([Claim {
                 name,
                 mode: Mode::Exclusive,
             }]),
-            token: Token::from_entropy([who; TOKEN_ENTROPY_BYTES]),
+            token: Token::from_entropy([client; TOKEN_ENTROPY_BYTES]),
             op: Op::Acquire(Acquire {
                 ballot: Ballot::new(self.node.clock().now_us() + tag),
                 ttl_ms,
@@ -68,14 +68,14 @@ impl Bench {
         self.send(tag, request, self.time.now() + Duration::from_secs(1));
     }
 
-    /// Asks for something to be done about `x`.
-    fn ask(&self, tag: u64, who: u8, op: Op) {
+    /// Sends `op` on the name `x`.
+    fn ask(&self, tag: u64, client: u8, op: Op) {
         let request = Request {
             claims: Arc::from([Claim {
                 name: name(),
                 mode: Mode::Exclusive,
             }]),
-            token: Token::from_entropy([who; TOKEN_ENTROPY_BYTES]),
+            token: Token::from_entropy([client; TOKEN_ENTROPY_BYTES]),
             op,
         };
         self.send(tag, request, self.time.now() + Duration::from_secs(1));
@@ -107,7 +107,7 @@ fn facts(ask: impl FnOnce(Completion<Facts>)) -> Result<Facts, CallError> {
 }
 
 #[test]
-fn a_failing_node_does_nothing_and_says_why() {
+fn a_failing_node_does_nothing_and_reports_the_error() {
     let bench = Bench::new();
     let down = CallError::NotSent(Trouble::new(TroubleKind::Unreachable, "down"));
     bench.node.fail_with(Some(down.clone()));
@@ -139,7 +139,7 @@ fn a_hung_node_carries_out_late_and_in_order() {
 }
 
 #[test]
-fn held_replies_come_late_though_the_work_is_done() {
+fn held_replies_are_delivered_late_though_the_work_is_done() {
     let bench = Bench::new();
     bench.node.hold_replies(true);
     bench.acquire(1, 1);
@@ -150,7 +150,7 @@ fn held_replies_come_late_though_the_work_is_done() {
 }
 
 #[test]
-fn a_lost_reply_leaves_its_mark_on_the_node() {
+fn an_operation_whose_reply_is_lost_is_carried_out() {
     let bench = Bench::new();
     bench.node.log_operations(true);
     bench.node.lose_replies(true);
@@ -165,28 +165,28 @@ fn a_lost_reply_leaves_its_mark_on_the_node() {
     assert_eq!(operations[0].answer, Answer::Granted);
 }
 
-struct Ear(Sender<Wake>);
+struct WakeInbox(Sender<Wake>);
 
-impl Hear for Ear {
+impl Hear for WakeInbox {
     fn hear(&self, wake: Wake) {
         let _ = self.0.send(wake);
     }
 }
 
 #[test]
-fn lost_wakes_are_told_to_nobody() {
+fn lost_wakes_are_not_delivered() {
     let bench = Bench::new();
-    let (to, heard) = channel();
-    bench.node.listen("b", Arc::new(Ear(to)));
+    let (to, wakes) = channel();
+    bench.node.listen("b", Arc::new(WakeInbox(to)));
     let places = Arc::from([Place {
         since_us: START_US,
         id: Arc::from("b.1"),
         first: true,
     }]);
     bench.ask(0, 2, Op::Refresh(Refresh { places }));
-    for (lose, told) in [(true, 0), (false, 1)] {
+    for (lose, delivered) in [(true, 0), (false, 1)] {
         bench.node.lose_wakes(lose);
-        // The line lets nobody else in but a plain lock.
+        // A plain lock is the only one that the queue does not stop.
         bench.ask(1, 1, Op::PlainAcquire(PlainAcquire { ttl_ms: 1_000 }));
         let release = Op::Release(Release {
             ballot: Ballot::new(START_US),
@@ -198,12 +198,12 @@ fn lost_wakes_are_told_to_nobody() {
         });
         bench.ask(2, 1, release);
         assert!(bench.answers().contains(&(2, Ok(Answer::Released))));
-        assert_eq!(heard.try_iter().count(), told);
+        assert_eq!(wakes.try_iter().count(), delivered);
     }
 }
 
 #[test]
-fn a_node_that_forgot_is_another_incarnation_born_now() {
+fn a_node_that_forgot_is_a_new_incarnation_with_a_birth_now() {
     let bench = Bench::new();
     bench.acquire(1, 1);
     let before = facts(|done| bench.node.probe(done)).unwrap();
@@ -235,7 +235,7 @@ fn a_call_that_expired_before_it_was_sent_is_not_carried_out() {
 }
 
 #[test]
-fn init_is_for_nodes_that_are_new() {
+fn init_refuses_nodes_that_are_not_new() {
     let bench = Bench::new();
     let group = Group::new(3);
     let init = |mode| facts(|done| bench.node.init(group, mode, done));
@@ -260,7 +260,7 @@ fn a_group_with_other_values_is_refused_and_both_are_named() {
 }
 
 #[test]
-fn one_label_is_one_node_in_the_whole_process() {
+fn all_clients_of_a_process_share_the_node_of_a_label() {
     let (a, b) = (MemoryNode::shared("t"), MemoryNode::shared("t"));
     facts(|done| a.join(Group::new(1), done)).unwrap();
     assert!(facts(|done| b.probe(done)).unwrap().standing.is_some());
@@ -269,7 +269,7 @@ fn one_label_is_one_node_in_the_whole_process() {
 }
 
 #[test]
-fn the_map_does_not_grow_with_names_that_have_lapsed() {
+fn the_map_does_not_grow_with_lapsed_names() {
     let bench = Bench::new();
     for i in 0..10_000 {
         bench.time.step(Duration::from_millis(200));

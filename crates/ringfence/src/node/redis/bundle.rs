@@ -1,5 +1,5 @@
-//! Calls that one script carries out set. A server takes about as long to begin a script as to
-//! carry out what the usual acquire or release wants, so a batch makes as few scripts of them as it can.
+//! Bundles: calls that one script carries out together. A server takes about as long to start a
+//! script as to carry out a usual acquire or release, so a batch uses as few scripts as it can.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -11,67 +11,69 @@ use crate::message::{
 };
 use crate::node::Call;
 
-use super::command::{self, Command, ScriptBy, ScriptTerms, say, write_mark_key, write_record_key};
-use super::reply::{Fields, Misshapen};
+use super::command::{
+    self, Command, ScriptForm, ScriptTerms, write_args, write_mark_key, write_record_key,
+};
+use super::reply::{Fields, MalformedReply};
 use super::report::is_newborn;
 use super::scripts::SCRIPTS;
 use super::session::BatchReplies;
 
 /// The most calls in one bundle, so that one script does not occupy a server for long.
 const BUNDLE_MAX: usize = 32;
-/// What an acquire's letter is counted from. That of a release stands there.
+/// The letter of a release. Those of acquires count up from it.
 const LETTER: u8 = b'0';
 
-/// What a bundle is made of.
+/// The kind of the calls in a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BatchKind {
-    /// Acquires of callers who do not stand in line, and final releases of such.
+    /// Acquires without a ticket, and final releases without one.
     Fast,
     /// Extends.
     Extend,
-    /// Plain releases. (A plain acquire is a native command, which no script can beat.)
+    /// Plain releases. (A plain acquire is a native command, which is faster than any script.)
     PlainRelease,
 }
 
-/// What a bundle came to.
+/// The reply to a bundle.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BundleReply {
-    /// An answer to each call, or `None` where it was not the usual one and nothing has been done.
+    /// The answer to each call, or `None` if the script skipped it.
     Answers(Vec<Option<(Answer, Option<Stamp>)>>),
     /// See [`super::reply::ScriptReply::Newborn`].
     Newborn,
 }
 
-/// Packs a batch. Two calls that share a name keep their order; calls that share none may change
-/// places, which nobody can see: neither touches what the other does.
+/// Packs a batch. Two calls that share a name keep their order. Calls that share no name may be
+/// reordered: neither affects the other.
 pub(super) fn pack(calls: Vec<Call>) -> Vec<Command> {
-    let places = places(&calls);
+    let places = assign_commands(&calls);
     let mut commands: Vec<Command> = Vec::with_capacity(calls.len());
     for (call, (place, kind)) in calls.into_iter().zip(places) {
         match (commands.get_mut(place), kind) {
             (Some(Command::Bundle(_, others)), _) => others.push(call),
             (_, Some(kind)) => commands.push(Command::Bundle(kind, vec![call])),
-            (_, None) => commands.push(Command::Alone(call)),
+            (_, None) => commands.push(Command::Single(call)),
         }
     }
     for command in &mut commands {
-        // By itself a call is cheaper in a script that can do whatever it may turn out to need.
+        // A single call is cheaper in its own script, which also handles the unusual cases.
         if let Command::Bundle(_, calls) = command
             && calls.len() == 1
             && let Some(call) = calls.pop()
         {
-            *command = Command::Alone(call);
+            *command = Command::Single(call);
         }
     }
     commands
 }
 
-/// In which command each of `calls` goes, and of which kind it is: the first bundle with room behind
-/// everything that was said of its name, else a new command at the end.
-fn places(calls: &[Call]) -> Vec<(usize, Option<BatchKind>)> {
+/// The number of the command for each of `calls`, and its kind: the first bundle with room that is
+/// not before an earlier call on the same name, else a new command at the end.
+fn assign_commands(calls: &[Call]) -> Vec<(usize, Option<BatchKind>)> {
     let mut commands = 0;
-    // Where each name was last spoken of.
-    let mut last: HashMap<&str, usize, BuildHasherDefault<Quick>> = HashMap::default();
+    // The command of the last call on each name.
+    let mut last: HashMap<&str, usize, BuildHasherDefault<NameHasher>> = HashMap::default();
     last.reserve(calls.len());
     // The bundles with room, and how many calls they have.
     let mut open: Vec<(BatchKind, usize, usize)> = Vec::new();
@@ -105,12 +107,12 @@ fn places(calls: &[Call]) -> Vec<(usize, Option<BatchKind>)> {
     calls.iter().map(place).collect()
 }
 
-/// Tells the names of one batch apart. Whoever makes names that collide here has a few hundred of them
-/// compared, which is why it may be simple.
+/// Hashes the names of one batch. It may be simple: names that collide on purpose cost a few
+/// hundred comparisons.
 #[derive(Default)]
-struct Quick(u64);
+struct NameHasher(u64);
 
-impl Hasher for Quick {
+impl Hasher for NameHasher {
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
@@ -124,17 +126,17 @@ impl Hasher for Quick {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // The fraction of the golden ratio, which is odd and has no pattern.
+        // The fraction of the golden ratio: odd, and its bits look random.
         self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
     fn finish(&self) -> u64 {
-        // A map takes the lowest bits for the place, where a product is weakest.
+        // A map uses the lowest bits for the bucket, where a product is weakest.
         self.0.rotate_left(26)
     }
 }
 
-/// In which bundles `request` may be, if it may be in any.
+/// The kind of bundle that `request` may be in, if any.
 fn kind(request: &Request) -> Option<BatchKind> {
     let [claim] = &*request.claims else {
         return None;
@@ -160,7 +162,7 @@ pub(super) fn write(
     kind: BatchKind,
     calls: &[Call],
     terms: &ScriptTerms,
-    by: ScriptBy,
+    by: ScriptForm,
     out: &mut impl RedisWrite,
 ) {
     match kind {
@@ -170,15 +172,15 @@ pub(super) fn write(
     }
 }
 
-fn write_fast(calls: &[Call], terms: &ScriptTerms, by: ScriptBy, out: &mut impl RedisWrite) {
+fn write_fast(calls: &[Call], terms: &ScriptTerms, by: ScriptForm, out: &mut impl RedisWrite) {
     command::write_script(&SCRIPTS.fast_bundle, by, 3 * calls.len() + 1, out);
-    names(calls).for_each(|name| say(out, name));
+    names(calls).for_each(|name| write_args(out, name));
     names(calls).for_each(|name| write_record_key(name, out));
     names(calls).for_each(|name| write_mark_key(name, out));
     let acquires = |call: &Call| matches!(call.request.op, Op::Acquire { .. });
     let compares = terms.compare && calls.iter().any(acquires);
     command::write_terms(terms, compares, out);
-    // Most callers of one process want the same, so the terms are said once.
+    // Most callers of one process have the same terms, so these are sent once.
     let mut wanted = Vec::new();
     let letters: Vec<u8> = calls
         .iter()
@@ -190,36 +192,36 @@ fn write_fast(calls: &[Call], terms: &ScriptTerms, by: ScriptBy, out: &mut impl 
                     wanted.push(terms);
                     wanted.len() - 1
                 });
-                // As many terms as calls at most.
+                // There are at most as many terms as calls.
                 LETTER + 1 + which as u8
             }
             _ => LETTER,
         })
         .collect();
     out.write_arg(&letters);
-    tokens(calls).for_each(|token| say(out, token));
-    ballots(calls).for_each(|ballot| say(out, ballot));
-    wanted.into_iter().for_each(|terms| say(out, terms));
+    tokens(calls).for_each(|token| write_args(out, token));
+    ballots(calls).for_each(|ballot| write_args(out, ballot));
+    wanted.into_iter().for_each(|terms| write_args(out, terms));
 }
 
-fn write_extend(calls: &[Call], terms: &ScriptTerms, by: ScriptBy, out: &mut impl RedisWrite) {
+fn write_extend(calls: &[Call], terms: &ScriptTerms, by: ScriptForm, out: &mut impl RedisWrite) {
     command::write_script(&SCRIPTS.extend_bundle, by, 2 * calls.len() + 1, out);
-    names(calls).for_each(|name| say(out, name));
+    names(calls).for_each(|name| write_args(out, name));
     names(calls).for_each(|name| write_record_key(name, out));
     command::write_terms(terms, terms.compare, out);
-    tokens(calls).for_each(|token| say(out, token));
-    ballots(calls).for_each(|ballot| say(out, ballot));
+    tokens(calls).for_each(|token| write_args(out, token));
+    ballots(calls).for_each(|ballot| write_args(out, ballot));
     for call in calls {
         if let Op::Extend(Extend { ttl_ms, .. }) = call.request.op {
-            say(out, command::ttl(ttl_ms));
+            write_args(out, command::ttl(ttl_ms));
         }
     }
 }
 
-fn write_plain(calls: &[Call], by: ScriptBy, out: &mut impl RedisWrite) {
+fn write_plain(calls: &[Call], by: ScriptForm, out: &mut impl RedisWrite) {
     command::write_script(&SCRIPTS.plain_release_bundle, by, calls.len(), out);
-    names(calls).for_each(|name| say(out, name));
-    tokens(calls).for_each(|token| say(out, token));
+    names(calls).for_each(|name| write_args(out, name));
+    tokens(calls).for_each(|token| write_args(out, token));
 }
 
 fn names(calls: &[Call]) -> impl Iterator<Item = &str> {
@@ -248,9 +250,9 @@ pub(super) fn read<'a>(
     kind: BatchKind,
     requests: impl Iterator<Item = &'a Request>,
     value: Value,
-) -> Result<BundleReply, Misshapen> {
+) -> Result<BundleReply, MalformedReply> {
     let Value::Array(items) = value else {
-        return Err(Misshapen);
+        return Err(MalformedReply);
     };
     let mut fields = Fields(items.into_iter());
     let answers = match kind {
@@ -278,7 +280,7 @@ pub(super) fn read<'a>(
             let answers = requests.map(|_| match fields.maybe_number()? {
                 None => Ok(None),
                 Some(1) => Ok(Some((Answer::Released, None))),
-                Some(_) => Err(Misshapen),
+                Some(_) => Err(MalformedReply),
             });
             answers.collect::<Result<_, _>>()?
         }
@@ -288,7 +290,7 @@ pub(super) fn read<'a>(
 }
 
 impl BatchReplies<'_> {
-    /// Completes the calls of a bundle, those aside that must be sent again.
+    /// Completes the calls of a bundle, except those that must be resent.
     pub(super) fn take_bundle(&mut self, kind: BatchKind, calls: Vec<Call>, answer: Value) {
         let error = match answer {
             Value::ServerError(error) if self.lacks_script(&error) => {
@@ -297,11 +299,11 @@ impl BatchReplies<'_> {
                 return;
             }
             Value::ServerError(error) if is_newborn(&error) => self.newborn(),
-            // Whose fault it was only each by itself can tell. What the bundle may have done before it
-            // broke off does no harm: a token that holds under the same ballot is granted again, and
-            // nothing is deleted before all the rest is done.
+            // Resend each call by itself, to find the one that failed. That is safe after a part of
+            // the bundle was done: a token that holds under the same ballot is granted again, and
+            // the script deletes only at its end.
             Value::ServerError(_) => {
-                self.outcome.unusual.extend(calls);
+                self.outcome.skipped.extend(calls);
                 return;
             }
             answer => match read(kind, calls.iter().map(|call| &*call.request), answer) {
@@ -311,13 +313,13 @@ impl BatchReplies<'_> {
                             Some((answer, stamp)) => {
                                 call.done.complete(Ok(self.reply(answer, stamp)));
                             }
-                            None => self.outcome.unusual.push(call),
+                            None => self.outcome.skipped.push(call),
                         }
                     }
                     return;
                 }
                 Ok(BundleReply::Newborn) => self.newborn(),
-                Err(Misshapen) => self.misshapen(),
+                Err(MalformedReply) => self.malformed(),
             },
         };
         for call in calls {

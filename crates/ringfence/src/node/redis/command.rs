@@ -1,4 +1,4 @@
-//! A request as the command that a server understands.
+//! Writes a request as a Redis command.
 
 use std::io::Write;
 
@@ -10,36 +10,36 @@ use crate::message::{
     Acquire, Downgrade, Extend, Mode, Op, Place, Release, ReleaseKind, ReleaseSlot, Request, Slots,
 };
 
-use crate::name::hash_tag;
+use crate::name::side_key_tag;
 use crate::node::Call;
 
 use super::bundle::{self, BatchKind};
-use super::key::{BORN_KEY, MARK_WORD, UNTAGGED};
+use super::key::{BORN_KEY, QUEUE, RECORD, side_key_parts};
 use super::scripts::{SCRIPTS, Script};
 
-/// No further words.
+/// No further arguments.
 const NOTHING: Option<u8> = None;
 
-/// How a script is named to the server.
+/// How a command names its script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ScriptBy {
-    /// By its hash: short, but the server may have dropped it.
+pub(super) enum ScriptForm {
+    /// By its hash: short, but the server may have dropped the script.
     Hash,
-    /// By its text, which the server then keeps.
+    /// By its text. The server then keeps the script.
     Text,
 }
 
-/// What lock operations tell a node about the group and the handshake.
+/// The arguments of every lock operation that come from the group and the handshake.
 #[derive(Debug, Clone)]
 pub(super) struct ScriptTerms {
-    /// The birth record as this connection saw it, behind a `?`. A node where another stands does
-    /// nothing.
-    asking: String,
-    /// The constants that the ledger needs.
+    /// The birth record as this connection saw it, with a `?` before it. A node with another birth
+    /// record does nothing.
+    comparing: String,
+    /// The constants of the ledger.
     pub(super) rules: Rules,
     /// Whether scripts that write a holder compare the replication id, too.
     pub(super) compare: bool,
-    /// Whether our user may only look: then scripts are run in a way that cannot write.
+    /// Whether our user may only read: then scripts are run with `EVAL_RO`.
     pub(super) looks_only: bool,
 }
 
@@ -47,52 +47,52 @@ impl ScriptTerms {
     /// The terms of `group`, under the birth record `born`.
     pub(super) fn new(born: &str, group: &Group) -> Self {
         Self {
-            asking: format!("?{born}"),
+            comparing: format!("?{born}"),
             rules: Rules::of_group(group),
             compare: false,
             looks_only: false,
         }
     }
 
-    /// The birth record as scripts take it that compare the replication id, too, or do not.
+    /// The birth record as an argument. If `compares`, the script compares the replication id, too.
     fn born(&self, compares: bool) -> &str {
         match compares {
-            true => &self.asking,
-            false => &self.asking[1..],
+            true => &self.comparing,
+            false => &self.comparing[1..],
         }
     }
 }
 
-/// What one command carries out.
+/// The calls that one command carries out.
 #[derive(Debug)]
 pub(super) enum Command {
     /// A call of any kind.
-    Alone(Call),
+    Single(Call),
     /// Calls on different names, each with one claim.
     Bundle(BatchKind, Vec<Call>),
 }
 
 impl Command {
-    /// Writes it.
-    pub(super) fn write(&self, terms: &ScriptTerms, by: ScriptBy, out: &mut impl RedisWrite) {
+    /// Writes the command.
+    pub(super) fn write(&self, terms: &ScriptTerms, by: ScriptForm, out: &mut impl RedisWrite) {
         match self {
-            Self::Alone(call) => write(&call.request, terms, by, out),
+            Self::Single(call) => write(&call.request, terms, by, out),
             Self::Bundle(kind, calls) => bundle::write(*kind, calls, terms, by, out),
         }
     }
 
-    /// The calls that it carries out.
+    /// The calls of the command.
     pub(super) fn calls(&self) -> &[Call] {
         match self {
-            Self::Alone(call) => std::slice::from_ref(call),
+            Self::Single(call) => std::slice::from_ref(call),
             Self::Bundle(_, calls) => calls,
         }
     }
 
-    /// The same, for a caller that takes them.
+    /// As [`Command::calls`], by value.
     pub(super) fn into_calls(self) -> Vec<Call> {
         match self {
-            Self::Alone(call) => vec![call],
+            Self::Single(call) => vec![call],
             Self::Bundle(_, calls) => calls,
         }
     }
@@ -102,16 +102,16 @@ impl Command {
 pub(super) fn write(
     request: &Request,
     terms: &ScriptTerms,
-    by: ScriptBy,
+    by: ScriptForm,
     out: &mut impl RedisWrite,
 ) {
     let (scripts, token) = (&*SCRIPTS, request.token.expose());
     let call = LockCall { request, terms, by };
     match &request.op {
-        Op::Acquire(op) => call.write(&scripts.acquire, (grant(op), newcomer(op)), out),
+        Op::Acquire(op) => call.write(&scripts.acquire, (grant(op), ticket_args(op)), out),
         Op::AcquireSlot(op) => {
             let slot = op.slot.map(|slot| slot.to_string()).unwrap_or_default();
-            let words = (grant(&op.acquire), slot, newcomer(&op.acquire));
+            let words = (grant(&op.acquire), slot, ticket_args(&op.acquire));
             call.write(&scripts.acquire_slot, words, out);
         }
         Op::Extend(Extend { ballot, ttl_ms }) => {
@@ -133,7 +133,9 @@ pub(super) fn write(
         Op::Arrive(op) => {
             let since = op.since_us.map(|us| us.to_string()).unwrap_or_default();
             call.write(&scripts.arrive, (ttl(op.ttl_ms), op.count, since), out);
-            op.parties.iter().for_each(|party| say(out, &**party));
+            op.parties
+                .iter()
+                .for_each(|party| write_args(out, &**party));
         }
         Op::Attend(op) => {
             let words = (ttl(op.ttl_ms), u8::from(op.list));
@@ -141,16 +143,16 @@ pub(super) fn write(
         }
         Op::Inspect => call.write(&scripts.inspect, NOTHING, out),
         Op::PlainAcquire(op) => {
-            say(out, ("SET", only_name(request), token));
-            say(out, ("NX", "PX", ttl(op.ttl_ms)));
+            write_args(out, ("SET", only_name(request), token));
+            write_args(out, ("NX", "PX", ttl(op.ttl_ms)));
         }
         Op::PlainExtend(op) => {
             write_script(&scripts.plain_extend, by, 1, out);
-            say(out, (only_name(request), token, ttl(op.ttl_ms)));
+            write_args(out, (only_name(request), token, ttl(op.ttl_ms)));
         }
         Op::PlainRelease => {
             write_script(&scripts.plain_release, by, 1, out);
-            say(out, (only_name(request), token));
+            write_args(out, (only_name(request), token));
         }
     }
 }
@@ -159,11 +161,11 @@ pub(super) fn write(
 struct LockCall<'a> {
     request: &'a Request,
     terms: &'a ScriptTerms,
-    by: ScriptBy,
+    by: ScriptForm,
 }
 
 impl LockCall<'_> {
-    /// Writes the call of `script`, with what is said after the token.
+    /// Writes the call of `script`, with `words` behind the token.
     fn write(&self, script: &Script, words: impl ToRedisArgs, out: &mut impl RedisWrite) {
         let (request, terms, by) = (self.request, self.terms, self.by);
         let keys = 1 + 3 * request.claims.len();
@@ -172,19 +174,19 @@ impl LockCall<'_> {
             true => write_script_ro(script, by, keys, out),
         }
         let names = || request.claims.iter().map(|claim| claim.name.as_str());
-        names().for_each(|name| say(out, name));
+        names().for_each(|name| write_args(out, name));
         names().for_each(|name| write_record_key(name, out));
         names().for_each(|name| write_mark_key(name, out));
-        // Nothing is compared on most servers.
+        // Most servers have no replicas, and compare nothing.
         let compares = terms.compare && request.op.writes_holder();
         write_terms(terms, compares, out);
         let shared = request.claims.iter().any(|c| c.mode == Mode::Shared);
         if shared {
-            say(out, speaker(request));
+            write_args(out, token_and_modes(request));
         } else {
-            say(out, request.token.expose());
+            write_args(out, request.token.expose());
         }
-        say(out, words);
+        write_args(out, words);
     }
 
     fn write_release(&self, op: &Release, out: &mut impl RedisWrite) {
@@ -200,7 +202,7 @@ impl LockCall<'_> {
         self.write(&SCRIPTS.release_slot, words, out);
     }
 
-    /// Writes the call of `script` for callers that wait.
+    /// Writes the call of `script` with the tickets of waiters.
     fn write_tickets(
         &self,
         script: &Script,
@@ -209,29 +211,31 @@ impl LockCall<'_> {
         out: &mut impl RedisWrite,
     ) {
         self.write(script, (words, TICKET_MS), out);
-        places.iter().for_each(|place| say(out, ticket(place)));
+        places
+            .iter()
+            .for_each(|place| write_args(out, ticket(place)));
     }
 }
 
-/// What a holder is given.
+/// Ballot, TTL and label of an acquire.
 fn grant(op: &Acquire) -> impl ToRedisArgs {
     (op.ballot.get(), ttl(op.ttl_ms), &*op.label)
 }
 
-/// The place in line of a caller that waits.
-fn newcomer(op: &Acquire) -> impl ToRedisArgs {
+/// The ticket of a waiter, and whether it is new.
+fn ticket_args(op: &Acquire) -> impl ToRedisArgs {
     let place = op.place.as_ref();
     place.map(|place| (TICKET_MS, u8::from(place.first), ticket(place)))
 }
 
-/// How something is given back.
+/// The arguments of a release.
 fn release(op: &Release) -> impl ToRedisArgs {
     let last = u8::from(op.kind == ReleaseKind::Final);
     let (unknown, stays) = (u8::from(op.fate_unknown), u8::from(op.stays));
     (op.ballot.get(), last, unknown, stays)
 }
 
-/// Which slots are given back.
+/// Which slots are released.
 fn which(slots: Slots) -> impl ToRedisArgs {
     match slots {
         Slots::Only(slot) => ("only", slot),
@@ -240,15 +244,15 @@ fn which(slots: Slots) -> impl ToRedisArgs {
     }
 }
 
-/// Writes the last key and what every script on claims is told first; whether it `compares` the
-/// replication id is one of these.
+/// Writes the last key and the first arguments of every script on claims. If `compares`, the script
+/// compares the replication id.
 pub(super) fn write_terms(terms: &ScriptTerms, compares: bool, out: &mut impl RedisWrite) {
-    say(out, (BORN_KEY, terms.born(compares)));
-    say(out, (terms.rules.window_us, terms.rules.retention_ms));
+    write_args(out, (BORN_KEY, terms.born(compares)));
+    write_args(out, (terms.rules.window_us, terms.rules.retention_ms));
 }
 
-/// The token, and behind a blank how each claim is made: s for shared.
-fn speaker(request: &Request) -> String {
+/// The token, a blank, and the mode of each claim: s for shared, x for exclusive.
+fn token_and_modes(request: &Request) -> String {
     let modes = request.claims.iter().map(|claim| match claim.mode {
         Mode::Exclusive => 'x',
         Mode::Shared => 's',
@@ -258,25 +262,30 @@ fn speaker(request: &Request) -> String {
 }
 
 /// Writes the beginning of every call of `script`, up to the number of its keys.
-pub(super) fn write_script(script: &Script, by: ScriptBy, keys: usize, out: &mut impl RedisWrite) {
+pub(super) fn write_script(
+    script: &Script,
+    by: ScriptForm,
+    keys: usize,
+    out: &mut impl RedisWrite,
+) {
     match by {
-        ScriptBy::Hash => say(out, ("EVALSHA", &script.hash)),
-        ScriptBy::Text => say(out, ("EVAL", &script.text)),
+        ScriptForm::Hash => write_args(out, ("EVALSHA", &script.hash)),
+        ScriptForm::Text => write_args(out, ("EVAL", &script.text)),
     }
-    say(out, keys);
+    write_args(out, keys);
 }
 
-/// [`write_script`] for a user who may run scripts only in a way that cannot write.
-fn write_script_ro(script: &Script, by: ScriptBy, keys: usize, out: &mut impl RedisWrite) {
+/// [`write_script`] for a user who may only run `EVAL_RO`.
+fn write_script_ro(script: &Script, by: ScriptForm, keys: usize, out: &mut impl RedisWrite) {
     match by {
-        ScriptBy::Hash => say(out, ("EVALSHA_RO", &script.hash)),
-        ScriptBy::Text => say(out, ("EVAL_RO", &script.text)),
+        ScriptForm::Hash => write_args(out, ("EVALSHA_RO", &script.hash)),
+        ScriptForm::Text => write_args(out, ("EVAL_RO", &script.text)),
     }
-    say(out, keys);
+    write_args(out, keys);
 }
 
-/// Writes further words.
-pub(super) fn say(out: &mut impl RedisWrite, words: impl ToRedisArgs) {
+/// Writes further arguments.
+pub(super) fn write_args(out: &mut impl RedisWrite, words: impl ToRedisArgs) {
     words.write_redis_args(out);
 }
 
@@ -288,40 +297,32 @@ pub(super) fn only_name(request: &Request) -> &str {
         .map_or("", |claim| claim.name.as_str())
 }
 
-/// A place in line as a text that sorts like the place itself.
+/// A ticket as a text that sorts like the ticket itself.
 fn ticket(place: &Place) -> String {
     format!("{:020}{}", place.since_us, place.id)
 }
 
-/// A server refuses an expiry of zero; the ledger lets such a key stand for its last millisecond.
+/// A server refuses an expiry of zero. In the ledger such a key lasts for its last millisecond.
 pub(super) fn ttl(ms: u64) -> u64 {
     ms.max(1)
 }
 
 /// Writes the key of the record of the lock at `key`.
 pub(super) fn write_record_key(key: &str, out: &mut impl RedisWrite) {
-    write_parts(side_key(key, ""), out);
+    write_side_key(key, RECORD, out);
 }
 
-/// Writes the key of the mark that says that there may be a wait queue for the lock at `key`.
+/// Writes the key of the mark of the wait queue of the lock at `key`.
 pub(super) fn write_mark_key(key: &str, out: &mut impl RedisWrite) {
-    write_parts(side_key(key, MARK_WORD), out);
+    write_side_key(key, QUEUE, out);
 }
 
-/// The parts of a key beside the lock's own, with `word` behind its tag.
-pub(super) fn side_key<'a>(key: &'a str, word: &'a str) -> [&'a str; 6] {
-    match hash_tag(key) {
-        Some(tag) => ["ringfence:{", tag, "}", word, ":", key],
-        None if key.contains('}') => ["ringfence:{", "", "}", word, UNTAGGED, key],
-        None => ["ringfence:{", key, "}", word, ":", key],
-    }
-}
-
-/// Without a string of its own: on the way of every call that is felt.
-fn write_parts(parts: [&str; 6], out: &mut impl RedisWrite) {
-    let mut word = out.writer_for_next_arg();
-    for part in parts {
-        // What is written into memory does not fail.
-        let _ = word.write_all(part.as_bytes());
+/// Writes the key piece by piece: a `String` for each key would cost every call an allocation.
+fn write_side_key(key: &str, purpose: &str, out: &mut impl RedisWrite) {
+    let tag = side_key_tag(key);
+    let mut arg = out.writer_for_next_arg();
+    for part in side_key_parts(&tag, purpose, key) {
+        // Writing to memory does not fail.
+        let _ = arg.write_all(part.as_bytes());
     }
 }

@@ -1,5 +1,5 @@
-//! A look at one server over a connection of its own: what it is, what it lets us do and what of ours
-//! it keeps. Every command here only reads.
+//! The examination of one server over a connection of its own: its state, our rights there, and our
+//! keys without an expiry. Every command here only reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,28 +14,29 @@ use crate::node::{
 use crate::protocol::{Cluster, Drift};
 use crate::url::RedisUrl;
 
-use super::access::rights::{self, With};
+use super::access::rights::{self, EvalCommand};
 use super::handshake::born::BirthRecord;
-use super::handshake::server::{BORN_ANSWER, Leniency, Server, ask_config, clock_us, questions};
+use super::handshake::server::{BORN_ANSWER, Server, UrlOptions, ask_config, clock_us, questions};
 use super::key::BORN_KEY;
 use super::report::{Reporter, quote};
 use super::transport::connection::Connection;
 use super::transport::dial::Dial;
 use super::transport::wake_listeners::WakeListeners;
 
-/// How long connecting and logging in may take, and how long an answer.
+/// How long connecting and logging in may take, and how long each answer may take.
 const STEP: Duration = Duration::from_secs(2);
-/// How often the clock is asked for; the quickest answer counts.
+/// How often the clock is read; the reading with the shortest round trip counts.
 const READINGS: usize = 5;
-/// How long the search for keys may take, and how many pages it may turn.
+/// How long the search for keys may take.
 const SEARCH: Duration = Duration::from_secs(1);
 const PAGES_MAX: usize = 500;
-/// Small enough for a reply of the longest names, and twice as many if the server moves its keys about.
+/// Keys per page: the reply stays below the limit with the longest names, even with twice as many
+/// keys, which a server that rehashes may return.
 const PAGE_KEYS: usize = 200;
-/// The longest cursor: it is sent back.
+/// The longest cursor. It is sent back to the server.
 const CURSOR_MAX_BYTES: usize = 20;
 
-/// Who looks at a server, and how.
+/// Examines one server.
 pub(crate) struct Examiner {
     url: RedisUrl,
     reporter: Reporter,
@@ -45,7 +46,7 @@ pub(crate) struct Examiner {
 }
 
 impl Examiner {
-    /// Looks at the server that `url` names, one of `nodes`, for clients that allow for `drift`.
+    /// An examiner of the server at `url`, one of `nodes`, for clients that allow for `drift`.
     pub(crate) fn new(url: RedisUrl, clock: Clock, nodes: usize, drift: Drift) -> Self {
         let node = url.address.to_string();
         let reporter = Reporter::new(&node, url.user.as_deref(), url.password.as_deref());
@@ -58,8 +59,8 @@ impl Examiner {
         }
     }
 
-    /// Finds out everything, with the node's clock beside `wall`. The rights to the lock `name` are
-    /// looked at too. Ends within a bounded time, whatever the server does.
+    /// Examines the server, and compares its clock with `wall`. Also checks the rights on the lock
+    /// `name`. Ends within a bounded time, whatever the server does.
     pub(crate) async fn examine(
         &self,
         wall: &NodeClock,
@@ -72,7 +73,7 @@ impl Examiner {
         let listeners = Arc::new(WakeListeners::default());
         let mut connection = self.bounded(dial.connect(&listeners)).await?;
         let (mut answers, rights) = self.ask(&mut connection, name).await?;
-        // What is not known to be denied is tried.
+        // Rights that are not known to be denied are tried.
         let may = |found: fn(&rights::FoundRights) -> bool| rights.as_ref().map_or(true, found);
         let (may_ask_config, may_scan) = (may(|found| found.config), may(|found| found.scan));
         if may_ask_config {
@@ -80,12 +81,12 @@ impl Examiner {
             ask_config(&mut pipe);
             answers.extend(self.bounded(connection.ask(pipe)).await?);
         }
-        // Looked at by itself: a cluster denies the key, but still says that it is one.
+        // Read separately: a node in cluster mode refuses the key, but still reports its mode.
         let born = answers.get_mut(BORN_ANSWER);
         let born = born.map_or(Value::Nil, |born| std::mem::replace(born, Value::Nil));
-        let leniency = Leniency::of(&self.url);
+        let options = UrlOptions::of(&self.url);
         let server = Server::look(answers, &self.reporter)
-            .map(|server| server.believing(leniency))
+            .map(|server| server.with_options(options))
             .map_err(|e| e.trouble().clone());
         let born = self.read_born(born);
         let clock = self.read_clock(&mut connection, wall).await;
@@ -103,31 +104,31 @@ impl Examiner {
         Ok(ServerExamination {
             user: self.reporter.user.to_string(),
             clock,
-            identity: server.map(|server| identity(server, leniency, own_born.as_ref())),
+            identity: server.map(|server| identity(server, options, own_born.as_ref())),
             birth,
             rights: rights.map(|found| found.rights),
             keys,
-            pushes: connection.hears(),
-            quarantine_off: leniency.no_quarantine,
-            eviction_allowed: leniency.eviction_allowed,
-            said_durable: leniency.said_durable,
+            pushes: connection.has_pushes(),
+            quarantine_off: options.no_quarantine,
+            eviction_allowed: options.eviction_allowed,
+            said_durable: options.said_durable,
         })
     }
 
-    /// Asks what the server is, and which rights our user has.
+    /// Asks for the state of the server and the rights of our user.
     async fn ask(
         &self,
         connection: &mut Connection,
         name: Option<&str>,
     ) -> Result<(Vec<Value>, Result<rights::FoundRights, Trouble>), Trouble> {
         let mut pipe = questions();
-        pipe.add_command(rights::question(name, With::EvalRo));
+        pipe.add_command(rights::question(name, EvalCommand::EvalRo));
         let mut answers = self.bounded(connection.ask(pipe)).await?;
         let rights = match answers.pop() {
-            // A server before 7.0, or a user who may run scripts that write, and no others.
+            // A server before 7.0, or a user who has `+eval` but not `+eval_ro`.
             Some(Value::ServerError(_)) => {
                 let mut pipe = redis::pipe();
-                pipe.add_command(rights::question(name, With::Eval));
+                pipe.add_command(rights::question(name, EvalCommand::Eval));
                 self.bounded(connection.ask(pipe)).await?.pop()
             }
             answer => answer,
@@ -135,14 +136,14 @@ impl Examiner {
         Ok((answers, self.read_rights(rights, name)))
     }
 
-    /// Waits for `step`, but not for ever.
+    /// Waits for `step` for at most [`STEP`].
     async fn bounded<T>(&self, step: impl Future<Output = RedisResult<T>>) -> Result<T, Trouble> {
         tokio::select! {
             biased;
             done = step => done.map_err(|error: RedisError| self.reporter.connection(&error)),
             () = self.clock.sleep_until(self.clock.now() + STEP) => Err(self.reporter.trouble(
                 TroubleKind::Timeout,
-                format!("does not answer within {} s", STEP.as_secs()),
+                format!("did not answer within {} s", STEP.as_secs()),
             )),
         }
     }
@@ -171,9 +172,10 @@ impl Examiner {
         }
     }
 
-    /// Whether its votes count, with this birth record.
+    /// Whether the server's votes count, with this birth record.
     fn voting(&self, born: Option<&BirthRecord>, server: Option<&Server>) -> Voting {
-        // Nobody waits where nobody else could vouch for what was forgotten, or where it was waived.
+        // A single node has no quarantine, since no other node remembers its locks. The URL may
+        // switch the quarantine off, too.
         let (true, Some(server)) = (self.nodes > 1 && self.url.quarantine, server) else {
             return Voting::Now;
         };
@@ -194,7 +196,7 @@ impl Examiner {
         left.map_or(Voting::Now, Voting::In)
     }
 
-    /// The quickest of several readings: the less time it took, the less uncertain it is.
+    /// The reading with the shortest round trip, which is the most exact.
     async fn read_clock(
         &self,
         connection: &mut Connection,
@@ -225,7 +227,7 @@ impl Examiner {
         best.ok_or_else(|| self.reporter.garbage())
     }
 
-    /// Looks for keys of ours that have no expiry; `born` alone is meant to have none.
+    /// Searches for keys of ours without an expiry; only `born` should have none.
     async fn search_keys(&self, connection: &mut Connection) -> Result<Keys, Trouble> {
         let until = self.clock.now() + SEARCH;
         let mut keys = Keys::default();
@@ -289,7 +291,7 @@ impl Examiner {
         }
     }
 
-    /// How many of `keys` our user may not look at, and which of the others have no expiry.
+    /// How many of `keys` our user may not read, and which of the others have no expiry.
     async fn without_expiry(
         &self,
         connection: &mut Connection,
@@ -305,17 +307,17 @@ impl Examiner {
         let answers = self.bounded(connection.ask(question)).await?;
         let denied = |answer: &&Value| matches!(answer, Value::ServerError(_));
         let hidden = answers.iter().filter(denied).count() as u64;
-        // -1: it is there and has no expiry. -2, gone meanwhile, is as it should be.
+        // -1: the key has no expiry. -2: it has expired meanwhile, which is fine.
         let lasting = keys.into_iter().zip(answers);
         let lasting = lasting.filter(|(_, answer)| *answer == Value::Int(-1));
         Ok((hidden, lasting.map(|(key, _)| key).collect()))
     }
 }
 
-/// What `server` is, with `born` for its birth record.
-fn identity(server: Server, leniency: Leniency, born: Option<&BirthRecord>) -> Identity {
+/// The description of `server` with the birth record `born`.
+fn identity(server: Server, options: UrlOptions, born: Option<&BirthRecord>) -> Identity {
     Identity {
-        tier: server.tier(leniency, born),
+        tier: server.tier(options, born),
         run_id: server.run_id,
         version: server.version,
         role: server.role,

@@ -1,62 +1,74 @@
-//! Where a name's side record and its line stand.
+//! The keys that a Redis node uses beside the lock's own key, and the channels for wakes.
+//!
+//! Every side key is `ringfence:{tag}:purpose:NAME`. The tag is the hash tag of the name, or the
+//! whole name, so that all keys of a name have one hash tag. It contains no `}`, the purpose
+//! contains no `:`, and the name comes last: no two names or purposes share a key.
 
 use crate::ledger::SHARED;
+use crate::name::side_key_tag;
 
-use super::command::side_key;
+use super::handshake::born::VERSION;
 
 /// The node's birth record.
 pub(super) const BORN_KEY: &str = "ringfence:born";
 
-/// What the name of every channel for wakes begins with.
+/// The beginning of the name of every channel for wakes.
 pub(super) const WAKE_CHANNEL: &str = "ringfence:wake:";
 
-/// Stands before keys that have no hash tag and cannot be one, behind `{}`. That is an empty tag, so
-/// Redis hashes the whole key; and because the CRC16 of all that stands before it is zero, it hashes to
-/// the slot of the rest.
-pub(super) const UNTAGGED: &str = "onoi:";
-
-/// The key of the side record of the lock at `key`, in the same cluster slot.
-///
-/// The whole key follows the tag, so that `x` and `{x}` do not share a record.
-pub(super) fn record_key(key: &str) -> String {
-    side_key(key, "").concat()
-}
-
-/// Stands behind the tag in the key of a wait queue's mark, where a record's key has nothing: such a key
-/// belongs to no record. The scripts put the other words in its place: for the two sets of the queue,
-/// and for the two keys of the readers. CRC16 runs through each word and comes out as it went in, so
-/// that even without a tag the slot stays the same.
-pub(super) const MARK_WORD: &str = "lineqclm";
-const ORDER_WORD: &str = "rankjgpk";
-const QUEUE_LEASES_WORD: &str = "tilllna";
-const READER_LEASES_WORD: &str = "leasesaanc";
-const READER_LABELS_WORD: &str = "whoavjp";
-const SET_WORDS: [&str; 4] = [
-    ORDER_WORD,
-    QUEUE_LEASES_WORD,
-    READER_LEASES_WORD,
-    READER_LABELS_WORD,
+/// The purpose of the key of a name's record.
+pub(super) const RECORD: &str = "record";
+/// The purpose of the key that says that a name may have a wait queue. The scripts replace it by
+/// the other purposes: the two sets of the queue, and the two keys of the readers.
+pub(super) const QUEUE: &str = "queue";
+const QUEUE_ORDER: &str = "queue-order";
+const QUEUE_LEASES: &str = "queue-leases";
+const READER_LEASES: &str = "readers";
+const READER_LABELS: &str = "reader-labels";
+const PURPOSES: [&str; 6] = [
+    RECORD,
+    QUEUE,
+    QUEUE_ORDER,
+    QUEUE_LEASES,
+    READER_LEASES,
+    READER_LABELS,
 ];
 
-/// What the scripts share with the rest of the program: the name that a script uses, and the text that
-/// takes its place before the script is sent.
-pub(super) const SCRIPT_CONSTANTS: [(&str, &str); 7] = [
-    ("$QUEUE_MARK", MARK_WORD),
-    ("$QUEUE_ORDER", ORDER_WORD),
-    ("$QUEUE_LEASES", QUEUE_LEASES_WORD),
-    ("$READER_LEASES", READER_LEASES_WORD),
-    ("$READER_LABELS", READER_LABELS_WORD),
+/// Constants that the scripts share with the Rust code: the placeholder in a script, and the text
+/// that replaces it before the script is sent.
+pub(super) const SCRIPT_CONSTANTS: [(&str, &str); 9] = [
+    ("$RECORD", RECORD),
+    ("$QUEUE_MARK", QUEUE),
+    ("$QUEUE_ORDER", QUEUE_ORDER),
+    ("$QUEUE_LEASES", QUEUE_LEASES),
+    ("$READER_LEASES", READER_LEASES),
+    ("$READER_LABELS", READER_LABELS),
+    ("$BORN_VERSION", VERSION),
     ("$SHARED", SHARED),
     ("$WAKE_CHANNEL", WAKE_CHANNEL),
 ];
 
-/// The keys of the record, of the line and of those who share, for the lock at `key`.
-pub(super) fn side_keys(key: &str) -> impl Iterator<Item = String> {
-    let words = ["", MARK_WORD].into_iter().chain(SET_WORDS);
-    words.map(move |word| side_key(key, word).concat())
+/// The pieces of the key for `purpose` of the lock at `key`. `tag` is the key's [`side_key_tag`].
+pub(super) fn side_key_parts<'a>(tag: &'a str, purpose: &'a str, key: &'a str) -> [&'a str; 6] {
+    ["ringfence:{", tag, "}:", purpose, ":", key]
 }
 
-/// The channel on which `client` hears of its turns.
+/// The key of the record of the lock at `key`.
+pub(super) fn record_key(key: &str) -> String {
+    side_key(key, RECORD)
+}
+
+/// Every side key of the lock at `key`: record, wait queue and readers.
+pub(super) fn side_keys(key: &str) -> impl Iterator<Item = String> {
+    PURPOSES
+        .into_iter()
+        .map(move |purpose| side_key(key, purpose))
+}
+
+fn side_key(key: &str, purpose: &str) -> String {
+    side_key_parts(&side_key_tag(key), purpose, key).concat()
+}
+
+/// The channel on which `client` receives wakes.
 pub(super) fn wake_channel(client: &str) -> String {
     format!("{WAKE_CHANNEL}{client}")
 }
@@ -67,76 +79,86 @@ mod tests {
     use redis::Cmd;
 
     use super::*;
-    use crate::name::hash_tag;
+    use crate::name::{Name, hash_tag};
     use crate::node::redis::command::{write_mark_key, write_record_key};
 
+    /// Keys with every kind of brace, and with our own words and separators.
+    const ODD_KEYS: &str = "([{}:ab]|}:record:|}:queue:|slot:1:|ringfence:){1,8}";
+
     fn mark_key(key: &str) -> String {
-        side_key(key, MARK_WORD).concat()
-    }
-
-    /// CRC16/XMODEM, as the cluster specification has it.
-    fn slot(key: &str) -> u16 {
-        let hashed = hash_tag(key).unwrap_or(key);
-        let crc = hashed.bytes().fold(0u16, |crc, byte| {
-            (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
-                (crc << 1) ^ if crc & 0x8000 == 0 { 0 } else { 0x1021 }
-            })
-        });
-        crc % 16384
+        side_key(key, QUEUE)
     }
 
     #[test]
-    fn the_slot_function_knows_the_specification_s_example() {
-        assert_eq!(slot("123456789"), 0x31c3);
+    fn an_operator_can_read_the_keys() {
+        assert_eq!(record_key("x"), "ringfence:{x}:record:x");
+        assert_eq!(record_key("{x}"), "ringfence:{x}:record:{x}");
+        assert_eq!(record_key("a{b}c"), "ringfence:{b}:record:a{b}c");
+        assert_eq!(record_key("{}"), "ringfence:{{}:record:{}");
+        assert_eq!(record_key("{"), "ringfence:{{}:record:{");
+        assert_eq!(record_key("a}b"), "ringfence:{ab}:record:a}b");
+        assert_eq!(record_key("}"), "ringfence:{-}:record:}");
+        assert_eq!(mark_key("a{b}c"), "ringfence:{b}:queue:a{b}c");
+        assert_eq!(side_key("x", QUEUE_ORDER), "ringfence:{x}:queue-order:x");
+        assert_eq!(side_key("x", READER_LEASES), "ringfence:{x}:readers:x");
     }
 
     #[test]
-    fn records_are_told_apart() {
-        assert_eq!(record_key("x"), "ringfence:{x}:x");
-        assert_eq!(record_key("{x}"), "ringfence:{x}:{x}");
-        assert_eq!(record_key("a{b}c"), "ringfence:{b}:a{b}c");
-        assert_eq!(record_key("{}"), "ringfence:{}onoi:{}");
-        assert_eq!(record_key("{"), "ringfence:{{}:{");
-        assert_eq!(mark_key("a{b}c"), "ringfence:{b}lineqclm:a{b}c");
-        assert_eq!(mark_key("{}"), "ringfence:{}lineqclmonoi:{}");
-    }
-
-    #[test]
-    fn a_key_is_written_as_it_is_said() {
-        for key in ["x", "{x}", "a{b}c", "{}", "{", "}"] {
+    fn a_key_is_written_to_a_command_unchanged() {
+        for key in ["x", "{x}", "a{b}c", "{}", "{", "}", "a}b"] {
             let mut cmd = Cmd::new();
             write_record_key(key, &mut cmd);
             write_mark_key(key, &mut cmd);
-            let mut said = Cmd::new();
-            said.arg(record_key(key)).arg(mark_key(key));
-            assert_eq!(cmd.get_packed_command(), said.get_packed_command());
+            let mut expected = Cmd::new();
+            expected.arg(record_key(key)).arg(mark_key(key));
+            assert_eq!(cmd.get_packed_command(), expected.get_packed_command());
         }
     }
 
     proptest! {
+        /// A server hashes only the tag. A name with a tag, or without `}`, hashes to the same
+        /// slot.
         #[test]
-        fn a_record_is_in_the_slot_of_its_key(key in "[{}:ab]{1,12}|\\PC{1,20}") {
-            prop_assert_eq!(slot(&record_key(&key)), slot(&key), "{}", record_key(&key));
-        }
-
-        #[test]
-        fn a_line_is_in_the_slot_of_its_key(key in "[{}:ab]{1,12}|\\PC{1,20}") {
-            let mark = mark_key(&key);
-            for word in SET_WORDS {
-                let part = mark.replacen(MARK_WORD, word, 1);
-                prop_assert_eq!(slot(&part), slot(&key), "{}", part);
+        fn all_side_keys_of_a_name_have_its_hash_tag(key in "[{}:ab]{1,12}|\\PC{1,20}") {
+            for side_key in side_keys(&key) {
+                prop_assert_eq!(hash_tag(&side_key), Some(&*side_key_tag(&key)));
             }
-            prop_assert_eq!(slot(&mark), slot(&key), "{}", mark);
+            if let Some(tag) = hash_tag(&key) {
+                prop_assert_eq!(side_key_tag(&key), tag);
+            } else if !key.contains('}') {
+                prop_assert_eq!(side_key_tag(&key), key.as_str());
+            }
+        }
+
+        /// As `line.lua` and `fast_line.lua` do it.
+        #[test]
+        fn the_scripts_find_the_purpose_behind_the_first_brace(key in ODD_KEYS) {
+            for purpose in PURPOSES {
+                let from_mark = mark_key(&key).replacen("}:queue", &format!("}}:{purpose}"), 1);
+                prop_assert_eq!(from_mark, side_key(&key, purpose));
+            }
         }
 
         #[test]
-        fn a_line_is_nobody_s_record(a in "[{}:abonilqcm]{1,12}", b in "[{}:abonilqcm]{1,12}") {
-            prop_assert_ne!(mark_key(&a), record_key(&b));
+        fn no_two_names_or_purposes_share_a_key(a in ODD_KEYS, b in ODD_KEYS) {
+            for (i, one) in all_keys(&a).into_iter().enumerate() {
+                for (j, other) in all_keys(&b).iter().enumerate() {
+                    prop_assert_eq!(one == *other, i == j && a == b, "{} {}", one, other);
+                }
+            }
         }
+    }
 
-        #[test]
-        fn no_two_keys_share_a_record(a in "[{}:ab]{1,8}", b in "[{}:ab]{1,8}") {
-            prop_assert_eq!(record_key(&a) == record_key(&b), a == b);
+    /// The keys of the lock, the semaphore and the latch of one name.
+    fn all_keys(name: &str) -> Vec<String> {
+        let mut keys = vec![name.to_owned()];
+        keys.extend(side_keys(name));
+        if let Ok(name) = Name::new("", name) {
+            for part in [name.gate(), name.slot(0), name.slot(1), name.latch()] {
+                keys.push(part.as_str().to_owned());
+                keys.extend(side_keys(part.as_str()));
+            }
         }
+        keys
     }
 }

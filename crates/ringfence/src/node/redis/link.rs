@@ -1,6 +1,6 @@
-//! What goes on with one node for as long as somebody may want it: connects, shakes hands, sends what is
-//! wanted and answers it, and begins anew when the connection is lost. Everything that is pending goes
-//! out as one batch.
+//! The link to one node, for as long as the node exists: connects, does the handshake, sends the
+//! calls and completes them, and starts again when the connection is lost. All waiting calls go out
+//! as one batch.
 
 mod connecting;
 mod flushing;
@@ -17,8 +17,8 @@ use crate::node::{Call, CallError, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
 use super::bundle;
-use super::command::{Command, ScriptBy};
-use super::last_words::LastWords;
+use super::command::{Command, ScriptForm};
+use super::detached::DetachedConnection;
 use super::queue::{BATCH_MAX, Control, Work, WorkQueue};
 use super::reply::longest_reply;
 use super::session::{InFlight, LOOK_INTERVAL, ServerWatch, Session};
@@ -27,11 +27,12 @@ use super::transport::backoff::Backoff;
 use super::transport::connection_set::FlushFlag;
 use super::transport::limits::BATCH_MAX_MEMORY;
 
-/// How often it is looked whether a server is silent.
+/// How often the link checks whether a server has stopped answering.
 const TICK: Duration = Duration::from_millis(100);
-/// How often other tasks are let run before a batch is sent, where there are several callers: once is
-/// not enough for those who run in another thread. And for how long at most, where they take their time.
-const GATHERINGS: usize = 6;
+/// How often the link yields to other tasks before it sends a batch, if there are several callers:
+/// once is not enough for callers on another thread.
+const GATHER_YIELDS: usize = 6;
+/// How long the link yields at most.
 const GATHER_MAX: Duration = Duration::from_micros(200);
 
 /// See the module.
@@ -41,22 +42,22 @@ pub(super) struct Link {
     backoff: Backoff,
     watch: ServerWatch,
     flush: Arc<FlushFlag>,
-    /// Where the connection is left when the runtime ends.
-    last_words: Arc<Mutex<Option<LastWords>>>,
+    /// Where the connection is left when the tokio runtime ends.
+    detached: Arc<Mutex<Option<DetachedConnection>>>,
 }
 
 /// Why a session stopped taking calls.
-enum End {
-    /// The connection is of no more use.
+enum SessionEnd {
+    /// The connection is lost.
     Lost(Trouble),
-    /// Hands must be shaken again: the node has forgotten its past, or our user could only look. The
-    /// connection is fine.
+    /// The handshake must be repeated: the node may have forgotten locks, or our user could only
+    /// read. The connection is kept.
     Newborn,
-    /// Something is wanted of the node itself, when nothing else is under way.
+    /// A control request, to be carried out when no call is in flight.
     Control(Control),
-    /// Nobody wants anything any more.
+    /// The node was dropped.
     Closed,
-    /// The runtime ends; until when replies may be waited for.
+    /// The tokio runtime ends. Replies may be awaited until then.
     RuntimeEnds(Timestamp),
 }
 
@@ -66,7 +67,7 @@ impl Link {
         queue: WorkQueue,
         seed: u64,
         flush: Arc<FlushFlag>,
-        last_words: Arc<Mutex<Option<LastWords>>>,
+        detached: Arc<Mutex<Option<DetachedConnection>>>,
     ) -> Self {
         Self {
             maker,
@@ -74,14 +75,14 @@ impl Link {
             backoff: Backoff::new(seed),
             watch: ServerWatch::new(),
             flush,
-            last_words,
+            detached,
         }
     }
 
-    /// Runs until nobody is left who could send anything, and all that was sent is answered.
+    /// Runs until the node is dropped and all calls are answered.
     pub(super) async fn run(mut self) {
         let mut kept = None;
-        // What stood in the way of the last attempt; while there is such a thing, no call waits.
+        // Why the last attempt failed. While this is set, no call waits for a connection.
         let mut trouble = None;
         loop {
             let began = self.clock().now();
@@ -92,13 +93,13 @@ impl Link {
                 Ok(mut session) => {
                     trouble = None;
                     match self.serve(&mut session).await {
-                        End::Newborn => {
+                        SessionEnd::Newborn => {
                             kept = Some(session.connection);
                             continue;
                         }
-                        End::Lost(trouble) => CallError::NotSent(trouble),
-                        End::RuntimeEnds(until) => return self.leave(session, until),
-                        End::Closed | End::Control(_) => return,
+                        SessionEnd::Lost(trouble) => CallError::NotSent(trouble),
+                        SessionEnd::RuntimeEnds(until) => return self.leave(session, until),
+                        SessionEnd::Closed | SessionEnd::Control(_) => return,
                     }
                 }
                 Err(failure) => {
@@ -106,10 +107,11 @@ impl Link {
                     failure
                 }
             };
-            tracing::debug!(target: "ringfence", node = %self.maker.handshake.reporter.node, "{failure}");
+            let node = &self.maker.handshake.reporter.node;
+            tracing::debug!(target: "ringfence", %node, "{failure}");
             let rest = self.rest(began, trouble.is_none(), &failure);
-            // After a lost connection calls wait a moment for the next; after a failed attempt,
-            // and while we rest, they are told.
+            // After a lost connection, calls wait a moment for the next one. After a failed
+            // attempt, and during the backoff, they are answered at once.
             if (trouble.is_some() || !rest.is_zero())
                 && !self.queue.refuse_during(rest, &failure).await
             {
@@ -122,11 +124,11 @@ impl Link {
         &self.maker.handshake.clock
     }
 
-    /// Sends calls, and does in between what is wanted of the node itself.
-    async fn serve(&mut self, session: &mut Session) -> End {
+    /// Sends calls, and carries out control requests in between.
+    async fn serve(&mut self, session: &mut Session) -> SessionEnd {
         loop {
             match self.attend(session).await {
-                End::Control(control) => {
+                SessionEnd::Control(control) => {
                     if let Some(end) = self.control(session, control).await {
                         return end;
                     }
@@ -136,8 +138,8 @@ impl Link {
         }
     }
 
-    /// Sends calls and completes them, until something else must be done; by then none is under way.
-    async fn attend(&mut self, session: &mut Session) -> End {
+    /// Sends calls and completes them until the session ends. Then no call is in flight.
+    async fn attend(&mut self, session: &mut Session) -> SessionEnd {
         let mut in_flight = InFlight::default();
         let mut pending_end = None;
         let mut suspected = false;
@@ -176,8 +178,8 @@ impl Link {
                     None
                 }
                 _ = tick.tick(), if !in_flight.is_empty() => {
-                    // At two looks in a row: a process that was stopped finds the time over before
-                    // it has read what arrived meanwhile.
+                    // At two ticks in a row: a process that was stopped sees the time elapsed
+                    // before it has read the replies that arrived meanwhile.
                     let silence = self.silence(&in_flight);
                     let again = std::mem::replace(&mut suspected, silence.is_some());
                     silence.filter(|_| again)
@@ -185,29 +187,29 @@ impl Link {
             };
             if let Some(trouble) = lost {
                 in_flight.abandon(&trouble, &mut self.watch);
-                return End::Lost(trouble);
+                return SessionEnd::Lost(trouble);
             }
         }
     }
 
-    /// Takes the next work. How the session ends, if it must.
+    /// Takes the next work. Returns how the session ends, if it must.
     fn take(
         &mut self,
         work: Option<Work>,
         in_flight: &mut InFlight,
         session: &mut Session,
         look: &mut Interval,
-    ) -> Option<End> {
+    ) -> Option<SessionEnd> {
         match work {
-            None => Some(End::Closed),
-            Some(Work::Control(control)) => Some(End::Control(control)),
+            None => Some(SessionEnd::Closed),
+            Some(Work::Control(control)) => Some(SessionEnd::Control(control)),
             Some(Work::Listen) => {
                 self.subscribe(in_flight, session);
                 None
             }
             Some(Work::Call(call)) => {
                 let end = self.send_all(call, in_flight, session, bundle::pack);
-                // Behind the calls, so that it delays none of them.
+                // After the calls, so that it delays none of them.
                 if self.look(in_flight, session) {
                     look.reset();
                 }
@@ -216,7 +218,7 @@ impl Link {
         }
     }
 
-    /// Looks at the server, if that is due. Whether it was.
+    /// Checks the server, if that is due. Returns whether it was.
     fn look(&mut self, in_flight: &mut InFlight, session: &mut Session) -> bool {
         let now = self.clock().now();
         let due = session.membership.is_ok() && in_flight.has_room() && self.watch.is_due(now);
@@ -226,14 +228,14 @@ impl Link {
         due
     }
 
-    /// Lets those call who are about to, for a moment. Several who were answered at once each call again
-    /// as soon as they run, and one batch costs less than many.
+    /// Yields for a moment, so that other callers can add their calls. Callers that were answered
+    /// by one batch call again as soon as they run, and one batch costs less than many.
     async fn gather(&self, in_flight: &InFlight) {
-        if in_flight.crowd <= 1 {
+        if in_flight.last_batch_calls <= 1 {
             return;
         }
         let end = self.clock().now() + GATHER_MAX;
-        for _ in 0..GATHERINGS {
+        for _ in 0..GATHER_YIELDS {
             if self.flush.is_asked() {
                 return;
             }
@@ -244,15 +246,15 @@ impl Link {
         }
     }
 
-    /// Sends `first` and all the calls that wait behind it as one batch, as `pack` packs them. How the
-    /// session ends, if it must.
+    /// Sends `first` and all calls behind it as one batch, grouped into commands by `pack`. Returns
+    /// how the session ends, if it must.
     fn send_all(
         &mut self,
         first: Call,
         in_flight: &mut InFlight,
         session: &mut Session,
         pack: impl FnOnce(Vec<Call>) -> Vec<Command>,
-    ) -> Option<End> {
+    ) -> Option<SessionEnd> {
         let now = self.clock().now();
         let (mut batch, mut replies) = (Vec::new(), 0);
         let mut end = None;
@@ -260,9 +262,10 @@ impl Link {
         while let Some(call) = next.take() {
             match self.unfit(&call, session, now) {
                 Some(trouble) => {
-                    // Our user may have been given the right meanwhile, or the node been met.
+                    // Our user may have got the right meanwhile, or another client the birth
+                    // record.
                     if trouble.kind == TroubleKind::Denied && session.connection.may_only_look() {
-                        end = Some(End::Newborn);
+                        end = Some(SessionEnd::Newborn);
                     }
                     call.done.complete(Err(CallError::NotSent(trouble)));
                 }
@@ -272,7 +275,7 @@ impl Link {
                     batch.push(call);
                 }
             }
-            // A server that sends more than its replies can be is cut off.
+            // The connection is dropped if the replies to a batch take more memory than this.
             if batch.len() < BATCH_MAX && replies < BATCH_MAX_MEMORY / 2 {
                 match self.queue.try_next() {
                     Some(Work::Call(call)) => next = Some(call),
@@ -283,30 +286,30 @@ impl Link {
         }
         if let Ok(membership) = &mut session.membership {
             membership.compare(self.watch.is_unseen(now));
-            // A call by itself is in no bundle.
+            // A single call needs no bundle.
             let commands = match batch.len() {
-                0 | 1 => batch.into_iter().map(Command::Alone).collect(),
+                0 | 1 => batch.into_iter().map(Command::Single).collect(),
                 _ => pack(batch),
             };
             in_flight.send(
                 commands,
                 &mut session.connection,
                 membership,
-                ScriptBy::Hash,
+                ScriptForm::Hash,
                 now,
             );
         }
         end
     }
 
-    /// Why `call` must not be sent, if it must not.
+    /// Why `call` must not be sent, if so.
     fn unfit(&self, call: &Call, session: &Session, now: Timestamp) -> Option<Trouble> {
         let reporter = &self.maker.handshake.reporter;
         let trouble = |kind, what: &str| Some(reporter.trouble(kind, what));
         if call.expires <= now {
             trouble(
                 TroubleKind::Timeout,
-                "was not asked: the call had waited too long",
+                "was not sent the call: it had waited too long",
             )
         } else if session.connection.may_only_look() && call.request.op != Op::Inspect {
             Some(reporter.may_only_look(&call.request))
@@ -315,25 +318,25 @@ impl Link {
         } else if call.request.claims.len() != 1 && call.request.op.is_plain() {
             trouble(
                 TroubleKind::Other,
-                "was not asked: a plain lock has exactly one name",
+                "was not sent the call: a plain lock has exactly one name",
             )
         } else {
             None
         }
     }
 
-    /// Completes the oldest batch, and sends again what the server had no script for. The trouble,
-    /// if the connection is of no more use.
+    /// Completes the oldest batch, and resends the commands whose script the server did not have.
+    /// Returns the trouble if the connection is lost.
     fn land(
         &mut self,
         in_flight: &mut InFlight,
         answers: redis::RedisResult<Vec<redis::Value>>,
         session: &mut Session,
-        pending_end: &mut Option<End>,
+        pending_end: &mut Option<SessionEnd>,
     ) -> Option<Trouble> {
         let reporter = &self.maker.handshake.reporter;
         let now = self.clock().now();
-        // Without membership no call is sent, so all that can land is a subscription.
+        // Without a membership no call is sent, so this is the reply to a subscription.
         let Ok(membership) = session.membership.as_mut() else {
             in_flight.discard(now);
             return answers.err().map(|error| reporter.lost(&error));
@@ -341,25 +344,27 @@ impl Link {
         match in_flight.land(answers, membership, &mut self.watch, reporter, now) {
             Err(error) => Some(reporter.lost(&error)),
             Ok(outcome) => {
-                // The order among these calls stays, but a later call may overtake them. Whatever
-                // follows an acquire that has not been answered is said of one whose fate is unknown,
-                // and retires its ballot; nothing of a token follows its release.
+                // These calls keep their order, but a later call may overtake them. That is safe: a
+                // call after an unanswered acquire has an unknown fate and retires the ballot, and
+                // no call of a token follows its release.
                 let connection = &mut session.connection;
                 membership.compare(self.watch.is_unseen(now));
-                // In full, so that the server keeps the script.
+                // With the full script, so that the server keeps it.
                 in_flight.send(
                     outcome.unscripted,
                     connection,
                     membership,
-                    ScriptBy::Text,
+                    ScriptForm::Text,
                     now,
                 );
-                let unusual = outcome.unusual.into_iter().map(Command::Alone).collect();
-                in_flight.send(unusual, connection, membership, ScriptBy::Hash, now);
+                let unusual = outcome.skipped.into_iter().map(Command::Single).collect();
+                in_flight.send(unusual, connection, membership, ScriptForm::Hash, now);
                 let look = outcome.look;
                 let changed = look.is_some_and(|answers| self.has_changed(&answers, session));
-                if (outcome.newborn || changed) && !matches!(pending_end, Some(End::Control(_))) {
-                    *pending_end = Some(End::Newborn);
+                if (outcome.newborn || changed)
+                    && !matches!(pending_end, Some(SessionEnd::Control(_)))
+                {
+                    *pending_end = Some(SessionEnd::Newborn);
                 }
                 None
             }
@@ -367,7 +372,7 @@ impl Link {
     }
 }
 
-/// Ticks so often, and less often while the task is late.
+/// An interval that skips no time to catch up: it ticks less often while the task is late.
 fn every(period: Duration) -> Interval {
     let mut interval = tokio::time::interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,10 +1,10 @@
-//! A Redis or Valkey server as a node. The ledger is written in Lua there, one file per operation;
-//! everything about the connection is the link's business, in a task that the links of a client share.
+//! A Redis or Valkey server as a node. The server runs the ledger in Lua, one file per operation.
+//! The link handles the connection, in a task that all links of a client share.
 
 mod bundle;
 mod command;
+mod detached;
 mod key;
-mod last_words;
 mod link;
 mod queue;
 mod reply;
@@ -13,9 +13,9 @@ mod session_maker;
 
 mod access;
 mod examine;
-mod handshake;
 #[cfg(any(test, fuzzing))]
-pub mod outside;
+pub mod fuzz_inputs;
+mod handshake;
 mod report;
 mod scripts;
 mod transport;
@@ -30,9 +30,9 @@ use crate::entropy::Entropy;
 use crate::node::Tier;
 use crate::url::RedisUrl;
 
+use self::detached::DetachedConnection;
 use self::handshake::Handshake;
-use self::handshake::server::Leniency;
-use self::last_words::LastWords;
+use self::handshake::server::UrlOptions;
 use self::link::Link;
 use self::queue::{Work, WorkQueue};
 use self::report::Reporter;
@@ -47,23 +47,23 @@ pub use self::transport::tls::TlsError;
 
 /// A Redis or Valkey server as a node.
 ///
-/// Dropping it ends its connection once what was sent before is answered.
+/// Dropping it ends its connection once all calls that were sent before are answered.
 pub struct RedisNode {
     name: Arc<str>,
     work: mpsc::UnboundedSender<Work>,
     /// The link as its task runs it.
     member: Arc<ConnectionTask>,
-    /// The connection, after its runtime has ended.
-    last_words: Arc<Mutex<Option<LastWords>>>,
+    /// The connection, after its tokio runtime has ended.
+    detached: Arc<Mutex<Option<DetachedConnection>>>,
     listeners: Arc<WakeListeners>,
     tier: Arc<Mutex<Option<Tier>>>,
 }
 
-/// Why a node cannot even be tried.
+/// Why a node cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// There is no tokio runtime to run the node's task.
+    /// No tokio runtime to run the node's task.
     #[error("a Redis node must be made inside a tokio runtime")]
     NoRuntime,
     /// The TLS files of the URL cannot be used.
@@ -72,30 +72,28 @@ pub enum ConnectError {
 }
 
 impl RedisNode {
-    /// The node that `url` names. Returns at once; the connection is made in the background, and
+    /// The node that `url` names. Returns at once. The connection is made in the background, and
     /// made again whenever it is lost.
     ///
-    /// # Errors
-    /// Outside a tokio runtime, or if the URL's TLS files cannot be used. An unreachable server is no
-    /// error here: it is what calls are answered with.
+    /// # Errors Outside a tokio runtime, or if the URL's TLS files cannot be used. An unreachable
+    /// server is not an error here: the calls report it.
     pub fn connect(url: RedisUrl, clock: Clock) -> Result<Self, ConnectError> {
         let prepared = Self::prepare(url, clock)?;
         Ok(start([prepared])?.remove(0))
     }
 
     fn prepare(url: RedisUrl, clock: Clock) -> Result<PreparedNode, ConnectError> {
-        let leniency = Leniency::of(&url);
+        let options = UrlOptions::of(&url);
         let dial = Dial::url(&url)?;
         let name = url.address.to_string();
         let reporter = Reporter::new(&name, url.user.as_deref(), url.password.as_deref());
-        Ok(Self::with_link(dial, name, reporter, leniency, clock))
+        Ok(Self::with_link(dial, name, reporter, options, clock))
     }
 
-    /// The nodes that `urls` name, as [`RedisNode::connect`] makes them, with one task for all their
-    /// connections.
+    /// The nodes that `urls` name, as [`RedisNode::connect`] makes them, with one task for all
+    /// their connections.
     ///
-    /// # Errors
-    /// As [`RedisNode::connect`].
+    /// # Errors As [`RedisNode::connect`].
     pub(crate) fn connect_all(
         urls: Vec<RedisUrl>,
         clock: &Clock,
@@ -106,24 +104,23 @@ impl RedisNode {
         start(prepared.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// The node that `client` connects to, known to people as `name`.
+    /// The node that `client` connects to, with `name` as its name in messages.
     ///
-    /// If `client` has TLS settings of its own (a root certificate or an identity), the connection is
-    /// made and read by the crate `redis`, which does not bound how long a reply may be. Use a URL with
-    /// `?ca=`, `?cert=` and `?key=` where a server is not trusted that far.
+    /// If `client` has TLS settings of its own (a root certificate or an identity), the crate
+    /// `redis` makes and reads the connection, and does not bound the length of a reply. For a
+    /// server that is not trusted, use a URL with `?ca=`, `?cert=` and `?key=`.
     ///
-    /// # Errors
-    /// As [`RedisNode::connect`].
+    /// # Errors As [`RedisNode::connect`].
     pub fn from_client(
         client: redis::Client,
         name: &str,
         clock: Clock,
     ) -> Result<Self, ConnectError> {
-        let leniency = Leniency::default();
+        let options = UrlOptions::default();
         let settings = client.get_connection_info().redis_settings();
         let reporter = Reporter::new(name, settings.username(), settings.password());
         let dial = Dial::client(client)?;
-        let prepared = Self::with_link(dial, name.to_owned(), reporter, leniency, clock);
+        let prepared = Self::with_link(dial, name.to_owned(), reporter, options, clock);
         Ok(start([prepared])?.remove(0))
     }
 
@@ -132,7 +129,7 @@ impl RedisNode {
         dial: Dial,
         name: String,
         reporter: Reporter,
-        leniency: Leniency,
+        options: UrlOptions,
         clock: Clock,
     ) -> PreparedNode {
         let name: Arc<str> = name.into();
@@ -140,7 +137,7 @@ impl RedisNode {
         let queue = WorkQueue::new(arriving, clock.clone());
         let handshake = Handshake {
             reporter,
-            leniency,
+            options,
             clock: clock.clone(),
         };
         let listeners = Arc::new(WakeListeners::new(clock));
@@ -151,19 +148,19 @@ impl RedisNode {
             listeners: Arc::clone(&listeners),
             tier: Arc::clone(&tier),
         };
-        let (flush, last_words) = (Arc::<FlushFlag>::default(), Arc::default());
+        let (flush, detached) = (Arc::<FlushFlag>::default(), Arc::default());
         let link = Link::new(
             maker,
             queue,
             Entropy::system().seed(),
             Arc::clone(&flush),
-            Arc::clone(&last_words),
+            Arc::clone(&detached),
         );
         let node = move |member| Self {
             name,
             work,
             member,
-            last_words,
+            detached,
             listeners,
             tier,
         };

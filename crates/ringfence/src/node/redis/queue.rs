@@ -1,6 +1,6 @@
-//! The way from callers to the task of a node: what they want is queued until the link takes it out. A
-//! node that cannot be talked to costs a vote and never a wait: what cannot be sent soon is answered at
-//! once.
+//! The queue from the callers to the task of a node. The link takes work out of it. A call that
+//! cannot be sent soon is answered at once: an unreachable node costs its vote, but never makes a
+//! caller wait.
 
 use std::future::Future;
 use std::sync::{Arc, PoisonError};
@@ -31,8 +31,8 @@ impl Node for RedisNode {
         self.enqueue(Work::Call(call));
     }
 
-    /// A connection that only the client library can make is flushed by the library's own task, if
-    /// that still runs.
+    /// The crate `redis` flushes the connections that only it can make, in its own task, if that
+    /// still runs.
     fn flush(&self) {
         self.member.flush();
     }
@@ -61,18 +61,20 @@ impl Node for RedisNode {
 
 impl RedisNode {
     fn enqueue(&self, work: Work) {
-        // The task ends before the node does only when its runtime is shut down, or it panicked.
+        // The task ends before the node does only if the tokio runtime shuts down, or it panicked.
         if let Err(SendError(work)) = self.work.send(work) {
-            if self.was_said_last(&work) {
+            if self.was_sent_detached(&work) {
                 let what = format!(
-                    "{} was told, but its reply cannot be read: the tokio runtime has ended",
+                    "{} was sent the call, but its reply cannot be read: the tokio runtime has \
+                     ended",
                     self.name
                 );
                 let trouble = Trouble::new(TroubleKind::Disconnected, what);
                 return work.fail(CallError::Unknown(trouble));
             }
             let what = format!(
-                "{} was not asked: the task of its connection has ended, perhaps with its runtime",
+                "{} was not sent the call: the task of its connection has ended, perhaps with the \
+                 tokio runtime",
                 self.name
             );
             work.refuse(&CallError::NotSent(Trouble::new(
@@ -82,31 +84,29 @@ impl RedisNode {
         }
     }
 
-    /// Whether `work` was written to a connection that its runtime has left behind.
-    fn was_said_last(&self, work: &Work) -> bool {
+    /// Whether `work` was written to the connection that remains after the tokio runtime has ended.
+    fn was_sent_detached(&self, work: &Work) -> bool {
         let Work::Call(call) = work else {
             return false;
         };
-        let mut words = self
-            .last_words
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        words.as_mut().is_some_and(|words| words.say(&call.request))
+        let mut detached = self.detached.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = detached.as_mut();
+        connection.is_some_and(|connection| connection.send(&call.request))
     }
 }
 
-/// Something a caller wants of a node.
+/// Work for the task of a node.
 #[derive(Debug)]
 pub(super) enum Work {
     /// A lock operation.
     Call(Call),
-    /// A matter of the node itself.
+    /// A control request.
     Control(Control),
-    /// Somebody new listens for wakes.
+    /// A new listener for wakes was added.
     Listen,
 }
 
-/// A matter of the node itself.
+/// A request to the node itself.
 #[derive(Debug)]
 pub(super) enum Control {
     Probe(Completion<Facts>),
@@ -122,21 +122,21 @@ impl Work {
         }
     }
 
-    /// Answers that it was not sent, because of `failure`.
+    /// Answers that the work was not sent, because of `failure`.
     pub(super) fn refuse(self, failure: &CallError) {
         match self {
-            // Whatever the server did to the handshake, it has not seen this call.
+            // Even if the handshake was carried out, the server has not received this call.
             Self::Call(call) => {
                 call.done
                     .complete(Err(CallError::NotSent(failure.trouble().clone())));
             }
             Self::Control(control) => control.complete(Err(failure.clone())),
-            // The next connection will subscribe to everything.
+            // The next connection subscribes for all listeners.
             Self::Listen => {}
         }
     }
 
-    /// Answers with `failure`, if an answer is waited for.
+    /// Answers with `failure`, if the work has an answer.
     pub(super) fn fail(self, failure: CallError) {
         match self {
             Self::Call(call) => call.done.complete(Err(failure)),
@@ -157,15 +157,15 @@ impl Control {
     }
 }
 
-/// The work of one node, in the order in which it came; but if there is more than fits into a batch,
-/// releases first.
+/// The work of one node, in the order in which it arrived. If there is more than fits into a batch,
+/// releases go first.
 pub(super) struct WorkQueue {
     arriving: UnboundedReceiver<Work>,
-    /// Taken in, but not sent yet.
+    /// Received, but not sent yet.
     held: Backlog<Work>,
-    /// Nobody is left who could send more.
+    /// The node was dropped: no more work will arrive.
     closed: bool,
-    /// The group that the node was last told to join, so that it can be joined again.
+    /// The group of the last join, so that the node can join again.
     pub(super) group: Option<Group>,
     clock: Clock,
 }
@@ -181,7 +181,7 @@ impl WorkQueue {
         }
     }
 
-    /// The next work, or `None` if there will never be more. Safe to cancel.
+    /// The next work, or `None` if the node was dropped. Safe to cancel.
     pub(super) async fn next(&mut self) -> Option<Work> {
         match self.next_of_many() {
             Some(work) => Some(work),
@@ -189,7 +189,7 @@ impl WorkQueue {
         }
     }
 
-    /// The next work that is there already.
+    /// The next work that has already arrived.
     pub(super) fn try_next(&mut self) -> Option<Work> {
         self.next_of_many().or_else(|| {
             let work = self.arriving.try_recv().ok()?;
@@ -198,8 +198,8 @@ impl WorkQueue {
         })
     }
 
-    /// The next work, if there is more than one batch takes, so that releases can go first. Otherwise it
-    /// goes out together anyway, and need not be sorted.
+    /// The next work, if more has arrived than fits into one batch: then releases go first.
+    /// Otherwise all of it goes into one batch, and need not be sorted.
     fn next_of_many(&mut self) -> Option<Work> {
         if self.held.len == 0 && self.arriving.len() <= BATCH_MAX {
             return None;
@@ -208,7 +208,7 @@ impl WorkQueue {
         self.held.pop()
     }
 
-    /// Takes in all that has arrived.
+    /// Moves all work that has arrived to `held`.
     fn take_in(&mut self) {
         while let Ok(work) = self.arriving.try_recv() {
             self.note(&work);
@@ -221,18 +221,19 @@ impl WorkQueue {
         self.held.push(work, urgency);
     }
 
-    /// Takes nothing more in.
+    /// Accepts no more work.
     pub(super) fn close(&mut self) {
         self.arriving.close();
     }
 
-    /// Puts `work` back to be the next.
+    /// Puts `work` back at the front.
     pub(super) fn put_back(&mut self, work: Work) {
         self.held.put_back(work);
     }
 
-    /// Waits for `attempt` and holds what arrives meanwhile: calls for `patience` at most and never
-    /// beyond their own expiry, then they are answered with `trouble`. `None` if everybody left.
+    /// Waits for `attempt` and holds the work that arrives meanwhile. Calls are held for at most
+    /// `patience` and not beyond their own expiry; then they are answered with `trouble`. `None` if
+    /// the node was dropped.
     pub(super) async fn hold_during<T>(
         &mut self,
         attempt: impl Future<Output = T>,
@@ -246,7 +247,7 @@ impl WorkQueue {
             if self.closed && self.held.len == 0 {
                 return None;
             }
-            let due = self.release_due(patient_until, &failure);
+            let due = self.answer_due(patient_until, &failure);
             let clock = self.clock.clone();
             tokio::select! {
                 biased;
@@ -260,14 +261,14 @@ impl WorkQueue {
         }
     }
 
-    /// Answers the held calls whose time is over. When the next one's will be, if there is one.
-    fn release_due(&mut self, patient_until: Timestamp, failure: &CallError) -> Option<Timestamp> {
+    /// Answers the held calls whose time is over. Returns when the time of the next call ends.
+    fn answer_due(&mut self, patient_until: Timestamp, failure: &CallError) -> Option<Timestamp> {
         let now = self.clock.now();
         let mut next = None;
         for work in self.held.drain() {
             let due = match &work {
                 Work::Call(call) => call.expires.min(patient_until),
-                // Probes and joins wait for the attempt, which is bounded itself.
+                // Probes and joins wait for the attempt, which has a bound of its own.
                 Work::Control(_) | Work::Listen => {
                     self.hold(work);
                     continue;
@@ -283,7 +284,7 @@ impl WorkQueue {
         next
     }
 
-    /// Answers everything with `failure` for as long as `rest` lasts. Whether anybody is left.
+    /// Answers all work with `failure` for the time `rest`. Returns false if the node was dropped.
     pub(super) async fn refuse_during(&mut self, rest: Duration, failure: &CallError) -> bool {
         for work in self.held.drain() {
             work.refuse(failure);
@@ -311,7 +312,8 @@ impl WorkQueue {
         work
     }
 
-    /// A node that is away when it is told to join must join when it comes back.
+    /// Remembers the group of a join: a node that is unreachable now must join when it is
+    /// reachable.
     fn note(&mut self, work: &Work) {
         if let Work::Control(Control::Join(group, _)) = work {
             self.group = Some(*group);
@@ -328,21 +330,21 @@ mod tests {
     use crate::message::{Op, PlainAcquire};
     use crate::node::backlog::tests::call_of;
 
-    fn call(who: usize, op: Op) -> Work {
-        Work::Call(call_of(who, op, Timestamp::from_nanos(u64::MAX)))
+    fn call(token: usize, op: Op) -> Work {
+        Work::Call(call_of(token, op, Timestamp::from_nanos(u64::MAX)))
     }
 
     fn is_release(work: &Work) -> bool {
         matches!(work, Work::Call(call) if matches!(call.request.op, Op::PlainRelease))
     }
 
-    /// Of `flood` acquires and a release behind them, at which place the release comes.
-    fn place_of_release(flood: usize, of: usize) -> usize {
+    /// The position of a release of token `of` that arrives behind `flood` acquires.
+    fn position_of_release(flood: usize, of: usize) -> usize {
         let (to, arriving) = unbounded_channel();
         let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
         let mut queue = WorkQueue::new(arriving, clock);
-        for who in 0..flood {
-            to.send(call(who, Op::PlainAcquire(PlainAcquire { ttl_ms: 1 })))
+        for token in 0..flood {
+            to.send(call(token, Op::PlainAcquire(PlainAcquire { ttl_ms: 1 })))
                 .unwrap();
         }
         to.send(call(of, Op::PlainRelease)).unwrap();
@@ -353,17 +355,17 @@ mod tests {
 
     #[test]
     fn under_a_flood_a_release_goes_first() {
-        assert_eq!(place_of_release(BATCH_MAX, 5_000), 0);
-        assert_eq!(place_of_release(10_000, 50_000), 0);
+        assert_eq!(position_of_release(BATCH_MAX, 5_000), 0);
+        assert_eq!(position_of_release(10_000, 50_000), 0);
     }
 
     #[test]
-    fn but_never_before_the_acquire_of_its_own_token() {
-        assert_eq!(place_of_release(1_000, 999), 1_000);
+    fn a_release_never_goes_before_the_acquire_of_its_own_token() {
+        assert_eq!(position_of_release(1_000, 999), 1_000);
     }
 
     #[test]
-    fn what_fits_into_one_batch_keeps_its_order() {
-        assert_eq!(place_of_release(BATCH_MAX - 1, 5_000), BATCH_MAX - 1);
+    fn work_that_fits_into_one_batch_keeps_its_order() {
+        assert_eq!(position_of_release(BATCH_MAX - 1, 5_000), BATCH_MAX - 1);
     }
 }

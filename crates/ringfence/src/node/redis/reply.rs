@@ -1,5 +1,5 @@
-//! What a server answered, read with suspicion: an answer of the wrong shape is an error like any
-//! other, whoever sent it.
+//! Reads the replies of a server. A reply of the wrong shape is an error, since the server may be
+//! broken or hostile.
 
 use std::sync::Arc;
 
@@ -12,30 +12,31 @@ use crate::message::{
 
 use super::transport::connection::memory;
 
-/// The longest number that travels as text.
+/// The longest number that is sent as text.
 pub(super) const NUMBER_MAX_BYTES: usize = 20;
-/// The longest label that is kept. Clients write 128 bytes at most, but others may write a record.
+/// The longest label that is kept. Clients write at most 128 bytes, but other programs may write a
+/// record.
 const LABEL_MAX_BYTES: usize = 512;
-/// The longest id of a holder: servers tell 15 characters at most.
+/// The longest id of a holder: servers report at most 15 characters.
 const HOLDER_ID_MAX_BYTES: usize = 64;
-/// The longest party of a latch. It is written back to other nodes, so it must not be cut.
+/// The longest party of a latch. It is written to other nodes, so it must not be shortened.
 const PARTY_MAX_BYTES: usize = 512;
 
-/// A reply of a shape that no script of ours gives.
+/// A reply of a shape that no script of ours returns.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Misshapen;
+pub(super) struct MalformedReply;
 
-/// What a script or command answered.
+/// The reply of a script or command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ScriptReply {
     /// The ledger's answer; plain operations carry no stamp.
     Answer(Answer, Option<Stamp>),
-    /// Another birth record stands on the node than the one that the client saw.
+    /// The node has another birth record than the one that the client saw.
     Newborn,
 }
 
 /// Reads the reply to `request`.
-pub(super) fn read(request: &Request, value: Value) -> Result<ScriptReply, Misshapen> {
+pub(super) fn read(request: &Request, value: Value) -> Result<ScriptReply, MalformedReply> {
     match request.op {
         Op::PlainAcquire { .. } | Op::PlainExtend { .. } | Op::PlainRelease => {
             read_plain(&request.op, &value).map(|answer| ScriptReply::Answer(answer, None))
@@ -44,8 +45,8 @@ pub(super) fn read(request: &Request, value: Value) -> Result<ScriptReply, Missh
     }
 }
 
-/// A plain reply says who holds to nobody, so `Held` names no holder.
-fn read_plain(op: &Op, value: &Value) -> Result<Answer, Misshapen> {
+/// A plain reply does not name the holder, so `Held` has the default one.
+fn read_plain(op: &Op, value: &Value) -> Result<Answer, MalformedReply> {
     let answer = match value {
         Value::Okay => Answer::Granted,
         Value::Nil => Answer::Held(Holder::default()),
@@ -54,9 +55,9 @@ fn read_plain(op: &Op, value: &Value) -> Result<Answer, Misshapen> {
             b"released" => Answer::Released,
             b"gone" => Answer::Gone,
             b"held" => Answer::Held(Holder::default()),
-            _ => return Err(Misshapen),
+            _ => return Err(MalformedReply),
         },
-        _ => return Err(Misshapen),
+        _ => return Err(MalformedReply),
     };
     let fits = match answer {
         Answer::Granted => matches!(op, Op::PlainAcquire { .. }),
@@ -65,12 +66,16 @@ fn read_plain(op: &Op, value: &Value) -> Result<Answer, Misshapen> {
         Answer::Gone => !matches!(op, Op::PlainAcquire { .. }),
         _ => true,
     };
-    if fits { Ok(answer) } else { Err(Misshapen) }
+    if fits {
+        Ok(answer)
+    } else {
+        Err(MalformedReply)
+    }
 }
 
-fn read_lock(request: &Request, value: Value) -> Result<ScriptReply, Misshapen> {
+fn read_lock(request: &Request, value: Value) -> Result<ScriptReply, MalformedReply> {
     let Value::Array(items) = value else {
-        return Err(Misshapen);
+        return Err(MalformedReply);
     };
     let mut fields = Fields(items.into_iter());
     if fields.are_newborn() {
@@ -78,22 +83,22 @@ fn read_lock(request: &Request, value: Value) -> Result<ScriptReply, Misshapen> 
     }
     let clock_us = fields.number()?;
     let floor = fields.ballot()?;
-    let mut word = fields.bytes()?.ok_or(Misshapen)?;
+    let mut word = fields.bytes()?.ok_or(MalformedReply)?;
     let mut permit = None;
     if word == b"permit" {
         permit = Some(fields.permit(request)?);
-        word = fields.bytes()?.ok_or(Misshapen)?;
+        word = fields.bytes()?.ok_or(MalformedReply)?;
     }
     let answer = fields.answer(&word, request)?;
     fields.end()?;
     let of_slot = matches!(request.op, Op::AcquireSlot { .. });
     if !fits(&request.op, &answer) || of_slot != permit.is_some() {
-        return Err(Misshapen);
+        return Err(MalformedReply);
     }
     let answer = match permit {
-        // A grant without a slot is none.
+        // A grant must name its slot.
         Some(permit) if permit.slot.is_none() && answer == Answer::Granted => {
-            return Err(Misshapen);
+            return Err(MalformedReply);
         }
         Some(permit) => Answer::Permit(Permit {
             answer: Box::new(answer),
@@ -104,7 +109,7 @@ fn read_lock(request: &Request, value: Value) -> Result<ScriptReply, Misshapen> 
     Ok(ScriptReply::Answer(answer, Some(Stamp { clock_us, floor })))
 }
 
-/// Whether `answer` is one that `op` can have: a grant must not come out of a mixed-up reply.
+/// Whether `op` can have `answer`: a mixed-up reply must not become a grant.
 fn fits(op: &Op, answer: &Answer) -> bool {
     match answer {
         Answer::Granted | Answer::Stale | Answer::Behind { .. } => acquires(op),
@@ -128,7 +133,7 @@ fn fits(op: &Op, answer: &Answer) -> bool {
         Answer::Arrivals(_) => op.is_of_latch(),
         Answer::Turns(_) => matches!(op, Op::Refresh { .. } | Op::RefreshSlots { .. }),
         Answer::Views(_) => matches!(op, Op::Inspect),
-        // Only ever around another answer.
+        // A permit always contains another answer.
         Answer::Permit(_) => false,
     }
 }
@@ -153,7 +158,7 @@ pub(crate) fn longest_reply(request: &Request) -> usize {
         }
         // A label and a few numbers for each name.
         Op::Inspect => request.claims.len() * memory(512, 7),
-        // A number for each place.
+        // A number for each ticket.
         Op::Refresh(Refresh { places }) | Op::RefreshSlots(RefreshSlots { places }) => {
             memory(0, places.len() as u64 + 16)
         }
@@ -165,52 +170,52 @@ pub(crate) fn longest_reply(request: &Request) -> usize {
 pub(super) struct Fields(pub(super) std::vec::IntoIter<Value>);
 
 impl Fields {
-    pub(super) fn next(&mut self) -> Result<Value, Misshapen> {
-        self.0.next().ok_or(Misshapen)
+    pub(super) fn next(&mut self) -> Result<Value, MalformedReply> {
+        self.0.next().ok_or(MalformedReply)
     }
 
-    /// Whether all that is said is that the node has forgotten its past.
+    /// Whether the reply says that the node has another birth record.
     pub(super) fn are_newborn(&self) -> bool {
         matches!(self.0.as_slice(), [Value::BulkString(word)] if word == b"newborn")
     }
 
-    /// A number that is not negative, or nothing.
-    pub(super) fn maybe_number(&mut self) -> Result<Option<u64>, Misshapen> {
+    /// A number that is not negative, or nil.
+    pub(super) fn maybe_number(&mut self) -> Result<Option<u64>, MalformedReply> {
         match self.next()? {
             Value::Nil => Ok(None),
-            Value::Int(number) => u64::try_from(number).map(Some).map_err(|_| Misshapen),
-            _ => Err(Misshapen),
+            Value::Int(number) => u64::try_from(number).map(Some).map_err(|_| MalformedReply),
+            _ => Err(MalformedReply),
         }
     }
 
-    pub(super) fn number(&mut self) -> Result<u64, Misshapen> {
-        self.maybe_number()?.ok_or(Misshapen)
+    pub(super) fn number(&mut self) -> Result<u64, MalformedReply> {
+        self.maybe_number()?.ok_or(MalformedReply)
     }
 
-    fn ballot(&mut self) -> Result<Ballot, Misshapen> {
+    fn ballot(&mut self) -> Result<Ballot, MalformedReply> {
         self.number().map(Ballot::new)
     }
 
-    /// A string, or nothing.
-    pub(super) fn bytes(&mut self) -> Result<Option<Vec<u8>>, Misshapen> {
+    /// A string, or nil.
+    pub(super) fn bytes(&mut self) -> Result<Option<Vec<u8>>, MalformedReply> {
         match self.next()? {
             Value::Nil => Ok(None),
             Value::BulkString(bytes) => Ok(Some(bytes)),
-            _ => Err(Misshapen),
+            _ => Err(MalformedReply),
         }
     }
 
-    /// Text of at most `max` bytes, or nothing.
-    pub(super) fn text(&mut self, max: usize) -> Result<Option<String>, Misshapen> {
+    /// Text of at most `max` bytes, or nil.
+    pub(super) fn text(&mut self, max: usize) -> Result<Option<String>, MalformedReply> {
         match self.bytes()? {
-            Some(bytes) if bytes.len() > max => Err(Misshapen),
+            Some(bytes) if bytes.len() > max => Err(MalformedReply),
             bytes => Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())),
         }
     }
 
-    /// Text for people, or nothing; cut if it is longer than `max` bytes. Labels come from other people's
-    /// programs and need not be UTF-8.
-    pub(super) fn cut_text(&mut self, max: usize) -> Result<Option<String>, Misshapen> {
+    /// Text to be shown, or nil; shortened to `max` bytes. Labels may come from other programs and
+    /// need not be UTF-8.
+    pub(super) fn cut_text(&mut self, max: usize) -> Result<Option<String>, MalformedReply> {
         let Some(bytes) = self.bytes()? else {
             return Ok(None);
         };
@@ -223,7 +228,7 @@ impl Fields {
     }
 
     /// The answer that begins with `word`.
-    fn answer(&mut self, word: &[u8], request: &Request) -> Result<Answer, Misshapen> {
+    fn answer(&mut self, word: &[u8], request: &Request) -> Result<Answer, MalformedReply> {
         Ok(match word {
             b"granted" => Answer::Granted,
             b"stale" => Answer::Stale,
@@ -241,9 +246,9 @@ impl Fields {
             b"restored" => Answer::Restored,
             b"held" => {
                 let claim = self.number()?;
-                let claim = usize::try_from(claim).map_err(|_| Misshapen)?;
+                let claim = usize::try_from(claim).map_err(|_| MalformedReply)?;
                 if claim >= request.claims.len() {
-                    return Err(Misshapen);
+                    return Err(MalformedReply);
                 }
                 let holder = self.holder(claim)?;
                 Answer::Held(Holder {
@@ -257,15 +262,15 @@ impl Fields {
                 let views = (0..request.claims.len()).map(|claim| self.view(claim));
                 Answer::Views(views.collect::<Result<_, _>>()?)
             }
-            _ => return Err(Misshapen),
+            _ => return Err(MalformedReply),
         })
     }
 
-    /// How many are ahead of each ticket that was shown.
-    fn turns(&mut self, op: &Op) -> Result<Vec<Turn>, Misshapen> {
+    /// How many tickets are ahead of each ticket of the request.
+    fn turns(&mut self, op: &Op) -> Result<Vec<Turn>, MalformedReply> {
         let (Op::Refresh(Refresh { places }) | Op::RefreshSlots(RefreshSlots { places })) = op
         else {
-            return Err(Misshapen);
+            return Err(MalformedReply);
         };
         let free = self.number()? == 1;
         let turns = places.iter().map(|_| {
@@ -275,7 +280,7 @@ impl Fields {
         turns.collect()
     }
 
-    fn holder(&mut self, claim: usize) -> Result<Holder, Misshapen> {
+    fn holder(&mut self, claim: usize) -> Result<Holder, MalformedReply> {
         Ok(Holder {
             claim,
             label: self.cut_text(LABEL_MAX_BYTES)?,
@@ -285,17 +290,18 @@ impl Fields {
         })
     }
 
-    /// What stands before the answer to whoever asks for a slot. The gate is no slot.
-    fn permit(&mut self, request: &Request) -> Result<Permit, Misshapen> {
+    /// The part of a slot's reply before the answer. The first claim is the admission record, not a
+    /// slot.
+    fn permit(&mut self, request: &Request) -> Result<Permit, MalformedReply> {
         let slots = request.claims.len().saturating_sub(1);
         let number = |n: u64| u32::try_from(n).ok().filter(|n| (*n as usize) < slots);
         let slot = match self.maybe_number()? {
-            Some(slot) => Some(number(slot).ok_or(Misshapen)?),
+            Some(slot) => Some(number(slot).ok_or(MalformedReply)?),
             None => None,
         };
-        let map = self.bytes()?.ok_or(Misshapen)?;
+        let map = self.bytes()?.ok_or(MalformedReply)?;
         if map.len() != slots || map.iter().any(|one| !b"01".contains(one)) {
-            return Err(Misshapen);
+            return Err(MalformedReply);
         }
         let free = (0..).zip(&map).filter(|(_, one)| **one == b'1');
         Ok(Permit {
@@ -307,18 +313,18 @@ impl Fields {
         })
     }
 
-    /// What is known of a latch: all that is left of the reply are parties, if they were asked for.
-    fn arrivals(&mut self, op: &Op) -> Result<Arrivals, Misshapen> {
+    /// The arrivals at a latch. The rest of the reply are the parties, if they were requested.
+    fn arrivals(&mut self, op: &Op) -> Result<Arrivals, MalformedReply> {
         let since_us = self.maybe_number()?;
         let arrived = self.number()?;
         let mut parties = Vec::new();
         while !self.0.as_slice().is_empty() {
-            let party = self.text(PARTY_MAX_BYTES)?.ok_or(Misshapen)?;
+            let party = self.text(PARTY_MAX_BYTES)?.ok_or(MalformedReply)?;
             parties.push(Arc::from(party));
         }
         let listed = !matches!(op, Op::Attend(Attend { list: false, .. }));
         if parties.len() as u64 != if listed { arrived } else { 0 } {
-            return Err(Misshapen);
+            return Err(MalformedReply);
         }
         parties.sort_unstable();
         Ok(Arrivals {
@@ -328,7 +334,7 @@ impl Fields {
         })
     }
 
-    fn view(&mut self, claim: usize) -> Result<View, Misshapen> {
+    fn view(&mut self, claim: usize) -> Result<View, MalformedReply> {
         let held = self.number()? == 1;
         let holder = self.holder(claim)?;
         Ok(View {
@@ -339,10 +345,10 @@ impl Fields {
         })
     }
 
-    pub(super) fn end(&mut self) -> Result<(), Misshapen> {
+    pub(super) fn end(&mut self) -> Result<(), MalformedReply> {
         match self.0.next() {
             None => Ok(()),
-            Some(_) => Err(Misshapen),
+            Some(_) => Err(MalformedReply),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! One connection after its handshake: the calls under way over it, and what is known of the server
-//! meanwhile.
+//! One connection after its handshake: the calls in flight over it, and what is known of the
+//! server.
 //!
-//! Between two handshakes an operator may change what the server is: master or replica, under which
-//! replication id, whether it may evict locks, whether it keeps them over a crash. So it is looked at
-//! once a second, while something of ours may be held or wanted there.
+//! Between two handshakes an operator may change the server: its role, its replication id, whether
+//! it may evict locks, whether it keeps them over a crash. So the link checks the server once a
+//! second, while clients of ours may hold or want locks there.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,37 +17,39 @@ use crate::message::{
 use crate::node::{Call, CallError, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
-use super::command::{Command, ScriptBy, ScriptTerms};
+use super::command::{Command, ScriptForm, ScriptTerms};
 use super::handshake::image::Image;
-use super::reply::{self, Misshapen, ScriptReply};
+use super::reply::{self, MalformedReply, ScriptReply};
 use super::report::{Reporter, is_newborn};
 use super::transport::connection::Connection;
 
-/// How often a server is looked at, and how old the last look may be before scripts look for themselves.
+/// How often a server is checked, and how old the last check may be before scripts compare the
+/// replication id themselves.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Those who wait are shown to the server more often than this.
+/// Waiters refresh their tickets more often than this.
 const WANTED: Duration = Duration::from_secs(2);
-/// Batches under way at once. What comes in meanwhile goes into one larger batch, and the client
-/// library's own queue (50) never fills, which would let requests overtake each other.
+/// The most batches in flight. Calls that arrive meanwhile go into one larger batch. The queue of
+/// the crate `redis` (50) never fills, which would let requests overtake each other.
 const BATCHES_MAX: usize = 16;
 
 /// See the module.
 pub(super) struct Session {
     pub(super) connection: Connection,
-    /// Or why no call may be sent: no group is known, or the node belongs to another.
+    /// The membership, or why no call may be sent: the group is unknown, or the node belongs to
+    /// another.
     pub(super) membership: Result<Membership, Trouble>,
-    /// How many of those who listen are subscribed to.
+    /// How many of the listeners have a subscription.
     pub(super) listening: usize,
 }
 
-/// A node that may be sent calls.
+/// The membership of a node that accepts calls.
 #[derive(Debug, Clone)]
 pub(super) struct Membership {
-    /// What every lock operation tells the node.
+    /// The arguments of every lock operation.
     pub(super) terms: ScriptTerms,
-    /// What the server must still be, for the membership to count.
+    /// The state that the server must still have for the membership to count.
     pub(super) image: Image,
-    /// When the handshake began to look at the server.
+    /// When the handshake began to examine the server.
     pub(super) seen_at: Timestamp,
     /// The incarnation that answers under these terms.
     pub(super) standing: Standing,
@@ -56,7 +58,7 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    /// The standing at `now`, with the node's clock carried on from when it was last heard.
+    /// The standing at `now`, with the node's clock advanced since it was last read.
     pub(super) fn standing(&self, now: Timestamp) -> Standing {
         let elapsed = now.as_micros().saturating_sub(self.read_at.as_micros());
         Standing {
@@ -66,43 +68,45 @@ impl Membership {
     }
 
     /// Whether scripts that write a holder compare the replication id: always on a server that is
-    /// known to be replicated, else if nobody has looked at it lately. Some servers do not tell theirs.
+    /// known to be replicated, else if it was not checked lately. Some servers do not report the
+    /// id.
     pub(super) fn compare(&mut self, unseen: bool) {
         let server = &self.image.server;
         self.terms.compare = server.replication_id.is_some() && (server.replicated || unseen);
     }
 }
 
-/// Calls that have been sent and not been answered yet.
+/// Calls that were sent and not answered yet.
 #[derive(Default)]
 pub(super) struct InFlight {
     batches: VecDeque<Batch>,
-    /// When a reply last came, or a request was sent while none was outstanding.
+    /// When the last reply arrived, or a request was sent while none was in flight.
     progress: Option<Timestamp>,
-    /// How many callers were answered at once the last time.
-    pub(super) crowd: usize,
+    /// How many calls the last answered batch had.
+    pub(super) last_batch_calls: usize,
 }
 
-/// What was sent at once.
+/// Commands that were sent together.
 #[derive(Debug)]
 struct Batch {
     commands: Vec<Command>,
-    by: ScriptBy,
-    /// Whether it is a look at the server.
+    by: ScriptForm,
+    /// Whether it is a check of the server.
     look: bool,
 }
 
-/// What came of a batch.
+/// The outcome of a batch.
 #[derive(Debug, Default)]
 pub(super) struct BatchOutcome {
-    /// Whose script the server did not have: to be sent again in full, each as it was. Packed anew,
-    /// what a bundle had left alone could end up in a bundle again, and so on for ever.
+    /// Commands whose script the server did not have: to be resent unchanged, with the full script.
+    /// If they were packed anew, a call that a bundle had skipped could end up in a bundle again,
+    /// for ever.
     pub(super) unscripted: Vec<Command>,
-    /// Calls of a bundle that was not for them, and left them alone: to be sent again, each by itself.
-    pub(super) unusual: Vec<Call>,
-    /// The node has another birth record than the one we know.
+    /// Calls that a bundle skipped: to be resent, each by itself.
+    pub(super) skipped: Vec<Call>,
+    /// The node has another birth record than the one that we know.
     pub(super) newborn: bool,
-    /// What a look at the server gave.
+    /// The answers to a check of the server.
     pub(super) look: Option<Vec<Value>>,
 }
 
@@ -115,7 +119,7 @@ impl InFlight {
         self.batches.len() < BATCHES_MAX
     }
 
-    /// When the last sign of life was, if one is being waited for.
+    /// Since when the server has not answered, if calls are in flight.
     pub(super) fn silent_since(&self) -> Option<Timestamp> {
         self.progress.filter(|_| !self.is_empty())
     }
@@ -126,7 +130,7 @@ impl InFlight {
         commands: Vec<Command>,
         connection: &mut Connection,
         membership: &Membership,
-        by: ScriptBy,
+        by: ScriptForm,
         now: Timestamp,
     ) {
         if commands.is_empty() {
@@ -137,7 +141,7 @@ impl InFlight {
         self.push(Batch { commands, by, look }, now);
     }
 
-    /// `batch` has been sent.
+    /// Notes that `batch` was sent.
     fn push(&mut self, batch: Batch, now: Timestamp) {
         if self.is_empty() {
             self.progress = Some(now);
@@ -145,9 +149,9 @@ impl InFlight {
         self.batches.push_back(batch);
     }
 
-    /// Sends `questions` of our own: about the server if it is a `look`, else a subscription. What the
-    /// server says to that concerns nobody: one that forbids it gives no wakes, and those who wait look
-    /// for themselves.
+    /// Sends `questions` of the link: a check of the server if `look`, else a subscription. The
+    /// answer to a subscription is ignored: a server that forbids it sends no wakes, and waiters
+    /// retry by themselves.
     pub(super) fn ask(
         &mut self,
         questions: Pipeline,
@@ -156,14 +160,14 @@ impl InFlight {
         now: Timestamp,
     ) {
         connection.send(questions);
-        let (commands, by) = (Vec::new(), ScriptBy::Text);
+        let (commands, by) = (Vec::new(), ScriptForm::Text);
         self.push(Batch { commands, by, look }, now);
     }
 
-    /// Completes the calls of the oldest batch with what the connection gave.
+    /// Completes the calls of the oldest batch with `answers`.
     ///
     /// # Errors
-    /// If the connection is of no more use; then nothing has been completed.
+    /// If the connection is lost; then no call was completed.
     pub(super) fn land(
         &mut self,
         answers: RedisResult<Vec<Value>>,
@@ -173,7 +177,7 @@ impl InFlight {
         now: Timestamp,
     ) -> Result<BatchOutcome, RedisError> {
         self.progress = Some(now);
-        // On an error the batch still stands at the front: `abandon` answers it with the others.
+        // On an error the batch stays at the front: `abandon` answers it with the others.
         let answers = answers?;
         let mut outcome = BatchOutcome::default();
         let Some(Batch { commands, by, look }) = self.batches.pop_front() else {
@@ -183,7 +187,7 @@ impl InFlight {
             outcome.look = Some(answers);
             return Ok(outcome);
         }
-        self.crowd = commands.iter().map(|command| command.calls().len()).sum();
+        self.last_batch_calls = commands.iter().map(|command| command.calls().len()).sum();
         let mut replies = BatchReplies {
             membership,
             watch,
@@ -194,27 +198,28 @@ impl InFlight {
         };
         let mut answers = answers.into_iter();
         for command in commands {
-            // A missing answer is as misshapen as a wrong one.
+            // A missing answer is malformed, like a wrong one.
             let answer = answers.next().unwrap_or(Value::Boolean(false));
             match command {
-                Command::Alone(call) => replies.take(call, answer),
+                Command::Single(call) => replies.take(call, answer),
                 Command::Bundle(kind, calls) => replies.take_bundle(kind, calls, answer),
             }
         }
         Ok(outcome)
     }
 
-    /// Takes note that a batch that nobody waits for was answered.
+    /// Notes that a batch without calls was answered.
     pub(super) fn discard(&mut self, now: Timestamp) {
         self.progress = Some(now);
         self.batches.pop_front();
     }
 
-    /// The connection is gone: nobody knows what has been carried out.
+    /// Answers all calls as unknown: the connection is lost, and the server may have carried them
+    /// out.
     pub(super) fn abandon(&mut self, trouble: &Trouble, watch: &mut ServerWatch) {
         let commands = self.batches.drain(..).flat_map(|batch| batch.commands);
         for call in commands.flat_map(Command::into_calls) {
-            watch.miss();
+            watch.note_unknown();
             call.done.complete(Err(CallError::Unknown(trouble.clone())));
         }
     }
@@ -227,16 +232,16 @@ pub(super) struct BatchReplies<'a> {
     reporter: &'a Reporter,
     now: Timestamp,
     /// How the scripts of the batch were named.
-    by: ScriptBy,
+    by: ScriptForm,
     pub(super) outcome: &'a mut BatchOutcome,
 }
 
 impl BatchReplies<'_> {
-    /// Completes `call`, unless it must be sent again.
+    /// Completes `call`, unless it must be resent.
     fn take(&mut self, call: Call, answer: Value) {
         let outcome = match answer {
             Value::ServerError(error) if self.lacks_script(&error) => {
-                self.outcome.unscripted.push(Command::Alone(call));
+                self.outcome.unscripted.push(Command::Single(call));
                 return;
             }
             Value::ServerError(error) if is_newborn(&error) => Err(self.newborn()),
@@ -244,15 +249,15 @@ impl BatchReplies<'_> {
             answer => match reply::read(&call.request, answer) {
                 Ok(ScriptReply::Answer(answer, stamp)) => Ok(self.reply(answer, stamp)),
                 Ok(ScriptReply::Newborn) => Err(self.newborn()),
-                Err(Misshapen) => Err(self.misshapen()),
+                Err(MalformedReply) => Err(self.malformed()),
             },
         };
         call.done.complete(outcome);
     }
 
-    /// Whoever was sent the script itself cannot lack it, whatever it says.
+    /// A server that was sent the full script cannot lack it, even if it reports so.
     pub(super) fn lacks_script(&self, error: &ServerError) -> bool {
-        self.by == ScriptBy::Hash && error.code() == "NOSCRIPT"
+        self.by == ScriptForm::Hash && error.code() == "NOSCRIPT"
     }
 
     pub(super) fn reply(&mut self, answer: Answer, stamp: Option<Stamp>) -> Reply {
@@ -260,7 +265,7 @@ impl BatchReplies<'_> {
             self.membership.standing.clock_us = stamp.clock_us;
             self.membership.read_at = self.now;
         }
-        self.watch.hear(&answer);
+        self.watch.note_answer(&answer);
         Reply {
             stamp,
             standing: self.membership.standing(self.now),
@@ -272,31 +277,31 @@ impl BatchReplies<'_> {
         self.outcome.newborn = true;
         CallError::Refused(self.reporter.trouble(
             TroubleKind::Newborn,
-            "was restarted, emptied, demoted or promoted; shaking hands again",
+            "was restarted, emptied, demoted or promoted; repeating the handshake",
         ))
     }
 
-    /// It said something: it may well have done something.
-    pub(super) fn misshapen(&mut self) -> CallError {
-        self.watch.miss();
+    /// The server answered with a malformed reply: it may have carried out the call.
+    pub(super) fn malformed(&mut self) -> CallError {
+        self.watch.note_unknown();
         CallError::Unknown(self.reporter.garbage())
     }
 }
 
-/// Whether one server is to be looked at.
+/// Decides when one server is to be checked.
 #[derive(Debug)]
 pub(super) struct ServerWatch {
-    /// How many holders were written there and not taken away again: at least as many as there are.
+    /// An upper bound of the holders that we wrote there and did not release.
     held: u64,
-    /// When the last of them ends.
+    /// When the last of their leases ends.
     held_until: Timestamp,
-    /// Until when somebody may want something there.
+    /// Until when a client of ours may want a lock there.
     wanted: Option<Timestamp>,
-    /// When the last look or handshake was sent that has been answered.
+    /// When the last answered check or handshake was sent.
     seen: Timestamp,
-    /// When the last look was sent.
+    /// When the last check was sent.
     sent: Timestamp,
-    under_way: bool,
+    in_flight: bool,
 }
 
 impl ServerWatch {
@@ -307,16 +312,16 @@ impl ServerWatch {
             wanted: None,
             seen: Timestamp::ZERO,
             sent: Timestamp::ZERO,
-            under_way: false,
+            in_flight: false,
         }
     }
 
-    /// Hands were shaken over a new session. What was seen of the server was seen after `sent`.
+    /// A new session has done its handshake. The server was examined after `sent`.
     pub(super) fn begin(&mut self, sent: Timestamp) {
-        (self.seen, self.sent, self.under_way) = (sent, sent, false);
+        (self.seen, self.sent, self.in_flight) = (sent, sent, false);
     }
 
-    /// `request` goes out at `now`.
+    /// Notes that `request` is sent at `now`.
     pub(super) fn note(&mut self, request: &Request, now: Timestamp) {
         let lease_ms = match &request.op {
             Op::Acquire(Acquire { ttl_ms, .. })
@@ -341,8 +346,8 @@ impl ServerWatch {
         self.held_until = self.held_until.max(now + Duration::from_millis(lease_ms));
     }
 
-    /// The server answered so.
-    pub(super) fn hear(&mut self, answer: &Answer) {
+    /// Notes an answer of the server.
+    pub(super) fn note_answer(&mut self, answer: &Answer) {
         match answer {
             Answer::Granted | Answer::Restored => self.held += 1,
             Answer::Permit(permit) if *permit.answer == Answer::Granted => self.held += 1,
@@ -353,36 +358,36 @@ impl ServerWatch {
         }
     }
 
-    /// Nobody knows what became of a call: it may have written a holder.
-    pub(super) fn miss(&mut self) {
+    /// Notes a call with an unknown outcome: it may have written a holder.
+    pub(super) fn note_unknown(&mut self) {
         self.held = self.held.saturating_add(1);
     }
 
-    /// Whether something may be held or wanted, as far as was known when it was last settled.
+    /// Whether locks may be held or wanted, as of the last call of [`ServerWatch::is_due`].
     pub(super) fn is_on(&self) -> bool {
         self.held > 0 || self.wanted.is_some()
     }
 
-    /// Whether a look is to be sent now.
+    /// Whether a check is to be sent now.
     pub(super) fn is_due(&mut self, now: Timestamp) -> bool {
         if self.held_until <= now {
             self.held = 0;
         }
         self.wanted = self.wanted.filter(|until| *until > now);
-        self.is_on() && !self.under_way && now >= self.sent + LOOK_INTERVAL
+        self.is_on() && !self.in_flight && now >= self.sent + LOOK_INTERVAL
     }
 
-    /// A look was sent.
+    /// Notes that a check was sent.
     pub(super) fn look(&mut self, now: Timestamp) {
-        (self.sent, self.under_way) = (now, true);
+        (self.sent, self.in_flight) = (now, true);
     }
 
-    /// The look that was sent found everything as it was.
-    pub(super) fn is_unchanged(&mut self) {
-        (self.seen, self.under_way) = (self.sent, false);
+    /// Notes that the check found the server unchanged.
+    pub(super) fn note_unchanged(&mut self) {
+        (self.seen, self.in_flight) = (self.sent, false);
     }
 
-    /// Whether the server has not been seen for so long that scripts must look for themselves.
+    /// Whether the last check is so old that scripts must compare the replication id themselves.
     pub(super) fn is_unseen(&self, now: Timestamp) -> bool {
         now >= self.seen + LOOK_INTERVAL
     }

@@ -1,5 +1,5 @@
-//! Makes sessions with one server: connects, logs in, shakes hands, and again where that is asked for.
-//! Every step is bounded.
+//! Makes sessions with one server: connects, logs in and does the handshake, and repeats the
+//! handshake for control requests. Every step has a time limit.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) struct SessionMaker {
 }
 
 impl SessionMaker {
-    /// A connection with its handshake done, joined to `group` if that is known.
+    /// A connection after its handshake, joined to `group` if that is known.
     pub(super) async fn session(
         &self,
         kept: Option<Connection>,
@@ -55,7 +55,7 @@ impl SessionMaker {
         let handshake = async {
             let seen = match self.handshake.probe(&mut connection).await {
                 Ok(seen) => seen,
-                // The connection stays, so that it can be told to overwrite the birth record.
+                // Keep the connection, so that `init --force` can overwrite the birth record.
                 Err(CallError::Refused(trouble))
                     if trouble.kind == TroubleKind::Version && group.is_none() =>
                 {
@@ -64,8 +64,8 @@ impl SessionMaker {
                 Err(error) => return Err(error),
             };
             let Some(group) = group else {
-                let what =
-                    "is there, but was not asked: its group is not known before a majority answers";
+                let what = "was reached, but not sent the call: its group is unknown until a \
+                            majority answers";
                 return Ok(Err(reporter.trouble(TroubleKind::Other, what)));
             };
             match self.handshake.join(&mut connection, seen, &group).await {
@@ -73,7 +73,8 @@ impl SessionMaker {
                     self.found(&facts);
                     Ok(membership)
                 }
-                // The connection stays, so that somebody can look at the group and join the right one.
+                // Keep the connection, so that a probe can read the group and the client can join
+                // it.
                 Err(CallError::Refused(trouble)) if trouble.kind == TroubleKind::Group => {
                     Ok(Err(trouble))
                 }
@@ -88,7 +89,7 @@ impl SessionMaker {
         })
     }
 
-    /// Does what `control` wants over a session on which nothing else is under way.
+    /// Carries out `control` over a session that has no call in flight.
     pub(super) async fn control(
         &self,
         session: &mut Session,
@@ -99,7 +100,7 @@ impl SessionMaker {
             membership,
             ..
         } = session;
-        // The search of an `init` takes many steps, each of which is bounded by itself.
+        // The search of an `init` takes many steps, each with a limit of its own.
         let limit = match control {
             Control::Init(..) => STEP + SEARCH_MAX + SEARCH_STEP,
             Control::Probe(_) | Control::Join(..) => STEP,
@@ -110,12 +111,12 @@ impl SessionMaker {
                 Control::Join(group, _) => {
                     let seen = self.handshake.probe(connection).await?;
                     let joined = self.handshake.join(connection, seen, group).await;
-                    // Calls that follow mean this group, and no longer one that was joined before.
+                    // Later calls are for this group, not for one that was joined before.
                     joined.inspect_err(|error| *membership = Err(error.trouble().clone()))?
                 }
                 Control::Init(group, mode, _) => {
                     let server = match mode {
-                        // Whatever stands there is overwritten.
+                        // `--force` overwrites any birth record.
                         InitMode::Force => {
                             self.within(STEP, self.handshake.look(connection)).await?
                         }
@@ -147,7 +148,7 @@ impl SessionMaker {
         match tokio::time::timeout(limit, step).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                let what = format!("accepts connections but says nothing for {limit:?}");
+                let what = format!("accepts connections, but did not answer within {limit:?}");
                 let trouble = self.handshake.reporter.trouble(TroubleKind::Timeout, what);
                 Err(CallError::Unknown(trouble))
             }

@@ -1,7 +1,7 @@
-//! Why this user may not use a lock file, in words that say what to do.
+//! Error messages for a user who may not use a lock file: the reason, and what to do.
 //!
-//! SQLite says "unable to open database file" of everything. What the reason was is looked at
-//! afterwards, and told only where it is certain.
+//! SQLite reports "unable to open database file" for every reason. The real reason is examined
+//! afterwards, and reported only if it is certain.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use super::file::{COMPANIONS, beside};
 const SHARE: &str = "to share a lock file, make a folder with a group that all its users are in \
                      (`install -d -m 2770 -g GROUP FOLDER`) and let ringfence make the file there";
 
-/// Why this user may not use the lock file at `path`, if a look at it tells.
+/// Why this user may not use the lock file at `path`, if the file's permissions show it.
 pub(super) fn why(path: &Path) -> Option<String> {
     let folder = path.parent().unwrap_or(path);
     let user = rustix::process::geteuid().as_raw();
@@ -54,7 +54,7 @@ pub(super) fn why(path: &Path) -> Option<String> {
     }
 }
 
-/// Whether this user may, by the rights that count: those it acts with.
+/// Whether this user has the access, by its effective user and groups.
 fn may(path: &Path, access: Access) -> bool {
     accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
 }
@@ -70,12 +70,12 @@ fn rights(found: &Metadata) -> String {
 
 fn is_protected(folder: &Metadata) -> bool {
     let (mode, protected) = (folder.mode(), protected_regular());
-    let everybody = mode & 0o002 != 0 && protected > 0;
-    mode & 0o1000 != 0 && (everybody || mode & 0o020 != 0 && protected > 1)
+    let world_writable = mode & 0o002 != 0 && protected > 0;
+    mode & 0o1000 != 0 && (world_writable || mode & 0o020 != 0 && protected > 1)
 }
 
-/// Whether the kernel keeps users from opening each other's files in sticky folders: 1 where
-/// everybody may write, 2 also where a group may. Other systems have no such rule.
+/// Whether the kernel prevents users from opening each other's files in sticky folders: 1 in
+/// world-writable folders, 2 also in group-writable ones. Other systems have no such rule.
 pub(super) fn protected_regular() -> u32 {
     let text = fs::read_to_string("/proc/sys/fs/protected_regular").unwrap_or_default();
     text.trim().parse().unwrap_or(0)

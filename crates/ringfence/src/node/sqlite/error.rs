@@ -13,12 +13,12 @@ use super::denied;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SqliteError {
-    /// Nothing says where the user's state is kept.
+    /// The environment does not say where the user's state is kept.
     #[error(
-        "no HOME and no XDG_STATE_HOME to keep the lock file in; name one with `--nodes sqlite:/path`"
+        "no HOME and no XDG_STATE_HOME for the lock file; name one with `--nodes sqlite:/path`"
     )]
     NoHome,
-    /// The folder of the file is missing and cannot be made, or cannot be read.
+    /// The folder of the file is missing and cannot be created, or cannot be read.
     #[error("{}: the folder of the lock file cannot be used", .path.display())]
     Folder {
         /// The folder.
@@ -26,8 +26,8 @@ pub enum SqliteError {
         /// What the system said.
         source: io::Error,
     },
-    /// The file cannot be made or looked at.
-    #[error("{}: the lock file cannot be made or read", .path.display())]
+    /// The file cannot be created or read.
+    #[error("{}: the lock file cannot be created or read", .path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -42,10 +42,10 @@ pub enum SqliteError {
         "{}: a symbolic link, which is not followed: name the file that it leads to", .0.display()
     )]
     Link(PathBuf),
-    /// Something else stands in the place of the lock file or of a file beside it.
+    /// The lock file, or a file beside it, is a link or not a file.
     #[error(
         "{}: a link to another file, or no file at all, where a file of the lock file's own \
-         belongs: somebody who may write to the folder has put it there; look at it and remove it",
+         belongs; a user who may write to the folder has placed it there: examine and remove it",
         .0.display()
     )]
     Linked(PathBuf),
@@ -54,10 +54,11 @@ pub enum SqliteError {
     Denied {
         /// The lock file.
         path: PathBuf,
-        /// Who may not do what, and what to do.
+        /// What is not permitted, and what to do.
         why: String,
     },
-    /// The path leads to another machine, whose processes would not see each other's locks.
+    /// The file is on a network file system, where processes of different machines would not see
+    /// each other's locks.
     #[error(
         "{}: on a network file system ({kind}), where SQLite's locks cannot be relied on; \
          use a local file, or Redis for several machines", .path.display()
@@ -65,7 +66,7 @@ pub enum SqliteError {
     Network {
         /// The file.
         path: PathBuf,
-        /// What sort of file system.
+        /// The kind of file system.
         kind: &'static str,
     },
     /// The file may be read but not written.
@@ -77,7 +78,7 @@ pub enum SqliteError {
     /// The file is a database with other contents.
     #[error("{}: an SQLite database of another application", .0.display())]
     OtherApplication(PathBuf),
-    /// A later ringfence has changed the file.
+    /// A later version of ringfence has changed the file.
     #[error(
         "{}: written by a newer ringfence (format {found}; this one knows {known})", .path.display()
     )]
@@ -89,7 +90,7 @@ pub enum SqliteError {
         /// The highest format we know.
         known: i64,
     },
-    /// Anything else that SQLite said.
+    /// Any other error of SQLite.
     #[error("{}: the lock file cannot be opened", .path.display())]
     Database {
         /// The file.
@@ -103,7 +104,7 @@ pub enum SqliteError {
 }
 
 impl SqliteError {
-    /// What the system's `error` means for whoever makes or looks at `path`.
+    /// The system's error when `path` is created or examined.
     pub(super) fn file(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match denied::why(&path) {
@@ -123,7 +124,7 @@ impl SqliteError {
         }
     }
 
-    /// What SQLite's `error` means for whoever opens `path`.
+    /// SQLite's error when `path` is opened.
     pub(super) fn opening(path: &Path, error: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match error.sqlite_error_code() {
@@ -146,7 +147,7 @@ impl SqliteError {
     }
 }
 
-/// What SQLite's `error` means for a call; what it means for its effect is the caller's to say.
+/// The trouble for SQLite's `error` in a call. The caller decides whether the call took effect.
 pub(super) fn trouble(path: &Path, error: &rusqlite::Error) -> Trouble {
     use ErrorCode::{
         DatabaseBusy, DatabaseCorrupt, DatabaseLocked, NotADatabase, PermissionDenied, ReadOnly,
@@ -165,7 +166,7 @@ pub(super) fn refused(path: &Path, error: &rusqlite::Error) -> CallError {
     CallError::Refused(trouble(path, error))
 }
 
-/// Something stored that we never store: never trusted, never mended.
+/// The error for stored data that we never write. It is neither used nor repaired.
 pub(super) fn damaged(path: &Path, what: &str) -> CallError {
     let detail = format!("{}: damaged: {what}", path.display());
     CallError::Refused(Trouble::new(TroubleKind::Garbage, detail))

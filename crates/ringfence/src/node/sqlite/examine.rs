@@ -1,4 +1,5 @@
-//! A look at a lock file that neither makes it nor changes it, nor anything beside it.
+//! The examination of a lock file. It creates and changes nothing, neither the file nor its
+//! companions.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -13,18 +14,18 @@ use crate::node::{Contents, FileExamination, FileMode, Trouble, TroubleKind};
 use super::file::{PAGE_MIN_BYTES, beside, default_path, network};
 use super::schema::{APPLICATION_ID, FORMAT};
 
-/// The head of every SQLite database: what it begins with, and where in it what stands.
+/// The first bytes of every SQLite database, and the offsets of its header fields.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const HEAD_BYTES: usize = 100;
 const WRITE_VERSION: usize = 18;
 const USER_VERSION: usize = 60;
 const APPLICATION: usize = 68;
 
-/// Looks at the lock file at `path`.
+/// Examines the lock file at `path`.
 pub(crate) fn examine(path: &Path) -> FileExamination {
     let path = path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or(&path);
-    // The folders of the user's own file are made when they are needed.
+    // The folders of the user's default file are created when they are needed.
     let is_default = default_path().is_ok_and(|default| default == path);
     let folder = if is_default { existing(folder) } else { folder };
     let found = fs::symlink_metadata(&path);
@@ -46,7 +47,7 @@ pub(crate) fn examine(path: &Path) -> FileExamination {
     }
 }
 
-/// The nearest folder on the way that is there.
+/// The nearest existing folder on the path.
 fn existing(folder: &Path) -> &Path {
     let on_the_way = folder.ancestors();
     let mut there = on_the_way.skip_while(|folder| !folder.exists());
@@ -63,7 +64,7 @@ fn contents(
             return Ok(Contents::Missing);
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(trouble("its folder is not there"));
+            return Err(trouble("its folder does not exist"));
         }
         Err(error) => return Err(trouble(&error.to_string())),
         Ok(found) if found.is_symlink() => {
@@ -78,9 +79,9 @@ fn contents(
         }
         Ok(_) => {}
     }
-    // Where the log's index is, somebody may be using the file, perhaps in this very process: only
-    // SQLite may then open it, since closing it by hand would drop that one's locks. Where it is
-    // not, SQLite would make it; but nobody is using the file, and its head says everything.
+    // If the log's index exists, the file may be in use, perhaps in this very process: then only
+    // SQLite may open it, since closing it here would drop SQLite's locks. If not, SQLite would
+    // create the index; but then the file is not in use, and its header has all the facts.
     let head = if beside(path, "-shm").exists() {
         asked_of_sqlite(path).map_err(|error| trouble(&error.to_string()))?
     } else {
@@ -89,7 +90,7 @@ fn contents(
     Ok(head.map_or(Contents::NotADatabase, Head::contents))
 }
 
-/// What the head of a database says.
+/// The header of a database.
 struct Head {
     application: i64,
     format: i64,
@@ -106,10 +107,10 @@ impl Head {
     }
 }
 
-/// `None` if it is no database.
+/// `None` if the file is not a database.
 fn read_head(path: &Path) -> io::Result<Option<Head>> {
     let mut head = [0; HEAD_BYTES];
-    // Whatever a neighbour puts there meanwhile: no link is followed, and no pipe waited for.
+    // Another user may replace the file meanwhile: follow no link, and wait for no pipe.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(flags.bits() as i32);

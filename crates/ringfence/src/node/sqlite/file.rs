@@ -1,5 +1,5 @@
-//! The place of a lock file: made if need be, refused where SQLite could not keep its word, or where
-//! somebody has put a link in the place of one of its files.
+//! The path of a lock file: creates the file if it is missing, and refuses paths where SQLite's
+//! locks cannot be relied on, or where another user has replaced one of its files by a link.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -14,10 +14,10 @@ use super::denied;
 /// The smallest page that an SQLite database can have.
 pub(super) const PAGE_MIN_BYTES: u64 = 512;
 
-/// How the names of the files end that SQLite keeps beside a database.
+/// The endings of the files that SQLite keeps beside a database.
 pub(super) const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// A file that is there, and the identity it had when it was looked at.
+/// An existing file, and its identity when it was opened.
 #[derive(Debug)]
 pub(super) struct LockFile {
     path: PathBuf,
@@ -28,7 +28,7 @@ pub(super) struct LockFile {
 }
 
 impl LockFile {
-    /// Makes sure that there is a file at `path` on which a lock node can stand.
+    /// Makes sure that a usable lock file exists at `path`.
     pub(super) fn prepare(path: &Path) -> Result<Self, SqliteError> {
         // Absolute, so that no name (`:memory:`) means something else to SQLite.
         let path = path::absolute(path).map_err(|source| SqliteError::File {
@@ -39,7 +39,7 @@ impl LockFile {
         if default_path().is_ok_and(|default| default == path) {
             make_folders(folder)?;
         }
-        // What does not exist yet will be made in its folder's file system.
+        // A new file will be on its folder's file system.
         let metadata = fs::symlink_metadata(&path);
         refuse_network(&path, if metadata.is_ok() { &path } else { folder })?;
         let metadata = match metadata {
@@ -54,7 +54,7 @@ impl LockFile {
             return Err(SqliteError::NotAFile(path));
         }
         refuse_links(&path, folder)?;
-        // SQLite takes a file without a whole page for an empty database and would write over it.
+        // SQLite takes a file without a whole page for an empty database and would overwrite it.
         if (1..PAGE_MIN_BYTES).contains(&metadata.len()) {
             return Err(SqliteError::NotADatabase(path));
         }
@@ -72,14 +72,14 @@ impl LockFile {
         &self.path
     }
 
-    /// Where SQLite is to open it: it refuses a path with a link in it, so that none can be put there
-    /// after we have looked.
+    /// The path for SQLite. SQLite refuses a path with a link in it, so that no link can be placed
+    /// there after our check.
     pub(super) fn real(&self) -> &Path {
         &self.real
     }
 
-    /// Whether the path still leads to this file. Were it removed while in use, the next process
-    /// would make a new one, and each of the two would have its own holder.
+    /// Whether the path still leads to this file. If the file is removed while in use, the next
+    /// process creates a new one, and two clients could hold the same lock.
     pub(super) fn is_in_place(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.identity())
     }
@@ -94,7 +94,7 @@ pub(super) fn default_path() -> Result<PathBuf, SqliteError> {
 }
 
 fn path_in(state: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, SqliteError> {
-    // The XDG rules: a relative path is to be ignored.
+    // XDG: relative paths must be ignored.
     let absolute = |dir: OsString| Some(PathBuf::from(dir)).filter(|dir| dir.is_absolute());
     let state = state.and_then(absolute).or_else(|| {
         let home = home.and_then(absolute)?;
@@ -115,11 +115,11 @@ fn make_folders(folder: &Path) -> Result<(), SqliteError> {
         })
 }
 
-/// Makes an empty file, which SQLite takes for an empty database. SQLite itself would make it
-/// readable for everyone; its companions inherit this mode.
+/// Creates an empty file, which SQLite takes for an empty database. SQLite itself would make it
+/// world-readable; its companions inherit this mode.
 fn make_file(path: &Path, folder: &Path) -> io::Result<Metadata> {
-    // Closing any descriptor of a file drops all of the process's locks on it, SQLite's too. Only
-    // a file that this very call has made is opened here, and one at a time.
+    // Closing any descriptor of a file drops all locks of the process on it, including SQLite's. So
+    // only a file that this very call has created is opened here, and one at a time.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let of_folder = fs::metadata(folder)?;
@@ -133,7 +133,8 @@ fn make_file(path: &Path, folder: &Path) -> io::Result<Metadata> {
                 denied::protected_regular(),
             );
             if mode != 0o600 {
-                // By the handle, whatever the umask is and whatever the path leads to by now.
+                // Through the handle: independent of the umask and of what the path leads to by
+                // now.
                 made.set_permissions(fs::Permissions::from_mode(mode))?;
             }
             File::open(folder)?.sync_all()?;
@@ -144,16 +145,16 @@ fn make_file(path: &Path, folder: &Path) -> io::Result<Metadata> {
     fs::symlink_metadata(path)
 }
 
-/// Who may use a new file is decided by its folder, if that was made for sharing: it hands its group
-/// on (setgid), or keeps users from removing each other's files (sticky). In every other folder the
-/// file is its owner's alone.
+/// The mode of a new file. A folder that is made for sharing decides it: one that passes its group
+/// on (setgid), or prevents users from removing each other's files (sticky). In every other folder
+/// only the owner may use the file.
 fn mode_in(folder: &Metadata, group_of_file: u32, protected_regular: u32) -> u32 {
     let bits = folder.mode();
     let (setgid, sticky) = (bits & 0o2000 != 0, bits & 0o1000 != 0);
     let for_group = bits & 0o020 != 0 && folder.gid() == group_of_file;
     let for_all = bits & 0o002 != 0;
-    // Where the system keeps users from each other's files the log cannot be shared, so the file
-    // is not shown to them either.
+    // If the system prevents users from opening each other's files, they cannot share the log. Then
+    // the file is not shared either.
     let group_may = !sticky || protected_regular < 2 && !(for_all && protected_regular > 0);
     let all_may = protected_regular < 1;
     let mut mode = 0o600;
@@ -166,10 +167,10 @@ fn mode_in(folder: &Metadata, group_of_file: u32, protected_regular: u32) -> u32
     mode
 }
 
-/// Refuses files that somebody may have put in the place of ours, to have us write to another: where
-/// others may make files, neither the lock file nor its companions may have a second name. (SQLite
-/// follows no symbolic link itself. A hard link that is made after this look is for the system to
-/// prevent, as `fs.protected_hardlinks` does.)
+/// Refuses links that another user may have placed to make us write to another file. In a folder
+/// where other users may create files, neither the lock file nor its companions may have a second
+/// name. (SQLite itself follows no symbolic link. The system must prevent a hard link that is
+/// created after this check, as `fs.protected_hardlinks` does.)
 fn refuse_links(path: &Path, folder: &Path) -> Result<(), SqliteError> {
     let of_folder = fs::metadata(folder).map_err(|source| SqliteError::file(path, source))?;
     let user = rustix::process::geteuid().as_raw();
@@ -204,12 +205,12 @@ fn refuse_network(path: &Path, on: &Path) -> Result<(), SqliteError> {
     }
 }
 
-/// What sort of network file system `path` is on, if it is on one.
+/// The kind of network file system of `path`, if any.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn network(path: &Path) -> Option<&'static str> {
-    // Whatever is wrong with this place, opening the file will say it better.
+    // If this fails, opening the file gives a better error.
     let found = rustix::fs::statfs(path).ok()?;
-    // The type is signed here and unsigned there, but the magic numbers have 32 bits everywhere.
+    // The type is signed on some systems, but the magic numbers have 32 bits on all.
     network_kind(found.f_type as u32)
 }
 
@@ -218,8 +219,8 @@ pub(super) fn network(_path: &Path) -> Option<&'static str> {
     None
 }
 
-/// The file systems that may be shared between machines, by their magic number: write-ahead logs
-/// need memory shared by all who use the file. FUSE may be local, but sshfs looks the same.
+/// The file systems that machines may share, by their magic number: a write-ahead log needs memory
+/// that all users of the file share. FUSE may be local, but sshfs looks the same.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn network_kind(magic: u32) -> Option<&'static str> {
     Some(match magic {

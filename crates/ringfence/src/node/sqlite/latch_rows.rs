@@ -1,4 +1,4 @@
-//! The ledger's latches as rows, one for each latch and one for each who has arrived at it.
+//! The ledger's latches as rows: one for each latch, and one for each party that has arrived.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::name::Name;
 
 use super::rows::{Damaged, signed};
 
-/// The latch under `name`, over or not.
+/// The latch of `name`, even if it has expired.
 pub(super) fn load(
     connection: &Connection,
     name: &Name,
@@ -38,8 +38,8 @@ pub(super) fn load(
     })))
 }
 
-/// Writes `after`, and who is new in it. Nobody ever leaves a latch; where there was none, whoever is
-/// left of one that is over goes.
+/// Writes `after` and its new parties. No party ever leaves a latch. If there was no latch, removes
+/// the parties of an expired one.
 pub(super) fn store(
     connection: &Connection,
     name: &Name,
@@ -68,7 +68,7 @@ pub(super) fn store(
     Ok(())
 }
 
-/// Clears away up to `most` latches that are over, with all who have arrived there.
+/// Deletes up to `most` expired latches with their parties.
 pub(super) fn sweep(connection: &Connection, now: Moment, most: u32) -> rusqlite::Result<()> {
     let sql = "SELECT name FROM latch WHERE until_ms < ?1 ORDER BY until_ms LIMIT ?2";
     let mut statement = connection.prepare_cached(sql)?;
@@ -86,10 +86,10 @@ pub(super) fn sweep(connection: &Connection, now: Moment, most: u32) -> rusqlite
     Ok(())
 }
 
-/// After a boot: who had arrived has arrived, unlike a holder, who is dead. How much of its life a latch
-/// had left is not known, so it lives as long as it did when it was last written.
+/// After a boot: unlike holders, parties that have arrived stay. The remaining time of a latch is
+/// not known, so it gets the time that it had when it was last written.
 pub(super) fn carry_on(connection: &Connection, now: Moment) -> rusqlite::Result<()> {
-    // Bounded, lest a damaged row make a number that SQLite cannot hold: no latch lives for ever.
+    // Bounded, so that a damaged row does not overflow SQLite's integers.
     let sql = "UPDATE latch SET until_ms = ?1 + min(max(lasts_ms, 0), 31536000000)";
     connection.execute(sql, [signed(now.lease_ms)])?;
     Ok(())

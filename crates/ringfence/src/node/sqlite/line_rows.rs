@@ -1,5 +1,5 @@
-//! The ledger's lines as rows, one for each ticket: of a thousand who wait, only those who changed
-//! are written.
+//! The ledger's wait queues as rows, one for each ticket: of a thousand tickets, only those that
+//! changed are written.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use crate::name::Name;
 
 use super::rows::{Damaged, signed};
 
-/// Who waits for `name` at the moment `now`.
+/// The wait queue of `name` at `now`.
 pub(super) fn load(
     connection: &Connection,
     name: &Name,
@@ -26,7 +26,7 @@ pub(super) fn load(
     Ok(tickets.map(|tickets| Line { tickets }))
 }
 
-/// Writes what is different in `after`; how many rows that took.
+/// Writes the differences in `after`. Returns the number of rows written.
 pub(super) fn store(
     connection: &Connection,
     name: &Name,
@@ -53,7 +53,7 @@ pub(super) fn store(
     Ok(written)
 }
 
-/// Clears away up to `most` tickets that nobody has refreshed in time.
+/// Deletes up to `most` expired tickets.
 pub(super) fn sweep(connection: &Connection, now: Moment, most: u32) -> rusqlite::Result<()> {
     let sql = "DELETE FROM ticket WHERE (name, since_us, id) IN
                    (SELECT name, since_us, id FROM ticket WHERE until_ms < ?1
@@ -63,7 +63,7 @@ pub(super) fn sweep(connection: &Connection, now: Moment, most: u32) -> rusqlite
     Ok(())
 }
 
-/// After a boot nobody waits any more.
+/// After a boot there are no waiters.
 pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM ticket", [])?;
     Ok(())
@@ -105,7 +105,7 @@ fn ticket(row: &Row<'_>) -> Result<Ticket, Damaged> {
     })
 }
 
-/// As the ledger keeps them, and as SQLite sorts them: text is compared byte by byte.
+/// The order of the ledger and of SQLite: text is compared byte by byte.
 fn order(a: &Ticket, b: &Ticket) -> Ordering {
     (a.since_us, &a.id).cmp(&(b.since_us, &b.id))
 }

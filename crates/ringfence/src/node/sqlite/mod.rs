@@ -1,13 +1,13 @@
 //! The embedded node: the ledger over one SQLite file, shared by the processes of one machine.
 //!
 //! ```text
-//! send ─► channel ─► worker.rs: one thread, one transaction for all that waits
-//!                      ├─► store.rs: the ledger over rows.rs, line_rows.rs, reader_rows.rs
-//!                      │             and latch_rows.rs, at a moment of past.rs
-//!                      └─► wake_socket.rs: wakes, to this process and to others
+//! send ─► channel ─► worker.rs: one thread, one transaction for all waiting jobs
+//!                       ├─► store.rs: the ledger over rows.rs, line_rows.rs, reader_rows.rs
+//!                       │             and latch_rows.rs, at a moment of node_row.rs
+//!                       └─► wake_socket.rs: wakes, to this process and to others
 //! ```
-//! Opening is `file.rs` (is this a place for a lock file?) and `schema.rs` (is this our file?).
-//! Others may write to its folder: `socket.rs` follows no link, `denied.rs` says who may not.
+//! Opening is `file.rs` (may a lock file be here?) and `schema.rs` (is this our file?). Other users
+//! may write to its folder: `socket.rs` follows no link, `denied.rs` explains missing permissions.
 
 mod denied;
 mod error;
@@ -15,7 +15,7 @@ mod examine;
 mod file;
 mod latch_rows;
 mod line_rows;
-mod past;
+mod node_row;
 mod pending;
 mod reader_rows;
 mod rows;
@@ -45,10 +45,10 @@ use store::SqliteStore;
 use wake_socket::WakeSockets;
 
 /// A lock node in one SQLite file. Clones share the file's connection and its thread, which ends
-/// once the last of them is gone and all that was asked has been answered.
+/// once the last clone is dropped and all calls are answered.
 ///
-/// A crash costs nothing: every write is on disk before it is answered. After a boot of the machine
-/// nobody holds anything any more, since all holders are dead, but fences go on rising.
+/// A crash loses nothing: every write is on disk before it is answered. After a boot of the machine
+/// no lock is held, since all holders are dead, but fences keep rising.
 #[derive(Clone)]
 pub struct SqliteNode(Arc<Handle>);
 
@@ -62,22 +62,21 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // The thread may still have calls to answer; nobody of this node listens any more.
-        self.wake_sockets.silence();
+        // The thread may still have calls to answer, but this node has no listeners any more.
+        self.wake_sockets.stop_listening();
     }
 }
 
 impl SqliteNode {
-    /// Opens the lock file at `path`, or makes it. Who may use a new file is decided by its folder:
-    /// its group if it has the setgid bit and the group may write, everybody if it is sticky and
-    /// everybody may write (where the system allows that); in any other folder its owner alone.
-    /// Neither the file nor those beside it may be a link.
+    /// Opens the lock file at `path`, or creates it. The folder decides which users may use a new
+    /// file: its group if it has the setgid bit and is group-writable, all users if it is sticky
+    /// and world-writable (where the system allows that); in any other folder only the owner.
+    /// Neither the file nor its companions may be a link.
     ///
-    /// Folders on the way are made only for [`default_path`](Self::default_path): elsewhere a
-    /// missing one is more likely a misspelt one.
+    /// Missing folders are created only for [`default_path`](Self::default_path): elsewhere a
+    /// missing folder is more likely a typing error.
     ///
-    /// # Errors
-    /// If the path is no place for a lock file, or what is there is not ours.
+    /// # Errors If a lock file cannot be at the path, or the file there is not ours.
     pub fn open(path: impl AsRef<Path>, clock: NodeClock) -> Result<Self, SqliteError> {
         let file = file::LockFile::prepare(path.as_ref())?;
         let connection = schema::open(&file, &clock)?;
@@ -105,12 +104,12 @@ impl SqliteNode {
     /// `$HOME/.local/state/ringfence/locks.db`.
     ///
     /// # Errors
-    /// If neither variable says where.
+    /// If neither variable is set.
     pub fn default_path() -> Result<PathBuf, SqliteError> {
         file::default_path()
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
@@ -135,13 +134,13 @@ impl Node for SqliteNode {
         self.ask(Job::Call(call));
     }
 
-    /// The calling thread waits when it ends, and does not here: see `pending.rs`.
+    /// Does not wait here; the calling thread waits when it ends: see `pending.rs`.
     fn flush(&self) {
         pending::wait_at_end(&self.0.pending);
     }
 
-    /// Leases run on the clock that counts suspend. The one in replies is for ballots: it follows
-    /// the wall clock of whichever process had the latest, and leaps when that is set.
+    /// Leases run on the clock that counts suspend. The clock in replies is for ballots: it follows
+    /// the highest wall clock of all processes, and jumps when that is set.
     fn leases_follow_clock(&self) -> bool {
         false
     }

@@ -1,10 +1,11 @@
-//! What the node's thread has not carried out yet, and threads that must not end before it has.
+//! Counts the jobs of the node's thread that are not done yet, and makes other threads wait for
+//! them.
 //!
-//! A guard that is dropped hands its release to the node's thread and does not wait. If the process
-//! ends right after, that thread ends with it. So a thread that has dropped a guard waits when it
-//! ends itself, in the destructor of a thread-local value; for the main thread that is the end of the
-//! process. (Where the platform runs no such destructors on the main thread, as musl does not,
-//! `Locks::close` is the only way to be sure.)
+//! A guard that is dropped sends its release to the node's thread and does not wait. If the process
+//! ended right after, the release would be lost. So a thread that has dropped a guard waits when it
+//! ends, in the destructor of a thread-local value; for the main thread that is the end of the
+//! process. (If the platform runs no such destructors on the main thread, as musl does not, only
+//! `Locks::close` is sure.)
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -13,7 +14,7 @@ use std::time::Duration;
 /// How long an ending thread waits at most, if another process keeps the file locked.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How many jobs have been asked for and not been carried out.
+/// The number of jobs that were sent and are not done.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     jobs: Mutex<usize>,
@@ -21,12 +22,12 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// One more was asked for.
+    /// Counts one more job.
     pub(super) fn begin(&self) {
         *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// `count` of them are done.
+    /// Notes that `count` jobs are done.
     pub(super) fn end(&self, count: usize) {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         *jobs = jobs.saturating_sub(count);
@@ -39,7 +40,7 @@ impl Pending {
         *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) == 0
     }
 
-    /// Waits until none is left, for `patience` at most.
+    /// Waits until all jobs are done, for at most `patience`.
     fn wait(&self, patience: Duration) {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self
@@ -50,13 +51,14 @@ impl Pending {
 }
 
 thread_local! {
-    static AT_END: RefCell<AtEnd> = const { RefCell::new(AtEnd(Vec::new())) };
+    static ON_THREAD_EXIT: RefCell<WaitOnThreadExit> =
+        const { RefCell::new(WaitOnThreadExit(Vec::new())) };
 }
 
-/// What this thread waits for when it ends.
-struct AtEnd(Vec<Weak<Pending>>);
+/// The jobs that this thread waits for when it ends.
+struct WaitOnThreadExit(Vec<Weak<Pending>>);
 
-impl Drop for AtEnd {
+impl Drop for WaitOnThreadExit {
     fn drop(&mut self) {
         for pending in self.0.iter().filter_map(Weak::upgrade) {
             pending.wait(PATIENCE);
@@ -64,20 +66,20 @@ impl Drop for AtEnd {
     }
 }
 
-/// Has the calling thread wait when it ends until `pending` is over.
+/// Makes the calling thread wait for `pending` when it ends.
 pub(super) fn wait_at_end(pending: &Arc<Pending>) {
     if pending.is_none() {
         return;
     }
-    // A thread that is ending already has no such place any more: it waits now.
-    let known = AT_END.try_with(|at_end| {
-        let Ok(mut at_end) = at_end.try_borrow_mut() else {
+    // A thread that is already ending has no thread-local values any more: it waits now.
+    let known = ON_THREAD_EXIT.try_with(|on_exit| {
+        let Ok(mut on_exit) = on_exit.try_borrow_mut() else {
             return;
         };
-        at_end.0.retain(|other| other.strong_count() > 0);
+        on_exit.0.retain(|other| other.strong_count() > 0);
         let pending = Arc::downgrade(pending);
-        if !at_end.0.iter().any(|other| other.ptr_eq(&pending)) {
-            at_end.0.push(pending);
+        if !on_exit.0.iter().any(|other| other.ptr_eq(&pending)) {
+            on_exit.0.push(pending);
         }
     });
     if known.is_err() {

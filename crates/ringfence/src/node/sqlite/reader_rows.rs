@@ -1,5 +1,5 @@
-//! Those who share a name, one row for each: of a thousand readers, only those who changed are
-//! written.
+//! The ledger's readers as rows, one for each reader: of a thousand readers, only those that
+//! changed are written.
 
 use rusqlite::{Connection, Row, params};
 
@@ -9,7 +9,7 @@ use crate::name::Name;
 
 use super::rows::{Damaged, signed};
 
-/// Who shares `name` at the moment `now`, by token.
+/// The readers of `name` at `now`, by token.
 pub(super) fn load(
     connection: &Connection,
     name: &Name,
@@ -23,7 +23,7 @@ pub(super) fn load(
     rows.collect()
 }
 
-/// Writes what is different in `after`.
+/// Writes the differences in `after`.
 pub(super) fn store(
     connection: &Connection,
     name: &Name,
@@ -42,7 +42,7 @@ pub(super) fn store(
     old.try_for_each(|gone| delete(connection, name, gone))
 }
 
-/// Clears away up to `most` readers whose lease is over.
+/// Deletes up to `most` readers whose lease has ended.
 pub(super) fn sweep(connection: &Connection, now: Moment, most: u32) -> rusqlite::Result<()> {
     let sql = "DELETE FROM reader WHERE (name, token) IN
                    (SELECT name, token FROM reader WHERE until_ms < ?1
@@ -52,7 +52,7 @@ pub(super) fn sweep(connection: &Connection, now: Moment, most: u32) -> rusqlite
     Ok(())
 }
 
-/// After a boot nobody shares anything any more.
+/// After a boot there are no readers.
 pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM reader", [])?;
     Ok(())

@@ -1,5 +1,6 @@
-//! The ledger's entries as rows, without their lines (`line_rows.rs`), readers (`reader_rows.rs`) and
-//! latches (`latch_rows.rs`). What is read may be damaged or hostile; what is written is exact.
+//! The ledger's entries as rows, without their wait queues (`line_rows.rs`), readers
+//! (`reader_rows.rs`) and latches (`latch_rows.rs`). Stored rows may be damaged or hostile, so they
+//! are checked when they are read.
 
 use std::num::TryFromIntError;
 
@@ -13,7 +14,7 @@ use crate::name::Name;
 #[derive(Debug)]
 pub(super) struct Damaged;
 
-/// The entry under `name`, nobody in line and nobody sharing it; an empty one if there is no row.
+/// The entry of `name`, without waiters and readers; the empty entry if there is no row.
 pub(super) fn load(
     connection: &Connection,
     name: &Name,
@@ -28,8 +29,7 @@ pub(super) fn load(
     Ok(row.unwrap_or_else(|| Ok(Entry::default())))
 }
 
-/// Writes the entry under `name`, or takes it away if nothing is left of it. Its line is another
-/// table's matter.
+/// Writes the entry of `name`, or deletes it if it is empty. Its wait queue is in another table.
 pub(super) fn store(connection: &Connection, name: &Name, entry: &Entry) -> rusqlite::Result<()> {
     if entry.key.is_none() && entry.record.is_none() {
         let sql = "DELETE FROM entry WHERE name = ?1";
@@ -70,8 +70,8 @@ pub(super) fn store(connection: &Connection, name: &Name, entry: &Entry) -> rusq
     Ok(())
 }
 
-/// Clears away up to `most` rows of which nothing stands any more and whose fence the ground has
-/// overtaken ([`Record::is_lapsed`] says why both).
+/// Deletes up to `most` rows that have expired and whose fence is below the lowest one that counts
+/// ([`Record::is_lapsed`] explains why both).
 pub(super) fn sweep(
     connection: &Connection,
     now: Moment,
@@ -86,8 +86,8 @@ pub(super) fn sweep(
     Ok(())
 }
 
-/// After a boot all holders are dead, but what they were granted counts: keys go, and fences stay
-/// for a whole retention on the new boot's clock. Times of the old one mean nothing any more.
+/// After a boot all holders are dead, but their fences count: deletes keys, and keeps fences for a
+/// whole retention on the new boot's clock. Times of the old boot are invalid.
 pub(super) fn free_all(connection: &Connection, record_until_ms: u64) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM entry WHERE fence IS NULL", [])?;
     connection.execute(
@@ -99,7 +99,7 @@ pub(super) fn free_all(connection: &Connection, record_until_ms: u64) -> rusqlit
     Ok(())
 }
 
-/// Whether anything at all is kept.
+/// Whether the file has no entries, tickets, readers and latches.
 pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT NOT EXISTS (SELECT 1 FROM entry) AND NOT EXISTS (SELECT 1 FROM ticket)
                    AND NOT EXISTS (SELECT 1 FROM latch)";
@@ -161,14 +161,14 @@ fn ballot(row: &Row<'_>, column: usize) -> Result<Option<Ballot>, Damaged> {
         return Ok(None);
     };
     let value = u64::try_from(value)?;
-    // `Ballot::new` would lower it silently, and a fence that falls is worse than an error.
+    // `Ballot::new` would lower it silently, and a lowered fence is worse than an error.
     if value > Ballot::MAX.get() {
         return Err(Damaged);
     }
     Ok(Some(Ballot::new(value)))
 }
 
-/// A column of the wrong type: all that can go wrong with a row that has been read.
+/// A column of the wrong type, the only possible error in a row that was read.
 impl From<rusqlite::Error> for Damaged {
     fn from(_: rusqlite::Error) -> Self {
         Self
@@ -202,8 +202,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in a row: it is damaged, or it is an entry that can be written and read
-        /// again as it was.
+        /// Every row is either damaged, or an entry that is the same after it is written and read
+        /// again.
         #[test]
         fn no_row_makes_it_panic(
             texts in [text(), text(), text()],

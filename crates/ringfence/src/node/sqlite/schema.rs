@@ -1,4 +1,4 @@
-//! Opening the database: ours, fresh, or none of our business.
+//! Opens the database: one of ours, or a fresh one. Refuses databases of other applications.
 
 use std::thread;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use crate::node::NodeClock;
 use super::SqliteError;
 use super::error::is_busy;
 use super::file::LockFile;
-use super::past::Past;
+use super::node_row::NodeRow;
 
-/// `RFNC`: how we, and `file(1)`, know the database.
+/// `RFNC`: identifies the database to us and to `file(1)`.
 pub(super) const APPLICATION_ID: i64 = 0x5246_4e43;
-/// The format that we write: how many of the [`STEPS`] have been taken.
+/// The format that we write: the number of [`STEPS`] that were taken.
 pub(super) const FORMAT: i64 = STEPS.len() as i64;
 
-/// How long other processes that open the same fresh file may keep us waiting.
+/// How long we wait for other processes that open the same fresh file.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long SQLite itself tries before it reports that the database is busy.
 const BUSY_MS: i32 = 50;
 
-/// How a database came to be what it is, from a fresh one on: step n makes format n.
-const STEPS: [&str; 5] = [ENTRIES, LINES, READERS, LATCHES, RULES];
+/// The upgrades of a database from a fresh one on: step n makes format n.
+const STEPS: [&str; 6] = [ENTRIES, TICKETS, READERS, LATCHES, RULES, PARTS];
 
-/// One row of `node` says what the node last knew of time and which group it belongs to (see
-/// `past.rs`); `entry` is the ledger, and `lapses_ms` tells where a sweep may look.
+/// The one row of `node` has the node's clock and its group (see `node_row.rs`). `entry` is the
+/// ledger, with an index on `lapses_ms` for the sweep.
 const ENTRIES: &str = "
     CREATE TABLE node (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -54,9 +54,9 @@ const ENTRIES: &str = "
     CREATE INDEX entry_lapses ON entry (lapses_ms);
 ";
 
-/// Those who wait, a row each. The new columns have defaults, so that a process which still runs
-/// the code of format 1 does no harm: it passes the line, but its locks are locks.
-const LINES: &str = "
+/// One row for each ticket. The new columns have defaults, so that a process which still runs the
+/// code of format 1 does no harm: it ignores the queue, but its locks are valid.
+const TICKETS: &str = "
     ALTER TABLE entry ADD COLUMN seat_until_ms INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE entry ADD COLUMN stranger INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE entry ADD COLUMN free_since_ms INTEGER NOT NULL DEFAULT 0;
@@ -74,9 +74,9 @@ const LINES: &str = "
     CREATE INDEX ticket_until ON ticket (until_ms);
 ";
 
-/// Those who share a name, a row each. A process which still runs the code of an earlier format takes
-/// the marker in the key for another library's lock, so it excludes and is excluded; but it knows
-/// nothing of the read fence, and its own writes forget it.
+/// One row for each reader. A process which still runs the code of an earlier format takes the
+/// marker in the key for another library's lock, so exclusion works; but its writes drop the read
+/// fence.
 const READERS: &str = "
     ALTER TABLE entry ADD COLUMN read_fence INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE ticket ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;
@@ -91,9 +91,9 @@ const READERS: &str = "
     CREATE INDEX reader_until ON reader (until_ms);
 ";
 
-/// Latches, and those who have arrived at them, a row each. `lasts_ms` is how long a latch had to live
-/// when it was last written: after a boot, when the time on the lease clock means nothing any more, it
-/// lives as long again. A process which still runs the code of an earlier format knows no latches.
+/// One row for each latch and each party. `lasts_ms` is the time that a latch had left when it was
+/// last written: after a boot, when times on the lease clock are invalid, it gets this time again.
+/// A process which still runs the code of an earlier format knows no latches.
 const LATCHES: &str = "
     CREATE TABLE latch (
         name TEXT PRIMARY KEY,
@@ -109,10 +109,38 @@ const LATCHES: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// The same tables under a new number, so that a process which still runs the code of an earlier format
-/// cannot open the file: a server's birth is decided by other rules since then, and all clients of a
-/// group must have the same.
+/// The same tables with a new format number, so that a process which still runs the code of an
+/// earlier format cannot open the file: the rules for births have changed, and all clients of a
+/// group must follow the same rules.
 const RULES: &str = "";
+
+macro_rules! rename_parts {
+    ($table:literal) => {
+        concat!(
+            "UPDATE ",
+            $table,
+            " SET name = substr(name, 1, instr(name, '}')) || CASE
+                WHEN substr(name, instr(name, '}') + 1, 4) = 'gate'
+                    THEN ':admission' || substr(name, instr(name, '}') + 5)
+                WHEN substr(name, instr(name, '}') + 1, 4) = 'slot'
+                    THEN ':slot:' || substr(name, instr(name, '}') + 5)
+                ELSE ':' || substr(name, instr(name, '}') + 1)
+                END
+            WHERE substr(name, 1, 11) = 'ringfence:{';\n"
+        )
+    };
+}
+
+/// New names for the parts of semaphores and latches: `ringfence:{tag}slot3:NAME` becomes
+/// `ringfence:{tag}:slot:3:NAME`. Two processes that use different names would both take the slot,
+/// so a process which still runs the code of an earlier format cannot open the file. All other
+/// names are those of locks, and none of them begins with `ringfence:`.
+const PARTS: &str = concat!(
+    rename_parts!("entry"),
+    rename_parts!("ticket"),
+    rename_parts!("latch"),
+    rename_parts!("party"),
+);
 
 #[derive(Debug, PartialEq, Eq)]
 enum FileIdentity {
@@ -123,15 +151,16 @@ enum FileIdentity {
     Other,
 }
 
-/// Opens the database in `file`, and makes it ours if it is fresh.
+/// Opens the database in `file`, and creates our tables if it is fresh.
 pub(super) fn open(file: &LockFile, clock: &NodeClock) -> Result<Connection, SqliteError> {
     let path = file.path();
     let mut connection = connect(file).map_err(|error| SqliteError::opening(path, error))?;
     if connection.is_readonly("main").unwrap_or(false) {
         return Err(SqliteError::read_only(path));
     }
-    // Asked before anything is written: another application's database stays as it is.
-    // One transaction, lest a file that is just being made ours look like somebody else's.
+    // Checked before anything is written: another application's database must not be changed. In
+    // one transaction, so that a file whose tables are being created does not look like another
+    // application's.
     let identity = patiently(|| identity(&*connection.unchecked_transaction()?));
     match identity.map_err(|error| SqliteError::opening(path, error))? {
         FileIdentity::Fresh | FileIdentity::Ours(_) => {}
@@ -155,11 +184,11 @@ fn connect(file: &LockFile) -> rusqlite::Result<Connection> {
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(file.real(), flags)?;
     connection.busy_handler(Some(|tries| {
-        // SQLite's own handler backs off to 100 ms; a lock is wanted sooner than that.
+        // SQLite's own handler backs off up to 100 ms, which is too long for a lock.
         thread::sleep(Duration::from_millis(1));
         tries < BUSY_MS
     }))?;
-    // The file may come from anywhere: its schema gets no more rights than data.
+    // The file is not trusted: its schema gets no more rights than data.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
@@ -179,24 +208,23 @@ fn identity(connection: &Connection) -> rusqlite::Result<FileIdentity> {
     })
 }
 
-/// Sets the connection up and makes the tables or brings them up to date, unless another process
-/// was faster.
+/// Sets the connection up, and creates or upgrades the tables, unless another process was faster.
 fn set_up(connection: &mut Connection, clock: &NodeClock) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "wal")?;
-    // A grant is on disk before it is answered: that is what makes this node durable.
+    // A grant is on disk before it is answered: this makes the node durable.
     connection.pragma_update(None, "synchronous", "full")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let taken = match identity(&transaction)? {
         FileIdentity::Fresh => 0,
         FileIdentity::Ours(format) => format,
-        // Changed since it was first looked at; every call will say so.
+        // Changed since the first check; every call will report it.
         FileIdentity::Newer(_) | FileIdentity::Other => STEPS.len(),
     };
     for step in &STEPS[taken..] {
         transaction.execute_batch(step)?;
     }
     if taken == 0 {
-        Past::beginning(clock).insert(&transaction)?;
+        NodeRow::beginning(clock).insert(&transaction)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     if taken < STEPS.len() {
@@ -205,8 +233,8 @@ fn set_up(connection: &mut Connection, clock: &NodeClock) -> rusqlite::Result<()
     transaction.commit()
 }
 
-/// Repeats `step` while the database is busy. SQLite does not wait at every step of turning a fresh
-/// file into a write-ahead logged one, and twenty processes may do it at once.
+/// Repeats `step` while the database is busy. SQLite does not wait at every step of switching a
+/// fresh file to a write-ahead log, and twenty processes may do that at once.
 fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let patient_until = Clock::System.now() + PATIENCE;
     loop {
@@ -219,7 +247,7 @@ fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Resu
     }
 }
 
-/// A database of the present format in memory, for tests of what is read from one.
+/// A database of the present format in memory, for tests.
 #[cfg(test)]
 pub(super) fn in_memory() -> Connection {
     let connection = Connection::open_in_memory().expect("memory");

@@ -1,8 +1,9 @@
-//! A socket in a folder that others may write to: made and reached without following a link.
+//! A socket in a folder that other users may write to: created and reached without following a
+//! link.
 //!
-//! A neighbour can replace a name in such a folder by a link at any moment. What is done through a
-//! path after a look at it may hit another file: so a socket gets its mode before it has a name, and
-//! whatever has a name is held by a handle, looked at, and reached through that handle.
+//! Another user can replace a name in such a folder by a link at any moment, between a check of the
+//! path and its use. So a socket gets its mode before it has a name, and an existing file is opened
+//! first, then checked and used through its handle.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,18 +13,20 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, Stat, fchmod};
 use rustix::net::SocketAddrUnix;
 
-/// What a mode may give: to send to a socket is to write. No set-uid bit, nothing to execute.
+/// The permissions that a socket may have: sending to it needs write permission. No set-uid bit, no
+/// execution.
 const MODE_MASK: u32 = 0o666;
 
-/// Binds a new socket to `path`, with as much of `mode` as makes sense for a socket.
+/// Binds a new socket to `path`, with the bits of `mode` that a socket may have.
 ///
 /// # Errors
-/// If there is something at `path` already, if only a link.
+/// If `path` already exists, even as a link.
 pub(super) fn bind(path: &Path, mode: u32) -> io::Result<UnixDatagram> {
     let mode = Mode::from_raw_mode((mode & MODE_MASK) as _);
     let socket = UnixDatagram::unbound()?;
-    // On Linux the file of a socket gets the mode that the socket has when it is bound. Elsewhere
-    // this fails, and the mode is what the umask leaves: others may then be unable to send wakes.
+    // On Linux the file of a socket gets the mode that the socket has when it is bound. On other
+    // systems this fails, and the umask decides the mode: other users may then be unable to send
+    // wakes.
     let _ = fchmod(&socket, mode);
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     #[cfg(target_os = "linux")]
@@ -31,7 +34,8 @@ pub(super) fn bind(path: &Path, mode: u32) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Gives the socket that was just bound to `path` what the umask took from `mode`.
+/// Restores the bits of `mode` that the umask removed from the socket that was just bound to
+/// `path`.
 #[cfg(target_os = "linux")]
 fn undo_umask(path: &Path, mode: Mode) -> io::Result<()> {
     let found = FoundSocket::at(path)?;
@@ -42,13 +46,13 @@ fn undo_umask(path: &Path, mode: Mode) -> io::Result<()> {
         return Err(not_a_socket());
     }
     if stat.st_mode & 0o7777 != mode.as_raw_mode() {
-        // Through the handle, so that it is the socket that was looked at.
+        // Through the handle, so that it is the socket that was checked.
         rustix::fs::chmod(found.path(), mode)?;
     }
     Ok(())
 }
 
-/// A socket that was found, and a path to it that no neighbour can turn elsewhere.
+/// An existing socket, and a path to it that no other user can redirect.
 pub(super) struct FoundSocket {
     path: PathBuf,
     #[cfg_attr(not(target_os = "linux"), expect(dead_code))]
@@ -59,7 +63,7 @@ impl FoundSocket {
     /// The socket at `path`.
     ///
     /// # Errors
-    /// If it is something else: a link, or a socket that has another name as well.
+    /// If it is anything else: a link, or a socket with a second name.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         {
@@ -75,7 +79,7 @@ impl FoundSocket {
                 });
             }
         }
-        // Without such handles a look has to do.
+        // Systems without such handles: only check.
         check(&rustix::fs::lstat(path)?)?;
         Ok(Self {
             path: path.to_owned(),
@@ -99,7 +103,7 @@ fn not_a_socket() -> io::Error {
     io::Error::other("the socket for wakes was replaced by something else")
 }
 
-/// Opens `folder`, and says by which path it is reached through its handle.
+/// Opens `folder`. Returns its handle and a path through the handle.
 pub(super) fn open_folder(folder: &Path) -> Option<(OwnedFd, PathBuf)> {
     #[cfg(target_os = "linux")]
     {
@@ -116,7 +120,7 @@ pub(super) fn open_folder(folder: &Path) -> Option<(OwnedFd, PathBuf)> {
     }
 }
 
-/// The path of what `handle` holds, where `/proc` is mounted.
+/// A path through `handle`, if `/proc` is mounted.
 #[cfg(target_os = "linux")]
 fn path_through(handle: &OwnedFd) -> Option<PathBuf> {
     use std::os::fd::AsRawFd;

@@ -1,4 +1,4 @@
-//! One transaction on the lock file: the ledger over rows, at one moment.
+//! One transaction on the lock file: the ledger over rows, at one point in time.
 
 use std::mem;
 
@@ -12,10 +12,10 @@ use crate::node::{CallError, Facts, InitMode, NodeClock, Tier, Trouble, TroubleK
 
 use super::error::{damaged, is_busy, refused, trouble};
 use super::file::LockFile;
-use super::past::Past;
+use super::node_row::NodeRow;
 use super::{latch_rows, line_rows, reader_rows, rows};
 
-/// The file of one node, and what is needed to work on it.
+/// The file of one node and its connection.
 pub(super) struct SqliteStore {
     connection: Connection,
     file: LockFile,
@@ -23,8 +23,8 @@ pub(super) struct SqliteStore {
 }
 
 /// Why a transaction did not begin.
-pub(super) enum NotBegun {
-    /// Another process has the file: it is worth trying again.
+pub(super) enum BeginError {
+    /// Another process has locked the file: a retry may succeed.
     Busy(CallError),
     Failed(CallError),
 }
@@ -32,16 +32,16 @@ pub(super) enum NotBegun {
 /// One transaction. Dropped without [`commit`](Self::commit), it has done nothing.
 pub(super) struct Transaction<'s> {
     store: &'s SqliteStore,
-    /// The present of this transaction: all of it happens at one moment.
-    present: Past,
-    /// The node's own row has to be written, whether or not an entry was.
+    /// The time of this transaction: all of it happens at one point in time.
+    present: NodeRow,
+    /// The node's own row has to be written, even if no entry was.
     changed: bool,
     entries_written: u32,
     tickets_written: u32,
     latches_written: u32,
-    /// Who is to be told, once it has come true.
+    /// The wakes to send after the commit.
     wakes: Vec<Wake>,
-    /// A write failed: whatever this transaction has said so far, it will not come true.
+    /// A write failed: this transaction will not be committed, so its answers do not count.
     failed: Option<CallError>,
 }
 
@@ -58,22 +58,22 @@ impl SqliteStore {
         &self.clock
     }
 
-    /// Begins a transaction that will write, so that it never has to be given up half-way. Waits a
-    /// little for other processes.
-    pub(super) fn begin(&self) -> Result<Transaction<'_>, NotBegun> {
+    /// Begins a write transaction, so that no later statement fails because the file is busy. Waits
+    /// a little for other processes.
+    pub(super) fn begin(&self) -> Result<Transaction<'_>, BeginError> {
         let path = self.file.path();
         if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
             let call_error = refused(path, &error);
             return Err(if is_busy(&error) {
-                NotBegun::Busy(call_error)
+                BeginError::Busy(call_error)
             } else {
-                NotBegun::Failed(call_error)
+                BeginError::Failed(call_error)
             });
         }
         let present = self.present();
         present.map_err(|error| {
             self.roll_back();
-            NotBegun::Failed(error)
+            BeginError::Failed(error)
         })
     }
 
@@ -86,8 +86,8 @@ impl SqliteStore {
                 detail,
             )));
         }
-        let past = Past::load(path, &self.connection)?;
-        let (present, booted) = past.go_on(path, &self.clock)?;
+        let stored = NodeRow::load(path, &self.connection)?;
+        let (present, booted) = stored.advance(path, &self.clock)?;
         if booted {
             let group = present.group.unwrap_or(Group::new(1));
             let retention_ms = Rules::of_group(&group).retention_ms;
@@ -110,7 +110,7 @@ impl SqliteStore {
         })
     }
 
-    /// A transaction that cannot even be rolled back is not committed either.
+    /// Ignores errors: a transaction that cannot be rolled back is not committed either.
     fn roll_back(&self) {
         if !self.connection.is_autocommit() {
             let _ = self.connection.execute_batch("ROLLBACK");
@@ -119,12 +119,13 @@ impl SqliteStore {
 }
 
 impl Transaction<'_> {
-    /// The write that failed, if one did: nothing will come of this transaction.
+    /// The write that failed, if any: then this transaction will not be committed.
     pub(super) fn failure(&self) -> Option<&CallError> {
         self.failed.as_ref()
     }
 
-    /// Makes it true, and says who is to be told. After an error nobody knows whether it is.
+    /// Commits and returns the wakes to send. After an error it is unknown whether the commit took
+    /// effect.
     pub(super) fn commit(mut self) -> Result<Vec<Wake>, CallError> {
         let written = self.entries_written + self.tickets_written + self.latches_written;
         if self.changed || written > 0 {
@@ -135,8 +136,8 @@ impl Transaction<'_> {
         Ok(mem::take(&mut self.wakes))
     }
 
-    /// Writes what every writing transaction writes: the node's clock, lest it ever go back, and
-    /// room for what was added, lest the file grow with every name that was ever locked.
+    /// The end of every writing transaction: stores the node's clock, so that it never goes back,
+    /// and sweeps lapsed rows, so that the file does not grow with every name that was ever locked.
     fn finish(&mut self) -> Result<(), CallError> {
         let now = self.present.moment();
         let entries_max = self.entries_written.saturating_mul(2);
@@ -156,7 +157,7 @@ impl Transaction<'_> {
 
     fn write<T>(
         &mut self,
-        write: impl FnOnce(&Connection, &Past) -> rusqlite::Result<T>,
+        write: impl FnOnce(&Connection, &NodeRow) -> rusqlite::Result<T>,
     ) -> Result<T, CallError> {
         write(&self.store.connection, &self.present).map_err(|error| {
             let error = refused(self.store.file.path(), &error);
@@ -165,8 +166,8 @@ impl Transaction<'_> {
         })
     }
 
-    /// After some errors SQLite rolls back by itself. Whatever was written then would stand alone,
-    /// outside any transaction: nothing more may be.
+    /// After some errors SQLite rolls back by itself. A later write would then be outside any
+    /// transaction, so nothing more may be written.
     fn stop_if_rolled_back(&mut self, error: CallError) -> CallError {
         if self.store.connection.is_autocommit() {
             self.failed = Some(error.clone());
@@ -198,7 +199,8 @@ impl Transaction<'_> {
                     .map_err(|error| refused(path, &error))?
                     .map_err(makes_no_sense)?;
             }
-            // The two clocks may disagree: a fence above the ground counts however old it is.
+            // The two clocks may disagree: a fence above the lowest one that counts is valid at any
+            // age.
             if let Some(record) = &mut entry.record
                 && !record.is_lapsed(rules, now)
             {
@@ -248,7 +250,7 @@ impl Store for Transaction<'_> {
         let mut after = before.clone();
         let outcome = ledger::apply(&rules, self.present.moment(), &mut after, request);
         for ((claim, before), after) in request.claims.iter().zip(&before).zip(&after) {
-            // What merely expired is left to the sweep: a refusal costs no write to the disk.
+            // Expired rows are left to the sweep, so that a refusal needs no write to the disk.
             if (&before.key, &before.record) != (&after.key, &after.record) {
                 self.write(|connection, _| rows::store(connection, &claim.name, after))?;
                 self.entries_written += 1;
@@ -297,7 +299,7 @@ impl Store for Transaction<'_> {
     }
 
     fn init(&mut self, group: Group, mode: InitMode) -> Result<Facts, CallError> {
-        // A file is a group of one, whatever it was before: there is nothing to regroup.
+        // A file is always a group of one node: a regroup changes nothing.
         let force = mode == InitMode::Force || mode.regroups();
         refuse_quorum(&group)?;
         let path = self.store.file.path();

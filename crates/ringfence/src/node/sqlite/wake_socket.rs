@@ -1,9 +1,9 @@
-//! Wakes between the processes that share a file: each client that listens has a datagram socket
-//! beside it, `locks.db-wake-CLIENT`, and whoever releases writes to the sockets of those next in
-//! line. Nothing is stored or polled for, and a process that does not listen pays nothing.
+//! Wakes between the processes that share a file. Each client that listens has a datagram socket
+//! beside the file, `locks.db-wake-CLIENT`, and a release writes to the sockets of the next
+//! waiters. Nothing is stored or polled, and a process that does not listen has no cost.
 //!
-//! A wake may be lost (a full socket, a client in another mount namespace): then its client finds
-//! out when it next refreshes its ticket.
+//! A wake may be lost (a full socket, a client in another mount namespace): then its client notices
+//! when it next refreshes its ticket.
 //!
 //! Several users may share the folder, and one of them may be hostile: no link in it is followed,
 //! and nothing is changed through a path (see `socket.rs`).
@@ -27,13 +27,13 @@ use crate::node::embedded::{Listeners, client_of};
 
 use super::socket::{self, FoundSocket};
 
-/// The most that one datagram carries: a fraction of what sockets take by default.
+/// The largest datagram: a fraction of the default socket buffer.
 const DATAGRAM_MAX_BYTES: usize = 8 * 1024;
-/// A socket that nobody has bound for this long was left behind by a process that was killed;
-/// one that is younger may just be about to be bound.
+/// An unbound socket file of this age was left behind by a process that was killed. A newer one may
+/// be about to be bound.
 const LEFT_BEHIND_SECS: i64 = 10;
 
-/// Who listens on one file in this process, and the way to those in others.
+/// The listeners for one file in this process, and the sockets to those in other processes.
 pub(super) struct WakeSockets {
     listeners: Arc<Listeners>,
     place: SocketFolder,
@@ -45,11 +45,11 @@ struct SocketFolder {
     folder: PathBuf,
     prefix: OsString,
     file: PathBuf,
-    /// What the path leads through, where it does.
+    /// The handle that the path goes through, if it does.
     _folder: Option<OwnedFd>,
 }
 
-/// A socket that is listened to until this is dropped.
+/// A socket with a thread that reads it until this is dropped.
 struct WakeSocket {
     path: PathBuf,
     socket: Arc<UnixDatagram>,
@@ -57,7 +57,7 @@ struct WakeSocket {
 }
 
 impl WakeSockets {
-    /// The wake_sockets of the lock file at `file`.
+    /// The wake sockets of the lock file at `file`.
     pub(super) fn beside(file: &Path) -> Self {
         Self {
             listeners: Arc::default(),
@@ -66,7 +66,7 @@ impl WakeSockets {
         }
     }
 
-    /// Has the wakes of `client` told to `to`, whichever process they come from.
+    /// Delivers the wakes of `client` to `to`, from all processes.
     pub(super) fn listen(&self, client: &str, to: Arc<dyn Hear>) {
         if !self.listeners.add(client, to) {
             return;
@@ -80,13 +80,13 @@ impl WakeSockets {
                 target: "ringfence",
                 file = %self.place.file.display(),
                 %error,
-                "no wakes from other processes: waiting polls instead"
+                "no wakes from other processes; waiters poll instead"
             ),
         }
     }
 
     /// Stops listening to other processes.
-    pub(super) fn silence(&self) {
+    pub(super) fn stop_listening(&self) {
         let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         sockets.clear();
     }
@@ -105,15 +105,15 @@ impl WakeSockets {
         let listeners = Arc::clone(&self.listeners);
         thread::Builder::new()
             .name("ringfence-wakes".to_owned())
-            .spawn(move || hear(&socket, &closed, &listeners))?;
+            .spawn(move || receive(&socket, &closed, &listeners))?;
         Ok(open)
     }
 
-    /// Tells those who are to be woken, in this process and in others. Never blocks.
-    pub(super) fn ring(&self, wakes: Vec<Wake>) {
+    /// Sends `wakes` to the clients in this process and in others. Never blocks.
+    pub(super) fn send(&self, wakes: Vec<Wake>) {
         let mut elsewhere: BTreeMap<PathBuf, Vec<Wake>> = BTreeMap::new();
         for wake in wakes {
-            let Some(wake) = self.listeners.tell(wake) else {
+            let Some(wake) = self.listeners.deliver(wake) else {
                 continue;
             };
             let path = client_of(&wake.ticket).and_then(|client| self.place.socket(client));
@@ -122,7 +122,8 @@ impl WakeSockets {
             }
         }
         for (path, wakes) in elsewhere {
-            // Not listening, dead or too busy to hear: all of them will come and look.
+            // The client may not listen, be dead or have a full socket. A live one retries by
+            // itself.
             let _ = write(&path, &wakes);
         }
     }
@@ -133,8 +134,8 @@ impl SocketFolder {
         let mut folder = file.parent().unwrap_or(file).to_owned();
         let mut prefix = file.file_name().unwrap_or_default().to_owned();
         prefix.push("-wake-");
-        // Sockets have short paths, and the folder at a path may be replaced by another. Linux has
-        // a short path for every folder that is open, and that one stays this folder.
+        // The path of a socket must be short, and the folder at a path may be replaced by another.
+        // Linux has a short path for every open folder, which always leads to this folder.
         let handle = socket::open_folder(&folder);
         if let Some((_, through)) = &handle {
             folder.clone_from(through);
@@ -147,8 +148,8 @@ impl SocketFolder {
         }
     }
 
-    /// The socket of `client`; none for an id that could lead elsewhere, since tickets are read
-    /// from a file that others write.
+    /// The socket of `client`; none for an id that could lead to another folder, since tickets are
+    /// read from a file that other users write.
     fn socket(&self, client: &str) -> Option<PathBuf> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
         if client.is_empty() || !client.bytes().all(plain) {
@@ -160,10 +161,10 @@ impl SocketFolder {
     }
 
     fn bind(&self, path: &Path) -> io::Result<UnixDatagram> {
-        // Whoever may write the lock file may wake those who wait for it.
+        // A user who may write the lock file may also send wakes.
         let mode = fs::symlink_metadata(&self.file)?.mode();
         match socket::bind(path, mode) {
-            // Of a process that was killed and whose client had this very id.
+            // Left by a killed process whose client had the same id.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
                 fs::remove_file(path)?;
                 socket::bind(path, mode)
@@ -172,8 +173,8 @@ impl SocketFolder {
         }
     }
 
-    /// Removes the sockets that killed processes have left behind. `own` was bound just now and
-    /// tells the time of the file system.
+    /// Removes the sockets that killed processes have left behind. `own` was bound just now, and
+    /// its timestamp is the file system's present time.
     fn clear_away(&self, own: &Path) {
         let (Ok(own), Ok(files)) = (fs::symlink_metadata(own), fs::read_dir(&self.folder)) else {
             return;
@@ -184,7 +185,7 @@ impl SocketFolder {
             if ours && file.metadata().is_ok_and(|found| is_old(&found, &own)) {
                 let path = file.path();
                 if is_dead(&path) {
-                    // Another process may be clearing away too.
+                    // Another process may remove it at the same time.
                     let _ = fs::remove_file(path);
                 }
             }
@@ -195,9 +196,9 @@ impl SocketFolder {
 impl Drop for WakeSocket {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::SeqCst);
-        // The thread hears either of these, the one on every system, the other on Linux even if
-        // the file is gone. Nothing that fails here can be mended: the thread then ends with its
-        // process, and the next who listens clears the socket away.
+        // Either of these ends the thread: the first on every system, the second on Linux even if
+        // the file was deleted. If both fail, the thread ends with its process, and the next
+        // listener removes the socket.
         let _ = write(&self.path, &[]);
         let _ = self.socket.shutdown(Shutdown::Both);
         let _ = fs::remove_file(&self.path);
@@ -216,8 +217,8 @@ fn is_dead(path: &Path) -> bool {
         .is_err_and(refused)
 }
 
-/// Hears wakes on `socket` until it is closed.
-fn hear(socket: &UnixDatagram, closed: &AtomicBool, listeners: &Listeners) {
+/// Receives wakes on `socket` until it is closed.
+fn receive(socket: &UnixDatagram, closed: &AtomicBool, listeners: &Listeners) {
     let mut buffer = vec![0; DATAGRAM_MAX_BYTES];
     loop {
         let received = socket.recv(&mut buffer);
@@ -226,12 +227,15 @@ fn hear(socket: &UnixDatagram, closed: &AtomicBool, listeners: &Listeners) {
         }
         match received {
             Ok(bytes) => read(&buffer[..bytes]).for_each(|wake| {
-                // Not for anybody here: a mistake of whoever sent it.
-                let _ = listeners.tell(wake);
+                // A wake without a listener was sent to the wrong socket.
+                let _ = listeners.deliver(wake);
             }),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
-                tracing::warn!(target: "ringfence", %error, "no more wakes from other processes: waiting polls instead");
+                tracing::warn!(
+                    target: "ringfence", %error,
+                    "no more wakes from other processes; waiters poll instead"
+                );
                 return;
             }
         }
@@ -275,12 +279,12 @@ mod tests {
             slot,
         };
         let some = b"0 a.1\n\nx a.2\n-1 a.3\n1500 a.4\n0 a.5 2\n0 a.6 x\n7";
-        let heard = [
+        let expected = [
             wake("a.1", 0, None),
             wake("a.4", 1500, None),
             wake("a.5", 0, Some(2)),
         ];
-        assert_eq!(wakes(some), heard);
+        assert_eq!(wakes(some), expected);
         assert_eq!(wakes(b"0 a.1\n\xff"), []);
         assert_eq!(wakes(b""), []);
     }

@@ -1,5 +1,5 @@
-//! The node's thread: all that waits goes into one transaction, so that a write to the disk is
-//! shared by everyone who waited for it.
+//! The node's thread: all waiting jobs go into one transaction, so that they share one write to the
+//! disk.
 
 use std::iter;
 use std::sync::mpsc::Receiver;
@@ -10,18 +10,18 @@ use crate::node::backlog::Backlog;
 use crate::node::embedded::{Answered, Job};
 
 use super::pending::Pending;
-use super::store::{NotBegun, SqliteStore, Transaction};
+use super::store::{BeginError, SqliteStore, Transaction};
 use super::wake_socket::WakeSockets;
 
-/// How many calls one transaction takes: enough to share a write, few enough that other processes
-/// get their turn.
+/// The most calls in one transaction: enough to share a write, few enough to let other processes
+/// in.
 const BATCH_MAX: usize = 256;
 
-/// How often a transaction is begun in vain before all who wait for it are told: each time takes
-/// as long as SQLite itself waits. Calls that expire are told sooner.
+/// How many attempts to begin a transaction may fail before all its jobs fail. Each attempt takes
+/// as long as SQLite itself waits. Expired calls are answered earlier.
 const BEGIN_MAX: usize = 200;
 
-/// Answers jobs until nobody can ask any more.
+/// Carries out jobs until all clones of the node are dropped.
 pub(super) fn run(
     store: SqliteStore,
     wake_sockets: &WakeSockets,
@@ -33,16 +33,16 @@ pub(super) fn run(
         let count = batch.len();
         let (answered, wakes) = carry_out(&store, batch);
         pending.end(count);
-        // Wakes first: somebody waits for them idly.
-        wake_sockets.ring(wakes);
+        // Wakes first: waiters are idle until they arrive.
+        wake_sockets.send(wakes);
         for answered in answered {
             answered.deliver();
         }
     }
 }
 
-/// What goes into the next transaction: all that waits, or if that is too much, releases first. `None`
-/// once nobody can ask any more.
+/// The jobs of the next transaction: all that wait, or if there are too many, releases first.
+/// `None` once all clones of the node are dropped.
 fn next_batch(backlog: &mut Backlog<Job>, inbox: &Receiver<Job>) -> Option<Vec<Job>> {
     if backlog.len == 0 {
         let first = inbox.recv().ok()?;
@@ -70,8 +70,8 @@ fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> (Vec<Answered>, Vec<Wa
                 answered.extend(commit(transaction, batch, &mut wakes));
                 break;
             }
-            Err(NotBegun::Busy(_)) if tries < BEGIN_MAX => {}
-            Err(NotBegun::Busy(error) | NotBegun::Failed(error)) => {
+            Err(BeginError::Busy(_)) if tries < BEGIN_MAX => {}
+            Err(BeginError::Busy(error) | BeginError::Failed(error)) => {
                 answered.extend(batch.into_iter().map(|job| job.fail(error.clone())));
                 break;
             }
@@ -80,8 +80,8 @@ fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> (Vec<Answered>, Vec<Wa
     (answered, wakes)
 }
 
-/// Carries out `batch` in one transaction. A request reads all it needs before it writes, so one
-/// that fails to read has changed nothing; one that fails to write takes the others with it.
+/// Carries out `batch` in one transaction. A request reads everything before it writes, so a failed
+/// read has changed nothing. A failed write fails the whole transaction.
 fn commit(
     mut transaction: Transaction<'_>,
     batch: Vec<Job>,
@@ -110,7 +110,7 @@ fn commit(
 fn but_all(answered: Vec<Answered>, error: &CallError) -> Vec<Answered> {
     answered
         .into_iter()
-        .map(|answer| answer.but(error))
+        .map(|answer| answer.or_error(error))
         .collect()
 }
 
@@ -139,7 +139,7 @@ mod tests {
             to.send(job(who, acquire())).unwrap();
         }
         to.send(job(5_000, Op::PlainRelease)).unwrap();
-        // Of one whose acquire waits: it must not go before that.
+        // A release whose acquire still waits: it must not go before that.
         to.send(job(2 * BATCH_MAX - 1, Op::PlainRelease)).unwrap();
         let mut backlog = Backlog::default();
         let first = next_batch(&mut backlog, &inbox).unwrap();

@@ -6,16 +6,17 @@ use super::*;
 pub(crate) fn record_key(name: &str) -> String {
     match name {
         // A part of a semaphore, or a latch.
-        part if part.starts_with("ringfence:{s}") => format!("ringfence:{{s}}:{part}"),
-        "{a}" => "ringfence:{a}:{a}".to_owned(),
-        "b}{" => "ringfence:{}onoi:b}{".to_owned(),
-        plain => format!("ringfence:{{{plain}}}:{plain}"),
+        part if part.starts_with("ringfence:{s}") => format!("ringfence:{{s}}:record:{part}"),
+        "{a}" => "ringfence:{a}:record:{a}".to_owned(),
+        "b}{" => "ringfence:{b{}:record:b}{".to_owned(),
+        plain => format!("ringfence:{{{plain}}}:record:{plain}"),
     }
 }
 
 /// The documented keys of a name's queue: mark, order, leases.
 pub(crate) fn line_keys(name: &str) -> [String; 3] {
-    ["}lineqclm", "}rankjgpk", "}tilllna"].map(|word| record_key(name).replacen('}', word, 1))
+    ["queue", "queue-order", "queue-leases"]
+        .map(|word| record_key(name).replacen("record", word, 1))
 }
 
 pub(super) fn parse_record(text: &str, until_ms: u64) -> Record {

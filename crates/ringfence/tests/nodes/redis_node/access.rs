@@ -85,7 +85,7 @@ async fn a_database_that_the_server_does_not_have_is_a_misconfiguration() {
             assert!(error.trouble().is_misconfiguration());
             let text = error.to_string();
             assert!(
-                text.contains("has no database of the number in its URL"),
+                text.contains("has no database with the number in its URL"),
                 "{text}"
             );
         }

@@ -70,7 +70,7 @@ fn text(record: &Record<String>, since_us: u64, birth_us: u64) -> String {
         .map_or("-".to_owned(), |epoch| epoch.to_string());
     let (replicated, durable) = (u8::from(record.replicated), u8::from(record.durable));
     let run_id = &record.run_id;
-    format!("2 {run_id} {id} {epoch} {replicated} {since_us} {birth_us} {durable} {GROUP}")
+    format!("3 {run_id} {id} {epoch} {replicated} {since_us} {birth_us} {durable} {GROUP}")
 }
 
 /// The value of `field` in the section `section` of `INFO`.
@@ -218,7 +218,7 @@ fn a_birth_is_written_only_if_the_server_is_still_the_one_that_was_examined() {
     assert_eq!(server.command(&["EXISTS", BORN]), "0");
     assert!(join(&run_id, &id).is_some());
     // A record with an epoch of Sentinels stays, even if it was written after the examination.
-    let theirs = format!("2 {other} {id} 7 1 5 5 0 {GROUP}");
+    let theirs = format!("3 {other} {id} 7 1 5 5 0 {GROUP}");
     server.command(&["SET", BORN, &theirs]);
     assert_eq!(join(&run_id, &id), Some(theirs.clone()));
     assert_eq!(server.command(&["GET", BORN]), theirs);

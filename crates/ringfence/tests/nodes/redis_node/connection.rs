@@ -90,7 +90,9 @@ async fn a_record_outlives_its_key() {
     assert_eq!(reply.unwrap().answer, Answer::Granted);
     let mut client = client(&server);
     for name in ["{a}1", "{a}2"] {
-        let record: i64 = client.pttl(format!("ringfence:{{a}}:{name}")).unwrap();
+        let record: i64 = client
+            .pttl(format!("ringfence:{{a}}:record:{name}"))
+            .unwrap();
         assert!(record >= client.pttl(name).unwrap(), "{name}: {record}");
     }
 }

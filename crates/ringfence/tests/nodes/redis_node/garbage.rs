@@ -10,12 +10,12 @@ use super::*;
 use crate::support::*;
 
 const SIDE_KEYS: [&str; 6] = [
-    "ringfence:{n}:n",
-    "ringfence:{n}lineqclm:n",
-    "ringfence:{n}rankjgpk:n",
-    "ringfence:{n}tilllna:n",
-    "ringfence:{n}leasesaanc:n",
-    "ringfence:{n}whoavjp:n",
+    "ringfence:{n}:record:n",
+    "ringfence:{n}:queue:n",
+    "ringfence:{n}:queue-order:n",
+    "ringfence:{n}:queue-leases:n",
+    "ringfence:{n}:readers:n",
+    "ringfence:{n}:reader-labels:n",
 ];
 
 /// Writes a value to `key`; `which` selects one of several types and contents.

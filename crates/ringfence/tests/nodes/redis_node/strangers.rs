@@ -82,7 +82,7 @@ async fn a_damaged_record_is_an_error_and_not_treated_as_absent() {
         "1:-5:5",
         &huge,
     ] {
-        let _: () = client.set("ringfence:{n}:n", damage).unwrap();
+        let _: () = client.set("ringfence:{n}:record:n", damage).unwrap();
         let error = call(&node, request(&["m", "n"], 1, acquire(ballot, TTL_MS)))
             .await
             .unwrap_err();
@@ -91,7 +91,7 @@ async fn a_damaged_record_is_an_error_and_not_treated_as_absent() {
             "{error:?}"
         );
         assert!(
-            error.to_string().contains("`ringfence:{n}:n`"),
+            error.to_string().contains("`ringfence:{n}:record:n`"),
             "{damage}: {error}"
         );
     }

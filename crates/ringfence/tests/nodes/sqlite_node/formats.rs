@@ -1,5 +1,7 @@
 //! SQLite files that an older version wrote.
 
+use ringfence::name::Name;
+
 use super::*;
 
 /// The first format, without wait queues. Alice holds `held`, and `old` has a fence.
@@ -60,6 +62,42 @@ fn a_file_of_the_first_format_is_upgraded_with_its_locks_and_fences() {
     let fresh = Machine::new();
     drop(fresh.open(fresh.clock()));
     assert_eq!(format(&machine), format(&fresh));
+}
+
+/// Until format 5 the parts of semaphores and latches had other names in the file.
+#[test]
+fn semaphores_and_latches_of_format_5_keep_their_holders_and_parties() {
+    let machine = Machine::new();
+    drop(machine.open(machine.clock()));
+    let file = Connection::open(machine.file()).unwrap();
+    file.execute_batch(
+        "INSERT INTO entry (name, key_value, key_until_ms, lapses_ms) VALUES
+            ('ringfence:{s}slot1:s', 'theirs', 1010000, 1060000),
+            ('ringfence:{s}gate:s', '2', 1060000, 1060000),
+            ('slot}gate:', 'theirs', 1010000, 1060000);
+        INSERT INTO ticket VALUES ('ringfence:{s}gate:s', 5, 'c.1', 1010000, 1000000, 0, 0);
+        INSERT INTO latch VALUES ('ringfence:{x}latch:a{x}', 5, 1010000, 10000);
+        INSERT INTO party VALUES ('ringfence:{x}latch:a{x}', 'p');
+        PRAGMA user_version = 5;",
+    )
+    .unwrap();
+    drop(machine.open(machine.clock()));
+    let names = |table| -> Vec<String> {
+        let mut rows = file
+            .prepare(&format!("SELECT name FROM {table} ORDER BY name"))
+            .unwrap();
+        let names = rows.query_map([], |row| row.get(0)).unwrap();
+        names.collect::<Result<_, _>>().unwrap()
+    };
+    let (name, latch) = (
+        Name::new("", "s").unwrap(),
+        Name::new("", "a{x}").unwrap().latch(),
+    );
+    let (gate, slot) = (name.gate(), name.slot(1));
+    assert_eq!(names("entry"), [gate.as_str(), slot.as_str(), "slot}gate:"]);
+    assert_eq!(names("ticket"), [gate.as_str()]);
+    assert_eq!(names("latch"), [latch.as_str()]);
+    assert_eq!(names("party"), [latch.as_str()]);
 }
 
 /// The format number in a file.

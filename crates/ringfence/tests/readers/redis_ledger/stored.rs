@@ -6,7 +6,7 @@ impl Bench {
     /// What is stored under `name`, read without the library, without expired data.
     pub(super) fn stored(&mut self, name: &str) -> Entry {
         let record = record_key(name);
-        let beside = |word: &str| record.replacen('}', &format!("}}{word}"), 1);
+        let beside = |word: &str| record.replacen("record", word, 1);
         type Raw = (
             Option<String>,
             i64,
@@ -21,10 +21,10 @@ impl Bench {
         for key in [name, &record] {
             pipe.get(key).cmd("PEXPIRETIME").arg(key);
         }
-        pipe.zrange_withscores(beside("leasesaanc"), 0, -1)
-            .hgetall(beside("whoavjp"))
-            .zrange(beside("rankjgpk"), 0, -1)
-            .zrange_withscores(beside("tilllna"), 0, -1);
+        pipe.zrange_withscores(beside("readers"), 0, -1)
+            .hgetall(beside("reader-labels"))
+            .zrange(beside("queue-order"), 0, -1)
+            .zrange_withscores(beside("queue-leases"), 0, -1);
         let (value, until, text, text_until, leases, who, order, tickets): Raw =
             pipe.atomic().query(&mut self.connection).unwrap();
         let mut readers: Vec<Seat> = leases
@@ -69,8 +69,8 @@ impl Bench {
 
 pub(super) fn record_key(name: &str) -> String {
     match name {
-        "b}{" => "ringfence:{}onoi:b}{".to_owned(),
-        plain => format!("ringfence:{{{plain}}}:{plain}"),
+        "b}{" => "ringfence:{b{}:record:b}{".to_owned(),
+        plain => format!("ringfence:{{{plain}}}:record:{plain}"),
     }
 }
 

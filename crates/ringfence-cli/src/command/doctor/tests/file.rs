@@ -51,7 +51,7 @@ fn a_usable_lock_file_has_no_problems() {
 #[test]
 fn a_file_that_cannot_hold_locks_is_a_problem() {
     let with = |contents| FileExamination { contents, ..file() };
-    let missing = trouble(TroubleKind::Other, "its folder is not there");
+    let missing = trouble(TroubleKind::Other, "its folder does not exist");
     for (file, check) in [
         (with(Ok(Contents::Newer)), "file"),
         (with(Ok(Contents::OtherApplication)), "file"),

@@ -33,7 +33,7 @@ fn the_advice_depends_on_why_a_node_cannot_be_reached() {
     for (kind, detail, advice) in [
         (TroubleKind::Unreachable, "failed to lookup address", "DNS"),
         (TroubleKind::Unreachable, "invalid peer certificate", "?ca="),
-        (TroubleKind::Timeout, "does not answer within 2 s", "hung"),
+        (TroubleKind::Timeout, "did not answer within 2 s", "hung"),
         (TroubleKind::Garbage, "is no Redis server", "rediss://"),
         (TroubleKind::Denied, "refuses the password", "password"),
     ] {
@@ -291,7 +291,7 @@ fn a_key_without_expiry_is_a_warning() {
                 looked_at: 9,
                 complete,
                 lasting: 2,
-                example: Some("ringfence:{x}:x".to_owned()),
+                example: Some("ringfence:{x}:record:x".to_owned()),
             });
         })
     };
@@ -300,7 +300,7 @@ fn a_key_without_expiry_is_a_warning() {
         "expiry",
         Warning,
         true,
-        &["2 keys", "ringfence:{x}:x", "(9 checked, 3 not visible"],
+        &["2 keys", "ringfence:{x}:record:x", "(9 checked, 3 not visible"],
     );
     says(
         &keys(false),

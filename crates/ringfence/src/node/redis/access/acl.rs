@@ -1,7 +1,8 @@
-//! The users of a server: what each sort may do, and the line of an ACL file that lets it do just
-//! that. This is the one list: the doctor asks about it, and the guide is compared with it.
+//! The ACL users of a server: the rights that each purpose needs, and the line of an ACL file that
+//! grants exactly these. This is the only list: the doctor checks it, and a test compares the guide
+//! with it.
 
-use crate::name::hash_tag;
+use crate::name::{hash_tag, side_key_tag};
 use crate::node::Purpose;
 
 use crate::node::redis::key::BORN_KEY;
@@ -9,32 +10,32 @@ use crate::node::redis::key::BORN_KEY;
 /// The channels for wakes: one for each client, under a random name.
 pub(crate) const CHANNELS: &str = "&ringfence:wake:*";
 
-/// What a command is asked about with.
+/// The arguments with which the server is asked whether our user may run a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum On {
-    /// A key that it only reads, and these words behind it.
+pub(crate) enum Arguments {
+    /// A key that it only reads, then these words.
     Read(&'static [&'static str]),
-    /// A key that it writes, and these words behind it.
+    /// A key that it writes, then these words.
     Write(&'static [&'static str]),
-    /// A channel of ours, and these words behind it.
+    /// A channel of ours, then these words.
     Channel(&'static [&'static str]),
-    /// No key.
-    Nothing(&'static [&'static str]),
+    /// These words; no key.
+    Plain(&'static [&'static str]),
 }
 
-/// One command that the library sends, or a script of it runs.
+/// One command that the library sends, or that one of its scripts runs.
 pub(crate) struct CommandRight {
     /// The rule that allows it.
     pub(crate) rule: &'static str,
-    pub(crate) on: On,
-    /// Who cannot do its work without it.
+    pub(crate) arguments: Arguments,
+    /// The purposes that need it.
     pub(crate) needed_by: &'static [Purpose],
-    /// Who is slower without it, or knows less.
+    /// The purposes that are slower without it, or learn less.
     pub(crate) useful_to: &'static [Purpose],
 }
 
 impl CommandRight {
-    /// Whether the line of a user for `purpose` has it.
+    /// Whether the ACL line of a user for `purpose` has it.
     pub(crate) fn is_for(&self, purpose: Purpose) -> bool {
         self.needed_by.contains(&purpose) || self.useful_to.contains(&purpose)
     }
@@ -47,71 +48,79 @@ const INIT: &[Purpose] = &[Purpose::Init];
 const LOCK_AND_LOOK: &[Purpose] = &[Purpose::Lock, Purpose::Look];
 const LOCK_AND_INIT: &[Purpose] = &[Purpose::Lock, Purpose::Init];
 
-const fn needed(rule: &'static str, on: On, needed_by: &'static [Purpose]) -> CommandRight {
+const fn needed(
+    rule: &'static str,
+    arguments: Arguments,
+    needed_by: &'static [Purpose],
+) -> CommandRight {
     CommandRight {
         rule,
-        on,
+        arguments,
         needed_by,
         useful_to: &[],
     }
 }
 
-const fn useful(rule: &'static str, on: On, useful_to: &'static [Purpose]) -> CommandRight {
+const fn useful(
+    rule: &'static str,
+    arguments: Arguments,
+    useful_to: &'static [Purpose],
+) -> CommandRight {
     CommandRight {
         rule,
-        on,
+        arguments,
         needed_by: &[],
         useful_to,
     }
 }
 
-/// Every command, in the order of the lines.
+/// Every command, in the order of the ACL lines.
 pub(crate) const COMMANDS: [CommandRight; 30] = [
-    useful("+hello", On::Nothing(&["3"]), ALL),
-    needed("+info", On::Nothing(&["server"]), ALL),
-    needed("+time", On::Nothing(&[]), ALL),
-    needed("+eval", On::Nothing(&["return 1", "0"]), LOCK_AND_INIT),
-    needed("+evalsha", On::Nothing(&["0", "0"]), LOCK),
+    useful("+hello", Arguments::Plain(&["3"]), ALL),
+    needed("+info", Arguments::Plain(&["server"]), ALL),
+    needed("+time", Arguments::Plain(&[]), ALL),
+    needed("+eval", Arguments::Plain(&["return 1", "0"]), LOCK_AND_INIT),
+    needed("+evalsha", Arguments::Plain(&["0", "0"]), LOCK),
     CommandRight {
         rule: "+eval_ro",
-        on: On::Nothing(&["return 1", "0"]),
+        arguments: Arguments::Plain(&["return 1", "0"]),
         needed_by: LOOK,
         useful_to: LOCK_AND_INIT,
     },
-    needed("+evalsha_ro", On::Nothing(&["0", "0"]), LOOK),
-    useful("+script|load", On::Nothing(&["return 1"]), LOCK),
-    needed("+get", On::Read(&[]), ALL),
-    needed("+mget", On::Read(&[]), ALL),
-    needed("+set", On::Write(&["v"]), LOCK_AND_INIT),
-    needed("+del", On::Write(&[]), LOCK),
-    needed("+exists", On::Read(&[]), LOCK),
-    needed("+pttl", On::Read(&[]), ALL),
-    needed("+pexpire", On::Write(&["1"]), LOCK),
-    needed("+scan", On::Nothing(&["0"]), INIT),
-    needed("+zadd", On::Write(&["1", "m"]), LOCK),
-    needed("+zrem", On::Write(&["m"]), LOCK),
-    needed("+zrank", On::Read(&["m"]), LOCK),
-    needed("+zcard", On::Read(&[]), LOCK),
-    needed("+zrange", On::Read(&["0", "0"]), LOCK_AND_LOOK),
-    needed("+zrangebyscore", On::Read(&["0", "0"]), LOCK),
-    needed("+zscore", On::Read(&["m"]), LOCK_AND_LOOK),
-    needed("+zlexcount", On::Read(&["-", "+"]), LOCK),
-    needed("+zcount", On::Read(&["0", "0"]), LOCK_AND_LOOK),
-    needed("+hget", On::Read(&["f"]), LOCK_AND_LOOK),
-    needed("+hset", On::Write(&["f", "v"]), LOCK),
-    needed("+hdel", On::Write(&["f"]), LOCK),
-    needed("+publish", On::Channel(&["m"]), LOCK),
-    useful("+subscribe", On::Channel(&[]), LOCK),
+    needed("+evalsha_ro", Arguments::Plain(&["0", "0"]), LOOK),
+    useful("+script|load", Arguments::Plain(&["return 1"]), LOCK),
+    needed("+get", Arguments::Read(&[]), ALL),
+    needed("+mget", Arguments::Read(&[]), ALL),
+    needed("+set", Arguments::Write(&["v"]), LOCK_AND_INIT),
+    needed("+del", Arguments::Write(&[]), LOCK),
+    needed("+exists", Arguments::Read(&[]), LOCK),
+    needed("+pttl", Arguments::Read(&[]), ALL),
+    needed("+pexpire", Arguments::Write(&["1"]), LOCK),
+    needed("+scan", Arguments::Plain(&["0"]), INIT),
+    needed("+zadd", Arguments::Write(&["1", "m"]), LOCK),
+    needed("+zrem", Arguments::Write(&["m"]), LOCK),
+    needed("+zrank", Arguments::Read(&["m"]), LOCK),
+    needed("+zcard", Arguments::Read(&[]), LOCK),
+    needed("+zrange", Arguments::Read(&["0", "0"]), LOCK_AND_LOOK),
+    needed("+zrangebyscore", Arguments::Read(&["0", "0"]), LOCK),
+    needed("+zscore", Arguments::Read(&["m"]), LOCK_AND_LOOK),
+    needed("+zlexcount", Arguments::Read(&["-", "+"]), LOCK),
+    needed("+zcount", Arguments::Read(&["0", "0"]), LOCK_AND_LOOK),
+    needed("+hget", Arguments::Read(&["f"]), LOCK_AND_LOOK),
+    needed("+hset", Arguments::Write(&["f", "v"]), LOCK),
+    needed("+hdel", Arguments::Write(&["f"]), LOCK),
+    needed("+publish", Arguments::Channel(&["m"]), LOCK),
+    useful("+subscribe", Arguments::Channel(&[]), LOCK),
 ];
 
-/// The line of an ACL file for a user who does `purpose` and no more, with locks whose names begin
-/// with `prefix` and have no `}`. A user for [`Purpose::Init`] looks at all names.
+/// The line of an ACL file for a user with the rights for `purpose` and no others, on locks whose
+/// names begin with `prefix` and have no hash tag. A user for [`Purpose::Init`] reads all names.
 pub fn acl_line(purpose: Purpose, user: &str, password: &str, prefix: &str) -> String {
     let rules = rules(purpose, &KeyPatterns::of_prefix(prefix));
     format!("user {user} on >{password} {rules}")
 }
 
-/// The rules of a user who does `purpose` with keys that match `names`.
+/// The rules of a user for `purpose` on keys that match `names`.
 pub(crate) fn rules(purpose: Purpose, names: &KeyPatterns) -> String {
     let mut rules = key_rules(purpose, names);
     rules.push("resetchannels".to_owned());
@@ -126,7 +135,7 @@ pub(crate) fn rules(purpose: Purpose, names: &KeyPatterns) -> String {
 
 fn key_rules(purpose: Purpose, names: &KeyPatterns) -> Vec<String> {
     match purpose {
-        // Its search finds the locks of all.
+        // Its search reads the locks of all teams.
         Purpose::Init => vec![born_rule(purpose), "%R~*".to_owned()],
         Purpose::Lock | Purpose::Look => {
             let mut rules = vec![born_rule(purpose)];
@@ -141,7 +150,7 @@ pub(crate) fn born_rule(purpose: Purpose) -> String {
     format!("{}{BORN_KEY}", access(purpose))
 }
 
-/// How a user for `purpose` may use the keys of locks.
+/// The kind of access to the keys of locks for `purpose`.
 fn access(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Look => "%R~",
@@ -149,18 +158,18 @@ fn access(purpose: Purpose) -> &'static str {
     }
 }
 
-/// The patterns that the keys of some locks match, as ACL rules have them behind `~`.
+/// The patterns for the keys of some locks, as they follow `~` in ACL rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyPatterns {
-    /// Of the locks' own keys.
+    /// For the locks' own keys.
     pub(crate) plain: String,
-    /// Of the records, lines, slots and latches beside them.
+    /// For the side keys: records, wait queues, readers, slots and latches.
     pub(crate) side: Vec<String>,
 }
 
 impl KeyPatterns {
-    /// For the names that begin with `prefix` and have no `}`. All their other keys begin with the
-    /// hash tag, which is then the whole name.
+    /// For the names that begin with `prefix` and have no hash tag. In their side keys the whole
+    /// name is the hash tag.
     pub(crate) fn of_prefix(prefix: &str) -> Self {
         let prefix = escaped(prefix);
         Self {
@@ -169,7 +178,7 @@ impl KeyPatterns {
         }
     }
 
-    /// For the lock `name`, and others with the same prefix if it has one: what stands before its
+    /// For the lock `name`, and for others with the same prefix if it has one: the part up to its
     /// first `:` or `/`.
     pub(crate) fn of_name(name: &str) -> Self {
         if let Some(tag) = hash_tag(name) {
@@ -177,24 +186,18 @@ impl KeyPatterns {
             if name.starts_with('{') {
                 return Self {
                     plain: format!("{{{tag}}}*"),
-                    side: vec![format!("ringfence:{{{tag}}}*")],
+                    side: vec![format!("ringfence:{{{tag}}}:*")],
                 };
             }
             return Self {
-                side: vec![format!("ringfence:{{{tag}}}*:{name}")],
+                side: vec![format!("ringfence:{{{tag}}}:*:{name}")],
                 plain: name,
             };
         }
         if name.contains('}') {
-            // See `key.rs` and `Name::part`.
-            let tag = escaped(&name.replace('}', ""));
-            let tag = if tag.is_empty() { "-" } else { &tag };
-            let name = escaped(name);
+            let (tag, name) = (escaped(&side_key_tag(name)), escaped(name));
             return Self {
-                side: vec![
-                    format!("ringfence:{{}}*onoi:{name}"),
-                    format!("ringfence:{{{tag}}}*:{name}"),
-                ],
+                side: vec![format!("ringfence:{{{tag}}}:*:{name}")],
                 plain: name,
             };
         }
@@ -202,12 +205,12 @@ impl KeyPatterns {
             Some(end) => Self::of_prefix(&name[..=end]),
             None => Self {
                 plain: escaped(name),
-                side: vec![format!("ringfence:{{{}}}*", escaped(name))],
+                side: vec![format!("ringfence:{{{}}}:*", escaped(name))],
             },
         }
     }
 
-    /// As the rules of a user for `purpose`.
+    /// The rules of a user for `purpose`.
     pub(crate) fn rules(&self, purpose: Purpose) -> Vec<String> {
         let side = self.side.iter().chain([&self.plain]);
         side.map(|pattern| format!("{}{pattern}", access(purpose)))
@@ -215,14 +218,14 @@ impl KeyPatterns {
     }
 }
 
-/// `text` as a pattern that matches it: characters with a meaning in patterns are escaped, and those
-/// that no ACL rule can have match any.
+/// A pattern that matches `text`: characters with a meaning in patterns are escaped, and `?`
+/// replaces those that an ACL rule cannot contain.
 fn escaped(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '*' | '?' | '[' | ']' | '\\' => pattern.extend(['\\', c]),
-            // One for each byte.
+            // One `?` for each byte.
             _ if c.is_whitespace() || c.is_control() => {
                 pattern.extend(std::iter::repeat_n('?', c.len_utf8()));
             }
@@ -240,7 +243,7 @@ mod tests {
     use crate::name::Name;
     use crate::node::redis::key::side_keys;
 
-    /// Whether the server's glob `pattern` matches `text`, as far as our patterns go.
+    /// Whether the server's glob `pattern` matches `text`, for the parts of globs that we use.
     fn matches(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern, text) {
             ([], _) => text.is_empty(),
@@ -252,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Every key of the lock, the semaphore and the latch `name`, but for the plain one.
+    /// Every key of the lock, the semaphore and the latch `name`, except the plain one.
     fn keys_beside(name: &str) -> Vec<String> {
         let given = Name::new("", name).unwrap();
         let own = [given.gate(), given.slot(0), given.slot(41), given.latch()];
@@ -288,17 +291,18 @@ mod tests {
             covers(&KeyPatterns::of_prefix(&prefix), &format!("{prefix}{rest}"));
         }
 
-        /// Names that begin otherwise, whatever is in them.
+        /// For all names that begin otherwise.
         #[test]
         fn the_rules_for_a_prefix_fit_no_key_of_another(name in "[{:o]?[{}:orders]{0,12}") {
             prop_assume!(!name.is_empty() && !name.starts_with("o:") && !name.contains("{o:"));
             let patterns = KeyPatterns::of_prefix("o:");
             let all = [&patterns.plain, &patterns.side[0]];
-            // A semaphore's tag is its name without closing braces.
+            // The tag of a name without a hash tag is the name without its closing braces.
             prop_assume!(!name.replace('}', "").starts_with("o:"));
             for key in keys_beside(&name).into_iter().chain([name.clone()]) {
                 for pattern in all {
-                    prop_assert!(!matches(pattern.as_bytes(), key.as_bytes()), "{} {}", key, pattern);
+                    let fits = matches(pattern.as_bytes(), key.as_bytes());
+                    prop_assert!(!fits, "{} {}", key, pattern);
                 }
             }
         }
@@ -313,24 +317,27 @@ mod tests {
         for (name, rules) in [
             ("orders:42", "~ringfence:{orders:* ~orders:*"),
             ("orders/a:b", "~ringfence:{orders/* ~orders/*"),
-            ("nightly", "~ringfence:{nightly}* ~nightly"),
-            ("{orders}:1", "~ringfence:{orders}* ~{orders}*"),
-            ("a:{b}:c", "~ringfence:{b}*:a:{b}:c ~a:{b}:c"),
-            ("a}b", "~ringfence:{}*onoi:a}b ~ringfence:{ab}*:a}b ~a}b"),
-            ("}", "~ringfence:{}*onoi:} ~ringfence:{-}*:} ~}"),
-            ("a b*[c", "~ringfence:{a?b\\*\\[c}* ~a?b\\*\\[c"),
+            ("nightly", "~ringfence:{nightly}:* ~nightly"),
+            ("{orders}:1", "~ringfence:{orders}:* ~{orders}*"),
+            ("a:{b}:c", "~ringfence:{b}:*:a:{b}:c ~a:{b}:c"),
+            ("a}b", "~ringfence:{ab}:*:a}b ~a}b"),
+            ("}", "~ringfence:{-}:*:} ~}"),
+            ("a b*[c", "~ringfence:{a?b\\*\\[c}:* ~a?b\\*\\[c"),
         ] {
             assert_eq!(patterns(name), rules, "{name}");
         }
     }
 
     #[test]
-    fn whoever_looks_may_write_nothing() {
+    fn a_user_who_may_only_look_cannot_write() {
         let line = acl_line(Purpose::Look, "w", "P", "a:");
         let rules: Vec<&str> = line.split(' ').collect();
         assert!(!rules.iter().any(|rule| rule.starts_with('~')), "{line}");
         assert!(!rules.iter().any(|rule| rule.starts_with('&')), "{line}");
-        for command in COMMANDS.iter().filter(|c| matches!(c.on, On::Write(_))) {
+        for command in COMMANDS
+            .iter()
+            .filter(|c| matches!(c.arguments, Arguments::Write(_)))
+        {
             assert!(!rules.contains(&command.rule), "{line}");
         }
     }

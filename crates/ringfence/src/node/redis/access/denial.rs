@@ -1,5 +1,5 @@
-//! What a server denies our user, in words that name the node, the user, the right and the rule that
-//! grants it.
+//! Error messages about rights that a server denies our user: they name the node, the user, the
+//! right and the rule that grants it.
 
 use redis::ServerError;
 
@@ -10,41 +10,42 @@ use super::acl::{COMMANDS, KeyPatterns, born_rule};
 use crate::node::redis::key::BORN_KEY;
 use crate::node::redis::report::Reporter;
 
-/// What servers say when a script may run but a command in it may not.
+/// Parts of the errors of servers for a script that may run but contains a command that may not.
 const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["ACL failure in script", "The user executing the script"];
 
-/// Databases other than the first need it.
+/// The right that databases other than the first need.
 const SELECT: &str = "+select";
 
-/// Of so many names the rules are told.
+/// The most names whose rules are listed.
 const NAMED_MAX: usize = 8;
 
 impl Reporter {
-    /// Trouble with a right that the user lacks, with the rule that grants it where the server's words
-    /// tell which it is.
+    /// Trouble with a right that the user lacks, with the rule that grants it, if the server's text
+    /// shows which it is.
     pub(crate) fn denied(&self, code: &str, details: &str, request: Option<&Request>) -> Trouble {
-        let said = self.quote(&format!("{code} {details}"));
+        let quoted = self.quote(&format!("{code} {details}"));
         let user = self.user.escape_debug();
         let what = match denied_command(details) {
             Some(command) => format!(
-                "denies user `{user}` the command `{command}` ({said}); grant it with ACL SETUSER \
+                "denies user `{user}` the command `{command}` ({quoted}); grant it with ACL SETUSER \
                  {user} +{command}"
             ),
             None if details.contains("key") => {
                 let (keys, rules) = self.keys_of(request);
                 format!(
-                    "denies user `{user}` {keys} ({said}); grant them with ACL SETUSER {user} {rules}"
+                    "denies user `{user}` {keys} ({quoted}); grant them with ACL SETUSER {user} \
+                     {rules}"
                 )
             }
             None => format!(
-                "denies user `{user}` a right ({said}); `ringfence doctor NAME` says which, with the \
+                "denies user `{user}` a right ({quoted}); `ringfence doctor NAME` shows which, with the \
                  ACL SETUSER that grants it"
             ),
         };
         self.trouble(TroubleKind::Denied, what)
     }
 
-    /// The keys that `request` is about in words, and the rules that grant them.
+    /// A description of the keys of `request`, and the rules that grant access to them.
     fn keys_of(&self, request: Option<&Request>) -> (String, String) {
         let names = request
             .into_iter()
@@ -81,7 +82,7 @@ impl Reporter {
         self.trouble(TroubleKind::Denied, what)
     }
 
-    /// Trouble with a user who may only look, and has been told to do `request`.
+    /// Trouble with a `request` that a user who may only look cannot carry out.
     pub(crate) fn may_only_look(&self, request: &Request) -> Trouble {
         let name = request
             .claims
@@ -96,17 +97,17 @@ impl Reporter {
         self.trouble(TroubleKind::Denied, what)
     }
 
-    /// Trouble with a node that a user who may only look finds without a birth record of its own.
+    /// Trouble with a node without a birth record of its present run, for a user who may only look.
     pub(crate) fn unmet(&self) -> Trouble {
         let what = format!(
-            "has not been met by a client since it was started, and user `{}` may only look: there is \
-             nothing to see until a client that locks has connected",
+            "has no birth record since it was started, and user `{}` may only look: connect a client \
+             that may lock first",
             self.user.escape_debug()
         );
         self.trouble(TroubleKind::Denied, what)
     }
 
-    /// Trouble with what the server said to `init`.
+    /// Trouble with the server's error reply to `init`.
     pub(crate) fn init_error(&self, error: &ServerError) -> Trouble {
         let trouble = self.server_error(error);
         match trouble.kind {
@@ -120,14 +121,14 @@ impl Reporter {
     }
 }
 
-/// Whether a server says that the user lacks a right.
+/// Whether an error says that the user lacks a right.
 pub(crate) fn is_denial(code: &str, details: &str) -> bool {
     let in_script = || FORBIDDEN_IN_SCRIPT.iter().any(|w| details.contains(w));
     code == "NOPERM" || in_script()
 }
 
-/// The command that a server says the user may not run, if it says which: `'script|load' command`. Only
-/// one that we use: no server talks us into advising any other right.
+/// The command that the user may not run, if the error names it: `'script|load' command`. Only a
+/// command that we use: no server may make us recommend any other right.
 fn denied_command(details: &str) -> Option<&str> {
     let (_, rest) = details.split_once('\'')?;
     let (command, rest) = rest.split_once('\'')?;
@@ -140,7 +141,7 @@ fn denied_command(details: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn said(line: &str) -> Trouble {
+    fn trouble_of(line: &str) -> Trouble {
         let reporter = Reporter::new("h:6379", Some("orders"), None);
         match redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap() {
             redis::Value::ServerError(error) => reporter.server_error(&error),
@@ -148,7 +149,7 @@ mod tests {
         }
     }
 
-    /// In the words of Redis 7.0, and of later ones and Valkey.
+    /// With the texts of Redis 7.0, of later versions, and of Valkey.
     #[test]
     fn a_denial_names_user_right_and_rule() {
         for (line, words) in [
@@ -158,7 +159,7 @@ mod tests {
             ),
             (
                 "NOPERM this user has no permissions to run the 'flushall' command",
-                "`ringfence doctor NAME` says which",
+                "`ringfence doctor NAME` shows which",
             ),
             (
                 "ERR ACL failure in script: User orders has no permissions to run the 'zadd' command \
@@ -175,19 +176,19 @@ mod tests {
             ),
             (
                 "ERR The user executing the script can't run this command or subcommand script: 0a",
-                "`ringfence doctor NAME` says which",
+                "`ringfence doctor NAME` shows which",
             ),
             (
                 "NOPERM No permissions to access a channel",
-                "`ringfence doctor NAME` says which",
+                "`ringfence doctor NAME` shows which",
             ),
-            // No rule that a server makes up.
+            // Never recommend a rule that a server made up.
             (
                 "NOPERM no permissions to run the 'x +@all' command",
                 "denies user `orders` a right",
             ),
         ] {
-            let trouble = said(line);
+            let trouble = trouble_of(line);
             assert_eq!(trouble.kind, TroubleKind::Denied, "{line}");
             assert!(trouble.detail.contains(words), "no `{words}` in {trouble}");
             assert!(

@@ -1,5 +1,5 @@
-//! What our user may do on a server: which rights are needed, which of them it has, and what a server
-//! says when one is missing.
+//! The rights of our user on a server: which rights are needed, which of them it has, and what a
+//! server reports when one is missing.
 
 pub(crate) mod acl;
 pub(crate) mod denial;

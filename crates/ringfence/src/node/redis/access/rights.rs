@@ -1,42 +1,42 @@
-//! Which rights a user has on a server, asked in a way that needs few of them and leaves no entry in
-//! the server's ACL LOG.
+//! Finds out which rights our user has on a server, with few rights and without entries in the
+//! server's ACL LOG.
 
 use redis::{Cmd, Value};
 
 use crate::node::{Purpose, Right, Rights};
 
-use super::acl::{CHANNELS, COMMANDS, KeyPatterns, On, born_rule};
+use super::acl::{Arguments, CHANNELS, COMMANDS, KeyPatterns, born_rule};
 use crate::node::redis::key::{BORN_KEY, WAKE_CHANNEL, side_keys};
 
-/// Asks about commands without running any. Only servers from 7.0 on can be asked.
+/// Asks about commands without running any. Servers before 7.0 cannot be asked.
 const SCRIPT: &str = include_str!("../scripts/rights.lua");
 
-/// How the script is sent. It only reads, but a user without `+eval_ro` may have `+eval`.
+/// The command that runs the script. It only reads, but a user without `+eval_ro` may have `+eval`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum With {
+pub(crate) enum EvalCommand {
     EvalRo,
     Eval,
 }
 
-/// What a handshake may do on a connection.
+/// The rights of a handshake on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Allowed {
-    /// `CONFIG GET`.
+    /// May run `CONFIG GET`.
     pub(crate) config: bool,
-    /// To run a script that writes the birth record. Without it a user may only look.
+    /// May run a script that writes the birth record. Without this right a user may only look.
     pub(crate) join: bool,
 }
 
 impl Allowed {
-    /// What is not known is tried.
+    /// Unknown rights are tried.
     const UNKNOWN: Self = Self {
         config: true,
         join: true,
     };
 
-    /// Asks for it.
+    /// The question to the server.
     pub(crate) fn question() -> Cmd {
-        let mut cmd = begin(With::EvalRo);
+        let mut cmd = begin(EvalCommand::EvalRo);
         ask(&mut cmd, &["CONFIG", "GET", "appendfsync"]);
         ask(&mut cmd, &["EVAL", "return 1", "1", BORN_KEY]);
         cmd
@@ -51,7 +51,7 @@ impl Allowed {
     }
 }
 
-/// What a look at a server found out about its user.
+/// The rights that an examination of a server found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundRights {
     pub(crate) rights: Rights,
@@ -61,15 +61,15 @@ pub(crate) struct FoundRights {
     pub(crate) scan: bool,
 }
 
-/// Asks which rights our user has; also to the keys of the lock `name`, if there is one.
-pub(crate) fn question(name: Option<&str>, with: With) -> Cmd {
+/// Asks which rights our user has, also on the keys of the lock `name`, if given.
+pub(crate) fn question(name: Option<&str>, eval: EvalCommand) -> Cmd {
     let channel = format!("{WAKE_CHANNEL}doctor");
-    let mut cmd = begin(with);
+    let mut cmd = begin(eval);
     for command in &COMMANDS {
-        let (subject, rest) = match command.on {
-            On::Read(rest) | On::Write(rest) => (Some(BORN_KEY), rest),
-            On::Channel(rest) => (Some(channel.as_str()), rest),
-            On::Nothing(rest) => (None, rest),
+        let (subject, rest) = match command.arguments {
+            Arguments::Read(rest) | Arguments::Write(rest) => (Some(BORN_KEY), rest),
+            Arguments::Channel(rest) => (Some(channel.as_str()), rest),
+            Arguments::Plain(rest) => (None, rest),
         };
         let words = command.rule.trim_start_matches('+').split('|');
         let words: Vec<&str> = words.chain(subject).chain(rest.iter().copied()).collect();
@@ -83,10 +83,10 @@ pub(crate) fn question(name: Option<&str>, with: With) -> Cmd {
     cmd
 }
 
-fn begin(with: With) -> Cmd {
-    let mut cmd = redis::cmd(match with {
-        With::EvalRo => "EVAL_RO",
-        With::Eval => "EVAL",
+fn begin(eval: EvalCommand) -> Cmd {
+    let mut cmd = redis::cmd(match eval {
+        EvalCommand::EvalRo => "EVAL_RO",
+        EvalCommand::Eval => "EVAL",
     });
     cmd.arg(SCRIPT).arg(0);
     cmd
@@ -96,14 +96,14 @@ fn ask(cmd: &mut Cmd, words: &[&str]) {
     cmd.arg(words.len()).arg(words);
 }
 
-/// The lock's own key, then those beside it.
+/// The lock's own key, then its side keys.
 fn keys(name: &str) -> Vec<String> {
     let mut keys = vec![name.to_owned()];
     keys.extend(side_keys(name));
     keys
 }
 
-/// The rights of the user, by the answer to [`question`]; `None` if it is no such answer.
+/// The rights of the user, by the answer to [`question`]; `None` if the answer is malformed.
 pub(crate) fn read(answer: &Value, name: Option<&str>) -> Option<FoundRights> {
     let answers = flags(answer)?;
     let (commands, rest) = answers.split_at_checked(COMMANDS.len())?;
@@ -113,7 +113,7 @@ pub(crate) fn read(answer: &Value, name: Option<&str>) -> Option<FoundRights> {
         return None;
     }
     let mut keys_asked = keys_asked.chunks(2);
-    let asked = AskedRights {
+    let asked = RightsAnswer {
         commands,
         plain: keys_asked.next().map(|key| [key[0], key[1]]),
         side: keys_asked.fold([true, true], |all, key| {
@@ -140,25 +140,25 @@ fn flags(answer: &Value) -> Option<Vec<bool>> {
     Some(items.iter().map(|item| *item == Value::Int(1)).collect())
 }
 
-/// What was answered.
-struct AskedRights<'a> {
+/// The parsed answer.
+struct RightsAnswer<'a> {
     /// In the order of [`COMMANDS`].
     commands: &'a [bool],
     /// Whether the lock's own key may be read, and written; `None` without a name.
     plain: Option<[bool; 2]>,
-    /// The same for all the keys beside it.
+    /// The same for all its side keys.
     side: [bool; 2],
     name: Option<&'a str>,
 }
 
-impl AskedRights<'_> {
+impl RightsAnswer<'_> {
     fn may(&self, rule: &str) -> bool {
         let mut asked = COMMANDS.iter().zip(self.commands);
         asked.any(|(command, may)| command.rule == rule && *may)
     }
 
-    /// What the user is for. One who lacks some of the rights of a user for locks is meant to be one;
-    /// one who has none of those that change a lock is not.
+    /// The purpose of the user. A user with some of the rights that change a lock is meant to take
+    /// locks, even if it lacks others. A user with none of them is not.
     fn purpose(&self) -> Purpose {
         let fit = |purpose| {
             let mut asked = COMMANDS.iter().zip(self.commands);
@@ -172,26 +172,30 @@ impl AskedRights<'_> {
         }
     }
 
-    /// What a user for `purpose` lacks.
+    /// The rights that a user for `purpose` lacks.
     fn lacking(&self, purpose: Purpose) -> Vec<Right> {
         let asked = || {
             let asked = COMMANDS.iter().zip(self.commands);
             asked.filter(|(command, _)| command.is_for(purpose))
         };
-        let none = |of: fn(&On) -> bool| {
-            let mut of_these = asked().filter(|(command, _)| of(&command.on)).peekable();
+        let none = |of: fn(&Arguments) -> bool| {
+            let mut of_these = asked()
+                .filter(|(command, _)| of(&command.arguments))
+                .peekable();
             of_these.peek().is_some() && of_these.all(|(_, may)| !may)
         };
         let right = |rule: String, essential| Right { rule, essential };
         let mut lacking = Vec::new();
-        // A user who may run no command on a key may well lack the key and not the commands.
-        if none(|on| matches!(on, On::Read(_))) || none(|on| matches!(on, On::Write(_))) {
+        // A user who may run no command on a key probably lacks the key, not the commands.
+        if none(|arguments| matches!(arguments, Arguments::Read(_)))
+            || none(|arguments| matches!(arguments, Arguments::Write(_)))
+        {
             lacking.push(right(born_rule(purpose), true));
         }
-        if none(|on| matches!(on, On::Channel(_))) {
+        if none(|arguments| matches!(arguments, Arguments::Channel(_))) {
             lacking.push(right(CHANNELS.to_owned(), true));
         }
-        // A user without the command says nothing about the key.
+        // Without the right to the command, the answer says nothing about the key.
         let reads = self.may("+get");
         let writes = self.may("+set") || self.purpose() != Purpose::Lock;
         let is_denied = |[read, write]: [bool; 2]| match purpose {
@@ -219,7 +223,7 @@ impl AskedRights<'_> {
 mod tests {
     use super::*;
 
-    /// The answer for a user who may do what `may` says, and everything with the keys of `name`.
+    /// The answer for a user with the rights `may`, and all access to the keys of `name`.
     fn answer(
         may: impl Fn(&super::super::acl::CommandRight) -> bool,
         name: Option<&str>,
@@ -264,8 +268,8 @@ mod tests {
 
     #[test]
     fn a_user_who_may_touch_no_key_of_ours_lacks_the_key() {
-        let is_on_key = |on| matches!(on, On::Read(_) | On::Write(_));
-        let keyless = answer(|command| !is_on_key(command.on), None);
+        let is_on_key = |arguments| matches!(arguments, Arguments::Read(_) | Arguments::Write(_));
+        let keyless = answer(|command| !is_on_key(command.arguments), None);
         let rights = found(&keyless, None).unwrap();
         let lacking = rules(&rights.lacking);
         assert_eq!(lacking[0], "~ringfence:born");

@@ -1,4 +1,4 @@
-//! Which calls go set, what they are sent as, and what is made of the reply.
+//! Which calls share a bundle, how a bundle is written, and how its reply is read.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::node::{CallError, Completion, Deliver};
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
-struct Nobody;
+struct DiscardReply;
 
-impl Deliver<Reply> for Nobody {
+impl Deliver<Reply> for DiscardReply {
     fn deliver(&self, _tag: u64, _outcome: Result<Reply, CallError>) {}
 }
 
@@ -36,7 +36,7 @@ fn call(request: Request) -> Call {
     Call {
         request: Arc::new(request),
         expires: Timestamp::from_nanos(u64::MAX),
-        done: Completion::new(Arc::new(Nobody), 0),
+        done: Completion::new(Arc::new(DiscardReply), 0),
     }
 }
 
@@ -67,7 +67,7 @@ fn extend() -> Op {
     })
 }
 
-/// What becomes of calls on these names, as the names of each command.
+/// The commands for these calls, as the names in each command.
 fn packed(calls: &[(&str, Op)]) -> Vec<String> {
     let calls = calls
         .iter()
@@ -102,7 +102,7 @@ fn the_usual_calls_on_different_names_are_packed_together() {
 }
 
 #[test]
-fn a_call_never_passes_another_on_its_name() {
+fn a_call_never_overtakes_another_on_its_name() {
     let take = || acquire(9, None);
     let calls = [
         ("a", take()),
@@ -113,7 +113,7 @@ fn a_call_never_passes_another_on_its_name() {
         ("d", take()),
     ];
     assert_eq!(packed(&calls), ["abd", "c", "ca"]);
-    // As many as release and lock again at once are two bundles.
+    // Names that are released and locked again need two bundles.
     let again = ["a", "b", "c"].map(|name| {
         let give = release(ReleaseKind::Final, None);
         [(name, give), (name, take())]
@@ -127,7 +127,7 @@ fn a_call_never_passes_another_on_its_name() {
 }
 
 #[test]
-fn what_may_need_more_than_the_usual_is_sent_alone() {
+fn an_unusual_call_is_sent_by_itself() {
     let place = Place {
         since_us: 1,
         id: Arc::from("c.1"),
@@ -158,7 +158,7 @@ fn what_may_need_more_than_the_usual_is_sent_alone() {
 }
 
 #[test]
-fn terms_are_said_once() {
+fn equal_terms_are_sent_once() {
     let terms = ScriptTerms::new("born", &Group::new(3));
     let calls = [("a", 5), ("b", 6), ("c", 5)]
         .map(|(name, ttl_ms)| call(request(&[name], acquire(ttl_ms, None))));
@@ -167,14 +167,17 @@ fn terms_are_said_once() {
     let mut sent = Vec::new();
     Command::Bundle(BatchKind::Fast, calls).write(
         &terms,
-        ScriptBy::Hash,
+        ScriptForm::Hash,
         &mut Packer::new(&mut sent),
     );
     let sent = String::from_utf8(sent).unwrap();
     let words: Vec<&str> = sent.split("\r\n").skip(2).step_by(2).collect();
     assert_eq!(words[2], "13");
     assert_eq!(words[3..7], ["a", "b", "c", "d"]);
-    assert_eq!(words[7..9], ["ringfence:{a}:a", "ringfence:{b}:b"]);
+    assert_eq!(
+        words[7..9],
+        ["ringfence:{a}:record:a", "ringfence:{b}:record:b"]
+    );
     assert_eq!(words[15..17], [BORN_KEY, "born"]);
     assert_eq!(words[19], "1210");
     assert_eq!(words[24..], ["7", "7", "7", "7", "5", "me", "6", "me"]);
@@ -185,7 +188,7 @@ fn fast() -> [Request; 2] {
     [acquire(9, None), give].map(|op| request(&["a"], op))
 }
 
-fn said(kind: BatchKind, items: Vec<Value>) -> Result<BundleReply, Misshapen> {
+fn read_reply(kind: BatchKind, items: Vec<Value>) -> Result<BundleReply, MalformedReply> {
     read(kind, fast().iter(), Value::Array(items))
 }
 
@@ -199,22 +202,25 @@ fn each_call_has_its_own_floor_under_one_clock() {
     let both = [(Answer::Granted, 7), (Answer::Released, 8)];
     let both = both.map(|(answer, floor)| Some((answer, Some(stamp(floor)))));
     assert_eq!(
-        said(BatchKind::Fast, items),
+        read_reply(BatchKind::Fast, items),
         Ok(BundleReply::Answers(both.into()))
     );
     let items = vec![Value::Int(9), Value::Nil, Value::Nil];
     let none = BundleReply::Answers(vec![None, None]);
-    assert_eq!(said(BatchKind::Fast, items), Ok(none));
+    assert_eq!(read_reply(BatchKind::Fast, items), Ok(none));
     let newborn = vec![Value::BulkString(b"newborn".to_vec())];
     assert_eq!(
-        said(BatchKind::Fast, newborn.clone()),
+        read_reply(BatchKind::Fast, newborn.clone()),
         Ok(BundleReply::Newborn)
     );
-    assert_eq!(said(BatchKind::PlainRelease, newborn), Err(Misshapen));
+    assert_eq!(
+        read_reply(BatchKind::PlainRelease, newborn),
+        Err(MalformedReply)
+    );
 }
 
 #[test]
-fn a_reply_with_too_few_too_many_or_other_parts_is_misshapen() {
+fn a_reply_with_too_few_too_many_or_other_parts_is_malformed() {
     let (one, nine) = (Value::Int(1), Value::Int(9));
     for (kind, items) in [
         (BatchKind::Fast, vec![]),
@@ -231,11 +237,15 @@ fn a_reply_with_too_few_too_many_or_other_parts_is_misshapen() {
         (BatchKind::PlainRelease, vec![one.clone(), nine]),
         (BatchKind::PlainRelease, vec![one, Value::Okay]),
     ] {
-        assert_eq!(said(kind, items.clone()), Err(Misshapen), "{items:?}");
+        assert_eq!(
+            read_reply(kind, items.clone()),
+            Err(MalformedReply),
+            "{items:?}"
+        );
     }
     assert_eq!(
         read(BatchKind::Fast, fast().iter(), Value::Okay),
-        Err(Misshapen)
+        Err(MalformedReply)
     );
 }
 

@@ -1,6 +1,6 @@
-//! The birth record of a node, `ringfence:born`: which incarnation of the server it belongs to, since
-//! when that one has been keeping locks without a gap, and the values of its group. When it is written
-//! anew is decided by [`crate::ledger::birth`], which `join.lua` follows.
+//! The birth record of a node, `ringfence:born`: the incarnation of the server that it belongs to,
+//! since when that incarnation has kept all locks, and the values of its group.
+//! [`crate::ledger::birth`] decides when it is rewritten; `join.lua` follows that rule.
 
 use std::time::Duration;
 
@@ -8,35 +8,35 @@ use crate::group::Group;
 use crate::ledger::birth::Record;
 
 /// The version of the record that this client reads and writes.
-pub(crate) const VERSION: &str = "2";
+pub(crate) const VERSION: &str = "3";
 
-/// What `ringfence:born` says. Written by `join.lua` and `init.lua` only.
+/// The contents of `ringfence:born`. Only `join.lua` and `init.lua` write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BirthRecord {
-    /// The text as it stands on the node; every lock operation names it.
+    /// The text as it is stored on the node. Every lock operation sends it.
     pub(crate) text: String,
-    /// The incarnation of the server that the record belongs to, and its marks.
+    /// The incarnation of the server that the record belongs to, and its flags.
     pub(crate) server: Record<String>,
-    /// When the present incarnation began, on the node's clock. A durable server carries it from run
-    /// to run; wherever something may have been forgotten, it is another.
+    /// When the present incarnation began, on the node's clock. A durable server keeps it over a
+    /// restart. If locks may have been forgotten, a new incarnation begins.
     pub(crate) since_us: u64,
-    /// The birth that the quarantine counts from; zero for a node that was declared grown up.
+    /// The birth, from which the quarantine is counted; zero for a node that `init` declared new.
     pub(crate) birth_us: u64,
     /// The group's values.
     pub(crate) group: Group,
 }
 
-/// Why a text is no birth record that this client can use.
+/// Why this client cannot use a birth record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     /// A client of another version wrote it.
     Version(String),
-    /// Nobody's.
+    /// No version of ringfence writes such a text.
     Damaged,
 }
 
 impl BirthRecord {
-    /// Reads `2 run_id replication_id epoch replicated since_us birth_us durable nodes window_us
+    /// Reads `3 run_id replication_id epoch replicated since_us birth_us durable nodes window_us
     /// quarantine_ms grace_ms`, with `-` for an id or an epoch that is not known.
     pub(crate) fn parse(text: &str) -> Result<Self, Unreadable> {
         let version = text.split(' ').next().unwrap_or_default();
@@ -89,13 +89,13 @@ impl BirthRecord {
     }
 }
 
-/// The longest birth record: each of its numbers and ids is shorter than 65 characters. It is sent with
-/// every call, so a server must not make it longer.
+/// The longest birth record: each of its numbers and ids is shorter than 65 characters. It is sent
+/// with every call, so its length must have a limit.
 pub(crate) const BORN_MAX_BYTES: usize = 512;
-/// The longest id. Servers have 40 characters.
+/// The longest id. Ids of servers have 40 characters.
 const ID_MAX_CHARS: usize = 64;
 
-/// Whether `text` can be the id of a run or of a replication history.
+/// Whether `text` can be a run id or a replication id.
 pub(crate) fn is_id(text: &str) -> bool {
     let hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     (1..=ID_MAX_CHARS).contains(&text.len()) && hexadecimal
@@ -113,7 +113,7 @@ fn flag(number: u64) -> Option<bool> {
     }
 }
 
-/// The group as the scripts take it: nodes, window in microseconds, quarantine and grace in
+/// The group as arguments of the scripts: nodes, window in microseconds, quarantine and grace in
 /// milliseconds.
 pub(crate) fn group_fields(group: &Group) -> [u64; 4] {
     [
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_birth_record_reads_back() {
-        let text = "2 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500";
+        let text = "3 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500";
         let born = BirthRecord::parse(text).unwrap();
         let server = Record {
             run_id: "abc0".to_owned(),
@@ -151,26 +151,26 @@ mod tests {
         assert_eq!((born.since_us, born.birth_us), (1_700_000_000_000_001, 0));
         assert_eq!(born.group, Group::new(3));
         assert_eq!(group_fields(&born.group), [3, 5_000_000, 35_000, 1_500]);
-        let other = BirthRecord::parse("2 abc0 - 17 0 5 6 1 3 5000000 35000 1500").unwrap();
+        let other = BirthRecord::parse("3 abc0 - 17 0 5 6 1 3 5000000 35000 1500").unwrap();
         assert_eq!(other.server.replication_id, None);
         assert_eq!(other.server.epoch, Some(17));
         assert!(!other.server.replicated && other.server.durable);
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn a_malformed_record_is_refused() {
         for bad in [
             "",
             "of mine",
-            "2 a b - 0 1 1 2 3 1 1 1",
-            "2 a b - 2 1 1 1 3 1 1 1",
-            "2 a b - 0 1 1 1 3 1 1",
-            "2 a b - 0 1 1 1 3 1 1 1 1",
-            "2 a b - 0 -1 1 1 3 1 1 1",
-            "2 a b x 0 1 1 1 3 1 1 1",
-            "2 x b - 0 1 1 1 3 1 1 1",
-            "2 a x - 0 1 1 1 3 1 1 1",
-            "2 - b - 0 1 1 1 3 1 1 1",
+            "3 a b - 0 1 1 2 3 1 1 1",
+            "3 a b - 2 1 1 1 3 1 1 1",
+            "3 a b - 0 1 1 1 3 1 1",
+            "3 a b - 0 1 1 1 3 1 1 1 1",
+            "3 a b - 0 -1 1 1 3 1 1 1",
+            "3 a b x 0 1 1 1 3 1 1 1",
+            "3 x b - 0 1 1 1 3 1 1 1",
+            "3 a x - 0 1 1 1 3 1 1 1",
+            "3 - b - 0 1 1 1 3 1 1 1",
         ] {
             assert_eq!(BirthRecord::parse(bad), Err(Unreadable::Damaged), "{bad:?}");
         }
@@ -180,20 +180,24 @@ mod tests {
     fn a_record_that_is_too_long_is_refused() {
         let id = "a".repeat(65);
         for long in [
-            format!("2 {id} b - 0 1 1 1 3 1 1 1"),
-            format!("2 a {id} - 0 1 1 1 3 1 1 1"),
-            format!("2 a b - 0 1 1 1 3 1 1 {}1", "0".repeat(500)),
+            format!("3 {id} b - 0 1 1 1 3 1 1 1"),
+            format!("3 a {id} - 0 1 1 1 3 1 1 1"),
+            format!("3 a b - 0 1 1 1 3 1 1 {}1", "0".repeat(500)),
         ] {
             assert_eq!(BirthRecord::parse(&long), Err(Unreadable::Damaged));
         }
-        assert!(BirthRecord::parse(&format!("2 {} b - 0 1 1 1 3 1 1 1", &id[1..])).is_ok());
+        assert!(BirthRecord::parse(&format!("3 {} b - 0 1 1 1 3 1 1 1", &id[1..])).is_ok());
     }
 
     #[test]
-    fn a_record_of_another_version_says_which() {
+    fn a_record_of_another_version_is_refused_with_its_version() {
         for (text, version) in [
             ("1 abc0 1700000000000001 0 1 3 5000000 35000 1500", "1"),
-            ("3 of the future", "3"),
+            (
+                "2 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500",
+                "2",
+            ),
+            ("4 of the future", "4"),
         ] {
             let unreadable = Unreadable::Version(version.to_owned());
             assert_eq!(BirthRecord::parse(text), Err(unreadable));

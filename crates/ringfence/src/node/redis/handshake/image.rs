@@ -1,4 +1,5 @@
-//! What a server was at its handshake, as far as it must stay so. `session.rs` says when it is looked at.
+//! The state of a server at its handshake that must not change. `session.rs` decides when it is
+//! checked.
 
 use redis::{Pipeline, Value};
 
@@ -8,17 +9,18 @@ use crate::node::OnDisk;
 use super::info::Info;
 use super::server::{SYNC_SETTINGS, on_disk};
 
-/// What a server was at its handshake, as far as it must stay so.
+/// The state of a server at its handshake that must not change.
 #[derive(Debug, Clone)]
 pub(crate) struct Image {
-    /// What its birth record says of it.
+    /// The server's part of its birth record.
     pub(crate) server: Record<String>,
     /// Whether it may evict locks.
     pub(crate) evicts: bool,
 }
 
 impl Image {
-    /// What to ask a server. `CONFIG` only where durability depends on it, and it is not refused.
+    /// The questions to the server. `CONFIG` only if durability depends on it and it is not
+    /// refused.
     pub(crate) fn questions(&self, with_config: bool) -> Pipeline {
         let mut pipe = redis::pipe();
         for section in ["replication", "memory", "persistence"] {
@@ -37,22 +39,23 @@ impl Image {
         matches!(answers.get(3), Some(Value::ServerError(_)))
     }
 
-    /// What has changed, by the answers to [`Image::questions`]: hands must be shaken again.
+    /// What has changed, by the answers to [`Image::questions`]: then the handshake must be
+    /// repeated.
     pub(crate) fn change(&self, answers: &[Value]) -> Option<&'static str> {
         let mut sections = answers.iter().map(Info::read);
         let mut section = || sections.next().flatten();
         let (Some(replication), Some(memory), Some(persistence)) =
             (section(), section(), section())
         else {
-            return Some("does not tell its state any more");
+            return Some("does not report its state any more");
         };
-        let told = replication.replication_id();
+        let reported = replication.replication_id();
         let known = self.server.replication_id.as_deref();
         let setting = |i| answers.get(i).unwrap_or(&Value::Nil);
         let synced = on_disk(&persistence, [setting(3), setting(4)]);
         match () {
             () if replication.get("role") == Some("slave") => Some("has become a replica"),
-            () if known.is_some() && told.is_some() && told != known => {
+            () if known.is_some() && reported.is_some() && reported != known => {
                 Some("has another replication id")
             }
             () if replication.has_replicas() && !self.server.replicated => {
@@ -103,7 +106,7 @@ mod tests {
     #[test]
     fn a_server_that_did_not_change_is_let_be() {
         assert_eq!(image().change(&answers()), None);
-        // Where CONFIG is refused INFO must do.
+        // If CONFIG is refused, INFO must suffice.
         assert_eq!(image().change(&answers()[..3]), None);
     }
 

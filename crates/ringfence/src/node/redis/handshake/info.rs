@@ -1,4 +1,4 @@
-//! One section of what `INFO` says.
+//! One section of the answer to `INFO`.
 
 use redis::Value;
 
@@ -11,7 +11,7 @@ use super::born::is_id;
 pub(crate) struct Info(String);
 
 impl Info {
-    /// The answer to `INFO`; `None` if it is none.
+    /// The answer to `INFO`; `None` if it is malformed.
     pub(crate) fn read(answer: &Value) -> Option<Self> {
         match answer {
             Value::BulkString(text) => Some(Self(String::from_utf8_lossy(text).into_owned())),
@@ -24,7 +24,7 @@ impl Info {
         self.get("master_replid").filter(|id| is_id(id))
     }
 
-    /// Whether replicas follow the server, or may: where it does not tell, they may.
+    /// Whether the server has replicas, or does not report whether it has.
     pub(crate) fn has_replicas(&self) -> bool {
         self.get("connected_slaves") != Some("0")
     }
@@ -44,7 +44,7 @@ impl Info {
         })
     }
 
-    /// Zero if it is not there or no number.
+    /// Zero if the field is missing or not a number.
     fn number(&self, name: &str) -> u64 {
         self.get(name)
             .and_then(|value| value.parse().ok())

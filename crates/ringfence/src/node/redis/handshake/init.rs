@@ -1,4 +1,5 @@
-//! `ringfence init`: the operator's word that a node is new. The node is searched for locks first.
+//! `ringfence init`: the operator declares that a node is new. The node is searched for locks
+//! first.
 
 use redis::Value;
 
@@ -15,11 +16,12 @@ use super::born::{BirthRecord, group_fields};
 use super::search::{InitAnswer, SEARCH_MAX, SEARCH_STEP, Search};
 use super::server::Server;
 
-/// When a question was sent and when its answer came.
+/// When a question was sent and when its answer arrived.
 type Times = (Timestamp, Timestamp);
 
 impl Handshake {
-    /// Declares the node grown up, unless it holds locks or votes already, or says whether it could.
+    /// Lets the node vote at once, unless it holds locks or votes already; or checks whether it
+    /// could.
     pub(crate) async fn init(
         &self,
         connection: &mut Connection,
@@ -33,29 +35,34 @@ impl Handshake {
             .await?;
         let InitAnswer {
             clock_us,
-            word,
+            outcome,
             born,
         } = answer;
-        if word == "changed" {
+        if outcome == "changed" {
             return Err(self.changed());
         }
         let born = born.as_deref().map(|text| self.read_born(text));
         let born = born.transpose()?;
         let found = format!("{} lock records{}", search.count, held_now(&search.holders));
-        match (word.as_str(), born) {
+        match (outcome.as_str(), born) {
             ("done", Some(born)) => {
                 if search.count != "0" {
-                    tracing::warn!(target: "ringfence", node = %self.reporter.node, "declared new although it has {found}; these holders may be doubled");
+                    let node = &self.reporter.node;
+                    tracing::warn!(
+                        target: "ringfence", %node,
+                        "declared new although it has {found}; two clients may then hold the same \
+                         lock"
+                    );
                 }
                 let (membership, facts) = self.member(server, born, clock_us, times);
                 Ok((Some(membership), facts))
             }
             ("free", born) => Ok((None, self.facts(server, born.as_ref(), clock_us, times))),
-            (word, born) => Err(self.not_new(word, born.as_ref(), group, &found)),
+            (outcome, born) => Err(self.not_new(outcome, born.as_ref(), group, &found)),
         }
     }
 
-    /// Has the node searched, page by page, until the script has decided.
+    /// Searches the node, page by page, until the script has decided.
     async fn search(
         &self,
         search: &mut Search,
@@ -89,7 +96,7 @@ impl Handshake {
                 }
                 answer => self.fields(answer)?,
             };
-            match self.shaped(search.hear(fields))? {
+            match self.shaped(search.read_page(fields))? {
                 Some(answer) => return Ok((answer, (sent, received))),
                 None if begun + SEARCH_MAX <= received => return Err(self.unsearched()),
                 None => {}
@@ -97,17 +104,18 @@ impl Handshake {
         }
     }
 
-    /// Why the node is not declared new, by the script's `word`.
+    /// Why the node is not declared new, by the script's `outcome`.
     fn not_new(
         &self,
-        word: &str,
+        outcome: &str,
         born: Option<&BirthRecord>,
         group: &Group,
         found: &str,
     ) -> CallError {
-        let doubled = "--force declares it new nevertheless, and its holders may then be doubled";
-        let what = match (word, born) {
-            ("grown", Some(_)) => format!("votes already and has {found}; {doubled}"),
+        let doubled =
+            "--force declares it new nevertheless, and two clients may then hold the same lock";
+        let what = match (outcome, born) {
+            ("votes", Some(_)) => format!("votes already and has {found}; {doubled}"),
             ("holders", _) => {
                 format!("has {found}; stop all clients and try again when their locks have ended")
             }
@@ -127,13 +135,13 @@ impl Handshake {
         self.refused(TroubleKind::Other, what)
     }
 
-    /// A search that takes too long is not an empty one.
+    /// An unfinished search does not prove that the node has no locks.
     fn unsearched(&self) -> CallError {
         self.refused(
             TroubleKind::Other,
             format!(
                 "has too many keys to be searched for locks within {SEARCH_MAX:?}; give locks a \
-                 server or a database of their own, or use --force if you know that nobody holds one"
+                 server or a database of their own, or use --force if you know that no lock is held"
             ),
         )
     }
@@ -144,7 +152,7 @@ impl Handshake {
     }
 }
 
-/// How the script knows `mode`.
+/// The script's name for `mode`.
 fn word_of(mode: InitMode) -> &'static str {
     match mode {
         InitMode::Check => "check",
@@ -155,7 +163,7 @@ fn word_of(mode: InitMode) -> &'static str {
     }
 }
 
-/// The holders that were found, in words.
+/// A description of the holders that were found.
 fn held_now(holders: &[(String, String)]) -> String {
     let shown = holders.iter().map(|(name, label)| {
         let (name, label) = (name.escape_debug(), label.escape_debug());

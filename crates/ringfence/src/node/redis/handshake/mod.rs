@@ -1,5 +1,5 @@
-//! What happens on every new connection, and again whenever the node has forgotten its past: look at
-//! the server, join the group, load the scripts.
+//! The handshake on every new connection, and again whenever the node may have forgotten locks:
+//! examine the server, join the group, load the scripts.
 
 pub(crate) mod born;
 pub(crate) mod image;
@@ -18,25 +18,25 @@ use crate::time::Timestamp;
 
 use self::born::{BORN_MAX_BYTES, BirthRecord, group_fields};
 use self::image::Image;
-use self::server::{Leniency, Server, ask_config, questions, refuse_config};
+use self::server::{Server, UrlOptions, ask_config, questions, refuse_config};
 use crate::node::redis::access::rights::Allowed;
 use crate::node::redis::command::ScriptTerms;
 use crate::node::redis::key::BORN_KEY;
-use crate::node::redis::reply::{Fields, Misshapen, NUMBER_MAX_BYTES};
+use crate::node::redis::reply::{Fields, MalformedReply, NUMBER_MAX_BYTES};
 use crate::node::redis::report::Reporter;
 use crate::node::redis::scripts::SCRIPTS;
 use crate::node::redis::session::Membership;
 use crate::node::redis::transport::connection::Connection;
 
-/// How hands are shaken with one node.
+/// The handshake with one node.
 pub(crate) struct Handshake {
     pub(crate) reporter: Reporter,
-    pub(crate) leniency: Leniency,
+    pub(crate) options: UrlOptions,
     pub(crate) clock: Clock,
 }
 
 impl Handshake {
-    /// Reads what the node is, without changing it.
+    /// Reads the node's facts without changing it.
     pub(crate) async fn probe(
         &self,
         connection: &mut Connection,
@@ -53,9 +53,9 @@ impl Handshake {
         Ok((server, facts))
     }
 
-    /// Reads what the server is, whatever its birth record says.
+    /// Reads the server's state, with any birth record.
     pub(crate) async fn look(&self, connection: &mut Connection) -> Result<Server, CallError> {
-        // A user who may only look may have been given more meanwhile.
+        // A user who could only look may have got more rights meanwhile.
         let known = connection.allowed.filter(|allowed| allowed.join);
         let mut pipe = questions();
         match known {
@@ -78,16 +78,19 @@ impl Handshake {
         if refuse_config(&answers) {
             connection.refuse_config();
         }
-        let server = Server::read(answers, &self.reporter, self.leniency)?;
+        let server = Server::read(answers, &self.reporter, self.options)?;
         if server.replication_id.is_none() {
             let node = &self.reporter.node;
-            tracing::debug!(target: "ringfence", %node, "tells no replication id; a failover and back goes unnoticed there");
+            tracing::debug!(
+                target: "ringfence", %node,
+                "reports no replication id; a failover and back is not noticed there"
+            );
         }
         Ok(server)
     }
 
-    /// Makes the node a member of `group`, if it is not one of another already. What it is was `seen`
-    /// just now. The trouble in place of a membership is why no call may be sent.
+    /// Makes the node a member of `group`, unless it belongs to another. `seen` is its state, read
+    /// just now. If no call may be sent, the trouble says why.
     pub(crate) async fn join(
         &self,
         connection: &mut Connection,
@@ -116,7 +119,7 @@ impl Handshake {
         let sent = self.clock.now();
         let answers = connection.ask(pipe).await.map_err(|e| self.unknown(&e))?;
         let received = self.clock.now();
-        // Where loading is forbidden, each script is sent in full at its first call.
+        // If SCRIPT LOAD is forbidden, the first call of each script sends it in full.
         let joined = answers.into_iter().next().unwrap_or(Value::Nil);
         let mut fields = self.fields(joined)?;
         let clock_us = self.shaped(clock(&mut fields))?;
@@ -129,8 +132,8 @@ impl Handshake {
         Ok((Ok(membership), facts))
     }
 
-    /// In place of [`Handshake::join`] for a user who may only look: the birth record stays as it is. If
-    /// it is of an earlier run, the node does not count, and there is nothing to look at.
+    /// Replaces [`Handshake::join`] for a user who may only look: the birth record is not changed.
+    /// If it is of an earlier run, the node does not count.
     fn look_on(
         &self,
         server: &Server,
@@ -154,7 +157,7 @@ impl Handshake {
             return Ok(());
         }
         let what = format!(
-            "belongs to a group of {}, but this client was told {group}; use the same values \
+            "belongs to a group of {}, but this client is set to {group}; use the same values \
              everywhere, or run `ringfence init` if the group is new",
             born.group
         );
@@ -198,14 +201,14 @@ impl Handshake {
             group: born.map(|born| born.group),
             run_id: server.run_id.clone(),
             version: server.version.clone(),
-            tier: server.tier(self.leniency, own),
+            tier: server.tier(self.options, own),
         }
     }
 
     fn standing(&self, born: &BirthRecord, clock_us: u64) -> Standing {
         Standing {
             incarnation: born.since_us,
-            born_us: if self.leniency.no_quarantine {
+            born_us: if self.options.no_quarantine {
                 0
             } else {
                 born.birth_us
@@ -219,9 +222,9 @@ impl Handshake {
         self.reporter.read_birth(text).map_err(CallError::Refused)
     }
 
-    /// The server was demoted, promoted or replaced between the look at it and the script.
+    /// The server was demoted, promoted or replaced between the questions and the script.
     fn changed(&self) -> CallError {
-        let what = "changed its role or was replaced during the handshake; shaking hands again";
+        let what = "changed its role or was replaced during the handshake; repeating the handshake";
         CallError::NotSent(self.reporter.trouble(TroubleKind::Newborn, what))
     }
 
@@ -235,27 +238,27 @@ impl Handshake {
         }
     }
 
-    fn shaped<T>(&self, read: Result<T, Misshapen>) -> Result<T, CallError> {
-        read.map_err(|Misshapen| CallError::Refused(self.reporter.garbage()))
+    fn shaped<T>(&self, read: Result<T, MalformedReply>) -> Result<T, CallError> {
+        read.map_err(|MalformedReply| CallError::Refused(self.reporter.garbage()))
     }
 
     fn refused(&self, kind: TroubleKind, what: String) -> CallError {
         CallError::Refused(self.reporter.trouble(kind, what))
     }
 
-    /// A question that changes nothing was lost.
+    /// A question that changes nothing got no answer.
     fn unsent(&self, error: &RedisError) -> CallError {
         CallError::NotSent(self.reporter.connection(error))
     }
 
-    /// A question that may have changed something was lost.
+    /// A script that may have changed something got no answer.
     fn unknown(&self, error: &RedisError) -> CallError {
         CallError::Unknown(self.reporter.connection(error))
     }
 }
 
-/// A clock that travels as text.
-fn clock(fields: &mut Fields) -> Result<u64, Misshapen> {
-    let text = fields.text(NUMBER_MAX_BYTES)?.ok_or(Misshapen)?;
-    text.parse().map_err(|_| Misshapen)
+/// A clock that is sent as text.
+fn clock(fields: &mut Fields) -> Result<u64, MalformedReply> {
+    let text = fields.text(NUMBER_MAX_BYTES)?.ok_or(MalformedReply)?;
+    text.parse().map_err(|_| MalformedReply)
 }

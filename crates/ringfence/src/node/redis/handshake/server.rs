@@ -1,4 +1,4 @@
-//! What a server says about itself, and whether such a server may keep locks.
+//! The state that a server reports, and whether such a server may keep locks.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use crate::node::redis::key::BORN_KEY;
 use crate::node::redis::report::{Reporter, quote};
 use crate::url::RedisUrl;
 
-/// What the URL says about how strict to be.
+/// The options in a node's URL that change how its server is judged.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Leniency {
+pub(crate) struct UrlOptions {
     /// `?quarantine=off`.
     pub(crate) no_quarantine: bool,
     /// `?eviction=allow`.
     pub(crate) eviction_allowed: bool,
-    /// `?durable=yes`: not lenient, but the same kind of word.
+    /// `?durable=yes`.
     pub(crate) said_durable: bool,
 }
 
-impl Leniency {
+impl UrlOptions {
     pub(crate) fn of(url: &RedisUrl) -> Self {
         Self {
             no_quarantine: !url.quarantine,
@@ -35,34 +35,34 @@ impl Leniency {
     }
 }
 
-/// What a server says about itself. Whether such a one may keep locks, [`Server::refusal`] tells.
+/// The state that a server reports. [`Server::refusal`] decides whether it may keep locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Server {
-    /// What the server calls this run of itself.
+    /// The run id.
     pub(crate) run_id: String,
-    /// What it calls the history of its data, which its replicas share; `None` if it does not tell.
+    /// The replication id, which its replicas share; `None` if the server does not report it.
     pub(crate) replication_id: Option<String>,
-    /// For how many seconds it remembers a former replication id once nobody follows it, zero for ever
-    /// (`repl-backlog-ttl`); `None` where CONFIG is forbidden.
+    /// For how many seconds it remembers a former replication id once it has no replicas, zero for
+    /// ever (`repl-backlog-ttl`); `None` if CONFIG is forbidden.
     pub(crate) backlog_ttl_s: Option<u64>,
     /// Server and version, for people.
     pub(crate) version: String,
-    /// What it is among other servers.
+    /// Its role.
     pub(crate) role: Role,
-    /// Whether it still reads its data.
+    /// Whether it is still loading its data.
     pub(crate) loading: bool,
-    /// When what it wrote is on disk.
+    /// When its writes are on disk.
     pub(crate) on_disk: OnDisk,
-    /// Whether replicas follow it, or may: nothing else is known.
+    /// Whether it has replicas, or does not report whether it has.
     pub(crate) has_replicas: bool,
-    /// Whether every write is on disk before it is answered, and nobody else has a copy: a replica
-    /// that is started as a master has this one's birth record, and perhaps not its last locks.
+    /// Whether every write is on disk before it is answered, and no replica has a copy: a promoted
+    /// replica has this server's birth record, but perhaps not its last locks.
     pub(crate) durable: bool,
-    /// Whether its data is its own: a promoted replica has its former master's, or some of it.
+    /// Whether its data is its own: a promoted replica has a part of its former master's data.
     pub(crate) never_promoted: bool,
-    /// How much it may keep, and what it does beyond that.
+    /// Its memory, and what it does at the limit.
     pub(crate) memory: Memory,
-    /// Whether locks may be evicted.
+    /// Whether it may evict locks.
     pub(crate) evicts: bool,
     /// The birth record, if there is one.
     pub(crate) born: Option<String>,
@@ -70,18 +70,18 @@ pub(crate) struct Server {
     pub(crate) clock_us: u64,
 }
 
-/// Which of the answers to [`questions`] is the birth record.
+/// The index of the birth record in the answers to [`questions`].
 pub(crate) const BORN_ANSWER: usize = 4;
-/// Which of the answers are to `CONFIG GET`: the last ones.
+/// The index of the first answer to `CONFIG GET`; these are the last.
 const CONFIG_ANSWERS: usize = 6;
-/// The settings that durability rests on.
+/// The settings that durability depends on.
 pub(crate) const SYNC_SETTINGS: [&str; 2] = ["appendfsync", "no-appendfsync-on-rewrite"];
 const BACKLOG_SETTING: &str = "repl-backlog-ttl";
-/// The shortest id of a run that is believed.
+/// The shortest run id that is accepted.
 const RUN_ID_MIN_CHARS: usize = 32;
 
-/// The questions that [`Server::read`] takes the answers to, those of [`ask_config`] behind them where
-/// `CONFIG` may be asked: every refusal is an entry in the server's ACL LOG. They change nothing.
+/// The questions for [`Server::read`], followed by those of [`ask_config`] if our user may run
+/// `CONFIG`: every refusal is an entry in the server's ACL LOG. They change nothing.
 pub(crate) fn questions() -> Pipeline {
     let mut pipe = redis::pipe();
     for section in ["server", "replication", "memory", "persistence"] {
@@ -109,16 +109,16 @@ impl Server {
     pub(crate) fn read(
         answers: Vec<Value>,
         reporter: &Reporter,
-        leniency: Leniency,
+        options: UrlOptions,
     ) -> Result<Self, CallError> {
-        let found = Self::look(answers, reporter)?.believing(leniency);
-        match found.refusal(leniency) {
+        let found = Self::look(answers, reporter)?.with_options(options);
+        match found.refusal(options) {
             None => Ok(found),
             Some((kind, what)) => Err(CallError::Refused(reporter.trouble(kind, what))),
         }
     }
 
-    /// Reads the answers to [`questions`], whatever server it is.
+    /// Reads the answers to [`questions`] of any server.
     pub(crate) fn look(mut answers: Vec<Value>, reporter: &Reporter) -> Result<Self, CallError> {
         let garbage = || CallError::Refused(reporter.garbage());
         if answers.len() == CONFIG_ANSWERS {
@@ -147,7 +147,7 @@ impl Server {
         let (server, replication) = (info(&server)?, info(&replication)?);
         let (memory, persistence) = (info(&memory)?, info(&persistence)?);
         let run_id = server.get("run_id").unwrap_or_default();
-        // Every Redis and Valkey has one of 40 characters.
+        // Every Redis and Valkey has a run id of 40 characters.
         if !is_id(run_id) || run_id.len() < RUN_ID_MIN_CHARS {
             return Err(garbage());
         }
@@ -178,17 +178,16 @@ impl Server {
         })
     }
 
-    /// The same server, with the user's word where its own is not to be had: what is unknown is not
-    /// durable otherwise.
-    pub(crate) fn believing(mut self, leniency: Leniency) -> Self {
-        if leniency.said_durable && self.on_disk == OnDisk::Unknown {
+    /// The same server, durable if the URL says so and the server does not report its durability.
+    pub(crate) fn with_options(mut self, options: UrlOptions) -> Self {
+        if options.said_durable && self.on_disk == OnDisk::Unknown {
             self.durable = !self.has_replicas;
         }
         self
     }
 
-    /// The birth record `born`, if it is this incarnation's: that of an earlier one says nothing about
-    /// this one, save the group's values.
+    /// The birth record `born`, if it belongs to this incarnation. Of the record of an earlier one
+    /// only the group's values count.
     pub(crate) fn own<'a>(&self, born: Option<&'a BirthRecord>) -> Option<&'a BirthRecord> {
         born.filter(|born| {
             let same_run = born.server.run_id == self.run_id;
@@ -196,13 +195,13 @@ impl Server {
         })
     }
 
-    /// Whether the server still has all that was there when `born` was written.
+    /// Whether the server has kept all locks since `born` was written.
     pub(crate) fn has_kept(&self, born: &BirthRecord) -> bool {
         let verdict = birth::judge(Some(&born.server), &self.present(&born.group));
         matches!(verdict, Verdict::Keep | Verdict::Update(_))
     }
 
-    /// What decides about a birth, in a group of these values.
+    /// The facts that decide about a birth, in a group with these values.
     fn present(&self, group: &Group) -> Present<String> {
         let ttl_s = self.backlog_ttl_s;
         Present {
@@ -217,18 +216,18 @@ impl Server {
         }
     }
 
-    /// What a crash may cost, with `born` for its birth record.
-    pub(crate) fn tier(&self, leniency: Leniency, born: Option<&BirthRecord>) -> Tier {
+    /// What a crash may cost, with the birth record `born`.
+    pub(crate) fn tier(&self, options: UrlOptions, born: Option<&BirthRecord>) -> Tier {
         let own = self.own(born);
         match () {
-            () if leniency.no_quarantine || self.evicts => Tier::BestEffort,
+            () if options.no_quarantine || self.evicts => Tier::BestEffort,
             () if self.durable && own.is_none_or(|born| born.server.durable) => Tier::Durable,
             () => Tier::Quarantined,
         }
     }
 
-    /// Why this server cannot keep locks, if it cannot.
-    fn refusal(&self, leniency: Leniency) -> Option<(TroubleKind, String)> {
+    /// Why this server cannot keep locks, if so.
+    fn refusal(&self, options: UrlOptions) -> Option<(TroubleKind, String)> {
         match &self.role {
             Role::ClusterNode => Some((
                 TroubleKind::Cluster,
@@ -245,13 +244,13 @@ impl Server {
             Role::Master if self.loading => {
                 Some((TroubleKind::Loading, "is still reading its data".to_owned()))
             }
-            Role::Master if leniency.said_durable && !self.durable => Some((
+            Role::Master if options.said_durable && !self.durable => Some((
                 TroubleKind::NotDurable,
-                "is not durable, though its URL says ?durable=yes; that takes appendonly yes, \
+                "is not durable, though its URL has ?durable=yes; that takes appendonly yes, \
                  appendfsync always, no-appendfsync-on-rewrite no, and no replica"
                     .to_owned(),
             )),
-            Role::Master if self.evicts && !leniency.eviction_allowed => Some((
+            Role::Master if self.evicts && !options.eviction_allowed => Some((
                 TroubleKind::Evicts,
                 format!(
                     "may evict locks (maxmemory-policy {}); set it to noeviction, or accept \
@@ -264,11 +263,11 @@ impl Server {
     }
 }
 
-/// The birth record as it stands there, if there is one.
+/// The stored birth record, if there is one.
 fn read_born(answer: Value, reporter: &Reporter) -> Result<Option<String>, CallError> {
     match answer {
         Value::Nil => Ok(None),
-        // What is too long cannot be read anyway.
+        // A longer record is unreadable anyway.
         Value::BulkString(mut text) => {
             text.truncate(BORN_MAX_BYTES + 1);
             Ok(Some(String::from_utf8_lossy(&text).into_owned()))
@@ -294,7 +293,7 @@ fn role(server: &Info, replication: &Info) -> Role {
     }
 }
 
-/// A server that leaves out syncing while it rewrites its file may lose what it wrote meanwhile.
+/// A server that does not sync while it rewrites its file may lose the writes of that time.
 pub(crate) fn on_disk(persistence: &Info, sync_settings: [&Value; 2]) -> OnDisk {
     let [appendfsync, not_on_rewrite] = sync_settings;
     match (setting(appendfsync), setting(not_on_rewrite)) {
@@ -305,7 +304,7 @@ pub(crate) fn on_disk(persistence: &Info, sync_settings: [&Value; 2]) -> OnDisk 
     }
 }
 
-/// The answer to `CONFIG GET`; `None` where that is forbidden.
+/// The answer to `CONFIG GET`; `None` if that is forbidden.
 fn setting(answer: &Value) -> Option<&str> {
     let value = match answer {
         Value::Array(pair) => pair.get(1),

@@ -30,7 +30,7 @@ fn word(text: &str) -> Value {
 }
 
 #[test]
-fn texts_of_a_server_have_a_length() {
+fn texts_of_a_server_are_bounded() {
     let held = |label: &str, id: &str| {
         let numbers = [Value::Int(9), Value::Int(7)];
         let words = [word("held"), Value::Int(0), word(label), word(id)];
@@ -46,7 +46,7 @@ fn texts_of_a_server_have_a_length() {
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(held("me", &long), Err(Misshapen));
+    assert_eq!(held("me", &long), Err(MalformedReply));
     let attend = request(Op::Attend(Attend {
         places: Arc::from([]),
         list: true,
@@ -61,7 +61,7 @@ fn texts_of_a_server_have_a_length() {
         )
     };
     assert!(listed(&format!("named:{}", "p".repeat(256))).is_ok());
-    assert_eq!(listed(&long), Err(Misshapen));
+    assert_eq!(listed(&long), Err(MalformedReply));
 }
 
 #[test]
@@ -78,18 +78,18 @@ fn a_grant_carries_clock_and_floor() {
 }
 
 #[test]
-fn an_answer_to_another_question_is_misshapen() {
+fn an_answer_to_another_request_is_malformed() {
     for wrong in [
         "extended", "released", "gone", "views", "turns", "old", "what",
     ] {
         let reply = Value::Array(vec![Value::Int(9), Value::Int(7), word(wrong)]);
-        assert_eq!(read(&acquire(), reply), Err(Misshapen), "{wrong}");
+        assert_eq!(read(&acquire(), reply), Err(MalformedReply), "{wrong}");
     }
-    assert_eq!(read(&acquire(), Value::Okay), Err(Misshapen));
+    assert_eq!(read(&acquire(), Value::Okay), Err(MalformedReply));
 }
 
 #[test]
-fn an_answer_to_another_plain_question_is_misshapen() {
+fn an_answer_to_another_plain_request_is_malformed() {
     let answers = [
         (Op::PlainAcquire(PlainAcquire { ttl_ms: 1 }), Value::Okay),
         (Op::PlainExtend(PlainExtend { ttl_ms: 1 }), word("extended")),
@@ -97,8 +97,8 @@ fn an_answer_to_another_plain_question_is_misshapen() {
     ];
     for (asked, (op, _)) in answers.iter().enumerate() {
         for (answered, (_, value)) in answers.iter().enumerate() {
-            let said = read(&request(op.clone()), value.clone());
-            assert_eq!(said.is_ok(), asked == answered, "{op:?}: {value:?}");
+            let reply = read(&request(op.clone()), value.clone());
+            assert_eq!(reply.is_ok(), asked == answered, "{op:?}: {value:?}");
         }
     }
     assert!(
@@ -112,7 +112,7 @@ fn an_answer_to_another_plain_question_is_misshapen() {
 }
 
 #[test]
-fn a_holder_of_a_claim_that_was_not_made_is_misshapen() {
+fn a_holder_of_an_unknown_claim_is_malformed() {
     let reply = |claim| {
         let items = [Value::Int(claim), Value::Nil, Value::Nil, Value::Int(5)];
         let items = items.into_iter().chain([Value::Int(0)]);
@@ -120,8 +120,8 @@ fn a_holder_of_a_claim_that_was_not_made_is_misshapen() {
         Value::Array(head.into_iter().chain(items).collect())
     };
     assert!(read(&acquire(), reply(0)).is_ok());
-    assert_eq!(read(&acquire(), reply(1)), Err(Misshapen));
-    assert_eq!(read(&acquire(), reply(-1)), Err(Misshapen));
+    assert_eq!(read(&acquire(), reply(1)), Err(MalformedReply));
+    assert_eq!(read(&acquire(), reply(-1)), Err(MalformedReply));
 }
 
 fn any_value() -> impl Strategy<Value = Value> {
@@ -148,7 +148,7 @@ fn any_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn no_reply_makes_it_panic(value in any_value(), which in 0usize..5) {
+    fn no_reply_causes_a_panic(value in any_value(), which in 0usize..5) {
         let place = Place { since_us: 1, id: Arc::from("c.1"), first: false };
         let request = match which {
             0 => acquire(),

@@ -1,5 +1,5 @@
-//! What went wrong with one server, in words for the person who has to mend it: what happened, on
-//! which node, what to do. Whatever a server says is shortened, escaped and rid of our password.
+//! Error messages about one server, for the operator: what happened, on which node, what to do.
+//! Texts of the server are shortened and escaped, and our password is removed from them.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use crate::node::redis::handshake::born::{BirthRecord, Unreadable, VERSION};
 use crate::node::redis::key::{BORN_KEY, record_key};
 use crate::node::redis::transport::limits::Excess;
 
-/// How much of a server's own words is passed on.
+/// How much of a server's text is quoted.
 const QUOTE_MAX_CHARS: usize = 200;
-/// How much of a password gives it away where a server has cut it off.
+/// How many characters of a password count as a part of it, where a server has cut its text off.
 const BEGINNING_CHARS: usize = 4;
 
-/// What servers say when a database is selected that they do not have.
+/// A part of the error of servers for a database number that is too high.
 const NO_SUCH_DATABASE: &str = "DB index is out of range";
 
-/// Tells what is wrong with one node.
+/// Makes the error messages about one node.
 #[derive(Clone)]
 pub(crate) struct Reporter {
-    /// How people know the node.
+    /// The node's name in messages.
     pub(crate) node: Arc<str>,
     /// The ACL user that logs in.
     pub(crate) user: Arc<str>,
-    /// What must never be shown: some servers echo the arguments of a command they do not know.
+    /// Must never be shown: some servers echo the arguments of an unknown command.
     pub(crate) password: Option<Arc<str>>,
 }
 
 impl Reporter {
-    /// Tells what is wrong with `node`, where `user` logs in, or the server's own default.
+    /// A reporter for `node`, where `user` logs in, or the server's default user.
     pub(crate) fn new(node: &str, user: Option<&str>, password: Option<&str>) -> Self {
         Self {
             node: node.into(),
@@ -49,7 +49,7 @@ impl Reporter {
         Trouble::new(kind, without_controls(&what))
     }
 
-    /// A server's words, safe to print: without our password, or as much of it as the server gave.
+    /// A server's text, safe to print: without our password or a part of it.
     pub(crate) fn quote(&self, text: &str) -> String {
         let mut text = self.scrub(text);
         for form in self.password.iter().flat_map(|password| forms(password)) {
@@ -58,9 +58,9 @@ impl Reporter {
         quote(&text)
     }
 
-    /// Trouble with what the server said in answer to `request`.
+    /// Trouble with the server's error reply to `request`.
     pub(crate) fn refusal(&self, error: &ServerError, request: &Request) -> CallError {
-        // Our scripts say which claim is meant, and of what type its key is.
+        // Our scripts report the claim, and the type of its key.
         let mut details = error.details().unwrap_or_default().split_whitespace();
         let position = details.next().and_then(|word| word.parse::<usize>().ok());
         let claim = position.and_then(|i| request.claims.get(i.checked_sub(1)?));
@@ -86,7 +86,7 @@ impl Reporter {
                     ),
                 )
             }
-            _ => self.said(error, Some(request)),
+            _ => self.of_error(error, Some(request)),
         };
         if broke_off(error) {
             CallError::Unknown(trouble)
@@ -95,12 +95,12 @@ impl Reporter {
         }
     }
 
-    /// Trouble with what the server said, whatever it was asked.
+    /// Trouble with an error reply of the server to any request.
     pub(crate) fn server_error(&self, error: &ServerError) -> Trouble {
-        self.said(error, None)
+        self.of_error(error, None)
     }
 
-    fn said(&self, error: &ServerError, request: Option<&Request>) -> Trouble {
+    fn of_error(&self, error: &ServerError, request: Option<&Request>) -> Trouble {
         let details = error.details().unwrap_or_default();
         match is_denial(error.code(), details) {
             true => self.denied(error.code(), details, request),
@@ -112,48 +112,52 @@ impl Reporter {
         if is_denial(code, details) {
             return self.denied(code, details, None);
         }
-        let said = self.quote(&format!("{code} {details}"));
+        let quoted = self.quote(&format!("{code} {details}"));
         let (kind, what) = match code {
             "NOAUTH" => (
                 TroubleKind::Denied,
-                format!("asks for a password; put it into the URL as redis://:PASSWORD@… ({said})"),
+                format!(
+                    "asks for a password; put it into the URL as redis://:PASSWORD@… ({quoted})"
+                ),
             ),
             "WRONGPASS" => (
                 TroubleKind::Denied,
-                format!("refuses the user or the password in the URL ({said})"),
+                format!("refuses the user or the password in the URL ({quoted})"),
             ),
             "LOADING" => (TroubleKind::Loading, "is still reading its data".to_owned()),
             "READONLY" | "MASTERDOWN" => (
                 TroubleKind::Replica,
-                format!("is a replica, and replicas do not vote; name its master instead ({said})"),
+                format!(
+                    "is a replica, and replicas do not vote; name its master instead ({quoted})"
+                ),
             ),
             "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => (
                 TroubleKind::Cluster,
-                format!("runs in cluster mode; locks need independent masters ({said})"),
+                format!("runs in cluster mode; locks need independent masters ({quoted})"),
             ),
             "OOM" => (
                 TroubleKind::Other,
-                format!("has no memory left for locks; raise its maxmemory ({said})"),
+                format!("has no memory left for locks; raise its maxmemory ({quoted})"),
             ),
             "MISCONF" | "NOREPLICAS" | "BUSY" => (
                 TroubleKind::Other,
-                format!("does not accept writes at present ({said})"),
+                format!("does not accept writes at present ({quoted})"),
             ),
             "DAMAGED" => return self.damaged_birth(),
             "WRONGTYPE" => (
                 TroubleKind::ForeignType,
-                format!("holds something of another program under `{BORN_KEY}`; delete that key"),
+                format!("has a key `{BORN_KEY}` of another program; delete that key"),
             ),
             _ if details.contains(NO_SUCH_DATABASE) => (
                 TroubleKind::Database,
                 format!(
-                    "has no database of the number in its URL ({said}); use a lower number, or \
+                    "has no database with the number in its URL ({quoted}); use a lower number, or \
                      raise `databases` in the server's configuration"
                 ),
             ),
             _ => (
                 TroubleKind::Other,
-                format!("answered with an error: {said}"),
+                format!("answered with an error: {quoted}"),
             ),
         };
         self.trouble(kind, what)
@@ -164,8 +168,8 @@ impl Reporter {
         let what = match BirthRecord::parse(text) {
             Ok(born) if born.server.epoch.is_none() => return Ok(born),
             Ok(_) => format!(
-                "is used by clients that find it through Sentinels, and this client was given none; \
-                 give it the same Sentinels, or stop those clients and delete the key `{BORN_KEY}`"
+                "is used by clients that find it through Sentinels, and this client has none; give \
+                 it the same Sentinels, or stop those clients and delete the key `{BORN_KEY}`"
             ),
             Err(Unreadable::Damaged) => return Err(self.damaged_birth()),
             Err(Unreadable::Version(found)) => format!(
@@ -192,10 +196,10 @@ impl Reporter {
         match error.kind() {
             ErrorKind::Parse => self.garbage(),
             ErrorKind::AuthenticationFailed => {
-                let said = self.quote(error.detail().unwrap_or("authentication failed"));
+                let quoted = self.quote(error.detail().unwrap_or("authentication failed"));
                 self.trouble(
                     TroubleKind::Denied,
-                    format!("refuses the user or the password in the URL ({said})"),
+                    format!("refuses the user or the password in the URL ({quoted})"),
                 )
             }
             ErrorKind::Io => self.unreachable(&error.to_string()),
@@ -221,11 +225,11 @@ impl Reporter {
         }
     }
 
-    /// Trouble with a server that is not there.
+    /// Trouble with a server that cannot be reached.
     pub(crate) fn unreachable(&self, why: &str) -> Trouble {
         let why = self.quote(why);
         let hint = if why.contains("certificate") {
-            "; if its certificate is signed by your own authority, name that with ?ca=/path.pem"
+            "; if your own authority signed its certificate, name that authority with ?ca=/path.pem"
         } else {
             ""
         };
@@ -235,7 +239,7 @@ impl Reporter {
         )
     }
 
-    /// Trouble with something that does not talk like a Redis server.
+    /// Trouble with a server that does not speak the protocol of Redis.
     pub(crate) fn garbage(&self) -> Trouble {
         let what = format!("what answers on {} is no Redis server", self.node);
         Trouble::new(TroubleKind::Garbage, self.scrub(&what))
@@ -247,13 +251,13 @@ impl Reporter {
     }
 }
 
-/// How a password may look in a text: as it is, as servers quote it, as it stands in a URL, and
-/// escaped. The longest first, lest a part of one be left.
+/// The forms of a password in a text: plain, as servers quote it, as in a URL, and escaped. The
+/// longest first, so that no part of one is left.
 fn forms(password: &str) -> Vec<String> {
     let encoded = encode(password);
     let mut forms = vec![
         password.to_owned(),
-        // Servers have no line ends in their errors.
+        // Servers replace line ends in their errors.
         password.replace(['\r', '\n'], " "),
         encoded.to_lowercase(),
         encoded,
@@ -266,10 +270,10 @@ fn forms(password: &str) -> Vec<String> {
     forms
 }
 
-/// `text` without what a server has left of `secret` where it cut its own words off.
+/// `text` without the beginning of `secret`, which is left where a server cut its text off.
 fn without_beginning(text: &str, secret: &str) -> String {
     let beginning: String = secret.chars().take(BEGINNING_CHARS).collect();
-    // Of a short one the beginning is any word.
+    // The beginning of a short secret may be an ordinary word.
     if secret.chars().count() < 2 * BEGINNING_CHARS {
         return text.to_owned();
     }
@@ -279,14 +283,14 @@ fn without_beginning(text: &str, secret: &str) -> String {
         kept.push_str(&rest[..at]);
         kept.push('…');
         let alike = rest[at..].chars().zip(secret.chars());
-        let alike = alike.take_while(|(said, meant)| said == meant);
-        let bytes: usize = alike.map(|(said, _)| said.len_utf8()).sum();
+        let alike = alike.take_while(|(shown, kept)| shown == kept);
+        let bytes: usize = alike.map(|(shown, _)| shown.len_utf8()).sum();
         rest = &rest[at + bytes..];
     }
     kept + rest
 }
 
-/// `text` with its control characters escaped: whatever a server had to say in it.
+/// `text` with its control characters escaped.
 fn without_controls(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -298,8 +302,8 @@ fn without_controls(text: &str) -> String {
     shown
 }
 
-/// Whether a script began and broke off. What a server refuses at the door has a code of its own;
-/// an error with a place in the script may come after the script's first write.
+/// Whether a script failed after it had started. Errors before the start have codes of their own;
+/// an error with a line of the script may come after the script's first write.
 fn broke_off(error: &ServerError) -> bool {
     error.code() == "ERR"
         && error
@@ -307,9 +311,9 @@ fn broke_off(error: &ServerError) -> bool {
             .is_some_and(|text| text.contains("user_script"))
 }
 
-/// Whether the server says that it is not the master that we shook hands with: it has become a replica,
-/// or is reading other data. Then it has done nothing. Servers before 7.0 say it in the words of an
-/// error in a script.
+/// Whether the error shows that the server is no longer the master of our handshake: it has become
+/// a replica, or loads other data. Then it has carried out nothing. Servers before 7.0 report it as
+/// an error in a script.
 pub(crate) fn is_newborn(error: &ServerError) -> bool {
     match error.code() {
         "READONLY" | "MASTERDOWN" | "LOADING" => true,
@@ -320,8 +324,7 @@ pub(crate) fn is_newborn(error: &ServerError) -> bool {
     }
 }
 
-/// What a key of `kind`, as the server calls it, may be: no lock of ours, nor of those who use the
-/// plain key as we do.
+/// Describes a key of the type `kind`: not a lock of ours, nor of another library with plain keys.
 fn kind_of_key(kind: Option<&str>) -> &'static str {
     match kind {
         Some("hash") => "a hash, which is no lock, or one of Redisson's,",
@@ -329,12 +332,12 @@ fn kind_of_key(kind: Option<&str>) -> &'static str {
         Some("set") => "a set, which is no lock,",
         Some("zset") => "a sorted set (zset), which is no lock,",
         Some("stream") => "a stream, which is no lock,",
-        // The name of a module's type is a stranger's word.
+        // The name of a module's type is not trusted.
         _ => "something that is not a lock",
     }
 }
 
-/// A stranger's words, safe to print.
+/// A text from outside, safe to print.
 pub(crate) fn quote(text: &str) -> String {
     let mut shown: String = text.trim().chars().take(QUOTE_MAX_CHARS).collect();
     if shown.len() < text.trim().len() {

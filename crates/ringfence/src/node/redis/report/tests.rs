@@ -4,7 +4,7 @@ fn reporter() -> Reporter {
     Reporter::new("h:6379", Some("orders"), Some("hunter2"))
 }
 
-fn said(line: &str) -> Trouble {
+fn trouble_of(line: &str) -> Trouble {
     match redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap() {
         redis::Value::ServerError(error) => reporter().server_error(&error),
         other => panic!("{other:?}"),
@@ -12,7 +12,7 @@ fn said(line: &str) -> Trouble {
 }
 
 #[test]
-fn a_server_s_error_is_sorted_by_what_to_do() {
+fn a_server_s_error_has_the_kind_that_says_what_to_do() {
     for (line, kind) in [
         ("NOAUTH Authentication required.", TroubleKind::Denied),
         (
@@ -43,12 +43,12 @@ fn a_server_s_error_is_sorted_by_what_to_do() {
         ("ERR DB index is out of range", TroubleKind::Database),
         ("ERR what", TroubleKind::Other),
     ] {
-        let trouble = said(line);
+        let trouble = trouble_of(line);
         assert_eq!(trouble.kind, kind, "{line}");
         assert!(trouble.detail.starts_with("h:6379 "), "{trouble}");
     }
     assert!(
-        said("NOPERM no permissions to run the 'info' command")
+        trouble_of("NOPERM no permissions to run the 'info' command")
             .detail
             .contains("'info'")
     );
@@ -56,7 +56,7 @@ fn a_server_s_error_is_sorted_by_what_to_do() {
 
 #[test]
 fn a_server_that_echoes_the_password_is_not_quoted_in_full() {
-    let trouble = said("ERR unknown command `AUTH`, with args beginning with: `hunter2`");
+    let trouble = trouble_of("ERR unknown command `AUTH`, with args beginning with: `hunter2`");
     assert!(!trouble.detail.contains("hunter2"), "{trouble}");
 }
 
@@ -71,7 +71,7 @@ fn a_password_is_known_in_every_form_and_in_part() {
         crate::url::encode(password).to_lowercase(),
         password.escape_debug().to_string(),
         password.escape_default().to_string(),
-        // Cut by the server, and by us.
+        // Shortened by the server, and by us.
         password[..8].to_owned(),
         format!("{}{password}", "x".repeat(QUOTE_MAX_CHARS - 10)),
         format!("{}{password}", "x".repeat(QUOTE_MAX_CHARS - 16)),
@@ -93,10 +93,10 @@ fn no_control_character_of_a_server_gets_through() {
 #[test]
 fn a_server_that_sent_too_much_is_named() {
     let trouble = reporter().connection(&Excess::Bytes.into());
-    let told = "h:6379 sent a reply larger than 1 MiB; is this a Redis server?";
+    let expected = "h:6379 sent a reply larger than 1 MiB; is this a Redis server?";
     assert_eq!(
         (&*trouble.detail, trouble.kind),
-        (told, TroubleKind::Garbage)
+        (expected, TroubleKind::Garbage)
     );
     let trouble = reporter().connection(&Excess::Pushes.into());
     assert!(trouble.detail.starts_with("h:6379 sent more messages"));
@@ -104,15 +104,15 @@ fn a_server_that_sent_too_much_is_named() {
 }
 
 #[test]
-fn a_server_that_talks_too_much_is_cut_short() {
-    let trouble = said(&format!("ERR \u{1b}[2J{}", "x".repeat(100_000)));
+fn a_long_text_of_a_server_is_shortened() {
+    let trouble = trouble_of(&format!("ERR \u{1b}[2J{}", "x".repeat(100_000)));
     assert!(trouble.detail.len() < 400, "{}", trouble.detail.len());
     assert!(!trouble.detail.contains('\u{1b}'), "{trouble}");
 }
 
 #[test]
-fn whoever_is_no_master_any_more_is_shaken_hands_with_again() {
-    for (said, newborn) in [
+fn a_server_that_is_no_longer_a_master_needs_a_new_handshake() {
+    for (error_text, newborn) in [
         (
             "READONLY You can't write against a read only replica.",
             true,
@@ -130,10 +130,10 @@ fn whoever_is_no_master_any_more_is_shaken_hands_with_again() {
         ("OOM command not allowed", false),
         ("NOSCRIPT No matching script", false),
     ] {
-        let error = redis::parse_redis_value(format!("-{said}\r\n").as_bytes());
+        let error = redis::parse_redis_value(format!("-{error_text}\r\n").as_bytes());
         let Ok(redis::Value::ServerError(error)) = error else {
             panic!("{error:?}");
         };
-        assert_eq!(is_newborn(&error), newborn, "{said}");
+        assert_eq!(is_newborn(&error), newborn, "{error_text}");
     }
 }

@@ -1,11 +1,11 @@
--- Acquire: all claims, or none. ARGV: ballot, ttl in ms, label; and if the caller waits: how long a
--- ticket stands in ms, 1 if it was never in line before, its ticket.
+-- Acquire: all claims, or none. ARGV: ballot, ttl in ms, label; and if the caller waits: the lease
+-- of a ticket in ms, 1 if the ticket was never in the queue before, the ticket.
 local ballot, ttl, label = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local lease_ms, ticket = tonumber(ARGV[8]), ARGV[10]
--- A new ticket may be as old as a round trip; older, its clock is wrong.
+-- A new ticket may be as old as a round trip. If it is older, the clock that stamped it is wrong.
 if ticket and ARGV[9] == '1' and string.sub(ticket, 1, 20) + 1000000 < clock then
   for i = 1, claims do
-    if not lines[i] or not redis.call('ZSCORE', lines[i].lease, ticket) then
+    if not queues[i] or not redis.call('ZSCORE', queues[i].lease, ticket) then
       return reply('old')
     end
   end
@@ -17,31 +17,31 @@ end
 local behind, behind_for, stale, ahead = nil, false, false, false
 for i = 1, claims do
   local ours = values[i] == token or shares[i] and mine[i]
-  local queue = not ours and lines[i] and ahead_of(i, ticket) or 0
+  local before_us = not ours and queues[i] and ahead_of(i, ticket) or 0
   if values[i] and not ours and not (shares[i] and values[i] == SHARED) then
-    return reply('held', holder(i, queue))
+    return reply('held', holder(i, before_us))
   end
   local pass_at = 0
-  if queue > 0 then
-    -- Those ahead have their time to come, unless they wait for another name; without a ticket
-    -- nobody passes them, nor while others share the claim: those ahead are not dead, but cannot
-    -- come. The grace stands at the end of born.
+  if before_us > 0 then
+    -- The waiters ahead have a grace each to take the claim. They are not passed while one of them
+    -- waits for another name or while readers share the claim, since then they are alive but cannot
+    -- take it. A caller without a ticket never passes. The grace is the last field of born.
     pass_at = nil
-    local line = lines[i]
-    if ticket and not values[i] and not (line.elsewhere
-        and redis.call('ZLEXCOUNT', line.order, '[e', '(e' .. ticket) > 0) then
-      pass_at = free_since(i) + queue * string.match(ARGV[1], '^.* (%d+)$')
+    local queue = queues[i]
+    if ticket and not values[i] and not (queue.elsewhere
+        and redis.call('ZLEXCOUNT', queue.order, '[e', '(e' .. ticket) > 0) then
+      pass_at = free_since(i) + before_us * string.match(ARGV[1], '^.* (%d+)$')
     end
   end
   local seat = shares[i] and mine[i] or seated(i)
-  local hers = seat and seat.ballot or 0
+  local seat_ballot = seat and seat.ballot or 0
   if not pass_at or pass_at > now_ms then
     if not behind then
-      behind, behind_for = queue, pass_at and pass_at - now_ms
+      behind, behind_for = before_us, pass_at and pass_at - now_ms
     end
-  elseif ours and ballot < hers then
+  elseif ours and ballot < seat_ballot then
     stale = true
-  elseif not (ours and ballot == hers) then
+  elseif not (ours and ballot == seat_ballot) then
     if ballot <= math.max(records[i].fence, shares[i] and 0 or records[i].read_fence) then
       stale = true
     elseif ballot > ceiling then
@@ -61,24 +61,24 @@ end
 
 local refusal = foreign_type()
 for i = 1, claims do
-  -- Those who were passed, in the way and not seen since the claim became free did not come. If they
-  -- live, they enter again with the same ticket.
-  local queue = ticket and ahead_of(i, ticket) or 0
-  local gone, since = { ticket }, queue > 0 and free_since(i)
+  -- Remove the passed tickets that blocked the caller and were not refreshed since the claim became
+  -- free. If such a client is alive, it enters the queue again with the same ticket.
+  local before_us = ticket and ahead_of(i, ticket) or 0
+  local gone, since = { ticket }, before_us > 0 and free_since(i)
   refusal = refusal or (shares[i] and share or seat)(i, ballot, label, ttl)
-  if queue > 0 and not refusal then
-    local rank = redis.call('ZRANK', lines[i].order, ticket)
-    for _, other in ipairs(redis.call('ZRANGE', lines[i].order, 0, rank - 1)) do
-      local beside = shares[i] and lines[i].shared
-        and redis.call('ZSCORE', lines[i].order, 's' .. other)
-      if not beside and redis.call('ZSCORE', lines[i].lease, other) - lease_ms < since then
+  if before_us > 0 and not refusal then
+    local rank = redis.call('ZRANK', queues[i].order, ticket)
+    for _, other in ipairs(redis.call('ZRANGE', queues[i].order, 0, rank - 1)) do
+      local fellow_reader = shares[i] and queues[i].shared
+        and redis.call('ZSCORE', queues[i].order, 's' .. other)
+      if not fellow_reader and redis.call('ZSCORE', queues[i].lease, other) - lease_ms < since then
         gone[#gone + 1] = other
       end
     end
   end
-  -- A holder waits no longer: its ticket would stand in the way of others.
+  -- A holder leaves the queue: its ticket would block other waiters.
   if ticket and not refusal then
-    drop(i, gone)
+    remove_tickets(i, gone)
   end
 end
 return refusal or reply('granted')

@@ -1,5 +1,5 @@
--- Who has arrived at a latch? ARGV: how long it is kept in ms, 1 if all are to be listed, how long a
--- ticket stands in ms, then the tickets of those who wait.
+-- Attend: which parties have arrived at a latch. ARGV: how long to keep it in ms, 1 to list all
+-- parties, the lease of a ticket in ms, then the tickets of the waiters.
 local tickets = {}
 for j = 8, #ARGV do
   tickets[j - 7] = ARGV[j]

@@ -1,7 +1,6 @@
--- What most of the rest needs to know of the claims. The operation's own file follows in the same
--- chunk.
+-- Reads the records of all claims. The operation's own file follows in the same chunk.
 --
--- A function here is made anew at every call of the script, so there are few, and none that only
+-- Every call of the script creates each function anew, so there are few here, and none that only
 -- some operations need.
 local claims = (#KEYS - 1) / 3
 local token, shares = ARGV[4], {}
@@ -12,20 +11,20 @@ if blank then
   end
   token = string.sub(token, 1, blank - 1)
 end
--- Each record as the ledger sees it: `fence` is the effective one, `read_fence` that of shared claims
--- if it is higher; the seat counts only while its token is the lock key's value.
--- Stored as `2:fence:closed:free since:stranger`, and if somebody is seated
--- `:ballot:until:token:label` behind it; the label is last because it may hold anything.
+-- Each record as the ledger defines it: `fence` is the effective fence, `read_fence` that of shared
+-- claims if it is higher. The seat counts only while its token is the lock key's value.
+-- Stored as `2:fence:closed:free since:stranger`, followed by `:ballot:until:token:label` if the
+-- record has a seat. The label comes last because it may contain anything.
 -- With a read fence: `3:fence:read fence:closed` and so on.
 local records = {}
 for i = 1, claims do
-  local record = { fence = ground, read_fence = 0, closed = 0, free_since = 0, stranger = false }
+  local record = { fence = min_fence, read_fence = 0, closed = 0, free_since = 0, stranger = false }
   local text = values[claims + i]
   if text then
     local version, read_fence = string.sub(text, 1, 2), '0'
     if version == '1:' then
-      -- Of a client that knew no lines: `1:fence:closed` and `:ballot:token:label`. When the seat
-      -- ends is not known, so whoever is gone from it has only now been missed.
+      -- Written by a client without wait queues: `1:fence:closed` and `:ballot:token:label`. The
+      -- end of the seat is not known, so a holder that is gone counts as gone from now on.
       text = string.gsub(text, '^1:(%d+:%d+)$', '2:%1:0:0')
       text = string.gsub(text, '^1:(%d+:%d+):(%d+):(.*)$', '2:%1:0:0:%2:9007199254740991:%3')
     end
@@ -39,13 +38,13 @@ for i = 1, claims do
     if rest and rest ~= '' then
       ballot, until_ms, owner, label = string.match(rest, '^:(%d+):(%d+):([^:]+):(.*)$')
     end
-    -- A record that cannot be read is never taken for an absent one: its fence would be lost.
+    -- An unreadable record must not count as absent: its fence would be lost.
     if not fence or not ballot
       or math.max(tonumber(fence), tonumber(closed), tonumber(free_since), tonumber(ballot),
         tonumber(until_ms), tonumber(read_fence)) > MAX then
       return redis.error_reply('DAMAGED ' .. i)
     end
-    record.fence = math.max(ground, tonumber(fence))
+    record.fence = math.max(min_fence, tonumber(fence))
     if tonumber(read_fence) > record.fence then
       record.read_fence = tonumber(read_fence)
     end
@@ -60,13 +59,13 @@ for i = 1, claims do
   records[i] = record
 end
 
--- The seat of claim i, if the key still says that its owner holds.
+-- The seat of claim i, if its token is still the value of the lock key.
 local function seated(i)
   local seat = records[i].seat
   return seat and seat.token == values[i] and seat or nil
 end
 
--- Replies are flat: clock, floor, answer, then the answer's own.
+-- Replies are flat: clock, floor, answer, then the answer's own values.
 local function reply(answer, ...)
   local floor = 0
   for i = 1, claims do
@@ -75,12 +74,12 @@ local function reply(answer, ...)
   return { clock, floor, answer, ... }
 end
 
--- Who holds claim i, as others may see it: position, label, the public half of a token of ours, for
--- how long, and how many are ahead of the caller in line. Another library's value is a secret as a
--- whole, and may have no expiry.
+-- The holder of claim i, as other clients may see it: position of the claim, label, the public half
+-- of a token of ours, the remaining time, and how many tickets are ahead of the caller. The value
+-- of another library is secret as a whole, and may have no expiry.
 local function holder(i, ahead)
   local left = redis.call('PTTL', KEYS[i])
-  -- What was released and is kept from others has no secret.
+  -- A tombstone contains no secret.
   local id = string.match(values[i], '^(%x%x%x%x%x%x%x%x%x%x)%.')
     or string.match(values[i], '^kept%.%x%x%x%x%x%x%x%x%x%x$')
   local seat = seated(i)

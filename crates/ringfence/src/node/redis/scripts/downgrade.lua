@@ -1,23 +1,23 @@
 -- Downgrade: from exclusive to shared, under the same token. ARGV: ballot, ttl in ms.
 local ballot, ttl = tonumber(ARGV[5]), tonumber(ARGV[6])
-local asked = shares
+local requested = shares
 shares = {}
 for i = 1, claims do
   shares[i] = true
 end
 local held, gone = not_held()
 for i = 1, (held or gone) and 0 or claims do
-  local was_alone = values[i] == token
+  local was_exclusive = values[i] == token
   prolong(i, ballot, ttl)
-  if was_alone and lines[i] then
-    tell(i, nil, true)
+  if was_exclusive and queues[i] then
+    wake_first(i, nil, true)
   end
 end
-for _, id in ipairs(told) do
-  wake_client(id, after[id])
+for _, id in ipairs(woken) do
+  wake_client(id, delays[id])
 end
--- The floor is that of what was asked for.
-shares = asked
+-- The floor in the reply is that of the modes that the caller sent.
+shares = requested
 if held then
   return reply('held', holder(held))
 end

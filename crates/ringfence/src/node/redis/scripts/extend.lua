@@ -1,7 +1,8 @@
--- Extend: only what this token still holds, and never for a shorter time. ARGV: ballot, ttl in ms.
+-- Extend: only claims that this token still holds, and never to a shorter time. ARGV: ballot, ttl
+-- in ms.
 local ballot, ttl = tonumber(ARGV[5]), tonumber(ARGV[6])
 local held, gone = not_held()
--- A reader who finds somebody else there has lost its share, whoever it is.
+-- A reader that finds another holder has lost its share.
 if held and not shares[held] then
   return reply('held', holder(held))
 end

@@ -1,4 +1,4 @@
--- Where most acquires end: one claim that is free, the caller's turn, and the usual grant.
+-- Fast path of an acquire: one free claim, the caller's turn, and the usual grant.
 if its_turn and not values[1] then
   local ballot = tonumber(ARGV[5])
   local after =
@@ -7,7 +7,7 @@ if its_turn and not values[1] then
     redis.call('SET', KEYS[2], after, 'PX',
       tonumber(ARGV[3]) < tonumber(ARGV[6]) and ARGV[6] or ARGV[3])
     if ticket then
-      -- A holder waits no longer: its ticket would stand in the way of others.
+      -- A holder leaves the queue: its ticket would block other waiters.
       redis.call('ZREM', lease, ticket)
       redis.call('ZREM', order, ticket)
       if redis.call('EXISTS', lease) == 0 then

@@ -1,10 +1,10 @@
--- Where most acquires of one claim end that find it held: the caller is to hold it alone, and has a
--- ticket. Else finds out whether the caller's turn has come: nobody waits, the caller neither, or the
--- caller is the first. What is said here the long way below would say too, at three times the price;
--- whatever is unusual goes there.
-local ticket, alone = ARGV[10], not string.find(ARGV[4], ' ', 1, true)
-local its_turn = #KEYS == 4 and alone and not values[3] and not ARGV[8]
-if order and ticket and alone and kept_until >= now_ms + 2 * ARGV[8]
+-- Fast path of an acquire of one claim that another client holds, for an exclusive caller with a
+-- ticket. Otherwise finds out whether it is the caller's turn: the queue is empty and the caller
+-- has no ticket, or the caller's ticket is the first. The general code below gives the same answers
+-- at three times the cost; all other cases are left to it.
+local ticket, exclusive = ARGV[10], not string.find(ARGV[4], ' ', 1, true)
+local its_turn = #KEYS == 4 and exclusive and not values[3] and not ARGV[8]
+if order and ticket and exclusive and kept_until >= now_ms + 2 * ARGV[8]
   and (ARGV[9] == '0' or string.sub(ticket, 1, 20) + 1000000 >= clock) then
   if not values[1] then
     its_turn = redis.call('ZRANK', order, ticket) == 0
@@ -18,7 +18,8 @@ if order and ticket and alone and kept_until >= now_ms + 2 * ARGV[8]
       end
       local left, ahead = redis.call('PTTL', KEYS[1]), redis.call('ZRANK', order, ticket)
       return {
-        clock, math.max(ground, tonumber(fence)), 'held', 0, label, id, left >= 0 and left, ahead or 0,
+        clock, math.max(min_fence, tonumber(fence)), 'held', 0, label, id, left >= 0 and left,
+        ahead or 0,
       }
     end
   end

@@ -1,31 +1,34 @@
--- Init: the operator's word that this node's group is new. Writes the birth record as grown up.
--- KEYS: born. ARGV: the run id and the replication id that the client saw (`-` if the server does not tell), 1 if every write
--- is on disk before it is answered, how far to go (check, write, force, check regroup, regroup), the group (nodes, window in
--- us, quarantine in ms, grace in ms), then the values that a client takes unless told otherwise (same four), then how far the
--- search for records has come: cursor, how many records and holders were found, the longest time that one of the records has
--- left in ms, the birth record that stood there when the search began ('' if none), and how many pages to search now.
--- Answers: clock, 'done' ('free' after a check) or why not ('changed' if this is not the server that the client saw), what
--- stands there now, how many records there are ('+' behind the number if the search ended early), cursor and longest time as
--- above, then name and label of each present holder. 'more': nothing was decided, the search goes on from that cursor.
--- 'again': the birth record changed, the search starts anew.
+-- Init: the operator declares that this node's group is new. Writes a birth record without a
+-- quarantine.
+-- KEYS: born.
+-- ARGV: the run id and the replication id that the client saw (`-` if the server does not report
+-- it), 1 if every write is on disk before it is answered, the mode (check, write, force, check
+-- regroup, regroup), the group (nodes, window in us, quarantine in ms, grace in ms), then the
+-- default values of a group (same four), then the state of the search for records: cursor, how many
+-- records and holders were found, the longest remaining time of a record in ms, the birth record at
+-- the beginning of the search ('' if none), and how many pages to search now.
+-- Returns: clock, 'done' ('free' after a check) or the reason for a refusal ('changed' if this is
+-- not the server that the client saw), the birth record, how many records were found (followed by
+-- '+' if the search ended early), cursor and longest time as above, then name and label of each
+-- present holder. 'more': nothing was decided, and the next call continues at that cursor. 'again':
+-- the birth record changed, and the search starts anew.
 local BATCH, HOLDERS = 500, 20
 local cursor, found, held, longest, seen, pages = unpack(ARGV, #ARGV - 5)
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local clock = string.format('%.0f', now)
-local group, usual = table.concat(ARGV, ' ', 5, 8), table.concat(ARGV, ' ', 9, 12)
+local group, defaults = table.concat(ARGV, ' ', 5, 8), table.concat(ARGV, ' ', 9, 12)
 
 local count, holders, longest_ms = tonumber(found), {}, tonumber(longest)
-local function look_at(record_key)
-  -- The keys of a line and of readers have a word before that colon. Whoever only waits holds nothing.
-  local name = string.match(record_key, '^ringfence:{[^}]+}:(.*)$')
-    or string.match(record_key, '^ringfence:{}onoi:(.*)$')
+local function count_record(key)
+  -- The other side keys, of wait queues and readers, hold no lock.
+  local name = string.match(key, '^ringfence:{[^}]+}:$RECORD:(.*)$')
   if not name then
     return
   end
   count = count + 1
-  longest_ms = math.max(longest_ms, redis.call('PTTL', record_key))
-  local stored = redis.call('MGET', record_key, name)
+  longest_ms = math.max(longest_ms, redis.call('PTTL', key))
+  local stored = redis.call('MGET', key, name)
   if stored[1] and stored[2] and #holders < 2 * HOLDERS then
     local token, label = string.match(stored[1], '^2:%d+:%d+:%d+:[01]:%d+:%d+:([^:]+):(.*)$')
     if not token then
@@ -41,12 +44,13 @@ local function look_at(record_key)
   end
 end
 
--- Bounded, because a script stops the whole server while it runs. The client goes on from the cursor.
+-- Bounded, because a script stops the whole server while it runs. The client continues at the
+-- cursor.
 local continues, complete = cursor ~= '0', false
 for _ = 1, tonumber(pages) do
   local page = redis.call('SCAN', cursor, 'MATCH', 'ringfence:{*', 'COUNT', BATCH)
-  for _, record_key in ipairs(page[2]) do
-    look_at(record_key)
+  for _, key in ipairs(page[2]) do
+    count_record(key)
   end
   cursor = page[1]
   if cursor == '0' then
@@ -56,69 +60,76 @@ for _ = 1, tonumber(pages) do
 end
 local counted = count .. (complete and '' or '+')
 
-local function answer(word, born)
-  return { clock, word, born or false, counted, cursor, string.format('%.0f', longest_ms), unpack(holders) }
+local function reply(outcome, born)
+  local longest_text = string.format('%.0f', longest_ms)
+  return { clock, outcome, born or false, counted, cursor, longest_text, unpack(holders) }
 end
 
 local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 'replication')
 if string.match(server, '\nrun_id:(%x+)') ~= ARGV[1]
   or (string.match(replication, '\nmaster_replid:(%x+)') or '-') ~= ARGV[2]
   or not string.find(replication, '\nrole:master\r', 1, true) then
-  return answer('changed')
+  return reply('changed')
 end
-local stands = redis.call('GET', KEYS[1])
+local stored = redis.call('GET', KEYS[1])
 local mode = ARGV[4]
--- No lock is taken under a birth record that is not there. If it is the one that stood there when the search began, a
--- client that joined meanwhile cannot have taken a lock behind the cursor's back.
-if continues and (stands or '') ~= seen then
-  return answer('again', stands)
+-- Locks are taken only under the stored birth record. If it is still the one from the beginning of
+-- the search, no client that joined meanwhile can have taken a lock where the search has already
+-- been.
+if continues and (stored or '') ~= seen then
+  return reply('again', stored)
 end
 if not complete and mode ~= 'force' then
-  return answer('more', stands)
+  return reply('more', stored)
 end
 local is_held = #holders > 0 or tonumber(held) > 0
 if mode == 'regroup' or mode == 'check regroup' then
   if is_held then
-    return answer('holders', stands)
+    return reply('holders', stored)
   end
-  if stands then
-    local window_us, quarantine_ms = string.match(stands, '^2 %x+ %S+ %- [01] %d+ %d+ [01] %d+ (%d+) (%d+) %d+$')
+  if stored then
+    local window_us, quarantine_ms =
+      string.match(stored, '^$BORN_VERSION %x+ %S+ %- [01] %d+ %d+ [01] %d+ (%d+) (%d+) %d+$')
     if not window_us then
       return redis.error_reply('DAMAGED 0')
     end
-    -- A record is kept for at least this long after its last use: what is left tells how long ago.
+    -- A record is kept at least this long after its last use, so its remaining time tells how long
+    -- ago that was.
     local retention_ms = math.max(60000, window_us / 500 + 5000)
     if longest_ms > retention_ms - quarantine_ms then
-      return answer('recent', stands)
+      return reply('recent', stored)
     end
   end
 elseif mode ~= 'force' then
-  if stands then
-    local birth, theirs = string.match(stands, '^2 %x+ %S+ %- [01] %d+ (%d+) [01] (%d+ %d+ %d+ %d+)$')
+  if stored then
+    local birth, stored_group = string.match(stored,
+      '^$BORN_VERSION %x+ %S+ %- [01] %d+ (%d+) [01] (%d+ %d+ %d+ %d+)$')
     if not birth then
       return redis.error_reply('DAMAGED 0')
     end
-    local quarantine_ms = string.match(theirs, '^%d+ %d+ (%d+)')
+    local quarantine_ms = string.match(stored_group, '^%d+ %d+ (%d+)')
     if tonumber(birth) == 0 or now - birth >= quarantine_ms * 1000 then
-      return answer('grown', stands)
+      return reply('votes', stored)
     end
-    -- A young record is what the first client's handshake left; it is no group until it differs.
-    if theirs ~= group and theirs ~= usual then
-      return answer('group', stands)
+    -- A record in quarantine was written by the first client's handshake. It counts as a group of
+    -- its own only if its values are not the defaults.
+    if stored_group ~= group and stored_group ~= defaults then
+      return reply('group', stored)
     end
   end
-  -- Beside a young record, what nobody holds is what attempts left that were told to run init.
-  if is_held or (count > 0 and not stands) then
-    return answer('records', stands)
+  -- In quarantine, records without a holder are the remains of attempts that were refused with the
+  -- hint to run init.
+  if is_held or (count > 0 and not stored) then
+    return reply('records', stored)
   end
 end
 if mode == 'check' or mode == 'check regroup' then
-  return answer('free', stands)
+  return reply('free', stored)
 end
 local replicated = not string.find(replication, '\nmaster_replid2:0+\r')
   or not string.find(replication, '\nconnected_slaves:0\r', 1, true)
 local durable = ARGV[3] == '1' and not replicated
-local born = '2 ' .. ARGV[1] .. ' ' .. ARGV[2] .. ' - ' .. (replicated and '1 ' or '0 ') .. clock .. ' 0 '
-  .. (durable and '1 ' or '0 ') .. group
+local born = '$BORN_VERSION ' .. ARGV[1] .. ' ' .. ARGV[2] .. ' - ' .. (replicated and '1 ' or '0 ')
+  .. clock .. ' 0 ' .. (durable and '1 ' or '0 ') .. group
 redis.call('SET', KEYS[1], born)
-return answer('done', born)
+return reply('done', born)

@@ -1,5 +1,5 @@
--- Inspect: who holds, as far as this node knows. Seven values per claim: 1 if it is held, label, id
--- and remaining ms of the holder, its ballot, the effective fence, and how many wait.
+-- Inspect: the holders, as far as this node knows. Seven values per claim: 1 if it is held, label,
+-- id and remaining ms of the holder, its ballot, the effective fence, and the number of waiters.
 local views = reply('views')
 for i = 1, claims do
   local label, id, left, _ = false, false, false, nil
@@ -8,7 +8,7 @@ for i = 1, claims do
   end
   local seat, waiting = seated(i), 0
   if values[2 * claims + i] then
-    local lease = string.gsub(KEYS[2 * claims + i], '}$QUEUE_MARK', '}$QUEUE_LEASES', 1)
+    local lease = string.gsub(KEYS[2 * claims + i], '}:$QUEUE_MARK', '}:$QUEUE_LEASES', 1)
     waiting = redis.call('ZCOUNT', lease, string.format('%.0f', now_ms), '+inf')
   end
   local n = #views

@@ -1,34 +1,37 @@
--- Who waits for each claim, earliest first. A ticket is a lease: whoever stops refreshing it is gone.
+-- The wait queue of each claim, earliest ticket first. A ticket is a lease: it ends when its client
+-- stops refreshing it.
 --
--- A ticket is written as its time in 20 digits and its id, so that tickets sort as text. Two sorted
--- sets hold them: `order` by text, with `e` and the ticket once more for one that also waits for
--- another name that is held, and with `s` for one that is to share the claim; `lease` by the last millisecond at which the ticket stands. The mark
--- says that there may be a line, so that nobody looks for one in vain: until when the sets are kept,
--- and `e` or `s` if some ticket may stand twice. All three expire by themselves.
-local lines = {}
--- What goes into one command: Lua's stack is bounded.
+-- A ticket is written as its time in 20 digits followed by its id, so that tickets sort as text.
+-- Two sorted sets hold the tickets. `order` sorts them by text; it also contains the ticket with
+-- the prefix `e` if its client waits for another name that is held, and with the prefix `s` if it
+-- wants to share the claim. `lease` sorts them by the last millisecond of each ticket. The mark
+-- says that a queue may exist, so that most calls need not look for one. It contains the time until
+-- which the sets are kept, and `e` or `s` if `order` may contain tickets with that prefix. All
+-- three keys expire.
+local queues = {}
+-- How many arguments go into one command: Lua's stack is bounded.
 local BATCH = 500
-local open, again, drop, ahead_of
+local open_queue, mark_tickets, remove_tickets, ahead_of
 
--- Makes what follows, and takes out of the lines who is no longer there. Most locks are waited for
--- by nobody, and a function costs something even if it is not called: they are made when needed.
-local function look_at_lines()
-  function open(i)
+-- Defines the functions below and removes expired tickets. Creating a function costs time even if
+-- it is not called, and most locks have no queue.
+local function load_queues()
+  function open_queue(i)
     local mark = KEYS[2 * claims + i]
     local kept, elsewhere, shared = string.match(values[2 * claims + i] or '', '^(%d+)(e?)(s?)$')
-    lines[i] = {
+    queues[i] = {
       mark = mark,
-      order = (string.gsub(mark, '}$QUEUE_MARK', '}$QUEUE_ORDER', 1)),
-      lease = (string.gsub(mark, '}$QUEUE_MARK', '}$QUEUE_LEASES', 1)),
+      order = (string.gsub(mark, '}:$QUEUE_MARK', '}:$QUEUE_ORDER', 1)),
+      lease = (string.gsub(mark, '}:$QUEUE_MARK', '}:$QUEUE_LEASES', 1)),
       kept_until = tonumber(kept or 0),
       elsewhere = elsewhere == 'e',
       shared = shared == 's',
     }
-    return lines[i]
+    return queues[i]
   end
 
-  -- Adds each of the tickets once more, with `letter` before it, or takes that out again.
-  function again(line, letter, add, tickets, from, to)
+  -- Adds the tickets with the prefix `letter` to `order`, or removes them.
+  function mark_tickets(queue, letter, add, tickets, from, to)
     local members = {}
     for j = from, to do
       if add then
@@ -36,47 +39,49 @@ local function look_at_lines()
       end
       members[#members + 1] = letter .. tickets[j]
     end
-    redis.call(add and 'ZADD' or 'ZREM', line.order, unpack(members))
+    redis.call(add and 'ZADD' or 'ZREM', queue.order, unpack(members))
   end
 
-  function drop(i, tickets)
-    local line = lines[i]
+  function remove_tickets(i, tickets)
+    local queue = queues[i]
     for from = 1, #tickets, BATCH do
       local to = math.min(from + BATCH - 1, #tickets)
-      redis.call('ZREM', line.lease, unpack(tickets, from, to))
-      redis.call('ZREM', line.order, unpack(tickets, from, to))
-      if line.elsewhere then
-        again(line, 'e', false, tickets, from, to)
+      redis.call('ZREM', queue.lease, unpack(tickets, from, to))
+      redis.call('ZREM', queue.order, unpack(tickets, from, to))
+      if queue.elsewhere then
+        mark_tickets(queue, 'e', false, tickets, from, to)
       end
-      if line.shared then
-        again(line, 's', false, tickets, from, to)
+      if queue.shared then
+        mark_tickets(queue, 's', false, tickets, from, to)
       end
     end
-    if redis.call('EXISTS', line.lease) == 0 then
-      redis.call('DEL', line.mark, line.order)
-      lines[i], values[2 * claims + i] = nil, false
+    if redis.call('EXISTS', queue.lease) == 0 then
+      redis.call('DEL', queue.mark, queue.order)
+      queues[i], values[2 * claims + i] = nil, false
     end
   end
 
-  -- How many are ahead of `ticket` and in its way in the line of claim i; of all if it is nil. Those
-  -- who share do not mind each other.
+  -- How many tickets in the queue of claim i block `ticket`: those ahead of it, or all if it is
+  -- nil. Tickets of readers do not block readers.
   function ahead_of(i, ticket)
-    local line = lines[i]
-    if not line then
+    local queue = queues[i]
+    if not queue then
       return 0
     end
-    local all = ticket and redis.call('ZRANK', line.order, ticket) or redis.call('ZCARD', line.lease)
-    if shares[i] and line.shared then
-      return all - redis.call('ZLEXCOUNT', line.order, '[s', ticket and '(s' .. ticket or '(t')
+    local all = ticket and redis.call('ZRANK', queue.order, ticket)
+      or redis.call('ZCARD', queue.lease)
+    if shares[i] and queue.shared then
+      return all - redis.call('ZLEXCOUNT', queue.order, '[s', ticket and '(s' .. ticket or '(t')
     end
     return all
   end
 
   for i = 1, claims do
     if values[2 * claims + i] then
-      local over = redis.call('ZRANGEBYSCORE', open(i).lease, '-inf', string.format('(%.0f', now_ms))
-      if #over > 0 then
-        drop(i, over)
+      local expired =
+        redis.call('ZRANGEBYSCORE', open_queue(i).lease, '-inf', string.format('(%.0f', now_ms))
+      if #expired > 0 then
+        remove_tickets(i, expired)
       end
     end
   end
@@ -84,7 +89,7 @@ end
 
 for i = 1, claims do
   if values[2 * claims + i] then
-    look_at_lines()
+    load_queues()
     break
   end
 end

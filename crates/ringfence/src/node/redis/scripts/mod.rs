@@ -1,5 +1,5 @@
-//! The scripts, one Lua file per operation and one per part that several share, with the hashes under
-//! which a server knows them.
+//! The scripts: one Lua file per operation, and one per part that several share. A server finds a
+//! script by its hash.
 
 use std::sync::LazyLock;
 
@@ -10,14 +10,13 @@ use crate::node::redis::key::SCRIPT_CONSTANTS;
 pub(crate) struct Script {
     /// The Lua.
     pub(crate) text: String,
-    /// SHA-1 of the Lua, in hexadecimal: what `EVALSHA` takes.
+    /// SHA-1 of the Lua in hexadecimal, for `EVALSHA`.
     pub(crate) hash: String,
 }
 
-/// The text of a script: the files that it is made of, one after the other. An operation on claims
-/// (`lock`) begins like all of them, then come the parts that it shares with some, then the operation
-/// itself. Where most calls can end early, that part (`fast`) stands before everything that only the
-/// others need.
+/// The text of a script: its files, one after the other. An operation on claims (`lock`) begins
+/// with the same files as the others, then come parts that some operations share, then the
+/// operation itself. A fast path (`fast`) comes before everything that only other calls need.
 macro_rules! text {
     (lock $($part:ident)+) => { text!(found claims readers $($part)+) };
     (fast($($fast:ident)+) $($part:ident)+) => { text!(found $($fast)+ claims readers $($part)+) };
@@ -40,7 +39,7 @@ macro_rules! scripts {
         });
 
         impl Scripts {
-            /// The scripts that are called by their hash, to be loaded at every handshake.
+            /// The scripts that are called by their hash. Every handshake loads them.
             pub(crate) fn by_hash(&self) -> Vec<&Script> {
                 vec![$(&self.$name),+]
             }
@@ -69,7 +68,7 @@ scripts! {{
     plain_release: [plain_release]
     plain_release_bundle: [plain_release_bundle]
 } as a whole {
-    // Rare, and not worth a place in the server's cache.
+    // Rare, so not worth a place in the server's cache.
     join: [join]
     init: [init]
 }}

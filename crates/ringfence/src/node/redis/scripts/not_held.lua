@@ -1,5 +1,6 @@
--- For a token that does not hold every claim: which claim another holds, else whether one is free.
--- Whoever holds a claim alone has its share too; `any`: a share is enough, whatever was claimed.
+-- For a token that does not hold every claim: a claim that another client holds, else whether one
+-- is free. An exclusive holder of a claim counts as a reader, too. `any`: holding a share is
+-- enough, even if the claim is exclusive.
 local function not_held(any)
   local gone = false
   for i = 1, claims do

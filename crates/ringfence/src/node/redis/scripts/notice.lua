@@ -1,7 +1,7 @@
--- Writes down what a caller in a wait queue found at the claims from `first` on: that a stranger
--- holds, or that a holder is gone. Only then does the time that lets others pass a dead head begin to
--- run.
-local function take_notice(first)
+-- Updates the records of the claims from `first` on with what a waiter finds: a stranger holds the
+-- claim, or its holder is gone. The time after which a dead first waiter may be passed runs from
+-- then on.
+local function note_changes(first)
   for i = first, claims do
     local record = records[i]
     local stranger = values[i] and not seated(i)

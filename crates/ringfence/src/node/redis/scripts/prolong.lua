@@ -1,4 +1,4 @@
--- Keeps this token where it is on claim i, under the higher of the two ballots.
+-- Extends this token's lease on claim i, under the higher of the two ballots.
 local function prolong(i, ballot, ttl)
   local kept = shares[i] and mine[i] or seated(i) or { ballot = 0, label = '' }
   local higher = ballot <= ceiling and math.max(kept.ballot, ballot) or kept.ballot

@@ -1,13 +1,13 @@
--- Refresh: callers in line say that they still wait, and learn how they stand.
--- ARGV: how long a ticket stands in ms, then the tickets.
--- Answers 1 if nobody holds any of the claims, then for each ticket how many are ahead of it, in the
--- longest of the lines.
+-- Refresh: waiters keep their tickets alive and learn their positions in the queue.
+-- ARGV: the lease of a ticket in ms, then the tickets.
+-- Returns 1 if all claims are free, then for each ticket how many tickets are ahead of it, in the
+-- longest of the queues.
 local tickets, free = {}, 1
 for j = 6, #ARGV do
   tickets[j - 5] = ARGV[j]
 end
 if #tickets > 0 then
-  -- Nobody's token: whoever waits holds nothing.
+  -- An empty token: a waiter holds none of the claims.
   enter('', tickets, tonumber(ARGV[5]))
 end
 for i = 1, claims do

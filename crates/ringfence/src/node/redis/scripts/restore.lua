@@ -1,10 +1,11 @@
--- Restore: a granted holder comes back to a node that lost it. ARGV: ballot, ttl in ms, label.
+-- Restore: a holder with a grant takes its claims again on a node that lost them. ARGV: ballot, ttl
+-- in ms, label.
 local ballot, ttl, label = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local held = not_held()
 if held then
   return reply('held', holder(held))
 end
--- A late restore must not bring back what its holder released, or `break` closed.
+-- A late restore must not bring back a lock that its holder released, or that `break` closed.
 for i = 1, claims do
   if ballot <= records[i].closed then
     return reply('gone')

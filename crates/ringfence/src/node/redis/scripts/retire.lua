@@ -1,14 +1,15 @@
--- Ends what this token has, or may still get, at claim i under `ballot`. `ours`: it holds the claim.
--- Retiring always would let pollers starve everyone else: against an absent key the fence rises only
--- if the acquire may still be on its way. `tombstone`: the seat of what was put in the key's place.
+-- Ends what this token has at claim i, or may still get there, under `ballot`. `ours`: it holds the
+-- claim. If the claim is free, the fence rises only if the acquire may still arrive: raising it
+-- always would let polling clients starve all others. `tombstone`: the seat of the tombstone that
+-- replaced the key.
 local function retire(i, ours, ballot, final, fate_unknown, tombstone)
   if not (ours or final or fate_unknown) then
     return
   end
   local record, key_left, kept, since = records[i], 0, tombstone, nil
   if ours then
-    -- The holder is done: from now on those in the queue have their time to come. An attempt that
-    -- comes and goes must not restart that time.
+    -- A final release starts the time that the waiters have to take the claim. An undo must not
+    -- restart it.
     since = final and now_ms or record.free_since
   end
   if tombstone then

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Rights: which of the commands that are named our user may run. Runs none of them, and could not
--- write if it did. ARGV: for each command how many words it has, then the words. Answers 1 or 0 for each.
+-- Rights: which of the given commands our user may run. Runs none of them, and cannot write.
+-- ARGV: for each command the number of its words, then the words. Returns 1 or 0 for each command.
 if not redis.acl_check_cmd then
   return redis.error_reply('ERR this server cannot be asked about rights')
 end

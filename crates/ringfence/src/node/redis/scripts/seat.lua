@@ -1,6 +1,6 @@
--- Seats this token on claim i for at least `ttl` ms, never for less than it already has: shortening
--- would free the lock under a guard that still counts on it. Answers an error if the key is not a
--- string, and then has written nothing.
+-- Makes this token the holder of claim i for at least `ttl` ms, and never for less than it already
+-- has: shortening would free the lock while its guard still counts on it. Returns an error if the
+-- key is not a string; then nothing was written.
 local function seat(i, ballot, label, ttl)
   local key_left, until_ms = ttl, now_ms + ttl
   if values[i] then
@@ -19,8 +19,8 @@ local function seat(i, ballot, label, ttl)
   write(i, ballot, key_left, taken)
 end
 
--- A key that MGET shows as absent may be a list or a hash. Of several claims none may be written
--- before all are known to be free; of one, `SET NX` finds out by itself.
+-- MGET shows a list or a hash as absent. Of several claims none may be written before all are known
+-- to be free. For a single claim, `SET NX` finds out.
 local function foreign_type()
   for i = 1, claims do
     if claims > 1 and not values[i] and redis.call('EXISTS', KEYS[i]) == 1 then

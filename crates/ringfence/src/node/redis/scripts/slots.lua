@@ -1,5 +1,6 @@
--- A semaphore: claim 1 is the gate, where its one line stands; slot n is claim n + 2, a lock of its
--- own. What stands at the gate's key is the largest number of permits that anybody spoke of lately.
+-- A semaphore: claim 1 is its admission record, which has the semaphore's one wait queue; slot n is
+-- claim n + 2, a lock of its own. The value of the admission record's key is the largest number of
+-- permits that a client lately gave the semaphore.
 local free = {}
 for i = 2, claims do
   if not values[i] then
@@ -7,8 +8,8 @@ for i = 2, claims do
   end
 end
 
--- How many of those ahead must go before the caller's turn comes, beyond those whom the free slots
--- serve.
+-- How many of the waiters ahead must leave before it is the caller's turn, not counting those that
+-- the free slots serve.
 local function beyond(ahead)
   return math.max(ahead - math.max(#free, 1) + 1, 0)
 end

@@ -1,13 +1,13 @@
--- Whom to tell that it may be their turn, and after how long: the earliest, if in several lines.
-local told, after = {}, {}
+-- The ids of the tickets to wake, and the delay of each: the shortest, if it is in several queues.
+local woken, delays = {}, {}
 
--- Claim i is free: tells the first in line, or all the first who share, and the next, to come if they
--- do not. Nobody, if the first is the sender itself, who knows, and will be back. `readers`: it is free
--- for those who share only.
-local function tell(i, sender, readers)
-  local line, grace = lines[i], string.match(ARGV[1], '^.* (%d+)$')
-  local share = line.shared and redis.call('ZRANGE', line.order, '[s', '(t', 'BYLEX') or {}
-  local first = redis.call('ZRANGE', line.order, 0, math.max(#share, 1))
+-- Claim i is free: wakes the first waiter, or all readers at the front of the queue, and the next
+-- waiter, which retries after the grace in case they do not. Wakes no waiter if the first ticket is
+-- the sender's own, since the sender retries. `readers`: the claim is free for readers only.
+local function wake_first(i, sender, readers)
+  local queue, grace = queues[i], string.match(ARGV[1], '^.* (%d+)$')
+  local share = queue.shared and redis.call('ZRANGE', queue.order, '[s', '(t', 'BYLEX') or {}
+  local first = redis.call('ZRANGE', queue.order, 0, math.max(#share, 1))
   if sender and first[1] == sender then
     return
   end
@@ -20,10 +20,10 @@ local function tell(i, sender, readers)
     local other = first[j]
     if other ~= sender and string.match(other, '^%d') then
       local id, wait = string.sub(other, 21), j <= leading and 0 or (j - 1) * grace
-      if not after[id] then
-        told[#told + 1] = id
+      if not delays[id] then
+        woken[#woken + 1] = id
       end
-      after[id] = math.min(after[id] or wait, wait)
+      delays[id] = math.min(delays[id] or wait, wait)
     end
   end
 end

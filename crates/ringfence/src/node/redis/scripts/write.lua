@@ -1,5 +1,5 @@
--- Since when nobody holds claim i. A lease that ran out freed it then; what vanished in another way,
--- a stranger's key or one deleted by hand, is missed only now.
+-- Since when claim i is free. An expired lease freed it at its end. If the key vanished in another
+-- way (it was a stranger's, or an operator deleted it), the claim counts as free from now on.
 local function free_since(i)
   local record = records[i]
   if record.seat and record.seat.token ~= values[i] then
@@ -10,10 +10,9 @@ local function free_since(i)
   return record.free_since
 end
 
--- Writes the record of claim i with `seat`, if somebody is to have one, and re-arms its expiry beyond
--- that of the key it vouches for. A ballot above the ceiling raises nothing. `since` is when the
--- claim became free, if that is known better than the record knows it. `reads`: the ballot is that of
--- a shared claim.
+-- Writes the record of claim i with `seat`, if the claim is to have one, and sets its expiry beyond
+-- that of the lock key. A ballot above the ceiling raises nothing. `since`: when the claim became
+-- free, if known better than from the record. `reads`: the ballot is that of a shared claim.
 local function write(i, ballot, key_left, seat, since, reads)
   local record = records[i]
   if ballot <= ceiling and reads then
@@ -21,10 +20,10 @@ local function write(i, ballot, key_left, seat, since, reads)
   elseif ballot <= ceiling then
     record.fence = math.max(record.fence, ballot)
   end
-  -- Whoever is above the one is above the other.
+  -- A read fence at or below the fence need not be stored.
   local both = record.read_fence > record.fence
   record.read_fence = both and record.read_fence or 0
-  -- Before the seat is overwritten: it may tell.
+  -- Before the seat is overwritten, since free_since reads it.
   record.free_since = since or free_since(i)
   record.seat, record.stranger = seat, values[i] and not seat
   local fences = string.format(both and '3:%.0f:%.0f' or '2:%.0f', record.fence, record.read_fence)
@@ -37,8 +36,8 @@ local function write(i, ballot, key_left, seat, since, reads)
   redis.call('SET', KEYS[claims + i], text, 'PX', math.max(tonumber(ARGV[3]), key_left))
 end
 
--- The error of a key that is no string. Which type it has may be a secret of the server's, but not a
--- reason to fail in another way.
+-- The error for a key that is not a string. TYPE may be denied to our user; then the type is left
+-- out.
 local function foreign(i)
   return redis.error_reply('FOREIGN ' .. i .. ' ' .. (redis.pcall('TYPE', KEYS[i]).ok or ''))
 end

@@ -4,7 +4,7 @@ use crate::ledger::birth::Record;
 use crate::message::Refresh;
 
 #[test]
-fn the_replication_id_is_compared_where_replicas_are_known_or_nobody_looked() {
+fn the_replication_id_is_compared_on_replicated_and_on_unchecked_servers() {
     for (id, replicated, unseen, compared) in [
         (Some("e1"), false, false, false),
         (Some("e1"), true, false, true),
@@ -48,7 +48,7 @@ fn request(op: Op) -> Request {
 }
 
 #[test]
-fn a_server_is_looked_at_once_a_second_while_something_is_held() {
+fn a_server_is_checked_once_a_second_while_a_lock_is_held() {
     let mut watch = ServerWatch::new();
     watch.begin(at(10));
     watch.note(
@@ -56,26 +56,26 @@ fn a_server_is_looked_at_once_a_second_while_something_is_held() {
         at(10),
     );
     assert!(!watch.is_due(at(20)), "nothing is held yet");
-    watch.hear(&Answer::Granted);
+    watch.note_answer(&Answer::Granted);
     assert!(!watch.is_due(at(10)) && watch.is_due(at(11)));
     watch.look(at(11));
     assert!(!watch.is_due(at(13)), "one at a time");
     assert!(watch.is_unseen(at(11)), "it has not been answered");
-    watch.is_unchanged();
+    watch.note_unchanged();
     assert!(!watch.is_unseen(at(11)) && watch.is_unseen(at(12)));
     assert!(watch.is_due(at(12)));
-    watch.hear(&Answer::Released);
+    watch.note_answer(&Answer::Released);
     assert!(!watch.is_due(at(12)), "nothing is held any more");
 }
 
 #[test]
-fn a_server_is_not_looked_at_for_a_lease_that_has_ended() {
+fn a_server_is_not_checked_for_a_lease_that_has_ended() {
     let mut watch = ServerWatch::new();
     watch.note(
         &request(Op::PlainAcquire(PlainAcquire { ttl_ms: 30_000 })),
         at(10),
     );
-    watch.miss();
+    watch.note_unknown();
     assert!(watch.is_due(at(39)) && !watch.is_due(at(40)));
     watch.note(&request(Op::Refresh(Refresh { places: [].into() })), at(50));
     assert!(watch.is_due(at(51)) && !watch.is_due(at(52)));

@@ -1,11 +1,11 @@
-//! How many messages a server may push. Pushes are not asked for, so a hostile server, or a stranger who
-//! publishes on our channel, could keep a client busy with nothing but them.
+//! How many messages a server may push. Pushes arrive without a request, so a hostile server, or
+//! another client that publishes on our channel, could keep a client busy with them.
 //!
-//! An honest server pushes wakes, and each wake has a cause and an effect. The cause is a release, which
-//! wakes one waiter or two (and all readers that are next in line). The effect is that the woken waiter
-//! calls the same server. So most wakes of a busy client are paid for by its own calls. The rest is a
-//! burst: another process ends and frees thousands of names at once, for each of which a caller of this
-//! client waits.
+//! An honest server pushes wakes, and each wake has a cause and an effect. The cause is a release,
+//! which wakes one waiter or two (and all readers at the front of the queue). The effect is that
+//! the woken waiter calls the same server. So most wakes of a busy client are paid for by its own
+//! calls. The rest is a burst: another process ends and frees thousands of names at once, for each
+//! of which a caller of this client waits.
 
 use std::time::Duration;
 
@@ -13,42 +13,43 @@ use crate::time::Timestamp;
 
 use super::limits::Excess;
 
-/// How often a push may come that no call pays for: 4,096 in a second.
+/// The interval of pushes that no call pays for: 4,096 in a second.
 const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 4_096);
-/// How many such pushes may come at once: more than a process has waiters, and about as many as a server
-/// can publish in a second.
+/// How many such pushes may arrive at once: more than a process has waiters, and about as many as a
+/// server can publish in a second.
 const BURST: u32 = 65_536;
-/// How many pushes a call pays for. A release of ours may wake two of our waiters, and so may the release
-/// of another client that let our acquire in.
+/// How many pushes a call pays for. A release of ours may wake two of our waiters, and so may the
+/// release of another client that let our acquire in.
 const PER_CALL: u32 = 4;
 /// A longer push counts as several: a wake takes about 100 bytes.
 const BYTES: usize = 256;
-/// How long we do not subscribe again after a flood. Waiters ask by themselves about once a second.
-const DEAF: Duration = Duration::from_secs(60);
+/// For how long we do not subscribe after a flood. Waiters retry by themselves about once a second.
+const UNSUBSCRIBED: Duration = Duration::from_secs(60);
 
-/// See the module. One for each node, and not for each connection: a server must not get a new allowance
-/// by making us connect again.
+/// See the module. One for each node, not for each connection: a server must not get a new
+/// allowance by making us connect again.
 #[derive(Debug)]
 pub(crate) struct Allowance {
-    /// Up to when pushes at the rate of [`INTERVAL`] have been used up; in the future after a burst.
+    /// The time up to which the allowance is used, at one push per [`INTERVAL`]; in the future
+    /// after a burst.
     used_until: Timestamp,
-    deaf_until: Timestamp,
+    blocked_until: Timestamp,
 }
 
 impl Default for Allowance {
     fn default() -> Self {
         Self {
             used_until: Timestamp::ZERO,
-            deaf_until: Timestamp::ZERO,
+            blocked_until: Timestamp::ZERO,
         }
     }
 }
 
 impl Allowance {
-    /// Takes note of a push of so many bytes, with `calls` sent since the push before.
+    /// Counts a push of `bytes`, with `calls` sent since the push before.
     ///
     /// # Errors
-    /// If that is too much.
+    /// If the allowance is exceeded.
     pub(crate) fn charge(
         &mut self,
         bytes: usize,
@@ -62,15 +63,15 @@ impl Allowance {
         if self.used_until <= burst {
             return Ok(());
         }
-        // What was too much need not be waited for: the connection is dropped for it.
+        // Do not carry the excess over: the connection is dropped for it.
         self.used_until = burst;
-        self.deaf_until = now + DEAF;
+        self.blocked_until = now + UNSUBSCRIBED;
         Err(Excess::Pushes)
     }
 
     /// Whether there was a flood lately: then we do not subscribe.
-    pub(crate) fn is_deaf(&self, now: Timestamp) -> bool {
-        now < self.deaf_until
+    pub(crate) fn is_blocked(&self, now: Timestamp) -> bool {
+        now < self.blocked_until
     }
 }
 
@@ -78,7 +79,7 @@ impl Allowance {
 mod tests {
     use super::*;
 
-    /// A wake, as it arrives.
+    /// The size of a wake on the wire.
     const WAKE_BYTES: usize = 100;
 
     fn at(ms: u64) -> Timestamp {
@@ -97,7 +98,7 @@ mod tests {
         let mut allowance = Allowance::default();
         assert_eq!(burst(&mut allowance, at(1_000)), BURST);
         assert_eq!(burst(&mut allowance, at(1_000)), 0);
-        // A quarter of a second later a quarter of a second's pushes are.
+        // A quarter of a second later, the pushes of a quarter of a second are allowed again.
         assert_eq!(burst(&mut allowance, at(1_250)), 1_024);
         assert_eq!(burst(&mut allowance, at(60_000)), BURST);
     }
@@ -113,7 +114,8 @@ mod tests {
         assert!((5..20).contains(&seconds), "{seconds}");
     }
 
-    /// The busiest client: 50,000 times a second it is woken twice and calls twice, for twenty seconds.
+    /// The busiest client: 50,000 times a second it is woken twice and calls twice, for twenty
+    /// seconds.
     #[test]
     fn wakes_that_are_followed_by_calls_are_never_a_flood() {
         let mut allowance = Allowance::default();
@@ -142,9 +144,9 @@ mod tests {
     #[test]
     fn after_a_flood_we_are_deaf_for_a_minute() {
         let mut allowance = Allowance::default();
-        assert!(!allowance.is_deaf(at(1_000)));
+        assert!(!allowance.is_blocked(at(1_000)));
         burst(&mut allowance, at(1_000));
-        assert!(allowance.is_deaf(at(1_000)) && allowance.is_deaf(at(60_999)));
-        assert!(!allowance.is_deaf(at(61_000)));
+        assert!(allowance.is_blocked(at(1_000)) && allowance.is_blocked(at(60_999)));
+        assert!(!allowance.is_blocked(at(61_000)));
     }
 }

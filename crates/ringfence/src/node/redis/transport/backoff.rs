@@ -7,7 +7,8 @@ const FIRST: Duration = Duration::from_millis(20);
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Waits that double, with jitter, so that a fleet does not come back in step.
+/// Waits that double, with jitter, so that the clients of a fleet do not reconnect at the same
+/// time.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     failures: u32,
@@ -23,12 +24,12 @@ impl Backoff {
         }
     }
 
-    /// A connection held for a while: the next wait is none at all.
+    /// Resets the backoff after a connection that lasted: the next wait is zero.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// The wait before the next attempt: none after the first failure, then between half of and all
+    /// The wait before the next attempt: zero after the first failure, then between half of and all
     /// of a span that doubles.
     pub(crate) fn next(&mut self) -> Duration {
         let doublings = self.failures.saturating_sub(1).min(16);
@@ -38,7 +39,7 @@ impl Backoff {
             return Duration::ZERO;
         }
         let span = LONGEST.min(FIRST * 2u32.pow(doublings));
-        // xorshift64: nobody's safety depends on it.
+        // xorshift64: the jitter needs no good randomness.
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;

@@ -1,9 +1,9 @@
-//! One connection to one server that is logged in: commands out in batches, answers in, in the same
-//! order.
+//! One connection to one server after the login: sends commands in batches, and receives the
+//! answers in the same order.
 //!
-//! The client library could do this too, and does where only it can make the connection. There a command
-//! goes through three queues on its way out and a parser that can do everything on its way back, and the
-//! task is woken for each; here it is two buffers.
+//! The crate `redis` does this for connections that only it can make. There a command passes
+//! through three queues, its reply through a general parser, and each wakes the task. Here two
+//! buffers are enough.
 
 mod flushing;
 mod questions;
@@ -19,7 +19,7 @@ use redis::{Cmd, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisResul
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::node::redis::access::rights::Allowed;
-use crate::node::redis::command::{Command, ScriptBy, ScriptTerms};
+use crate::node::redis::command::{Command, ScriptForm, ScriptTerms};
 
 use super::library::Library;
 use super::limits::{BATCH_MAX_MEMORY, Excess, PUSH_COST, READ_COST, TURN_BYTES};
@@ -27,24 +27,24 @@ use super::resp::{self, Framer, Packer};
 use super::stream::Stream;
 use super::wake_listeners::WakeListeners;
 
-/// How much is read at once. A buffer that had to grow beyond it is given back afterwards.
+/// How much is read at once. A buffer that had to grow beyond it is freed afterwards.
 const CHUNK: usize = 16 << 10;
-/// How much room is kept for commands: what a large batch takes.
+/// How much buffer is kept for commands: the size of a large batch.
 const BATCH_BYTES: usize = 64 << 10;
 
 /// See the module.
 pub(crate) struct Connection {
     bytes: Bytes,
-    /// What our user may do here, once that was asked: whatever is refused is an entry in the server's
-    /// ACL LOG.
+    /// The rights of our user, once they were asked for. Every refused command is an entry in the
+    /// server's ACL LOG.
     pub(crate) allowed: Option<Allowed>,
 }
 
-/// Who reads and writes the bytes.
+/// What reads and writes the bytes.
 pub(crate) enum Bytes {
-    /// The bytes are ours.
+    /// Our own code.
     Wire(Wire),
-    /// The bytes are the client library's, because only it can make the connection.
+    /// The crate `redis`, because only it can make the connection.
     Library(Library),
 }
 
@@ -56,17 +56,17 @@ impl Connection {
         }
     }
 
-    /// Whether our user may only look, as far as is known.
+    /// Whether our user may only read, as far as is known.
     pub(crate) fn may_only_look(&self) -> bool {
         self.allowed.is_some_and(|allowed| !allowed.join)
     }
 
-    /// Has `commands` sent by whoever waits for answers, as one batch.
+    /// Queues `commands` as one batch. [`Connection::answers`] sends it.
     pub(crate) fn send_commands(
         &mut self,
         commands: &[Command],
         terms: &ScriptTerms,
-        by: ScriptBy,
+        by: ScriptForm,
     ) {
         match &mut self.bytes {
             Bytes::Wire(wire) => {
@@ -87,11 +87,10 @@ impl Connection {
         }
     }
 
-    /// The answers to the oldest batch, errors of the server among them. Without one it ends only if
-    /// the connection does. Safe to cancel.
+    /// The answers to the oldest batch, including errors of the server. Without a batch it ends
+    /// only if the connection ends. Safe to cancel.
     ///
-    /// # Errors
-    /// If the connection is of no more use.
+    /// # Errors If the connection is lost.
     pub(crate) async fn answers(&mut self) -> RedisResult<Vec<Value>> {
         match &mut self.bytes {
             Bytes::Wire(wire) => wire.answers().await,
@@ -100,31 +99,31 @@ impl Connection {
     }
 }
 
-/// A connection whose bytes are ours.
+/// A connection that our own code reads and writes.
 pub(crate) struct Wire {
     stream: Box<dyn Stream>,
-    /// Commands, of which the first `written` bytes are on their way.
+    /// Commands, of which the first `written` bytes were written to the stream.
     outgoing: Vec<u8>,
     written: usize,
-    /// Whether the stream itself keeps none of them back, as TLS may.
+    /// Whether the stream has flushed them; TLS may buffer some.
     flushed: bool,
-    /// What has arrived and has not been read is in `read..arrived`; the rest is room.
+    /// The bytes that have arrived and were not parsed are in `read..arrived`; the rest is free.
     incoming: Vec<u8>,
     read: usize,
     arrived: usize,
     framer: Framer,
-    /// How many answers each batch is to have that has not got them all.
+    /// The number of answers of each batch that does not have all its answers yet.
     batches: VecDeque<usize>,
-    /// Those to the first of them so far, and about how much memory they take.
+    /// The answers to the first batch so far, and about how much memory they take.
     answers: Vec<Value>,
     memory: usize,
-    /// How much has been handled since others last had their turn.
+    /// How much was handled since other tasks last ran.
     spent: usize,
-    /// Hears what is pushed.
+    /// Receives pushes.
     listeners: Option<Arc<WakeListeners>>,
-    /// How many calls were sent since something was pushed.
+    /// How many calls were sent since the last push.
     calls: u32,
-    /// Why nothing more can be sent. What arrived before the end still counts.
+    /// Why nothing more can be sent. Answers that arrived before still count.
     broken: Option<io::Error>,
 }
 
@@ -152,7 +151,7 @@ impl Wire {
         }
     }
 
-    /// Has a command sent for each of `items`, as `write` writes it, as one batch of so many calls.
+    /// Queues a command for each of `items`, written by `write`, as one batch of `calls` calls.
     pub(crate) fn send_each<T>(
         &mut self,
         items: &[T],
@@ -168,11 +167,11 @@ impl Wire {
         self.batches.push_back(items.len());
     }
 
-    /// The answers to the oldest batch, errors of the server among them; sends and hears meanwhile.
-    /// Without a batch it ends only if the connection does. Safe to cancel.
+    /// The answers to the oldest batch, including errors of the server. Sends commands and receives
+    /// pushes meanwhile. Without a batch it ends only if the connection ends. Safe to cancel.
     ///
     /// # Errors
-    /// If the connection is of no more use.
+    /// If the connection is lost.
     pub(crate) async fn answers(&mut self) -> RedisResult<Vec<Value>> {
         poll_fn(|cx| self.poll_answers(cx)).await
     }
@@ -190,7 +189,7 @@ impl Wire {
             match self.poll_read(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => {
-                    // Whoever could not write knows better why.
+                    // The error of the write is more precise.
                     return Poll::Ready(Err(self.broken.take().unwrap_or(error).into()));
                 }
                 Poll::Pending => {
@@ -201,12 +200,13 @@ impl Wire {
         }
     }
 
-    /// Whether others are to have their turn now.
+    /// Whether other tasks are to run now.
     fn is_turn_over(&self) -> bool {
         self.spent >= TURN_BYTES
     }
 
-    /// Sends what can be sent now. A failure is kept for later: the last answers may be there already.
+    /// Writes what the stream accepts now. Keeps an error for later: the last answers may have
+    /// arrived.
     fn poll_write(&mut self, cx: &mut Context<'_>) {
         while self.written < self.outgoing.len() && self.broken.is_none() {
             let rest = &self.outgoing[self.written..];
@@ -232,7 +232,7 @@ impl Wire {
         }
     }
 
-    /// Reads what has arrived, but not more than one turn handles.
+    /// Reads the bytes that have arrived, but no more than one turn handles.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.make_room();
         let end = self.incoming.len().min(self.arrived + TURN_BYTES);
@@ -247,7 +247,8 @@ impl Wire {
         Poll::Ready(Ok(()))
     }
 
-    /// The buffer stays below four times [`super::limits::REPLY_MAX_BYTES`]: the framer refuses longer replies.
+    /// The buffer stays below four times [`super::limits::REPLY_MAX_BYTES`]: the framer refuses
+    /// longer replies.
     fn make_room(&mut self) {
         if self.read == self.arrived {
             (self.read, self.arrived) = (0, 0);
@@ -266,7 +267,7 @@ impl Wire {
         }
     }
 
-    /// The answers to the oldest batch, if they are all there and the turn is long enough.
+    /// The answers to the oldest batch, if all have arrived and can be read within this turn.
     fn take_answers(&mut self) -> RedisResult<Option<Vec<Value>>> {
         loop {
             if let Some(wanted) = self.batches.front()
@@ -292,17 +293,17 @@ impl Wire {
     /// Takes a reply of `length` bytes.
     fn take(&mut self, value: Value, length: usize) -> RedisResult<()> {
         let value = match value {
-            // That is how a subscription is answered.
+            // The answer to a subscription.
             Value::Push {
                 kind: PushKind::Subscribe,
                 ..
             } => Value::Okay,
             Value::Push { kind, data } => {
                 self.spent += PUSH_COST;
-                // Without RESP3 there is no such thing.
+                // Without RESP3 a server must not push.
                 let listeners = self.listeners.as_ref().ok_or_else(unasked)?;
                 let calls = std::mem::take(&mut self.calls);
-                return Ok(listeners.hear(&PushInfo { kind, data }, length, calls)?);
+                return Ok(listeners.receive(&PushInfo { kind, data }, length, calls)?);
             }
             value => value,
         };
@@ -318,12 +319,12 @@ impl Wire {
     }
 }
 
-/// Ends this turn and asks for another, after the runtime has looked at its sockets and timers. To wake
-/// the task at once would not do: a runtime of one thread looks at them only every 61 polls while some
-/// task is always ready.
+/// Ends this turn and requests another, after the tokio runtime has polled its sockets and timers.
+/// Waking the task at once is not enough: a runtime with one thread polls them only every 61 polls
+/// while some task is always ready.
 fn let_others_run<T>(cx: &mut Context<'_>) -> Poll<T> {
     let yielded = std::pin::pin!(tokio::task::yield_now());
-    // It asks for the next poll, and is pending the first time.
+    // Pending at its first poll, and wakes the task.
     let _ = yielded.poll(cx);
     Poll::Pending
 }
@@ -335,7 +336,7 @@ pub(crate) fn memory(bytes: usize, values: u64) -> usize {
 }
 
 fn unasked() -> RedisError {
-    (ErrorKind::Parse, "a reply that nobody asked for").into()
+    (ErrorKind::Parse, "a reply without a request").into()
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Several futures in one task, each polled only when it was woken. One that panics ends by itself, as
-//! it would in a task of its own.
+//! Several futures in one task, each polled only when it was woken. A future that panics ends
+//! alone, as in a task of its own.
 //!
-//! A lock asks all its nodes in one breath, and the links of a client share a task for that. Were there
-//! a task for each, the runtime would rouse other threads to share the work, which takes longer than
-//! the work does. For the same reason what is woken while the task runs is polled at once, and the task
-//! is not put back in the runtime's queue.
+//! A lock sends to all its nodes at once, so the links of a client share a task. With a task for
+//! each, the tokio runtime would wake other threads to share the work, which takes longer than the
+//! work itself. For the same reason a future that is woken while the task runs is polled at once,
+//! and the task is not put back into the runtime's queue.
 //!
-//! A member can be polled from outside, too, for one purpose: to have it write at once what it was
-//! given to send ([`ConnectionTask::flush`]). The task may never run again, if its runtime is about to end.
+//! Another thread can poll a member for one purpose: to write at once what the member has to send
+//! ([`ConnectionTask::flush`]). The task may never run again if its runtime is about to end.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,20 +23,20 @@ use tokio::runtime::Handle;
 use crate::clock::Clock;
 use crate::time::Timestamp;
 
-/// How often those are polled that were woken meanwhile, before other tasks get their turn.
+/// How often members that were woken meanwhile are polled before other tasks run.
 const ROUNDS: usize = 4;
 
-/// How long a flush waits for another thread that polls the same future at this moment, and would
-/// write it a moment later: no longer than a short lock is waited for. Outside of a runtime a bit
-/// longer, since no task is kept waiting.
+/// How long a flush waits for another thread that polls the same future at this moment and will
+/// write it: no longer than for a short lock. Longer outside of a tokio runtime, since no task is
+/// kept waiting there.
 const MOMENT: Duration = Duration::from_millis(1);
 const MOMENT_OUTSIDE: Duration = Duration::from_millis(20);
 
-/// How long a runtime that ends waits for the replies to what was sent: see
-/// [`crate::node::redis::last_words::Remainder::read_missing`].
+/// How long a tokio runtime that ends waits for the replies to the calls in flight: see
+/// [`crate::node::redis::detached::Remainder::read_missing`].
 const LINGER: Duration = Duration::from_millis(100);
 
-/// Completes when all its members have.
+/// Completes when all its members have completed.
 pub(crate) struct ConnectionSet {
     members: Vec<Arc<ConnectionTask>>,
     task_waker: Arc<TaskWaker>,
@@ -44,33 +44,33 @@ pub(crate) struct ConnectionSet {
 
 type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// One of several futures.
+/// One of the futures.
 pub(crate) struct ConnectionTask {
     /// `None` once it has completed, or its task is gone.
     future: Mutex<Option<TaskFuture>>,
     signal: Arc<ConnectionWaker>,
     waker: Waker,
     flush: Arc<FlushFlag>,
-    /// The runtime of the task: timers are made there, whichever thread polls.
+    /// The tokio runtime of the task: timers belong to it, whichever thread polls.
     runtime: Option<Handle>,
 }
 
-/// What wakes one member.
+/// Wakes one member.
 struct ConnectionWaker {
     woken: AtomicBool,
     task_waker: Arc<TaskWaker>,
 }
 
-/// What wakes the task.
+/// Wakes the task.
 #[derive(Default)]
 struct TaskWaker {
-    /// The task is being polled, and looks at the members before it returns.
+    /// The task is being polled, and checks the members before it returns.
     polling: AtomicBool,
     task: AtomicWaker,
 }
 
 impl ConnectionSet {
-    /// Of futures, each with the flag through which it is told to write at once. To be polled on
+    /// A set of futures, each with the flag that requests a flush from it. To be polled on
     /// `runtime`.
     pub(crate) fn new<F>(
         futures: impl IntoIterator<Item = (F, Arc<FlushFlag>)>,
@@ -110,7 +110,8 @@ impl Future for ConnectionSet {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let polled = self.poll_rounds(cx);
-        // The task has one budget for all its sockets. Next time another member is the first to use it.
+        // The task has one budget for all its sockets. Rotate, so that another member is first next
+        // time.
         if !self.members.is_empty() {
             self.members.rotate_left(1);
         }
@@ -128,7 +129,7 @@ impl ConnectionSet {
                 return Poll::Ready(());
             }
             self.task_waker.polling.store(false, Ordering::SeqCst);
-            // A wake from now on finds the task at rest, and wakes it too.
+            // A wake after this finds the task idle, and wakes it, too.
             let woken = |member: &Arc<ConnectionTask>| member.signal.woken.load(Ordering::SeqCst);
             if !self.members.iter().any(woken) {
                 return Poll::Pending;
@@ -140,7 +141,7 @@ impl ConnectionSet {
 }
 
 impl Drop for ConnectionSet {
-    /// The runtime ends, and has dropped the task: what is queued is written now, while the
+    /// The tokio runtime ends and has dropped the task: writes what is queued now, while the
     /// runtime's sockets still work.
     fn drop(&mut self) {
         let until = Clock::System.now() + LINGER;
@@ -151,12 +152,12 @@ impl Drop for ConnectionSet {
 }
 
 impl ConnectionTask {
-    /// Has the future write what it was given to send, on the calling thread, as far as that goes
-    /// without waiting. If another thread polls the future right now, that thread does it.
+    /// Makes the future write what it has to send, on the calling thread, without waiting. If
+    /// another thread polls the future right now, that thread does it.
     pub(crate) fn flush(&self) {
         let moment = match Handle::try_current() {
             Ok(_) => MOMENT,
-            // A thread that is ending has no place for the runtime's context any more.
+            // A thread that is ending cannot hold the runtime's context any more.
             Err(error) if error.is_thread_local_destroyed() => return,
             Err(_) => MOMENT_OUTSIDE,
         };
@@ -166,7 +167,7 @@ impl ConnectionTask {
         fence(Ordering::SeqCst);
         match self.try_poll() {
             None => self.wait_for_holder(number, moment),
-            // The task may have come by meanwhile and found the future taken.
+            // The task may have tried to poll meanwhile and found the future locked.
             Some(done) if done || self.signal.woken.load(Ordering::SeqCst) => {
                 self.signal.woken.store(true, Ordering::SeqCst);
                 self.signal.task_waker.task.wake();
@@ -175,11 +176,12 @@ impl ConnectionTask {
         }
     }
 
-    /// Another thread polls the future and sees to the flush: the process may end before it has.
+    /// Waits for the other thread that polls the future and does the flush: otherwise the process
+    /// might end before that.
     fn wait_for_holder(&self, number: u64, moment: Duration) {
         let until = Clock::System.now() + moment;
         while !self.flush.is_done(number) && Clock::System.now() < until {
-            // Free again: it looked before we asked, or is in no state to write.
+            // Unlocked: it checked the flag before we set it, or cannot write now.
             if self.try_lock().is_some() {
                 return;
             }
@@ -187,29 +189,29 @@ impl ConnectionTask {
         }
     }
 
-    /// Ends the future, which may use the occasion to write and to leave its connection behind.
+    /// Ends the future, after it has written its data and left its connection for later releases.
     fn end(&self, until: Timestamp) {
         let context = !is_thread_ending();
         self.flush.ask_to_leave(until);
-        // Not for long: another thread that polls it does so for a flush.
+        // A short wait: any other thread that polls it does so for a flush.
         let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
         if context {
             self.poll_once(&mut future);
         }
         let ended = future.take();
         drop(future);
-        // After the lock: what a future answers when it is dropped may come back here.
+        // After unlocking: the answers of a dropped future may call back into this.
         drop(ended);
     }
 
-    /// Polls the future if it was woken. Whether it has completed.
+    /// Polls the future if it was woken. Returns whether it has completed.
     fn is_done(&self) -> bool {
         self.signal.woken.load(Ordering::SeqCst) && self.try_poll().unwrap_or(false)
     }
 
-    /// Polls the future. Whether it has completed; `None` if another thread polls it.
+    /// Polls the future. Returns whether it has completed; `None` if another thread polls it.
     fn try_poll(&self) -> Option<bool> {
-        // A second time for another thread that wanted a flush and found the future taken.
+        // A second time for another thread that requested a flush and found the future locked.
         for _ in 0..2 {
             let mut future = self.try_lock()?;
             self.signal.woken.store(false, Ordering::SeqCst);
@@ -233,21 +235,22 @@ impl ConnectionTask {
         }
     }
 
-    /// Polls the future. Whether it has completed; then it is gone.
+    /// Polls the future. Returns whether it has completed; then it is dropped.
     fn poll_once(&self, work: &mut Option<TaskFuture>) -> bool {
         let Some(future) = work.as_mut() else {
             return true;
         };
         let _context = self.runtime.as_ref().map(Handle::enter);
         let mut cx = Context::from_waker(&self.waker);
-        // After a panic it is never polled again, so nobody sees what it left behind.
+        // After a panic it is never polled again, so its broken state is never seen.
         let done = catch_unwind(AssertUnwindSafe(|| {
             future.as_mut().poll(&mut cx).is_ready()
         }));
         let done = done.unwrap_or_else(|_| {
             tracing::error!(
                 target: "ringfence",
-                "a connection's task panicked, which is a mistake in ringfence; its node has no vote from now on"
+                "a connection's task panicked, which is a bug in ringfence; its node has no vote \
+                 from now on"
             );
             true
         });
@@ -258,7 +261,7 @@ impl ConnectionTask {
     }
 }
 
-/// Whether the thread's local data is being torn down.
+/// Whether the thread-local values are being destroyed.
 fn is_thread_ending() -> bool {
     Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
@@ -276,40 +279,40 @@ impl Wake for ConnectionWaker {
     }
 }
 
-/// How a connection is told to write at once what it was given to send, by a thread that may be the
-/// last to run: without gathering, reading or waiting.
+/// Requests that a connection writes at once, for a thread that may be the last to run: without
+/// gathering more calls, reading or waiting.
 #[derive(Debug, Default)]
 pub(crate) struct FlushFlag {
-    /// How many flushes were asked for.
+    /// How many flushes were requested.
     asked: AtomicU64,
     /// How many of them are done.
     done: AtomicU64,
     leave: OnceLock<Timestamp>,
 }
 
-/// What is asked for.
+/// A requested flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flush {
     number: u64,
-    /// The runtime ends: the connection is left to threads without one, after its replies have been
-    /// waited for until then.
+    /// The tokio runtime ends: the connection waits for replies until then, and is left for later
+    /// releases.
     pub(crate) leave: Option<Timestamp>,
 }
 
 impl FlushFlag {
-    /// Asks for a flush of what is queued by now. Its number.
+    /// Requests a flush of what is queued by now. Returns its number.
     pub(crate) fn ask(&self) -> u64 {
         self.asked.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// The same, and that the connection is left by `until`: the runtime ends.
+    /// As [`FlushFlag::ask`]; the tokio runtime ends, and replies may be awaited until `until`.
     pub(crate) fn ask_to_leave(&self, until: Timestamp) {
-        // A runtime ends once.
+        // A runtime ends only once.
         let _ = self.leave.set(until);
         self.ask();
     }
 
-    /// Whether a flush was asked for and is not done.
+    /// Whether a flush was requested and is not done.
     pub(crate) fn is_asked(&self) -> bool {
         !self.is_done(self.asked.load(Ordering::SeqCst))
     }
@@ -319,11 +322,11 @@ impl FlushFlag {
         self.done.load(Ordering::SeqCst) >= number
     }
 
-    /// Completes if a flush is asked for when it is polled. It wakes nobody: a thread that asks also
-    /// polls.
+    /// Completes if a flush is requested when it is polled. It registers no waker: the thread that
+    /// requests a flush also polls.
     pub(crate) async fn asked(&self) -> Flush {
         poll_fn(|_| {
-            // Read before the queue is looked at: what is queued later asks for another.
+            // Read before the queue: work that is queued later requests another flush.
             let number = self.asked.load(Ordering::SeqCst);
             match self.is_done(number) {
                 true => Poll::Pending,
@@ -336,13 +339,13 @@ impl FlushFlag {
         .await
     }
 
-    /// `flush` is done.
+    /// Notes that `flush` is done.
     pub(crate) fn finish(&self, flush: Flush) {
         self.done.fetch_max(flush.number, Ordering::SeqCst);
     }
 }
 
-/// Ends one poll and asks for the next, on the task's own thread.
+/// Ends this poll and requests the next, on the task's own thread.
 pub(crate) async fn rest_of_this_poll() {
     let mut over = false;
     poll_fn(|cx| {

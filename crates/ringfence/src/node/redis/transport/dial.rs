@@ -1,4 +1,4 @@
-//! How the connections of one node are made: whom to call, and how to log in.
+//! Makes the connections of one node: where to connect, and how to log in.
 
 use std::sync::Arc;
 
@@ -20,20 +20,20 @@ use super::stream::Stream;
 use super::tls::{self, TlsError};
 use super::wake_listeners::WakeListeners;
 
-/// How the connections of one node are made.
+/// Makes the connections of one node.
 pub(crate) enum Dial {
-    /// By us: we learn at once when the connection ends, and bound what arrives.
+    /// With our own code: it notices at once when the connection ends, and bounds the input.
     Ourselves {
         address: Address,
         tls: Option<TlsConnector>,
         login: RedisConnectionInfo,
     },
-    /// By a client that was handed in and whose TLS settings only it knows.
+    /// With the caller's client of the crate `redis`, whose TLS settings cannot be read.
     Client(Box<redis::Client>),
 }
 
 impl Dial {
-    /// Dials what `url` names.
+    /// Connects to the server of `url`.
     ///
     /// # Errors
     /// If the TLS files cannot be used.
@@ -52,10 +52,10 @@ impl Dial {
         })
     }
 
-    /// Dials what `client` would.
+    /// Connects to the server of `client`.
     ///
     /// # Errors
-    /// If it wants TLS and nobody is trusted.
+    /// If it uses TLS and the system has no trusted roots.
     pub(crate) fn client(client: redis::Client) -> Result<Self, TlsError> {
         let info = client.get_connection_info();
         let login = info.redis_settings().clone();
@@ -72,7 +72,7 @@ impl Dial {
                 (Address::Tcp(host.clone(), *port), Some(tls))
             }
             _ => {
-                // The client makes its TLS with the process's provider, and panics if there is none.
+                // The client uses the provider of the process for TLS, and panics if there is none.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 return Ok(Self::Client(Box::new(client)));
             }
@@ -84,10 +84,10 @@ impl Dial {
         })
     }
 
-    /// Connects, logs in and selects the database. How long that may take is the caller's business.
+    /// Connects, logs in and selects the database. The caller limits the time.
     ///
-    /// Wakes are pushed, which RESP3 alone can do on a connection that is also asked. A server that
-    /// does not know it gives none.
+    /// Wakes are pushed over the same connection, which needs RESP3. A server without RESP3 sends
+    /// none.
     pub(crate) async fn connect(&self, listeners: &Arc<WakeListeners>) -> RedisResult<Connection> {
         match self.connect_with(Some(listeners)).await {
             Err(error) if cannot_push(&error) => self.connect_with(None).await,
@@ -107,7 +107,7 @@ impl Dial {
             } => match address {
                 Address::Tcp(host, port) => {
                     let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                    // Our batches are whole: waiting for more to send would only delay them.
+                    // Our batches are complete: waiting for more to send would only delay them.
                     stream.set_nodelay(true)?;
                     match tls {
                         None => log_in(stream, login, listeners).await,
@@ -147,7 +147,7 @@ impl Dial {
     }
 }
 
-/// Whether the server said that it does not know RESP3, in the words of one age or another.
+/// Whether the error says that the server does not know RESP3, in the texts of several versions.
 fn cannot_push(error: &RedisError) -> bool {
     error.kind() == ErrorKind::RESP3NotSupported
         || error.code() == Some("NOPROTO")
@@ -156,8 +156,8 @@ fn cannot_push(error: &RedisError) -> bool {
             .is_some_and(|detail| detail.starts_with("unknown command"))
 }
 
-/// No timeouts: the link has its own, and a timeout of the library's would drop a request that may
-/// not have been sent.
+/// No timeouts: the link has its own, and a timeout of the crate `redis` would drop a request that
+/// may not have been sent.
 fn config(pushes: Option<Arc<Pushes>>) -> AsyncConnectionConfig {
     let config = AsyncConnectionConfig::new()
         .set_response_timeout(None)
@@ -166,16 +166,15 @@ fn config(pushes: Option<Arc<Pushes>>) -> AsyncConnectionConfig {
         return config;
     };
     config.set_push_sender(move |push: PushInfo| {
-        pushes.hear(&push);
+        pushes.receive(&push);
         Ok::<(), ()>(())
     })
 }
 
-/// Says who we are over `stream`, in the protocol that can push to `listeners` or the one that every server
-/// knows.
+/// Logs in over `stream`: with RESP3 if there are `listeners` for pushes, else with RESP2, which
+/// every server knows.
 ///
-/// No library name is said: it is worth no right of its own, and denied it would fill the server's ACL
-/// LOG.
+/// Sends no library name: that would need another right, and fill the server's ACL LOG without it.
 async fn log_in(
     stream: impl Stream + 'static,
     login: &RedisConnectionInfo,
@@ -206,7 +205,7 @@ async fn log_in(
     Ok(Connection::new(Bytes::Wire(wire)))
 }
 
-/// Asks for RESP3, and logs in if there is a password.
+/// Requests RESP3, and logs in if there is a password.
 fn hello(login: &RedisConnectionInfo) -> Cmd {
     let mut hello = cmd("HELLO");
     hello.arg(3);

@@ -1,5 +1,5 @@
-//! A connection that the client library keeps, because only it can make it: the one of a client that
-//! was handed in with TLS settings of its own.
+//! A connection of the crate `redis`, for a client that the caller gave with TLS settings of its
+//! own: only that client can make the connection.
 
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -17,20 +17,20 @@ use super::wake_listeners::WakeListeners;
 
 type PendingAnswers = Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>;
 
-/// A connection that the client library keeps.
+/// A connection of the crate `redis`.
 pub(crate) struct Library {
     connection: MultiplexedConnection,
-    /// Never dropped before they complete, as long as the connection is of use: the library does not
-    /// send a queued request whose future is gone.
+    /// Never dropped before they complete, while the connection is in use: the crate does not send
+    /// a queued request whose future was dropped.
     pub(crate) answers: FuturesOrdered<PendingAnswers>,
-    /// What the server pushes, if it can.
+    /// Receives pushes, if the server can push.
     pub(crate) pushes: Option<Arc<Pushes>>,
 }
 
-/// What a server pushes on a connection that the client library keeps.
+/// Receives the pushes on a connection of the crate `redis`.
 pub(crate) struct Pushes {
     listeners: Arc<WakeListeners>,
-    /// How many commands were sent since something was pushed.
+    /// How many commands were sent since the last push.
     calls: AtomicU32,
     flooded: Notify,
 }
@@ -44,14 +44,14 @@ impl Pushes {
         }
     }
 
-    /// Passes on what was pushed. The connection ends if it is too much.
-    pub(crate) fn hear(&self, push: &PushInfo) {
+    /// Delivers a push. Ends the connection if there are too many.
+    pub(crate) fn receive(&self, push: &PushInfo) {
         let lengths = push.data.iter().map(|value| match value {
             Value::BulkString(bytes) => bytes.len(),
             _ => 0,
         });
         let calls = self.calls.swap(0, Ordering::Relaxed);
-        if self.listeners.hear(push, lengths.sum(), calls).is_err() {
+        if self.listeners.receive(push, lengths.sum(), calls).is_err() {
             self.flooded.notify_one();
         }
     }
@@ -113,11 +113,11 @@ mod tests {
             kind: PushKind::Message,
             data: vec![Value::BulkString(vec![b'x'; 1 << 20])],
         };
-        pushes.hear(&push);
+        pushes.receive(&push);
         assert_eq!(pushes.flooded.notified().now_or_never(), None);
-        // No server may push so many megabytes at once.
+        // More megabytes than a server may push at once.
         for _ in 0..40 {
-            pushes.hear(&push);
+            pushes.receive(&push);
         }
         assert_eq!(pushes.flooded.notified().now_or_never(), Some(()));
     }

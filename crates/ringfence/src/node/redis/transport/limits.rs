@@ -1,32 +1,35 @@
-//! How much one server may send. A hostile or broken server must not take the process's memory or time:
-//! other nodes' replies and the deadlines of locks are handled by the same threads.
+//! How much one server may send. A hostile or broken server must not use up the process's memory or
+//! time: the same threads handle other nodes' replies and the deadlines of locks.
 
 use redis::{ErrorKind, RedisError};
 
 use crate::node::TroubleKind;
 
-/// The most bytes of one reply. Our largest are the parties of a latch (1,024 of 256 bytes each) and a
-/// page of keys with the longest names (200 of about 2 KiB each): less than half of this.
+/// The most bytes of one reply. Our largest replies are the parties of a latch (1,024 of 256 bytes
+/// each) and a page of keys with the longest names (200 of about 2 KiB each): less than half of
+/// this.
 pub(crate) const REPLY_MAX_BYTES: usize = 1 << 20;
-/// The most values in one reply, counted at all levels. The parties of a latch are 1,024, the names of an
-/// `inspect` take 900. Small values take many times more memory than bytes on the wire.
+/// The most values in one reply, counted at all levels. The parties of a latch are 1,024, the names
+/// of an `inspect` take 900. Small values take many times more memory than bytes on the wire.
 pub(crate) const REPLY_MAX_VALUES: u64 = 16 << 10;
 /// How deep a reply may be nested. `HELLO` takes four levels, our scripts take one.
 pub(crate) const REPLY_MAX_DEPTH: usize = 16;
 /// The longest line: numbers and statuses are short, and so is an error of an honest server.
 pub(crate) const LINE_MAX_BYTES: usize = 64 << 10;
-/// About how much memory the replies to one batch may take, by [`memory`](super::connection::memory). The link fills a batch only to
-/// half of it, by [`longest_reply`](crate::node::redis::reply::longest_reply).
+/// About how much memory the replies to one batch may take, by
+/// [`memory`](super::connection::memory). The link fills a batch only to half of it, by
+/// [`longest_reply`](crate::node::redis::reply::longest_reply).
 pub(crate) const BATCH_MAX_MEMORY: usize = 16 << 20;
-/// How much of one connection is handled before other connections and timers get their turn: about a
+/// How many bytes of one connection are handled before other connections and timers run: about a
 /// millisecond of work. An ordinary batch of replies is less than a quarter of it.
 pub(crate) const TURN_BYTES: usize = 64 << 10;
-/// What one read costs at least of a turn. A TLS server may send its bytes one by one.
+/// The least that one read counts for a turn. A TLS server may send its bytes one by one.
 pub(crate) const READ_COST: usize = 1 << 10;
-/// What one push costs of a turn beside its bytes: it is parsed by the library, and may wake a task.
+/// What one push counts for a turn, beside its bytes: the crate `redis` parses it, and it may wake
+/// a task.
 pub(crate) const PUSH_COST: usize = 256;
 
-/// What a server sent too much of. The connection is dropped.
+/// A limit that a server exceeded. The connection is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Excess {
     /// Bytes of one reply.
@@ -37,7 +40,7 @@ pub(crate) enum Excess {
     Depth,
     /// Replies to one batch of commands.
     Batch,
-    /// Messages that are no replies.
+    /// Messages without a request.
     Pushes,
 }
 
@@ -50,7 +53,7 @@ impl Excess {
         Self::Pushes,
     ];
 
-    /// Which excess `error` is, if it is one.
+    /// The excess in `error`, if any.
     pub(crate) fn of(error: &RedisError) -> Option<Self> {
         if error.kind() != ErrorKind::Client {
             return None;
@@ -59,7 +62,7 @@ impl Excess {
         Self::ALL.into_iter().find(|excess| excess.what() == what)
     }
 
-    /// What the server did, to be read behind its name.
+    /// What the server did, as a text that follows its name.
     pub(crate) fn what(self) -> &'static str {
         match self {
             Self::Bytes => "sent a reply larger than 1 MiB; is this a Redis server?",
@@ -73,8 +76,8 @@ impl Excess {
         }
     }
 
-    /// Waiting cannot turn something else into a Redis server. But a flood of messages may end, and may
-    /// come from another client of an honest server.
+    /// Too large replies mean that this is not a Redis server. But a flood of messages may end, and
+    /// another client of an honest server may cause it.
     pub(crate) fn kind(self) -> TroubleKind {
         match self {
             Self::Bytes | Self::Values | Self::Depth | Self::Batch => TroubleKind::Garbage,

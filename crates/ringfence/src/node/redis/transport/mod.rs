@@ -1,5 +1,5 @@
-//! Bytes to and from one server: how connections are made, what goes out and comes in over them, and
-//! how much a server may send. What the bytes mean is not known here.
+//! Bytes to and from one server: makes connections, writes commands, reads replies, and limits how
+//! much a server may send. Other modules interpret the replies.
 
 pub(crate) mod connection_set;
 

@@ -1,13 +1,14 @@
-//! RESP, the protocol of Redis servers: commands are written, and replies are found and read.
+//! RESP, the protocol of Redis servers: writes commands, finds the ends of replies, and reads
+//! replies.
 //!
-//! A command is written as bytes straight behind those of the command before. The client library's own
-//! [`Cmd`](redis::Cmd) holds the words of a command first and makes bytes of them later. Code that writes
+//! A command is written as bytes directly behind the command before. The [`Cmd`](redis::Cmd) of the
+//! crate `redis` stores the words of a command first and encodes them later. Code that writes
 //! commands can write to both: see [`super::connection`].
 //!
-//! Finding the end of a reply takes a time that grows with what arrives, however it is cut into pieces,
-//! and keeps nothing but the bytes themselves. A reply that is larger than [`super::limits`] allows is
-//! refused as soon as its size is announced. The shapes that our scripts answer with are read here; all
-//! others are left to the client library's parser, which is thorough and slower.
+//! Finding the end of a reply takes linear time, even if the reply arrives in many pieces, and
+//! stores nothing but the bytes. A reply that is larger than [`super::limits`] allows is refused as
+//! soon as its size is announced. The usual replies of our scripts are read here. All others are
+//! left to the parser of the crate `redis`, which handles everything but is slower.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -16,21 +17,21 @@ use redis::{ErrorKind, RedisError, RedisResult, RedisWrite, Value};
 
 use super::limits::{Excess, LINE_MAX_BYTES, REPLY_MAX_BYTES, REPLY_MAX_DEPTH, REPLY_MAX_VALUES};
 
-/// One command on its way into a buffer; whole once this is dropped.
+/// Writes one command into a buffer. The command is complete when this is dropped.
 pub(crate) struct Packer<'a> {
     bytes: &'a mut Vec<u8>,
     begin: usize,
     words: usize,
 }
 
-/// One word of a command that is written piece by piece; whole once this is dropped.
+/// Writes one word of a command piece by piece. The word is complete when this is dropped.
 struct Word<'a> {
     bytes: &'a mut Vec<u8>,
     begin: usize,
 }
 
 impl<'a> Packer<'a> {
-    /// A command behind what is in `bytes`.
+    /// Begins a command at the end of `bytes`.
     pub(crate) fn new(bytes: &'a mut Vec<u8>) -> Self {
         Self {
             begin: bytes.len(),
@@ -43,7 +44,7 @@ impl<'a> Packer<'a> {
 impl RedisWrite for Packer<'_> {
     fn write_arg(&mut self, arg: &[u8]) {
         self.words += 1;
-        // Most are short, and grown one by one the buffer would be asked for room three times.
+        // Reserve once for the three parts of a word.
         self.bytes.reserve(arg.len() + HEAD_MAX + END.len());
         self.bytes
             .extend_from_slice(CountPrefix::new(b'$', arg.len()).as_bytes());
@@ -52,7 +53,7 @@ impl RedisWrite for Packer<'_> {
     }
 
     fn write_arg_fmt(&mut self, arg: impl fmt::Display) {
-        // What is written into memory does not fail.
+        // Writing to memory does not fail.
         let _ = write!(self.writer_for_next_arg(), "{arg}");
     }
 
@@ -90,7 +91,7 @@ impl Drop for Word<'_> {
     }
 }
 
-/// Puts `head` before what stands behind `at`. How long that would be was not known before.
+/// Inserts `head` at `at`. The length of the rest was not known before.
 fn insert(bytes: &mut Vec<u8>, at: usize, head: CountPrefix) {
     let (head, end) = (head.as_bytes(), bytes.len());
     bytes.resize(end + head.len(), 0);
@@ -102,7 +103,7 @@ const END: &[u8] = b"\r\n";
 /// A sign, the digits of the largest number, and the end.
 const HEAD_MAX: usize = 1 + 20 + END.len();
 
-/// What stands before a command or a word: how many there are of what follows. Written from the end.
+/// The prefix of a command or a word: the number of words or bytes that follow. Written backwards.
 struct CountPrefix {
     bytes: [u8; HEAD_MAX],
     begin: usize,
@@ -131,23 +132,23 @@ impl CountPrefix {
     }
 }
 
-/// Looks for the end of one reply.
+/// Finds the end of one reply.
 #[derive(Debug, Default)]
 pub(crate) struct Framer {
-    /// Up to where the reply is known: the next line begins there. It may not have arrived yet.
+    /// Where the next line of the reply begins. It may not have arrived yet.
     seen: usize,
-    /// How much of that line has been searched for its end.
+    /// How much of that line was searched for its end.
     searched: usize,
-    /// How many values are still to come at each level.
+    /// How many values are missing at each level.
     open: Vec<u64>,
-    /// How many values have been announced, those that contain others included.
+    /// How many values were announced, including those that contain others.
     pub(crate) values: u64,
     /// How many bytes were searched for the end of a line.
     #[cfg(test)]
     looked_at: usize,
 }
 
-/// One line of the protocol: what it announces, and where it ends.
+/// What one line of the protocol announces.
 struct Header {
     /// How many bytes follow it.
     bytes: u64,
@@ -156,11 +157,10 @@ struct Header {
 }
 
 impl Framer {
-    /// How long the reply is that `bytes` begin with, if all of it is there. Each time `bytes` must
-    /// begin with what they began with before.
+    /// The length of the reply at the beginning of `bytes`, if it is complete. Each call must pass
+    /// the bytes of the call before, perhaps with more behind them.
     ///
-    /// # Errors
-    /// If that is no reply, or one that is too large.
+    /// # Errors If the reply is malformed or too large.
     pub(crate) fn find(&mut self, bytes: &[u8]) -> RedisResult<Option<usize>> {
         if self.seen == 0 {
             self.values = 1;
@@ -187,7 +187,7 @@ impl Framer {
         }
     }
 
-    /// The first line of `rest`, if it is complete. What was searched before is not searched again.
+    /// The first line of `rest`, if it is complete. Bytes that were searched before are skipped.
     fn line<'a>(&mut self, rest: &'a [u8]) -> RedisResult<Option<&'a [u8]>> {
         #[cfg(test)]
         let before = self.searched;
@@ -202,7 +202,7 @@ impl Framer {
         line
     }
 
-    /// One value more has been seen, in which there are `values` others.
+    /// Counts one value that contains `values` others.
     fn count(&mut self, values: u64) -> RedisResult<()> {
         if values > 0 {
             self.values = self.values.saturating_add(values);
@@ -215,7 +215,7 @@ impl Framer {
             self.open.push(values);
             return Ok(());
         }
-        // It may have been the last one of several levels.
+        // It may have been the last value of several levels.
         while let Some(open) = self.open.last_mut() {
             *open -= 1;
             if *open > 0 {
@@ -234,7 +234,7 @@ impl Header {
         match kind {
             b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => {}
             b'$' | b'!' | b'=' => {
-                // What there is not, has no end of its own either.
+                // A null has no content and no line end of its own.
                 bytes = match length(rest)? {
                     Some(length) => length.saturating_add(2),
                     None => 0,
@@ -242,7 +242,7 @@ impl Header {
             }
             b'*' | b'~' | b'>' => values = length(rest)?.unwrap_or(0),
             b'%' => values = length(rest)?.unwrap_or(0).saturating_mul(2),
-            // What the attributes are of follows them.
+            // The value that the attributes describe follows them.
             b'|' => {
                 values = length(rest)?
                     .unwrap_or(0)
@@ -260,7 +260,7 @@ fn line(bytes: &[u8]) -> RedisResult<Option<&[u8]>> {
     line_from(bytes, &mut 0)
 }
 
-/// The same, where the first `searched` bytes are known not to contain the end. Says how many do not.
+/// The same, if the first `searched` bytes do not contain the end. Updates `searched`.
 fn line_from<'a>(bytes: &'a [u8], searched: &mut usize) -> RedisResult<Option<&'a [u8]>> {
     let looked_at = &bytes[..bytes.len().min(LINE_MAX_BYTES)];
     let rest = looked_at.get(*searched..).unwrap_or_default();
@@ -281,7 +281,7 @@ fn line_from<'a>(bytes: &'a [u8], searched: &mut usize) -> RedisResult<Option<&'
     }
 }
 
-/// A length, or `None` for what is not there.
+/// A length, or `None` for a null.
 fn length(digits: &[u8]) -> RedisResult<Option<u64>> {
     match number(digits) {
         Some(-1) => Ok(None),
@@ -290,7 +290,7 @@ fn length(digits: &[u8]) -> RedisResult<Option<u64>> {
     }
 }
 
-/// Digits, perhaps behind a minus.
+/// Digits, perhaps after a minus sign.
 fn number(digits: &[u8]) -> Option<i64> {
     let (negative, digits) = match digits {
         [b'-', rest @ ..] => (true, rest),
@@ -305,7 +305,7 @@ fn number(digits: &[u8]) -> Option<i64> {
         if digit > 9 {
             return None;
         }
-        // Downwards, where there is room for one more.
+        // Accumulate negatively so that i64::MIN fits.
         number = number.checked_mul(10)?.checked_sub(digit)?;
     }
     if negative {
@@ -315,10 +315,10 @@ fn number(digits: &[u8]) -> Option<i64> {
     }
 }
 
-/// What a whole reply says.
+/// Reads a complete reply.
 ///
 /// # Errors
-/// If it is no reply.
+/// If it is malformed.
 pub(crate) fn read_value(frame: &[u8]) -> RedisResult<Value> {
     let mut rest = frame;
     match usual(&mut rest, 0) {
@@ -327,7 +327,7 @@ pub(crate) fn read_value(frame: &[u8]) -> RedisResult<Value> {
     }
 }
 
-/// The value at the beginning of `rest`, if it is of the sorts that scripts of ours answer with.
+/// The value at the beginning of `rest`, if it is of a type that our scripts return.
 fn usual(rest: &mut &[u8], depth: usize) -> Option<Value> {
     let head = line(rest).ok()??;
     let (kind, digits) = head.split_first()?;
@@ -348,7 +348,7 @@ fn usual(rest: &mut &[u8], depth: usize) -> Option<Value> {
         b'*' if depth < REPLY_MAX_DEPTH => match length(digits).ok()? {
             None => Some(Value::Nil),
             Some(length) => {
-                // Each takes three bytes at least, whatever is announced.
+                // Each value takes at least three bytes, whatever length is announced.
                 let length = usize::try_from(length).ok()?;
                 let mut items = Vec::with_capacity(length.min(rest.len() / 3));
                 for _ in 0..length {
@@ -362,7 +362,7 @@ fn usual(rest: &mut &[u8], depth: usize) -> Option<Value> {
 }
 
 fn garbage() -> RedisError {
-    (ErrorKind::Parse, "no reply of a Redis server").into()
+    (ErrorKind::Parse, "not a reply of a Redis server").into()
 }
 
 #[cfg(test)]

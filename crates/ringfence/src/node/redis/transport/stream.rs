@@ -1,5 +1,5 @@
-//! The streams that connections run over, with the runtime and without it, and what is left of a
-//! connection whose runtime has ended.
+//! The streams of connections, with a tokio runtime and without one, and the remainder of a
+//! connection whose tokio runtime has ended.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream as StdTcpStream;
@@ -18,10 +18,9 @@ use crate::time::Timestamp;
 
 use super::resp::Framer;
 
-/// Bytes both ways.
+/// A stream of bytes in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// The way out without the runtime, for a runtime that ends: it does not block. `None` if there
-    /// is none.
+    /// The stream without its tokio runtime, in non-blocking mode; `None` if that is not possible.
     fn detach(self: Box<Self>) -> Option<Box<dyn Detached>>;
 }
 
@@ -46,9 +45,9 @@ impl Stream for TlsStream<TcpStream> {
     }
 }
 
-/// A stream without a runtime.
+/// A stream without a tokio runtime.
 pub(crate) trait Detached: Read + Write + Send {
-    /// Has reads and writes wait for at most this long, or not at all.
+    /// Lets reads and writes wait for at most this long, or not at all.
     fn set_patience(&self, patience: Option<Duration>) -> io::Result<()>;
 }
 
@@ -75,12 +74,12 @@ impl Detached for rustls::StreamOwned<rustls::ClientConnection, StdTcpStream> {
     }
 }
 
-/// What is left of a connection when its runtime ends.
+/// The remainder of a connection when its tokio runtime ends.
 pub(crate) struct Remainder {
     pub(crate) stream: Box<dyn Detached>,
-    /// Bytes that the stream has not taken yet.
+    /// Bytes that the stream has not accepted yet.
     pub(crate) unwritten: Vec<u8>,
-    /// Bytes that have arrived and were not read.
+    /// Bytes that have arrived and were not parsed.
     pub(crate) arrived: Vec<u8>,
     pub(crate) framer: Framer,
     /// How many replies have not arrived.
@@ -88,15 +87,15 @@ pub(crate) struct Remainder {
 }
 
 impl Remainder {
-    /// Waits for the missing replies until `until`, and throws them away. If the process ended
-    /// before, the server would find the connection reset when it replies, and drop the commands
+    /// Waits for the missing replies until `until`, and discards them. If the process ended before,
+    /// the server's reply would meet a reset connection, and the server would drop the commands
     /// that it has not read yet.
     pub(crate) fn read_missing(&mut self, until: Timestamp) {
         let mut chunk = [0; 4 << 10];
         while self.missing > 0 {
             match self.framer.find(&self.arrived) {
                 Ok(Some(length)) => {
-                    // What is pushed is nobody's reply.
+                    // A push is not a reply.
                     let pushed = self.arrived.first() == Some(&b'>');
                     self.missing -= usize::from(!pushed);
                     self.arrived.drain(..length);

@@ -1,4 +1,4 @@
-//! TLS as we want it: our own choice of cryptography, the system's trusted roots and the URL's.
+//! TLS with our own choice of cryptography, the system's trusted roots, and those of the URL.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::url::TlsFiles;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read, or is no PEM of the right sort.
+    /// A file cannot be read, or is not a PEM file of the right kind.
     #[error("cannot use `{path}` for TLS: {why}")]
     File {
         /// The file.
@@ -22,21 +22,21 @@ pub enum TlsError {
         /// What is wrong with it.
         why: String,
     },
-    /// Nobody to trust.
+    /// No trusted root certificates.
     #[error("this system has no trusted root certificates; name one with ?ca=/path.pem")]
     NoRoots,
-    /// Certificate and key do not go set.
+    /// Certificate and key do not belong together.
     #[error("the certificate and key cannot be used: {0}")]
     Identity(String),
 }
 
-/// What makes TLS connections with `files`.
+/// A connector for TLS connections with `files`.
 ///
 /// # Errors
-/// If a file cannot be used or nobody is trusted. Reads files, so not for a hot path.
+/// If a file cannot be used, or there are no trusted roots. Reads files, so not for a hot path.
 pub(crate) fn connector(files: &TlsFiles) -> Result<TlsConnector, TlsError> {
     let roots = trusted_roots(files.ca.as_deref())?;
-    // The provider is named here because a process may have none, or one of its own liking.
+    // Explicit, because a process may have no default provider, or another one.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -51,10 +51,10 @@ pub(crate) fn connector(files: &TlsFiles) -> Result<TlsConnector, TlsError> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// The system's roots (`SSL_CERT_FILE` and `SSL_CERT_DIR` are heeded), and those of `ca` beside them.
+/// The system's roots (or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`), and those of `ca`.
 fn trusted_roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    // A root that cannot be read is one that is not trusted; it matters only if none is left.
+    // An unreadable root is not trusted; that matters only if none is left.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(ca) = ca {
         for certificate in certificates(ca)? {

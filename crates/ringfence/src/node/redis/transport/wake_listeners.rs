@@ -1,5 +1,5 @@
-//! Who listens for wakes at one node, and which message is one. What is said on a channel may come
-//! from anybody: whatever does not look like a wake of ours is nothing.
+//! The listeners for wakes of one node, and the format of a wake. Any client may publish on a
+//! channel, so messages of any other format are ignored.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use super::allowance::Allowance;
 use super::limits::Excess;
 use crate::node::redis::key::WAKE_CHANNEL;
 
-/// The longest time after which anybody is told to come.
+/// The longest delay of a wake.
 const AFTER_MAX_MS: u64 = 3_600_000;
 
 /// See the module.
@@ -32,13 +32,12 @@ impl WakeListeners {
         }
     }
 
-    /// From now on `to` hears the wakes of `client`.
+    /// From now on `to` receives the wakes of `client`.
     pub(crate) fn add(&self, client: &str, to: Arc<dyn Hear>) {
         self.list().push((client.to_owned(), to));
     }
 
-    /// The clients that were added after the first `known`. None after a flood: their wakes are not
-    /// wanted for a while.
+    /// The clients that were added after the first `known`. None for a while after a flood.
     pub(crate) fn clients_after(&self, known: usize) -> Vec<String> {
         let list = self.list();
         let new = list.get(known..).unwrap_or_default();
@@ -51,15 +50,14 @@ impl WakeListeners {
     /// Whether the server pushed too much lately.
     pub(crate) fn were_flooded(&self) -> bool {
         let now = self.clock.now();
-        self.allowance().is_deaf(now)
+        self.allowance().is_blocked(now)
     }
 
-    /// Passes on what the server pushed in so many bytes, if it is a wake. `calls` were sent to the server
-    /// since its last push.
+    /// Delivers a push of `bytes`, if it is a wake. `calls` were sent to the server since its last
+    /// push.
     ///
-    /// # Errors
-    /// If the server pushes too much.
-    pub(crate) fn hear(&self, push: &PushInfo, bytes: usize, calls: u32) -> Result<(), Excess> {
+    /// # Errors If the server pushes too much.
+    pub(crate) fn receive(&self, push: &PushInfo, bytes: usize, calls: u32) -> Result<(), Excess> {
         let now = self.clock.now();
         self.allowance().charge(bytes, calls, now)?;
         let Some((client, wake)) = wake(push) else {
@@ -71,7 +69,7 @@ impl WakeListeners {
             .filter(|(name, _)| *name == client)
             .map(|(_, to)| Arc::clone(to))
             .collect();
-        // Outside the lock: whoever hears may want to listen for more.
+        // After unlocking: a listener may add another listener.
         for to in listening {
             to.hear(wake.clone());
         }
@@ -89,8 +87,8 @@ impl WakeListeners {
     }
 }
 
-/// Reads `ringfence:wake:CLIENT` and, as its message, `AFTER_MS CLIENT.NUMBER`, with ` SLOT` behind
-/// it if a slot of a semaphore was freed.
+/// Reads the channel `ringfence:wake:CLIENT` and the message `AFTER_MS CLIENT.NUMBER`, followed by
+/// ` SLOT` if a slot of a semaphore was freed.
 fn wake(push: &PushInfo) -> Option<(&str, Wake)> {
     if push.kind != PushKind::Message {
         return None;
@@ -114,9 +112,9 @@ mod tests {
     use crate::clock::SteppedClock;
 
     #[derive(Default)]
-    struct Diary(Mutex<Vec<Wake>>);
+    struct RecordedWakes(Mutex<Vec<Wake>>);
 
-    impl Hear for Diary {
+    impl Hear for RecordedWakes {
         fn hear(&self, wake: Wake) {
             self.0.lock().unwrap().push(wake);
         }
@@ -134,23 +132,26 @@ mod tests {
 
     #[test]
     fn a_wake_reaches_whoever_listens_for_its_client() {
-        let (diary, other) = (Arc::<Diary>::default(), Arc::<Diary>::default());
+        let (recorded, other) = (
+            Arc::<RecordedWakes>::default(),
+            Arc::<RecordedWakes>::default(),
+        );
         let listeners = WakeListeners::default();
-        listeners.add("a.b", diary.clone());
+        listeners.add("a.b", recorded.clone());
         listeners.add("c", other.clone());
         listeners
-            .hear(&push("ringfence:wake:a.b", b"1500 a.b.7"), 0, 0)
+            .receive(&push("ringfence:wake:a.b", b"1500 a.b.7"), 0, 0)
             .unwrap();
         listeners
-            .hear(&push("ringfence:wake:a.b", b"0 a.b.8 2"), 0, 0)
+            .receive(&push("ringfence:wake:a.b", b"0 a.b.8 2"), 0, 0)
             .unwrap();
         let wake = |number, after_ms, slot| Wake {
             ticket: format!("a.b.{number}"),
             after_ms,
             slot,
         };
-        let heard = [wake(7, 1500, None), wake(8, 0, Some(2))];
-        assert_eq!(*diary.0.lock().unwrap(), heard);
+        let expected = [wake(7, 1500, None), wake(8, 0, Some(2))];
+        assert_eq!(*recorded.0.lock().unwrap(), expected);
         assert!(other.0.lock().unwrap().is_empty());
         assert_eq!(listeners.clients_after(1), ["c"]);
         assert!(listeners.clients_after(3).is_empty());
@@ -158,8 +159,8 @@ mod tests {
 
     #[test]
     fn what_is_no_wake_is_nothing() {
-        let (listeners, diary) = (WakeListeners::default(), Arc::<Diary>::default());
-        listeners.add("c", diary.clone());
+        let (listeners, recorded) = (WakeListeners::default(), Arc::<RecordedWakes>::default());
+        listeners.add("c", recorded.clone());
         for message in [
             &b""[..],
             b"0",
@@ -184,29 +185,31 @@ mod tests {
             b"0 c.1 4294967296",
         ] {
             listeners
-                .hear(&push("ringfence:wake:c", message), 0, 0)
+                .receive(&push("ringfence:wake:c", message), 0, 0)
                 .unwrap();
         }
         listeners
-            .hear(&push("ringfence:wake:", b"0 c.1"), 0, 0)
+            .receive(&push("ringfence:wake:", b"0 c.1"), 0, 0)
             .unwrap();
-        listeners.hear(&push("elsewhere", b"0 c.1"), 0, 0).unwrap();
+        listeners
+            .receive(&push("elsewhere", b"0 c.1"), 0, 0)
+            .unwrap();
         let mut sideways = push("ringfence:wake:c", b"0 c.1");
         sideways.kind = PushKind::PMessage;
-        listeners.hear(&sideways, 0, 0).unwrap();
+        listeners.receive(&sideways, 0, 0).unwrap();
         sideways.kind = PushKind::Message;
         sideways.data.push(Value::Nil);
-        listeners.hear(&sideways, 0, 0).unwrap();
-        assert!(diary.0.lock().unwrap().is_empty());
+        listeners.receive(&sideways, 0, 0).unwrap();
+        assert!(recorded.0.lock().unwrap().is_empty());
     }
 
     #[test]
     fn after_a_flood_nobody_is_subscribed_for_a_while() {
         let clock = SteppedClock::starting_at(Duration::from_secs(1));
         let listeners = WakeListeners::new(Clock::Stepped(clock.clone()));
-        listeners.add("c", Arc::<Diary>::default());
+        listeners.add("c", Arc::<RecordedWakes>::default());
         let noise = push("elsewhere", b"");
-        let floods = (0..1_000_000).any(|_| listeners.hear(&noise, 0, 0) == Err(Excess::Pushes));
+        let floods = (0..1_000_000).any(|_| listeners.receive(&noise, 0, 0) == Err(Excess::Pushes));
         assert!(floods && listeners.were_flooded());
         assert!(listeners.clients_after(0).is_empty());
         clock.step(Duration::from_secs(60));

@@ -172,7 +172,7 @@ async fn each_call_of_a_bundle_keeps_its_own_ttl_and_label() {
         let left = holder.for_ms.unwrap();
         assert!((ttl_ms - 10_000..=ttl_ms).contains(&left), "{name}: {left}");
         // The record outlives the key.
-        let record: i64 = client.pttl(format!("ringfence:{{{name}}}:{name}")).unwrap();
+        let record: i64 = client.pttl(format!("ringfence:{{{name}}}:record:{name}")).unwrap();
         assert!(record >= ttl_ms as i64 - 10_000, "{name}: {record}");
     }
 }
@@ -187,9 +187,11 @@ async fn unusual_names_in_a_bundle_get_their_own_answers() {
         let theirs = request(&["held"], BOB, acquire(ballot, TTL_MS));
         assert_eq!(call(&node, theirs).await.unwrap().answer, Answer::Granted);
         let _: () = client.hset("hash", "field", "value").unwrap();
-        let _: () = client.set("ringfence:{damaged}:damaged", "2:1").unwrap();
         let _: () = client
-            .set_ex("ringfence:{old}:old", "1:5:5:7:t:l", 60)
+            .set("ringfence:{damaged}:record:damaged", "2:1")
+            .unwrap();
+        let _: () = client
+            .set_ex("ringfence:{old}:record:old", "1:5:5:7:t:l", 60)
             .unwrap();
         let _: () = client.set("their", "own value").unwrap();
         let waits = place(ballot.get(), "c.1");
@@ -220,7 +222,9 @@ async fn unusual_names_in_a_bundle_get_their_own_answers() {
         assert!(error.to_string().contains("`hash`"), "{error}");
         let error = answer("damaged").unwrap_err();
         assert!(
-            error.to_string().contains("`ringfence:{damaged}:damaged`"),
+            error
+                .to_string()
+                .contains("`ringfence:{damaged}:record:damaged`"),
             "{error}"
         );
         // And released again, although some of the names are not held.
@@ -279,7 +283,7 @@ async fn a_damaged_record_in_a_bundle_is_an_error() {
         if let Some(token) = value {
             let _: () = client.set("damaged", token.expose()).unwrap();
         }
-        let _: () = client.set("ringfence:{damaged}:damaged", &record).unwrap();
+        let _: () = client.set("ringfence:{damaged}:record:damaged", &record).unwrap();
         let replies = all(&node, each(&["a", "damaged"], &op)).await;
         assert!(replies[0].is_ok(), "{replies:?}");
         let error = replies[1].clone().expect_err(&record);

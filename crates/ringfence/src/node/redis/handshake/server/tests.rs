@@ -1,7 +1,7 @@
 use super::*;
 
 const RUN_ID: &str = "ab12ab12ab12ab12ab12ab12ab12ab12ab12ab12";
-const STRICT: Leniency = Leniency {
+const STRICT: UrlOptions = UrlOptions {
     no_quarantine: false,
     eviction_allowed: false,
     said_durable: false,
@@ -42,7 +42,7 @@ fn a_sound_server_is_read() {
     assert_eq!(server.clock_us, 1_700_000_000_000_005);
 }
 
-const SAID: Leniency = Leniency {
+const SAID: UrlOptions = UrlOptions {
     said_durable: true,
     ..STRICT
 };
@@ -52,17 +52,17 @@ fn forbidden() -> Value {
 }
 
 #[test]
-fn where_config_is_forbidden_nothing_is_durable_unless_the_user_says_so() {
+fn without_config_a_server_is_durable_only_if_its_url_says_so() {
     let mut answers = answers("maxmemory:0");
     (answers[6], answers[7]) = (forbidden(), forbidden());
     assert!(refuse_config(&answers));
-    let read = |leniency| Server::read(answers.clone(), &reporter(), leniency);
+    let read = |options| Server::read(answers.clone(), &reporter(), options);
     assert!(!read(STRICT).unwrap().durable);
     assert!(read(SAID).unwrap().durable);
 }
 
 #[test]
-fn the_user_s_word_does_not_stand_against_the_server_s() {
+fn the_url_does_not_override_the_server_s_own_report() {
     for (answer, value) in [
         (3, text("loading:0\r\naof_enabled:0\r\n")),
         (6, Value::Array(vec![text("appendfsync"), text("everysec")])),
@@ -73,7 +73,7 @@ fn the_user_s_word_does_not_stand_against_the_server_s() {
     ] {
         let mut answers = answers("maxmemory:0");
         answers[answer] = value;
-        let read = |leniency| Server::read(answers.clone(), &reporter(), leniency);
+        let read = |options| Server::read(answers.clone(), &reporter(), options);
         assert!(!read(STRICT).unwrap().durable, "{answer}");
         let refused = read(SAID).unwrap_err();
         assert_eq!(refused.trouble().kind, TroubleKind::NotDurable, "{answer}");
@@ -92,7 +92,7 @@ fn eviction_is_refused_unless_it_is_allowed() {
     let memory = "maxmemory:1000\r\nmaxmemory_policy:volatile-lru";
     let refused = Server::read(answers(memory), &reporter(), STRICT).unwrap_err();
     assert_eq!(refused.trouble().kind, TroubleKind::Evicts);
-    let lenient = Leniency {
+    let lenient = UrlOptions {
         eviction_allowed: true,
         ..STRICT
     };
@@ -106,7 +106,7 @@ fn eviction_is_refused_unless_it_is_allowed() {
 }
 
 #[test]
-fn what_a_server_says_of_itself_is_safe_to_print() {
+fn the_texts_of_a_server_are_safe_to_print() {
     let mut answers = answers("maxmemory:0");
     answers[0] = text(&format!("redis_version:7\u{1b}[2J\r\nrun_id:{RUN_ID}\r\n"));
     let server = Server::read(answers, &reporter(), STRICT).unwrap();
@@ -127,17 +127,17 @@ fn a_replica_names_its_master() {
 fn the_birth_record_of_an_earlier_run_says_nothing_about_this_one() {
     let server = Server::read(answers("maxmemory:0"), &reporter(), STRICT).unwrap();
     for (run_id, is_own) in [(RUN_ID, true), ("cd34", false)] {
-        let text = format!("2 {run_id} ee1 - 0 5 5 0 3 5000000 35000 300");
+        let text = format!("3 {run_id} ee1 - 0 5 5 0 3 5000000 35000 300");
         let born = BirthRecord::parse(&text).unwrap();
         assert_eq!(server.own(Some(&born)).is_some(), is_own, "{run_id}");
     }
 }
 
-/// After how many seconds the former id is forgotten decides, if it is not there.
+/// If the former id is missing, the time after which the server forgets it decides.
 #[test]
-fn the_birth_record_before_a_promotion_says_nothing_either() {
+fn the_birth_record_before_a_promotion_says_nothing_about_the_server() {
     let born =
-        BirthRecord::parse(&format!("2 {RUN_ID} ee0 - 1 5 5 0 3 5000000 35000 300")).unwrap();
+        BirthRecord::parse(&format!("3 {RUN_ID} ee0 - 1 5 5 0 3 5000000 35000 300")).unwrap();
     let promoted = "role:master\r\nmaster_replid:ee1\r\nmaster_replid2:ee0\r\n";
     let followed = "role:master\r\nmaster_replid:ee1\r\nmaster_replid2:000\r\n";
     for (replication, ttl, is_own) in [
@@ -171,7 +171,7 @@ fn a_node_in_cluster_mode_is_refused() {
 }
 
 #[test]
-fn nonsense_is_garbage() {
+fn malformed_answers_are_refused() {
     for i in 0..CONFIG_ANSWERS {
         let mut answers = answers("maxmemory:0");
         answers[i] = Value::Int(3);
@@ -183,7 +183,7 @@ fn nonsense_is_garbage() {
 }
 
 #[test]
-fn what_a_server_calls_itself_has_a_length() {
+fn the_texts_of_a_server_are_bounded() {
     let long = "a".repeat(100_000);
     let mut answers = answers("");
     for run_id in ["", "ab12", &long, &"x".repeat(40)] {

@@ -1,5 +1,5 @@
-//! What a thread that may be the last to run does with a connection: it writes at once, and takes the
-//! connection out of the runtime.
+//! Writing at once, and taking a connection out of its tokio runtime, for a thread that may be the
+//! last to run.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -9,20 +9,20 @@ use crate::node::redis::transport::stream::Remainder;
 use super::{Bytes, Connection, Wire};
 
 impl Connection {
-    /// Writes what can be written now, and waits for nothing. A connection that the client library
-    /// keeps is written by the library's own task: there this does nothing.
+    /// Writes what the stream accepts now, without waiting. Does nothing on a connection of the
+    /// crate `redis`, which writes in its own task.
     pub(crate) async fn write_now(&mut self) {
         if let Bytes::Wire(wire) = &mut self.bytes {
             wire.write_now().await;
         }
     }
 
-    /// Whether the bytes are ours.
+    /// Whether our own code reads and writes the bytes.
     pub(crate) fn is_wire(&self) -> bool {
         matches!(self.bytes, Bytes::Wire(_))
     }
 
-    /// The connection without the runtime.
+    /// The connection without its tokio runtime.
     pub(crate) fn detach(self) -> Option<Remainder> {
         match self.bytes {
             Bytes::Wire(wire) => wire.detach(),
@@ -32,17 +32,17 @@ impl Connection {
 }
 
 impl Wire {
-    /// Writes what can be written now, and waits for nothing.
+    /// Writes what the stream accepts now, without waiting.
     pub(crate) async fn write_now(&mut self) {
         let write = poll_fn(|cx| {
             self.poll_write(cx);
             Poll::Ready(())
         });
-        // It is one attempt: it must not fail because other work has used up the task's turn.
+        // A single attempt: it must not fail because other work has used up the task's budget.
         tokio::task::unconstrained(write).await;
     }
 
-    /// The connection without the runtime.
+    /// The connection without its tokio runtime.
     pub(crate) fn detach(mut self) -> Option<Remainder> {
         if self.broken.is_some() {
             return None;

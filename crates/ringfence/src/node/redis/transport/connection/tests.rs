@@ -36,7 +36,7 @@ async fn numbers(wire: &mut Wire) -> RedisResult<Vec<Value>> {
 }
 
 #[tokio::test]
-async fn each_batch_has_its_answers_however_they_arrive() {
+async fn each_batch_gets_its_answers_in_any_pieces() {
     let (mut wire, mut server) = wire(1 << 16);
     ask(&mut wire, &["A", "B"]);
     ask(&mut wire, &["C"]);
@@ -76,7 +76,7 @@ async fn more_than_the_stream_takes_at_once_goes_both_ways() {
     let ((), answers) = tokio::join!(serve, numbers(&mut wire));
     let long = Value::BulkString(long.into_bytes());
     assert_eq!(answers.unwrap(), [long, Value::Int(2)]);
-    // What had to grow is given back.
+    // A buffer that had to grow is freed.
     ask(&mut wire, &["A"]);
     let serve = async { server.write_all(b":3\r\n").await.unwrap() };
     let ((), answers) = tokio::join!(serve, numbers(&mut wire));
@@ -90,7 +90,7 @@ fn wire_length(text: &str) -> usize {
 }
 
 #[tokio::test]
-async fn what_arrived_before_the_end_counts_and_then_it_is_told() {
+async fn answers_before_the_end_count_and_then_the_end_is_reported() {
     let (mut wire, mut server) = wire(1 << 16);
     ask(&mut wire, &["A"]);
     ask(&mut wire, &["B"]);
@@ -102,17 +102,17 @@ async fn what_arrived_before_the_end_counts_and_then_it_is_told() {
 }
 
 #[tokio::test]
-async fn an_end_is_noticed_by_whoever_waits_for_nothing() {
+async fn an_end_is_noticed_without_a_batch_in_flight() {
     let (mut wire, server) = wire(1 << 16);
     drop(server);
     assert_eq!(numbers(&mut wire).await.unwrap_err().kind(), ErrorKind::Io);
 }
 
 #[tokio::test]
-async fn what_nobody_asked_for_and_what_is_no_reply_end_it() {
-    for said in [&b":1\r\n"[..], b"HTTP/1.1 400\r\n"] {
+async fn a_reply_without_a_request_and_a_malformed_reply_end_the_connection() {
+    for reply in [&b":1\r\n"[..], b"HTTP/1.1 400\r\n"] {
         let (mut wire, mut server) = wire(1 << 16);
-        server.write_all(said).await.unwrap();
+        server.write_all(reply).await.unwrap();
         assert_eq!(
             numbers(&mut wire).await.unwrap_err().kind(),
             ErrorKind::Parse
@@ -120,8 +120,8 @@ async fn what_nobody_asked_for_and_what_is_no_reply_end_it() {
     }
 }
 
-/// Waits for the error that ends the connection, while `server` sends `begin` and then `chunk` again
-/// and again. How much it could send, too.
+/// Waits for the error that ends the connection, while the server sends `begin` and then `chunk`
+/// repeatedly. Also returns how much it could send.
 async fn flooded(begin: &[u8], chunk: &[u8]) -> (Option<Excess>, usize) {
     let (mut wire, mut server) = wire(1 << 20);
     ask(&mut wire, &["A", "B"]);
@@ -152,7 +152,7 @@ async fn a_reply_that_is_too_large_ends_the_connection_before_it_arrives() {
     let (excess, sent) = flooded(b"*100000\r\n", &b":1\r\n".repeat(1 << 16)).await;
     assert_eq!(excess, Some(Excess::Values));
     assert!(sent < 3 << 20, "{sent}");
-    // Each is small enough, but not all set.
+    // Each is small enough, but all of them together are not.
     let half = format!("${0}\r\n{1}\r\n", 1 << 19, "x".repeat(1 << 19));
     let (excess, sent) = flooded(b"*1000\r\n", half.as_bytes()).await;
     assert_eq!(excess, Some(Excess::Bytes));
@@ -181,7 +181,7 @@ async fn replies_to_one_batch_that_take_too_much_memory_end_the_connection() {
     assert_eq!(Excess::of(&error), Some(Excess::Batch));
 }
 
-/// What has arrived is handled in turns of a bounded length, whatever it is. Counts the polls.
+/// Input is handled in turns of a bounded length. Counts the polls.
 #[tokio::test]
 async fn a_turn_ends_although_more_has_arrived() {
     let pushes = b">2\r\n$7\r\nmessage\r\n:1\r\n".repeat(2_000);
@@ -203,18 +203,21 @@ async fn a_turn_ends_although_more_has_arrived() {
 }
 
 #[derive(Default)]
-struct Diary(Mutex<Vec<String>>);
+struct RecordedWakes(Mutex<Vec<String>>);
 
-impl Hear for Diary {
+impl Hear for RecordedWakes {
     fn hear(&self, wake: Wake) {
         self.0.lock().unwrap().push(wake.ticket);
     }
 }
 
 #[tokio::test]
-async fn pushes_are_heard_between_answers_and_a_subscription_is_answered_by_one() {
-    let (listeners, diary) = (Arc::<WakeListeners>::default(), Arc::<Diary>::default());
-    listeners.add("c", diary.clone());
+async fn pushes_arrive_between_answers_and_a_subscription_is_answered_by_one() {
+    let (listeners, recorded) = (
+        Arc::<WakeListeners>::default(),
+        Arc::<RecordedWakes>::default(),
+    );
+    listeners.add("c", recorded.clone());
     let (ours, mut server) = duplex(1 << 16);
     let mut wire = Wire::new(ours, Some(listeners));
     ask(&mut wire, &["SUBSCRIBE", "A"]);
@@ -225,11 +228,11 @@ async fn pushes_are_heard_between_answers_and_a_subscription_is_answered_by_one(
         numbers(&mut wire).await.unwrap(),
         [Value::Okay, Value::Int(5)]
     );
-    assert_eq!(*diary.0.lock().unwrap(), ["c.7"]);
+    assert_eq!(*recorded.0.lock().unwrap(), ["c.7"]);
 }
 
-/// Pushes wakes without end, until the connection ends. How many were heard.
-async fn pushed(wire: &mut Wire, server: &mut DuplexStream, diary: &Diary) -> usize {
+/// Pushes wakes until the connection ends. Returns how many were delivered.
+async fn pushed(wire: &mut Wire, server: &mut DuplexStream, recorded: &RecordedWakes) -> usize {
     let wake = b">3\r\n$7\r\nmessage\r\n$16\r\nringfence:wake:c\r\n$5\r\n0 c.7\r\n";
     let many = wake.repeat(100);
     let flood = async {
@@ -243,35 +246,35 @@ async fn pushed(wire: &mut Wire, server: &mut DuplexStream, diary: &Diary) -> us
         refused = refused => refused,
     };
     assert_eq!(Excess::of(&refused.unwrap_err()), Some(Excess::Pushes));
-    std::mem::take(&mut *diary.0.lock().unwrap()).len()
+    std::mem::take(&mut *recorded.0.lock().unwrap()).len()
 }
 
 #[tokio::test]
 async fn pushes_without_end_end_the_connection_and_the_next_is_allowed_no_more() {
     let clock = SteppedClock::starting_at(Duration::from_secs(1));
     let listeners = Arc::new(WakeListeners::new(Clock::Stepped(clock.clone())));
-    let diary = Arc::<Diary>::default();
-    listeners.add("c", diary.clone());
+    let recorded = Arc::<RecordedWakes>::default();
+    listeners.add("c", recorded.clone());
     let connect = || {
         let (ours, server) = duplex(1 << 16);
         (Wire::new(ours, Some(Arc::clone(&listeners))), server)
     };
     let (mut wire, mut server) = connect();
-    let first = pushed(&mut wire, &mut server, &diary).await;
+    let first = pushed(&mut wire, &mut server, &recorded).await;
     assert!(first > 20_000, "a burst of wakes is no flood: {first}");
     let (mut wire, mut server) = connect();
     clock.step(Duration::from_millis(100));
-    let second = pushed(&mut wire, &mut server, &diary).await;
+    let second = pushed(&mut wire, &mut server, &recorded).await;
     assert!(second < first / 10, "{second} of {first}");
-    // Calls pay for what they cause.
+    // Calls pay for the wakes that they cause.
     let (mut wire, mut server) = connect();
     wire.send_each(&[(); 1], 1_000, |(), packer| packer.write_arg(b"A"));
-    let third = pushed(&mut wire, &mut server, &diary).await;
+    let third = pushed(&mut wire, &mut server, &recorded).await;
     assert!((1_000..10_000).contains(&third), "{third}");
 }
 
 #[tokio::test]
-async fn a_server_that_was_not_asked_for_pushes_must_not_push() {
+async fn a_server_without_resp3_must_not_push() {
     let (mut wire, mut server) = wire(1 << 16);
     server.write_all(b">1\r\n+x\r\n").await.unwrap();
     let error = numbers(&mut wire).await.unwrap_err();

@@ -21,7 +21,7 @@ where
     ConnectionSet::new(futures, Handle::try_current().ok())
 }
 
-/// A future that counts its polls and leaves its waker, and completes when told.
+/// A future that counts its polls, stores its waker, and completes on request.
 #[derive(Default)]
 struct Probe {
     polls: AtomicUsize,
@@ -63,7 +63,7 @@ impl Wake for Task {
 }
 
 #[test]
-fn only_who_was_woken_is_polled_and_the_task_is_woken_once() {
+fn only_woken_members_are_polled_and_the_task_is_woken_once() {
     let probes: [Arc<Probe>; 3] = Default::default();
     let mut set = set(probes.iter().map(Probe::future));
     let task = Arc::<Task>::default();
@@ -78,14 +78,14 @@ fn only_who_was_woken_is_polled_and_the_task_is_woken_once() {
     assert_eq!(probes.each_ref().map(|probe| probe.polls()), [1, 2, 2]);
     for probe in &probes {
         probe.done.store(true, Ordering::SeqCst);
-        assert!(poll().is_pending(), "nobody has woken it");
+        assert!(poll().is_pending(), "it was not woken");
         probe.wake();
     }
     assert!(poll().is_ready());
 }
 
 #[test]
-fn who_is_woken_by_another_is_polled_without_waking_the_task() {
+fn a_member_woken_by_another_is_polled_without_waking_the_task() {
     let woken = Arc::<Probe>::default();
     let waking = {
         let woken = Arc::clone(&woken);
@@ -105,7 +105,7 @@ fn who_is_woken_by_another_is_polled_without_waking_the_task() {
 }
 
 #[test]
-fn who_always_wakes_itself_lets_others_have_their_turn() {
+fn a_member_that_always_wakes_itself_lets_other_tasks_run() {
     let busy = poll_fn(|cx| {
         cx.waker().wake_by_ref();
         Poll::<()>::Pending
@@ -118,7 +118,7 @@ fn who_always_wakes_itself_lets_others_have_their_turn() {
     assert_eq!(task.0.load(Ordering::SeqCst), 1);
 }
 
-/// A server that does not stop sending before others have sent as much as `most` with it.
+/// A server that keeps sending until all such servers together have sent `most`.
 struct Flood {
     unit: &'static [u8],
     sent: Arc<AtomicUsize>,
@@ -134,7 +134,7 @@ impl AsyncRead for Flood {
         if self.sent.load(Ordering::SeqCst) > self.most {
             return Poll::Pending;
         }
-        // As a socket does it: part of what the task may do in one turn.
+        // Uses the budget of the task, like a socket.
         let coop = ready!(tokio::task::coop::poll_proceed(cx));
         coop.made_progress();
         while room.remaining() >= self.unit.len() {
@@ -170,12 +170,12 @@ impl Stream for Flood {
     }
 }
 
-/// Of five connections four flood without end, and the last is asked and answers.
+/// Of five connections, four flood without end, and the last answers questions.
 #[tokio::test]
 async fn a_connection_is_served_beside_others_that_flood() {
     const QUESTIONS: usize = 20;
-    // Each of the others has a turn or two between a question and its answer, and a push costs more
-    // of a turn than its bytes.
+    // Each of the others has one or two turns between a question and its answer, and a push uses
+    // more of a turn than its bytes.
     const MOST: usize = QUESTIONS * 2 * TURN_BYTES;
     for unit in [
         &b">2\r\n$7\r\nmessage\r\n:1\r\n"[..],
@@ -190,7 +190,7 @@ async fn a_connection_is_served_beside_others_that_flood() {
                     let most = MOST;
                     let flood = Flood { unit, sent, most };
                     let mut wire = Wire::new(flood, Some(Arc::default()));
-                    // Until it is dropped for it, and then anew.
+                    // Until it is dropped for the excess, and then again.
                     wire.send(&[redis::cmd("A")]);
                     let _ = wire.answers().await;
                 }
@@ -226,9 +226,9 @@ async fn a_connection_is_served_beside_others_that_flood() {
 }
 
 #[test]
-fn who_panics_ends_alone() {
+fn a_panic_in_one_connection_leaves_the_others_running() {
     let other = Arc::<Probe>::default();
-    let panics = poll_fn(|_| -> Poll<()> { panic!("as a test wants it") });
+    let panics = poll_fn(|_| -> Poll<()> { panic!("on purpose") });
     let futures: [Pin<Box<dyn Future<Output = ()> + Send>>; 2] =
         [Box::pin(panics), Box::pin(other.future())];
     let mut set = set(futures);
@@ -241,7 +241,7 @@ fn who_panics_ends_alone() {
 }
 
 #[test]
-fn nobody_is_complete_at_once() {
+fn an_empty_set_completes_at_once() {
     let mut cx = Context::from_waker(Waker::noop());
     let none: [std::future::Ready<()>; 0] = [];
     assert!(Pin::new(&mut set(none)).poll(&mut cx).is_ready());
@@ -249,7 +249,7 @@ fn nobody_is_complete_at_once() {
     assert!(Pin::new(&mut set([pending()])).poll(&mut cx).is_pending());
 }
 
-/// A future that does what it is flushed for, and says how often.
+/// A future that carries out flushes and counts them.
 fn flushed(flag: &Arc<FlushFlag>, count: &Arc<AtomicUsize>) -> impl Future<Output = ()> + use<> {
     let (flag, count) = (Arc::clone(flag), Arc::clone(count));
     async move {
@@ -276,7 +276,7 @@ fn a_flush_is_done_by_the_calling_thread_without_the_task() {
     assert_eq!(count.load(Ordering::SeqCst), 1);
     member.flush();
     assert_eq!(count.load(Ordering::SeqCst), 2);
-    // The runtime drops the task: once more, and the future is gone.
+    // The runtime drops the task: one more flush, then the future is dropped.
     drop(set);
     assert_eq!(count.load(Ordering::SeqCst), 3);
     member.flush();
@@ -290,7 +290,7 @@ fn a_flush_while_another_thread_polls_is_done_by_that_thread() {
     let inside = Arc::new(std::sync::Barrier::new(2));
     let asked = Arc::new(std::sync::Barrier::new(2));
     let (enters, waits) = (Arc::clone(&inside), Arc::clone(&asked));
-    // Its first poll lasts until the other thread has asked.
+    // Its first poll lasts until the other thread has requested a flush.
     let busy = async move {
         let mut inner = Box::pin(inner);
         let mut first = true;
@@ -308,7 +308,7 @@ fn a_flush_while_another_thread_polls_is_done_by_that_thread() {
     let member = Arc::clone(&set.members[0]);
     let other = std::thread::spawn(move || {
         inside.wait();
-        // As `flush` does it, up to where it finds the future taken.
+        // The steps of `flush` up to where it finds the future locked.
         member.flush.ask();
         fence(Ordering::SeqCst);
         assert_eq!(member.try_poll(), None);
@@ -338,7 +338,7 @@ async fn no_wake_from_another_thread_is_missed() {
                 sender.send(()).unwrap();
                 std::hint::spin_loop();
             }
-            // Kept: what a member waits for is the last turn, not the end of the channel.
+            // Kept, so that the member waits for the last message, not for the end of the channel.
             sender
         })
     });

@@ -3,7 +3,7 @@ use redis::Cmd;
 
 use super::*;
 
-/// Some reply that a server may give, in its own words.
+/// A reply that a server may send, as bytes.
 fn reply() -> impl Strategy<Value = Vec<u8>> {
     let text = || "[a-zA-Z :.]{0,12}";
     let bulk = |sign: char| {
@@ -58,8 +58,8 @@ fn reply() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// However the bytes are cut, a reply is found when its last byte is there and not before, and
-    /// says what the library's parser says it does.
+    /// A reply is found when its last byte has arrived and not before, in any pieces, and reads as
+    /// with the parser of the crate `redis`.
     #[test]
     fn a_reply_is_found_and_read_as_the_library_would(
         replies in prop::collection::vec(reply(), 1..4),
@@ -85,9 +85,9 @@ proptest! {
         }
     }
 
-    /// Whatever arrives, it is looked at without a panic and never found longer than it is.
+    /// No input causes a panic, and no reply is found to be longer than the input.
     #[test]
-    fn anything_else_does_no_harm(bytes in prop::collection::vec(
+    fn no_input_causes_a_panic(bytes in prop::collection::vec(
         prop_oneof![any::<u8>(), prop::sample::select(b"*$:-+_%|>~\r\n0123456789".to_vec())],
         0..200,
     )) {
@@ -99,7 +99,7 @@ proptest! {
 }
 
 #[test]
-fn what_no_server_says_is_refused() {
+fn malformed_replies_are_refused() {
     let deep = b"*1\r\n".repeat(REPLY_MAX_DEPTH + 1);
     let long = [b"+", &*vec![b'x'; LINE_MAX_BYTES]].concat();
     let refused: [&[u8]; 9] = [
@@ -138,7 +138,7 @@ fn a_reply_that_is_too_large_is_refused_when_it_is_announced() {
         format!("$60000000\r\n{}", "x".repeat(100)),
         format!("${}\r\n", i64::MAX),
         format!("*2\r\n:1\r\n${bulk}\r\n"),
-        // None of them is too large, but all set are.
+        // None of them is too large, but all of them together are.
         format!(
             "*2\r\n${0}\r\n{1}\r\n${0}\r\n",
             bulk / 2,
@@ -179,7 +179,7 @@ fn the_largest_replies_that_are_allowed_are_found() {
         (array, REPLY_MAX_VALUES),
         (format!("{levels}:1\r\n"), REPLY_MAX_DEPTH as u64 + 1),
     ] {
-        // Twice: nothing of the first is counted for the second.
+        // Twice: the first reply must not count for the second.
         let twice = [reply.as_bytes(), reply.as_bytes()].concat();
         let mut framer = Framer::default();
         for begin in [0, reply.len()] {
@@ -190,11 +190,11 @@ fn the_largest_replies_that_are_allowed_are_found() {
 }
 
 #[test]
-fn a_reply_that_comes_byte_by_byte_is_searched_once() {
+fn a_reply_that_arrives_byte_by_byte_is_searched_once() {
     let zeros = "0".repeat(LINE_MAX_BYTES - 100);
     for reply in [
         format!("-{}\r\n", "x".repeat(LINE_MAX_BYTES - 100)),
-        // A header of many digits is not read again for each byte behind it.
+        // A header of many digits is not read again for each following byte.
         format!("${zeros}20000\r\n{}\r\n", "x".repeat(20_000)),
         format!("*5000\r\n{}", ":1\r\n".repeat(5_000)),
     ] {
@@ -241,7 +241,7 @@ fn write(words: &[Way], out: &mut impl RedisWrite) {
 }
 
 proptest! {
-    /// The library makes the same bytes of the same words.
+    /// The crate `redis` encodes the same words to the same bytes.
     #[test]
     fn commands_are_packed_as_the_library_would(
         commands in prop::collection::vec(prop::collection::vec(word(), 1..130), 1..4),

@@ -1,6 +1,5 @@
-//! Everything that reads what comes from outside, one function for each way in: fuzzers feed them
-//! (`fuzz/`), and so does a test with random input. None may panic, and what each accepts must be worth
-//! it.
+//! Entry points for fuzzers (`fuzz/`) and for a test with random input: one function for each kind
+//! of input from outside. No function may panic, and each checks what it accepts.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,14 +18,14 @@ use crate::url::parse_nodes;
 
 use super::bundle::{self, BatchKind, BundleReply};
 use super::handshake::born::BirthRecord;
-use super::handshake::server::{Leniency, Server};
+use super::handshake::server::{Server, UrlOptions};
 use super::key::WAKE_CHANNEL;
 use super::reply::{self, ScriptReply};
 use super::report::Reporter;
 use super::transport::resp::{self, Framer};
 use super::transport::wake_listeners::WakeListeners;
 
-/// The bytes of a reply to each operation. Only an acquire can come out as a grant.
+/// The bytes of a reply to each operation. Only an acquire may be read as a grant.
 pub fn reply(bytes: &[u8]) {
     let Ok(value) = redis::parse_redis_value(bytes) else {
         return;
@@ -49,8 +48,8 @@ pub fn reply(bytes: &[u8]) {
     bundle(&value);
 }
 
-/// The same as a reply to a bundle. Only an acquire can come out as a grant, and each call has one answer
-/// at most.
+/// The same as a reply to a bundle. Only an acquire may be read as a grant, and each call has at
+/// most one answer.
 fn bundle(value: &Value) {
     let requests: Vec<Request> = operations().into_iter().map(request).collect();
     for kind in [BatchKind::Fast, BatchKind::Extend, BatchKind::PlainRelease] {
@@ -60,8 +59,8 @@ fn bundle(value: &Value) {
             BatchKind::PlainRelease => request.op == Op::PlainRelease,
         });
         let of_kind: Vec<&Request> = of_kind.collect();
-        let said = bundle::read(kind, of_kind.iter().copied(), value.clone());
-        if let Ok(BundleReply::Answers(answers)) = said {
+        let reply = bundle::read(kind, of_kind.iter().copied(), value.clone());
+        if let Ok(BundleReply::Answers(answers)) = reply {
             assert_eq!(answers.len(), of_kind.len());
             for (request, answer) in of_kind.iter().zip(answers) {
                 let granted = answer.is_some_and(|(answer, _)| answer == Answer::Granted);
@@ -71,8 +70,8 @@ fn bundle(value: &Value) {
     }
 }
 
-/// The bytes of a stream of replies, as they are cut out of it. What is cut out reads as it would if the
-/// library's parser had it alone, and nothing is cut out that the parser would go on reading.
+/// The bytes of a stream of replies. Each reply that is found reads as the parser of the crate
+/// `redis` reads it alone, and none is found that the parser would consider incomplete.
 pub fn stream(bytes: &[u8]) {
     let (mut framer, mut rest) = (Framer::default(), bytes);
     while let Ok(Some(length)) = framer.find(rest) {
@@ -85,7 +84,7 @@ pub fn stream(bytes: &[u8]) {
     }
 }
 
-/// Equal, and what is not a number is equal to itself.
+/// Equality in which NaN is equal to itself.
 fn same(a: &Value, b: &Value) -> bool {
     a == b || format!("{a:?}") == format!("{b:?}")
 }
@@ -94,7 +93,7 @@ fn same(a: &Value, b: &Value) -> bool {
 pub fn handshake(bytes: &[u8]) {
     let answers = match redis::parse_redis_value(bytes) {
         Ok(Value::Array(answers)) => answers,
-        // Raw text, a part for each question: what INFO says is text.
+        // Raw text, one part for each question, since INFO answers with text.
         _ => bytes
             .split(|byte| *byte == 0)
             .map(|part| Value::BulkString(part.to_vec()))
@@ -102,12 +101,12 @@ pub fn handshake(bytes: &[u8]) {
     };
     let reporter = Reporter::new("h:6379", None, Some("secret"));
     for strict in [true, false] {
-        let leniency = Leniency {
+        let options = UrlOptions {
             no_quarantine: !strict,
             eviction_allowed: !strict,
             said_durable: !strict,
         };
-        if let Ok(server) = Server::read(answers.clone(), &reporter, leniency) {
+        if let Ok(server) = Server::read(answers.clone(), &reporter, options) {
             assert!(!server.run_id.is_empty());
         }
     }
@@ -116,18 +115,18 @@ pub fn handshake(bytes: &[u8]) {
     }
 }
 
-/// The bytes of something that a server pushes. Only a wake of one who listens is heard.
+/// The bytes of a push. Only a wake for a listener is delivered.
 pub fn push(bytes: &[u8]) {
     #[derive(Default)]
-    struct HeardWakes(Mutex<Vec<Wake>>);
-    impl Hear for HeardWakes {
+    struct RecordedWakes(Mutex<Vec<Wake>>);
+    impl Hear for RecordedWakes {
         fn hear(&self, wake: Wake) {
-            let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            heard.push(wake);
+            let mut recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            recorded.push(wake);
         }
     }
-    let (listeners, heard) = (WakeListeners::default(), Arc::<HeardWakes>::default());
-    listeners.add("c", heard.clone());
+    let (listeners, recorded) = (WakeListeners::default(), Arc::<RecordedWakes>::default());
+    listeners.add("c", recorded.clone());
     let push = match redis::parse_redis_value(bytes) {
         Ok(Value::Push { kind, data }) => PushInfo { kind, data },
         _ => PushInfo {
@@ -138,12 +137,12 @@ pub fn push(bytes: &[u8]) {
             ],
         },
     };
-    let _ = listeners.hear(&push, bytes.len(), 0);
-    let heard = heard.0.lock().unwrap_or_else(PoisonError::into_inner);
-    assert!(heard.iter().all(|wake| wake.ticket.starts_with("c.")));
+    let _ = listeners.receive(&push, bytes.len(), 0);
+    let recorded = recorded.0.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(recorded.iter().all(|wake| wake.ticket.starts_with("c.")));
 }
 
-/// What a user or an environment variable gives: nodes, a name, a token, a receipt.
+/// Text of a user or an environment variable: nodes, a name, a token, a receipt.
 pub fn written(text: &str) {
     if let Ok(nodes) = parse_nodes(text) {
         assert!(!nodes.is_empty());
@@ -173,7 +172,7 @@ fn request(op: Op) -> Request {
     }
 }
 
-/// Every operation, with all that may be in it.
+/// Every operation, with all its optional parts.
 fn operations() -> Vec<Op> {
     let (ballot, ttl_ms, label) = (Ballot::new(7), 1_000, Arc::<str>::from("me"));
     let place = Place {
@@ -238,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that a parser gets somewhere with: pieces of RESP, of our own words and of anything.
+    /// Bytes that are likely to be parsed: pieces of RESP, words of our replies, and random bytes.
     fn resp() -> impl Strategy<Value = Vec<u8>> {
         let line = |kind: &'static str| any::<i64>().prop_map(move |n| format!("{kind}{n}\r\n"));
         let word = prop_oneof![
@@ -299,7 +298,7 @@ mod tests {
 
     #[test]
     fn what_a_reply_claims_to_hold_is_not_made_room_for() {
-        // Half a gigabyte, and two thousand million parts: incomplete, and no room is made for them.
+        // Half a gigabyte, and two thousand million parts: incomplete, and no memory is allocated.
         for head in [
             "$536870912\r\nx",
             "*2000000000\r\n:1\r\n",

@@ -1,29 +1,30 @@
-//! A connection whose runtime has ended: releases are still written to it.
+//! A connection whose tokio runtime has ended: releases are still written to it.
 //!
-//! A guard may be dropped after the task of its connection: the runtime drops its tasks in any
-//! order, and a guard may outlive the runtime. The socket is kept for these, as long as the client
-//! lives. Only releases are written: what nobody reads the reply to must not grant anything.
+//! A guard may be dropped after the task of its connection: the tokio runtime drops its tasks in
+//! any order, and a guard may outlive the runtime. The socket is kept for such guards as long as
+//! the client lives. Only releases are written: no reply is read, so no call may be granted
+//! anything.
 
 use std::io;
 
 use crate::message::Request;
 
-use super::command::{self, ScriptBy, ScriptTerms};
+use super::command::{self, ScriptForm, ScriptTerms};
 use super::transport::resp::Packer;
 use super::transport::stream::{Detached, Remainder};
 
 /// See the module.
-pub(super) struct LastWords {
-    /// It does not block.
+pub(super) struct DetachedConnection {
+    /// In non-blocking mode.
     stream: Box<dyn Detached>,
-    /// Bytes that the stream has not taken yet. They go first: a command must not begin in the
+    /// Bytes that the stream has not accepted yet. They go first: a command must not begin in the
     /// middle of another.
     unwritten: Vec<u8>,
     terms: ScriptTerms,
 }
 
-impl LastWords {
-    /// `None` if the connection is of no use.
+impl DetachedConnection {
+    /// `None` if the connection cannot be used.
     pub(super) fn new(remainder: Remainder, terms: ScriptTerms) -> Option<Self> {
         remainder.stream.set_patience(None).ok()?;
         Some(Self {
@@ -33,13 +34,18 @@ impl LastWords {
         })
     }
 
-    /// Writes `request` if it is a release. Whether at least a part of it may reach the server.
-    pub(super) fn say(&mut self, request: &Request) -> bool {
+    /// Writes `request` if it is a release. Returns whether a part of it may reach the server.
+    pub(super) fn send(&mut self, request: &Request) -> bool {
         if !request.op.is_release() {
             return false;
         }
         let out = &mut self.unwritten;
-        command::write(request, &self.terms, ScriptBy::Hash, &mut Packer::new(out));
+        command::write(
+            request,
+            &self.terms,
+            ScriptForm::Hash,
+            &mut Packer::new(out),
+        );
         self.write();
         true
     }
@@ -51,12 +57,12 @@ impl LastWords {
                 Ok(0) => break,
                 Ok(count) => written += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The rest goes with the next release, if there is one.
+                // The rest is written with the next release, if any.
                 Err(_) => break,
             }
         }
         self.unwritten.drain(..written);
-        // As far as it goes: TLS may keep some of it.
+        // Best effort: TLS may still buffer some of it.
         let _ = self.stream.flush();
     }
 }

@@ -1,9 +1,9 @@
-//! What the node last knew of time, and what time it is now.
+//! The stored clock of the node, and its present time.
 //!
-//! Leases run on the machine's clock since boot, which only means something within one boot.
-//! Ballots are compared with the highest of the wall clock and what the node's clock once was,
-//! carried on. A wall clock that was set back an hour would otherwise stop all grants until the
-//! records lapse, and then lower the fences.
+//! Leases run on the machine's clock since boot, which is valid only within one boot. Ballots are
+//! compared with the higher of the wall clock and the node's stored clock plus the elapsed time.
+//! Otherwise a wall clock that was set back by an hour would stop all grants until the records
+//! lapse, and then lower the fences.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,21 +19,21 @@ use super::error::{damaged, refused};
 
 /// The one row of the table `node`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Past {
-    /// The boot of the machine in which this was written.
+pub(super) struct NodeRow {
+    /// The boot of the machine in which the row was written.
     boot_id: String,
-    /// When, on the clock since that boot.
+    /// When it was written, on the clock since that boot.
     boot_us: u64,
-    /// What the node's clock was then.
+    /// The node's clock at that time.
     clock_us: u64,
     /// The group, once a client has joined.
     pub(super) group: Option<Group>,
 }
 
-/// What a row says if it makes sense: signed numbers, as SQLite has no others.
+/// The columns of the row. Signed, since SQLite has no unsigned integers.
 type Columns = (String, i64, i64, [Option<i64>; 3]);
 
-impl Past {
+impl NodeRow {
     pub(super) fn beginning(clock: &NodeClock) -> Self {
         Self {
             boot_id: clock.boot_id().to_owned(),
@@ -51,7 +51,7 @@ impl Past {
             .map_err(|error| refused(path, &error))?;
         columns
             .and_then(Self::from_columns)
-            .ok_or_else(|| damaged(path, "the node's own row makes no sense"))
+            .ok_or_else(|| damaged(path, "the node's own row is invalid"))
     }
 
     fn from_columns((boot_id, boot_us, clock_us, group): Columns) -> Option<Self> {
@@ -107,11 +107,15 @@ impl Past {
         Ok(())
     }
 
-    /// The present that follows this past, and whether the machine was booted in between.
-    pub(super) fn go_on(&self, path: &Path, clock: &NodeClock) -> Result<(Self, bool), CallError> {
+    /// The present state after this one, and whether the machine was booted in between.
+    pub(super) fn advance(
+        &self,
+        path: &Path,
+        clock: &NodeClock,
+    ) -> Result<(Self, bool), CallError> {
         let boot_us = clock.now().as_micros();
         let went_back = boot_us < self.boot_us;
-        // Where the system has no boot ids, only a clock that went back betrays a boot.
+        // Without boot ids, only a clock that went back reveals a boot.
         let other_boot = self.boot_id != clock.boot_id();
         let booted = other_boot || (went_back && self.boot_id.is_empty());
         if went_back && !booted {
