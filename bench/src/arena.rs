@@ -1,13 +1,15 @@
 //! Servers, and contenders that take turns on them.
 
 use std::env;
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
 use ringfence_peers::{Library, Missing, Peer, Report};
-use ringfence_testkit::Fleet;
+use ringfence_testkit::{Fleet, Server};
 
 use crate::cost::{Meter, PerLock};
+use crate::distance::{self, Distance};
 use crate::sheet::{Cell, Sheet};
 
 /// No workload here lasts as long, unless its client hangs.
@@ -17,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Arena {
     pub(crate) fleet: Fleet,
+    /// Where clients connect, in node order: the servers, or relays in front of them.
+    addrs: Vec<SocketAddr>,
 }
 
 /// Contenders, each with what it reported round by round.
@@ -43,17 +47,35 @@ struct Round {
 
 impl Arena {
     pub(crate) fn with_nodes(nodes: usize) -> Self {
-        Self {
-            fleet: Fleet::start(nodes),
-        }
+        let fleet = Fleet::start(nodes);
+        let addrs = fleet.iter().map(Server::addr).collect();
+        Self { fleet, addrs }
+    }
+
+    /// As many servers as there are distances, each that far away.
+    pub(crate) fn behind(distances: &[Distance]) -> Self {
+        let fleet = Fleet::start(distances.len());
+        let far = fleet.iter().zip(distances).zip(1..);
+        let addrs = far
+            .map(|((server, distance), seed)| {
+                distance::relay_to(server.addr(), *distance, seed << 32)
+            })
+            .collect();
+        Self { fleet, addrs }
     }
 
     /// Starts `library` in a process of its own.
     pub(crate) fn start(&self, library: Library) -> Result<Peer, Missing> {
-        let urls = match library {
-            Library::Ringfence | Library::RingfencePlain => self.fleet.urls_without_quarantine(),
-            _ => self.fleet.urls(),
+        // These servers have only just started.
+        let parameters = match library {
+            Library::Ringfence | Library::RingfencePlain => "?quarantine=off",
+            _ => "",
         };
+        let urls = self
+            .addrs
+            .iter()
+            .map(|addr| format!("redis://{addr}{parameters}"));
+        let urls = urls.collect::<Vec<_>>().join(",");
         let mut rust = Command::new(env::current_exe().expect("this program"));
         rust.arg("serve");
         Peer::start(library, &urls, &rust)

@@ -8,6 +8,7 @@
 
 mod arena;
 mod cost;
+mod distance;
 mod figures;
 mod plot;
 mod sheet;
@@ -23,8 +24,8 @@ use ringfence_peers::Library;
 use serde_json::json;
 
 use figures::{
-    drain, embedded, growth, hand_over, hung_node, idle, latency, quorums, renewal, throughput,
-    turns,
+    drain, embedded, growth, hand_over, hung_node, idle, latency, network, quorums, renewal,
+    throughput, turns,
 };
 use sheet::Sheet;
 
@@ -93,6 +94,10 @@ enum Figure {
     Throughput,
     /// One task, on 1, 3 and 5 nodes.
     Latency,
+    /// Servers with distance: half a millisecond, and one segment of a hundred 20 ms late.
+    Network,
+    /// Five nodes of which one is 50 ms away.
+    SlowNode,
     /// One node that has stopped answering.
     HungNode,
     /// Sixteen tasks that want one name again and again.
@@ -160,6 +165,10 @@ fn measure(figure: Figure, args: &Args) -> Vec<Sheet> {
             .into_iter()
             .flatten()
             .collect(),
+        Figure::Network => [(3, 1), (3, 64), (5, 1), (5, 64)]
+            .map(|(nodes, tasks)| network::measure(nodes, tasks, rounds, ms))
+            .into(),
+        Figure::SlowNode => vec![network::slow_node(rounds, ms)],
         Figure::HungNode => vec![hung_node::measure(nodes, rounds, ms)],
         Figure::HandOver => vec![hand_over::measure(nodes, rounds, ms)],
         Figure::Drain => [1, 5].map(|nodes| drain::measure(nodes, rounds)).into(),

@@ -8,6 +8,7 @@ pub(crate) mod hung_node;
 pub(crate) mod idle;
 pub(crate) mod latency;
 pub(crate) mod limit;
+pub(crate) mod network;
 pub(crate) mod quorums;
 pub(crate) mod renewal;
 pub(crate) mod throughput;
