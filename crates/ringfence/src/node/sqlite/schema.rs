@@ -24,8 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long SQLite itself tries before it reports that the database is busy.
 const BUSY_MS: i32 = 50;
 
+/// How many pages the log has before it is copied into the database, which takes several syncs: so
+/// many that few calls wait for it, and so few that the log stays small.
+const CHECKPOINT_PAGES: i64 = 4_000;
+
 /// How a database came to be what it is, from a fresh one on: step n makes format n.
-const STEPS: [&str; 5] = [ENTRIES, LINES, READERS, LATCHES, RULES];
+const STEPS: [&str; 6] = [ENTRIES, LINES, READERS, LATCHES, RULES, PROMISE];
 
 /// One row of `node` says what the node last knew of time and which group it belongs to (see
 /// `past.rs`); `entry` is the ledger, and `lapses_ms` tells where a sweep may look.
@@ -114,6 +118,14 @@ const LATCHES: &str = "
 /// group must have the same.
 const RULES: &str = "";
 
+/// The highest ballot that the node may have accepted, and when the machine was booted (`past.rs`). A
+/// process which still runs the code of an earlier format would accept ballots without a promise, so
+/// it cannot open the file.
+const PROMISE: &str = "
+    ALTER TABLE node ADD COLUMN promised_us INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE node ADD COLUMN boot_moment_us INTEGER;
+";
+
 #[derive(Debug, PartialEq, Eq)]
 enum FileIdentity {
     Fresh,
@@ -183,7 +195,8 @@ fn identity(connection: &Connection) -> rusqlite::Result<FileIdentity> {
 /// was faster.
 fn set_up(connection: &mut Connection, clock: &NodeClock) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "wal")?;
-    // A grant is on disk before it is answered: that is what makes this node durable.
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    // What makes the file ours must survive a power cut. `store.rs` decides for each transaction.
     connection.pragma_update(None, "synchronous", "full")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let taken = match identity(&transaction)? {

@@ -1,5 +1,6 @@
 //! One transaction on the lock file: the ledger over rows, at one moment.
 
+use std::cell::Cell;
 use std::mem;
 
 use rusqlite::Connection;
@@ -20,6 +21,24 @@ pub(super) struct SqliteStore {
     connection: Connection,
     file: LockFile,
     clock: NodeClock,
+    /// Whether the next transaction is synced.
+    sync: Cell<Sync>,
+    /// A sync failed. What was written before it may not be on disk, although a later sync succeeds.
+    unsynced: Cell<bool>,
+}
+
+/// Whether a transaction is on disk before it is answered.
+///
+/// After a boot every holder is dead, and queues and leases of the old boot mean nothing. The
+/// operating system keeps them when a process dies. So most transactions need no sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sync {
+    /// A power cut may lose it, and all transactions behind it.
+    No,
+    /// No ballot of it is accepted without a promise on disk.
+    Promise,
+    /// It is on disk, and everything before it.
+    Yes,
 }
 
 /// Why a transaction did not begin.
@@ -51,6 +70,9 @@ impl SqliteStore {
             connection,
             file,
             clock,
+            // As `schema.rs` leaves it.
+            sync: Cell::new(Sync::Yes),
+            unsynced: Cell::new(false),
         }
     }
 
@@ -60,21 +82,74 @@ impl SqliteStore {
 
     /// Begins a transaction that will write, so that it never has to be given up half-way. Waits a
     /// little for other processes.
-    pub(super) fn begin(&self) -> Result<Transaction<'_>, NotBegun> {
-        let path = self.file.path();
-        if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
-            let call_error = refused(path, &error);
-            return Err(if is_busy(&error) {
-                NotBegun::Busy(call_error)
-            } else {
-                NotBegun::Failed(call_error)
-            });
+    pub(super) fn begin(&self, sync: Sync) -> Result<Transaction<'_>, NotBegun> {
+        self.recover_from_failed_sync()?;
+        let transaction = self.begin_once(if sync == Sync::Yes { sync } else { Sync::No })?;
+        if sync != Sync::Promise || transaction.present.is_promised() {
+            return Ok(transaction);
         }
-        let present = self.present();
-        present.map_err(|error| {
+        // The setting cannot be changed inside a transaction.
+        drop(transaction);
+        let mut transaction = self.begin_once(Sync::Yes)?;
+        transaction.promise();
+        Ok(transaction)
+    }
+
+    fn begin_once(&self, sync: Sync) -> Result<Transaction<'_>, NotBegun> {
+        self.set_sync(sync)?;
+        self.execute("BEGIN IMMEDIATE")?;
+        self.present().map_err(|error| {
             self.roll_back();
             NotBegun::Failed(error)
         })
+    }
+
+    fn set_sync(&self, sync: Sync) -> Result<(), NotBegun> {
+        if self.sync.get() != sync {
+            self.execute(match sync {
+                Sync::Yes => "PRAGMA synchronous = FULL",
+                Sync::No | Sync::Promise => "PRAGMA synchronous = NORMAL",
+            })?;
+            self.sync.set(sync);
+        }
+        Ok(())
+    }
+
+    /// After a failed sync the system may report success for the next one, although what it could not
+    /// write is lost. So everything in the log is written anew, into the database.
+    fn recover_from_failed_sync(&self) -> Result<(), NotBegun> {
+        if self.unsynced.get() {
+            self.set_sync(Sync::Yes)?;
+            let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+            let busy = self
+                .connection
+                .query_row(sql, [], |row| row.get::<_, bool>(0));
+            let busy = busy.map_err(|error| self.not_begun(&error))?;
+            if busy {
+                let detail = format!(
+                    "{}: a sync to the disk failed, and other processes keep the log from being \
+                     written again",
+                    self.file.path().display()
+                );
+                let trouble = Trouble::new(TroubleKind::Other, detail);
+                return Err(NotBegun::Busy(CallError::Refused(trouble)));
+            }
+            self.unsynced.set(false);
+        }
+        Ok(())
+    }
+
+    fn execute(&self, sql: &str) -> Result<(), NotBegun> {
+        let done = self.connection.execute_batch(sql);
+        done.map_err(|error| self.not_begun(&error))
+    }
+
+    fn not_begun(&self, error: &rusqlite::Error) -> NotBegun {
+        let call_error = refused(self.file.path(), error);
+        match is_busy(error) {
+            true => NotBegun::Busy(call_error),
+            false => NotBegun::Failed(call_error),
+        }
     }
 
     fn present(&self) -> Result<Transaction<'_>, CallError> {
@@ -119,6 +194,12 @@ impl SqliteStore {
 }
 
 impl Transaction<'_> {
+    /// Promises for a while what ballots the node may accept. The transaction is synced.
+    fn promise(&mut self) {
+        self.present.promise();
+        self.changed = true;
+    }
+
     /// The write that failed, if one did: nothing will come of this transaction.
     pub(super) fn failure(&self) -> Option<&CallError> {
         self.failed.as_ref()
@@ -130,8 +211,11 @@ impl Transaction<'_> {
         if self.changed || written > 0 {
             self.finish()?;
         }
-        let committed = self.store.connection.execute_batch("COMMIT");
-        committed.map_err(|error| CallError::Unknown(trouble(self.store.file.path(), &error)))?;
+        if let Err(error) = self.store.connection.execute_batch("COMMIT") {
+            self.store.unsynced.set(self.store.sync.get() == Sync::Yes);
+            let path = self.store.file.path();
+            return Err(CallError::Unknown(trouble(path, &error)));
+        }
         Ok(mem::take(&mut self.wakes))
     }
 
