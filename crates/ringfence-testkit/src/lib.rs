@@ -21,12 +21,14 @@
 
 mod binary;
 mod port;
+mod preload;
 mod process;
 mod reply;
 mod resp;
 
 mod builder;
 mod certificates;
+mod disk_journal;
 mod fleet;
 mod server;
 mod wait;
@@ -46,6 +48,7 @@ pub mod svg;
 pub use binary::Flavor;
 pub use builder::{Persistence, ServerBuilder};
 pub use certificates::Certificates;
+pub use disk_journal::{DiskAction, DiskEvent, DiskImage, DiskJournal, disk_after};
 pub use fleet::Fleet;
 pub use hostile::{Attack, HostileServer, Push};
 pub use postgres::Postgres;

@@ -5,11 +5,12 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use tempfile::TempDir;
+
+use crate::preload::Preload;
 
 const SOURCE: &str = include_str!("wall_clock.c");
 
@@ -43,9 +44,10 @@ impl WallClock {
 
     /// The environment of a process that is to have this clock.
     pub fn environment(&self) -> [(String, String); 2] {
+        let offset_file = self.offset_file().display().to_string();
         [
-            ("LD_PRELOAD".to_owned(), text(library())),
-            ("RINGFENCE_WALL_CLOCK".to_owned(), text(&self.offset_file())),
+            library().environment(),
+            ("RINGFENCE_WALL_CLOCK".to_owned(), offset_file),
         ]
     }
 
@@ -55,27 +57,7 @@ impl WallClock {
 }
 
 /// The library, compiled once for each test process.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, library) = LIBRARY.get_or_init(|| {
-        let folder = tempfile::Builder::new()
-            .prefix("ringfence-preload-")
-            .tempdir()
-            .expect("cannot make a temporary folder");
-        let source = folder.path().join("wall_clock.c");
-        let library = folder.path().join("wall_clock.so");
-        fs::write(&source, SOURCE).expect("cannot write the source");
-        let compiled = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o"])
-            .args([&library, &source])
-            .status()
-            .expect("no C compiler: run ./verify, which installs one");
-        assert!(compiled.success(), "cc failed on wall_clock.c");
-        (folder, library)
-    });
-    library
-}
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
+fn library() -> &'static Preload {
+    static LIBRARY: OnceLock<Preload> = OnceLock::new();
+    LIBRARY.get_or_init(|| Preload::compile(SOURCE))
 }

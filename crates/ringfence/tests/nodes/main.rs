@@ -16,6 +16,8 @@ mod slots_ledger;
 #[cfg(feature = "sqlite")]
 mod sqlite_node;
 #[cfg(feature = "sqlite")]
+mod sqlite_power;
+#[cfg(feature = "sqlite")]
 mod sqlite_processes;
 #[cfg(feature = "sqlite")]
 mod sqlite_users;

@@ -47,8 +47,9 @@ use wake_socket::WakeSockets;
 /// A lock node in one SQLite file. Clones share the file's connection and its thread, which ends
 /// once the last clone is dropped and all calls are answered.
 ///
-/// A crash loses nothing: every write is on disk before it is answered. After a boot of the machine
-/// no lock is held, since all holders are dead, but fences keep rising.
+/// A crash of a process loses nothing: the operating system has every write. After a boot of the
+/// machine no lock is held, since all holders are dead. Fences keep rising and latches keep their
+/// arrivals, also after a power cut: only these are synced to the disk.
 #[derive(Clone)]
 pub struct SqliteNode(Arc<Handle>);
 

@@ -4,6 +4,11 @@
 //! compared with the higher of the wall clock and the node's stored clock plus the elapsed time.
 //! Otherwise a wall clock that was set back by an hour would stop all grants until the records
 //! lapse, and then lower the fences.
+//!
+//! Most transactions are not synced to the disk, so a power cut may lose the last of them. Holders
+//! and wait queues of the old boot are void after it, but fences must not go back. So the node stores
+//! a promise, synced, that it accepts no ballot above [`NodeRow::promised_us`]. After a boot its clock
+//! starts above the promise, and with it the floor of every name.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +22,12 @@ use crate::node::{CallError, NodeClock, Trouble, TroubleKind};
 
 use super::error::{damaged, refused};
 
+/// How far ahead of its clock the node promises: one sync is enough for this long.
+const PROMISE_AHEAD_US: u64 = 10_000_000;
+
+/// Two boots of one machine begin further apart than this.
+const SAME_BOOT_US: u64 = 2_000_000;
+
 /// The one row of the table `node`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NodeRow {
@@ -26,12 +37,18 @@ pub(super) struct NodeRow {
     boot_us: u64,
     /// The node's clock at that time.
     clock_us: u64,
+    /// The highest ballot that the node may have accepted. It is on disk before such a ballot is
+    /// accepted.
+    promised_us: u64,
+    /// When the machine was booted, on the wall clock of the process that wrote this. `None` in a row
+    /// of an earlier format.
+    boot_moment_us: Option<i64>,
     /// The group, once a client has joined.
     pub(super) group: Option<Group>,
 }
 
 /// The columns of the row. Signed, since SQLite has no unsigned integers.
-type Columns = (String, i64, i64, [Option<i64>; 3]);
+type Columns = (String, [i64; 3], Option<i64>, [Option<i64>; 3]);
 
 impl NodeRow {
     pub(super) fn beginning(clock: &NodeClock) -> Self {
@@ -39,12 +56,15 @@ impl NodeRow {
             boot_id: clock.boot_id().to_owned(),
             boot_us: clock.now().as_micros(),
             clock_us: ballot_clock(clock),
+            promised_us: 0,
+            boot_moment_us: Some(boot_moment(clock)),
             group: None,
         }
     }
 
     pub(super) fn load(path: &Path, connection: &Connection) -> Result<Self, CallError> {
-        let sql = "SELECT boot_id, boot_us, clock_us, window_us, quarantine_us, grace_us FROM node";
+        let sql = "SELECT boot_id, boot_us, clock_us, promised_us, boot_moment_us,
+                       window_us, quarantine_us, grace_us FROM node";
         let columns = connection
             .prepare_cached(sql)
             .and_then(|mut node| node.query_row([], columns).optional())
@@ -54,8 +74,9 @@ impl NodeRow {
             .ok_or_else(|| damaged(path, "the node's own row is invalid"))
     }
 
-    fn from_columns((boot_id, boot_us, clock_us, group): Columns) -> Option<Self> {
-        let clock_us = u64::try_from(clock_us).ok()?;
+    fn from_columns((boot_id, times, boot_moment_us, group): Columns) -> Option<Self> {
+        let [boot_us, clock_us, promised_us] = times.map(|time| u64::try_from(time).ok());
+        let (clock_us, promised_us) = (clock_us?, promised_us?);
         let group = match group {
             [None, None, None] => None,
             [Some(window), Some(quarantine), Some(grace)] => Some(Group {
@@ -66,10 +87,12 @@ impl NodeRow {
             }),
             _ => return None,
         };
-        (clock_us <= Ballot::MAX.get()).then_some(Self {
+        (clock_us.max(promised_us) <= Ballot::MAX.get()).then_some(Self {
             boot_id,
-            boot_us: u64::try_from(boot_us).ok()?,
+            boot_us: boot_us?,
             clock_us,
+            promised_us,
+            boot_moment_us,
             group,
         })
     }
@@ -77,16 +100,17 @@ impl NodeRow {
     pub(super) fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
         self.write(
             connection,
-            "INSERT INTO node (one, boot_id, boot_us, clock_us, window_us, quarantine_us, grace_us)
-             VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO node (one, boot_id, boot_us, clock_us, promised_us, boot_moment_us,
+                 window_us, quarantine_us, grace_us)
+             VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )
     }
 
     pub(super) fn update(&self, connection: &Connection) -> rusqlite::Result<()> {
         self.write(
             connection,
-            "UPDATE node SET boot_id = ?1, boot_us = ?2, clock_us = ?3,
-                 window_us = ?4, quarantine_us = ?5, grace_us = ?6",
+            "UPDATE node SET boot_id = ?1, boot_us = ?2, clock_us = ?3, promised_us = ?4,
+                 boot_moment_us = ?5, window_us = ?6, quarantine_us = ?7, grace_us = ?8",
         )
     }
 
@@ -100,6 +124,8 @@ impl NodeRow {
             self.boot_id,
             self.boot_us.cast_signed(),
             self.clock_us.cast_signed(),
+            self.promised_us.cast_signed(),
+            self.boot_moment_us,
             window,
             quarantine,
             grace,
@@ -119,22 +145,61 @@ impl NodeRow {
         let other_boot = self.boot_id != clock.boot_id();
         let booted = other_boot || (went_back && self.boot_id.is_empty());
         if went_back && !booted {
-            let detail = format!(
-                "{}: the clock since boot went back within one boot: do processes in different \
-                 time namespaces share the file?",
-                path.display()
-            );
-            return Err(CallError::Refused(Trouble::new(TroubleKind::Other, detail)));
+            return Err(not_one_machine(
+                path,
+                "the clock since boot went back within one boot: do processes in different time \
+                 namespaces share the file?",
+            ));
+        }
+        if other_boot && self.is_same_boot(clock) {
+            return Err(not_one_machine(
+                path,
+                "processes of one boot see different boot ids: do containers share the file? Give \
+                 them the same /proc/sys/kernel/random/boot_id",
+            ));
         }
         let since_us = if booted { 0 } else { boot_us - self.boot_us };
         let carried_us = self.clock_us.saturating_add(since_us);
+        // Every ballot that was accepted before the boot is at or below the new floor.
+        let above_promise_us = match booted && self.promised_us > 0 {
+            true => self.promised_us.saturating_add(self.window_us()),
+            false => 0,
+        };
+        let clock_us = carried_us.max(above_promise_us).max(ballot_clock(clock));
         let present = Self {
             boot_id: clock.boot_id().to_owned(),
             boot_us,
-            clock_us: carried_us.max(ballot_clock(clock)).min(Ballot::MAX.get()),
+            clock_us: clock_us.min(Ballot::MAX.get()),
+            promised_us: self.promised_us,
+            boot_moment_us: Some(boot_moment(clock)),
             group: self.group,
         };
         Ok((present, booted))
+    }
+
+    /// Whether the row was written in the present boot, although its boot id is another. Believing
+    /// the ids would free the locks of holders that are alive.
+    fn is_same_boot(&self, clock: &NodeClock) -> bool {
+        let both_known = !self.boot_id.is_empty() && !clock.boot_id().is_empty();
+        let near = |moment: i64| moment.abs_diff(boot_moment(clock)) <= SAME_BOOT_US;
+        both_known && self.boot_moment_us.is_some_and(near)
+    }
+
+    /// Whether the node may accept every ballot up to its ceiling.
+    pub(super) fn is_promised(&self) -> bool {
+        self.clock_us.saturating_add(self.window_us()) <= self.promised_us
+    }
+
+    /// Promises for a while. The transaction that writes this must be synced before it is answered.
+    pub(super) fn promise(&mut self) {
+        let ceiling_us = self.clock_us.saturating_add(self.window_us());
+        let ahead_us = ceiling_us.saturating_add(PROMISE_AHEAD_US);
+        self.promised_us = ahead_us.min(Ballot::MAX.get()).max(self.promised_us);
+    }
+
+    fn window_us(&self) -> u64 {
+        let window = self.group.unwrap_or(Group::new(1)).window;
+        u64::try_from(window.as_micros()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn moment(&self) -> Moment {
@@ -145,11 +210,23 @@ impl NodeRow {
     }
 }
 
+fn not_one_machine(path: &Path, what: &str) -> CallError {
+    let detail = format!("{}: {what}", path.display());
+    CallError::Refused(Trouble::new(TroubleKind::Other, detail))
+}
+
+/// When the machine was booted, on the wall clock.
+fn boot_moment(clock: &NodeClock) -> i64 {
+    let (wall_us, boot_us) = (clock.now_us(), clock.now().as_micros());
+    wall_us.cast_signed().saturating_sub(boot_us.cast_signed())
+}
+
 fn ballot_clock(clock: &NodeClock) -> u64 {
     clock.now_us().min(Ballot::MAX.get())
 }
 
 fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
-    let group = [row.get(3)?, row.get(4)?, row.get(5)?];
-    Ok((row.get(0)?, row.get(1)?, row.get(2)?, group))
+    let times = [row.get(1)?, row.get(2)?, row.get(3)?];
+    let group = [row.get(5)?, row.get(6)?, row.get(7)?];
+    Ok((row.get(0)?, times, row.get(4)?, group))
 }

@@ -24,8 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long SQLite itself tries before it reports that the database is busy.
 const BUSY_MS: i32 = 50;
 
+/// The log is copied into the database when it has this many pages, which takes several syncs: so
+/// many that few calls wait for it, and so few that the log stays small.
+const CHECKPOINT_PAGES: i64 = 4_000;
+
 /// The upgrades of a database from a fresh one on: step n makes format n.
-const STEPS: [&str; 6] = [ENTRIES, TICKETS, READERS, LATCHES, RULES, PARTS];
+const STEPS: [&str; 7] = [ENTRIES, TICKETS, READERS, LATCHES, RULES, PARTS, PROMISE];
 
 /// The one row of `node` has the node's clock and its group (see `node_row.rs`). `entry` is the
 /// ledger, with an index on `lapses_ms` for the sweep.
@@ -142,6 +146,14 @@ const PARTS: &str = concat!(
     rename_parts!("party"),
 );
 
+/// The highest ballot that the node may have accepted, and when the machine was booted
+/// (`node_row.rs`). A process which still runs the code of an earlier format would accept ballots
+/// without a promise, so it cannot open the file.
+const PROMISE: &str = "
+    ALTER TABLE node ADD COLUMN promised_us INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE node ADD COLUMN boot_moment_us INTEGER;
+";
+
 #[derive(Debug, PartialEq, Eq)]
 enum FileIdentity {
     Fresh,
@@ -211,7 +223,8 @@ fn identity(connection: &Connection) -> rusqlite::Result<FileIdentity> {
 /// Sets the connection up, and creates or upgrades the tables, unless another process was faster.
 fn set_up(connection: &mut Connection, clock: &NodeClock) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "wal")?;
-    // A grant is on disk before it is answered: this makes the node durable.
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    // The tables must survive a power cut. For other transactions `store.rs` decides.
     connection.pragma_update(None, "synchronous", "full")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let taken = match identity(&transaction)? {

@@ -1,5 +1,6 @@
 //! One transaction on the lock file: the ledger over rows, at one point in time.
 
+use std::cell::Cell;
 use std::mem;
 
 use rusqlite::Connection;
@@ -20,6 +21,24 @@ pub(super) struct SqliteStore {
     connection: Connection,
     file: LockFile,
     clock: NodeClock,
+    /// Whether the next transaction is synced.
+    sync: Cell<Sync>,
+    /// A sync failed. Earlier writes may not be on disk, even if a later sync succeeds.
+    unsynced: Cell<bool>,
+}
+
+/// Whether a transaction is on disk before it is answered.
+///
+/// After a boot every holder is dead, and wait queues and leases of the old boot are void. The
+/// operating system keeps them when a process dies. So most transactions need no sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sync {
+    /// A power cut may lose it, and all transactions behind it.
+    No,
+    /// It may accept ballots, so it is synced if the promise on disk has to be raised.
+    Promise,
+    /// It is on disk, and everything before it.
+    Yes,
 }
 
 /// Why a transaction did not begin.
@@ -51,6 +70,9 @@ impl SqliteStore {
             connection,
             file,
             clock,
+            // As `schema.rs` leaves it.
+            sync: Cell::new(Sync::Yes),
+            unsynced: Cell::new(false),
         }
     }
 
@@ -60,21 +82,78 @@ impl SqliteStore {
 
     /// Begins a write transaction, so that no later statement fails because the file is busy. Waits
     /// a little for other processes.
-    pub(super) fn begin(&self) -> Result<Transaction<'_>, BeginError> {
-        let path = self.file.path();
-        if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
-            let call_error = refused(path, &error);
-            return Err(if is_busy(&error) {
-                BeginError::Busy(call_error)
-            } else {
-                BeginError::Failed(call_error)
-            });
+    pub(super) fn begin(&self, sync: Sync) -> Result<Transaction<'_>, BeginError> {
+        self.recover_from_failed_sync()?;
+        let mut transaction = self.begin_once(if sync == Sync::Yes { sync } else { Sync::No })?;
+        if sync == Sync::No || transaction.present.is_promised() {
+            return Ok(transaction);
         }
-        let present = self.present();
-        present.map_err(|error| {
+        if sync == Sync::Yes {
+            transaction.promise();
+            return Ok(transaction);
+        }
+        // The setting cannot be changed inside a transaction.
+        drop(transaction);
+        let mut transaction = self.begin_once(Sync::Yes)?;
+        transaction.promise();
+        Ok(transaction)
+    }
+
+    fn begin_once(&self, sync: Sync) -> Result<Transaction<'_>, BeginError> {
+        self.set_sync(sync)?;
+        self.execute("BEGIN IMMEDIATE")?;
+        self.present().map_err(|error| {
             self.roll_back();
             BeginError::Failed(error)
         })
+    }
+
+    fn set_sync(&self, sync: Sync) -> Result<(), BeginError> {
+        if self.sync.get() != sync {
+            self.execute(match sync {
+                Sync::Yes => "PRAGMA synchronous = FULL",
+                Sync::No | Sync::Promise => "PRAGMA synchronous = NORMAL",
+            })?;
+            self.sync.set(sync);
+        }
+        Ok(())
+    }
+
+    /// After a failed sync the system may report success for the next one, although what it could not
+    /// write is lost. So everything in the log is written anew, into the database.
+    fn recover_from_failed_sync(&self) -> Result<(), BeginError> {
+        if self.unsynced.get() {
+            self.set_sync(Sync::Yes)?;
+            let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+            let busy = self
+                .connection
+                .query_row(sql, [], |row| row.get::<_, bool>(0));
+            let busy = busy.map_err(|error| self.begin_error(&error))?;
+            if busy {
+                let detail = format!(
+                    "{}: a sync to the disk failed, and other processes keep the log from being \
+                     written again",
+                    self.file.path().display()
+                );
+                let trouble = Trouble::new(TroubleKind::Other, detail);
+                return Err(BeginError::Busy(CallError::Refused(trouble)));
+            }
+            self.unsynced.set(false);
+        }
+        Ok(())
+    }
+
+    fn execute(&self, sql: &str) -> Result<(), BeginError> {
+        let done = self.connection.execute_batch(sql);
+        done.map_err(|error| self.begin_error(&error))
+    }
+
+    fn begin_error(&self, error: &rusqlite::Error) -> BeginError {
+        let call_error = refused(self.file.path(), error);
+        match is_busy(error) {
+            true => BeginError::Busy(call_error),
+            false => BeginError::Failed(call_error),
+        }
     }
 
     fn present(&self) -> Result<Transaction<'_>, CallError> {
@@ -119,6 +198,12 @@ impl SqliteStore {
 }
 
 impl Transaction<'_> {
+    /// Raises the promise. The transaction is synced.
+    fn promise(&mut self) {
+        self.present.promise();
+        self.changed = true;
+    }
+
     /// The write that failed, if any: then this transaction will not be committed.
     pub(super) fn failure(&self) -> Option<&CallError> {
         self.failed.as_ref()
@@ -131,8 +216,11 @@ impl Transaction<'_> {
         if self.changed || written > 0 {
             self.finish()?;
         }
-        let committed = self.store.connection.execute_batch("COMMIT");
-        committed.map_err(|error| CallError::Unknown(trouble(self.store.file.path(), &error)))?;
+        if let Err(error) = self.store.connection.execute_batch("COMMIT") {
+            self.store.unsynced.set(self.store.sync.get() == Sync::Yes);
+            let path = self.store.file.path();
+            return Err(CallError::Unknown(trouble(path, &error)));
+        }
         Ok(mem::take(&mut self.wakes))
     }
 
