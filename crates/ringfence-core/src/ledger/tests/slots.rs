@@ -2,7 +2,6 @@
 //! release wakes.
 
 use super::*;
-use crate::ledger::PlainKey;
 use crate::message::{Acquire, AcquireSlot, Permit, RefreshSlots, Release, ReleaseSlot, Slots};
 
 const ERIN: u8 = 0xee;
@@ -223,11 +222,7 @@ fn an_undo_of_unknown_fate_retires_the_ballot_in_every_named_slot() {
     let Answer::Permit(permit) = answer else {
         panic!()
     };
-    assert_eq!(
-        *permit.answer,
-        Answer::Granted,
-        "the undo did not name this slot"
-    );
+    assert_eq!(*permit.answer, Answer::Granted, "not named by the undo");
 }
 
 #[test]
@@ -395,9 +390,6 @@ fn every_reply_reports_the_largest_number_of_permits() {
         2,
         "the larger number has expired"
     );
-    let until = node
-        .entry("gate")
-        .key
-        .and_then(|key: PlainKey| key.until_ms);
+    let until = node.entry("gate").key.and_then(|key| key.until_ms);
     assert!(until.is_some(), "the admission record expires");
 }

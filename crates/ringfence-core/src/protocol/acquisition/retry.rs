@@ -25,7 +25,7 @@ const WAKE_PAUSE_MIN: Duration = Duration::from_millis(2);
 const WAKE_PAUSE_MAX: Duration = Duration::from_millis(100);
 /// After this time without a fruitless wake, the count starts again.
 const WAKES_FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
-/// The same limit after fruitless wakes.
+/// The limit of stale rounds in a row after fruitless wakes.
 const STALE_ROUNDS_FRUITLESS: u32 = 2;
 /// How often a waiting caller checks a quarantine: an operator may end it with `init`.
 const QUARANTINE_POLL_MAX: Duration = Duration::from_secs(1);

@@ -66,15 +66,15 @@ mutants! {
         edit(VALUES, "vetted",
             "Some(Err(why)) => Err(unsafe_values(name, &why)),",
             "Some(Err(why)) if !mutant!(AdoptedUnchecked) => Err(unsafe_values(name, &why)),"),
-        edit(VALUES, "most_told",
-            "told.retain(|group| group.check().is_ok());",
-            "told.retain(|group| group.check().is_ok() || mutant!(AdoptedUnchecked));");
+        edit(VALUES, "most_reported",
+            "reported.retain(|group| group.check().is_ok());",
+            "reported.retain(|group| group.check().is_ok() || mutant!(AdoptedUnchecked));");
 
     /// One node does not decide what the values of the group are.
     TieDecided:
         edit(VALUES, "settled",
             "most >= quorum(answers.len())",
-            "let answered = if mutant!(TieDecided) { said.len() } else { most };
+            "let answered = if mutant!(TieDecided) { reported.len() } else { most };
              answered >= quorum(answers.len())");
 
     /// Durations are measured on a clock that counts suspend and is never set.

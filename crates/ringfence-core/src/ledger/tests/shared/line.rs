@@ -137,6 +137,36 @@ struct Step {
     ttl_ms: u64,
 }
 
+impl Step {
+    fn op(&self, ballot: Ballot, clock_us: u64, who: u8) -> Op {
+        let ttl_ms = self.ttl_ms;
+        let label: Arc<str> = Arc::from("job");
+        match self.what {
+            0..=2 => acquire_for(ballot, ttl_ms),
+            3 => Op::Acquire(Acquire {
+                ballot,
+                ttl_ms,
+                label,
+                place: Some(Place {
+                    since_us: clock_us / 1_000_000,
+                    id: Arc::from(format!("c.{who}")),
+                    first: false,
+                }),
+            }),
+            4 => extend(ballot, ttl_ms),
+            5 => release(ballot),
+            6 => undo(ballot),
+            7 => undo_of_unknown_fate(ballot),
+            8 => Op::Downgrade(Downgrade { ballot, ttl_ms }),
+            _ => Op::Restore(Restore {
+                ballot,
+                ttl_ms,
+                label,
+            }),
+        }
+    }
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let pass = prop_oneof![6 => 0u64..3, 1 => 0u64..30, 1 => 60_000u64..70_000];
     let offset = prop_oneof![4 => -20i64..20, 1 => -5_000_002i64..5_000_002];
@@ -175,27 +205,7 @@ proptest! {
             let downgraded = held.iter().any(|h| h.0 == step.who + 100 && h.1);
             let who = if step.shared && !downgraded { step.who } else { step.who + 100 };
             let shared = step.shared;
-            let place = Place {
-                since_us: node.clock_us / 1_000_000,
-                id: Arc::from(format!("c.{who}")),
-                first: false,
-            };
-            let label: Arc<str> = Arc::from("job");
-            let op = match step.what {
-                0..=2 => acquire_for(ballot, step.ttl_ms),
-                3 => Op::Acquire(Acquire {
-                    ballot,
-                    ttl_ms: step.ttl_ms,
-                    label,
-                    place: Some(place),
-                }),
-                4 => extend(ballot, step.ttl_ms),
-                5 => release(ballot),
-                6 => undo(ballot),
-                7 => undo_of_unknown_fate(ballot),
-                8 => Op::Downgrade(Downgrade { ballot, ttl_ms: step.ttl_ms }),
-                _ => Op::Restore(Restore { ballot, ttl_ms: step.ttl_ms, label }),
-            };
+            let op = step.op(ballot, node.clock_us, who);
             let wanted = if shared { READ } else { WRITE };
             let answer = node.ask_as(wanted, who, op).0;
             let until = now_ms + step.ttl_ms;
