@@ -1,4 +1,4 @@
-//! Servers, and contenders that take turns on them.
+//! Servers, and contenders that run on them in turn.
 
 use std::env;
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use crate::cost::{Meter, PerLock};
 use crate::distance::{self, Distance};
 use crate::sheet::{Cell, Sheet};
 
-/// No workload here lasts as long, unless its client hangs.
+/// Longer than any workload here, unless its client hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Servers of this run.
+/// The servers of a run.
 #[derive(Debug)]
 pub(crate) struct Arena {
     pub(crate) fleet: Fleet,
@@ -23,11 +23,11 @@ pub(crate) struct Arena {
     addrs: Vec<SocketAddr>,
 }
 
-/// Contenders, each with what it reported round by round.
+/// The contenders and their reports, round by round.
 #[derive(Debug)]
 pub(crate) struct Contest {
     pub(crate) entries: Vec<Entry>,
-    /// Who could not take part, and why.
+    /// The contenders that could not take part, and why.
     pub(crate) missing: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ impl Arena {
         Self { fleet, addrs }
     }
 
-    /// Starts `library` in a process of its own.
+    /// Starts `library` in its own process.
     pub(crate) fn start(&self, library: Library) -> Result<Peer, Missing> {
         // These servers have only just started.
         let parameters = match library {
@@ -81,7 +81,7 @@ impl Arena {
         Peer::start(library, &urls, &rust)
     }
 
-    /// Begins to watch what `peer` costs, and the servers.
+    /// Begins to measure the cost of `peer` and the servers.
     pub(crate) fn meter(&self, peer: &Peer) -> Meter {
         Meter::start([peer.pid()], self.pids())
     }
@@ -91,8 +91,9 @@ impl Arena {
         self.fleet.iter().map(|server| server.pid())
     }
 
-    /// Lets `libraries` run `command` in turn, each time another one first, `rounds` times after one to
-    /// warm up. Those that know one node only take part only if there is one.
+    /// Runs `command` with each of `libraries` in turn, `rounds` times after one warm-up round,
+    /// with a different one first each time. Clients that support one node take part only if there
+    /// is one.
     pub(crate) fn contest(&self, libraries: &[Library], rounds: usize, command: &str) -> Contest {
         let single = self.fleet.iter().count() == 1;
         let fit = libraries
@@ -115,8 +116,8 @@ impl Arena {
             }
         }
         for round in 0..=rounds {
-            // Whoever comes after a runtime that goes on compiling is the worse for it: not always the
-            // same.
+            // A contender after a runtime that is still compiling is at a disadvantage, so the
+            // order changes.
             if !contest.entries.is_empty() {
                 contest.entries.rotate_left(1);
             }
@@ -126,7 +127,7 @@ impl Arena {
                 };
                 let meter = self.meter(peer);
                 match peer.run_within(PATIENCE, command) {
-                    // The first makes connections, loads scripts and warms up compilers.
+                    // The first round opens connections, loads scripts and warms up compilers.
                     Ok(_) if round == 0 => {}
                     Ok(report) => {
                         let cost = meter.per_lock(report.total());
@@ -141,15 +142,15 @@ impl Arena {
                 }
             }
         }
-        let place = |entry: &Entry| libraries.iter().position(|one| *one == entry.library);
-        contest.entries.sort_by_key(place);
+        let order = |entry: &Entry| libraries.iter().position(|one| *one == entry.library);
+        contest.entries.sort_by_key(order);
         contest
     }
 }
 
 impl Contest {
-    /// What a lock and its release cost, in microseconds of a core: where the time of the other figures
-    /// goes.
+    /// What a lock and its release cost, in microseconds of a core: where the time of the other
+    /// figures is spent.
     pub(crate) fn costs(&self, key: &'static str, workload: String) -> Sheet {
         let title = format!("What they cost, in µs of a core per lock + release: {workload}");
         let mut sheet = Sheet::new(key, title, &["both", "client", "servers"]);

@@ -1,11 +1,11 @@
-//! What processes cost: time of a core, and memory, as Linux tells it.
+//! What processes cost: core time and memory, as Linux reports them.
 
 use std::fs;
 
-/// Linux reports times to programs in hundredths of a second, whatever it counts in.
+/// Linux reports process times in hundredths of a second, whatever it counts in.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Watches what a workload costs its clients and their servers.
+/// Measures what a workload costs its clients and their servers.
 #[derive(Debug)]
 pub(crate) struct Meter {
     clients: Vec<u32>,
@@ -22,7 +22,7 @@ pub(crate) struct PerLock {
 }
 
 impl Meter {
-    /// Begins to watch these processes.
+    /// Begins to measure these processes.
     pub(crate) fn start(
         clients: impl IntoIterator<Item = u32>,
         servers: impl IntoIterator<Item = u32>,
@@ -36,7 +36,7 @@ impl Meter {
         meter
     }
 
-    /// What each of `locks` cost since then.
+    /// The cost of each of `locks` since the beginning.
     pub(crate) fn per_lock(&self, locks: u64) -> PerLock {
         let (clients, servers) = self.spent();
         let each = |seconds: f64| seconds * 1e6 / locks as f64;
@@ -52,7 +52,7 @@ impl Meter {
     }
 }
 
-/// The time of a core that process `pid` has had so far, in seconds. Zero if it is gone.
+/// The core time of process `pid` so far, in seconds. Zero if it is gone.
 pub(crate) fn core_seconds(pid: u32) -> f64 {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()
@@ -60,7 +60,7 @@ pub(crate) fn core_seconds(pid: u32) -> f64 {
         .map_or(0.0, |ticks| ticks as f64 / TICKS_PER_SECOND)
 }
 
-/// User and system time. The program's name comes before them, and may hold blanks and parentheses.
+/// User and system time. The program's name comes first, and may contain blanks and parentheses.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
@@ -68,7 +68,7 @@ fn ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// The memory that process `pid` has in use, in bytes. Zero if it is gone.
+/// The memory in use by process `pid`, in bytes. Zero if it is gone.
 pub(crate) fn resident_bytes(pid: u32) -> f64 {
     fs::read_to_string(format!("/proc/{pid}/status"))
         .ok()
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_times_stand_behind_the_name() {
+    fn the_times_follow_the_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 9 1 1";
         assert_eq!(ticks(stat), Some(300));
         assert_eq!(ticks("nonsense"), None);

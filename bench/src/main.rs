@@ -1,6 +1,6 @@
 //! What ringfence costs, measured side by side with other lock clients on real servers of this
-//! machine. Figures are ratios within one run: the contenders take turns, round by round, so that a
-//! noisy machine disturbs them all.
+//! machine. Figures are ratios within one run: the contenders run in turn, round by round, so that
+//! a noisy machine affects all of them.
 //!
 //! ```text
 //! cargo run --release -p ringfence-bench -- --nodes 5
@@ -29,7 +29,8 @@ use figures::{
 };
 use sheet::Sheet;
 
-/// Everybody, in the order of the tables. Those that know one node only take part where there is one.
+/// All clients, in the order of the tables. Clients that support one node take part only on one
+/// node.
 pub(crate) const ALL: [Library; 14] = [
     Library::Ringfence,
     Library::RingfencePlain,
@@ -47,23 +48,23 @@ pub(crate) const ALL: [Library; 14] = [
     Library::RedissonRedLock,
 ];
 
-/// What ringfence costs, measured side by side with other lock clients on servers of this machine.
+/// What ringfence costs, side by side with other lock clients on servers of this machine
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Args {
-    /// How many servers, where the figure does not say otherwise.
+    /// How many servers, where the figure does not say otherwise
     #[arg(long, default_value_t = 5)]
     nodes: usize,
-    /// How many rounds of each contender, taking turns.
+    /// How many rounds of each contender, in turn
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// How long a round lasts, in milliseconds.
+    /// How long a round lasts, in milliseconds
     #[arg(long, default_value_t = 1000)]
     ms: u64,
-    /// What to measure; everything unless given. May be repeated.
+    /// What to measure; everything by default. May be repeated
     #[arg(long, value_enum)]
     only: Vec<Figure>,
-    /// Where the JSON and the pictures go.
+    /// The folder for the JSON and the pictures
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
     #[command(subcommand)]
@@ -73,48 +74,48 @@ struct Args {
 /// What this program does when it starts itself again.
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// A client behind the line protocol of `peers/README.md`.
+    /// A client behind the line protocol of `peers/README.md`
     #[command(hide = true)]
     Serve { library: String, urls: String },
-    /// Callers who take one lock again and again.
+    /// Callers that take one lock repeatedly
     #[command(hide = true)]
     Work {
         urls: String,
         name: String,
         callers: usize,
     },
-    /// Many locks that are held and renewed.
+    /// Many locks that are held and renewed
     #[command(hide = true)]
     Hold { count: usize, urls: String },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Figure {
-    /// Many tasks, each with a name of its own, against everybody and against the limit.
+    /// Many tasks, each with its own name, compared with all clients and with the limit
     Throughput,
-    /// One task, on 1, 3 and 5 nodes.
+    /// One task, on 1, 3 and 5 nodes
     Latency,
-    /// Servers with distance: half a millisecond, and one segment of a hundred 20 ms late.
+    /// Servers at a distance of 0.5 ms, with 1 % of the segments 20 ms late
     Network,
-    /// Five nodes of which one is 50 ms away.
+    /// Five nodes, one of them 50 ms away
     SlowNode,
-    /// One node that has stopped answering.
+    /// One node that does not answer
     HungNode,
-    /// Sixteen tasks that want one name again and again.
+    /// Sixteen tasks that take one name repeatedly
     HandOver,
-    /// Sixty-four who come at once, on 1 and 5 nodes.
+    /// Sixty-four tasks that start at once, on 1 and 5 nodes
     Drain,
-    /// From one release to the next grant, with many who wait in several processes.
+    /// From one release to the next grant, with many waiters in several processes
     Turns,
-    /// What those who wait cost while nothing changes.
+    /// What waiters cost while nothing changes
     Idle,
-    /// Ten and a hundred thousand guards that renew themselves.
+    /// Ten thousand and a hundred thousand guards that renew themselves
     Renewal,
-    /// The cost of a lock, in nodes, tasks, waiters and names.
+    /// How the cost of a lock grows with nodes, tasks, waiters and names
     Growth,
-    /// Names spread over several quorums.
+    /// Names spread over several quorums
     Quorums,
-    /// The embedded file, and the whole command against flock(1).
+    /// The embedded file, and the whole command compared with flock(1)
     Embedded,
 }
 
@@ -135,7 +136,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// All figures that are wanted, each shown as soon as it is there.
+/// Measures all chosen figures, and prints each as soon as it is done.
 fn compare(args: &Args) -> ExitCode {
     let mut sheets = Vec::new();
     for &figure in Figure::value_variants() {

@@ -1,4 +1,4 @@
-//! Pictures of the figures: bars for those who are compared, lines for what grows.
+//! Pictures of the figures: bars for a comparison, lines for growth.
 
 use ringfence_testkit::svg::{Svg, escape};
 
@@ -27,7 +27,7 @@ pub(crate) fn svg(sheet: &Sheet) -> String {
     )
 }
 
-/// One bar for every contender, in the first column; a whisker from the lowest to the highest round.
+/// One bar per contender for the first column, with a line from the lowest to the highest round.
 fn bars(sheet: &Sheet) -> (Svg, f64) {
     let cells = || {
         sheet
@@ -104,7 +104,7 @@ mod tests {
     use crate::sheet::Cell;
 
     #[test]
-    fn a_picture_shows_every_contender_and_hides_no_sign() {
+    fn a_picture_shows_every_contender_and_is_escaped() {
         let mut sheet = Sheet::new("x", "a < b", &["per second", "p99"]);
         sheet.row("ringfence", vec![Cell::of([2.0, 3.0]), None]);
         sheet.row("rslock", vec![Cell::of([1.0]), Cell::of([4.0])]);

@@ -1,22 +1,22 @@
-//! What was measured, as a table: for a person, and for a program.
+//! What was measured, as a table: for people, and for programs.
 
 use std::fmt::{self, Write as _};
 
 use serde_json::{Value, json};
 
-/// One figure: rows of contenders, columns of what was measured.
+/// One figure: contenders in rows, measurements in columns.
 #[derive(Debug, Default)]
 pub(crate) struct Sheet {
-    /// A short name: of the plot's file, and in the JSON.
+    /// A short name, for the plot's file and the JSON.
     pub(crate) key: &'static str,
-    /// What was done.
+    /// What was measured.
     pub(crate) title: String,
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<Row>,
     pub(crate) bars: Vec<Bar>,
-    /// What a reader has to know: who is missing, and why.
+    /// Notes for the reader: which contenders are missing, and why.
     pub(crate) notes: Vec<String>,
-    /// Whether the columns are steps of growth, to be drawn as lines.
+    /// Whether the columns are steps of growth, which are drawn as lines.
     pub(crate) grows: bool,
 }
 
@@ -24,11 +24,11 @@ pub(crate) struct Sheet {
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) who: String,
-    /// In the order of the columns; `None` where there is nothing to be measured.
+    /// In the order of the columns; `None` where nothing was measured.
     pub(crate) cells: Vec<Option<Cell>>,
 }
 
-/// The median of the rounds, and how far they lie apart.
+/// The median of the rounds, with the lowest and the highest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cell {
     pub(crate) median: f64,
@@ -36,22 +36,22 @@ pub(crate) struct Cell {
     pub(crate) high: f64,
 }
 
-/// What was hoped for.
+/// The ratio that a figure should reach.
 #[derive(Debug)]
 pub(crate) struct Bar {
     pub(crate) what: String,
     pub(crate) measured: f64,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: Aim,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Wanted {
+pub(crate) enum Aim {
     AtLeast(f64),
     AtMost(f64),
 }
 
 impl Cell {
-    /// Of several rounds. `None` if there was none.
+    /// Of several rounds. `None` if there are none.
     pub(crate) fn of(rounds: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut rounds: Vec<f64> = rounds.into_iter().collect();
         rounds.sort_by(f64::total_cmp);
@@ -71,7 +71,7 @@ impl fmt::Display for Cell {
 }
 
 impl Bar {
-    pub(crate) fn new(what: impl Into<String>, measured: f64, wanted: Wanted) -> Self {
+    pub(crate) fn new(what: impl Into<String>, measured: f64, wanted: Aim) -> Self {
         let what = what.into();
         Self {
             what,
@@ -82,8 +82,8 @@ impl Bar {
 
     pub(crate) fn is_met(&self) -> bool {
         match self.wanted {
-            Wanted::AtLeast(least) => self.measured >= least,
-            Wanted::AtMost(most) => self.measured <= most,
+            Aim::AtLeast(least) => self.measured >= least,
+            Aim::AtMost(most) => self.measured <= most,
         }
     }
 }
@@ -111,7 +111,7 @@ impl Sheet {
         Some((*row.cells.get(column)?)?.median)
     }
 
-    /// The medians of all but `ours` in `column`.
+    /// The medians in `column` of all contenders except `ours`.
     pub(crate) fn others<'a>(
         &'a self,
         ours: &'a [&str],
@@ -130,12 +130,12 @@ impl Sheet {
         others.reduce(if largest { f64::max } else { f64::min })
     }
 
-    /// Judges `measured` if there is one.
-    pub(crate) fn judge(&mut self, what: impl Into<String>, measured: Option<f64>, wanted: Wanted) {
+    /// Compares `measured` with `wanted`, if it is known.
+    pub(crate) fn judge(&mut self, what: impl Into<String>, measured: Option<f64>, wanted: Aim) {
         match measured {
             Some(measured) => self.bars.push(Bar::new(what, measured, wanted)),
             None => self.notes.push(format!(
-                "not judged, since one side is missing: {}",
+                "not compared, because one side is missing: {}",
                 what.into()
             )),
         }
@@ -168,8 +168,8 @@ impl Sheet {
         }
         for bar in &self.bars {
             let (sign, wanted) = match bar.wanted {
-                Wanted::AtLeast(least) => ('≥', least),
-                Wanted::AtMost(most) => ('≤', most),
+                Aim::AtLeast(least) => ('≥', least),
+                Aim::AtMost(most) => ('≤', most),
             };
             let met = if bar.is_met() { "met" } else { "NOT MET" };
             let _ = writeln!(
@@ -195,8 +195,8 @@ impl Sheet {
         };
         let bar = |bar: &Bar| {
             let (at, wanted) = match bar.wanted {
-                Wanted::AtLeast(least) => ("at least", least),
-                Wanted::AtMost(most) => ("at most", most),
+                Aim::AtLeast(least) => ("at least", least),
+                Aim::AtMost(most) => ("at most", most),
             };
             json!({ "what": bar.what, "measured": bar.measured, at: wanted, "met": bar.is_met() })
         };
@@ -211,7 +211,7 @@ impl Sheet {
     }
 }
 
-/// Three digits that count, and no more than a reader needs.
+/// Three significant digits.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_as_wide_as_what_is_in_them() {
+    fn columns_fit_their_contents() {
         let mut sheet = Sheet::new("x", "A title", &["µs", "a long name"]);
         sheet.row("one", vec![Cell::of([100.0]), Cell::of([5.0])]);
         sheet.row("another", vec![None]);
@@ -244,10 +244,10 @@ mod tests {
 
     #[test]
     fn bars_are_judged_both_ways() {
-        assert!(Bar::new("", 1.0, Wanted::AtLeast(1.0)).is_met());
-        assert!(!Bar::new("", 0.9, Wanted::AtLeast(1.0)).is_met());
-        assert!(Bar::new("", 1.0, Wanted::AtMost(1.0)).is_met());
-        assert!(!Bar::new("", 1.1, Wanted::AtMost(1.0)).is_met());
+        assert!(Bar::new("", 1.0, Aim::AtLeast(1.0)).is_met());
+        assert!(!Bar::new("", 0.9, Aim::AtLeast(1.0)).is_met());
+        assert!(Bar::new("", 1.0, Aim::AtMost(1.0)).is_met());
+        assert!(!Bar::new("", 1.1, Aim::AtMost(1.0)).is_met());
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! How long things take.
+//! How long locks take.
 
 use std::time::Duration;
 
 use ringfence::Locks;
 use ringfence::clock::Clock;
 
-/// How long each of `count` locks and releases took that nobody else wanted.
+/// How long each of `count` uncontended locks with their releases took.
 pub(crate) async fn uncontended(locks: &Locks, count: usize) -> Vec<Duration> {
     let mut times = Vec::with_capacity(count);
     for number in 0..count {

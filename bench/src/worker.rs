@@ -1,4 +1,4 @@
-//! Other processes that want a lock: this program, started again.
+//! Other processes that take a lock: this program, started again.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -14,17 +14,17 @@ use ringfence_testkit::Process;
 
 /// How many processes share the callers.
 pub(crate) const PROCESSES: usize = 4;
-/// How long each caller holds.
+/// How long each caller holds the lock.
 const HOLD: Duration = Duration::from_millis(1);
 
-/// One time that somebody held the lock. All processes of a machine share the clock.
+/// One hold of the lock. All processes of a machine share the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Turn {
     pub(crate) held: Timestamp,
     pub(crate) left: Timestamp,
 }
 
-/// Processes whose callers take one lock again and again until this is dropped.
+/// Processes whose callers take one lock repeatedly until this is dropped.
 pub(crate) struct Crew {
     _processes: Vec<Process>,
     turns: Receiver<Turn>,
@@ -42,7 +42,7 @@ impl Crew {
             let sender = sender.clone();
             thread::spawn(move || {
                 for turn in lines.map_while(Result::ok).filter_map(|line| read(&line)) {
-                    // Whoever started it may have seen enough.
+                    // The receiver may have ended already.
                     let _ = sender.send(turn);
                 }
             });
@@ -54,9 +54,9 @@ impl Crew {
         }
     }
 
-    /// The next `count` turns, in the order of holding.
+    /// The next `count` holds, in order.
     pub(crate) fn turns(&self, count: usize) -> Vec<Turn> {
-        let turns = (0..count).map(|_| self.turns.recv().expect("the processes are at it"));
+        let turns = (0..count).map(|_| self.turns.recv().expect("the processes are running"));
         let mut turns: Vec<Turn> = turns.collect();
         turns.sort_unstable();
         turns
@@ -71,7 +71,7 @@ fn read(line: &str) -> Option<Turn> {
     })
 }
 
-/// What such a process does.
+/// The work of such a process.
 pub(crate) async fn work(nodes: &str, name: &str, callers: usize) {
     let locks = Locks::connect(nodes).await.expect("a client");
     let callers = (0..callers).map(|_| tokio::spawn(take_turns(locks.mutex(name))));

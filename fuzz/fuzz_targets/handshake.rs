@@ -1,4 +1,4 @@
-//! What a hostile node says about itself.
+//! The replies of a hostile node to a handshake.
 
 #![no_main]
 

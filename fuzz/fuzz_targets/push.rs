@@ -1,4 +1,4 @@
-//! What a hostile node pushes.
+//! The pushes of a hostile node.
 
 #![no_main]
 

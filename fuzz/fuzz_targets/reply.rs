@@ -1,4 +1,4 @@
-//! What a hostile node answers.
+//! The replies of a hostile node.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What a hostile node says, one reply after the other.
+//! A stream of replies of a hostile node.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What a user writes: nodes, names, tokens, receipts.
+//! Texts of a user: nodes, names, tokens and receipts.
 
 #![no_main]
 

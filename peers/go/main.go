@@ -1,4 +1,4 @@
-// The clients of Go behind the line protocol of ../README.md.
+// The Go clients behind the line protocol of ../README.md.
 //
 // usage: peer redsync|redislock URL,URL,…
 package main
@@ -25,10 +25,10 @@ import (
 
 var background = context.Background()
 
-// errRefused is the answer of a library that did not get the lock in one attempt.
+// errRefused is the result of a library that did not get the lock in one attempt.
 var errRefused = errors.New("refused")
 
-// A library takes a lock, waiting or not, and returns what gives it back.
+// A library takes a lock, waiting or not, and returns the function that releases it.
 type library func(name string, ttl time.Duration, wait bool) (release func() error, err error)
 
 func withRedsync(clients []*redis.Client) library {
@@ -74,7 +74,7 @@ func withRedislock(clients []*redis.Client) library {
 	}
 }
 
-// contend enters again and again. The witness is a file that only one can create.
+// contend takes the lock repeatedly. The witness is a file that only one client can create.
 func contend(lock library, name string, ttl, length time.Duration, witness string) (string, error) {
 	entered := 0
 	for end := time.Now().Add(length); time.Now().Before(end); {
@@ -87,7 +87,7 @@ func contend(lock library, name string, ttl, length time.Duration, witness strin
 		}
 		file, err := os.OpenFile(witness, os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
-			return "broken somebody else was inside", nil
+			return "broken another client was inside", nil
 		}
 		file.Close()
 		entered++
@@ -100,7 +100,7 @@ func contend(lock library, name string, ttl, length time.Duration, witness strin
 	return fmt.Sprintf("entered %d", entered), nil
 }
 
-// together runs work for all tasks at once and tells how long it took.
+// together runs work for all tasks at once and returns how long it took.
 func together(tasks int, work func(task int) error) (time.Duration, error) {
 	var group sync.WaitGroup
 	failures := make(chan error, tasks)
@@ -118,7 +118,8 @@ func together(tasks int, work func(task int) error) (time.Duration, error) {
 	return took, nil
 }
 
-// againAndAgain locks and releases until the time is over. Timed: the wait if it is held, else both.
+// againAndAgain locks and releases until the time is over. It times the wait if the lock is held,
+// otherwise both.
 func againAndAgain(lock library, tasks int, length time.Duration, nameOf func(int) string, ttl, hold time.Duration) (string, error) {
 	counts, times := make([]int, tasks), make([][]time.Duration, tasks)
 	took, err := together(tasks, func(task int) error {
@@ -145,7 +146,7 @@ func againAndAgain(lock library, tasks int, length time.Duration, nameOf func(in
 	return report(counts, took, slices.Concat(times...)), err
 }
 
-// drain lets all come at once, each once.
+// drain starts all tasks at once, and each takes the lock once.
 func drain(lock library, tasks int, name string, ttl, hold time.Duration) (string, error) {
 	took, err := together(tasks, func(int) error {
 		release, err := lock(name, ttl, true)
@@ -216,10 +217,10 @@ func main() {
 	var held func() error
 	fmt.Println("ready")
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		said, err := answer(lock, &held, strings.Fields(lines.Text()))
+		reply, err := answer(lock, &held, strings.Fields(lines.Text()))
 		if err != nil {
-			said = "error " + strings.ReplaceAll(err.Error(), "\n", " ")
+			reply = "error " + strings.ReplaceAll(err.Error(), "\n", " ")
 		}
-		fmt.Println(said)
+		fmt.Println(reply)
 	}
 }

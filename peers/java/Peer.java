@@ -2,7 +2,7 @@
 //
 // usage: java -cp … Peer.java rlock|fair|fenced|redlock URL,URL,…
 //
-// The first three use the first node only, as Redisson's users do; its renewing watchdog is off
+// The first three use only the first node, as Redisson's users do. Its renewing watchdog is off,
 // because every lock is given a lease.
 
 import java.io.BufferedReader;
@@ -31,7 +31,7 @@ import org.redisson.config.Config;
 public class Peer {
     private final String library;
     private final List<RedissonClient> nodes = new ArrayList<>();
-    // Redisson's owner is a thread: a session's lock is taken and given back by this one.
+    // Redisson's owner is a thread: this thread takes and releases the lock of the session.
     private RLock held;
 
     Peer(String library, String[] urls) {
@@ -54,7 +54,7 @@ public class Peer {
         };
     }
 
-    /** Enters again and again. The witness is a file that only one can create. */
+    /** Takes the lock repeatedly. The witness is a file that only one client can create. */
     private String contend(String name, long ttlMs, long ms, Path witness) throws Exception {
         long end = System.nanoTime() + ms * 1_000_000;
         int entered = 0;
@@ -67,7 +67,7 @@ public class Peer {
             try {
                 Files.createFile(witness);
             } catch (FileAlreadyExistsException taken) {
-                return "broken somebody else was inside";
+                return "broken another client was inside";
             }
             entered++;
             Thread.sleep(2);
@@ -81,7 +81,7 @@ public class Peer {
         void run(int task) throws Exception;
     }
 
-    /** Runs `work` in threads that begin at once; how long it took, in nanoseconds. */
+    /** Runs `work` in threads that start at once. Returns how long it took, in nanoseconds. */
     private static long together(int tasks, Work work) throws Exception {
         ExecutorService pool = Executors.newFixedThreadPool(tasks);
         CountDownLatch gate = new CountDownLatch(1);
@@ -104,7 +104,7 @@ public class Peer {
         return System.nanoTime() - begun;
     }
 
-    /** Lock and release until the time is over. Timed: the wait if it is held, else both. */
+    /** Locks and releases until the time is over. Times the wait, or both if nothing is held. */
     private String againAndAgain(int tasks, long ms, IntFunction<String> nameOf, long ttlMs, long holdUs)
             throws Exception {
         long[] counts = new long[tasks];
@@ -131,7 +131,7 @@ public class Peer {
         return report(counts, took, times.stream().flatMap(List::stream).sorted().toList());
     }
 
-    /** All come at once, each once. */
+    /** All tasks start at once, and each takes the lock once. */
     private String drain(int tasks, String name, long ttlMs, long holdUs) throws Exception {
         long took = together(tasks, task -> {
             RLock lock = lock(name);
@@ -182,13 +182,13 @@ public class Peer {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         System.out.println("ready");
         for (String line; (line = lines.readLine()) != null; ) {
-            String said;
+            String reply;
             try {
-                said = peer.answer(line.split(" "));
+                reply = peer.answer(line.split(" "));
             } catch (Exception failure) {
-                said = ("error " + failure).replace('\n', ' ');
+                reply = ("error " + failure).replace('\n', ' ');
             }
-            System.out.println(said);
+            System.out.println(reply);
         }
         // Redisson's threads must not keep the program alive.
         System.exit(0);

@@ -1,4 +1,4 @@
-// The clients of Node behind the line protocol of ../README.md.
+// The Node clients behind the line protocol of ../README.md.
 //
 // usage: node peer.mjs redlock|redlock-4 URL,URL,…
 
@@ -12,7 +12,7 @@ import Redlock4 from "redlock4";
 const [library, urls] = process.argv.slice(2);
 const clients = urls.split(",").map((url) => new Redis(url));
 
-// Refusals are thrown; what else goes wrong is told by the answers.
+// Refusals are thrown; other failures are in the answers.
 const managers = {
   redlock: (settings) => new redlock5.default(clients, settings),
   "redlock-4": (settings) => new Redlock4(clients, settings),
@@ -32,7 +32,7 @@ async function release(held) {
 
 const isRefusal = (failure) => ["ExecutionError", "LockError"].includes(failure.name);
 
-// Enters again and again. The witness is a file that only one can create.
+// Takes the lock repeatedly. The witness is a file that only one client can create.
 async function contend(name, ttl, ms, witness) {
   const end = performance.now() + ms;
   let entered = 0;
@@ -48,7 +48,7 @@ async function contend(name, ttl, ms, witness) {
     try {
       closeSync(openSync(witness, "wx"));
     } catch {
-      return "broken somebody else was inside";
+      return "broken another client was inside";
     }
     entered += 1;
     await sleep(2);
@@ -58,14 +58,14 @@ async function contend(name, ttl, ms, witness) {
   return `entered ${entered}`;
 }
 
-// Runs `work(task)` for all tasks at once; how long it took, in microseconds.
+// Runs `work(task)` for all tasks at once. Returns how long it took, in microseconds.
 async function together(tasks, work) {
   const begun = performance.now();
   await Promise.all(Array.from({ length: tasks }, (_, task) => work(task)));
   return (performance.now() - begun) * 1000;
 }
 
-// Lock and release until the time is over. Timed: the wait if it is held, else both.
+// Locks and releases until the time is over. Times the wait if the lock is held, otherwise both.
 async function againAndAgain(tasks, ms, nameOf, ttl, holdUs) {
   const counts = Array(tasks).fill(0);
   const times = [];
@@ -85,7 +85,7 @@ async function againAndAgain(tasks, ms, nameOf, ttl, holdUs) {
   return report(counts, tookUs, times);
 }
 
-// All come at once, each once.
+// All tasks start at once, and each takes the lock once.
 async function drain(tasks, name, ttl, holdUs) {
   const tookUs = await together(tasks, async () => {
     const held = await acquire(name, ttl, true);
@@ -130,12 +130,12 @@ async function answer([command, ...words]) {
 
 console.log("ready");
 for await (const line of createInterface({ input: process.stdin })) {
-  let said;
+  let reply;
   try {
-    said = await answer(line.split(" "));
+    reply = await answer(line.split(" "));
   } catch (failure) {
-    said = `error ${failure}`.replaceAll("\n", " ");
+    reply = `error ${failure}`.replaceAll("\n", " ");
   }
-  console.log(said);
+  console.log(reply);
 }
 process.exit(0);

@@ -12,12 +12,12 @@ import threading
 import time
 from urllib.parse import urlparse
 
-# The libraries log what is refused; only the answers matter here.
+# The libraries log refusals; only the answers matter here.
 logging.disable(logging.CRITICAL)
 
 
 class RedlockPy:
-    """redlock-py: the reference of the seeds, one node after the other."""
+    """redlock-py: the reference implementation, one node after the other."""
 
     def __init__(self, urls):
         import redlock
@@ -132,7 +132,7 @@ LIBRARIES = {
 
 
 def contend(library, name, ttl_ms, ms, witness):
-    """Enters again and again. The witness is a file that only one can create."""
+    """Takes the lock repeatedly. The witness is a file that only one client can create."""
     end, entered = time.monotonic() + ms / 1000, 0
     while time.monotonic() < end:
         held = library.acquire(name, ttl_ms, wait=False)
@@ -142,7 +142,7 @@ def contend(library, name, ttl_ms, ms, witness):
         try:
             os.close(os.open(witness, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            return "broken somebody else was inside"
+            return "broken another client was inside"
         entered += 1
         time.sleep(0.002)
         os.unlink(witness)
@@ -151,7 +151,7 @@ def contend(library, name, ttl_ms, ms, witness):
 
 
 def together(tasks, work):
-    """Runs `work(task)` in `tasks` threads that begin at once; how long it took, in microseconds."""
+    """Runs `work(task)` in `tasks` threads that start at once. Returns the time in microseconds."""
     gate = threading.Barrier(tasks + 1)
     failures = []
 
@@ -175,7 +175,7 @@ def together(tasks, work):
 
 
 def again_and_again(library, tasks, ms, name_of, ttl_ms, hold_us):
-    """Lock and release until the time is over. Timed: the wait if it is held, else both."""
+    """Locks and releases until the time is over. Times the wait, or both if nothing is held."""
     counts, times = [0] * tasks, [[] for _ in range(tasks)]
 
     def work(task):
@@ -195,7 +195,7 @@ def again_and_again(library, tasks, ms, name_of, ttl_ms, hold_us):
 
 
 def drain(library, tasks, name, ttl_ms, hold_us):
-    """All come at once, each once."""
+    """All tasks start at once, and each takes the lock once."""
 
     def work(_task):
         held = library.acquire(name, ttl_ms, wait=True)
@@ -243,11 +243,11 @@ def main():
     print("ready", flush=True)
     for line in sys.stdin:
         try:
-            said = answer(library, held, line.split())
+            reply = answer(library, held, line.split())
         except Exception as failure:
-            said = f"error {failure!r}".replace("\n", " ")
-        print(said, flush=True)
-    # Threads of the libraries' own must not keep the program alive.
+            reply = f"error {failure!r}".replace("\n", " ")
+        print(reply, flush=True)
+    # Threads of the libraries must not keep the program alive.
     os._exit(0)
 
 

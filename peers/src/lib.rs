@@ -1,9 +1,8 @@
-//! Other people's lock clients, each as a program of its own that speaks one small line protocol
-//! (`peers/README.md`): tests put them in one fleet with ringfence, and the benchmark runs them side
-//! by side with it.
+//! Lock clients of other projects, each as a program that speaks one small line protocol
+//! (`peers/README.md`). Tests run them together with ringfence on the same servers, and the
+//! benchmark runs them side by side with it.
 //!
-//! Nothing here is skipped in silence: a client whose toolchain is not on this machine is an error
-//! that names it.
+//! No client is skipped silently: a missing toolchain is an error that names it.
 
 mod library;
 mod peer;

@@ -1,15 +1,15 @@
-//! The clients there are, and what is to be known of each.
+//! The lock clients, and the properties of each.
 
 use std::fmt;
 
 use crate::toolchain::Toolchain;
 
-/// A lock client, by the name under which its users know it.
+/// A lock client, by the name that its users know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Library {
-    /// ringfence as it comes.
+    /// ringfence with its defaults.
     Ringfence,
-    /// ringfence's `plain_mutex`: no fence, no line.
+    /// ringfence's `plain_mutex`: no fence, no wait queue.
     RingfencePlain,
     /// rslock (Rust).
     Rslock,
@@ -19,7 +19,7 @@ pub enum Library {
     Redislock,
     /// redlock 5 with ioredis (Node).
     Redlock,
-    /// redlock 4, which npm gives those who do not ask for a version (Node).
+    /// redlock 4, the version that npm installs by default (Node).
     Redlock4,
     /// redlock-py (Python).
     RedlockPy,
@@ -42,7 +42,7 @@ pub enum Library {
 }
 
 impl Library {
-    /// How people know it.
+    /// The name, for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ringfence => "ringfence",
@@ -77,7 +77,7 @@ impl Library {
         )
     }
 
-    /// What its program calls it.
+    /// Its name in the arguments of its program.
     pub(crate) fn argument(self) -> &'static str {
         match self {
             Self::Ringfence => "ringfence",

@@ -1,4 +1,4 @@
-//! The clients of Rust behind the line protocol of `peers/README.md`.
+//! The Rust clients behind the line protocol of `peers/README.md`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! One running client: lines out, lines in.
+//! One running client: sends commands as lines and receives one line for each.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::library::Library;
 use crate::toolchain::Missing;
 
-/// A client that runs as a process of its own. Dropping it ends the process.
+/// A client in its own process. Dropping it ends the process.
 #[derive(Debug)]
 pub struct Peer {
     library: Library,
@@ -21,24 +21,25 @@ pub struct Peer {
     output: BufReader<ChildStdout>,
 }
 
-/// What came of a workload.
+/// The result of a workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// How often each task had the lock.
     pub counts: Vec<u64>,
     /// From the beginning until the last task was done.
     pub took_us: f64,
-    /// The median of what was timed: lock and release, or the wait where the lock is held on purpose.
+    /// The median of what was timed: lock and release, or the wait where the lock is held for a
+    /// time.
     pub p50_us: f64,
     /// Its 99th percentile.
     pub p99_us: f64,
 }
 
 impl Peer {
-    /// Starts `library` on `urls`. `rust` is how to run the program of the clients in Rust.
+    /// Starts `library` on `urls`. `rust` is the command that runs the program of the Rust clients.
     ///
     /// # Errors
-    /// [`Missing`] if its toolchain, or what it would install, is not to be had.
+    /// [`Missing`] if its toolchain, or a package that it would install, is not available.
     ///
     /// # Panics
     /// If the program does not start although everything is there.
@@ -58,16 +59,16 @@ impl Peer {
             input,
             output,
         };
-        assert_eq!(peer.hear(), "ready", "{library} did not start");
+        assert_eq!(peer.receive(), "ready", "{library} did not start");
         Ok(peer)
     }
 
-    /// Which client it is.
+    /// The client's library.
     pub fn library(&self) -> Library {
         self.library
     }
 
-    /// Its process.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child
             .lock()
@@ -75,10 +76,10 @@ impl Peer {
             .id()
     }
 
-    /// Attempts once to take `name`; whether it has it now.
+    /// Makes one attempt to take `name`. Returns whether it holds it now.
     ///
     /// # Panics
-    /// Here and below: if the client failed in any other way than by being refused.
+    /// Here and below: if the client fails in any other way than by a refusal.
     pub fn try_lock(&mut self, name: &str, ttl_ms: u64) -> bool {
         match self.ask(&format!("try {name} {ttl_ms}")).as_str() {
             "held" => true,
@@ -87,20 +88,20 @@ impl Peer {
         }
     }
 
-    /// Gives back what [`try_lock`](Self::try_lock) took.
+    /// Releases what [`try_lock`](Self::try_lock) took.
     pub fn release(&mut self) {
-        let said = self.ask("release");
-        assert_eq!(said, "released", "{}", self.library);
+        let reply = self.ask("release");
+        assert_eq!(reply, "released", "{}", self.library);
     }
 
-    /// Says a command without waiting for its answer, which [`hear`](Self::hear) brings.
-    pub fn say(&mut self, command: &str) {
+    /// Sends a command without waiting for its answer; see [`receive`](Self::receive).
+    pub fn send(&mut self, command: &str) {
         writeln!(self.input, "{command}")
             .unwrap_or_else(|failure| panic!("{}: {failure}", self.library));
     }
 
-    /// The next line that it says.
-    pub fn hear(&mut self) -> String {
+    /// The next line that it prints.
+    pub fn receive(&mut self) -> String {
         self.next_line()
             .unwrap_or_else(|why| panic!("{}: {why}", self.library))
     }
@@ -114,16 +115,16 @@ impl Peer {
         }
     }
 
-    /// Says a command and waits for its answer.
+    /// Sends a command and waits for its answer.
     pub fn ask(&mut self, command: &str) -> String {
-        self.say(command);
-        self.hear()
+        self.send(command);
+        self.receive()
     }
 
-    /// Runs a workload. `Err` is what the client said instead of a report, or that it said nothing
-    /// for as long as `patience`; then its process is ended, and it is of no more use.
+    /// Runs a workload. `Err` is the client's answer instead of a report, or a timeout after
+    /// `patience`; then its process is ended, and it cannot be used any more.
     pub fn run_within(&mut self, patience: Duration, command: &str) -> Result<Report, String> {
-        self.say(command);
+        self.send(command);
         let (done, waiting) = channel::<()>();
         let child = Arc::clone(&self.child);
         let watchman = thread::spawn(move || {
@@ -133,13 +134,13 @@ impl Peer {
             }
             hung
         });
-        let said = self.next_line();
+        let reply = self.next_line();
         drop(done);
         if watchman.join().unwrap_or_default() {
             return Err(format!("no answer within {patience:?}"));
         }
-        let said = said?;
-        Report::parse(&said).ok_or(said)
+        let reply = reply?;
+        Report::parse(&reply).ok_or(reply)
     }
 }
 
@@ -168,17 +169,17 @@ impl Report {
         })
     }
 
-    /// How often the lock was had, by all.
+    /// How often the lock was taken, by all tasks.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// How often in a second.
+    /// How often per second.
     pub fn per_second(&self) -> f64 {
         self.total() as f64 / (self.took_us / 1e6)
     }
 
-    /// Jain's index: 1 if all had the same, 1/n if one had everything.
+    /// Jain's index: 1 if all tasks had the same share, 1/n if one had everything.
     pub fn fairness(&self) -> f64 {
         let squares: f64 = self
             .counts

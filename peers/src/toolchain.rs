@@ -1,4 +1,4 @@
-//! What a client's program is run with, and how its dependencies get there: once, into the build
+//! How each client's program is run, and how its dependencies are installed: once, into the build
 //! folder, by the language's own package tool at pinned versions.
 
 use std::fs::{self, File};
@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a program is written in.
+/// The language of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Toolchain {
     Rust,
@@ -16,7 +16,7 @@ pub(crate) enum Toolchain {
     Java,
 }
 
-/// A toolchain that is not on this machine, or could not install what a client needs.
+/// A toolchain that is not on this machine, or that could not install what a client needs.
 #[derive(Debug, Clone)]
 pub struct Missing(String);
 
@@ -29,8 +29,8 @@ impl std::fmt::Display for Missing {
 }
 
 impl Toolchain {
-    /// The command that runs this language's program; installs what it needs if that has not been
-    /// done. `rust` is the program of the clients in Rust, whose path only its users know.
+    /// The command that runs this language's program. Installs what it needs, unless that is done.
+    /// `rust` is the program of the Rust clients, whose path only the caller knows.
     pub(crate) fn command(self, rust: &Command) -> Result<Command, Missing> {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut command = match self {
@@ -65,12 +65,12 @@ impl Toolchain {
         Ok(command)
     }
 
-    /// The folder in which the sources, what they need and what was built of them lie together.
+    /// The folder with the sources, their dependencies and the build results.
     fn installed(self, sources: &Path) -> Result<PathBuf, Missing> {
         let folder = build_folder().join(self.name());
         let broken = |failure: io::Error| Missing(format!("{}: {failure}", folder.display()));
         fs::create_dir_all(&folder).map_err(broken)?;
-        // Several test programs may come here at once; the file's lock goes with the process.
+        // Several test programs may do this at once; the lock of the file ends with the process.
         let lock = File::create(folder.join("lock")).map_err(broken)?;
         lock.lock().map_err(broken)?;
 
@@ -102,11 +102,11 @@ impl Toolchain {
         }
     }
 
-    /// What has to be run in the folder, in this order.
+    /// The commands to run in the folder, in this order.
     fn installation(self) -> &'static [(&'static str, &'static [&'static str])] {
         match self {
             Self::Rust => &[],
-            // `-mod=mod`: tidying would want the tests' dependencies of the dependencies.
+            // `-mod=mod`: `go mod tidy` would also need the test dependencies of all dependencies.
             Self::Go => &[("go", &["build", "-mod=mod", "-o", "peer", "."])],
             Self::Node => &[
                 ("node", &["--version"]),
@@ -150,7 +150,7 @@ impl Toolchain {
 
     fn run(self, program: &str, arguments: &[&str], folder: &Path) -> Result<(), Missing> {
         let name = self.name();
-        // A path within the folder; other programs are looked for where programs are.
+        // A path is relative to the folder; other programs are found on the search path.
         let path = if program.contains('/') {
             folder.join(program)
         } else {
@@ -165,8 +165,8 @@ impl Toolchain {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last: Vec<&str> = said.lines().rev().take(5).collect();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let last: Vec<&str> = errors.lines().rev().take(5).collect();
         let last = last.into_iter().rev().collect::<Vec<_>>().join(" | ");
         Err(Missing(format!(
             "{name}: `{program} {}` failed: {last}",
@@ -175,7 +175,7 @@ impl Toolchain {
     }
 }
 
-/// Where what is installed lies, beside what cargo builds.
+/// The folder for installed clients, inside cargo's target folder.
 fn build_folder() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     target
@@ -183,7 +183,7 @@ fn build_folder() -> PathBuf {
         .join("peers")
 }
 
-/// All sources in one: if one of them changes, everything is installed anew.
+/// The contents of all sources: if one of them changes, everything is installed again.
 fn contents(sources: &Path) -> io::Result<Vec<u8>> {
     let mut files: Vec<PathBuf> = fs::read_dir(sources)?
         .map(|entry| Ok(entry?.path()))

@@ -1,5 +1,5 @@
-//! Sixty-four who arrive at once on one name, each for a millisecond and once: until the last is
-//! through.
+//! Sixty-four tasks that start at once on one name, each for a millisecond and once: the time until
+//! the last is done.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use ringfence_peers::Library;
 
 use super::limit;
 use crate::arena::Arena;
-use crate::sheet::{Cell, Sheet, Wanted};
+use crate::sheet::{Aim, Cell, Sheet};
 
 const TASKS: usize = 64;
 const HOLD: Duration = Duration::from_millis(1);
@@ -17,7 +17,7 @@ pub(crate) fn measure(nodes: usize, rounds: usize) -> Sheet {
     let command = format!("drain {TASKS} bench:one 10000 {}", HOLD.as_micros());
     let contest = arena.contest(&crate::ALL, rounds, &command);
     let key = if nodes == 1 { "drain-1" } else { "drain-5" };
-    let title = format!("Drain: {nodes} nodes, {TASKS} arrive at once on one name, 1 ms each");
+    let title = format!("Drain: {nodes} nodes, {TASKS} tasks start at once on one name, 1 ms each");
     let mut sheet = Sheet::new(key, title, &["ms until the last"]);
     for entry in &contest.entries {
         sheet.row(
@@ -35,10 +35,6 @@ pub(crate) fn measure(nodes: usize, rounds: usize) -> Sheet {
     let best = sheet.best_other(&others, 0, false);
     let ratio = best.and_then(|best| Some(best / sheet.median(ours, 0)?));
     let wanted = if nodes == 1 { 1.8 } else { 3.0 };
-    sheet.judge(
-        "shorter than the best peer by",
-        ratio,
-        Wanted::AtLeast(wanted),
-    );
+    sheet.judge("shorter than the best peer by", ratio, Aim::AtLeast(wanted));
     sheet
 }

@@ -1,5 +1,5 @@
-//! The embedded file: locks of one and of eight processes, and the whole `ringfence run` against
-//! `flock(1)`.
+//! The embedded file: locks of one and of eight processes, and the whole `ringfence run` compared
+//! with `flock(1)`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(crate) fn locks(rounds: usize, ms: u64) -> Sheet {
     sheet
 }
 
-/// Processes of one task each on one new file.
+/// Processes with one task each on one new file.
 fn together(processes: usize, ms: u64) -> Vec<Report> {
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite:{}", folder.path().join("locks.db").display());
@@ -70,7 +70,7 @@ fn together(processes: usize, ms: u64) -> Vec<Report> {
     })
 }
 
-/// `true` under a lock, again and again, by one caller and by eight at once.
+/// `true` under a lock, repeatedly, by one caller and by eight at once.
 pub(crate) fn commands(rounds: usize) -> Sheet {
     let columns = ["1 caller, ms each", "8 callers, ms each"];
     let mut sheet = Sheet::new("run", "The whole command: run NAME -- true", &columns);
@@ -122,7 +122,7 @@ fn each_ms(callers: usize, command: &(impl Fn() -> Command + Sync)) -> f64 {
     Clock::System.now().since(begun).as_secs_f64() * 1000.0 / COMMANDS as f64
 }
 
-/// The command-line tool, beside this program if it has been built.
+/// The command-line tool, if it was built beside this program.
 fn tool() -> Option<PathBuf> {
     let this = env::current_exe().ok()?;
     let tool = this.parent().unwrap_or(Path::new(".")).join("ringfence");

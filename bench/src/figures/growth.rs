@@ -5,7 +5,7 @@ use ringfence_peers::{Library, Report};
 use crate::arena::Arena;
 use crate::sheet::{Cell, Sheet};
 
-/// What a workload cost.
+/// The cost of a workload.
 struct Cost {
     report: Report,
     client_us: f64,
@@ -13,7 +13,7 @@ struct Cost {
     server_us: f64,
 }
 
-/// How often each step is measured, at most: there are many.
+/// How often each step is measured at most, because there are many.
 const ROUNDS_MAX: usize = 3;
 
 pub(crate) fn measure(rounds: usize, ms: u64) -> Vec<Sheet> {
@@ -63,7 +63,7 @@ fn sheet(
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut sheet = Sheet::new(key, title, &columns);
     sheet.grows = true;
-    // In turn, so that a slow moment of the machine does not fall on one step alone.
+    // In turn, so that a slow moment of the machine does not affect one step alone.
     let costs: Vec<Vec<Cost>> = (0..rounds)
         .map(|_| steps.iter().map(|&step| measure(step)).collect())
         .collect();
@@ -79,14 +79,15 @@ fn sheet(
     sheet
 }
 
-/// Runs `command` with ringfence on `nodes` servers that know `names` already.
+/// Runs `command` with ringfence on `nodes` servers that have `names` records already.
 fn run(nodes: usize, names: usize, command: &str) -> Cost {
     let arena = Arena::with_nodes(nodes);
     for server in arena.fleet.iter() {
         // Records as a release leaves them.
         server.command(&[
             "EVAL",
-            "for i = 1, tonumber(ARGV[1]) do redis.call('SET', 'ringfence:{known:' .. i .. '}:record:known:' .. i, \
+            "for i = 1, tonumber(ARGV[1]) do \
+             redis.call('SET', 'ringfence:{known:' .. i .. '}:record:known:' .. i, \
              '2:1794731796997730:1794731796997730:1794731796997:0', 'PX', 600000) end return 1",
             "0",
             &names.to_string(),
@@ -106,7 +107,7 @@ fn run(nodes: usize, names: usize, command: &str) -> Cost {
     }
 }
 
-/// What a name that is not in use any more takes on a server, until its record expires.
+/// The memory of a released name on a server, until its record expires.
 pub(crate) fn memory() -> Sheet {
     const NAMES: usize = 20_000;
     let arena = Arena::with_nodes(1);

@@ -1,9 +1,9 @@
-//! Sixteen tasks that want one name again and again, each for a millisecond: the steady hand-over.
+//! Sixteen tasks that take one name repeatedly, each for a millisecond: the steady hand-over.
 
 use ringfence_peers::Library;
 
 use crate::arena::Arena;
-use crate::sheet::{Cell, Sheet, Wanted};
+use crate::sheet::{Aim, Cell, Sheet};
 
 const TASKS: usize = 16;
 
@@ -30,7 +30,7 @@ pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
         Some(sheet.median(ours, column)? / sheet.best_other(&others, column, largest)?)
     };
     let rate = ratio(&sheet, 0, true);
-    // Redisson's waiters are woken; the bar is about those who poll.
+    // Redisson wakes its waiters; this aim is about clients that poll.
     let polling = [&others[..], &[Library::RedissonRedLock.name()]].concat();
     let wait = sheet
         .median(ours, 3)
@@ -40,13 +40,13 @@ pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
     sheet.judge(
         "grants per second against the best peer",
         rate,
-        Wanted::AtLeast(1.1),
+        Aim::AtLeast(1.1),
     );
-    sheet.judge("Jain's index", fairness, Wanted::AtLeast(0.99));
+    sheet.judge("Jain's index", fairness, Aim::AtLeast(0.99));
     sheet.judge(
         "p99 of the wait against the best polling peer",
         wait,
-        Wanted::AtMost(0.1),
+        Aim::AtMost(0.1),
     );
     sheet
 }

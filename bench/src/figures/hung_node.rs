@@ -1,13 +1,13 @@
-//! One task, and a node that has stopped answering after the connections were up.
+//! One task, and a node that stops answering after the connections are open.
 
 use std::time::Duration;
 
 use ringfence_peers::{Library, Peer};
 
 use crate::arena::Arena;
-use crate::sheet::{Cell, Sheet, Wanted};
+use crate::sheet::{Aim, Cell, Sheet};
 
-/// Whoever has not finished a round of a second by then hangs.
+/// A contender that has not finished a round of a second by then hangs.
 const PATIENCE: Duration = Duration::from_secs(25);
 
 pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
@@ -18,7 +18,7 @@ pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
         .into_iter()
         .filter(|library| !library.is_single())
     {
-        // Ours has to be known well; for the others one look is enough, and some take long.
+        // Our own figures need all rounds; one round is enough for the others, and some take long.
         let rounds = if is_ours(library) { rounds } else { 1 };
         match one(library, nodes, rounds, ms) {
             Ok(cells) => sheet.row(library.name(), cells),
@@ -33,7 +33,7 @@ pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
         sheet.judge(
             format!("{ours}: p99 hung against healthy"),
             ratio,
-            Wanted::AtMost(1.5),
+            Aim::AtMost(1.5),
         );
     }
     sheet
@@ -63,7 +63,7 @@ fn one(
         let report = run(&mut peer);
         arena.fleet[0].resume();
         hung.push(report?);
-        // The node is found again before it counts as healthy.
+        // The node has answered again before it counts as healthy.
         run(&mut peer)?;
     }
     Ok(vec![

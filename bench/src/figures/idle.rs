@@ -1,5 +1,5 @@
-//! A thousand in several processes who wait while nothing changes: what each node is asked in a
-//! second.
+//! A thousand waiters in several processes while nothing changes: how many scripts each node runs
+//! per second.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ pub(crate) async fn measure(nodes: usize) -> Sheet {
     let locks = Locks::connect(&urls).await.expect("a client");
     let guard = locks.mutex(NAME).lock().await.expect("a lock");
     let crew = Crew::start(&urls, NAME, WAITERS);
-    wait_until_async("all to be in line", 6 * WINDOW, async || {
+    wait_until_async("all waiters to be in the queue", 6 * WINDOW, async || {
         let inspection = locks.inspect(NAME).await.expect("a majority");
         inspection.waiting == WAITERS as u64
     })
     .await;
-    // What they said when they came is over by then.
+    // The scripts of entering the queue are over by then.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let (before, begun) = (scripts(&fleet[0]), Clock::System.now());
     tokio::time::sleep(WINDOW).await;

@@ -3,7 +3,7 @@
 use ringfence_peers::Library;
 
 use crate::arena::Arena;
-use crate::sheet::{Cell, Sheet, Wanted};
+use crate::sheet::{Aim, Cell, Sheet};
 
 pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> [Sheet; 2] {
     let arena = Arena::with_nodes(nodes);
@@ -31,7 +31,7 @@ pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> [Sheet; 2] {
 fn judge(sheet: &mut Sheet, nodes: usize) {
     let ours = Library::Ringfence.name();
     let mut others = vec![ours, Library::RingfencePlain.name()];
-    // Its runtime spins before it parks, which on one node costs a core to win a wake-up.
+    // Its runtime spins before it sleeps, which on one node uses a core to save a wake-up.
     if nodes == 1 {
         others.push(Library::Redsync.name());
     }
@@ -40,8 +40,8 @@ fn judge(sheet: &mut Sheet, nodes: usize) {
     };
     let (p50, p99) = (ratio(sheet, 0), ratio(sheet, 1));
     let wanted = if nodes == 1 { 1.0 } else { 0.75 };
-    sheet.judge("p50 against the best peer", p50, Wanted::AtMost(wanted));
+    sheet.judge("p50 against the best peer", p50, Aim::AtMost(wanted));
     if nodes > 1 {
-        sheet.judge("p99 against the best peer", p99, Wanted::AtMost(1.0));
+        sheet.judge("p99 against the best peer", p99, Aim::AtMost(1.0));
     }
 }

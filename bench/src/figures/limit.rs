@@ -1,6 +1,6 @@
-//! What nobody can do better. For throughput, what the servers would do if the client cost nothing:
-//! `redis-benchmark` with the very commands of a plain lock, pipelined, on all servers at once. For
-//! the drain, what the client would do if there were no servers: a mutex in its own process.
+//! The limits. For throughput, what the servers could do if the client cost nothing:
+//! `redis-benchmark` with the commands of a plain lock, pipelined, on all servers at once. For the
+//! drain, what the client could do without servers: a mutex in its own process.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -16,9 +16,11 @@ pub(crate) const NAME: &str = "redis-benchmark";
 pub(crate) const MUTEX: &str = "a mutex in the process";
 
 const COMMANDS: &str = "200000";
-const RELEASE: &str = "local value = redis.call('GET', KEYS[1]) if value ~= ARGV[1] then return 0 end redis.call('DEL', KEYS[1]) return 1";
+const RELEASE: &str = "local value = redis.call('GET', KEYS[1]) \
+    if value ~= ARGV[1] then return 0 end \
+    redis.call('DEL', KEYS[1]) return 1";
 
-/// How many plain locks and releases a second all of `fleet` could do, as the slowest of them tells.
+/// How many plain locks and releases per second all of `fleet` could do: the rate of the slowest.
 pub(crate) fn locks_per_second(fleet: &Fleet) -> f64 {
     let hash = fleet
         .iter()
@@ -40,7 +42,7 @@ pub(crate) fn locks_per_second(fleet: &Fleet) -> f64 {
     1.0 / (1.0 / acquire + 1.0 / release)
 }
 
-/// How long it takes until `tasks` have had a mutex for as long as `hold`, one after the other.
+/// How long `tasks` take to hold a mutex for `hold` each, one after the other.
 pub(crate) async fn drain(tasks: usize, hold: Duration) -> Duration {
     let mutex = Arc::<Mutex<()>>::default();
     let begun = Clock::System.now();
@@ -56,7 +58,7 @@ pub(crate) async fn drain(tasks: usize, hold: Duration) -> Duration {
     Clock::System.now().since(begun)
 }
 
-/// Commands a second of the slowest server while all are busy.
+/// Commands per second of the slowest server while all are busy.
 fn rate(fleet: &Fleet, command: &[&str]) -> f64 {
     let running = fleet.iter().map(|server| {
         let port = server.port().to_string();
@@ -78,11 +80,11 @@ fn rate(fleet: &Fleet, command: &[&str]) -> f64 {
     rates.fold(f64::INFINITY, f64::min)
 }
 
-/// The last line is `"command","rate",…`; the command itself may have commas and quotes.
+/// The last line is `"command","rate",…`; the command itself may contain commas and quotes.
 fn read(csv: &str) -> Option<f64> {
     let line = csv.lines().rfind(|line| line.starts_with('"'))?;
     let fields: Vec<&str> = line.trim_matches('"').split("\",\"").collect();
-    // Behind the command: rate, average, minimum, p50, p95, p99, maximum.
+    // After the command: rate, average, minimum, p50, p95, p99, maximum.
     let rate = if fields.len() >= 8 {
         fields.get(fields.len() - 7)
     } else {
@@ -96,9 +98,12 @@ mod tests {
     use super::read;
 
     #[test]
-    fn the_rate_stands_behind_the_command() {
-        let csv = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
-                   \"SET k __rand_int__ NX\",\"190839.70\",\"0.298\",\"0.088\",\"0.287\",\"0.383\",\"0.463\",\"0.935\"\n";
+    fn the_rate_follows_the_command() {
+        let csv = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\
+                   \"p50_latency_ms\",\"p95_latency_ms\",\
+                   \"p99_latency_ms\",\"max_latency_ms\"\n\
+                   \"SET k __rand_int__ NX\",\"190839.70\",\
+                   \"0.298\",\"0.088\",\"0.287\",\"0.383\",\"0.463\",\"0.935\"\n";
         assert_eq!(read(csv), Some(190839.70));
         assert_eq!(read("nothing"), None);
     }

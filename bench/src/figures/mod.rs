@@ -1,4 +1,4 @@
-//! What is measured, one file a figure.
+//! The figures, one file for each.
 
 pub(crate) mod drain;
 pub(crate) mod embedded;

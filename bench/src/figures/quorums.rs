@@ -1,5 +1,5 @@
-//! Names spread over several quorums of three, each with a client of its own: what all do together,
-//! and what it would take to do a great deal more.
+//! Names spread over several quorums of three, each with its own client: what all do together, and
+//! what many more locks per second would need.
 
 use std::thread;
 use std::time::Duration;
@@ -40,8 +40,9 @@ pub(crate) fn measure(rounds: usize, ms: u64) -> Sheet {
     ));
     if let Some((client, servers)) = cheapest {
         sheet.notes.push(format!(
-            "on paper, {HOPED_FOR} locks per s need {:.1} cores of clients and {:.1} of servers: at {:.1} µs of \
-             one core for each server and lock, a quorum of 3 does {:.0} per s, so {:.0} quorums",
+            "calculated: {HOPED_FOR} locks per s need {:.1} cores of clients and {:.1} of servers. \
+             At {:.1} µs of one core for each server and lock, a quorum of 3 does {:.0} per s, so \
+             {:.0} quorums are needed",
             HOPED_FOR * client / 1e6,
             HOPED_FOR * servers / 1e6,
             servers / 3.0,

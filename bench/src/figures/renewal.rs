@@ -10,10 +10,10 @@ use ringfence_testkit::Fleet;
 use serde_json::{Value, json};
 
 use crate::cost::{core_seconds, resident_bytes};
-use crate::sheet::{Cell, Sheet, Wanted};
+use crate::sheet::{Aim, Cell, Sheet};
 
 const TTL: Duration = Duration::from_secs(30);
-/// Renewal is at a third of the TTL: two of its periods.
+/// Renewal is at a third of the TTL: this is two periods.
 const WATCHED: Duration = Duration::from_secs(20);
 
 pub(crate) fn measure(nodes: usize) -> Sheet {
@@ -35,19 +35,19 @@ pub(crate) fn measure(nodes: usize) -> Sheet {
         sheet.judge(
             format!("{guards} guards, % of one core"),
             percent,
-            Wanted::AtMost(bar),
+            Aim::AtMost(bar),
         );
         let bytes = watched["bytes"].as_f64();
         sheet.judge(
             format!("{guards} guards, bytes each"),
             bytes,
-            Wanted::AtMost(1024.0),
+            Aim::AtMost(1024.0),
         );
     }
     sheet
 }
 
-/// Runs [`hold`] in a process of its own.
+/// Runs [`hold`] in its own process.
 fn watch(urls: &str, guards: usize) -> Value {
     let output = Command::new(env::current_exe().expect("this program"))
         .args(["hold", &guards.to_string(), urls])
@@ -57,7 +57,7 @@ fn watch(urls: &str, guards: usize) -> Value {
     serde_json::from_slice(&output.stdout).expect("what it measured")
 }
 
-/// Takes `count` locks, keeps them, and says what that cost.
+/// Takes `count` locks, holds them, and prints what that cost.
 pub(crate) async fn hold(count: usize, urls: &str) {
     let this = std::process::id();
     let locks = Locks::connect(urls).await.expect("a client");
@@ -71,7 +71,7 @@ pub(crate) async fn hold(count: usize, urls: &str) {
     );
     let before = resident_bytes(this);
     let guards = take(&locks, count).await;
-    // The first renewals are over, and what taking them left behind is gone.
+    // The first renewals are over, and the temporary memory of taking the locks is freed.
     tokio::time::sleep(TTL / 3).await;
     let bytes = (resident_bytes(this) - before) / count as f64;
 
@@ -84,7 +84,7 @@ pub(crate) async fn hold(count: usize, urls: &str) {
         "{}",
         json!({ "percent": percent, "bytes": bytes, "lost": lost })
     );
-    // Releasing them all is another matter.
+    // Releasing all of them is not measured.
     std::process::exit(0);
 }
 

@@ -1,10 +1,10 @@
-//! Many tasks, each with a name of its own: how many locks and releases in a second.
+//! Many tasks, each with its own name: how many locks and releases per second.
 
 use ringfence_peers::Library;
 
 use super::limit;
 use crate::arena::Arena;
-use crate::sheet::{Cell, Sheet, Wanted};
+use crate::sheet::{Aim, Cell, Sheet};
 
 const TASKS: usize = 64;
 
@@ -49,16 +49,16 @@ fn judge(sheet: &mut Sheet, limit: Option<Cell>) {
     let against = |sheet: &Sheet, ours, other: Option<f64>| Some(sheet.median(ours, 0)? / other?);
     let rival = sheet.median(rslock, 0);
     let ratio = against(sheet, fenced, rival);
-    sheet.judge("ringfence against rslock", ratio, Wanted::AtLeast(1.25));
+    sheet.judge("ringfence against rslock", ratio, Aim::AtLeast(1.25));
     let ratio = against(sheet, plain, rival);
-    sheet.judge("plain against rslock", ratio, Wanted::AtLeast(2.2));
+    sheet.judge("plain against rslock", ratio, Aim::AtLeast(2.2));
     let best = sheet.best_other(&[fenced, plain, rslock, limit::NAME], 0, true);
     let ratio = against(sheet, fenced, best);
     sheet.judge(
         "ringfence against the best of the others",
         ratio,
-        Wanted::AtLeast(1.0),
+        Aim::AtLeast(1.0),
     );
     let ratio = against(sheet, plain, limit.map(|limit| limit.median));
-    sheet.judge("plain against redis-benchmark", ratio, Wanted::AtLeast(0.6));
+    sheet.judge("plain against redis-benchmark", ratio, Aim::AtLeast(0.6));
 }

@@ -1,10 +1,10 @@
-//! Many in several processes who want one lock, each holding it for a millisecond: from one release
-//! to the next grant, against one lock and release that nobody else wants.
+//! Many waiters in several processes for one lock, each holding it for a millisecond: the time from
+//! one release to the next grant, compared with an uncontended lock and release.
 
 use ringfence::Locks;
 use ringfence_testkit::Fleet;
 
-use crate::sheet::{Cell, Sheet, Wanted};
+use crate::sheet::{Aim, Cell, Sheet};
 use crate::times::{quantile, uncontended};
 use crate::worker::{Crew, PROCESSES};
 
@@ -12,7 +12,7 @@ use crate::worker::{Crew, PROCESSES};
 const LOCKS: usize = 200;
 
 pub(crate) async fn measure(nodes: usize, rounds: usize) -> Sheet {
-    let title = format!("Hand-over in line: {nodes} nodes, waiters in {PROCESSES} processes");
+    let title = format!("Hand-over in the queue: {nodes} nodes, waiters in {PROCESSES} processes");
     let columns = ["release to grant µs", "alone µs", "ratio"];
     let mut sheet = Sheet::new("turns", title, &columns);
     let mut ratios = Vec::new();
@@ -32,22 +32,22 @@ pub(crate) async fn measure(nodes: usize, rounds: usize) -> Sheet {
         sheet.judge(
             format!("{waiters} waiters, against alone"),
             median,
-            Wanted::AtMost(3.0),
+            Aim::AtMost(3.0),
         );
         ratios.extend(median);
     }
     if let [few, many] = ratios[..] {
-        // A little more is noise, not growth: there are eight times as many.
+        // A little more is noise, not growth: there are eight times as many waiters.
         sheet.judge(
             "256 waiters against 32",
             Some(many / few),
-            Wanted::AtMost(1.25),
+            Aim::AtMost(1.25),
         );
     }
     sheet
 }
 
-/// The medians of each round, in microseconds: from release to grant, and alone.
+/// The medians of each round, in microseconds: from release to grant, and uncontended.
 async fn one(nodes: usize, rounds: usize, waiters: usize) -> [Vec<f64>; 2] {
     let fleet = Fleet::start(nodes);
     let urls = fleet.urls_without_quarantine();
@@ -57,9 +57,9 @@ async fn one(nodes: usize, rounds: usize, waiters: usize) -> [Vec<f64>; 2] {
     let median_us = |mut times: Vec<_>| quantile(&mut times, 0.5).as_secs_f64() * 1e6;
     for round in 0..rounds {
         all_alone.push(median_us(uncontended(&locks, LOCKS).await));
-        // A name of its own: those who are killed at the end leave the lock and their tickets behind.
+        // A new name: killed waiters leave the lock and their tickets behind.
         let crew = Crew::start(&urls, &format!("bench:one:{round}"), waiters);
-        // Everybody has had the lock about once before it counts.
+        // Every waiter has had the lock about once before it counts.
         crew.turns(2 * waiters);
         let turns = crew.turns(LOCKS);
         let gaps = turns

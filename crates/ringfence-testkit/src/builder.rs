@@ -1,4 +1,4 @@
-//! What a server is to be like, before it is started.
+//! The settings of a server, before it is started.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,21 +13,21 @@ use crate::server::{ADMIN, SOCKET, Server};
 use crate::wait::wait_until;
 use crate::wall_clock::WallClock;
 
-/// What a server keeps over its end.
+/// What a server keeps when it ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Persistence {
     /// Nothing.
     #[default]
     None,
-    /// An append-only file, synced before each reply.
+    /// An append-only file that is synced before each reply.
     AofAlways,
-    /// An append-only file, synced each second.
+    /// An append-only file that is synced each second.
     AofEverysec,
-    /// A snapshot, written at a clean shutdown.
+    /// A snapshot that is written at a clean shutdown.
     Snapshot,
 }
 
-/// A server that has yet to be started.
+/// A server that is not started yet.
 #[derive(Debug, Clone)]
 #[must_use = "nothing runs before `start`"]
 pub struct ServerBuilder {
@@ -65,24 +65,25 @@ impl ServerBuilder {
         }
     }
 
-    /// What it keeps over its end; nothing by default.
+    /// What it keeps when it ends; nothing by default.
     pub fn persistence(mut self, persistence: Persistence) -> Self {
         self.persistence = persistence;
         self
     }
 
-    /// Has it begin to feed its replicas at once.
+    /// Begins to feed its replicas at once.
     pub fn feeding_at_once(self) -> Self {
         self.arg("--repl-diskless-sync-delay", "0")
     }
 
-    /// Any further setting, as on the server's command line: `.arg("--maxmemory", "10mb")`.
+    /// Any other setting, as on the server's command line: `.arg("--maxmemory", "10mb")`.
     pub fn arg(mut self, setting: &str, value: &str) -> Self {
         self.settings.push((setting.to_owned(), value.to_owned()));
         self
     }
 
-    /// The default user's password. [`Server::url`] carries it, so it must need no escaping there.
+    /// The default user's password. [`Server::url`] contains it, so it must not need escaping
+    /// there.
     pub fn requirepass(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
@@ -94,7 +95,7 @@ impl ServerBuilder {
         self
     }
 
-    /// A replica of `primary`; [`start`](Self::start) waits until the two are connected.
+    /// A replica of `primary`; [`start`](Self::start) waits until it is connected.
     pub fn replica_of(mut self, primary: &Server) -> Self {
         self.primary = Some(Primary {
             addr: primary.addr(),
@@ -103,7 +104,7 @@ impl ServerBuilder {
         self
     }
 
-    /// A replica of `primary` behind `proxy`, which can cut the two off from each other.
+    /// A replica of `primary` behind `proxy`, which can cut the connection.
     pub fn replica_through(mut self, proxy: &Proxy, primary: &Server) -> Self {
         self.primary = Some(Primary {
             addr: proxy.addr(),
@@ -112,19 +113,19 @@ impl ServerBuilder {
         self
     }
 
-    /// A node of a cluster in which it is alone.
+    /// The only node of a cluster.
     pub fn cluster_mode(mut self) -> Self {
         self.cluster_mode = true;
         self
     }
 
-    /// TLS on its port, and nothing else.
+    /// Only TLS on its port.
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.certificates = Some(certificates.clone());
         self
     }
 
-    /// A Unix socket, and no port.
+    /// A Unix socket and no port.
     pub fn unix_socket(mut self) -> Self {
         self.only_unix_socket = true;
         self
@@ -136,13 +137,14 @@ impl ServerBuilder {
         self
     }
 
-    /// A shared library that is loaded into it before all others, such as one that bends its clock.
+    /// A shared library that is loaded into it before all others, such as one that changes its
+    /// clock.
     pub fn preload(self, library: &Path) -> Self {
         let path = library.to_str().expect("the library's path is not UTF-8");
         self.env("LD_PRELOAD", path)
     }
 
-    /// A wall clock of its own, which the test can set while it runs.
+    /// Its own wall clock, which the test can set while the server runs.
     pub fn wall_clock(mut self, clock: &WallClock) -> Self {
         self.environment.extend(clock.environment());
         self
@@ -151,7 +153,7 @@ impl ServerBuilder {
     /// Starts it and waits until it answers.
     ///
     /// # Panics
-    /// If it is not installed or does not start; the message has the server's own words.
+    /// If it is not installed or does not start; the message contains the server's log.
     pub fn start(self) -> Server {
         let is_replica = self.primary.is_some();
         let server = Server::launch_somewhere(self);
@@ -168,13 +170,13 @@ impl ServerBuilder {
         server
     }
 
-    /// The server's command line. Files that it names are written to `folder`.
+    /// The server's command line. Writes the files that it names to `folder`.
     pub(crate) fn arguments(&self, port: u16, folder: &Path) -> Vec<String> {
         let mut arguments = Arguments::default();
         arguments.add("--bind", ["127.0.0.1"]);
         arguments.add("--unixsocket", [text(&folder.join(SOCKET))]);
         arguments.add("--dir", [text(folder)]);
-        // A replica should not wait five seconds for others to join it.
+        // A replica should not wait five seconds for other replicas.
         arguments.add("--repl-diskless-sync-delay", ["0"]);
         self.add_ports(&mut arguments, port);
         self.add_persistence(&mut arguments);
@@ -215,8 +217,8 @@ impl ServerBuilder {
         arguments.add("--appendfsync", [fsync]);
     }
 
-    /// The kit has a user of its own, so that it can talk to the server whatever the test does to
-    /// the default user. A server refuses to have users both in its settings and in a file.
+    /// The kit has its own user, so that it can talk to the server whatever the test does to the
+    /// default user. A server refuses users in both its settings and a file.
     fn add_users(&self, arguments: &mut Arguments, folder: &Path) {
         const RIGHTS: [&str; 6] = [ADMIN, "on", "nopass", "~*", "&*", "+@all"];
         if let Some(password) = &self.password {

@@ -1,4 +1,4 @@
-//! A certificate authority of one test, and the server certificate that it signed.
+//! The certificate authority of one test, and the server certificate that it signed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
-/// Fresh certificates in a folder of their own, which goes when the last clone does.
+/// New certificates in their own folder, which is removed with the last clone.
 #[derive(Debug, Clone)]
 pub struct Certificates(Arc<TempDir>);
 
@@ -17,7 +17,7 @@ impl Certificates {
         Self::for_hosts(&["127.0.0.1", "localhost"])
     }
 
-    /// For a server that is reached under these names or addresses and no other.
+    /// For a server with these names or addresses and no others.
     pub fn for_hosts(hosts: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("ringfence-tls-").tempdir();
         let certificates = Self(Arc::new(folder.expect("cannot make a temporary folder")));

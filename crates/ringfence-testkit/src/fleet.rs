@@ -1,4 +1,4 @@
-//! Several independent servers: a quorum's worth of nodes.
+//! Several independent servers: the nodes of a quorum.
 
 use std::ops::Index;
 use std::thread;
@@ -7,7 +7,7 @@ use crate::binary::Flavor;
 use crate::builder::ServerBuilder;
 use crate::server::Server;
 
-/// Servers that know nothing of each other, in node order.
+/// Servers that do not know each other, in node order.
 #[derive(Debug)]
 pub struct Fleet(Vec<Server>);
 
@@ -17,7 +17,7 @@ impl Fleet {
         Self::start_with(size, |_| Server::builder(Flavor::Redis))
     }
 
-    /// Starts `size` servers at once, each as `describe` wants the one of its number (from 0).
+    /// Starts `size` servers in parallel; `describe` gives the settings of each number (from 0).
     pub fn start_with(size: usize, describe: impl Fn(usize) -> ServerBuilder) -> Self {
         let builders: Vec<ServerBuilder> = (0..size).map(describe).collect();
         thread::scope(|scope| {
@@ -25,7 +25,7 @@ impl Fleet {
                 .into_iter()
                 .map(|builder| scope.spawn(move || builder.start()))
                 .collect();
-            // A thread that panicked has already printed the server's own words.
+            // A thread that panicked has already printed the server's log.
             let started = starting.into_iter().map(|start| start.join());
             let started =
                 started.map(|server| server.expect("a server of the fleet did not start"));
@@ -38,7 +38,7 @@ impl Fleet {
         self.join(Server::url)
     }
 
-    /// Every node's URL with `quarantine=off`: these servers have only just started.
+    /// Every node's URL with `quarantine=off`, because these servers have only just started.
     pub fn urls_without_quarantine(&self) -> String {
         self.join(Server::url_without_quarantine)
     }

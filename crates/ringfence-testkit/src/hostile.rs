@@ -1,13 +1,13 @@
-//! A hostile server: a real one until a test turns it.
+//! A hostile server: it behaves like a real server until a test starts an attack.
 //!
-//! It stands in front of a real server and relays commands and replies, so that handshakes and
-//! scripts work. Then [`HostileServer::attack`] replaces replies by bytes that hurt the client, or
-//! adds pushes that the client did not ask for. The attack begins with the next reply to a command
-//! that it is aimed at. Attacks on every reply stop a client during its login; one that is aimed
-//! at `EVALSHA` lets it log in and shake hands first, again and again.
+//! It is in front of a real server and relays commands and replies, so handshakes and scripts work.
+//! [`HostileServer::attack`] then replaces replies by bytes that harm the client, or adds pushes
+//! that the client did not ask for. The attack begins with the next reply to its target command. An
+//! attack on every reply stops a client during its login. An attack on `EVALSHA` replies lets the
+//! client log in and finish its handshake every time.
 //!
-//! This file is the test's side. `hostile/connection.rs` relays, and `hostile/attack.rs` says what
-//! an attack sends.
+//! This file is the test's side. `hostile/connection.rs` relays, and `hostile/attack.rs` has the
+//! bytes of each attack.
 
 mod attack;
 mod connection;
@@ -27,65 +27,65 @@ use crate::server::Server;
 /// What a hostile server does to its clients.
 #[derive(Clone)]
 pub enum Attack {
-    /// Sends these bytes in place of a reply: see [`Attack::error`] and [`Attack::text`].
+    /// Sends these bytes instead of a reply: see [`Attack::error`] and [`Attack::text`].
     Reply(Vec<u8>),
-    /// Replies with a text of this many bytes: the length is announced, and all bytes are sent.
+    /// Replies with a text of this many bytes, with its length first, and sends all of it.
     LongText {
-        /// How long the text is.
+        /// The length of the text.
         bytes: u64,
     },
-    /// Replies with an array of this many numbers, all of which are sent.
+    /// Replies with an array of this many numbers, and sends all of it.
     ManyValues {
-        /// How many numbers are in the array.
+        /// The number of elements.
         count: u64,
     },
-    /// Replies with an array in an array in an array, complete.
+    /// Replies with nested arrays, complete.
     Nested {
-        /// How many arrays are in each other.
+        /// The depth of the nesting.
         depth: usize,
     },
-    /// Sends bytes that are no RESP, as fast as the client takes them. Closes the connection after
+    /// Sends bytes that are not RESP, as fast as the client reads them. Closes the connection after
     /// that many.
     Garbage {
-        /// How many bytes are sent over each connection.
+        /// The number of bytes for each connection.
         bytes: u64,
     },
-    /// Announces a text of a million bytes and sends one of them now and then, as a slow-loris does.
+    /// Announces a text of a million bytes and sends one byte at a time, like a slow-loris attack.
     Drip {
-        /// The time from one byte to the next.
+        /// The time between two bytes.
         every: Duration,
     },
-    /// Replaces one line of a text such as INFO, `name:value`, and leaves the others as they are.
-    /// Replies that are no text, or have no such line, are relayed.
+    /// Replaces one line of a text such as INFO, `name:value`, and keeps the other lines. Relays
+    /// replies that are not a text or have no such line.
     Field {
-        /// What stands before the colon.
+        /// The name before the colon.
         name: &'static str,
-        /// What to put behind it.
+        /// The new value.
         value: String,
     },
-    /// Relays every reply, and pushes this between them.
+    /// Relays every reply, and sends pushes between them.
     Pushes {
-        /// What is pushed.
+        /// The push.
         push: Push,
-        /// How many pushes are sent over each connection.
+        /// The number of pushes per second on each connection.
         per_second: u32,
     },
 }
 
-/// One push message of RESP3, of which a hostile server sends many.
+/// One push message of RESP3; a hostile server sends many of them.
 #[derive(Clone, Copy)]
 pub enum Push {
     /// A message on the channel that the client subscribed to, or on `news` if there is none. The
-    /// function writes it, from the channel and the number of the push.
+    /// function makes the text from the channel and the number of the push.
     Message(fn(&str, u64) -> String),
-    /// A kind that no client knows, and nothing else. Its name has this many bytes.
+    /// A push of an unknown kind without content. Its name has this many bytes.
     Unknown {
-        /// How long the name is.
+        /// The length of the name.
         bytes: usize,
     },
 }
 
-/// A hostile server on a port of its own. Dropping it closes every connection to it.
+/// A hostile server on its own port. Dropping it closes all its connections.
 #[derive(Debug)]
 pub struct HostileServer {
     addr: SocketAddr,
@@ -95,10 +95,10 @@ pub struct HostileServer {
 }
 
 impl HostileServer {
-    /// Starts one that relays everything to `server`, and is not hostile yet.
+    /// Starts one that relays everything to `server` and does not attack yet.
     ///
     /// # Panics
-    /// If the server wants TLS, which the relay cannot read, or has only a Unix socket.
+    /// If the server uses TLS, which the relay cannot read, or has only a Unix socket.
     pub fn in_front_of(server: &Server) -> Self {
         assert!(!server.has_tls(), "a hostile server cannot relay TLS");
         let shared = Arc::new(Shared::new(server.addr()));
@@ -116,7 +116,7 @@ impl HostileServer {
         }
     }
 
-    /// Where a client finds it.
+    /// The URL for a client.
     pub fn url(&self) -> String {
         self.url.clone()
     }
@@ -127,7 +127,7 @@ impl HostileServer {
     }
 
     /// Attacks with every reply from now on. Pushes begin at once on open connections, and on new
-    /// ones with their first reply.
+    /// connections with their first reply.
     pub fn attack(&self, attack: Attack) {
         self.order(Some(Order {
             attack,
@@ -135,8 +135,8 @@ impl HostileServer {
         }));
     }
 
-    /// Attacks with every reply to `command`, such as `INFO`, and relays replies to others. Pushes
-    /// begin with the first reply to it.
+    /// Attacks with every reply to `command`, such as `INFO`, and relays all other replies. Pushes
+    /// begin with the first reply to `command`.
     pub fn attack_replies_to(&self, command: &'static str, attack: Attack) {
         self.order(Some(Order {
             attack,
@@ -144,22 +144,22 @@ impl HostileServer {
         }));
     }
 
-    /// Is honest from now on. Connections in the middle of an attack are closed.
+    /// Stops the attack. Connections in the middle of an attack are closed.
     pub fn behave(&self) {
         self.order(None);
     }
 
-    /// How many bytes of attacks clients have taken so far.
+    /// How many bytes of attacks clients have read so far.
     pub fn sent_bytes(&self) -> u64 {
         self.shared.sent_bytes.load(Ordering::SeqCst)
     }
 
-    /// How many pushes clients have taken so far.
+    /// How many pushes clients have read so far.
     pub fn pushes(&self) -> u64 {
         self.shared.pushes.load(Ordering::SeqCst)
     }
 
-    /// How many attacks have begun: replies that were replaced, and floods of pushes.
+    /// How many attacks have begun: replaced replies, and floods of pushes.
     pub fn attacks(&self) -> usize {
         self.shared.attacks.load(Ordering::SeqCst)
     }
@@ -190,18 +190,18 @@ impl Drop for HostileServer {
 }
 
 impl Attack {
-    /// The reply `-text`: an error.
+    /// The error reply `-text`.
     pub fn error(text: &str) -> Self {
         Self::Reply(format!("-{text}\r\n").into_bytes())
     }
 
-    /// The reply `text`, with its length before it.
+    /// The reply `text`, with its length first.
     pub fn text(text: &str) -> Self {
         Self::Reply(crate::resp::bulk(text.as_bytes()))
     }
 }
 
-/// The contents may be megabytes.
+/// Without the contents, which may be megabytes.
 impl fmt::Debug for Attack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -226,7 +226,7 @@ impl fmt::Debug for Push {
     }
 }
 
-/// What the test's thread and the server's thread share.
+/// The state that the test's thread and the server's thread share.
 #[derive(Debug)]
 struct Shared {
     server: SocketAddr,
@@ -247,7 +247,7 @@ struct State {
 #[derive(Debug)]
 struct Order {
     attack: Attack,
-    /// The command whose replies it concerns, or all.
+    /// The target command, or all commands.
     command: Option<&'static str>,
 }
 

@@ -1,8 +1,8 @@
 //! Real servers, real certificates and real network faults for ringfence's tests.
 //!
-//! A test that needs a server starts its own here and stops it by dropping it. Nothing is skipped:
-//! a missing server is a panic that says what to do. The kit knows nothing of the library, so that
-//! the library, the command line and the benchmarks can all stand on it.
+//! A test that needs a server starts its own here and stops it by dropping it. No test is skipped:
+//! a missing server is a panic that says what to do. The kit does not know the library, so the
+//! library, the command line and the benchmarks can all use it.
 //!
 //! ```no_run
 //! use ringfence_testkit::{Attack, Fault, Flavor, Fleet, HostileServer, Proxy, Server};

@@ -1,5 +1,5 @@
-//! One direction of one connection: a reader that puts the fault of the moment on what arrives, a
-//! queue, and a writer that delivers in order.
+//! One direction of one connection: a reader that applies the current fault to the arriving bytes,
+//! a queue, and a writer that delivers in order.
 
 use std::future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Sleep, sleep};
 
-use crate::proxy::{Fault, Line, Rules};
+use crate::proxy::{Fault, ProxyState, Rules};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
@@ -18,33 +18,33 @@ pub(crate) enum Direction {
     Replies,
 }
 
-/// Why a connection cannot go on.
+/// Why a connection cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broken {
     /// It is to be reset.
     Reset,
-    /// Bytes were lost, and the fault that lost them is over.
+    /// Bytes were lost, and the fault that lost them has ended.
     Gap,
 }
 
-/// Carries bytes until the sender has hung up and all it sent has been delivered; then hangs up on
-/// the receiver too.
+/// Carries bytes until the sender has closed its side and everything was delivered; then closes the
+/// receiver's side too.
 pub(crate) async fn carry(
     from: ReadHalf<'_>,
     to: WriteHalf<'_>,
     direction: Direction,
-    line: &Line,
+    state: &ProxyState,
 ) -> Result<(), Broken> {
     let (queue, parcels) = unbounded_channel();
-    let reading = read(from, queue, direction, line);
+    let reading = read(from, queue, direction, state);
     let writing = async {
-        write(to, parcels, direction, line).await;
+        write(to, parcels, direction, state).await;
         Ok(())
     };
     tokio::try_join!(reading, writing).map(|_| ())
 }
 
-/// Bytes under way.
+/// Bytes on their way.
 struct Parcel<'a> {
     bytes: Vec<u8>,
     waits: Wait<'a>,
@@ -52,7 +52,7 @@ struct Parcel<'a> {
 
 enum Wait<'a> {
     Not,
-    /// The sleep was made when the bytes arrived, and counts from then.
+    /// The sleep was created when the bytes arrived, and counts from then.
     Sleep(Pin<Box<Sleep>>),
     Held {
         _count: Held<'a>,
@@ -63,15 +63,15 @@ async fn read<'a>(
     mut from: ReadHalf<'_>,
     queue: UnboundedSender<Parcel<'a>>,
     direction: Direction,
-    line: &'a Line,
+    state: &'a ProxyState,
 ) -> Result<(), Broken> {
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        // A connection that was reset has ended, as far as this pipe goes.
+        // A connection that was reset has ended for this pipe.
         let size = from.read(&mut buffer).await.unwrap_or(0);
-        let waits = match direction.meet_fault(line) {
+        let waits = match direction.meet_fault(state) {
             Fault::BlackHole => {
-                swallow(from, direction, line).await;
+                swallow(from, direction, state).await;
                 return Err(Broken::Gap);
             }
             _ if size == 0 => return Ok(()),
@@ -79,17 +79,17 @@ async fn read<'a>(
             Fault::None => Wait::Not,
             Fault::Delay(delay) => Wait::Sleep(Box::pin(sleep(delay))),
             Fault::Hold => Wait::Held {
-                _count: Held::new(line, size),
+                _count: Held::new(state, size),
             },
         };
         let bytes = buffer[..size].to_vec();
-        // The writer stays until this queue is closed.
+        // The writer lives until this queue is closed.
         let _ = queue.send(Parcel { bytes, waits });
     }
 }
 
-/// Reads and forgets until the black hole is lifted.
-async fn swallow(mut from: ReadHalf<'_>, direction: Direction, line: &Line) {
+/// Reads and discards until the black hole ends.
+async fn swallow(mut from: ReadHalf<'_>, direction: Direction, state: &ProxyState) {
     let mut buffer = vec![0; 64 * 1024];
     let drained = async {
         while matches!(from.read(&mut buffer).await, Ok(1..)) {}
@@ -97,7 +97,7 @@ async fn swallow(mut from: ReadHalf<'_>, direction: Direction, line: &Line) {
     };
     tokio::select! {
         () = drained => {}
-        () = direction.fault_ends(Fault::BlackHole, line) => {}
+        () = direction.fault_ends(Fault::BlackHole, state) => {}
     }
 }
 
@@ -105,25 +105,25 @@ async fn write(
     mut to: WriteHalf<'_>,
     mut parcels: UnboundedReceiver<Parcel<'_>>,
     direction: Direction,
-    line: &Line,
+    state: &ProxyState,
 ) {
     while let Some(parcel) = parcels.recv().await {
         match parcel.waits {
             Wait::Not => {}
             Wait::Sleep(sleep) => sleep.await,
-            Wait::Held { _count } => direction.fault_ends(Fault::Hold, line).await,
+            Wait::Held { _count } => direction.fault_ends(Fault::Hold, state).await,
         }
-        // A receiver that has gone gets nothing; the sender finds out by itself.
+        // If the receiver is gone, the bytes are dropped; the sender notices that by itself.
         let _ = to.write_all(&parcel.bytes).await;
     }
     let _ = to.shutdown().await;
 }
 
 impl Direction {
-    /// The fault that bytes meet which arrive now. One that strikes once is used up by it.
-    fn meet_fault(self, line: &Line) -> Fault {
+    /// The fault for bytes that arrive now. A fault that acts once is removed by this.
+    fn meet_fault(self, state: &ProxyState) -> Fault {
         let mut met = Fault::None;
-        line.rules.send_if_modified(|rules| {
+        state.rules.send_if_modified(|rules| {
             let fault = match self {
                 Self::Requests => &mut rules.requests,
                 Self::Replies => &mut rules.replies,
@@ -137,9 +137,9 @@ impl Direction {
         met
     }
 
-    async fn fault_ends(self, fault: Fault, line: &Line) {
-        let mut rules = line.rules.subscribe();
-        // This cannot fail: the line holds the sender.
+    async fn fault_ends(self, fault: Fault, state: &ProxyState) {
+        let mut rules = state.rules.subscribe();
+        // This cannot fail: the proxy state holds the sender.
         let _ = rules.wait_for(|rules| self.fault(rules) != fault).await;
     }
 
@@ -151,21 +151,21 @@ impl Direction {
     }
 }
 
-/// Counts bytes as held for as long as it lives.
+/// Counts bytes as held while this value lives.
 struct Held<'a> {
-    line: &'a Line,
+    state: &'a ProxyState,
     size: usize,
 }
 
 impl<'a> Held<'a> {
-    fn new(line: &'a Line, size: usize) -> Self {
-        line.held_bytes.fetch_add(size, Ordering::SeqCst);
-        Self { line, size }
+    fn new(state: &'a ProxyState, size: usize) -> Self {
+        state.held_bytes.fetch_add(size, Ordering::SeqCst);
+        Self { state, size }
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.line.held_bytes.fetch_sub(self.size, Ordering::SeqCst);
+        self.state.held_bytes.fetch_sub(self.size, Ordering::SeqCst);
     }
 }

@@ -1,9 +1,8 @@
 //! Free loopback ports that stay free while their server is down.
 //!
-//! Ports that the system hands out (`bind` to port 0) would do until a test kills a server and
-//! starts it again: meanwhile any outgoing connection may be given that very port, and a client
-//! that keeps dialling a dead one can end up connected to itself. So ports come from below the
-//! range that the system draws from.
+//! A port of the system's own range (`bind` to port 0) is free only until a test kills its server:
+//! then any outgoing connection may get that port, and a client that keeps dialling it can connect
+//! to itself. So these ports are below the system's range.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,13 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const LOWEST: u32 = 10_000;
 const RANGE_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// What Linux draws from unless told otherwise.
+/// The first port of Linux's default range.
 const USUAL_END: u32 = 32_768;
 /// Odd, so that test processes with neighbouring ids begin far apart.
 const STRIDE: u32 = 2_654_435_761;
 
-/// A port that nobody listens on at this moment. Another process may still be faster, so whoever
-/// binds it must be ready to ask again.
+/// A port without a listener at this moment. Another process may still take it first, so the caller
+/// must be ready to ask again.
 pub(crate) fn free() -> u16 {
     static DRAWN: AtomicU32 = AtomicU32::new(0);
     let size = range_end() - LOWEST;
@@ -30,7 +29,7 @@ pub(crate) fn free() -> u16 {
         .expect("no free loopback port below the system's own range")
 }
 
-/// Where the system's own range begins, if that leaves room for ours.
+/// Where the system's own range begins, if there is room for ours below it.
 fn range_end() -> u32 {
     const ROOM: u32 = 1_000;
     fs::read_to_string(RANGE_FILE)

@@ -1,4 +1,4 @@
-//! One running PostgreSQL, on a Unix socket in a folder of its own.
+//! One running PostgreSQL, on a Unix socket in its own folder.
 
 use std::fs::{self, File};
 use std::os::unix::fs::chown;
@@ -19,9 +19,9 @@ use crate::wait::{Patience, wait_until};
 const START_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(20);
 
-/// A real PostgreSQL that listens on no port. Dropping it ends its processes and removes its folder.
+/// A real PostgreSQL without a port. Dropping it ends its processes and removes its folder.
 ///
-/// It forgets everything in a crash of the machine: tests of locks need its rules, not its disk.
+/// It does not sync to disk: tests of locks need its rules, not its durability.
 #[derive(Debug)]
 pub struct Postgres {
     // Before the folder: fields are dropped in this order, and the processes write there.
@@ -31,10 +31,10 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a new, empty database and starts its server.
+    /// Creates a new, empty database and starts its server.
     ///
     /// # Panics
-    /// If it is not installed or does not start; the message has the server's own words.
+    /// If it is not installed or does not start; the message contains the server's log.
     pub fn start() -> Self {
         let owner = Owner::of_servers();
         let template = template(&owner);
@@ -50,7 +50,7 @@ impl Postgres {
         postgres
     }
 
-    /// The folder with its socket: what drivers and `psql -h` call the host.
+    /// The folder with its socket, which clients and `psql -h` call the host.
     pub fn host(&self) -> &Path {
         self.folder.path()
     }
@@ -60,7 +60,7 @@ impl Postgres {
         self.process.id()
     }
 
-    /// A session of its own, with all rights.
+    /// A new session with all rights.
     pub fn session(&self) -> Psql {
         Psql::connect(self.host())
     }
@@ -71,7 +71,7 @@ impl Postgres {
             let given_up = self.process.has_ended() || patience.is_over();
             assert!(
                 !given_up,
-                "PostgreSQL did not start; it said:\n{}",
+                "PostgreSQL did not start; its log:\n{}",
                 self.log()
             );
             std::thread::sleep(Duration::from_millis(20));
@@ -85,8 +85,8 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // The server's "immediate shutdown": it ends its own children first, which a SIGKILL would leave
-        // behind for a while.
+        // The server's "immediate shutdown": it ends its child processes first, which would outlive
+        // a SIGKILL for a while.
         self.process.signal(Signal::QUIT);
         if std::thread::panicking() {
             let patience = Patience::new(END_LIMIT);
@@ -99,11 +99,11 @@ impl Drop for Postgres {
     }
 }
 
-/// A folder with a new database, which servers of this process copy: `initdb` takes a second, a copy a
-/// tenth of it. The folder goes with the last server that has it.
+/// A folder with a new database, which the servers of this process copy: `initdb` takes a second, a
+/// copy a tenth of it. The folder is removed with the last server that uses it.
 fn template(owner: &Owner) -> Arc<TempDir> {
     static TEMPLATE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
-    // A panic of `initdb` in another test leaves nothing half done here.
+    // A panic of `initdb` in another test leaves nothing unfinished here.
     let mut template = TEMPLATE.lock().unwrap_or_else(PoisonError::into_inner);
     template.upgrade().unwrap_or_else(|| {
         let folder = Arc::new(owner.folder());
@@ -141,8 +141,8 @@ fn initialize(folder: &Path, owner: &Owner) {
         .stdin(Stdio::null());
     let output = owner.run(&mut command).output();
     let output = output.unwrap_or_else(|error| panic!("cannot start initdb: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "initdb failed; it said:\n{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "initdb failed:\n{errors}");
 }
 
 fn invocation(folder: &Path, owner: &Owner) -> Command {
@@ -166,7 +166,7 @@ fn log_file(folder: &Path) -> std::path::PathBuf {
     folder.join("server.log")
 }
 
-/// Whom the server runs as. It refuses to be root, so root lends it to `nobody`.
+/// The user that the server runs as. It refuses to run as root, so root runs it as `nobody`.
 struct Owner(Option<(u32, u32)>);
 
 impl Owner {
@@ -187,12 +187,13 @@ impl Owner {
         ))
     }
 
-    /// A new folder of its own.
+    /// A new folder of that user.
     fn folder(&self) -> TempDir {
         let folder = tempfile::Builder::new().prefix("ringfence-pg-").tempdir();
         let folder = folder.expect("cannot make a temporary folder");
         if let Some((user, group)) = self.0 {
-            chown(folder.path(), Some(user), Some(group)).expect("cannot give the folder away");
+            chown(folder.path(), Some(user), Some(group))
+                .expect("cannot change the owner of the folder");
         }
         folder
     }

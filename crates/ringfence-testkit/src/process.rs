@@ -1,4 +1,4 @@
-//! One process of a test, a server or a client: signals by its id, and its end.
+//! One process of a test, a server or a client: sends it signals and ends it.
 
 use std::fs;
 use std::process::{Child, ChildStdout, Command};
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait::wait_until;
 
-/// A child that does not outlive this value.
+/// A child process that does not outlive this value.
 #[derive(Debug)]
 pub struct Process(Child);
 
@@ -29,7 +29,7 @@ impl Process {
         self.0.id()
     }
 
-    /// What it writes, for whoever asks first, if the command has a pipe for it.
+    /// Its standard output, if the command has a pipe for it. Can be taken once.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.0.stdout.take()
     }
@@ -39,7 +39,7 @@ impl Process {
         matches!(self.0.try_wait(), Ok(Some(_)))
     }
 
-    /// Stops it where it stands. It has stopped when this returns, and not only been told to.
+    /// Stops it (SIGSTOP). It has stopped when this returns.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
         wait_until("the process to stop", Duration::from_secs(5), || {
@@ -47,15 +47,15 @@ impl Process {
         });
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Ends it in its own way, as an operator would.
+    /// Ends it with SIGTERM, as an operator would.
     pub(crate) fn terminate(mut self) {
         self.signal(Signal::TERM);
-        // A stopped process does not hear SIGTERM.
+        // A stopped process does not receive SIGTERM.
         self.signal(Signal::CONT);
         wait_until("the process to end", Duration::from_secs(20), || {
             self.has_ended()
@@ -78,7 +78,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SIGKILL ends a stopped process too.
+        // SIGKILL also ends a stopped process.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

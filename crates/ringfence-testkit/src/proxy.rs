@@ -1,8 +1,8 @@
-//! A bad network in front of one server: a proxy whose faults a test switches while it runs.
+//! A faulty network in front of one server: a proxy whose faults a test switches while it runs.
 //!
-//! This file is the test's side of it: what can be switched. `relay.rs` accepts connections and
-//! `pipe.rs` carries bytes. A fault applies to bytes at the moment they arrive, so a request that is
-//! sent after a call such as [`Proxy::requests`] has returned is sure to meet that fault.
+//! This file is the test's side. `relay.rs` accepts connections and `pipe.rs` carries bytes. A
+//! fault applies to bytes when they arrive, so it certainly applies to a request that is sent after
+//! a call such as [`Proxy::requests`] has returned.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,57 +18,59 @@ use crate::wait::wait_until;
 
 const CHANGE_LIMIT: Duration = Duration::from_secs(5);
 
-/// What happens to bytes that travel in one direction.
+/// What happens to bytes in one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fault {
     /// They arrive.
     #[default]
     None,
-    /// They arrive this much later, in order, even if their sender has hung up meanwhile.
+    /// They arrive this much later, in order, even if their sender has closed the connection
+    /// meanwhile.
     Delay(Duration),
-    /// They wait, and arrive when the fault is lifted, even if their sender has hung up meanwhile.
+    /// They wait, and arrive when the fault ends, even if their sender has closed the connection
+    /// meanwhile.
     Hold,
-    /// They vanish, and so does the news that their sender hung up: the connection is half open.
-    /// A stream with a gap is of no use, so lifting the fault closes connections that lost bytes.
+    /// They are lost, and so is the close of their sender: the connection is half open. When the
+    /// fault ends, connections that lost bytes are closed, because a stream with a gap is useless.
     BlackHole,
-    /// They vanish and the connection is reset. On replies: the request was carried out, and the
-    /// client cannot know.
+    /// They are lost and the connection is reset. On replies: the request was executed, and the
+    /// client does not know.
     Reset,
-    /// [`Reset`](Self::Reset) for the first bytes that come, then [`None`](Self::None).
+    /// [`Reset`](Self::Reset) for the first bytes that arrive, then [`None`](Self::None).
     ResetOnce,
 }
 
-/// A proxy in front of one server. Dropping it closes every connection through it.
+/// A proxy in front of one server. Dropping it closes all its connections.
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
     url: String,
-    line: Arc<Line>,
+    state: Arc<ProxyState>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
-    /// Starts a proxy that passes everything on to `server`.
+    /// Starts a proxy that relays everything to `server`.
     ///
     /// # Panics
     /// If the server has only a Unix socket.
     pub fn in_front_of(server: &Server) -> Self {
-        let line = Arc::new(Line::to(server.addr()));
+        let state = Arc::new(ProxyState::to(server.addr()));
         let listener = relay::listen();
         let addr = listener.local_addr().expect("a listener has an address");
         let thread = thread::spawn({
-            let line = Arc::clone(&line);
-            move || relay::run(listener, &line)
+            let state = Arc::clone(&state);
+            move || relay::run(listener, &state)
         });
         Self {
             addr,
             url: server.url_through(addr.port()),
-            line,
+            state,
             thread: Some(thread),
         }
     }
 
-    /// Where a client finds the server through this proxy.
+    /// The URL of the server through this proxy.
     pub fn url(&self) -> String {
         self.url.clone()
     }
@@ -78,87 +80,90 @@ impl Proxy {
         self.addr
     }
 
-    /// Puts a fault on what clients send.
+    /// Sets the fault for what clients send.
     pub fn requests(&self, fault: Fault) {
-        self.line.rules.send_modify(|rules| rules.requests = fault);
+        self.state.rules.send_modify(|rules| rules.requests = fault);
     }
 
-    /// Puts a fault on what the server sends.
+    /// Sets the fault for what the server sends.
     pub fn replies(&self, fault: Fault) {
-        self.line.rules.send_modify(|rules| rules.replies = fault);
+        self.state.rules.send_modify(|rules| rules.replies = fault);
     }
 
-    /// Lifts every fault: what was held goes on its way, new connections are accepted.
+    /// Ends every fault: held bytes are delivered, and new connections are accepted.
     pub fn pass(&self) {
-        self.line.rules.send_modify(|rules| {
+        self.state.rules.send_modify(|rules| {
             let cuts = rules.cuts;
             *rules = Rules {
                 cuts,
                 ..Rules::default()
             };
         });
-        self.wait_for("to listen again", |line| !line.is_refusing());
+        self.wait_for("to listen again", |state| !state.is_refusing());
     }
 
-    /// Closes every connection now. New ones are welcome.
+    /// Closes every connection now. Accepts new ones.
     pub fn cut(&self) {
-        self.line.rules.send_modify(|rules| rules.cuts += 1);
-        self.wait_for("to cut its connections", Line::has_only_new_connections);
+        self.state.rules.send_modify(|rules| rules.cuts += 1);
+        self.wait_for(
+            "to cut its connections",
+            ProxyState::has_only_new_connections,
+        );
     }
 
-    /// Leads to `server` from now on, as an address does that moves in a failover. Connections to
-    /// the former one are closed.
+    /// Leads to `server` from now on, like an address that moves in a failover. Closes the
+    /// connections to the former server.
     pub fn lead_to(&self, server: &Server) {
-        *self.line.server() = server.addr();
+        *self.state.server() = server.addr();
         self.cut();
     }
 
-    /// Closes every connection and refuses new ones, as a machine does whose server is down.
+    /// Closes every connection and refuses new ones, like a machine whose server is down.
     pub fn refuse(&self) {
-        self.line.rules.send_modify(|rules| {
+        self.state.rules.send_modify(|rules| {
             rules.refuses = true;
             rules.cuts += 1;
         });
-        self.wait_for("to refuse", |line| {
-            line.is_refusing() && line.has_only_new_connections()
+        self.wait_for("to refuse", |state| {
+            state.is_refusing() && state.has_only_new_connections()
         });
     }
 
-    /// How many connections go through it.
+    /// How many connections are open.
     pub fn connections(&self) -> usize {
-        self.line.open().len()
+        self.state.open().len()
     }
 
-    /// How many bytes [`Fault::Hold`] keeps back at present.
+    /// How many bytes [`Fault::Hold`] holds at present.
     pub fn held_bytes(&self) -> usize {
-        self.line.held_bytes.load(Ordering::SeqCst)
+        self.state.held_bytes.load(Ordering::SeqCst)
     }
 
-    fn wait_for(&self, what: &str, done: impl Fn(&Line) -> bool) {
+    fn wait_for(&self, what: &str, done: impl Fn(&ProxyState) -> bool) {
         wait_until(&format!("the proxy {what}"), CHANGE_LIMIT, || {
-            done(&self.line)
+            done(&self.state)
         });
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.line.rules.send_modify(|rules| rules.stopped = true);
+        self.state.rules.send_modify(|rules| rules.stopped = true);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// What the test's thread and the proxy's thread share.
+/// The state that the test's thread and the proxy's thread share.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct ProxyState {
     server: Mutex<SocketAddr>,
     pub(crate) rules: watch::Sender<Rules>,
     pub(crate) held_bytes: AtomicUsize,
-    /// The refusal as carried out; the rules have it as ordered.
+    /// Whether new connections are refused already; the rules have what was ordered.
     pub(crate) refuses: AtomicBool,
-    /// For each open connection, how many cuts there had been when it began.
+    /// For each open connection, the number of cuts before it began.
     open: Mutex<Vec<usize>>,
 }
 
@@ -167,12 +172,12 @@ pub(crate) struct Rules {
     pub(crate) requests: Fault,
     pub(crate) replies: Fault,
     pub(crate) refuses: bool,
-    /// Counts [`Proxy::cut`]: a connection that began before the latest one is to end.
+    /// Counts [`Proxy::cut`]: a connection from before the latest cut is to end.
     pub(crate) cuts: usize,
     pub(crate) stopped: bool,
 }
 
-impl Line {
+impl ProxyState {
     fn to(server: SocketAddr) -> Self {
         Self {
             server: Mutex::new(server),
@@ -183,7 +188,7 @@ impl Line {
         }
     }
 
-    /// Where new connections lead.
+    /// The server for new connections.
     pub(crate) fn server(&self) -> MutexGuard<'_, SocketAddr> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -192,7 +197,7 @@ impl Line {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that came in after the latest cut may stay.
+    /// Whether all open connections began after the latest cut.
     fn has_only_new_connections(&self) -> bool {
         let cuts = self.rules.borrow().cuts;
         self.open().iter().all(|&began| began >= cuts)

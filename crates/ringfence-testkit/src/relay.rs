@@ -1,5 +1,5 @@
-//! The proxy's own side: a thread that accepts connections and relays each to the server until one
-//! of the rules ends it.
+//! The proxy's side: a thread that accepts connections and relays each to the server until a rule
+//! ends it.
 
 use std::future;
 use std::io;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::pipe::{Broken, Direction, carry};
 use crate::port;
-use crate::proxy::Line;
+use crate::proxy::ProxyState;
 
 /// A listener on a free port.
 pub(crate) fn listen() -> StdListener {
@@ -24,19 +24,19 @@ pub(crate) fn listen() -> StdListener {
         .expect("no free port for the proxy")
 }
 
-/// Relays connections to the line's server until the rules say stop.
-pub(crate) fn run(listener: StdListener, line: &Arc<Line>) {
+/// Relays connections to the current server until the rules stop it.
+pub(crate) fn run(listener: StdListener, state: &Arc<ProxyState>) {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("cannot start the proxy's runtime");
     runtime
-        .block_on(accept_all(listener, line))
+        .block_on(accept_all(listener, state))
         .expect("the proxy cannot listen");
 }
 
-async fn accept_all(socket: StdListener, line: &Arc<Line>) -> io::Result<()> {
+async fn accept_all(socket: StdListener, state: &Arc<ProxyState>) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let mut listener = None;
-    let mut rules = line.rules.subscribe();
+    let mut rules = state.rules.subscribe();
     let mut connections = JoinSet::new();
     loop {
         let wanted = rules.borrow_and_update().clone();
@@ -52,25 +52,25 @@ async fn accept_all(socket: StdListener, line: &Arc<Line>) -> io::Result<()> {
             None if !wanted.refuses => Some(start_listening(&socket)?),
             unchanged => unchanged,
         };
-        line.refuses.store(wanted.refuses, Ordering::SeqCst);
+        state.refuses.store(wanted.refuses, Ordering::SeqCst);
         tokio::select! {
             _ = rules.changed() => {}
             client = accept(listener.as_ref()) => {
-                connections.spawn(relay(client, Arc::clone(line)));
+                connections.spawn(relay(client, Arc::clone(state)));
             }
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-/// The system refuses connections to this socket from now on. The socket is not closed, so its
-/// port stays taken: a new socket could not bind the port while a process that another thread has
-/// just forked still has a copy of the old one.
+/// The system refuses connections to this socket from now on. The socket is not closed, so its port
+/// stays taken: a new socket could not bind the port while a process that another thread has just
+/// forked still has a copy of the old socket.
 fn stop_listening(socket: &StdListener) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, Shutdown::Read)?)
 }
 
-/// A socket that listens already may be told so again.
+/// `listen` may be called again on a socket that listens already.
 fn start_listening(socket: &StdListener) -> io::Result<TcpListener> {
     const BACKLOG: i32 = 1_024;
     rustix::net::listen(socket, BACKLOG)?;
@@ -87,12 +87,12 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     }
 }
 
-async fn relay(mut client: TcpStream, line: Arc<Line>) {
-    // Before the server is looked up: a cut that follows its change finds this entry.
-    let entry = Entry::new(&line);
-    let server = *line.server();
-    // Accepted in the moment between the order to refuse and the end of the listener.
-    if line.rules.borrow().refuses {
+async fn relay(mut client: TcpStream, state: Arc<ProxyState>) {
+    // Before the server is looked up: a cut after a change of the server finds this entry.
+    let entry = Entry::new(&state);
+    let server = *state.server();
+    // Accepted between the order to refuse and the end of the listener.
+    if state.rules.borrow().refuses {
         return;
     }
     let Ok(mut server) = TcpStream::connect(server).await else {
@@ -101,9 +101,9 @@ async fn relay(mut client: TcpStream, line: Arc<Line>) {
     let _ = client.set_nodelay(true);
     let _ = server.set_nodelay(true);
     let broken = {
-        let mut rules = line.rules.subscribe();
+        let mut rules = state.rules.subscribe();
         tokio::select! {
-            carried = carry_both(&mut client, &mut server, &line) => carried.err(),
+            carried = carry_both(&mut client, &mut server, &state) => carried.err(),
             _ = rules.wait_for(|rules| rules.cuts > entry.began) => None,
         }
     };
@@ -111,22 +111,22 @@ async fn relay(mut client: TcpStream, line: Arc<Line>) {
         let _ = client.set_zero_linger();
         let _ = server.set_zero_linger();
     }
-    // Whoever waits for the entry to go wants the sockets closed.
+    // A test that waits for this entry to be removed expects the sockets to be closed.
     drop((client, server));
     drop(entry);
 }
 
-/// Carries both ways until the server hangs up. A client that hangs up ends nothing by itself:
-/// what it sent may still be under way, and the server hears of it through the same pipe.
+/// Carries both directions until the server closes. A close by the client ends nothing by itself:
+/// its bytes may still be on their way, and the server learns of the close through the same pipe.
 async fn carry_both(
     client: &mut TcpStream,
     server: &mut TcpStream,
-    line: &Line,
+    state: &ProxyState,
 ) -> Result<(), Broken> {
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let requests = carry(from_client, to_server, Direction::Requests, line);
-    let replies = carry(from_server, to_client, Direction::Replies, line);
+    let requests = carry(from_client, to_server, Direction::Requests, state);
+    let replies = carry(from_server, to_client, Direction::Replies, state);
     tokio::pin!(requests, replies);
     tokio::select! {
         finished = &mut requests => {
@@ -137,23 +137,23 @@ async fn carry_both(
     }
 }
 
-/// A connection's line in the list of open ones.
+/// A connection's entry in the list of open ones.
 struct Entry<'a> {
-    line: &'a Line,
+    state: &'a ProxyState,
     began: usize,
 }
 
 impl<'a> Entry<'a> {
-    fn new(line: &'a Line) -> Self {
-        let began = line.rules.borrow().cuts;
-        line.open().push(began);
-        Self { line, began }
+    fn new(state: &'a ProxyState) -> Self {
+        let began = state.rules.borrow().cuts;
+        state.open().push(began);
+        Self { state, began }
     }
 }
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        let mut open = self.line.open();
+        let mut open = self.state.open();
         if let Some(index) = open.iter().position(|&began| began == self.began) {
             open.swap_remove(index);
         }

@@ -1,9 +1,9 @@
-//! The few lines of RESP that a test needs to talk to its server behind the library's back.
+//! The few lines of RESP with which a test talks to its server without the library.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-/// What a server answers.
+/// A server's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     Text(String),
@@ -19,7 +19,7 @@ pub(crate) fn ask(stream: &mut (impl Read + Write), command: &[&str]) -> io::Res
         request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
     }
     stream.write_all(request.as_bytes())?;
-    // One request, one reply: the buffer cannot swallow the beginning of another.
+    // One request, one reply: the buffer cannot contain the beginning of another.
     read(&mut BufReader::new(stream))
 }
 
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_cut_short_is_an_error() {
+    fn an_incomplete_reply_is_an_error() {
         for bytes in ["", "$5\r\nab", "*2\r\n+OK\r\n", "$x\r\n", "?\r\n", "\r\n"] {
             assert!(parse(bytes).is_err(), "{bytes:?}");
         }

@@ -1,7 +1,7 @@
-//! Just enough of RESP to pair the commands of a client with the replies of its server. Both are
-//! honest here, so nothing is checked.
+//! Just enough RESP to pair the commands of a client with the replies of its server. Both are
+//! well-behaved here, so nothing is validated.
 
-/// How long the value is that `bytes` begin with, if all of it is there.
+/// The length of the first value in `bytes`, if it is complete.
 pub(crate) fn value_end(bytes: &[u8]) -> Option<usize> {
     let line = line_end(bytes)?;
     match bytes[0] {
@@ -33,7 +33,7 @@ pub(crate) fn words(command: &[u8]) -> Vec<String> {
     words
 }
 
-/// What a complete text value says. In RESP3 the server may put the format before it: `txt:`.
+/// The content of a complete text value. In RESP3 the server may put the format before it: `txt:`.
 pub(crate) fn text(value: &[u8]) -> &[u8] {
     let begin = line_end(value).unwrap_or(value.len());
     let text = value.get(begin..value.len() - 2).unwrap_or_default();
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_every_kind_of_value_is_found_however_much_of_it_is_there() {
+    fn the_end_of_every_kind_of_value_is_found_only_if_it_is_complete() {
         let values: [&[u8]; 11] = [
             b"+OK\r\n",
             b"-ERR no\r\n",

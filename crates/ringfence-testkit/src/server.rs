@@ -21,19 +21,18 @@ use crate::wait::{Patience, wait_until};
 
 /// The kit's own user on every server.
 pub(crate) const ADMIN: &str = "testkit";
-/// Every server has a Unix socket in its folder, for the kit. Unlike a port it cannot turn out to
-/// be somebody else's, and it needs no TLS.
+/// Every server has a Unix socket in its folder, for the kit. Unlike a port it cannot belong to
+/// another process, and it needs no TLS.
 pub(crate) const SOCKET: &str = "server.sock";
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 const REPLY_LIMIT: Duration = Duration::from_secs(5);
 const SYNC_LIMIT: Duration = Duration::from_secs(30);
 
-/// A real server with a folder of its own on a loopback port of its own. Dropping it ends the
-/// process and removes the folder.
+/// A real server with its own folder and its own loopback port. Dropping it ends the process and
+/// removes the folder.
 ///
-/// Every method works through a shared reference, so that a test can hurt a server while tasks use
-/// it.
+/// Every method takes a shared reference, so that a test can harm a server while tasks use it.
 #[derive(Debug)]
 pub struct Server {
     builder: ServerBuilder,
@@ -45,22 +44,22 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server without persistence, password or other refinements.
+    /// Starts a server without persistence, password or other settings.
     pub fn start(flavor: Flavor) -> Self {
         Self::builder(flavor).start()
     }
 
-    /// Describes a server to be started.
+    /// The settings of a server to be started.
     pub fn builder(flavor: Flavor) -> ServerBuilder {
         ServerBuilder::new(flavor)
     }
 
-    /// Where a client finds it, with the password of [`ServerBuilder::requirepass`].
+    /// The URL for a client, with the password of [`ServerBuilder::requirepass`].
     pub fn url(&self) -> String {
         self.url_through(self.port)
     }
 
-    /// Where a client finds it as one of the users of [`ServerBuilder::acl_file`].
+    /// The URL for a client as one of the users of [`ServerBuilder::acl_file`].
     pub fn url_as(&self, user: &str, password: &str) -> String {
         self.locate(Some((user, password)), self.port)
     }
@@ -86,7 +85,7 @@ impl Server {
         (Ipv4Addr::LOCALHOST, self.port()).into()
     }
 
-    /// Its Unix socket, which is there whether or not it was asked for.
+    /// Its Unix socket, which always exists.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join(SOCKET)
     }
@@ -96,23 +95,23 @@ impl Server {
         self.running(Process::id)
     }
 
-    /// Stops the process where it stands (SIGSTOP): it keeps its connections and answers nothing.
+    /// Stops the process (SIGSTOP): it keeps its connections and does not answer.
     pub fn pause(&self) {
         self.running(Process::pause);
     }
 
-    /// Lets a paused process go on, with all that it has missed (SIGCONT).
+    /// Lets a paused process continue (SIGCONT); it then handles what has arrived meanwhile.
     pub fn resume(&self) {
         self.running(Process::resume);
     }
 
-    /// Ends the process at once (SIGKILL), as a power failure would. It is gone on return.
+    /// Ends the process at once (SIGKILL), like a power failure. It is gone on return.
     pub fn kill(&self) {
         drop(self.process().take());
     }
 
-    /// Ends the process in good order (SIGTERM, the same as `SHUTDOWN`): it writes what its
-    /// persistence asks for. It is gone on return.
+    /// Ends the process cleanly (SIGTERM, the same as `SHUTDOWN`): it writes what its persistence
+    /// requires. It is gone on return.
     pub fn shutdown_cleanly(&self) {
         if let Some(process) = self.process().take() {
             process.terminate();
@@ -124,13 +123,13 @@ impl Server {
         self.kill();
         if let Err(log) = self.launch() {
             panic!(
-                "{:?} did not start again; it said:\n{log}",
+                "{:?} did not start again; its log:\n{log}",
                 self.builder.flavor
             );
         }
     }
 
-    /// How much of its append-only file has been written so far, as a mark for
+    /// How much of its append-only file is written so far, as a mark for
     /// [`lose_writes_after`](Self::lose_writes_after).
     ///
     /// # Panics
@@ -139,8 +138,8 @@ impl Server {
         self.append_only_file().1
     }
 
-    /// Takes back what was written to its append-only file after `mark`, as a power failure does to
-    /// what was not synced. The server must have been killed.
+    /// Removes what was written to its append-only file after `mark`, as a power failure does with
+    /// data that was not synced. The server must have been killed.
     pub fn lose_writes_after(&self, mark: u64) {
         assert!(self.process().is_none(), "this server still writes");
         let (path, _) = self.append_only_file();
@@ -149,7 +148,7 @@ impl Server {
             .expect("cannot cut the append-only file");
     }
 
-    /// Carries out one command with all rights, whatever users the test has set up. A nil reply is
+    /// Executes one command with all rights, whatever users the test has set up. A nil reply is an
     /// empty text, a list is one line per item.
     ///
     /// # Panics
@@ -160,8 +159,7 @@ impl Server {
             .unwrap_or_else(|error| panic!("{command:?} failed: {error}"))
     }
 
-    /// The same as [`command`](Self::command), with the server's error, or the connection's, as a
-    /// value.
+    /// Like [`command`](Self::command), but returns an error of the server or the connection.
     pub fn try_command(&self, command: &[&str]) -> Result<String, String> {
         match self.ask(command) {
             Ok(Reply::Error(error)) => Err(error),
@@ -183,13 +181,13 @@ impl Server {
         });
     }
 
-    /// Makes this replica a master, within its run.
+    /// Makes this replica a master without a restart.
     #[track_caller]
     pub fn promote(&self) {
         self.command(&["REPLICAOF", "NO", "ONE"]);
     }
 
-    /// Starts the server that `builder` describes, on another port if somebody was faster.
+    /// Starts the server that `builder` describes, on another port if the first one is taken.
     pub(crate) fn launch_somewhere(builder: ServerBuilder) -> Self {
         const TRIES: usize = 10;
         let mut last_log = String::new();
@@ -203,14 +201,14 @@ impl Server {
                 break;
             }
         }
-        panic!("{:?} did not start; it said:\n{last_log}", builder.flavor);
+        panic!("{:?} did not start; its log:\n{last_log}", builder.flavor);
     }
 
     pub(crate) fn has_tls(&self) -> bool {
         self.builder.certificates.is_some()
     }
 
-    /// Where a client finds it if something in front of it listens on `port`.
+    /// The URL for a client, if a proxy in front of it listens on `port`.
     pub(crate) fn url_through(&self, port: u16) -> String {
         self.locate(
             self.builder
@@ -240,11 +238,11 @@ impl Server {
         }
     }
 
-    /// Starts the process and waits until it answers; else returns what it had to say.
+    /// Starts the process and waits until it answers; otherwise returns its log.
     fn launch(&self) -> Result<(), String> {
         let mut process = Process::spawn(&mut self.invocation());
         let patience = Patience::new(START_LIMIT);
-        // An error is no answer: a server that still loads its data is not ready.
+        // An error does not count as an answer: a server that still loads its data is not ready.
         while !matches!(self.ask(&["PING"]), Ok(Reply::Text(_))) {
             if process.has_ended() || patience.is_over() {
                 return Err(self.log());
@@ -317,7 +315,7 @@ impl Server {
     }
 
     fn running<T>(&self, act: impl FnOnce(&Process) -> T) -> T {
-        act(self.process().as_ref().expect("this server was ended"))
+        act(self.process().as_ref().expect("this server is not running"))
     }
 
     /// A panic while the lock was held has already failed the test.

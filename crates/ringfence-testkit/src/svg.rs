@@ -1,9 +1,9 @@
-//! A drawing in SVG, element by element: for the figures of the bench and the picture of a fault run.
+//! An SVG drawing, element by element: for the figures of the benchmark and the picture of a fault
+//! run.
 
 use std::fmt::{self, Write as _};
 
-/// A drawing, or a part of one. Coordinates are in pixels; `style` is a list of attributes as they
-/// stand in SVG.
+/// A drawing, or a part of one. Coordinates are pixels; `style` is a list of SVG attributes.
 #[derive(Debug, Clone, Default)]
 pub struct Svg(String);
 
@@ -39,7 +39,7 @@ impl Svg {
         ));
     }
 
-    /// `text`, whose signs are escaped.
+    /// `text`, escaped.
     pub fn text(&mut self, [x, y]: [f64; 2], style: &str, text: &str) {
         let text = escape(text);
         self.add(format_args!(
@@ -47,7 +47,7 @@ impl Svg {
         ));
     }
 
-    /// What `draw` adds, with a title that a browser shows to those who point at it.
+    /// What `draw` adds, with a title that a browser shows under the pointer.
     pub fn titled(&mut self, title: &str, draw: impl FnOnce(&mut Self)) {
         self.add(format_args!("<g><title>{}</title>", escape(title)));
         draw(self);
@@ -67,7 +67,7 @@ impl fmt::Display for Svg {
     }
 }
 
-/// `text` as it stands between the tags of SVG or HTML.
+/// `text`, escaped for SVG or HTML.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_of_a_text_or_title_do_not_end_it() {
+    fn texts_and_titles_are_escaped() {
         let mut svg = Svg::default();
         svg.titled("a < b", |svg| svg.text([1.0, 2.0], "", "c & </text>"));
         let expected = "<g><title>a &lt; b</title>\n\

@@ -1,4 +1,4 @@
-//! Waiting for something to become true, with an end and a clear word when it does not.
+//! Waits until a condition holds, with a time limit and a clear message if it does not.
 
 use std::panic::Location;
 use std::thread;
@@ -19,8 +19,8 @@ pub fn wait_until(what: &str, within: Duration, mut condition: impl FnMut() -> b
     }
 }
 
-/// Waits until `condition` holds, without blocking the runtime. It is not cut short in the middle
-/// of a check, so a check that may hang needs its own time limit.
+/// Waits until `condition` holds, without blocking the tokio runtime. A check is never interrupted,
+/// so a check that may hang needs its own time limit.
 ///
 /// # Panics
 /// If it does not hold within `within`; the message says `what` was waited for, and where.
@@ -43,14 +43,14 @@ pub fn wait_until_async(
     }
 }
 
-/// How long a test goes on hoping.
+/// The time limit of a wait.
 pub(crate) struct Patience {
     begun: Instant,
     within: Duration,
 }
 
 impl Patience {
-    // The product's clock is the thing under test; the kit keeps its own time.
+    // The product's clock is under test, so the kit uses its own.
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn new(within: Duration) -> Self {
         let begun = Instant::now();
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "for the moon to fall")]
-    fn waiting_in_vain_says_what_for() {
+    fn a_timeout_names_what_was_waited_for() {
         wait_until("the moon to fall", Duration::from_millis(5), || false);
     }
 
@@ -95,7 +95,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "for the moon to fall, at crates/ringfence-testkit/src/wait.rs")]
-    async fn async_waiting_in_vain_says_what_for_and_where() {
+    async fn an_async_timeout_names_what_was_waited_for_and_where() {
         wait_until_async("the moon to fall", Duration::from_millis(5), async || false).await;
     }
 }

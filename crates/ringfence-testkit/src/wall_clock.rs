@@ -1,7 +1,7 @@
-//! A wall clock that a test can set, for one process: a small library that is loaded into it and
-//! moves what it reads as the time of day.
+//! A wall clock that a test can set for one process: a small library that is loaded into the
+//! process and shifts the time of day that it reads.
 //!
-//! Unlike libfaketime it leaves the allocator alone, so that it works on Debian's Redis too.
+//! Unlike libfaketime it does not touch the allocator, so it also works with Debian's Redis.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use crate::preload::Preload;
 
 const SOURCE: &str = include_str!("wall_clock.c");
 
-/// A wall clock that can be set while the process that it was given to runs.
+/// A wall clock that can be set while its process runs.
 #[derive(Debug)]
 pub struct WallClock {
     folder: TempDir,
@@ -42,7 +42,7 @@ impl WallClock {
             .expect("cannot write the offset");
     }
 
-    /// The environment of a process that is to have this clock.
+    /// The environment for a process with this clock.
     pub fn environment(&self) -> [(String, String); 2] {
         let offset_file = self.offset_file().display().to_string();
         [

@@ -1,6 +1,6 @@
-//! Proof that ringfence keeps its promises: the product's own client and ledger in a simulated world,
-//! a model of the protocol's core searched to the end, and real clients on real servers under faults,
-//! all judged by the same invariants.
+//! Proof that ringfence keeps its promises. It has three parts: a simulator that runs the product's
+//! own client and ledger, a model of the protocol's core that is searched completely, and runs of
+//! real clients on real servers under faults. The same invariants judge all three.
 
 pub mod faults;
 pub mod history;

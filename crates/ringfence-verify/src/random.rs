@@ -1,13 +1,13 @@
-//! Chance that a seed decides: the same seed, the same world.
+//! Random numbers from a seed: the same seed gives the same world.
 
 use ringfence_core::splitmix::SplitMix64;
 
-/// Draws what a schedule leaves open.
+/// Draws everything that a schedule leaves to chance.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(SplitMix64);
 
 impl Random {
-    /// A generator of its own for each `of`, so that what one draws does not change what another does.
+    /// A separate generator for each `of`, so that the draws of one do not change those of another.
     pub(crate) fn apart(seed: u64, of: u64) -> Self {
         let mut mixed = SplitMix64::new(seed ^ of.wrapping_mul(0xd6e8_feb8_6659_fd93));
         Self(SplitMix64::new(mixed.draw()))
@@ -22,13 +22,13 @@ impl Random {
         low + self.next() % (high - low + 1)
     }
 
-    /// A number from `-most` to `most`.
+    /// A number from `-most` to `most`, both included.
     pub(crate) fn about(&mut self, most: i64) -> i64 {
         let most = most.unsigned_abs();
         self.between(0, 2 * most) as i64 - most as i64
     }
 
-    /// Whether something that happens `percent` times in a hundred does.
+    /// True in `percent` of a hundred cases.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }

@@ -1,5 +1,5 @@
-//! Two schedules, written by hand, that once made two holders: a failover and back without a restart,
-//! and one server that answers under two addresses.
+//! Two hand-written schedules in which two clients once held the same lock: a failover and back
+//! without a restart, and one server that answers under two addresses.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use ringfence::group::Group;
 use ringfence_verify::history::What;
 use ringfence_verify::invariants;
 use ringfence_verify::simulator::{
-    ClientPlan, End, Fault, Moved, NodePlan, Plan, Run, Step, Trouble, Want, Ways, run,
+    ClientPlan, End, Fault, FaultAction, Moved, NodePlan, Plan, Run, Step, Want, Ways, run,
 };
 
 const FIRST: usize = 0;
 const SECOND: usize = 1;
 
-/// Three nodes; the first client takes the lock after 100 ms and keeps it for two seconds, the second
-/// one asks once, 1.3 s after it started.
+/// Three nodes. The first client takes the lock after 100 ms and holds it for two seconds. The
+/// second client makes one attempt, 1.3 s after the start of the run.
 fn schedule(second_starts: Duration, faults: Vec<Fault>) -> Plan {
     let node = NodePlan {
         rate: 1_000_000,
@@ -37,7 +37,7 @@ fn schedule(second_starts: Duration, faults: Vec<Fault>) -> Plan {
         renew: false,
         hold: Duration::from_secs(2),
         updates: 0,
-        heedless: false,
+        ignores_loss: false,
         cancel: None,
         extend: None,
         owned: false,
@@ -63,14 +63,14 @@ fn schedule(second_starts: Duration, faults: Vec<Fault>) -> Plan {
     }
 }
 
-fn at(ms: u64, what: Trouble) -> Fault {
+fn at(ms: u64, what: FaultAction) -> Fault {
     let at = Duration::from_millis(ms);
     Fault { at, what }
 }
 
-/// A client does not reach one of the nodes.
+/// Cuts a client off from one node.
 fn cut(client: usize, node: usize) -> Fault {
-    let trouble = Trouble::Partition {
+    let trouble = FaultAction::Partition {
         clients: vec![client],
         nodes: vec![node],
         ways: Ways::Both,
@@ -79,7 +79,7 @@ fn cut(client: usize, node: usize) -> Fault {
     at(0, trouble)
 }
 
-/// The calls that were granted. Fails if an invariant is broken.
+/// The calls that were granted. Panics if an invariant is broken.
 fn granted(plan: &Plan) -> (Vec<u64>, Run) {
     let run = run(plan, &plan.all(), true);
     let judged = invariants::check(&run.history);
@@ -92,16 +92,16 @@ fn granted(plan: &Plan) -> (Vec<u64>, Run) {
     (granted.collect(), run)
 }
 
-/// The first client locks on nodes 0 and 1. Node 0 is demoted and promoted again within its run: it has
-/// the old birth record, and no lock. The second client reaches nodes 0 and 2.
+/// The first client locks on nodes 0 and 1. Node 0 is demoted and promoted again without a restart:
+/// it has the old birth record, but not the lock. The second client reaches nodes 0 and 2.
 #[test]
 fn a_failover_and_back_makes_no_second_holder() {
     let lag = Duration::ZERO;
     let moved = Moved {
         connections_last: Duration::ZERO,
     };
-    // The second client has been connected for more than a second, or for less, so that it has looked at
-    // the server lately; or it connects after the failover.
+    // The second client connects more than a second before the failover, or less than a second
+    // before, so that its last check of the server is recent, or after the failover.
     for second_starts in [0, 600, 1_200].map(Duration::from_millis) {
         let (node, ahead_us) = (0, 0);
         let faults = vec![
@@ -109,15 +109,15 @@ fn a_failover_and_back_makes_no_second_holder() {
             cut(SECOND, 1),
             at(
                 0,
-                Trouble::Attach {
+                FaultAction::Attach {
                     node,
                     lag,
                     ahead_us,
                 },
             ),
-            at(50, Trouble::Promote { node, moved: None }),
-            at(1_000, Trouble::Demote { node, lag }),
-            at(1_100, Trouble::FailBack { node, moved }),
+            at(50, FaultAction::Promote { node, moved: None }),
+            at(1_000, FaultAction::Demote { node, lag }),
+            at(1_100, FaultAction::FailBack { node, moved }),
         ];
         let (granted, run) = granted(&schedule(second_starts, faults));
         assert_eq!(granted, [1], "{}", run.trace);
@@ -127,8 +127,8 @@ fn a_failover_and_back_makes_no_second_holder() {
     }
 }
 
-/// The first client locks while the address of node 1 leads to the server of node 0, and does not reach
-/// node 2: one server would be a majority. The second client reaches nodes 1 and 2.
+/// The first client locks while the address of node 1 leads to the server of node 0, and does not
+/// reach node 2: that one server would be a majority. The second client reaches nodes 1 and 2.
 #[test]
 fn one_server_under_two_addresses_has_one_vote() {
     for connections_stay in [true, false] {
@@ -137,7 +137,7 @@ fn one_server_under_two_addresses_has_one_vote() {
             cut(SECOND, 0),
             at(
                 0,
-                Trouble::Repoint {
+                FaultAction::Repoint {
                     node: 1,
                     to: 0,
                     lasts: Duration::from_millis(1_000),

@@ -1,11 +1,11 @@
-//! The short form of the faults on real servers.
+//! A short run of the faults on real servers.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use ringfence_testkit::Flavor;
-use ringfence_verify::faults::{self, Kind, Outcome, Settings};
+use ringfence_verify::faults::{self, FaultKind, Outcome, Settings};
 use ringfence_verify::history::{History, Mode, What};
 
 #[test]
@@ -21,29 +21,30 @@ fn half_a_minute_of_every_fault_breaks_nothing() {
     let outcome = faults::run(&settings, |_, _| {}).unwrap();
     println!("{outcome}");
     assert!(outcome.violations.is_empty(), "{outcome}");
-    enough_happened(&outcome);
+    check_that_enough_happened(&outcome);
 
     let read = |name: &str| fs::read_to_string(settings.out.join(name)).unwrap();
     assert!(read("picture.html").contains("<svg"));
     let history = History::from_json_lines(&read("history.jsonl")).unwrap();
-    lies_are_found(&history);
+    falsified_histories_are_rejected(&history);
 }
 
-/// Enough for it to mean something. A busy machine gets far less done than an idle one.
-fn enough_happened(outcome: &Outcome) {
+/// Checks that the run did enough to prove something. A busy machine gets far less done than an
+/// idle one.
+fn check_that_enough_happened(outcome: &Outcome) {
     let figures = &outcome.figures;
-    for kind in Kind::ALL {
+    for kind in FaultKind::ALL {
         let name = kind.name();
         assert!(figures.faults.contains_key(name), "no {name}: {outcome}");
     }
-    // How many late writers there were is told above: on a machine that does nothing in time there may be none.
+    // The number of late writers is printed above, not checked: a very slow machine may have none.
     assert!(figures.granted() >= 5, "{outcome}");
     assert!(figures.writes >= 1, "{outcome}");
     assert!(figures.lost >= 1, "{outcome}");
 }
 
-/// The same history with a lie in it is not taken for good.
-fn lies_are_found(history: &History) {
+/// The invariants reject the same history after it was falsified.
+fn falsified_histories_are_rejected(history: &History) {
     let holds = history.holds();
     let alone: Vec<_> = holds
         .iter()
@@ -53,7 +54,7 @@ fn lies_are_found(history: &History) {
     let (first, second) = pairs
         .map(|(one, at)| (*one, alone[at]))
         .find(|(one, other)| one.names == other.names && one.op != other.op)
-        .expect("nobody held what another had held before");
+        .expect("no name had two holders one after the other");
     let found = |history: &History| -> Vec<&'static str> {
         let (_, violations) = faults::judge(history);
         violations.iter().map(|found| found.invariant).collect()
@@ -79,8 +80,8 @@ fn lies_are_found(history: &History) {
             *until_us = second.granted_us + 1;
         }
     }
-    for (lie, invariant) in [(repeated, "fences"), (overlapping, "exclusion")] {
-        let found = found(&lie);
+    for (falsified, invariant) in [(repeated, "fences"), (overlapping, "exclusion")] {
+        let found = found(&falsified);
         assert!(found.contains(&invariant), "{found:?}");
         assert!(found.contains(&"linearizability"), "{found:?}");
     }

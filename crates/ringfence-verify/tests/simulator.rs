@@ -1,6 +1,6 @@
-//! The short form of the simulator: ten thousand schedules of the product in a world where everything
-//! goes wrong that may, and proof that they are worth something: that a seed decides all, that what is
-//! wrong is caught, made short and shown, and that nothing that should happen never does.
+//! A short run of the simulator: ten thousand schedules of the product under every fault. And proof
+//! that such a run means something: a seed decides everything, a violation is found, shrunk and
+//! printed, and everything that the invariants are about happens often enough.
 
 use std::collections::BTreeMap;
 
@@ -34,17 +34,17 @@ fn ten_thousand_schedules_break_nothing() {
 
 #[test]
 fn the_same_seed_gives_the_same_run_byte_for_byte() {
-    let told = |seed| {
+    let record = |seed| {
         let plan = plan(seed, Clocks::Usual);
         let run = run(&plan, &plan.all(), true);
         run.trace + &run.history.to_json_lines()
     };
     for seed in 1..=25 {
-        let elsewhere = std::thread::spawn(move || told(seed));
-        let here = told(seed);
-        assert!(here.lines().count() > 20, "seed {seed} is a world");
+        let elsewhere = std::thread::spawn(move || record(seed));
+        let here = record(seed);
+        assert!(here.lines().count() > 20, "seed {seed} does something");
         assert_eq!(here, elsewhere.join().unwrap(), "seed {seed}");
-        assert_ne!(here, told(seed + 1), "another seed is another world");
+        assert_ne!(here, record(seed + 1), "another seed, another world");
     }
 }
 
@@ -54,13 +54,13 @@ fn the_clocks_of_the_debate_are_safe_with_the_drift_set_for_them() {
     assert!(report.failure.is_none(), "{report}");
 }
 
-/// With the default drift they are not; and whoever is shown that can run it again.
+/// With the default drift they are not safe, and the report shows a command that repeats the run.
 #[test]
 fn the_clocks_of_the_debate_are_caught_with_the_default_drift() {
     let report = campaign(1, 5_000, Clocks::DebateUnprepared);
     let failure = report
         .failure
-        .expect("five seconds that last 4.5 are too short");
+        .expect("leases end early where five seconds last 4.5 s");
     let timed = ["exclusion", "readers", "permits"];
     assert!(timed.contains(&failure.violation.invariant), "{failure}");
     let text = failure.to_string();
@@ -70,14 +70,15 @@ fn the_clocks_of_the_debate_are_caught_with_the_default_drift() {
     );
     assert!(text.contains(&command), "{text}");
     let (least, all) = (failure.parts.steps.len(), failure.plan.steps.len());
-    assert!(least <= 6 && least < all, "made short: {text}");
+    assert!(least <= 6 && least < all, "shrunk: {text}");
     let again = run(&failure.plan, &failure.parts, false);
     assert_eq!(invariants::check(&again.history), Err(failure.shrunk));
 }
 
-/// What never happens proves nothing: of everything that the invariants are about, there is enough.
+/// An invariant about something that never happens proves nothing. So everything that the
+/// invariants are about must happen often enough.
 #[test]
-fn everything_that_should_happen_does() {
+fn everything_that_the_invariants_check_happens() {
     let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in 1..=300 {
         let plan = plan(seed, Clocks::Usual);
@@ -88,25 +89,25 @@ fn everything_that_should_happen_does() {
     }
     println!("in 300 schedules: {seen:?}");
     for name in [
-        "a wait in line",
+        "a wait in the queue",
         "a renewal",
         "a downgrade",
         "a refusal",
         "a cancelled call",
-        "a client gone while it asked",
+        "a client that ends during a call",
         "an update",
         "a release",
         "two readers at once",
         "two permits at once",
         "several names",
-        "a lock that is kept after its hold",
+        "a lock that is kept from others after its hold",
         "an owner that holds twice",
-        "a leader that somebody is told of",
+        "a leader that is reported to an observer",
         "an arrival",
-        "a latch that is found open",
-        "a latch that is found shut",
+        "an open latch",
+        "a shut latch",
         "a calm run",
-        "a run whose clocks are wrong",
+        "a run with broken clocks",
         "a loss",
     ] {
         assert!(
@@ -116,26 +117,26 @@ fn everything_that_should_happen_does() {
     }
 }
 
-/// Which of the things worth having happened in `history`.
+/// The notable things that happened in `history`.
 fn happened(history: &History) -> Vec<&'static str> {
     let mut happened = Vec::new();
     for event in &history.events {
         happened.push(match &event.what {
-            What::Queued { .. } => "a wait in line",
+            What::Queued { .. } => "a wait in the queue",
             What::Deadline { .. } => "a renewal",
             What::Downgraded { .. } => "a downgrade",
             What::Refused { why, .. } if why == "cancelled" => "a cancelled call",
             What::Refused { .. } => "a refusal",
-            What::Unknown { .. } => "a client gone while it asked",
+            What::Unknown { .. } => "a client that ends during a call",
             What::Updated { .. } => "an update",
             What::Removed { .. } => "a release",
             What::Invoked { names, .. } if names.len() > 1 => "several names",
-            What::Kept { .. } => "a lock that is kept after its hold",
-            What::Told { .. } => "a leader that somebody is told of",
+            What::Kept { .. } => "a lock that is kept from others after its hold",
+            What::Told { .. } => "a leader that is reported to an observer",
             What::Turned { party: Some(_), .. } => "an arrival",
-            What::Found { open: true, .. } => "a latch that is found open",
-            What::Found { open: false, .. } => "a latch that is found shut",
-            What::Fault { timing: true, .. } => "a run whose clocks are wrong",
+            What::Found { open: true, .. } => "an open latch",
+            What::Found { open: false, .. } => "a shut latch",
+            What::Fault { timing: true, .. } => "a run with broken clocks",
             _ => continue,
         });
     }
@@ -157,7 +158,7 @@ fn happened(history: &History) -> Vec<&'static str> {
                 }
             }
         }
-        // Whoever is told of a loss, or is late, ends at the deadline and not before.
+        // A holder that loses its lock, or is late, ends at its deadline and not before.
         let ended = |what: &What| matches!(what, What::Ended { op } if *op == one.op);
         let end = history.events.iter().find(|event| ended(&event.what));
         if end.is_some_and(|event| event.at_us > one.to_us) {

@@ -1,5 +1,5 @@
-//! The clients in Rust behind the line protocol: rslock, and ringfence itself, so that all
-//! contenders are processes of the same kind.
+//! The Rust clients behind the line protocol: rslock, and ringfence itself, so that all contenders
+//! are processes of the same kind.
 
 mod ringfence;
 mod rslock;
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 pub use workload::pause;
 
-/// A lock client as the workloads need it.
+/// A lock client with what the workloads need.
 pub(crate) trait Client: Clone + Send + Sync + 'static {
-    /// What has to be given back.
+    /// What has to be released.
     type Held: Send;
 
     /// Takes `name`, waiting for it or not. `None` if it was refused.
@@ -25,7 +25,7 @@ pub(crate) trait Client: Clone + Send + Sync + 'static {
         wait: bool,
     ) -> impl Future<Output = Result<Option<Self::Held>, String>> + Send;
 
-    /// Gives it back.
+    /// Releases it.
     fn release(&self, held: Self::Held) -> impl Future<Output = Result<(), String>> + Send;
 }
 
@@ -51,7 +51,7 @@ pub fn main(arguments: impl Iterator<Item = String>) -> ExitCode {
             "ringfence" => converse(ringfence::Fenced::connect(urls).await?).await,
             "ringfence-plain" => converse(ringfence::Plain::connect(urls).await?).await,
             "rslock" => converse(rslock::Rslock::connect(urls)).await,
-            other => Err(format!("there is no client {other:?} here")),
+            other => Err(format!("unknown client: {other:?}")),
         }
     });
     match served {
@@ -63,20 +63,22 @@ pub fn main(arguments: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-/// One answer for each line.
+/// Answers each line with one line.
 async fn converse<C: Client>(client: C) -> Result<(), String> {
     let mut held = None;
-    say("ready")?;
+    print_line("ready")?;
     for line in io::stdin().lock().lines() {
         let line = line.map_err(|failure| failure.to_string())?;
         let words: Vec<&str> = line.split_whitespace().collect();
-        let said = answer(&client, &mut held, &words).await;
-        say(&said.unwrap_or_else(|failure| format!("error {}", failure.replace('\n', " "))))?;
+        let reply = answer(&client, &mut held, &words).await;
+        print_line(
+            &reply.unwrap_or_else(|failure| format!("error {}", failure.replace('\n', " "))),
+        )?;
     }
     Ok(())
 }
 
-fn say(line: &str) -> Result<(), String> {
+fn print_line(line: &str) -> Result<(), String> {
     let mut output = io::stdout().lock();
     writeln!(output, "{line}")
         .and_then(|()| output.flush())

@@ -6,7 +6,7 @@ use ringfence::{AcquireError, Guard, Locks, PlainGuard};
 
 use super::Client;
 
-/// The default: every grant has a fence, and those who wait stand in line.
+/// The default: every grant has a fence, and waiters are served in the order of the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Fenced(Locks);
 
@@ -76,7 +76,7 @@ impl Client for Plain {
     }
 }
 
-/// Held by another is a refusal; everything else is a failure, and said.
+/// A lock that another client holds is a refusal; everything else is a failure.
 fn taken<G>(result: Result<G, AcquireError>) -> Result<Option<G>, String> {
     match result {
         Ok(guard) => Ok(Some(guard)),

@@ -6,7 +6,8 @@ use rslock::{Lock, LockError, LockManager};
 
 use super::Client;
 
-/// One manager that tries once, and one that never gives up; both with the library's own pauses.
+/// One manager that tries once, and one without a limit of tries; both with the library's own
+/// pauses.
 #[derive(Debug, Clone)]
 pub(crate) struct Rslock {
     once: LockManager,

@@ -1,4 +1,4 @@
-//! What a client is asked to do: the same in every language.
+//! The workloads of a client: the same in every language.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::Client;
 
-/// Enters again and again. The witness is a file that only one can create.
+/// Enters the lock repeatedly. The witness is a file that only one client can create.
 pub(super) async fn contend<C: Client>(
     client: &C,
     name: &str,
@@ -29,7 +29,7 @@ pub(super) async fn contend<C: Client>(
             .create_new(true)
             .open(witness);
         if alone.is_err() {
-            return Ok("broken somebody else was inside".to_owned());
+            return Ok("broken another client was inside".to_owned());
         }
         entered += 1;
         pause(Duration::from_millis(2)).await;
@@ -39,7 +39,7 @@ pub(super) async fn contend<C: Client>(
     Ok(format!("entered {entered}"))
 }
 
-/// Lock and release until the time is over. Timed: the wait if the lock is held, else both.
+/// Locks and releases until the time is over. Times the wait if the lock is held, otherwise both.
 pub(super) async fn again_and_again<C: Client>(
     client: &C,
     tasks: usize,
@@ -74,7 +74,7 @@ pub(super) async fn again_and_again<C: Client>(
     Ok(report(counts, took, times.concat()))
 }
 
-/// All come at once, each once.
+/// All tasks start at once, and each takes the lock once.
 pub(super) async fn drain<C: Client>(
     client: &C,
     tasks: usize,
@@ -94,7 +94,7 @@ pub(super) async fn drain<C: Client>(
     Ok(report(vec![1; tasks], took, Vec::new()))
 }
 
-/// Runs `work` for all tasks at once; how long it took until the last was done.
+/// Runs `work` for all tasks at once. Returns the time until the last was done.
 async fn together<T, F>(
     tasks: usize,
     work: impl Fn(usize) -> F,
@@ -112,9 +112,9 @@ where
     Ok((Clock::System.now().since(begun), results))
 }
 
-/// Sleeps as long as it says: the runtime's own timers round a millisecond up to two.
+/// Sleeps for exactly this long: tokio's own timers round one millisecond up to two.
 pub async fn pause(span: Duration) {
-    // Fails only when the runtime ends, and then nobody waits.
+    // Fails only when the tokio runtime ends, and then no task waits.
     let _ = tokio::task::spawn_blocking(move || std::thread::sleep(span)).await;
 }
 

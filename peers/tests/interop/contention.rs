@@ -1,4 +1,4 @@
-//! All at once on one name: never two inside, whoever they are.
+//! All clients at once on one name: never two inside.
 
 use std::thread;
 
@@ -8,8 +8,8 @@ use crate::stage::Stage;
 
 const TTL_MS: u64 = 10_000;
 
-/// Everybody against everybody on `nodes`. The witness is a file that only one can create; a client
-/// that finds it there says so.
+/// All `libraries` against each other on `nodes`. The witness is a file that only one client can
+/// create; a client that finds it reports that.
 fn contend(nodes: usize, libraries: &[Library], name: &str, seconds: u32) {
     let stage = Stage::with_nodes(nodes);
     let folder = tempfile::tempdir().expect("a folder");
@@ -31,18 +31,18 @@ fn contend(nodes: usize, libraries: &[Library], name: &str, seconds: u32) {
             .map(|thread| thread.join().expect("an answer"))
             .collect()
     });
-    for (library, said) in &entered {
-        let times = said
+    for (library, reply) in &entered {
+        let times = reply
             .strip_prefix("entered ")
             .and_then(|times| times.parse::<u64>().ok());
-        let times = times.unwrap_or_else(|| panic!("{library}: {said} ({entered:?})"));
+        let times = times.unwrap_or_else(|| panic!("{library}: {reply} ({entered:?})"));
         assert!(times > 0, "{library} never got in: {entered:?}");
     }
 }
 
 #[test]
 fn never_two_inside_on_three_nodes() {
-    let everybody = [
+    let all = [
         Library::Ringfence,
         Library::RingfencePlain,
         Library::Rslock,
@@ -52,16 +52,16 @@ fn never_two_inside_on_three_nodes() {
         Library::Pottery,
         Library::Aioredlock,
     ];
-    contend(3, &everybody, "redlock:job", 20);
+    contend(3, &all, "redlock:job", 20);
 }
 
 #[test]
 fn never_two_inside_on_one_node() {
-    let everybody = [
+    let all = [
         Library::Ringfence,
         Library::RingfencePlain,
         Library::RedisPy,
         Library::Redislock,
     ];
-    contend(1, &everybody, "job", 5);
+    contend(1, &all, "job", 5);
 }

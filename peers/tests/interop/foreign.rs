@@ -1,6 +1,6 @@
-//! What does not mix is said. Redisson keeps its locks in a hash, not in the plain key: neither side
-//! can hold beside the other, and ours names what is in the way. The plain lock, which is one
-//! `SET NX` and no more, is refused like everybody.
+//! Locks that do not mix are reported. Redisson keeps its locks in a hash, not in the plain key:
+//! neither side can hold beside the other, and ringfence reports what is at the key. The plain
+//! lock, which is a `SET NX`, is refused like any other client.
 
 use ringfence_peers::Library;
 
@@ -8,13 +8,13 @@ use crate::stage::Stage;
 
 const TTL_MS: u64 = 30_000;
 
-/// What ours says while something of another type is at the key.
+/// Checks that ringfence reports a value of another type at the key.
 fn names_it(stage: &Stage, kind: &str) {
     let mut ours = stage.start(Library::Ringfence).expect("a client of ours");
-    let said = ours.ask(&format!("try job {TTL_MS}"));
-    assert!(said.starts_with("error "), "{said}");
+    let reply = ours.ask(&format!("try job {TTL_MS}"));
+    assert!(reply.starts_with("error "), "{reply}");
     for word in ["`job`", kind] {
-        assert!(said.contains(word), "{word} is not in: {said}");
+        assert!(reply.contains(word), "{word} is not in: {reply}");
     }
 }
 
@@ -43,12 +43,12 @@ fn a_lock_of_redisson_is_an_error_that_names_it() {
         ours.try_lock("job", TTL_MS),
         "Redisson released, but not for ours"
     );
-    let said = theirs.ask(&format!("try job {TTL_MS}"));
-    assert_ne!(said, "held", "Redisson got in beside ours");
+    let reply = theirs.ask(&format!("try job {TTL_MS}"));
+    assert_ne!(reply, "held", "Redisson got in beside ours");
     ours.release();
 }
 
-/// The same without Java: every type of key that is not a string.
+/// The same without Java, with every type of key that is not a string.
 #[test]
 fn a_key_of_another_type_is_an_error_that_names_it() {
     for (kind, command) in [
@@ -61,7 +61,7 @@ fn a_key_of_another_type_is_an_error_that_names_it() {
         let stage = Stage::with_nodes(1);
         stage.fleet[0].command(command);
         names_it(&stage, kind);
-        // Nothing of it was touched.
+        // The key is unchanged.
         assert_eq!(stage.fleet[0].command(&["TYPE", "job"]).trim(), kind);
     }
 }

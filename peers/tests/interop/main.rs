@@ -1,5 +1,5 @@
-//! ringfence in one fleet with other people's clients, on real servers: its exclusive lock is the
-//! plain key they use, so that a fleet can move one service at a time.
+//! ringfence together with clients of other projects, on real servers. Its exclusive lock is the
+//! plain key that they use, so a deployment can move one service at a time.
 
 mod contention;
 mod foreign;

@@ -1,14 +1,14 @@
-//! Starting a client for a test, or saying loudly why it is not there.
+//! Starts a client for a test, or reports why it is missing.
 
 use std::process::Command;
 
 use ringfence_peers::{Library, Peer};
 use ringfence_testkit::Fleet;
 
-/// Servers, and where clients find them.
+/// Servers and their URLs.
 pub(crate) struct Stage {
     pub(crate) fleet: Fleet,
-    /// As other people's clients take it.
+    /// The URLs for clients of other projects.
     pub(crate) urls: String,
 }
 
@@ -20,8 +20,8 @@ impl Stage {
         Self { fleet, urls }
     }
 
-    /// Starts `library` on all servers, or on the first if it knows only one. `None` if its
-    /// toolchain is not on this machine, which is named, and in CI is a failure.
+    /// Starts `library` on all servers, or on the first if it supports only one. `None` if its
+    /// toolchain is not on this machine: that is printed, and in CI it is a failure.
     pub(crate) fn start(&self, library: Library) -> Option<Peer> {
         let ours = self.fleet.urls_without_quarantine();
         let urls = match library {

@@ -1,4 +1,4 @@
-//! While one side holds, the other is refused; each side's release frees for the other.
+//! While one side holds the lock, the other is refused; after the release the other can take it.
 
 use ringfence_peers::{Library, Peer};
 
@@ -6,7 +6,7 @@ use crate::stage::Stage;
 
 const TTL_MS: u64 = 30_000;
 
-/// Both ways, for our lock with and without a fence.
+/// In both directions, for our lock with and without a fence.
 fn take_turns(theirs: Library, name: &str) {
     let stage = Stage::with_nodes(if theirs.is_single() { 1 } else { 3 });
     let Some(mut theirs) = stage.start(theirs) else {
@@ -22,16 +22,19 @@ fn take_turns(theirs: Library, name: &str) {
 }
 
 fn one_turn(holder: &mut Peer, other: &mut Peer, name: &str) {
-    let (who, whom) = (holder.library(), other.library());
+    let (first, second) = (holder.library(), other.library());
     assert!(
         holder.try_lock(name, TTL_MS),
-        "{who} did not get a free lock"
+        "{first} was refused a free lock"
     );
-    assert!(!other.try_lock(name, TTL_MS), "{whom} got in beside {who}");
+    assert!(
+        !other.try_lock(name, TTL_MS),
+        "{second} was granted the lock while {first} held it"
+    );
     holder.release();
     assert!(
         other.try_lock(name, TTL_MS),
-        "{who} released, but not for {whom}"
+        "{second} was refused after {first} released"
     );
     other.release();
 }
@@ -66,7 +69,7 @@ fn with_aioredlock() {
     take_turns(Library::Aioredlock, "job");
 }
 
-/// Its key is not the name alone: ours has to be told the prefix.
+/// Its key is not the name alone: our name must include the prefix.
 #[test]
 fn with_pottery() {
     take_turns(Library::Pottery, "redlock:job");

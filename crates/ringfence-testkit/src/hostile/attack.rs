@@ -1,4 +1,4 @@
-//! What each attack sends.
+//! The bytes of each attack.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::{Attack, Push};
 use crate::resp;
 
-/// How much is sent at once of what is long.
+/// The size of one write of a long reply.
 pub(super) const CHUNK: usize = 64 << 10;
-/// What a slow-loris announces: few enough bytes for a client to wait for them.
+/// The length that a slow attack announces: small enough for a client to wait for it.
 const DRIP_BYTES: u64 = 1_000_000;
-/// How often a flood sends the next of its pushes, at most.
+/// The shortest time between two writes of a flood.
 const TICKS_PER_SECOND: u32 = 100;
 
-/// What is sent in place of one reply.
+/// The bytes that replace one reply.
 pub(super) struct Assault {
-    /// Is sent first.
+    /// Sent first.
     pub(super) opening: Vec<u8>,
-    /// Is sent again and again, until `repeated` bytes are sent.
+    /// Sent repeatedly, until `repeated` bytes are sent.
     pub(super) pattern: Vec<u8>,
     pub(super) repeated: u64,
-    /// Is sent last.
+    /// Sent last.
     pub(super) ending: &'static [u8],
-    /// The time between two patterns.
+    /// The pause between two patterns.
     pub(super) pause: Option<Duration>,
-    /// Whether the client could read on afterwards.
+    /// Whether the client can read further replies afterwards.
     pub(super) completes: bool,
 }
 
 impl Assault {
-    /// What `attack` sends instead of `reply`. `None` if it leaves that reply alone.
+    /// The bytes that `attack` sends instead of `reply`. `None` if it keeps that reply.
     pub(super) fn new(attack: &Attack, reply: &[u8]) -> Option<Self> {
         let whole = |opening: Vec<u8>| Self {
             opening,
@@ -89,8 +89,8 @@ fn with_field(reply: &[u8], name: &str, value: &str) -> Option<Vec<u8>> {
     Some(resp::bulk(changed.as_bytes()))
 }
 
-/// Bytes that begin no value of RESP, and look like noise. Always the same, so that a failure can be
-/// seen again.
+/// Bytes that begin no RESP value and look random. Always the same, so that a failure can be
+/// repeated.
 fn garbage() -> Vec<u8> {
     let mut state = 1_u64;
     let noise = (0..CHUNK).map(|_| {
@@ -105,7 +105,7 @@ fn garbage() -> Vec<u8> {
     bytes
 }
 
-/// A flood of pushes over one connection.
+/// A flood of pushes on one connection.
 pub(super) struct Flood {
     push: Push,
     per_tick: u64,
@@ -118,7 +118,7 @@ impl Flood {
         let per_second = per_second.max(1);
         let per_tick = per_second.div_ceil(TICKS_PER_SECOND);
         let mut ticks = interval(Duration::from_secs(1) * per_tick / per_second);
-        // The rate is what a test asked for, also where a client takes its time.
+        // Keeps the rate of the test even if a client reads slowly.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
         Self {
             push,
@@ -128,7 +128,7 @@ impl Flood {
         }
     }
 
-    /// Waits until the next pushes are due; how many they are, and what they say. Safe to cancel.
+    /// Waits until the next pushes are due; returns their number and their bytes. Safe to cancel.
     pub(super) async fn next(&mut self, channel: &str) -> (u64, Vec<u8>) {
         self.ticks.tick().await;
         let numbers = self.sent..self.sent + self.per_tick;

@@ -1,5 +1,5 @@
-//! The connections of a hostile server: commands go to the real server as they are, and each reply
-//! is paired with its command, so that the attack of the moment can replace it.
+//! The connections of a hostile server. Commands go to the real server unchanged. Each reply is
+//! paired with its command, so that the current attack can replace it.
 
 use std::collections::VecDeque;
 use std::future;
@@ -19,7 +19,7 @@ use super::attack::{Assault, CHUNK, Flood};
 use super::{Attack, Order, Shared, State};
 use crate::resp;
 
-/// Serves every connection until the state says stop.
+/// Serves every connection until the state stops it.
 pub(super) async fn accept_all(listener: StdListener, shared: &Arc<Shared>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
@@ -55,14 +55,14 @@ async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
         flood: None,
         answered: false,
     };
-    // Either side that hangs up ends both.
+    // If either side closes, both ends are closed.
     tokio::select! {
         _ = relay_commands(from_client, to_server, &asked) => {}
         _ = replies.relay(from_server) => {}
     }
 }
 
-/// What the client has asked and the server has not answered.
+/// The commands that the server has not answered yet.
 #[derive(Default)]
 struct Asked(Mutex<Questions>);
 
@@ -95,7 +95,7 @@ impl Asked {
     }
 }
 
-/// Ends when the client hangs up.
+/// Ends when the client closes the connection.
 async fn relay_commands(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
@@ -104,7 +104,7 @@ async fn relay_commands(
     let mut arrived = Vec::new();
     while from.read_buf(&mut arrived).await? > 0 {
         while let Some(end) = resp::value_end(&arrived) {
-            // Before it is sent: the reply finds its command here.
+            // Before it is sent, because its reply looks it up here.
             asked.note(&arrived[..end]);
             to.write_all(&arrived[..end]).await?;
             arrived.drain(..end);
@@ -113,19 +113,20 @@ async fn relay_commands(
     Ok(())
 }
 
-/// The way back to one client.
+/// The direction to one client.
 struct Replies<'a> {
     to: WriteHalf<'a>,
     asked: &'a Asked,
     shared: &'a Shared,
     state: watch::Receiver<State>,
     flood: Option<Flood>,
-    /// Whether the client has had a reply: none is pushed to before.
+    /// Whether the client has received a reply: nothing is pushed before the first one.
     answered: bool,
 }
 
 impl Replies<'_> {
-    /// Ends when the server hangs up, or an attack leaves nothing that the client could read.
+    /// Ends when the server closes the connection, or when an attack leaves nothing that the client
+    /// can read.
     async fn relay(mut self, mut from: ReadHalf<'_>) -> io::Result<()> {
         let mut arrived = Vec::new();
         loop {
@@ -152,9 +153,9 @@ impl Replies<'_> {
         }
     }
 
-    /// Sends the server's `value`, or attacks instead.
+    /// Sends the server's `value`, or an attack instead.
     async fn pass_on(&mut self, value: &[u8]) -> io::Result<()> {
-        // A subscription is answered by a push. Other pushes answer nothing.
+        // A subscription is answered by a push. Other pushes answer no command.
         if value[0] == b'>' && !value.windows(9).any(|word| word == b"subscribe") {
             return self.to.write_all(value).await;
         }
@@ -173,7 +174,7 @@ impl Replies<'_> {
         self.assault(&assault).await
     }
 
-    /// Sends `assault`. It fails if the client could not read on afterwards.
+    /// Sends `assault`. Fails if the client cannot read further replies afterwards.
     async fn assault(&mut self, assault: &Assault) -> io::Result<()> {
         self.send(&assault.opening).await?;
         let mut left = assault.repeated;
@@ -195,7 +196,7 @@ impl Replies<'_> {
         Err(over())
     }
 
-    /// Sends bytes of an attack. It fails if the attack is called off meanwhile: the client may read
+    /// Sends bytes of an attack. Fails if the attack is stopped meanwhile: the client may read
     /// slowly, or never.
     async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         for chunk in bytes.chunks(CHUNK) {
@@ -220,7 +221,7 @@ impl Replies<'_> {
         }
     }
 
-    /// The order of the moment. A new one ends the flood of the last.
+    /// The current order. A new order ends the flood of the last one.
     fn order(&mut self) -> Option<Arc<Order>> {
         let is_new = self.state.has_changed().unwrap_or(false);
         let order = self.state.borrow_and_update().order.clone();
@@ -241,12 +242,12 @@ async fn next_pushes(flood: Option<&mut Flood>, channel: &str) -> (u64, Vec<u8>)
     }
 }
 
-/// Why a connection ends on which an attack has left its traces.
+/// The error that ends a connection in the middle of an attack.
 fn over() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, "the attack is over")
 }
 
-/// Counts a connection as open for as long as it lives.
+/// Counts a connection as open while this value lives.
 struct Open<'a>(&'a Shared);
 
 impl<'a> Open<'a> {

@@ -1,4 +1,4 @@
-//! The kit's promises, kept by real processes and real sockets.
+//! Tests of the kit with real processes and real sockets.
 
 mod certificates;
 mod fleet;

@@ -1,4 +1,4 @@
-//! A PostgreSQL of the test's own, also where the tests run as root.
+//! A PostgreSQL for the test alone, also where the tests run as root.
 
 use std::fs;
 use std::path::Path;
@@ -44,11 +44,11 @@ fn a_dropped_database_leaves_no_process_and_no_folder() {
 }
 
 #[test]
-fn a_panicking_test_takes_its_database_with_it() {
+fn the_database_of_a_panicking_test_ends() {
     let (send_pid, pid) = std::sync::mpsc::channel();
     let test = thread::spawn(move || {
         let postgres = Postgres::start();
-        send_pid.send(postgres.pid()).expect("somebody listens");
+        send_pid.send(postgres.pid()).expect("the test receives it");
         panic!("as a failed assertion would");
     });
     assert!(test.join().is_err());

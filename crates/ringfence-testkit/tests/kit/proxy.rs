@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ringfence_testkit::{Fault, Flavor, Proxy, Server, wait_until};
 
 const SOON: Duration = Duration::from_secs(5);
-/// Long enough for a reply on loopback, short enough to wait for in vain.
+/// Long enough for a reply on loopback, short enough to wait for a reply that does not come.
 const BRIEFLY: Duration = Duration::from_millis(100);
 
 fn server_and_proxy() -> (Server, Proxy) {
@@ -21,7 +21,7 @@ fn server_and_proxy() -> (Server, Proxy) {
 struct Client(TcpStream);
 
 impl Client {
-    /// A client that has been answered once, so that the proxy's own connection is up.
+    /// A client that has been answered once, so that the proxy's own connection is open.
     fn connect(proxy: &Proxy) -> Self {
         let mut client = Self(TcpStream::connect(proxy.addr()).unwrap());
         assert_eq!(client.ask("PING").unwrap(), "+PONG");
@@ -32,7 +32,7 @@ impl Client {
         self.0.write_all(format!("{command}\r\n").as_bytes())
     }
 
-    /// One reply of one line; an end of the stream is an error like any other.
+    /// One reply of one line; the end of the stream is an error.
     fn receive(&mut self, within: Duration) -> io::Result<String> {
         self.0.set_read_timeout(Some(within))?;
         let mut line = Vec::new();
@@ -49,7 +49,7 @@ impl Client {
         self.receive(SOON)
     }
 
-    fn hears_nothing(&mut self) -> bool {
+    fn receives_nothing(&mut self) -> bool {
         matches!(self.receive(BRIEFLY), Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 }
@@ -67,7 +67,7 @@ fn without_a_fault_everything_arrives() {
 }
 
 #[test]
-fn large_values_arrive_whole() {
+fn large_values_arrive_complete() {
     let (server, proxy) = server_and_proxy();
     let value = "v".repeat(1_000_000);
     let mut client = Client::connect(&proxy);
@@ -84,7 +84,7 @@ fn large_values_arrive_whole() {
 }
 
 #[test]
-fn a_cut_closes_what_is_open_and_welcomes_what_comes() {
+fn a_cut_closes_open_connections_and_accepts_new_ones() {
     let (_server, proxy) = server_and_proxy();
     let mut client = Client::connect(&proxy);
     proxy.cut();
@@ -139,7 +139,7 @@ fn a_black_hole_for_requests_keeps_them_from_the_server() {
     let mut client = Client::connect(&proxy);
     proxy.requests(Fault::BlackHole);
     client.send("SET key value").unwrap();
-    assert!(client.hears_nothing());
+    assert!(client.receives_nothing());
     assert_eq!(server.command(&["EXISTS", "key"]), "0");
 }
 
@@ -149,7 +149,7 @@ fn a_black_hole_for_replies_lets_requests_take_effect() {
     let mut client = Client::connect(&proxy);
     proxy.replies(Fault::BlackHole);
     client.send("SET key value").unwrap();
-    assert!(client.hears_nothing());
+    assert!(client.receives_nothing());
     assert_eq!(server.command(&["GET", "key"]), "value");
 }
 
@@ -160,7 +160,7 @@ fn a_connection_that_lost_bytes_is_closed_when_the_black_hole_is_lifted() {
     let mut unharmed = Client::connect(&proxy);
     proxy.replies(Fault::BlackHole);
     harmed.send("PING").unwrap();
-    assert!(harmed.hears_nothing());
+    assert!(harmed.receives_nothing());
     proxy.pass();
     assert!(
         harmed
@@ -171,7 +171,7 @@ fn a_connection_that_lost_bytes_is_closed_when_the_black_hole_is_lifted() {
 }
 
 #[test]
-fn in_a_black_hole_the_server_does_not_learn_that_the_client_hung_up() {
+fn in_a_black_hole_the_server_does_not_learn_that_the_client_closed() {
     let (server, proxy) = server_and_proxy();
     let clients = || {
         server
@@ -196,7 +196,7 @@ fn a_reset_on_replies_comes_after_the_request_took_effect() {
     let error = client.ask("INCR counter").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     assert_eq!(server.command(&["GET", "counter"]), "1");
-    // It struck once: the next connection is a good one.
+    // The fault acts once: the next connection works.
     assert_eq!(Client::connect(&proxy).ask("INCR counter").unwrap(), ":2");
 }
 
@@ -280,13 +280,13 @@ fn an_address_that_moves_leads_to_the_other_server() {
 }
 
 #[test]
-fn nobody_slips_in_while_the_proxy_begins_to_refuse() {
+fn no_connection_is_accepted_while_the_proxy_begins_to_refuse() {
     let (_server, proxy) = server_and_proxy();
     let addr = proxy.addr();
     for _ in 0..20 {
         let (stop, stopped) = channel::<()>();
         thread::scope(|scope| {
-            // Dials all the time, as a replica does that has lost its primary.
+            // Connects all the time, like a replica that has lost its primary.
             scope.spawn(move || {
                 let mut dialled = Vec::new();
                 while stopped.try_recv() == Err(TryRecvError::Empty) {
@@ -294,7 +294,7 @@ fn nobody_slips_in_while_the_proxy_begins_to_refuse() {
                     thread::sleep(Duration::from_micros(50));
                 }
             });
-            wait_until("somebody to dial", SOON, || proxy.connections() > 2);
+            wait_until("a client to connect", SOON, || proxy.connections() > 2);
             proxy.refuse();
             wait_until("all to be gone", SOON, || proxy.connections() == 0);
             drop(stop);

@@ -1,4 +1,4 @@
-//! What a test may do to a server, and what is left of it afterwards.
+//! What a test may do to a server, and what is left of the server afterwards.
 
 use std::path::Path;
 use std::thread;
@@ -45,11 +45,11 @@ fn a_dropped_server_ends_even_while_paused() {
 }
 
 #[test]
-fn a_panicking_test_takes_its_server_with_it() {
+fn the_server_of_a_panicking_test_ends() {
     let (send_pid, pid) = std::sync::mpsc::channel();
     let test = thread::spawn(move || {
         let server = Server::start(Flavor::Redis);
-        send_pid.send(server.pid()).expect("somebody listens");
+        send_pid.send(server.pid()).expect("the test receives it");
         panic!("as a failed assertion would");
     });
     assert!(test.join().is_err());
@@ -57,22 +57,22 @@ fn a_panicking_test_takes_its_server_with_it() {
 }
 
 #[test]
-fn a_paused_server_answers_nothing_until_it_is_resumed() {
+fn a_paused_server_does_not_answer_until_it_is_resumed() {
     let server = Server::start(Flavor::Redis);
     server.pause();
     let asking = thread::scope(|scope| {
         let asking = scope.spawn(|| server.command(&["PING"]));
-        // The question lies in the stopped server's queue, and cannot be answered from there.
+        // The command waits in the stopped server's socket buffer.
         thread::sleep(Duration::from_millis(50));
         assert!(!asking.is_finished());
         server.resume();
-        asking.join().expect("the answer comes after all")
+        asking.join().expect("the answer arrives after the pause")
     });
     assert_eq!(asking, "PONG");
 }
 
 #[test]
-fn a_killed_server_refuses_and_comes_back_on_the_same_port_without_its_data() {
+fn a_killed_server_refuses_and_restarts_on_the_same_port_without_its_data() {
     let server = Server::start(Flavor::Redis);
     let (port, pid) = (server.port(), server.pid());
     server.command(&["SET", "key", "value"]);
@@ -105,14 +105,14 @@ fn persistence_decides_what_a_kill_and_a_clean_shutdown_keep() {
 }
 
 #[test]
-fn a_power_failure_takes_back_what_was_written_last() {
+fn a_power_failure_removes_the_last_writes() {
     for flavor in Flavor::ALL {
         let server = Server::builder(flavor)
             .persistence(Persistence::AofEverysec)
             .start();
         server.command(&["SET", "first", "value"]);
         let limit = Duration::from_secs(5);
-        // Writing may be put off while an earlier part is being synced.
+        // The server may delay a write while it syncs an earlier one.
         wait_until("the first to be written", limit, || server.written() > 0);
         let mark = server.written();
         server.command(&["SET", "last", "value"]);
@@ -137,7 +137,7 @@ fn settings_reach_the_server() {
 
 #[test]
 fn a_preloaded_library_is_in_the_server() {
-    // Part of every glibc, and nothing that a server would load by itself.
+    // Part of every glibc, and not loaded by a server by itself.
     let library = "libanl.so.1";
     let server = Server::builder(Flavor::Redis)
         .preload(Path::new(library))
@@ -147,7 +147,7 @@ fn a_preloaded_library_is_in_the_server() {
 }
 
 #[test]
-fn the_kit_gets_in_whatever_the_password_and_users_are() {
+fn the_kit_can_connect_with_any_password_and_users() {
     let server = Server::builder(Flavor::Redis).requirepass("secret").start();
     assert_eq!(
         server.url(),
@@ -201,7 +201,7 @@ fn a_replica_behind_a_proxy_can_be_cut_off_from_its_primary() {
 }
 
 #[test]
-fn cluster_mode_is_what_the_server_says_it_is_in() {
+fn a_server_in_cluster_mode_reports_it() {
     for flavor in Flavor::ALL {
         let server = Server::builder(flavor).cluster_mode().start();
         assert!(
@@ -227,8 +227,8 @@ fn a_server_may_have_a_unix_socket_and_no_port() {
 }
 
 #[test]
-#[should_panic(expected = "Redis did not start; it said:")]
-fn a_server_that_cannot_start_says_why() {
+#[should_panic(expected = "Redis did not start; its log:")]
+fn a_server_that_cannot_start_reports_why() {
     Server::builder(Flavor::Redis)
         .arg("--no-such-setting", "yes")
         .start();
@@ -249,7 +249,7 @@ fn a_wall_clock_of_its_own_can_be_set_while_it_runs() {
         let ahead = seconds(&fast) - seconds(&true_one);
         assert!((3590..=3610).contains(&ahead), "{flavor:?}: {ahead} s");
         clock.set(-HOUR_US);
-        // A server looks at the clock when it wakes up, not at every command.
+        // A server reads the clock when it wakes up, not at every command.
         wait_until(
             "the clock to be read again",
             Duration::from_secs(10),

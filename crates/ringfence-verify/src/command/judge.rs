@@ -1,4 +1,4 @@
-//! `ringfence-verify judge`: a history that was written down, judged again.
+//! `ringfence-verify judge`: checks the invariants on a recorded history again.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use ringfence_verify::faults;
 use ringfence_verify::history::History;
 use ringfence_verify::invariants::liveness;
 
-/// What to judge.
+/// The arguments of `judge`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct JudgeArgs {
     /// A history as JSON lines, such as the `history.jsonl` of a run.
     history: PathBuf,
 }
 
-impl Args {
+impl JudgeArgs {
     pub(crate) fn run(self) -> ExitCode {
         let read = fs::read_to_string(&self.history).map_err(|error| error.to_string());
         let history = read.and_then(|text| {
@@ -33,7 +33,7 @@ impl Args {
             println!("VIOLATION: {violation}");
         }
         if let Some(open) = liveness::not_judged(&history) {
-            println!("cut short: whether its {open} open calls end was not judged");
+            println!("incomplete history: the ends of {open} open calls were not checked");
         }
         let (events, found) = (history.events.len(), violations.len());
         println!("{events} events, {groups} groups of grants, {found} violations");

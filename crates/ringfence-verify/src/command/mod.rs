@@ -1,4 +1,4 @@
-//! What can be asked of the proof, one file for each part of it.
+//! The subcommands of `ringfence-verify`, one file for each.
 
 mod judge;
 mod model;
@@ -13,23 +13,23 @@ use clap::Subcommand;
 /// A part of the proof.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Part {
-    /// Searches every state of the protocol's core, or of a variant that is known to be wrong.
-    Model(model::Args),
-    /// Runs real clients on real servers under faults, and judges what happened.
-    Run(run::Args),
-    /// Judges the history of a run again.
-    Judge(judge::Args),
-    /// One client process of a run.
+    /// Search all states of the protocol's core, or of a variant that is known to be wrong
+    Model(model::ModelArgs),
+    /// Run real clients on real servers, inject faults, and judge what happened
+    Run(run::RunArgs),
+    /// Judge the recorded history of a run again
+    Judge(judge::JudgeArgs),
+    /// One client process of a run
     #[command(hide = true)]
     Client(run::ClientArgs),
-    /// Runs the product in a simulated world, schedule after schedule.
-    Simulate(simulate::Args),
-    /// Breaks one rule of the product after the other, and sees that the tests notice.
-    Mutants(mutants::Args),
+    /// Run the product in a simulated world, one schedule after the other
+    Simulate(simulate::SimulateArgs),
+    /// Break the rules of the product one by one, and check that the tests notice
+    Mutants(mutants::MutantsArgs),
 }
 
 impl Part {
-    /// Runs it. The code says whether what was found is what should be.
+    /// Runs the part. The exit code is a success if the result is the expected one.
     pub(crate) fn run(self) -> ExitCode {
         match self {
             Self::Model(args) => args.run(),

@@ -1,5 +1,5 @@
-//! `model`: searches the protocol's core to the end, or something that is not the protocol until its mistake
-//! is found.
+//! `ringfence-verify model`: searches all states of the protocol's core, or searches a wrong
+//! variant until it finds the mistake.
 
 use std::process::ExitCode;
 
@@ -8,35 +8,36 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use ringfence_verify::model::{Scope, Size, Wrong, search_watched};
 
-/// What to search.
+/// The arguments of `model`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Search only this scope.
+pub(crate) struct ModelArgs {
+    /// Search only this scope
     #[arg(long, value_parser = PossibleValuesParser::new(Scope::ALL.map(|scope| scope.name)))]
     scope: Option<String>,
-    /// Search what is known to be wrong, and print the shortest way to its mistake.
+    /// Search a variant that is known to be wrong, and print the shortest way to its mistake
     #[arg(
         long,
         value_parser = PossibleValuesParser::new(Wrong::ALL.map(|wrong| wrong.name)),
         conflicts_with = "scope"
     )]
     variant: Option<String>,
-    /// Of the scope: how many attempts each client makes, with commas; as many clients as there are numbers.
+    /// With --scope: how many attempts each client makes, separated by commas; one number per
+    /// client
     #[arg(long, value_delimiter = ',', requires = "scope")]
     attempts: Vec<u8>,
-    /// Of the scope: how many ballots there are.
+    /// With --scope: how many ballots there are
     #[arg(long, requires = "scope")]
     ballots: Option<u8>,
-    /// Of the scope: how many nodes may forget everything.
+    /// With --scope: how many nodes may forget everything
     #[arg(long, requires = "scope")]
     crashes: Option<u8>,
-    /// How many threads search. With more than one, the way to a mistake need not be the shortest.
+    /// How many threads search. With more than one, the reported way need not be the shortest
     #[arg(long, default_value_t = 1)]
     threads: usize,
 }
 
-impl Args {
-    /// Whether all that should hold does, or what should be found wrong is.
+impl ModelArgs {
+    /// Succeeds if every scope keeps its properties, or if the mistake of the variant is found.
     pub(crate) fn run(self) -> ExitCode {
         let good = match &self.variant {
             Some(name) => Ok(self.find_wrong(name)),
@@ -87,10 +88,10 @@ impl Args {
             println!("{name}: {}", wrong.what);
             let report = wrong.search(self.threads);
             for finding in report.broken() {
-                println!("not true: {}\n{}", finding.property, finding.told());
+                println!("broken: {}\n{}", finding.property, finding.told());
                 found = true;
             }
-            println!("{} states until then", report.states);
+            println!("{} states searched", report.states);
         }
         found
     }

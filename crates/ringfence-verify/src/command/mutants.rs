@@ -1,4 +1,4 @@
-//! `ringfence-verify mutants`: breaks one rule after the other and sees that the suite notices.
+//! `ringfence-verify mutants`: breaks one rule after the other, and checks that a test notices.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -11,23 +11,23 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ringfence::clock::Clock;
 use ringfence_verify::mutants::{Build, Catch, Hunt, Mutant, Outcome, SUITES, Table, list};
 
-/// Where it is written down what caught which, from the root of the workspace.
+/// The file that records which test caught which mutant, from the root of the workspace.
 const TABLE: &str = "docs/mutants.md";
 
-/// What is hunted.
+/// The arguments of `mutants`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Only mutants with this in their name
+pub(crate) struct MutantsArgs {
+    /// Only mutants whose name contains this
     names: Vec<String>,
-    /// With the simulator alone; what it does not notice is no failure
+    /// Use only the simulator; a mutant that it does not notice is no failure
     #[arg(long)]
     simulator: bool,
-    /// Write the table of what caught which to this file
+    /// Write the table of mutants and the tests that caught them to this file
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
 }
 
-impl Args {
+impl MutantsArgs {
     pub(crate) fn run(self) -> ExitCode {
         match self.hunt() {
             Ok(true) => ExitCode::SUCCESS,
@@ -39,7 +39,7 @@ impl Args {
         }
     }
 
-    /// Whether every mutant was caught that had to be.
+    /// Whether every mutant that has to be caught was caught.
     fn hunt(&self) -> Result<bool, Box<dyn Error>> {
         let clock = Clock::System;
         let began = clock.now();
@@ -68,8 +68,8 @@ impl Args {
     }
 }
 
-/// Hunts with what caught each of `mutants` the last time, and the rest with everything. How many were
-/// caught.
+/// Tries on each mutant the test that caught it last time, and on the rest all tests. Returns how
+/// many were caught.
 fn caught(
     build: &Build,
     mutants: &[Mutant],
@@ -83,7 +83,7 @@ fn caught(
     };
     let bar = bar(mutants.len())?;
     let mut catches = caught_again(&hunt, mutants, table, &bar)?;
-    // What was built first, then what takes longer to build and to run.
+    // First the suites that are built already, then those that take longer to build and to run.
     let mut left = not_in(mutants, &catches);
     catches.extend(newly_caught(&hunt, &left, &bar));
     left = not_in(mutants, &catches);
@@ -99,7 +99,10 @@ fn caught(
     }
     bar.finish_and_clear();
     for one in &left {
-        println!("NOT CAUGHT: {}, which breaks: {}", one.name, one.rule);
+        println!(
+            "NOT CAUGHT: {}, which breaks the rule: {}",
+            one.name, one.rule
+        );
         table.note(one.name, |row| row.by = None);
     }
     for catch in &catches {
@@ -111,7 +114,8 @@ fn caught(
     Ok(catches.len())
 }
 
-/// Those that the table's own test catches again, after every such test was seen green.
+/// The mutants that are caught again by the test in the table. All these tests must pass without a
+/// mutant first.
 fn caught_again(
     hunt: &Hunt,
     mutants: &[Mutant],
@@ -130,16 +134,16 @@ fn caught_again(
         Some((*one, check, took))
     });
     let mut known: Vec<_> = known.collect();
-    // The long ones first, so that no core has to wait for the other at the end.
+    // The longest tests first, so that all cores are busy until the end.
     known.sort_by_key(|(_, _, took)| std::cmp::Reverse(*took));
-    println!("{} tests are green without a mutant", sound.len());
+    println!("{} tests pass without a mutant", sound.len());
 
     let mut catches = hunt.known(&known, |catch| show(bar, catch));
     catches.retain(|catch| catch.by.is_some());
     Ok(catches)
 }
 
-/// Those of `mutants` that some other test catches, each of which is told: the table does not have it yet.
+/// The mutants that another test catches. Prints each, because the table does not have it yet.
 fn newly_caught(hunt: &Hunt, mutants: &[Mutant], bar: &ProgressBar) -> Vec<Catch> {
     let mut catches = hunt.everywhere(mutants, |catch| {
         show(bar, catch);
@@ -156,7 +160,7 @@ fn not_in(mutants: &[Mutant], catches: &[Catch]) -> Vec<Mutant> {
     mutants.iter().filter(|one| !caught(one)).copied().collect()
 }
 
-/// Has the simulator alone look for each of `mutants`. How many it noticed.
+/// Runs only the simulator on each of `mutants`. Returns how many it noticed.
 fn simulated(
     build: &Build,
     mutants: &[Mutant],
@@ -167,21 +171,24 @@ fn simulated(
     let (clock, simulator) = (Clock::System, build.simulator()?);
     let began = clock.now();
     if let Outcome::Red(why) | Outcome::Broken(why) = simulator.run(None, PATIENCE, &scratch.0) {
-        return Err(format!("without a mutant, in the simulator: {why} is red").into());
+        return Err(format!("the simulator fails without a mutant: {why}").into());
     }
-    // A broken rule may make a client go round for ever without any time passing.
+    // A broken rule may make a client loop forever while the simulated time stands still.
     let limit = clock.now().since(began) * 8;
     let (bar, mut noticed) = (bar(mutants.len())?, 0);
-    for one in mutants.iter().filter(|one| simulator.may_see(one.place())) {
-        let said = match simulator.run(Some(one.name), limit, &scratch.0) {
+    for one in mutants
+        .iter()
+        .filter(|one| simulator.may_see(one.runs_on()))
+    {
+        let result = match simulator.run(Some(one.name), limit, &scratch.0) {
             Outcome::Green(_) => "no".to_owned(),
             Outcome::Red(invariant) => format!("`{invariant}`"),
             Outcome::Broken(why) => why,
         };
-        noticed += usize::from(said != "no");
+        noticed += usize::from(result != "no");
         bar.inc(1);
-        bar.suspend(|| println!("{}: {said}", one.name));
-        table.note(one.name, |row| row.simulator = said);
+        bar.suspend(|| println!("{}: {result}", one.name));
+        table.note(one.name, |row| row.simulator = result);
     }
     bar.finish_and_clear();
     Ok(noticed)
@@ -197,7 +204,7 @@ fn bar(mutants: usize) -> Result<ProgressBar, Box<dyn Error>> {
     Ok(ProgressBar::new(mutants as u64).with_style(style))
 }
 
-/// A folder for what the tests leave behind when they are ended in the middle.
+/// A temporary folder for files of tests that are killed before their end.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -1,4 +1,4 @@
-//! `ringfence-verify run`: faults on real servers, and the client processes that it starts.
+//! `ringfence-verify run`: faults on real servers; and the client processes that a run starts.
 
 use std::env;
 use std::path::PathBuf;
@@ -8,24 +8,24 @@ use std::time::Duration;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use ringfence_testkit::Flavor;
-use ringfence_verify::faults::{self, Seat, Settings};
+use ringfence_verify::faults::{self, ClientProcess, Settings};
 
-/// What to run.
+/// The arguments of `run`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// For how many minutes faults are injected.
+pub(crate) struct RunArgs {
+    /// For how many minutes to inject faults
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// What decides which faults come when, and what clients want.
+    /// The seed that decides which faults happen when, and which locks the clients ask for
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many servers.
+    /// How many servers
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(3..=9))]
     nodes: u8,
-    /// Which servers.
+    /// Which servers
     #[arg(long, value_enum, default_value_t = FlavorArg::Both)]
     flavor: FlavorArg,
-    /// Where histories and the picture go.
+    /// The folder for the histories and the picture
     #[arg(long, default_value = "target/faults")]
     out: PathBuf,
 }
@@ -34,14 +34,14 @@ pub(crate) struct Args {
 enum FlavorArg {
     Redis,
     Valkey,
-    /// In turn.
+    /// Redis and Valkey in turn
     Both,
 }
 
-impl Args {
+impl RunArgs {
     pub(crate) fn run(self) -> ExitCode {
         let Ok(program) = env::current_exe() else {
-            eprintln!("cannot tell which program this is, to start clients with");
+            eprintln!("cannot find the path of this program, which the client processes need");
             return ExitCode::FAILURE;
         };
         let flavors = match self.flavor {
@@ -73,7 +73,7 @@ impl Args {
                 }
             }
             Err(error) => {
-                eprintln!("the run could not be made: {error}");
+                eprintln!("the run failed: {error}");
                 ExitCode::FAILURE
             }
         }
@@ -85,7 +85,7 @@ fn style() -> ProgressStyle {
         .unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// Who this client is, and where it finds what it needs.
+/// The arguments of one client process.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClientArgs {
     #[arg(long)]
@@ -102,17 +102,17 @@ pub(crate) struct ClientArgs {
 
 impl ClientArgs {
     pub(crate) fn run(self) -> ExitCode {
-        let seat = Seat {
+        let client = ClientProcess {
             number: self.number,
             seed: self.seed,
             nodes: self.nodes,
             store: self.store,
             journal: self.journal,
         };
-        match seat.run() {
+        match client.run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("client {}: {error}", seat.number);
+                eprintln!("client {}: {error}", client.number);
                 ExitCode::FAILURE
             }
         }

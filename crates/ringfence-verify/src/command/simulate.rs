@@ -1,4 +1,4 @@
-//! `ringfence-verify simulate`: many schedules, or one of them again.
+//! `ringfence-verify simulate`: runs many schedules, or repeats one of them.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,39 +10,39 @@ use ringfence::clock::Clock;
 use ringfence_verify::invariants::{self, liveness};
 use ringfence_verify::simulator::{self, Campaign, Clocks, Parts};
 
-/// What is simulated.
+/// The arguments of `simulate`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// The seed of the only schedule to run, or with --schedules or --seconds of the first
+pub(crate) struct SimulateArgs {
+    /// The seed of the only schedule, or of the first one with --schedules or --seconds
     #[arg(long)]
     seed: Option<u64>,
-    /// How many schedules
+    /// How many schedules to run
     #[arg(long, conflicts_with = "seconds")]
     schedules: Option<u64>,
-    /// Schedules for so many seconds
+    /// Run schedules for this many seconds
     #[arg(long)]
     seconds: Option<u64>,
-    /// How clocks run
+    /// How the clocks run
     #[arg(long, value_enum, default_value_t = ClocksArg::Usual)]
     clocks: ClocksArg,
-    /// Of the one schedule, only these steps: numbers with commas, or `none`
+    /// Of the one schedule, only these steps: numbers separated by commas, or `none`
     #[arg(long, requires = "seed")]
     steps: Option<String>,
-    /// Of the one schedule, only these faults: numbers with commas, or `none`
+    /// Of the one schedule, only these faults: numbers separated by commas, or `none`
     #[arg(long, requires = "seed")]
     faults: Option<String>,
-    /// Show every message of the one schedule
+    /// Print every message of the one schedule
     #[arg(long, requires = "seed")]
     trace: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ClocksArg {
-    /// Apart by less than the default drift allows
+    /// Rates that differ by less than the default drift allows
     Usual,
-    /// 5 s that last 4.5 or 5.5, 10 s that last 9.5 or 11.2, and the drift set for them
+    /// 5 s that last 4.5 s or 5.5 s, 10 s that last 9.5 s or 11.2 s, and a drift set for them
     Debate,
-    /// The same with the default drift, which is too little: must be caught
+    /// The same clocks with the default drift, which is too small: a violation must be found
     DebateUnprepared,
 }
 
@@ -56,10 +56,10 @@ impl From<ClocksArg> for Clocks {
     }
 }
 
-/// How many schedules a run without any word about it has.
+/// How many schedules run if neither --schedules nor --seconds is given.
 const SCHEDULES: u64 = 10_000;
 
-impl Args {
+impl SimulateArgs {
     pub(crate) fn run(self) -> ExitCode {
         match (
             self.seed,
@@ -76,7 +76,7 @@ impl Args {
         let (steps, faults) = match (chosen(&self.steps), chosen(&self.faults)) {
             (Ok(steps), Ok(faults)) => (steps.unwrap_or(all.steps), faults.unwrap_or(all.faults)),
             (Err(word), _) | (_, Err(word)) => {
-                eprintln!("not a number of a step or fault: {word}");
+                eprintln!("not the number of a step or a fault: {word}");
                 return ExitCode::from(64);
             }
         };
@@ -95,7 +95,7 @@ impl Args {
         print!("{}", run.trace);
         print!("{}", run.history.to_json_lines());
         if let Some(open) = liveness::not_judged(&run.history) {
-            println!("stopped before its end: whether its {open} open calls end was not judged");
+            println!("stopped early: the ends of {open} open calls were not checked");
         }
         match invariants::check(&run.history) {
             Ok(()) => {
@@ -158,7 +158,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// The numbers in `list`; the word that is none.
+/// The numbers in `list`, or the first word that is not a number.
 fn chosen(list: &Option<String>) -> Result<Option<Vec<usize>>, String> {
     let Some(list) = list else { return Ok(None) };
     if list == "none" {

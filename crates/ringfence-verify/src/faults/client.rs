@@ -1,7 +1,7 @@
-//! One client process: several tasks that each want one lock after the other, with the product's own
-//! client, and write down what came of it.
+//! One client process. It runs several tasks that each ask for one lock after the other with the
+//! product's own client, and records the results in a journal.
 //!
-//! It goes on until its standard input ends, so it does not outlive whoever started it.
+//! It runs until its standard input ends, so it does not outlive the process that started it.
 
 use std::error::Error;
 use std::io::{Read as _, Write as _};
@@ -16,41 +16,41 @@ use crate::history::{Mode, What};
 use crate::random::Random;
 
 use super::journal::{Journal, Note, now_us};
-use super::store::{Entry, Store, Trouble};
-use super::wish::{End, Held, Kind, Wish};
+use super::store::{Entry, Store, StoreError};
+use super::wish::{Held, HoldEnd, Wish, WishKind};
 
-/// How many calls a client has under way at once.
+/// How many calls a client has under way at the same time.
 pub(super) const TASKS: u64 = 3;
-/// The calls of a client have numbers of their own, and so have those of its tasks.
+/// Each client numbers its calls from its own base, and so does each of its tasks.
 pub(super) const OPS_OF_CLIENT: u64 = 1_000_000;
 pub(super) const OPS_OF_TASK: u64 = 100_000;
-/// What it says once it knows every node's clock.
+/// The line that a client prints once it knows every node's clock.
 pub(super) const WARM: &str = "warm";
-/// How long a node may take: the machine that runs all of this is busy.
+/// How long a node may take. Long, because one busy machine runs everything.
 const NODE_TIMEOUT: Duration = Duration::from_millis(250);
-/// How often a holder looks whether its deadline has moved.
+/// How often a holder checks whether its deadline has moved.
 const LOOK: Duration = Duration::from_millis(40);
 
-/// Who a client is, and where it finds what it needs.
+/// The settings of one client process.
 #[derive(Debug, Clone)]
-pub struct Seat {
+pub struct ClientProcess {
     /// Its number in the history.
     pub number: u64,
-    /// What decides what it wants.
+    /// The seed that decides what it asks for.
     pub seed: u64,
     /// The nodes' URLs, each through a proxy of its own.
     pub nodes: String,
-    /// The URL of what the locks guard.
+    /// The URL of the resources that the locks protect.
     pub store: String,
-    /// Where it writes down what happens.
+    /// The file in which it records what happens.
     pub journal: PathBuf,
 }
 
-impl Seat {
+impl ClientProcess {
     /// Works until standard input ends.
     ///
     /// # Errors
-    /// If it cannot begin: nothing of what happens later is an error.
+    /// If it cannot start. Later failures are part of the history.
     pub fn run(&self) -> Result<(), Box<dyn Error>> {
         let runtime = tokio::runtime::Builder::new_current_thread();
         { runtime }.enable_all().build()?.block_on(self.work())
@@ -63,7 +63,7 @@ impl Seat {
         let label = format!("client-{}", self.number);
         let builder = Locks::builder().nodes(&self.nodes).label(&label);
         let locks = builder.node_timeout(NODE_TIMEOUT).connect().await?;
-        let warming = tokio::spawn(tell_when_warm(locks.clone()));
+        let warming = tokio::spawn(report_when_warm(locks.clone()));
         let tasks: Vec<_> = (0..TASKS)
             .map(|task| {
                 let worker = Worker {
@@ -87,25 +87,26 @@ impl Seat {
 }
 
 fn until_input_ends() -> watch::Receiver<bool> {
-    let (tell, told) = watch::channel(false);
+    let (sender, stop) = watch::channel(false);
     std::thread::spawn(move || {
         let mut rest = Vec::new();
         let _ = std::io::stdin().read_to_end(&mut rest);
-        let _ = tell.send(true);
+        let _ = sender.send(true);
     });
-    told
+    stop
 }
 
-/// A client that never saw a node's clock cannot tell that it was set.
-async fn tell_when_warm(locks: Locks) {
-    let mut heard = vec![false; locks.node_names().len()];
-    while !heard.iter().all(|heard| *heard) {
-        for (heard, node) in heard.iter_mut().zip(locks.nodes().await) {
-            *heard |= node.facts.is_ok();
+/// Prints [`WARM`] when every node has answered. A client that never saw a node's clock cannot
+/// notice that the clock was set.
+async fn report_when_warm(locks: Locks) {
+    let mut answered = vec![false; locks.node_names().len()];
+    while !answered.iter().all(|answered| *answered) {
+        for (answered, node) in answered.iter_mut().zip(locks.nodes().await) {
+            *answered |= node.facts.is_ok();
         }
         tokio::time::sleep(LOOK).await;
     }
-    // Nobody listens if the run is over.
+    // The write fails if the run is over; that is fine.
     let _ = writeln!(std::io::stdout(), "{WARM}");
 }
 
@@ -124,7 +125,7 @@ impl Worker {
             let wish = Wish::draw(&mut self.random);
             let op = self.next_op;
             self.next_op += 1;
-            if matches!(wish.kind, Kind::Arrive | Kind::Await) {
+            if matches!(wish.kind, WishKind::Arrive | WishKind::Await) {
                 self.meet(op, &wish).await;
                 continue;
             }
@@ -133,7 +134,7 @@ impl Worker {
                     self.hold(op, &wish, held).await;
                     self.random.between(1, 40)
                 }
-                // Without a majority the next call would be refused at once, too.
+                // Without a majority the next call would also be refused at once.
                 None => self.random.between(20, 150),
             };
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
@@ -146,7 +147,7 @@ impl Worker {
             client: self.client,
             mode: wish.mode(),
             names: wish.names.iter().map(|&name| name.to_owned()).collect(),
-            waits: wish.wait.is_some() || wish.kind == Kind::Lead,
+            waits: wish.wait.is_some() || wish.kind == WishKind::Lead,
             owner: None,
         };
         self.journal.event(now_us(), invoked);
@@ -164,7 +165,7 @@ impl Worker {
                 op,
                 why: first_line(&error.to_string()),
             },
-            // It may have been granted in the very moment in which it was dropped.
+            // It may have been granted at the moment in which it was dropped.
             Err(_) => What::Unknown { op },
         };
         self.journal.event(now_us(), what);
@@ -173,7 +174,7 @@ impl Worker {
 
     fn granted(&self, op: u64, held: &Held) {
         let until_us = held.deadline_us();
-        // A client that was stopped before it could look was granted it all the same, in time.
+        // A client that was stopped before it could record the grant still had it in time.
         let at_us = now_us().min(until_us);
         let what = What::Granted {
             op,
@@ -186,7 +187,7 @@ impl Worker {
         self.journal.note(at_us, &Note::Votes { op, nodes });
     }
 
-    /// Reads, takes its time, writes, and gives it back.
+    /// Reads, waits, writes and releases.
     async fn hold(&mut self, op: u64, wish: &Wish, held: Held) {
         let resources = resources(wish, &held);
         let alone = wish.mode() != Mode::Shared;
@@ -195,7 +196,7 @@ impl Worker {
             seen.push(self.read(op, name, held.fence()).await);
         }
         let lost = self.stay(op, wish, &held).await;
-        // Some write although they were told, as a program does that does not look.
+        // Some holders write although they know of the loss, as a program does that does not check.
         let writes = alone && (!lost || self.random.chance(50));
         if lost {
             self.journal.event(now_us(), What::Ended { op });
@@ -206,13 +207,13 @@ impl Worker {
             }
         }
         match lost {
-            // It has ended, whatever the nodes say to the release.
+            // The hold has ended, whatever the nodes answer to the release.
             true => drop(held.release().await),
             false => self.part(op, wish, held).await,
         }
     }
 
-    /// Holds on for as long as the wish says; whether it was lost meanwhile.
+    /// Holds for the time in `wish`. Returns whether the lock was lost in that time.
     async fn stay(&self, op: u64, wish: &Wish, held: &Held) -> bool {
         let mut until_us = held.deadline_us();
         let end_us = now_us() + wish.span.as_micros() as u64;
@@ -220,7 +221,7 @@ impl Worker {
             let left = Duration::from_micros(end_us.saturating_sub(now_us()));
             tokio::select! {
                 biased;
-                why = held.lost(), if !wish.deaf => {
+                why = held.lost(), if !wish.ignores_loss => {
                     self.journal.note(now_us(), &Note::Lost { op, why: why.to_string() });
                     return true;
                 }
@@ -240,10 +241,10 @@ impl Worker {
         }
     }
 
-    /// Ends a hold that was not lost, as far as its client knows.
+    /// Ends a hold that was not lost as far as its client knows.
     async fn part(&mut self, op: u64, wish: &Wish, held: Held) {
         let held = match (wish.end, held) {
-            (End::Downgrade, Held::Alone(guard)) if wish.kind == Kind::Write => {
+            (HoldEnd::Downgrade, Held::Alone(guard)) if wish.kind == WishKind::Write => {
                 let until_us = guard.deadline().as_micros();
                 self.journal
                     .event(now_us(), What::Deadline { op, until_us });
@@ -262,8 +263,8 @@ impl Worker {
                     }
                 }
             }
-            (End::Extend, held) => {
-                // Whether it worked shows in the deadline.
+            (HoldEnd::Extend, held) => {
+                // The deadline shows whether it worked.
                 let _ = held.extend(wish.ttl).await;
                 self.stay(op, wish, &held).await;
                 held
@@ -274,17 +275,17 @@ impl Worker {
         self.journal.event(now, What::Deadline { op, until_us });
         self.journal.event(now, What::Ended { op });
         match wish.end {
-            End::Drop => drop(held),
-            // What the nodes say to it changes nothing: it has ended.
+            HoldEnd::Drop => drop(held),
+            // The hold has ended, whatever the nodes answer.
             _ => drop(held.release().await),
         }
     }
 
-    /// What a resource shows in both its copies; `None` if the fence is too old already.
+    /// The value of a resource in both copies; `None` if the fence is already too old.
     async fn read(&mut self, op: u64, name: &str, fence: u64) -> [Option<u64>; 2] {
         let fenced = match self.store.read_fenced(name, fence).await {
             Ok(seen) => Some(seen),
-            Err(trouble) => self.note_trouble(op, &trouble),
+            Err(error) => self.note_store_error(op, &error),
         };
         [fenced, self.store.read(name).await.ok()]
     }
@@ -294,31 +295,31 @@ impl Worker {
             op,
             fence,
             saw,
-            // No two writes are alike, also not those of one call.
+            // Every write has a different value, also within one call.
             wrote: op * 8 + u64::from(name.as_bytes()[0] % 8),
             sent_us: now_us(),
         };
         if let Some(saw) = seen[0]
-            && let Err(trouble) = self.store.write_fenced(name, entry(saw)).await
+            && let Err(error) = self.store.write_fenced(name, entry(saw)).await
         {
-            self.note_trouble(op, &trouble);
+            self.note_store_error(op, &error);
         }
         if let Some(saw) = seen[1] {
             let _ = self.store.write(name, entry(saw)).await;
         }
     }
 
-    fn note_trouble(&self, op: u64, trouble: &Trouble) -> Option<u64> {
-        match trouble {
-            Trouble::Refused => self.journal.note(now_us(), &Note::Late { op }),
-            // The resources are always there: if not, the run is worth nothing.
-            Trouble::Broken(error) => panic!("a resource failed: {error}"),
+    fn note_store_error(&self, op: u64, error: &StoreError) -> Option<u64> {
+        match error {
+            StoreError::Refused => self.journal.note(now_us(), &Note::Late { op }),
+            // The server of the resources has no faults, so this is a mistake of the test.
+            StoreError::Broken(error) => panic!("a resource failed: {error}"),
         }
         None
     }
 }
 
-/// What is guarded by a hold: one list for each name, or for its slot.
+/// The resources that a hold protects: one list per name, or per slot.
 fn resources(wish: &Wish, held: &Held) -> Vec<String> {
     let names = wish.names.iter();
     match held.slot() {

@@ -1,4 +1,4 @@
-//! The client processes of a run: started, stopped where they stand, killed and replaced.
+//! The client processes of a run: starts, stops, kills and replaces them.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader};
@@ -14,9 +14,9 @@ use super::client::WARM;
 use super::journal::now_us;
 use super::stage::{CLIENTS, Stage};
 
-/// A client's number is that of its seat plus this for each that sat there before.
-pub(super) const SEATS: u64 = 16;
-/// How long a client may take to end once it is told to: longer than any call that it can have made.
+/// A client's number is its index plus this for each earlier client with the same index.
+pub(super) const CLIENT_NUMBERS: u64 = 16;
+/// How long a client may take to end: longer than any call that it can have made.
 const END_LIMIT: Duration = Duration::from_secs(40);
 
 #[derive(Debug)]
@@ -24,12 +24,12 @@ pub(super) struct Crew {
     program: PathBuf,
     folder: PathBuf,
     seed: u64,
-    clients: Vec<Client>,
+    clients: Vec<RunningClient>,
     begun: Vec<u64>,
 }
 
 #[derive(Debug)]
-struct Client {
+struct RunningClient {
     number: u64,
     child: Child,
     warm: Arc<AtomicBool>,
@@ -49,45 +49,46 @@ impl Crew {
             clients: Vec::new(),
             begun: vec![0; CLIENTS],
         };
-        for seat in 0..CLIENTS {
-            let client = crew.spawn(seat, stage)?;
+        for index in 0..CLIENTS {
+            let client = crew.spawn(index, stage)?;
             crew.clients.push(client);
         }
         Ok(crew)
     }
 
-    /// Puts a new client in place of one that was killed, unless somebody sits there already.
-    pub(super) fn replace(&mut self, seat: usize, stage: &Stage) -> Result<(), Box<dyn Error>> {
-        if self.clients[seat].child.try_wait()?.is_some() {
-            self.clients[seat] = self.spawn(seat, stage)?;
+    /// Starts a new client in place of a killed one, unless one is running there already.
+    pub(super) fn replace(&mut self, index: usize, stage: &Stage) -> Result<(), Box<dyn Error>> {
+        if self.clients[index].child.try_wait()?.is_some() {
+            self.clients[index] = self.spawn(index, stage)?;
         }
         Ok(())
     }
 
-    pub(super) fn pause(&mut self, seat: usize) {
-        self.clients[seat].signal(Signal::STOP);
+    pub(super) fn pause(&mut self, index: usize) {
+        self.clients[index].signal(Signal::STOP);
     }
 
-    pub(super) fn resume(&mut self, seat: usize) {
-        self.clients[seat].signal(Signal::CONT);
+    pub(super) fn resume(&mut self, index: usize) {
+        self.clients[index].signal(Signal::CONT);
     }
 
-    /// Kills a client; its number. It is gone on return.
-    pub(super) fn kill(&mut self, seat: usize) -> u64 {
-        let client = &mut self.clients[seat];
+    /// Kills a client and waits until it is gone. Returns its number.
+    pub(super) fn kill(&mut self, index: usize) -> u64 {
+        let client = &mut self.clients[index];
         let _ = client.child.kill();
         let _ = client.child.wait();
         client.number
     }
 
-    /// Whether every client that runs knows every node's clock.
+    /// Whether every running client knows every node's clock.
     pub(super) fn is_warm(&mut self) -> bool {
         self.clients.iter_mut().all(|client| {
             client.warm.load(Ordering::SeqCst) || matches!(client.child.try_wait(), Ok(Some(_)))
         })
     }
 
-    /// Tells all to end and waits for it; those that did not have to be killed failed to.
+    /// Tells all clients to end and waits for them. An error names those that failed or did not
+    /// end.
     pub(super) fn end(mut self) -> Result<(), String> {
         for client in &mut self.clients {
             drop(client.child.stdin.take());
@@ -116,14 +117,14 @@ impl Crew {
         }
     }
 
-    fn spawn(&mut self, seat: usize, stage: &Stage) -> Result<Client, Box<dyn Error>> {
-        let number = 1 + seat as u64 + SEATS * self.begun[seat];
-        self.begun[seat] += 1;
+    fn spawn(&mut self, index: usize, stage: &Stage) -> Result<RunningClient, Box<dyn Error>> {
+        let number = 1 + index as u64 + CLIENT_NUMBERS * self.begun[index];
+        self.begun[index] += 1;
         let mut child = Command::new(&self.program)
             .arg("client")
             .args(["--number", &number.to_string()])
             .args(["--seed", &self.seed.to_string()])
-            .args(["--nodes", &stage.urls(seat)])
+            .args(["--nodes", &stage.urls(index)])
             .args(["--store", &stage.store.url()])
             .arg("--journal")
             .arg(self.folder.join(format!("client-{number}.jsonl")))
@@ -131,17 +132,20 @@ impl Crew {
             .stdout(Stdio::piped())
             .spawn()?;
         let warm = Arc::new(AtomicBool::new(false));
-        let output = child.stdout.take().ok_or("a client without output")?;
-        let tell = Arc::clone(&warm);
-        // Ends with the client.
+        let output = child
+            .stdout
+            .take()
+            .ok_or("the client process has no standard output")?;
+        let flag = Arc::clone(&warm);
+        // The thread ends with the client.
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if line == WARM {
-                    tell.store(true, Ordering::SeqCst);
+                    flag.store(true, Ordering::SeqCst);
                 }
             }
         });
-        Ok(Client {
+        Ok(RunningClient {
             number,
             child,
             warm,
@@ -149,9 +153,9 @@ impl Crew {
     }
 }
 
-impl Client {
+impl RunningClient {
     fn signal(&mut self, signal: Signal) {
-        // The id of one that has been waited for may be somebody else's by now.
+        // After a process was waited for, its id may belong to another process.
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
@@ -162,9 +166,9 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for RunningClient {
     fn drop(&mut self) {
-        // SIGKILL ends a stopped process too.
+        // SIGKILL also ends a stopped process.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

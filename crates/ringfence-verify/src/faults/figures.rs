@@ -1,4 +1,4 @@
-//! What a run was made of, in numbers.
+//! The numbers of a run: calls, grants, faults and writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -7,32 +7,32 @@ use crate::history::{Event, Mode, What};
 
 use super::journal::{Note, Record};
 use super::store::Entry;
-use super::strike::Kind;
+use super::strike::FaultKind;
 
-/// Counts of one run.
+/// The counts of one run.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
     /// Calls for a lock.
     pub calls: usize,
-    /// Grants, by what was asked for.
+    /// Grants, by kind of lock.
     pub grants: BTreeMap<&'static str, usize>,
-    /// Calls that turned to a latch.
+    /// Calls of latches.
     pub turned: usize,
-    /// Latches that somebody found open.
+    /// Latches that a call found open.
     pub opened: usize,
     /// Calls that ended without a grant.
     pub refused: usize,
-    /// Calls of which nobody knows the outcome.
+    /// Calls whose result is not known.
     pub unknown: usize,
-    /// Holders that were told that they lost what they held.
+    /// Holders that learned of the loss of their lock.
     pub lost: usize,
-    /// Faults, by sort.
+    /// Faults, by kind.
     pub faults: BTreeMap<&'static str, usize>,
     /// Writes that the fenced resources accepted.
     pub writes: usize,
-    /// What the fenced resources refused because it came too late.
+    /// Late reads and writes that the fenced resources refused.
     pub late: usize,
-    /// Updates that the same resources lost where fences are not checked.
+    /// Updates that were lost in the copies that do not check fences.
     pub lost_updates: usize,
     /// Groups of grants whose linearizability was checked.
     pub groups: usize,
@@ -77,7 +77,7 @@ impl Figures {
                 Note::Lost { .. } => figures.lost += 1,
                 Note::Late { .. } => figures.late += 1,
                 Note::Strike { kind, .. } => {
-                    let known = Kind::ALL.iter().find(|known| known.name() == kind);
+                    let known = FaultKind::ALL.iter().find(|known| known.name() == kind);
                     let name = known.map_or("other", |known| known.name());
                     *figures.faults.entry(name).or_default() += 1;
                 }
@@ -88,7 +88,7 @@ impl Figures {
         figures
     }
 
-    /// Counts the updates that `writes` overwrote unseen.
+    /// Counts the updates that `writes` overwrote without having seen them.
     pub(super) fn count_lost_updates(&mut self, writes: &[Entry]) {
         let mut value = 0;
         for write in writes {
@@ -130,16 +130,16 @@ impl fmt::Display for Figures {
             .map(|(of, count)| format!("{count} {of}"));
         writeln!(f, "grants: {}", grants.collect::<Vec<_>>().join(", "))?;
         writeln!(f, "{} latches were found open", self.opened)?;
-        writeln!(f, "{} holders were told of a loss", self.lost)?;
+        writeln!(f, "{} holders learned of a loss", self.lost)?;
         writeln!(
             f,
-            "fenced resources accepted {} writes and refused {} late readers and writers; beside them, \
-             without fences, {} updates were lost",
+            "fenced resources accepted {} writes and refused {} late readers and writers; the same \
+             resources without fences lost {} updates",
             self.writes, self.late, self.lost_updates
         )?;
         writeln!(
             f,
-            "{} groups of grants are linearizable or named below",
+            "{} groups of grants were checked for linearizability",
             self.groups
         )?;
         writeln!(f, "{} faults:", self.faults.values().sum::<usize>())?;
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_update_that_was_overwritten_unseen_is_counted() {
+    fn a_lost_update_is_counted() {
         let write = |saw, wrote| Entry {
             op: 1,
             fence: 1,

@@ -1,6 +1,6 @@
-//! What is written down while a run goes on: one file for each process, one JSON line for each thing
-//! that happened, on the clock that all processes of a machine share. A line is written before its
-//! process does anything else, so that the file of a client that was killed lacks nothing.
+//! The journals of a run: one file per process, one JSON line per event, with times of the clock
+//! that all processes of a machine share. A process writes a line before it does anything else, so
+//! the file of a killed client is complete.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -13,39 +13,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{Event, History, What};
 
-/// What is not judged as an event, but counted or shown.
+/// Something that is counted or shown, but not judged as an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub enum Note {
-    /// Which nodes granted a call.
+    /// The nodes that granted a call.
     Votes {
         /// The call.
         op: u64,
         /// The nodes, from 0.
         nodes: Vec<u64>,
     },
-    /// A holder was told that it lost what it held.
+    /// A holder learned that it lost its lock.
     Lost {
         /// The call.
         op: u64,
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
-    /// The fenced resource refused what came too late.
+    /// A fenced resource refused a late read or write.
     Late {
-        /// On behalf of which call.
+        /// The call on whose behalf it was sent.
         op: u64,
     },
     /// A fault, from beginning to end.
     Strike {
-        /// Which sort.
+        /// The kind of fault.
         kind: String,
-        /// Whom it hit: `node 2`, `client 1`, or the links between.
+        /// The target: `node 2`, `client 1`, or the connections between them.
         on: String,
         /// When it began.
         from_us: u64,
     },
-    /// A client process was killed: what it had asked for is unknown.
+    /// A client process was killed: the results of its open calls are unknown.
     Dead {
         /// Its number.
         client: u64,
@@ -55,7 +55,7 @@ pub enum Note {
 /// One line of a journal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum JournalLine {
     Event(Event),
     Note {
         at_us: u64,
@@ -64,7 +64,7 @@ enum Line {
     },
 }
 
-/// A file that lines are added to.
+/// A file to which lines are appended.
 #[derive(Debug)]
 pub(super) struct Journal(Mutex<File>);
 
@@ -74,34 +74,34 @@ impl Journal {
     }
 
     pub(super) fn event(&self, at_us: u64, what: What) {
-        self.write(&Line::Event(Event { at_us, what }));
+        self.write(&JournalLine::Event(Event { at_us, what }));
     }
 
     pub(super) fn note(&self, at_us: u64, note: &Note) {
         let note = note.clone();
-        self.write(&Line::Note { at_us, note });
+        self.write(&JournalLine::Note { at_us, note });
     }
 
-    /// A run that cannot write down what happens is worth nothing.
+    /// Panics if the line cannot be written: without its history a run proves nothing.
     fn write(&self, line: &impl Serialize) {
-        let line = serde_json::to_string(line).expect("every line has a form in JSON") + "\n";
+        let line = serde_json::to_string(line).expect("every line can be written as JSON") + "\n";
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(line.as_bytes())
             .expect("cannot write the history");
     }
 }
 
-/// The moment on the clock that all processes of this machine share.
+/// The current time on the clock that all processes of this machine share.
 pub(super) fn now_us() -> u64 {
     Clock::System.now().as_micros()
 }
 
-/// All that was written down, put together.
+/// All journals of a run in one.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
-    /// What is judged.
+    /// The events, which are judged.
     pub history: History,
-    /// The rest, by time.
+    /// The notes, by time.
     pub notes: Vec<(u64, Note)>,
 }
 
@@ -120,10 +120,10 @@ impl Record {
                 let whole = at + 1 < text.lines().count() || text.ends_with('\n');
                 match record.add(line) {
                     Some(()) => {}
-                    // Its process was killed in the middle of the line, before it did anything.
+                    // The process was killed while it wrote the line, before it did anything else.
                     None if !whole => {}
                     None => {
-                        let why = format!("{}: line {} is no event", path.display(), at + 1);
+                        let why = format!("{}: line {} is not an event", path.display(), at + 1);
                         return Err(io::Error::other(why));
                     }
                 }
@@ -131,11 +131,11 @@ impl Record {
         }
         record.history.events.sort_by_key(|event| event.at_us);
         record.notes.sort_by_key(|(at_us, _)| *at_us);
-        record.close_calls_of_the_dead();
+        record.close_calls_of_killed_clients();
         Ok(record)
     }
 
-    /// Counts all times from the first event on.
+    /// Makes all times relative to the first event.
     pub(super) fn count_from_zero(&mut self) {
         let first = self.history.events.first();
         let start_us = first.map_or(0, |event| event.at_us);
@@ -158,14 +158,14 @@ impl Record {
 
     fn add(&mut self, line: &str) -> Option<()> {
         match serde_json::from_str(line).ok()? {
-            Line::Event(event) => self.history.events.push(event),
-            Line::Note { at_us, note } => self.notes.push((at_us, note)),
+            JournalLine::Event(event) => self.history.events.push(event),
+            JournalLine::Note { at_us, note } => self.notes.push((at_us, note)),
         }
         Some(())
     }
 
-    /// Nobody can say what came of the calls that were under way in a client when it was killed.
-    fn close_calls_of_the_dead(&mut self) {
+    /// Marks the calls that were under way in a killed client as unknown.
+    fn close_calls_of_killed_clients(&mut self) {
         let dead: BTreeMap<u64, u64> = self
             .notes
             .iter()
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn journals_are_put_together_and_the_calls_of_the_dead_are_unknown() {
+    fn journals_are_merged_and_open_calls_of_killed_clients_are_unknown() {
         let folder = tempfile::tempdir().unwrap();
         let notes = [
             Note::Votes {
@@ -244,7 +244,7 @@ mod tests {
         for (at_us, note) in (4..).zip(&notes) {
             other.note(at_us, note);
         }
-        other.write(&"cut short");
+        other.write(&"incomplete");
         let path = folder.path().join("other.jsonl");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, &text[..text.len() - 4]).unwrap();
@@ -258,7 +258,7 @@ mod tests {
             .iter()
             .filter(|event| matches!(event.what, What::Unknown { .. }))
             .collect();
-        assert_eq!(unknown.len(), 1, "only the call of the dead");
+        assert_eq!(unknown.len(), 1, "only the call of the killed client");
         assert_eq!(unknown[0].what, What::Unknown { op: 1 });
         assert_eq!(unknown[0].at_us, 8);
     }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_line_that_is_no_event_is_an_error() {
+    fn a_complete_line_that_is_not_an_event_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a.jsonl"), "{}\n").unwrap();
         let error = Record::read(folder.path()).unwrap_err();

@@ -1,37 +1,37 @@
-//! The lanes of the picture: who has which, and where it is.
+//! The lanes of the picture: which task or target has which lane, and where it is drawn.
 
 use std::collections::HashMap;
 
 use super::client::{OPS_OF_CLIENT, OPS_OF_TASK, TASKS};
-use super::crew::SEATS;
+use super::crew::CLIENT_NUMBERS;
 use super::stage::CLIENTS;
 
 /// How high a lane is, in pixels.
 pub(super) const LANE: f64 = 26.0;
-/// Above them is room for the seconds.
+/// The height above the lanes, for the seconds.
 const HEAD: f64 = 30.0;
 
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    /// From the top.
+    /// The names, from the top.
     pub(super) names: Vec<String>,
-    /// How many of them, at the top, are for faults.
+    /// How many lanes at the top are for faults.
     pub(super) faults: usize,
-    places: HashMap<String, usize>,
+    indices: HashMap<String, usize>,
 }
 
 impl Lanes {
-    /// Faults above: a lane for each node, for the links of each client, and of all. Below, a lane for
-    /// each task of each client.
+    /// Lanes for faults above: one for each node, one for the connections of each client, and one
+    /// for those of all clients. Below them one lane for each task of each client.
     pub(super) fn of(nodes: usize) -> Self {
         let mut lanes = Self::default();
         for node in 0..nodes {
             lanes.add(format!("node {node}"));
         }
         for client in 0..CLIENTS {
-            lanes.add(format!("links of client {client}"));
+            lanes.add(format!("connections of client {client}"));
         }
-        lanes.add("links of all clients".to_owned());
+        lanes.add("connections of all clients".to_owned());
         lanes.faults = lanes.names.len();
         for client in 0..CLIENTS {
             for task in 0..TASKS {
@@ -41,32 +41,32 @@ impl Lanes {
         lanes
     }
 
-    /// Where the lane at `place` begins.
-    pub(super) fn top(place: usize) -> f64 {
-        HEAD + place as f64 * LANE
+    /// The upper edge of the lane at `index`.
+    pub(super) fn top(index: usize) -> f64 {
+        HEAD + index as f64 * LANE
     }
 
     fn add(&mut self, name: String) {
-        self.places.insert(name.clone(), self.names.len());
+        self.indices.insert(name.clone(), self.names.len());
         self.names.push(name);
     }
 
     fn y(&self, name: &str) -> Option<f64> {
-        self.places.get(name).map(|place| Self::top(*place))
+        self.indices.get(name).map(|index| Self::top(*index))
     }
 
     /// The lane of the task that made a call.
     pub(super) fn of_op(&self, op: u64) -> Option<f64> {
-        let client = (op / OPS_OF_CLIENT - 1) % SEATS;
+        let client = (op / OPS_OF_CLIENT - 1) % CLIENT_NUMBERS;
         let task = op % OPS_OF_CLIENT / OPS_OF_TASK;
         self.y(&format!("client {client}, task {task}"))
     }
 
-    /// The lanes that a fault hits: where each begins, and how many it spans.
+    /// The lanes of a fault: the upper edge of each, and how many lanes it spans.
     pub(super) fn of_fault(&self, on: &str) -> Vec<(f64, usize)> {
         if let Some((client, _)) = on.split_once(" to node ") {
             return self
-                .y(&format!("links of {client}"))
+                .y(&format!("connections of {client}"))
                 .map(|y| (y, 1))
                 .into_iter()
                 .collect();
@@ -80,7 +80,7 @@ impl Lanes {
         lanes.map(|y| (y, 1)).collect()
     }
 
-    /// How high all of them are.
+    /// The height of all lanes.
     pub(super) fn height(&self) -> f64 {
         Self::top(self.names.len())
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_has_a_lane_and_a_word() {
+    fn every_fault_has_a_lane_and_a_short_name() {
         let lanes = Lanes::of(5);
         let targets = Targets {
             durable: vec![false, true, false, true, false],

@@ -1,10 +1,10 @@
-//! Whether the grants of one name are those of one lock that is passed from hand to hand: there is an
-//! order of all grants and ends of holds that agrees with real time, in which fences strictly rise and
-//! nobody is granted what another has.
+//! Linearizability: checks whether the grants of one name are possible for one lock. There must be
+//! an order of all grants and ends of holds that agrees with real time, in which fences strictly
+//! rise and no client is granted the lock while another has it.
 //!
-//! A hold ends some time after its holder ceased to count on it. A call of which nobody knows the
-//! outcome may have happened or not. Names are judged apart, and so many grants at a time, in the order
-//! of their fences, as the search can bear; the invariants look at whole histories.
+//! A hold ends at some time after its holder stopped relying on it. A call with an unknown result
+//! may have happened or not. Each name is checked separately, in groups of grants by fence that are
+//! small enough for the search; the invariants check whole histories.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,12 +14,12 @@ use stateright::semantics::{ConsistencyTester, LinearizabilityTester, Sequential
 use crate::history::{Event, History, Hold, Mode, What};
 use crate::invariants::Violation;
 
-/// How many grants are looked at together.
+/// How many grants are checked together.
 const GROUP: usize = 24;
-/// How many calls without a known outcome are looked at with them.
+/// How many calls with an unknown result are added to each group.
 const UNKNOWN_MAX: usize = 3;
 
-/// What was found, and how many groups were looked at.
+/// The number of groups that were checked, and the violations.
 pub(super) fn check(history: &History) -> (usize, Vec<Violation>) {
     let mut scopes: BTreeMap<(&str, Option<u32>), Vec<Hold<'_>>> = BTreeMap::new();
     for hold in history.holds() {
@@ -39,7 +39,7 @@ pub(super) fn check(history: &History) -> (usize, Vec<Violation>) {
         let (in_time, mut later): (Vec<_>, Vec<_>) = grants
             .into_iter()
             .partition(|grant| grant.granted_us < timing_until_us);
-        // What is asked for after clocks went wrong has higher fences than what was granted before.
+        // Calls after the clocks broke get higher fences than all grants before.
         if !later.is_empty() {
             later.extend(in_time.last().cloned());
             later.sort_by_key(by_fence);
@@ -60,7 +60,8 @@ fn by_fence(grant: &Hold<'_>) -> (Option<u64>, u64) {
     (grant.fence, grant.granted_us)
 }
 
-/// As many at a time as the search can bear, each group beginning with the last of the one before.
+/// Groups that are small enough for the search. Each begins with the last grant of the group
+/// before.
 fn grouped<'a, 'h>(mut grants: &'a [Hold<'h>]) -> Vec<&'a [Hold<'h>]> {
     let mut groups = Vec::new();
     while grants.len() > GROUP {
@@ -79,13 +80,13 @@ fn violation(name: &str, group: &[Hold<'_>]) -> Violation {
         invariant: "linearizability",
         at_us: group.iter().map(|g| g.granted_us).min().unwrap_or(0),
         how: format!(
-            "no order of ops {} on {name} is that of one lock",
+            "no order of ops {} on {name} is possible for one lock",
             ops.join(", ")
         ),
     }
 }
 
-/// The calls for `name` of which nobody knows the outcome: `(invoked, op)`.
+/// The calls for `name` with an unknown result: `(invoked, op)`.
 fn unknown(history: &History, name: &str) -> Vec<(u64, u64)> {
     let mut asked = BTreeMap::new();
     let mut unknown = Vec::new();
@@ -101,12 +102,12 @@ fn unknown(history: &History, name: &str) -> Vec<(u64, u64)> {
     unknown
 }
 
-/// What happens to the lock. At one moment, what begins comes before what is done: the two may have
-/// been in either order.
+/// One event of the lock. At equal times, beginnings sort before ends: both orders are possible
+/// then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+enum LockEvent {
     Ask(u64),
-    /// The holder ceases to count on it. From here on it may be free.
+    /// The holder stops relying on the lock. From here on it may be free.
     Leave(u64),
     Have(u64, u64),
 }
@@ -117,10 +118,10 @@ fn is_one_lock(group: &[Hold<'_>], unknown: &[(u64, u64)], exclusive: bool) -> b
     let mut steps = Vec::new();
     for grant in group {
         let fence = grant.fence.unwrap_or_default();
-        steps.push((grant.invoked_us, Step::Ask(grant.op)));
-        steps.push((grant.granted_us, Step::Have(grant.op, fence)));
+        steps.push((grant.invoked_us, LockEvent::Ask(grant.op)));
+        steps.push((grant.granted_us, LockEvent::Have(grant.op, fence)));
         if exclusive {
-            steps.push((grant.to_us.max(grant.from_us), Step::Leave(grant.op)));
+            steps.push((grant.to_us.max(grant.from_us), LockEvent::Leave(grant.op)));
         }
     }
     let around = unknown
@@ -129,12 +130,12 @@ fn is_one_lock(group: &[Hold<'_>], unknown: &[(u64, u64)], exclusive: bool) -> b
     steps.extend(
         around
             .take(UNKNOWN_MAX)
-            .map(|(at, op)| (*at, Step::Ask(*op))),
+            .map(|(at, op)| (*at, LockEvent::Ask(*op))),
     );
     steps.sort();
 
     let fences = group.iter().filter_map(|grant| grant.fence).collect();
-    let mut tester = LinearizabilityTester::new(Lock {
+    let mut tester = LinearizabilityTester::new(LockSpec {
         fences,
         granted: 0,
         holder: None,
@@ -142,64 +143,64 @@ fn is_one_lock(group: &[Hold<'_>], unknown: &[(u64, u64)], exclusive: bool) -> b
     });
     let mut left = Vec::new();
     for (_, step) in steps {
-        let told = match step {
-            Step::Ask(op) => tester.on_invoke((op, false), Act::Acquire(op)),
-            Step::Have(op, fence) => tester.on_return((op, false), Told::Granted(fence)),
-            Step::Leave(op) => {
+        let result = match step {
+            LockEvent::Ask(op) => tester.on_invoke((op, false), LockCall::Acquire(op)),
+            LockEvent::Have(op, fence) => tester.on_return((op, false), LockReturn::Granted(fence)),
+            LockEvent::Leave(op) => {
                 left.push(op);
-                tester.on_invoke((op, true), Act::End(op))
+                tester.on_invoke((op, true), LockCall::End(op))
             }
         };
-        if told.is_err() {
+        if result.is_err() {
             return false;
         }
     }
     for op in left {
-        if tester.on_return((op, true), Told::Ended).is_err() {
+        if tester.on_return((op, true), LockReturn::Ended).is_err() {
             return false;
         }
     }
     tester.is_consistent()
 }
 
-/// One lock, as it should be.
+/// The specification of one lock.
 #[derive(Debug, Clone)]
-struct Lock {
-    /// The fences of all grants that are looked at, in order: since they must rise, the next grant
-    /// can only be that of the next fence. It saves the search every other way.
+struct LockSpec {
+    /// The fences of the group, in order. Fences must rise, so the next grant can only have the
+    /// next fence. This removes all other branches from the search.
     fences: Rc<[u64]>,
     granted: usize,
     holder: Option<u64>,
-    /// Whether clocks are what they should be: if not, only the fences count.
+    /// Whether clocks keep what exclusion needs. If not, only the fences are checked.
     exclusive: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
+enum LockCall {
     Acquire(u64),
     End(u64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum LockReturn {
     Granted(u64),
     Ended,
     Nothing,
 }
 
-impl SequentialSpec for Lock {
-    type Op = Act;
-    type Ret = Told;
+impl SequentialSpec for LockSpec {
+    type Op = LockCall;
+    type Ret = LockReturn;
 
-    /// Only for calls of which nobody knows the outcome: if they were granted anything, nobody
-    /// learnt the fence, and it is gone.
-    fn invoke(&mut self, _: &Act) -> Told {
-        Told::Nothing
+    /// Called only for calls with an unknown result. If such a call was granted, no client knows
+    /// its fence.
+    fn invoke(&mut self, _: &LockCall) -> LockReturn {
+        LockReturn::Nothing
     }
 
-    fn is_valid_step(&mut self, act: &Act, told: &Told) -> bool {
-        match (*act, *told) {
-            (Act::Acquire(op), Told::Granted(fence)) => {
+    fn is_valid_step(&mut self, act: &LockCall, returned: &LockReturn) -> bool {
+        match (*act, *returned) {
+            (LockCall::Acquire(op), LockReturn::Granted(fence)) => {
                 let before = self.granted.checked_sub(1).map(|at| self.fences[at]);
                 let rises = before.is_none_or(|before| before < fence);
                 let is_next = self.fences.get(self.granted) == Some(&fence);
@@ -208,7 +209,7 @@ impl SequentialSpec for Lock {
                 self.holder = Some(op);
                 rises && is_next && is_free
             }
-            (Act::End(op), Told::Ended) => self.holder.take() == Some(op),
+            (LockCall::End(op), LockReturn::Ended) => self.holder.take() == Some(op),
             _ => false,
         }
     }
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other_is_one_lock() {
+    fn consecutive_holds_are_one_lock() {
         let mut history = History::default();
         for op in 1..100 {
             history.held(op, exclusive("x"), 10 + op, (op * 100, op * 100 + 100));
@@ -241,14 +242,14 @@ mod tests {
         assert!(!is_good(&history));
         let mut excused = history.clone();
         excused.break_timing(50);
-        assert!(is_good(&excused), "then fences alone count");
+        assert!(is_good(&excused), "then only the fences count");
         history.break_timing(100);
         history.held(3, exclusive("x"), 12, (110, 140));
-        assert!(!is_good(&history), "later ones excuse nothing");
+        assert!(!is_good(&history), "a later fault excuses nothing");
     }
 
     #[test]
-    fn a_fence_from_before_clocks_went_wrong_is_not_given_again() {
+    fn a_fence_from_before_the_clocks_broke_is_not_repeated() {
         let mut history = History::default();
         history.held(1, exclusive("x"), 10, (0, 50));
         history.held(2, exclusive("x"), 10, (90, 95));
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_fence_is_found_whatever_clocks_do() {
+    fn a_repeated_fence_is_found_with_broken_clocks_too() {
         let mut history = History::default();
         history.held(1, exclusive("x"), 10, (0, 50));
         history.held(2, exclusive("x"), 10, (60, 90));
@@ -271,7 +272,8 @@ mod tests {
         history.held(1, exclusive("x"), 10, (0, 50));
         history.held(2, exclusive("x"), 9, (60, 90));
         assert!(!is_good(&history));
-        // Asked before the other was granted, and long over when its client learnt of it.
+        // Op 2 called before op 1 was granted, and its grant was over when its client learned of
+        // it.
         let mut overlapping = History::default();
         overlapping.invoke(0, 2, exclusive("x"));
         overlapping.held(1, exclusive("x"), 10, (20, 50));
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn who_learns_late_of_an_early_grant_is_excused_by_clocks() {
+    fn a_late_reply_to_an_early_grant_is_excused_by_broken_clocks() {
         let mut history = History::default();
         history.invoke(0, 2, exclusive("x"));
         history.held(1, exclusive("x"), 10, (20, 50));
@@ -291,20 +293,20 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_unknown_outcome_may_have_happened_or_not() {
+    fn a_call_with_an_unknown_result_may_have_happened_or_not() {
         let mut history = History::default();
         history.held(1, exclusive("x"), 10, (0, 50));
         history.invoke(10, 3, exclusive("x"));
         history.push(40, What::Unknown { op: 3 });
         history.held(2, exclusive("x"), 12, (60, 90));
         assert!(is_good(&history));
-        // It excuses nothing.
+        // An unknown call does not excuse a repeated fence.
         history.held(4, exclusive("x"), 12, (95, 99));
         assert!(!is_good(&history));
     }
 
     #[test]
-    fn slots_are_locks_of_their_own() {
+    fn each_slot_is_a_lock() {
         let mut history = History::default();
         for (op, slot) in [(1, 0), (2, 1)] {
             history.invoke(0, op, permit("s", 2));

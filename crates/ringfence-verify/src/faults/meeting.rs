@@ -1,4 +1,4 @@
-//! What a client does at latches: it arrives at the present one, or waits until it is open.
+//! The latch calls of a client: it arrives at the current latch, or waits until it is open.
 
 use std::time::Duration;
 
@@ -8,18 +8,19 @@ use crate::history::What;
 
 use super::client::{Worker, first_line};
 use super::journal::now_us;
-use super::wish::{Kind, Wish};
+use super::wish::{Wish, WishKind};
 
-/// A latch opens once, so there is a new one every so often; all processes of a machine agree on when.
+/// A latch opens once, so there is a new one every so often. All processes of a machine agree on
+/// the time.
 const ROUND: Duration = Duration::from_secs(3);
-/// How many a latch waits for.
+/// For how many arrivals a latch waits.
 const COUNT: u32 = 3;
-/// How many different parties come, some of them several times.
+/// How many different parties arrive, some of them several times.
 const PARTIES: u64 = 5;
-/// Longer than anybody turns to one latch, on clocks that are set meanwhile, too; and shorter than what
-/// a run waits for all to be gone.
+/// Longer than any client uses one latch, even if clocks are set meanwhile; and shorter than the
+/// time that a run waits for leftovers to expire.
 const TTL: Duration = Duration::from_secs(12);
-/// How long it goes on while no majority answers, or may vote.
+/// How long a call continues while no majority answers or may vote.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Worker {
@@ -27,7 +28,7 @@ impl Worker {
         let round = now_us() / ROUND.as_micros() as u64;
         let name = format!("meeting-{round}");
         let party = format!("party-{}", self.random.between(1, PARTIES));
-        let party = (wish.kind == Kind::Arrive).then_some(party);
+        let party = (wish.kind == WishKind::Arrive).then_some(party);
         let turned = What::Turned {
             op,
             client: self.client,
@@ -61,7 +62,7 @@ impl Worker {
                 op,
                 why: first_line(&error.to_string()),
             },
-            // An arrival that is dropped may count.
+            // A dropped arrival may have been counted.
             Err(_) => What::Unknown { op },
         };
         self.journal.event(now_us(), what);

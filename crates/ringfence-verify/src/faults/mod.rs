@@ -1,10 +1,11 @@
-//! Faults on real servers: client processes that use the product as anybody would, on real Redis and
-//! Valkey servers that are killed, stopped, flushed and cut off and whose clocks are set, and a history
-//! of all that happened, which is judged when it is over.
+//! Faults on real servers. Client processes use the product like any user, on real Redis and Valkey
+//! servers that are killed, stopped, flushed and cut off, and whose clocks are set. The history is
+//! judged at the end.
 //!
-//! `plan` decides which `strike` comes when; `stage` is the servers, `crew` the client processes, `nemesis`
-//! carries the plan out; `client` is what runs in each process, and `meeting` what it does at latches; `journal` is what is written down,
-//! `linear` and the [`invariants`] judge it, `picture` shows it.
+//! `plan` decides which `strike` happens when. `stage` has the servers, `crew` the client
+//! processes, and `nemesis` carries out the plan. `client` is what runs in each process, and
+//! `meeting` its latch calls. `journal` records everything, `linear` and the [`invariants`] judge
+//! it, and `picture` shows it.
 
 mod client;
 mod crew;
@@ -32,61 +33,61 @@ use ringfence_testkit::Flavor;
 use crate::history::{History, What};
 use crate::invariants::{self, Violation};
 
-pub use client::Seat;
+pub use client::ClientProcess;
 pub use figures::Figures;
 pub use journal::{Note, Record};
 pub use plan::{Targets, plan};
-pub use strike::{Kind, Strike};
+pub use strike::{FaultKind, Strike};
 
 use crew::Crew;
 use journal::{Journal, now_us};
 use nemesis::Nemesis;
 use stage::Stage;
 
-/// How long clients go on after the last fault.
+/// How long clients continue after the last fault.
 const CALM: Duration = Duration::from_secs(3);
-/// How long what the last clients left may stay: their longest TTL, or a ticket's lease, and what a
-/// clock that was set back adds to it.
+/// How long keys of the last clients may remain: their longest TTL or the lease of a ticket, and
+/// the time that a clock which was set back adds.
 const LEFTOVERS_LIMIT: Duration = Duration::from_secs(20);
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Decides which faults come when, and what clients want.
+    /// Decides which faults happen when, and what the clients ask for.
     pub seed: u64,
-    /// For how long faults come.
+    /// For how long faults are injected.
     pub span: Duration,
     /// How many servers.
     pub nodes: usize,
-    /// Their makes, in turn.
+    /// Redis or Valkey, used in turn.
     pub flavors: Vec<Flavor>,
-    /// The folder that everything is written to.
+    /// The folder for all output.
     pub out: PathBuf,
-    /// The program that is started for each client, with the command `client`.
+    /// The program to start for each client, with the command `client`.
     pub program: PathBuf,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// The run.
+    /// The settings.
     pub settings: Settings,
-    /// What it was made of.
+    /// The counts.
     pub figures: Figures,
-    /// What must not have been: nothing, if all is well.
+    /// All violations; empty if all is well.
     pub violations: Vec<Violation>,
-    /// What was not judged, because clocks were no longer what exclusion rests on.
+    /// A violation that does not count, because clocks no longer kept what exclusion needs.
     pub excused: Option<Violation>,
-    /// If the run was cut short: how many calls were open, whose ends were not judged.
+    /// For an incomplete run: how many calls were open. Their ends were not judged.
     pub not_judged: Option<usize>,
     /// The events around the first violation.
     pub around: String,
 }
 
-/// Runs it, telling `progress` how far it is.
+/// Runs it and calls `progress` with the time passed and the current action.
 ///
 /// # Errors
-/// If it cannot be run. What it finds is no error.
+/// If the run cannot be made. Violations are not errors.
 pub fn run(
     settings: &Settings,
     mut progress: impl FnMut(Duration, &str),
@@ -105,7 +106,7 @@ pub fn run(
         settings.seed,
         &stage,
     )?;
-    let ended = rage(settings, &stage, crew, &journal, &mut progress)?;
+    let ended = inject(settings, &stage, crew, &journal, &mut progress)?;
     note_leftovers(&stage, &journal);
     journal.event(now_us(), What::Over);
 
@@ -141,8 +142,9 @@ pub fn run(
     })
 }
 
-/// All faults, a calm, and the end of all clients: `Err` of the inner result if some did not end well.
-fn rage(
+/// Injects all faults, waits, and ends all clients. The inner result is an error if a client
+/// failed.
+fn inject(
     settings: &Settings,
     stage: &Stage,
     mut crew: Crew,
@@ -157,9 +159,9 @@ fn rage(
         crew: &mut crew,
         journal,
     };
-    nemesis.rage(&strikes, |what| progress(past(), what))?;
+    nemesis.inject(&strikes, |what| progress(past(), what))?;
     journal.event(now_us(), What::Healed);
-    progress(past(), "letting clients go on in peace");
+    progress(past(), "clients continue without faults");
     std::thread::sleep(CALM);
     progress(past(), "waiting for all clients to end");
     Ok(crew.end())
@@ -178,7 +180,7 @@ fn note_leftovers(stage: &Stage, journal: &Journal) {
     }
 }
 
-/// Adds what the fenced resources accepted, in their own order, and counts everything.
+/// Adds the writes that the fenced resources accepted, in their order, and counts everything.
 fn add_writes(record: &mut Record, stage: &Stage) -> Figures {
     let slots = (0..wish::PERMITS).map(|slot| format!("{}-{slot}", wish::POOL));
     let names = wish::NAMES.iter().chain([&wish::LEAD]);
@@ -186,7 +188,7 @@ fn add_writes(record: &mut Record, stage: &Stage) -> Figures {
     for resource in &resources {
         let mut at_us = 0;
         for write in stage.writes(resource, true) {
-            // A write that overtook another on the way is told after it, as the resource had it.
+            // The order is the resource's, even if a write overtook another on the way.
             at_us = write.sent_us.max(at_us);
             let what = What::Updated {
                 resource: resource.clone(),
@@ -206,7 +208,7 @@ fn add_writes(record: &mut Record, stage: &Stage) -> Figures {
     figures
 }
 
-/// How many groups of grants were looked at, and all that must not be.
+/// The number of groups of grants that were checked, and all violations.
 pub fn judge(history: &History) -> (usize, Vec<Violation>) {
     let (groups, mut violations) = linear::check(history);
     let checks = invariants::ALL.iter();
@@ -215,7 +217,7 @@ pub fn judge(history: &History) -> (usize, Vec<Violation>) {
     (groups, violations)
 }
 
-/// What the invariants that need clocks would have found after these were no longer to be relied on.
+/// What the invariants that need clocks would have found after the clocks broke.
 fn excused(history: &History) -> Option<Violation> {
     let mut strict = history.clone();
     for event in &mut strict.events {
@@ -252,10 +254,16 @@ impl fmt::Display for Outcome {
         writeln!(f, "seed {seed}: {nodes} nodes, faults for {span:?}")?;
         write!(f, "{}", self.figures)?;
         if let Some(excused) = &self.excused {
-            writeln!(f, "excused by clocks that no client could know: {excused}")?;
+            writeln!(
+                f,
+                "excused by a clock jump that the client could not notice: {excused}"
+            )?;
         }
         if let Some(open) = self.not_judged {
-            writeln!(f, "cut short: whether {open} open calls end was not judged")?;
+            writeln!(
+                f,
+                "incomplete run: the ends of {open} open calls were not checked"
+            )?;
         }
         if !self.around.is_empty() {
             writeln!(f, "\nevents around the first violation:\n{}", self.around)?;

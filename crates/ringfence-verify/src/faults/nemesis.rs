@@ -1,5 +1,5 @@
-//! Carries out a plan of faults, each at its time, and writes down when each began and ended. A busy
-//! machine is late with some: what would hit a target that is still under another fault waits.
+//! Carries out a plan of faults, each at its time, and records when each began and ended. A fault
+//! whose target is still under another fault waits, which happens on a busy machine.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,12 +11,12 @@ use crate::history::What;
 use super::crew::Crew;
 use super::journal::{Journal, Note, now_us};
 use super::stage::Stage;
-use super::strike::{Kind, Strike};
+use super::strike::{FaultKind, Strike};
 
-/// How long after a clock was set no client may begin that never saw it: longer than any lock that
-/// may have expired too early by it. See [`Kind::BlindJump`].
+/// How long after a clock was set no new client may start: longer than any lock that the jump may
+/// have ended too early. A new client has not seen the clock before. See [`FaultKind::BlindJump`].
 const AFTER_JUMP_US: u64 = 3_000_000;
-/// When to look again whether a fault that has to wait may come.
+/// After which time a postponed fault is tried again.
 const AGAIN_US: u64 = 100_000;
 
 pub(super) struct Nemesis<'a> {
@@ -25,12 +25,12 @@ pub(super) struct Nemesis<'a> {
     pub(super) journal: &'a Journal,
 }
 
-/// When, the number of the strike, and whether it ends. The earliest is the greatest.
+/// The time, the index of the strike, and whether it ends. The earliest is the greatest.
 type Due = Reverse<(u64, usize, bool)>;
 
 impl Nemesis<'_> {
-    /// Does all of it, telling `progress` what comes.
-    pub(super) fn rage(
+    /// Carries out all strikes and calls `progress` with each.
+    pub(super) fn inject(
         &mut self,
         strikes: &[Strike],
         mut progress: impl FnMut(&str),
@@ -46,11 +46,11 @@ impl Nemesis<'_> {
             sleep_until(at_us);
             let strike = &strikes[number];
             let clashes = !ends && under_way.iter().any(|other| strike.clashes_with(other));
-            if clashes || !self.may_come(strike, ends, clocks_set_us) {
+            if clashes || !self.may_happen(strike, ends, clocks_set_us) {
                 due.push(Reverse((now_us() + AGAIN_US, number, ends)));
                 continue;
             }
-            if strike.kind == Kind::ClockJump {
+            if strike.kind == FaultKind::ClockJump {
                 clocks_set_us = now_us();
             }
             if ends {
@@ -61,7 +61,7 @@ impl Nemesis<'_> {
                 progress(&strike.to_string());
                 begun_us[number] = now_us();
                 self.begin(strike)?;
-                // Counted from now, in case the beginning had to wait.
+                // Counted from now, because the beginning may have been late.
                 let end_us = now_us() + strike.span.as_micros() as u64;
                 due.push(Reverse((end_us, number, true)));
             }
@@ -69,32 +69,33 @@ impl Nemesis<'_> {
         Ok(())
     }
 
-    /// Clocks are set, and set back, while every client knows them; and no client begins soon after.
-    fn may_come(&mut self, strike: &Strike, ends: bool, clocks_set_us: u64) -> bool {
+    /// A clock is set, and set back, only while every client knows it; and no client starts soon
+    /// after.
+    fn may_happen(&mut self, strike: &Strike, ends: bool, clocks_set_us: u64) -> bool {
         match strike.kind {
-            Kind::ClockJump => self.crew.is_warm(),
-            Kind::ClientCrash if ends => now_us() >= clocks_set_us + AFTER_JUMP_US,
+            FaultKind::ClockJump => self.crew.is_warm(),
+            FaultKind::ClientCrash if ends => now_us() >= clocks_set_us + AFTER_JUMP_US,
             _ => true,
         }
     }
 
     fn begin(&mut self, strike: &Strike) -> Result<(), Box<dyn Error>> {
-        let timing = strike.kind == Kind::BlindJump;
+        let timing = strike.kind == FaultKind::BlindJump;
         let what = What::Fault {
             what: strike.to_string(),
             timing,
         };
         self.journal.event(now_us(), what);
         match (strike.kind, strike.client) {
-            (Kind::ClientPause, Some(client)) => self.crew.pause(client),
-            (Kind::ClientCrash | Kind::BlindJump, Some(client)) => {
+            (FaultKind::ClientPause, Some(client)) => self.crew.pause(client),
+            (FaultKind::ClientCrash | FaultKind::BlindJump, Some(client)) => {
                 let client = self.crew.kill(client);
                 self.journal.note(now_us(), &Note::Dead { client });
             }
             _ => {}
         }
         self.stage.begin(strike);
-        if let (Kind::BlindJump, Some(client)) = (strike.kind, strike.client) {
+        if let (FaultKind::BlindJump, Some(client)) = (strike.kind, strike.client) {
             self.crew.replace(client, self.stage)?;
         }
         Ok(())
@@ -103,8 +104,8 @@ impl Nemesis<'_> {
     fn end(&mut self, strike: &Strike, from_us: u64) -> Result<(), Box<dyn Error>> {
         self.stage.end(strike);
         match (strike.kind, strike.client) {
-            (Kind::ClientPause, Some(client)) => self.crew.resume(client),
-            (Kind::ClientCrash, Some(client)) => self.crew.replace(client, self.stage)?,
+            (FaultKind::ClientPause, Some(client)) => self.crew.resume(client),
+            (FaultKind::ClientCrash, Some(client)) => self.crew.replace(client, self.stage)?,
             _ => {}
         }
         let note = Note::Strike {

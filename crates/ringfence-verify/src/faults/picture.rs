@@ -1,5 +1,5 @@
-//! The history as a picture: time runs to the right, faults above, and below them a lane for each task
-//! of each client with what it held and waited for. A page by itself, without anything from elsewhere.
+//! The history as a picture: time runs to the right, faults are at the top, and each task of each
+//! client has a lane below with its waits and holds. The page needs no other files.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -14,11 +14,11 @@ use super::journal::{Note, Record};
 use super::lanes::{LANE, Lanes};
 use super::wish::{LEAD, NAMES, POOL};
 
-/// How wide a second is, in pixels.
+/// The width of a second, in pixels.
 const SECOND: f64 = 90.0;
-/// Where time begins.
+/// The left edge of the time axis.
 const LEFT: f64 = 15.0;
-/// How wide the lanes' names are, which stay when the rest is scrolled.
+/// The width of the lanes' names, which do not scroll.
 const NAMES_WIDTH: f64 = 135.0;
 const BAR: f64 = 16.0;
 
@@ -27,7 +27,8 @@ const HEAD: &str = r#"<!doctype html><meta charset="utf-8"><title>Faults on real
  body{font:13px system-ui,sans-serif;margin:1em;color:#222;background:#fff}
  .lanes{display:flex;border:1px solid #ccc} .lanes>svg{flex:none} .scroll{overflow-x:auto}
  svg text{font:11px system-ui,sans-serif;fill:#333}
- .key span{display:inline-block;margin:0 1em .5em 0} .key i{display:inline-block;width:14px;height:12px;margin-right:4px;vertical-align:-1px}
+ .key span{display:inline-block;margin:0 1em .5em 0}
+ .key i{display:inline-block;width:14px;height:12px;margin-right:4px;vertical-align:-1px}
 </style>
 "#;
 
@@ -54,8 +55,15 @@ pub(super) fn draw(record: &Record, violations: &[Violation], nodes: usize) -> S
     let (width, height) = (canvas.x(last_us) + 40.0, lanes.height() + 30.0);
     let _ = writeln!(
         page,
-        r#"<div class="lanes"><svg width="{NAMES_WIDTH}" height="{height:.0}">{}</svg><div class="scroll"><svg width="{width:.0}" height="{height:.0}">{}</svg></div></div>"#,
-        canvas.names, canvas.svg
+        concat!(
+            r#"<div class="lanes"><svg width="{names_width}" height="{height:.0}">{}</svg>"#,
+            r#"<div class="scroll"><svg width="{width:.0}" height="{height:.0}">{}</svg></div></div>"#
+        ),
+        canvas.names,
+        canvas.svg,
+        names_width = NAMES_WIDTH,
+        height = height,
+        width = width
     );
     page
 }
@@ -70,10 +78,12 @@ fn legend(violations: &[Violation]) -> String {
         );
     }
     text.push_str(
-        "</p><p>A bar is a hold, from the moment its client knew of it until it no longer counted on it: full for one holder alone, \
-         pale for one that shares, framed for a permit; below it one mark for each node, dark where that node's vote was in. \
-         A thin line is a call that has not been answered; it ends in a hollow ring if it was refused and in a question mark if nobody knows. \
-         A red cross: the holder was told of the loss. A red triangle: the resource refused what came too late. \
+        "</p><p>A bar is a hold, from the time at which its client learned of the grant until the \
+         client no longer relied on it: full for an exclusive hold, pale for a shared one, framed \
+         for a permit. Below it is one mark for each node, dark if that node's vote was counted. \
+         A thin line is a call without an answer. It ends in a hollow ring if the call was \
+         refused, and in a question mark if the result is not known. A red cross: the holder \
+         learned of the loss. A red triangle: the resource refused a late read or write. \
          Grey bars above are faults. Point at anything for its details.</p>",
     );
     match violations {
@@ -105,14 +115,14 @@ impl Canvas {
         LEFT + past as f64 / 1e6 * SECOND
     }
 
-    /// The lanes, their names, and a line for each second.
+    /// The lanes, their names, and a vertical line for each second.
     fn frame(&mut self, lanes: &Lanes) {
         let right = self.x(self.last_us);
-        for (place, name) in lanes.names.iter().enumerate() {
-            let y = Lanes::top(place);
-            let shade = match place < lanes.faults {
+        for (index, name) in lanes.names.iter().enumerate() {
+            let y = Lanes::top(index);
+            let shade = match index < lanes.faults {
                 true => "#faf6ef",
-                false if ((place - lanes.faults) / TASKS as usize).is_multiple_of(2) => "#f3f6fa",
+                false if ((index - lanes.faults) / TASKS as usize).is_multiple_of(2) => "#f3f6fa",
                 false => "#fff",
             };
             let fill = format!(r#"fill="{shade}""#);
@@ -140,7 +150,7 @@ impl Canvas {
             for (y, many) in lanes.of_fault(on) {
                 let (height, word) = match many {
                     1 => (BAR, short(kind)),
-                    // Over the holds of all tasks of a client.
+                    // Over all lanes of a client's tasks.
                     _ => (LANE * many as f64, short(kind)),
                 };
                 let seconds = (*to_us - *from_us) as f64 / 1e6;
@@ -155,7 +165,7 @@ impl Canvas {
         }
     }
 
-    /// Calls that were not answered yet, and how those ended that were granted nothing.
+    /// Calls without an answer yet, and the ends of calls that were not granted.
     fn waits(&mut self, record: &Record, lanes: &Lanes) {
         let mut asked: BTreeMap<u64, u64> = BTreeMap::new();
         for Event { at_us, what } in &record.history.events {
@@ -180,7 +190,7 @@ impl Canvas {
                     svg.circle([to, middle, 2.5], r##"fill="#fff" stroke="#999""##);
                 }),
                 What::Unknown { .. } => {
-                    let title = format!("op {op}: nobody knows what came of it");
+                    let title = format!("op {op}: the result is not known");
                     self.svg.titled(&title, |svg| {
                         svg.text([to, middle + 4.0], r#"font-weight="bold""#, "?");
                     });
@@ -240,7 +250,7 @@ impl Canvas {
         );
         self.svg.titled(&title, |svg| {
             svg.rect([x, y + 3.0, width, BAR], &style);
-            // The second name of several has its colour below.
+            // The second of several names has its colour below.
             if let Some(second) = hold.names.get(1) {
                 let fill = format!(r#"fill="{}""#, self::colour(second));
                 svg.rect([x, y + 3.0 + BAR / 2.0, width, BAR / 2.0], &fill);
@@ -263,7 +273,7 @@ impl Canvas {
     }
 }
 
-/// A word that fits into a bar.
+/// A short name that fits into a bar.
 pub(super) fn short(kind: &str) -> &str {
     match kind {
         "server SIGKILL, memory lost" => "KILL, empty",
@@ -289,8 +299,8 @@ fn colour(name: &str) -> &'static str {
         "#2b6cb0", "#2f855a", "#c05621", "#6b46c1", "#b7791f", "#b83280",
     ];
     let known = NAMES.into_iter().chain([LEAD, POOL]);
-    let place = known.into_iter().position(|known| known == name);
-    COLOURS[place.unwrap_or(0) % COLOURS.len()]
+    let index = known.into_iter().position(|known| known == name);
+    COLOURS[index.unwrap_or(0) % COLOURS.len()]
 }
 
 #[cfg(test)]

@@ -1,33 +1,34 @@
-//! Which faults come when: decided by the seed alone, before anything starts.
+//! Which faults happen when. The seed alone decides it, before anything starts.
 //!
-//! Every sort comes in every round, in an order of its own. Two faults never have one target at once,
-//! and no more than a minority of the nodes is made to lose its vote at a time, with an exception now
-//! and then: else there would be nothing to see but refusals.
+//! Every kind happens once per round, in random order. Two faults never have the same target at the
+//! same time. At most a minority of the nodes loses its vote at a time, with rare exceptions:
+//! otherwise almost all calls would be refused.
 
 use std::time::Duration;
 
 use crate::random::Random;
 
-use super::strike::{Kind, Strike};
+use super::strike::{FaultKind, Strike};
 
-/// How long a node that forgot, or whose clock jumped, does not vote: a little more than the quarantine.
+/// How long a node that forgot, or whose clock jumped, does not vote: a little more than the
+/// quarantine.
 const DISCOUNT: Duration = Duration::from_secs(9);
-/// The end of a run breaks what exclusion rests on.
+/// How long before the end the fault happens that breaks what exclusion needs.
 const BLIND: Duration = Duration::from_secs(5);
-/// How often more nodes forget at once than may be missing: nobody is granted anything for as long as
-/// they are quarantined. One comes right before the end, where nobody is in any case.
+/// How often more nodes forget at the same time than may be missing: no call is granted until their
+/// quarantine is over. The last such fault is just before the end.
 const POWER_CUTS: Duration = Duration::from_secs(60);
 const LAST_POWER_CUT: Duration = Duration::from_secs(8);
 
-/// A little later.
+/// The smallest difference between two times.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// What there is to hit.
+/// The targets of the faults.
 #[derive(Debug, Clone)]
 pub struct Targets {
-    /// For each node whether it keeps everything over a crash.
+    /// For each node, whether it keeps its data over a crash.
     pub durable: Vec<bool>,
-    /// How many clients.
+    /// The number of clients.
     pub clients: usize,
 }
 
@@ -65,8 +66,8 @@ pub fn plan(seed: u64, span: Duration, targets: &Targets) -> Vec<Strike> {
                 strikes.push(planner.strike(round.remove(next), at, span));
                 Duration::from_millis(planner.random.between(250, 900))
             }
-            // What has to wait for its target does not keep the next round from beginning.
-            None if round.len() < Kind::ALL.len() => {
+            // A fault that waits for its target does not delay the next round.
+            None if round.len() < FaultKind::ALL.len() => {
                 round.extend(planner.shuffled());
                 Duration::ZERO
             }
@@ -88,37 +89,39 @@ struct Planner<'a> {
     nodes: Vec<Target>,
     clients: Vec<Target>,
     links: Target,
-    /// The one server that can follow a node.
+    /// The standby server, which can follow one node at a time.
     standby: Target,
-    /// How many nodes may be without a vote at present.
+    /// How many nodes may currently be without a vote.
     out_at_most: usize,
     targets: &'a Targets,
 }
 
 impl Planner<'_> {
-    fn shuffled(&mut self) -> Vec<Kind> {
-        let mut kinds: Vec<Kind> = Kind::ALL.to_vec();
-        kinds.retain(|kind| !matches!(kind, Kind::BlindJump | Kind::PowerCut));
+    fn shuffled(&mut self) -> Vec<FaultKind> {
+        let mut kinds: Vec<FaultKind> = FaultKind::ALL.to_vec();
+        kinds.retain(|kind| !matches!(kind, FaultKind::BlindJump | FaultKind::PowerCut));
         for at in (1..kinds.len()).rev() {
             kinds.swap(at, self.random.between(0, at as u64) as usize);
         }
         kinds
     }
 
-    fn fits(&self, kind: Kind, at: Duration) -> bool {
+    fn fits(&self, kind: FaultKind, at: Duration) -> bool {
         match kind {
-            Kind::ClientPause | Kind::ClientCrash => self.clients.iter().any(|c| c.busy_until < at),
-            Kind::CrashForgetting
-            | Kind::CrashDurable
-            | Kind::ServerPause
-            | Kind::Flush
-            | Kind::FailBack
-            | Kind::ClockJump => !self.free_nodes(kind, at).is_empty(),
+            FaultKind::ClientPause | FaultKind::ClientCrash => {
+                self.clients.iter().any(|c| c.busy_until < at)
+            }
+            FaultKind::CrashForgetting
+            | FaultKind::CrashDurable
+            | FaultKind::ServerPause
+            | FaultKind::Flush
+            | FaultKind::FailBack
+            | FaultKind::ClockJump => !self.free_nodes(kind, at).is_empty(),
             _ => self.links.busy_until < at,
         }
     }
 
-    fn free_nodes(&self, kind: Kind, at: Duration) -> Vec<usize> {
+    fn free_nodes(&self, kind: FaultKind, at: Duration) -> Vec<usize> {
         let out = self
             .nodes
             .iter()
@@ -127,7 +130,7 @@ impl Planner<'_> {
         if kind.discounts() && out >= self.out_at_most {
             return Vec::new();
         }
-        if kind == Kind::FailBack && self.standby.busy_until >= at {
+        if kind == FaultKind::FailBack && self.standby.busy_until >= at {
             return Vec::new();
         }
         let free = |node: &usize| {
@@ -136,25 +139,25 @@ impl Planner<'_> {
             target.busy_until < at
                 && (!kind.discounts() || target.discounted_until < at)
                 && match kind {
-                    // A server that once had a replica is no longer taken for durable.
-                    Kind::CrashForgetting | Kind::FailBack => !durable,
-                    Kind::CrashDurable => durable,
+                    // A server that once had a replica no longer counts as durable.
+                    FaultKind::CrashForgetting | FaultKind::FailBack => !durable,
+                    FaultKind::CrashDurable => durable,
                     _ => true,
                 }
         };
         (0..self.nodes.len()).filter(free).collect()
     }
 
-    /// A fault of a sort that [`fits`](Self::fits).
-    fn strike(&mut self, kind: Kind, at: Duration, end: Duration) -> Strike {
+    /// A fault of a kind that [`fits`](Self::fits).
+    fn strike(&mut self, kind: FaultKind, at: Duration, end: Duration) -> Strike {
         let ms = match kind {
-            Kind::ClientPause => self.random.between(300, 3_500),
-            Kind::ServerPause => self.random.between(200, 2_500),
-            Kind::ClockJump => self.random.between(800, 2_500),
-            // Clients look once a second whether a replica has come, and a call may be under way for
-            // another: no master is demoted sooner.
-            Kind::FailBack => self.random.between(2_500, 4_000),
-            Kind::Cut | Kind::ResetAfterSend | Kind::Flush => 100,
+            FaultKind::ClientPause => self.random.between(300, 3_500),
+            FaultKind::ServerPause => self.random.between(200, 2_500),
+            FaultKind::ClockJump => self.random.between(800, 2_500),
+            // Clients check once a second for a replica, and a call may be under way for another
+            // second: no master is demoted sooner.
+            FaultKind::FailBack => self.random.between(2_500, 4_000),
+            FaultKind::Cut | FaultKind::ResetAfterSend | FaultKind::Flush => 100,
             _ => self.random.between(200, 1_800),
         };
         let span = Duration::from_millis(ms).min(end - at);
@@ -168,26 +171,26 @@ impl Planner<'_> {
         };
         let until = at + span;
         match kind {
-            Kind::ClientPause | Kind::ClientCrash => {
+            FaultKind::ClientPause | FaultKind::ClientCrash => {
                 let free = |client: &usize| self.clients[*client].busy_until < at;
                 let free: Vec<usize> = (0..self.clients.len()).filter(free).collect();
                 let client = self.random.pick(&free);
                 self.clients[client].busy_until = until;
                 strike.client = Some(client);
             }
-            Kind::CrashForgetting
-            | Kind::CrashDurable
-            | Kind::ServerPause
-            | Kind::Flush
-            | Kind::FailBack
-            | Kind::ClockJump => {
+            FaultKind::CrashForgetting
+            | FaultKind::CrashDurable
+            | FaultKind::ServerPause
+            | FaultKind::Flush
+            | FaultKind::FailBack
+            | FaultKind::ClockJump => {
                 let free = self.free_nodes(kind, at);
                 let node = self.random.pick(&free);
                 self.nodes[node].busy_until = until;
                 if kind.discounts() {
                     self.nodes[node].discounted_until = until + DISCOUNT;
                 }
-                if kind == Kind::FailBack {
+                if kind == FaultKind::FailBack {
                     self.standby.busy_until = until;
                 }
                 strike.nodes = vec![node];
@@ -207,8 +210,8 @@ impl Planner<'_> {
         strike
     }
 
-    /// All that keep nothing are killed at once, when nothing else is done to them, and come back soon
-    /// enough for the locks that they forgot to be valid still.
+    /// Kills all nodes that keep nothing at the same time, when no other fault hits them. They
+    /// restart so soon that locks which they forgot are still valid.
     fn power_cut(&mut self, at: Duration) -> Strike {
         let nodes: Vec<usize> = (0..self.nodes.len())
             .filter(|node| !self.targets.durable[*node])
@@ -223,16 +226,16 @@ impl Planner<'_> {
         Strike {
             at,
             span,
-            kind: Kind::PowerCut,
+            kind: FaultKind::PowerCut,
             nodes,
             client: None,
             by_us: 0,
         }
     }
 
-    /// How far `node`'s clock is set when it is. Half of the nodes only ever jump ahead and the others
-    /// back, so that no sequence of jumps steps back by more than is tolerated; and by more than a
-    /// call can last, so that every client that knew the clock finds out.
+    /// How far `node`'s clock is set. Half of the nodes jump only ahead and the others only back,
+    /// so that no sequence of jumps steps back by more than the tolerance. The jump is longer than
+    /// a call can last, so that every client that knew the clock notices.
     fn jump_of(&mut self, node: usize) -> i64 {
         let by_us = self.random.between(2_500_000, 4_500_000) as i64;
         match node.is_multiple_of(2) {
@@ -241,7 +244,7 @@ impl Planner<'_> {
         }
     }
 
-    /// One node, or so many that whoever cannot reach them has no majority.
+    /// One node, or so many that a client which cannot reach them has no majority.
     fn some_nodes(&mut self) -> Vec<usize> {
         let nodes = self.nodes.len();
         let first = self.random.between(0, nodes as u64 - 1) as usize;
@@ -252,14 +255,14 @@ impl Planner<'_> {
         (0..many).map(|more| (first + more) % nodes).collect()
     }
 
-    /// A client is killed, the clocks of as many nodes as may fail leap ahead, and a new one begins.
+    /// Kills a client, sets the clocks of a minority ahead, and starts a new client.
     fn blind(&mut self, at: Duration, end: Duration) -> Strike {
         let minority = self.nodes.len() / 2;
         let nodes = (0..self.nodes.len()).step_by(2).take(minority).collect();
         Strike {
             at,
             span: end - at,
-            kind: Kind::BlindJump,
+            kind: FaultKind::BlindJump,
             nodes,
             client: Some(self.random.between(0, self.clients.len() as u64 - 1) as usize),
             by_us: 3_000_000,
@@ -286,20 +289,20 @@ mod tests {
     }
 
     #[test]
-    fn half_a_minute_has_every_sort() {
+    fn half_a_minute_has_every_kind() {
         for seed in 0..50 {
             let strikes = plan(seed, Duration::from_secs(30), &targets());
-            for kind in Kind::ALL {
+            for kind in FaultKind::ALL {
                 assert!(strikes.iter().any(|s| s.kind == kind), "{seed}: {kind:?}");
             }
         }
     }
 
     #[test]
-    fn no_server_is_hit_twice_at_once_and_none_jumps_that_forgot() {
+    fn a_server_has_one_fault_at_a_time_and_votes_again_before_it_loses_its_vote_again() {
         for seed in 0..50 {
             let strikes = plan(seed, Duration::from_secs(120), &targets());
-            let of_server = |s: &&Strike| s.kind < Kind::Cut && s.kind != Kind::BlindJump;
+            let of_server = |s: &&Strike| s.kind < FaultKind::Cut && s.kind != FaultKind::BlindJump;
             let servers: Vec<&Strike> = strikes.iter().filter(of_server).collect();
             for (at, one) in servers.iter().enumerate() {
                 for other in &servers[at + 1..] {
@@ -317,9 +320,9 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_exclusion_comes_last() {
+    fn the_fault_that_breaks_exclusion_is_the_last() {
         let strikes = plan(3, Duration::from_secs(60), &targets());
-        let blind = strikes.iter().position(|s| s.kind == Kind::BlindJump);
+        let blind = strikes.iter().position(|s| s.kind == FaultKind::BlindJump);
         assert_eq!(blind, Some(strikes.len() - 1));
     }
 }

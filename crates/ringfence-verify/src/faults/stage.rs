@@ -1,4 +1,4 @@
-//! The servers of a run, their clocks, and the network between each client and each of them.
+//! The servers of a run, their clocks, and the network between each client and each server.
 
 use std::error::Error;
 use std::thread;
@@ -9,13 +9,13 @@ use ringfence_testkit::{Fault, Flavor, Fleet, Persistence, Proxy, Server, WallCl
 
 use super::plan::Targets;
 use super::store::{Entry, fenced, unfenced};
-use super::strike::{Kind, Strike};
+use super::strike::{FaultKind, Strike};
 
-/// How many client processes there are at a time.
+/// How many client processes run at the same time.
 pub(super) const CLIENTS: usize = 4;
-/// As small as may be, so that a node that forgot votes again within a run.
+/// As small as possible, so that a node that forgot votes again within a run.
 const WINDOW: Duration = Duration::from_millis(500);
-/// At least `2w + S`; and the longest TTL is five seconds less.
+/// At least `2w + S`; the longest TTL is five seconds less.
 const QUARANTINE: Duration = Duration::from_secs(7);
 
 /// How long a replica may take to copy the few keys of its master, on a busy machine.
@@ -23,17 +23,17 @@ const SYNCED_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub(super) struct Stage {
-    // Before the fleet: a proxy in front of nothing only makes noise.
+    // Before the fleet: fields are dropped in order, and a proxy without its server logs errors.
     proxies: Vec<Vec<Proxy>>,
     pub(super) fleet: Fleet,
     clocks: Vec<WallClock>,
-    /// Follows one node at a time, and takes its place for a while.
+    /// Follows one node at a time, and replaces it for a while.
     standby: Server,
     pub(super) store: Server,
 }
 
 impl Stage {
-    /// Starts everything and says that it is new.
+    /// Starts everything and initialises the nodes.
     pub(super) fn set(nodes: usize, flavors: &[Flavor]) -> Result<Self, Box<dyn Error>> {
         let clocks: Vec<WallClock> = (0..nodes).map(|_| WallClock::ahead_by(0)).collect();
         let fleet = Fleet::start_with(nodes, |node| {
@@ -47,7 +47,7 @@ impl Stage {
         let proxies = (0..CLIENTS).map(to_each).collect();
         let stage = Self {
             proxies,
-            // All nodes that it may follow are of this make: see `is_durable`.
+            // All nodes that it may follow are of this flavor: see `is_durable`.
             standby: Server::start(flavors[0]),
             store: Server::start(Flavor::Redis),
             fleet,
@@ -73,65 +73,67 @@ impl Stage {
         }
     }
 
-    /// The nodes as client `seat` reaches them.
-    pub(super) fn urls(&self, seat: usize) -> String {
-        let urls: Vec<String> = self.proxies[seat].iter().map(Proxy::url).collect();
+    /// The URLs of the nodes for the client at `index`, through its proxies.
+    pub(super) fn urls(&self, index: usize) -> String {
+        let urls: Vec<String> = self.proxies[index].iter().map(Proxy::url).collect();
         urls.join(",")
     }
 
-    /// Begins a fault on a server or on the network.
+    /// Begins a fault of a server or the network.
     pub(super) fn begin(&self, strike: &Strike) {
         for &node in &strike.nodes {
             let server = &self.fleet[node];
             match strike.kind {
-                Kind::CrashForgetting | Kind::CrashDurable | Kind::PowerCut => server.kill(),
-                Kind::ServerPause => server.pause(),
-                Kind::Flush => drop(server.try_command(&["FLUSHALL"])),
-                Kind::FailBack => {
+                FaultKind::CrashForgetting | FaultKind::CrashDurable | FaultKind::PowerCut => {
+                    server.kill()
+                }
+                FaultKind::ServerPause => server.pause(),
+                FaultKind::Flush => drop(server.try_command(&["FLUSHALL"])),
+                FaultKind::FailBack => {
                     follow(&self.standby, server);
                     promote(&self.standby);
                 }
-                Kind::ClockJump | Kind::BlindJump => self.clocks[node].set(strike.by_us),
+                FaultKind::ClockJump | FaultKind::BlindJump => self.clocks[node].set(strike.by_us),
                 _ => {}
             }
         }
         for proxy in self.links(strike) {
             match strike.kind {
-                Kind::Cut => proxy.cut(),
-                Kind::Refuse => proxy.refuse(),
-                Kind::Delay => {
+                FaultKind::Cut => proxy.cut(),
+                FaultKind::Refuse => proxy.refuse(),
+                FaultKind::Delay => {
                     let by = Duration::from_micros(strike.by_us.unsigned_abs());
                     proxy.requests(Fault::Delay(by));
                     proxy.replies(Fault::Delay(by));
                 }
-                Kind::HalfOpen => {
+                FaultKind::HalfOpen => {
                     proxy.requests(Fault::BlackHole);
                     proxy.replies(Fault::BlackHole);
                 }
-                Kind::DeafNode => proxy.requests(Fault::BlackHole),
-                Kind::DeafClient => proxy.replies(Fault::BlackHole),
-                Kind::ResetAfterSend => proxy.replies(Fault::ResetOnce),
+                FaultKind::RequestsLost => proxy.requests(Fault::BlackHole),
+                FaultKind::RepliesLost => proxy.replies(Fault::BlackHole),
+                FaultKind::ResetAfterSend => proxy.replies(Fault::ResetOnce),
                 _ => {}
             }
         }
     }
 
-    /// Ends it.
+    /// Ends a fault.
     pub(super) fn end(&self, strike: &Strike) {
-        // At once: after a power cut all come back together.
+        // In parallel: after a power cut all servers restart together.
         thread::scope(|scope| {
             for &node in &strike.nodes {
                 let (server, clock) = (&self.fleet[node], &self.clocks[node]);
                 match strike.kind {
-                    Kind::CrashForgetting | Kind::CrashDurable | Kind::PowerCut => {
+                    FaultKind::CrashForgetting | FaultKind::CrashDurable | FaultKind::PowerCut => {
                         scope.spawn(|| server.restart());
                     }
-                    Kind::ServerPause => server.resume(),
-                    Kind::FailBack => {
+                    FaultKind::ServerPause => server.resume(),
+                    FaultKind::FailBack => {
                         follow(server, &self.standby);
                         promote(server);
                     }
-                    Kind::ClockJump | Kind::BlindJump => clock.set(0),
+                    FaultKind::ClockJump | FaultKind::BlindJump => clock.set(0),
                     _ => {}
                 }
             }
@@ -139,7 +141,7 @@ impl Stage {
         self.links(strike).for_each(Proxy::pass);
     }
 
-    /// The links that a fault of the network hits.
+    /// The proxies that a network fault affects.
     fn links<'a>(&'a self, strike: &'a Strike) -> impl Iterator<Item = &'a Proxy> {
         let of_network = strike.kind.is_of_network();
         let clients = (0..CLIENTS)
@@ -152,7 +154,7 @@ impl Stage {
         })
     }
 
-    /// What each node still keeps for somebody: `(node, key)`.
+    /// The keys of holders and tickets that each node still has: `(node, key)`.
     pub(super) fn remains(&self) -> Vec<(usize, String)> {
         let mut remains = Vec::new();
         for (node, server) in self.fleet.iter().enumerate() {
@@ -163,7 +165,7 @@ impl Stage {
         remains
     }
 
-    /// The writes that a copy of `resource` accepted, in its order.
+    /// The writes that a copy of `resource` accepted, in order.
     pub(super) fn writes(&self, resource: &str, checks: bool) -> Vec<Entry> {
         let key = match checks {
             true => fenced(resource),
@@ -174,7 +176,7 @@ impl Stage {
     }
 }
 
-/// Makes `replica` a replica of `master`, and waits until it has copied all.
+/// Makes `replica` a replica of `master`, and waits until it has copied everything.
 fn follow(replica: &Server, master: &Server) {
     let (host, port) = (master.addr().ip().to_string(), master.port().to_string());
     replica.command(&["REPLICAOF", &host, &port]);
@@ -184,17 +186,17 @@ fn follow(replica: &Server, master: &Server) {
     });
 }
 
-/// Makes a replica a master, within its run.
+/// Makes a replica a master without a restart.
 fn promote(replica: &Server) {
     replica.command(&["REPLICAOF", "NO", "ONE"]);
 }
 
-/// Every other node keeps everything over a crash.
+/// Every other node keeps its data over a crash.
 fn is_durable(node: usize) -> bool {
     node % 2 == 1
 }
 
-/// Whether a key is a holder or a place in line: not `born`, nor a record that only remembers fences.
+/// Whether a key is a holder or a ticket: not `born`, nor a record that only keeps fences.
 fn is_held_or_waited_for(key: &str) -> bool {
     let Some(rest) = key.strip_prefix("ringfence:{") else {
         return key != "ringfence:born";
@@ -211,14 +213,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_and_births_may_stay_and_nothing_else() {
-        for may_stay in [
+    fn only_records_and_births_may_remain() {
+        for may_remain in [
             "ringfence:born",
             "ringfence:{a}:record:a",
             "ringfence:{pool}:admission:pool",
             "ringfence:{pool}:record:ringfence:{pool}:slot:1:pool",
         ] {
-            assert!(!is_held_or_waited_for(may_stay), "{may_stay}");
+            assert!(!is_held_or_waited_for(may_remain), "{may_remain}");
         }
         for must_go in [
             "a",

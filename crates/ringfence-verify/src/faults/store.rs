@@ -1,6 +1,7 @@
-//! What the locks guard: lists on a server that stays healthy, each twice. One copy checks fences,
-//! the other believes everybody. A write adds an entry that says what its writer had seen, so the
-//! list itself tells in which order writes were accepted, and whether one was made blindly.
+//! The resources that the locks protect: lists on a server without faults, each in two copies. One
+//! copy checks fences, the other accepts every write. A write appends an entry with the value that
+//! its writer had seen, so the list shows the order of the writes, and which of them were made
+//! without having seen the last one.
 
 use std::fmt;
 
@@ -34,9 +35,9 @@ pub(super) struct Entry {
     pub(super) sent_us: u64,
 }
 
-/// Why a resource did not do as it was told.
+/// Why a resource did not do a read or a write.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum StoreError {
     Refused,
     Broken(RedisError),
 }
@@ -49,20 +50,24 @@ impl Store {
     }
 
     /// The value of the fenced copy of `name`, read under `fence`.
-    pub(super) async fn read_fenced(&mut self, name: &str, fence: u64) -> Result<u64, Trouble> {
+    pub(super) async fn read_fenced(&mut self, name: &str, fence: u64) -> Result<u64, StoreError> {
         let call = FencedKey::new(fenced(name)).read(fence, ["LINDEX", "-1"]);
         let last: Option<String> = self.call(&call).await?;
         Ok(value(last.as_deref()))
     }
 
     /// Writes to the fenced copy of `name`.
-    pub(super) async fn write_fenced(&mut self, name: &str, entry: Entry) -> Result<(), Trouble> {
+    pub(super) async fn write_fenced(
+        &mut self,
+        name: &str,
+        entry: Entry,
+    ) -> Result<(), StoreError> {
         let words = ["RPUSH".to_owned(), entry.to_string()];
         let call = FencedKey::new(fenced(name)).write(entry.fence, words);
         self.call::<i64>(&call).await.map(drop)
     }
 
-    /// The value of the copy of `name` that believes everybody.
+    /// The value of the copy of `name` that does not check fences.
     pub(super) async fn read(&mut self, name: &str) -> RedisResult<u64> {
         let mut command = redis::cmd("LINDEX");
         command.arg(unfenced(name)).arg(-1);
@@ -70,7 +75,7 @@ impl Store {
         Ok(value(last.as_deref()))
     }
 
-    /// Writes to the copy of `name` that believes everybody.
+    /// Writes to the copy of `name` that does not check fences.
     pub(super) async fn write(&mut self, name: &str, entry: Entry) -> RedisResult<()> {
         let mut command = redis::cmd("RPUSH");
         command.arg(unfenced(name)).arg(entry.to_string());
@@ -80,14 +85,14 @@ impl Store {
     async fn call<T: redis::FromRedisValue>(
         &mut self,
         call: &ringfence::resource::redis::FencedCall,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, StoreError> {
         let script = Script::new(FENCED);
         let mut invocation = script.key(call.keys());
         invocation.arg(call.args());
         let done: RedisResult<T> = invocation.invoke_async(&mut self.connection).await;
         done.map_err(|error| match Refused::in_message(&error.to_string()) {
-            Some(_) => Trouble::Refused,
-            None => Trouble::Broken(error),
+            Some(_) => StoreError::Refused,
+            None => StoreError::Broken(error),
         })
     }
 }
@@ -97,7 +102,7 @@ pub(super) fn fenced(name: &str) -> String {
     format!("fenced:{name}")
 }
 
-/// The key of the copy that does not.
+/// The key of the copy that does not check fences.
 pub(super) fn unfenced(name: &str) -> String {
     format!("unfenced:{name}")
 }

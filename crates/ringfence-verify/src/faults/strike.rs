@@ -1,42 +1,45 @@
-//! One fault: of which sort, on whom, when and for how long.
+//! One planned fault: its kind, its targets, when it happens and for how long.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A sort of fault.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// SIGKILL of a server that keeps nothing; it comes back empty.
+pub enum FaultKind {
+    /// SIGKILL of a server without persistence; it restarts empty.
     CrashForgetting,
-    /// SIGKILL of a server with `appendfsync always`; it comes back with all it had.
+    /// SIGKILL of a server with `appendfsync always`; it restarts with all its data.
     CrashDurable,
-    /// SIGKILL of all servers at once that keep nothing.
+    /// SIGKILL of all servers without persistence at the same time.
     PowerCut,
     /// SIGSTOP of a server.
     ServerPause,
     /// FLUSHALL.
     Flush,
-    /// A replica is attached to a server and promoted; at the end the server is made a replica of that
-    /// one, which replaces its data, and promoted again. It is not restarted, and its address stays.
+    /// A replica is attached to a server and promoted. At the end the server becomes a replica of
+    /// the promoted one, which replaces its data, and is promoted again. It is not restarted, and
+    /// its address stays.
     FailBack,
-    /// A server's wall clock is set by seconds, and back later; every client knew it before.
+    /// A server's wall clock is set by seconds, and back later. Every client has seen the clock
+    /// before.
     ClockJump,
-    /// The clocks of a minority are set, and a client begins that never saw them before: what
-    /// exclusion rests on is broken from here on.
+    /// The clocks of a minority are set, and a client starts that has not seen them before. From
+    /// here on clocks do not keep what exclusion needs.
     BlindJump,
     /// All connections are closed.
     Cut,
-    /// Connections are closed, and new ones refused.
+    /// All connections are closed, and new ones are refused.
     Refuse,
-    /// All arrives, late.
+    /// Everything arrives late.
     Delay,
-    /// Connections stay, and nothing arrives either way.
+    /// Connections stay open, and nothing arrives in either direction.
     HalfOpen,
-    /// Requests vanish, replies arrive.
-    DeafNode,
-    /// Requests arrive and are carried out, replies vanish.
-    DeafClient,
-    /// The connection is reset when the reply comes: carried out, and nobody knows.
+    /// Requests are lost, replies arrive.
+    RequestsLost,
+    /// Requests arrive and are executed, replies are lost.
+    RepliesLost,
+    /// The connection is reset when the reply arrives: the request was executed, and the client
+    /// does not know.
     ResetAfterSend,
     /// SIGSTOP of a client.
     ClientPause,
@@ -44,8 +47,8 @@ pub enum Kind {
     ClientCrash,
 }
 
-impl Kind {
-    /// All of them.
+impl FaultKind {
+    /// All kinds.
     pub const ALL: [Self; 17] = [
         Self::CrashForgetting,
         Self::CrashDurable,
@@ -59,14 +62,14 @@ impl Kind {
         Self::Refuse,
         Self::Delay,
         Self::HalfOpen,
-        Self::DeafNode,
-        Self::DeafClient,
+        Self::RequestsLost,
+        Self::RepliesLost,
         Self::ResetAfterSend,
         Self::ClientPause,
         Self::ClientCrash,
     ];
 
-    /// Its name.
+    /// The name, for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::CrashForgetting => "server SIGKILL, memory lost",
@@ -83,8 +86,8 @@ impl Kind {
             Self::Refuse => "connections refused",
             Self::Delay => "delay",
             Self::HalfOpen => "half-open connections",
-            Self::DeafNode => "one way: requests lost",
-            Self::DeafClient => "one way: replies lost",
+            Self::RequestsLost => "one way: requests lost",
+            Self::RepliesLost => "one way: replies lost",
             Self::ResetAfterSend => "reset after send",
             Self::ClientPause => "client SIGSTOP",
             Self::ClientCrash => "client SIGKILL",
@@ -105,20 +108,20 @@ impl Kind {
     }
 }
 
-/// One fault.
+/// One planned fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strike {
-    /// When, from the beginning of the run.
+    /// When it begins, from the beginning of the run.
     pub at: Duration,
-    /// For how long.
+    /// How long it lasts.
     pub span: Duration,
-    /// Which sort.
-    pub kind: Kind,
+    /// Its kind.
+    pub kind: FaultKind,
     /// The nodes that it hits.
     pub nodes: Vec<usize>,
-    /// The client that it hits; of a fault in the network `None` is all of them.
+    /// The client that it hits. For a network fault, `None` means all clients.
     pub client: Option<usize>,
-    /// How far a clock is set, or how late bytes arrive.
+    /// How far a clock is set, or by how much bytes are delayed.
     pub by_us: i64,
 }
 
@@ -129,7 +132,7 @@ impl fmt::Display for Strike {
 }
 
 impl Strike {
-    /// Whether both hit the same server, the same client or the same link.
+    /// Whether both hit the same server, the same client or the same connection.
     pub(super) fn clashes_with(&self, other: &Self) -> bool {
         let node = self.nodes.iter().any(|node| other.nodes.contains(node));
         let client = self.client.is_none() || other.client.is_none() || self.client == other.client;
@@ -140,13 +143,13 @@ impl Strike {
         }
     }
 
-    /// Whom it hits, for people.
+    /// The target, for people.
     pub fn target(&self) -> String {
         let nodes: Vec<String> = self.nodes.iter().map(ToString::to_string).collect();
         let nodes = nodes.join("+");
         match (self.client, self.nodes.is_empty()) {
-            // The client is not hit: it is the one that cannot know.
-            _ if self.kind == Kind::BlindJump => format!("node {nodes}"),
+            // The client is not the target: it is the one that cannot notice the jump.
+            _ if self.kind == FaultKind::BlindJump => format!("node {nodes}"),
             (Some(client), true) => format!("client {client}"),
             (Some(client), false) => format!("client {client} to node {nodes}"),
             (None, _) if self.kind.is_of_network() => format!("all clients to node {nodes}"),
@@ -159,7 +162,7 @@ impl Strike {
 mod tests {
     use super::*;
 
-    fn strike(kind: Kind, nodes: &[usize], client: Option<usize>) -> Strike {
+    fn strike(kind: FaultKind, nodes: &[usize], client: Option<usize>) -> Strike {
         Strike {
             at: Duration::ZERO,
             span: Duration::ZERO,
@@ -171,23 +174,26 @@ mod tests {
     }
 
     #[test]
-    fn two_on_one_target_clash() {
-        let crash = strike(Kind::CrashForgetting, &[1], None);
-        let cut = strike(Kind::Cut, &[1, 2], Some(0));
-        let stop = strike(Kind::ClientPause, &[], Some(0));
+    fn two_faults_of_one_target_clash() {
+        let crash = strike(FaultKind::CrashForgetting, &[1], None);
+        let cut = strike(FaultKind::Cut, &[1, 2], Some(0));
+        let stop = strike(FaultKind::ClientPause, &[], Some(0));
         let clash = |one: &Strike, kind, nodes: &[usize], client| {
             one.clashes_with(&strike(kind, nodes, client))
         };
-        assert!(clash(&crash, Kind::ServerPause, &[1], None));
-        assert!(!clash(&crash, Kind::ServerPause, &[0], None));
-        assert!(clash(&crash, Kind::PowerCut, &[1, 3], None));
-        assert!(!clash(&crash, Kind::Delay, &[1], None), "another matter");
-        assert!(clash(&cut, Kind::Delay, &[2], None));
-        assert!(!clash(&cut, Kind::Delay, &[2], Some(1)));
-        assert!(!clash(&cut, Kind::Delay, &[3], Some(0)));
-        assert!(clash(&stop, Kind::ClientCrash, &[], Some(0)));
-        assert!(!clash(&stop, Kind::ClientCrash, &[], Some(1)));
-        assert!(clash(&stop, Kind::BlindJump, &[0, 2], Some(0)));
-        assert!(!clash(&stop, Kind::Cut, &[0], Some(0)));
+        assert!(clash(&crash, FaultKind::ServerPause, &[1], None));
+        assert!(!clash(&crash, FaultKind::ServerPause, &[0], None));
+        assert!(clash(&crash, FaultKind::PowerCut, &[1, 3], None));
+        assert!(
+            !clash(&crash, FaultKind::Delay, &[1], None),
+            "network and server"
+        );
+        assert!(clash(&cut, FaultKind::Delay, &[2], None));
+        assert!(!clash(&cut, FaultKind::Delay, &[2], Some(1)));
+        assert!(!clash(&cut, FaultKind::Delay, &[3], Some(0)));
+        assert!(clash(&stop, FaultKind::ClientCrash, &[], Some(0)));
+        assert!(!clash(&stop, FaultKind::ClientCrash, &[], Some(1)));
+        assert!(clash(&stop, FaultKind::BlindJump, &[0, 2], Some(0)));
+        assert!(!clash(&stop, FaultKind::Cut, &[0], Some(0)));
     }
 }

@@ -1,4 +1,4 @@
-//! What a client may want next, drawn by chance, and how it asks for it.
+//! What a client asks for next, drawn at random, and how it calls the product.
 
 use std::time::Duration;
 
@@ -11,35 +11,35 @@ use ringfence::{
 use crate::history::Mode;
 use crate::random::Random;
 
-/// The names that all clients fight over.
+/// The names that all clients compete for.
 pub(super) const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 /// The name of the election, which is a lock like the others.
 pub(super) const LEAD: &str = "lead";
 /// The name of the semaphore.
 pub(super) const POOL: &str = "pool";
-/// How many permits it has.
+/// The number of permits.
 pub(super) const PERMITS: u32 = 2;
 
-/// One call, and what is to become of it.
+/// One call, and how its hold goes on.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
-    pub(super) kind: Kind,
+    pub(super) kind: WishKind,
     pub(super) names: Vec<&'static str>,
     pub(super) ttl: Duration,
-    /// For how long it stands in line; `None` not at all.
+    /// How long it waits in the queue; `None` if it does not wait.
     pub(super) wait: Option<Duration>,
     pub(super) renew: bool,
-    /// When its caller loses patience and drops it.
+    /// When the caller drops the call before its end.
     pub(super) dropped_after: Option<Duration>,
-    /// For how long it is held.
+    /// For how long the lock is held.
     pub(super) span: Duration,
-    /// The holder does not hear that it lost it, and goes on as if nothing had happened.
-    pub(super) deaf: bool,
-    pub(super) end: End,
+    /// The holder does not notice the loss, and continues as if it still held the lock.
+    pub(super) ignores_loss: bool,
+    pub(super) end: HoldEnd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WishKind {
     Mutex,
     Multi,
     Read,
@@ -54,10 +54,10 @@ pub(super) enum Kind {
 
 /// How a hold ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum HoldEnd {
     Release,
     Drop,
-    /// It is shared for a while first, where that is possible.
+    /// It is downgraded and shared for a while first, if it is a write lock.
     Downgrade,
     /// It is extended by hand first.
     Extend,
@@ -65,17 +65,17 @@ pub(super) enum End {
 
 impl Wish {
     pub(super) fn draw(random: &mut Random) -> Self {
-        use Kind::{Arrive, Await, Lead, Multi, Mutex, Permit, Read, Write};
-        let deaf = random.chance(10);
-        let kind = match deaf {
+        use WishKind::{Arrive, Await, Lead, Multi, Mutex, Permit, Read, Write};
+        let ignores_loss = random.chance(10);
+        let kind = match ignores_loss {
             true => Mutex,
             false => random.pick(&[
                 Mutex, Mutex, Mutex, Mutex, Mutex, Multi, Multi, Read, Read, Read, Write, Write,
                 Permit, Lead, Arrive, Await,
             ]),
         };
-        // Longer than it lasts: the deaf do so without knowing.
-        let overstays = deaf || (kind != Lead && random.chance(5));
+        // Holds longer than the TTL. A holder that ignores the loss does so without noticing.
+        let overstays = ignores_loss || (kind != Lead && random.chance(5));
         let first = random.between(0, NAMES.len() as u64 - 1) as usize;
         let names = match kind {
             Multi => vec![NAMES[first], NAMES[(first + 1) % NAMES.len()]],
@@ -102,35 +102,35 @@ impl Wish {
             span: match (overstays, renew) {
                 (true, _) => ms(ttl_ms + random.between(50, 600)),
                 (false, true) if random.chance(15) => ms(random.between(300, 1_800)),
-                // Most are short, so that much happens.
+                // Most holds are short, so that there are many.
                 _ => ms(random.between(2, 120)),
             },
-            deaf,
+            ignores_loss,
             end: random.pick(&[
-                End::Release,
-                End::Release,
-                End::Release,
-                End::Drop,
-                End::Downgrade,
-                End::Extend,
+                HoldEnd::Release,
+                HoldEnd::Release,
+                HoldEnd::Release,
+                HoldEnd::Drop,
+                HoldEnd::Downgrade,
+                HoldEnd::Extend,
             ]),
         }
     }
 
     pub(super) fn mode(&self) -> Mode {
         match self.kind {
-            Kind::Read => Mode::Shared,
-            Kind::Permit => Mode::Permit { of: PERMITS },
+            WishKind::Read => Mode::Shared,
+            WishKind::Permit => Mode::Permit { of: PERMITS },
             _ => Mode::Exclusive,
         }
     }
 
-    /// Asks for it.
+    /// Makes the call.
     pub(super) async fn ask(&self, locks: &Locks) -> Result<Held, AcquireError> {
         let wait = self.wait.unwrap_or_default();
         let waits = self.wait.is_some();
         match self.kind {
-            Kind::Mutex | Kind::Multi => {
+            WishKind::Mutex | WishKind::Multi => {
                 let lock = locks.multi(&self.names).ttl(self.ttl).wait(wait);
                 let lock = lock.renew(self.renew);
                 match waits {
@@ -138,17 +138,17 @@ impl Wish {
                     false => lock.try_lock().await.map(Held::Alone),
                 }
             }
-            Kind::Read | Kind::Write => {
+            WishKind::Read | WishKind::Write => {
                 let lock = locks.rw_lock(self.names[0]).ttl(self.ttl).wait(wait);
                 let lock = lock.renew(self.renew);
                 match (self.kind, waits) {
-                    (Kind::Read, true) => lock.read().await.map(Held::Sharing),
-                    (Kind::Read, false) => lock.try_read().await.map(Held::Sharing),
+                    (WishKind::Read, true) => lock.read().await.map(Held::Sharing),
+                    (WishKind::Read, false) => lock.try_read().await.map(Held::Sharing),
                     (_, true) => lock.write().await.map(Held::Alone),
                     (_, false) => lock.try_write().await.map(Held::Alone),
                 }
             }
-            Kind::Permit => {
+            WishKind::Permit => {
                 let pool = locks.semaphore(self.names[0], PERMITS);
                 let pool = pool.ttl(self.ttl).wait(wait).renew(self.renew);
                 match waits {
@@ -156,8 +156,8 @@ impl Wish {
                     false => pool.try_acquire().await.map(Held::Permit),
                 }
             }
-            Kind::Arrive | Kind::Await => unreachable!("nobody holds a latch"),
-            Kind::Lead => {
+            WishKind::Arrive | WishKind::Await => unreachable!("a latch is not held"),
+            WishKind::Lead => {
                 let election = locks.election(self.names[0]).ttl(self.ttl).wait(wait);
                 election.campaign().await.map(Held::Leading)
             }

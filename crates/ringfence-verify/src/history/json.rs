@@ -1,14 +1,14 @@
-//! A history as JSON lines, one event each: what a run in several processes writes down, and what is
-//! kept of a run that went wrong.
+//! A history as JSON lines, one event per line. Runs with several processes write their journals in
+//! this form, and failed runs keep it.
 
 use super::{Event, History};
 
-/// A line that is no event.
+/// A line that is not an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadLine {
-    /// Which line, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// What is wrong with the line.
     pub why: String,
 }
 
@@ -29,11 +29,11 @@ impl History {
             .collect()
     }
 
-    /// Reads what [`to_json_lines`](Self::to_json_lines) wrote; lines of several processes may stand
-    /// in any order.
+    /// Reads what [`to_json_lines`](Self::to_json_lines) wrote. The lines of several processes may
+    /// be in any order.
     ///
     /// # Errors
-    /// At the first line that is no event.
+    /// Fails at the first line that is not an event.
     pub fn from_json_lines(text: &str) -> Result<Self, BadLine> {
         let mut events = Vec::new();
         for (at, line) in text.lines().enumerate() {
@@ -54,7 +54,7 @@ impl History {
 impl Event {
     /// The event as one JSON object.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("every event has a form in JSON")
+        serde_json::to_string(self).expect("every event can be written as JSON")
     }
 }
 
@@ -63,10 +63,9 @@ mod tests {
     use super::super::{Mode, What};
     use super::*;
 
-    /// One event of each sort.
+    /// One event of each kind.
     fn all() -> History {
         let mut history = History::default();
-        let name = || "x".to_owned();
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { of: 3 }] {
             let what = What::Invoked {
                 op: 1,
@@ -78,7 +77,18 @@ mod tests {
             };
             history.push(1, what);
         }
-        let rest = [
+        for (at, what) in (2..).zip(calls().into_iter().chain(outcomes())) {
+            history.push(at, what);
+        }
+        history
+    }
+
+    fn name() -> String {
+        "x".to_owned()
+    }
+
+    fn calls() -> Vec<What> {
+        vec![
             What::Queued { op: 1 },
             What::Seated { op: 1, ballot: 7 },
             What::Kept {
@@ -128,6 +138,11 @@ mod tests {
                 slot: None,
                 until_us: 9,
             },
+        ]
+    }
+
+    fn outcomes() -> Vec<What> {
+        vec![
             What::Deadline {
                 op: 1,
                 until_us: 10,
@@ -168,11 +183,7 @@ mod tests {
             },
             What::Healed,
             What::Over,
-        ];
-        for (at, what) in (2..).zip(rest) {
-            history.push(at, what);
-        }
-        history
+        ]
     }
 
     #[test]
@@ -183,12 +194,15 @@ mod tests {
         assert_eq!(History::from_json_lines(&text), Ok(history));
     }
 
-    /// What was written by an earlier version is still read, so the form must not change.
+    /// Histories of earlier versions must stay readable, so the form must not change.
     #[test]
     fn an_event_is_one_flat_object() {
         let text = all().to_json_lines();
         for line in [
-            r#"{"at_us":1,"event":"invoked","op":1,"client":2,"mode":"permit","permits":3,"names":["x","y"],"waits":true,"owner":7}"#,
+            concat!(
+                r#"{"at_us":1,"event":"invoked","op":1,"client":2,"mode":"permit","permits":3,"#,
+                r#""names":["x","y"],"waits":true,"owner":7}"#
+            ),
             r#"{"at_us":11,"event":"granted","op":2,"fence":null,"slot":null,"until_us":9}"#,
             r#"{"at_us":23,"event":"over"}"#,
         ] {
@@ -197,7 +211,10 @@ mod tests {
                 "{line}\n{text}"
             );
         }
-        let earlier = r#"{"at_us":1,"client":2,"event":"invoked","mode":"shared","names":["x"],"op":1,"owner":null,"permits":null,"waits":true}"#;
+        let earlier = concat!(
+            r#"{"at_us":1,"client":2,"event":"invoked","mode":"shared","names":["x"],"op":1,"#,
+            r#""owner":null,"permits":null,"waits":true}"#
+        );
         let read = History::from_json_lines(earlier).unwrap();
         let shared = matches!(
             read.events[0].what,
@@ -211,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_several_processes_are_put_in_order() {
+    fn lines_of_several_processes_are_sorted_by_time() {
         let lines = all().to_json_lines();
         let backwards: Vec<&str> = lines.lines().rev().collect();
         let read = History::from_json_lines(&backwards.join("\n")).unwrap();
@@ -219,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_named_by_its_line() {
+    fn a_bad_line_is_reported_with_its_number() {
         for bad in [
             "{",
             "[]",

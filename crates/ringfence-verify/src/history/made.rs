@@ -1,4 +1,4 @@
-//! Histories made by hand, for the tests of those who judge them.
+//! Histories made by hand, for the tests of the invariants.
 
 pub(crate) use super::History;
 use super::{Mode, What};
@@ -26,7 +26,7 @@ impl History {
         }
     }
 
-    /// A whole hold: asked for at the moment it is granted, and given back in time.
+    /// A complete hold: granted at the moment of the call, and released before its deadline.
     pub(crate) fn held(
         &mut self,
         op: u64,
@@ -40,9 +40,9 @@ impl History {
         self.events.sort_by_key(|event| event.at_us);
     }
 
-    /// From here on clocks are not what they should be.
+    /// From here on clocks do not keep what exclusion needs.
     pub(crate) fn break_timing(&mut self, at_us: u64) {
-        let what = "a clock stands still".to_owned();
+        let what = "a clock freezes".to_owned();
         self.push(at_us, What::Fault { what, timing: true });
         self.events.sort_by_key(|event| event.at_us);
     }

@@ -1,17 +1,18 @@
-//! What happened, as it is judged: the calls of all clients and what came of them, on one time
-//! scale that no clock of theirs decides. The simulator and the runs on real servers record the same
-//! events, and the same [invariants](crate::invariants) are checked on both.
+//! What happened in one run, in the form in which it is judged: the calls of all clients and their
+//! results, on one time scale that does not depend on any client's clock. The simulator and the
+//! runs on real servers record the same events, and the same [invariants](crate::invariants) are
+//! checked on both.
 //!
-//! A call of which nobody knows the outcome is [`What::Unknown`], never a refusal.
+//! A call whose result is not known is [`What::Unknown`], never a refusal.
 
+mod holds;
 mod json;
 #[cfg(test)]
 pub(crate) mod made;
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
 
+pub use holds::Hold;
 pub use json::BadLine;
 
 /// Everything that happened in one run, in order.
@@ -41,29 +42,29 @@ pub enum What {
         op: u64,
         /// Which client.
         client: u64,
-        /// How the names are wanted.
+        /// The kind of hold that the client wants.
         #[serde(flatten)]
         mode: Mode,
-        /// The names, all or none; of a semaphore its one name.
+        /// The names; all are granted, or none. A semaphore has one name.
         names: Vec<String>,
-        /// Whether it waits in line.
+        /// Whether it waits in the queue.
         waits: bool,
-        /// Whose it is, if it is an owner's: all holds of one owner are one.
+        /// The owner that the call belongs to, if it has one: all holds of one owner are one hold.
         owner: Option<u64>,
     },
-    /// The call's place in line is known to a majority of the nodes.
+    /// A majority of the nodes has the call's ticket in its wait queue.
     Queued {
         /// The call.
         op: u64,
     },
-    /// A majority of the nodes granted the call this ballot, whether its client knows or not.
+    /// A majority of the nodes granted the call this ballot, whether or not the client knows it.
     Seated {
         /// The call.
         op: u64,
-        /// Its ballot: the term of an election, if it is one.
+        /// Its ballot; in an election, the term.
         ballot: u64,
     },
-    /// The client has it, and counts on it until `until_us`.
+    /// The client was granted the lock and relies on it until `until_us`.
     Granted {
         /// The call.
         op: u64,
@@ -74,314 +75,164 @@ pub enum What {
         /// When, in true time, the client's own clock will show its deadline.
         until_us: u64,
     },
-    /// The client counts on it until `until_us` now.
+    /// The client now relies on the lock until `until_us`.
     Deadline {
         /// The call.
         op: u64,
         /// As in [`What::Granted`].
         until_us: u64,
     },
-    /// From now on it is a share of the names.
+    /// From now on the hold is shared.
     Downgraded {
         /// The call.
         op: u64,
     },
-    /// The client no longer counts on it: it gives it back, was told of its loss, or is gone.
+    /// The client no longer relies on the lock: it released it, learned of its loss, or is gone.
     Ended {
         /// The call.
         op: u64,
     },
-    /// After the hold its names are to be kept from others for a while.
+    /// After the hold, the nodes are to refuse its names to other clients for a while.
     Kept {
         /// The call.
         op: u64,
-        /// From here on,
+        /// From this time on,
         from_us: u64,
-        /// and at least until then.
+        /// and at least until this time.
         until_us: u64,
     },
     /// The call ended without a grant.
     Refused {
         /// The call.
         op: u64,
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
-    /// Nobody knows what came of the call: its client is gone.
+    /// The result of the call is not known: its client is gone.
     Unknown {
         /// The call.
         op: u64,
     },
-    /// Somebody who watches an election is told who leads.
+    /// An observer of an election learns which candidate leads.
     Told {
-        /// Who watches.
+        /// The observer.
         op: u64,
-        /// Which election.
+        /// The election.
         name: String,
-        /// The call that is said to lead.
+        /// The call that is reported as the leader.
         leader: u64,
-        /// In which term.
+        /// The term that is reported.
         term: u64,
     },
-    /// A client turns to a latch.
+    /// A client calls a latch: it arrives, waits or looks.
     Turned {
         /// The call.
         op: u64,
         /// Which client.
         client: u64,
-        /// Which latch.
+        /// The latch.
         latch: String,
-        /// How many it waits for.
+        /// For how many arrivals it waits.
         count: u64,
-        /// Who arrives; nobody, if it only waits.
+        /// The party that arrives; `None` if the client only waits or looks.
         party: Option<String>,
     },
-    /// The client was told how the latch is. If it arrived, it has.
+    /// The latch call returned. If its client arrived, the arrival counts.
     Found {
         /// The call.
         op: u64,
-        /// How many have arrived, if that was told.
+        /// How many parties have arrived, if the reply said so.
         arrived: Option<u64>,
-        /// Whether it is open.
+        /// Whether the latch is open.
         open: bool,
     },
-    /// A resource accepted a write. Told in the order in which the resource did.
+    /// A resource accepted a write. Recorded in the order in which the resource accepted.
     Updated {
         /// Which resource.
         resource: String,
-        /// On behalf of which call.
+        /// The call on whose behalf it was written.
         op: u64,
-        /// With which fence.
+        /// Its fence.
         fence: u64,
         /// The value that the writer had read.
         saw: u64,
         /// The value that it wrote.
         wrote: u64,
     },
-    /// A request took a holder off a node, other than by letting its time run out.
+    /// A request removed a holder from a node. (An expired lease is not recorded.)
     Removed {
         /// Which node.
         node: usize,
-        /// From which name.
+        /// The name of the lock.
         name: String,
-        /// Who held there: the public half of its token.
+        /// The holder that was removed: the public half of its token.
         holder: String,
-        /// Whose request it was.
+        /// The sender of the request: the public half of its token.
         by: String,
     },
-    /// A request put a holder on a node again that had given it back there.
+    /// A request made a holder hold again on a node where it had released before.
     Returned {
         /// Which node.
         node: usize,
-        /// Under which name.
+        /// The name of the lock.
         name: String,
         /// The public half of its token.
         holder: String,
     },
-    /// After everybody was gone, a node still had this.
+    /// A node still had something after all clients were gone.
     Remains {
         /// Which node.
         node: usize,
-        /// Under which name.
+        /// The name of the lock.
         name: String,
-        /// What, for people.
+        /// What it still had, for people.
         what: String,
     },
-    /// Something went wrong with the world.
+    /// A fault was injected.
     Fault {
-        /// What, for people.
+        /// Which fault, for people.
         what: String,
-        /// From here on clocks need not run alike: exclusion rests on fences alone.
+        /// From here on clocks need not run alike: only fences exclude.
         timing: bool,
     },
-    /// No fault from here on.
+    /// There are no faults from here on.
     Healed,
-    /// All had the time to end that they can ask for.
+    /// Every call had enough time to end.
     Over,
 }
 
-/// How names are wanted.
+/// A kind of hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "snake_case")]
 pub enum Mode {
-    /// One holder, nobody beside it.
+    /// One holder at a time.
     Exclusive,
-    /// Beside others who share.
+    /// Together with other holders that share.
     Shared,
-    /// One permit of a semaphore with so many.
+    /// One permit of a semaphore.
     Permit {
-        /// How many permits there are.
+        /// How many permits the semaphore has.
         #[serde(rename = "permits")]
         of: u32,
     },
 }
 
-/// A stretch of time in which a client counted on what it was granted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hold<'a> {
-    /// The call.
-    pub op: u64,
-    /// Whose it was.
-    pub client: u64,
-    /// What was held.
-    pub names: &'a [String],
-    /// How.
-    pub mode: Mode,
-    /// Under which fence.
-    pub fence: Option<u64>,
-    /// In which slot of a semaphore.
-    pub slot: Option<u32>,
-    /// Whose it is, if it is an owner's.
-    pub owner: Option<u64>,
-    /// When it was asked for.
-    pub invoked_us: u64,
-    /// When the client learnt that it has it.
-    pub granted_us: u64,
-    /// The stretch begins.
-    pub from_us: u64,
-    /// The stretch is over.
-    pub to_us: u64,
-}
-
-impl Hold<'_> {
-    /// Whether both are holds of one owner.
-    pub fn is_owned_with(&self, other: &Self) -> bool {
-        self.owner.is_some() && self.owner == other.owner
-    }
-}
-
 impl History {
-    /// Adds what happened at `at_us`.
+    /// Adds an event at `at_us`.
     pub fn push(&mut self, at_us: u64, what: What) {
         self.events.push(Event { at_us, what });
     }
 
-    /// When clocks ceased to be what exclusion needs; never, if they did not.
+    /// When clocks stopped keeping what exclusion needs; `u64::MAX` if they never did.
     pub fn timing_until_us(&self) -> u64 {
         let broken = |event: &&Event| matches!(event.what, What::Fault { timing: true, .. });
         let first = self.events.iter().find(broken);
         first.map_or(u64::MAX, |event| event.at_us)
     }
 
-    /// Whether nothing went wrong at all.
+    /// Whether there was no fault at all.
     pub fn is_calm(&self) -> bool {
         let fault = |event: &Event| matches!(event.what, What::Fault { .. });
         !self.events.iter().any(fault)
-    }
-
-    /// All holds, in the order in which they were granted. A downgrade makes two of one.
-    pub fn holds(&self) -> Vec<Hold<'_>> {
-        let mut asked: HashMap<u64, Hold<'_>> = HashMap::new();
-        let mut open: HashMap<u64, usize> = HashMap::new();
-        let mut holds: Vec<Hold<'_>> = Vec::new();
-        for Event { at_us, what } in &self.events {
-            match what {
-                What::Invoked {
-                    op,
-                    client,
-                    mode,
-                    names,
-                    owner,
-                    ..
-                } => {
-                    let hold = Hold {
-                        op: *op,
-                        client: *client,
-                        names,
-                        mode: *mode,
-                        fence: None,
-                        slot: None,
-                        owner: *owner,
-                        invoked_us: *at_us,
-                        granted_us: *at_us,
-                        from_us: *at_us,
-                        to_us: *at_us,
-                    };
-                    asked.insert(*op, hold);
-                }
-                What::Granted {
-                    op,
-                    fence,
-                    slot,
-                    until_us,
-                } => {
-                    let Some(hold) = asked.get(op) else { continue };
-                    open.insert(*op, holds.len());
-                    holds.push(Hold {
-                        fence: *fence,
-                        slot: *slot,
-                        granted_us: *at_us,
-                        from_us: *at_us,
-                        to_us: *until_us,
-                        ..hold.clone()
-                    });
-                }
-                What::Deadline { op, until_us } => {
-                    if let Some(&at) = open.get(op) {
-                        holds[at].to_us = *until_us;
-                    }
-                }
-                What::Downgraded { op } => {
-                    let Some(at) = open.insert(*op, holds.len()) else {
-                        continue;
-                    };
-                    let to_us = holds[at].to_us;
-                    holds[at].to_us = to_us.min(*at_us);
-                    let shared = Hold {
-                        mode: Mode::Shared,
-                        from_us: *at_us,
-                        to_us,
-                        ..holds[at].clone()
-                    };
-                    holds.push(shared);
-                }
-                What::Ended { op } => {
-                    if let Some(at) = open.remove(op) {
-                        holds[at].to_us = holds[at].to_us.min(*at_us);
-                    }
-                }
-                _ => {}
-            }
-        }
-        holds
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::made::{History as Made, exclusive, grant};
-    use super::*;
-
-    #[test]
-    fn a_hold_ends_at_its_deadline_or_when_its_client_says_so() {
-        let mut history = Made::default();
-        history.invoke(0, 1, exclusive("x"));
-        history.push(5, grant(1, 10, 100));
-        history.push(
-            50,
-            What::Deadline {
-                op: 1,
-                until_us: 200,
-            },
-        );
-        assert_eq!(history.holds()[0].to_us, 200);
-        history.push(120, What::Ended { op: 1 });
-        assert_eq!(history.holds()[0].to_us, 120);
-    }
-
-    #[test]
-    fn a_downgrade_makes_two_holds_of_one() {
-        let mut history = Made::default();
-        history.invoke(0, 1, exclusive("x"));
-        history.push(5, grant(1, 10, 100));
-        history.push(40, What::Downgraded { op: 1 });
-        history.push(70, What::Ended { op: 1 });
-        let holds = history.holds();
-        let spans: Vec<_> = holds.iter().map(|h| (h.mode, h.from_us, h.to_us)).collect();
-        assert_eq!(
-            spans,
-            [(Mode::Exclusive, 5, 40), (Mode::Shared, 40, 70)],
-            "{holds:?}"
-        );
     }
 }

@@ -1,4 +1,4 @@
-//! While clocks are what they should be, at most one exclusive holder of a name is inside its
+//! While clocks keep what exclusion needs, at most one exclusive holder of a name is inside its
 //! validity at any time.
 
 use std::collections::HashMap;
@@ -16,7 +16,8 @@ pub fn check(history: &History) -> Result<(), Violation> {
     let mut holds = history.holds();
     holds.retain(|hold| hold.mode == Mode::Exclusive && hold.from_us < hold.to_us);
     holds.sort_by_key(|hold| hold.from_us);
-    // Of all so far, the one that lasts longest: if the next does not clash with it, it does with none.
+    // Of all holds so far, the one that ends last: if the next does not overlap with it, it
+    // overlaps with no other.
     let mut longest: HashMap<&str, &Hold<'_>> = HashMap::new();
     for hold in &holds {
         for name in hold.names {
@@ -27,7 +28,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
                     invariant: "exclusion",
                     at_us: hold.from_us,
                     how: format!(
-                        "op {} got {name} while op {} counts on it until {} µs",
+                        "op {} was granted {name} while op {} relies on it until {} µs",
                         hold.op, last.op, last.to_us
                     ),
                 });
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn one_owner_may_hold_beside_itself_and_nobody_beside_its_last_hold() {
+    fn holds_of_one_owner_may_overlap_and_exclude_all_others_until_the_last_ends() {
         let mut history = History::default();
         history.held(1, exclusive("x"), 10, (0, 100));
         history.held(2, exclusive("x"), 10, (50, 150));
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other_beside_other_names_and_kinds_is_fine() {
+    fn consecutive_holds_other_names_and_other_kinds_are_fine() {
         let mut history = History::default();
         history.held(1, exclusive("x"), 10, (0, 100));
         history.held(2, exclusive("x"), 11, (100, 150));
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stood_still_excuses_what_comes_after_it_only() {
+    fn a_frozen_clock_excuses_only_what_happens_after_it() {
         let mut history = History::default();
         history.held(1, exclusive("x"), 10, (0, 100));
         history.held(2, exclusive("x"), 11, (50, 150));

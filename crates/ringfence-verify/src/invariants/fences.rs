@@ -1,7 +1,7 @@
-//! Fences are unique and only go up. Under every fault: whoever asks after another was granted has the
-//! higher fence. While clocks are what they should be: in the order of grants. Of two who share a
-//! name neither is above the other; each slot of a semaphore has fences of its own. Holds of one owner that
-//! last at the same time are one hold, with one fence.
+//! Fences are unique and only rise. Under every fault: a client that calls after another was
+//! granted gets the higher fence. While clocks keep what exclusion needs: fences rise in the order
+//! of the grants. Two holders that share a name need no order between them. Each slot of a
+//! semaphore has its own fences. Overlapping holds of one owner are one hold with one fence.
 
 use std::collections::HashMap;
 
@@ -9,20 +9,20 @@ use crate::history::{History, Hold, Mode};
 
 use super::Violation;
 
-/// What fences are compared within: a name, or one slot of a semaphore.
-type Scope<'a> = (&'a str, Option<u32>);
+/// The scope within which fences are compared: a name, or one slot of a semaphore.
+type FenceScope<'a> = (&'a str, Option<u32>);
 
 /// See the module.
 ///
 /// # Errors
-/// If two grants have one fence, or a later one the lower.
+/// If two grants have the same fence, or a later grant has the lower one.
 pub fn check(history: &History) -> Result<(), Violation> {
     let timing_until_us = history.timing_until_us();
-    let mut by_scope: HashMap<Scope<'_>, Vec<Hold<'_>>> = HashMap::new();
+    let mut by_scope: HashMap<FenceScope<'_>, Vec<Hold<'_>>> = HashMap::new();
     let mut seen = HashMap::new();
     let mut owners = Owners::default();
     for hold in history.holds() {
-        // A downgrade brings no fence of its own, and neither does an owner's second hold.
+        // A downgrade has no new fence, and neither has an owner's second hold.
         if hold.fence.is_none() || seen.insert(hold.op, ()).is_some() || !owners.is_new(&hold)? {
             continue;
         }
@@ -36,7 +36,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
     for ((name, _), grants) in &scopes {
         unique(name, grants)?;
         rising(name, grants, |grant| grant.invoked_us)?;
-        // Who learns of its grant when it is over already is in no order with the others.
+        // A grant that its client learns of after the deadline has no order with the others.
         let counts = |g: &&Hold<'_>| g.granted_us < timing_until_us && g.from_us < g.to_us;
         let in_time = grants.iter().filter(counts);
         let in_time: Vec<Hold<'_>> = in_time.cloned().collect();
@@ -45,12 +45,13 @@ pub fn check(history: &History) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The holds of owners so far, by owner and names.
+/// The latest hold of each owner and its names.
 #[derive(Default)]
 struct Owners<'a>(HashMap<(u64, &'a [String]), Hold<'a>>);
 
 impl<'a> Owners<'a> {
-    /// Whether `hold` is not one that its owner has already. If it is, it must have the same fence.
+    /// Whether `hold` is a new hold of its owner. If the owner has it already, the fence must be
+    /// the same.
     fn is_new(&mut self, hold: &Hold<'a>) -> Result<bool, Violation> {
         let Some(owner) = hold.owner else {
             return Ok(true);
@@ -80,7 +81,7 @@ fn unique(name: &str, grants: &[Hold<'_>]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Whoever `began` after another was granted has the higher fence, unless both share the name.
+/// A call that `began` after another was granted has the higher fence, unless both share the name.
 fn rising(
     name: &str,
     grants: &[Hold<'_>],
@@ -91,7 +92,7 @@ fn rising(
     let mut by_grant: Vec<&Hold<'_>> = grants.iter().collect();
     by_grant.sort_by_key(|grant| grant.granted_us);
     let mut granted = by_grant.into_iter().peekable();
-    // The highest so far, of those who share and of the others.
+    // The highest fence so far: of exclusive holds, and of shared holds.
     let mut highest: [Option<&Hold<'_>>; 2] = [None, None];
     for grant in by_beginning {
         while let Some(earlier) = granted.next_if(|earlier| earlier.granted_us < began(grant)) {
@@ -120,7 +121,7 @@ fn violation(grant: &Hold<'_>, earlier: &Hold<'_>, name: &str, what: &str) -> Vi
         invariant: "fences",
         at_us: grant.granted_us,
         how: format!(
-            "op {} got {name} with {what} than op {} before it: {} and {}",
+            "op {} was granted {name} with {what} after op {}: {} and {}",
             grant.op,
             earlier.op,
             fence(grant),
@@ -154,7 +155,7 @@ mod tests {
 
     #[test]
     fn grants_out_of_order_are_excused_by_clocks_alone() {
-        // Op 2 asked first, and learns last that it was granted.
+        // Op 2 calls first, and learns of its grant last.
         let mut history = History::default();
         history.invoke(0, 2, exclusive("x"));
         history.invoke(0, 1, exclusive("x"));
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_are_in_order_with_writers_and_not_with_each_other() {
+    fn readers_are_ordered_with_writers_and_not_with_each_other() {
         let mut history = History::default();
         history.held(1, exclusive("x"), 10, (0, 50));
         history.held(2, shared("x"), 12, (51, 60));

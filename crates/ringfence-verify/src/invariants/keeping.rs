@@ -1,6 +1,6 @@
-//! While clocks are what they should be, what is to be kept from others after a hold is: for the lock
-//! delay after a holder that was lost, and for as long as it was to be held at least after one that gave
-//! it back too soon.
+//! While clocks keep what exclusion needs, a name that is to be kept from other clients after a
+//! hold is kept: for the lock delay after the holder was lost, and for the rest of `hold_at_least`
+//! after the holder released early.
 
 use crate::history::{Event, History, Hold, Mode, What};
 
@@ -9,7 +9,7 @@ use super::Violation;
 /// See the module.
 ///
 /// # Errors
-/// If somebody was granted a name that was to be kept from it.
+/// If another client was granted a name during that time.
 pub fn check(history: &History) -> Result<(), Violation> {
     let timing_until_us = history.timing_until_us();
     let holds = history.holds();
@@ -26,18 +26,18 @@ pub fn check(history: &History) -> Result<(), Violation> {
             continue;
         };
         let kept_span = *from_us..(*until_us).min(timing_until_us);
-        let comes = |hold: &&Hold<'_>| {
+        let too_early = |hold: &&Hold<'_>| {
             let of_lock = !matches!(hold.mode, Mode::Permit { .. });
             let same_name = hold.names.iter().any(|name| kept.names.contains(name));
             let counts = hold.from_us < hold.to_us && kept_span.contains(&hold.from_us);
             hold.op != *op && of_lock && same_name && counts
         };
-        if let Some(other) = holds.iter().find(comes) {
+        if let Some(other) = holds.iter().find(too_early) {
             return Err(Violation {
                 invariant: "keeping",
                 at_us: other.from_us,
                 how: format!(
-                    "op {} got what is kept from others after op {op} until {until_us} µs",
+                    "op {} was granted a name that is kept after op {op} until {until_us} µs",
                     other.op
                 ),
             });
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
     use crate::history::made::{exclusive, permit, shared};
 
-    /// Op 1 holds until 100, and the name is kept until 200; then comes op 2.
+    /// Op 1 holds until 100, and the name is kept until 200. Op 2 is granted at `at_us`.
     fn then(wanted: (Vec<String>, Mode), at_us: u64) -> History {
         let mut history = History::default();
         history.held(1, exclusive("x"), 10, (0, 100));
@@ -66,20 +66,20 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_too_soon_is_found() {
+    fn a_grant_within_the_kept_time_is_found() {
         assert_eq!(check(&then(exclusive("x"), 199)).unwrap_err().at_us, 199);
         assert!(check(&then(shared("x"), 100)).is_err());
     }
 
     #[test]
-    fn whoever_comes_later_or_wants_something_else_is_fine() {
+    fn a_later_grant_or_another_name_is_fine() {
         assert_eq!(check(&then(exclusive("x"), 200)), Ok(()));
         assert_eq!(check(&then(exclusive("y"), 150)), Ok(()));
         assert_eq!(check(&then(permit("x", 1), 150)), Ok(()));
     }
 
     #[test]
-    fn a_clock_that_stood_still_excuses_it() {
+    fn a_frozen_clock_excuses_it() {
         let mut history = then(exclusive("x"), 150);
         history.break_timing(150);
         assert_eq!(check(&history), Ok(()));

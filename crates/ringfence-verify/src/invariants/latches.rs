@@ -1,5 +1,6 @@
-//! A latch opens once: nobody finds it open before enough have come, and once anybody has, everybody does
-//! who asks afterwards. Whoever was told that it has arrived is counted from then on.
+//! A latch opens once: no call finds it open before enough parties have arrived, and after one call
+//! found it open, every later call does. A party whose arrival was confirmed is counted from then
+//! on.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,11 +11,11 @@ use super::Violation;
 /// What is known of one latch.
 #[derive(Default)]
 struct Known<'a> {
-    /// Who has begun to arrive.
+    /// The parties that have begun to arrive.
     came: BTreeSet<&'a str>,
-    /// Who was told that it has arrived.
+    /// The parties whose arrival was confirmed.
     arrived: BTreeSet<&'a str>,
-    /// For which number somebody saw it open: the highest.
+    /// The highest count for which a call found it open.
     open_for: u64,
 }
 
@@ -23,7 +24,8 @@ struct Call<'a> {
     latch: &'a str,
     count: u64,
     party: Option<&'a str>,
-    /// How many must be counted: who had arrived by then, and whoever arrives now.
+    /// How many must be counted at least: the parties confirmed by then, and the party of this
+    /// call.
     arrived_least: u64,
     open_before: bool,
 }
@@ -31,7 +33,8 @@ struct Call<'a> {
 /// See the module.
 ///
 /// # Errors
-/// If a latch was found open too soon, or shut after it was open, or without somebody who had arrived.
+/// If a latch was found open too early, shut after it was open, or without a party that had
+/// arrived.
 pub fn check(history: &History) -> Result<(), Violation> {
     let mut latches: HashMap<&str, Known<'_>> = HashMap::new();
     let mut calls: HashMap<u64, Call<'_>> = HashMap::new();
@@ -81,18 +84,18 @@ pub fn check(history: &History) -> Result<(), Violation> {
 }
 
 impl Known<'_> {
-    /// What is wrong with what `call` found, if anything is.
+    /// What is wrong with the result of `call`, if anything is.
     fn denies(&self, call: &Call<'_>, arrived: Option<u64>, open: bool) -> Option<String> {
         let (came, count) = (self.came.len() as u64, call.count);
         if open && came < count {
-            return Some(format!("open for {count} when {came} had come"));
+            return Some(format!("open for {count} when {came} had begun to arrive"));
         }
         if !open && call.open_before {
             return Some(format!("shut for {count} after it was open"));
         }
         let arrived = arrived?;
         if arrived > came {
-            return Some(format!("with {arrived} when {came} had come"));
+            return Some(format!("with {arrived} when {came} had begun to arrive"));
         }
         if arrived < call.arrived_least {
             let least = call.arrived_least;
@@ -106,10 +109,10 @@ impl Known<'_> {
 mod tests {
     use super::*;
 
-    /// A call for a latch of two, from and to, and what it found.
-    type Found<'a> = (u64, u64, Option<&'a str>, Option<u64>, bool);
+    /// One call for a latch of two: from, to, the party, and what it found.
+    type FoundCall<'a> = (u64, u64, Option<&'a str>, Option<u64>, bool);
 
-    fn found(calls: &[Found<'_>]) -> Result<(), Violation> {
+    fn found(calls: &[FoundCall<'_>]) -> Result<(), Violation> {
         let mut history = History::default();
         for (op, &(from_us, to_us, party, arrived, open)) in (1..).zip(calls) {
             let what = What::Turned {
@@ -126,39 +129,39 @@ mod tests {
         check(&history)
     }
 
-    const A: Found<'static> = (0, 10, Some("a"), Some(1), false);
-    const B: Found<'static> = (20, 30, Some("b"), Some(2), true);
+    const A: FoundCall<'static> = (0, 10, Some("a"), Some(1), false);
+    const B: FoundCall<'static> = (20, 30, Some("b"), Some(2), true);
 
     #[test]
-    fn open_before_enough_have_come_is_found() {
+    fn a_latch_that_opens_too_early_is_found() {
         assert!(found(&[A, (20, 30, None, None, true)]).is_err());
         let again = (20, 30, Some("a"), Some(2), true);
-        assert!(found(&[A, again]).is_err(), "the same party twice is one");
+        assert!(found(&[A, again]).is_err(), "the same party counts once");
     }
 
     #[test]
-    fn shut_after_it_was_open_is_found() {
+    fn a_latch_that_shuts_again_is_found() {
         assert!(found(&[A, B, (31, 40, None, Some(1), false)]).is_err());
         let meanwhile = (25, 40, None, Some(1), false);
-        assert_eq!(found(&[A, B, meanwhile]), Ok(()), "it asked before");
+        assert_eq!(found(&[A, B, meanwhile]), Ok(()), "it began before");
     }
 
     #[test]
-    fn whoever_had_arrived_and_is_not_counted_is_found() {
+    fn an_arrived_party_that_is_not_counted_is_found() {
         assert!(found(&[A, (20, 30, Some("b"), Some(1), false)]).is_err());
         assert!(found(&[A, (20, 30, None, Some(0), false)]).is_err());
         let meanwhile = (5, 30, Some("b"), Some(1), false);
-        assert_eq!(found(&[A, meanwhile]), Ok(()), "it asked before");
+        assert_eq!(found(&[A, meanwhile]), Ok(()), "it began before");
     }
 
     #[test]
-    fn a_number_that_does_not_fit_is_found() {
+    fn a_wrong_count_is_found() {
         assert!(found(&[A, (20, 30, None, Some(3), true)]).is_err());
         assert!(found(&[A, (20, 30, Some("b"), Some(2), false)]).is_err());
     }
 
     #[test]
-    fn opened_by_the_second_and_seen_by_all_is_fine() {
+    fn a_latch_that_opens_with_the_second_party_is_fine() {
         let waits = (5, 35, None, None, true);
         let late = (40, 50, Some("c"), Some(3), true);
         assert_eq!(found(&[A, waits, B, late]), Ok(()));

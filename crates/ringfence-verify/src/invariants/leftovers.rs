@@ -1,5 +1,5 @@
-//! Nothing is left behind: once all clients are gone and what they sent has arrived, no node holds
-//! anything or keeps a place for anybody.
+//! Nothing is left behind: once all clients are gone and their messages have arrived, no node has a
+//! holder or a ticket.
 
 use crate::history::{Event, History, What};
 
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_remains_is_found() {
+    fn a_leftover_key_is_found() {
         let mut history = History::default();
         assert_eq!(check(&history), Ok(()));
         let what = What::Remains {

@@ -1,4 +1,4 @@
-//! Every wait ends: once faults have stopped and all had the time they can ask for, no call is still
+//! Every call ends: after the faults have stopped and every call had enough time, no call is still
 //! under way.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use crate::history::{Event, History, What};
 
 use super::Violation;
 
-/// See the module. Waits of a history that was cut short are not judged here: see [`not_judged`].
+/// See the module. Does not judge open calls of an incomplete history: see [`not_judged`].
 ///
 /// # Errors
 /// If a call never ended.
@@ -23,16 +23,16 @@ pub fn check(history: &History) -> Result<(), Violation> {
     })
 }
 
-/// If `history` was cut short, without [`What::Over`]: how many calls were still open. Nobody can tell
-/// whether these would have ended, so [`check`] says nothing about them. Whatever reports runs must
-/// count and print the runs for which this is not `None`.
+/// The number of open calls, if `history` is incomplete (without [`What::Over`]). These calls might
+/// have ended, so [`check`] does not judge them. A report must count and print the runs for which
+/// this is not `None`.
 pub fn not_judged(history: &History) -> Option<usize> {
     let (open, over_us) = open_calls(history);
     over_us.is_none().then_some(open.len())
 }
 
-/// The calls that are open when the run is over, or where the history was cut short, with the time at
-/// which each began; and when the run was over.
+/// The calls that are open at the end of the run, or at the end of an incomplete history, each with
+/// the time at which it began; and when the run ended.
 fn open_calls(history: &History) -> (BTreeMap<u64, u64>, Option<u64>) {
     let mut open: BTreeMap<u64, u64> = BTreeMap::new();
     for Event { at_us, what } in &history.events {
@@ -62,13 +62,13 @@ mod tests {
     fn a_call_that_never_ends_is_found() {
         let mut history = History::default();
         history.invoke(3, 1, exclusive("x"));
-        assert_eq!(check(&history), Ok(()), "it may end yet");
+        assert_eq!(check(&history), Ok(()), "it may still end");
         history.push(9, What::Over);
         assert!(check(&history).is_err());
     }
 
     #[test]
-    fn a_run_that_was_cut_short_is_not_judged_and_says_so() {
+    fn open_calls_of_an_incomplete_run_are_counted_and_not_judged() {
         let mut history = History::default();
         history.invoke(3, 1, exclusive("x"));
         history.invoke(4, 2, exclusive("x"));

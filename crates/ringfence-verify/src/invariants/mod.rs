@@ -1,6 +1,6 @@
-//! What must be true of every history, one file for each. They know nothing of how a history came
-//! about, so that the simulator and the runs on real servers are judged alike; and each is shown
-//! histories made by hand that break it.
+//! The invariants of every history, one file for each. They do not know how a history was made, so
+//! the simulator and the runs on real servers are judged alike. The tests of each invariant show
+//! that it rejects bad histories.
 
 pub mod exclusion;
 pub mod fences;
@@ -20,14 +20,14 @@ use std::fmt;
 
 use crate::history::History;
 
-/// A history that must not be.
+/// A broken invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// Which invariant.
     pub invariant: &'static str,
     /// When it was broken, in microseconds of true time.
     pub at_us: u64,
-    /// How, for people.
+    /// What happened, for people.
     pub how: String,
 }
 
@@ -42,10 +42,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Looks through a history for what must not be.
+/// Checks one invariant of a history.
 pub type Check = fn(&History) -> Result<(), Violation>;
 
-/// All of them, by name.
+/// All invariants, by name.
 pub const ALL: [(&str, Check); 13] = [
     ("exclusion", exclusion::check),
     ("readers", readers::check),
@@ -62,10 +62,10 @@ pub const ALL: [(&str, Check); 13] = [
     ("liveness", liveness::check),
 ];
 
-/// Checks all of them; the first that is broken.
+/// Checks all invariants; returns the first violation.
 ///
 /// # Errors
-/// If one is broken.
+/// If an invariant is broken.
 pub fn check(history: &History) -> Result<(), Violation> {
     ALL.iter().try_for_each(|(_, check)| check(history))
 }

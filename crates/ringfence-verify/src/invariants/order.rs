@@ -1,10 +1,11 @@
-//! While nothing goes wrong, those who wait are served in order: nobody who asks after another stood in
-//! line already is granted a name before it, unless both share it.
+//! Without faults, waiters are served in order: a client that calls after another is in the wait
+//! queue is not granted the name before it, unless both share it.
 //!
-//! Whoever waits for several names may be passed where it could come and waits behind another
-//! elsewhere: to the line it looks like one that does not come. Semaphores are left out: with several
-//! slots free at once, those whose turn it is spread over them, and a round more or less decides who is
-//! told first. So are those who come for an owner: it may hold the name already.
+//! Three cases are left out. A waiter for several names may be passed: it may have its turn for one
+//! name while it waits for another, and then the queue of the first sees it as a waiter that does
+//! not respond. Semaphores: with several free slots, the waiters whose turn it is spread over them,
+//! and one round more or less decides which one is granted first. Calls of an owner, which may hold
+//! the name already.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,27 +13,27 @@ use crate::history::{Event, History, Mode, What};
 
 use super::Violation;
 
-/// Places in line are by the nodes' time, which a client knows only to within a round trip, and as that
-/// of those nodes that it has heard: their clocks must be closer than this.
+/// Tickets are ordered by the nodes' time. A client knows that time only to within a round trip,
+/// and only from the nodes that have answered it: the clocks must differ by less than this.
 const MARGIN_US: u64 = 100_000;
 
-struct Call<'a> {
+struct QueuedCall<'a> {
     op: u64,
     mode: Mode,
     names: &'a [String],
     owned: bool,
     invoked_us: u64,
-    /// Since when a majority knows that it waits.
+    /// When a majority had its ticket.
     queued_us: Option<u64>,
     granted_us: Option<u64>,
-    /// When it was granted or gave up.
+    /// When it was granted or ended without a grant.
     done_us: u64,
 }
 
 /// See the module.
 ///
 /// # Errors
-/// If somebody was passed.
+/// If a waiter was passed.
 pub fn check(history: &History) -> Result<(), Violation> {
     if !history.is_calm() || ran_out(history) {
         return Ok(());
@@ -53,7 +54,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
                 invariant: "order",
                 at_us: granted_us,
                 how: format!(
-                    "op {} was granted before op {}, which stood in line when it came",
+                    "op {} was granted before op {}, which was in the queue when the other called",
                     late.op, early.op
                 ),
             });
@@ -62,8 +63,8 @@ pub fn check(history: &History) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Whether somebody held on beyond its deadline. Its place stays in line until it lets go, and to the
-/// others it is as good as dead.
+/// Whether a holder held beyond its deadline. Its ticket stays in the queue until it releases, and
+/// the other clients must treat it as dead.
 fn ran_out(history: &History) -> bool {
     let mut ends = HashSet::new();
     for Event { at_us, what } in &history.events {
@@ -77,14 +78,14 @@ fn ran_out(history: &History) -> bool {
         .any(|hold| !ends.contains(&(hold.op, hold.to_us)))
 }
 
-fn clash(one: &Call<'_>, other: &Call<'_>) -> bool {
+fn clash(one: &QueuedCall<'_>, other: &QueuedCall<'_>) -> bool {
     let sharing = one.mode == Mode::Shared && other.mode == Mode::Shared;
     !sharing && one.names.iter().any(|name| other.names.contains(name))
 }
 
-fn calls(history: &History) -> Vec<Call<'_>> {
+fn calls(history: &History) -> Vec<QueuedCall<'_>> {
     let mut calls = Vec::new();
-    let mut places: HashMap<u64, usize> = HashMap::new();
+    let mut indices: HashMap<u64, usize> = HashMap::new();
     for Event { at_us, what } in &history.events {
         match what {
             What::Invoked {
@@ -94,8 +95,8 @@ fn calls(history: &History) -> Vec<Call<'_>> {
                 owner,
                 ..
             } if !matches!(mode, Mode::Permit { .. }) => {
-                places.insert(*op, calls.len());
-                calls.push(Call {
+                indices.insert(*op, calls.len());
+                calls.push(QueuedCall {
                     op: *op,
                     mode: *mode,
                     names,
@@ -107,18 +108,18 @@ fn calls(history: &History) -> Vec<Call<'_>> {
                 });
             }
             What::Queued { op } => {
-                if let Some(&at) = places.get(op) {
+                if let Some(&at) = indices.get(op) {
                     calls[at].queued_us = Some(*at_us);
                 }
             }
             What::Granted { op, .. } => {
-                if let Some(&at) = places.get(op) {
+                if let Some(&at) = indices.get(op) {
                     calls[at].granted_us = Some(*at_us);
                     calls[at].done_us = *at_us;
                 }
             }
             What::Refused { op, .. } | What::Unknown { op } => {
-                if let Some(&at) = places.get(op) {
+                if let Some(&at) = indices.get(op) {
                     calls[at].done_us = *at_us;
                 }
             }
@@ -133,10 +134,11 @@ mod tests {
     use super::*;
     use crate::history::made::{exclusive, grant, shared};
 
-    type Wanted = fn(&str) -> (Vec<String>, Mode);
+    type WantedName = fn(&str) -> (Vec<String>, Mode);
 
-    /// Op 1 stands in line; op 2 comes long after it and is granted at `second_us`, op 1 at 400 ms.
-    fn two(modes: [Wanted; 2], second_us: u64) -> History {
+    /// Op 1 is in the queue. Op 2 calls long after it and is granted at `second_us`, op 1 at 400
+    /// ms.
+    fn two(modes: [WantedName; 2], second_us: u64) -> History {
         let mut history = History::default();
         history.invoke(0, 1, modes[0]("x"));
         history.push(5_000, What::Queued { op: 1 });
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_is_passed_is_found() {
+    fn a_passed_waiter_is_found() {
         assert!(check(&two([exclusive, exclusive], 200_000)).is_err());
         assert!(check(&two([exclusive, shared], 200_000)).is_err());
         assert!(check(&two([shared, exclusive], 200_000)).is_err());
@@ -163,19 +165,19 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_comes_again_passes_nobody() {
+    fn a_second_call_of_an_owner_passes_no_waiter() {
         let mut history = two([exclusive, exclusive], 200_000);
         history.of_one_owner();
         assert_eq!(check(&history), Ok(()));
     }
 
     #[test]
-    fn whoever_gave_up_was_not_passed() {
+    fn a_waiter_that_left_was_not_passed() {
         let mut history = two([exclusive, exclusive], 200_000);
         history
             .events
             .retain(|e| !matches!(e.what, What::Granted { op: 1, .. }));
-        assert!(check(&history).is_err(), "it waits still");
+        assert!(check(&history).is_err(), "it still waits");
         let why = "cancelled".to_owned();
         history.push(180_000, What::Refused { op: 1, why });
         assert_eq!(check(&history), Ok(()));

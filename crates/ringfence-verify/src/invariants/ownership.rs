@@ -1,4 +1,4 @@
-//! Only the owner gives back: no request takes a holder off a node but the holder's own.
+//! Only the owner releases: no request removes a holder from a node, except the holder's own.
 
 use crate::history::{Event, History, What};
 
@@ -7,7 +7,7 @@ use super::Violation;
 /// See the module.
 ///
 /// # Errors
-/// If somebody's request freed what another held.
+/// If the request of one client removed another holder.
 pub fn check(history: &History) -> Result<(), Violation> {
     for Event { at_us, what } in &history.events {
         if let What::Removed {
@@ -21,7 +21,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
             return Err(Violation {
                 invariant: "ownership",
                 at_us: *at_us,
-                how: format!("a request of {by} took {holder} off {name} on node {node}"),
+                how: format!("a request of {by} removed {holder} from {name} on node {node}"),
             });
         }
     }

@@ -1,5 +1,5 @@
-//! While clocks are what they should be, no more permits of a semaphore are held than there are, and
-//! no slot by two.
+//! While clocks keep what exclusion needs, at most as many permits of a semaphore are held as it
+//! has, and no slot has two holders.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::Violation;
 /// See the module.
 ///
 /// # Errors
-/// If more were inside than there are permits, or two in one slot.
+/// If more permits were held than the semaphore has, or one slot by two clients.
 pub fn check(history: &History) -> Result<(), Violation> {
     let timing_until_us = history.timing_until_us();
     let mut inside: BTreeMap<&str, Vec<Hold<'_>>> = BTreeMap::new();
@@ -33,7 +33,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
         };
         let in_slot = |other: &&Hold<'_>| hold.slot.is_some() && other.slot == hold.slot;
         if let Some(other) = others.iter().find(in_slot) {
-            let how = format!("ops {} and {} are in one slot of {name}", other.op, hold.op);
+            let how = format!("ops {} and {} hold one slot of {name}", other.op, hold.op);
             return Err(violation(how));
         }
         others.push(hold);
@@ -64,25 +64,25 @@ mod tests {
     }
 
     #[test]
-    fn three_with_two_permits_are_found() {
+    fn three_holders_of_two_permits_are_found() {
         let history = inside(&[(1, 0, 0, 100), (2, 1, 10, 100), (3, 2, 50, 60)]);
         assert_eq!(check(&history).unwrap_err().at_us, 50);
     }
 
     #[test]
-    fn two_in_one_slot_are_found() {
+    fn two_holders_of_one_slot_are_found() {
         let history = inside(&[(1, 0, 0, 100), (2, 0, 10, 100)]);
         assert!(check(&history).unwrap_err().how.contains("one slot"));
     }
 
     #[test]
-    fn as_many_as_there_are_permits_are_fine() {
+    fn as_many_holders_as_permits_are_fine() {
         let history = inside(&[(1, 0, 0, 50), (2, 1, 10, 100), (3, 0, 50, 60)]);
         assert_eq!(check(&history), Ok(()));
     }
 
     #[test]
-    fn a_clock_that_stood_still_excuses_it() {
+    fn a_frozen_clock_excuses_it() {
         let mut history = inside(&[(1, 0, 0, 100), (2, 0, 10, 100)]);
         history.break_timing(5);
         assert_eq!(check(&history), Ok(()));

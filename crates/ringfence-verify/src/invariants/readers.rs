@@ -1,4 +1,4 @@
-//! While clocks are what they should be, nobody shares a name that somebody holds alone.
+//! While clocks keep what exclusion needs, no client shares a name that another holds exclusively.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
     let of_locks = |hold: &Hold<'_>| !matches!(hold.mode, Mode::Permit { .. });
     holds.retain(|hold| of_locks(hold) && hold.from_us < hold.to_us);
     holds.sort_by_key(|hold| hold.from_us);
-    // Of all readers so far, and of all writers, the one that lasts longest.
+    // The hold that ends last: of all readers so far, and of all writers.
     let mut longest: HashMap<(&str, bool), &Hold<'_>> = HashMap::new();
     for hold in &holds {
         let shares = hold.mode == Mode::Shared;
@@ -26,7 +26,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
                 && hold.from_us < other.to_us
                 && hold.from_us < timing_until_us
             {
-                let (comes, is_in) = match shares {
+                let (granted, holding) = match shares {
                     true => ("reader", "writer"),
                     false => ("writer", "reader"),
                 };
@@ -34,7 +34,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
                     invariant: "readers",
                     at_us: hold.from_us,
                     how: format!(
-                        "{comes} op {} got {name} while {is_in} op {} counts on it until {} µs",
+                        "{granted} op {} got {name} while {holding} op {} relies on it until {} µs",
                         hold.op, other.op, other.to_us
                     ),
                 });
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_beside_each_other_and_then_a_writer_are_fine() {
+    fn overlapping_readers_and_then_a_writer_are_fine() {
         let mut history = History::default();
         history.held(1, shared("x"), 10, (0, 100));
         history.held(2, shared("x"), 9, (50, 120));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_downgrades_lets_readers_in_from_then_on() {
+    fn a_downgrade_admits_readers_from_then_on() {
         let downgraded_at = |at_us: u64| {
             let mut history = History::default();
             history.invoke(0, 1, exclusive("x"));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stood_still_excuses_it() {
+    fn a_frozen_clock_excuses_it() {
         let mut history = History::default();
         history.held(1, exclusive("x"), 10, (0, 100));
         history.held(2, shared("x"), 11, (50, 60));

@@ -1,5 +1,5 @@
-//! What was given back stays given back: no acquire or restore that comes late puts a holder on a node again
-//! that has released it there, or whose attempt was withdrawn.
+//! A release is final: no late acquire or restore makes a holder hold again on a node where it has
+//! released, or where its attempt was undone.
 
 use crate::history::{Event, History, What};
 
@@ -8,14 +8,14 @@ use super::Violation;
 /// See the module.
 ///
 /// # Errors
-/// If a node has somebody again who was done.
+/// If a node has a holder again that had released there.
 pub fn check(history: &History) -> Result<(), Violation> {
     for Event { at_us, what } in &history.events {
         if let What::Returned { node, name, holder } = what {
             return Err(Violation {
                 invariant: "returns",
                 at_us: *at_us,
-                how: format!("{holder} holds {name} on node {node} again, after it gave it back"),
+                how: format!("{holder} holds {name} on node {node} again, after it released it"),
             });
         }
     }
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_back_is_found() {
+    fn a_holder_that_returns_after_its_release_is_found() {
         let mut history = History::default();
         assert_eq!(check(&history), Ok(()));
         let what = What::Returned {

@@ -1,5 +1,6 @@
-//! Whoever watches an election is told of leaders only, and in the order of their terms: nobody who was
-//! not granted the lead by a majority under that very ballot, and no term twice or after a higher one.
+//! An observer of an election learns only of leaders, in the order of their terms: a reported
+//! leader was granted the lead by a majority under that ballot, and no term is reported twice or
+//! after a higher one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +11,7 @@ use super::Violation;
 /// See the module.
 ///
 /// # Errors
-/// If somebody was told of one who never led, or of a term that is not higher than the one before.
+/// If an observer learned of a candidate that never led, or of a term not higher than the last.
 pub fn check(history: &History) -> Result<(), Violation> {
     let mut seated: HashSet<(u64, u64)> = HashSet::new();
     let mut last: HashMap<u64, u64> = HashMap::new();
@@ -28,11 +29,12 @@ pub fn check(history: &History) -> Result<(), Violation> {
                 let before = last.insert(*op, *term);
                 let how = if !seated.contains(&(*leader, *term)) {
                     format!(
-                        "op {op} was told that op {leader} leads {name} in term {term}, which no majority gave it"
+                        "op {op} learned that op {leader} leads {name} in term {term}, \
+                         which no majority granted"
                     )
                 } else if before.is_some_and(|before| before >= *term) {
                     let before = before.unwrap_or_default();
-                    format!("op {op} was told of term {term} of {name} after {before}")
+                    format!("op {op} learned of term {term} of {name} after {before}")
                 } else {
                     continue;
                 };
@@ -52,13 +54,13 @@ pub fn check(history: &History) -> Result<(), Violation> {
 mod tests {
     use super::*;
 
-    /// Ops 1 and 2 lead in terms 10 and 20; who watches is told of `told`.
-    fn told(told: &[(u64, u64, u64)]) -> Result<(), Violation> {
+    /// Ops 1 and 2 lead in terms 10 and 20; observers learn of `reports` (observer, leader, term).
+    fn reported(reports: &[(u64, u64, u64)]) -> Result<(), Violation> {
         let mut history = History::default();
         for (op, ballot) in [(1, 10), (2, 20)] {
             history.push(ballot, What::Seated { op, ballot });
         }
-        for (at_us, &(op, leader, term)) in (30..).zip(told) {
+        for (at_us, &(op, leader, term)) in (30..).zip(reports) {
             let name = "x".to_owned();
             history.push(
                 at_us,
@@ -74,21 +76,21 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_that_failed_is_found() {
-        assert!(told(&[(9, 3, 15)]).is_err());
-        assert!(told(&[(9, 1, 20)]).is_err(), "another's term");
+    fn a_candidate_that_was_not_elected_is_found() {
+        assert!(reported(&[(9, 3, 15)]).is_err());
+        assert!(reported(&[(9, 1, 20)]).is_err(), "the term of another");
     }
 
     #[test]
-    fn a_term_that_falls_or_comes_twice_is_found() {
-        assert_eq!(told(&[(9, 2, 20), (9, 1, 10)]).unwrap_err().at_us, 31);
-        assert!(told(&[(9, 1, 10), (9, 1, 10)]).is_err());
+    fn a_term_that_falls_or_repeats_is_found() {
+        assert_eq!(reported(&[(9, 2, 20), (9, 1, 10)]).unwrap_err().at_us, 31);
+        assert!(reported(&[(9, 1, 10), (9, 1, 10)]).is_err());
     }
 
     #[test]
-    fn each_who_watches_has_an_order_of_its_own() {
+    fn each_observer_has_its_own_order() {
         let both = [(8, 1, 10), (9, 2, 20), (8, 2, 20)];
-        assert_eq!(told(&both), Ok(()));
-        assert_eq!(told(&[(9, 2, 20)]), Ok(()), "one may be missed");
+        assert_eq!(reported(&both), Ok(()));
+        assert_eq!(reported(&[(9, 2, 20)]), Ok(()), "one may be missed");
     }
 }

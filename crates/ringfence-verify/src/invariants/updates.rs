@@ -1,5 +1,5 @@
-//! A resource that checks fences loses no update, whatever happens: every write it accepted was made
-//! by somebody who had seen the one before, and its fences never go down.
+//! A resource that checks fences loses no update, under any fault: every accepted write was made by
+//! a client that had seen the write before it, and the fences never fall.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::Violation;
 /// See the module.
 ///
 /// # Errors
-/// If a resource accepted a write that overwrote one its writer had not seen.
+/// If a resource accepted a write over a value that its writer had not seen.
 pub fn check(history: &History) -> Result<(), Violation> {
     let mut last: HashMap<&str, (u64, u64, u64)> = HashMap::new();
     for Event { at_us, what } in &history.events {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_was_overwritten_unseen_is_found() {
+    fn a_lost_update_is_found() {
         let history = updates(&[(10, 0, 1), (11, 1, 2), (12, 1, 3)]);
         assert_eq!(check(&history).unwrap_err().at_us, 2);
     }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn each_seeing_the_one_before_is_fine() {
+    fn updates_that_each_saw_the_last_are_fine() {
         assert_eq!(
             check(&updates(&[(10, 0, 1), (10, 1, 2), (12, 2, 3)])),
             Ok(())

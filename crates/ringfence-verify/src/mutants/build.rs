@@ -1,11 +1,11 @@
-//! The build that has mutants: made once for all of them, of a copy of the product.
+//! Builds the copy of the product that contains all mutants, once for all of them.
 //!
-//! The copy lies under the target folder ([`copy`]) and is a workspace of its own. Its build shares
-//! the folder for what cargo builds on the way, so that the dependencies of the normal build are
-//! used again. Two things keep the members of both workspaces apart. Cargo makes a difference
-//! between members that are compiled through a wrapper and members that are not, and here the
-//! wrapper is `env`, which adds nothing. And finished programs go to a target folder of their own.
-//! So no normal build ever meets a mutant, and none is built again because of one.
+//! The copy is a workspace of its own under the target folder ([`copy`]). Its build uses the same
+//! build folder as the normal build, so the dependencies are not compiled again. Two things keep
+//! the members of both workspaces apart: cargo treats members that are compiled through a wrapper
+//! as different from others (here the wrapper is `env`, which changes nothing), and the finished
+//! programs go to a separate target folder. So a normal build never contains a mutant, and never
+//! has to be repeated because of one.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -16,10 +16,10 @@ use serde_json::Value;
 
 use super::{Suite, copy};
 
-/// Calls the compiler as cargo would.
+/// Calls the compiler exactly as cargo would.
 const WRAPPER: &str = "/usr/bin/env";
 
-/// The test programs of the product, quickest first. The first two are unit tests.
+/// The test programs of the product, the fastest first. The first two are unit tests.
 pub const SUITES: [&str; 9] = [
     "core",
     "unit",
@@ -32,35 +32,34 @@ pub const SUITES: [&str; 9] = [
     "scenarios",
 ];
 
-/// The suites that are the unit tests of a crate, each with the name of its program.
+/// The suites that are unit tests of a crate, each with the name of its program.
 const UNITS: [(&str, &str); 2] = [("core", "ringfence_core"), ("unit", "ringfence")];
 
-/// How many schedules the simulator is given to notice a mutant.
+/// How many schedules the simulator runs to notice a mutant.
 const SCHEDULES: &str = "300";
 
-/// The programs of the build that has mutants.
+/// The programs that were built with mutants.
 #[derive(Debug, Clone)]
 pub struct Build {
-    /// Each with the folder that it is to be run in, by name.
+    /// Each program and the folder to run it in, by name.
     programs: BTreeMap<String, (PathBuf, PathBuf)>,
     folders: Folders,
 }
 
-/// Where things are.
+/// The folders of both builds.
 #[derive(Debug, Clone)]
 struct Folders {
     /// The copy of the workspace.
     copy: PathBuf,
-    /// Where the normal build leaves what it makes.
+    /// The target folder of the normal build.
     target: PathBuf,
-    /// Where it leaves what it makes on the way. Older versions of cargo (before 1.91) do not tell;
-    /// then dependencies are built again.
+    /// The folder for intermediate files of the normal build. Cargo before 1.91 does not report it;
+    /// then the dependencies are built again.
     build: Option<PathBuf>,
 }
 
 impl Build {
-    /// Writes the copy and makes its unit tests and `suites`. What is shown on the way is cargo's
-    /// own.
+    /// Writes the copy, and builds its unit tests and `suites`. Cargo prints its own progress.
     pub fn make<'a>(suites: impl IntoIterator<Item = &'a str>) -> Result<Self, Box<dyn Error>> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../..")
@@ -68,7 +67,7 @@ impl Build {
         let folders = Folders::of(&root)?;
         copy::write(&root, &folders.copy)?;
         let mut cargo = folders.cargo("test");
-        // With the features of these, what the normal build of all members has made can be used.
+        // With the features of these members, the dependencies of the normal build can be used.
         let members = [
             "ringfence",
             "ringfence-core",
@@ -85,10 +84,10 @@ impl Build {
         Ok(Self { programs, folders })
     }
 
-    /// Makes the simulator.
+    /// Builds the simulator.
     pub fn simulator(&self) -> Result<Suite, Box<dyn Error>> {
         let mut cargo = self.folders.cargo("build");
-        // With the features of the whole workspace, as the tests are.
+        // With the features of the whole workspace, as for the tests.
         cargo.args(["--workspace", "--all-features", "--bin", "ringfence-verify"]);
         let built = programs(cargo)?;
         let (program, folder) = built
@@ -117,19 +116,19 @@ impl Build {
 }
 
 impl Folders {
-    /// Those of the workspace at `root`.
+    /// The folders of the workspace at `root`.
     fn of(root: &Path) -> Result<Self, Box<dyn Error>> {
-        let told = Command::new(program_of_cargo())
+        let metadata = Command::new(program_of_cargo())
             .args(["metadata", "--no-deps", "--format-version", "1"])
             .current_dir(root)
             .stderr(Stdio::inherit())
             .output()?;
-        if !told.status.success() {
-            return Err("cargo does not tell where it builds".into());
+        if !metadata.status.success() {
+            return Err("cargo metadata failed, so the target folder is unknown".into());
         }
-        let told: Value = serde_json::from_slice(&told.stdout)?;
-        let folder = |name: &str| told.get(name)?.as_str().map(PathBuf::from);
-        let target = folder("target_directory").ok_or("cargo tells no target folder")?;
+        let metadata: Value = serde_json::from_slice(&metadata.stdout)?;
+        let folder = |name: &str| metadata.get(name)?.as_str().map(PathBuf::from);
+        let target = folder("target_directory").ok_or("cargo metadata reports no target folder")?;
         Ok(Self {
             copy: target.join("mutants/source"),
             build: folder("build_directory"),
@@ -137,7 +136,7 @@ impl Folders {
         })
     }
 
-    /// Cargo, to make something of the copy.
+    /// A cargo command in the copy.
     fn cargo(&self, verb: &str) -> Command {
         let mut cargo = Command::new(program_of_cargo());
         cargo
@@ -158,7 +157,7 @@ fn program_of_cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or("cargo".into())
 }
 
-/// The programs that cargo makes.
+/// Runs cargo and returns the programs that it built.
 fn programs(mut cargo: Command) -> Result<BTreeMap<String, (PathBuf, PathBuf)>, Box<dyn Error>> {
     let made = cargo.output()?;
     if !made.status.success() {
@@ -169,7 +168,7 @@ fn programs(mut cargo: Command) -> Result<BTreeMap<String, (PathBuf, PathBuf)>, 
     Ok(messages.filter_map(|m| program(&m.ok()?)).collect())
 }
 
-/// The program that one of cargo's messages tells of: its name, where it is, and where it is run.
+/// The program in one of cargo's messages: its name, its path, and the folder to run it in.
 fn program(message: &Value) -> Option<(String, (PathBuf, PathBuf))> {
     let program = message.get("executable")?.as_str()?;
     let name = message.get("target")?.get("name")?.as_str()?;

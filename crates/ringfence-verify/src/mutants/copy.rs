@@ -1,8 +1,8 @@
 //! The copy of the product in which every rule can be broken.
 //!
-//! It has every file that git knows, changed by the edits of the table, and in each crate that an
-//! edit changes a module `mutants`, which knows the mutant that the process was started with. A
-//! file is written only if it differs, so that cargo builds again only what has changed.
+//! It contains every file that git tracks, changed by the edits of the list. Each crate that an
+//! edit changes also gets a module `mutants`, which knows the mutant that the process was started
+//! with. A file is written only if it differs, so that cargo builds only what has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-use super::edit::{self, Misfit, Piece, Shared};
+use super::edit::{self, Misfit, Piece, SharedEdit};
 use super::list;
 
-/// What git does not know, but tests need: where Valkey is installed.
+/// Not tracked by git, but needed by tests: the folder in which Valkey is installed.
 const VENV: &str = ".venv";
 
 /// The changed files of the copy, by their path from the root of the workspace.
@@ -45,7 +45,7 @@ pub(super) fn write(root: &Path, copy: &Path) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Whether `file` had to be written to have this content.
+/// Writes `file` unless it has this content already. Returns whether it was written.
 fn put(file: &Path, content: &[u8]) -> io::Result<bool> {
     if fs::read(file).is_ok_and(|known| known == content) {
         return Ok(false);
@@ -57,10 +57,11 @@ fn put(file: &Path, content: &[u8]) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What the copy has in place of the files of the workspace at `root`, and beside them.
+/// The files of the copy that differ from the workspace at `root`, and those that it has in
+/// addition.
 pub(super) fn changed(root: &Path) -> Result<Changed, Box<dyn Error>> {
     let mutants = list::all();
-    let by_file = Shared::by_file(&mutants, list::HOOKS);
+    let by_file = SharedEdit::by_file(&mutants, list::HOOKS);
     let (mut changed, mut misfits) = (Changed::new(), Vec::new());
     let (mut crates, mut of_scripts) = (BTreeSet::new(), Vec::new());
     for (file, edits) in by_file {
@@ -86,7 +87,7 @@ pub(super) fn changed(root: &Path) -> Result<Changed, Box<dyn Error>> {
         Vec::new()
     });
     if !misfits.is_empty() {
-        return Err(told(&misfits).into());
+        return Err(describe(&misfits).into());
     }
     let names = mutants.iter().map(|mutant| mutant.name);
     let switch = switch(names, &pieces);
@@ -105,8 +106,8 @@ pub(super) fn changed(root: &Path) -> Result<Changed, Box<dyn Error>> {
     Ok(changed)
 }
 
-fn told(misfits: &[Misfit]) -> String {
-    let mut text = "the table of mutants (crates/ringfence-verify/src/mutants/list) does not fit \
+fn describe(misfits: &[Misfit]) -> String {
+    let mut text = "the list of mutants (crates/ringfence-verify/src/mutants/list) does not match \
                     the product:"
         .to_owned();
     for misfit in misfits {
@@ -116,7 +117,7 @@ fn told(misfits: &[Misfit]) -> String {
     text
 }
 
-/// The module that a crate of the copy has in addition.
+/// The module that the changed crates of the copy have in addition.
 fn switch<'a>(names: impl Iterator<Item = &'a str>, pieces: &[Piece]) -> String {
     let names: Vec<&str> = names.collect();
     let pieces = pieces.iter().map(|piece| {
@@ -160,7 +161,7 @@ fn read(root: &Path, file: &str) -> Result<String, String> {
     fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))
 }
 
-/// The files that git knows, and new ones that it would not ignore.
+/// The files that git tracks, and new ones that it does not ignore.
 fn tracked(root: &Path) -> Result<BTreeSet<PathBuf>, Box<dyn Error>> {
     let git = Command::new("git")
         .args([
@@ -172,21 +173,21 @@ fn tracked(root: &Path) -> Result<BTreeSet<PathBuf>, Box<dyn Error>> {
         ])
         .current_dir(root)
         .output()
-        .map_err(|error| format!("git, which lists the files to copy: {error}"))?;
+        .map_err(|error| format!("cannot start git to list the files to copy: {error}"))?;
     if !git.status.success() {
         let why = String::from_utf8_lossy(&git.stderr);
-        return Err(format!("git does not list the files to copy: {}", why.trim()).into());
+        return Err(format!("git failed to list the files to copy: {}", why.trim()).into());
     }
     let names = String::from_utf8(git.stdout)?;
     let names = names
         .split('\0')
         .filter(|name| !name.is_empty())
         .map(PathBuf::from);
-    // One that was deleted is still listed.
+    // Git still lists deleted files.
     Ok(names.filter(|name| root.join(name).is_file()).collect())
 }
 
-/// Removes from `folder` of the copy what is none of `files`.
+/// Removes all files from `folder` of the copy that are not in `files`.
 fn remove_others(copy: &Path, folder: &Path, files: &BTreeSet<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(copy.join(folder))? {
         let entry = entry?;
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_of_the_table_is_found_once_in_the_product() {
+    fn every_text_of_the_list_is_found_once_in_the_product() {
         changed(&root()).unwrap_or_else(|error| panic!("{error}"));
     }
 
@@ -218,8 +219,8 @@ mod tests {
     fn every_mutant_breaks_something() {
         for mutant in list::all() {
             let mut edits = mutant.edits.iter();
-            let broken = match mutant.place() {
-                list::Place::Library => edits
+            let broken = match mutant.runs_on() {
+                list::RunsOn::Library => edits
                     .any(|edit| edit::switches(edit.replacement).any(|name| name == mutant.name)),
                 _ => edits.all(|edit| edit.is_lua() && edit.text != edit.replacement),
             };
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_the_workspace_no_longer_has_leave_the_copy() {
+    fn files_that_the_workspace_no_longer_has_are_removed_from_the_copy() {
         let (elsewhere, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir_all(copy.path().join("old/er")).unwrap();
         for name in ["kept", "old/gone", "old/er/gone"] {

@@ -1,8 +1,7 @@
-//! Applies the edits of the table to the files of the product.
+//! Applies the edits of the list to the files of the product.
 //!
-//! A text must be found exactly once in the function that its edit names. Where it is not, the
-//! product has changed and the entry has to follow: the error names the mutant, the file and the
-//! function.
+//! A text must be found exactly once in the function that its edit names. Otherwise the product has
+//! changed and the entry must be updated: the error names the mutant, the file and the function.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,10 +10,10 @@ use std::ops::Range;
 use super::list::{Edit, Mutant};
 use super::source::{Function, Language, Squeezed, functions, named};
 
-/// Why an entry of the table does not fit the product.
+/// Why an entry of the list does not match the product.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Misfit {
-    /// The mutants whose edit it is; none for a hook.
+    /// The mutants that name the edit; empty for a hook.
     mutants: Vec<&'static str>,
     file: &'static str,
     function: &'static str,
@@ -23,7 +22,7 @@ pub(super) struct Misfit {
 
 /// An edit with all mutants that name it.
 #[derive(Debug, Clone)]
-pub(super) struct Shared {
+pub(super) struct SharedEdit {
     /// The edit.
     pub(super) edit: Edit,
     mutants: Vec<&'static str>,
@@ -34,9 +33,9 @@ pub(super) struct Shared {
 pub(super) struct Piece {
     /// The mutant.
     pub(super) mutant: &'static str,
-    /// The piece, which stands in one script alone.
+    /// The piece, which occurs in one script only.
     pub(super) text: String,
-    /// What takes its place.
+    /// The replacement.
     pub(super) replacement: String,
 }
 
@@ -56,7 +55,7 @@ impl fmt::Display for Misfit {
 
 impl std::error::Error for Misfit {}
 
-impl Shared {
+impl SharedEdit {
     /// The distinct edits of `mutants` and `hooks`, by file.
     pub(super) fn by_file(
         mutants: &[&Mutant],
@@ -80,7 +79,7 @@ impl Shared {
         files
     }
 
-    /// Where the edit belongs in `text`.
+    /// The range of `text` that the edit refound.
     fn find(
         &self,
         text: &str,
@@ -128,31 +127,31 @@ impl Shared {
     }
 }
 
-/// Applies `edits`, all those of one Rust file, to its `text`.
-pub(super) fn apply(text: &str, edits: &[Shared]) -> Result<String, Vec<Misfit>> {
+/// Applies `edits`, which are all edits of one Rust file, to its `text`.
+pub(super) fn apply(text: &str, edits: &[SharedEdit]) -> Result<String, Vec<Misfit>> {
     let (squeezed, functions) = (Squeezed::new(text, Language::Rust), functions(text));
-    let (mut places, mut misfits) = (Vec::new(), Vec::new());
+    let (mut found, mut misfits) = (Vec::new(), Vec::new());
     for shared in edits {
         match shared.find(text, &squeezed, &functions) {
-            Ok(range) => places.push((range, shared)),
+            Ok(range) => found.push((range, shared)),
             Err(misfit) => misfits.push(misfit),
         }
     }
-    for (_, shared) in &places {
-        let strange = |name: &&str| !shared.mutants.contains(name);
-        if let Some(name) = switches(shared.edit.replacement).find(strange) {
+    for (_, shared) in &found {
+        let foreign = |name: &&str| !shared.mutants.contains(name);
+        if let Some(name) = switches(shared.edit.replacement).find(foreign) {
             misfits
                 .push(shared.misfit(format!("has the switch of {name}, which does not name it")));
         }
     }
-    places.sort_by_key(|(range, _)| range.start);
-    for pair in places.windows(2) {
+    found.sort_by_key(|(range, _)| range.start);
+    for pair in found.windows(2) {
         let [(one, first), (other, second)] = pair else {
             continue;
         };
         if other.start < one.end {
             let why = format!(
-                "overlaps with the edit of {}: share one",
+                "overlaps with the edit of {}: share one edit",
                 first.mutants.join(", ")
             );
             misfits.push(second.misfit(why));
@@ -162,18 +161,18 @@ pub(super) fn apply(text: &str, edits: &[Shared]) -> Result<String, Vec<Misfit>>
         return Err(misfits);
     }
     let mut edited = text.to_owned();
-    for (range, shared) in places.into_iter().rev() {
+    for (range, shared) in found.into_iter().rev() {
         let replacement = without_last_comma(shared.edit.replacement);
         edited.replace_range(range, &switched(replacement));
     }
     Ok(edited)
 }
 
-/// The pieces of scripts that `edits` replace. `scripts` are all of the product, by file. A piece
-/// that also stands in another script grows by lines until it does not.
+/// The pieces of scripts that `edits` replace. `scripts` are all scripts of the product, by file. A
+/// piece that also occurs in another script grows by lines until it is unique.
 pub(super) fn pieces(
     scripts: &BTreeMap<&str, String>,
-    edits: &[Shared],
+    edits: &[SharedEdit],
 ) -> Result<Vec<Piece>, Vec<Misfit>> {
     let (mut pieces, mut misfits) = (Vec::new(), Vec::new());
     for shared in edits {
@@ -202,7 +201,7 @@ pub(super) fn pieces(
     }
 }
 
-/// `range` of `text`, with as many lines around it as it takes to stand in no other script.
+/// `range` of `text`, extended by as many lines as it takes to occur in no other script.
 fn unique(scripts: &BTreeMap<&str, String>, text: &str, mut range: Range<usize>) -> Range<usize> {
     let holders = |piece: &str| {
         scripts
@@ -218,13 +217,13 @@ fn unique(scripts: &BTreeMap<&str, String>, text: &str, mut range: Range<usize>)
     range
 }
 
-/// Whether a comma is written behind a last element depends on where lines end.
+/// Whether a comma follows a last element depends on where the lines break.
 fn without_last_comma(text: &str) -> &str {
     let text = text.trim_ascii_end();
     text.strip_suffix(',').unwrap_or(text)
 }
 
-/// `mutant!(NAME)` as the copy of the product says it.
+/// Refound each `mutant!(NAME)` by the call that the copy uses.
 fn switched(replacement: &str) -> String {
     let mut parts = replacement.split("mutant!(");
     let mut code = parts.next().unwrap_or_default().to_owned();
@@ -235,7 +234,7 @@ fn switched(replacement: &str) -> String {
     code
 }
 
-/// The mutants that `replacement` has switches for.
+/// The mutants whose switches `replacement` contains.
 pub(super) fn switches(replacement: &str) -> impl Iterator<Item = &str> {
     let parts = replacement.split("mutant!(").skip(1);
     parts.map(|part| part.split(')').next().unwrap_or_default())

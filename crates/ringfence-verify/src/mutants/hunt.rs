@@ -1,8 +1,7 @@
-//! Mutant after mutant, on every core, until some check goes red.
+//! Runs the checks on one mutant after the other, on every core, until a check fails.
 //!
-//! A check that is red anyway catches nothing. So whatever is said to have caught a mutant was green
-//! without it, alone and beside as much other work; and where the machine has a say in how a test ends,
-//! it was red twice.
+//! A check that fails anyway catches nothing. So every check that counts passed without the mutant
+//! before, under similar load. If a test depends on servers or threads, it must fail twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
@@ -16,16 +15,16 @@ use ringfence::clock::Clock;
 
 use super::{Mutant, Outcome, Suite};
 
-/// How long a whole suite may take, and a test without a mutant.
+/// The time limit of a whole suite, and of a test without a mutant.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A test with a mutant may take so many times as long as without.
+/// A test with a mutant may take this many times as long as without,
 const SLOWER: u32 = 20;
 
-/// Or so long, if that is more: most take next to nothing without.
+/// or this long, if that is more: most tests take almost no time without a mutant.
 const AT_LEAST: Duration = Duration::from_secs(20);
 
-/// A test by its suite and its name.
+/// A test: its suite and its name.
 pub type Check = (String, String);
 
 /// How a mutant was caught, if it was.
@@ -33,36 +32,37 @@ pub type Check = (String, String);
 pub struct Catch {
     /// The mutant.
     pub mutant: Mutant,
-    /// The test that went red.
+    /// The test that failed.
     pub by: Option<Check>,
-    /// How long that took; if nothing did, how long everything took.
+    /// How long that test took; if no test failed, how long all of them took.
     pub took: Duration,
 }
 
-/// The checks that hunt.
+/// The suites that are used to catch mutants.
 #[derive(Debug)]
 pub struct Hunt<'a> {
-    /// In the order in which they are tried.
+    /// The suites, in the order in which they are tried.
     pub suites: &'a [Suite],
-    /// Where they may leave what they leave.
+    /// The folder for temporary files of the tests.
     pub scratch: &'a Path,
 }
 
 impl Hunt<'_> {
-    /// Sees `checks` green without a mutant: how long each takes. One that is no longer there is left out.
+    /// Runs `checks` without a mutant. Returns how long each takes; a check that no longer exists
+    /// is left out.
     pub fn sound(&self, checks: &BTreeSet<Check>) -> Result<BTreeMap<Check, Duration>, String> {
         let mut tasks = Vec::new();
         for suite in self.suites {
             let tests = checks.iter().filter(|(name, _)| name == suite.name);
             let tests: Vec<&str> = tests.map(|(_, test)| test.as_str()).collect();
-            // In small pieces, so that all cores have something to do until the end.
+            // In small groups, so that all cores are busy until the end.
             tasks.extend(tests.chunks(8).map(|some| (suite, some.to_vec())));
         }
         let seen = on_all_cores(&tasks, |(suite, tests)| {
             let only = Suite::clone(suite).only(tests.iter().copied());
             let mut outcome = only.run(None, PATIENCE, self.scratch);
             if !matches!(outcome, Outcome::Green(_)) && !suite.repeats() {
-                // Where the machine has a say, once is not enough to call a test red either.
+                // A test that depends on servers or threads must fail twice to count as failed.
                 outcome = only.run(None, PATIENCE, self.scratch);
             }
             match outcome {
@@ -70,46 +70,47 @@ impl Hunt<'_> {
                     .into_iter()
                     .map(|(test, took)| ((suite.name.to_owned(), test), took))
                     .collect::<Vec<_>>()),
-                Outcome::Red(why) | Outcome::Broken(why) => {
-                    Err(format!("without a mutant, in {}: {why} is red", suite.name))
-                }
+                Outcome::Red(why) | Outcome::Broken(why) => Err(format!(
+                    "without a mutant, a test of {} fails: {why}",
+                    suite.name
+                )),
             }
         });
         let seen: Result<Vec<_>, String> = seen.into_iter().collect();
         Ok(seen?.into_iter().flatten().collect())
     }
 
-    /// Tries on each of `mutants` the one check beside it, which takes so long without it. `told` hears of
-    /// every mutant as it is done.
+    /// Runs on each of `mutants` the check beside it; the duration is what the check takes without
+    /// a mutant. Calls `report` for every mutant when it is done.
     pub fn known(
         &self,
         mutants: &[(Mutant, Check, Duration)],
-        told: impl Fn(&Catch) + Sync,
+        report: impl Fn(&Catch) + Sync,
     ) -> Vec<Catch> {
         on_all_cores(mutants, |(mutant, check, sound)| {
             let catch = timed(mutant, || {
                 let caught = self.catches(check, mutant, *sound);
                 caught.then(|| check.clone())
             });
-            told(&catch);
+            report(&catch);
             catch
         })
     }
 
-    /// Tries on each of `mutants` one suite after the other.
-    pub fn everywhere(&self, mutants: &[Mutant], told: impl Fn(&Catch) + Sync) -> Vec<Catch> {
+    /// Runs on each of `mutants` one suite after the other.
+    pub fn everywhere(&self, mutants: &[Mutant], report: impl Fn(&Catch) + Sync) -> Vec<Catch> {
         on_all_cores(mutants, |mutant| {
-            let sees = |suite: &&Suite| suite.may_see(mutant.place());
+            let sees = |suite: &&Suite| suite.may_see(mutant.runs_on());
             let mut suites = self.suites.iter().filter(sees);
             let catch = timed(mutant, || {
                 suites.find_map(|suite| self.within(suite, mutant))
             });
-            told(&catch);
+            report(&catch);
             catch
         })
     }
 
-    /// The first test of `suite` that catches `mutant`, and would again.
+    /// The first test of `suite` that catches `mutant` reliably.
     fn within(&self, suite: &Suite, mutant: &Mutant) -> Option<Check> {
         let mut unsure = Vec::new();
         loop {
@@ -127,8 +128,8 @@ impl Hunt<'_> {
         }
     }
 
-    /// Whether `check` goes red on `mutant`. If it does not end, it must have had many times as long as it
-    /// takes without.
+    /// Whether `check` fails on `mutant`. A check that does not end within many times its usual
+    /// duration counts as failed.
     fn catches(&self, check: &Check, mutant: &Mutant, sound: Duration) -> bool {
         let Some(suite) = self.suites.iter().find(|suite| suite.name == check.0) else {
             return false;
@@ -154,7 +155,8 @@ fn timed(mutant: &Mutant, catch: impl FnOnce() -> Option<Check>) -> Catch {
     }
 }
 
-/// Does `work` on each of `items`, one at a time on each core. What came of it, in their order.
+/// Does `work` on each of `items`, one at a time per core. Returns the results in the order of
+/// `items`.
 fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let done: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
@@ -165,8 +167,8 @@ fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = items.get(at) else { break };
                     let result = work(item);
-                    if let Ok(mut place) = done[at].lock() {
-                        *place = Some(result);
+                    if let Ok(mut slot) = done[at].lock() {
+                        *slot = Some(result);
                     }
                 }
             });

@@ -1,37 +1,38 @@
-//! A source file as edits see it: where its functions are, and what of it is compared.
+//! A source file as the edits need it: where its functions are, and which of its bytes are
+//! compared.
 //!
-//! This is no parser. It knows strings, comments and brackets, and the words `fn`, `impl`, `trait`
-//! and `mod`; for sources that compile and are formatted, that is enough.
+//! This is not a parser. It knows strings, comments and brackets, and the words `fn`, `impl`,
+//! `trait` and `mod`. That is enough for sources that compile and are formatted.
 
 use std::ops::Range;
 
-/// The languages that edits know.
+/// The languages of the files that edits change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Language {
-    /// Comments and commas behind a last element are not compared.
+    /// Comments and commas after a last element are ignored.
     Rust,
-    /// Only white space is not compared.
+    /// Only white space is ignored.
     Lua,
 }
 
-/// A text without what is not compared.
+/// A text without the bytes that are ignored.
 #[derive(Debug)]
 pub(super) struct Squeezed {
     bytes: Vec<u8>,
-    /// Where in the text each byte stands.
+    /// The position of each byte in the original text.
     at: Vec<usize>,
 }
 
-/// A function: the modules, types and functions around it and its own name, and where it stands.
+/// A function: the path of modules, types and functions around it with its own name, and its range.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Function {
     path: Vec<String>,
-    /// From the word `fn` to behind the last brace.
+    /// From the word `fn` to the closing brace.
     pub(super) range: Range<usize>,
 }
 
 impl Squeezed {
-    /// What is compared of `text`.
+    /// Removes from `text` what is ignored.
     pub(super) fn new(text: &str, language: Language) -> Self {
         let text = match language {
             Language::Rust => blanked(text, false),
@@ -53,8 +54,8 @@ impl Squeezed {
         Self { bytes, at }
     }
 
-    /// Every place of `wanted` within `scope` of this text, as a range of the text. A name is found
-    /// whole, not as a part of another.
+    /// Every occurrence of `wanted` within `scope`, as a range of the original text. A name is
+    /// found only as a whole word.
     pub(super) fn find(&self, wanted: &Self, scope: &Range<usize>) -> Vec<Range<usize>> {
         let length = wanted.bytes.len();
         if length == 0 {
@@ -81,7 +82,7 @@ impl Squeezed {
     }
 }
 
-/// All functions of a Rust source, also those within others.
+/// All functions of a Rust source, including nested ones.
 pub(super) fn functions(text: &str) -> Vec<Function> {
     let code = blanked(text, true);
     let (mut functions, mut open) = (Vec::new(), Vec::<Option<Item>>::new());
@@ -102,11 +103,11 @@ pub(super) fn functions(text: &str) -> Vec<Function> {
                     });
                 }
             }
-            // The one in `[u8; 4]` ends nothing.
+            // The semicolon in `[u8; 4]` ends nothing.
             b';' => begun
                 .take_if(|item| is_balanced(&code[item.start..at]))
                 .map_or((), drop),
-            // An `impl Trait` within a signature begins nothing.
+            // An `impl Trait` in a signature begins nothing.
             _ if begun.is_none() => begun = Item::at(&code, at, word),
             _ => {}
         }
@@ -115,8 +116,8 @@ pub(super) fn functions(text: &str) -> Vec<Function> {
     functions
 }
 
-/// Those of `functions` that `name` may mean: `name`, or `Type::name` and the like. A function in a
-/// module `tests` is meant only if the module is named.
+/// The functions that `name` may mean: `name`, or `Type::name` and the like. A function in a module
+/// `tests` matches only if `name` contains that module.
 pub(super) fn named<'a>(functions: &'a [Function], name: &str) -> Vec<&'a Function> {
     let wanted: Vec<&str> = name.split("::").collect();
     let is_meant = |function: &&Function| {
@@ -127,7 +128,7 @@ pub(super) fn named<'a>(functions: &'a [Function], name: &str) -> Vec<&'a Functi
     functions.iter().filter(is_meant).collect()
 }
 
-/// What a brace may open.
+/// An item whose body is in braces.
 struct Item {
     keyword: &'static str,
     name: String,
@@ -141,7 +142,7 @@ impl Item {
         let keyword = keywords.into_iter().find(|keyword| *keyword == word)?;
         let behind = &code[at + word.len()..];
         let name = if keyword == "impl" {
-            // Elsewhere it is a type.
+            // Elsewhere `impl` is part of a type.
             let before = code[..at].trim_ascii_end().last();
             before
                 .is_none_or(|byte| b"{};]".contains(byte))
@@ -164,7 +165,7 @@ impl Item {
     }
 }
 
-/// The name of the type in what follows an `impl`.
+/// The name of the type in the text after an `impl`.
 fn implemented(behind: &[u8]) -> String {
     let end = behind.iter().position(|byte| *byte == b'{');
     let header = String::from_utf8_lossy(&behind[..end.unwrap_or(behind.len())]);
@@ -196,13 +197,13 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The whole word that begins at `at`; empty if none does.
+/// The whole word that begins at `at`; empty if there is none.
 fn word_at(code: &[u8], at: usize) -> &str {
     let length = code[at..].iter().take_while(|byte| is_word(**byte)).count();
     std::str::from_utf8(&code[at..at + length]).unwrap_or_default()
 }
 
-/// A Rust source with blanks for its comments, and for its strings if `strings`; as long as it was.
+/// A Rust source of the same length with its comments blanked, and its strings if `strings`.
 fn blanked(text: &str, strings: bool) -> Vec<u8> {
     let mut code = text.as_bytes().to_vec();
     let mut at = 0;
@@ -239,7 +240,7 @@ fn block_comment(text: &[u8]) -> usize {
     }
 }
 
-/// The length of the string or character that begins at `at`; nothing for a word or a lifetime.
+/// The length of the string or character literal that begins at `at`; 0 for a word or a lifetime.
 fn literal(text: &str, at: usize) -> usize {
     let rest = &text[at..];
     let plain = rest.trim_start_matches(['b', 'r']);
@@ -270,7 +271,7 @@ fn literal(text: &str, at: usize) -> usize {
     }
 }
 
-/// Up to and with the first `quote` that no backslash stands before.
+/// The length up to and including the first `quote` that is not escaped.
 fn closed_by(body: &str, quote: u8) -> usize {
     let (mut at, bytes) = (0, body.as_bytes());
     while at < bytes.len() && bytes[at] != quote {

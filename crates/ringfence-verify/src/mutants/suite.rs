@@ -1,4 +1,4 @@
-//! One program that checks the product: what it says of a mutant, and how soon.
+//! One program that checks the product: runs it on a mutant and reads the result from its output.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -11,22 +11,22 @@ use std::time::Duration;
 use ringfence::clock::Clock;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::Place;
+use super::RunsOn;
 
 /// One program that checks the product.
 #[derive(Debug, Clone)]
 pub struct Suite {
-    /// What people call it.
+    /// The name, for people.
     pub name: &'static str,
     program: PathBuf,
     folder: PathBuf,
     arguments: Vec<String>,
-    /// The target folder of the normal build, where some tests find what they have installed.
+    /// The target folder of the normal build, in which some tests find installed programs.
     target: Option<PathBuf>,
     sign: Sign,
 }
 
-/// How a program says what it found.
+/// How a program reports what it found.
 #[derive(Debug, Clone, Copy)]
 enum Sign {
     /// `test NAME ... FAILED`
@@ -35,21 +35,21 @@ enum Sign {
     Violation,
 }
 
-/// What a line of the output says.
+/// The result in one line of the output.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+enum LineResult {
     Passed(String),
     Failed(String),
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing was found wrong: what was looked at, each with the time since the one before it.
+    /// Nothing failed. Lists what passed, each with the time since the one before it.
     Green(Vec<(String, Duration)>),
-    /// Something was: which check said so.
+    /// A check failed: its name.
     Red(String),
-    /// It did not end within the time it had, or died without a word.
+    /// It did not end in time, or ended without a result.
     Broken(String),
 }
 
@@ -78,14 +78,14 @@ impl Suite {
         }
     }
 
-    /// The same without the tests of these names.
+    /// The same suite without these tests.
     pub fn without(mut self, tests: &[String]) -> Self {
         let skipped = tests.iter().flat_map(|test| ["--skip", test]);
         self.arguments.extend(skipped.map(str::to_owned));
         self
     }
 
-    /// The same with those alone, one after the other.
+    /// The same suite with only these tests, one after the other.
     pub fn only<'a>(mut self, tests: impl IntoIterator<Item = &'a str>) -> Self {
         self.arguments
             .extend(["--test-threads=1", "--exact"].map(str::to_owned));
@@ -94,40 +94,40 @@ impl Suite {
         self
     }
 
-    /// Whether it could notice that a rule is broken that is run at `place`: there are no scripts
-    /// without a server.
-    pub fn may_see(&self, place: Place) -> bool {
-        match place {
-            Place::Data => self.name == "resource",
-            Place::Node => !matches!(
+    /// Whether it could notice a broken rule that runs there. Scripts need a server.
+    pub fn may_see(&self, runs_on: RunsOn) -> bool {
+        match runs_on {
+            RunsOn::Data => self.name == "resource",
+            RunsOn::Node => !matches!(
                 self.name,
                 "core" | "unit" | "rules" | "resource" | "simulator"
             ),
-            Place::Library => true,
+            RunsOn::Library => true,
         }
     }
 
-    /// Whether it depends on nothing but itself: the same every time, on however busy a machine.
+    /// Whether the result is the same every time, also on a busy machine.
     pub fn repeats(&self) -> bool {
         matches!(self.name, "core" | "unit" | "simulator")
     }
 
-    /// Runs it on `mutant`, if any, until it is over or has found something wrong; and no longer than
-    /// `limit`, since a broken rule may well make it wait for ever. Temporary files go to `scratch`.
+    /// Runs it on `mutant`, if any, until it ends or reports a failure, or until `limit`, because a
+    /// broken rule may make it wait forever. Temporary files go to `scratch`.
     pub fn run(&self, mutant: Option<&str>, limit: Duration, scratch: &Path) -> Outcome {
         let mut command = Command::new(&self.program);
         command
             .args(&self.arguments)
             .current_dir(&self.folder)
             .env("TMPDIR", scratch)
-            // That a sequence fails is enough, and it is the same one each time: nobody reads the shortest.
+            // A failing sequence is enough, and the seed is fixed: a shorter sequence is not
+            // needed.
             .env("PROPTEST_MAX_SHRINK_ITERS", "0")
             .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1")
             .env("PROPTEST_RNG_SEED", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // Of its own, so that the servers that it started can be ended with it.
+            // Its own process group, so that the servers that it started can be killed with it.
             .process_group(0);
         if let Some(target) = &self.target {
             command.env("CARGO_TARGET_DIR", target);
@@ -150,12 +150,12 @@ impl Suite {
         let Some(stdout) = child.stdout.take() else {
             return Outcome::Broken("has no output".to_owned());
         };
-        let (told, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             let lines = BufReader::new(stdout).lines();
             lines
                 .map_while(Result::ok)
-                .all(|line| told.send(line).is_ok())
+                .all(|line| sender.send(line).is_ok())
         });
         let clock = Clock::System;
         let end = clock.now() + limit;
@@ -163,8 +163,8 @@ impl Suite {
         loop {
             match lines.recv_timeout(end.since(clock.now())) {
                 Ok(line) => match self.sign.in_line(&line) {
-                    Some(Said::Failed(check)) => return Outcome::Red(check),
-                    Some(Said::Passed(check)) => {
+                    Some(LineResult::Failed(check)) => return Outcome::Red(check),
+                    Some(LineResult::Passed(check)) => {
                         let now = clock.now();
                         passed.push((check, now.since(last)));
                         last = now;
@@ -186,19 +186,19 @@ impl Suite {
 }
 
 impl Sign {
-    fn in_line(self, line: &str) -> Option<Said> {
+    fn in_line(self, line: &str) -> Option<LineResult> {
         match self {
             Self::Test => {
                 let line = line.strip_prefix("test ")?;
                 if let Some(name) = line.strip_suffix(" has been running for over 60 seconds") {
-                    return Some(Said::Failed(name.to_owned()));
+                    return Some(LineResult::Failed(name.to_owned()));
                 }
                 let (name, how) = line.rsplit_once(" ... ")?;
-                // A test that is to panic says so behind its name.
+                // For a test that must panic, a remark follows its name.
                 let name = name.split(" - ").next().unwrap_or(name).to_owned();
                 match how {
-                    "ok" => Some(Said::Passed(name)),
-                    "FAILED" => Some(Said::Failed(name)),
+                    "ok" => Some(LineResult::Passed(name)),
+                    "FAILED" => Some(LineResult::Failed(name)),
                     _ => None,
                 }
             }
@@ -206,13 +206,13 @@ impl Sign {
                 let (_, violation) = line.split_once("VIOLATION of seed ")?;
                 let (_, violation) = violation.split_once(": ")?;
                 let invariant = violation.split(" at ").next()?;
-                Some(Said::Failed(invariant.to_owned()))
+                Some(LineResult::Failed(invariant.to_owned()))
             }
         }
     }
 }
 
-/// Ends whatever is left of it, with all that it started.
+/// Kills the program and everything that it started.
 fn end(child: &mut Child) {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(group) = group {
@@ -242,16 +242,16 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_finds_nothing_is_green_and_says_what_it_looked_at() {
+    fn a_program_without_a_failure_is_green_and_lists_its_tests() {
         let Outcome::Green(passed) = run("echo 'test a ... ok'; echo 'test b ... ok'") else {
-            panic!("it found nothing");
+            panic!("no test failed");
         };
         let names: Vec<&str> = passed.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["a", "b"]);
     }
 
     #[test]
-    fn the_first_test_that_fails_is_named_and_nobody_waits_for_the_rest() {
+    fn the_first_test_that_fails_is_named_at_once() {
         let outcome =
             run("echo 'test a ... ok'; echo \"test $RINGFENCE_MUTANT::b ... FAILED\"; sleep 1000");
         assert_eq!(outcome, Outcome::Red("M::b".to_owned()));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_dies_or_does_not_end_is_broken() {
+    fn a_program_that_crashes_or_does_not_end_is_broken() {
         assert!(matches!(run("exit 101"), Outcome::Broken(_)));
         let limit = Duration::from_millis(50);
         let hung = shell("sleep 1000", Sign::Test).run(None, limit, Path::new("/tmp"));
@@ -273,10 +273,10 @@ mod tests {
 
     #[test]
     fn the_simulator_names_the_invariant() {
-        let said =
+        let script =
             "echo '7 schedules: 1 happenings, VIOLATION of seed 7: exclusion at 0.1 s: a: b'";
         let limit = Duration::from_secs(20);
-        let outcome = shell(said, Sign::Violation).run(None, limit, Path::new("/tmp"));
+        let outcome = shell(script, Sign::Violation).run(None, limit, Path::new("/tmp"));
         assert_eq!(outcome, Outcome::Red("exclusion".to_owned()));
     }
 }

@@ -1,16 +1,16 @@
-//! Which mutant this process was started with. Written by `ringfence-verify mutants`.
+//! The mutant that this process was started with. `ringfence-verify mutants` writes this file.
 
 use std::sync::LazyLock;
 
 /// All mutants.
 const NAMES: &[&str] = &[] /* names */;
 
-/// Pieces of scripts: the mutant, the piece, and what it replaces it with.
+/// Pieces of scripts: the mutant, the piece, and its replacement.
 const PIECES: &[(&str, &str, &str)] = &[] /* pieces */;
 
 static CHOSEN: LazyLock<Option<String>> = LazyLock::new(|| {
     let name = std::env::var("RINGFENCE_MUTANT").ok()?;
-    // A run that breaks nothing proves nothing.
+    // An unknown name would test the unbroken product.
     assert!(NAMES.contains(&&*name), "no mutant `{name}`");
     Some(name)
 });
@@ -20,7 +20,7 @@ pub fn is_chosen(mutant: &str) -> bool {
     CHOSEN.as_deref() == Some(mutant)
 }
 
-/// The text of a script, broken if the chosen mutant breaks it.
+/// The text of a script, with the replacement of the chosen mutant if it has one for this script.
 pub fn script(text: &'static str) -> &'static str {
     let mut broken = text.to_owned();
     for (mutant, piece, instead) in PIECES {

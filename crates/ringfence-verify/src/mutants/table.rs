@@ -1,4 +1,5 @@
-//! What caught which mutant, in Markdown: for people, and for the next hunt, which tries that first.
+//! The table of mutants and the tests that caught them, in Markdown: for people, and for the next
+//! run, which tries these tests first.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -17,15 +18,15 @@ pub struct Row {
     pub name: String,
     /// The rule that it breaks.
     pub rule: String,
-    /// The suite and the test in it that caught it, if one did.
+    /// The suite and the test that caught it, if one did.
     pub by: Option<(String, String)>,
     /// How long that test took.
     pub took: Duration,
-    /// What the simulator alone made of it, in words.
+    /// The result of the simulator alone, in words.
     pub simulator: String,
 }
 
-/// All rows, in the order of the list of mutants, with the text that stands before and after them.
+/// All rows, in the order of the list of mutants, with the text before and after them.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     before: String,
@@ -34,7 +35,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table in `text`; whatever is no row of it is kept as it is.
+    /// Reads the table in `text`. All other text is kept unchanged.
     pub fn read(text: &str) -> Self {
         let Some((before, rest)) = text.split_once(HEADING) else {
             return Self {
@@ -66,7 +67,7 @@ impl Table {
         caught.any(|(name, _)| name == suite)
     }
 
-    /// Has a row for each of `mutants`, in their order, and no other.
+    /// Makes one row for each of `mutants`, in their order, and removes all others.
     pub fn follow(&mut self, mutants: &[Mutant]) {
         let rows = mutants.iter().map(|one| {
             let known = self.row(one.name).cloned();
@@ -93,7 +94,7 @@ impl Table {
         }
     }
 
-    /// The text again, with the table as it is now.
+    /// The text with the current table.
     pub fn write(&self) -> String {
         let mut text = format!("{}{HEADING}", self.before);
         for row in &self.rows {
@@ -149,7 +150,7 @@ The end.
 ";
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_written_table_reads_back() {
         let table = Table::read(TEXT);
         assert_eq!(table.write(), TEXT);
         let row = table.row("NoUndo").unwrap();
@@ -168,7 +169,7 @@ The end.
     }
 
     #[test]
-    fn it_follows_the_list_and_keeps_what_is_known() {
+    fn the_rows_follow_the_list_and_keep_their_results() {
         let mut table = Table::read(TEXT);
         table.follow(&[
             listed("New", "Another rule."),

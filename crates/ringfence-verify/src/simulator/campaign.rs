@@ -1,4 +1,4 @@
-//! Many schedules, on all cores, until one breaks something or the time is over.
+//! Runs many schedules on all cores, until one breaks an invariant or the time is over.
 
 use std::fmt;
 use std::num::NonZero;
@@ -10,59 +10,60 @@ use crate::history::{History, What};
 use crate::invariants::{self, Violation, liveness};
 
 use super::plan::{Parts, Plan};
+use super::planner::{self, Clocks};
 use super::shrink;
-use super::weather::{self, Clocks};
 use super::world::{self, Changes};
 
-/// Schedules to run, by their seeds.
+/// The schedules to run, by their seeds.
 #[derive(Debug, Clone, Copy)]
 pub struct Campaign {
     /// The first seed.
     pub first: u64,
-    /// How many; the seeds follow each other.
+    /// How many; their seeds are consecutive.
     pub schedules: u64,
-    /// How clocks run.
+    /// How the clocks run.
     pub clocks: Clocks,
 }
 
-/// What was done.
+/// The counts of a campaign.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// Schedules that were run to their end.
     pub schedules: u64,
-    /// Calls that were made in them.
+    /// Calls in these schedules.
     pub calls: u64,
     /// Calls that were granted.
     pub grants: u64,
-    /// Faults that were brought about.
+    /// Faults that were injected.
     pub faults: u64,
-    /// Messages, alarms and whatever else happened.
+    /// Messages, alarms and everything else that happened.
     pub happenings: u64,
-    /// What happened to roles and addresses.
+    /// Changes of roles and addresses.
     pub changes: Changes,
-    /// Schedules that were stopped because too much happened in them: their waits were not judged.
+    /// Schedules that were stopped because too much happened in them. Their open calls were not
+    /// judged.
     pub stopped: u64,
-    /// The first schedule that broke something, if one did.
-    pub failure: Option<Box<Failure>>,
+    /// The first schedule that broke an invariant, if one did.
+    pub failure: Option<Box<ViolatedSchedule>>,
 }
 
-/// A schedule that broke something.
+/// A schedule that broke an invariant.
 #[derive(Debug, Clone)]
-pub struct Failure {
+pub struct ViolatedSchedule {
     /// The whole plan.
     pub plan: Plan,
-    /// How clocks ran.
+    /// How the clocks ran.
     pub clocks: Clocks,
-    /// What it broke.
+    /// The violation.
     pub violation: Violation,
-    /// The least of it that breaks the same.
+    /// The smallest parts found that break the same invariant.
     pub parts: Parts,
-    /// How that does.
+    /// The violation of these parts.
     pub shrunk: Violation,
 }
 
 impl Campaign {
-    /// Runs them. `on_schedule` hears of each that has ended and says whether to go on.
+    /// Runs them. Calls `on_schedule` after each; it returns whether to continue.
     pub fn run(&self, on_schedule: impl Fn() -> bool + Sync) -> Report {
         let next = AtomicU64::new(0);
         let stop = AtomicBool::new(false);
@@ -100,7 +101,7 @@ impl Campaign {
     }
 
     fn one(&self, seed: u64, report: &mut Report) -> Result<(), Violation> {
-        let plan = weather::plan(seed, self.clocks);
+        let plan = planner::plan(seed, self.clocks);
         let run = world::run(&plan, &plan.all(), false);
         report.schedules += 1;
         report.happenings += run.happenings;
@@ -110,10 +111,10 @@ impl Campaign {
         invariants::check(&run.history)
     }
 
-    fn fail(&self, seed: u64, violation: Violation) -> Failure {
-        let plan = weather::plan(seed, self.clocks);
+    fn fail(&self, seed: u64, violation: Violation) -> ViolatedSchedule {
+        let plan = planner::plan(seed, self.clocks);
         let (parts, shrunk) = shrink(&plan, &violation);
-        Failure {
+        ViolatedSchedule {
             plan,
             clocks: self.clocks,
             violation,
@@ -124,7 +125,7 @@ impl Campaign {
 }
 
 impl Report {
-    /// Counts what happened in one run.
+    /// Counts the events of one run.
     fn count(&mut self, history: &History) {
         self.calls += count(history, |what| {
             matches!(what, What::Invoked { .. } | What::Turned { .. })
@@ -148,8 +149,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} schedules: {} calls, {} grants, {} faults, {} happenings; {}; {} stopped \
-             before their end, whose waits were not judged; {}",
+            "{} schedules: {} calls, {} grants, {} faults, {} happenings; {}; {} stopped early, \
+             their open calls were not judged; {}",
             self.schedules,
             self.calls,
             self.grants,
@@ -165,21 +166,26 @@ impl fmt::Display for Report {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ViolatedSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seed = self.plan.seed;
         writeln!(f, "VIOLATION of seed {seed}: {}", self.violation)?;
-        writeln!(f, "the least of it that breaks the same: {}", self.shrunk)?;
+        writeln!(
+            f,
+            "the smallest part that breaks the same invariant: {}",
+            self.shrunk
+        )?;
         f.write_str(&self.plan.describe(&self.parts))?;
         let clocks = match self.clocks {
             Clocks::Usual => "",
             Clocks::Debate => " --clocks debate",
             Clocks::DebateUnprepared => " --clocks debate-unprepared",
         };
-        writeln!(f, "run it again, with every message:")?;
+        writeln!(f, "to repeat it with every message:")?;
         write!(
             f,
-            "  cargo run --release -p ringfence-verify -- simulate --seed {seed}{clocks} --steps {} --faults {} --trace",
+            "  cargo run --release -p ringfence-verify -- simulate --seed {seed}{clocks} \
+             --steps {} --faults {} --trace",
             numbers(&self.parts.steps),
             numbers(&self.parts.faults)
         )
@@ -217,7 +223,7 @@ mod tests {
     use crate::history::made::exclusive;
 
     #[test]
-    fn a_run_that_was_stopped_is_counted_and_printed() {
+    fn a_stopped_run_is_counted_and_printed() {
         let mut report = Report::default();
         let mut history = History::default();
         history.invoke(3, 1, exclusive("x"));
@@ -228,6 +234,6 @@ mod tests {
         let mut total = Report::default();
         total.add(&report);
         let text = total.to_string();
-        assert!(text.contains("1 stopped before their end"), "{text}");
+        assert!(text.contains("1 stopped early"), "{text}");
     }
 }

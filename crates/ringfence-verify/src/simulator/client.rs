@@ -1,47 +1,48 @@
-//! One simulated client: the product's own `Locks` in a runtime of its own, which runs only when the
-//! world lets it, on a clock that shows what the world says.
+//! One simulated client: the product's own `Locks` in its own tokio runtime, which runs only when
+//! the world lets it, on a clock that the world sets.
 
 use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::entropy::Entropy;
+use ringfence::group::Group;
 use ringfence::time::Timestamp;
-use ringfence::{Locks, Owner};
+use ringfence::{Builder, Locks, Owner};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use super::dial::Dial;
-use super::life::{Affairs, Life, Witness};
+use super::life::{Life, OpenWork, Witness};
 use super::link::Link;
 use super::plan::{Plan, Step};
 use super::port::{Outbox, Port};
 use super::world::Happening;
 
-/// What a client's clock shows when the world begins, so that nothing rests on a clock at zero.
+/// What a client's clock shows at the beginning. Not zero, so that no code relies on zero.
 const BOOT: Duration = Duration::from_secs(1_000);
 
-/// How often a client tries to connect, and how long it rests in between: longer in all than addresses
-/// lead to the wrong server.
+/// How often a client tries to connect, and the pause between two tries. Together longer than an
+/// address may lead to a wrong server.
 const CONNECT_TRIES: u32 = 100;
 const CONNECT_AGAIN: Duration = Duration::from_millis(500);
 
 /// One client.
 pub(super) struct Client {
-    /// Gone once it was killed.
+    /// `None` after it was killed.
     runtime: Option<Runtime>,
-    /// All that it does.
+    /// The task that does everything.
     life: JoinHandle<()>,
     clock: SteppedClock,
     pub(super) outbox: Outbox,
     pub(super) links: Vec<Link>,
-    pub(super) affairs: Affairs,
-    /// It stands still until then.
+    pub(super) open_work: OpenWork,
+    /// It is paused until this time.
     pub(super) paused_until: Option<u64>,
-    /// What has come for it meanwhile.
+    /// What arrived for it during the pause.
     pub(super) waiting: Vec<Happening>,
-    /// At the next answer it stands still for so long, before anybody learns of it.
-    pub(super) pause_when_heard: Option<u64>,
-    /// The last time that it was to be woken: earlier ones are out of date.
+    /// Pause it for this long at the next reply, before its callers learn of that reply.
+    pub(super) pause_at_reply: Option<u64>,
+    /// The number of its latest alarm: earlier alarms are out of date.
     pub(super) tick: u64,
 }
 
@@ -57,83 +58,40 @@ impl Client {
         let clock = SteppedClock::starting_at(BOOT);
         let rate = plan.clients[at].rate;
         let outbox = Outbox::new(clock.clone(), Dial::new(BOOT.as_nanos() as u64, rate));
-        let affairs = Affairs::default();
+        let open_work = OpenWork::default();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
-            .expect("a runtime without any driver needs nothing");
-        let (group, drift, nodes) = (plan.group, plan.drift, plan.nodes.len());
-        let (of_builder, to_nodes) = (clock.clone(), outbox.clone());
-        let entropy = entropy.clone();
-        let builder = move || {
-            let builder = Locks::builder()
-                .clock(Clock::Stepped(of_builder.clone()))
-                .entropy(entropy.clone())
-                .label(&format!("client{at}"))
-                .drift(drift.0, drift.1)
-                .window(group.window)
-                .quarantine(group.quarantine);
-            (0..nodes).fold(builder, |builder, node| {
-                builder.node(Port {
-                    node,
-                    name: format!("n{node}"),
-                    outbox: to_nodes.clone(),
-                })
-            })
+            .expect("a tokio runtime without I/O and timers can always be built");
+        let startup = Startup {
+            at,
+            nodes: plan.nodes.len(),
+            group: plan.group,
+            drift: plan.drift,
+            start: plan.clients[at].start,
+            entropy: entropy.clone(),
+            clock: clock.clone(),
+            outbox: outbox.clone(),
+            open_work: open_work.clone(),
+            witness: witness.clone(),
         };
-        let (witness, mine) = (witness.clone(), affairs.clone());
-        let (outbox_of_life, clock_of_life) = (outbox.clone(), clock.clone());
-        let start = plan.clients[at].start;
-        let life = runtime.spawn(async move {
-            let clock = Clock::Stepped(clock_of_life);
-            clock.sleep_until(clock.now() + start).await;
-            let mut tries = 0;
-            let locks = loop {
-                match builder().connect().await {
-                    Ok(locks) => break locks,
-                    // Too many addresses lead to one server, for the time being.
-                    Err(error) => assert!(tries < CONNECT_TRIES, "the settings are good: {error}"),
-                }
-                tries += 1;
-                clock.sleep_until(clock.now() + CONNECT_AGAIN).await;
-            };
-            let life = Life {
-                client: at as u64,
-                locks: locks.clone(),
-                clock,
-                outbox: outbox_of_life,
-                witness,
-                affairs: mine.clone(),
-                owner: Owner::new(),
-                drift: drift.0,
-            };
-            let mut running = tokio::task::JoinSet::new();
-            for steps in tasks {
-                running.spawn(life.clone().task(steps));
-            }
-            while let Some(done) = running.join_next().await {
-                done.expect("no task panics");
-            }
-            drop(life);
-            locks.close().await;
-            mine.finish();
-        });
+        let life = runtime.spawn(startup.run(tasks));
         Self {
             runtime: Some(runtime),
             life,
             clock,
             outbox,
             links: (0..plan.nodes.len()).map(|_| Link::default()).collect(),
-            affairs,
+            open_work,
             paused_until: None,
             waiting: Vec::new(),
-            pause_when_heard: None,
+            pause_at_reply: None,
             tick: 0,
         }
     }
 
-    /// Whether it is there and has something to do still.
+    /// Whether it runs and still has something to do.
     pub(super) fn is_alive(&self) -> bool {
-        self.runtime.is_some() && !self.affairs.is_finished()
+        self.runtime.is_some() && !self.open_work.is_finished()
     }
 
     /// What its clock shows.
@@ -141,32 +99,106 @@ impl Client {
         self.clock.now()
     }
 
-    /// Lets all its tasks run until none can.
+    /// Runs all its tasks until none can continue.
     pub(super) fn settle(&self) {
         if let Some(runtime) = &self.runtime {
-            // Whoever yields is run again when all others have been; twice, since a turn is bounded.
+            // A task that yields runs again after all others. Twice, because one turn of the
+            // scheduler is limited.
             runtime.block_on(async {
                 tokio::task::yield_now().await;
                 tokio::task::yield_now().await;
             });
-            let ended = self.affairs.is_finished() || !self.life.is_finished();
+            let ended = self.open_work.is_finished() || !self.life.is_finished();
             assert!(ended, "a client panicked: see above");
         }
     }
 
-    /// When, in true time, it has something to do of its own accord.
+    /// When, in true time, its next timer fires.
     pub(super) fn due(&self) -> Option<u64> {
         let due = self.clock.next_due()?;
         Some(self.outbox.dial().when(due.as_nanos()))
     }
 
-    /// Is gone at `now`, without another word.
+    /// Ends it at `now` without any further message.
     pub(super) fn kill(&mut self, now: u64, witness: &Witness) {
         self.outbox.close();
-        self.affairs.abandon(now, &self.outbox.dial(), witness);
+        self.open_work.abandon(now, &self.outbox.dial(), witness);
         self.waiting.clear();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// What a client needs to connect and to begin its work.
+struct Startup {
+    at: usize,
+    nodes: usize,
+    group: Group,
+    drift: (f64, Duration),
+    start: Duration,
+    entropy: Entropy,
+    clock: SteppedClock,
+    outbox: Outbox,
+    open_work: OpenWork,
+    witness: Witness,
+}
+
+impl Startup {
+    /// Connects, does `tasks` and closes the client.
+    async fn run(self, tasks: Vec<Vec<Step>>) {
+        let clock = Clock::Stepped(self.clock.clone());
+        clock.sleep_until(clock.now() + self.start).await;
+        let locks = self.connect(&clock).await;
+        let life = Life {
+            client: self.at as u64,
+            locks: locks.clone(),
+            clock,
+            outbox: self.outbox.clone(),
+            witness: self.witness.clone(),
+            open_work: self.open_work.clone(),
+            owner: Owner::new(),
+            drift: self.drift.0,
+        };
+        let mut running = tokio::task::JoinSet::new();
+        for steps in tasks {
+            running.spawn(life.clone().task(steps));
+        }
+        while let Some(done) = running.join_next().await {
+            done.expect("no task panics");
+        }
+        drop(life);
+        locks.close().await;
+        self.open_work.finish();
+    }
+
+    /// Tries until it is connected: too many addresses may lead to one server for a while.
+    async fn connect(&self, clock: &Clock) -> Locks {
+        let mut tries = 0;
+        loop {
+            match self.builder().connect().await {
+                Ok(locks) => break locks,
+                Err(error) => assert!(tries < CONNECT_TRIES, "the client cannot connect: {error}"),
+            }
+            tries += 1;
+            clock.sleep_until(clock.now() + CONNECT_AGAIN).await;
+        }
+    }
+
+    fn builder(&self) -> Builder {
+        let builder = Locks::builder()
+            .clock(Clock::Stepped(self.clock.clone()))
+            .entropy(self.entropy.clone())
+            .label(&format!("client{}", self.at))
+            .drift(self.drift.0, self.drift.1)
+            .window(self.group.window)
+            .quarantine(self.group.quarantine);
+        (0..self.nodes).fold(builder, |builder, node| {
+            builder.node(Port {
+                node,
+                name: format!("n{node}"),
+                outbox: self.outbox.clone(),
+            })
+        })
     }
 }

@@ -1,16 +1,16 @@
-//! A clock of the simulated world: what it shows at each moment of true time. It may run too fast or
-//! too slow, stand still, or be set.
+//! A clock of the simulated world: what it shows at each moment of true time. It may run too fast
+//! or too slow, freeze, or be set.
 
-/// What a clock that runs true gains in a million parts of time.
+/// The rate of a correct clock, in parts per million of true time.
 pub(super) const TRUE_RATE: u64 = 1_000_000;
 
-/// A clock. Times are nanoseconds.
+/// A clock. All times are nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dial {
-    /// Since when it has run as it does now, in true time, and what it showed then.
+    /// When, in true time, its rate last changed or it was set, and what it showed then.
     since: u64,
     showed: u64,
-    /// What it gains in a million parts of true time.
+    /// How fast it runs, in parts per million of true time.
     rate: u64,
     stopped: bool,
 }
@@ -34,20 +34,20 @@ impl Dial {
         self.showed + (gone * u128::from(self.rate) / u128::from(TRUE_RATE)) as u64
     }
 
-    /// When, in true time, it will show `shown`, if it goes on like this.
+    /// When, in true time, it will show `shown` if nothing changes.
     pub(super) fn when(&self, shown: u64) -> u64 {
         let left = u128::from(shown.saturating_sub(self.showed));
         let rate = u128::from(self.rate);
         self.since + (left * u128::from(TRUE_RATE)).div_ceil(rate) as u64
     }
 
-    /// Sets it, forward or back.
+    /// Sets it forward or back.
     pub(super) fn step(&mut self, now: u64, by: i64) {
         self.showed = self.at(now).saturating_add_signed(by);
         self.since = now;
     }
 
-    /// Lets it stand still, or go on from where it stands.
+    /// Freezes it, or lets it continue from the time that it shows.
     pub(super) fn stop(&mut self, now: u64, stopped: bool) {
         if self.stopped == stopped {
             return;
@@ -63,14 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fast_clock_shows_more_and_is_there_sooner() {
+    fn a_fast_clock_shows_more_and_reaches_a_time_sooner() {
         let fast = Dial::new(1_000, 1_250_000);
         assert_eq!(fast.at(400), 1_500);
         assert_eq!(fast.when(1_500), 400);
     }
 
     #[test]
-    fn what_is_set_or_stands_still_goes_on_from_there() {
+    fn a_clock_continues_from_where_it_was_set_or_frozen() {
         let mut dial = Dial::new(0, TRUE_RATE);
         dial.step(100, -40);
         assert_eq!(dial.at(110), 70);

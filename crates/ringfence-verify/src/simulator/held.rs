@@ -1,11 +1,11 @@
-//! Whatever a client holds, of any kind.
+//! A guard of any kind that a client holds.
 
 use std::time::Duration;
 
 use ringfence::time::Timestamp;
 use ringfence::{Guard, Leadership, PlainGuard, ReadGuard, SemaphoreGuard};
 
-/// Whatever is held.
+/// A guard of any kind.
 pub(super) enum Held {
     Lock(Guard),
     Share(ReadGuard),
@@ -56,7 +56,7 @@ impl Held {
         };
     }
 
-    /// Extends, and works on whatever comes of it: a failed extend never releases.
+    /// Extends the lock and continues with any result: a failed extend never releases.
     pub(super) async fn extend(&self, ttl: Duration) {
         let _ = match self {
             Self::Lock(guard) => guard.extend(ttl).await,
@@ -67,7 +67,7 @@ impl Held {
         };
     }
 
-    /// Releases; whether a majority has confirmed it.
+    /// Releases. Returns whether a majority has confirmed it.
     pub(super) async fn release(self) -> bool {
         let released = match self {
             Self::Lock(guard) => guard.release().await,

@@ -1,5 +1,5 @@
-//! What is to be kept from others after a hold, in true time: as long as the slowest of clocks that the
-//! drift allows makes sure of.
+//! For how long a name must be kept from other clients after a hold, in true time: what is certain
+//! on the slowest clock that the drift allows.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use super::held::Held;
 use super::life::Life;
 use super::plan::Step;
 
-/// What a node may round off, twice.
+/// What a node may lose by rounding, twice.
 const ROUNDED: Duration = Duration::from_millis(3);
 
-/// What was asked for when the lock was taken.
+/// What the caller requested when it took the lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Keep {
     lock_delay: Duration,
-    /// Until when it is to be held at least, on the client's clock.
+    /// Until when the lock is to be held at least, on the client's clock.
     at_least: Option<Timestamp>,
     drift: f64,
 }
 
 impl Keep {
-    /// What `step` asks for, of a lock that was just granted.
+    /// What `step` requested for a lock that was just granted.
     pub(super) fn new(life: &Life, step: &Step, held: &Held) -> Self {
-        // The attempt began no later than this, and the grant came after that.
+        // The attempt began no later than this, and the grant came later.
         let began = held.deadline() - step.ttl;
         Self {
             lock_delay: step.lock_delay,
@@ -36,13 +36,13 @@ impl Keep {
         }
     }
 
-    /// Nobody gave it back before its `deadline`.
+    /// The lock was not released before its `deadline`.
     pub(super) fn after_loss(&self, op: u64, deadline: Timestamp, dial: &Dial) -> Option<What> {
         let from = dial.when(deadline.as_nanos());
         self.kept(op, from, self.lock_delay)
     }
 
-    /// It was given back at `from`, and a majority has confirmed that.
+    /// The lock was released at `from`, and a majority has confirmed that.
     pub(super) fn after_release(&self, op: u64, from: u64, dial: &Dial) -> Option<What> {
         let until = dial.when(self.at_least?.as_nanos());
         self.kept(op, from, Duration::from_nanos(until.saturating_sub(from)))

@@ -1,5 +1,5 @@
-//! What a client does with the product: takes locks, works under them, and gives them back, as a
-//! caller would. Everything it does with a lock is written down in true time.
+//! What a client does with the product: takes locks, works under them and releases them, like a
+//! user's program. Records everything in true time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use super::plan::{End, Step, Want};
 use super::port::Outbox;
 use super::resource::Visit;
 
-/// What all clients write down, with the nanosecond.
+/// The events of all clients, with their times in nanoseconds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Witness(Arc<Mutex<Vec<(u64, What)>>>);
 
@@ -32,7 +32,7 @@ impl Witness {
     }
 }
 
-/// One client's life.
+/// The work of one client.
 #[derive(Clone)]
 pub(super) struct Life {
     pub(super) client: u64,
@@ -40,19 +40,20 @@ pub(super) struct Life {
     pub(super) clock: Clock,
     pub(super) outbox: Outbox,
     pub(super) witness: Witness,
-    pub(super) affairs: Affairs,
-    /// For whom its owned locks are taken.
+    pub(super) open_work: OpenWork,
+    /// The owner for which its owned locks are taken.
     pub(super) owner: Owner,
-    /// What its clock may be wrong by, as a fraction.
+    /// By which fraction its clock may be wrong.
     pub(super) drift: f64,
 }
 
-/// What a client has under way: what the world must know to judge it, also if it is killed.
+/// The open calls and holds of a client. The world needs them to judge the client after it was
+/// killed.
 #[derive(Clone, Default)]
-pub(super) struct Affairs(Arc<Mutex<Underway>>);
+pub(super) struct OpenWork(Arc<Mutex<OpenCalls>>);
 
 #[derive(Default)]
-struct Underway {
+struct OpenCalls {
     asking: BTreeSet<u64>,
     held: BTreeMap<u64, Holding>,
     finished: bool,
@@ -61,7 +62,7 @@ struct Underway {
 /// One hold.
 struct Holding {
     held: Arc<Held>,
-    /// The deadline that is written down.
+    /// The deadline that was last recorded.
     deadline: u64,
     keep: Keep,
 }
@@ -101,14 +102,14 @@ impl Life {
         }
     }
 
-    /// Asks, unless it changes its mind before there is an answer. What was refused is written down.
+    /// Makes a call, and drops it if the step says so. Records a refusal.
     pub(super) async fn ask<T, E: ToString>(
         &self,
         step: &Step,
         asked: impl Future<Output = Result<T, E>>,
     ) -> Option<T> {
         let op = step.op;
-        lock(&self.affairs.0).asking.insert(op);
+        lock(&self.open_work.0).asking.insert(op);
         let answer = match step.cancel {
             None => Some(asked.await),
             Some(after) => tokio::select! {
@@ -117,7 +118,7 @@ impl Life {
                 () = self.sleep(after) => None,
             },
         };
-        lock(&self.affairs.0).asking.remove(&op);
+        lock(&self.open_work.0).asking.remove(&op);
         let why = match answer {
             Some(Ok(answer)) => return Some(answer),
             Some(Err(error)) => error.to_string(),
@@ -130,7 +131,7 @@ impl Life {
     async fn acquire(&self, step: &Step) -> Result<Held, AcquireError> {
         let label = format!("op{}", step.op);
         let tries = step.wait == Some(Duration::ZERO);
-        // One body for kinds that are set up alike.
+        // One body for all kinds with the same settings.
         macro_rules! take {
             ($lock:expr, $wait:ident, $now:ident) => {{
                 let mut lock = $lock.ttl(step.ttl).label(&label);
@@ -165,29 +166,33 @@ impl Life {
                 let semaphore = locks.semaphore(name, *permits).renew(step.renew);
                 take!(semaphore, acquire, try_acquire).map(Held::Permit)
             }
-            Want::Plain(name) => {
-                let lock = locks.plain_mutex(name).renew(step.renew);
-                let mut lock = lock.ttl(step.ttl);
-                if let Some(wait) = step.wait {
-                    lock = lock.wait(wait);
-                }
-                match tries {
-                    true => lock.try_lock().await.map(Held::Plain),
-                    false => lock.lock().await.map(Held::Plain),
-                }
-            }
-            Want::Lead(name) => {
-                let mut election = locks.election(name).ttl(step.ttl).label(&label);
-                election = election.lock_delay(step.lock_delay);
-                if let Some(wait) = step.wait {
-                    election = election.wait(wait);
-                }
-                election.campaign().await.map(Held::Lead)
-            }
+            Want::Plain(name) => self.acquire_plain(step, name).await,
+            Want::Lead(name) => self.campaign(step, name, &label).await,
             Want::Observe(_) | Want::Arrive(..) | Want::Await(..) => {
-                unreachable!("nothing is held by those who watch or meet")
+                unreachable!("observers and latch calls hold nothing")
             }
         }
+    }
+
+    async fn acquire_plain(&self, step: &Step, name: &str) -> Result<Held, AcquireError> {
+        let lock = self.locks.plain_mutex(name).renew(step.renew);
+        let mut lock = lock.ttl(step.ttl);
+        if let Some(wait) = step.wait {
+            lock = lock.wait(wait);
+        }
+        match step.wait == Some(Duration::ZERO) {
+            true => lock.try_lock().await.map(Held::Plain),
+            false => lock.lock().await.map(Held::Plain),
+        }
+    }
+
+    async fn campaign(&self, step: &Step, name: &str, label: &str) -> Result<Held, AcquireError> {
+        let mut election = self.locks.election(name).ttl(step.ttl).label(label);
+        election = election.lock_delay(step.lock_delay);
+        if let Some(wait) = step.wait {
+            election = election.wait(wait);
+        }
+        election.campaign().await.map(Held::Lead)
     }
 
     fn on_terms(&self, step: &Step, lock: Lock) -> Lock {
@@ -239,7 +244,7 @@ impl Life {
         }
     }
 
-    /// Works as long as the lock is held, or longer. Gives it back to the caller, and not to the nodes.
+    /// Works while the lock is held, or longer. Returns the guard without releasing it.
     async fn while_held(&self, step: &Step, held: Held, keep: Keep) -> Option<Held> {
         let held = Arc::new(held);
         let holding = Holding {
@@ -247,9 +252,9 @@ impl Life {
             deadline: held.deadline().as_nanos(),
             keep,
         };
-        lock(&self.affairs.0).held.insert(step.op, holding);
+        lock(&self.open_work.0).held.insert(step.op, holding);
         let work = self.work(step, &held);
-        if step.heedless {
+        if step.ignores_loss {
             work.await;
         } else {
             tokio::select! {
@@ -258,7 +263,7 @@ impl Life {
                 () = work => {}
             }
         }
-        lock(&self.affairs.0).held.remove(&step.op);
+        lock(&self.open_work.0).held.remove(&step.op);
         Arc::into_inner(held)
     }
 
@@ -278,14 +283,15 @@ impl Life {
         self.clock.sleep_until(until).await;
     }
 
-    /// Reads the resource, and writes what follows from that; refused if somebody came in between.
+    /// Reads the resource and writes the next value. The resource refuses it if a client with a
+    /// higher fence was there in between.
     async fn update(&self, want: &Want, fence: u64, shares: bool) {
         for name in want.names() {
             if matches!(want, Want::Permit(..)) {
                 return;
             }
             if shares {
-                let _ = self.outbox.visit(&name, Visit::Look { fence }).await;
+                let _ = self.outbox.visit(&name, Visit::Read { fence }).await;
                 continue;
             }
             let opened = self.outbox.visit(&name, Visit::Open { fence }).await;
@@ -309,7 +315,7 @@ impl Life {
     }
 }
 
-impl Affairs {
+impl OpenWork {
     pub(super) fn finish(&self) {
         lock(&self.0).finished = true;
     }
@@ -318,11 +324,13 @@ impl Affairs {
         lock(&self.0).finished
     }
 
-    /// Writes down the deadlines that have moved; all of them if `all`, since the clock has changed.
+    /// Records the deadlines that have moved; with `all`, every deadline, because the clock has
+    /// changed.
     pub(super) fn observe(&self, outbox: &Outbox, witness: &Witness, all: bool) {
         for (op, holding) in &mut lock(&self.0).held {
             let deadline = holding.held.deadline().as_nanos();
-            // What has passed on the client's clock has passed, whatever the clock did since.
+            // A deadline that has passed on the client's clock has passed, whatever the clock did
+            // since.
             let ahead = deadline > outbox.dial().at(outbox.now());
             if deadline != holding.deadline || (all && ahead) {
                 holding.deadline = deadline;
@@ -332,7 +340,8 @@ impl Affairs {
         }
     }
 
-    /// The client is gone at `now`: what it asked for nobody knows, and what it held it no longer counts on.
+    /// The client is killed at `now`: the results of its open calls are unknown, and its holds have
+    /// ended.
     pub(super) fn abandon(&self, now: u64, dial: &Dial, witness: &Witness) {
         let mut underway = lock(&self.0);
         for op in std::mem::take(&mut underway.asking) {

@@ -1,15 +1,15 @@
-//! The product's own client, protocol and ledger in a simulated world: every schedule follows from a
-//! seed, what happened is judged by the [invariants](crate::invariants), and a schedule that breaks
-//! one is made short and can be run again.
+//! Runs the product's own client, protocol and ledger in a simulated world. A seed decides every
+//! schedule, the [invariants](crate::invariants) judge what happened, and a schedule that breaks
+//! one is shrunk and can be repeated.
 //!
-//! Nothing of the product is restated here. Clients are [`ringfence::Locks`] as users have them, each
-//! in a runtime that runs when the world says so; servers run [`ringfence::ledger`]; only what lies
-//! between them (`link.rs`, `network.rs`) and the clocks (`dial.rs`) are made up.
+//! No rule of the product is repeated here. Clients are [`ringfence::Locks`] as users have them,
+//! each in a tokio runtime that runs only when the world lets it; servers run
+//! [`ringfence::ledger`]. Only the connections between them (`link.rs`, `network.rs`) and the
+//! clocks (`dial.rs`) are simulated.
 
 mod campaign;
 mod client;
 mod dial;
-mod given_back;
 mod held;
 mod keep;
 mod life;
@@ -17,16 +17,19 @@ mod link;
 mod moves;
 mod network;
 mod plan;
+mod planner;
 mod port;
+mod released;
 mod resource;
 mod server;
 mod shrink;
 mod watching;
-mod weather;
 mod world;
 
-pub use campaign::{Campaign, Failure, Report};
-pub use plan::{ClientPlan, End, Fault, Moved, NodePlan, Parts, Plan, Step, Trouble, Want, Ways};
+pub use campaign::{Campaign, Report, ViolatedSchedule};
+pub use plan::{
+    ClientPlan, End, Fault, FaultAction, Moved, NodePlan, Parts, Plan, Step, Want, Ways,
+};
+pub use planner::{Clocks, plan};
 pub use shrink::shrink;
-pub use weather::{Clocks, plan};
 pub use world::{Changes, Run, run};

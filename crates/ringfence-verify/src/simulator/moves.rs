@@ -1,27 +1,28 @@
-//! Role changes and re-pointed addresses of a plan. They are drawn apart from all other faults, so that a
-//! seed has the same plan otherwise, and never go further than the protocol tolerates:
+//! Role changes and re-pointed addresses of a plan. They are drawn separately from all other
+//! faults, so that these stay the same for a seed. They never exceed what the protocol tolerates:
 //!
-//! - There are at least two nodes. A single one has no quarantine, so a promotion may cost its locks.
-//! - Nobody uses a plain mutex, whose calls name no birth record: a failover on an open connection is
-//!   not found out.
-//! - A node whose clock is set keeps its role. A quarantine covers a step of the clock or the time in
-//!   which a former master goes on serving, not both.
-//! - A former master that still serves loses its connections so early that all it granted ends before
-//!   the quarantine of the promoted one does.
-//! - The first replica comes before all clients do, or [`NOTICED`] before a master is demoted: a server
-//!   that is not known to be replicated is looked at once a second.
+//! - There are at least two nodes. A single node has no quarantine, so a promotion may lose its
+//!   locks.
+//! - No client uses a plain mutex. Its calls carry no birth record, so a failover on an open
+//!   connection would not be noticed.
+//! - A node whose clock is set keeps its role. A quarantine covers a step of the clock or the time
+//!   in which a former master continues to serve, not both.
+//! - A former master that still serves loses its connections so early that all its grants end
+//!   before the quarantine of the promoted server does.
+//! - The first replica is attached before any client starts, or [`NOTICED`] before a master is
+//!   demoted: clients check a server that is not known to be replicated once a second.
 //! - An address is never re-pointed to a standby: a master and its standby are one node.
 
 use std::time::Duration;
 
-use super::plan::{Fault, Moved, NodePlan, Step, Trouble, Want};
+use super::plan::{Fault, FaultAction, Moved, NodePlan, Step, Want};
 use crate::random::Random;
 
-/// How long after the first replica every client that has votes knows of it: it looks once a second, and
-/// what it sent before may be under way for another.
+/// How long after the first replica every client with votes knows of it: it checks once a second,
+/// and an earlier call may be under way for another second.
 const NOTICED: Duration = Duration::from_millis(2_500);
 
-/// What is known of a plan before roles and addresses change in it.
+/// What is known of a plan before its roles and addresses change.
 pub(super) struct Moves<'a> {
     pub(super) random: Random,
     pub(super) nodes: &'a [NodePlan],
@@ -41,7 +42,7 @@ impl Moves<'_> {
         }
         let mut steady: Vec<usize> = (0..self.nodes.len()).collect();
         if self.random.chance(35) && !self.steps.iter().any(is_plain) {
-            // One of the nodes, or now and then two.
+            // Usually one node, sometimes two.
             for _ in 0..self.random.pick(&[1, 1, 1, 2]) {
                 let at = self.below(steady.len());
                 if steady.len() > 1 && !self.is_set(steady[at]) {
@@ -63,11 +64,11 @@ impl Moves<'_> {
         self.random.between(0, count as u64 - 1) as usize
     }
 
-    /// Whether something sets the clock of `node`, or stops it.
+    /// Whether a fault sets or freezes the clock of `node`.
     fn is_set(&self, node: usize) -> bool {
         self.faults.iter().any(|fault| match fault.what {
-            Trouble::Step { node: of, .. } | Trouble::Strobe { node: of, .. } => of == node,
-            Trouble::Hang {
+            FaultAction::Step { node: of, .. } | FaultAction::Strobe { node: of, .. } => of == node,
+            FaultAction::Hang {
                 node: of, clock, ..
             } => clock && of == node,
             _ => false,
@@ -78,8 +79,8 @@ impl Moves<'_> {
         Duration::from_micros(self.random.between(0, most.as_micros() as u64))
     }
 
-    /// A replica comes, is promoted, the former master follows it, and is promoted again; or only some
-    /// of it. The address stays with the former master all the time, or moves with each promotion.
+    /// A replica is attached and promoted, the former master follows it and is promoted again; or
+    /// only some of these. The address stays with the former master, or moves with each promotion.
     fn change_roles(&mut self, node: usize, faults: &mut Vec<Fault>) {
         let ttl = self.ttl;
         let early = self.random.chance(70);
@@ -94,7 +95,7 @@ impl Moves<'_> {
         let lag = self.up_to(ttl);
         faults.push(Fault {
             at: attached,
-            what: Trouble::Attach {
+            what: FaultAction::Attach {
                 node,
                 lag,
                 ahead_us: self.random.about(20_000),
@@ -107,11 +108,11 @@ impl Moves<'_> {
         };
         faults.push(Fault {
             at,
-            what: Trouble::Promote { node, moved },
+            what: FaultAction::Promote { node, moved },
         });
         let demote = |moves: &mut Self, at: Duration| Fault {
             at,
-            what: Trouble::Demote {
+            what: FaultAction::Demote {
                 node,
                 lag: moves.up_to(ttl / 4),
             },
@@ -122,7 +123,7 @@ impl Moves<'_> {
         let moved = self.moved();
         faults.push(Fault {
             at,
-            what: Trouble::FailBack { node, moved },
+            what: FaultAction::FailBack { node, moved },
         });
         if self.random.chance(50) {
             at += self.up_to(4 * ttl);
@@ -142,19 +143,19 @@ impl Moves<'_> {
         }
     }
 
-    /// The address of one of the `steady` nodes leads to the server of another.
+    /// The address of one of the `steady` nodes leads to the server of another for a while.
     fn repoint(&mut self, steady: &[usize]) -> Fault {
         let node = self.below(steady.len());
         let to = (node + 1 + self.below(steady.len() - 1)) % steady.len();
         let lasts = self.up_to(6 * self.ttl);
-        // From the beginning, too, so that a client finds out when it connects.
+        // Sometimes from the beginning, so that a client notices it when it connects.
         let at = match self.random.chance(30) {
             true => Duration::ZERO,
             false => self.up_to(self.span.min(20 * self.ttl)),
         };
         Fault {
             at,
-            what: Trouble::Repoint {
+            what: FaultAction::Repoint {
                 node: steady[node],
                 to: steady[to],
                 lasts,
@@ -176,9 +177,9 @@ mod tests {
 
     use super::*;
 
-    /// The assumptions of the module hold in every plan.
+    /// Every plan keeps the conditions at the top of this file.
     #[test]
-    fn no_plan_asks_for_more_than_the_protocol_tolerates() {
+    fn no_plan_exceeds_what_the_protocol_tolerates() {
         let mut seen = BTreeMap::new();
         for seed in 1..=3_000 {
             let plan = plan(seed, Clocks::Usual);
@@ -187,19 +188,19 @@ mod tests {
             let mut attached = BTreeMap::new();
             for fault in &plan.faults {
                 let (name, node, moved) = match fault.what {
-                    Trouble::Attach { node, .. } => {
+                    FaultAction::Attach { node, .. } => {
                         attached.insert(node, fault.at);
                         ("attach", node, None)
                     }
-                    Trouble::Promote { node, moved } => ("promote", node, moved),
-                    Trouble::Demote { node, .. } => {
+                    FaultAction::Promote { node, moved } => ("promote", node, moved),
+                    FaultAction::Demote { node, .. } => {
                         let first = attached[&node];
                         let noticed = first.is_zero() || fault.at >= first + NOTICED;
                         assert!(noticed, "{seed}: {fault:?}");
                         ("demote", node, None)
                     }
-                    Trouble::FailBack { node, moved } => ("fail back", node, Some(moved)),
-                    Trouble::Repoint { node, to, .. } => {
+                    FaultAction::FailBack { node, moved } => ("fail back", node, Some(moved)),
+                    FaultAction::Repoint { node, to, .. } => {
                         assert_ne!(node, to, "{seed}");
                         ("re-point", node, None)
                     }
@@ -214,10 +215,9 @@ mod tests {
                 if attached.contains_key(&node) {
                     assert!(!plan.steps.iter().any(is_plain), "{seed}: {fault:?}");
                     let others = plan.faults.iter().any(|other| match other.what {
-                        Trouble::Step { node: of, .. } | Trouble::Strobe { node: of, .. } => {
-                            of == node
-                        }
-                        Trouble::Repoint { node: of, to, .. } => of == node || to == node,
+                        FaultAction::Step { node: of, .. }
+                        | FaultAction::Strobe { node: of, .. } => of == node,
+                        FaultAction::Repoint { node: of, to, .. } => of == node || to == node,
                         _ => false,
                     });
                     assert!(!others, "{seed}: {fault:?}");

@@ -1,4 +1,5 @@
-//! What lies between clients and servers, each way for itself: delays, losses, repeats and cuts.
+//! The network between clients and servers, each direction separately: delays, losses, repeats and
+//! cuts.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +8,27 @@ use crate::random::Random;
 
 const MS: u64 = 1_000_000;
 
-/// The network. Times are nanoseconds of true time.
+/// The network. All times are nanoseconds of true time.
 #[derive(Debug)]
 pub(super) struct Network {
     delay: (u64, u64),
     paths: BTreeMap<(usize, usize), Path>,
     to_resource: Random,
-    /// Of a hundred messages so many are lost, and of requests so many repeated, until then.
+    /// Percentage of messages that are lost, percentage of requests that are repeated, and until
+    /// when.
     loss: (u64, u64, u64),
     healed: bool,
 }
 
-/// Between one client and one server.
+/// The path between one client and one server.
 #[derive(Debug)]
 struct Path {
     random: Random,
-    /// Until when nothing gets there, and back.
+    /// Until when nothing arrives at the server, and at the client.
     cut: [u64; 2],
     slow: (u64, u64),
-    /// On this connection, when the last message arrived, each way: none overtakes another.
+    /// The latest connection, and when its last message arrived in each direction: messages of one
+    /// connection stay in order.
     connection: u64,
     last: [u64; 2],
 }
@@ -55,7 +58,7 @@ impl Network {
         }
     }
 
-    /// When a request that is sent now arrives: never, once, or twice.
+    /// When a request that is sent now arrives: never, once or twice.
     pub(super) fn there(
         &mut self,
         client: usize,
@@ -77,7 +80,7 @@ impl Network {
         route
     }
 
-    /// When an answer that is sent now arrives, if it does.
+    /// When a reply that is sent now arrives, if it does.
     pub(super) fn back(
         &mut self,
         client: usize,
@@ -112,13 +115,13 @@ impl Network {
             return None;
         }
         if now < path.cut[way] {
-            // It is given up, or sent again until it gets through.
+            // The message is dropped, or delayed until the cut ends.
             if path.random.chance(50) {
                 return None;
             }
             at += path.cut[way] - now;
         }
-        // Of an old connection nothing is in order any more.
+        // Messages of an old connection have no order.
         if connection == path.connection {
             at = at.max(path.last[way] + 1);
             path.last[way] = at;
@@ -126,7 +129,7 @@ impl Network {
         Some(at)
     }
 
-    /// How long a message to or from a resource takes: now and then very long, as a late write does.
+    /// How long a message to or from a resource takes; sometimes very long, like a late write.
     pub(super) fn resource_delay(&mut self) -> u64 {
         let (least, most) = self.delay;
         let long = !self.healed && self.to_resource.chance(8);

@@ -1,5 +1,5 @@
-//! The client's side of a connection, as the product sees it: a [`Node`] that only writes down what it
-//! is asked. The world takes it from there.
+//! The client's side of a connection as the product sees it: a [`Node`] that only collects the
+//! requests. The world takes them from here.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::dial::Dial;
 use super::resource::Visit;
 
-/// One thing that a client asks for.
+/// One request of a client.
 pub(super) enum Ask {
     Call(Call),
     Probe(Completion<Facts>),
@@ -21,28 +21,28 @@ pub(super) enum Ask {
     Listen(String, Arc<dyn Hear>),
 }
 
-/// What a client has asked for since the world last looked.
+/// The requests of a client since the world last took them.
 #[derive(Clone)]
-pub(super) struct Outbox(Arc<Mutex<Letters>>);
+pub(super) struct Outbox(Arc<Mutex<Collected>>);
 
-struct Letters {
+struct Collected {
     asks: Vec<(usize, u64, Ask)>,
     visits: Vec<(u64, String, Visit, oneshot::Sender<Option<u64>>)>,
     clock: SteppedClock,
     dial: Dial,
-    /// The present moment of true time, when the client was last let run.
+    /// The current true time when the client was last allowed to run.
     now: u64,
-    /// For how long it has stood still since then, in the middle of what it does.
+    /// For how long the client has been paused since then, in the middle of its work.
     stalled: u64,
-    /// After so many more requests it stands still for so long.
+    /// After this many more requests, pause for this long.
     stall: Option<(u32, u64)>,
-    /// Nobody reads this any more.
+    /// The client was killed: nothing is collected any more.
     dead: bool,
 }
 
 impl Outbox {
     pub(super) fn new(clock: SteppedClock, dial: Dial) -> Self {
-        Self(Arc::new(Mutex::new(Letters {
+        Self(Arc::new(Mutex::new(Collected {
             asks: Vec::new(),
             visits: Vec::new(),
             clock,
@@ -54,31 +54,31 @@ impl Outbox {
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Letters> {
+    fn lock(&self) -> MutexGuard<'_, Collected> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The client is let run at `now`: its clock shows what it should.
+    /// The client is allowed to run at `now`: sets its clock.
     pub(super) fn set_now(&self, now: u64) {
-        let mut letters = self.lock();
-        letters.now = now;
-        letters.stalled = 0;
-        let shows = letters.dial.at(now);
-        let ahead = shows.saturating_sub(letters.clock.now().as_nanos());
-        let clock = letters.clock.clone();
-        drop(letters);
+        let mut collected = self.lock();
+        collected.now = now;
+        collected.stalled = 0;
+        let shows = collected.dial.at(now);
+        let ahead = shows.saturating_sub(collected.clock.now().as_nanos());
+        let clock = collected.clock.clone();
+        drop(collected);
         if ahead > 0 {
             clock.step(Duration::from_nanos(ahead));
         }
     }
 
-    /// The present moment of true time, as the client has it.
+    /// The current true time for the client.
     pub(super) fn now(&self) -> u64 {
-        let letters = self.lock();
-        letters.now + letters.stalled
+        let collected = self.lock();
+        collected.now + collected.stalled
     }
 
-    /// How long the client stood still while it was last let run.
+    /// For how long the client was paused while it last ran.
     pub(super) fn stalled(&self) -> u64 {
         self.lock().stalled
     }
@@ -91,7 +91,7 @@ impl Outbox {
         change(&mut self.lock().dial);
     }
 
-    /// After `sends` more requests the client stands still for `nanos`.
+    /// Pauses the client for `nanos` after `sends` more requests.
     pub(super) fn stall_after(&self, sends: u32, nanos: u64) {
         self.lock().stall = Some((sends, nanos));
     }
@@ -100,23 +100,23 @@ impl Outbox {
         self.lock().dead = true;
     }
 
-    /// What was asked of nodes, each with how long the client had stood still before it.
+    /// The requests to nodes, each with how long the client had been paused before it.
     pub(super) fn take_asks(&self) -> Vec<(usize, u64, Ask)> {
         std::mem::take(&mut self.lock().asks)
     }
 
-    /// The same of resources.
+    /// The requests to resources, in the same form.
     pub(super) fn take_visits(&self) -> Vec<(u64, String, Visit, oneshot::Sender<Option<u64>>)> {
         std::mem::take(&mut self.lock().visits)
     }
 
-    /// Asks the resource `name`. Never answered if the answer is lost.
+    /// Sends a request to the resource `name`. Never answered if the reply is lost.
     pub(super) fn visit(&self, name: &str, visit: Visit) -> oneshot::Receiver<Option<u64>> {
         let (answer, answered) = oneshot::channel();
-        let mut letters = self.lock();
-        if !letters.dead {
-            let stalled = letters.stalled;
-            letters
+        let mut collected = self.lock();
+        if !collected.dead {
+            let stalled = collected.stalled;
+            collected
                 .visits
                 .push((stalled, name.to_owned(), visit, answer));
         }
@@ -124,29 +124,29 @@ impl Outbox {
     }
 
     fn ask(&self, node: usize, ask: Ask) {
-        let mut letters = self.lock();
-        if letters.dead {
-            drop(letters);
-            // Outside the lock: whoever hears that it was dropped may ask again.
+        let mut collected = self.lock();
+        if collected.dead {
+            drop(collected);
+            // Dropped outside the lock, because the drop may lead to another request.
             return drop(ask);
         }
         let mut pause = None;
-        match &mut letters.stall {
+        match &mut collected.stall {
             Some((0, nanos)) => {
                 let nanos = *nanos;
-                letters.stall = None;
-                let shown = letters.dial.at(letters.now + letters.stalled);
-                letters.stalled += nanos;
-                let shows = letters.dial.at(letters.now + letters.stalled);
+                collected.stall = None;
+                let shown = collected.dial.at(collected.now + collected.stalled);
+                collected.stalled += nanos;
+                let shows = collected.dial.at(collected.now + collected.stalled);
                 pause = Some(Duration::from_nanos(shows - shown));
             }
             Some((sends, _)) => *sends -= 1,
             None => {}
         }
-        let stalled = letters.stalled;
-        letters.asks.push((node, stalled, ask));
-        let clock = letters.clock.clone();
-        drop(letters);
+        let stalled = collected.stalled;
+        collected.asks.push((node, stalled, ask));
+        let clock = collected.clock.clone();
+        drop(collected);
         if let Some(pause) = pause {
             clock.step(pause);
         }
@@ -183,7 +183,7 @@ impl Node for Port {
     }
 
     fn init(&self, _group: Group, _mode: InitMode, done: Completion<Facts>) {
-        // Nobody declares a simulated cluster new: it is so from the start.
+        // A simulated cluster is initialised from the start.
         drop(done);
     }
 }

@@ -1,4 +1,5 @@
-//! What the locks protect: a value that checks fences, with one mark for readers and one for writers.
+//! The resources that the locks protect: values that check fences, with one mark for readers and
+//! one for writers.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +14,15 @@ struct Resource {
     write_mark: u64,
 }
 
-/// What a client asks of a resource. The mark is raised before the value is read: whoever reads first
-/// could be overtaken in between.
+/// A request to a resource. The mark is raised before the value is read; otherwise another client
+/// could write in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Visit {
-    /// To see it beside others.
-    Look { fence: u64 },
-    /// To see it with the intention to write.
+    /// Reads as one of several readers.
+    Read { fence: u64 },
+    /// Reads with the intention to write.
     Open { fence: u64 },
-    /// To write what follows from what was seen.
+    /// Writes the value that follows from the one that was read.
     Write { fence: u64, saw: u64, value: u64 },
 }
 
@@ -30,7 +31,7 @@ impl Resources {
     pub(super) fn visit(&mut self, name: &str, visit: &Visit) -> Option<u64> {
         let resource = self.0.entry(name.to_owned()).or_default();
         match *visit {
-            Visit::Look { fence } => {
+            Visit::Read { fence } => {
                 if fence < resource.write_mark {
                     return None;
                 }
@@ -59,7 +60,7 @@ mod tests {
         let mut resources = Resources::default();
         let mut visit = |visit| resources.visit("x", &visit);
         assert_eq!(visit(Visit::Open { fence: 5 }), Some(0));
-        assert_eq!(visit(Visit::Look { fence: 6 }), Some(0));
+        assert_eq!(visit(Visit::Read { fence: 6 }), Some(0));
         let late = Visit::Write {
             fence: 5,
             saw: 0,
@@ -73,6 +74,6 @@ mod tests {
             value: 1,
         };
         assert_eq!(visit(write), Some(1));
-        assert_eq!(visit(Visit::Look { fence: 6 }), None);
+        assert_eq!(visit(Visit::Read { fence: 6 }), None);
     }
 }

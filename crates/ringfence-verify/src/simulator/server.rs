@@ -1,6 +1,6 @@
-//! A simulated lock server: the product's ledger over a map, on a clock of its own. It has a run id, a
-//! replication id and a role, and its data may be a copy of another server's. When it counts as born
-//! anew is decided by the product's own rule, [`birth::judge`].
+//! A simulated lock server: the product's ledger over a map, on its own clock. It has a run id, a
+//! replication id and a role, and its data may be a copy of another server's. The product's own
+//! rule, [`birth::judge`], decides when it has a new birth.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,14 +11,14 @@ use ringfence::name::Name;
 use ringfence::token::public_half;
 
 use super::dial::Dial;
-use super::given_back::GivenBack;
+use super::released::ReleasedBallots;
 
 /// A lock server.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) dial: Dial,
     pub(super) durable: bool,
-    /// Whether it runs at all.
+    /// Whether its process runs.
     pub(super) up: bool,
     role: Role,
     data: Dataset,
@@ -27,20 +27,20 @@ pub(super) struct Server {
     /// `master_replid`, and `master_replid2` unless that is zero.
     replication_id: u64,
     former_id: Option<u64>,
-    /// It has a replication backlog, since it was a replica or had one: another replica does not
+    /// It has a replication backlog, because it was a replica or had one: another replica does not
     /// change its replication id.
     backlog: bool,
-    /// Its number among all servers, and how many ids it has drawn: no two ids are the same.
+    /// Its number among all servers, and how many ids it has drawn: all ids are different.
     number: u64,
     drawn: u64,
 }
 
-/// All that a server keeps, and a replica copies.
+/// Everything that a server keeps, and a replica copies.
 #[derive(Debug, Clone, Default)]
 struct Dataset {
     entries: BTreeMap<Name, Entry>,
     born: Option<Born>,
-    given_back: GivenBack,
+    released: ReleasedBallots,
 }
 
 #[derive(Debug)]
@@ -48,40 +48,39 @@ enum Role {
     Master,
     Replica {
         of: usize,
-        /// How long a write takes to get here, in nanoseconds.
+        /// How long a write takes to arrive, in nanoseconds.
         lag: u64,
-        /// What is on its way, each with the time at which it arrives.
-        coming: VecDeque<(u64, Copy)>,
+        /// The writes on their way, each with its time of arrival.
+        coming: VecDeque<(u64, DataCopy)>,
     },
 }
 
-/// A master's data as a replica gets it: a snapshot at first, then what each write made of it.
+/// A master's data for its replica: first a snapshot, then the data after each write.
 #[derive(Debug, Clone)]
-pub(super) struct Copy {
+pub(super) struct DataCopy {
     data: Dataset,
     replication_id: u64,
 }
 
-/// A birth record: which incarnation of a server has kept locks without a gap, and since when.
+/// A birth record: which incarnation of a server has kept its locks without a gap, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Born {
     record: birth::Record<u64>,
-    /// When this incarnation began, on the server's clock: two of them never have the same.
+    /// When this incarnation began, on the server's clock: different for each incarnation.
     pub(super) since_us: u64,
-    /// The birth that the quarantine counts from; zero for a server that was declared grown up.
+    /// The birth from which the quarantine counts; zero for a server that was initialised.
     pub(super) at_us: u64,
 }
 
 impl Born {
-    /// Whether a server that says this of itself is as the record has it: if not, hands must be shaken
-    /// again.
+    /// Whether the identity of a server matches the record. If not, a new handshake is needed.
     pub(super) fn is_of(&self, server: Identity) -> bool {
         self.record.replication_id == Some(server.replication_id)
             && (self.record.replicated || !server.has_replicas)
     }
 }
 
-/// What a server says of itself, beside its birth record.
+/// What a server reports of itself, beside its birth record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) run_id: u64,
@@ -89,19 +88,19 @@ pub(super) struct Identity {
     pub(super) has_replicas: bool,
 }
 
-/// What came of a request.
-pub(super) struct Carried {
+/// The result of a request.
+pub(super) struct Executed {
     pub(super) answer: Answer,
     pub(super) stamp: Stamp,
     pub(super) wakes: Vec<Wake>,
-    /// Who was taken off which name, other than by time.
+    /// The names and holders that the request removed. (Expired leases are not included.)
     pub(super) removed: Vec<(String, String)>,
-    /// On which names it brought back what had been given back.
+    /// The names on which a released holder holds again.
     pub(super) returned: Vec<String>,
 }
 
 impl Server {
-    /// The server of this `number`: a master that was declared grown up.
+    /// The server of this `number`: an initialised master.
     pub(super) fn new(number: usize, dial: Dial, durable: bool, group: Group) -> Self {
         let mut server = Self {
             dial,
@@ -126,7 +125,7 @@ impl Server {
                 replicated: false,
                 durable,
             },
-            // As if they had been declared so one after the other.
+            // As if they had been initialised one after the other.
             since_us: server.number + 1,
             at_us: 0,
         });
@@ -149,7 +148,7 @@ impl Server {
         }
     }
 
-    /// Whose replica it is, if it is one.
+    /// The server that it follows, if it is a replica.
     pub(super) fn follows(&self) -> Option<usize> {
         match &self.role {
             Role::Master => None,
@@ -157,7 +156,7 @@ impl Server {
         }
     }
 
-    /// The handshake, as `join.lua` does it. `None` on a replica, which takes no writes.
+    /// The handshake, as `join.lua` does it. `None` on a replica, which accepts no writes.
     pub(super) fn join(&mut self, now: u64, has_replicas: bool) -> Option<Born> {
         if self.follows().is_some() {
             return None;
@@ -166,7 +165,7 @@ impl Server {
             run_id: self.run_id,
             replication_id: Some(self.replication_id),
             former_id: self.former_id.is_some(),
-            // Nobody configured `repl-backlog-ttl`: an hour is longer than any quarantine here.
+            // `repl-backlog-ttl` has its default: an hour is longer than any quarantine here.
             former_id_lasts: true,
             has_replicas,
             durable: self.durable,
@@ -193,12 +192,12 @@ impl Server {
         Some(born)
     }
 
-    /// Loses all it has, its birth included.
+    /// Loses all data, including the birth record.
     pub(super) fn forget(&mut self) {
         self.data = Dataset::default();
     }
 
-    /// Ends, and will begin another run: as a master, since nobody wrote its role into its settings.
+    /// Ends; the next run begins as a master, because the role is not in its settings.
     pub(super) fn crash(&mut self) {
         self.up = false;
         self.role = Role::Master;
@@ -220,9 +219,9 @@ impl Server {
         self.number << 32 | self.drawn
     }
 
-    /// A replica attaches to this server and gets what it has now. The first one changes the
-    /// replication id, and the server remembers no former one.
-    pub(super) fn attach(&mut self) -> Copy {
+    /// A replica attaches to this server and gets its current data. The first replica changes the
+    /// replication id, and the server remembers no former id.
+    pub(super) fn attach(&mut self) -> DataCopy {
         if !self.backlog {
             self.replication_id = self.draw();
             self.former_id = None;
@@ -231,30 +230,30 @@ impl Server {
         self.copy()
     }
 
-    /// What its replica is to have.
-    pub(super) fn copy(&self) -> Copy {
-        Copy {
+    /// The data that its replica is to have.
+    pub(super) fn copy(&self) -> DataCopy {
+        DataCopy {
             data: self.data.clone(),
             replication_id: self.replication_id,
         }
     }
 
-    /// Becomes a replica of the server `of`, which has `first` now. Until that has arrived it keeps
-    /// what it has.
-    pub(super) fn follow(&mut self, of: usize, lag: u64, first: Copy, now: u64) {
+    /// Becomes a replica of the server `of`, whose data is `first` now. It keeps its own data until
+    /// `first` arrives.
+    pub(super) fn follow(&mut self, of: usize, lag: u64, first: DataCopy, now: u64) {
         let coming = VecDeque::from([(now + lag, first)]);
         self.role = Role::Replica { of, lag, coming };
     }
 
     /// Its master has written something.
-    pub(super) fn receive(&mut self, copy: Copy, now: u64) {
+    pub(super) fn receive(&mut self, copy: DataCopy, now: u64) {
         if let Role::Replica { lag, coming, .. } = &mut self.role {
             coming.push_back((now + *lag, copy));
         }
         self.catch_up(now);
     }
 
-    /// Takes what has arrived of its master's writes.
+    /// Applies the writes of its master that have arrived.
     pub(super) fn catch_up(&mut self, now: u64) {
         let Role::Replica { coming, .. } = &mut self.role else {
             return;
@@ -268,7 +267,7 @@ impl Server {
         }
     }
 
-    /// A replica becomes a master, within its run. What has not arrived yet is lost.
+    /// A replica becomes a master without a restart. Writes that have not arrived are lost.
     pub(super) fn promote(&mut self, now: u64) {
         self.catch_up(now);
         self.role = Role::Master;
@@ -277,16 +276,16 @@ impl Server {
         self.backlog = true;
     }
 
-    /// Carries out `request`, if it comes from somebody who knows the present incarnation.
-    pub(super) fn carry_out(
+    /// Executes `request`, if its sender knows the current incarnation.
+    pub(super) fn execute(
         &mut self,
         request: &Request,
         known: &Born,
-        unseen: bool,
+        unchecked: bool,
         now: u64,
-    ) -> Option<Carried> {
+    ) -> Option<Executed> {
         let born = self.data.born.as_ref()?;
-        if born != known || !self.may_carry_out(&request.op, &born.record, unseen) {
+        if born != known || !self.may_execute(&request.op, &born.record, unchecked) {
             return None;
         }
         let moment = Moment::of_clock(self.clock_us(now));
@@ -294,7 +293,7 @@ impl Server {
         let names = || request.claims.iter().map(|claim| &claim.name);
         let entry = |name| self.data.entries.get(name).cloned().unwrap_or_default();
         let mut entries: Vec<Entry> = names().map(entry).collect();
-        // The gate's key counts permits: nobody holds it.
+        // The key of the admission record counts permits and has no holder.
         let semaphore = matches!(
             request.op,
             Op::AcquireSlot { .. } | Op::ReleaseSlot { .. } | Op::RefreshSlots { .. }
@@ -321,9 +320,9 @@ impl Server {
             }
         }
         let ceiling_us = moment.clock_us + rules.window_us;
-        let given_back = &mut self.data.given_back;
-        let returned = given_back.note(request, &outcome.answer, &removed, ceiling_us);
-        Some(Carried {
+        let released = &mut self.data.released;
+        let returned = released.note(request, &outcome.answer, &removed, ceiling_us);
+        Some(Executed {
             returned,
             answer: outcome.answer,
             stamp: outcome.stamp,
@@ -332,27 +331,28 @@ impl Server {
         })
     }
 
-    /// Whether it is what its birth record says, as far as `op` depends on it. A replica writes nothing.
-    /// What somebody counts on is written only under the replication id of the record: always on a server
-    /// that is known to be replicated, and else if the client has not looked at it lately.
-    fn may_carry_out(&self, op: &Op, record: &birth::Record<u64>, unseen: bool) -> bool {
+    /// Whether the server matches its birth record, as far as `op` depends on it. A replica writes
+    /// nothing. A holder is written only under the replication id of the record: always on a server
+    /// that is known to be replicated, otherwise if the client has not checked it recently.
+    fn may_execute(&self, op: &Op, record: &birth::Record<u64>, unchecked: bool) -> bool {
         let is_master = self.follows().is_none();
         if !is_master {
             return *op == Op::Inspect;
         }
         let id = Some(self.replication_id);
         !op.writes_holder()
-            || record.stands_for(is_master, id.as_ref()) && (!unseen || record.replication_id == id)
+            || record.stands_for(is_master, id.as_ref())
+                && (!unchecked || record.replication_id == id)
     }
 
-    /// What still stands at `now`, by name: holders and, if `places`, those who wait.
-    pub(super) fn remains(&mut self, now: u64, places: bool) -> Vec<(String, String)> {
+    /// What remains at `now`, by name: holders and, with `tickets`, waiters.
+    pub(super) fn remains(&mut self, now: u64, tickets: bool) -> Vec<(String, String)> {
         self.catch_up(now);
         let moment = Moment::of_clock(self.clock_us(now));
         let mut remains = Vec::new();
         for (name, entry) in &self.data.entries {
             if name.as_str().contains("}:admission:") {
-                // Its key is the number of permits, which is kept for the next.
+                // Its key is the number of permits, which remains.
             } else {
                 for holder in holders(entry, moment) {
                     remains.push((name.to_string(), format!("a lease of {holder}")));
@@ -363,15 +363,15 @@ impl Server {
                 .tickets
                 .iter()
                 .filter(|t| t.until_ms >= moment.lease_ms);
-            for ticket in stands.filter(|_| places) {
-                remains.push((name.to_string(), format!("a place for {}", ticket.id)));
+            for ticket in stands.filter(|_| tickets) {
+                remains.push((name.to_string(), format!("a ticket of {}", ticket.id)));
             }
         }
         remains
     }
 }
 
-/// Who holds the entry alone or shares it, by the public half of the token.
+/// The holders of an entry, exclusive or shared, by the public half of the token.
 fn holders(entry: &Entry, now: Moment) -> Vec<String> {
     let public = |token: &str| public_half(token).unwrap_or(token).to_owned();
     let stands = |until_ms: Option<u64>| until_ms.is_none_or(|until| until >= now.lease_ms);

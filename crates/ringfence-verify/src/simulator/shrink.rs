@@ -1,5 +1,5 @@
-//! Makes a plan that fails shorter: leaves out faults and steps, in ever smaller lots, as long as the
-//! same invariant is broken.
+//! Shrinks a failing plan: leaves out faults and steps, in ever smaller groups, as long as the same
+//! invariant is broken.
 
 use crate::invariants::{self, Violation};
 
@@ -9,13 +9,13 @@ use super::world;
 /// How many runs it may take.
 const RUNS_MAX: usize = 600;
 
-/// The least parts found of `plan` that break the invariant that `violation` names, and how.
+/// The smallest parts found of `plan` that break the invariant of `violation`, and their violation.
 pub fn shrink(plan: &Plan, violation: &Violation) -> (Parts, Violation) {
     let mut found = (plan.all(), violation.clone());
     let mut runs = 0;
     loop {
         let before = found.0.clone();
-        // Faults first: without them, steps are dropped sooner.
+        // Faults first: without them, more steps can be left out.
         for which in [faults, steps] {
             without(plan, &mut found, which, &mut runs);
         }

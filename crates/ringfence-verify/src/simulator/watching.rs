@@ -1,4 +1,4 @@
-//! What clients do that hold nothing: they watch elections, and meet at latches.
+//! Calls that hold nothing: observers of elections, and latches.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::history::What;
 use super::life::Life;
 use super::plan::Step;
 
-/// Longer than any schedule: a latch that was forgotten because its time was over proves nothing.
+/// Longer than any schedule, because a latch that expired proves nothing.
 const LATCH_TTL: Duration = Duration::from_secs(600);
-/// How long somebody waits at a latch who would wait for ever: not all may come.
+/// How long a latch call without a limit waits: not all parties may arrive.
 const AWHILE: Duration = Duration::from_secs(20);
 
 impl Life {
-    /// Watches for as long as the step would hold.
+    /// Observes for as long as the step would hold a lock.
     pub(super) async fn observe(&self, step: &Step, name: &str) {
         let observer = self.locks.election(name).ttl(step.ttl).observe();
-        let mut observer = observer.expect("the settings are good");
+        let mut observer = observer.expect("the settings are valid");
         let end = self.clock.now() + step.hold;
         loop {
             let leader = tokio::select! {
@@ -34,7 +34,7 @@ impl Life {
             self.note(What::Told {
                 op: step.op,
                 name: name.to_owned(),
-                leader: op.expect("every label is that of a call"),
+                leader: op.expect("every label names a call"),
                 term: leader.term,
             });
         }

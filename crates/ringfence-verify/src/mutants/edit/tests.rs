@@ -1,4 +1,4 @@
-//! A text, and what edits make of it.
+//! Edits applied to a small text.
 
 use super::*;
 
@@ -29,9 +29,9 @@ fn edit(function: &'static str, text: &'static str, replacement: &'static str) -
 }
 
 fn applied(edits: &[(&'static str, Edit)]) -> Result<String, Vec<String>> {
-    let edits: Vec<Shared> = edits
+    let edits: Vec<SharedEdit> = edits
         .iter()
-        .map(|(name, edit)| Shared {
+        .map(|(name, edit)| SharedEdit {
             edit: *edit,
             mutants: vec![name],
         })
@@ -71,12 +71,12 @@ fn a_text_that_is_not_found_or_found_twice_names_its_entry() {
         gone,
         ["C: in src/grant.rs, function `deny`: there is no such function"]
     );
-    // In another function it does not count.
+    // A text in another function does not count.
     assert!(applied(&[("D", edit("grant", "Answer::Free", ""))]).is_err());
 }
 
 #[test]
-fn all_that_does_not_fit_is_told_at_once() {
+fn all_misfits_are_reported_at_once() {
     let misfits = applied(&[
         ("A", edit("grant", "no", "")),
         ("B", edit("grant", "nor", "")),
@@ -85,7 +85,7 @@ fn all_that_does_not_fit_is_told_at_once() {
 }
 
 #[test]
-fn edits_that_overlap_must_be_one() {
+fn overlapping_edits_are_reported() {
     let (one, other) = (
         edit(
             "grant",
@@ -95,12 +95,13 @@ fn edits_that_overlap_must_be_one() {
         edit("grant", "ballot > fence; above", "mutant!(B); above"),
     );
     let misfits = applied(&[("A", one), ("B", other)]).unwrap_err();
-    let expected = "B: in src/grant.rs, function `grant`: overlaps with the edit of A: share one";
+    let expected =
+        "B: in src/grant.rs, function `grant`: overlaps with the edit of A: share one edit";
     assert_eq!(misfits, [expected]);
 }
 
 #[test]
-fn a_switch_of_a_mutant_that_does_not_name_the_edit_is_told() {
+fn a_switch_of_a_mutant_that_does_not_name_the_edit_is_reported() {
     let misfits = applied(&[("A", edit("grant", "ballot > fence", "mutant!(B)"))]).unwrap_err();
     let expected =
         "A: in src/grant.rs, function `grant`: has the switch of B, which does not name it";
@@ -108,7 +109,7 @@ fn a_switch_of_a_mutant_that_does_not_name_the_edit_is_told() {
 }
 
 #[test]
-fn mutants_that_share_an_edit_have_it_made_once() {
+fn a_shared_edit_is_applied_once() {
     const BOTH: Edit = Edit {
         file: "src/grant.rs",
         function: "grant",
@@ -120,7 +121,7 @@ fn mutants_that_share_an_edit_have_it_made_once() {
         rule: "",
         edits: &[BOTH],
     });
-    let files = Shared::by_file(&[&a, &b], &[]);
+    let files = SharedEdit::by_file(&[&a, &b], &[]);
     let edits = &files["src/grant.rs"];
     assert_eq!(edits.len(), 1);
     assert_eq!(edits[0].mutants, ["A", "B"]);
@@ -130,7 +131,7 @@ fn mutants_that_share_an_edit_have_it_made_once() {
 }
 
 #[test]
-fn a_comma_behind_a_last_element_may_be_there_or_not() {
+fn a_comma_after_the_last_element_is_ignored() {
     let arm = "Some(key) => Answer::Held(key),";
     let instead = "Some(key) if !mutant!(A) => Answer::Held(key),\n_ => Answer::Free,";
     let edited = applied(&[("A", edit("rule", arm, instead))]).unwrap();
@@ -138,7 +139,7 @@ fn a_comma_behind_a_last_element_may_be_there_or_not() {
 }
 
 #[test]
-fn a_piece_of_a_script_grows_until_it_is_of_one_script() {
+fn a_piece_of_a_script_grows_until_it_is_unique() {
     let scripts = BTreeMap::from([
         (
             "a.lua",
@@ -155,7 +156,7 @@ fn a_piece_of_a_script_grows_until_it_is_of_one_script() {
         text: "left<ttl",
         replacement: "true",
     };
-    let shared = Shared {
+    let shared = SharedEdit {
         edit: shorter,
         mutants: vec!["LeaseShortened"],
     };

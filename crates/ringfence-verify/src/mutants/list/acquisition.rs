@@ -52,14 +52,14 @@ mutants! {
              }
              self.terms.min_validity");
 
-    /// A grant is looked at again when its caller wakes, who may have stood still.
+    /// A grant is checked again when its caller wakes, because the process may have been suspended.
     GrantNotLookedAtAgain:
         edit(ACQUISITION, "conclude",
             "&& !cluster.froze_since(attempt.t0()) =>",
             "&& !cluster.froze_since(attempt.t0())
              || mutant!(GrantNotLookedAtAgain) =>");
 
-    /// Only replies to the present ballot count.
+    /// Only replies to the current ballot count.
     EarlierBallotCounts:
         edit(ACQUISITION, "",
             "last_fruitless: Timestamp,
@@ -102,43 +102,43 @@ mutants! {
     PlainTokenKept:
         ACQUISITION_BEGIN_1;
 
-    /// Without a limit the wait covers a quarantine.
+    /// A wait without a limit lasts through a quarantine.
     QuarantineEndsWait:
         edit(RETRY, "after_no_quorum",
             "if now + left > end && limited {",
             "if now + left > end && (limited || mutant!(QuarantineEndsWait)) {");
 
-    /// After wakes that brought nothing, the next wake waits a moment.
+    /// After wakes without a grant, the next wake is delayed.
     FruitlessWakesAtOnce:
         edit(RETRY, "wake_pause",
             "if self.fruitless_wakes < 2 {",
             "if self.fruitless_wakes < 2 || mutant!(FruitlessWakesAtOnce) {");
 
-    /// After two rounds without a majority the place in line is given up.
+    /// After two rounds without a majority the caller leaves the queue.
     PlaceKeptInOutage:
         edit(RETRY, "after_no_quorum",
             "stays: self.no_quorum_in_a_row < 2,",
             "stays: self.no_quorum_in_a_row < 2 || mutant!(PlaceKeptInOutage),");
 
-    /// A ticket that was taken is shown as one that waits, however old.
+    /// A ticket that is already in a queue is not sent as a new one.
     PatienceNotClaimed:
         edit(ACQUISITION, "place",
             "first: !ticket.entered,",
             "first: !ticket.entered || mutant!(PatienceNotClaimed),");
 
-    /// Two clients who met do not meet again at once.
+    /// Two clients with conflicting ballots pause for different times.
     DuelWithoutJitter:
         edit(RETRY, "after_stale",
             "let pause = if self.stale_in_a_row > 1 {",
             "let pause = if self.stale_in_a_row > 1 && !mutant!(DuelWithoutJitter) {");
 
-    /// `wait` bounds the waiting.
+    /// `wait` limits the waiting time.
     WaitUnbounded:
         edit(RETRY, "after_lost",
             "let over = give_up_at.is_some_and(|at| now >= at);",
             "let over = give_up_at.is_some_and(|at| now >= at) && !mutant!(WaitUnbounded);");
 
-    /// Without a majority the waiting ends sooner.
+    /// Without a majority the caller stops waiting sooner.
     OutageUnbounded:
         edit(RETRY, "after_no_quorum",
             "if spent || now >= end {",
@@ -172,38 +172,38 @@ mutants! {
              }
              if granted >= quorum {");
 
-    /// A dead node that fails at once makes no outage of a held lock.
+    /// A node that fails at once does not turn "held by another client" into "no majority".
     OutageDecidedEarly:
         edit(ATTEMPT, "tally",
             "let undecided = answers < quorum && awaited > 0;",
             "let undecided = answers < quorum && awaited > 0 && !mutant!(OutageDecidedEarly);");
 
-    /// A node that was silent last time does not delay a lost verdict.
+    /// A node that did not answer the last attempt does not delay a lost verdict.
     SilentNodeAwaited:
         edit(ATTEMPT, "awaited",
             "if able.count() >= quorum {",
             "if able.count() >= quorum && !mutant!(SilentNodeAwaited) {");
 
-    /// Votes for different slots do not add up.
+    /// Votes for different slots are not added together.
     PermitsCountedPerNode:
         edit(ATTEMPT, "tally",
             "Some(_) => {",
             "Some(_) if mutant!(PermitsCountedPerNode) => all_granted,
              Some(_) => {");
 
-    /// The undo goes to nodes that granted, counted or not.
+    /// The undo is sent to every node that granted, even if its vote did not count.
     GrantedNotUndone:
         edit(ATTEMPT, "handle_reply",
             "state.holds = matches!(reply.answer, Answer::Granted);",
             "state.holds = matches!(reply.answer, Answer::Granted) && !mutant!(GrantedNotUndone);");
 
-    /// The undo goes to nodes that have not answered.
+    /// The undo is sent to nodes that have not answered.
     SilentNotUndone:
         edit(REMAINS, "remains_on",
             "Vote::Pending | Vote::Silent => Target::Unknown,",
             "Vote::Pending | Vote::Silent if !mutant!(SilentNotUndone) => Target::Unknown,");
 
-    /// The undo of a grant does not wait for the nodes that have yet to answer.
+    /// The undo of a grant does not wait for nodes that have not answered.
     GrantedUndoneLate:
         edit(REMAINS, "undo_waits_until",
             "let waits = pending && !remains.any(left);",
@@ -215,13 +215,13 @@ mutants! {
             "one != 0 && one == other",
             "one != 0 && one == other && !mutant!(DuplicateCountsTwice)");
 
-    /// Both ends of a node's window are taken with a margin.
+    /// A ballot keeps a margin from both ends of a node's window.
     NoBallotMargin:
         edit(BALLOTS, "Range::new",
             "let margin = window_us / 10;",
             "let margin = if mutant!(NoBallotMargin) { 0 } else { window_us / 10 };");
 
-    /// Validity is shorter than the TTL by the drift.
+    /// The validity is the TTL minus the drift.
     NoDriftTerm:
         edit(VALIDITY, "deadline",
             "t0 + ttl.saturating_sub(drift.allowance(ttl))",

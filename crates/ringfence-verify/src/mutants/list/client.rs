@@ -11,13 +11,13 @@ const VALUES: &str = "crates/ringfence-core/src/protocol/group_values.rs";
 const CLOCK: &str = "crates/ringfence/src/environment.rs";
 
 mutants! {
-    /// No TTL is longer than a restarted node's quarantine.
+    /// No TTL is longer than the quarantine of a restarted node.
     LongTtlAccepted:
         edit(LOCK, "check_ttl",
             "if ttl > most {",
             "if ttl > most && !mutant!(LongTtlAccepted) {");
 
-    /// A leader sits on a majority.
+    /// A leader is reported only if a majority of the nodes has it as the holder.
     LeaderOfFewer:
         edit(ELECTION, "tally",
             "let quorum = quorum(self.driver.sender.nodes.len());",
@@ -30,21 +30,21 @@ mutants! {
             ".filter(|leader| leader.term > self.term.get())",
             ".filter(|leader| leader.term > self.term.get() || mutant!(TermsFall))");
 
-    /// The renewal is joined before the release.
+    /// A release waits for the renewal that is under way.
     RenewalNotJoined:
         edit(GUARD, "release",
             "if let Some(renewal) = self.hold.stop_renewing() {",
             "let renewal = self.hold.stop_renewing();
              if let Some(renewal) = renewal.filter(|_| !mutant!(RenewalNotJoined)) {");
 
-    /// A downgraded hold stays exclusive while other guards of its owner count on that.
+    /// A hold stays exclusive while another guard of its owner relies on that.
     DowngradedBesideOthers:
         edit(OWNER, "read",
             "let last = count.guards == 0 && !count.left_behind;",
             "let alone = count.guards == 0 || mutant!(DowngradedBesideOthers);
              let last = alone && !count.left_behind;");
 
-    /// An owner that would wait for itself gets an error.
+    /// A call that would wait for its own owner gets an error.
     OwnerWaitsForItself:
         edit(OWNER, "ask_for",
             "if let Some(has) = seats.iter().find_map(in_the_way) {",
@@ -52,7 +52,7 @@ mutants! {
                  && !mutant!(OwnerWaitsForItself)
              {");
 
-    /// `init` refuses one server under two names.
+    /// `init` refuses one server under two addresses.
     OneServerTwice:
         edit(TWINS, "find",
             "(0..run_ids.len()).find_map(|later| {",
@@ -70,14 +70,14 @@ mutants! {
             "reported.retain(|group| group.check().is_ok());",
             "reported.retain(|group| group.check().is_ok() || mutant!(AdoptedUnchecked));");
 
-    /// One node does not decide what the values of the group are.
+    /// A minority of the nodes does not decide the values of the group.
     TieDecided:
         edit(VALUES, "settled",
             "most >= quorum(answers.len())",
             "let answered = if mutant!(TieDecided) { reported.len() } else { most };
              answered >= quorum(answers.len())");
 
-    /// Durations are measured on a clock that counts suspend and is never set.
+    /// Durations are measured on a clock that counts suspend and that is never set.
     WallClock:
         edit(CLOCK, "Clock::now",
             "Self::System => system_now(),",

@@ -1,4 +1,4 @@
-//! What the driver does: holds, releases, tickets and waking.
+//! What the runtime does: holds, releases, tickets and wakes.
 
 use super::{Mutant, edit};
 
@@ -19,13 +19,13 @@ mutants! {
             "if !self.kept {",
             "if !self.kept && !mutant!(NoUndo) {");
 
-    /// What a hold wants is executed by one thread at a time, in the order in which it was produced.
+    /// One thread at a time executes the outputs of a hold, in the order of their production.
     DrainedByMany:
         edit(HOLD, "drain",
             "if state.draining {",
             "if state.draining && !mutant!(DrainedByMany) {");
 
-    /// A downgraded hold claims a share from the first send on.
+    /// A downgraded hold sends shared claims from its first request on.
     DowngradedStaysExclusive:
         edit(REQUEST, "GrantId::shared",
             "claims: self.claims.iter().map(Claim::shared).collect(),",
@@ -34,7 +34,7 @@ mutants! {
                  true => Arc::clone(&self.claims),
              },");
 
-    /// What is released by dropping a guard is sent before the drop returns.
+    /// The release of a dropped guard is sent before the drop returns.
     DroppedWithoutFlush:
         edit(SENDER, "flush",
             "for node in &self.nodes {",
@@ -43,7 +43,7 @@ mutants! {
              }
              for node in &self.nodes {");
 
-    /// Once a majority has confirmed a release, a node that does not answer costs a moment only.
+    /// After a majority has confirmed the releases, closing waits only briefly for other nodes.
     CloseWaitsForAll:
         edit(CLOSING, "drained",
             "tokio::select! {
@@ -60,13 +60,13 @@ mutants! {
                  () = wait_for(&self.changed, all) => {}
                  () = clock.sleep_until(clock.now() + linger) => {}");
 
-    /// Tasks of one client that wait for each other are not warned.
+    /// Contention between tasks of one client is not logged as a warning.
     ContentionWarned:
         edit(SCHEDULE, "hold_of",
             "find(|hold| hold.task() == task)",
             "find(|hold| hold.task() == task || mutant!(ContentionWarned))");
 
-    /// A caller that no longer waits leaves no ticket behind.
+    /// A caller that stops waiting removes its ticket.
     TicketLeftBehind:
         edit(TICKET, "gave_up",
             "self.forget(driver, targets, call_timeout);",
@@ -74,7 +74,7 @@ mutants! {
                  self.forget(driver, targets, call_timeout);
              }");
 
-    /// After the grant every node that may have the ticket is told to forget it.
+    /// After the grant the ticket is removed from every node that may have it.
     TicketOutlivesGrant:
         edit(TICKET, "granted",
             "self.forget(driver, targets, call_timeout);",
@@ -82,13 +82,13 @@ mutants! {
                  self.forget(driver, targets, call_timeout);
              }");
 
-    /// A node that enters a ticket after the grant is told to forget it, too.
+    /// A ticket that a node enters after the grant is removed, too.
     LateTicketKept:
         edit(TICKET, "Waiter::note",
             "if let Some(call_timeout) = late {",
             "if let Some(call_timeout) = late.filter(|_| !mutant!(LateTicketKept)) {");
 
-    /// A wake during an attempt counts after it.
+    /// A wake during an attempt is kept until the attempt ends.
     WakeDuringAttemptLost:
         edit(WAITER, "wake",
             "if state.due.is_none_or(|(due, _)| at < due) {",
@@ -97,7 +97,7 @@ mutants! {
              }
              if state.due.is_none_or(|(due, _)| at < due) {");
 
-    /// A wake that is lost is made up for by a poll.
+    /// A poll replaces a lost wake.
     WakeWithoutPoll:
         edit(WAITING, "refresh",
             "let mut groups: BTreeMap<_, Vec<Arc<Waiter>>> = BTreeMap::new();",
@@ -106,7 +106,7 @@ mutants! {
                  return;
              }");
 
-    /// A ticket that may just have been granted is not refreshed.
+    /// A ticket is not refreshed during an attempt, which may just have been granted.
     SlotRefreshedOnGrant:
         edit(WAITER, "needs_refresh",
             "latch || !lock(&self.state).attempting",

@@ -1,9 +1,9 @@
-//! What an entry of the table is made of.
+//! The types of an entry in the list of mutants.
 
-/// A rule that can be broken, and how.
+/// A rule that can be broken, and the edits that break it.
 #[derive(Debug, Clone, Copy)]
 pub struct Mutant {
-    /// Its name, as `RINGFENCE_MUTANT` takes it.
+    /// The name, which is also the value of `RINGFENCE_MUTANT`.
     pub name: &'static str,
     /// The rule that it breaks.
     pub rule: &'static str,
@@ -11,37 +11,37 @@ pub struct Mutant {
     pub edits: &'static [Edit],
 }
 
-/// One change of one file of the product.
+/// One change in one file of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edit {
     /// The file, from the root of the workspace.
     pub file: &'static str,
-    /// The function in which the text stands; empty if that is the whole file.
+    /// The function that contains the text; empty for the whole file.
     pub function: &'static str,
-    /// What is replaced.
+    /// The text to replace.
     pub text: &'static str,
-    /// What takes its place.
+    /// The replacement.
     pub replacement: &'static str,
 }
 
-/// Where the broken rule is run, and so which tests are able to notice.
+/// Where the broken rule runs, which decides which tests can notice it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum RunsOn {
     /// In the library.
     Library,
-    /// In a script, on a node.
+    /// In a script on a node.
     Node,
-    /// In the script for fenced keys, on the server that has the data.
+    /// In the script for fenced keys, on the server with the data.
     Data,
 }
 
 impl Mutant {
-    /// Where the broken rule is run.
-    pub fn place(&self) -> Place {
+    /// Where the broken rule runs.
+    pub fn runs_on(&self) -> RunsOn {
         match self.edits.first() {
-            Some(edit) if edit.is_lua() && edit.file.contains("/resource/") => Place::Data,
-            Some(edit) if edit.is_lua() => Place::Node,
-            _ => Place::Library,
+            Some(edit) if edit.is_lua() && edit.file.contains("/resource/") => RunsOn::Data,
+            Some(edit) if edit.is_lua() => RunsOn::Node,
+            _ => RunsOn::Library,
         }
     }
 }
@@ -67,7 +67,7 @@ pub(super) const fn edit(
     }
 }
 
-/// The mutants of one room. The documentation of each is the rule that it breaks.
+/// The mutants of one part. The doc comment of each is the rule that it breaks.
 macro_rules! mutants {
     ($($(#[doc = $rule:literal])+ $name:ident: $($edit:expr),+;)+) => {
         pub(super) const MUTANTS: &[Mutant] = &[

@@ -1,4 +1,4 @@
-//! The life of a hold: renewal, restore, the deadline, loss, and what a release has to know.
+//! The life of a hold: renewal, restore, the deadline, loss, and what a release needs to know.
 
 use super::{Edit, Mutant, edit};
 
@@ -17,7 +17,7 @@ const HOLD_BEGIN_RESTORE: Edit = edit(ROUNDS, "begin_restore",
      let refused = late || of_receipt || plain;");
 
 mutants! {
-    /// An extension that is confirmed after the lock is over does not bring it back.
+    /// An extension that is confirmed after the deadline does not revive the lock.
     LateConfirmationRevives:
         edit(ROUNDS, "conclude_late",
             "if self.check(clock).is_err() {",
@@ -27,14 +27,14 @@ mutants! {
              };
              if over {");
 
-    /// A majority that confirms a round after its time still extends the lock.
+    /// A majority that confirms after the timeout of a round still extends the lock.
     LateConfirmationIgnored:
         edit(ROUNDS, "handle_reply",
             "if let Some(deadline) = extension.late_deadline() {",
             "let late = extension.late_deadline().filter(|_| !mutant!(LateConfirmationIgnored));
              if let Some(deadline) = late {");
 
-    /// No verdict of a round that is read after the deadline revives a hold, timer or not.
+    /// A verdict that is read after the deadline does not revive a hold, even if no timer fired.
     VerdictAfterDeadline:
         edit(ROUNDS, "conclude",
             "if self.check(clock).is_err() {",
@@ -59,7 +59,7 @@ mutants! {
             "_ if clock.now < self.deadline => None,",
             "_ if clock.now < self.deadline || mutant!(DeadlineNotWatched) => None,");
 
-    /// `max_hold` bounds renewal.
+    /// `max_hold` limits the renewal.
     NoMaxHold:
         edit(HOLD, "new",
             "let max_hold = policy.max_hold.map(|span| since + span);",
@@ -79,7 +79,7 @@ mutants! {
                  true => since + policy.ttl,
              }),");
 
-    /// A renewal that brought no majority is tried again before the deadline.
+    /// A renewal without a majority is retried before the deadline.
     FailedRenewalNotRetried:
         edit(ROUNDS, "plan_renewal",
             "now + self.policy.pause(self.failures, self.deadline.since(now))",
@@ -110,13 +110,13 @@ mutants! {
     PlainRestored:
         HOLD_BEGIN_RESTORE;
 
-    /// A release after the deadline does not cut the lock delay.
+    /// A release after the deadline does not shorten the lock delay.
     LateReleaseCutsDelay:
         edit(COMMANDS, "release",
             "if !self.policy.lock_delay.is_zero() && late {",
             "if !self.policy.lock_delay.is_zero() && late && !mutant!(LateReleaseCutsDelay) {");
 
-    /// A release goes on until the longest lease is over that was ever asked for.
+    /// A release is retried until the longest lease that was ever requested is over.
     LongerLeaseForgotten:
         edit(COMMANDS, "begin_round",
             "self.leased_until = self.leased_until.max(leased_until);",
@@ -124,14 +124,15 @@ mutants! {
                  self.leased_until = self.leased_until.max(leased_until);
              }");
 
-    /// If our own clock stood still, all locks are lost.
+    /// If the client's own clock froze, all its locks are lost.
     HoldOutlivesStandstill:
         edit(HOLD, "why_over",
             "if clock.froze.is_some_and(|froze| froze >= self.since) {",
             "if clock.froze.is_some_and(|froze| froze >= self.since)
                  && !mutant!(HoldOutlivesStandstill) {");
 
-    /// A restore does not make the fate of an acquire known, nor its own before it is answered.
+    /// After a restore it stays unknown whether an earlier acquire or the restore itself may still
+    /// arrive.
     PutBackCalledKnown:
         edit(TALLY, "restore_sent",
             "if state.target == Target::Nothing {",

@@ -41,7 +41,7 @@ mutants! {
             "} else if ballot > now.ceiling(rules) {",
             "} else if ballot > now.ceiling(rules) && !mutant!(CeilingNotChecked) {");
 
-    /// An own key is not granted again under a lower ballot.
+    /// A holder is not granted its key again under a lower ballot.
     LowerBallotRegranted:
         edit(ACQUIRE, "check_claim",
             "if ballot < seated {",
@@ -54,7 +54,7 @@ mutants! {
             "let count = if mutant!(FirstClaimDecides) { 1 } else { usize::MAX };
              if let Some(refusal) = refusal(checks.take(count)) {");
 
-    /// A writer who waits for readers is not dead.
+    /// A writer that waits for readers is not treated as dead.
     WriterPassedByReaders:
         edit(ACQUIRE, "find_conflict",
             "let pass_at = pass_at.filter(|_| ahead == 0 || entry.key.is_none());",
@@ -62,14 +62,14 @@ mutants! {
                  pass_at.filter(|_| ahead == 0 || entry.key.is_none()
                      || mutant!(WriterPassedByReaders));");
 
-    /// A waiter that also waits for another held name is not passed.
+    /// A waiter that also waits for another held name is not passed as dead.
     WaitingElsewhereIsDead:
         edit(ACQUIRE, "enter",
             "let elsewhere = held > usize::from(held_here);",
             "let elsewhere = held > usize::from(held_here)
                  && !mutant!(WaitingElsewhereIsDead);");
 
-    /// A grant takes the ticket out of the queue.
+    /// A grant removes the holder's ticket from the queue.
     HolderStaysInLine:
         edit(ACQUIRE, "acquire",
             "entry.line.leave(place, claim.mode);",
@@ -77,7 +77,7 @@ mutants! {
                  entry.line.leave(place, claim.mode);
              }");
 
-    /// A server that was promoted within its run is born, although its run id is the same.
+    /// A server that was promoted during its run has a new birth, although its run id is the same.
     BirthByRunIdAlone:
         edit(BIRTH, "judge",
             "if stored.epoch != now.epoch || promoted {",
@@ -91,7 +91,7 @@ mutants! {
                  || is_master && self.replication_id.as_ref() == replication_id
                  || mutant!(ReplicationIdNotCompared)");
 
-    /// A server that once had a replica is marked as replicated for good.
+    /// A server that once had a replica stays marked as replicated.
     ReplicatedMarkForgotten:
         edit(BIRTH, "record",
             "let replicated = replicated || self.has_replicas || self.former_id;",
@@ -105,23 +105,23 @@ mutants! {
             "if ballot <= now.ceiling(rules) {",
             "if ballot <= now.ceiling(rules) || mutant!(StoredAboveCeiling) {");
 
-    /// The floor of a name is never below the clock less the window, record or not.
+    /// The floor of a name is never below the clock minus the window, with or without a record.
     RecordPinsFloor:
         ENTRY_EFFECTIVE_FENCE_2;
 
-    /// A name without a record has a floor, too.
+    /// A name without a record also has a floor.
     NoGround:
         ENTRY_EFFECTIVE_FENCE_2;
 
-    /// An exclusive grant needs a ballot above the readers' fence, too.
+    /// An exclusive grant also needs a ballot above the readers' fence.
     WriterIgnoresReadFence:
         ENTRY_EFFECTIVE_FENCE_1;
 
-    /// Readers need no order among themselves.
+    /// Readers need no order among each other.
     ReadersInOrder:
         ENTRY_EFFECTIVE_FENCE_1;
 
-    /// A shared grant leaves the write fence alone.
+    /// A shared grant does not change the write fence.
     ReaderRaisesWriteFence:
         edit(ENTRY, "grant_shared",
             "self.mark_shared(rules, now, (Mode::Shared, ballot), self.closed(), ballot);",
@@ -131,7 +131,7 @@ mutants! {
              };
              self.mark_shared(rules, now, (raised, ballot), self.closed(), ballot);");
 
-    /// A record outlives the key that it vouches for.
+    /// A record lives longer than the key that it describes.
     KeyOutlivesRecord:
         edit(ENTRY, "write",
             "let key_until = self.key.as_ref().and_then(|key| key.until_ms);",
@@ -140,14 +140,14 @@ mutants! {
                  key_until = None;
              }");
 
-    /// A record is not forgotten before the ground has reached what it demands.
+    /// A record expires only after the node's floor has reached the record's fences.
     RecordDroppedEarly:
         edit(ENTRY, "Record::is_lapsed",
             "self.until_ms < now.lease_ms && demanded <= now.ground(rules)",
             "let covered = demanded <= now.ground(rules) || mutant!(RecordDroppedEarly);
              self.until_ms < now.lease_ms && covered");
 
-    /// An exclusive claim is closed to all while others share the name.
+    /// An exclusive claim is refused while readers share the name.
     WriterBesideReaders:
         edit(ENTRY, "conflicts_with",
             "self.key.is_some() && (mode == Mode::Exclusive || !self.is_shared())",
@@ -156,14 +156,14 @@ mutants! {
              }
              self.key.is_some() && (mode == Mode::Exclusive || !self.is_shared())");
 
-    /// A share ends with its lease.
+    /// A reader's hold ends with its lease.
     ReadersNeverExpire:
         edit(ENTRY, "expire",
             "self.readers.retain(|reader| !over(reader.until_ms));",
             "self.readers
                  .retain(|reader| !over(reader.until_ms) || mutant!(ReadersNeverExpire));");
 
-    /// The marker of a shared name without readers is another program's value.
+    /// A reader marker without readers is treated as another program's value.
     StrangeMarkerIsFree:
         edit(ENTRY, "expire",
             "self.readers.clear();",
@@ -180,14 +180,14 @@ mutants! {
                  key.until_ms.map(|until| until.max(asked))
              }");
 
-    /// Neither an extend nor a second grant shortens a share.
+    /// Neither an extend nor a second grant shortens a reader's lease.
     ShareShortened:
         edit(ENTRY, "grant_shared",
             "reader.until_ms = now.lease_ms.saturating_add(ttl_ms).max(left);",
             "let left = if mutant!(ShareShortened) { 0 } else { left };
              reader.until_ms = now.lease_ms.saturating_add(ttl_ms).max(left);");
 
-    /// An extend raises the ballot under which the holder sits.
+    /// An extend raises the ballot in the holder's seat.
     ExtendKeepsBallot:
         edit(EXTEND, "prolong",
             "let ballot = if ballot <= now.ceiling(rules) {",
@@ -195,20 +195,20 @@ mutants! {
                  seated
              } else if ballot <= now.ceiling(rules) {");
 
-    /// An extend does not bring a key back that is gone.
+    /// An extend does not create a key that is gone.
     ExtendRecreates:
         edit(EXTEND, "extend",
             "Some(refusal) => return refusal,",
             "Some(Answer::Gone) if mutant!(ExtendRecreates) => {}
              Some(refusal) => return refusal,");
 
-    /// A downgrade tells the readers who wait.
+    /// A downgrade wakes the waiting readers.
     DowngradeWakesNobody:
         edit(EXTEND, "downgrade",
             "if was_alone {",
             "if was_alone && !mutant!(DowngradeWakesNobody) {");
 
-    /// Extending a plain lock does not shorten it.
+    /// An extend does not shorten the lease of a plain lock.
     PlainExtendShortens:
         edit(PLAIN, "extend",
             "key.until_ms = key.until_ms.map(|until| until.max(asked));",
@@ -233,14 +233,14 @@ mutants! {
             "if ballot > now.ceiling(rules) {",
             "if ballot > now.ceiling(rules) && !mutant!(RestoreAboveCeiling) {");
 
-    /// A restore does not bring back what was released.
+    /// A restore does not undo a release.
     RestoreIgnoresClosed:
         edit(RESTORE, "restore",
             "let closed = |entry: &Entry| ballot <= entry.closed();",
             "let closed = |entry: &Entry| ballot <= entry.closed()
                  && !mutant!(RestoreIgnoresClosed);");
 
-    /// A restore takes nothing from another holder.
+    /// A restore does not replace another holder.
     RestoreOverHolder:
         edit(RESTORE, "restore",
             "if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token) {",

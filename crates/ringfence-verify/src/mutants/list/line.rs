@@ -1,4 +1,4 @@
-//! What one node keeps beside locks: the line, slots and latches.
+//! What one node has beside the locks: wait queues, slots and latches.
 
 use super::{Edit, Mutant, edit};
 
@@ -26,7 +26,7 @@ const LINE_MAY_PASS_AT: Edit = edit(LINE, "may_pass_at",
      let wait_ms = rules.grace_ms.saturating_mul(heads);");
 
 mutants! {
-    /// A node takes nobody to a latch that it does not know.
+    /// A node records no arrival at a latch that it does not know.
     LatchMadeUnasked:
         edit(LATCH, "arrive",
             "&& let Some(since_us) = arriving.since_us",
@@ -34,7 +34,7 @@ mutants! {
                  .since_us
                  .or_else(|| mutant!(LatchMadeUnasked).then_some(now.clock_us))");
 
-    /// The earliest time at which a latch was made counts.
+    /// A latch keeps the earliest reported time of its creation.
     LatchAgeNotKept:
         edit(LATCH, "arrive",
             "let before = latch.parties.len();",
@@ -43,21 +43,21 @@ mutants! {
              }
              let before = latch.parties.len();");
 
-    /// No latch is made in the future.
+    /// A latch's time of creation is never in the future.
     LatchFromTheFuture:
         edit(LATCH, "arrive",
             "if arriving.since_us.is_some_and(|since| since > ceiling) {",
             "if arriving.since_us.is_some_and(|since| since > ceiling)
                  && !mutant!(LatchFromTheFuture) {");
 
-    /// `try_lock` does not jump a line.
+    /// `try_lock` does not pass waiters in the queue.
     TryLockJumpsQueue:
         edit(LINE, "ahead_of",
             "None => self.tickets.len(),",
             "None if mutant!(TryLockJumpsQueue) => 0,
              None => self.tickets.len(),");
 
-    /// Readers do not pass a writer who waits.
+    /// Readers do not pass a waiting writer.
     ReadersPassWriters:
         edit(LINE, "conflicts_with",
             "mode == Mode::Exclusive || !self.shared",
@@ -66,15 +66,15 @@ mutants! {
              }
              mode == Mode::Exclusive || !self.shared");
 
-    /// A dead head does not block a node for ever.
+    /// A dead waiter at the head of the queue does not block a node forever.
     DeadHeadBlocks:
         LINE_MAY_PASS_AT;
 
-    /// Each waiter ahead has its own grace.
+    /// Each waiter ahead has its own grace period.
     GraceOnceForAll:
         LINE_MAY_PASS_AT;
 
-    /// A waiter that was passed and did not come leaves the line.
+    /// A waiter that was passed and does not ask again is removed from the queue.
     PassedStay:
         edit(LINE, "pass",
             "self.tickets.retain(|ticket| {",
@@ -83,27 +83,27 @@ mutants! {
              }
              self.tickets.retain(|ticket| {");
 
-    /// A waiter that was passed and is alive stays in line.
+    /// A waiter that was passed and is alive stays in the queue.
     LivePassedAreDropped:
         edit(LINE, "pass",
             "|| ticket.refreshed_ms >= free_since_ms",
             "|| ticket.refreshed_ms >= free_since_ms && !mutant!(LivePassedAreDropped)");
 
-    /// A ticket is a lease.
+    /// A ticket expires unless it is refreshed.
     TicketsNeverExpire:
         edit(LINE, "expire",
             ".retain(|ticket| ticket.until_ms >= now.lease_ms);",
             ".retain(|ticket| ticket.until_ms >= now.lease_ms || mutant!(TicketsNeverExpire));");
 
-    /// A new ticket that looks old is refused.
+    /// A new ticket with an old time is refused.
     OldTicketAccepted:
         LINE_IS_TOO_OLD;
 
-    /// A ticket that enters again keeps its time at any age.
+    /// A ticket that enters the queue again keeps its time, however old.
     OldTicketCannotReturn:
         LINE_IS_TOO_OLD;
 
-    /// All leading readers are woken.
+    /// All readers at the head of the queue are woken.
     OneReaderWoken:
         edit(LINE, "wakes",
             "let leading = self.tickets.iter().take_while(|t| t.shared).count();",
@@ -112,14 +112,14 @@ mutants! {
                  leading = leading.min(1);
              }");
 
-    /// The runner-up is told to come after the grace.
+    /// The second waiter is woken with the grace period as its delay.
     RunnerUpNotTold:
         edit(LINE, "wakes",
             "Mode::Exclusive => (leading + 1).max(2),",
             "Mode::Exclusive if mutant!(RunnerUpNotTold) => leading.max(1),
              Mode::Exclusive => (leading + 1).max(2),");
 
-    /// A slot has a fence like any lock.
+    /// A slot checks its fence like any lock.
     SlotFenceNotChecked:
         edit(SLOTS, "check_ballot",
             "} else if ballot < seated
@@ -129,20 +129,20 @@ mutants! {
                  && !mutant!(SlotFenceNotChecked)
              {");
 
-    /// A slot has a ceiling like any lock.
+    /// A slot checks its ceiling like any lock.
     SlotCeilingNotChecked:
         edit(SLOTS, "check_ballot",
             "} else if ballot > now.ceiling(rules) {",
             "} else if ballot > now.ceiling(rules) && !mutant!(SlotCeilingNotChecked) {");
 
-    /// An undo does not give back a slot of a later attempt.
+    /// An undo does not release a slot of a later attempt.
     SlotReleaseIgnoresBallot:
         edit(SLOTS, "release",
             "if held && slot.holder_ballot() > params.ballot {",
             "if held && slot.holder_ballot() > params.ballot
                  && !mutant!(SlotReleaseIgnoresBallot) {");
 
-    /// A slot that was named is not replaced by another.
+    /// A request for a certain slot is not granted another slot.
     NamedSlotReplaced:
         edit(SLOTS, "decide",
             "let held = asked.or(free.is_empty().then_some(0));",
@@ -150,25 +150,25 @@ mutants! {
                  || !mutant!(NamedSlotReplaced));
              let held = asked.or(free.is_empty().then_some(0));");
 
-    /// A caller with as many waiters ahead as slots are free waits.
+    /// A caller waits if at least as many waiters are ahead as slots are free.
     SlotJumpsQueue:
         edit(SLOTS, "decide",
             "if ahead >= free.len() {",
             "if ahead >= free.len() && !mutant!(SlotJumpsQueue) {");
 
-    /// A caller that has a slot leaves the line.
+    /// A grant of a slot removes the holder's ticket from the queue.
     SlotHolderStaysInLine:
         edit(SLOTS, "grant_slot",
             "if let Some(place) = params.place {",
             "if let Some(place) = params.place.filter(|_| !mutant!(SlotHolderStaysInLine)) {");
 
-    /// An undo of a slot takes the place in line again.
+    /// An undo of a slot enters the ticket into the queue again.
     SlotUndoLosesPlace:
         edit(SLOTS, "release",
             "Some(place) if params.stays && released => {",
             "Some(place) if params.stays && released && !mutant!(SlotUndoLosesPlace) => {");
 
-    /// The release of a slot wakes the waiter that gets it.
+    /// The release of a slot wakes the waiter that may take it.
     SlotReleaseWakesNobody:
         edit(SLOTS, "newly_entitled",
             "let next = line.tickets.get(free);",

@@ -1,6 +1,7 @@
-//! The table of mutants: each with the rule that it breaks and the edits that break it.
+//! The list of mutants: each with the rule that it breaks and the edits that break it.
 //!
-//! One file for each room of the product. To add a mutant, add an entry to the file of its room:
+//! There is one file for each part of the product. To add a mutant, add an entry to the file of its
+//! part:
 //!
 //! ```text
 //! /// A ballot at or below the fence is stale.
@@ -11,12 +12,12 @@
 //! ```
 //!
 //! An edit names a file, a function in it (`name`, or `Type::name` if there are several; empty for
-//! the whole file), a text that stands there exactly once, and its replacement. White space,
-//! comments and a comma behind the last element do not count when texts are compared. In a Rust
-//! file the replacement holds the switch, `mutant!(NAME)`, which is true if the process was started
-//! with that mutant. Where the edits of two mutants would overlap, both name one edit, which holds
-//! both switches. In a Lua script the replacement is what the server runs instead, and needs no
-//! switch.
+//! the whole file), a text that occurs there exactly once, and its replacement. White space,
+//! comments and a comma after the last element are ignored when texts are compared. In a Rust file
+//! the replacement contains the switch, `mutant!(NAME)`, which is true if the process was started
+//! with that mutant. Where the edits of two mutants would overlap, both name one edit, which
+//! contains both switches. In a Lua script the replacement is what the server runs instead, and
+//! needs no switch.
 
 #[macro_use]
 mod entry;
@@ -36,11 +37,11 @@ mod scripts_bundles;
 mod scripts_data;
 
 use entry::edit;
-pub use entry::{Edit, Mutant, Place};
+pub use entry::{Edit, Mutant, RunsOn};
 
-/// All mutants, room by room.
+/// All mutants, in the order of the parts.
 pub fn all() -> Vec<&'static Mutant> {
-    let rooms = [
+    let parts = [
         ledger::MUTANTS,
         release::MUTANTS,
         line::MUTANTS,
@@ -55,11 +56,11 @@ pub fn all() -> Vec<&'static Mutant> {
         scripts_births::MUTANTS,
         scripts_data::MUTANTS,
     ];
-    rooms.into_iter().flatten().collect()
+    parts.into_iter().flatten().collect()
 }
 
-/// Edits that break nothing: they have every script, before it is sent, pass a function that
-/// applies the edits of the chosen mutant.
+/// Edits that break nothing. They pass every script through a function that applies the edits of
+/// the chosen mutant before the script is sent.
 #[rustfmt::skip]
 pub const HOOKS: &[Edit] = &[
     edit("crates/ringfence/src/node/redis/scripts/mod.rs", "Script::new",
@@ -92,7 +93,7 @@ mod tests {
             );
             assert!(
                 !mutant.rule.contains('|'),
-                "{}: no cell of a table",
+                "{}: a rule must fit in a cell of the table",
                 mutant.name
             );
         }

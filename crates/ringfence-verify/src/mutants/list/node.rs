@@ -1,4 +1,4 @@
-//! What is known of one kind of node, and what a resource keeps.
+//! The rules of each kind of node, and of a resource.
 
 use super::{Edit, Mutant, edit};
 
@@ -22,13 +22,13 @@ const SERVER_LOOK: Edit = edit(SERVER, "look",
      OnDisk::Always => !has_replicas,");
 
 mutants! {
-    /// Under a flood of other calls releases go first.
+    /// If a node is overloaded, releases are sent first.
     ReleasesWaitTheirTurn:
         edit(BACKLOG, "of",
             "match request.op.is_release() {",
             "match request.op.is_release() && !mutant!(ReleasesWaitTheirTurn) {");
 
-    /// A release never overtakes a call of its own token.
+    /// A release is never sent before an earlier call of its own token.
     ReleaseOvertakesItsAcquire:
         edit(BACKLOG, "push",
             "Urgency::Release(token) if self.controls == 0 && !self.tokens.contains_key(&token) =>
@@ -39,7 +39,7 @@ mutants! {
                          || mutant!(ReleaseOvertakesItsAcquire)) =>
              {");
 
-    /// A server that says it is a replica, or loads its data, is shaken hands with again.
+    /// After an error that reports a replica or a loading server, the client does a new handshake.
     ReadOnlyIsNotNewborn:
         edit(REPORT, "is_newborn",
             r#"match error.code() {
@@ -60,7 +60,7 @@ mutants! {
                };
                replica && !mutant!(ReadOnlyIsNotNewborn)"#);
 
-    /// Clients agree on the values of the group.
+    /// All clients use the same values of the group.
     GroupsNotCompared:
         edit(HANDSHAKE, "check_group",
             "if group_fields(&born.group) == group_fields(group) {",
@@ -89,7 +89,7 @@ mutants! {
             "Role::ClusterNode if mutant!(ClusterNodeVotes) => None,
              Role::ClusterNode => Some((");
 
-    /// The birth record of an earlier run says nothing about this one.
+    /// The birth record of an earlier run does not count for the current run.
     EarlierRunCounts:
         edit(SERVER, "own",
             "same_run && self.has_kept(born)",
@@ -110,13 +110,13 @@ mutants! {
     DurableWithReplicas:
         SERVER_LOOK;
 
-    /// Scripts compare the replication id on a server that was not looked at for a second.
+    /// Scripts compare the replication id if the last check of the server is older than a second.
     UnseenNotCompared:
         edit(SESSION, "is_unseen",
             "now >= self.seen + LOOK_INTERVAL",
             "now >= self.seen + LOOK_INTERVAL && !mutant!(UnseenNotCompared)");
 
-    /// A server is looked at once a second while something is held or wanted there.
+    /// A server is checked once a second while locks are held or wanted there.
     NeverLookedAt:
         edit(SESSION, "is_on",
             "self.held > 0 || self.wanted.is_some()",
@@ -131,19 +131,19 @@ mutants! {
             "if self.values > REPLY_MAX_VALUES {",
             "if self.values > REPLY_MAX_VALUES && !mutant!(ReplyWithoutEnd) {");
 
-    /// A connection lets others run after a bounded amount of work, although more has arrived.
+    /// A connection yields to others after a limited amount of work, even if more has arrived.
     TurnWithoutEnd:
         edit(CONNECTION, "is_turn_over",
             "self.spent >= TURN_BYTES",
             "self.spent >= TURN_BYTES && !mutant!(TurnWithoutEnd)");
 
-    /// A connection is dropped if the server pushes more than there can be wakes.
+    /// A connection is closed if the server pushes more messages than wakes are possible.
     PushesWithoutEnd:
         edit(ALLOWANCE, "charge",
             "if self.used_until <= burst {",
             "if self.used_until <= burst || mutant!(PushesWithoutEnd) {");
 
-    /// The clock of a file never goes back.
+    /// The clock of a SQLite file never goes back.
     ClockSetBackCounts:
         edit(NODE_ROW, "advance",
             "clock_us: carried_us.max(ballot_clock(clock)).min(Ballot::MAX.get()),",
@@ -152,7 +152,7 @@ mutants! {
                  true => ballot_clock(clock),
              },");
 
-    /// After a boot all holders of a file are dead.
+    /// After a reboot all holders of a SQLite file are gone.
     BootUnnoticed:
         edit(NODE_ROW, "advance",
             "let other_boot = self.boot_id != clock.boot_id();",
@@ -173,7 +173,7 @@ mutants! {
              }
              self.write.max(self.read)");
 
-    /// A reader raises its mark.
+    /// A reader raises the read mark.
     ReadMarkNotRaised:
         edit(MARKS, "admit_read",
             "let read = self.read.max(fence);",

@@ -1,4 +1,4 @@
-//! What one client does with N nodes after a grant, and what it knows of their clocks.
+//! What one client does with N nodes after a grant, and what it knows about their clocks.
 
 use super::{Edit, Mutant, edit};
 
@@ -36,20 +36,20 @@ mutants! {
             "let least = self.window * 2 + Self::CLOCK_STEP;
              least - Duration::from_micros(u64::from(mutant!(ThresholdOneLess)))");
 
-    /// If a majority jumps alike, it was our own clock that stood still.
+    /// If the clocks of a majority jump by the same amount, the client's own clock froze.
     StandstillUnnoticed:
         edit(CLOCKS, "Clocks::observe",
             "if Jump::most_alike(jumps) < quorum(self.nodes.len()) {",
             "if Jump::most_alike(jumps) < quorum(self.nodes.len())
                  || mutant!(StandstillUnnoticed) {");
 
-    /// A server that was restarted between the answers of two nodes that lead to it has one vote.
+    /// One server behind two nodes has one vote, even if it restarts between its two answers.
     MovedNodeVotes:
         edit(CLUSTER, "moved_since",
             "moved && known.any(is_other_run)",
             "moved && known.any(is_other_run) && !mutant!(MovedNodeVotes)");
 
-    /// A node that no longer answers has no say in the choice of a ballot.
+    /// A node that does not answer does not influence the choice of a ballot.
     SilentNodesHaveASay:
         edit(BALLOTS, "ranges",
             ".filter(|(view, _)| view.answers || none_answers)",
@@ -61,13 +61,13 @@ mutants! {
             "} else if best < next && followed {",
             "} else if best < next && followed && !mutant!(BallotNotRaised) {");
 
-    /// A node that may have forgotten does not vote.
+    /// A node that may have forgotten a grant does not vote.
     NoQuarantine:
         edit(CLUSTER, "time_until_old_enough",
             "if !view.quarantines || standing.born_us == 0 {",
             "if !view.quarantines || standing.born_us == 0 || mutant!(NoQuarantine) {");
 
-    /// The quarantine is longer by the drift and a second.
+    /// The quarantine is prolonged by the drift and one second.
     QuarantineWithoutMargin:
         edit(CLUSTER, "quarantine",
             "quarantine + self.drift.fraction_of(quarantine) + Duration::from_secs(1)",
@@ -76,14 +76,14 @@ mutants! {
              }
              quarantine + self.drift.fraction_of(quarantine) + Duration::from_secs(1)");
 
-    /// The quarantine lasts until a client that saw the restart agrees.
+    /// The quarantine also lasts by the clock of a client that saw the restart.
     OnlyNodeClockEndsQuarantine:
         edit(CLUSTER, "time_until_old_enough",
             ".map(|seen| (seen + needed).since(now))",
             ".filter(|_| !mutant!(OnlyNodeClockEndsQuarantine))
              .map(|seen| (seen + needed).since(now))");
 
-    /// The quarantine lasts until the node's own clock says so.
+    /// The quarantine also lasts by the node's own clock.
     OnlyOurClockEndsQuarantine:
         edit(CLUSTER, "time_until_old_enough",
             "let left = by_node.min(needed).max(by_us);",
@@ -94,7 +94,7 @@ mutants! {
              };
              let left = by_node.min(needed).max(by_us);");
 
-    /// A client notices that a node was born anew.
+    /// A client notices a new birth of a node.
     RebirthUnnoticed:
         edit(CLUSTER, "observe_standing",
             "let new_birth = known.is_some_and(|k| k.born_us != standing.born_us);",
@@ -102,7 +102,7 @@ mutants! {
                  known.is_some_and(|k| k.born_us != standing.born_us
                      && !mutant!(RebirthUnnoticed));");
 
-    /// A node whose clock jumped does not vote for a quarantine.
+    /// A node whose clock jumped does not vote until a quarantine is over.
     JumpedNodeVotes:
         edit(CLUSTER, "jump_left",
             "let jumped = self.clocks.jumped(node, self.quarantine(), now);",
@@ -111,7 +111,7 @@ mutants! {
              }
              let jumped = self.clocks.jumped(node, self.quarantine(), now);");
 
-    /// If our own clock stood still, no answer to a request from before counts.
+    /// If the client's own clock froze, no answer to an earlier request counts.
     OutdatedAnswersCount:
         edit(CLUSTER, "discount",
             "if self.froze_since(sent) {",
@@ -126,7 +126,7 @@ mutants! {
                  true => self.deadline + now.since(self.t0),
              },");
 
-    /// An extension that a majority confirms after its own deadline is none.
+    /// An extension that a majority confirms after the extension's deadline fails.
     ExtendedTooLate:
         edit(EXTENSION, "tally",
             "let in_time = now < self.deadline;",
@@ -138,13 +138,13 @@ mutants! {
             "let quorum = quorum(nodes);",
             "let quorum = quorum(nodes) - usize::from(mutant!(ExtendedByFewer));");
 
-    /// So many nodes without our token that no majority can hold it are proof of loss.
+    /// The lock is lost if too many nodes lack its token for a majority to hold it.
     LossNotProved:
         edit(EXTENSION, "tally",
             "if nodes - lost < quorum {",
             "if nodes - lost < quorum && !mutant!(LossNotProved) {");
 
-    /// Nodes that lost the key get it back after the round.
+    /// After the round the key is restored on nodes that lost it.
     NeverRestored:
         EXTENSION_TO_RESTORE;
 
@@ -157,39 +157,39 @@ mutants! {
              }
              count_once(");
 
-    /// Nothing is restored once the loss is proved.
+    /// Nothing is restored once the loss is proven.
     RestoredAfterLoss:
         EXTENSION_TO_RESTORE;
 
-    /// The answer of a node that may have forgotten does not count in an extension.
+    /// The answer of a node that may have forgotten a grant does not count in an extension.
     QuarantinedExtendedCounted:
         edit(EXTENSION, "handle_reply",
             "state.vote = Vote::of(outcome, discount);",
             "let discount = discount.filter(|_| !mutant!(QuarantinedExtendedCounted));
              state.vote = Vote::of(outcome, discount);");
 
-    /// All who have arrived are written to a majority before the latch is called open.
+    /// Before a latch is reported open, a majority has recorded all arrivals.
     OpenWithoutWriteBack:
         edit(LATCH, "conclude",
             "if tally.everywhere {",
             "if tally.everywhere || mutant!(OpenWithoutWriteBack) {");
 
-    /// What is said of a latch, a majority says.
+    /// Every statement about a latch needs a majority.
     LatchQuorumOneShort:
         edit(LATCH_ROUND, "tally",
             "having.count() >= quorum(self.replies.len())",
             "having.count() >= quorum(self.replies.len())
                  - usize::from(mutant!(LatchQuorumOneShort))");
 
-    /// A node that is younger than the latch does not count.
+    /// A node that was born after the latch does not count.
     YoungNodeCountsForLatch:
         LATCH_ROUND_VOTE;
 
-    /// A node that is younger than a latch may be does not vouch that there is none.
+    /// A node that is younger than the oldest possible latch cannot confirm that there is none.
     YoungNodeVouches:
         LATCH_ROUND_VOTE;
 
-    /// What comes after the timeout of a round does not count.
+    /// A reply after the timeout of a round does not count.
     LatchHearsLate:
         edit(LATCH_ROUND, "handle_reply",
             "if now < self.timeout {",
@@ -201,7 +201,7 @@ mutants! {
             "if gap_us > drift.fixed().as_micros() as i128 {",
             "if gap_us > drift.fixed().as_micros() as i128 && !mutant!(JumpUnnoticed) {");
 
-    /// What the drift allows is no jump.
+    /// A clock difference that the drift allows is no jump.
     SlowDriftIsAJump:
         edit(CLOCKS, "Offset::observe",
             "let moved = drift.fraction_of(elapsed) + Duration::from_micros(1);",
@@ -216,14 +216,14 @@ mutants! {
             "let quorum = quorum(self.nodes.len());",
             "let quorum = quorum(self.nodes.len()) - usize::from(mutant!(ReleasedByFewer));");
 
-    /// What could not be taken back is tried again.
+    /// A failed release is retried.
     WithdrawnOnce:
         edit(WITHDRAWAL, "retry_later",
             "self.progress = if until.is_some_and(|until| at < until) {",
             "self.progress = if until.is_some_and(|until| at < until)
                  && !mutant!(WithdrawnOnce) {");
 
-    /// A final release goes to all nodes.
+    /// A final release is sent to all nodes.
     FinalReleaseNotToAll:
         edit(WITHDRAWAL, "new",
             "_ => Progress::Due { at: now },",
@@ -232,15 +232,14 @@ mutants! {
              }
              _ => Progress::Due { at: now },");
 
-    /// A node that did not answer is told that the fate of the acquire is unknown.
+    /// The release for a node that did not answer says that the acquire may still arrive.
     FateCalledKnown:
         edit(WITHDRAWAL, "poll_send",
             "let fate_unknown = state.target == Target::Unknown || may_lack_it;",
             "let fate_unknown =
                  (state.target == Target::Unknown || may_lack_it) && !mutant!(FateCalledKnown);");
 
-    /// Nodes are told to keep a name until a majority has been told, also after the lease has
-    /// ended.
+    /// A request to keep a name is retried until a majority has confirmed, even after the lease.
     KeptWhileLeased:
         edit(WITHDRAWAL, "keeping",
             "Self { keep_until, ..self }",

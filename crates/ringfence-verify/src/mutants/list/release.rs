@@ -38,18 +38,18 @@ mutants! {
             ".any(|seated| seated > params.ballot)",
             ".any(|seated| seated > params.ballot && !mutant!(ReleaseIgnoresBallot))");
 
-    /// Against an acquire of unknown fate the fence is raised.
+    /// A release raises the fence if an acquire of its token may still arrive.
     NoRetirement:
         RELEASE_RELEASE_ONE;
 
-    /// Against a shared acquire of unknown fate the fence is raised.
+    /// A release raises the fence if a shared acquire of its token may still arrive.
     ReaderNotRetired:
         edit(RELEASE, "stop_sharing",
             "let raise = match params.fate_unknown && reader.ballot < params.ballot {",
             "let unknown = params.fate_unknown && !mutant!(ReaderNotRetired);
              let raise = match unknown && reader.ballot < params.ballot {");
 
-    /// The fence is raised only if the acquire's fate is unknown.
+    /// A release raises the fence only if an acquire of its token may still arrive.
     RetireAlways:
         edit(RELEASE, "release_one",
             "} else if held || closes || params.fate_unknown {",
@@ -63,13 +63,13 @@ mutants! {
             "if closes && params.ballot <= now.ceiling(rules)
                  && !mutant!(FinalReleaseNotClosed) {");
 
-    /// The final release of a reader closes its ballot where a restore may be under way.
+    /// The final release of a reader closes its ballot if a restore may still arrive.
     ReaderNotClosed:
         edit(RELEASE, "stop_sharing",
             "if closes {",
             "if closes && !mutant!(ReaderNotClosed) {");
 
-    /// An undo does not restart the time that those in line have to come.
+    /// An undo does not restart the grace period of the waiters.
     UndoSetsFreeSince:
         edit(RELEASE, "release_one",
             "(true, false) => entry",
@@ -84,7 +84,7 @@ mutants! {
                  .place
                  .filter(|_| params.stays && !mutant!(UndoWakesSender));");
 
-    /// `hold_at_least` keeps the name from others.
+    /// `hold_at_least` keeps the name from other clients after an early release.
     KeepIgnored:
         edit(RELEASE, "clear_key",
             "let until_ms = now.lease_ms.saturating_add(params.keep_ms?);",
@@ -93,15 +93,15 @@ mutants! {
              }
              let until_ms = now.lease_ms.saturating_add(params.keep_ms?);");
 
-    /// A node that is told to keep a name after the lease has ended keeps it.
+    /// A request to keep a name from other clients also works after the lease has ended.
     KeptOnlyWhereHeld:
         RELEASE_KEEPS_ANEW;
 
-    /// A node that was told before does not keep a name anew.
+    /// A repeated request to keep a name does not prolong the time.
     KeptAfterClosed:
         RELEASE_KEEPS_ANEW;
 
-    /// An undo of a grant takes the place in line again.
+    /// An undo of a grant enters the ticket into the queue again.
     UndoLosesPlace:
         edit(RELEASE, "release",
             "if entries.iter().any(held) {",

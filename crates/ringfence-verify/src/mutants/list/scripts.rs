@@ -42,7 +42,7 @@ mutants! {
             "elseif false then
                    ahead = true");
 
-    /// An exclusive grant needs a ballot above the readers' fence, too.
+    /// An exclusive grant also needs a ballot above the readers' fence.
     LuaWriterIgnoresReadFence:
         edit(ACQUIRE, "",
             "if ballot <= math.max(records[i].fence,
@@ -55,75 +55,75 @@ mutants! {
             "local ours = values[i] == token or shares[i] and mine[i]",
             "local ours = values[i] or shares[i] and mine[i]");
 
-    /// An own key is not granted again under a lower ballot.
+    /// A holder is not granted its key again under a lower ballot.
     LuaLowerBallotRegranted:
         edit(ACQUIRE, "",
             "elseif ours and ballot < seat_ballot then",
             "elseif false then");
 
-    /// `try_lock` does not jump a line.
+    /// `try_lock` does not pass waiters in the queue.
     LuaTryLockJumpsQueue:
         edit(ACQUIRE, "",
             "local before_us = not ours and queues[i] and ahead_of(i, ticket) or 0",
             "local before_us = not ours and queues[i] and ticket and ahead_of(i, ticket) or 0");
 
-    /// A grant takes the ticket out of the queue.
+    /// A grant removes the holder's ticket from the queue.
     LuaHolderStaysInLine:
         edit(ACQUIRE, "",
             "local gone, since = { ticket }, before_us > 0 and free_since(i)",
             "local gone, since = {}, before_us > 0 and free_since(i)");
 
-    /// A dead head does not block a node for ever.
+    /// A dead waiter at the head of the queue does not block a node forever.
     LuaDeadHeadBlocks:
         edit(ACQUIRE, "",
             "pass_at = free_since(i) + before_us * string.match(ARGV[1], '^.* (%d+)$')",
             "pass_at = nil");
 
-    /// A new ticket that looks old is refused.
+    /// A new ticket with an old time is refused.
     LuaOldTicketAccepted:
         edit(ACQUIRE, "",
             "if ticket and ARGV[9] == '1' and string.sub(ticket, 1, 20) + 1000000 < clock then",
             "if false then");
 
-    /// A ticket that enters again keeps its time at any age.
+    /// A ticket that enters the queue again keeps its time, however old.
     LuaOldTicketCannotReturn:
         edit(ACQUIRE, "",
             "if ticket and ARGV[9] == '1' and string.sub(ticket, 1, 20) + 1000000 < clock then",
             "if ticket and string.sub(ticket, 1, 20) + 1000000 < clock then");
 
-    /// A slot that was named is not replaced by another.
+    /// A request for a certain slot is not granted another slot.
     LuaNamedSlotReplaced:
         edit(ACQUIRE_SLOT, "",
             "local held = asked or #free == 0 and 0",
             "asked = asked and not values[asked + 2] and asked
                local held = asked or #free == 0 and 0");
 
-    /// A caller with as many waiters ahead as slots are free waits.
+    /// A caller waits if at least as many waiters are ahead as slots are free.
     LuaSlotJumpsQueue:
         edit(ACQUIRE_SLOT, "",
             "passing = ahead >= #free",
             "passing = false");
 
-    /// A node takes nobody to a latch that it does not know.
+    /// A node records no arrival at a latch that it does not know.
     LuaLatchMadeUnasked:
         edit(ARRIVE, "",
             "if not (made or since) or not ARGV[8] then",
             "since = since or not made and clock or nil
              if not ARGV[8] then");
 
-    /// The earliest time at which a latch was made counts.
+    /// A latch keeps the earliest reported time of its creation.
     LuaLatchAgeNotKept:
         edit(ARRIVE, "",
             "made = math.min(made or since, since or made)",
             "made = made or since");
 
-    /// No fence counts below the clock less the window.
+    /// No fence below the clock minus the window is accepted.
     LuaRecordPinsFloor:
         edit(CLAIMS, "",
             "record.fence = math.max(min_fence, tonumber(fence))",
             "record.fence = tonumber(fence)");
 
-    /// An extend does not bring a key back that is gone.
+    /// An extend does not create a key that is gone.
     LuaExtendRecreates:
         edit(EXTEND, "",
             "if held or gone then
@@ -131,7 +131,7 @@ mutants! {
             "if held then
                return reply('gone')");
 
-    /// Every script answers `newborn` if the birth record is another.
+    /// Every script answers `newborn` if the birth record differs from the one it was sent.
     LuaBornNotChecked:
         edit(FOUND, "",
             "if values[#KEYS] ~= ARGV[1] then",
@@ -145,25 +145,25 @@ mutants! {
                        true) then"#,
             "if false then");
 
-    /// A ticket that also waits for a held name is marked, so that it is not passed as dead.
+    /// A ticket that also waits for another held name is marked, so that it is not passed as dead.
     LuaElsewhereNotMarked:
         edit(ENTER_QUEUE, "",
             "mark_tickets(queue, 'e', elsewhere, tickets, from, to)",
             "");
 
-    /// A caller in a wait queue writes down that a holder is gone.
+    /// A waiting caller records that the holder is gone.
     LuaVacatedNotNoticed:
         edit(NOTICE, "",
             "if vacated or stranger and not record.stranger then",
             "if stranger and not record.stranger then");
 
-    /// An extend raises the ballot under which the holder sits.
+    /// An extend raises the ballot in the holder's seat.
     LuaExtendKeepsBallot:
         edit(PROLONG, "",
             "local higher = ballot <= ceiling and math.max(kept.ballot, ballot) or kept.ballot",
             "local higher = kept.ballot");
 
-    /// The marker of a shared name without readers is another program's value.
+    /// A reader marker without readers is treated as another program's value.
     LuaStrangeMarkerIsFree:
         edit(READERS, "",
             "values[i] = SHARED .. ' of another program'",
@@ -181,13 +181,13 @@ mutants! {
             "if own_seat and own_seat.ballot > ballot then",
             "if false then");
 
-    /// Against an acquire of unknown fate the fence is raised.
+    /// A release raises the fence if an acquire of its token may still arrive.
     LuaNoRetirement:
         edit(RETIRE, "",
             "write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)",
             "write(i, ours and ballot or 0, key_left, kept, since)");
 
-    /// The fence is raised only if the acquire's fate is unknown.
+    /// A release raises the fence only if an acquire of its token may still arrive.
     LuaRetireAlways:
         edit(RETIRE, "",
             "if not (ours or final or fate_unknown) then",
@@ -202,19 +202,19 @@ mutants! {
             "record.closed = math.max(record.closed, ballot)",
             "");
 
-    /// A node that is told to keep a name after the lease has ended keeps it.
+    /// A request to keep a name from other clients also works after the lease has ended.
     LuaKeptOnlyWhereHeld:
         edit(RELEASE, "",
             "if keep > 0 and ours or anew then",
             "if keep > 0 and ours then");
 
-    /// A node that was told before does not keep a name anew.
+    /// A repeated request to keep a name does not prolong the time.
     LuaKeptAfterClosed:
         edit(RELEASE, "",
             "not values[i] and ballot > record.closed",
             "not values[i]");
 
-    /// An undo does not restart the time that those in line have to come.
+    /// An undo does not restart the grace period of the waiters.
     LuaUndoSetsFreeSince:
         edit(RETIRE, "",
             "since = final and now_ms or record.free_since",
@@ -226,13 +226,13 @@ mutants! {
             "wake_first(i, stays and ticket, false)",
             "wake_first(i, nil, false)");
 
-    /// An undo of a grant takes the place in line again.
+    /// An undo of a grant enters the ticket into the queue again.
     LuaUndoLosesPlace:
         edit(RELEASE, "",
             "enter(token, { ticket }, tonumber(ARGV[11]))",
             "");
 
-    /// A restore does not bring back what was released.
+    /// A restore does not undo a release.
     LuaRestoreIgnoresClosed:
         edit(RESTORE, "",
             "if ballot <= records[i].closed then",
@@ -244,111 +244,111 @@ mutants! {
             "if left >= 0 and left < ttl then",
             "if left >= 0 then");
 
-    /// A shared grant leaves the write fence alone.
+    /// A shared grant does not change the write fence.
     LuaReaderRaisesWriteFence:
         edit(SHARE, "",
             "mark_shared(i, leases, labels, ballot, ballot, true)",
             "mark_shared(i, leases, labels, ballot, ballot, false)");
 
-    /// Neither an extend nor a second grant shortens a share.
+    /// Neither an extend nor a second grant shortens a reader's lease.
     LuaShareShortened:
         edit(SHARE, "",
             "until_ms = math.max(until_ms, mine[i] and mine[i].until_ms or 0)",
             "");
 
-    /// On the fast path and in a bundle a ballot at or below the fence is stale.
+    /// On the fast path and in a batch a ballot at or below the fence is stale.
     LuaSwiftFenceNotChecked:
         edit(FAST_GRANT, "",
             "if fence and ballot > min_fence and ballot > tonumber(fence) and ballot <= ceiling",
             "if fence and ballot > min_fence and ballot <= ceiling");
 
-    /// On the fast path and in a bundle no fence counts below the clock less the window.
+    /// On the fast path and in a batch no fence below the clock minus the window is accepted.
     LuaSwiftGroundNotChecked:
         edit(FAST_GRANT, "",
             "if fence and ballot > min_fence and ballot > tonumber(fence) and ballot <= ceiling",
             "if fence and ballot > tonumber(fence) and ballot <= ceiling");
 
-    /// On the fast path and in a bundle a ballot above the ceiling is not granted.
+    /// On the fast path and in a batch a ballot above the ceiling is not granted.
     LuaSwiftCeilingNotChecked:
         edit(FAST_GRANT, "",
             "if fence and ballot > min_fence and ballot > tonumber(fence) and ballot <= ceiling",
             "if fence and ballot > min_fence and ballot > tonumber(fence)");
 
-    /// On the fast path a ticket does not jump a line.
+    /// On the fast path a ticket does not pass earlier waiters in the queue.
     LuaSwiftJumpsQueue:
         edit(FAST_HELD, "",
             "its_turn = redis.call('ZRANK', order, ticket) == 0",
             "its_turn = true");
 
-    /// A holder that the record does not know is not passed off as the one that it knows.
+    /// A holder that the record does not know is not reported as the recorded one.
     LuaSwiftStrangerNamed:
         edit(FAST_HELD, "",
             "if id and owner == values[1] and tonumber(fence) <= MAX then",
             "if id and owner then");
 
-    /// What is kept of a line outlives its tickets.
+    /// The keys of a queue live longer than its tickets.
     LuaSwiftLineFades:
         edit(FAST_HELD, "",
             "if order and ticket and exclusive and kept_until >= now_ms + 2 * ARGV[8]",
             "if order and ticket and exclusive");
 
-    /// A grant on the fast path takes the ticket out of the queue.
+    /// A grant on the fast path removes the holder's ticket from the queue.
     LuaSwiftHolderStaysInLine:
         edit(FAST_ACQUIRE, "",
             "redis.call('ZREM', lease, ticket)
                    redis.call('ZREM', order, ticket)",
             "redis.call('ZADD', lease, now_ms + ARGV[8], ticket)");
 
-    /// On the fast path a new ticket that looks old is refused.
+    /// On the fast path a new ticket with an old time is refused.
     LuaSwiftOldTicketAccepted:
         edit(FAST_HELD, "",
             "and (ARGV[9] == '0' or string.sub(ticket, 1, 20) + 1000000 >= clock) then",
             "then");
 
-    /// On the fast path a ticket that has run out does not count.
+    /// On the fast path an expired ticket does not count.
     LuaSwiftLapsedCounts:
         edit(FAST_LINE, "",
             "if redis.call('ZCOUNT', lease, 0, now_ms - 1) > 0 then",
             "if false then");
 
-    /// On the fast path and in a bundle a release spares what was granted under a higher ballot.
+    /// On the fast path and in a batch a release does not remove a grant with a higher ballot.
     LuaSwiftReleaseIgnoresBallot:
         edit(FAST_RETIRE, "",
             "if seat_ballot and (seat_ballot == text or tonumber(seat_ballot) <= ballot)
                  and ballot <= ceiling",
             "if seat_ballot and ballot <= ceiling");
 
-    /// On the fast path and in a bundle a final release closes its ballot.
+    /// On the fast path and in a batch a final release closes its ballot.
     LuaSwiftReleaseNotClosed:
         edit(FAST_RETIRE, "",
             "(last > ballot and closed or text)",
             "closed");
 
-    /// On the fast path and in a bundle a release never lowers what is closed.
+    /// On the fast path and in a batch a release never lowers the closed ballot.
     LuaSwiftReleaseReopens:
         edit(FAST_RETIRE, "",
             "(last > ballot and closed or text)",
             "text");
 
-    /// On the fast path and in a bundle a release never lowers the fence.
+    /// On the fast path and in a batch a release never lowers the fence.
     LuaSwiftReleaseLowersFence:
         edit(FAST_RETIRE, "",
             "if fence ~= text and tonumber(fence) > ballot then",
             "if false then");
 
-    /// A release on the fast path takes its ticket out of the line.
+    /// A release on the fast path removes its ticket from the queue.
     LuaSwiftTicketStays:
         edit(FAST_RELEASE, "",
             "elseif ticket and redis.call('ZREM', lease, ticket) > 0 then",
             "elseif false then");
 
-    /// On the fast path the runner-up is told to come after the grace.
+    /// On the fast path the second waiter is woken with the grace period as its delay.
     LuaSwiftRunnerUpNotTold:
         edit(FAST_RELEASE, "",
             "if other ~= ticket and woken < 2 then",
             "if other ~= ticket and woken < 1 then");
 
-    /// The final release of a reader closes its ballot where a restore may be under way.
+    /// The final release of a reader closes its ballot if a restore may still arrive.
     LuaReaderNotClosed:
         edit(UNSHARE, "",
             "if final and fate_unknown and ballot <= ceiling then",
@@ -362,7 +362,7 @@ mutants! {
             "elseif true then
                  record.fence");
 
-    /// A record outlives the key that it vouches for.
+    /// A record lives longer than the key that it describes.
     LuaKeyOutlivesRecord:
         edit(WRITE, "",
             "redis.call('SET', KEYS[claims + i], text, 'PX',

@@ -6,7 +6,7 @@ const INIT: &str = "crates/ringfence/src/node/redis/scripts/init.lua";
 const JOIN: &str = "crates/ringfence/src/node/redis/scripts/join.lua";
 
 mutants! {
-    /// `init` searches all keys for locks before it says that there are none.
+    /// `init` searches all keys for locks before it reports that there are none.
     LuaInitSearchCutShort:
         edit(INIT, "",
             "if not complete and mode ~= 'force' then",
@@ -30,31 +30,31 @@ mutants! {
             "local replicated = was_replicated == '1' or moved or has_replicas or former_id",
             "local replicated = was_replicated == '1' or moved or has_replicas");
 
-    /// A record of another run is not taken for this run's.
+    /// The birth record of another run is not taken for the current run's.
     LuaRunNotCompared:
         edit(JOIN, "",
             "local same_run = stored_run == run_id",
             "local same_run = true");
 
-    /// A server that was promoted within its run is born, although its run id is the same.
+    /// A server that was promoted during its run has a new birth, although its run id is the same.
     LuaBirthByRunIdAlone:
         edit(JOIN, "",
             "is_birth = moved and (former_id or not remembers)",
             "is_birth = false");
 
-    /// Where nobody knows whether a server would remember its promotion, another id is a birth.
+    /// If a server may have forgotten its promotion, another replication id is a new birth.
     LuaFormerIdForgotten:
         edit(JOIN, "",
             "is_birth = moved and (former_id or not remembers)",
             "is_birth = moved and former_id");
 
-    /// A server that once had a replica is marked as replicated for good.
+    /// A server that once had a replica stays marked as replicated.
     LuaReplicatedMarkForgotten:
         edit(JOIN, "",
             "local replicated = was_replicated == '1' or moved or has_replicas or former_id",
             "local replicated = moved or has_replicas or former_id");
 
-    /// A server that once had a replica is not durable any more.
+    /// A server that once had a replica is not durable.
     LuaReplicaKeepsDurable:
         edit(JOIN, "",
             "local durable = synced and not replicated

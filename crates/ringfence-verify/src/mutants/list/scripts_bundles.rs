@@ -1,4 +1,4 @@
-//! The scripts of the Redis node for bundles and for plain locks.
+//! The scripts of the Redis node for batches and for plain locks.
 
 use super::{Mutant, edit};
 
@@ -10,25 +10,25 @@ const PLAIN_RELEASE_BUNDLE: &str =
 const FAST_BUNDLE: &str = "crates/ringfence/src/node/redis/scripts/fast_bundle.lua";
 
 mutants! {
-    /// An extend in a bundle does not shorten a lease.
+    /// An extend in a batch does not shorten a lease.
     LuaBundleLeaseShortened:
         edit(EXTEND_BUNDLE, "",
             "if left >= 0 and left < ttl then",
             "if left >= 0 then");
 
-    /// An extend in a bundle raises the ballot under which the holder sits.
+    /// An extend in a batch raises the ballot in the holder's seat.
     LuaBundleExtendKeepsBallot:
         edit(EXTEND_BUNDLE, "",
             "higher = ballot <= ceiling and max(higher, ballot) or higher",
             "");
 
-    /// A bundle extends only what its token holds.
+    /// A batch extends only locks of its own token.
     LuaBundleExtendIgnoresOwner:
         edit(EXTEND_BUNDLE, "",
             "if record and values[i] == token then",
             "if record and values[i] then");
 
-    /// Extending a plain lock does not shorten it.
+    /// An extend does not shorten the lease of a plain lock.
     LuaPlainExtendShortens:
         edit(PLAIN_EXTEND, "",
             "if left >= 0 and left < tonumber(ARGV[2]) then",
@@ -43,25 +43,25 @@ mutants! {
              redis.call('DEL', KEYS[1])",
             "redis.call('DEL', KEYS[1])");
 
-    /// In a bundle only the owner releases a plain lock.
+    /// In a batch only the owner releases a plain lock.
     LuaPlainBundleIgnoresOwner:
         edit(PLAIN_RELEASE_BUNDLE, "",
             "if values[i] == ARGV[i] then",
             "if values[i] then");
 
-    /// In a bundle only the owner releases.
+    /// In a batch only the owner releases.
     LuaBundleReleaseIgnoresOwner:
         edit(FAST_BUNDLE, "",
             "elseif terms == 0 and value == token and record then",
             "elseif terms == 0 and value and record then");
 
-    /// A bundle does not jump a line.
+    /// A batch does not pass waiters in the queue.
     LuaBundleJumpsQueue:
         edit(FAST_BUNDLE, "",
             "if values[marks + i] then",
             "if false then");
 
-    /// In a bundle a record outlives the key that it vouches for.
+    /// In a batch a record lives longer than the key that it describes.
     LuaBundleKeyOutlivesRecord:
         edit(FAST_BUNDLE, "",
             "local longer = tonumber(retention) < tonumber(ttl) and ends or kept_until",

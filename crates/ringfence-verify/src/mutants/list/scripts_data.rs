@@ -1,4 +1,4 @@
-//! The script for fenced keys, where the data is.
+//! The script for fenced keys on the server with the data.
 
 use super::{Mutant, edit};
 
@@ -17,19 +17,19 @@ mutants! {
             "math.max(write, floor, access == 'write' and read or 0)",
             "math.max(write, floor)");
 
-    /// A reader raises its mark.
+    /// A reader raises the read mark.
     LuaReadMarkNotRaised:
         edit(ADMIT, "",
             "read = math.max(read, number)",
             "");
 
-    /// A writer raises its mark.
+    /// A writer raises the write mark.
     LuaWriteMarkNotRaised:
         edit(ADMIT, "",
             "write = number",
             "");
 
-    /// Marks that went still refuse what they would have.
+    /// A resource whose marks expired still refuses the old fences.
     LuaGoneMarksAdmit:
         edit(ADMIT, "",
             "floor = time[1] * 1000000 + time[2] - keep * 1000",

@@ -1,4 +1,4 @@
-//! A source, and what is found in it.
+//! What is found in a small source.
 
 use super::*;
 
@@ -67,7 +67,7 @@ fn functions_are_found_with_the_types_and_modules_around_them() {
 }
 
 #[test]
-fn a_name_means_no_function_of_the_tests_unless_it_says_so() {
+fn a_name_means_a_function_of_the_tests_only_if_it_names_the_module() {
     let found = functions(SOURCE);
     assert_eq!(paths(&named(&found, "alone")), ["alone"]);
     assert_eq!(paths(&named(&found, "tests::alone")), ["tests::alone"]);
@@ -87,7 +87,7 @@ fn found(text: &str, wanted: &str, language: Language) -> Vec<String> {
 }
 
 #[test]
-fn white_space_and_comments_and_last_commas_do_not_count() {
+fn white_space_comments_and_last_commas_are_ignored() {
     let text = "call(\n    first, // why\n    /* { */ second,\n);\n";
     let whole = text.trim_end();
     assert_eq!(found(text, "call(first, second);", Language::Rust), [whole]);
@@ -95,7 +95,7 @@ fn white_space_and_comments_and_last_commas_do_not_count() {
         found("a(b, c);", "a(\n  b,\n  c,\n);", Language::Rust),
         ["a(b, c);"]
     );
-    // What looks like a comment in a string is none.
+    // What looks like a comment inside a string is not one.
     let url = r#"open("redis://a", 1)"#;
     assert_eq!(found(url, r#"open("redis://a",1)"#, Language::Rust), [url]);
     assert!(found(url, r#"open("redis:"#, Language::Rust).len() == 1);
@@ -106,7 +106,7 @@ fn white_space_and_comments_and_last_commas_do_not_count() {
 }
 
 #[test]
-fn names_are_found_whole() {
+fn names_are_found_as_whole_words() {
     assert_eq!(
         found("relate(); late(); late_r();", "late", Language::Rust),
         ["late"]

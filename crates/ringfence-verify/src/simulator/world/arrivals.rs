@@ -1,4 +1,4 @@
-//! What reaches a server or a resource, and what goes back.
+//! What arrives at servers and resources, and what they reply.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use ringfence::protocol::quorum;
 use tokio::sync::oneshot;
 
 use crate::history::What;
-use crate::simulator::link::{Parcel, Word};
+use crate::simulator::link::{ClientMessage, ServerFacts, ServerMessage};
 use crate::simulator::resource::Visit;
 use crate::simulator::server::Born;
 
 use super::{Happening, World};
 
 impl World<'_> {
-    /// A request reaches its server.
+    /// A request arrives at its server.
     pub(super) fn arrive(&mut self, happening: Happening) {
         let Happening::Arrives {
             client,
             node,
             connection,
             number,
-            ref parcel,
+            ref message,
             late,
         } = happening
         else {
@@ -33,53 +33,52 @@ impl World<'_> {
         let server = known.unwrap_or(self.addresses[node]);
         let host = &mut self.servers[server];
         if !host.server.up {
-            return self.answer(client, node, connection, number, Word::HungUp);
+            return self.answer(client, node, connection, number, ServerMessage::Closed);
         }
         if host.hung_until.is_some() {
             host.backlog.push(happening);
             return;
         }
-        // What its client has given up may still lie in a buffer somewhere, or be lost.
+        // A request of a closed connection may still be in a buffer, or be lost.
         if self.clients[client].links[node].connection != connection && !late {
             match self.random.between(0, 3) {
                 0 => return,
                 1 => {}
                 _ => {
                     let at = self.now + self.random.between(0, 3_000_000_000);
-                    let parcel = parcel.clone();
+                    let message = message.clone();
                     let again = Happening::Arrives {
                         client,
                         node,
                         connection,
                         number,
-                        parcel,
+                        message,
                         late: true,
                     };
                     return self.schedule(at, again);
                 }
             }
         }
-        let word = match parcel {
-            Parcel::Call { .. } if known.is_none() => Word::HungUp,
-            Parcel::Call {
+        let message = match message {
+            ClientMessage::Call { .. } if known.is_none() => ServerMessage::Closed,
+            ClientMessage::Call {
                 request,
                 known,
-                unseen,
+                unchecked,
             } => {
                 let request = Arc::clone(request);
-                self.carry_out(client, server, &request, known, *unseen)
+                self.execute(client, server, &request, known, *unchecked)
             }
-            Parcel::Probe | Parcel::Join => {
+            ClientMessage::Probe | ClientMessage::Join => {
                 self.routes.insert(route, server);
-                self.shake_hands(server, matches!(parcel, Parcel::Join))
+                self.handshake(server, matches!(message, ClientMessage::Join))
             }
         };
-        self.answer(client, node, connection, number, word);
+        self.answer(client, node, connection, number, message);
     }
 
-    /// What a server says of itself, after it was told to `join` if it was. A replica turns everybody
-    /// away.
-    fn shake_hands(&mut self, server: usize, join: bool) -> Word {
+    /// The reply to a handshake, after a `join` if it is one. A replica refuses all clients.
+    fn handshake(&mut self, server: usize, join: bool) -> ServerMessage {
         let has_replicas = self.replica_of(server).is_some();
         let at = &mut self.servers[server].server;
         at.catch_up(self.now);
@@ -88,9 +87,9 @@ impl World<'_> {
             false => at.born().cloned(),
         };
         if at.follows().is_some() || join && born.is_none() {
-            return Word::HungUp;
+            return ServerMessage::Closed;
         }
-        let word = Word::Facts {
+        let message = ServerMessage::Facts(ServerFacts {
             born,
             clock_us: at.clock_us(self.now),
             identity: at.identity(has_replicas),
@@ -98,34 +97,34 @@ impl World<'_> {
                 true => Tier::Durable,
                 false => Tier::Quarantined,
             },
-        };
+        });
         self.replicate(server);
-        word
+        message
     }
 
-    fn carry_out(
+    fn execute(
         &mut self,
         client: usize,
         server: usize,
         request: &Request,
         known: &Born,
-        unseen: bool,
-    ) -> Word {
+        unchecked: bool,
+    ) -> ServerMessage {
         let node = self.node_of(server);
         let at = &mut self.servers[server].server;
         at.catch_up(self.now);
-        let Some(carried) = at.carry_out(request, known, unseen, self.now) else {
-            self.tell(|| format!("s{server} takes client {client} for one of another incarnation"));
-            return Word::Newborn;
+        let Some(executed) = at.execute(request, known, unchecked, self.now) else {
+            self.trace_line(|| format!("s{server} refuses client {client}: another incarnation"));
+            return ServerMessage::Newborn;
         };
         self.replicate(server);
-        self.tell(|| {
+        self.trace_line(|| {
             format!(
                 "s{server} does {:?} for client {client}: {:?}",
-                request.op, carried.answer
+                request.op, executed.answer
             )
         });
-        for (name, holder) in carried.removed {
+        for (name, holder) in executed.removed {
             let by = request.token.id().to_owned();
             self.note(What::Removed {
                 node,
@@ -134,31 +133,32 @@ impl World<'_> {
                 by,
             });
         }
-        for name in carried.returned {
+        for name in executed.returned {
             let holder = request.token.id().to_owned();
             self.note(What::Returned { node, name, holder });
         }
-        self.take_place(node, &request.op, &carried.answer);
-        for wake in carried.wakes {
+        self.note_majorities(node, &request.op, &executed.answer);
+        for wake in executed.wakes {
             let id = wake.ticket.rsplit_once('.').map(|(client, _)| client);
-            let Some(&client) = id.and_then(|id| self.ears.get(id)) else {
+            let Some(&client) = id.and_then(|id| self.listeners.get(id)) else {
                 continue;
             };
-            // Over each connection that it has to this server: an address may lead here by mistake.
+            // On each of its connections to this server, because an address may lead here by
+            // mistake.
             for node in 0..self.addresses.len() {
                 let connection = self.clients[client].links[node].connection;
                 if self.routes.get(&(client, node, connection)) == Some(&server) {
-                    let word = Word::Wake(wake.clone());
-                    self.answer(client, node, connection, 0, word);
+                    let message = ServerMessage::Wake(wake.clone());
+                    self.answer(client, node, connection, 0, message);
                 }
             }
         }
-        let stamp = (!request.op.is_plain()).then_some(carried.stamp);
-        Word::Answer(carried.answer, stamp)
+        let stamp = (!request.op.is_plain()).then_some(executed.stamp);
+        ServerMessage::Answer(executed.answer, stamp)
     }
 
-    /// Writes down when a call has its place in line, or a grant, on a majority of the nodes.
-    fn take_place(&mut self, node: usize, op: &Op, answer: &Answer) {
+    /// Records when a majority of the nodes has a call's ticket or has granted the call.
+    fn note_majorities(&mut self, node: usize, op: &Op, answer: &Answer) {
         let Op::Acquire(Acquire {
             label,
             place,
@@ -192,7 +192,7 @@ impl World<'_> {
         node: usize,
         connection: u64,
         number: u64,
-        word: Word,
+        message: ServerMessage,
     ) {
         if let Some(at) = self.network.back(client, node, connection, self.now) {
             let happening = Happening::Answered {
@@ -200,7 +200,7 @@ impl World<'_> {
                 node,
                 connection,
                 number,
-                word,
+                message,
             };
             self.schedule(at, happening);
         }
@@ -214,11 +214,11 @@ impl World<'_> {
         answer: oneshot::Sender<Option<u64>>,
     ) {
         let value = self.resources.visit(resource, visit);
-        self.tell(|| format!("client {client} visits {resource} {visit:?}: {value:?}"));
+        self.trace_line(|| format!("client {client} visits {resource} {visit:?}: {value:?}"));
         if let (Visit::Write { fence, saw, value }, Some(_)) = (visit, value) {
             self.note(What::Updated {
                 resource: resource.to_owned(),
-                // The fence tells whose it was.
+                // The fence identifies the call.
                 op: *fence,
                 fence: *fence,
                 saw: *saw,

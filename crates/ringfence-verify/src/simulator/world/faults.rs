@@ -1,40 +1,62 @@
-//! What goes wrong in the world, and how it comes right again.
+//! Injects the faults of a plan, and ends them.
 
 use std::collections::BTreeMap;
 
 use crate::history::What;
 use crate::random::Random;
-use crate::simulator::link::Word;
-use crate::simulator::plan::Trouble;
+use crate::simulator::link::ServerMessage;
+use crate::simulator::plan::FaultAction;
 
 use super::{Happening, World, nanos};
 
 impl World<'_> {
     pub(super) fn fault(&mut self, at: usize) {
         let what = self.plan.faults[at].what.clone();
-        if let Trouble::Kill { client } = what {
-            // What it did after it stood still is done already: it is killed no sooner.
+        if let FaultAction::Kill { client } = what {
+            // Its actions during a stall are done already, up to a later time: it is killed no
+            // sooner.
             let ahead = self.clients[client].outbox.now();
             if ahead > self.now {
                 return self.schedule(ahead, Happening::Fault(at));
             }
         }
-        self.tell(|| format!("fault {at}: {what:?}"));
-        let forward = |by_us: i64| by_us > 0;
+        self.trace_line(|| format!("fault {at}: {what:?}"));
         let timing = match &what {
-            Trouble::PauseMachine { .. } | Trouble::Strobe { .. } => true,
-            Trouble::Step { by_us, .. } => forward(*by_us),
+            FaultAction::PauseMachine { .. } | FaultAction::Strobe { .. } => true,
+            FaultAction::Step { by_us, .. } => *by_us > 0,
             _ => false,
         };
-        let client_only = matches!(what, Trouble::Pause { .. } | Trouble::Stall { .. });
+        let client_only = matches!(what, FaultAction::Pause { .. } | FaultAction::Stall { .. });
         self.prompt &= client_only;
-        let shown = format!("{what:?}");
         self.note(What::Fault {
-            what: shown,
+            what: format!("{what:?}"),
             timing,
         });
         match what {
-            Trouble::Partition {
+            FaultAction::Partition { .. }
+            | FaultAction::Slow { .. }
+            | FaultAction::Lossy { .. }
+            | FaultAction::Reset { .. } => self.network_fault(what),
+            FaultAction::Hang { .. }
+            | FaultAction::Crash { .. }
+            | FaultAction::Flush { .. }
+            | FaultAction::Step { .. }
+            | FaultAction::Strobe { .. } => self.server_fault(&what),
+            FaultAction::Pause { .. }
+            | FaultAction::Stall { .. }
+            | FaultAction::PauseMachine { .. }
+            | FaultAction::Kill { .. } => self.client_fault(&what),
+            FaultAction::Attach { .. }
+            | FaultAction::Promote { .. }
+            | FaultAction::Demote { .. }
+            | FaultAction::FailBack { .. }
+            | FaultAction::Repoint { .. } => self.role_fault(&what),
+        }
+    }
+
+    fn network_fault(&mut self, what: FaultAction) {
+        match what {
+            FaultAction::Partition {
                 clients,
                 nodes,
                 ways,
@@ -43,7 +65,7 @@ impl World<'_> {
                 let until = self.now + nanos(lasts);
                 self.network.part(&clients, &nodes, ways, until);
             }
-            Trouble::Slow {
+            FaultAction::Slow {
                 client,
                 node,
                 by,
@@ -52,52 +74,64 @@ impl World<'_> {
                 let until = self.now + nanos(lasts);
                 self.network.slow(client, node, nanos(by), until);
             }
-            Trouble::Lossy { lost, twice, lasts } => {
+            FaultAction::Lossy { lost, twice, lasts } => {
                 self.network.lossy(lost, twice, self.now + nanos(lasts));
             }
-            Trouble::Reset { client, node } => {
+            FaultAction::Reset { client, node } => {
                 let connection = self.clients[client].links[node].connection;
                 let happening = Happening::Answered {
                     client,
                     node,
                     connection,
                     number: 0,
-                    word: Word::HungUp,
+                    message: ServerMessage::Closed,
                 };
                 self.reach(client, happening);
             }
-            // What hits a node hits the server that its address leads to.
-            Trouble::Hang { node, lasts, clock } => {
+            _ => {}
+        }
+    }
+
+    /// A fault of a node hits the server that its address leads to.
+    fn server_fault(&mut self, what: &FaultAction) {
+        match *what {
+            FaultAction::Hang { node, lasts, clock } => {
                 let server = self.addresses[node];
                 if clock {
                     self.servers[server].server.dial.stop(self.now, true);
                 }
                 self.hang(server, nanos(lasts));
             }
-            Trouble::Crash { node, lasts } => self.crash(self.addresses[node], nanos(lasts)),
-            Trouble::Flush { node } => self.flush(self.addresses[node]),
-            Trouble::Step { node, by_us } => self.step_clock(node, by_us),
-            Trouble::Strobe { node, by_us, times } => {
+            FaultAction::Crash { node, lasts } => self.crash(self.addresses[node], nanos(lasts)),
+            FaultAction::Flush { node } => self.flush(self.addresses[node]),
+            FaultAction::Step { node, by_us } => self.step_clock(node, by_us),
+            FaultAction::Strobe { node, by_us, times } => {
                 for time in 0..u64::from(times) {
                     let by_us = if time % 2 == 0 { by_us } else { -by_us };
                     let at = self.now + time * 7_000_000;
                     self.schedule(at, Happening::Strobe { node, by_us });
                 }
             }
-            Trouble::Pause {
+            _ => {}
+        }
+    }
+
+    fn client_fault(&mut self, what: &FaultAction) {
+        match *what {
+            FaultAction::Pause {
                 client,
                 lasts,
-                heard,
-            } => match heard {
-                true => self.clients[client].pause_when_heard = Some(nanos(lasts)),
+                after_reply,
+            } => match after_reply {
+                true => self.clients[client].pause_at_reply = Some(nanos(lasts)),
                 false => self.pause(client, nanos(lasts)),
             },
-            Trouble::Stall {
+            FaultAction::Stall {
                 client,
                 sends,
                 lasts,
             } => self.clients[client].outbox.stall_after(sends, nanos(lasts)),
-            Trouble::PauseMachine { host, lasts } => {
+            FaultAction::PauseMachine { host, lasts } => {
                 for client in 0..self.clients.len() {
                     if self.plan.clients[client].host == host {
                         let now = self.now;
@@ -107,23 +141,28 @@ impl World<'_> {
                     }
                 }
             }
-            Trouble::Kill { client } => {
-                self.clients[client].kill(self.now, &self.witness);
-            }
-            Trouble::Attach {
+            FaultAction::Kill { client } => self.clients[client].kill(self.now, &self.witness),
+            _ => {}
+        }
+    }
+
+    fn role_fault(&mut self, what: &FaultAction) {
+        match *what {
+            FaultAction::Attach {
                 node,
                 lag,
                 ahead_us,
             } => self.attach(node, nanos(lag), ahead_us),
-            Trouble::Promote { node, moved } => self.promote(node, moved),
-            Trouble::Demote { node, lag } => self.demote(node, nanos(lag)),
-            Trouble::FailBack { node, moved } => self.fail_back(node, moved),
-            Trouble::Repoint {
+            FaultAction::Promote { node, moved } => self.promote(node, moved),
+            FaultAction::Demote { node, lag } => self.demote(node, nanos(lag)),
+            FaultAction::FailBack { node, moved } => self.fail_back(node, moved),
+            FaultAction::Repoint {
                 node,
                 to,
                 lasts,
                 connections_stay,
             } => self.repoint(node, to, nanos(lasts), connections_stay),
+            _ => {}
         }
     }
 
@@ -150,13 +189,13 @@ impl World<'_> {
         for route in connections {
             self.routes.remove(&route);
             let (client, node, connection) = route;
-            self.answer(client, node, connection, 0, Word::HungUp);
+            self.answer(client, node, connection, 0, ServerMessage::Closed);
         }
         self.hang(server, lasts);
     }
 
     fn flush(&mut self, server: usize) {
-        // A replica takes no writes.
+        // A replica accepts no writes.
         if self.servers[server].server.follows().is_none() {
             self.servers[server].server.forget();
             self.replicate(server);
@@ -179,13 +218,15 @@ impl World<'_> {
         client.paused_until = None;
         client.outbox.with_dial(|dial| dial.stop(self.now, false));
         client.outbox.set_now(self.now);
-        client.affairs.observe(&client.outbox, &self.witness, true);
-        self.tell(|| format!("client {at} goes on"));
+        client
+            .open_work
+            .observe(&client.outbox, &self.witness, true);
+        self.trace_line(|| format!("client {at} resumes"));
         for happening in std::mem::take(&mut self.clients[at].waiting) {
             self.reach(at, happening);
         }
         if self.clients[at].is_alive() && self.clients[at].paused_until.is_none() {
-            self.let_run(at);
+            self.run_client(at);
         }
     }
 
@@ -199,11 +240,11 @@ impl World<'_> {
         host.server.up = true;
         host.server.dial.stop(self.now, false);
         let backlog = std::mem::take(&mut host.backlog);
-        self.tell(|| format!("s{server} goes on"));
+        self.trace_line(|| format!("s{server} resumes"));
         if restarted {
             self.attach_again(server);
         }
-        // Each connection in its order, but the connections in any.
+        // Each connection in order, but the connections in random order.
         let mut by_connection: BTreeMap<u64, Vec<Happening>> = BTreeMap::new();
         let salt = self.random.next();
         for happening in backlog {
@@ -220,8 +261,8 @@ impl World<'_> {
         }
     }
 
-    /// From now on nothing is wrong. Who stands still goes on in its own time: what it did after it stood
-    /// still may be done already.
+    /// From now on there are no faults. A paused client resumes at its own time, because its
+    /// actions during a stall may be done already.
     pub(super) fn heal(&mut self) {
         self.network.heal();
         for server in 0..self.servers.len() {

@@ -1,17 +1,17 @@
-//! Which server is a master, which follows which, and to which of them a node's address leads.
+//! Which server is a master, which server follows which, and which server a node's address leads
+//! to.
 //!
-//! Each node has a server of its own and may have a standby, which follows it. Whether a role change
-//! applies depends on the roles at that moment: one that does not apply does nothing, so that a schedule
-//! still means something when parts of it are left out.
+//! Each node has its own server and may have a standby, which follows it. A role change that does
+//! not fit the current roles does nothing, so a schedule stays valid when parts of it are left out.
 
 use std::fmt;
 
-use crate::simulator::link::Word;
+use crate::simulator::link::ServerMessage;
 use crate::simulator::plan::Moved;
 
 use super::{Happening, World, nanos};
 
-/// How often roles were changed and addresses led to another node's server.
+/// How often roles and addresses changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Replicas that were attached.
@@ -40,15 +40,15 @@ impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} replicas attached, {} promoted, {} masters demoted, {} promoted again, {} addresses \
-             re-pointed",
+            "{} replicas attached, {} promoted, {} masters demoted, {} promoted again, \
+             {} addresses re-pointed",
             self.attached, self.promoted, self.demoted, self.failed_back, self.repointed
         )
     }
 }
 
 impl World<'_> {
-    /// The node whose own server or standby this is.
+    /// The node to which this server or standby belongs.
     pub(super) fn node_of(&self, server: usize) -> usize {
         server % self.addresses.len()
     }
@@ -67,7 +67,7 @@ impl World<'_> {
             let other = &self.servers[*at].server;
             other.up && other.follows() == Some(server)
         };
-        // A node's two servers follow no others.
+        // A node's two servers follow only each other.
         let node = self.node_of(server);
         [node, self.standby_of(node)].into_iter().find(follows)
     }
@@ -91,7 +91,7 @@ impl World<'_> {
         let standby = self.standby_of(node);
         let own = &self.servers[node].server;
         if !own.up || !self.is_master(node) || self.servers[standby].server.up {
-            return self.tell(|| format!("n{node} has a standby already, or is down"));
+            return self.trace_line(|| format!("n{node} has a standby already, or is down"));
         }
         let mut dial = own.dial;
         dial.step(self.now, ahead_us * 1_000);
@@ -102,7 +102,7 @@ impl World<'_> {
         self.changes.attached += 1;
     }
 
-    /// A server that was restarted has lost its replica, which finds it again and copies all.
+    /// The replica of a restarted server finds it again and copies everything.
     pub(super) fn attach_again(&mut self, server: usize) {
         if let Some(replica) = self.replica_of(server) {
             self.follow(replica, server, 0);
@@ -113,7 +113,7 @@ impl World<'_> {
         let standby = self.standby_of(node);
         let server = &mut self.servers[standby].server;
         if !server.up || server.follows().is_none() {
-            return self.tell(|| format!("n{node} has no standby that follows"));
+            return self.trace_line(|| format!("n{node} has no standby that follows it"));
         }
         server.promote(self.now);
         self.changes.promoted += 1;
@@ -126,9 +126,10 @@ impl World<'_> {
         let standby = self.standby_of(node);
         let both = self.servers[node].server.up && self.servers[standby].server.up;
         if !both || !self.is_master(node) || !self.is_master(standby) {
-            return self.tell(|| format!("n{node} has no two masters"));
+            return self.trace_line(|| format!("n{node} does not have two masters"));
         }
-        // After a failback the address leads to the node's own server, and the standby was promoted first.
+        // After a failback the address leads to the node's own server, and the standby was promoted
+        // first.
         match self.failed_back.contains(&node) {
             true => self.follow(standby, node, lag),
             false => self.follow(node, standby, lag),
@@ -138,7 +139,7 @@ impl World<'_> {
 
     pub(super) fn fail_back(&mut self, node: usize, moved: Moved) {
         if self.is_master(node) {
-            return self.tell(|| format!("n{node} was not demoted"));
+            return self.trace_line(|| format!("n{node} was not demoted"));
         }
         self.servers[node].server.promote(self.now);
         self.failed_back.insert(node);
@@ -150,21 +151,21 @@ impl World<'_> {
 
     fn move_address(&mut self, node: usize, to: usize, moved: Moved) {
         self.addresses[node] = to;
-        self.tell(|| format!("the address of n{node} leads to s{to}"));
-        // Not a fault of its own: a schedule without it would let the former master serve for longer
-        // than the quarantine allows for.
+        self.trace_line(|| format!("the address of n{node} leads to s{to}"));
+        // Not a separate fault: if it were left out, the former master would serve for longer than
+        // the quarantine allows.
         let at = self.now + nanos(moved.connections_last);
-        self.schedule(at, Happening::Strays { node });
+        self.schedule(at, Happening::CloseMisrouted { node });
     }
 
     pub(super) fn repoint(&mut self, node: usize, to: usize, lasts: u64, connections_stay: bool) {
         if self.addresses[node] != node {
-            return self.tell(|| format!("the address of n{node} leads elsewhere already"));
+            return self.trace_line(|| format!("the address of n{node} already leads elsewhere"));
         }
         self.addresses[node] = to;
-        self.tell(|| format!("the address of n{node} leads to s{to}"));
+        self.trace_line(|| format!("the address of n{node} leads to s{to}"));
         if !connections_stay {
-            self.hang_up_strays(node);
+            self.announce_misrouted(node);
         }
         self.changes.repointed += 1;
         let back = Happening::PointsBack {
@@ -176,36 +177,36 @@ impl World<'_> {
 
     pub(super) fn point_back(&mut self, node: usize, connections_stay: bool) {
         self.addresses[node] = node;
-        self.tell(|| format!("the address of n{node} leads to s{node} again"));
+        self.trace_line(|| format!("the address of n{node} leads to s{node} again"));
         if !connections_stay {
-            self.hang_up_strays(node);
+            self.announce_misrouted(node);
         }
     }
 
-    /// Ends the connections of `node` that do not lead where its address does: the servers at their
-    /// other ends take nothing more from them.
-    pub(super) fn end_strays(&mut self, node: usize) {
-        self.hang_up_strays(node);
+    /// Ends the connections of `node` that do not lead where its address leads: their servers
+    /// accept nothing more from them.
+    pub(super) fn end_misrouted(&mut self, node: usize) {
+        self.announce_misrouted(node);
         let address = self.addresses[node];
         self.routes
             .retain(|(_, of, _), server| *of != node || *server == address);
     }
 
-    /// Tells clients that these connections have ended. One that does not hear of it goes on, and what
-    /// is on its way may still be carried out.
-    fn hang_up_strays(&mut self, node: usize) {
+    /// Tells clients that these connections have ended. A client that does not receive this
+    /// continues, and messages on their way may still be executed.
+    fn announce_misrouted(&mut self, node: usize) {
         let address = self.addresses[node];
         for client in 0..self.clients.len() {
             let connection = self.clients[client].links[node].connection;
             let leads_to = self.routes.get(&(client, node, connection));
             if leads_to.is_some_and(|server| *server != address) {
-                self.answer(client, node, connection, 0, Word::HungUp);
+                self.answer(client, node, connection, 0, ServerMessage::Closed);
             }
         }
     }
 
-    /// When nothing goes wrong any more every address leads to a master, and every connection where its
-    /// address does.
+    /// After the last fault every address leads to a master, and every connection where its address
+    /// leads.
     pub(super) fn settle_roles(&mut self) {
         for node in 0..self.addresses.len() {
             let standby = self.standby_of(node);
@@ -223,7 +224,7 @@ impl World<'_> {
             if !self.is_master(at) {
                 self.servers[at].server.promote(self.now);
             }
-            self.end_strays(node);
+            self.end_misrouted(node);
         }
     }
 }

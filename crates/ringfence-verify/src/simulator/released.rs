@@ -1,21 +1,23 @@
-//! What was given back on a server, so that it is noticed when something late brings it back.
+//! The ballots that were released on a server, to notice a late request that makes a holder hold
+//! again.
 
 use std::collections::BTreeMap;
 
 use ringfence::message::{Acquire, Answer, Mode, Op, Release, ReleaseKind, Request, Restore};
 
-/// By name and token, the highest ballot that was given back: so that no acquire of it may be granted any
-/// more, and no restore.
+/// For each name and token, the highest ballot that was released: no later acquire with it may be
+/// granted, and no restore.
 #[derive(Debug, Clone, Default)]
-pub(super) struct GivenBack {
+pub(super) struct ReleasedBallots {
     acquires: BTreeMap<(String, String), u64>,
     restores: BTreeMap<(String, String), u64>,
 }
 
-impl GivenBack {
-    /// Takes note of a request that was carried out. `removed` are the names and holders that it freed,
-    /// `ceiling_us` what no record may exceed now. The names on which it brought back what had been given
-    /// back; shares are left out, since those who share a name need no order among themselves.
+impl ReleasedBallots {
+    /// Records a request that was executed. `removed` has the names and holders that it freed; no
+    /// record may exceed `ceiling_us` now. Returns the names on which the request made a released
+    /// holder hold again. Shared claims are left out, because readers need no order among each
+    /// other.
     pub(super) fn note(
         &mut self,
         request: &Request,
