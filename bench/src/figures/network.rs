@@ -7,7 +7,7 @@ use ringfence_peers::Library;
 
 use crate::arena::{Arena, Contest};
 use crate::distance::Distance;
-use crate::sheet::{Cell, Sheet, Wanted};
+use crate::sheet::{Cell, Sheet, Aim};
 
 /// How far away the slow one of five nodes is.
 const FAR: Distance = Distance::steady(Duration::from_millis(50));
@@ -44,8 +44,8 @@ pub(crate) fn measure(nodes: usize, tasks: usize, rounds: usize, ms: u64) -> She
     };
     let (rate, p99) = (ratio(0, true), ratio(2, false));
     if nodes == 5 {
-        sheet.judge("rate against the best peer", rate, Wanted::AtLeast(2.0));
-        sheet.judge("p99 against the best peer", p99, Wanted::AtMost(0.6));
+        sheet.judge("rate against the best peer", rate, Aim::AtLeast(2.0));
+        sheet.judge("p99 against the best peer", p99, Aim::AtMost(0.6));
     }
     sheet
 }
@@ -76,7 +76,7 @@ pub(crate) fn slow_node(rounds: usize, ms: u64) -> Sheet {
     sheet.judge(
         "p50 with one slow node against five equal ones",
         ratio.map(|(slow, equal)| slow / equal),
-        Wanted::AtMost(1.1),
+        Aim::AtMost(1.1),
     );
     sheet
 }
