@@ -332,8 +332,8 @@ pub(crate) struct Completions {
 }
 
 /// Refuses a bad name before anything is sent, with the library's own words.
-fn name(text: &str) -> Result<String, ringfence::name::NameError> {
-    ringfence::name::Name::new("", text)?;
+fn name(text: &str) -> Result<String, ringfence_core::name::NameError> {
+    ringfence_core::name::Name::new("", text)?;
     Ok(text.to_owned())
 }
 

@@ -1,7 +1,7 @@
 //! The lock that a command runs under, of any kind.
 
-use ringfence::time::Timestamp;
 use ringfence::{Guard, Lost, ReadGuard, ReleaseError, SemaphoreGuard};
+use ringfence_core::time::Timestamp;
 
 /// A lock that is held.
 pub(crate) enum Lease {

@@ -2,17 +2,20 @@
 //! that reads a clock or calls the generator. A test may hand in a clock that it steps itself, and a
 //! simulation a seed.
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ringfence_core::splitmix::SplitMix64;
-use tokio::sync::Notify;
 
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+#[cfg(any(test, feature = "test-util"))]
+mod stepped;
+
+#[cfg(any(test, feature = "test-util"))]
+pub use stepped::SteppedClock;
 
 /// The clock that a client measures durations on: `CLOCK_BOOTTIME`, which counts suspend and is never
 /// set.
@@ -22,6 +25,7 @@ pub enum Clock {
     #[default]
     System,
     /// A clock that only moves when it is told to.
+    #[cfg(any(test, feature = "test-util"))]
     Stepped(SteppedClock),
 }
 
@@ -30,6 +34,7 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         match self {
             Self::System => system_now(),
+            #[cfg(any(test, feature = "test-util"))]
             Self::Stepped(clock) => clock.now(),
         }
     }
@@ -48,84 +53,8 @@ impl Clock {
                 }
                 tokio::time::sleep(left.min(RECHECK)).await;
             },
+            #[cfg(any(test, feature = "test-util"))]
             Self::Stepped(clock) => clock.reached(until).await,
-        }
-    }
-}
-
-/// A clock for tests: it stands still until it is stepped.
-#[derive(Debug, Clone, Default)]
-pub struct SteppedClock(Arc<Stepped>);
-
-#[derive(Debug, Default)]
-struct Stepped {
-    nanos: AtomicU64,
-    stepped: Notify,
-    /// Until when each of those who sleep does, told apart by a number.
-    sleepers: Mutex<BTreeSet<(Timestamp, u64)>>,
-    slept: AtomicU64,
-}
-
-/// Somebody who sleeps until then. Dropped, nobody does.
-struct Sleeper<'a>(&'a Stepped, (Timestamp, u64));
-
-impl Drop for Sleeper<'_> {
-    fn drop(&mut self) {
-        self.0.with_sleepers(|sleepers| sleepers.remove(&self.1));
-    }
-}
-
-impl Stepped {
-    fn with_sleepers<T>(&self, look: impl FnOnce(&mut BTreeSet<(Timestamp, u64)>) -> T) -> T {
-        look(&mut self.sleepers.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl SteppedClock {
-    /// A clock that stands at `start` after its beginning.
-    pub fn starting_at(start: Duration) -> Self {
-        let clock = Self::default();
-        clock.step(start);
-        clock
-    }
-
-    /// Tells it from every other clock that is in use. Clones have the same number.
-    pub(crate) fn number(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
-    }
-
-    /// The present moment.
-    pub fn now(&self) -> Timestamp {
-        Timestamp::from_nanos(self.0.nanos.load(Ordering::SeqCst))
-    }
-
-    /// Moves the clock forward and wakes whoever waits for it.
-    pub fn step(&self, by: Duration) {
-        let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-        self.0.nanos.fetch_add(nanos, Ordering::SeqCst);
-        self.0.stepped.notify_waiters();
-    }
-
-    /// The earliest moment that anybody sleeps for: until then stepping the clock wakes nobody.
-    pub fn next_due(&self) -> Option<Timestamp> {
-        self.0.with_sleepers(|sleepers| Some(sleepers.first()?.0))
-    }
-
-    async fn reached(&self, until: Timestamp) {
-        if self.now() >= until {
-            return;
-        }
-        let sleeper = (until, self.0.slept.fetch_add(1, Ordering::Relaxed));
-        self.0.with_sleepers(|sleepers| sleepers.insert(sleeper));
-        let _sleeper = Sleeper(&self.0, sleeper);
-        loop {
-            let stepped = self.0.stepped.notified();
-            tokio::pin!(stepped);
-            stepped.as_mut().enable();
-            if self.now() >= until {
-                return;
-            }
-            stepped.await;
         }
     }
 }
@@ -176,6 +105,10 @@ fn from_timespec(time: rustix::time::Timespec) -> Timestamp {
 ///
 /// The default is the operating system's generator, in every build.
 #[derive(Clone, Default)]
+#[cfg_attr(
+    not(feature = "test-util"),
+    expect(unreachable_pub, reason = "only tests choose another source")
+)]
 pub struct Entropy(
     /// The generator of a test; `None` for the operating system's.
     Option<Arc<Mutex<SplitMix64>>>,
@@ -183,6 +116,7 @@ pub struct Entropy(
 
 impl Entropy {
     /// The operating system's generator.
+    #[cfg(feature = "test-util")]
     pub fn system() -> Self {
         Self(None)
     }
@@ -193,6 +127,11 @@ impl Entropy {
     /// Danger: for tests and simulations only. A program that knows the seed knows every token, and
     /// can extend and release each lock; two clients with the same seed may draw the same token, and
     /// each would take the lock of the other for its own.
+    #[cfg(any(test, feature = "test-util"))]
+    #[cfg_attr(
+        not(feature = "test-util"),
+        expect(unreachable_pub, reason = "only tests choose another source")
+    )]
     pub fn seeded(seed: u64) -> Self {
         Self(Some(Arc::new(Mutex::new(SplitMix64::new(seed)))))
     }

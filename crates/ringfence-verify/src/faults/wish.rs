@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ringfence::protocol::Vote;
 use ringfence::{
     AcquireError, ExtendError, Guard, Leadership, Locks, Lost, ReadGuard, ReleaseError,
     SemaphoreGuard, Votes,
 };
+use ringfence_core::protocol::Vote;
 
 use crate::history::Mode;
 use crate::random::Random;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::entropy::Entropy;
-use ringfence::time::Timestamp;
 use ringfence::{Locks, Owner};
+use ringfence_core::time::Timestamp;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringfence::message::{Acquire, Answer, Mode, Op, Release, ReleaseKind, Request, Restore};
+use ringfence_core::message::{Acquire, Answer, Mode, Op, Release, ReleaseKind, Request, Restore};
 
 /// By name and token, the highest ballot that was given back: so that no acquire of it may be granted any
 /// more, and no restore.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ringfence::time::Timestamp;
 use ringfence::{Guard, Leadership, PlainGuard, ReadGuard, SemaphoreGuard};
+use ringfence_core::time::Timestamp;
 
 /// Whatever is held.
 pub(super) enum Held {

@@ -3,7 +3,7 @@
 //! one is made short and can be run again.
 //!
 //! Nothing of the product is restated here. Clients are [`ringfence::Locks`] as users have them, each
-//! in a runtime that runs when the world says so; servers run [`ringfence::ledger`]; only what lies
+//! in a runtime that runs when the world says so; servers run [`ringfence_core::ledger`]; only what lies
 //! between them (`link.rs`, `network.rs`) and the clocks (`dial.rs`) are made up.
 
 mod campaign;

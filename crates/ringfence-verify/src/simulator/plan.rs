@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ringfence::group::Group;
+use ringfence_core::group::Group;
 
 /// A schedule.
 #[derive(Debug, Clone)]

@@ -132,9 +132,10 @@ impl Builder {
         self
     }
 
-    /// Where random bytes come from, tokens included. Default the operating system's generator; a
-    /// simulation that must run the same again gives [`Entropy::seeded`], a program that locks
-    /// something never.
+    /// Sets the source of random bytes, tokens included. Default: the operating system's generator.
+    /// A simulation that must run the same way again uses [`Entropy::seeded`]. A program that locks
+    /// something must not.
+    #[cfg(any(test, feature = "test-util"))]
     #[must_use]
     pub fn entropy(mut self, entropy: Entropy) -> Self {
         self.entropy = entropy;

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
     not(feature = "redis"),
     expect(dead_code, reason = "servers need it all")
 )]
-struct Look {
+struct Examining {
     nodes: usize,
     drift: Drift,
     clock: Clock,
@@ -50,7 +50,7 @@ impl Builder {
             Some(urls) => parse_nodes(urls).map_err(|e| ConfigError::Other(e.to_string()))?,
             None => Vec::new(),
         };
-        let look = Look {
+        let look = Examining {
             nodes: self.given.len() + urls.len(),
             drift: settings.drift,
             clock: self.clock.clone(),
@@ -72,7 +72,7 @@ impl Builder {
     }
 }
 
-impl Look {
+impl Examining {
     async fn at(self, url: NodeUrl) -> Result<Examination, ConnectError> {
         match url {
             #[cfg(feature = "redis")]

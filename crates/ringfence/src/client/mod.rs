@@ -37,7 +37,7 @@ pub use error::{
 };
 pub use guard::Guard;
 pub use init::Initialised;
-pub use inspect::{Inspection, NodeStatus, NodeView, SemaphoreInspection};
+pub use inspect::{Inspection, NodeInspection, NodeStatus, SemaphoreInspection};
 pub use latch::{Arrival, Latch, LatchError, PARTIES_MAX};
 pub use lock::Lock;
 pub use owner::Owner;

@@ -88,6 +88,7 @@ impl Answered {
     }
 
     /// The same with `error` in place of an answer; an error that was there stays.
+    #[cfg(any(test, feature = "sqlite", feature = "test-util"))]
     pub(super) fn but(self, error: &CallError) -> Self {
         let but = || error.clone();
         match self {

@@ -39,10 +39,10 @@ pub use ringfence_core::token::Token;
 
 /// One lock server.
 ///
-/// A node carries out each [`Request`] atomically as [`crate::ledger::apply`] says, and answers
+/// A node carries out each [`Request`] atomically as [`ringfence_core::ledger::apply`] says, and answers
 /// every [`Call`] exactly once, in whatever order. Calls of one caller about the same token are
 /// carried out in the order in which they were sent, or not at all; only an acquire that has not been
-/// answered may be overtaken, which is what an unknown fate means in [`crate::message::Op::Release`].
+/// answered may be overtaken, which is what an unknown fate means in [`Op::Release`].
 pub trait Node: Send + Sync + fmt::Debug + 'static {
     /// How people know this node: its address without secrets.
     fn name(&self) -> &str;

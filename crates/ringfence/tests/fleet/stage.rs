@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::protocol::Vote;
-use ringfence::time::Timestamp;
 use ringfence::{Builder, Guard, Locks};
+use ringfence_core::protocol::Vote;
+use ringfence_core::time::Timestamp;
 use ringfence_testkit::{Fleet, Server, wait_until_async};
 
 /// Longer than anything takes on a busy machine, shorter than anybody waits for a hung test.

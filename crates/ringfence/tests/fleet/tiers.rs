@@ -1,8 +1,8 @@
 //! What a crash may cost: found out from each server, and told of each grant.
 
 use ringfence::node::{Tier, TroubleKind};
-use ringfence::protocol::Vote;
 use ringfence::{Guard, Locks};
+use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Persistence, Server, ServerBuilder, wait_until_async};
 
 use crate::stage::*;

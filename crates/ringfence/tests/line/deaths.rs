@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ringfence::Locks;
 use ringfence::clock::Clock;
-use ringfence::group::Group;
-use ringfence::ledger::TICKET_MS;
+use ringfence_core::group::Group;
+use ringfence_core::ledger::TICKET_MS;
 use ringfence_testkit::{Fleet, wait_until};
 
 use crate::crew::Crew;
@@ -79,7 +79,7 @@ async fn a_dead_head_is_passed(heads: usize, killed: Killed) {
 }
 
 /// Whoever is next is in time, and so is the one behind it, once the name is free again.
-fn in_turn(freed: ringfence::time::Timestamp, next: &Waiters, last: &Waiters) {
+fn in_turn(freed: ringfence_core::time::Timestamp, next: &Waiters, last: &Waiters) {
     let held = next.held();
     let waited = held.since(freed);
     assert!(waited < WORST + BUSY, "{waited:?}");

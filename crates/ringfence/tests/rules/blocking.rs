@@ -204,7 +204,7 @@ fn blocking_semaphore_gives_out_its_permits() {
     assert!(matches!(error, AcquireError::Held { .. }), "{error}");
     one.release().unwrap();
     drop(two);
-    let name = ringfence::name::Name::new("", "s").unwrap();
+    let name = ringfence_core::name::Name::new("", "s").unwrap();
     eventually("both are given back", || {
         (0..2).all(|slot| node.entry(&name.slot(slot)).key.is_none())
     });

@@ -5,7 +5,7 @@
 use std::pin::pin;
 
 use ringfence::Lost;
-use ringfence::message::Op;
+use ringfence_core::message::Op;
 
 use crate::bench::{Bench, assert_lost, at_once, idle, ms, waits};
 

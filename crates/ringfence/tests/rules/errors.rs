@@ -3,8 +3,8 @@
 use std::pin::pin;
 
 use ringfence::node::{CallError, Trouble, TroubleKind};
-use ringfence::protocol::Vote;
 use ringfence::{AcquireError, ConnectError, ExtendError, InitError, InspectError};
+use ringfence_core::protocol::Vote;
 
 use crate::bench::{Bench, at_once, ms, unreachable, waits};
 
@@ -45,7 +45,7 @@ async fn rule_13_held_names_the_holder_and_every_vote() {
 #[tokio::test]
 async fn rule_13_a_nameless_holder_is_another_client() {
     let bench = Bench::new(1).await;
-    let token = ringfence::token::Token::parse("someone.elses").unwrap();
+    let token = ringfence_core::token::Token::parse("someone.elses").unwrap();
     let locks = bench.client().await;
     bench.occupy(0, "x", &token, 2000);
     let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();

@@ -1,8 +1,8 @@
 //! Rule 7: extending, failing to, and getting back what nodes lost.
 
-use ringfence::message::Op;
-use ringfence::protocol::Vote;
 use ringfence::{ExtendError, Lost};
+use ringfence_core::message::Op;
+use ringfence_core::protocol::Vote;
 
 use crate::bench::{Bench, assert_lost, at_once, foreign, idle, ms};
 

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
-use ringfence::group::Group;
 use ringfence::node::memory::MemoryNode;
 use ringfence::node::{CallError, Completion, Deliver, Facts, InitMode, Node};
 use ringfence::{Builder, ConnectError, Locks};
+use ringfence_core::group::Group;
 
 use crate::bench::{Bench, ms};
 use crate::wrapper::leave_to;

@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::protocol::{Discount, Vote};
 use ringfence::{Builder, ExtendError, Locks, Lost};
+use ringfence_core::protocol::{Discount, Vote};
 
 use crate::bench::{Bench, at_once, idle, ms, waits};
 use crate::postman::Postman;

@@ -1,7 +1,7 @@
 //! `lock_delay` and `hold_at_least`: a lock that others do not get although nobody holds it.
 
-use ringfence::message::{Op, Restore};
 use ringfence::{AcquireError, ExtendError, Lock, Lost, ReleaseError};
+use ringfence_core::message::{Op, Restore};
 
 use crate::bench::{Bench, at_once, idle, ms};
 

@@ -2,8 +2,8 @@
 
 use std::pin::pin;
 
-use ringfence::message::Op;
 use ringfence::{AcquireError, Lost, Owner, ReleaseError};
+use ringfence_core::message::Op;
 
 use crate::bench::{Bench, at_once, idle, ms, poll_once, waits};
 

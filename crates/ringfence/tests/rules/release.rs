@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ringfence::ReleaseError;
 use ringfence::clock::Clock;
-use ringfence::message::{Op, Release};
+use ringfence_core::message::{Op, Release};
 
 use crate::bench::{Bench, at_once, foreign, idle, ms};
 
@@ -108,7 +108,7 @@ async fn rule_11_a_drop_closes_as_a_release_does() {
     let guard = bench.lock_x().await;
     bench.log_operations();
     drop(guard);
-    use ringfence::message::ReleaseKind::Final;
+    use ringfence_core::message::ReleaseKind::Final;
     assert_eq!(
         bench.count(|op| matches!(op, Op::Release(Release { kind: Final, .. }))),
         [1; 3]

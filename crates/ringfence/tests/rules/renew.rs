@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ringfence::message::Op;
 use ringfence::{Lost, ReleaseError};
+use ringfence_core::message::Op;
 use tokio::task::yield_now;
 
 use crate::bench::{Bench, at_once, idle, ms, waits};

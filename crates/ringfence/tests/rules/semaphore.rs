@@ -1,8 +1,8 @@
 //! Semaphores: so many inside and no more, in order, and nothing left behind.
 
-use ringfence::message::{AcquireSlot, Op};
-use ringfence::name::Name;
 use ringfence::{AcquireError, InspectError, Lost, SemaphoreGuard};
+use ringfence_core::message::{AcquireSlot, Op};
+use ringfence_core::name::Name;
 
 use crate::bench::{Bench, at_once, idle, ms};
 use crate::log::Log;

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use ringfence::protocol::Vote;
 use ringfence::resource::Refused;
 use ringfence::resource::redis::{Call, FENCED, FencedKey};
 use ringfence::{AcquireError, Builder, ExtendError, Locks, Lost};
+use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Server, WallClock, wait_until_async};
 
 use crate::partition::Partition;

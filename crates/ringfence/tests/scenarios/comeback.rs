@@ -1,6 +1,6 @@
 //! Nodes that restart empty one after the other, while a lock is held for longer than all of it.
 
-use ringfence::protocol::Vote;
+use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Fleet, wait_until_async};
 
 use crate::redlock::Redlock;

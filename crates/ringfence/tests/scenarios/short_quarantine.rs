@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ringfence::time::Timestamp;
 use ringfence::{Builder, Guard, Locks, Lost};
+use ringfence_core::time::Timestamp;
 use ringfence_testkit::Fleet;
 
 use crate::stage;

@@ -1,7 +1,7 @@
 //! What a scenario looks for on its servers and in what clients are told.
 
 use ringfence::Locks;
-use ringfence::protocol::Vote;
+use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Fleet, wait_until_async};
 
 use crate::stage::{PATIENCE, SOON, has_key};

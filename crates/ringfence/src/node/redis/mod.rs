@@ -155,7 +155,7 @@ impl RedisNode {
         let link = Link::new(
             maker,
             queue,
-            Entropy::system().seed(),
+            Entropy::default().seed(),
             Arc::clone(&flush),
             Arc::clone(&last_words),
         );

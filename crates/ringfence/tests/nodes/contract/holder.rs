@@ -1,6 +1,6 @@
 //! The contract of one who holds: under which ballot, and until when.
 
-use ringfence::message::{PlainAcquire, PlainExtend};
+use ringfence_core::message::{PlainAcquire, PlainExtend};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! The contract of those who wait in line, and are told when it is their turn.
 
-use ringfence::message::PlainAcquire;
+use ringfence_core::message::PlainAcquire;
 
 use super::*;
 

@@ -144,7 +144,7 @@ fn waiting(entries: &[Entry]) -> usize {
 }
 
 /// What a server says of `wakes`, sorted.
-pub(super) fn announced(wakes: &[ringfence::message::Wake]) -> Vec<(String, String)> {
+pub(super) fn announced(wakes: &[ringfence_core::message::Wake]) -> Vec<(String, String)> {
     let wakes = wakes.iter().map(|wake| {
         let (client, _) = wake.ticket.rsplit_once('.').unwrap();
         (format!("ringfence:wake:{client}"), wake.to_string())

@@ -26,7 +26,12 @@ impl Bench {
         }
     }
 
-    fn count(&mut self, answer: &Answer, fewer_wait: bool, wakes: &[ringfence::message::Wake]) {
+    fn count(
+        &mut self,
+        answer: &Answer,
+        fewer_wait: bool,
+        wakes: &[ringfence_core::message::Wake],
+    ) {
         let answer = match answer {
             Answer::Permit(permit) => &*permit.answer,
             answer => answer,
@@ -54,7 +59,7 @@ impl Bench {
     }
 
     /// How an operation ended that took the short way through a line.
-    fn count_short(&mut self, answer: &Answer, wakes: &[ringfence::message::Wake]) {
+    fn count_short(&mut self, answer: &Answer, wakes: &[ringfence_core::message::Wake]) {
         let what = match answer {
             Answer::Granted => "shortly granted",
             Answer::Held(_) => "shortly held",

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use redis::Commands;
-use ringfence::group::Group;
-use ringfence::message::Answer;
 use ringfence::node::{CallError, InitMode, Tier, TroubleKind};
+use ringfence_core::group::Group;
+use ringfence_core::message::Answer;
 
 use ringfence_testkit::{Flavor, Persistence, Server, ServerBuilder, wait_until};
 

@@ -1,7 +1,7 @@
 //! What a server keeps of a line, and what somebody else has done to it.
 
 use redis::Commands;
-use ringfence::message::{Answer, Holder, Place};
+use ringfence_core::message::{Answer, Holder, Place};
 use ringfence_testkit::{Flavor, Server};
 
 use super::*;

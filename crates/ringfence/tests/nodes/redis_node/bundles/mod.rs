@@ -5,8 +5,8 @@ mod extends;
 mod refusals;
 
 use redis::Commands;
-use ringfence::message::{Acquire, Answer, Op, PlainAcquire, Release};
 use ringfence::node::TroubleKind;
+use ringfence_core::message::{Acquire, Answer, Op, PlainAcquire, Release};
 use ringfence_testkit::{Flavor, Server};
 
 use super::*;
@@ -353,7 +353,7 @@ async fn an_acquire_that_its_own_release_has_overtaken_is_stale() {
     let later = plus(ballot, 1);
     let withdrawn = Op::Release(Release {
         ballot: later,
-        kind: ringfence::message::ReleaseKind::Final,
+        kind: ringfence_core::message::ReleaseKind::Final,
         fate_unknown: true,
         place: None,
         stays: false,
