@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfence_core::splitmix::SplitMix64;
 
@@ -37,6 +37,21 @@ impl Clock {
             #[cfg(any(test, feature = "test-util"))]
             Self::Stepped(clock) => clock.now(),
         }
+    }
+
+    /// The moment `at` as an [`Instant`]. The clock of `Instant` may not count suspend, so the two can
+    /// be compared for the present moment only.
+    #[allow(clippy::disallowed_methods)]
+    pub(crate) fn instant(&self, at: Timestamp) -> Instant {
+        // Read first: a pause between the two readings makes the result earlier, never later.
+        let instant = Instant::now();
+        let now = self.now();
+        let moved = if at >= now {
+            instant.checked_add(at.since(now))
+        } else {
+            instant.checked_sub(now.since(at))
+        };
+        moved.unwrap_or(instant)
     }
 
     /// Completes once the clock has reached `until`; at once if it has already.
@@ -89,7 +104,6 @@ fn system_now() -> Timestamp {
 #[allow(clippy::disallowed_methods)]
 fn system_now() -> Timestamp {
     use std::sync::OnceLock;
-    use std::time::Instant;
     static START: OnceLock<Instant> = OnceLock::new();
     Timestamp::ZERO + START.get_or_init(Instant::now).elapsed()
 }

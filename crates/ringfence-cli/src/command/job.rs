@@ -98,7 +98,7 @@ impl<'a> Running<'a> {
 fn environment(session: &Session, lease: &Lease, name: &str) -> Vec<(&'static str, String)> {
     let mut env = vec![
         (NAME, name.to_owned()),
-        (TOKEN, lease.token()),
+        (TOKEN, lease.token().to_owned()),
         (FENCE, lease.fence().to_string()),
         session.nodes.env(),
     ];

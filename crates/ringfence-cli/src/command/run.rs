@@ -30,17 +30,17 @@ async fn taken(session: &Session, args: &Run) -> Result<Lease, Failure> {
             .max_hold(args.job.max_hold)
             .lock_delay(lock_delay);
         let guard = take::permit(session, permit, name, terms).await?;
-        return Ok(Lease::Permit(guard));
+        return Ok(guard.into());
     }
     if args.shared {
         let lock = take::shared_lock(session, name, terms).max_hold(args.job.max_hold);
         let guard = take::take_shared(session, lock, name, terms).await?;
-        return Ok(Lease::Shared(guard));
+        return Ok(guard.into());
     }
     let lock = take::lock(session, name, terms)
         .max_hold(args.job.max_hold)
         .lock_delay(lock_delay)
         .hold_at_least(args.hold_at_least.unwrap_or_default());
     let guard = take::take(session, lock, name, terms).await?;
-    Ok(Lease::Alone(guard))
+    Ok(guard.into())
 }

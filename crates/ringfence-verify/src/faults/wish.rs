@@ -198,7 +198,7 @@ impl Held {
     }
 
     pub(super) fn deadline_us(&self) -> u64 {
-        each!(self, guard => guard.deadline()).as_micros()
+        each!(self, guard => guard.exact_deadline()).as_micros()
     }
 
     pub(super) async fn lost(&self) -> Lost {

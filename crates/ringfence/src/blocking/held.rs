@@ -56,7 +56,8 @@ macro_rules! held {
         crate::blocking::held::getters! {
             check -> Result<(), crate::Lost>,
             remaining -> std::time::Duration,
-            deadline -> crate::time::Timestamp,
+            deadline -> std::time::Instant,
+            exact_deadline -> crate::clock::Timestamp,
             votes -> crate::Votes,
             durability -> crate::node::Tier,
         }

@@ -7,18 +7,18 @@ use std::time::Duration;
 use crate::driver::Driver;
 use crate::driver::gather::SoFar;
 use crate::message::{Answer, Ballot, Claim, Reply, Request};
-use crate::node::{CallError, Tier};
-use crate::protocol::{Lost, duplicates, inspect, quorum};
+use crate::node::CallError;
+use crate::protocol::{duplicates, inspect, quorum};
 use crate::time::Timestamp;
 use crate::token::Token;
 
 use super::error::{AcquireError, ConfigError, ReleaseError};
 use super::guard::Guard;
+use super::held::{held, impl_held};
 use super::inspect::server;
 use super::lock::Lock;
 use super::receipt::Receipt;
 use super::terms::terms;
-use super::votes::Votes;
 
 /// How long a node may take to say who leads.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -152,42 +152,18 @@ impl Leadership {
         self.0.name()
     }
 
-    /// Whether we still lead, by the local clock. See [`Guard::check`].
-    pub fn check(&self) -> Result<(), Lost> {
-        self.0.check()
-    }
-
-    /// How long we lead at least, unless it is renewed. See [`Guard::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.0.remaining()
-    }
-
-    /// Until when we surely lead. See [`Guard::deadline`].
-    pub fn deadline(&self) -> Timestamp {
-        self.0.deadline()
-    }
-
-    /// Completes when the lead is lost: before anybody else can be elected. Cancel-safe.
-    pub async fn lost(&self) -> Lost {
-        self.0.lost().await
-    }
-
-    /// See [`Guard::votes`].
-    pub fn votes(&self) -> Votes {
-        self.0.votes()
-    }
-
-    /// See [`Guard::durability`].
-    pub fn durability(&self) -> Tier {
-        self.0.durability()
-    }
+    held!(0);
 
     /// See [`Guard::receipt`].
     pub fn receipt(&self) -> Receipt {
         self.0.receipt()
     }
 
-    /// Resigns: the next in line is elected at once. See [`Guard::release`].
+    /// Resigns: the next candidate in the wait queue is elected at once. The same as
+    /// [`release`](Self::release).
+    ///
+    /// # Errors
+    /// If the lead had been lost before, or if no majority of the nodes confirmed.
     pub async fn resign(self) -> Result<(), ReleaseError> {
         self.0.release().await
     }
@@ -202,6 +178,8 @@ impl fmt::Debug for Observer {
             .finish_non_exhaustive()
     }
 }
+
+impl_held!(Leadership, lead => Some(lead.fence()));
 
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -36,6 +36,7 @@ pub use error::{
     ReleaseError,
 };
 pub use guard::Guard;
+pub use held::{Held, HeldExt, HeldFuture};
 pub use init::Initialised;
 pub use inspect::{Inspection, NodeInspection, NodeStatus, SemaphoreInspection};
 pub use latch::{Arrival, Latch, LatchError, PARTIES_MAX};

@@ -7,7 +7,7 @@ use crate::message::Kind;
 
 use super::error::AcquireError;
 use super::guard::Guard;
-use super::held::held;
+use super::held::{held, impl_held};
 use super::lock::Lock;
 use super::terms::terms;
 
@@ -45,8 +45,15 @@ impl PlainLock {
 }
 
 impl PlainGuard {
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
     held!(0);
 }
+
+impl_held!(PlainGuard, _guard => None);
 
 impl fmt::Debug for PlainGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@ use crate::token::Token;
 
 use super::error::AcquireError;
 use super::guard::Guard;
-use super::held::held;
+use super::held::{held, impl_held};
 use super::lock::Lock;
 use super::terms::terms;
 
@@ -96,6 +96,8 @@ impl ReadGuard {
 
     held!(0);
 }
+
+impl_held!(ReadGuard, guard => Some(guard.fence()));
 
 impl fmt::Debug for ReadGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@ use crate::token::Token;
 use super::Locks;
 use super::error::{AcquireError, ConfigError, HoldError, InspectError};
 use super::guard::Guard;
-use super::held::held;
+use super::held::{held, impl_held};
 use super::hold_work::while_held;
 use super::inspect::SemaphoreInspection;
 use super::lock::Lock;
@@ -194,6 +194,8 @@ impl fmt::Debug for Semaphore {
             .finish_non_exhaustive()
     }
 }
+
+impl_held!(SemaphoreGuard, guard => Some(guard.fence()));
 
 impl fmt::Debug for SemaphoreGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -76,9 +76,9 @@ fn blocking_lock_extend_and_release() {
 fn blocking_guards_are_renewed_and_told_of_their_loss() {
     let (locks, node, time) = stepped();
     let guard = locks.mutex("x").ttl(ms(9000)).lock().unwrap();
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     time.step(ms(3000));
-    eventually("a renewal", || guard.deadline() > deadline);
+    eventually("a renewal", || guard.exact_deadline() > deadline);
     node.fail_with(Some(unreachable()));
     time.step(ms(9000));
     assert_eq!(guard.lost(), Lost::Expired);

@@ -51,7 +51,7 @@ async fn dropped_after_the_deadline_the_delay_stands_too() {
 async fn an_extension_after_the_loss_does_not_bring_a_release_back_in_time() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| delayed(lock).renew(false)).await;
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     bench.time.step(ms(1900));
     bench.nodes.iter().for_each(|node| node.hold_replies(true));
     let mut extending = Box::pin(guard.extend(ms(2000)));
@@ -61,7 +61,7 @@ async fn an_extension_after_the_loss_does_not_bring_a_release_back_in_time() {
     bench.nodes.iter().for_each(|node| node.hold_replies(false));
     let error = at_once(extending).await.unwrap_err();
     assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
-    assert_eq!(guard.deadline(), deadline);
+    assert_eq!(guard.exact_deadline(), deadline);
     assert_eq!(at_once(guard.release()).await, Err(ReleaseError::Expired));
     idle().await;
     assert_eq!(bench.holding("x"), 3);

@@ -16,6 +16,7 @@ mod extend;
 mod fence;
 mod flush;
 mod groups;
+mod held;
 mod hold;
 mod input;
 mod jumps;

@@ -26,7 +26,7 @@ async fn the_first_release_of_two_does_not_free() {
     );
     assert_eq!(outer.fence(), inner.fence());
     assert_eq!(outer.token(), inner.token());
-    assert_eq!(outer.deadline(), inner.deadline());
+    assert_eq!(outer.exact_deadline(), inner.exact_deadline());
     at_once(outer.release()).await.unwrap();
     assert_eq!(inner.check(), Ok(()));
     assert_eq!(bench.held_by("x", &inner), 3);

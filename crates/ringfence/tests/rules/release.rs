@@ -184,7 +184,7 @@ async fn rule_11_a_panic_releases() {
 async fn g3_a_holder_that_vanishes_frees_the_lock_after_its_ttl() {
     let bench = Bench::new(3).await;
     let crashed = bench.lock_x_with(|lock| lock.renew(false)).await;
-    let deadline = crashed.deadline();
+    let deadline = crashed.exact_deadline();
     // A process that is killed runs no destructors.
     std::mem::forget(crashed);
     let start = bench.time.now();

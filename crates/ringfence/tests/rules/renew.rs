@@ -32,14 +32,14 @@ async fn rule_8_a_guard_is_renewed_at_a_third_of_its_ttl() {
 async fn rule_8_a_renewal_is_retried_until_the_deadline() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     bench.break_first(2);
     bench.pass(ms(8000)).await;
-    assert_eq!(guard.deadline(), deadline);
+    assert_eq!(guard.exact_deadline(), deadline);
     bench.mend();
     bench.pass(ms(890)).await;
     assert!(
-        guard.deadline() > deadline,
+        guard.exact_deadline() > deadline,
         "one of the retries got through"
     );
     bench.break_first(3);
@@ -54,18 +54,18 @@ async fn rule_8_a_renewal_is_retried_until_the_deadline() {
 async fn rule_8_hung_nodes_do_not_stop_the_retries() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     for node in [0, 1] {
         bench.nodes[node].hang(true);
     }
     bench.pass(ms(6000)).await;
-    assert_eq!(guard.deadline(), deadline);
+    assert_eq!(guard.exact_deadline(), deadline);
     // What hung is lost for good: only a renewal that is sent anew can help.
     bench.break_first(2);
     bench.nodes.iter().for_each(|node| node.hang(false));
     bench.mend();
     bench.pass(ms(2500)).await;
-    assert!(guard.deadline() > deadline);
+    assert!(guard.exact_deadline() > deadline);
     assert_eq!(guard.check(), Ok(()));
 }
 
@@ -197,14 +197,14 @@ async fn rule_8_ten_thousand_guards_are_renewed_by_one_task() {
         turns.store(0, Ordering::SeqCst);
         let renewed = before + ms(3000 + 9000 - 90 - 2);
         for _ in 0..10_000 {
-            if guards.iter().all(|guard| guard.deadline() == renewed) {
+            if guards.iter().all(|guard| guard.exact_deadline() == renewed) {
                 break;
             }
             yield_now().await;
         }
         let late = guards
             .iter()
-            .filter(|guard| guard.deadline() != renewed)
+            .filter(|guard| guard.exact_deadline() != renewed)
             .count();
         assert_eq!(late, 0, "all are renewed, without time passing");
         assert!(
@@ -252,7 +252,7 @@ async fn rule_8_of_very_many_that_are_due_at_once_no_more_are_asked_for_than_nod
         yield_now().await;
     }
     assert_eq!(bench.count(extends), [GUARDS - 100 - AT_ONCE; 3]);
-    assert!(guards.iter().all(|guard| guard.deadline() == renewed));
+    assert!(guards.iter().all(|guard| guard.exact_deadline() == renewed));
 }
 
 #[tokio::test]
@@ -265,7 +265,7 @@ async fn rule_8_renewals_that_hang_make_room_when_their_time_is_over() {
         let lock = locks.mutex(format!("x:{number}")).ttl(ms(9000));
         guards.push(at_once(lock.lock()).await.unwrap());
     }
-    let deadline = guards[0].deadline();
+    let deadline = guards[0].exact_deadline();
     for node in &bench.nodes {
         node.hang(true);
     }
@@ -277,6 +277,8 @@ async fn rule_8_renewals_that_hang_make_room_when_their_time_is_over() {
     }
     bench.mend();
     bench.pass(ms(4000)).await;
-    let kept = guards.iter().filter(|guard| guard.deadline() > deadline);
+    let kept = guards
+        .iter()
+        .filter(|guard| guard.exact_deadline() > deadline);
     assert_eq!(kept.count(), GUARDS);
 }

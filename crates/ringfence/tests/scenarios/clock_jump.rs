@@ -93,7 +93,7 @@ async fn a_step_past_the_ttl_is_noticed(flavor: Flavor) {
     };
     let losing = async {
         assert_eq!(first.lost().await, Lost::Expired);
-        let (deadline, fence) = (first.deadline(), first.fence());
+        let (deadline, fence) = (first.exact_deadline(), first.fence());
         // What its last renewals set on two nodes goes with the guard.
         drop(first);
         (deadline, fence)

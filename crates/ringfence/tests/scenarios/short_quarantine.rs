@@ -41,7 +41,7 @@ pub(crate) async fn granted_after_quarantine(
     };
     let (lost, (granted, second)) = tokio::join!(first.lost(), waiting);
     assert_eq!(lost, Lost::Expired);
-    assert!(granted > first.deadline());
+    assert!(granted > first.exact_deadline());
     let waited = granted.since(struck);
     assert!(waited >= QUARANTINE, "{waited:?}");
     assert!(second.fence() > first.fence());
