@@ -351,7 +351,7 @@ impl Token {
     pub(crate) fn get(&self) -> Result<&Receipt, Failure> {
         let told = |error: &ReceiptError| {
             Failure::usage(format!(
-                "the value of --token (or RINGFENCE_TOKEN): {error}"
+                "the value of --token (or RINGFENCE_TOKEN): {error}, as `ringfence acquire` prints it"
             ))
         };
         self.0.as_ref().map_err(told)

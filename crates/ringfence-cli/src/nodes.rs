@@ -243,7 +243,8 @@ fn path_in(variable: &str) -> Option<PathBuf> {
 }
 
 fn default_file() -> Result<String, Failure> {
-    let path = SqliteNode::default_path().map_err(|error| Failure::usage(error.to_string()))?;
+    let path = SqliteNode::default_path()
+        .map_err(|error| Failure::usage(format!("{error} (--nodes sqlite:/path)")))?;
     match path.to_str() {
         Some(path) => Ok(format!("sqlite:{path}")),
         None => Err(Failure::usage(format!(

@@ -78,10 +78,10 @@ pub use node::redis::outside as fuzz;
 pub use client::{
     AcquireError, Arrival, Builder, ConfigError, ConnectError, Election, ExtendError, Guard, Held,
     HeldExt, HeldFuture, HoldError, InitError, Initialised, InspectError, Inspection, Latch,
-    LatchError, Leader, Leadership, Lock, Locks, NodeInspection, NodeStatus, NodeVote, Observer,
-    Owner, PARTIES_MAX, PERMITS_MAX, PlainGuard, PlainLock, ReadGuard, Receipt, ReceiptError,
-    ReleaseError, ReleaseReceiptError, RwLock, Semaphore, SemaphoreGuard, SemaphoreInspection,
-    Votes,
+    LatchError, Leader, LeaderChange, Leadership, Lock, Locks, NodeInspection, NodeStatus,
+    NodeVote, Observer, Owner, PARTIES_MAX, PERMITS_MAX, PlainGuard, PlainLock, ReadGuard, Receipt,
+    ReceiptError, ReleaseError, ReleaseReceiptError, RwLock, Semaphore, SemaphoreGuard,
+    SemaphoreInspection, Votes,
 };
 #[cfg(feature = "client")]
 pub use ringfence_core::{

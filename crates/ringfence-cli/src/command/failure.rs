@@ -1,10 +1,12 @@
 //! What each of the library's errors means for the exit code, and how it is told.
 
 use std::error::Error;
+use std::time::Duration;
 
+use ringfence::node::TroubleKind;
 use ringfence::{
-    AcquireError, ConnectError, ExtendError, InitError, InspectError, ReleaseError,
-    ReleaseReceiptError, Votes,
+    AcquireError, ConfigError, ConnectError, ExtendError, InitError, InspectError, NodeVote,
+    ReleaseError, ReleaseReceiptError, Vote, Votes,
 };
 
 use crate::exit::{self, Exit};
@@ -19,7 +21,11 @@ impl From<AcquireError> for Failure {
             // Too few nodes, too slow, too young, wrongly set up: in each case no majority.
             _ => Exit::NoQuorum,
         };
-        told(exit, &error, error.votes())
+        let mut failure = told(exit, &error, error.votes());
+        if let AcquireError::Invalid(config) = &error {
+            failure.message += hint(config);
+        }
+        failure
     }
 }
 
@@ -53,7 +59,11 @@ impl From<ExtendError> for Failure {
     fn from(error: ExtendError) -> Self {
         match &error {
             ExtendError::Lost { votes, .. } => told(Exit::Lost(exit::LOST), &error, Some(votes)),
-            ExtendError::Invalid(_) => told(Exit::Usage, &error, None),
+            ExtendError::Invalid(config) => {
+                let mut failure = told(Exit::Usage, &error, None);
+                failure.message += hint(config);
+                failure
+            }
             ExtendError::Unconfirmed { votes } => told(Exit::NoQuorum, &error, Some(votes)),
             _ => told(Exit::Internal, &error, None),
         }
@@ -84,21 +94,42 @@ impl From<InspectError> for Failure {
     }
 }
 
-/// The library's errors name the nodes in the lines after the first; here they are kept apart, so
-/// that a program need not take lines apart.
+/// The failure that `error` means. The library does not know our options, so the hints that name them
+/// are added here.
 fn told(exit: Exit, error: &dyn Error, votes: Option<&Votes>) -> Failure {
-    let text = error.to_string();
+    let mut text = error.to_string();
     let Some(votes) = votes else {
         let causes = std::iter::successors(error.source(), |&cause| cause.source());
         let text = causes.fold(text, |text, cause| format!("{text}: {cause}"));
         return Failure::new(exit, text);
     };
+    if votes.iter().any(has_unusable_record) {
+        text += "; once all clients are stopped, `ringfence init --force` writes new birth records";
+    }
     Failure {
         exit,
-        message: text.lines().next().unwrap_or_default().to_owned(),
+        message: text,
         nodes: votes
             .iter()
             .map(|node| (node.node.clone(), node.said()))
             .collect(),
     }
 }
+
+/// Whether a node has a birth record that only an operator can replace.
+fn has_unusable_record(node: &NodeVote) -> bool {
+    matches!(&node.vote, Vote::Failed(error) if error.trouble().kind == TroubleKind::Version)
+}
+
+/// What to do about a setting that is not allowed, in terms of our options.
+fn hint(error: &ConfigError) -> &'static str {
+    match error {
+        ConfigError::TtlTooLong { most, .. } if *most < A_YEAR => {
+            " (`ringfence init --quarantine`)"
+        }
+        _ => "",
+    }
+}
+
+/// The longest TTL of a single node, which no quarantine bounds.
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -108,10 +108,10 @@ fn lock_text(inspection: &Inspection) -> String {
 }
 
 fn lock_value(inspection: &Inspection) -> Value {
-    let nodes = inspection
-        .nodes
-        .iter()
-        .map(|NodeInspection { node, view, tier }| match view {
+    let nodes = inspection.nodes.iter().map(
+        |NodeInspection {
+             node, view, tier, ..
+         }| match view {
             Ok(view) => {
                 let holder = view.holder.as_ref();
                 json!({
@@ -126,7 +126,8 @@ fn lock_value(inspection: &Inspection) -> Value {
                 })
             }
             Err(error) => json!({"node": node, "error": error.to_string()}),
-        });
+        },
+    );
     let mut value = held_value(inspection);
     value["name"] = json!(inspection.name);
     value["kept"] = json!(inspection.kept);

@@ -86,8 +86,8 @@ pub fn vetted(
 
 fn unsafe_values(node: &str, why: &str) -> CallError {
     let detail = format!(
-        "{node} says that it belongs to a group whose values are not safe: {why}; find out who wrote \
-         them, then stop all clients and run `ringfence init --force`"
+        "{node} says that it belongs to a group whose values are not safe: {why}; find out which \
+         client wrote them, stop all clients, and overwrite them with `ringfence init`"
     );
     CallError::Refused(Trouble::new(TroubleKind::Group, detail))
 }

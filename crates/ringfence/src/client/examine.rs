@@ -47,7 +47,7 @@ impl Builder {
         let name = name.map(|name| Name::new(&settings.prefix, name));
         let name = name.transpose().map_err(ConfigError::from)?;
         let urls = match &self.urls {
-            Some(urls) => parse_nodes(urls).map_err(|e| ConfigError::Other(e.to_string()))?,
+            Some(urls) => parse_nodes(urls).map_err(ConfigError::from)?,
             None => Vec::new(),
         };
         let look = Examining {
@@ -81,7 +81,9 @@ impl Examining {
             NodeUrl::Sqlite(path) => {
                 let look = move || crate::node::sqlite::examine(&path);
                 let file = tokio::task::spawn_blocking(look).await;
-                let file = file.map_err(|error| ConnectError::Open(Box::new(error)))?;
+                let file = file.map_err(|error| {
+                    ConnectError::Thread(Arc::new(std::io::Error::other(error)))
+                })?;
                 Ok(Examination {
                     node: format!("sqlite:{}", file.path.display().to_string().escape_debug()),
                     machine: Machine::ThisOne,
@@ -94,10 +96,7 @@ impl Examining {
                 found: Ok(Found::Memory),
             }),
             #[cfg(not(all(feature = "redis", feature = "sqlite")))]
-            _ => {
-                let what = "this build has no such nodes (features `redis` and `sqlite`)";
-                Err(ConfigError::Other(what.to_owned()).into())
-            }
+            other => Err(super::builder::missing_feature(&other).into()),
         }
     }
 

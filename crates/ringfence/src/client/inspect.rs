@@ -56,6 +56,7 @@ pub struct SemaphoreInspection {
 
 /// One node's view of a lock.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct NodeInspection {
     /// The node as people know it.
     pub node: String,
@@ -67,6 +68,7 @@ pub struct NodeInspection {
 
 /// How one node is.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct NodeStatus {
     /// The node as people know it.
     pub node: String,

@@ -15,7 +15,7 @@ use tokio::sync::{Mutex as Turn, Notify};
 use crate::driver::extending::Extending;
 use crate::driver::hold::Hold;
 use crate::driver::{Driver, lock, wait_for};
-use crate::message::Claim;
+use crate::message::{Claim, Mode};
 
 use super::error::{AcquireError, ConfigError};
 use super::guard::Guard;
@@ -141,7 +141,11 @@ fn share_a_name(some: &[Claim], others: &[Claim]) -> bool {
 }
 
 fn names(claims: &[Claim]) -> String {
-    let names: Vec<String> = claims.iter().map(|c| c.name.to_string()).collect();
+    let shown = |claim: &Claim| match claim.mode {
+        Mode::Exclusive => claim.name.to_string(),
+        Mode::Shared => format!("{} (shared)", claim.name),
+    };
+    let names: Vec<String> = claims.iter().map(shown).collect();
     names.join(", ")
 }
 

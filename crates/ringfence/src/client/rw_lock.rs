@@ -1,7 +1,6 @@
 //! Many readers, or one writer.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::token::Token;
 
@@ -47,9 +46,11 @@ impl RwLock {
 
     terms! {
         0:
-        label(label: &str),
-        renew(renew: bool),
-        max_hold(max_hold: impl Into<Option<Duration>>),
+        label,
+        renew,
+        max_hold,
+        owner,
+        lock_delay,
     }
 
     /// Takes a share, waiting while a writer holds the lock or is ahead in line. See [`Lock::lock`].

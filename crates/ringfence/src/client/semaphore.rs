@@ -67,10 +67,10 @@ impl Semaphore {
 
     terms! {
         lock:
-        label(label: &str),
-        renew(renew: bool),
-        max_hold(max_hold: impl Into<Option<Duration>>),
-        lock_delay(delay: Duration),
+        label,
+        renew,
+        max_hold,
+        lock_delay,
     }
 
     /// Takes a permit, waiting in line while none is free.
@@ -117,10 +117,10 @@ impl Semaphore {
         if (1..=PERMITS_MAX).contains(&self.permits) {
             return Ok(());
         }
-        Err(ConfigError::Other(format!(
-            "a semaphore may have 1 to {PERMITS_MAX} permits, this one has {}",
-            self.permits
-        )))
+        Err(ConfigError::Permits {
+            permits: self.permits,
+            most: PERMITS_MAX,
+        })
     }
 
     async fn take(&self, wait: Option<Duration>) -> Result<SemaphoreGuard, AcquireError> {

@@ -109,8 +109,8 @@ async fn wait_for_votes(guard: &Guard) -> bool {
 
 /// Asserts that `text` has every one of `words`.
 #[track_caller]
-pub(crate) fn says<W: AsRef<str>>(text: &impl ToString, words: impl IntoIterator<Item = W>) {
-    let text = text.to_string();
+pub(crate) fn says<W: AsRef<str>>(text: &impl Told, words: impl IntoIterator<Item = W>) {
+    let text = text.told();
     for word in words {
         let word = word.as_ref();
         assert!(text.contains(word), "no `{word}` in:\n{text}");
@@ -120,4 +120,44 @@ pub(crate) fn says<W: AsRef<str>>(text: &impl ToString, words: impl IntoIterator
 /// A server's address as errors show it.
 pub(crate) fn address(server: &Server) -> String {
     server.addr().to_string()
+}
+
+/// A text, with the votes that an error carries.
+pub(crate) trait Told {
+    fn told(&self) -> String;
+}
+
+macro_rules! told_with_votes {
+    ($($error:ident),*) => {
+        $(
+            impl Told for ringfence::$error {
+                fn told(&self) -> String {
+                    let votes = self.votes().map(ToString::to_string);
+                    format!("{self}\n{}", votes.unwrap_or_default())
+                }
+            }
+        )*
+    };
+}
+
+told_with_votes!(
+    AcquireError,
+    ConnectError,
+    ExtendError,
+    HoldError,
+    InitError,
+    InspectError,
+    LatchError
+);
+
+impl Told for String {
+    fn told(&self) -> String {
+        self.clone()
+    }
+}
+
+impl Told for ringfence::Lost {
+    fn told(&self) -> String {
+        self.to_string()
+    }
 }

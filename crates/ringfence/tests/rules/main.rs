@@ -38,4 +38,5 @@ mod semaphore;
 mod tickets;
 mod time;
 mod trace;
+mod wishes;
 mod wrapper;

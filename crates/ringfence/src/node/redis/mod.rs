@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
 
+use crate::client::ConnectError;
 use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::node::Tier;
@@ -57,18 +58,6 @@ pub struct RedisNode {
     last_words: Arc<Mutex<Option<LastWords>>>,
     listeners: Arc<WakeListeners>,
     tier: Arc<Mutex<Option<Tier>>>,
-}
-
-/// Why a node cannot even be tried.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// There is no tokio runtime to run the node's task.
-    #[error("a Redis node must be made inside a tokio runtime")]
-    NoRuntime,
-    /// The TLS files of the URL cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
 }
 
 impl RedisNode {

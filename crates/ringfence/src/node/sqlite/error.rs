@@ -15,7 +15,7 @@ use super::denied;
 pub enum SqliteError {
     /// Nothing says where the user's state is kept.
     #[error(
-        "no HOME and no XDG_STATE_HOME to keep the lock file in; name one with `--nodes sqlite:/path`"
+        "no HOME and no XDG_STATE_HOME to keep the lock file in; name the file: `sqlite:/path`"
     )]
     NoHome,
     /// The folder of the file is missing and cannot be made, or cannot be read.

@@ -334,7 +334,7 @@ async fn a_birth_record_of_another_version_is_refused_with_what_to_do() {
             "version 2",
             "upgrade all clients",
             BORN,
-            "init --force",
+            "delete the key",
         ] {
             assert!(said.contains(word), "no `{word}` in: {said}");
         }
