@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::time::Timestamp;
 use ringfence::{Lock, Locks};
+use ringfence_core::time::Timestamp;
 use ringfence_testkit::Process;
 
 /// How many processes share the callers.

@@ -7,7 +7,7 @@ use ringfence_peers::Library;
 
 use crate::arena::{Arena, Contest};
 use crate::distance::Distance;
-use crate::sheet::{Cell, Sheet, Aim};
+use crate::sheet::{Aim, Cell, Sheet};
 
 /// How far away the slow one of five nodes is.
 const FAR: Distance = Distance::steady(Duration::from_millis(50));

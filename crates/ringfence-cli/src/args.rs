@@ -340,8 +340,8 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// Refuses a bad name before anything is sent, with the error of the library.
-fn name(text: &str) -> Result<String, ringfence::name::NameError> {
-    ringfence::name::Name::new("", text)?;
+fn name(text: &str) -> Result<String, ringfence_core::name::NameError> {
+    ringfence_core::name::Name::new("", text)?;
     Ok(text.to_owned())
 }
 
@@ -359,7 +359,7 @@ impl TokenArgs {
     pub(crate) fn get(&self) -> Result<&Receipt, CliFailure> {
         let malformed = |error: &ReceiptError| {
             CliFailure::usage(format!(
-                "the value of --token (or RINGFENCE_TOKEN): {error}"
+                "the value of --token (or RINGFENCE_TOKEN): {error}, as `ringfence acquire` prints it"
             ))
         };
         self.0.as_ref().map_err(malformed)

@@ -1,59 +1,80 @@
 //! The lock that a command runs under, of any kind.
 
-use ringfence::time::Timestamp;
-use ringfence::{Guard, Lost, ReadGuard, ReleaseError, SemaphoreGuard};
+use ringfence::{Guard, Held, Lost, ReadGuard, ReleaseError, SemaphoreGuard, Token};
+use ringfence_core::time::Timestamp;
 
-/// A lock that is held.
-pub(crate) enum Lease {
-    Alone(Guard),
-    Shared(ReadGuard),
-    Permit(SemaphoreGuard),
-}
-
-/// Does the same with a guard of any kind.
-macro_rules! with {
-    ($guard:ident of $lease:ident => $does:expr) => {
-        match $lease {
-            Lease::Alone($guard) => $does,
-            Lease::Shared($guard) => $does,
-            Lease::Permit($guard) => $does,
-        }
-    };
+/// A lock that is held, and what the command sees of it.
+pub(crate) struct Lease {
+    held: Box<dyn Held>,
+    fence: u64,
+    token: String,
+    slot: Option<u32>,
 }
 
 impl Lease {
-    pub(crate) fn fence(&self) -> u64 {
-        with!(guard of self => guard.fence())
-    }
-
-    /// The token for `extend` and `release`.
-    pub(crate) fn token(&self) -> String {
-        with!(guard of self => format!("{}.{}", guard.token().expose(), guard.fence()))
-    }
-
-    /// The slot, if this is a permit of a semaphore.
-    pub(crate) fn slot(&self) -> Option<u32> {
-        match self {
-            Self::Permit(guard) => Some(guard.slot()),
-            Self::Alone(_) | Self::Shared(_) => None,
+    fn new(held: impl Held, token: &Token, fence: u64) -> Self {
+        Self {
+            fence,
+            token: format!("{}.{fence}", token.expose()),
+            slot: None,
+            held: Box::new(held),
         }
     }
 
-    /// The time until which we hold the lock if no node answers any more. Renewal moves it.
+    pub(crate) fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    /// The token as `extend` and `release` expect it.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// The slot, if it is a permit of a semaphore.
+    pub(crate) fn slot(&self) -> Option<u32> {
+        self.slot
+    }
+
+    /// The moment until which the lock is ours if no node answers any more. A renewal moves it
+    /// forward.
     pub(crate) fn deadline(&self) -> Timestamp {
-        with!(guard of self => guard.deadline())
+        self.held.exact_deadline()
     }
 
     pub(crate) fn check(&self) -> Result<(), Lost> {
-        with!(guard of self => guard.check())
+        self.held.check()
     }
 
     /// Completes with the reason when the lock is lost.
     pub(crate) async fn lost(&self) -> Lost {
-        with!(guard of self => guard.lost().await)
+        self.held.lost().await
     }
 
     pub(crate) async fn release(self) -> Result<(), ReleaseError> {
-        with!(guard of self => guard.release().await)
+        self.held.release().await
+    }
+}
+
+impl From<Guard> for Lease {
+    fn from(guard: Guard) -> Self {
+        let (token, fence) = (guard.token().clone(), guard.fence());
+        Self::new(guard, &token, fence)
+    }
+}
+
+impl From<ReadGuard> for Lease {
+    fn from(guard: ReadGuard) -> Self {
+        let (token, fence) = (guard.token().clone(), guard.fence());
+        Self::new(guard, &token, fence)
+    }
+}
+
+impl From<SemaphoreGuard> for Lease {
+    fn from(guard: SemaphoreGuard) -> Self {
+        let (token, fence, slot) = (guard.token().clone(), guard.fence(), guard.slot());
+        Self {
+            slot: Some(slot),
+            ..Self::new(guard, &token, fence)
+        }
     }
 }

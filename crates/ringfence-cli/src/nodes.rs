@@ -248,7 +248,8 @@ fn path_in(variable: &str) -> Option<PathBuf> {
 }
 
 fn default_file() -> Result<String, CliFailure> {
-    let path = SqliteNode::default_path().map_err(|error| CliFailure::usage(error.to_string()))?;
+    let path = SqliteNode::default_path()
+        .map_err(|error| CliFailure::usage(format!("{error} (--nodes sqlite:/path)")))?;
     match path.to_str() {
         Some(path) => Ok(format!("sqlite:{path}")),
         None => Err(CliFailure::usage(format!(

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ringfence::group::Group;
+use ringfence_core::group::Group;
 use ringfence_verify::history::What;
 use ringfence_verify::invariants;
 use ringfence_verify::simulator::{

@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut observer = election.observe()?;
 
     let first = election.clone().label("first").campaign().await?;
-    let leader = observer.next().await.ok_or("closed")?;
+    let leader = observer.next_leader().await.ok_or("closed")?;
     println!("{} leads", leader.label);
     assert_eq!(leader.term, first.term());
 
@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     first.resign().await?;
 
     let second = second.await??;
-    let next = observer.next().await.ok_or("closed")?;
+    let next = observer.next_leader().await.ok_or("closed")?;
     println!("{} leads", next.label);
     assert!(next.term > leader.term, "terms only rise");
     second.resign().await?;

@@ -1,4 +1,7 @@
-//! The same API without async: each call blocks its thread. Must not be used inside an async task.
+//! The same API without async: each call blocks its thread.
+//!
+//! A call from inside a tokio task panics, because it would block the thread that runs the task: use
+//! the async API there, or `tokio::task::spawn_blocking`.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,9 +24,11 @@ mod semaphore;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
+use tokio::task::coop::poll_proceed;
 
 use crate::client::{self, Builder, ConnectError, InspectError, Inspection, NodeStatus};
 
@@ -54,7 +59,12 @@ struct Engine {
 
 impl Engine {
     /// Runs `future` on the calling thread.
+    ///
+    /// # Panics
+    /// Inside a tokio task.
+    #[track_caller]
     fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        refuse_inside_a_task();
         match &self.runtime {
             Some(runtime) => runtime.block_on(future),
             None => unreachable!("the runtime is there until the engine is dropped"),
@@ -63,7 +73,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Runs `taking`, and wraps the guard that it brings.
+    /// Runs `taking`, and wraps the guard that it returns.
+    #[track_caller]
     fn take<G: Blocking, E>(
         self: &Arc<Self>,
         taking: impl Future<Output = Result<G::Twin, E>>,
@@ -71,6 +82,39 @@ impl Engine {
         let guard = self.run(taking)?;
         Ok(G::new(guard, Arc::clone(self)))
     }
+}
+
+/// A call that blocks inside of a tokio task would stop the other tasks of its thread, and those that
+/// renew locks may be among them. tokio refuses that as well, but with a text that does not help users
+/// of this crate.
+#[track_caller]
+fn refuse_inside_a_task() {
+    assert!(
+        !is_inside_a_task(),
+        "`ringfence::blocking` was called inside a tokio task, which must not block; use the async API \
+         (`ringfence::Locks`) there, or `tokio::task::spawn_blocking`"
+    );
+}
+
+/// Whether a tokio runtime polls a future on this thread now. Threads of `spawn_blocking` have a current
+/// runtime, too, but may block. Only a future that is polled has a budget that can be used up.
+fn is_inside_a_task() -> bool {
+    const MORE_THAN_A_BUDGET: usize = 256;
+    if tokio::runtime::Handle::try_current().is_err() {
+        return false;
+    }
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut used = Vec::new();
+    let is_used_up = (0..MORE_THAN_A_BUDGET).any(|_| match poll_proceed(&mut cx) {
+        Poll::Ready(unit) => {
+            used.push(unit);
+            false
+        }
+        Poll::Pending => true,
+    });
+    // Each unit restores the budget from before it was taken, so the first one goes last.
+    while used.pop().is_some() {}
+    is_used_up
 }
 
 impl fmt::Debug for Locks {
@@ -112,7 +156,12 @@ impl Drop for Engine {
 }
 
 impl Locks {
-    /// See [`crate::Locks::connect`].
+    /// Connects to the node or nodes at `urls`, several separated by commas. See
+    /// [`crate::Locks::connect`].
+    ///
+    /// # Errors
+    /// If a setting is not allowed, or if a majority of the nodes is not fit to hold locks.
+    #[track_caller]
     pub fn connect(urls: &str) -> Result<Self, ConnectError> {
         Self::build(client::Locks::builder().nodes(urls))
     }
@@ -123,13 +172,18 @@ impl Locks {
     }
 
     /// Connects with the settings of `builder`.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    #[track_caller]
     pub fn build(builder: Builder) -> Result<Self, ConnectError> {
+        refuse_inside_a_task();
         let runtime = RuntimeBuilder::new_multi_thread()
             .worker_threads(1)
             .thread_name("ringfence")
             .enable_all()
             .build()
-            .map_err(|error| ConnectError::Open(Box::new(error)))?;
+            .map_err(|error| ConnectError::Thread(Arc::new(error)))?;
         let locks = runtime.block_on(builder.connect())?;
         Ok(Self {
             engine: Arc::new(Engine {
@@ -139,18 +193,40 @@ impl Locks {
         })
     }
 
-    /// See [`crate::Locks::inspect`].
+    /// Who holds `name`, as a majority of the nodes sees it. See [`crate::Locks::inspect`].
+    ///
+    /// # Errors
+    /// If no majority of the nodes answers, or if the name is not allowed.
+    #[track_caller]
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection, InspectError> {
         self.engine.run(self.engine.locks.inspect(name))
     }
 
-    /// See [`crate::Locks::nodes`].
+    /// The state of every node, in node order. See [`crate::Locks::nodes`].
+    #[track_caller]
     pub fn nodes(&self) -> Vec<NodeStatus> {
         self.engine.run(self.engine.locks.nodes())
     }
 
-    /// See [`crate::Locks::close`].
-    pub fn close(self) {
-        self.engine.run(self.engine.locks.clone().close());
+    /// The names of the nodes, in node order.
+    pub fn node_names(&self) -> &[String] {
+        self.engine.locks.node_names()
+    }
+
+    /// The longest TTL that these nodes allow now. See [`crate::Locks::longest_ttl`].
+    pub fn longest_ttl(&self) -> Duration {
+        self.engine.locks.longest_ttl()
+    }
+
+    /// Ends all waiting calls and waits until a majority of the nodes has confirmed every release. See
+    /// [`crate::Locks::close`].
+    #[track_caller]
+    pub fn close(&self) {
+        self.engine.run(self.engine.locks.close());
+    }
+
+    /// Whether [`close`](Self::close) was called.
+    pub fn is_closed(&self) -> bool {
+        self.engine.locks.is_closed()
     }
 }

@@ -2,17 +2,20 @@
 //! random generator. A test may pass a clock that it steps itself, and a simulation may pass a
 //! seed.
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfence_core::splitmix::SplitMix64;
-use tokio::sync::Notify;
 
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
+
+#[cfg(any(test, feature = "test-util"))]
+mod stepped;
+
+#[cfg(any(test, feature = "test-util"))]
+pub use stepped::SteppedClock;
 
 /// The clock that a client measures durations on: `CLOCK_BOOTTIME`, which counts suspend and is
 /// never set.
@@ -22,6 +25,7 @@ pub enum Clock {
     #[default]
     System,
     /// A clock that moves only when it is stepped.
+    #[cfg(any(test, feature = "test-util"))]
     Stepped(SteppedClock),
 }
 
@@ -30,8 +34,24 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         match self {
             Self::System => system_now(),
+            #[cfg(any(test, feature = "test-util"))]
             Self::Stepped(clock) => clock.now(),
         }
+    }
+
+    /// The moment `at` as an [`Instant`]. The clock of `Instant` may not count suspend, so the two can
+    /// be compared for the present moment only.
+    #[allow(clippy::disallowed_methods)]
+    pub(crate) fn instant(&self, at: Timestamp) -> Instant {
+        // Read first: a pause between the two readings makes the result earlier, never later.
+        let instant = Instant::now();
+        let now = self.now();
+        let moved = if at >= now {
+            instant.checked_add(at.since(now))
+        } else {
+            instant.checked_sub(now.since(at))
+        };
+        moved.unwrap_or(instant)
     }
 
     /// Completes once the clock has reached `until`; at once if it has already.
@@ -48,84 +68,8 @@ impl Clock {
                 }
                 tokio::time::sleep(left.min(RECHECK)).await;
             },
+            #[cfg(any(test, feature = "test-util"))]
             Self::Stepped(clock) => clock.reached(until).await,
-        }
-    }
-}
-
-/// A clock for tests. It does not move until it is stepped.
-#[derive(Debug, Clone, Default)]
-pub struct SteppedClock(Arc<Stepped>);
-
-#[derive(Debug, Default)]
-struct Stepped {
-    nanos: AtomicU64,
-    stepped: Notify,
-    /// The wake-up time of each sleeper, with a number that makes it unique.
-    sleepers: Mutex<BTreeSet<(Timestamp, u64)>>,
-    slept: AtomicU64,
-}
-
-/// A registered sleeper. Dropping it removes the registration.
-struct Sleeper<'a>(&'a Stepped, (Timestamp, u64));
-
-impl Drop for Sleeper<'_> {
-    fn drop(&mut self) {
-        self.0.with_sleepers(|sleepers| sleepers.remove(&self.1));
-    }
-}
-
-impl Stepped {
-    fn with_sleepers<T>(&self, with: impl FnOnce(&mut BTreeSet<(Timestamp, u64)>) -> T) -> T {
-        with(&mut self.sleepers.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl SteppedClock {
-    /// A clock whose present moment is `start` after its beginning.
-    pub fn starting_at(start: Duration) -> Self {
-        let clock = Self::default();
-        clock.step(start);
-        clock
-    }
-
-    /// A number that no other clock in use has. Clones have the same number.
-    pub(crate) fn number(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
-    }
-
-    /// The present moment.
-    pub fn now(&self) -> Timestamp {
-        Timestamp::from_nanos(self.0.nanos.load(Ordering::SeqCst))
-    }
-
-    /// Moves the clock forward and wakes the sleepers whose time has come.
-    pub fn step(&self, by: Duration) {
-        let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-        self.0.nanos.fetch_add(nanos, Ordering::SeqCst);
-        self.0.stepped.notify_waiters();
-    }
-
-    /// The earliest wake-up time of a sleeper: stepping the clock to an earlier time wakes no task.
-    pub fn next_due(&self) -> Option<Timestamp> {
-        self.0.with_sleepers(|sleepers| Some(sleepers.first()?.0))
-    }
-
-    async fn reached(&self, until: Timestamp) {
-        if self.now() >= until {
-            return;
-        }
-        let sleeper = (until, self.0.slept.fetch_add(1, Ordering::Relaxed));
-        self.0.with_sleepers(|sleepers| sleepers.insert(sleeper));
-        let _sleeper = Sleeper(&self.0, sleeper);
-        loop {
-            let stepped = self.0.stepped.notified();
-            tokio::pin!(stepped);
-            stepped.as_mut().enable();
-            if self.now() >= until {
-                return;
-            }
-            stepped.await;
         }
     }
 }
@@ -161,7 +105,6 @@ fn system_now() -> Timestamp {
 #[allow(clippy::disallowed_methods)]
 fn system_now() -> Timestamp {
     use std::sync::OnceLock;
-    use std::time::Instant;
     static START: OnceLock<Instant> = OnceLock::new();
     Timestamp::ZERO + START.get_or_init(Instant::now).elapsed()
 }
@@ -177,6 +120,10 @@ fn from_timespec(time: rustix::time::Timespec) -> Timestamp {
 ///
 /// The default is the operating system's generator, in every build.
 #[derive(Clone, Default)]
+#[cfg_attr(
+    not(feature = "test-util"),
+    expect(unreachable_pub, reason = "only tests choose another source")
+)]
 pub struct Entropy(
     /// The generator of a test; `None` for the operating system's.
     Option<Arc<Mutex<SplitMix64>>>,
@@ -184,6 +131,7 @@ pub struct Entropy(
 
 impl Entropy {
     /// The operating system's generator.
+    #[cfg(feature = "test-util")]
     pub fn system() -> Self {
         Self(None)
     }
@@ -194,6 +142,11 @@ impl Entropy {
     /// Danger: for tests and simulations only. A program that knows the seed knows every token,
     /// and can extend and release each lock; two clients with the same seed may draw the same
     /// token, and each would take the lock of the other for its own.
+    #[cfg(any(test, feature = "test-util"))]
+    #[cfg_attr(
+        not(feature = "test-util"),
+        expect(unreachable_pub, reason = "only tests choose another source")
+    )]
     pub fn seeded(seed: u64) -> Self {
         Self(Some(Arc::new(Mutex::new(SplitMix64::new(seed)))))
     }

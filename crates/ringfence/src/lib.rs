@@ -43,28 +43,51 @@ mod environment;
 #[cfg(feature = "client")]
 pub mod url;
 
-/// The clock that a client measures durations on.
+/// The clock on which a client measures durations, and its points in time.
 #[cfg(feature = "client")]
 pub mod clock {
+    pub use ringfence_core::time::Timestamp;
+
+    pub use crate::environment::Clock;
+    #[cfg(any(test, feature = "test-util"))]
+    pub use crate::environment::SteppedClock;
     pub(crate) use crate::environment::wall_us;
-    pub use crate::environment::{Clock, SteppedClock};
 }
 
-/// Where the random bytes of a client come from.
-#[cfg(feature = "client")]
+/// The source of a client's random bytes. A test can replace it with a seed.
+#[cfg(feature = "test-util")]
 pub mod entropy {
     pub use crate::environment::Entropy;
 }
+#[cfg(all(feature = "client", not(feature = "test-util")))]
+mod entropy {
+    pub(crate) use crate::environment::Entropy;
+}
 
-#[doc(inline)]
-pub use ringfence_core::{group, ledger, message, name, protocol, time, token};
+// The pure machines, under short paths for this crate. Users get them from `ringfence-core`.
+#[cfg(feature = "client")]
+use ringfence_core::{group, ledger, message, protocol, time};
+use ringfence_core::{name, token};
 
-// What fuzzers feed; no part of the API, and not there in any other build.
+// The entry points of the fuzzers. They are no part of the API and exist only in fuzzing builds.
 #[cfg(all(fuzzing, feature = "redis"))]
 #[doc(hidden)]
 pub use node::redis::fuzz_inputs as fuzz;
 
 #[cfg(feature = "client")]
-pub use client::*;
+pub use client::{
+    AcquireError, Arrival, Builder, ConfigError, ConnectError, Election, ExtendError, Guard, Held,
+    HeldExt, HeldFuture, HoldError, InitError, Initialised, InspectError, Inspection, Latch,
+    LatchError, Leader, LeaderChange, Leadership, Lock, Locks, NodeInspection, NodeStatus,
+    NodeVote, Observer, Owner, PARTIES_MAX, PERMITS_MAX, PlainGuard, PlainLock, ReadGuard, Receipt,
+    ReceiptError, ReleaseError, ReleaseReceiptError, RwLock, Semaphore, SemaphoreGuard,
+    SemaphoreInspection, Votes,
+};
 #[cfg(feature = "client")]
-pub use protocol::Lost;
+pub use ringfence_core::{
+    message::Holder,
+    name::NameError,
+    node::Tier,
+    protocol::{Discount, Lost, Vote},
+    token::Token,
+};

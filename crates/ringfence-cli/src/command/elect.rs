@@ -27,7 +27,7 @@ pub(super) async fn elect(
     loop {
         let campaign = async {
             let guard = take::take(context, lock.clone(), name, &job.terms).await?;
-            Ok(Lease::Alone(guard))
+            Ok(Lease::from(guard))
         };
         let mut running = Running::wait_for(campaign, context, &job, OnLost::Term, signals).await?;
         let outcome = running.supervise(signals).await;

@@ -1,10 +1,12 @@
 //! Maps each error of the library to an exit code and a message.
 
 use std::error::Error;
+use std::time::Duration;
 
+use ringfence::node::TroubleKind;
 use ringfence::{
-    AcquireError, ConnectError, ExtendError, InitError, InspectError, ReleaseError,
-    ReleaseReceiptError, Votes,
+    AcquireError, ConfigError, ConnectError, ExtendError, InitError, InspectError, NodeVote,
+    ReleaseError, ReleaseReceiptError, Vote, Votes,
 };
 
 use crate::exit::{self, Exit};
@@ -19,7 +21,11 @@ impl From<AcquireError> for CliFailure {
             // The nodes are down, slow, in quarantine or misconfigured: in each case no majority.
             _ => Exit::NoQuorum,
         };
-        failure(exit, &error, error.votes())
+        let mut failed = failure(exit, &error, error.votes());
+        if let AcquireError::Invalid(config) = &error {
+            failed.message += hint(config);
+        }
+        failed
     }
 }
 
@@ -53,7 +59,11 @@ impl From<ExtendError> for CliFailure {
     fn from(error: ExtendError) -> Self {
         match &error {
             ExtendError::Lost { votes, .. } => failure(Exit::Lost(exit::LOST), &error, Some(votes)),
-            ExtendError::Invalid(_) => failure(Exit::Usage, &error, None),
+            ExtendError::Invalid(config) => {
+                let mut failed = failure(Exit::Usage, &error, None);
+                failed.message += hint(config);
+                failed
+            }
             ExtendError::Unconfirmed { votes } => failure(Exit::NoQuorum, &error, Some(votes)),
             _ => failure(Exit::Internal, &error, None),
         }
@@ -84,21 +94,42 @@ impl From<InspectError> for CliFailure {
     }
 }
 
-/// The library's errors name the nodes in the lines after the first. Here each node is a value of
-/// its own, so that a program that reads JSON does not have to split lines.
+/// The failure that `error` means. The library does not know our options, so the hints that name them
+/// are added here.
 fn failure(exit: Exit, error: &dyn Error, votes: Option<&Votes>) -> CliFailure {
-    let text = error.to_string();
+    let mut text = error.to_string();
     let Some(votes) = votes else {
         let causes = std::iter::successors(error.source(), |&cause| cause.source());
         let text = causes.fold(text, |text, cause| format!("{text}: {cause}"));
         return CliFailure::new(exit, text);
     };
+    if votes.iter().any(has_unusable_record) {
+        text += "; once all clients are stopped, `ringfence init --force` writes new birth records";
+    }
     CliFailure {
         exit,
-        message: text.lines().next().unwrap_or_default().to_owned(),
+        message: text,
         nodes: votes
             .iter()
             .map(|node| (node.node.clone(), node.said()))
             .collect(),
     }
 }
+
+/// Whether a node has a birth record that only an operator can replace.
+fn has_unusable_record(node: &NodeVote) -> bool {
+    matches!(&node.vote, Vote::Failed(error) if error.trouble().kind == TroubleKind::Version)
+}
+
+/// What to do about a setting that is not allowed, in terms of our options.
+fn hint(error: &ConfigError) -> &'static str {
+    match error {
+        ConfigError::TtlTooLong { most, .. } if *most < A_YEAR => {
+            " (`ringfence init --quarantine`)"
+        }
+        _ => "",
+    }
+}
+
+/// The longest TTL of a single node, which no quarantine bounds.
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);

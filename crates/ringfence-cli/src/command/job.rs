@@ -99,7 +99,7 @@ impl<'a> Running<'a> {
 fn environment(context: &CommandContext, lease: &Lease, name: &str) -> Vec<(&'static str, String)> {
     let mut env = vec![
         (NAME, name.to_owned()),
-        (TOKEN, lease.token()),
+        (TOKEN, lease.token().to_owned()),
         (FENCE, lease.fence().to_string()),
         context.nodes.env(),
     ];

@@ -30,17 +30,17 @@ async fn taken(context: &CommandContext, args: &RunArgs) -> Result<Lease, CliFai
             .max_hold(args.job.max_hold)
             .lock_delay(lock_delay);
         let guard = take::permit(context, permit, name, terms).await?;
-        return Ok(Lease::Permit(guard));
+        return Ok(guard.into());
     }
     if args.shared {
         let lock = take::shared_lock(context, name, terms).max_hold(args.job.max_hold);
         let guard = take::take_shared(context, lock, name, terms).await?;
-        return Ok(Lease::Shared(guard));
+        return Ok(guard.into());
     }
     let lock = take::lock(context, name, terms)
         .max_hold(args.job.max_hold)
         .lock_delay(lock_delay)
         .hold_at_least(args.hold_at_least.unwrap_or_default());
     let guard = take::take(context, lock, name, terms).await?;
-    Ok(Lease::Alone(guard))
+    Ok(guard.into())
 }

@@ -1,7 +1,7 @@
 //! `ringfence status`: shows who holds a lock, or the state of the nodes. Changes nothing.
 
-use ringfence::protocol::{Discount, Vote};
-use ringfence::{Inspection, NodeStatus, NodeView, SemaphoreInspection};
+use ringfence::{Inspection, NodeInspection, NodeStatus, SemaphoreInspection};
+use ringfence_core::protocol::{Discount, Vote};
 use serde_json::{Value, json};
 
 use super::{CommandContext, millis};
@@ -94,7 +94,7 @@ fn waiting_text(waiting: u64) -> String {
 
 fn lock_text(inspection: &Inspection) -> String {
     let mut text = holder_text(inspection) + &waiting_text(inspection.waiting);
-    for NodeView { node, view, .. } in &inspection.nodes {
+    for NodeInspection { node, view, .. } in &inspection.nodes {
         let said = match view {
             Ok(view) => match &view.holder {
                 Some(holder) => holder.to_string(),
@@ -108,10 +108,10 @@ fn lock_text(inspection: &Inspection) -> String {
 }
 
 fn lock_value(inspection: &Inspection) -> Value {
-    let nodes = inspection
-        .nodes
-        .iter()
-        .map(|NodeView { node, view, tier }| match view {
+    let nodes = inspection.nodes.iter().map(
+        |NodeInspection {
+             node, view, tier, ..
+         }| match view {
             Ok(view) => {
                 let holder = view.holder.as_ref();
                 json!({
@@ -126,7 +126,8 @@ fn lock_value(inspection: &Inspection) -> Value {
                 })
             }
             Err(error) => json!({"node": node, "error": error.to_string()}),
-        });
+        },
+    );
     let mut value = held_value(inspection);
     value["name"] = json!(inspection.name);
     value["kept"] = json!(inspection.kept);

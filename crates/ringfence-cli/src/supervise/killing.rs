@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::time::Timestamp;
+use ringfence_core::time::Timestamp;
 use rustix::process::Signal;
 
 use super::family::Family;

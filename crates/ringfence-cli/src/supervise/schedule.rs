@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use ringfence::time::Timestamp;
+use ringfence_core::time::Timestamp;
 
 /// A time that never comes.
 pub(super) const NEVER: Timestamp = Timestamp::from_nanos(u64::MAX);

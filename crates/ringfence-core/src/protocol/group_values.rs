@@ -87,7 +87,7 @@ pub fn vetted(
 fn unsafe_values(node: &str, why: &str) -> CallError {
     let detail = format!(
         "{node} has group values that are not safe: {why}; find the program that wrote them, then \
-         stop all clients and run `ringfence init --force`"
+         stop all clients and overwrite the values with `ringfence init`"
     );
     CallError::Refused(Trouble::new(TroubleKind::Group, detail))
 }

@@ -245,7 +245,7 @@ impl Worker {
     async fn part(&mut self, op: u64, wish: &Wish, held: Held) {
         let held = match (wish.end, held) {
             (HoldEnd::Downgrade, Held::Alone(guard)) if wish.kind == WishKind::Write => {
-                let until_us = guard.deadline().as_micros();
+                let until_us = guard.exact_deadline().as_micros();
                 self.journal
                     .event(now_us(), What::Deadline { op, until_us });
                 self.journal.event(now_us(), What::Downgraded { op });

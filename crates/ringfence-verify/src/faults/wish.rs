@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ringfence::protocol::Vote;
 use ringfence::{
     AcquireError, ExtendError, Guard, Leadership, Locks, Lost, ReadGuard, ReleaseError,
     SemaphoreGuard, Votes,
 };
+use ringfence_core::protocol::Vote;
 
 use crate::history::Mode;
 use crate::random::Random;
@@ -198,7 +198,7 @@ impl Held {
     }
 
     pub(super) fn deadline_us(&self) -> u64 {
-        each!(self, guard => guard.deadline()).as_micros()
+        each!(self, guard => guard.exact_deadline()).as_micros()
     }
 
     pub(super) async fn lost(&self) -> Lost {

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence::ledger::{Entry, Moment, PlainKey, Record, Rules, Seat, apply};
-use ringfence::message::{
+use ringfence_core::ledger::{Entry, Moment, PlainKey, Record, Rules, Seat, apply};
+use ringfence_core::message::{
     Acquire, Answer, Ballot, Claim, Extend, Mode, Op, Release, ReleaseKind, Request, Restore,
 };
-use ringfence::name::Name;
-use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
+use ringfence_core::name::Name;
+use ringfence_core::token::{TOKEN_ENTROPY_BYTES, Token};
 
 use super::world::{CLIENTS, Mail, Number};
 use super::{Scope, Time, Variant};

@@ -1,6 +1,6 @@
 //! What clients do and nodes answer: the rounds of an attempt, of a release and of an extension.
 
-use ringfence::protocol::quorum;
+use ringfence_core::protocol::quorum;
 
 use super::ledger::{Question, Word};
 use super::protocol::Protocol;

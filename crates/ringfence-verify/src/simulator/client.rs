@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::entropy::Entropy;
-use ringfence::group::Group;
-use ringfence::time::Timestamp;
 use ringfence::{Builder, Locks, Owner};
+use ringfence_core::group::Group;
+use ringfence_core::time::Timestamp;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 

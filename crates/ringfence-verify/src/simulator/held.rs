@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ringfence::time::Timestamp;
 use ringfence::{Guard, Leadership, PlainGuard, ReadGuard, SemaphoreGuard};
+use ringfence_core::time::Timestamp;
 
 /// A guard of any kind.
 pub(super) enum Held {
@@ -17,11 +17,11 @@ pub(super) enum Held {
 impl Held {
     pub(super) fn deadline(&self) -> Timestamp {
         match self {
-            Self::Lock(guard) => guard.deadline(),
-            Self::Share(guard) => guard.deadline(),
-            Self::Permit(guard) => guard.deadline(),
-            Self::Lead(lead) => lead.deadline(),
-            Self::Plain(guard) => guard.deadline(),
+            Self::Lock(guard) => guard.exact_deadline(),
+            Self::Share(guard) => guard.exact_deadline(),
+            Self::Permit(guard) => guard.exact_deadline(),
+            Self::Lead(lead) => lead.exact_deadline(),
+            Self::Plain(guard) => guard.exact_deadline(),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ringfence::time::Timestamp;
+use ringfence_core::time::Timestamp;
 
 use crate::history::What;
 

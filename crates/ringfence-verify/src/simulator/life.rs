@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::time::Timestamp;
 use ringfence::{AcquireError, Lock, Locks, Owner};
+use ringfence_core::time::Timestamp;
 
 use crate::history::{Mode, What};
 

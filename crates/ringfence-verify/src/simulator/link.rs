@@ -6,10 +6,10 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence::group::Group;
-use ringfence::message::{Answer, Reply, Request, Stamp, Standing, Wake};
 use ringfence::node::{Call, CallError, Completion, Facts, Hear, Tier, Trouble, TroubleKind};
-use ringfence::time::Timestamp;
+use ringfence_core::group::Group;
+use ringfence_core::message::{Answer, Reply, Request, Stamp, Standing, Wake};
+use ringfence_core::time::Timestamp;
 
 use super::port::Ask;
 use super::server::{Born, Identity};

@@ -4,7 +4,7 @@
 //!
 //! No rule of the product is repeated here. Clients are [`ringfence::Locks`] as users have them,
 //! each in a tokio runtime that runs only when the world lets it; servers run
-//! [`ringfence::ledger`]. Only the connections between them (`link.rs`, `network.rs`) and the
+//! [`ringfence_core::ledger`]. Only the connections between them (`link.rs`, `network.rs`) and the
 //! clocks (`dial.rs`) are simulated.
 
 mod campaign;

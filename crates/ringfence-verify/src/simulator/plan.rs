@@ -8,7 +8,7 @@ mod step;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use ringfence::group::Group;
+use ringfence_core::group::Group;
 
 pub use fault::{Fault, FaultAction, Moved, Ways};
 pub use step::{End, Step, Want};

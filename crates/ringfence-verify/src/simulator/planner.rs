@@ -7,7 +7,7 @@ mod steps;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ringfence::group::Group;
+use ringfence_core::group::Group;
 
 use super::dial::TRUE_RATE;
 use super::moves::Moves;

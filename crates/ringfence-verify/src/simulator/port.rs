@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence::clock::SteppedClock;
-use ringfence::group::Group;
 use ringfence::node::{Call, Completion, Facts, Hear, InitMode, Node};
+use ringfence_core::group::Group;
 use tokio::sync::oneshot;
 
 use super::dial::Dial;

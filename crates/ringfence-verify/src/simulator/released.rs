@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ringfence::message::{Acquire, Answer, Mode, Op, Release, ReleaseKind, Request, Restore};
+use ringfence_core::message::{Acquire, Answer, Mode, Op, Release, ReleaseKind, Request, Restore};
 
 /// For each name and token, the highest ballot that was released: no later acquire with it may be
 /// granted, and no restore.

@@ -4,11 +4,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ringfence::group::Group;
-use ringfence::ledger::{self, Entry, Moment, Rules, SHARED, birth};
-use ringfence::message::{Answer, Op, Request, Stamp, Wake};
-use ringfence::name::Name;
-use ringfence::token::public_half;
+use ringfence_core::group::Group;
+use ringfence_core::ledger::{self, Entry, Moment, Rules, SHARED, birth};
+use ringfence_core::message::{Answer, Op, Request, Stamp, Wake};
+use ringfence_core::name::Name;
+use ringfence_core::token::public_half;
 
 use super::dial::Dial;
 use super::released::ReleasedBallots;

@@ -23,7 +23,7 @@ impl Life {
         loop {
             let leader = tokio::select! {
                 biased;
-                leader = observer.next() => leader,
+                leader = observer.next_leader() => leader,
                 () = self.clock.sleep_until(end) => None,
             };
             let Some(leader) = leader else { return };

@@ -1,16 +1,14 @@
 //! Leader election without async.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::client::terms::terms;
-use crate::client::{self, AcquireError, ConfigError, Leader, Receipt, ReleaseError, Votes};
-use crate::node::Tier;
-use crate::protocol::Lost;
-use crate::time::Timestamp;
-use crate::token::Token;
+use crate::client::{
+    self, AcquireError, ConfigError, HoldError, InspectError, Leader, LeaderChange, Receipt,
+    ReleaseError,
+};
 
-use super::held::{getters, guard};
+use super::held::{fenced, guard, held, hold};
 use super::{Engine, Locks};
 
 /// An election. See [`crate::Election`].
@@ -22,7 +20,7 @@ pub struct Election {
 }
 
 impl Locks {
-    /// See [`crate::Locks::election`].
+    /// The election `name`: one leader at a time. See [`crate::Locks::election`].
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election {
             engine: Arc::clone(&self.engine),
@@ -34,17 +32,52 @@ impl Locks {
 impl Election {
     terms! {
         election:
-        label(label: &str),
-        max_hold(max_hold: impl Into<Option<Duration>>),
-        lock_delay(delay: Duration),
+        label,
+        max_hold,
+        lock_delay,
     }
 
-    /// See [`crate::Election::campaign`].
+    /// Stands for election and blocks until elected. See [`crate::Election::campaign`].
+    ///
+    /// # Errors
+    /// If the wait is over, or if no majority of the nodes can be asked. See [`AcquireError`].
+    #[track_caller]
     pub fn campaign(&self) -> Result<Leadership, AcquireError> {
         self.engine.take(self.election.campaign())
     }
 
-    /// See [`crate::Election::observe`].
+    /// Leads if no other candidate leads or waits. See [`crate::Election::try_campaign`].
+    ///
+    /// # Errors
+    /// [`AcquireError::Held`] if another candidate leads.
+    #[track_caller]
+    pub fn try_campaign(&self) -> Result<Leadership, AcquireError> {
+        self.engine.take(self.election.try_campaign())
+    }
+
+    /// Blocks until elected, does `work`, and resigns. Nothing can stop a thread from outside: work
+    /// that takes long should call [`Leadership::check`] now and then. See [`crate::Election::lead`].
+    ///
+    /// # Errors
+    /// If this candidate was not elected. The work did not begin.
+    #[track_caller]
+    pub fn lead<T>(&self, work: impl FnOnce(&Leadership) -> T) -> Result<T, HoldError> {
+        hold!(self.campaign()?, work)
+    }
+
+    /// The present leader, as a majority of the nodes sees it. See [`crate::Election::leader`].
+    ///
+    /// # Errors
+    /// If too few nodes answer to decide, or if the name is not allowed.
+    #[track_caller]
+    pub fn leader(&self) -> Result<Option<Leader>, InspectError> {
+        self.engine.run(self.election.leader())
+    }
+
+    /// Watches who leads, without standing. See [`crate::Election::observe`].
+    ///
+    /// # Errors
+    /// If the name is not allowed. Nothing was sent.
     pub fn observe(&self) -> Result<Observer, ConfigError> {
         Ok(Observer {
             observer: self.election.observe()?,
@@ -54,35 +87,32 @@ impl Election {
 }
 
 guard! {
-    /// The lead. See [`crate::Leadership`].
+    /// The lead of an election. See [`crate::Leadership`].
     #[must_use = "dropping the leadership resigns"]
     Leadership
 }
 
 impl Leadership {
-    /// See [`crate::Leadership::term`].
+    /// The term: higher than that of every earlier leader. See [`crate::Leadership::term`].
     pub fn term(&self) -> u64 {
         self.guard.term()
     }
 
-    getters! {
-        fence -> u64,
-        token -> &Token,
-        name -> &str,
-        check -> Result<(), Lost>,
-        remaining -> Duration,
-        deadline -> Timestamp,
-        votes -> Votes,
-        durability -> Tier,
-        receipt -> Receipt,
+    fenced!();
+
+    held!();
+
+    /// What another process needs to extend or release this lead. See [`crate::Guard::receipt`].
+    pub fn receipt(&self) -> Receipt {
+        self.guard.receipt()
     }
 
-    /// Blocks until the lead is lost. See [`crate::Leadership::lost`].
-    pub fn lost(&self) -> Lost {
-        self.engine.run(self.guard.lost())
-    }
-
-    /// See [`crate::Leadership::resign`].
+    /// Resigns: the next candidate in the queue is elected at once. See
+    /// [`crate::Leadership::resign`].
+    ///
+    /// # Errors
+    /// If the lead had been lost before, or if no majority of the nodes confirmed.
+    #[track_caller]
     pub fn resign(self) -> Result<(), ReleaseError> {
         self.engine.run(self.guard.resign())
     }
@@ -96,12 +126,21 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Blocks until there is a leader with a higher term; `None` once the client is closed.
+    /// Blocks until something changes: the present state at first, then each leader, and when there is
+    /// none. `None` once the client is closed. See [`crate::Observer::next`].
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator's adapters would hide that each step blocks"
     )]
-    pub fn next(&mut self) -> Option<Leader> {
+    #[track_caller]
+    pub fn next(&mut self) -> Option<LeaderChange> {
         self.engine.run(self.observer.next())
+    }
+
+    /// Blocks until there is a leader that was not reported yet. See
+    /// [`crate::Observer::next_leader`].
+    #[track_caller]
+    pub fn next_leader(&mut self) -> Option<Leader> {
+        self.engine.run(self.observer.next_leader())
     }
 }

@@ -3,15 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::hold_work::trace_end;
 use crate::client::terms::terms;
-use crate::client::{
-    self, AcquireError, ExtendError, HoldError, Owner, Receipt, ReleaseReceiptError,
-};
+use crate::client::{self, AcquireError, ExtendError, HoldError, Receipt, ReleaseReceiptError};
 use crate::protocol::Lost;
-use crate::token::Token;
 
-use super::held::{getters, guard, held};
+use super::held::{fenced, guard, held, hold};
 use super::{Engine, Locks, ReadGuard};
 
 /// A lock, not yet taken. See [`crate::Lock`].
@@ -23,12 +19,12 @@ pub struct Lock {
 }
 
 impl Locks {
-    /// See [`crate::Locks::mutex`].
+    /// The exclusive lock `name`, with a fence. See [`crate::Locks::mutex`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
         self.lock(self.engine.locks.mutex(name))
     }
 
-    /// See [`crate::Locks::multi`].
+    /// The exclusive locks `names`, all at once or none. See [`crate::Locks::multi`].
     pub fn multi<S: AsRef<str>>(&self, names: impl IntoIterator<Item = S>) -> Lock {
         self.lock(self.engine.locks.multi(names))
     }
@@ -44,38 +40,50 @@ impl Locks {
 impl Lock {
     terms! {
         lock:
-        label(label: &str),
-        renew(renew: bool),
-        max_hold(max_hold: impl Into<Option<Duration>>),
-        owner(owner: &Owner),
-        lock_delay(delay: Duration),
-        hold_at_least(span: Duration),
+        label,
+        renew,
+        max_hold,
+        owner,
+        lock_delay,
+        hold_at_least,
     }
 
-    /// See [`crate::Lock::lock`].
+    /// Takes the lock, waiting while another client holds it. See [`crate::Lock::lock`].
+    ///
+    /// # Errors
+    /// If the wait is over, or if no majority of the nodes can be asked. See [`AcquireError`].
+    #[track_caller]
     pub fn lock(&self) -> Result<Guard, AcquireError> {
         self.engine.take(self.lock.lock())
     }
 
-    /// See [`crate::Lock::try_lock`].
+    /// Takes the lock if it is free. See [`crate::Lock::try_lock`].
+    ///
+    /// # Errors
+    /// [`AcquireError::Held`] if another client holds it.
+    #[track_caller]
     pub fn try_lock(&self) -> Result<Guard, AcquireError> {
         self.engine.take(self.lock.try_lock())
     }
 
-    /// Takes the lock, does `work`, and releases. Nothing can stop a thread from outside: where the
-    /// work is long, have it look at [`Guard::check`].
+    /// Takes the lock, does `work`, and releases. Nothing can stop a thread from outside: work that
+    /// takes long should call [`Guard::check`] now and then.
     ///
-    /// `Ok` once the work is done, as with [`crate::Lock::hold`]: the result is never masked. If the lock
-    /// was lost meanwhile, that is traced.
+    /// `Ok` once the work is done, as with [`crate::Lock::hold`]: the release never masks the result. If
+    /// the lock was lost meanwhile, that is traced.
+    ///
+    /// # Errors
+    /// If the lock was not granted. The work did not begin.
+    #[track_caller]
     pub fn hold<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, HoldError> {
-        let guard = self.lock()?;
-        let done = work(&guard);
-        let held = guard.check();
-        trace_end(held, guard.release());
-        Ok(done)
+        hold!(self.lock()?, work)
     }
 
-    /// See [`crate::Lock::extend_receipt`].
+    /// Extends a lock that [`Guard::leave`] left behind. See [`crate::Lock::extend_receipt`].
+    ///
+    /// # Errors
+    /// If the lock is lost, if no majority of the nodes confirmed, or if `ttl` is not allowed.
+    #[track_caller]
     pub fn extend_receipt(
         &self,
         receipt: &Receipt,
@@ -84,7 +92,11 @@ impl Lock {
         self.engine.run(self.lock.extend_receipt(receipt, ttl))
     }
 
-    /// See [`crate::Lock::release_receipt`].
+    /// Releases a lock that [`Guard::leave`] left behind. See [`crate::Lock::release_receipt`].
+    ///
+    /// # Errors
+    /// If the lock was not held any more, or if no majority of the nodes confirmed.
+    #[track_caller]
     pub fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
         self.engine.run(self.lock.release_receipt(receipt))
     }
@@ -97,21 +109,26 @@ guard! {
 }
 
 impl Guard {
-    getters! {
-        fence -> u64,
-        token -> &Token,
-        name -> &str,
-        receipt -> Receipt,
+    fenced!();
+
+    /// What another process needs to extend or release this lock. See [`crate::Guard::receipt`].
+    pub fn receipt(&self) -> Receipt {
+        self.guard.receipt()
     }
 
     held!();
 
-    /// See [`crate::Guard::leave`].
+    /// Leaves the lock behind: stops renewing it and does not release it. See
+    /// [`crate::Guard::leave`].
     pub fn leave(self) -> Receipt {
         self.guard.leave()
     }
 
-    /// See [`crate::Guard::downgrade`].
+    /// Shares the lock with readers from now on. See [`crate::Guard::downgrade`].
+    ///
+    /// # Errors
+    /// If the lock is lost.
+    #[track_caller]
     pub fn downgrade(self) -> Result<ReadGuard, Lost> {
         self.engine.take(self.guard.downgrade())
     }

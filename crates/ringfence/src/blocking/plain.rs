@@ -1,12 +1,11 @@
 //! Plain Redlocks without async.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::client::terms::terms;
-use crate::client::{self, AcquireError};
+use crate::client::{self, AcquireError, HoldError};
 
-use super::held::{guard, held};
+use super::held::{guard, held, hold};
 use super::{Engine, Locks};
 
 /// A plain Redlock, not yet taken. See [`crate::PlainLock`].
@@ -18,7 +17,7 @@ pub struct PlainLock {
 }
 
 impl Locks {
-    /// See [`crate::Locks::plain_mutex`].
+    /// The exclusive lock `name` without a fence. See [`crate::Locks::plain_mutex`].
     pub fn plain_mutex(&self, name: impl AsRef<str>) -> PlainLock {
         PlainLock {
             engine: Arc::clone(&self.engine),
@@ -30,18 +29,35 @@ impl Locks {
 impl PlainLock {
     terms! {
         lock:
-        renew(renew: bool),
-        max_hold(max_hold: impl Into<Option<Duration>>),
+        renew,
+        max_hold,
     }
 
-    /// See [`crate::PlainLock::lock`].
+    /// Takes the lock, waiting while another client holds it. See [`crate::PlainLock::lock`].
+    ///
+    /// # Errors
+    /// If the wait is over, or if no majority of the nodes can be asked. See [`AcquireError`].
+    #[track_caller]
     pub fn lock(&self) -> Result<PlainGuard, AcquireError> {
         self.engine.take(self.lock.lock())
     }
 
-    /// See [`crate::PlainLock::try_lock`].
+    /// Takes the lock if it is free. See [`crate::PlainLock::try_lock`].
+    ///
+    /// # Errors
+    /// [`AcquireError::Held`] if another client holds it.
+    #[track_caller]
     pub fn try_lock(&self) -> Result<PlainGuard, AcquireError> {
         self.engine.take(self.lock.try_lock())
+    }
+
+    /// Takes the lock, does `work`, and releases. See [`Lock::hold`](super::Lock::hold).
+    ///
+    /// # Errors
+    /// If the lock was not granted. The work did not begin.
+    #[track_caller]
+    pub fn hold<T>(&self, work: impl FnOnce(&PlainGuard) -> T) -> Result<T, HoldError> {
+        hold!(self.lock()?, work)
     }
 }
 

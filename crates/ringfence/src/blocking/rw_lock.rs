@@ -1,13 +1,11 @@
 //! Many readers or one writer, without async.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::client::terms::terms;
-use crate::client::{self, AcquireError};
-use crate::token::Token;
+use crate::client::{self, AcquireError, HoldError};
 
-use super::held::{getters, guard, held};
+use super::held::{fenced, guard, held, hold};
 use super::{Engine, Guard, Locks};
 
 /// A lock for many readers or one writer, not yet taken. See [`crate::RwLock`].
@@ -19,7 +17,7 @@ pub struct RwLock {
 }
 
 impl Locks {
-    /// See [`crate::Locks::rw_lock`].
+    /// The lock `name` for many readers or one writer. See [`crate::Locks::rw_lock`].
     pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock {
             engine: Arc::clone(&self.engine),
@@ -31,29 +29,69 @@ impl Locks {
 impl RwLock {
     terms! {
         lock:
-        label(label: &str),
-        renew(renew: bool),
-        max_hold(max_hold: impl Into<Option<Duration>>),
+        label,
+        renew,
+        max_hold,
+        owner,
+        lock_delay,
     }
 
-    /// See [`crate::RwLock::read`].
+    /// Takes a share, waiting while a writer holds the lock or is ahead in the queue. See
+    /// [`crate::RwLock::read`].
+    ///
+    /// # Errors
+    /// If the wait is over, or if no majority of the nodes can be asked. See [`AcquireError`].
+    #[track_caller]
     pub fn read(&self) -> Result<ReadGuard, AcquireError> {
         self.engine.take(self.lock.read())
     }
 
-    /// See [`crate::RwLock::try_read`].
+    /// Takes a share if no writer holds the lock or waits for it. See
+    /// [`crate::RwLock::try_read`].
+    ///
+    /// # Errors
+    /// [`AcquireError::Held`] if a writer does.
+    #[track_caller]
     pub fn try_read(&self) -> Result<ReadGuard, AcquireError> {
         self.engine.take(self.lock.try_read())
     }
 
-    /// See [`crate::RwLock::write`].
+    /// Takes the lock alone, waiting for readers and writers. See
+    /// [`crate::RwLock::write`].
+    ///
+    /// # Errors
+    /// If the wait is over, or if no majority of the nodes can be asked. See [`AcquireError`].
+    #[track_caller]
     pub fn write(&self) -> Result<Guard, AcquireError> {
         self.engine.take(self.lock.write())
     }
 
-    /// See [`crate::RwLock::try_write`].
+    /// Takes the lock alone if no client holds it or waits for it. See
+    /// [`crate::RwLock::try_write`].
+    ///
+    /// # Errors
+    /// [`AcquireError::Held`] if another client does.
+    #[track_caller]
     pub fn try_write(&self) -> Result<Guard, AcquireError> {
         self.engine.take(self.lock.try_write())
+    }
+
+    /// Takes a share, does `work`, and releases. See [`Lock::hold`](super::Lock::hold).
+    ///
+    /// # Errors
+    /// If the share was not granted. The work did not begin.
+    #[track_caller]
+    pub fn hold_read<T>(&self, work: impl FnOnce(&ReadGuard) -> T) -> Result<T, HoldError> {
+        hold!(self.read()?, work)
+    }
+
+    /// Takes the lock alone, does `work`, and releases. See [`Lock::hold`](super::Lock::hold).
+    ///
+    /// # Errors
+    /// If the lock was not granted. The work did not begin.
+    #[track_caller]
+    pub fn hold_write<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, HoldError> {
+        hold!(self.write()?, work)
     }
 }
 
@@ -64,11 +102,7 @@ guard! {
 }
 
 impl ReadGuard {
-    getters! {
-        fence -> u64,
-        token -> &Token,
-        name -> &str,
-    }
+    fenced!();
 
     held!();
 }

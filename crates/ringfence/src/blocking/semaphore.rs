@@ -1,13 +1,11 @@
 //! Semaphores without async.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::client::terms::terms;
-use crate::client::{self, AcquireError, InspectError, SemaphoreInspection};
-use crate::token::Token;
+use crate::client::{self, AcquireError, HoldError, InspectError, SemaphoreInspection};
 
-use super::held::{getters, guard, held};
+use super::held::{fenced, guard, held, hold};
 use super::{Engine, Locks};
 
 /// A semaphore, of which no permit has been taken yet. See [`crate::Semaphore`].
@@ -19,7 +17,8 @@ pub struct Semaphore {
 }
 
 impl Locks {
-    /// See [`crate::Locks::semaphore`].
+    /// The semaphore `name`, of which `permits` can be held at once. See
+    /// [`crate::Locks::semaphore`].
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
         Semaphore {
             engine: Arc::clone(&self.engine),
@@ -31,23 +30,45 @@ impl Locks {
 impl Semaphore {
     terms! {
         lock:
-        label(label: &str),
-        renew(renew: bool),
-        max_hold(max_hold: impl Into<Option<Duration>>),
-        lock_delay(delay: Duration),
+        label,
+        renew,
+        max_hold,
+        lock_delay,
     }
 
-    /// See [`crate::Semaphore::acquire`].
+    /// Takes a permit, waiting in the queue while none is free. See [`crate::Semaphore::acquire`].
+    ///
+    /// # Errors
+    /// If the wait is over, or if no majority of the nodes can be asked. See [`AcquireError`].
+    #[track_caller]
     pub fn acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
         self.engine.take(self.lock.acquire())
     }
 
-    /// See [`crate::Semaphore::try_acquire`].
+    /// Takes a permit if one is free. See [`crate::Semaphore::try_acquire`].
+    ///
+    /// # Errors
+    /// [`AcquireError::Held`] if none is free.
+    #[track_caller]
     pub fn try_acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
         self.engine.take(self.lock.try_acquire())
     }
 
-    /// See [`crate::Semaphore::inspect`].
+    /// Takes a permit, does `work`, and releases it. See [`Lock::hold`](super::Lock::hold).
+    ///
+    /// # Errors
+    /// If no permit was granted. The work did not begin.
+    #[track_caller]
+    pub fn hold<T>(&self, work: impl FnOnce(&SemaphoreGuard) -> T) -> Result<T, HoldError> {
+        hold!(self.acquire()?, work)
+    }
+
+    /// The holder of each slot and the number of waiters, as a majority of the nodes sees it. See
+    /// [`crate::Semaphore::inspect`].
+    ///
+    /// # Errors
+    /// If no majority of the nodes answers, or if the name is not allowed.
+    #[track_caller]
     pub fn inspect(&self) -> Result<SemaphoreInspection, InspectError> {
         self.engine.run(self.lock.inspect())
     }
@@ -60,13 +81,9 @@ guard! {
 }
 
 impl SemaphoreGuard {
-    getters! {
-        fence -> u64,
-        token -> &Token,
-        name -> &str,
-    }
+    fenced!();
 
-    /// See [`crate::SemaphoreGuard::slot`].
+    /// The number of the slot, from 0 on. See [`crate::SemaphoreGuard::slot`].
     pub fn slot(&self) -> u32 {
         self.guard.slot()
     }

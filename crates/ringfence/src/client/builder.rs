@@ -22,9 +22,11 @@ use super::{Locks, Shared};
 
 /// Labels are for people.
 const LABEL_MAX_BYTES: usize = 128;
+/// The largest number of nodes.
+const NODES_MAX: usize = 64;
 
 /// Settings of a client. What is not set has the default that stands beside it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Builder {
     pub(super) urls: Option<String>,
     pub(super) given: Vec<Arc<dyn Node>>,
@@ -132,9 +134,10 @@ impl Builder {
         self
     }
 
-    /// Where random bytes come from, tokens included. Default the operating system's generator; a
-    /// simulation that must run the same again gives [`Entropy::seeded`], a program that locks
-    /// something never.
+    /// Sets the source of random bytes, tokens included. Default: the operating system's generator.
+    /// A simulation that must run the same way again uses [`Entropy::seeded`]. A program that locks
+    /// something must not.
+    #[cfg(any(test, feature = "test-util"))]
     #[must_use]
     pub fn entropy(mut self, entropy: Entropy) -> Self {
         self.entropy = entropy;
@@ -151,10 +154,7 @@ impl Builder {
     /// Checks everything and starts the nodes, without waiting for them.
     pub(super) fn prepare(self) -> Result<Locks, ConnectError> {
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(other(
-                "a client needs a tokio runtime; without one use `ringfence::blocking`",
-            )
-            .into());
+            return Err(ConnectError::NoRuntime);
         }
         let settings = self.settings()?;
         let members = self.open_nodes()?;
@@ -186,7 +186,7 @@ impl Builder {
     pub(super) fn settings(&self) -> Result<Settings, ConfigError> {
         let drift = match self.drift {
             Some((fraction, fixed)) => {
-                Drift::new(fraction, fixed).map_err(|error| other(&error.to_string()))?
+                Drift::new(fraction, fixed).map_err(|_| ConfigError::Drift { fraction })?
             }
             None => Drift::default(),
         };
@@ -195,7 +195,8 @@ impl Builder {
             None => default_label(),
         };
         if self.prefix.len() >= NAME_MAX_BYTES {
-            return Err(other("the prefix leaves no room for names"));
+            let bytes = self.prefix.len();
+            return Err(ConfigError::PrefixTooLong { bytes });
         }
         if !self.prefix.is_empty() {
             Name::new(&self.prefix, "x")?;
@@ -205,9 +206,9 @@ impl Builder {
             quarantine: self.quarantine,
         };
         let group = wishes.over(Group::new(2));
-        group.check().map_err(ConfigError::Other)?;
+        check_group(&group)?;
         if self.node_timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(other("the node timeout must not be zero"));
+            return Err(ConfigError::NodeTimeoutZero);
         }
         let settings = Settings {
             ttl: self.ttl.unwrap_or(Duration::from_secs(10)),
@@ -228,21 +229,22 @@ impl Builder {
         });
         let mut members: Vec<Member> = given.collect();
         if let Some(urls) = &self.urls {
-            let urls = parse_nodes(urls).map_err(|error| other(&error.to_string()))?;
+            let urls = parse_nodes(urls).map_err(ConfigError::from)?;
             if let Some(scheme) = urls.iter().find_map(embedded)
                 && !self.given.is_empty()
             {
-                return Err(other(&UrlError::Embedded(scheme).to_string()).into());
+                return Err(ConfigError::Url(UrlError::Embedded(scheme)).into());
             }
             let quarantines: Vec<bool> = urls.iter().map(quarantines_after_restart).collect();
             let nodes = open(urls, &self.clock)?.into_iter().zip(quarantines);
             members.extend(nodes.map(|(node, quarantines)| Member { node, quarantines }));
         }
         if members.is_empty() {
-            return Err(other("no node given; `redis://HOST:PORT` or `sqlite:PATH` is one").into());
+            return Err(ConfigError::NoNodes.into());
         }
-        if members.len() > 64 {
-            return Err(other("more than 64 nodes").into());
+        if members.len() > NODES_MAX {
+            let (nodes, most) = (members.len(), NODES_MAX);
+            return Err(ConfigError::TooManyNodes { nodes, most }.into());
         }
         Ok(members)
     }
@@ -259,13 +261,10 @@ fn open(urls: Vec<NodeUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, Connect
             NodeUrl::Sqlite(path) => {
                 let node =
                     crate::node::sqlite::SqliteNode::open(&path, crate::node::NodeClock::of(clock));
-                let node = node.map_err(|error| ConnectError::Open(Box::new(error)))?;
-                nodes.push(Arc::new(node));
+                nodes.push(Arc::new(node?));
             }
             #[cfg(not(feature = "sqlite"))]
-            NodeUrl::Sqlite(_) => {
-                return Err(other("this build has no embedded node (feature `sqlite`)").into());
-            }
+            NodeUrl::Sqlite(_) => return Err(missing_feature(&url).into()),
             NodeUrl::Memory(label) => nodes.push(Arc::new(MemoryNode::shared_on(&label, clock))),
         }
     }
@@ -277,15 +276,24 @@ fn open(urls: Vec<NodeUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, Connect
 
 #[cfg(feature = "redis")]
 fn connect(urls: Vec<RedisUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
-    let nodes = crate::node::redis::RedisNode::connect_all(urls, clock)
-        .map_err(|error| ConnectError::Open(Box::new(error)))?
-        .into_iter();
+    let nodes = crate::node::redis::RedisNode::connect_all(urls, clock)?.into_iter();
     Ok(nodes.map(|node| Arc::new(node) as Arc<dyn Node>).collect())
 }
 
 #[cfg(not(feature = "redis"))]
-fn connect(_: Vec<RedisUrl>, _: &Clock) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
-    Err(other("this build has no Redis nodes (feature `redis`)").into())
+fn connect(mut urls: Vec<RedisUrl>, _: &Clock) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
+    Err(missing_feature(&NodeUrl::Redis(urls.remove(0))).into())
+}
+
+/// The feature that the node of `url` needs.
+#[cfg(not(all(feature = "redis", feature = "sqlite")))]
+pub(super) fn missing_feature(url: &NodeUrl) -> ConfigError {
+    let (node, feature) = match url {
+        NodeUrl::Redis(_) => ("Redis nodes", "redis"),
+        NodeUrl::Sqlite(_) => ("embedded node", "sqlite"),
+        NodeUrl::Memory(_) => ("in-memory node", "client"),
+    };
+    ConfigError::FeatureMissing { node, feature }
 }
 
 /// The scheme of a node that lives on this machine alone, and so must be the only one.
@@ -307,10 +315,10 @@ fn quarantines_after_restart(url: &NodeUrl) -> bool {
 
 pub(super) fn checked_label(label: &str) -> Result<Arc<str>, ConfigError> {
     if label.len() > LABEL_MAX_BYTES {
-        return Err(ConfigError::Other(format!(
-            "a label may have {LABEL_MAX_BYTES} bytes, this one has {}",
-            label.len()
-        )));
+        return Err(ConfigError::LabelTooLong {
+            bytes: label.len(),
+            most: LABEL_MAX_BYTES,
+        });
     }
     Ok(label.into())
 }
@@ -332,8 +340,26 @@ fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned())
 }
 
-fn other(text: &str) -> ConfigError {
-    ConfigError::Other(text.to_owned())
+/// Says which of the group's values is not allowed.
+fn check_group(group: &Group) -> Result<(), ConfigError> {
+    if group.check().is_ok() {
+        return Ok(());
+    }
+    let Group {
+        window, quarantine, ..
+    } = *group;
+    Err(match group.least_quarantine() {
+        least
+            if quarantine < least && window <= Group::WINDOW_MAX && window >= Group::WINDOW_MIN =>
+        {
+            ConfigError::QuarantineTooShort {
+                quarantine,
+                least,
+                window,
+            }
+        }
+        _ => ConfigError::Window { window },
+    })
 }
 
 impl fmt::Debug for Builder {

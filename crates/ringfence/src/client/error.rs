@@ -1,47 +1,50 @@
-//! What can go wrong, one enum per operation. Every error that is about nodes carries each node's
-//! vote, in node order, and says so line by line.
+//! What can go wrong, one enum per operation. The text of an error is one line; the votes that it
+//! carries say what each node answered, in node order.
 
 use std::time::Duration;
 
 use crate::driver::acquire::AcquireRefusal;
+use crate::message::Holder;
 use crate::name::NameError;
 use crate::protocol::{FailureKind, Lost};
 
-use super::lock::TTL_MAX;
 use super::votes::{Votes, held_by, not_voting};
+
+pub use super::config_error::{ConfigError, ConnectError};
 
 /// Why a lock was not granted.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// Somebody else holds it, and the wait is over.
-    #[error("`{name}` is {}{votes}", held_by(votes))]
+    /// Another client holds it, and the wait is over.
+    #[error("`{name}` is {}", held_by(votes))]
     Held {
         /// The lock.
         name: String,
         /// Every node's vote.
         votes: Votes,
     },
-    /// No majority of the nodes could be asked.
-    #[error("no majority of the nodes answers for `{name}`{votes}")]
+    /// No majority of the nodes answered.
+    #[error("no majority of the nodes answers for `{name}`")]
     NoQuorum {
         /// The lock.
         name: String,
         /// Every node's vote.
         votes: Votes,
     },
-    /// Of a majority nothing counts yet: it is new, was restarted, or its clocks jumped.
-    #[error("{}{votes}", not_voting(votes, *left))]
+    /// The votes of a majority do not count yet: the nodes are new, were restarted, or their clocks
+    /// jumped.
+    #[error("{}", not_voting(votes, *left))]
     Quarantined {
         /// The lock.
         name: String,
-        /// When a majority may vote.
+        /// How long until a majority may vote.
         left: Duration,
         /// Every node's vote.
         votes: Votes,
     },
-    /// A majority of the nodes cannot vote before somebody changes a setting.
-    #[error("a majority of the nodes is not fit to hold locks{votes}")]
+    /// A majority of the nodes cannot vote until an operator changes their settings.
+    #[error("a majority of the nodes is not fit to hold locks")]
     Misconfigured {
         /// The lock.
         name: String,
@@ -49,7 +52,7 @@ pub enum AcquireError {
         votes: Votes,
     },
     /// A majority granted, but so late that too little was left of the TTL.
-    #[error("`{name}` was granted too late to be worth holding; a longer ttl may help{votes}")]
+    #[error("`{name}` was granted too late to be worth holding; a longer ttl may help")]
     Expired {
         /// The lock.
         name: String,
@@ -57,7 +60,7 @@ pub enum AcquireError {
         votes: Votes,
     },
     /// The nodes' clocks are so far apart that no ballot suits a majority.
-    #[error("the nodes' clocks are too far apart for a majority to agree on `{name}`{votes}")]
+    #[error("the nodes' clocks are too far apart for a majority to agree on `{name}`")]
     ClocksApart {
         /// The lock.
         name: String,
@@ -70,7 +73,7 @@ pub enum AcquireError {
         /// The lock.
         name: String,
     },
-    /// The request could not be meant. Nothing was sent.
+    /// The request is not valid. Nothing was sent.
     #[error(transparent)]
     Invalid(#[from] ConfigError),
     /// The operating system gave no random bytes for a token.
@@ -79,7 +82,7 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later although no setting is changed.
     pub fn is_retryable(&self) -> bool {
         !matches!(
             self,
@@ -87,7 +90,20 @@ impl AcquireError {
         )
     }
 
-    /// Every node's vote, where nodes were asked.
+    /// Whether other clients hold the lock: what `try_lock` returns for a lock that is not free.
+    pub fn is_held(&self) -> bool {
+        matches!(self, Self::Held { .. })
+    }
+
+    /// The holder that refused the lock: the one that most nodes name. `None` if the lock was refused
+    /// for another reason, or if callers only stopped each other.
+    pub fn holder(&self) -> Option<&Holder> {
+        self.votes()
+            .filter(|_| self.is_held())
+            .and_then(Votes::holder)
+    }
+
+    /// Every node's vote, if the nodes were asked.
     pub fn votes(&self) -> Option<&Votes> {
         match self {
             Self::Held { votes, .. }
@@ -107,8 +123,8 @@ impl AcquireError {
             AcquireRefusal::NoEntropy(error) => return Self::NoEntropy(error.to_string()),
             AcquireRefusal::Failed(failure) => failure,
         };
-        // Whatever was granted has been taken back by now, or is about to be.
-        let votes = Votes::worded("granted, and given back", names, failure.votes);
+        // Every grant of this attempt is undone by now, or is about to be.
+        let votes = Votes::worded("granted, and undone", names, failure.votes);
         match failure.kind {
             FailureKind::Held => Self::Held { name, votes },
             FailureKind::NoQuorum => Self::NoQuorum { name, votes },
@@ -126,117 +142,52 @@ impl From<NameError> for AcquireError {
     }
 }
 
-/// A setting or argument that cannot be meant. Nothing was sent.
+/// Why an `init` was refused.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConfigError {
-    /// A name.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// An owner takes some of the names that it has, or waits for, in another lock: it would wait for
-    /// itself.
-    #[error(
-        "this owner cannot take `{wants}`: it already holds or waits for `{has}`, and would wait for \
-         itself; release that first, or take all the names together"
-    )]
-    OwnerOverlap {
-        /// The names that the owner has, or waits for.
-        has: String,
-        /// The names that it wants.
-        wants: String,
-    },
-    /// A TTL below the least.
-    #[error("a ttl must be at least {least:?}, this one is {ttl:?}")]
-    TtlTooShort {
-        /// What was asked for.
-        ttl: Duration,
-        /// The least.
-        least: Duration,
-    },
-    /// A TTL that outlives the group's quarantine.
-    #[error(
-        "the longest ttl of this cluster is {most:?}, this one is {ttl:?}{}",
-        longer_ttl(*most)
-    )]
-    TtlTooLong {
-        /// What was asked for.
-        ttl: Duration,
-        /// The most.
-        most: Duration,
-    },
-    /// A least validity that no grant can have.
-    #[error("min_validity {min_validity:?} cannot be met with a ttl of {ttl:?}")]
-    MinValidity {
-        /// What was asked for.
-        min_validity: Duration,
-        /// The TTL.
-        ttl: Duration,
-    },
-    /// The runtime in which the client was connected has ended: nothing could be renewed.
-    #[error(
-        "the tokio runtime in which this client was connected has ended, so it can hold nothing; \
-         connect again in a runtime that lasts as long as the client"
-    )]
-    RuntimeGone,
-    /// Anything else, in words.
-    #[error("{0}")]
-    Other(String),
-}
-
-/// What to do about a TTL that is too long, where something can be done.
-fn longer_ttl(most: Duration) -> &'static str {
-    if most < TTL_MAX {
-        "; a longer one needs a longer quarantine on all clients (`ringfence init --quarantine`)"
-    } else {
-        ""
-    }
-}
-
-/// Why there is no client.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The settings cannot be meant. Nothing was sent.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// A node could not be opened, or a thread not be started.
-    #[error(transparent)]
-    Open(Box<dyn std::error::Error + Send + Sync>),
-    /// A majority of the nodes cannot vote before somebody changes a setting.
-    #[error("a majority of the nodes is not fit to hold locks{votes}")]
-    Misconfigured {
-        /// What is wrong with each.
-        votes: Votes,
-    },
-}
-
-/// Why an `init` was refused.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum InitError {
-    /// The settings cannot be meant. Nothing was sent.
+    /// There is no client to ask the nodes with. Nothing was written.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// Not all nodes answered, so nothing was written.
-    #[error("every node has to answer before a cluster can be initialised{votes}")]
+    #[error("every node has to answer before a cluster can be initialised")]
     Unreachable {
-        /// What each node said.
+        /// Each node's answer.
         votes: Votes,
     },
     /// A node is not new.
-    #[error("this cluster is not new{votes}")]
+    #[error("this cluster is not new")]
     Refused {
-        /// What each node said.
+        /// Each node's answer.
         votes: Votes,
     },
     /// A node is in use, or was a moment ago.
-    #[error(
-        "this cluster is in use, and its number of nodes must not change under its clients{votes}"
-    )]
+    #[error("this cluster is in use, and its number of nodes must not change under its clients")]
     InUse {
-        /// What each node said.
+        /// Each node's answer.
         votes: Votes,
     },
+}
+
+impl InitError {
+    /// Every node's answer, if the nodes were asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Connect(error) => error.votes(),
+            Self::Unreachable { votes } | Self::Refused { votes } | Self::InUse { votes } => {
+                Some(votes)
+            }
+        }
+    }
+
+    /// Whether the same call may succeed later although no setting is changed.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Connect(error) => error.is_retryable(),
+            Self::Unreachable { .. } => true,
+            Self::Refused { .. } | Self::InUse { .. } => false,
+        }
+    }
 }
 
 /// Why a lock could not be extended.
@@ -244,7 +195,7 @@ pub enum InitError {
 #[non_exhaustive]
 pub enum ExtendError {
     /// The lock is lost.
-    #[error("{why}{votes}")]
+    #[error("{why}")]
     Lost {
         /// How.
         why: Lost,
@@ -252,14 +203,29 @@ pub enum ExtendError {
         votes: Votes,
     },
     /// No majority confirmed: the old deadline stands.
-    #[error("no majority of the nodes confirmed; the old deadline stands{votes}")]
+    #[error("no majority of the nodes confirmed; the old deadline stands")]
     Unconfirmed {
         /// Every node's vote.
         votes: Votes,
     },
-    /// The request could not be meant. Nothing was sent.
+    /// The request is not valid. Nothing was sent.
     #[error(transparent)]
     Invalid(#[from] ConfigError),
+}
+
+impl ExtendError {
+    /// Every node's vote, if the nodes were asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Lost { votes, .. } | Self::Unconfirmed { votes } => Some(votes),
+            Self::Invalid(_) => None,
+        }
+    }
+
+    /// Whether the same call may succeed later: the lock is not lost.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unconfirmed { .. })
+    }
 }
 
 /// What a release found.
@@ -269,18 +235,19 @@ pub enum ReleaseError {
     /// The lock had expired before it was released: the work may not have been alone.
     #[error("the lock had expired before it was released")]
     Expired,
-    /// As `Expired`, and somebody else holds it now.
-    #[error("the lock had expired and somebody else holds it now")]
+    /// As `Expired`, and another client holds it now.
+    #[error("the lock had expired and another client holds it now")]
     Taken,
-    /// No majority confirmed. It is tried on in the background, and ends with the TTL at the latest.
+    /// No majority confirmed. The client retries in the background; the lock ends with its TTL at the
+    /// latest.
     #[error(
         "no majority of the nodes confirmed the release; the lock ends with its ttl at the latest"
     )]
     Unconfirmed,
 }
 
-/// Why `hold` brought no result.
-#[derive(Debug, thiserror::Error)]
+/// Why `hold` returned no result of the work.
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoldError {
     /// The lock was not granted; the work did not begin.
@@ -291,19 +258,66 @@ pub enum HoldError {
     Lost(Lost),
 }
 
+impl HoldError {
+    /// Whether the same call may succeed later. After a loss the lock can be taken again; whether the
+    /// work may be repeated only the caller knows.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Acquire(error) => error.is_retryable(),
+            Self::Lost(_) => true,
+        }
+    }
+
+    /// Whether other clients held the lock, so that the work did not begin.
+    pub fn is_held(&self) -> bool {
+        matches!(self, Self::Acquire(error) if error.is_held())
+    }
+
+    /// The holder that refused the lock. See [`AcquireError::holder`].
+    pub fn holder(&self) -> Option<&Holder> {
+        match self {
+            Self::Acquire(error) => error.holder(),
+            Self::Lost(_) => None,
+        }
+    }
+
+    /// Every node's vote, if the lock was not granted and the nodes were asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Acquire(error) => error.votes(),
+            Self::Lost(_) => None,
+        }
+    }
+}
+
 /// Why a lock could not be inspected.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectError {
-    /// No majority of the nodes could be asked.
-    #[error("no majority of the nodes answers for `{name}`{votes}")]
+    /// No majority of the nodes answered.
+    #[error("no majority of the nodes answers for `{name}`")]
     NoQuorum {
         /// The lock.
         name: String,
         /// Every node's vote.
         votes: Votes,
     },
-    /// The request could not be meant. Nothing was sent.
+    /// The request is not valid. Nothing was sent.
     #[error(transparent)]
     Invalid(#[from] ConfigError),
+}
+
+impl InspectError {
+    /// Every node's vote, if the nodes were asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::NoQuorum { votes, .. } => Some(votes),
+            Self::Invalid(_) => None,
+        }
+    }
+
+    /// Whether the same call may succeed later although no setting is changed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::NoQuorum { .. })
+    }
 }

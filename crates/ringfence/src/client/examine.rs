@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
     not(feature = "redis"),
     expect(dead_code, reason = "servers need it all")
 )]
-struct Look {
+struct Examining {
     nodes: usize,
     drift: Drift,
     clock: Clock,
@@ -47,10 +47,10 @@ impl Builder {
         let name = name.map(|name| Name::new(&settings.prefix, name));
         let name = name.transpose().map_err(ConfigError::from)?;
         let urls = match &self.urls {
-            Some(urls) => parse_nodes(urls).map_err(|e| ConfigError::Other(e.to_string()))?,
+            Some(urls) => parse_nodes(urls).map_err(ConfigError::from)?,
             None => Vec::new(),
         };
-        let look = Look {
+        let look = Examining {
             nodes: self.given.len() + urls.len(),
             drift: settings.drift,
             clock: self.clock.clone(),
@@ -72,7 +72,7 @@ impl Builder {
     }
 }
 
-impl Look {
+impl Examining {
     async fn at(self, url: NodeUrl) -> Result<Examination, ConnectError> {
         match url {
             #[cfg(feature = "redis")]
@@ -81,7 +81,9 @@ impl Look {
             NodeUrl::Sqlite(path) => {
                 let look = move || crate::node::sqlite::examine(&path);
                 let file = tokio::task::spawn_blocking(look).await;
-                let file = file.map_err(|error| ConnectError::Open(Box::new(error)))?;
+                let file = file.map_err(|error| {
+                    ConnectError::Thread(Arc::new(std::io::Error::other(error)))
+                })?;
                 Ok(Examination {
                     node: format!("sqlite:{}", file.path.display().to_string().escape_debug()),
                     machine: Machine::ThisOne,
@@ -94,10 +96,7 @@ impl Look {
                 found: Ok(Found::Memory),
             }),
             #[cfg(not(all(feature = "redis", feature = "sqlite")))]
-            _ => {
-                let what = "this build has no such nodes (features `redis` and `sqlite`)";
-                Err(ConfigError::Other(what.to_owned()).into())
-            }
+            other => Err(super::builder::missing_feature(&other).into()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::driver::hold::Hold;
 use crate::node::Tier;
@@ -12,6 +12,7 @@ use crate::token::Token;
 
 use super::Locks;
 use super::error::{ExtendError, ReleaseError};
+use super::held::{impl_held, until_lost};
 use super::lock::whole_millis;
 use super::owner::{Parting, Share};
 use super::receipt::Receipt;
@@ -102,8 +103,22 @@ impl Guard {
         self.hold().remaining()
     }
 
-    /// Until when it is surely held, unless it is extended. Never moves back.
-    pub fn deadline(&self) -> Timestamp {
+    /// The moment until which it is certainly held, unless it is extended. Never moves back while
+    /// the machine is awake. Compare it with [`Instant::now`], or hand it to
+    /// `tokio::time::timeout_at`.
+    ///
+    /// The clock of [`Instant`] stands still while the machine is suspended, and leases do not: a
+    /// value that was read before a suspend is too late afterwards. [`remaining`](Self::remaining),
+    /// [`check`](Self::check) and [`lost`](Self::lost) are exact across a suspend.
+    pub fn deadline(&self) -> Instant {
+        let clock = &self.locks.shared.driver.sender.clock;
+        clock.instant(self.exact_deadline())
+    }
+
+    /// The deadline on the client's own clock, which counts suspend: a value to compare with
+    /// [`Clock::now`](crate::clock::Clock::now) and to hand to
+    /// [`Clock::sleep_until`](crate::clock::Clock::sleep_until). Never moves back.
+    pub fn exact_deadline(&self) -> Timestamp {
         self.hold().deadline()
     }
 
@@ -165,6 +180,30 @@ impl Guard {
                 return why;
             }
         }
+    }
+
+    /// Runs `work` and drops it when the lock is lost, at its deadline or at the first proof.
+    ///
+    /// The work is stopped at an await: code that does not await goes on until it does. The result of
+    /// work that ends in time is returned; the lock stays held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = ringfence::Locks::connect("memory:").await?;
+    /// # async fn charge(_fence: u64) -> u32 { 7 }
+    /// let guard = locks.mutex("orders:42").lock().await?;
+    /// let receipt = guard.run(charge(guard.fence())).await?;
+    /// # assert_eq!(receipt, 7);
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Why the lock is lost. The work was stopped at its latest await.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        until_lost(self.lost(), work).await
     }
 
     /// Every node's vote in the latest round, in node order.
@@ -268,6 +307,8 @@ impl Guard {
         self.receipt()
     }
 }
+
+impl_held!(Guard, guard => Some(guard.fence()));
 
 impl Drop for Guard {
     fn drop(&mut self) {

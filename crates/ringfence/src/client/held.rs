@@ -1,49 +1,282 @@
-//! What all guards have in common, handed on by the kinds that are a guard inside.
+//! What all guards have in common: the trait [`Held`], and the methods of the guards that wrap a
+//! [`Guard`](super::Guard).
 
-/// What can be done with whatever is held, handed on to the guard in `$field`: what it means is said
-/// once, there.
+use std::fmt;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use crate::clock::Timestamp;
+use crate::node::Tier;
+use crate::protocol::Lost;
+
+use super::error::{ExtendError, ReleaseError};
+use super::votes::Votes;
+
+/// A future of a [`Held`] guard. It can be awaited in a task of any runtime thread.
+pub type HeldFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A lock of any kind that is held: what [`Guard`](crate::Guard), [`ReadGuard`](crate::ReadGuard),
+/// [`PlainGuard`](crate::PlainGuard), [`SemaphoreGuard`](crate::SemaphoreGuard) and
+/// [`Leadership`](crate::Leadership) have in common.
+///
+/// Use it for functions that do not depend on the kind: `&dyn Held`, `Box<dyn Held>` or a generic
+/// `H: Held`. Every guard has the same methods as its own, without the boxes. Only this crate
+/// implements the trait, so later versions can add methods to it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let locks = ringfence::Locks::connect("memory:").await?;
+/// use ringfence::Held;
+///
+/// fn describe(guard: &dyn Held) -> String {
+///     format!("{}, fence {:?}, {:?} left", guard.name(), guard.fence(), guard.remaining())
+/// }
+///
+/// let lock = locks.mutex("orders:42").lock().await?;
+/// let permit = locks.semaphore("downloads", 3).acquire().await?;
+/// println!("{}\n{}", describe(&lock), describe(&permit));
+///
+/// let all: Vec<Box<dyn Held>> = vec![Box::new(lock), Box::new(permit)];
+/// for guard in all {
+///     guard.release().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub trait Held: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
+    /// The name, or the names separated by commas.
+    fn name(&self) -> &str;
+
+    /// The fence. `None` for a [`PlainGuard`](crate::PlainGuard), which has none.
+    fn fence(&self) -> Option<u64>;
+
+    /// The moment until which the lock is certainly held, unless it is extended. See
+    /// [`Guard::deadline`](crate::Guard::deadline) for what a suspend does to this value.
+    fn deadline(&self) -> Instant;
+
+    /// The deadline on the client's own clock, which counts suspend. See
+    /// [`Guard::exact_deadline`](crate::Guard::exact_deadline).
+    fn exact_deadline(&self) -> Timestamp;
+
+    /// The time until the deadline; zero once the lock is lost. Exact across a suspend.
+    fn remaining(&self) -> Duration;
+
+    /// Checks on the local clock that the lock is still held. Exact across a suspend.
+    ///
+    /// # Errors
+    /// Why the lock is lost.
+    fn check(&self) -> Result<(), Lost>;
+
+    /// Every node's vote in the latest round, in node order.
+    fn votes(&self) -> Votes;
+
+    /// What crashes of nodes may cost this grant.
+    fn durability(&self) -> Tier;
+
+    /// Completes once the lock is lost: at its deadline, or at the first proof. Cancel-safe.
+    fn lost(&self) -> HeldFuture<'_, Lost>;
+
+    /// Extends the lock to at least `ttl` from now. A failed extend never releases.
+    ///
+    /// # Errors
+    /// If the lock is lost, if no majority of the nodes confirmed, or if `ttl` is not allowed.
+    fn extend(&self, ttl: Duration) -> HeldFuture<'_, Result<(), ExtendError>>;
+
+    /// Releases the lock and waits for a majority of the nodes to confirm.
+    ///
+    /// # Errors
+    /// If the lock had been lost before, or if no majority confirmed.
+    fn release(self: Box<Self>) -> HeldFuture<'static, Result<(), ReleaseError>>;
+}
+
+/// What follows from [`Held`], for every guard and for `dyn Held`.
+pub trait HeldExt: Held {
+    /// Runs `work` and drops it when the lock is lost. The future that it returns is `Send`, so that
+    /// a function generic over `H: Held` can be spawned.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = ringfence::Locks::connect("memory:").await?;
+    /// use ringfence::{Held, HeldExt, Lost};
+    ///
+    /// async fn under<H: Held>(guard: H) -> Result<u32, Lost> {
+    ///     guard.run(async { 42 }).await
+    /// }
+    ///
+    /// let guard = locks.rw_lock("config").read().await?;
+    /// assert_eq!(tokio::spawn(under(guard)).await?, Ok(42));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Why the lock is lost. The work was stopped at its latest await.
+    fn run<F>(&self, work: F) -> impl Future<Output = Result<F::Output, Lost>> + Send
+    where
+        F: Future + Send,
+        F::Output: Send,
+    {
+        until_lost(self.lost(), work)
+    }
+}
+
+impl<H: Held + ?Sized> HeldExt for H {}
+
+/// Only the guards of this crate are `Held`.
+pub(super) mod sealed {
+    pub trait Sealed {}
+}
+
+/// Polls `work` until it is done or `lost` completes. A loss that is known goes first, so that no work
+/// goes on after it.
+pub(super) async fn until_lost<T>(
+    lost: impl Future<Output = Lost>,
+    work: impl Future<Output = T>,
+) -> Result<T, Lost> {
+    tokio::select! {
+        biased;
+        why = lost => Err(why),
+        done = work => Ok(done),
+    }
+}
+
+/// The methods of a guard that wraps the guard in `$field`.
 macro_rules! held {
     ($field:tt) => {
-        /// See [`Guard::check`](crate::Guard::check).
+        /// Checks on the local clock that this is still held. Exact across a suspend. See
+        /// [`Guard::check`](crate::Guard::check).
+        ///
+        /// # Errors
+        /// Why it is lost.
         pub fn check(&self) -> Result<(), crate::Lost> {
             self.$field.check()
         }
 
-        /// See [`Guard::remaining`](crate::Guard::remaining).
+        /// The time until the deadline; zero once it is lost. Exact across a suspend.
         pub fn remaining(&self) -> std::time::Duration {
             self.$field.remaining()
         }
 
-        /// See [`Guard::deadline`](crate::Guard::deadline).
-        pub fn deadline(&self) -> crate::time::Timestamp {
+        /// The moment until which this is certainly held, unless it is extended. See
+        /// [`Guard::deadline`](crate::Guard::deadline) for what a suspend does to this value.
+        pub fn deadline(&self) -> std::time::Instant {
             self.$field.deadline()
         }
 
-        /// See [`Guard::extend`](crate::Guard::extend).
+        /// The deadline on the client's own clock, which counts suspend. See
+        /// [`Guard::exact_deadline`](crate::Guard::exact_deadline).
+        pub fn exact_deadline(&self) -> crate::clock::Timestamp {
+            self.$field.exact_deadline()
+        }
+
+        /// Extends it to at least `ttl` from now. A failed extend never releases. See
+        /// [`Guard::extend`](crate::Guard::extend).
+        ///
+        /// # Errors
+        /// If it is lost, if no majority of the nodes confirmed, or if `ttl` is not allowed.
         pub async fn extend(&self, ttl: std::time::Duration) -> Result<(), crate::ExtendError> {
             self.$field.extend(ttl).await
         }
 
-        /// See [`Guard::lost`](crate::Guard::lost).
+        /// Completes once it is lost: at its deadline, or at the first proof. Cancel-safe.
         pub async fn lost(&self) -> crate::Lost {
             self.$field.lost().await
         }
 
-        /// See [`Guard::votes`](crate::Guard::votes).
+        /// Runs `work` and drops it when this is lost. See [`Guard::run`](crate::Guard::run).
+        ///
+        /// # Errors
+        /// Why it is lost. The work was stopped at its latest await.
+        pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, crate::Lost> {
+            self.$field.run(work).await
+        }
+
+        /// Every node's vote in the latest round, in node order.
         pub fn votes(&self) -> crate::Votes {
             self.$field.votes()
         }
 
-        /// See [`Guard::durability`](crate::Guard::durability).
-        pub fn durability(&self) -> crate::node::Tier {
+        /// What crashes of nodes may cost this grant. See
+        /// [`Guard::durability`](crate::Guard::durability).
+        pub fn durability(&self) -> crate::Tier {
             self.$field.durability()
         }
 
-        /// See [`Guard::release`](crate::Guard::release).
+        /// Releases it and waits for a majority of the nodes to confirm. See
+        /// [`Guard::release`](crate::Guard::release).
+        ///
+        /// # Errors
+        /// If it had been lost before, or if no majority confirmed.
         pub async fn release(self) -> Result<(), crate::ReleaseError> {
             self.$field.release().await
         }
     };
 }
 
-pub(super) use held;
+/// Makes `$type` a [`Held`] by its own methods. `$fence` is its fence.
+macro_rules! impl_held {
+    ($type:ident, $guard:ident => $fence:expr) => {
+        impl $crate::client::held::sealed::Sealed for $type {}
+
+        impl $crate::client::held::Held for $type {
+            fn name(&self) -> &str {
+                $type::name(self)
+            }
+
+            fn fence(&self) -> Option<u64> {
+                let $guard = self;
+                $fence
+            }
+
+            fn deadline(&self) -> std::time::Instant {
+                $type::deadline(self)
+            }
+
+            fn exact_deadline(&self) -> $crate::clock::Timestamp {
+                $type::exact_deadline(self)
+            }
+
+            fn remaining(&self) -> std::time::Duration {
+                $type::remaining(self)
+            }
+
+            fn check(&self) -> Result<(), $crate::Lost> {
+                $type::check(self)
+            }
+
+            fn votes(&self) -> $crate::Votes {
+                $type::votes(self)
+            }
+
+            fn durability(&self) -> $crate::Tier {
+                $type::durability(self)
+            }
+
+            fn lost(&self) -> $crate::HeldFuture<'_, $crate::Lost> {
+                Box::pin($type::lost(self))
+            }
+
+            fn extend(
+                &self,
+                ttl: std::time::Duration,
+            ) -> $crate::HeldFuture<'_, Result<(), $crate::ExtendError>> {
+                Box::pin($type::extend(self, ttl))
+            }
+
+            fn release(
+                self: Box<Self>,
+            ) -> $crate::HeldFuture<'static, Result<(), $crate::ReleaseError>> {
+                Box::pin($type::release(*self))
+            }
+        }
+
+        // A panic in the work under a lock leaves the guard intact: its state is behind mutexes that
+        // no code of the caller runs under, and dropping it releases the lock.
+        impl std::panic::UnwindSafe for $type {}
+        impl std::panic::RefUnwindSafe for $type {}
+    };
+}
+
+pub(super) use {held, impl_held};

@@ -38,7 +38,7 @@ pub struct Inspection {
     /// How many wait in line, as a majority sees it.
     pub waiting: u64,
     /// Every node's own view, in node order.
-    pub nodes: Vec<NodeView>,
+    pub nodes: Vec<NodeInspection>,
 }
 
 /// A majority's view of a semaphore.
@@ -56,7 +56,8 @@ pub struct SemaphoreInspection {
 
 /// One node's view of a lock.
 #[derive(Debug, Clone)]
-pub struct NodeView {
+#[non_exhaustive]
+pub struct NodeInspection {
     /// The node as people know it.
     pub node: String,
     /// What a crash of it may cost, if that is known.
@@ -67,6 +68,7 @@ pub struct NodeView {
 
 /// How one node is.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct NodeStatus {
     /// The node as people know it.
     pub node: String,
@@ -110,7 +112,7 @@ impl Locks {
     }
 
     /// What every node says of `claims`.
-    async fn look_at(&self, claims: Arc<[Claim]>) -> Look<'_> {
+    async fn look_at(&self, claims: Arc<[Claim]>) -> NodeAnswers<'_> {
         let driver = &self.shared.driver;
         let request = Arc::new(inspect(Arc::clone(&claims)));
         let until = driver.sender.clock.now() + PATIENCE;
@@ -129,7 +131,7 @@ impl Locks {
                 _ => vec![View::default(); claims.len()],
             }),
         });
-        Look {
+        NodeAnswers {
             names,
             tiers: driver.sender.nodes.iter().map(|node| node.tier()).collect(),
             views: views.collect(),
@@ -179,17 +181,17 @@ pub(super) fn server(answer: &Result<Reply, CallError>) -> u64 {
 }
 
 /// What each node said of some claims, in node order.
-struct Look<'a> {
+struct NodeAnswers<'a> {
     names: &'a [String],
     tiers: Vec<Option<Tier>>,
     views: Vec<Result<Vec<View>, CallError>>,
 }
 
-impl Look<'_> {
+impl NodeAnswers<'_> {
     /// A majority's view of the claim at position `claim`, which people know as `name`.
     fn of_claim(&self, claim: usize, name: String) -> Result<Inspection, InspectError> {
         let nodes = self.names.iter().zip(&self.tiers).zip(&self.views);
-        let nodes = nodes.map(|((node, tier), views)| NodeView {
+        let nodes = nodes.map(|((node, tier), views)| NodeInspection {
             node: node.clone(),
             tier: *tier,
             view: views
@@ -242,7 +244,7 @@ fn reached_by(quorum: usize, said: impl Iterator<Item = u64>) -> Option<u64> {
 fn majority_view(
     name: String,
     names: &[String],
-    nodes: Vec<NodeView>,
+    nodes: Vec<NodeInspection>,
 ) -> Result<Inspection, InspectError> {
     let quorum = quorum(nodes.len());
     let answered: Vec<&View> = nodes.iter().filter_map(|n| n.view.as_ref().ok()).collect();
@@ -257,7 +259,7 @@ fn majority_view(
         });
     }
     let holding = same_holder(&answered, quorum);
-    let has_it = |node: &&NodeView| {
+    let has_it = |node: &&NodeInspection| {
         let view = node.view.as_ref().ok();
         view.is_some_and(|view| holding.iter().any(|one| std::ptr::eq(*one, view)))
     };
@@ -309,11 +311,14 @@ mod tests {
 
     fn seen(views: Vec<View>) -> Inspection {
         let names: Vec<String> = (0..views.len()).map(|i| format!("n{i}")).collect();
-        let nodes = views.into_iter().zip(&names).map(|(view, node)| NodeView {
-            node: node.clone(),
-            tier: None,
-            view: Ok(view),
-        });
+        let nodes = views
+            .into_iter()
+            .zip(&names)
+            .map(|(view, node)| NodeInspection {
+                node: node.clone(),
+                tier: None,
+                view: Ok(view),
+            });
         majority_view("x".into(), &names, nodes.collect()).unwrap()
     }
 

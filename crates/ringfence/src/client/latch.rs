@@ -83,9 +83,10 @@ impl Latch {
     pub fn party(mut self, party: &str) -> Self {
         self.party = match party.len() {
             1..=PARTY_MAX_BYTES => Ok(format!("named:{party}").into()),
-            bytes => Err(LatchError::Invalid(ConfigError::Other(format!(
-                "a party's name may have 1 to {PARTY_MAX_BYTES} bytes, this one has {bytes}"
-            )))),
+            bytes => Err(LatchError::Invalid(ConfigError::PartyName {
+                bytes,
+                most: PARTY_MAX_BYTES,
+            })),
         };
         self
     }
@@ -102,9 +103,10 @@ impl Latch {
         self
     }
 
-    /// How long to wait until it opens. Default until cancelled; zero only looks.
-    pub fn wait_for(mut self, span: Duration) -> Self {
-        self.wait_for = Some(span);
+    /// How long [`wait`](Self::wait) waits until the latch opens; `None` is without a limit, which is
+    /// the default. Zero only looks.
+    pub fn wait_for(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.wait_for = wait.into();
         self
     }
 
@@ -163,10 +165,10 @@ impl Latch {
         self.locks.check_runtime()?;
         let name = self.name.clone()?;
         if !(1..=PARTIES_MAX).contains(&self.count) {
-            return Err(ConfigError::Other(format!(
-                "a latch may wait for 1 to {PARTIES_MAX} parties, this one for {}",
-                self.count
-            )));
+            return Err(ConfigError::Parties {
+                count: self.count,
+                most: PARTIES_MAX,
+            });
         }
         let ttl = whole_millis(self.ttl);
         if ttl < TTL_MIN {
@@ -225,7 +227,7 @@ impl fmt::Debug for Latch {
 #[non_exhaustive]
 pub enum LatchError {
     /// The wait is over, and too few have arrived.
-    #[error("`{name}` is shut: {arrived} of {count} have arrived{votes}")]
+    #[error("`{name}` is shut: {arrived} of {count} have arrived")]
     Shut {
         /// The latch.
         name: String,
@@ -238,7 +240,7 @@ pub enum LatchError {
     },
     /// No majority of the nodes answers and remembers the latch from its beginning. A party may have
     /// arrived all the same: to repeat the call changes nothing then.
-    #[error("no majority of the nodes can tell who has arrived at `{name}`{votes}")]
+    #[error("no majority of the nodes can tell who has arrived at `{name}`")]
     NoQuorum {
         /// The latch.
         name: String,
@@ -248,7 +250,7 @@ pub enum LatchError {
     /// Of a majority nothing counts yet: its clocks jumped, or it is new or was restarted, and cannot
     /// tell whether it forgot the latch.
     #[error(
-        "`{name}`: {}; a latch with a shorter ttl waits for less{votes}",
+        "`{name}`: {}; a latch with a shorter ttl waits for less",
         not_voting(votes, *left)
     )]
     Quarantined {
@@ -260,7 +262,7 @@ pub enum LatchError {
         votes: Votes,
     },
     /// A majority of the nodes cannot vote before somebody changes a setting.
-    #[error("a majority of the nodes is not fit to hold locks{votes}")]
+    #[error("a majority of the nodes is not fit to hold locks")]
     Misconfigured {
         /// The latch.
         name: String,

@@ -80,11 +80,11 @@ impl Lock {
         self
     }
 
-    /// How long to wait while somebody else holds it. Default until cancelled; without a limit the
-    /// wait also covers a quarantine (the nodes are new or were restarted: about 36 s), and a
-    /// warning is traced that says for how long.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Some(wait);
+    /// How long to wait while another client holds the lock; `None` is without a limit, which is the
+    /// default. A wait without a limit also covers a quarantine (the nodes are new or were restarted:
+    /// about 36 s), and a warning is traced that says for how long.
+    pub fn wait(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.wait = wait.into();
         self
     }
 
@@ -223,9 +223,7 @@ impl Lock {
             .map_err(|refusal| {
                 let names = &self.locks.shared.names;
                 let error = AcquireError::new(name.to_string(), names, refusal);
-                let why = error.to_string();
-                let why = why.lines().next().unwrap_or_default();
-                tracing::debug!(target: "ringfence", %name, why, "lock refused");
+                tracing::debug!(target: "ringfence", %name, why = %error, "lock refused");
                 error
             })?;
         tracing::debug!(target: "ringfence", %name, fence = %won.id.ballot, token = %won.id.token, "lock granted");
@@ -284,19 +282,19 @@ impl Lock {
         let delay = whole_millis(self.lock_delay);
         settings.check_lease(ttl, delay, shared.driver.sender.cluster().group())?;
         if self.hold_at_least > TTL_MAX {
-            return Err(ConfigError::Other(
-                "hold_at_least must be at most a year".to_owned(),
-            ));
+            return Err(ConfigError::HoldAtLeastTooLong {
+                span: self.hold_at_least,
+            });
         }
         let min_validity = self.min_validity.unwrap_or(ttl / 10);
         if settings.drift.allowance(ttl).saturating_add(min_validity) >= ttl {
             return Err(ConfigError::MinValidity { min_validity, ttl });
         }
         if self.attempts == Some(0) {
-            return Err(ConfigError::Other("attempts must be at least 1".to_owned()));
+            return Err(ConfigError::NoAttempts);
         }
         if self.max_hold.flatten().is_some_and(|span| span.is_zero()) {
-            return Err(ConfigError::Other("max_hold must not be zero".to_owned()));
+            return Err(ConfigError::MaxHoldZero);
         }
         Ok(Wanted {
             claims,
@@ -346,11 +344,7 @@ impl Settings {
         if ttl < least {
             return Err(ConfigError::TtlTooShort { ttl, least });
         }
-        let most = if group.nodes > 1 {
-            group.quarantine.saturating_sub(Group::CLOCK_STEP)
-        } else {
-            TTL_MAX
-        };
+        let most = longest_ttl(group);
         if ttl > most {
             return Err(ConfigError::TtlTooLong { ttl, most });
         }
@@ -366,11 +360,23 @@ impl Settings {
     ) -> Result<(), ConfigError> {
         self.check_ttl(ttl, group)?;
         match self.check_ttl(ttl.saturating_add(delay), group) {
-            Err(ConfigError::TtlTooLong { most, .. }) => Err(ConfigError::Other(format!(
-                "the TTL of {ttl:?} and the lock delay of {delay:?} together must be at most {most:?}"
-            ))),
+            Err(ConfigError::TtlTooLong { most, .. }) => Err(ConfigError::LeaseTooLong {
+                ttl,
+                lock_delay: delay,
+                most,
+            }),
             _ => Ok(()),
         }
+    }
+}
+
+/// The longest TTL that `group` allows. A node that may have forgotten a lock must not vote before that
+/// lock has ended; a single node has no quarantine.
+pub(super) fn longest_ttl(group: &Group) -> Duration {
+    if group.nodes > 1 {
+        group.quarantine.saturating_sub(Group::CLOCK_STEP)
+    } else {
+        TTL_MAX
     }
 }
 

@@ -1,6 +1,7 @@
 //! What users see: [`Locks`] and what it hands out.
 
 mod builder;
+mod config_error;
 mod election;
 mod error;
 mod examine;
@@ -12,6 +13,7 @@ mod init;
 mod inspect;
 mod latch;
 mod lock;
+mod observer;
 mod owner;
 mod plain;
 mod receipt;
@@ -24,22 +26,25 @@ mod warnings;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::message::{Claim, Mode};
 use crate::name::{Name, NameError};
 
 pub use builder::Builder;
-pub use election::{Election, Leader, Leadership, Observer};
+pub use election::{Election, Leader, Leadership};
 pub use error::{
     AcquireError, ConfigError, ConnectError, ExtendError, HoldError, InitError, InspectError,
     ReleaseError,
 };
 pub use guard::Guard;
+pub use held::{Held, HeldExt, HeldFuture};
 pub use init::Initialised;
-pub use inspect::{Inspection, NodeStatus, NodeView, SemaphoreInspection};
+pub use inspect::{Inspection, NodeInspection, NodeStatus, SemaphoreInspection};
 pub use latch::{Arrival, Latch, LatchError, PARTIES_MAX};
 pub use lock::Lock;
+pub use observer::{LeaderChange, Observer};
 pub use owner::Owner;
 pub use plain::{PlainGuard, PlainLock};
 pub use receipt::{Receipt, ReceiptError, ReleaseReceiptError};
@@ -145,10 +150,21 @@ impl Locks {
         &self.shared.names
     }
 
-    /// To be called at the end of a program: waits until everything that was released or given up
-    /// has been taken back from a majority of the nodes, and ends all waiting. The other nodes are
-    /// waited for 100 ms at most. Guards that are still held stay valid, and renewed, until they are dropped.
-    pub async fn close(self) {
+    /// The longest TTL that these nodes allow now. Nodes that form a quorum allow what their
+    /// quarantine covers (30 s by default); a single node allows a year.
+    ///
+    /// Until a majority of the nodes has answered, this is the value of the client's own settings.
+    pub fn longest_ttl(&self) -> Duration {
+        lock::longest_ttl(self.shared.driver.sender.cluster().group())
+    }
+
+    /// Ends all waiting calls of this client and waits until a majority of the nodes has confirmed
+    /// every release and undo. Call it at the end of a program. It waits at most 100 ms for the other
+    /// nodes.
+    ///
+    /// All clones are closed, too: later calls fail with [`AcquireError::Cancelled`]. Guards that are
+    /// still held stay valid, and renewed, until they are dropped.
+    pub async fn close(&self) {
         self.shared.driver.close();
         let (closing, clock) = (
             &self.shared.driver.closing,
@@ -158,7 +174,12 @@ impl Locks {
         closing.drained(clock).await;
     }
 
-    /// Without its runtime a client can renew nothing and waits for nobody.
+    /// Whether [`close`](Self::close) was called, or the tokio runtime of this client has ended.
+    pub fn is_closed(&self) -> bool {
+        self.shared.driver.closing.is_closed()
+    }
+
+    /// A client whose tokio runtime has ended can renew nothing.
     fn check_runtime(&self) -> Result<(), ConfigError> {
         match self.shared.driver.closing.is_runtime_gone() {
             false => Ok(()),

@@ -15,7 +15,7 @@ use tokio::sync::{Mutex as Turn, Notify};
 use crate::driver::extending::Extending;
 use crate::driver::hold::Hold;
 use crate::driver::{Driver, lock, wait_for};
-use crate::message::Claim;
+use crate::message::{Claim, Mode};
 
 use super::error::{AcquireError, ConfigError};
 use super::guard::Guard;
@@ -43,15 +43,15 @@ use super::lock::Lock;
 /// ```
 #[derive(Clone, Default)]
 pub struct Owner {
-    seats: Arc<Mutex<HashMap<Key, Weak<Seat>>>>,
+    seats: Arc<Mutex<HashMap<OwnerKey, Weak<OwnerLock>>>>,
 }
 
 /// A client, by address, and a set of claims in the order of their names. A seat that lives has
 /// guards or callers, and these keep their client, so no address is used twice.
-type Key = (usize, Vec<Claim>);
+type OwnerKey = (usize, Vec<Claim>);
 
 /// Where the holds of one owner on one set of names meet.
-struct Seat {
+struct OwnerLock {
     /// Held by the one caller that asks the nodes; the others join what it gets.
     turn: Turn<()>,
     current: Mutex<Option<Arc<Joint>>>,
@@ -80,7 +80,7 @@ struct Count {
 
 /// A guard's part in a hold.
 pub(super) struct Share {
-    seat: Arc<Seat>,
+    seat: Arc<OwnerLock>,
     joint: Arc<Joint>,
 }
 
@@ -109,7 +109,7 @@ impl Owner {
         let mut seats = lock(&self.seats);
         seats.retain(|_, seat| seat.strong_count() > 0);
         let key = (Arc::as_ptr(driver).addr(), claims);
-        let in_the_way = |(other, seat): (&Key, &Weak<Seat>)| {
+        let in_the_way = |(other, seat): (&OwnerKey, &Weak<OwnerLock>)| {
             let overlaps = *other != key && other.0 == key.0 && share_a_name(&other.1, &key.1);
             let seat = seat.upgrade().filter(|_| overlaps)?;
             seat.is_in_use().then(|| names(&other.1))
@@ -120,7 +120,7 @@ impl Owner {
         }
         let known = seats.get(&key).and_then(Weak::upgrade);
         let seat = known.unwrap_or_else(|| {
-            let seat = Arc::new(Seat {
+            let seat = Arc::new(OwnerLock {
                 turn: Turn::new(()),
                 current: Mutex::new(None),
                 taken: Notify::new(),
@@ -141,13 +141,17 @@ fn share_a_name(some: &[Claim], others: &[Claim]) -> bool {
 }
 
 fn names(claims: &[Claim]) -> String {
-    let names: Vec<String> = claims.iter().map(|c| c.name.to_string()).collect();
+    let shown = |claim: &Claim| match claim.mode {
+        Mode::Exclusive => claim.name.to_string(),
+        Mode::Shared => format!("{} (shared)", claim.name),
+    };
+    let names: Vec<String> = claims.iter().map(shown).collect();
     names.join(", ")
 }
 
 /// A caller that asks for what its owner's seat is about. Dropped, it no longer asks.
 struct Caller {
-    seat: Arc<Seat>,
+    seat: Arc<OwnerLock>,
 }
 
 impl Drop for Caller {
@@ -202,7 +206,7 @@ impl Lock {
     }
 }
 
-impl Seat {
+impl OwnerLock {
     /// A share in what is held, if anything is.
     fn join(self: &Arc<Self>) -> Option<Share> {
         let joint = lock(&self.current).clone()?;

@@ -1,13 +1,13 @@
 //! The original Redlock, as the other libraries do it: no fence, no queue, no side records.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::message::Kind;
 
-use super::error::AcquireError;
+use super::error::{AcquireError, HoldError};
 use super::guard::Guard;
-use super::held::held;
+use super::held::{held, impl_held};
+use super::hold_work::while_held;
 use super::lock::Lock;
 use super::terms::terms;
 
@@ -29,24 +29,48 @@ impl PlainLock {
 
     terms! {
         0:
-        renew(renew: bool),
-        max_hold(max_hold: impl Into<Option<Duration>>),
+        renew,
+        max_hold,
     }
 
-    /// See [`Lock::lock`].
+    /// Takes the lock, waiting while another client holds it. There is no wait queue: the client
+    /// retries with growing pauses. See [`Lock::lock`].
+    ///
+    /// # Errors
+    /// If the wait is over, or if no majority of the nodes can be asked. See [`AcquireError`].
     pub async fn lock(&self) -> Result<PlainGuard, AcquireError> {
         self.0.lock().await.map(PlainGuard)
     }
 
-    /// See [`Lock::try_lock`].
+    /// Takes the lock if it is free. See [`Lock::try_lock`].
+    ///
+    /// # Errors
+    /// [`AcquireError::Held`] if another client holds it.
     pub async fn try_lock(&self) -> Result<PlainGuard, AcquireError> {
         self.0.try_lock().await.map(PlainGuard)
+    }
+
+    /// Takes the lock, does `work`, and releases. The work is dropped at its next await when the
+    /// lock is lost. See [`Lock::hold`].
+    ///
+    /// # Errors
+    /// If the lock was not granted, or if it was lost before the work was done.
+    pub async fn hold<T>(&self, work: impl AsyncFnOnce(&PlainGuard) -> T) -> Result<T, HoldError> {
+        let guard = self.lock().await?;
+        while_held!(guard, work)
     }
 }
 
 impl PlainGuard {
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
     held!(0);
 }
+
+impl_held!(PlainGuard, _guard => None);
 
 impl fmt::Debug for PlainGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

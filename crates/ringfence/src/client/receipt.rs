@@ -25,7 +25,7 @@ pub struct Receipt {
 
 /// A string that is no receipt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("this is no token as `ringfence acquire` prints it (expected `id.secret.fence`)")]
+#[error("not a receipt: expected `id.secret.fence`")]
 pub struct ReceiptError;
 
 impl Receipt {
@@ -134,9 +134,16 @@ pub enum ReleaseReceiptError {
     /// The lock was no longer held, or no majority confirmed.
     #[error(transparent)]
     Release(ReleaseError),
-    /// The request could not be meant. Nothing was sent.
+    /// The request is not valid. Nothing was sent.
     #[error(transparent)]
     Invalid(#[from] ConfigError),
+}
+
+impl ReleaseReceiptError {
+    /// Whether the same call may succeed later: no majority of the nodes has confirmed yet.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Release(ReleaseError::Unconfirmed))
+    }
 }
 
 #[cfg(test)]

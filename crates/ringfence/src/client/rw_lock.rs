@@ -1,13 +1,12 @@
 //! Many readers, or one writer.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::token::Token;
 
 use super::error::AcquireError;
 use super::guard::Guard;
-use super::held::held;
+use super::held::{held, impl_held};
 use super::lock::Lock;
 use super::terms::terms;
 
@@ -47,9 +46,11 @@ impl RwLock {
 
     terms! {
         0:
-        label(label: &str),
-        renew(renew: bool),
-        max_hold(max_hold: impl Into<Option<Duration>>),
+        label,
+        renew,
+        max_hold,
+        owner,
+        lock_delay,
     }
 
     /// Takes a share, waiting while a writer holds the lock or is ahead in line. See [`Lock::lock`].
@@ -96,6 +97,8 @@ impl ReadGuard {
 
     held!(0);
 }
+
+impl_held!(ReadGuard, guard => Some(guard.fence()));
 
 impl fmt::Debug for ReadGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

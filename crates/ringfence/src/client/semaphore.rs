@@ -12,7 +12,7 @@ use crate::token::Token;
 use super::Locks;
 use super::error::{AcquireError, ConfigError, HoldError, InspectError};
 use super::guard::Guard;
-use super::held::held;
+use super::held::{held, impl_held};
 use super::hold_work::while_held;
 use super::inspect::SemaphoreInspection;
 use super::lock::Lock;
@@ -67,10 +67,10 @@ impl Semaphore {
 
     terms! {
         lock:
-        label(label: &str),
-        renew(renew: bool),
-        max_hold(max_hold: impl Into<Option<Duration>>),
-        lock_delay(delay: Duration),
+        label,
+        renew,
+        max_hold,
+        lock_delay,
     }
 
     /// Takes a permit, waiting in line while none is free.
@@ -117,10 +117,10 @@ impl Semaphore {
         if (1..=PERMITS_MAX).contains(&self.permits) {
             return Ok(());
         }
-        Err(ConfigError::Other(format!(
-            "a semaphore may have 1 to {PERMITS_MAX} permits, this one has {}",
-            self.permits
-        )))
+        Err(ConfigError::Permits {
+            permits: self.permits,
+            most: PERMITS_MAX,
+        })
     }
 
     async fn take(&self, wait: Option<Duration>) -> Result<SemaphoreGuard, AcquireError> {
@@ -194,6 +194,8 @@ impl fmt::Debug for Semaphore {
             .finish_non_exhaustive()
     }
 }
+
+impl_held!(SemaphoreGuard, guard => Some(guard.fence()));
 
 impl fmt::Debug for SemaphoreGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

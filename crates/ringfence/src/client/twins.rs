@@ -71,9 +71,10 @@ fn run_id(answer: &Result<Facts, CallError>) -> Option<&str> {
 }
 
 fn same(one: &str, other: &str) -> ConfigError {
-    ConfigError::Other(format!(
-        "{one} and {other} are the same server; every node must be a server of its own"
-    ))
+    ConfigError::DuplicateNode {
+        first: one.to_owned(),
+        second: other.to_owned(),
+    }
 }
 
 #[cfg(test)]

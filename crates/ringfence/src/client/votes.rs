@@ -9,6 +9,7 @@ use crate::protocol::{Vote, ceil_secs, quorum};
 
 /// One node's part in an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeVote {
     /// The node as people know it.
     pub node: String,
@@ -125,11 +126,13 @@ impl std::ops::Deref for Votes {
 }
 
 impl fmt::Display for Votes {
+    /// One line for each node, in node order.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for vote in &self.nodes {
+        for (number, vote) in self.nodes.iter().enumerate() {
+            let line_break = if number == 0 { "" } else { "\n" };
             match vote.vote {
-                Vote::Granted => write!(f, "\n  {}: {}", vote.node, self.granted)?,
-                _ => write!(f, "\n  {}: {}", vote.node, vote.said())?,
+                Vote::Granted => write!(f, "{line_break}{}: {}", vote.node, self.granted)?,
+                _ => write!(f, "{line_break}{}: {}", vote.node, vote.said())?,
             }
         }
         Ok(())

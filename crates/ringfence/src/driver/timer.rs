@@ -17,6 +17,7 @@ impl Timer {
             #[cfg(any(target_os = "linux", target_os = "android"))]
             boottime: match clock {
                 Clock::System => boottime::BoottimeTimer::new().ok(),
+                #[cfg(any(test, feature = "test-util"))]
                 Clock::Stepped(_) => None,
             },
             clock,

@@ -33,6 +33,7 @@ impl NodeClock {
     pub(crate) fn of(clock: &Clock) -> Self {
         match clock {
             Clock::System => Self::system(),
+            #[cfg(any(test, feature = "test-util"))]
             Clock::Stepped(_) => Self::following(clock.clone(), wall_us()),
         }
     }
@@ -48,6 +49,7 @@ impl NodeClock {
     }
 
     /// The same clock under another boot of the machine.
+    #[cfg(any(test, feature = "test-util"))]
     pub fn with_boot_id(self, boot_id: &str) -> Self {
         Self {
             boot_id: Arc::from(boot_id),
@@ -56,6 +58,7 @@ impl NodeClock {
     }
 
     /// Steps the node's clock against the client's, forward or back.
+    #[cfg(any(test, feature = "test-util"))]
     pub fn step_us(&self, by: i64) {
         self.ahead_us.fetch_add(by, Ordering::SeqCst);
     }

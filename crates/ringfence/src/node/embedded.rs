@@ -88,6 +88,7 @@ impl Answered {
     }
 
     /// Replaces a successful answer by `error`. An earlier error stays.
+    #[cfg(any(test, feature = "sqlite", feature = "test-util"))]
     pub(super) fn or_error(self, error: &CallError) -> Self {
         let error = || error.clone();
         match self {

@@ -91,7 +91,10 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
     .await;
     let error = builder(&fleet.urls()).init(false).await.unwrap_err();
     assert!(matches!(error, InitError::Refused { .. }), "{error}");
-    says(&error, ["`n` by the careless one", "--force"]);
+    says(
+        &error,
+        ["`n` by the careless one", "two clients may then hold"],
+    );
     let error = connect(&fleet.urls()).await;
     let error = error.mutex("m").wait(SHORT).lock().await;
     let error = error.unwrap_err();
@@ -126,7 +129,7 @@ async fn nodes_with_a_record_of_another_version_are_refused_until_init_is_forced
         server.command(&["SET", "ringfence:born", old]);
     }
     let error = builder(&fleet.urls()).connect().await.unwrap_err();
-    let words = ["of version 1", "only knows version 3", "init --force"];
+    let words = ["of version 1", "only knows version 3", "delete the key"];
     says(&error, words);
     let error = builder(&fleet.urls()).init(false).await.unwrap_err();
     says(&error, words);

@@ -66,14 +66,14 @@ async fn withstands(begin: impl Fn(&HostileServer)) -> u64 {
     let held = locks.mutex("held").lock().await.unwrap();
     begin(&siege.hostile);
     let begun = now();
-    let (mut deadline, mut renewals, mut times) = (held.deadline(), 0, Vec::new());
+    let (mut deadline, mut renewals, mut times) = (held.exact_deadline(), 0, Vec::new());
     while renewals < RENEWALS {
         held.check().expect("the lock is held");
         let (took, _) = timed(round(&locks, "other")).await;
         assert!(took < HELD, "a lock took {took:?}");
         times.push(took);
-        renewals += u32::from(held.deadline() > deadline);
-        deadline = held.deadline();
+        renewals += u32::from(held.exact_deadline() > deadline);
+        deadline = held.exact_deadline();
         let waited = now().since(begun);
         assert!(waited < PATIENCE, "{renewals} renewals in {waited:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;

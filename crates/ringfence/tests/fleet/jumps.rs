@@ -1,7 +1,7 @@
 //! Servers whose wall clocks are set while a lock is held on them.
 
-use ringfence::protocol::{Discount, Vote};
 use ringfence::{Locks, Lost};
+use ringfence_core::protocol::{Discount, Vote};
 use ringfence_testkit::{Flavor, Fleet, Server, WallClock, wait_until_async};
 
 use crate::stage::*;

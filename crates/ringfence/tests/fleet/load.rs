@@ -76,7 +76,7 @@ async fn lost_of_a_thousand() -> usize {
     let end = now() + Duration::from_secs(5);
     // The nodes confirmed it, not only the clock. A lost lock stays lost.
     wait_until_async("five seconds of holding", PATIENCE, async || {
-        let is_over = |guard: &Guard| guard.deadline() > end || guard.check().is_err();
+        let is_over = |guard: &Guard| guard.exact_deadline() > end || guard.check().is_err();
         guards.iter().all(is_over)
     })
     .await;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ringfence::node::TroubleKind;
-use ringfence::protocol::Vote;
 use ringfence::{ExtendError, Guard, Locks};
+use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
 
 use crate::stage::*;

@@ -333,7 +333,9 @@ async fn the_patterns_of_the_guide_match_every_name_that_it_lists() {
             take_with_every_kind(&locks, name).await.unwrap();
         }
         // The side keys of a name with a hash tag begin with the tag, not with the name.
-        let error = take_with_every_kind(&locks, "orders:{42}").await.unwrap_err();
+        let error = take_with_every_kind(&locks, "orders:{42}")
+            .await
+            .unwrap_err();
         says(&error, ["ACL SETUSER orders ~ringfence:{"]);
         // The rows of the guide's table for such names.
         for (number, name) in ["{orders}:1", "orders:{42}:a"].iter().enumerate() {

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence::time::Timestamp;
 use ringfence::{Locks, ReleaseError, SemaphoreGuard};
+use ringfence_core::time::Timestamp;
 use ringfence_testkit::{Fleet, Server, wait_until_async};
 use tokio::sync::watch;
 use tokio::task::JoinSet;

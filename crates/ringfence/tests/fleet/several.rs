@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::group::Group;
-use ringfence::message::{Answer, Claim, Mode, Op, Reply, Request};
-use ringfence::name::Name;
 use ringfence::node::redis::RedisNode;
 use ringfence::node::{Call, CallError, Completion, Deliver, Node};
-use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
 use ringfence::url::{NodeUrl, parse_nodes};
 use ringfence::{Locks, ReleaseError};
+use ringfence_core::group::Group;
+use ringfence_core::message::{Answer, Claim, Mode, Op, Reply, Request};
+use ringfence_core::name::Name;
+use ringfence_core::token::{TOKEN_ENTROPY_BYTES, Token};
 use ringfence_testkit::{Fleet, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::protocol::Vote;
-use ringfence::time::Timestamp;
 use ringfence::{Builder, Guard, Locks};
+use ringfence_core::protocol::Vote;
+use ringfence_core::time::Timestamp;
 use ringfence_testkit::{Fleet, Server, wait_until_async};
 
 /// Longer than anything takes on a busy machine, and shorter than a hung test may take.
@@ -109,8 +109,8 @@ async fn wait_for_votes(guard: &Guard) -> bool {
 
 /// Asserts that `text` contains every one of `words`.
 #[track_caller]
-pub(crate) fn says<W: AsRef<str>>(text: &impl ToString, words: impl IntoIterator<Item = W>) {
-    let text = text.to_string();
+pub(crate) fn says<W: AsRef<str>>(text: &impl Told, words: impl IntoIterator<Item = W>) {
+    let text = text.told();
     for word in words {
         let word = word.as_ref();
         assert!(text.contains(word), "no `{word}` in:\n{text}");
@@ -120,4 +120,44 @@ pub(crate) fn says<W: AsRef<str>>(text: &impl ToString, words: impl IntoIterator
 /// The address of a server as errors show it.
 pub(crate) fn address(server: &Server) -> String {
     server.addr().to_string()
+}
+
+/// A text, with the votes that an error carries.
+pub(crate) trait Told {
+    fn told(&self) -> String;
+}
+
+macro_rules! told_with_votes {
+    ($($error:ident),*) => {
+        $(
+            impl Told for ringfence::$error {
+                fn told(&self) -> String {
+                    let votes = self.votes().map(ToString::to_string);
+                    format!("{self}\n{}", votes.unwrap_or_default())
+                }
+            }
+        )*
+    };
+}
+
+told_with_votes!(
+    AcquireError,
+    ConnectError,
+    ExtendError,
+    HoldError,
+    InitError,
+    InspectError,
+    LatchError
+);
+
+impl Told for String {
+    fn told(&self) -> String {
+        self.clone()
+    }
+}
+
+impl Told for ringfence::Lost {
+    fn told(&self) -> String {
+        self.to_string()
+    }
 }

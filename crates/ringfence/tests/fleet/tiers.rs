@@ -2,8 +2,8 @@
 //! grant.
 
 use ringfence::node::{Tier, TroubleKind};
-use ringfence::protocol::Vote;
 use ringfence::{Guard, Locks};
+use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Persistence, Server, ServerBuilder, wait_until_async};
 
 use crate::stage::*;

@@ -8,18 +8,18 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use ringfence::AcquireError;
 use ringfence::clock::Clock;
-use ringfence::group::Group;
-use ringfence::ledger::{self, Entry, Moment, Rules};
-use ringfence::message::{
+use ringfence::node::redis::RedisNode;
+use ringfence::node::{Call, CallError, Completion, Deliver, Node};
+use ringfence::url::{NodeUrl, parse_nodes};
+use ringfence_core::group::Group;
+use ringfence_core::ledger::{self, Entry, Moment, Rules};
+use ringfence_core::message::{
     Acquire, Answer, Ballot, Claim, Extend, Holder, Mode, Op, Place, Release, ReleaseKind, Reply,
     Request, Restore,
 };
-use ringfence::name::Name;
-use ringfence::node::redis::RedisNode;
-use ringfence::node::{Call, CallError, Completion, Deliver, Node};
-use ringfence::time::Timestamp;
-use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
-use ringfence::url::{NodeUrl, parse_nodes};
+use ringfence_core::name::Name;
+use ringfence_core::time::Timestamp;
+use ringfence_core::token::{TOKEN_ENTROPY_BYTES, Token};
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until};
 use tokio::sync::oneshot;
 

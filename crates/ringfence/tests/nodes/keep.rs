@@ -1,6 +1,6 @@
 //! A release that keeps the lock from other clients, on every kind of node.
 
-use ringfence::message::{Answer, Op, PlainExtend, Release};
+use ringfence_core::message::{Answer, Op, PlainExtend, Release};
 
 use crate::stages::{self, Stage};
 use crate::support::*;

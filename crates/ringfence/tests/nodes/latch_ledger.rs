@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use ringfence::message::{Arrive, Attend, Claim, Mode, Op, Place, Request};
-use ringfence::name::Name;
+use ringfence_core::message::{Arrive, Attend, Claim, Mode, Op, Place, Request};
+use ringfence_core::name::Name;
 
 use crate::support::token;
 
@@ -134,8 +134,8 @@ mod servers {
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use ringfence::group::Group;
-    use ringfence::ledger::{self, Entry, Moment, Rules};
+    use ringfence_core::group::Group;
+    use ringfence_core::ledger::{self, Entry, Moment, Rules};
 
     use super::*;
     use crate::stages;

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use ringfence::message::{
+use ringfence_core::message::{
     Acquire, AcquireSlot, Ballot, Claim, Extend, Mode, Op, Place, RefreshSlots, Release,
     ReleaseKind, ReleaseSlot, Request, Restore, Slots,
 };
-use ringfence::name::Name;
+use ringfence_core::name::Name;
 
 use crate::support::token;
 
@@ -253,8 +253,8 @@ mod servers {
 mod sqlite {
     use std::collections::BTreeMap;
 
-    use ringfence::group::Group;
-    use ringfence::ledger::{self, Entry, Moment, Rules};
+    use ringfence_core::group::Group;
+    use ringfence_core::ledger::{self, Entry, Moment, Rules};
 
     use super::*;
     use crate::stages;

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
-use ringfence::group::Group;
-use ringfence::message::{Answer, Arrive, Ballot, Op};
 use ringfence::node::sqlite::SqliteNode;
 use ringfence::node::{CallError, Node, NodeClock};
+use ringfence_core::group::Group;
+use ringfence_core::message::{Answer, Arrive, Ballot, Op};
 use ringfence_core::splitmix::SplitMix64;
 use ringfence_testkit::{DiskAction, DiskEvent, DiskImage, DiskJournal, disk_after};
 

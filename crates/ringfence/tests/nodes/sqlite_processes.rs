@@ -12,10 +12,10 @@ use std::time::Duration;
 use std::{env, thread};
 
 use ringfence::clock::Clock;
-use ringfence::group::Group;
-use ringfence::message::{Answer, Ballot, Op, PlainAcquire};
 use ringfence::node::sqlite::SqliteNode;
 use ringfence::node::{CallError, Node, NodeClock};
+use ringfence_core::group::Group;
+use ringfence_core::message::{Answer, Ballot, Op, PlainAcquire};
 use ringfence_testkit::wait_until;
 use rusqlite::Connection;
 

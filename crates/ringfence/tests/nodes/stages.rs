@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
-use ringfence::group::Group;
-use ringfence::message::Op;
 use ringfence::node::memory::MemoryNode;
 use ringfence::node::{CallError, Node, NodeClock};
+use ringfence_core::group::Group;
+use ringfence_core::message::Op;
 
 use crate::support::*;
 

@@ -12,15 +12,15 @@ use std::time::Duration;
 use std::{env, fs, process};
 
 use ringfence::clock::Clock;
-use ringfence::group::Group;
-use ringfence::message::{
+use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Hear, InitMode, Node};
+use ringfence_core::group::Group;
+use ringfence_core::message::{
     Acquire, Answer, Ballot, Claim, Extend, Holder, Mode, Op, Place, Refresh, Release, ReleaseKind,
     Reply, Request, Restore, Stamp, Wake,
 };
-use ringfence::name::Name;
-use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Hear, InitMode, Node};
-use ringfence::time::Timestamp;
-use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
+use ringfence_core::name::Name;
+use ringfence_core::time::Timestamp;
+use ringfence_core::token::{TOKEN_ENTROPY_BYTES, Token};
 use tokio::sync::oneshot;
 
 /// Longer than any reply takes.

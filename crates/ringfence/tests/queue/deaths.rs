@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ringfence::Locks;
 use ringfence::clock::Clock;
-use ringfence::group::Group;
-use ringfence::ledger::TICKET_MS;
+use ringfence_core::group::Group;
+use ringfence_core::ledger::TICKET_MS;
 use ringfence_testkit::{Fleet, wait_until};
 
 use crate::crew::Crew;
@@ -81,7 +81,7 @@ async fn a_dead_head_is_passed(heads: usize, killed: Killed) {
 }
 
 /// The next waiter gets the lock in time, and so does the waiter behind it.
-fn assert_both_in_time(freed: ringfence::time::Timestamp, next: &Waiters, last: &Waiters) {
+fn assert_both_in_time(freed: ringfence_core::time::Timestamp, next: &Waiters, last: &Waiters) {
     let held = next.held();
     let waited = held.since(freed);
     assert!(waited < WORST + BUSY, "{waited:?}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence::group::Group;
+use ringfence_core::group::Group;
 
 use crate::crew::{Crew, Turn};
 use crate::witness::Stub;

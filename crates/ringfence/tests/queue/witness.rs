@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use ringfence::clock::Clock;
-use ringfence::group::Group;
-use ringfence::message::{Acquire, Answer, Op, Place, Reply};
 use ringfence::node::redis::RedisNode;
 use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Hear, InitMode, Node};
-use ringfence::protocol::quorum;
 use ringfence::url::{NodeUrl, parse_nodes};
+use ringfence_core::group::Group;
+use ringfence_core::message::{Acquire, Answer, Op, Place, Reply};
+use ringfence_core::protocol::quorum;
 
 /// A caller's ticket, as the nodes have it.
 #[derive(Debug, Clone, PartialEq, Eq)]

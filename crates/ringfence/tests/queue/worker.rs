@@ -9,7 +9,7 @@ use std::{env, fs, thread};
 
 use ringfence::Locks;
 use ringfence::clock::Clock;
-use ringfence::time::Timestamp;
+use ringfence_core::time::Timestamp;
 use ringfence_testkit::{Fleet, Process, WallClock, wait_until_async};
 
 /// The name of the lock that all processes take.

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ringfence::group::Group;
-use ringfence::message::{
+use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Node};
+use ringfence_core::group::Group;
+use ringfence_core::message::{
     Acquire, Ballot, Claim, Downgrade, Extend, Mode, Op, Place, Refresh, Release, ReleaseKind,
     Reply, Request, Restore,
 };
-use ringfence::name::Name;
-use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Node};
-use ringfence::time::Timestamp;
-use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
+use ringfence_core::name::Name;
+use ringfence_core::time::Timestamp;
+use ringfence_core::token::{TOKEN_ENTROPY_BYTES, Token};
 
 pub(crate) const NAMES: [&str; 2] = ["a", "b}{"];
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use ringfence::clock::{Clock, SteppedClock};
-use ringfence::group::Group;
-use ringfence::ledger::{self, Entry, Moment, Rules};
-use ringfence::message::{Acquire, Answer, Downgrade, Extend, Op};
-use ringfence::name::Name;
 use ringfence::node::NodeClock;
 use ringfence::node::sqlite::SqliteNode;
+use ringfence_core::group::Group;
+use ringfence_core::ledger::{self, Entry, Moment, Rules};
+use ringfence_core::message::{Acquire, Answer, Downgrade, Extend, Op};
+use ringfence_core::name::Name;
 
 use crate::bench::{Step, ask, join, steps};
 
@@ -66,9 +66,9 @@ fn node_clock(node: &SqliteNode) -> u64 {
     reply.stamp.expect("a stamp").clock_us
 }
 
-fn inspect() -> ringfence::message::Request {
-    use ringfence::message::{Claim, Mode, Request};
-    use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
+fn inspect() -> ringfence_core::message::Request {
+    use ringfence_core::message::{Claim, Mode, Request};
+    use ringfence_core::token::{TOKEN_ENTROPY_BYTES, Token};
     Request {
         claims: [Claim {
             name: Name::new("", "clock").unwrap(),
@@ -113,7 +113,7 @@ fn a_file_from_before_readers_is_upgraded() {
     let clock = || NodeClock::following(Clock::Stepped(time.clone()), WALL_US);
     let node = SqliteNode::open(&path, clock()).unwrap();
     join(&node, Group::new(1));
-    let ballot = ringfence::message::Ballot::new(node_clock(&node));
+    let ballot = ringfence_core::message::Ballot::new(node_clock(&node));
     let mut held = inspect();
     held.op = Op::Acquire(Acquire {
         ballot,

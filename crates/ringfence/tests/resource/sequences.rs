@@ -3,8 +3,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use ringfence::message::Ballot;
 use ringfence::resource::{Marks, Refused};
+use ringfence_core::message::Ballot;
 use ringfence_testkit::{Flavor, Server};
 
 use crate::stores::{InRedis, Store, Stores};

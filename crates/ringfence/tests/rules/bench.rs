@@ -7,15 +7,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
-use ringfence::message::{
-    Ballot, Claim, Mode, Op, PlainAcquire, Release, ReleaseKind, Reply, Request,
-};
-use ringfence::name::Name;
 use ringfence::node::memory::MemoryNode;
 use ringfence::node::{Call, CallError, Completion, Deliver, NodeClock, Trouble, TroubleKind};
-use ringfence::token::Token;
 use ringfence::{Builder, ExtendError, Guard, Lock, Locks, Lost, ReadGuard};
+use ringfence_core::message::{
+    Ballot, Claim, Mode, Op, PlainAcquire, Release, ReleaseKind, Reply, Request,
+};
+use ringfence_core::name::Name;
 use ringfence_core::splitmix::SplitMix64;
+use ringfence_core::token::Token;
 use tokio::task::yield_now;
 
 const START_US: u64 = 1_700_000_000_000_000;
@@ -245,7 +245,7 @@ pub(crate) fn assert_lost(error: &ExtendError, reason: Lost) {
 
 /// A token that no client of the test draws.
 pub(crate) fn foreign(byte: u8) -> Token {
-    Token::from_entropy([byte; ringfence::token::TOKEN_ENTROPY_BYTES])
+    Token::from_entropy([byte; ringfence_core::token::TOKEN_ENTROPY_BYTES])
 }
 
 /// Polls once and returns the result.

@@ -76,9 +76,9 @@ fn blocking_lock_extend_and_release() {
 fn blocking_guards_are_renewed_and_report_their_loss() {
     let (locks, node, time) = stepped();
     let guard = locks.mutex("x").ttl(ms(9000)).lock().unwrap();
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     time.step(ms(3000));
-    eventually("a renewal", || guard.deadline() > deadline);
+    eventually("a renewal", || guard.exact_deadline() > deadline);
     node.fail_with(Some(unreachable()));
     time.step(ms(9000));
     assert_eq!(guard.lost(), Lost::Expired);
@@ -204,7 +204,7 @@ fn blocking_semaphore_grants_and_releases_its_permits() {
     assert!(matches!(error, AcquireError::Held { .. }), "{error}");
     one.release().unwrap();
     drop(two);
-    let name = ringfence::name::Name::new("", "s").unwrap();
+    let name = ringfence_core::name::Name::new("", "s").unwrap();
     eventually("both permits are released", || {
         (0..2).all(|slot| node.entry(&name.slot(slot)).key.is_none())
     });

@@ -4,10 +4,10 @@ use std::pin::pin;
 use std::task::Poll;
 
 use ringfence::clock::Clock;
-use ringfence::message::Op;
-use ringfence::name::Name;
 use ringfence::node::memory::MemoryNode;
 use ringfence::{AcquireError, Builder, Locks};
+use ringfence_core::message::Op;
+use ringfence_core::name::Name;
 
 use crate::bench::{Bench, at_once, idle, ms, poll_once, unreachable, waits};
 use crate::delaying_node::DelayingNode;

@@ -80,7 +80,7 @@ async fn rule_11_close_waits_for_nodes_that_have_not_answered_an_acquire() {
     bench.nodes[2].hang(true);
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();
     guard.leave();
-    let mut closing = pin!(locks.clone().close());
+    let mut closing = pin!(locks.close());
     assert!(waits(closing.as_mut()).await);
     bench.nodes[2].hang(false);
     at_once(closing).await;

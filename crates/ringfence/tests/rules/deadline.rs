@@ -5,7 +5,7 @@
 use std::pin::pin;
 
 use ringfence::Lost;
-use ringfence::message::Op;
+use ringfence_core::message::Op;
 
 use crate::bench::{Bench, assert_lost, at_once, idle, ms, waits};
 
@@ -15,7 +15,7 @@ async fn an_extend_that_is_read_after_the_deadline_does_not_move_it() {
     let locks = bench.client().await;
     let lock = locks.mutex("x").ttl(ms(2000)).renew(false);
     let guard = at_once(lock.lock()).await.unwrap();
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     bench.time.step(ms(1900));
     bench.delete(2, "x", guard.token());
     bench.nodes.iter().for_each(|node| node.hold_replies(true));
@@ -24,7 +24,7 @@ async fn an_extend_that_is_read_after_the_deadline_does_not_move_it() {
     bench.log_operations();
     bench.time.step(ms(100));
     bench.nodes.iter().for_each(|node| node.hold_replies(false));
-    assert_eq!(guard.deadline(), deadline);
+    assert_eq!(guard.exact_deadline(), deadline);
     assert_eq!(guard.check(), Err(Lost::Expired));
     let error = at_once(extending).await.unwrap_err();
     assert_lost(&error, Lost::Expired);
@@ -39,13 +39,13 @@ async fn a_renewal_that_is_read_after_the_deadline_does_not_move_it() {
     let guard = at_once(locks.mutex("x").ttl(ms(9000)).lock())
         .await
         .unwrap();
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     bench.nodes.iter().for_each(|node| node.hold_replies(true));
     bench.pass(ms(3000)).await;
     // The process was paused: the keeper's timer did not run either.
     bench.time.step(ms(6000));
     bench.nodes.iter().for_each(|node| node.hold_replies(false));
-    assert_eq!(guard.deadline(), deadline);
+    assert_eq!(guard.exact_deadline(), deadline);
     assert_eq!(at_once(guard.lost()).await, Lost::Expired);
 }
 

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringfence::clock::SteppedClock;
-use ringfence::group::Group;
-use ringfence::message::Op;
 use ringfence::node::memory::MemoryNode;
 use ringfence::node::{Call, Completion, Facts, Hear, InitMode, Node};
-use ringfence::time::Timestamp;
+use ringfence_core::group::Group;
+use ringfence_core::message::Op;
+use ringfence_core::time::Timestamp;
 
 /// Wraps a node. Counts the calls to it, can hold back acquires and restores, and can make every
 /// send take time.

@@ -104,17 +104,17 @@ async fn observers_see_each_leader_once_and_terms_rise() {
     let (locks, watching) = (bench.client().await, bench.client().await);
     let mut observer = watching.election("e").observe().unwrap();
     {
-        let mut next = pin!(observer.next());
+        let mut next = pin!(observer.next_leader());
         assert!(waits(next.as_mut()).await, "there is no leader");
     }
     let first = at_once(locks.election("e").label("one").campaign())
         .await
         .unwrap();
-    let seen = bench.drive(observer.next()).await.unwrap();
+    let seen = bench.drive(observer.next_leader()).await.unwrap();
     assert_eq!((seen.label.as_str(), seen.term), ("one", first.term()));
     assert_eq!(seen.id, first.token().id());
     {
-        let mut next = pin!(observer.next());
+        let mut next = pin!(observer.next_leader());
         assert!(waits(next.as_mut()).await);
         bench.pass(ms(20_000)).await;
         assert!(
@@ -126,7 +126,7 @@ async fn observers_see_each_leader_once_and_terms_rise() {
     let second = at_once(locks.election("e").label("two").campaign())
         .await
         .unwrap();
-    let seen = bench.drive(observer.next()).await.unwrap();
+    let seen = bench.drive(observer.next_leader()).await.unwrap();
     assert_eq!((seen.label.as_str(), seen.term), ("two", second.term()));
 }
 
@@ -140,7 +140,7 @@ async fn neither_a_holder_without_a_ballot_nor_a_kept_key_is_reported_as_leader(
     bench.occupy(1, "e", &foreign(2), 60_000);
     bench.occupy(2, "e", &foreign(2), 60_000);
     {
-        let mut next = pin!(observer.next());
+        let mut next = pin!(observer.next_leader());
         assert!(waits(next.as_mut()).await);
         bench.pass(ms(2000)).await;
         assert!(
@@ -154,7 +154,7 @@ async fn neither_a_holder_without_a_ballot_nor_a_kept_key_is_reported_as_leader(
         .unwrap();
     at_once(guard.release()).await.unwrap();
     let mut observer = locks.election("k").observe().unwrap();
-    let mut next = pin!(observer.next());
+    let mut next = pin!(observer.next_leader());
     assert!(waits(next.as_mut()).await);
     bench.pass(ms(2000)).await;
     assert!(
@@ -171,7 +171,7 @@ async fn a_candidate_that_needs_a_node_in_quarantine_is_not_reported() {
     bench.nodes[1].hang(true);
     let mut observer = watching.election("e").observe().unwrap();
     let failing = locks.election("e").wait(ms(3000));
-    let (mut failing, mut next) = (pin!(failing.campaign()), pin!(observer.next()));
+    let (mut failing, mut next) = (pin!(failing.campaign()), pin!(observer.next_leader()));
     let mut held_two = false;
     for _ in 0..600 {
         bench.pass(ms(5)).await;
@@ -217,7 +217,7 @@ async fn among_many_candidates_observers_see_only_leaders_and_in_order() {
     let reports = Arc::clone(&seen);
     let mut observer = watching.election("e").observe().unwrap();
     let watcher = tokio::spawn(async move {
-        while let Some(leader) = observer.next().await {
+        while let Some(leader) = observer.next_leader().await {
             reports.lock().unwrap().push((leader.id, leader.term));
         }
     });
@@ -255,10 +255,10 @@ fn the_blocking_api_elects_and_observes() {
     let election = locks.election("e").label("blocking");
     let first = election.campaign().unwrap();
     let mut observer = election.observe().unwrap();
-    let seen = observer.next().unwrap();
+    let seen = observer.next_leader().unwrap();
     assert_eq!((seen.label.as_str(), seen.term), ("blocking", first.term()));
     first.check().unwrap();
     first.resign().unwrap();
     let second = election.campaign().unwrap();
-    assert_eq!(observer.next().unwrap().term, second.term());
+    assert_eq!(observer.next_leader().unwrap().term, second.term());
 }

@@ -3,10 +3,18 @@
 use std::pin::pin;
 
 use ringfence::node::{CallError, Trouble, TroubleKind};
-use ringfence::protocol::Vote;
-use ringfence::{AcquireError, ConnectError, ExtendError, InitError, InspectError};
+use ringfence::{AcquireError, ConnectError, ExtendError, InitError, InspectError, Votes};
+use ringfence_core::protocol::Vote;
 
 use crate::bench::{Bench, at_once, ms, unreachable, waits};
+
+/// The one line of an error, and its votes: a line for each node.
+fn told(error: &impl std::error::Error, votes: Option<&Votes>) -> String {
+    let text = error.to_string();
+    assert!(!text.contains('\n'), "{text}");
+    let votes = votes.expect("the nodes were asked").to_string();
+    votes.lines().fold(text, |text, line| text + "\n  " + line)
+}
 
 fn denied() -> CallError {
     let detail = "wrong user or password";
@@ -26,7 +34,7 @@ async fn rule_13_held_names_the_holder_and_every_vote() {
         .await
         .unwrap_err();
     assert_eq!(
-        error.to_string(),
+        told(&error, error.votes()),
         "`orders:42` is held by checkout for up to 7.4 s\n  \
          a: connection refused\n  \
          b: held by checkout for up to 7.4 s\n  \
@@ -39,18 +47,19 @@ async fn rule_13_held_names_the_holder_and_every_vote() {
         votes.holder().unwrap().id.as_deref(),
         Some(holder.token().id())
     );
-    assert!(error.is_retryable());
+    assert!(error.is_retryable() && error.is_held());
+    assert_eq!(error.holder().unwrap().label.as_deref(), Some("checkout"));
 }
 
 #[tokio::test]
 async fn rule_13_a_holder_without_a_label_is_called_another_client() {
     let bench = Bench::new(1).await;
-    let token = ringfence::token::Token::parse("someone.elses").unwrap();
+    let token = ringfence_core::token::Token::parse("someone.elses").unwrap();
     let locks = bench.client().await;
     bench.occupy(0, "x", &token, 2000);
     let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
     assert_eq!(
-        error.to_string(),
+        told(&error, error.votes()),
         "`x` is held by another client for up to 2.0 s\n  a: held by another client for up to 2.0 s"
     );
 }
@@ -63,10 +72,10 @@ async fn rule_13_no_quorum_is_not_held() {
     bench.nodes[2].fail_with(Some(unreachable()));
     let error = bench.drive(locks.mutex("x").try_lock()).await.unwrap_err();
     assert_eq!(
-        error.to_string(),
+        told(&error, error.votes()),
         "no majority of the nodes answers for `x`\n  \
          a: no answer in time\n  \
-         b: granted, and given back\n  \
+         b: granted, and undone\n  \
          c: connection refused"
     );
     assert!(matches!(error, AcquireError::NoQuorum { .. }) && error.is_retryable());
@@ -96,8 +105,8 @@ async fn rule_13_too_late_is_not_held() {
     bench.mend();
     let error = at_once(locking).await.unwrap_err();
     assert_eq!(
-        error.to_string(),
-        "`x` was granted too late to be worth holding; a longer ttl may help\n  a: granted, and given back"
+        told(&error, error.votes()),
+        "`x` was granted too late to be worth holding; a longer ttl may help\n  a: granted, and undone"
     );
     assert!(matches!(error, AcquireError::Expired { .. }));
 }
@@ -110,9 +119,9 @@ async fn rule_13_a_misconfigured_majority_is_reported_at_once() {
     bench.nodes[2].fail_with(Some(denied()));
     let error = at_once(locks.mutex("x").lock()).await.unwrap_err();
     assert_eq!(
-        error.to_string(),
+        told(&error, error.votes()),
         "a majority of the nodes is not fit to hold locks\n  \
-         a: granted, and given back\n  \
+         a: granted, and undone\n  \
          b: wrong user or password\n  \
          c: wrong user or password"
     );
@@ -123,7 +132,7 @@ async fn rule_13_a_misconfigured_majority_is_reported_at_once() {
         "{error}"
     );
     assert_eq!(
-        error.to_string(),
+        told(&error, error.votes()),
         "a majority of the nodes is not fit to hold locks\n  \
          a: answers\n  \
          b: wrong user or password\n  \
@@ -138,7 +147,7 @@ async fn rule_13_a_new_cluster_fails_at_once_and_the_error_suggests_init() {
     bench.pass(ms(9000)).await;
     let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
     assert_eq!(
-        error.to_string(),
+        told(&error, error.votes()),
         "nodes a, b, c are new or restarted and may vote in 28 s; for a new cluster run `ringfence init`\n  \
          a: new or restarted, may vote in 28 s\n  \
          b: new or restarted, may vote in 28 s\n  \
@@ -165,7 +174,7 @@ async fn rule_13_clocks_too_far_apart_are_reported() {
         .drive(bench.client().await.mutex("x").lock())
         .await
         .unwrap_err();
-    let text = error.to_string();
+    let text = told(&error, error.votes());
     assert!(matches!(error, AcquireError::ClocksApart { .. }), "{error}");
     let first = "the nodes' clocks are too far apart for a majority to agree on `x`\n";
     assert!(text.starts_with(first), "{text}");
@@ -180,7 +189,7 @@ async fn rule_13_extend_distinguishes_unconfirmed_from_lost() {
     let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
     assert!(matches!(error, ExtendError::Unconfirmed { .. }));
     assert_eq!(
-        error.to_string(),
+        told(&error, error.votes()),
         "no majority of the nodes confirmed; the old deadline stands\n  \
          a: connection refused\n  \
          b: connection refused\n  \
@@ -192,7 +201,7 @@ async fn rule_13_extend_distinguishes_unconfirmed_from_lost() {
     }
     let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
     assert_eq!(
-        error.to_string(),
+        told(&error, error.votes()),
         "the lock is gone: a majority of the nodes cannot hold it any more\n  \
          a: does not hold our token\n  \
          b: does not hold our token\n  \
@@ -209,21 +218,20 @@ async fn rule_13_errors_of_inspect_and_init_list_the_reply_of_each_node() {
     assert!(matches!(error, InspectError::NoQuorum { .. }));
     let votes = "\n  a: connection refused\n  b: connection refused\n  c: answers";
     assert_eq!(
-        error.to_string(),
+        told(&error, error.votes()),
         format!("no majority of the nodes answers for `x`{votes}")
     );
     let error = at_once(bench.builder().init(false)).await.unwrap_err();
     assert!(matches!(error, InitError::Unreachable { .. }));
     assert_eq!(
-        error.to_string(),
+        told(&error, error.votes()),
         format!("every node has to answer before a cluster can be initialised{votes}")
     );
     bench.mend();
     let error = at_once(bench.builder().init(false)).await.unwrap_err();
     assert!(matches!(error, InitError::Refused { .. }));
     assert!(
-        error
-            .to_string()
+        told(&error, error.votes())
             .starts_with("this cluster is not new\n  a: the node is not new")
     );
 }

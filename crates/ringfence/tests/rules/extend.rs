@@ -1,8 +1,8 @@
 //! Rule 7: extending, failed extensions, and restoring the lock on nodes that lost it.
 
-use ringfence::message::Op;
-use ringfence::protocol::Vote;
 use ringfence::{ExtendError, Lost};
+use ringfence_core::message::Op;
+use ringfence_core::protocol::Vote;
 
 use crate::bench::{Bench, assert_lost, at_once, foreign, idle, ms};
 
@@ -11,18 +11,18 @@ async fn rule_7_a_failed_extend_never_releases() {
     for renewed in [false, true] {
         let bench = Bench::new(3).await;
         let guard = bench.lock_x_with(|lock| lock.renew(renewed)).await;
-        let deadline = guard.deadline();
+        let deadline = guard.exact_deadline();
         bench.log_operations();
         bench.break_first(2);
         let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
         assert!(matches!(error, ExtendError::Unconfirmed { .. }), "{error}");
         bench.pass(ms(5000)).await;
-        assert_eq!((guard.check(), guard.deadline()), (Ok(()), deadline));
+        assert_eq!((guard.check(), guard.exact_deadline()), (Ok(()), deadline));
         assert_eq!(bench.held_by("x", &guard), 3);
         assert_eq!(bench.count(|op| matches!(op, Op::Release { .. })), [0; 3]);
         bench.mend();
         at_once(guard.extend(ms(10_000))).await.unwrap();
-        assert!(guard.deadline() > deadline);
+        assert!(guard.exact_deadline() > deadline);
     }
 }
 
@@ -30,7 +30,7 @@ async fn rule_7_a_failed_extend_never_releases() {
 async fn rule_7_only_nodes_that_hold_our_token_count() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x().await;
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     bench.time.step(ms(1000));
     // One node has the key, one lost it, one does not answer: that is one of three.
     bench.delete(0, "x", guard.token());
@@ -43,10 +43,10 @@ async fn rule_7_only_nodes_that_hold_our_token_count() {
         (&votes[0].vote, &votes[2].vote),
         (&Vote::Gone, &Vote::Granted)
     );
-    assert_eq!(guard.deadline(), deadline);
+    assert_eq!(guard.exact_deadline(), deadline);
     // A restored node counts from the next round on.
     at_once(guard.extend(ms(10_000))).await.unwrap();
-    assert!(guard.deadline() > deadline);
+    assert!(guard.exact_deadline() > deadline);
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn rule_7_an_extend_that_finds_no_key_on_any_node_proves_the_loss() {
 async fn rule_9_an_expired_lock_is_not_revived_by_a_late_confirmation() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     bench.time.step(ms(8000));
     for node in &bench.nodes {
         node.hold_replies(true);
@@ -145,7 +145,7 @@ async fn rule_9_an_expired_lock_is_not_revived_by_a_late_confirmation() {
     bench.time.step(ms(2000));
     bench.mend();
     assert_eq!(
-        (guard.check(), guard.deadline()),
+        (guard.check(), guard.exact_deadline()),
         (Err(Lost::Expired), deadline)
     );
 }

@@ -1,8 +1,8 @@
 //! `lock_delay` and `hold_at_least`: nodes refuse a lock to other clients although it has no
 //! holder.
 
-use ringfence::message::{Op, Restore};
 use ringfence::{AcquireError, ExtendError, Lock, Lost, ReleaseError};
+use ringfence_core::message::{Op, Restore};
 
 use crate::bench::{Bench, at_once, idle, ms};
 
@@ -52,7 +52,7 @@ async fn a_guard_dropped_after_the_deadline_does_not_shorten_the_delay() {
 async fn an_extension_confirmed_after_the_loss_does_not_let_a_release_shorten_the_delay() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| delayed(lock).renew(false)).await;
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     bench.time.step(ms(1900));
     bench.nodes.iter().for_each(|node| node.hold_replies(true));
     let mut extending = Box::pin(guard.extend(ms(2000)));
@@ -62,7 +62,7 @@ async fn an_extension_confirmed_after_the_loss_does_not_let_a_release_shorten_th
     bench.nodes.iter().for_each(|node| node.hold_replies(false));
     let error = at_once(extending).await.unwrap_err();
     assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
-    assert_eq!(guard.deadline(), deadline);
+    assert_eq!(guard.exact_deadline(), deadline);
     assert_eq!(at_once(guard.release()).await, Err(ReleaseError::Expired));
     idle().await;
     assert_eq!(bench.holding("x"), 3);

@@ -2,8 +2,8 @@
 
 use std::pin::pin;
 
-use ringfence::message::Op;
 use ringfence::{AcquireError, HoldError, Lost, ReadGuard};
+use ringfence_core::message::Op;
 
 use super::bench::*;
 
@@ -214,7 +214,7 @@ async fn a_reader_is_restored_on_a_node_that_lost_it() {
     bench.nodes[0].forget();
     bench.pass(ms(8_000)).await;
     assert_eq!(bench.holding("x"), 3);
-    let name = ringfence::name::Name::new("", "x").unwrap();
+    let name = ringfence_core::name::Name::new("", "x").unwrap();
     assert_eq!(bench.nodes[0].entry(&name).readers.len(), 2);
     drop((one, other));
 }

@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ringfence::message::Op;
 use ringfence::{Lost, ReleaseError};
+use ringfence_core::message::Op;
 use tokio::task::yield_now;
 
 use crate::bench::{Bench, at_once, idle, ms, waits};
@@ -32,13 +32,16 @@ async fn rule_8_a_guard_is_renewed_at_a_third_of_its_ttl() {
 async fn rule_8_a_renewal_is_retried_until_the_deadline() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     bench.break_first(2);
     bench.pass(ms(8000)).await;
-    assert_eq!(guard.deadline(), deadline);
+    assert_eq!(guard.exact_deadline(), deadline);
     bench.mend();
     bench.pass(ms(890)).await;
-    assert!(guard.deadline() > deadline, "one of the retries succeeded");
+    assert!(
+        guard.exact_deadline() > deadline,
+        "one of the retries succeeded"
+    );
     bench.break_first(3);
     let mut lost = pin!(guard.lost());
     bench.pass(guard.remaining() - ms(1)).await;
@@ -51,18 +54,18 @@ async fn rule_8_a_renewal_is_retried_until_the_deadline() {
 async fn rule_8_hung_nodes_do_not_stop_the_retries() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.ttl(ms(9000))).await;
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     for node in [0, 1] {
         bench.nodes[node].hang(true);
     }
     bench.pass(ms(6000)).await;
-    assert_eq!(guard.deadline(), deadline);
+    assert_eq!(guard.exact_deadline(), deadline);
     // The calls that hung are lost for good: only a renewal that is sent again can help.
     bench.break_first(2);
     bench.nodes.iter().for_each(|node| node.hang(false));
     bench.mend();
     bench.pass(ms(2500)).await;
-    assert!(guard.deadline() > deadline);
+    assert!(guard.exact_deadline() > deadline);
     assert_eq!(guard.check(), Ok(()));
 }
 
@@ -194,14 +197,14 @@ async fn rule_8_ten_thousand_guards_are_renewed_by_one_task() {
         turns.store(0, Ordering::SeqCst);
         let renewed = before + ms(3000 + 9000 - 90 - 2);
         for _ in 0..10_000 {
-            if guards.iter().all(|guard| guard.deadline() == renewed) {
+            if guards.iter().all(|guard| guard.exact_deadline() == renewed) {
                 break;
             }
             yield_now().await;
         }
         let late = guards
             .iter()
-            .filter(|guard| guard.deadline() != renewed)
+            .filter(|guard| guard.exact_deadline() != renewed)
             .count();
         assert_eq!(late, 0, "all are renewed, without time passing");
         assert!(
@@ -249,7 +252,7 @@ async fn rule_8_at_most_1024_renewals_are_in_flight_at_once() {
         yield_now().await;
     }
     assert_eq!(bench.count(extends), [GUARDS - 100 - AT_ONCE; 3]);
-    assert!(guards.iter().all(|guard| guard.deadline() == renewed));
+    assert!(guards.iter().all(|guard| guard.exact_deadline() == renewed));
 }
 
 #[tokio::test]
@@ -262,7 +265,7 @@ async fn rule_8_renewals_that_time_out_make_room_for_others() {
         let lock = locks.mutex(format!("x:{number}")).ttl(ms(9000));
         guards.push(at_once(lock.lock()).await.unwrap());
     }
-    let deadline = guards[0].deadline();
+    let deadline = guards[0].exact_deadline();
     for node in &bench.nodes {
         node.hang(true);
     }
@@ -274,6 +277,8 @@ async fn rule_8_renewals_that_time_out_make_room_for_others() {
     }
     bench.mend();
     bench.pass(ms(4000)).await;
-    let kept = guards.iter().filter(|guard| guard.deadline() > deadline);
+    let kept = guards
+        .iter()
+        .filter(|guard| guard.exact_deadline() > deadline);
     assert_eq!(kept.count(), GUARDS);
 }

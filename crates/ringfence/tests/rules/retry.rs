@@ -3,8 +3,8 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use ringfence::message::Op;
 use ringfence::{AcquireError, Lock};
+use ringfence_core::message::Op;
 
 use crate::bench::{Bench, at_once, idle, ms, waits};
 use crate::log::Log;

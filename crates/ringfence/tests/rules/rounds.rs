@@ -4,10 +4,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::message::{Acquire, Op};
 use ringfence::node::{CallError, Trouble, TroubleKind};
-use ringfence::protocol::Vote;
 use ringfence::{AcquireError, ExtendError, InspectError, Locks, ReleaseError};
+use ringfence_core::message::{Acquire, Op};
+use ringfence_core::protocol::Vote;
 
 use crate::bench::{Bench, at_once, foreign, ms, unreachable, waits};
 use crate::delaying_node::DelayingNode;

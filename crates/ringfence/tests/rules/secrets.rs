@@ -26,7 +26,7 @@ impl Shown {
         self.debug(value);
     }
 
-    fn keep_secret(&mut self, token: &ringfence::token::Token) {
+    fn keep_secret(&mut self, token: &ringfence_core::token::Token) {
         let (_, secret) = token.expose().split_once('.').unwrap();
         self.secrets.push(secret.to_owned());
     }
@@ -86,7 +86,7 @@ async fn show_a_plain_lock(
 ) -> PlainGuard {
     let plain = at_once(one.plain_mutex("p").lock()).await.unwrap();
     let key = bench.keys("p")[0].clone().unwrap();
-    shown.keep_secret(&ringfence::token::Token::parse(&key).unwrap());
+    shown.keep_secret(&ringfence_core::token::Token::parse(&key).unwrap());
     shown.debug(&plain);
     shown.error(at_once(other.mutex("p").try_lock()).await.unwrap_err());
     shown.debug(at_once(other.inspect("p")).await.unwrap());

@@ -1,8 +1,8 @@
 //! Semaphores: at most as many holders as permits, in queue order, and nothing left on the nodes.
 
-use ringfence::message::{AcquireSlot, Op};
-use ringfence::name::Name;
 use ringfence::{AcquireError, InspectError, Lost, SemaphoreGuard};
+use ringfence_core::message::{AcquireSlot, Op};
+use ringfence_core::name::Name;
 
 use crate::bench::{Bench, at_once, idle, ms};
 use crate::log::Log;

@@ -3,11 +3,11 @@
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 
-use ringfence::message::{Op, Wake};
-use ringfence::name::Name;
 use ringfence::node::memory::MemoryNode;
 use ringfence::node::{Hear, Node};
 use ringfence::{AcquireError, Guard, Locks};
+use ringfence_core::message::{Op, Wake};
+use ringfence_core::name::Name;
 
 use crate::bench::{Bench, at_once, idle, ms, unreachable, waits};
 use crate::wrapper::delegate;

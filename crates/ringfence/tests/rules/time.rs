@@ -16,12 +16,12 @@ const TEN_SECONDS_LESS_DRIFT: Duration = ms(10_000 - 100 - 2);
 async fn rule_1_a_clock_step_on_a_node_does_not_move_a_deadline() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x_with(|lock| lock.renew(false)).await;
-    let deadline = guard.deadline();
+    let deadline = guard.exact_deadline();
     assert_eq!(guard.remaining(), TEN_SECONDS_LESS_DRIFT);
     bench.nodes[0].clock().step_us(3_600_000_000);
     bench.nodes[1].clock().step_us(-2_000_000);
     idle().await;
-    assert_eq!((guard.check(), guard.deadline()), (Ok(()), deadline));
+    assert_eq!((guard.check(), guard.exact_deadline()), (Ok(()), deadline));
     bench.pass(ms(1000)).await;
     assert_eq!(guard.remaining(), TEN_SECONDS_LESS_DRIFT - ms(1000));
 }
@@ -71,7 +71,7 @@ async fn rule_2_a_slow_reply_shortens_the_validity() {
     bench.pass(ms(300)).await;
     bench.nodes[2].hold_replies(false);
     let guard = at_once(locking).await.unwrap();
-    assert_eq!(guard.deadline(), t0 + TEN_SECONDS_LESS_DRIFT);
+    assert_eq!(guard.exact_deadline(), t0 + TEN_SECONDS_LESS_DRIFT);
     assert_eq!(guard.remaining(), TEN_SECONDS_LESS_DRIFT - ms(300));
 }
 
@@ -84,10 +84,10 @@ async fn rule_2_t0_is_read_before_the_first_send() {
     node.be_slow(&bench.time, ms(70));
     let t0 = bench.time.now();
     let guard = at_once(locks.mutex("x").lock()).await.unwrap();
-    assert_eq!(guard.deadline(), t0 + TEN_SECONDS_LESS_DRIFT);
+    assert_eq!(guard.exact_deadline(), t0 + TEN_SECONDS_LESS_DRIFT);
     let t0 = bench.time.now();
     at_once(guard.extend(ms(20_000))).await.unwrap();
-    assert_eq!(guard.deadline(), t0 + ms(20_000 - 200 - 2));
+    assert_eq!(guard.exact_deadline(), t0 + ms(20_000 - 200 - 2));
 }
 
 #[tokio::test]
@@ -172,14 +172,14 @@ async fn rule_9_the_deadline_never_moves_back() {
     let bench = Bench::new(3).await;
     let guard = bench.lock_x().await;
     at_once(guard.extend(ms(30_000))).await.unwrap();
-    let longest = guard.deadline();
+    let longest = guard.exact_deadline();
     at_once(guard.extend(ms(1000))).await.unwrap();
-    assert_eq!(guard.deadline(), longest);
+    assert_eq!(guard.exact_deadline(), longest);
     let mut last = longest;
     for _ in 0..400 {
         bench.pass(ms(100)).await;
-        assert!(guard.deadline() >= last);
-        last = guard.deadline();
+        assert!(guard.exact_deadline() >= last);
+        last = guard.exact_deadline();
     }
     assert!(last > longest, "and renewals move it forward in the end");
 }

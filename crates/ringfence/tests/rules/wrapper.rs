@@ -30,7 +30,7 @@ macro_rules! delegate {
     ($field:tt: join $($rest:ident)*) => {
         fn join(
             &self,
-            group: ringfence::group::Group,
+            group: ringfence_core::group::Group,
             done: ringfence::node::Completion<ringfence::node::Facts>,
         ) {
             self.$field.join(group, done);
@@ -40,7 +40,7 @@ macro_rules! delegate {
     ($field:tt: init $($rest:ident)*) => {
         fn init(
             &self,
-            group: ringfence::group::Group,
+            group: ringfence_core::group::Group,
             mode: ringfence::node::InitMode,
             done: ringfence::node::Completion<ringfence::node::Facts>,
         ) {

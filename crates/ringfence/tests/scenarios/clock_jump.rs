@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use ringfence::protocol::Vote;
 use ringfence::resource::Refused;
 use ringfence::resource::redis::{FENCED, FencedCall, FencedKey};
 use ringfence::{AcquireError, Builder, ExtendError, Locks, Lost};
+use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Server, WallClock, wait_until_async};
 
 use crate::partition::Partition;
@@ -94,7 +94,7 @@ async fn a_step_past_the_ttl_is_noticed(flavor: Flavor) {
     };
     let losing = async {
         assert_eq!(first.lost().await, Lost::Expired);
-        let (deadline, fence) = (first.deadline(), first.fence());
+        let (deadline, fence) = (first.exact_deadline(), first.fence());
         // The keys that its last renewals set on two nodes are released with the guard.
         drop(first);
         (deadline, fence)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence::protocol::Vote;
+use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Persistence, Proxy, Server, wait_until, wait_until_async};
 
 use crate::partition::Partition;

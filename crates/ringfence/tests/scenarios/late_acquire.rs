@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringfence::AcquireError;
-use ringfence::protocol::Vote;
+use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Fault, Fleet, Proxy, wait_until_async};
 
 use crate::redlock::Redlock;

@@ -111,7 +111,7 @@ async fn a_lock_that_expired_while_its_nodes_were_down_is_free_after_their_resta
         let lock = locks.mutex("ours").ttl(ttl).renew(false);
         let first = lock.lock().await.unwrap();
         fleet.iter().for_each(Server::shutdown_cleanly);
-        let (deadline, fence) = (first.deadline(), first.fence());
+        let (deadline, fence) = (first.exact_deadline(), first.fence());
         wait_until("the lock to expire", PATIENCE, || {
             now() > deadline + ttl / 10
         });

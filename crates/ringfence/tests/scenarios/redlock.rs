@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisResult};
-use ringfence::time::Timestamp;
+use ringfence_core::time::Timestamp;
 use tokio::sync::Mutex;
 
 use crate::stage::now;

@@ -1,6 +1,6 @@
 //! One node after the other is shut down cleanly and started again, with everything on disk.
 
-use ringfence::protocol::Vote;
+use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Persistence, Server, wait_until_async};
 
 use crate::redlock::Redlock;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ringfence::time::Timestamp;
 use ringfence::{Builder, Guard, Locks, Lost};
+use ringfence_core::time::Timestamp;
 use ringfence_testkit::Fleet;
 
 use crate::stage;
@@ -41,7 +41,7 @@ pub(crate) async fn granted_after_quarantine(
     };
     let (lost, (granted, second)) = tokio::join!(first.lost(), waiting);
     assert_eq!(lost, Lost::Expired);
-    assert!(granted > first.deadline());
+    assert!(granted > first.exact_deadline());
     let waited = granted.since(lost_at);
     assert!(waited >= QUARANTINE, "{waited:?}");
     assert!(second.fence() > first.fence());

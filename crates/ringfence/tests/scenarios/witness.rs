@@ -1,7 +1,7 @@
 //! What the scenarios check on their servers and in the errors of clients.
 
 use ringfence::Locks;
-use ringfence::protocol::Vote;
+use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Fleet, wait_until_async};
 
 use crate::stage::{PATIENCE, SOON, has_key};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ringfence::group::Group;
 use ringfence::node::{Examination, Found, Machine, ServerExamination};
+use ringfence_core::group::Group;
 
 use super::clocks::{agreeing, median};
 use super::diagnosis::Wait;

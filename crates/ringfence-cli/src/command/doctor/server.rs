@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ringfence::group::Group;
 use ringfence::node::{
     Birth, ClockReading, Identity, Keys, OnDisk, Role, ServerExamination, Tier, Trouble,
     TroubleKind, Voting,
 };
+use ringfence_core::group::Group;
 
 use super::finding::{Finding, many};
 use super::rights::rights;

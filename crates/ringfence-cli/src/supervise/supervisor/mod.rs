@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::time::Timestamp;
+use ringfence_core::time::Timestamp;
 use rustix::process::{Pid, Signal};
 
 use super::death::Typed;

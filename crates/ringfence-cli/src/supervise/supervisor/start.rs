@@ -3,7 +3,7 @@
 use std::io;
 
 use ringfence::clock::Clock;
-use ringfence::time::Timestamp;
+use ringfence_core::time::Timestamp;
 
 use super::super::SupervisedCommand;
 use super::super::process::ProcessIdentity;

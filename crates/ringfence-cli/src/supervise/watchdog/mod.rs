@@ -24,7 +24,7 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use ringfence::time::Timestamp;
+use ringfence_core::time::Timestamp;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tokio::signal::unix::{self, SignalKind, signal};
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream as StdStream;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as NixSignal};
 use ringfence::clock::Clock;
-use ringfence::time::Timestamp;
+use ringfence_core::time::Timestamp;
 use rustix::process::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -3,7 +3,7 @@
 use super::{Mutant, edit};
 
 const LOCK: &str = "crates/ringfence/src/client/lock.rs";
-const ELECTION: &str = "crates/ringfence/src/client/election.rs";
+const OBSERVER: &str = "crates/ringfence/src/client/observer.rs";
 const GUARD: &str = "crates/ringfence/src/client/guard.rs";
 const OWNER: &str = "crates/ringfence/src/client/owner.rs";
 const TWINS: &str = "crates/ringfence/src/client/twins.rs";
@@ -19,16 +19,17 @@ mutants! {
 
     /// A leader is reported only if a majority of the nodes has it as the holder.
     LeaderOfFewer:
-        edit(ELECTION, "tally",
+        edit(OBSERVER, "tally",
             "let quorum = quorum(self.driver.sender.nodes.len());",
             "let quorum = quorum(self.driver.sender.nodes.len())
                  - usize::from(mutant!(LeaderOfFewer));");
 
     /// Only rising terms are reported.
     TermsFall:
-        edit(ELECTION, "look",
-            ".filter(|leader| leader.term > self.term.get())",
-            ".filter(|leader| leader.term > self.term.get() || mutant!(TermsFall))");
+        edit(OBSERVER, "look",
+            "let is_news = |term: u64| term > self.term.get() || self.is_back(term);",
+            "let is_news =
+                 |term: u64| term > self.term.get() || self.is_back(term) || mutant!(TermsFall);");
 
     /// A release waits for the renewal that is under way.
     RenewalNotJoined:

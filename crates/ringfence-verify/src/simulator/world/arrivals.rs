@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ringfence::message::{Acquire, Answer, Op, Request};
 use ringfence::node::Tier;
-use ringfence::protocol::quorum;
+use ringfence_core::message::{Acquire, Answer, Op, Request};
+use ringfence_core::protocol::quorum;
 use tokio::sync::oneshot;
 
 use crate::history::What;

@@ -3,6 +3,9 @@
 //! It answers inside [`Node::send`], on the caller's thread, unless a test has switched a fault on
 //! (`faults.rs`).
 
+#[cfg(not(any(test, feature = "test-util")))]
+mod faultless;
+#[cfg(any(test, feature = "test-util"))]
 mod faults;
 mod store;
 #[cfg(test)]
@@ -14,13 +17,17 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::Clock;
 use crate::group::Group;
+#[cfg(any(test, feature = "test-util"))]
 use crate::ledger::Entry;
+#[cfg(any(test, feature = "test-util"))]
 use crate::name::Name;
 
 use super::embedded::{Answered, Job, Listeners};
 use super::{Call, Completion, Facts, Hear, InitMode, Node, NodeClock, Tier};
 
+#[cfg(any(test, feature = "test-util"))]
 use faults::Faults;
+#[cfg(any(test, feature = "test-util"))]
 pub use faults::Operation;
 use store::MemoryStore;
 
@@ -37,6 +44,7 @@ struct SharedStore {
 
 struct MemoryState {
     store: MemoryStore,
+    #[cfg(any(test, feature = "test-util"))]
     faults: Faults,
 }
 
@@ -52,6 +60,7 @@ impl MemoryNode {
             name: name.into(),
             state: Mutex::new(MemoryState {
                 store: MemoryStore::new(clock.clone()),
+                #[cfg(any(test, feature = "test-util"))]
                 faults: Faults::default(),
             }),
             listeners: Listeners::default(),
@@ -73,6 +82,7 @@ impl MemoryNode {
         let stepped = match clock {
             Clock::System => None,
             // The node keeps the clock alive, so no other clock can get the same number.
+            #[cfg(any(test, feature = "test-util"))]
             Clock::Stepped(clock) => Some(clock.number()),
         };
         let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,11 +98,13 @@ impl MemoryNode {
     }
 
     /// All entries of the node, by name. Expired entries may be among them.
+    #[cfg(any(test, feature = "test-util"))]
     pub fn entries(&self) -> Vec<(Name, Entry)> {
         self.lock().store.entries()
     }
 
     /// The entry of `name`; the empty entry if there is none.
+    #[cfg(any(test, feature = "test-util"))]
     pub fn entry(&self, name: &Name) -> Entry {
         self.lock().store.entry(name)
     }

@@ -48,6 +48,7 @@ impl MemoryStore {
         store
     }
 
+    #[cfg(any(test, feature = "test-util"))]
     pub(super) fn entries(&self) -> Vec<(Name, Entry)> {
         let mut entries: Vec<_> = self.entries.clone().into_iter().collect();
         entries.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -64,6 +65,7 @@ impl MemoryStore {
     }
 
     /// A restart without its data. Clients that had joined do the handshake again at once.
+    #[cfg(any(test, feature = "test-util"))]
     pub(super) fn forget(&mut self) {
         self.entries.clear();
         self.incarnation += 1;

@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
 
+use crate::client::ConnectError;
 use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::node::Tier;
@@ -57,18 +58,6 @@ pub struct RedisNode {
     detached: Arc<Mutex<Option<DetachedConnection>>>,
     listeners: Arc<WakeListeners>,
     tier: Arc<Mutex<Option<Tier>>>,
-}
-
-/// Why a node cannot be made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// No tokio runtime to run the node's task.
-    #[error("a Redis node must be made inside a tokio runtime")]
-    NoRuntime,
-    /// The TLS files of the URL cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
 }
 
 impl RedisNode {
@@ -152,7 +141,7 @@ impl RedisNode {
         let link = Link::new(
             maker,
             queue,
-            Entropy::system().seed(),
+            Entropy::default().seed(),
             Arc::clone(&flush),
             Arc::clone(&detached),
         );

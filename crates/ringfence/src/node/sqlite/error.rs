@@ -14,9 +14,7 @@ use super::denied;
 #[non_exhaustive]
 pub enum SqliteError {
     /// The environment does not say where the user's state is kept.
-    #[error(
-        "no HOME and no XDG_STATE_HOME for the lock file; name one with `--nodes sqlite:/path`"
-    )]
+    #[error("no HOME and no XDG_STATE_HOME for the lock file; name the file: `sqlite:/path`")]
     NoHome,
     /// The folder of the file is missing and cannot be created, or cannot be read.
     #[error("{}: the folder of the lock file cannot be used", .path.display())]

@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn without_a_home_the_error_says_what_to_do() {
         let error = path_in(None, None).unwrap_err().to_string();
-        assert!(error.contains("--nodes sqlite:/path"), "{error}");
+        assert!(error.contains("`sqlite:/path`"), "{error}");
     }
 
     #[cfg(target_os = "linux")]

@@ -1,6 +1,6 @@
 //! The contract of holders: their ballots and leases.
 
-use ringfence::message::{PlainAcquire, PlainExtend};
+use ringfence_core::message::{PlainAcquire, PlainExtend};
 
 use super::*;
 

@@ -10,11 +10,11 @@ mod readers;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence::group::Group;
-use ringfence::message::{
+use ringfence::node::{CallError, Hear, InitMode, Node};
+use ringfence_core::group::Group;
+use ringfence_core::message::{
     Answer, Ballot, Op, Place, PlainAcquire, PlainExtend, ReleaseKind, Reply, Turn, View, Wake,
 };
-use ringfence::node::{CallError, Hear, InitMode, Node};
 use ringfence_testkit::wait_until;
 
 use crate::stages::Stage;

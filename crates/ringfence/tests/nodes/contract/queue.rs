@@ -1,6 +1,6 @@
 //! The contract of the wait queue: the order of grants, tickets, and wakes.
 
-use ringfence::message::PlainAcquire;
+use ringfence_core::message::PlainAcquire;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! The contract of readers, which share a name.
 
-use ringfence::message::{Claim, Mode};
+use ringfence_core::message::{Claim, Mode};
 
 use super::*;
 

@@ -150,7 +150,7 @@ fn waiting(entries: &[Entry]) -> usize {
 }
 
 /// The messages that a server publishes for `wakes`, sorted.
-pub(super) fn messages_of(wakes: &[ringfence::message::Wake]) -> Vec<(String, String)> {
+pub(super) fn messages_of(wakes: &[ringfence_core::message::Wake]) -> Vec<(String, String)> {
     let wakes = wakes.iter().map(|wake| {
         let (client, _) = wake.ticket.rsplit_once('.').unwrap();
         (format!("ringfence:wake:{client}"), wake.to_string())

@@ -19,15 +19,15 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use redis::Commands;
-use ringfence::group::Group;
-use ringfence::ledger::{
+use ringfence::node::redis::RedisNode;
+use ringfence_core::group::Group;
+use ringfence_core::ledger::{
     self, Entry, Latch, Line, Moment, PlainKey, Record, Rules, Seat, TICKET_MS, Ticket,
 };
-use ringfence::message::{
+use ringfence_core::message::{
     Acquire, Answer, Ballot, Extend, Op, Place, PlainAcquire, PlainExtend, Refresh, Release,
     ReleaseKind, Reply, Request, Restore,
 };
-use ringfence::node::redis::RedisNode;
 use ringfence_testkit::{Flavor, Server};
 
 pub(crate) use bench::Bench;

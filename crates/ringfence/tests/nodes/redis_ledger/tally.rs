@@ -26,7 +26,12 @@ impl Bench {
         }
     }
 
-    fn count(&mut self, answer: &Answer, fewer_wait: bool, wakes: &[ringfence::message::Wake]) {
+    fn count(
+        &mut self,
+        answer: &Answer,
+        fewer_wait: bool,
+        wakes: &[ringfence_core::message::Wake],
+    ) {
         let answer = match answer {
             Answer::Permit(permit) => &*permit.answer,
             answer => answer,
@@ -54,7 +59,7 @@ impl Bench {
     }
 
     /// Counts the outcome of an operation that took the fast path through the queue.
-    fn count_fast(&mut self, answer: &Answer, wakes: &[ringfence::message::Wake]) {
+    fn count_fast(&mut self, answer: &Answer, wakes: &[ringfence_core::message::Wake]) {
         let what = match answer {
             Answer::Granted => "fast path: granted",
             Answer::Held(_) => "fast path: held",

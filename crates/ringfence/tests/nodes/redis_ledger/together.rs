@@ -84,7 +84,7 @@ impl Bench {
     fn count_bundles(&mut self, steps: &[(&Request, Reply)]) {
         let clocks: Vec<_> = steps.iter().map(|(_, reply)| reply.stamp).collect();
         let same = |pair: &[Option<_>]| {
-            let clock = |stamp: &Option<ringfence::message::Stamp>| stamp.map(|s| s.clock_us);
+            let clock = |stamp: &Option<ringfence_core::message::Stamp>| stamp.map(|s| s.clock_us);
             clock(&pair[0]) == clock(&pair[1])
         };
         let together = clocks.windows(2).filter(|pair| same(pair)).count();
@@ -103,7 +103,7 @@ impl Bench {
     }
 }
 
-fn index_of(claim: &ringfence::message::Claim) -> usize {
+fn index_of(claim: &ringfence_core::message::Claim) -> usize {
     let index = NAMES.iter().position(|name| *name == claim.name.as_str());
     index.expect("one of the names")
 }

@@ -3,9 +3,9 @@
 
 use redis::Commands;
 use ringfence::clock::Clock;
-use ringfence::message::Answer;
 use ringfence::node::redis::RedisNode;
 use ringfence::node::{CallError, Node, TroubleKind};
+use ringfence_core::message::Answer;
 
 use ringfence_testkit::{Certificates, Flavor, Server};
 

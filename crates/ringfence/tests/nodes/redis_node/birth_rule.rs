@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::Commands;
-use ringfence::ledger::birth::{Present, Record, Verdict, judge, since_us};
 use ringfence::node::TroubleKind;
+use ringfence_core::ledger::birth::{Present, Record, Verdict, judge, since_us};
 
 use ringfence_testkit::{Flavor, Persistence, Server};
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use redis::Commands;
 use ringfence::clock::Clock;
-use ringfence::message::{Answer, Ballot, Holder, Op, PlainAcquire, PlainExtend};
 use ringfence::node::redis::RedisNode;
 use ringfence::node::{CallError, Node, TroubleKind};
+use ringfence_core::message::{Answer, Ballot, Holder, Op, PlainAcquire, PlainExtend};
 
 use ringfence_testkit::{Flavor, Server, wait_until};
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ringfence::message::{Answer, Claim, Mode, Op, Reply, Request};
-use ringfence::name::Name;
 use ringfence::node::{Call, CallError, Completion, Deliver, Node};
-use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
+use ringfence_core::message::{Answer, Claim, Mode, Op, Reply, Request};
+use ringfence_core::name::Name;
+use ringfence_core::token::{TOKEN_ENTROPY_BYTES, Token};
 use ringfence_testkit::{Flavor, Server};
 use tokio::sync::oneshot;
 

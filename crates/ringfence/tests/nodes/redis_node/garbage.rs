@@ -2,8 +2,8 @@
 //! and every call is answered or refused.
 
 use redis::Commands;
-use ringfence::message::{Answer, Op, ReleaseKind};
 use ringfence::node::CallError;
+use ringfence_core::message::{Answer, Op, ReleaseKind};
 use ringfence_testkit::{Flavor, Server};
 
 use super::*;

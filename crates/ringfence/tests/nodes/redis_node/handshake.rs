@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use redis::Commands;
-use ringfence::group::Group;
-use ringfence::message::Answer;
 use ringfence::node::{CallError, InitMode, Tier, TroubleKind};
+use ringfence_core::group::Group;
+use ringfence_core::message::Answer;
 
 use ringfence_testkit::{Flavor, Persistence, Server, ServerBuilder, wait_until};
 
@@ -334,7 +334,7 @@ async fn a_birth_record_of_another_version_is_refused_and_the_error_says_what_to
             "version 3",
             "upgrade all clients",
             BORN,
-            "init --force",
+            "delete the key",
         ] {
             assert!(message.contains(word), "no `{word}` in: {message}");
         }

@@ -17,11 +17,11 @@ mod wakes;
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::group::Group;
-use ringfence::message::{Ballot, Op, Reply, Request};
 use ringfence::node::redis::RedisNode;
 use ringfence::node::{CallError, TroubleKind};
 use ringfence::url::{NodeUrl, RedisUrl, parse_nodes};
+use ringfence_core::group::Group;
+use ringfence_core::message::{Ballot, Op, Reply, Request};
 use ringfence_testkit::Server;
 
 use crate::support::{ALICE, NEVER, PATIENCE, Pending, join, request, send};

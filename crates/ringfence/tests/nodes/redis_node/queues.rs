@@ -1,7 +1,7 @@
 //! What a server stores of a wait queue, and how other programs' changes to it are handled.
 
 use redis::Commands;
-use ringfence::message::{Answer, Holder, Place};
+use ringfence_core::message::{Answer, Holder, Place};
 use ringfence_testkit::{Flavor, Server};
 
 use super::*;

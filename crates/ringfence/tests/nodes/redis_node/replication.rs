@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use redis::Commands;
-use ringfence::message::{Acquire, AcquireSlot, Answer, Claim, Downgrade, Standing};
 use ringfence::node::{Node, Tier, TroubleKind};
+use ringfence_core::message::{Acquire, AcquireSlot, Answer, Claim, Downgrade, Standing};
 
 use ringfence_testkit::{Flavor, Persistence, Server, ServerBuilder, wait_until, wait_until_async};
 

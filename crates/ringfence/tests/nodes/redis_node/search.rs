@@ -24,7 +24,10 @@ fn server_with_many_keys() -> Server {
 async fn take(node: &RedisNode, name: &str) -> Ballot {
     let ballot = ballot(node).await;
     let taken = call(node, request(&[name], 7, acquire(ballot, 60_000))).await;
-    assert_eq!(taken.unwrap().answer, ringfence::message::Answer::Granted);
+    assert_eq!(
+        taken.unwrap().answer,
+        ringfence_core::message::Answer::Granted
+    );
     ballot
 }
 

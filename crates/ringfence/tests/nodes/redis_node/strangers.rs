@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use redis::Commands;
-use ringfence::message::{Claim, Mode, Op};
 use ringfence::node::{CallError, Node, TroubleKind};
+use ringfence_core::message::{Claim, Mode, Op};
 
 use ringfence_testkit::{Flavor, Server};
 
@@ -41,7 +41,7 @@ async fn a_key_with_the_marker_of_readers_but_without_readers_belongs_to_another
     let server = Server::start(Flavor::Redis);
     let node = member(&server).await;
     let mut client = client(&server);
-    let marker = ringfence::ledger::SHARED;
+    let marker = ringfence_core::ledger::SHARED;
     for names in [&["x"][..], &["a", "x"]] {
         for mode in [Mode::Exclusive, Mode::Shared] {
             let _: () = client.set("x", marker).unwrap();

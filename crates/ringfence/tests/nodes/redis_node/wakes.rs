@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use redis::Commands;
 use ringfence::clock::Clock;
-use ringfence::message::{Answer, Ballot, Op, Place, Release, ReleaseKind, Request, Wake};
 use ringfence::node::redis::RedisNode;
+use ringfence_core::message::{Answer, Ballot, Op, Place, Release, ReleaseKind, Request, Wake};
 
 use ringfence_testkit::{Flavor, Server, wait_until_async};
 

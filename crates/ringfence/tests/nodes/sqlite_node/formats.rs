@@ -1,6 +1,6 @@
 //! SQLite files that an older version wrote.
 
-use ringfence::name::Name;
+use ringfence_core::name::Name;
 
 use super::*;
 

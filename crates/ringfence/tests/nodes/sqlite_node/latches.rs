@@ -1,6 +1,6 @@
 //! Latches in a SQLite file.
 
-use ringfence::message::Arrive;
+use ringfence_core::message::Arrive;
 
 use super::*;
 

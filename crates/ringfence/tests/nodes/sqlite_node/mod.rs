@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence::clock::{Clock, SteppedClock};
-use ringfence::group::Group;
-use ringfence::message::{Answer, Ballot, Op, Place, PlainAcquire, ReleaseKind, Request};
 use ringfence::node::sqlite::{SqliteError, SqliteNode};
 use ringfence::node::{CallError, Node, NodeClock, Tier, TroubleKind};
+use ringfence_core::group::Group;
+use ringfence_core::message::{Answer, Ballot, Op, Place, PlainAcquire, ReleaseKind, Request};
 use rusqlite::Connection;
 
 use crate::support::*;

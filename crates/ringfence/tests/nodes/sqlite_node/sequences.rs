@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use ringfence::ledger::{self, Entry, Moment, Rules};
-use ringfence::message::PlainAcquire;
-use ringfence::name::Name;
+use ringfence_core::ledger::{self, Entry, Moment, Rules};
+use ringfence_core::message::PlainAcquire;
+use ringfence_core::name::Name;
 
 use super::*;
 

@@ -13,10 +13,10 @@ use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ringfence::group::Group;
-use ringfence::message::Answer;
 use ringfence::node::NodeClock;
 use ringfence::node::sqlite::SqliteNode;
+use ringfence_core::group::Group;
+use ringfence_core::message::Answer;
 use ringfence_testkit::wait_until;
 
 use processes::{command, program, spawn};

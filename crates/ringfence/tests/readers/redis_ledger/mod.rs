@@ -15,11 +15,11 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use redis::Commands;
 use ringfence::clock::Clock;
-use ringfence::group::Group;
-use ringfence::ledger::{self, Entry, Line, Moment, PlainKey, Record, Rules, Seat, Ticket};
-use ringfence::message::{Acquire, Answer, Ballot, Op, Request, Wake};
 use ringfence::node::redis::RedisNode;
 use ringfence::url::{NodeUrl, parse_nodes};
+use ringfence_core::group::Group;
+use ringfence_core::ledger::{self, Entry, Line, Moment, PlainKey, Record, Rules, Seat, Ticket};
+use ringfence_core::message::{Acquire, Answer, Ballot, Op, Request, Wake};
 use ringfence_testkit::{Flavor, Server};
 
 use sameness::without_leases;
@@ -236,9 +236,9 @@ fn records_from_before_readers_can_be_read() {
 }
 
 fn bench_request(name: &str, op: Op) -> Request {
-    use ringfence::message::{Claim, Mode};
-    use ringfence::name::Name;
-    use ringfence::token::{TOKEN_ENTROPY_BYTES, Token};
+    use ringfence_core::message::{Claim, Mode};
+    use ringfence_core::name::Name;
+    use ringfence_core::token::{TOKEN_ENTROPY_BYTES, Token};
     Request {
         claims: [Claim {
             name: Name::new("", name).unwrap(),

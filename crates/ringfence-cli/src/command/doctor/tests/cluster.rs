@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ringfence::group::Group;
 use ringfence::node::{Found, Machine, TroubleKind, Voting};
+use ringfence_core::group::Group;
 
 use super::{healthy, identity, nodes, only, says, second, trouble};
 use crate::command::doctor::diagnosis::Diagnosis;

@@ -9,11 +9,11 @@ mod server;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use ringfence::group::Group;
 use ringfence::node::{
     Birth, ClockReading, Examination, Found, Identity, Keys, Machine, Memory, OnDisk, Purpose,
     Rights, Role, ServerExamination, Tier, Trouble, TroubleKind, Voting,
 };
+use ringfence_core::group::Group;
 
 use super::diagnosis::Diagnosis;
 use super::finding::{Finding, FindingVerdict};

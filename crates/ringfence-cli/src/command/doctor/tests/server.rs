@@ -300,7 +300,11 @@ fn a_key_without_expiry_is_a_warning() {
         "expiry",
         Warning,
         true,
-        &["2 keys", "ringfence:{x}:record:x", "(9 checked, 3 not visible"],
+        &[
+            "2 keys",
+            "ringfence:{x}:record:x",
+            "(9 checked, 3 not visible",
+        ],
     );
     says(
         &keys(false),

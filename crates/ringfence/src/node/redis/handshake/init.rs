@@ -112,8 +112,7 @@ impl Handshake {
         group: &Group,
         found: &str,
     ) -> CallError {
-        let doubled =
-            "--force declares it new nevertheless, and two clients may then hold the same lock";
+        let doubled = "if it is declared new by force, two clients may then hold the same lock";
         let what = match (outcome, born) {
             ("votes", Some(_)) => format!("votes already and has {found}; {doubled}"),
             ("holders", _) => {
@@ -125,8 +124,7 @@ impl Handshake {
             ),
             ("group", Some(born)) => {
                 let born = &born.group;
-                let what =
-                    format!("belongs to a group of {born}, not {group}; --force overwrites that");
+                let what = format!("belongs to a group of {born}, not {group}");
                 return self.refused(TroubleKind::Group, what);
             }
             ("records", _) => format!("is not new, it has {found}; {doubled}"),
@@ -141,7 +139,7 @@ impl Handshake {
             TroubleKind::Other,
             format!(
                 "has too many keys to be searched for locks within {SEARCH_MAX:?}; give locks a \
-                 server or a database of their own, or use --force if you know that no lock is held"
+                 server or a database of their own"
             ),
         )
     }

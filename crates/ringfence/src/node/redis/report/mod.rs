@@ -175,7 +175,7 @@ impl Reporter {
             Err(Unreadable::Version(found)) => format!(
                 "has a birth record of version {found}, but this client only knows version \
                  {VERSION}; upgrade all clients to one version of ringfence, stop them all, \
-                 then delete the key `{BORN_KEY}` on every node or run `ringfence init --force`"
+                 then delete the key `{BORN_KEY}` on every node"
             ),
         };
         Err(self.trouble(TroubleKind::Version, what))

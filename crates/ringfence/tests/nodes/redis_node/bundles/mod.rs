@@ -5,8 +5,8 @@ mod extends;
 mod refusals;
 
 use redis::Commands;
-use ringfence::message::{Acquire, Answer, Op, PlainAcquire, Release};
 use ringfence::node::TroubleKind;
+use ringfence_core::message::{Acquire, Answer, Op, PlainAcquire, Release};
 use ringfence_testkit::{Flavor, Server};
 
 use super::*;
@@ -172,7 +172,9 @@ async fn each_call_of_a_bundle_keeps_its_own_ttl_and_label() {
         let left = holder.for_ms.unwrap();
         assert!((ttl_ms - 10_000..=ttl_ms).contains(&left), "{name}: {left}");
         // The record outlives the key.
-        let record: i64 = client.pttl(format!("ringfence:{{{name}}}:record:{name}")).unwrap();
+        let record: i64 = client
+            .pttl(format!("ringfence:{{{name}}}:record:{name}"))
+            .unwrap();
         assert!(record >= ttl_ms as i64 - 10_000, "{name}: {record}");
     }
 }
@@ -283,7 +285,9 @@ async fn a_damaged_record_in_a_bundle_is_an_error() {
         if let Some(token) = value {
             let _: () = client.set("damaged", token.expose()).unwrap();
         }
-        let _: () = client.set("ringfence:{damaged}:record:damaged", &record).unwrap();
+        let _: () = client
+            .set("ringfence:{damaged}:record:damaged", &record)
+            .unwrap();
         let replies = all(&node, each(&["a", "damaged"], &op)).await;
         assert!(replies[0].is_ok(), "{replies:?}");
         let error = replies[1].clone().expect_err(&record);
@@ -360,7 +364,7 @@ async fn an_acquire_that_arrives_after_its_own_release_is_stale() {
     let later = plus(ballot, 1);
     let released = Op::Release(Release {
         ballot: later,
-        kind: ringfence::message::ReleaseKind::Final,
+        kind: ringfence_core::message::ReleaseKind::Final,
         fate_unknown: true,
         place: None,
         stays: false,

@@ -1,0 +1,253 @@
+//! Settings and arguments that are not allowed, and why there is no client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::name::NameError;
+use crate::url::UrlError;
+
+use super::lock::TTL_MAX;
+use super::votes::Votes;
+
+/// A setting or argument that is not allowed. Nothing was sent.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A name is not allowed.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The URL of a node is not allowed.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// No node was given.
+    #[error("no node given; `redis://HOST:PORT` or `sqlite:PATH` is one")]
+    NoNodes,
+    /// More nodes than a client can have.
+    #[error("a client may have {most} nodes, this one has {nodes}")]
+    TooManyNodes {
+        /// The number of nodes.
+        nodes: usize,
+        /// The largest number.
+        most: usize,
+    },
+    /// Two nodes are the same server, which has one vote.
+    #[error("{first} and {second} are the same server; every node must be a server of its own")]
+    DuplicateNode {
+        /// The earlier node.
+        first: String,
+        /// The later node.
+        second: String,
+    },
+    /// A node needs a feature of this crate that the build does not have.
+    #[error("this build has no {node} (feature `{feature}`)")]
+    FeatureMissing {
+        /// The kind of node.
+        node: &'static str,
+        /// The feature.
+        feature: &'static str,
+    },
+    /// The prefix leaves no room for names.
+    #[error("the prefix leaves no room for names")]
+    PrefixTooLong {
+        /// The prefix in bytes.
+        bytes: usize,
+    },
+    /// A label is too long.
+    #[error("a label may have {most} bytes, this one has {bytes}")]
+    LabelTooLong {
+        /// The label in bytes.
+        bytes: usize,
+        /// The largest number of bytes.
+        most: usize,
+    },
+    /// The drift is not a fraction that makes sense.
+    #[error("the drift must be a fraction between 0 and 0.25, not {fraction}")]
+    Drift {
+        /// The fraction that was asked for.
+        fraction: f64,
+    },
+    /// The window is too small or too large.
+    #[error("the window must be between 100 ms and 1 h, not {window:?}")]
+    Window {
+        /// The window that was asked for.
+        window: Duration,
+    },
+    /// The quarantine is too short for the window.
+    #[error(
+        "with a window of {window:?} the quarantine must be at least {least:?}, not {quarantine:?}"
+    )]
+    QuarantineTooShort {
+        /// The quarantine that was asked for.
+        quarantine: Duration,
+        /// The shortest one.
+        least: Duration,
+        /// The window.
+        window: Duration,
+    },
+    /// The node timeout is zero.
+    #[error("the node timeout must not be zero")]
+    NodeTimeoutZero,
+    /// The owner holds or waits for some of these names in another lock: it would wait for itself.
+    #[error(
+        "this owner cannot take `{wants}`: it already holds or waits for `{has}`, and would wait for \
+         itself; release that first, or take all the names together"
+    )]
+    OwnerOverlap {
+        /// The names that the owner holds or waits for.
+        has: String,
+        /// The names that it asked for.
+        wants: String,
+    },
+    /// The TTL is too short.
+    #[error("a ttl must be at least {least:?}, this one is {ttl:?}")]
+    TtlTooShort {
+        /// The TTL that was asked for.
+        ttl: Duration,
+        /// The shortest one.
+        least: Duration,
+    },
+    /// The TTL is too long for these nodes. See [`Locks::longest_ttl`](crate::Locks::longest_ttl).
+    #[error("the longest ttl of {} is {most:?}, this one is {ttl:?}{}", whose(*most), why(*most))]
+    TtlTooLong {
+        /// The TTL that was asked for.
+        ttl: Duration,
+        /// The longest one.
+        most: Duration,
+    },
+    /// The TTL and the lock delay are together longer than the longest TTL.
+    #[error(
+        "the ttl of {ttl:?} and the lock delay of {lock_delay:?} together must be at most {most:?}"
+    )]
+    LeaseTooLong {
+        /// The TTL that was asked for.
+        ttl: Duration,
+        /// The lock delay that was asked for.
+        lock_delay: Duration,
+        /// The longest TTL.
+        most: Duration,
+    },
+    /// No grant can have this least validity.
+    #[error("min_validity {min_validity:?} cannot be met with a ttl of {ttl:?}")]
+    MinValidity {
+        /// The least validity that was asked for.
+        min_validity: Duration,
+        /// The TTL.
+        ttl: Duration,
+    },
+    /// `hold_at_least` is too long.
+    #[error("hold_at_least must be at most a year, not {span:?}")]
+    HoldAtLeastTooLong {
+        /// The time that was asked for.
+        span: Duration,
+    },
+    /// `max_hold` is zero.
+    #[error("max_hold must not be zero")]
+    MaxHoldZero,
+    /// `attempts` is zero.
+    #[error("attempts must be at least 1")]
+    NoAttempts,
+    /// A semaphore with no permit, or with too many.
+    #[error("a semaphore may have 1 to {most} permits, this one has {permits}")]
+    Permits {
+        /// The number of permits.
+        permits: u32,
+        /// The largest number.
+        most: u32,
+    },
+    /// A latch that waits for no party, or for too many.
+    #[error("a latch may wait for 1 to {most} parties, this one for {count}")]
+    Parties {
+        /// The number of parties.
+        count: u32,
+        /// The largest number.
+        most: u32,
+    },
+    /// The name of a latch's party is empty or too long.
+    #[error("a party's name may have 1 to {most} bytes, this one has {bytes}")]
+    PartyName {
+        /// The name in bytes.
+        bytes: usize,
+        /// The largest number of bytes.
+        most: usize,
+    },
+    /// The tokio runtime in which the client was connected has ended: nothing could be renewed.
+    #[error(
+        "the tokio runtime in which this client was connected has ended, so it can hold nothing; \
+         connect again in a runtime that lasts as long as the client"
+    )]
+    RuntimeGone,
+}
+
+/// A quarantine bounds the TTL of nodes that form a quorum, and of no single node.
+fn is_bounded_by_quarantine(most: Duration) -> bool {
+    most < TTL_MAX
+}
+
+fn whose(most: Duration) -> &'static str {
+    match is_bounded_by_quarantine(most) {
+        true => "this quorum",
+        false => "a node",
+    }
+}
+
+fn why(most: Duration) -> &'static str {
+    match is_bounded_by_quarantine(most) {
+        true => {
+            "; unlike a single node, a node of a quorum that restarts must stay out until every lock \
+             that it may have forgotten has ended, so a longer ttl needs a longer quarantine on all \
+             clients"
+        }
+        false => "",
+    }
+}
+
+/// Why there is no client, or no node.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// A setting is not allowed. Nothing was sent.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is no tokio runtime.
+    #[error("a client needs a tokio runtime; without one use `ringfence::blocking`")]
+    NoRuntime,
+    /// The TLS files of a URL cannot be used.
+    #[cfg(feature = "redis")]
+    #[error(transparent)]
+    Tls(#[from] crate::node::redis::TlsError),
+    /// The lock file cannot be opened.
+    #[cfg(feature = "sqlite")]
+    #[error(transparent)]
+    File(Arc<crate::node::sqlite::SqliteError>),
+    /// A thread could not be started.
+    #[error("a thread could not be started")]
+    Thread(#[source] Arc<std::io::Error>),
+    /// A majority of the nodes cannot vote until an operator changes their settings.
+    #[error("a majority of the nodes is not fit to hold locks")]
+    Misconfigured {
+        /// What is wrong with each node.
+        votes: Votes,
+    },
+}
+
+impl ConnectError {
+    /// Every node's vote, if the nodes were asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Misconfigured { votes } => Some(votes),
+            _ => None,
+        }
+    }
+
+    /// Whether the same call may succeed later although no setting is changed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Thread(_))
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl From<crate::node::sqlite::SqliteError> for ConnectError {
+    fn from(error: crate::node::sqlite::SqliteError) -> Self {
+        Self::File(Arc::new(error))
+    }
+}
