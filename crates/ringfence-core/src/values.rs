@@ -93,7 +93,7 @@ impl Name {
     /// The key of the admission record of the semaphore with this name: its one wait queue and its
     /// number of permits. Users cannot lock this key, so a semaphore and a lock with the same name
     /// are independent.
-    pub fn gate(&self) -> Self {
+    pub fn admission(&self) -> Self {
         self.part("admission")
     }
 

@@ -33,10 +33,10 @@
 pub mod blocking;
 #[cfg(feature = "client")]
 mod client;
-#[cfg(feature = "client")]
-mod driver;
 pub mod node;
 pub mod resource;
+#[cfg(feature = "client")]
+mod runtime;
 
 #[cfg(feature = "client")]
 mod environment;

@@ -1,6 +1,6 @@
 //! Acquire: grants all claims or none. The order of the checks is part of the protocol.
 
-use crate::message::{Acquire, Answer, Ballot, Claim, Holder, Mode, Place, Request};
+use crate::message::{Acquire, Answer, Ballot, Claim, Holder, Mode, Request, Ticket};
 
 use super::{Entry, Moment, Rules, Seat};
 
@@ -11,7 +11,7 @@ pub(super) struct AcquireParams<'a> {
     pub(super) ballot: Ballot,
     pub(super) ttl_ms: u64,
     pub(super) label: &'a str,
-    pub(super) place: Option<&'a Place>,
+    pub(super) ticket: Option<&'a Ticket>,
 }
 
 impl<'a> AcquireParams<'a> {
@@ -22,7 +22,7 @@ impl<'a> AcquireParams<'a> {
             ballot: op.ballot,
             ttl_ms: op.ttl_ms,
             label: &op.label,
-            place: op.place.as_ref(),
+            ticket: op.ticket.as_ref(),
         }
     }
 }
@@ -46,14 +46,14 @@ pub(super) fn acquire(
     entries: &mut [Entry],
     params: &AcquireParams<'_>,
 ) -> Answer {
-    if let Some(place) = params.place {
+    if let Some(ticket) = params.ticket {
         if entries
             .iter()
-            .any(|entry| entry.line.is_too_old(place, now))
+            .any(|entry| entry.queue.is_too_old(ticket, now))
         {
             return Answer::TicketOld;
         }
-        enter(rules, now, entries, params.claims, params.token, place);
+        enter(rules, now, entries, params.claims, params.token, ticket);
     }
     let checks = entries.iter().zip(params.claims).enumerate();
     let checks =
@@ -62,13 +62,13 @@ pub(super) fn acquire(
         return refusal;
     }
     for (entry, claim) in entries.iter_mut().zip(params.claims) {
-        if let Some(place) = params.place {
+        if let Some(ticket) = params.ticket {
             let free_since_ms = entry.free_since_ms(now);
-            entry.line.pass(place, claim.mode, free_since_ms);
+            entry.queue.pass(ticket, claim.mode, free_since_ms);
             // A holder no longer waits. If its ticket stayed, it would block readers after a
             // downgrade, it would count as a waiter, and the next waiter would lose the grace if
             // the holder died.
-            entry.line.leave(place, claim.mode);
+            entry.queue.leave(ticket, claim.mode);
         }
         let seat = Seat {
             token: params.token.to_owned(),
@@ -108,7 +108,7 @@ pub(super) fn enter(
     entries: &mut [Entry],
     claims: &[Claim],
     token: &str,
-    place: &Place,
+    ticket: &Ticket,
 ) {
     let held_by_others: Vec<bool> = entries
         .iter()
@@ -118,7 +118,7 @@ pub(super) fn enter(
     let held = held_by_others.iter().filter(|held| **held).count();
     for ((entry, claim), &held_here) in entries.iter_mut().zip(claims).zip(&held_by_others) {
         let elsewhere = held > usize::from(held_here);
-        entry.line.enter(place, claim.mode, elsewhere, now);
+        entry.queue.enter(ticket, claim.mode, elsewhere, now);
         entry.note_holder_change(rules, now);
     }
 }
@@ -139,7 +139,7 @@ fn check_claim(
         if ballot < seated {
             return ClaimCheck::Stale;
         }
-    } else if let Some(check) = find_conflict(rules, now, entry, claim, mode, params.place) {
+    } else if let Some(check) = find_conflict(rules, now, entry, claim, mode, params.ticket) {
         return check;
     }
     if ballot <= entry.effective_fence(rules, now, mode) {
@@ -158,15 +158,15 @@ fn find_conflict(
     entry: &Entry,
     claim: usize,
     mode: Mode,
-    place: Option<&Place>,
+    ticket: Option<&Ticket>,
 ) -> Option<ClaimCheck> {
-    let ahead = entry.line.count_ahead(place, mode);
+    let ahead = entry.queue.count_ahead(ticket, mode);
     let holder = entry.holder(claim, now);
     if let Some(holder) = holder.filter(|_| entry.conflicts_with(mode)) {
         return Some(ClaimCheck::Held(Holder { ahead, ..holder }));
     }
     let free_since_ms = entry.free_since_ms(now);
-    let pass_at = entry.line.may_pass_at(rules, place, mode, free_since_ms);
+    let pass_at = entry.queue.may_pass_at(rules, ticket, mode, free_since_ms);
     // While readers hold the name, an exclusive waiter ahead cannot acquire: it is not dead.
     let pass_at = pass_at.filter(|_| ahead == 0 || entry.key.is_none());
     if pass_at.is_some_and(|at| at <= now.lease_ms) {

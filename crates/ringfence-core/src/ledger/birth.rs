@@ -63,7 +63,7 @@ pub struct Present<Id> {
 
 /// What the handshake does with the birth record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict<Id> {
+pub enum BirthVerdict<Id> {
     /// Keeps the record.
     Keep,
     /// Writes this record and keeps the birth time: the server has lost nothing.
@@ -76,20 +76,23 @@ pub enum Verdict<Id> {
 
 /// Decides what a handshake does with the stored record, if there is one, on a server in the state
 /// `now`.
-pub fn judge<Id: Clone + PartialEq>(stored: Option<&Record<Id>>, now: &Present<Id>) -> Verdict<Id> {
+pub fn judge<Id: Clone + PartialEq>(
+    stored: Option<&Record<Id>>,
+    now: &Present<Id>,
+) -> BirthVerdict<Id> {
     let Some(stored) = stored else {
-        return Verdict::Birth(now.record(false));
+        return BirthVerdict::Birth(now.record(false));
     };
     if stored.epoch.is_some() && now.epoch.is_none() {
-        return Verdict::NeedsSentinels;
+        return BirthVerdict::NeedsSentinels;
     }
     if stored.run_id != now.run_id {
         let new = now.record(stored.replicated);
         // `record` never marks a server as durable that was promoted or has replicas.
         let stayed_durable = stored.durable && new.durable;
         return match stayed_durable && stored.epoch == now.epoch {
-            true => Verdict::Update(new),
-            false => Verdict::Birth(new),
+            true => BirthVerdict::Update(new),
+            false => BirthVerdict::Birth(new),
         };
     }
     // If the server no longer reports its id, the ids cannot be compared.
@@ -98,7 +101,7 @@ pub fn judge<Id: Clone + PartialEq>(stored: Option<&Record<Id>>, now: &Present<I
     let new = now.record(stored.replicated || id_changed);
     let promoted = id_changed && (now.former_id || !now.former_id_lasts);
     if stored.epoch != now.epoch || promoted {
-        return Verdict::Birth(new);
+        return BirthVerdict::Birth(new);
     }
     let updated = Record {
         replication_id: new.replication_id.or(stored.replication_id.clone()),
@@ -107,8 +110,8 @@ pub fn judge<Id: Clone + PartialEq>(stored: Option<&Record<Id>>, now: &Present<I
         ..new
     };
     match updated == *stored {
-        true => Verdict::Keep,
-        false => Verdict::Update(updated),
+        true => BirthVerdict::Keep,
+        false => BirthVerdict::Update(updated),
     }
 }
 
@@ -177,23 +180,23 @@ mod tests {
 
     #[test]
     fn a_server_without_a_record_is_born() {
-        assert_eq!(judge(None, &now()), Verdict::Birth(stored()));
+        assert_eq!(judge(None, &now()), BirthVerdict::Birth(stored()));
         let (durable, now) = durable();
-        assert_eq!(judge(None, &now), Verdict::Birth(durable));
+        assert_eq!(judge(None, &now), BirthVerdict::Birth(durable));
     }
 
     #[test]
     fn a_server_that_did_not_change_keeps_its_record() {
-        assert_eq!(judge(Some(&stored()), &now()), Verdict::Keep);
+        assert_eq!(judge(Some(&stored()), &now()), BirthVerdict::Keep);
         let (stored, now) = durable();
-        assert_eq!(judge(Some(&stored), &now), Verdict::Keep);
+        assert_eq!(judge(Some(&stored), &now), BirthVerdict::Keep);
     }
 
     #[test]
     fn another_run_is_a_birth() {
         let mut now = now();
         (now.run_id, now.replication_id) = (2, Some(20));
-        let Verdict::Birth(born) = judge(Some(&stored()), &now) else {
+        let BirthVerdict::Birth(born) = judge(Some(&stored()), &now) else {
             panic!("no birth");
         };
         assert_eq!((born.run_id, born.replication_id), (2, Some(20)));
@@ -209,7 +212,7 @@ mod tests {
             replication_id: Some(20),
             ..stored.clone()
         };
-        assert_eq!(judge(Some(&stored), &now), Verdict::Update(updated));
+        assert_eq!(judge(Some(&stored), &now), BirthVerdict::Update(updated));
         let not_any_more = Present {
             durable: false,
             ..now.clone()
@@ -224,13 +227,16 @@ mod tests {
         };
         for now in [&not_any_more, &promoted, &followed] {
             let verdict = judge(Some(&stored), now);
-            assert!(matches!(verdict, Verdict::Birth(_)), "{now:?}: {verdict:?}");
+            assert!(
+                matches!(verdict, BirthVerdict::Birth(_)),
+                "{now:?}: {verdict:?}"
+            );
         }
         let never = Record {
             durable: false,
             ..stored
         };
-        assert!(matches!(judge(Some(&never), &now), Verdict::Birth(_)));
+        assert!(matches!(judge(Some(&never), &now), BirthVerdict::Birth(_)));
     }
 
     /// A master that was demoted and promoted again within one run may have lost its locks.
@@ -243,7 +249,7 @@ mod tests {
             replicated: true,
             ..stored()
         };
-        assert_eq!(judge(Some(&stored()), &now), Verdict::Birth(born));
+        assert_eq!(judge(Some(&stored()), &now), BirthVerdict::Birth(born));
     }
 
     #[test]
@@ -255,38 +261,41 @@ mod tests {
             replicated: true,
             ..stored()
         };
-        assert_eq!(judge(Some(&stored()), &now), Verdict::Update(updated));
+        assert_eq!(judge(Some(&stored()), &now), BirthVerdict::Update(updated));
         // The replica may have been there between two handshakes.
         now.has_replicas = false;
         let verdict = judge(Some(&stored()), &now);
-        assert!(matches!(verdict, Verdict::Update(record) if record.replicated));
+        assert!(matches!(verdict, BirthVerdict::Update(record) if record.replicated));
     }
 
     #[test]
     fn a_former_id_that_may_be_forgotten_is_a_birth() {
         let mut now = now();
         (now.replication_id, now.former_id_lasts) = (Some(11), false);
-        assert!(matches!(judge(Some(&stored()), &now), Verdict::Birth(_)));
+        assert!(matches!(
+            judge(Some(&stored()), &now),
+            BirthVerdict::Birth(_)
+        ));
         // With an unchanged id nothing has happened.
         now.replication_id = Some(10);
-        assert_eq!(judge(Some(&stored()), &now), Verdict::Keep);
+        assert_eq!(judge(Some(&stored()), &now), BirthVerdict::Keep);
     }
 
     #[test]
     fn a_replica_removes_the_durable_mark_permanently() {
         let (stored, mut now) = durable();
         now.has_replicas = true;
-        let Verdict::Update(followed) = judge(Some(&stored), &now) else {
+        let BirthVerdict::Update(followed) = judge(Some(&stored), &now) else {
             panic!("not marked");
         };
         assert!(followed.replicated && !followed.durable);
         now.has_replicas = false;
-        assert_eq!(judge(Some(&followed), &now), Verdict::Keep);
+        assert_eq!(judge(Some(&followed), &now), BirthVerdict::Keep);
         // The mark also survives the next restart of the server.
         now.run_id = 2;
         let verdict = judge(Some(&followed), &now);
         assert!(
-            matches!(&verdict, Verdict::Birth(born) if born.replicated && !born.durable),
+            matches!(&verdict, BirthVerdict::Birth(born) if born.replicated && !born.durable),
             "{verdict:?}"
         );
     }
@@ -295,19 +304,19 @@ mod tests {
     fn durability_that_was_switched_off_does_not_return_within_a_run() {
         let (stored, mut now) = durable();
         now.durable = false;
-        let Verdict::Update(less) = judge(Some(&stored), &now) else {
+        let BirthVerdict::Update(less) = judge(Some(&stored), &now) else {
             panic!("not updated");
         };
         assert!(!less.durable);
         now.durable = true;
-        assert_eq!(judge(Some(&less), &now), Verdict::Keep);
+        assert_eq!(judge(Some(&less), &now), BirthVerdict::Keep);
     }
 
     #[test]
     fn a_server_that_stops_reporting_its_id_keeps_its_record() {
         let mut now = now();
         now.replication_id = None;
-        assert_eq!(judge(Some(&stored()), &now), Verdict::Keep);
+        assert_eq!(judge(Some(&stored()), &now), BirthVerdict::Keep);
     }
 
     #[test]
@@ -317,9 +326,9 @@ mod tests {
             ..stored()
         };
         let mut now = now();
-        assert_eq!(judge(Some(&with_epoch), &now), Verdict::NeedsSentinels);
+        assert_eq!(judge(Some(&with_epoch), &now), BirthVerdict::NeedsSentinels);
         now.run_id = 2;
-        assert_eq!(judge(Some(&with_epoch), &now), Verdict::NeedsSentinels);
+        assert_eq!(judge(Some(&with_epoch), &now), BirthVerdict::NeedsSentinels);
     }
 
     #[test]
@@ -330,7 +339,7 @@ mod tests {
             let record = Record { epoch, ..stored() };
             let verdict = judge(Some(&record), &now);
             assert!(
-                matches!(&verdict, Verdict::Birth(born) if born.epoch == Some(4)),
+                matches!(&verdict, BirthVerdict::Birth(born) if born.epoch == Some(4)),
                 "{epoch:?}: {verdict:?}"
             );
         }

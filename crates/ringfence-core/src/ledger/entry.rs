@@ -4,7 +4,7 @@
 use crate::message::{Ballot, Holder, Mode};
 use crate::token::public_half;
 
-use super::{Latch, Line, Moment, Rules};
+use super::{LatchRecord, Moment, Rules, WaitQueue};
 
 /// Everything that a node stores for one name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,9 +16,9 @@ pub struct Entry {
     /// The shared holders, sorted by token. They count only while the key's value is [`SHARED`].
     pub readers: Vec<Seat>,
     /// The wait queue.
-    pub line: Line,
+    pub queue: WaitQueue,
     /// The parties of a latch, if the name belongs to a latch.
-    pub latch: Option<Latch>,
+    pub latch: Option<LatchRecord>,
 }
 
 /// The value of the key while readers share the name. No token equals it. If there are no readers,
@@ -76,7 +76,7 @@ impl Entry {
         let matters = |record: &Record| !record.is_lapsed(rules, now);
         !self.key.as_ref().is_some_and(stands)
             && !self.record.as_ref().is_some_and(matters)
-            && self.line.is_lapsed(now)
+            && self.queue.is_lapsed(now)
             && self.latch.as_ref().is_none_or(|l| l.is_over(now))
     }
 
@@ -100,7 +100,7 @@ impl Entry {
         if !self.has_marker() {
             self.readers.clear();
         }
-        self.line.expire(now);
+        self.queue.expire(now);
         self.latch.take_if(|latch| latch.is_over(now));
     }
 

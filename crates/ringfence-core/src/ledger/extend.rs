@@ -46,7 +46,7 @@ pub(super) fn downgrade(
         let was_alone = entry.is_held_by(token);
         prolong(rules, now, entry, Mode::Shared, token, op.ballot, op.ttl_ms);
         if was_alone {
-            wakes.extend(entry.line.wakes(rules, None, Mode::Shared));
+            wakes.extend(entry.queue.wakes(rules, None, Mode::Shared));
         }
     }
     super::release::dedup_wakes(wakes);

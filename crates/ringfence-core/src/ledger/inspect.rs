@@ -10,7 +10,7 @@ pub(super) fn inspect(rules: &Rules, now: Moment, entries: &[Entry], request: &R
         holder: entry.holder(at, now),
         ballot: entry.seat().map(|seat| seat.ballot),
         floor: entry.effective_fence(rules, now, claim.mode),
-        waiting: entry.line.tickets.len() as u64,
+        waiting: entry.queue.entries.len() as u64,
     });
     Answer::Views(views.collect())
 }

@@ -12,7 +12,7 @@ use super::{Entry, Moment, Rules};
 
 /// What a node stores about a latch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Latch {
+pub struct LatchRecord {
     /// When the latch was created, in microseconds of the nodes' clocks: the earliest time that any
     /// client sent. From it clients know which nodes are too young to have seen every arrival.
     pub since_us: u64,
@@ -22,7 +22,7 @@ pub struct Latch {
     pub until_ms: u64,
 }
 
-impl Latch {
+impl LatchRecord {
     pub(super) fn is_over(&self, now: Moment) -> bool {
         now.lease_ms > self.until_ms
     }
@@ -52,7 +52,7 @@ pub(super) fn arrive(
     if entry.latch.is_none()
         && let Some(since_us) = arriving.since_us
     {
-        entry.latch = Some(Latch {
+        entry.latch = Some(LatchRecord {
             since_us,
             parties: BTreeSet::new(),
             until_ms: 0,
@@ -67,7 +67,7 @@ pub(super) fn arrive(
         let after = latch.parties.len();
         if after > before && after as u64 >= arriving.count {
             // A woken waiter leaves the queue. It enters again if it still has to wait.
-            let woken = entry.line.tickets.drain(..);
+            let woken = entry.queue.entries.drain(..);
             wakes.extend(woken.map(|ticket| Wake {
                 ticket: ticket.id,
                 after_ms: 0,
@@ -79,8 +79,8 @@ pub(super) fn arrive(
 }
 
 pub(super) fn attend(now: Moment, entry: &mut Entry, op: &Attend) -> Answer {
-    for place in &*op.places {
-        entry.line.enter(place, Mode::Exclusive, false, now);
+    for ticket in &*op.tickets {
+        entry.queue.enter(ticket, Mode::Exclusive, false, now);
     }
     if let Some(latch) = &mut entry.latch {
         latch.keep_for(now, op.ttl_ms);

@@ -12,19 +12,19 @@ mod entry;
 mod extend;
 mod inspect;
 mod latch;
-mod line;
 mod plain;
+mod queue;
 mod refresh;
 mod release;
 mod restore;
 mod slots;
 
 pub use entry::{Entry, PlainKey, Record, SHARED, Seat};
-pub use latch::Latch;
-pub use line::{FIRST_AGE_MAX_US, Line, TICKET_MS, Ticket};
+pub use latch::LatchRecord;
+pub use queue::{FIRST_AGE_MAX_US, QueueEntry, TICKET_MS, WaitQueue};
 
 use crate::group::Group;
-use crate::message::{Answer, Ballot, Op, Request, Stamp, Wake};
+use crate::message::{Answer, Ballot, Op, ReplyStamp, Request, Wake};
 
 use acquire::AcquireParams;
 use release::ReleaseParams;
@@ -89,7 +89,7 @@ pub struct Outcome {
     /// The answer to the caller.
     pub answer: Answer,
     /// The node's clock and the claims' floor.
-    pub stamp: Stamp,
+    pub stamp: ReplyStamp,
     /// The waiters that the node has to wake.
     pub wakes: Vec<Wake>,
 }
@@ -116,7 +116,7 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
     };
     Outcome {
         answer,
-        stamp: Stamp {
+        stamp: ReplyStamp {
             clock_us: now.clock_us,
             floor,
         },
@@ -140,7 +140,7 @@ fn answer(
             release::release(rules, now, entries, &ReleaseParams::new(request, op), wakes)
         }
         Op::Restore(op) => restore::restore(rules, now, entries, request, op),
-        Op::Refresh(op) => refresh::refresh(rules, now, entries, request, &op.places),
+        Op::Refresh(op) => refresh::refresh(rules, now, entries, request, &op.tickets),
         Op::AcquireSlot(op) => {
             let params = AcquireParams::new(request, &op.acquire);
             slots::acquire(rules, now, entries, &params, op.slot)
@@ -149,7 +149,7 @@ fn answer(
             let params = ReleaseParams::of_slots(request, &op.release);
             slots::release(rules, now, entries, &params, op.slots, wakes)
         }
-        Op::RefreshSlots(op) => slots::refresh(rules, now, entries, &op.places),
+        Op::RefreshSlots(op) => slots::refresh(rules, now, entries, &op.tickets),
         Op::Arrive(op) => latch::arrive(rules, now, &mut entries[0], op, wakes),
         Op::Attend(op) => latch::attend(now, &mut entries[0], op),
         Op::Inspect => inspect::inspect(rules, now, entries, request),

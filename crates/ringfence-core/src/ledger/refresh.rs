@@ -1,6 +1,6 @@
 //! Refresh: keeps the tickets of waiting callers alive, and reports their positions.
 
-use crate::message::{Answer, Place, Request, Turn};
+use crate::message::{Answer, Request, Ticket, Turn};
 
 use super::acquire::enter;
 use super::{Entry, Moment, Rules};
@@ -10,18 +10,18 @@ pub(super) fn refresh(
     now: Moment,
     entries: &mut [Entry],
     request: &Request,
-    places: &[Place],
+    tickets: &[Ticket],
 ) -> Answer {
     let claims = &request.claims[..];
-    for place in places {
+    for ticket in tickets {
         // An empty token equals no holder: a caller that waits holds nothing.
-        enter(rules, now, entries, claims, "", place);
+        enter(rules, now, entries, claims, "", ticket);
     }
-    let turns = places.iter().map(|place| Turn {
+    let turns = tickets.iter().map(|ticket| Turn {
         ahead: entries
             .iter()
             .zip(claims)
-            .map(|(entry, claim)| entry.line.count_ahead(Some(place), claim.mode))
+            .map(|(entry, claim)| entry.queue.count_ahead(Some(ticket), claim.mode))
             .max()
             .unwrap_or_default(),
         free: entries

@@ -1,6 +1,6 @@
 //! Release: a holder is done (final), or an attempt is undone.
 
-use crate::message::{Answer, Ballot, Claim, Mode, Place, Release, ReleaseKind, Request, Wake};
+use crate::message::{Answer, Ballot, Claim, Mode, Release, ReleaseKind, Request, Ticket, Wake};
 use crate::token::tombstone;
 
 use super::acquire::enter;
@@ -14,7 +14,7 @@ pub(super) struct ReleaseParams<'a> {
     pub(super) ballot: Ballot,
     pub(super) kind: ReleaseKind,
     pub(super) fate_unknown: bool,
-    pub(super) place: Option<&'a Place>,
+    pub(super) ticket: Option<&'a Ticket>,
     pub(super) stays: bool,
     pub(super) keep_ms: Option<u64>,
 }
@@ -36,7 +36,7 @@ impl<'a> ReleaseParams<'a> {
             ballot: op.ballot,
             kind: op.kind,
             fate_unknown: op.fate_unknown,
-            place: op.place.as_ref(),
+            ticket: op.ticket.as_ref(),
             stays: op.stays,
             keep_ms: None,
         }
@@ -69,11 +69,11 @@ pub(super) fn release(
     });
     let claims: Vec<Claim> = claims.collect();
     let answer = not_held(now, entries, &claims, params.token);
-    if let Some(place) = params.place.filter(|_| params.stays) {
+    if let Some(ticket) = params.ticket.filter(|_| params.stays) {
         let held = |entry: &Entry| entry.ballot_of(Mode::Shared, params.token).is_some();
         // The grant removed the ticket from the queue. The undo of the grant enters it again.
         if entries.iter().any(held) {
-            enter(rules, now, entries, params.claims, params.token, place);
+            enter(rules, now, entries, params.claims, params.token, ticket);
         }
     }
     for (entry, claim) in entries.iter_mut().zip(params.claims) {
@@ -93,8 +93,8 @@ pub(super) fn release_one(
 ) {
     let reader = entry.reader(params.token).cloned();
     let held = entry.is_held_by(params.token) || reader.is_some();
-    let was_first = match params.place {
-        Some(place) if !params.stays => entry.line.leave(place, mode),
+    let was_first = match params.ticket {
+        Some(ticket) if !params.stays => entry.queue.leave(ticket, mode),
         _ => false,
     };
     let closes = params.kind == ReleaseKind::Final;
@@ -133,11 +133,11 @@ pub(super) fn release_one(
             record.free_since_ms = free_since_ms;
         }
     }
-    let sender = params.place.filter(|_| params.stays);
+    let sender = params.ticket.filter(|_| params.stays);
     if entry.key.is_none() && (held || was_first) {
-        wakes.extend(entry.line.wakes(rules, sender, Mode::Exclusive));
+        wakes.extend(entry.queue.wakes(rules, sender, Mode::Exclusive));
     } else if entry.is_shared() && was_first {
-        wakes.extend(entry.line.wakes(rules, sender, Mode::Shared));
+        wakes.extend(entry.queue.wakes(rules, sender, Mode::Shared));
     }
 }
 

@@ -6,11 +6,11 @@
 //! slots are free. Permits are never counted per node: with two permits on each of five nodes,
 //! three clients could each get a majority.
 
-use crate::message::{Answer, Ballot, Holder, Mode, Permit, Place, Slots, Turn, Wake};
+use crate::message::{Answer, Ballot, Holder, Mode, Permit, Slots, Ticket, Turn, Wake};
 
 use super::acquire::AcquireParams;
 use super::release::{ReleaseParams, release_one};
-use super::{Entry, Line, Moment, PlainKey, Rules, Seat};
+use super::{Entry, Moment, PlainKey, Rules, Seat, WaitQueue};
 
 pub(super) fn acquire(
     rules: &Rules,
@@ -20,12 +20,12 @@ pub(super) fn acquire(
     asked: Option<u32>,
 ) -> Answer {
     let (gate, slots) = split(entries);
-    let old = |place: &Place| gate.line.is_too_old(place, now);
-    let too_old = params.place.is_some_and(old);
+    let old = |ticket: &Ticket| gate.queue.is_too_old(ticket, now);
+    let too_old = params.ticket.is_some_and(old);
     if !too_old {
         record_permits(rules, now, gate, slots.len());
-        if let Some(place) = params.place {
-            gate.line.enter(place, Mode::Exclusive, false, now);
+        if let Some(ticket) = params.ticket {
+            gate.queue.enter(ticket, Mode::Exclusive, false, now);
             note_holder_change(rules, now, slots);
         }
     }
@@ -34,7 +34,7 @@ pub(super) fn acquire(
         .map(|(number, _)| number)
         .collect();
     let ahead = match too_old {
-        false => gate.line.count_ahead(params.place, Mode::Exclusive),
+        false => gate.queue.count_ahead(params.ticket, Mode::Exclusive),
         true => 0,
     };
     let most = recorded_permits(gate).max(slots.len() as u64);
@@ -71,7 +71,7 @@ fn decide(
         return (Some(number), check_ballot(rules, now, slot, params.ballot));
     }
     let free = free(slots);
-    let ahead = gate.line.count_ahead(params.place, Mode::Exclusive) as usize;
+    let ahead = gate.queue.count_ahead(params.ticket, Mode::Exclusive) as usize;
     let waiters_before_turn = waiters_before_turn(ahead, free.len());
     // Never replace a slot that the caller asked for: votes for different slots do not add up.
     let held = asked.or(free.is_empty().then_some(0));
@@ -85,7 +85,7 @@ fn decide(
         return (asked, Answer::Held(holder));
     }
     if ahead >= free.len() {
-        let pass_at = may_pass_at(rules, now, slots, params.place, waiters_before_turn);
+        let pass_at = may_pass_at(rules, now, slots, params.ticket, waiters_before_turn);
         if pass_at.is_none_or(|at| at > now.lease_ms) {
             let for_ms = pass_at.map(|at| at - now.lease_ms);
             let behind = Answer::Behind {
@@ -98,11 +98,11 @@ fn decide(
     let last = free.len() - 1;
     let number = asked.unwrap_or(free[ahead.min(last)]);
     let answer = check_ballot(rules, now, &slots[number as usize], params.ballot);
-    if let (Answer::Granted, Some(place)) = (&answer, params.place)
+    if let (Answer::Granted, Some(ticket)) = (&answer, params.ticket)
         && ahead >= free.len()
     {
-        gate.line
-            .pass(place, Mode::Exclusive, free_since_ms(now, slots));
+        gate.queue
+            .pass(ticket, Mode::Exclusive, free_since_ms(now, slots));
     }
     (Some(number), answer)
 }
@@ -129,8 +129,8 @@ fn grant_slot(
     slot: &mut Entry,
     params: &AcquireParams<'_>,
 ) {
-    if let Some(place) = params.place {
-        gate.line.leave(place, Mode::Exclusive);
+    if let Some(ticket) = params.ticket {
+        gate.queue.leave(ticket, Mode::Exclusive);
     }
     let seat = Seat {
         token: params.token.to_owned(),
@@ -150,7 +150,7 @@ pub(super) fn release(
     wakes: &mut Vec<Wake>,
 ) -> Answer {
     let (gate, slots) = split(entries);
-    let entitled = entitled(&gate.line, free(slots).len());
+    let entitled = entitled(&gate.queue, free(slots).len());
     let (mut freed, mut newer, mut other_holder) = (Vec::new(), false, None);
     for (number, slot) in (0u32..).zip(slots.iter_mut()) {
         if !which.include(number) {
@@ -172,18 +172,18 @@ pub(super) fn release(
         release_one(rules, now, slot, Mode::Exclusive, params, &mut Vec::new());
     }
     let released = !freed.is_empty();
-    match params.place {
+    match params.ticket {
         // The grant removed the ticket from the queue. The undo of the grant enters it again.
-        Some(place) if params.stays && released => {
-            gate.line.enter(place, Mode::Exclusive, false, now)
+        Some(ticket) if params.stays && released => {
+            gate.queue.enter(ticket, Mode::Exclusive, false, now)
         }
-        Some(place) if !params.stays => {
-            gate.line.leave(place, Mode::Exclusive);
+        Some(ticket) if !params.stays => {
+            gate.queue.leave(ticket, Mode::Exclusive);
         }
         _ => {}
     }
-    let sender = params.place.filter(|_| params.stays);
-    let mut new_wakes = newly_entitled(rules, &gate.line, free(slots).len(), &entitled, sender);
+    let sender = params.ticket.filter(|_| params.stays);
+    let mut new_wakes = newly_entitled(rules, &gate.queue, free(slots).len(), &entitled, sender);
     name_slots(&mut new_wakes, &freed);
     wakes.append(&mut new_wakes);
     match other_holder {
@@ -198,15 +198,15 @@ pub(super) fn release(
 /// which has to try after the grace. Never wakes `sender`, which knows it already.
 fn newly_entitled(
     rules: &Rules,
-    line: &Line,
+    queue: &WaitQueue,
     free: usize,
     entitled_before: &[String],
-    sender: Option<&Place>,
+    sender: Option<&Ticket>,
 ) -> Vec<Wake> {
-    let is_sender = |id: &String| sender.is_some_and(|place| *place.id == **id);
-    let mut newly = entitled(line, free);
+    let is_sender = |id: &String| sender.is_some_and(|ticket| *ticket.id == **id);
+    let mut newly = entitled(queue, free);
     newly.retain(|id| !entitled_before.contains(id) && !is_sender(id));
-    let next = line.tickets.get(free);
+    let next = queue.entries.get(free);
     let next = next.filter(|next| !newly.is_empty() && !is_sender(&next.id));
     let wake = |ticket, after_ms| Wake {
         ticket,
@@ -232,19 +232,19 @@ pub(super) fn refresh(
     rules: &Rules,
     now: Moment,
     entries: &mut [Entry],
-    places: &[Place],
+    tickets: &[Ticket],
 ) -> Answer {
     let (gate, slots) = split(entries);
-    for place in places {
-        gate.line.enter(place, Mode::Exclusive, false, now);
+    for ticket in tickets {
+        gate.queue.enter(ticket, Mode::Exclusive, false, now);
     }
-    if !places.is_empty() {
+    if !tickets.is_empty() {
         note_holder_change(rules, now, slots);
     }
     let free = free(slots).len();
-    let turns = places.iter().map(|place| Turn {
+    let turns = tickets.iter().map(|ticket| Turn {
         ahead: waiters_before_turn(
-            gate.line.count_ahead(Some(place), Mode::Exclusive) as usize,
+            gate.queue.count_ahead(Some(ticket), Mode::Exclusive) as usize,
             free,
         ),
         free: free > 0,
@@ -284,8 +284,8 @@ fn waiters_before_turn(ahead: usize, free: usize) -> u64 {
 }
 
 /// The ids of the tickets whose turn it is while `free` slots are free.
-fn entitled(line: &Line, free: usize) -> Vec<String> {
-    let first = line.tickets.iter().take(free);
+fn entitled(queue: &WaitQueue, free: usize) -> Vec<String> {
+    let first = queue.entries.iter().take(free);
     first.map(|ticket| ticket.id.clone()).collect()
 }
 
@@ -294,10 +294,10 @@ fn may_pass_at(
     rules: &Rules,
     now: Moment,
     slots: &[Entry],
-    place: Option<&Place>,
+    ticket: Option<&Ticket>,
     waiters_before_turn: u64,
 ) -> Option<u64> {
-    place?;
+    ticket?;
     let wait_ms = rules.grace_ms.saturating_mul(waiters_before_turn);
     Some(free_since_ms(now, slots).saturating_add(wait_ms))
 }

@@ -12,10 +12,10 @@ use crate::token::Token;
 
 pub use crate::values::Ballot;
 pub use op::{
-    Acquire, AcquireSlot, Arrive, Attend, Downgrade, Extend, Place, PlainAcquire, PlainExtend,
-    Refresh, RefreshSlots, Release, ReleaseKind, ReleaseSlot, Restore, Slots,
+    Acquire, AcquireSlot, Arrive, Attend, Downgrade, Extend, PlainAcquire, PlainExtend, Refresh,
+    RefreshSlots, Release, ReleaseKind, ReleaseSlot, Restore, Slots, Ticket,
 };
-pub use reply::{Answer, Arrivals, Holder, Permit, Reply, Stamp, Standing, Turn, View, Wake};
+pub use reply::{Answer, Arrivals, Holder, Permit, Reply, ReplyStamp, Standing, Turn, View, Wake};
 
 /// How a request wants to hold a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -15,7 +15,7 @@ pub struct Acquire {
     pub label: Arc<str>,
     /// The caller's ticket, if it waits. The node enters or refreshes the ticket whatever it
     /// answers.
-    pub place: Option<Place>,
+    pub ticket: Option<Ticket>,
 }
 
 /// Extend the lease of the claims to at least `ttl_ms` from now, if this token still holds them.
@@ -39,7 +39,7 @@ pub struct Release {
     /// ballot ("retire").
     pub fate_unknown: bool,
     /// The caller's ticket, if it has one.
-    pub place: Option<Place>,
+    pub ticket: Option<Ticket>,
     /// The caller will try again: the ticket stays in the wait queue.
     pub stays: bool,
     /// Only for a final release: keep the claims from every other client for this long.
@@ -71,7 +71,7 @@ pub struct Restore {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refresh {
     /// The tickets.
-    pub places: Arc<[Place]>,
+    pub tickets: Arc<[Ticket]>,
 }
 
 /// Take one slot of a semaphore. The claims are its admission record, followed by every slot.
@@ -98,7 +98,7 @@ pub struct ReleaseSlot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefreshSlots {
     /// The tickets.
-    pub places: Arc<[Place]>,
+    pub tickets: Arc<[Ticket]>,
 }
 
 /// Add parties that have arrived at a latch. The latch is the only claim. No party ever leaves.
@@ -121,7 +121,7 @@ pub struct Arrive {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attend {
     /// The tickets.
-    pub places: Arc<[Place]>,
+    pub tickets: Arc<[Ticket]>,
     /// Whether to list all parties, not only count them.
     pub list: bool,
     /// How long the node keeps the latch from now on, at least.
@@ -147,7 +147,7 @@ pub struct PlainExtend {
 /// The time is the median of the nodes' clocks when the caller first asked. It is the same on every
 /// node, so a wrong client clock gives no advantage.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct Ticket {
     /// Since when the caller waits, in microseconds of the nodes' clocks.
     pub since_us: u64,
     /// The ticket id: the client's id, a dot, and a number. Wakes carry it.

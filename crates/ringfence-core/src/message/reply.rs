@@ -11,7 +11,7 @@ use super::Ballot;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The node's clock and the claims' floor. Plain operations have none.
-    pub stamp: Option<Stamp>,
+    pub stamp: Option<ReplyStamp>,
     /// The incarnation of the node that answered.
     pub standing: Standing,
     /// The answer.
@@ -21,7 +21,7 @@ pub struct Reply {
 /// The node's clock and the claims' floor. Every reply carries them, so that the client can choose
 /// a ballot that the nodes accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub struct ReplyStamp {
     /// The node's clock in microseconds.
     pub clock_us: u64,
     /// The highest effective fence of the claims, each in its mode. A ballot must be above it.

@@ -87,7 +87,7 @@ pub enum TroubleKind {
     /// The server has no database with the number in the URL.
     Database,
     /// Another of the given nodes is the same server.
-    Twice,
+    Duplicate,
     /// Any other error that the server reported.
     Other,
 }
@@ -107,14 +107,14 @@ impl Trouble {
             "{later} is the same server as {earlier}, so only {earlier} votes; \
              point each address to a server of its own"
         );
-        Self::new(TroubleKind::Twice, detail)
+        Self::new(TroubleKind::Duplicate, detail)
     }
 
     /// Whether waiting cannot help: an operator has to change a setting.
     pub fn is_misconfiguration(&self) -> bool {
         use TroubleKind::{
-            Cluster, Database, Denied, Evicts, ForeignType, Garbage, Group, NotDurable, Replica,
-            Twice, Version,
+            Cluster, Database, Denied, Duplicate, Evicts, ForeignType, Garbage, Group, NotDurable,
+            Replica, Version,
         };
         matches!(
             self.kind,
@@ -127,7 +127,7 @@ impl Trouble {
                 | Version
                 | ForeignType
                 | Database
-                | Twice
+                | Duplicate
                 | Garbage
         )
     }

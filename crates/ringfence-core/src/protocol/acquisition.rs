@@ -5,17 +5,17 @@ mod retry;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Ballot, Kind, Place};
+use crate::message::{Ballot, Kind, Ticket};
 use crate::splitmix::SplitMix64;
 use crate::time::Timestamp;
 use crate::token::Token;
 
-use super::attempt::{Attempt, Loss, Timing, Verdict};
+use super::attempt::{Attempt, AttemptVerdict, Loss, Timing};
 use super::jitter::Jitter;
 use super::slots::Asked;
 use super::{Cluster, Drift, Vote};
 
-pub use retry::majority_grows_up;
+pub use retry::majority_votes_in;
 
 /// The shortest round, also if the remaining wait is shorter. With less, one slow packet would fail
 /// the round.
@@ -23,7 +23,7 @@ const ROUND_MIN: Duration = Duration::from_millis(20);
 
 /// The terms of an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct AcquireTerms {
     /// The number of nodes.
     pub nodes: usize,
     /// The TTL of the lock.
@@ -47,7 +47,7 @@ pub struct Terms {
 /// The way to one grant.
 #[derive(Debug)]
 pub struct Acquisition {
-    terms: Terms,
+    terms: AcquireTerms,
     started: Timestamp,
     jitter: Jitter,
     /// The token and the ballot of the last attempt.
@@ -59,12 +59,12 @@ pub struct Acquisition {
     no_quorum_since: Option<Timestamp>,
     no_quorum_in_a_row: u32,
     /// The ticket of a caller that waits.
-    ticket: Option<Ticket>,
+    ticket: Option<TicketState>,
     /// The slot of a semaphore for the next attempt. The first attempt lets each node pick one.
     /// After a loss, if it is our turn, it is a slot that is free on a majority. `None` for a lock.
     next_slot: Option<Asked>,
     /// The failure of the last attempt that a majority answered.
-    held: Option<Failure>,
+    held: Option<AcquireFailure>,
     /// A wake caused the current attempt, or the one that it repeats with a higher ballot.
     woken: bool,
     /// How many wakes in a row led to no grant, and when the last of these attempts ended.
@@ -77,7 +77,7 @@ pub struct Acquisition {
 
 /// What a caller knows about the wait queue before the first attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Line {
+pub enum QueueHint {
     /// Nothing.
     Unknown,
     /// Other callers of this client want the same lock, so there is a queue or soon will be. To
@@ -87,7 +87,7 @@ pub enum Line {
 
 /// The state of a caller's ticket, which stays the same for all its attempts.
 #[derive(Debug)]
-struct Ticket {
+struct TicketState {
     /// Set before the first attempt that carries the ticket.
     id: Option<Arc<str>>,
     /// Whether attempts carry the ticket. The first attempt does not, unless other callers are
@@ -118,12 +118,12 @@ pub enum Next {
         stays: bool,
     },
     /// Give up.
-    GiveUp(Failure),
+    GiveUp(AcquireFailure),
 }
 
 /// Why there is no grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct AcquireFailure {
     /// The reason.
     pub kind: FailureKind,
     /// Every node's vote in the last attempt, in node order.
@@ -152,7 +152,7 @@ pub enum FailureKind {
 
 impl Acquisition {
     /// Starts at `now`. `seed` is for the jitter.
-    pub fn new(terms: Terms, now: Timestamp, seed: u64) -> Self {
+    pub fn new(terms: AcquireTerms, now: Timestamp, seed: u64) -> Self {
         Self {
             terms,
             started: now,
@@ -176,10 +176,10 @@ impl Acquisition {
     /// Lets the caller wait in the queue instead of only polling. The ticket gets its id when it is
     /// needed ([`needs_ticket`](Self::needs_ticket)), which is rare.
     #[must_use]
-    pub fn in_line(mut self, line: Line) -> Self {
-        self.ticket = Some(Ticket {
+    pub fn in_queue(mut self, hint: QueueHint) -> Self {
+        self.ticket = Some(TicketState {
             id: None,
-            shown: line == Line::Awaited,
+            shown: hint == QueueHint::Awaited,
             since_us: None,
             entered: false,
         });
@@ -189,15 +189,15 @@ impl Acquisition {
     /// Whether the next attempt carries a ticket that has no id yet.
     #[inline]
     pub fn needs_ticket(&self) -> bool {
-        let ticket = self.ticket.as_ref();
-        ticket.is_some_and(|ticket| ticket.shown && ticket.id.is_none())
+        let state = self.ticket.as_ref();
+        state.is_some_and(|state| state.shown && state.id.is_none())
     }
 
     /// Sets the ticket id, which must be unique.
     #[must_use]
     pub fn with_ticket(mut self, id: Arc<str>) -> Self {
-        if let Some(ticket) = &mut self.ticket {
-            ticket.id = Some(id);
+        if let Some(state) = &mut self.ticket {
+            state.id = Some(id);
         }
         self
     }
@@ -229,8 +229,8 @@ impl Acquisition {
         let suspects = (0..self.terms.nodes).map(|node| cluster.is_silent(node));
         // While no majority may vote, only inspect the nodes. There is no queue to enter yet.
         let no_majority = cluster.no_majority_may_vote(now);
-        let place = self.place(cluster, now).filter(|_| !no_majority);
-        let attempt = Attempt::new(token, ballot, place, now, timing, suspects);
+        let ticket = self.ticket(cluster, now).filter(|_| !no_majority);
+        let attempt = Attempt::new(token, ballot, ticket, now, timing, suspects);
         attempt
             .inspecting_only(no_majority)
             .asking(self.terms.kind, self.next_slot)
@@ -238,18 +238,18 @@ impl Acquisition {
 
     /// The ticket. Its time is the nodes' median clock at the first attempt, so a wrong client
     /// clock is neither an advantage nor a disadvantage.
-    fn place(&mut self, cluster: &Cluster, now: Timestamp) -> Option<Place> {
-        let ticket = self.ticket.as_mut()?;
-        if ticket.since_us.is_none() {
-            ticket.since_us = Some(cluster.ticket_time(now)?);
+    fn ticket(&mut self, cluster: &Cluster, now: Timestamp) -> Option<Ticket> {
+        let state = self.ticket.as_mut()?;
+        if state.since_us.is_none() {
+            state.since_us = Some(cluster.ticket_time(now)?);
         }
-        if !ticket.shown {
+        if !state.shown {
             return None;
         }
-        Some(Place {
-            since_us: ticket.since_us?,
-            id: ticket.id.clone()?,
-            first: !ticket.entered,
+        Some(Ticket {
+            since_us: state.since_us?,
+            id: state.id.clone()?,
+            first: !state.entered,
         })
     }
 
@@ -264,13 +264,13 @@ impl Acquisition {
         }
         let loss = match attempt.verdict() {
             // Check the deadline again: this process may have been suspended since the verdict.
-            Some(Verdict::Won { deadline })
+            Some(AttemptVerdict::Won { deadline })
                 if now + self.min_validity() <= deadline && !cluster.froze_since(attempt.t0()) =>
             {
                 return Next::Granted { deadline };
             }
-            Some(Verdict::Won { .. }) => Loss::Late,
-            Some(Verdict::Lost(loss)) => loss,
+            Some(AttemptVerdict::Won { .. }) => Loss::Late,
+            Some(AttemptVerdict::Lost(loss)) => loss,
             None => Loss::NoQuorum,
         };
         self.after(loss, attempt, cluster, now)

@@ -6,7 +6,7 @@ mod remains;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Acquire, Answer, Ballot, Claim, Kind, Op, Place, Reply, Request, Slots};
+use crate::message::{Acquire, Answer, Ballot, Claim, Kind, Op, Reply, Request, Slots, Ticket};
 use crate::node::CallError;
 use crate::time::Timestamp;
 use crate::token::Token;
@@ -20,7 +20,7 @@ use super::{Discount, Drift, GrantId, Vote, deadline, quorum};
 pub struct Attempt {
     token: Token,
     ballot: Ballot,
-    place: Option<Place>,
+    ticket: Option<Ticket>,
     t0: Timestamp,
     deadline: Timestamp,
     /// The latest time at which a majority still leaves enough validity.
@@ -32,7 +32,7 @@ pub struct Attempt {
     kind: Kind,
     /// The wanted slot of a semaphore; `None` for a lock.
     asked: Option<Asked>,
-    verdict: Option<Verdict>,
+    verdict: Option<AttemptVerdict>,
 }
 
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ struct NodeState {
 
 /// The end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AttemptVerdict {
     /// A majority granted in time.
     Won {
         /// The deadline of the grant.
@@ -91,7 +91,7 @@ impl Attempt {
     pub(super) fn new(
         token: Token,
         ballot: Ballot,
-        place: Option<Place>,
+        ticket: Option<Ticket>,
         t0: Timestamp,
         timing: Timing,
         suspects: impl Iterator<Item = bool>,
@@ -100,7 +100,7 @@ impl Attempt {
         Self {
             token,
             ballot,
-            place,
+            ticket,
             t0,
             deadline,
             latest_grant: deadline - timing.min_validity,
@@ -152,7 +152,7 @@ impl Attempt {
             ballot: self.ballot,
             ttl_ms: lease.as_millis() as u64,
             label: Arc::clone(label),
-            place: self.place.clone(),
+            ticket: self.ticket.clone(),
         };
         Request {
             claims: Arc::clone(claims),
@@ -175,7 +175,7 @@ impl Attempt {
             token: self.token.clone(),
             ballot: self.ballot,
             kind: self.kind,
-            place: self.place.clone().map(Box::new),
+            ticket: self.ticket.clone().map(Box::new),
             slots: slots.map(|slots| Box::new((Arc::clone(claims), slots))),
         }
     }
@@ -227,8 +227,8 @@ impl Attempt {
 
     /// The caller's ticket, if the attempt carries one.
     #[inline]
-    pub fn place(&self) -> Option<&Place> {
-        self.place.as_ref()
+    pub fn ticket(&self) -> Option<&Ticket> {
+        self.ticket.as_ref()
     }
 
     /// When the attempt began, before the first send.
@@ -245,13 +245,13 @@ impl Attempt {
 
     /// The verdict, as soon as it cannot change.
     #[inline]
-    pub fn verdict(&self) -> Option<Verdict> {
+    pub fn verdict(&self) -> Option<AttemptVerdict> {
         self.verdict
     }
 
     /// Whether every node has answered, so that nothing changes any more.
     pub fn is_complete(&self) -> bool {
-        let awaited = |vote: &Vote| matches!(vote, Vote::Pending | Vote::Silent);
+        let awaited = |vote: &Vote| matches!(vote, Vote::Pending | Vote::TimedOut);
         !self.votes().any(awaited)
     }
 
@@ -336,7 +336,7 @@ impl Attempt {
         turns.get(quorum(self.nodes.len()) - 1).copied()
     }
 
-    fn tally(&self, now: Timestamp) -> Option<Verdict> {
+    fn tally(&self, now: Timestamp) -> Option<AttemptVerdict> {
         let quorum = quorum(self.nodes.len());
         let count =
             |wanted: fn(&Vote) -> bool| self.nodes.iter().filter(|node| wanted(&node.vote)).count();
@@ -353,11 +353,11 @@ impl Attempt {
         if granted >= quorum {
             // A clock that jumped past the deadline since the first send is handled here.
             return Some(if now <= self.latest_grant {
-                Verdict::Won {
+                AttemptVerdict::Won {
                     deadline: self.deadline,
                 }
             } else {
-                Verdict::Lost(Loss::Late)
+                AttemptVerdict::Lost(Loss::Late)
             });
         }
         let awaited = self.awaited(quorum);
@@ -371,7 +371,7 @@ impl Attempt {
         }
         let stale = count(|vote| *vote == Vote::Stale);
         let ahead = count(|vote| matches!(vote, Vote::Ahead | Vote::TicketOld));
-        Some(Verdict::Lost(if answers < quorum {
+        Some(AttemptVerdict::Lost(if answers < quorum {
             Loss::NoQuorum
         } else if all_granted + stale >= quorum {
             Loss::Stale

@@ -77,7 +77,7 @@ impl Cluster {
 
     /// The leases of `node` run on another clock than the one in its replies, so a jump of that
     /// clock does not shorten them.
-    pub fn leases_run_elsewhere(&mut self, node: usize) {
+    pub fn leases_use_other_clock(&mut self, node: usize) {
         self.clocks.exempt(node);
     }
 

@@ -149,7 +149,7 @@ impl Extension {
 
     /// Whether every node has answered, so that nothing changes any more.
     pub fn is_complete(&self) -> bool {
-        let awaited = |vote: &Vote| matches!(vote, Vote::Pending | Vote::Silent);
+        let awaited = |vote: &Vote| matches!(vote, Vote::Pending | Vote::TimedOut);
         !self.votes().any(awaited)
     }
 

@@ -10,14 +10,14 @@ use super::quorum;
 
 /// The group values that the user set explicitly. The client adopts the others from the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Wishes {
+pub struct ExplicitValues {
     /// The largest distance between a ballot and a node's clock (`w`).
     pub window: Option<Duration>,
     /// How long a node that may have lost locks may not vote (`Q`).
     pub quarantine: Option<Duration>,
 }
 
-impl Wishes {
+impl ExplicitValues {
     /// `group`, with the explicit values in place of its own.
     pub fn over(&self, group: Group) -> Group {
         Group {
@@ -69,19 +69,19 @@ fn reported(answers: &[Result<Facts, CallError>]) -> impl Iterator<Item = Group>
 
 /// The answers, with an error in place of a node whose group values are not safe. With too short a
 /// quarantine a restarted node would vote while its lost locks are still held.
-pub fn vetted(
+pub fn refuse_unsafe(
     names: &[String],
     answers: Vec<Result<Facts, CallError>>,
 ) -> Vec<Result<Facts, CallError>> {
     let nodes = names.iter().zip(answers);
-    let vetted = nodes.map(|(name, answer)| {
+    let refuse_unsafe = nodes.map(|(name, answer)| {
         let facts = answer?;
         match facts.group.map(|group| group.check()) {
             Some(Err(why)) => Err(unsafe_values(name, &why)),
             _ => Ok(facts),
         }
     });
-    vetted.collect()
+    refuse_unsafe.collect()
 }
 
 fn unsafe_values(node: &str, why: &str) -> CallError {

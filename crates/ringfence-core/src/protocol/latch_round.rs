@@ -205,7 +205,7 @@ impl LatchRound {
     fn vote(&self, node: usize, since_us: Option<u64>, now: Timestamp) -> Vote {
         let (outcome, given) = match &self.replies[node] {
             NodeReply::Pending => return Vote::Pending,
-            NodeReply::TimedOut => return Vote::Silent,
+            NodeReply::TimedOut => return Vote::TimedOut,
             NodeReply::Outcome(outcome, discount) => (outcome, *discount),
         };
         let Ok(Reply {

@@ -15,29 +15,31 @@ mod hold;
 mod jitter;
 mod latch;
 mod latch_round;
+mod release;
 mod request;
 mod slots;
 mod ticket;
 mod validity;
 mod vote;
-mod withdrawal;
 
-pub use acquisition::{Acquisition, Failure, FailureKind, Line, Next, Terms, majority_grows_up};
-pub use attempt::{Attempt, Loss, Verdict};
+pub use acquisition::{
+    AcquireFailure, AcquireTerms, Acquisition, FailureKind, Next, QueueHint, majority_votes_in,
+};
+pub use attempt::{Attempt, AttemptVerdict, Loss};
 pub use cluster::{Choice, ClockEvent, Cluster};
 pub use extension::{Extension, ExtensionVerdict};
-pub use group_values::{Wishes, settled, vetted};
+pub use group_values::{ExplicitValues, refuse_unsafe, settled};
 pub use hold::{
     ClockReading, FinalRelease, Hold, HoldAction, HoldEvent, HoldPolicy, Lost, RoundId, Transmit,
 };
 pub use latch::{LatchCall, LatchFailure, LatchFailureKind, LatchNext, LatchTerms};
 pub use latch_round::{LatchRound, LatchTally, Question};
+pub use release::{PendingRelease, ReleaseVerdict, Target};
 pub use request::{GrantId, Queue, ReleaseRequests, inspect, refresh};
 pub use slots::Asked;
 pub use ticket::{TicketFate, TicketNodes};
 pub use validity::{Drift, DriftError, deadline};
-pub use vote::{Discount, Leap, Vote, ceil_secs, duplicates, quorum};
-pub use withdrawal::{Target, Withdrawal, WithdrawalVerdict};
+pub use vote::{ClockJump, Discount, Vote, ceil_secs, duplicates, quorum};
 
 #[cfg(test)]
 mod tests;

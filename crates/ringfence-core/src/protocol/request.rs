@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::message::{
-    Arrive, Attend, Ballot, Claim, Kind, Op, Place, Refresh, RefreshSlots, Release, ReleaseKind,
-    Request, Slots,
+    Arrive, Attend, Ballot, Claim, Kind, Op, Refresh, RefreshSlots, Release, ReleaseKind, Request,
+    Slots, Ticket,
 };
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -26,7 +26,7 @@ pub struct GrantId {
     /// The kind of lock.
     pub kind: Kind,
     /// The ticket that the acquire carried.
-    pub place: Option<Box<Place>>,
+    pub ticket: Option<Box<Ticket>>,
     /// For a semaphore: all its claims, and the slots to release.
     pub slots: Option<Box<(Arc<[Claim]>, Slots)>>,
 }
@@ -34,7 +34,7 @@ pub struct GrantId {
 impl GrantId {
     /// The ticket of a caller that waits for `claims`. It carries a token that holds nothing, so
     /// that a node that granted keeps the grant.
-    pub fn of_ticket(claims: &Arc<[Claim]>, place: &Place, queue: Queue) -> Self {
+    pub fn of_ticket(claims: &Arc<[Claim]>, ticket: &Ticket, queue: Queue) -> Self {
         let (kind, slots) = match queue {
             Queue::Slot => (Kind::Slot, Some((Arc::clone(claims), Slots::All))),
             Queue::Lock | Queue::Latch { .. } => (Kind::Exclusive, None),
@@ -44,7 +44,7 @@ impl GrantId {
             token: no_token(),
             ballot: Ballot::default(),
             kind,
-            place: Some(Box::new(place.clone())),
+            ticket: Some(Box::new(ticket.clone())),
             slots: slots.map(Box::new),
         }
     }
@@ -56,7 +56,7 @@ impl GrantId {
             token,
             ballot,
             kind,
-            place: None,
+            ticket: None,
             slots: None,
         }
     }
@@ -144,7 +144,7 @@ impl ReleaseRequests {
             ballot: id.ballot,
             kind,
             fate_unknown: false,
-            place: id.place.as_deref().cloned(),
+            ticket: id.ticket.as_deref().cloned(),
             stays,
             keep_ms: None,
         };
@@ -214,12 +214,12 @@ impl LatchRound {
         &self,
         claims: &Arc<[Claim]>,
         terms: &LatchTerms,
-        place: Option<&Place>,
+        ticket: Option<&Ticket>,
     ) -> Request {
         let ttl_ms = terms.ttl.as_millis() as u64;
         let op = match self.question() {
             Question::Look => Op::Attend(Attend {
-                places: place.cloned().into_iter().collect(),
+                tickets: ticket.cloned().into_iter().collect(),
                 list: true,
                 ttl_ms,
             }),
@@ -238,18 +238,18 @@ impl LatchRound {
 pub fn refresh<'a>(
     claims: &Arc<[Claim]>,
     queue: Queue,
-    places: impl Iterator<Item = &'a Place>,
+    tickets: impl Iterator<Item = &'a Ticket>,
 ) -> Request {
-    let again = |place: &Place| Place {
+    let again = |ticket: &Ticket| Ticket {
         first: false,
-        ..place.clone()
+        ..ticket.clone()
     };
-    let places = places.map(again).collect();
+    let tickets = tickets.map(again).collect();
     let op = match queue {
-        Queue::Lock => Op::Refresh(Refresh { places }),
-        Queue::Slot => Op::RefreshSlots(RefreshSlots { places }),
+        Queue::Lock => Op::Refresh(Refresh { tickets }),
+        Queue::Slot => Op::RefreshSlots(RefreshSlots { tickets }),
         Queue::Latch { ttl_ms } => Op::Attend(Attend {
-            places,
+            tickets,
             list: false,
             ttl_ms,
         }),

@@ -103,7 +103,7 @@ pub enum Vote {
     /// The node was born after the latch was created, so it may have lost arrivals.
     BornLater,
     /// No answer before the timeout.
-    Silent,
+    TimedOut,
     /// The call failed.
     Failed(CallError),
 }
@@ -146,7 +146,7 @@ impl Vote {
     /// The timeout has passed: marks every node without an answer.
     pub(super) fn time_out<'a>(votes: impl Iterator<Item = &'a mut Self>) {
         for vote in votes.filter(|vote| **vote == Self::Pending) {
-            *vote = Self::Silent;
+            *vote = Self::TimedOut;
         }
     }
 
@@ -200,7 +200,7 @@ impl fmt::Display for Vote {
             Self::ClockJumped { by_us, left } => write!(
                 f,
                 "its clock jumped {}, may vote in {} s",
-                Leap(*by_us),
+                ClockJump(*by_us),
                 ceil_secs(*left)
             ),
             Self::Outdated => f.write_str("answered a request from before a freeze of our clock"),
@@ -214,16 +214,16 @@ impl fmt::Display for Vote {
             Self::BornLater => {
                 f.write_str("new or restarted since the latch was made, does not vote on it")
             }
-            Self::Silent => f.write_str("no answer in time"),
+            Self::TimedOut => f.write_str("no answer in time"),
             Self::Failed(error) => fmt::Display::fmt(error, f),
         }
     }
 }
 
 /// The size of a clock jump as text: `forward by 1.250 s`.
-pub struct Leap(pub i64);
+pub struct ClockJump(pub i64);
 
-impl fmt::Display for Leap {
+impl fmt::Display for ClockJump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = if self.0 < 0 { "back" } else { "forward" };
         let ms = self.0.unsigned_abs() / 1000;

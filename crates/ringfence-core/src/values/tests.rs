@@ -41,7 +41,7 @@ fn a_list_with_the_same_name_twice_is_refused() {
 fn the_keys_of_a_semaphore_or_latch_share_a_hash_tag_and_cannot_be_locked() {
     let parts = |name: &str| {
         let name = Name::new("", name).unwrap();
-        [name.gate(), name.slot(0), name.slot(12), name.latch()]
+        [name.admission(), name.slot(0), name.slot(12), name.latch()]
             .map(|part| part.as_str().to_owned())
     };
     assert_eq!(parts("{x}y")[3], "ringfence:{x}:latch:{x}y");

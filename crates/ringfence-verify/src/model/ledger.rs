@@ -196,7 +196,7 @@ impl Ledger {
                 ballot: Ballot::new(ballot.into()),
                 kind,
                 fate_unknown,
-                place: None,
+                ticket: None,
                 stays: false,
                 keep_ms: None,
             })
@@ -208,7 +208,7 @@ impl Ledger {
                 ballot: number,
                 ttl_ms,
                 label: label(),
-                place: None,
+                ticket: None,
             }),
             Mail::Undo => release(ReleaseKind::Undo, false),
             Mail::Retire => release(ReleaseKind::Undo, true),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ringfence::node::{Call, CallError, Completion, Facts, Hear, Tier, Trouble, TroubleKind};
 use ringfence_core::group::Group;
-use ringfence_core::message::{Answer, Reply, Request, Stamp, Standing, Wake};
+use ringfence_core::message::{Answer, Reply, ReplyStamp, Request, Standing, Wake};
 use ringfence_core::time::Timestamp;
 
 use super::port::Ask;
@@ -100,7 +100,7 @@ pub(super) enum ClientMessage {
 /// A message from a server.
 #[derive(Debug, Clone)]
 pub(super) enum ServerMessage {
-    Answer(Answer, Option<Stamp>),
+    Answer(Answer, Option<ReplyStamp>),
     Newborn,
     Facts(ServerFacts),
     Wake(Wake),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ringfence_core::group::Group;
 use ringfence_core::ledger::{self, Entry, Moment, Rules, SHARED, birth};
-use ringfence_core::message::{Answer, Op, Request, Stamp, Wake};
+use ringfence_core::message::{Answer, Op, ReplyStamp, Request, Wake};
 use ringfence_core::name::Name;
 use ringfence_core::token::public_half;
 
@@ -91,7 +91,7 @@ pub(super) struct Identity {
 /// The result of a request.
 pub(super) struct Executed {
     pub(super) answer: Answer,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: ReplyStamp,
     pub(super) wakes: Vec<Wake>,
     /// The names and holders that the request removed. (Expired leases are not included.)
     pub(super) removed: Vec<(String, String)>,
@@ -175,14 +175,14 @@ impl Server {
         let stands = self.data.born.as_ref();
         let (since_us, at_us) = stands.map_or((0, 0), |born| (born.since_us, born.at_us));
         let born = match birth::judge(stands.map(|born| &born.record), &present) {
-            birth::Verdict::Keep => return self.data.born.clone(),
-            birth::Verdict::NeedsSentinels => return None,
-            birth::Verdict::Update(record) => Born {
+            birth::BirthVerdict::Keep => return self.data.born.clone(),
+            birth::BirthVerdict::NeedsSentinels => return None,
+            birth::BirthVerdict::Update(record) => Born {
                 record,
                 since_us,
                 at_us,
             },
-            birth::Verdict::Birth(record) => Born {
+            birth::BirthVerdict::Birth(record) => Born {
                 record,
                 since_us: birth::since_us(clock_us, stands.map(|born| born.since_us)),
                 at_us: clock_us,
@@ -359,8 +359,8 @@ impl Server {
                 }
             }
             let stands = entry
-                .line
-                .tickets
+                .queue
+                .entries
                 .iter()
                 .filter(|t| t.until_ms >= moment.lease_ms);
             for ticket in stands.filter(|_| tickets) {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::driver::closing::RuntimeWatch;
-use crate::driver::sender::Sender;
-use crate::driver::{Driver, keeper};
 use crate::entropy::Entropy;
 use crate::group::Group;
 use crate::name::{NAME_MAX_BYTES, Name};
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
-use crate::protocol::{Cluster, Drift, Wishes};
+use crate::protocol::{Cluster, Drift, ExplicitValues};
+use crate::runtime::closing::RuntimeWatch;
+use crate::runtime::sender::Sender;
+use crate::runtime::{ClientRuntime, keeper};
 use crate::url::{NodeUrl, RedisUrl, UrlError, parse_nodes};
 
 use super::error::{ConfigError, ConnectError};
@@ -49,7 +49,7 @@ pub(super) struct Settings {
     pub(super) drift: Drift,
     pub(super) prefix: String,
     pub(super) label: Arc<str>,
-    pub(super) wishes: Wishes,
+    pub(super) wishes: ExplicitValues,
 }
 
 /// A node, and whether it has to wait after it forgot.
@@ -168,15 +168,15 @@ impl Builder {
             .enumerate()
             .filter(|(_, node)| !node.leases_follow_clock())
         {
-            cluster.leases_run_elsewhere(node);
+            cluster.leases_use_other_clock(node);
         }
         let sender = Sender::new(nodes, cluster, self.clock);
-        let driver = Arc::new(Driver::new(sender, self.entropy));
-        let (watch, schedule) = (RuntimeWatch::of(&driver), Arc::clone(&driver.schedule));
-        tokio::spawn(keeper::keep(Arc::downgrade(&driver), schedule, watch));
+        let runtime = Arc::new(ClientRuntime::new(sender, self.entropy));
+        let (watch, schedule) = (RuntimeWatch::of(&runtime), Arc::clone(&runtime.schedule));
+        tokio::spawn(keeper::keep(Arc::downgrade(&runtime), schedule, watch));
         Ok(Locks {
             shared: Arc::new(Shared {
-                driver,
+                runtime,
                 settings,
                 names,
             }),
@@ -201,7 +201,7 @@ impl Builder {
         if !self.prefix.is_empty() {
             Name::new(&self.prefix, "x")?;
         }
-        let wishes = Wishes {
+        let wishes = ExplicitValues {
             window: self.window,
             quarantine: self.quarantine,
         };

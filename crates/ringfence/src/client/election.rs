@@ -101,7 +101,7 @@ impl Election {
     /// If too few nodes answer to decide, or if the name is not allowed.
     pub async fn leader(&self) -> Result<Option<Leader>, InspectError> {
         let claims: Arc<[Claim]> = self.0.wanted(None)?.claims;
-        Watch::new(Arc::clone(self.0.driver()), claims)
+        Watch::new(Arc::clone(self.0.runtime()), claims)
             .leader()
             .await
     }
@@ -132,7 +132,7 @@ impl Election {
     pub fn observe(&self) -> Result<Observer, ConfigError> {
         let claims: Arc<[Claim]> = self.0.wanted(None)?.claims;
         Ok(Observer::new(Watch::new(
-            Arc::clone(self.0.driver()),
+            Arc::clone(self.0.runtime()),
             claims,
         )))
     }

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use crate::driver::acquire::AcquireRefusal;
 use crate::message::Holder;
 use crate::name::NameError;
 use crate::protocol::{FailureKind, Lost};
+use crate::runtime::acquire::AcquireRefusal;
 
 use super::votes::{Votes, held_by, not_voting};
 

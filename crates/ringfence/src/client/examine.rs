@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::clock::Clock;
-use crate::driver::gather::{all, gather};
 use crate::name::Name;
 use crate::node::{Examination, Found, Machine, Node};
 use crate::protocol::Drift;
+use crate::runtime::gather::{all, gather};
 use crate::url::{NodeUrl, parse_nodes};
 
 use super::Builder;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::driver::hold::Hold;
 use crate::node::Tier;
-use crate::protocol::{ExtensionVerdict, Lost, WithdrawalVerdict};
+use crate::protocol::{ExtensionVerdict, Lost, ReleaseVerdict};
+use crate::runtime::hold::HeldLock;
 use crate::time::Timestamp;
 use crate::token::Token;
 
@@ -30,7 +30,7 @@ use super::votes::Votes;
 /// nodes' answers.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
-    pub(super) hold: Arc<Hold>,
+    pub(super) hold: Arc<HeldLock>,
     pub(super) locks: Locks,
     pub(super) name: Arc<str>,
     /// Its part in the hold, if an owner has several guards.
@@ -49,7 +49,7 @@ impl Guard {
     }
 
     /// What it holds: after a downgrade of its owner's guards, their share.
-    pub(super) fn hold(&self) -> &Arc<Hold> {
+    pub(super) fn hold(&self) -> &Arc<HeldLock> {
         let shared = self.share.as_ref().filter(|_| self.reads);
         shared.and_then(Share::shared).unwrap_or(&self.hold)
     }
@@ -111,7 +111,7 @@ impl Guard {
     /// value that was read before a suspend is too late afterwards. [`remaining`](Self::remaining),
     /// [`check`](Self::check) and [`lost`](Self::lost) are exact across a suspend.
     pub fn deadline(&self) -> Instant {
-        let clock = &self.locks.shared.driver.sender.clock;
+        let clock = &self.locks.shared.runtime.sender.clock;
         clock.instant(self.exact_deadline())
     }
 
@@ -125,7 +125,7 @@ impl Guard {
     /// Extends it to at least `ttl` from now. A failed extend never releases.
     pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
         self.locks.check_runtime()?;
-        let group = *self.locks.shared.driver.sender.cluster().group();
+        let group = *self.locks.shared.runtime.sender.cluster().group();
         let ttl = whole_millis(ttl);
         let delay = self.hold.policy().lock_delay;
         self.locks.shared.settings.check_lease(ttl, delay, &group)?;
@@ -141,7 +141,7 @@ impl Guard {
 
     /// Says until when that round alone is good for.
     pub(super) async fn extend_hold(
-        hold: &Arc<Hold>,
+        hold: &Arc<HeldLock>,
         ttl: Duration,
         names: &[String],
     ) -> Result<Timestamp, ExtendError> {
@@ -164,7 +164,7 @@ impl Guard {
             }),
             ExtensionVerdict::Unsure => Err(match hold.check() {
                 // Trying again cannot help.
-                Err(why @ Lost::ClockStoodStill) => ExtendError::Lost { why, votes },
+                Err(why @ Lost::ClockFroze) => ExtendError::Lost { why, votes },
                 _ => ExtendError::Unconfirmed { votes },
             }),
         }
@@ -208,7 +208,7 @@ impl Guard {
 
     /// Every node's vote in the latest round, in node order.
     pub fn votes(&self) -> Votes {
-        let nodes = &self.locks.shared.driver.sender.nodes;
+        let nodes = &self.locks.shared.runtime.sender.nodes;
         Votes::new(self.locks.node_names(), self.hold().votes())
             .with_tiers(nodes.iter().map(|node| node.tier()))
     }
@@ -319,7 +319,7 @@ impl Drop for Guard {
             Parting::Last => {
                 self.hold.release();
                 // Perhaps nothing else of this process runs any more.
-                self.locks.shared.driver.sender.flush();
+                self.locks.shared.runtime.sender.flush();
             }
             Parting::LastLeaves => {
                 self.hold.stop();
@@ -340,11 +340,11 @@ impl fmt::Debug for Guard {
     }
 }
 
-pub(super) fn release_result(verdict: WithdrawalVerdict) -> Result<(), ReleaseError> {
+pub(super) fn release_result(verdict: ReleaseVerdict) -> Result<(), ReleaseError> {
     match verdict {
-        WithdrawalVerdict::Released => Ok(()),
-        WithdrawalVerdict::Expired => Err(ReleaseError::Expired),
-        WithdrawalVerdict::Taken => Err(ReleaseError::Taken),
-        WithdrawalVerdict::Unconfirmed => Err(ReleaseError::Unconfirmed),
+        ReleaseVerdict::Released => Ok(()),
+        ReleaseVerdict::Expired => Err(ReleaseError::Expired),
+        ReleaseVerdict::Taken => Err(ReleaseError::Taken),
+        ReleaseVerdict::Unconfirmed => Err(ReleaseError::Unconfirmed),
     }
 }

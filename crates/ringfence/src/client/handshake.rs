@@ -3,16 +3,16 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::driver::Driver;
-use crate::driver::gather::{Answers, LateAnswers, PartialAnswers};
 use crate::group::Group;
 use crate::node::{CallError, Facts, Trouble, TroubleKind};
-use crate::protocol::{Vote, Wishes, quorum, settled, vetted};
+use crate::protocol::{ExplicitValues, Vote, quorum, refuse_unsafe, settled};
+use crate::runtime::ClientRuntime;
+use crate::runtime::gather::{Answers, LateAnswers, PartialAnswers};
 use crate::time::Timestamp;
 
 use super::error::ConnectError;
 use super::votes::Votes;
-use super::{Locks, twins};
+use super::{Locks, duplicate_nodes};
 
 /// After this a client starts without the nodes that have not answered.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -22,86 +22,89 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// Joins the group of a majority of the nodes.
 pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
     let shared = &locks.shared;
-    let driver = &shared.driver;
-    let until = driver.sender.clock.now() + PATIENCE;
+    let runtime = &shared.runtime;
+    let until = runtime.sender.clock.now() + PATIENCE;
     loop {
-        let answers = driver
+        let answers = runtime
             .sender
-            .probe(driver.sender.clock.now() + PATIENCE, settled)
+            .probe(runtime.sender.clock.now() + PATIENCE, settled)
             .await;
-        let answers = vetted(&shared.names, answers);
-        twins::refuse_repeated(&shared.names, &answers)?;
+        let answers = refuse_unsafe(&shared.names, answers);
+        duplicate_nodes::refuse_repeated(&shared.names, &answers)?;
         check_fit(&shared.names, &answers)?;
         if let Some(group) = shared.settings.wishes.decide(&answers) {
-            let (joined, rest, asked) = join(driver, group).await;
-            tokio::spawn(hear_rest(Arc::downgrade(driver), rest, asked));
-            twins::refuse_repeated(&shared.names, &joined)?;
+            let (joined, rest, asked) = join(runtime, group).await;
+            tokio::spawn(hear_rest(Arc::downgrade(runtime), rest, asked));
+            duplicate_nodes::refuse_repeated(&shared.names, &joined)?;
             return check_fit(&shared.names, &joined);
         }
         // Only silence is worth waiting for: who says no at once is asked again in the background.
         let silent = answers.iter().any(
             |answer| matches!(answer, Err(error) if error.trouble().kind == TroubleKind::Timeout),
         );
-        if !silent || driver.sender.clock.now() >= until {
+        if !silent || runtime.sender.clock.now() >= until {
             break;
         }
-        driver
+        runtime
             .sender
             .clock
-            .sleep_until(driver.sender.clock.now() + AGAIN)
+            .sleep_until(runtime.sender.clock.now() + AGAIN)
             .await;
     }
     // No majority yet, so the group's values are not known: they are learnt as soon as one answers.
-    tokio::spawn(join_later(Arc::downgrade(driver), shared.settings.wishes));
+    tokio::spawn(join_later(Arc::downgrade(runtime), shared.settings.wishes));
     Ok(())
 }
 
 /// Goes on asking until a majority answers. Until then every call answers that its node has not
 /// joined, which is true.
-async fn join_later(driver: Weak<Driver>, wishes: Wishes) {
+async fn join_later(runtime: Weak<ClientRuntime>, wishes: ExplicitValues) {
     let mut pause = AGAIN;
     loop {
-        let Some(driver) = driver.upgrade() else {
+        let Some(runtime) = runtime.upgrade() else {
             return;
         };
-        let names: Vec<String> = driver
+        let names: Vec<String> = runtime
             .sender
             .nodes
             .iter()
             .map(|n| n.name().to_owned())
             .collect();
-        let answers = driver
+        let answers = runtime
             .sender
-            .probe(driver.sender.clock.now() + PATIENCE, settled)
+            .probe(runtime.sender.clock.now() + PATIENCE, settled)
             .await;
-        let answers = vetted(&names, answers);
+        let answers = refuse_unsafe(&names, answers);
         if let Some(group) = wishes.decide(&answers) {
-            let (_, rest, asked) = join(&driver, group).await;
-            return hear_rest(Arc::downgrade(&driver), rest, asked).await;
+            let (_, rest, asked) = join(&runtime, group).await;
+            return hear_rest(Arc::downgrade(&runtime), rest, asked).await;
         }
-        let clock = driver.sender.clock.clone();
-        drop(driver);
+        let clock = runtime.sender.clock.clone();
+        drop(runtime);
         clock.sleep_until(clock.now() + pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }
 }
 
 /// Has every node join `group`, and waits until a majority has. Tells when it began, too.
-async fn join(driver: &Driver, group: Group) -> (Answers<Facts>, LateAnswers<Facts>, Timestamp) {
-    driver.sender.cluster().adopt(&group);
-    let asked = driver.sender.clock.now();
-    let quorum = quorum(driver.sender.nodes.len());
+async fn join(
+    runtime: &ClientRuntime,
+    group: Group,
+) -> (Answers<Facts>, LateAnswers<Facts>, Timestamp) {
+    runtime.sender.cluster().adopt(&group);
+    let asked = runtime.sender.clock.now();
+    let quorum = quorum(runtime.sender.nodes.len());
     let joined = |answer: &&Option<_>| matches!(answer, Some(Ok(_)));
     let enough = |answers: &PartialAnswers<Facts>| answers.iter().filter(joined).count() >= quorum;
-    let (answers, rest) = driver.sender.join(group, asked + PATIENCE, enough).await;
+    let (answers, rest) = runtime.sender.join(group, asked + PATIENCE, enough).await;
     for (node, answer) in answers.iter().enumerate() {
         match answer {
             Ok(facts) => {
-                tracing::debug!(target: "ringfence", node = driver.sender.nodes[node].name(), version = %facts.version, tier = %facts.tier, "joined");
-                driver.sender.observe_facts(node, facts, asked);
+                tracing::debug!(target: "ringfence", node = runtime.sender.nodes[node].name(), version = %facts.version, tier = %facts.tier, "joined");
+                runtime.sender.observe_facts(node, facts, asked);
             }
             Err(error) => {
-                tracing::debug!(target: "ringfence", node = driver.sender.nodes[node].name(), %error, "not joined yet");
+                tracing::debug!(target: "ringfence", node = runtime.sender.nodes[node].name(), %error, "not joined yet");
             }
         }
     }
@@ -109,13 +112,13 @@ async fn join(driver: &Driver, group: Group) -> (Answers<Facts>, LateAnswers<Fac
 }
 
 /// Hears the nodes that had not joined yet: their clocks count as much as those of quicker nodes.
-async fn hear_rest(driver: Weak<Driver>, mut rest: LateAnswers<Facts>, asked: Timestamp) {
+async fn hear_rest(runtime: Weak<ClientRuntime>, mut rest: LateAnswers<Facts>, asked: Timestamp) {
     while let Some((node, answer)) = rest.recv().await {
-        let Some(driver) = driver.upgrade() else {
+        let Some(runtime) = runtime.upgrade() else {
             return;
         };
         if let Ok(facts) = &answer {
-            driver.sender.observe_facts(node, facts, asked);
+            runtime.sender.observe_facts(node, facts, asked);
         }
     }
 }
@@ -123,14 +126,14 @@ async fn hear_rest(driver: Weak<Driver>, mut rest: LateAnswers<Facts>, asked: Ti
 /// Waiting does not help where a majority is wrongly set up, or so many nodes are the same server that
 /// the others make no majority.
 fn check_fit(names: &[String], answers: &[Result<Facts, CallError>]) -> Result<(), ConnectError> {
-    let marked = twins::marked(names, answers);
+    let marked = duplicate_nodes::marked(names, answers);
     let trouble =
         |answer: &Result<Facts, CallError>| Some(answer.as_ref().err()?.trouble().clone());
     let troubles: Vec<Trouble> = marked.iter().filter_map(trouble).collect();
     let unfit = troubles
         .iter()
         .filter(|trouble| trouble.is_misconfiguration());
-    let twice = troubles.iter().filter(|t| t.kind == TroubleKind::Twice);
+    let twice = troubles.iter().filter(|t| t.kind == TroubleKind::Duplicate);
     let quorum = quorum(answers.len());
     if unfit.count() < quorum && answers.len() - twice.count() >= quorum {
         return Ok(());

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::driver::gather::all;
 use crate::group::Group;
 use crate::node::{CallError, Facts, InitMode, TroubleKind};
+use crate::runtime::gather::all;
 
 use super::error::{ConnectError, InitError};
 use super::handshake::votes;
@@ -76,9 +76,9 @@ async fn all_answer(
     locks: &Locks,
     force: bool,
 ) -> Result<Vec<Result<Facts, CallError>>, InitError> {
-    let driver = &locks.shared.driver;
-    let until = driver.sender.clock.now() + PATIENCE;
-    let answers = driver.sender.probe(until, all).await;
+    let runtime = &locks.shared.runtime;
+    let until = runtime.sender.clock.now() + PATIENCE;
+    let answers = runtime.sender.probe(until, all).await;
     let names = &locks.shared.names;
     let is_there = |answer: &Result<Facts, CallError>| match answer {
         Ok(_) => true,
@@ -88,14 +88,14 @@ async fn all_answer(
         let votes = Votes::worded("answers", names, votes(&answers));
         return Err(InitError::Unreachable { votes });
     }
-    super::twins::refuse(names, &answers).map_err(ConnectError::from)?;
+    super::duplicate_nodes::refuse(names, &answers).map_err(ConnectError::from)?;
     Ok(answers)
 }
 
 async fn ask(locks: &Locks, mode: InitMode, group: Group) -> Vec<Result<Facts, CallError>> {
-    let driver = &locks.shared.driver;
-    let until = driver.sender.clock.now() + SEARCH_PATIENCE;
-    driver.sender.init(group, mode, until).await
+    let runtime = &locks.shared.runtime;
+    let until = runtime.sender.clock.now() + SEARCH_PATIENCE;
+    runtime.sender.init(group, mode, until).await
 }
 
 /// The same, if every node agrees.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::gather::all;
 use crate::message::{Answer, Claim, Holder, Reply, View};
 use crate::node::{CallError, Facts, Tier, Trouble};
 use crate::protocol::{Discount, Vote, duplicates, inspect, quorum};
+use crate::runtime::gather::all;
 
 use super::Locks;
 use super::error::InspectError;
@@ -113,10 +113,10 @@ impl Locks {
 
     /// What every node says of `claims`.
     async fn look_at(&self, claims: Arc<[Claim]>) -> NodeAnswers<'_> {
-        let driver = &self.shared.driver;
+        let runtime = &self.shared.runtime;
         let request = Arc::new(inspect(Arc::clone(&claims)));
-        let until = driver.sender.clock.now() + PATIENCE;
-        let answers = driver.sender.ask_all(&request, until, all).await;
+        let until = runtime.sender.clock.now() + PATIENCE;
+        let answers = runtime.sender.ask_all(&request, until, all).await;
         let names = &self.shared.names;
         let servers: Vec<u64> = answers.iter().map(server).collect();
         let answers = answers.into_iter().zip(duplicates(&servers)).enumerate();
@@ -133,7 +133,12 @@ impl Locks {
         });
         NodeAnswers {
             names,
-            tiers: driver.sender.nodes.iter().map(|node| node.tier()).collect(),
+            tiers: runtime
+                .sender
+                .nodes
+                .iter()
+                .map(|node| node.tier())
+                .collect(),
             views: views.collect(),
         }
     }
@@ -141,20 +146,20 @@ impl Locks {
     /// How often this client found that its own clock had stood still, as in a virtual machine that
     /// is paused. All its guards are lost each time.
     pub fn standstills(&self) -> u64 {
-        self.shared.driver.sender.freezes()
+        self.shared.runtime.sender.freezes()
     }
 
     /// How the nodes are, in node order.
     pub async fn nodes(&self) -> Vec<NodeStatus> {
-        let driver = &self.shared.driver;
-        let asked = driver.sender.clock.now();
-        let answers = driver.sender.probe(asked + PATIENCE, all).await;
+        let runtime = &self.shared.runtime;
+        let asked = runtime.sender.clock.now();
+        let answers = runtime.sender.probe(asked + PATIENCE, all).await;
         for (node, answer) in answers.iter().enumerate() {
             if let Ok(facts) = answer {
-                driver.sender.observe_facts(node, facts, asked);
+                runtime.sender.observe_facts(node, facts, asked);
             }
         }
-        let cluster = driver.sender.cluster();
+        let cluster = runtime.sender.cluster();
         let statuses = answers.into_iter().enumerate().map(|(node, facts)| {
             let known = facts.as_ref().ok();
             let quarantine = known

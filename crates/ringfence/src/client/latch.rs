@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::latch::{self, LatchRefusal, LatchWanted};
 use crate::message::{Claim, Mode};
 use crate::name::{Name, NameError};
 use crate::protocol::{LatchFailureKind, LatchTerms};
+use crate::runtime::latch::{self, LatchRefusal, LatchRequest};
 
 use super::Locks;
 use super::error::ConfigError;
@@ -63,7 +63,7 @@ impl Arrival {
 
 impl Latch {
     pub(super) fn new(locks: Locks, name: &str, count: u32) -> Self {
-        let drawn = locks.shared.driver.entropy.token();
+        let drawn = locks.shared.runtime.entropy.token();
         let drawn = drawn.map(|token| format!("drawn:{}", token.expose()));
         Self {
             name: Name::new(&locks.shared.settings.prefix, name),
@@ -137,7 +137,7 @@ impl Latch {
     pub async fn arrive(&self) -> Result<Arrival, LatchError> {
         let wanted = self.wanted(None)?;
         let party = self.party.clone()?;
-        let arrived = latch::arrive(self.locks.driver(), &wanted, &party).await;
+        let arrived = latch::arrive(self.locks.runtime(), &wanted, &party).await;
         let arrived = arrived.map_err(|refusal| self.failed(refusal))?;
         let count = u64::from(self.count);
         if arrived > count {
@@ -157,11 +157,11 @@ impl Latch {
     /// Waits until the latch is open, without arriving. Cancel-safe.
     pub async fn wait(&self) -> Result<(), LatchError> {
         let wanted = self.wanted(self.wait_for)?;
-        let opened = latch::wait(self.locks.driver(), &wanted).await;
+        let opened = latch::wait(self.locks.runtime(), &wanted).await;
         opened.map(|_| ()).map_err(|refusal| self.failed(refusal))
     }
 
-    fn wanted(&self, wait: Option<Duration>) -> Result<LatchWanted, ConfigError> {
+    fn wanted(&self, wait: Option<Duration>) -> Result<LatchRequest, ConfigError> {
         self.locks.check_runtime()?;
         let name = self.name.clone()?;
         if !(1..=PARTIES_MAX).contains(&self.count) {
@@ -181,13 +181,13 @@ impl Latch {
         }
         let shared = &self.locks.shared;
         let settings = &shared.settings;
-        Ok(LatchWanted {
+        Ok(LatchRequest {
             claims: Arc::from([Claim {
                 name: name.latch(),
                 mode: Mode::Exclusive,
             }]),
             terms: LatchTerms {
-                nodes: shared.driver.sender.nodes.len(),
+                nodes: shared.runtime.sender.nodes.len(),
                 count: u64::from(self.count),
                 ttl,
                 call_timeout: settings.call_timeout(settings.ttl),

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use crate::driver::Driver;
-use crate::driver::acquire::{Wanted, acquire};
-use crate::driver::hold::Hold;
 use crate::group::Group;
 use crate::message::{Claim, Kind};
 use crate::name::NameError;
-use crate::protocol::{Attempt, HoldPolicy, Terms};
+use crate::protocol::{AcquireTerms, Attempt, HoldPolicy};
+use crate::runtime::ClientRuntime;
+use crate::runtime::acquire::{AcquireRequest, acquire};
+use crate::runtime::hold::HeldLock;
 use crate::time::Timestamp;
 
 use super::Locks;
@@ -187,13 +187,13 @@ impl Lock {
 
     pub(super) async fn take_alone(&self, wait: Option<Duration>) -> Result<Guard, AcquireError> {
         let name = self.name();
-        let (guard, _) = self.take_noting(wait, name, |_| ()).await?;
+        let (guard, _) = self.acquire_with_observer(wait, name, |_| ()).await?;
         Ok(guard)
     }
 
     /// Takes the lock; `note` sees every attempt that was lost, and the one that was won. Says which
     /// slot of a semaphore it is.
-    pub(super) async fn take_noting(
+    pub(super) async fn acquire_with_observer(
         &self,
         wait: Option<Duration>,
         name: Arc<str>,
@@ -201,7 +201,7 @@ impl Lock {
     ) -> Result<(Guard, Option<u32>), AcquireError> {
         let wanted = self.wanted(wait)?;
         let span = tracing::debug_span!(target: "ringfence", "acquire", name = %name, label = %wanted.label);
-        let driver = &self.locks.shared.driver;
+        let runtime = &self.locks.shared.runtime;
         let mut looked = false;
         let mut told_of_quarantine = false;
         // Of a semaphore one client may well hold several.
@@ -217,7 +217,7 @@ impl Lock {
                 told_of_quarantine = self.warn_of_quarantine(&name, attempt);
             }
         };
-        let won = acquire(driver, &wanted, on_lost)
+        let won = acquire(runtime, &wanted, on_lost)
             .instrument(span)
             .await
             .map_err(|refusal| {
@@ -243,16 +243,16 @@ impl Lock {
             note(attempt);
             attempt.slot()
         });
-        let hold = Hold::new(driver, won, policy);
+        let hold = HeldLock::new(runtime, won, policy);
         Ok((self.locks.guard(hold, name), slot))
     }
 
-    pub(super) fn guard(&self, hold: Arc<Hold>) -> Guard {
+    pub(super) fn guard(&self, hold: Arc<HeldLock>) -> Guard {
         self.locks.guard(hold, self.name())
     }
 
-    pub(super) fn driver(&self) -> &Arc<Driver> {
-        &self.locks.shared.driver
+    pub(super) fn runtime(&self) -> &Arc<ClientRuntime> {
+        &self.locks.shared.runtime
     }
 
     /// The names, for people.
@@ -267,9 +267,9 @@ impl Lock {
         }
     }
 
-    pub(super) fn wanted(&self, wait: Option<Duration>) -> Result<Wanted, ConfigError> {
+    pub(super) fn wanted(&self, wait: Option<Duration>) -> Result<AcquireRequest, ConfigError> {
         let shared = &self.locks.shared;
-        if shared.driver.closing.runtime_gone.load(Ordering::SeqCst) {
+        if shared.runtime.closing.runtime_gone.load(Ordering::SeqCst) {
             return Err(ConfigError::RuntimeGone);
         }
         let claims = self.claims.clone()?;
@@ -280,7 +280,7 @@ impl Lock {
         };
         let ttl = whole_millis(self.ttl);
         let delay = whole_millis(self.lock_delay);
-        settings.check_lease(ttl, delay, shared.driver.sender.cluster().group())?;
+        settings.check_lease(ttl, delay, shared.runtime.sender.cluster().group())?;
         if self.hold_at_least > TTL_MAX {
             return Err(ConfigError::HoldAtLeastTooLong {
                 span: self.hold_at_least,
@@ -296,12 +296,12 @@ impl Lock {
         if self.max_hold.flatten().is_some_and(|span| span.is_zero()) {
             return Err(ConfigError::MaxHoldZero);
         }
-        Ok(Wanted {
+        Ok(AcquireRequest {
             claims,
             label,
             delay,
-            terms: Terms {
-                nodes: shared.driver.sender.nodes.len(),
+            terms: AcquireTerms {
+                nodes: shared.runtime.sender.nodes.len(),
                 ttl,
                 drift: settings.drift,
                 min_validity,
@@ -317,7 +317,7 @@ impl Lock {
 
 impl Locks {
     /// The guard of `hold`.
-    pub(super) fn guard(&self, hold: Arc<Hold>, name: Arc<str>) -> Guard {
+    pub(super) fn guard(&self, hold: Arc<HeldLock>, name: Arc<str>) -> Guard {
         Guard {
             hold,
             locks: Self {

@@ -2,6 +2,7 @@
 
 mod builder;
 mod config_error;
+mod duplicate_nodes;
 mod election;
 mod error;
 mod examine;
@@ -20,7 +21,6 @@ mod receipt;
 mod rw_lock;
 mod semaphore;
 pub(crate) mod terms;
-mod twins;
 mod votes;
 mod warnings;
 
@@ -28,9 +28,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::Driver;
 use crate::message::{Claim, Mode};
 use crate::name::{Name, NameError};
+use crate::runtime::ClientRuntime;
 
 pub use builder::Builder;
 pub use election::{Election, Leader, Leadership};
@@ -75,7 +75,7 @@ pub struct Locks {
 }
 
 struct Shared {
-    driver: Arc<Driver>,
+    runtime: Arc<ClientRuntime>,
     settings: Settings,
     names: Vec<String>,
 }
@@ -155,7 +155,7 @@ impl Locks {
     ///
     /// Until a majority of the nodes has answered, this is the value of the client's own settings.
     pub fn longest_ttl(&self) -> Duration {
-        lock::longest_ttl(self.shared.driver.sender.cluster().group())
+        lock::longest_ttl(self.shared.runtime.sender.cluster().group())
     }
 
     /// Ends all waiting calls of this client and waits until a majority of the nodes has confirmed
@@ -165,10 +165,10 @@ impl Locks {
     /// All clones are closed, too: later calls fail with [`AcquireError::Cancelled`]. Guards that are
     /// still held stay valid, and renewed, until they are dropped.
     pub async fn close(&self) {
-        self.shared.driver.close();
+        self.shared.runtime.close();
         let (closing, clock) = (
-            &self.shared.driver.closing,
-            &self.shared.driver.sender.clock,
+            &self.shared.runtime.closing,
+            &self.shared.runtime.sender.clock,
         );
         closing.attempts_ended(clock).await;
         closing.drained(clock).await;
@@ -176,19 +176,19 @@ impl Locks {
 
     /// Whether [`close`](Self::close) was called, or the tokio runtime of this client has ended.
     pub fn is_closed(&self) -> bool {
-        self.shared.driver.closing.is_closed()
+        self.shared.runtime.closing.is_closed()
     }
 
     /// A client whose tokio runtime has ended can renew nothing.
     fn check_runtime(&self) -> Result<(), ConfigError> {
-        match self.shared.driver.closing.is_runtime_gone() {
+        match self.shared.runtime.closing.is_runtime_gone() {
             false => Ok(()),
             true => Err(ConfigError::RuntimeGone),
         }
     }
 
-    fn driver(&self) -> &Arc<Driver> {
-        &self.shared.driver
+    fn runtime(&self) -> &Arc<ClientRuntime> {
+        &self.shared.runtime
     }
 
     fn claims<S: AsRef<str>>(

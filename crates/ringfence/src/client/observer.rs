@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use futures_core::Stream;
 
-use crate::driver::Driver;
-use crate::driver::gather::PartialAnswers;
 use crate::message::{Answer, Ballot, Claim, Reply, Request};
 use crate::node::CallError;
 use crate::protocol::{Vote, duplicates, inspect, quorum};
+use crate::runtime::ClientRuntime;
+use crate::runtime::gather::PartialAnswers;
 use crate::time::Timestamp;
 
 use super::election::Leader;
@@ -126,7 +126,7 @@ impl fmt::Debug for Observer {
 
 /// The question who leads, and what was reported so far.
 pub(super) struct Watch {
-    driver: Arc<Driver>,
+    runtime: Arc<ClientRuntime>,
     request: Arc<Request>,
     /// The highest term that was reported.
     term: Ballot,
@@ -145,9 +145,9 @@ enum Sight {
 }
 
 impl Watch {
-    pub(super) fn new(driver: Arc<Driver>, claims: Arc<[Claim]>) -> Self {
+    pub(super) fn new(runtime: Arc<ClientRuntime>, claims: Arc<[Claim]>) -> Self {
         Self {
-            driver,
+            runtime,
             request: Arc::new(inspect(claims)),
             term: Ballot::default(),
             vacant: None,
@@ -158,7 +158,7 @@ impl Watch {
     /// See [`Observer::next`].
     async fn next(&mut self) -> Option<LeaderChange> {
         loop {
-            if self.driver.closing.is_closed() {
+            if self.runtime.closing.is_closed() {
                 return None;
             }
             if let Some(change) = self.look().await {
@@ -169,10 +169,10 @@ impl Watch {
                 self.pause = LOOK_MIN;
                 return Some(change);
             }
-            let clock = &self.driver.sender.clock;
+            let clock = &self.runtime.sender.clock;
             tokio::select! {
                 biased;
-                () = self.driver.closing.begun() => return None,
+                () = self.runtime.closing.begun() => return None,
                 () = clock.sleep_until(clock.now() + self.pause) => {}
             }
             self.pause = (self.pause * 2).min(LOOK_MAX);
@@ -217,27 +217,27 @@ impl Watch {
     }
 
     fn node_names(&self) -> Vec<String> {
-        let nodes = self.driver.sender.nodes.iter();
+        let nodes = self.runtime.sender.nodes.iter();
         nodes.map(|node| node.name().to_owned()).collect()
     }
 
     /// Asks all nodes once, until their answers decide.
     async fn ask(&self) -> (Sight, Vec<Result<Reply, CallError>>, Timestamp) {
-        let driver = &self.driver;
-        let sent = driver.sender.clock.now();
+        let runtime = &self.runtime;
+        let sent = runtime.sender.clock.now();
         let enough = |answers: &PartialAnswers<Reply>| {
             let answers = answers.iter().map(Option::as_ref);
             !matches!(self.tally(answers, sent), Sight::Undecided)
         };
-        let answers = driver
+        let answers = runtime
             .sender
             .ask_all(&self.request, sent + PATIENCE, enough)
             .await;
         let answered = answers.iter().enumerate();
         for (node, answer) in answered.filter(|(_, answer)| answer.is_ok()) {
             // A client that only watches notices a restarted node, too.
-            let now = driver.sender.clock.now();
-            driver.sender.observe_reply(node, answer, sent, now);
+            let now = runtime.sender.clock.now();
+            runtime.sender.observe_reply(node, answer, sent, now);
         }
         let sight = self.tally(answers.iter().map(Some), sent);
         (sight, answers, sent)
@@ -267,7 +267,7 @@ impl Watch {
                 _ => unknown += 1,
             }
         }
-        let quorum = quorum(self.driver.sender.nodes.len());
+        let quorum = quorum(self.runtime.sender.nodes.len());
         let votes = |one: &Leader| {
             let same = seated
                 .iter()
@@ -287,8 +287,8 @@ impl Watch {
         reply: &Reply,
         sent: Timestamp,
     ) -> Option<crate::protocol::Discount> {
-        let now = self.driver.sender.clock.now();
-        let cluster = self.driver.sender.cluster();
+        let now = self.runtime.sender.clock.now();
+        let cluster = self.runtime.sender.cluster();
         cluster.discount(node, reply.standing, sent, now)
     }
 }

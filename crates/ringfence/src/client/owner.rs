@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as Turn, Notify};
 
-use crate::driver::extending::Extending;
-use crate::driver::hold::Hold;
-use crate::driver::{Driver, lock, wait_for};
 use crate::message::{Claim, Mode};
+use crate::runtime::extending::Extending;
+use crate::runtime::hold::HeldLock;
+use crate::runtime::{ClientRuntime, lock, wait_for};
 
 use super::error::{AcquireError, ConfigError};
 use super::guard::Guard;
@@ -63,9 +63,9 @@ struct OwnerLock {
 
 /// One hold and how many guards share it.
 struct Joint {
-    hold: Arc<Hold>,
+    hold: Arc<HeldLock>,
     /// What the guards that were downgraded hold once no other is left.
-    shared: OnceLock<Arc<Hold>>,
+    shared: OnceLock<Arc<HeldLock>>,
     count: Mutex<Count>,
 }
 
@@ -103,12 +103,16 @@ impl Owner {
 
     /// One more caller of this owner asks for `claims`. An error if the owner has, or asks for, some
     /// but not all of them in another lock: it would wait for itself.
-    fn ask_for(&self, driver: &Arc<Driver>, claims: &[Claim]) -> Result<Caller, ConfigError> {
+    fn ask_for(
+        &self,
+        runtime: &Arc<ClientRuntime>,
+        claims: &[Claim],
+    ) -> Result<Caller, ConfigError> {
         let mut claims = claims.to_vec();
         claims.sort_by(|one, other| one.name.cmp(&other.name));
         let mut seats = lock(&self.seats);
         seats.retain(|_, seat| seat.strong_count() > 0);
-        let key = (Arc::as_ptr(driver).addr(), claims);
+        let key = (Arc::as_ptr(runtime).addr(), claims);
         let in_the_way = |(other, seat): (&OwnerKey, &Weak<OwnerLock>)| {
             let overlaps = *other != key && other.0 == key.0 && share_a_name(&other.1, &key.1);
             let seat = seat.upgrade().filter(|_| overlaps)?;
@@ -169,9 +173,9 @@ impl Lock {
         wait: Option<Duration>,
     ) -> Result<Guard, AcquireError> {
         let claims = self.wanted(wait)?.claims;
-        let driver = self.driver();
-        let clock = &driver.sender.clock;
-        let caller = owner.ask_for(driver, &claims)?;
+        let runtime = self.runtime();
+        let clock = &runtime.sender.clock;
+        let caller = owner.ask_for(runtime, &claims)?;
         let seat = &caller.seat;
         let end = wait.map(|wait| clock.now() + wait);
         let over = async || match end {
@@ -187,7 +191,7 @@ impl Lock {
                 () = seat.is_taken() => continue,
                 turn = seat.turn.lock() => Some(turn),
                 () = over() => None,
-                () = driver.closing.begun() => None,
+                () = runtime.closing.begun() => None,
             };
             // Out of time while another caller asks for us all: one attempt of our own says what is
             // in the way.
@@ -240,7 +244,7 @@ impl OwnerLock {
     }
 
     /// `hold` is what all share from now on. Guards of an earlier one, which is lost, keep that.
-    fn fill(self: &Arc<Self>, hold: &Arc<Hold>) -> Share {
+    fn fill(self: &Arc<Self>, hold: &Arc<HeldLock>) -> Share {
         let joint = Arc::new(Joint {
             hold: Arc::clone(hold),
             shared: OnceLock::new(),
@@ -261,7 +265,7 @@ impl OwnerLock {
 
 impl Share {
     /// What the guards that were downgraded hold, if the lock is shared by now.
-    pub(super) fn shared(&self) -> Option<&Arc<Hold>> {
+    pub(super) fn shared(&self) -> Option<&Arc<HeldLock>> {
         self.joint.shared.get()
     }
 
@@ -305,7 +309,7 @@ impl Share {
     /// No guard holds it alone any more: those that were downgraded get their share.
     fn downgrade(&self) -> Extending {
         self.vacate();
-        let publish = |shared: &Arc<Hold>| {
+        let publish = |shared: &Arc<HeldLock>| {
             // The last of those that hold it alone goes once.
             let _ = self.joint.shared.set(Arc::clone(shared));
         };

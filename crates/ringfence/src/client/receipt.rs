@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::hold::Hold;
-use crate::driver::releasing::Releasing;
 use crate::message::{Ballot, Claim, Kind};
 use crate::protocol::{FinalRelease, GrantId, HoldPolicy, Target};
+use crate::runtime::hold::HeldLock;
+use crate::runtime::releasing::Releasing;
 use crate::token::Token;
 
 use super::error::{ConfigError, ExtendError, ReleaseError};
@@ -85,27 +85,27 @@ impl Lock {
             max_hold: None,
             label: wanted.label,
         };
-        let driver = &self.locks.shared.driver;
-        let hold = Hold::resume(driver, receipt.id(wanted.claims, self.kind), policy);
+        let runtime = &self.locks.shared.runtime;
+        let hold = HeldLock::resume(runtime, receipt.id(wanted.claims, self.kind), policy);
         let names = &self.locks.shared.names;
         let deadline = Guard::extend_hold(&hold, wanted.terms.ttl, names).await?;
-        Ok(deadline.since(driver.sender.clock.now()))
+        Ok(deadline.since(runtime.sender.clock.now()))
     }
 
     /// Releases a hold that was left behind by [`Guard::leave`], perhaps by another process.
     pub async fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
         let wanted = self.wanted(None)?;
-        let driver = &self.locks.shared.driver;
+        let runtime = &self.locks.shared.runtime;
         let release = FinalRelease {
             // The process that left it may have left requests on their way, too.
-            targets: vec![Target::Unknown; driver.sender.nodes.len()],
+            targets: vec![Target::Unknown; runtime.sender.nodes.len()],
             lease_left: wanted.lease(),
             call_timeout: wanted.terms.call_timeout,
             keep_until: None,
             keeps_on: false,
         };
         let id = receipt.id(wanted.claims, self.kind);
-        let verdict = Releasing::finish(driver, &id, release).verdict().await;
+        let verdict = Releasing::finish(runtime, &id, release).verdict().await;
         let released = release_result(verdict);
         tracing::debug!(
             target: "ringfence",

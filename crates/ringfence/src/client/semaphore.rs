@@ -49,7 +49,7 @@ impl Semaphore {
         let shown = name.as_ref().map(Name::shown).unwrap_or_default();
         let claims = name.map(|name| {
             let slots = (0..permits.min(PERMITS_MAX)).map(|slot| name.slot(slot));
-            let claims = std::iter::once(name.gate()).chain(slots);
+            let claims = std::iter::once(name.admission()).chain(slots);
             let claims = claims.map(|name| Claim {
                 name,
                 mode: Mode::Exclusive,
@@ -133,7 +133,7 @@ impl Semaphore {
         };
         let taken = self
             .lock
-            .take_noting(wait, Arc::clone(&self.name), note)
+            .acquire_with_observer(wait, Arc::clone(&self.name), note)
             .await?;
         let (guard, slot) = taken;
         Ok(SemaphoreGuard {

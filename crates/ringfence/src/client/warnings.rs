@@ -1,8 +1,8 @@
 //! What a caller that waits for a lock is warned of, once.
 
-use crate::driver::acquire::Wanted;
-use crate::driver::hold::HolderTask;
-use crate::protocol::{Attempt, ceil_secs, majority_grows_up, quorum};
+use crate::protocol::{Attempt, ceil_secs, majority_votes_in, quorum};
+use crate::runtime::acquire::AcquireRequest;
+use crate::runtime::hold::HolderTask;
 
 use super::lock::Lock;
 use super::votes::{Votes, not_voting};
@@ -11,7 +11,7 @@ impl Lock {
     /// A wait that covers a quarantine may last half a minute: says so.
     pub(super) fn warn_of_quarantine(&self, name: &str, attempt: &Attempt) -> bool {
         let names = &self.locks.shared.names;
-        let left = majority_grows_up(attempt, quorum(names.len()));
+        let left = majority_votes_in(attempt, quorum(names.len()));
         let Some(left) = left.filter(|left| !left.is_zero()) else {
             return false;
         };
@@ -28,8 +28,8 @@ impl Lock {
 
     /// A task that waits for what it holds itself waits for ever. Other tasks of the same client that
     /// wait for each other are normal contention, and nothing to warn of.
-    pub(super) fn warn_of_self_deadlock(&self, wanted: &Wanted) {
-        let schedule = &self.locks.shared.driver.schedule;
+    pub(super) fn warn_of_self_deadlock(&self, wanted: &AcquireRequest) {
+        let schedule = &self.locks.shared.runtime.schedule;
         let Some(held) = schedule.hold_of(HolderTask::current(), &wanted.claims) else {
             return;
         };

@@ -50,7 +50,7 @@ pub struct ServerExamination {
     /// The ACL user that was logged in.
     pub user: String,
     /// The server's clock, and its response time.
-    pub clock: Result<ClockReading, Trouble>,
+    pub clock: Result<ClockSample, Trouble>,
     /// The server's own description.
     pub identity: Result<Identity, Trouble>,
     /// The contents of its birth record.
@@ -71,7 +71,7 @@ pub struct ServerExamination {
 
 /// The clock of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClockReading {
+pub struct ClockSample {
     /// How far the node's clock is ahead of this machine's wall clock.
     pub ahead_us: i64,
     /// The shortest round trip: the largest possible error of the reading.

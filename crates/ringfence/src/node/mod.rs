@@ -22,15 +22,16 @@ use std::sync::Arc;
 pub use clock::NodeClock;
 #[cfg(feature = "client")]
 pub use examination::{
-    Birth, ClockReading, Contents, Examination, FileExamination, FileMode, Found, Identity, Keys,
+    Birth, ClockSample, Contents, Examination, FileExamination, FileMode, Found, Identity, Keys,
     Machine, Memory, OnDisk, Purpose, Right, Rights, Role, ServerExamination, Voting,
 };
 // The arguments and results of a `Node`.
 pub use ringfence_core::group::Group;
 pub use ringfence_core::message::{
     Acquire, AcquireSlot, Answer, Arrivals, Arrive, Attend, Ballot, Claim, Downgrade, Extend,
-    Holder, Mode, Op, Permit, Place, PlainAcquire, PlainExtend, Refresh, RefreshSlots, Release,
-    ReleaseKind, ReleaseSlot, Reply, Request, Restore, Slots, Stamp, Standing, Turn, View, Wake,
+    Holder, Mode, Op, Permit, PlainAcquire, PlainExtend, Refresh, RefreshSlots, Release,
+    ReleaseKind, ReleaseSlot, Reply, ReplyStamp, Request, Restore, Slots, Standing, Ticket, Turn,
+    View, Wake,
 };
 pub use ringfence_core::name::Name;
 pub use ringfence_core::node::{CallError, Facts, Tier, Trouble, TroubleKind};

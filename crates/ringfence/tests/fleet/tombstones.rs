@@ -14,8 +14,8 @@ use ringfence::url::{NodeUrl, parse_nodes};
 use ringfence_core::group::Group;
 use ringfence_core::ledger::{self, Entry, Moment, Rules};
 use ringfence_core::message::{
-    Acquire, Answer, Ballot, Claim, Extend, Holder, Mode, Op, Place, Release, ReleaseKind, Reply,
-    Request, Restore,
+    Acquire, Answer, Ballot, Claim, Extend, Holder, Mode, Op, Release, ReleaseKind, Reply, Request,
+    Restore, Ticket,
 };
 use ringfence_core::name::Name;
 use ringfence_core::time::Timestamp;
@@ -279,7 +279,7 @@ impl Step {
     fn op(&self, ballot: Ballot) -> Op {
         let label = Arc::from("job: ü");
         // One of the two clients has a ticket, so that wakes and passing are tested, too.
-        let place = (self.client == 0).then(|| Place {
+        let ticket = (self.client == 0).then(|| Ticket {
             since_us: 1,
             id: Arc::from("c.1"),
             first: false,
@@ -290,14 +290,14 @@ impl Step {
                 ballot,
                 ttl_ms,
                 label,
-                place: place.filter(|_| waits),
+                ticket: ticket.filter(|_| waits),
             }),
             Kind::Extend => Op::Extend(Extend { ballot, ttl_ms }),
             Kind::Release(kind, keep_ms, fate_unknown) => Op::Release(Release {
                 ballot,
                 kind,
                 fate_unknown,
-                place,
+                ticket,
                 stays: false,
                 keep_ms,
             }),

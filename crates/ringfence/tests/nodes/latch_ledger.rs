@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use ringfence_core::message::{Arrive, Attend, Claim, Mode, Op, Place, Request};
+use ringfence_core::message::{Arrive, Attend, Claim, Mode, Op, Request, Ticket};
 use ringfence_core::name::Name;
 
 use crate::support::token;
@@ -64,7 +64,7 @@ fn latch() -> Name {
     Name::new("", "s").unwrap().latch()
 }
 
-fn request(ask: &Ask, clock_us: u64, place: impl Fn(usize) -> Place) -> Request {
+fn request(ask: &Ask, clock_us: u64, ticket: impl Fn(usize) -> Ticket) -> Request {
     let op = match ask {
         Ask::Arrive {
             parties,
@@ -82,7 +82,7 @@ fn request(ask: &Ask, clock_us: u64, place: impl Fn(usize) -> Place) -> Request 
             list,
             ttl_ms,
         } => Op::Attend(Attend {
-            places: tickets.iter().map(|ticket| place(*ticket)).collect(),
+            tickets: tickets.iter().map(|number| ticket(*number)).collect(),
             list: *list,
             ttl_ms: *ttl_ms,
         }),
@@ -110,7 +110,7 @@ mod servers {
         bench.wait_until(until);
         let mut entries = bench.settled(&[latch().as_str()]);
         let clock_us = bench.clock_us();
-        let request = request(ask, clock_us, |ticket| bench.place((ticket, false)));
+        let request = request(ask, clock_us, |ticket| bench.ticket((ticket, false)));
         bench.compare_request(&request, &mut entries)
     }
 
@@ -159,7 +159,7 @@ mod sqlite {
                 stage.pass_ms(pass_ms);
                 now.clock_us += pass_ms * 1000;
                 now.lease_ms += pass_ms;
-                let request = request(&ask, now.clock_us, place);
+                let request = request(&ask, now.clock_us, ticket);
                 let outcome = ledger::apply(&rules, now, &mut entry, &request);
                 let reply = send(stage.node(), request.clone(), NEVER).wait().unwrap();
                 prop_assert_eq!(&reply.answer, &outcome.answer, "{:?}", request);
@@ -174,8 +174,8 @@ mod sqlite {
         prop_oneof![8 => 0u64..5, 3 => 0u64..2_000, 1 => 55_000u64..95_000]
     }
 
-    fn place(ticket: usize) -> Place {
-        Place {
+    fn ticket(ticket: usize) -> Ticket {
+        Ticket {
             since_us: 0,
             id: format!("c.{ticket}").into(),
             first: false,

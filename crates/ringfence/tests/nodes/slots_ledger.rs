@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use ringfence_core::message::{
-    Acquire, AcquireSlot, Ballot, Claim, Extend, Mode, Op, Place, RefreshSlots, Release,
-    ReleaseKind, ReleaseSlot, Request, Restore, Slots,
+    Acquire, AcquireSlot, Ballot, Claim, Extend, Mode, Op, RefreshSlots, Release, ReleaseKind,
+    ReleaseSlot, Request, Restore, Slots, Ticket,
 };
 use ringfence_core::name::Name;
 
@@ -36,7 +36,7 @@ enum What {
         slots: Slots,
         kind: ReleaseKind,
         fate_unknown: bool,
-        place: Option<usize>,
+        ticket: Option<usize>,
         stays: bool,
     },
     Refresh(Vec<usize>),
@@ -47,19 +47,19 @@ enum What {
 
 fn any_ask() -> impl Strategy<Value = Ask> {
     let slot = 0..SLOTS;
-    let place = proptest::option::weighted(0.6, 0..TICKETS);
+    let ticket = proptest::option::weighted(0.6, 0..TICKETS);
     let slots = prop_oneof![
         3 => Just(Slots::All),
         3 => slot.clone().prop_map(Slots::Only),
         1 => slot.clone().prop_map(Slots::AllBut),
     ];
     let kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
-    let release = (slots, kind, any::<bool>(), place, any::<bool>()).prop_map(
-        |(slots, kind, fate_unknown, place, stays)| What::Release {
+    let release = (slots, kind, any::<bool>(), ticket, any::<bool>()).prop_map(
+        |(slots, kind, fate_unknown, ticket, stays)| What::Release {
             slots,
             kind,
             fate_unknown: fate_unknown && stays,
-            place,
+            ticket,
             stays,
         },
     );
@@ -92,13 +92,13 @@ fn any_ask() -> impl Strategy<Value = Ask> {
 fn parts(size: u32) -> Vec<Name> {
     let name = Name::new("", "s").unwrap();
     let slots = (0..size).map(|slot| name.slot(slot));
-    std::iter::once(name.gate()).chain(slots).collect()
+    std::iter::once(name.admission()).chain(slots).collect()
 }
 
-fn request(ask: &Ask, ballot: Ballot, place: impl Fn((usize, bool)) -> Place) -> Request {
+fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) -> Request {
     let label: Arc<str> = format!("label of {}: with colons", ask.holder).into();
     let ttl_ms = ask.ttl_ms;
-    let known = |ticket: usize| place((ticket, false));
+    let known = |number: usize| ticket((number, false));
     let mut names = parts(ask.size);
     let mut only = |slot: u32| names = vec![names[(slot % ask.size) as usize + 1].clone()];
     let op = match &ask.what {
@@ -108,14 +108,14 @@ fn request(ask: &Ask, ballot: Ballot, place: impl Fn((usize, bool)) -> Place) ->
                 ballot,
                 ttl_ms,
                 label,
-                place: shown.map(&place),
+                ticket: shown.map(&ticket),
             },
         }),
         What::Release {
             slots,
             kind,
             fate_unknown,
-            place: ticket,
+            ticket: ticket,
             stays,
         } => Op::ReleaseSlot(ReleaseSlot {
             slots: *slots,
@@ -123,13 +123,13 @@ fn request(ask: &Ask, ballot: Ballot, place: impl Fn((usize, bool)) -> Place) ->
                 ballot,
                 kind: *kind,
                 fate_unknown: *fate_unknown,
-                place: ticket.map(known),
+                ticket: ticket.map(known),
                 stays: *stays,
                 keep_ms: None,
             },
         }),
         What::Refresh(tickets) => Op::RefreshSlots(RefreshSlots {
-            places: tickets.iter().copied().map(known).collect(),
+            tickets: tickets.iter().copied().map(known).collect(),
         }),
         What::Extend(slot) => {
             only(*slot);
@@ -199,7 +199,7 @@ mod servers {
                 let clock = bench.clock_us();
                 let base = seat.map_or(clock, |seat| seat.ballot.get());
                 let ballot = Ballot::new(base.saturating_add_signed(by));
-                let request = request(ask, ballot, |shown| bench.place(shown));
+                let request = request(ask, ballot, |shown| bench.ticket(shown));
                 let claimed: Vec<&str> = request.claims.iter().map(|c| c.name.as_str()).collect();
                 let mut entries = bench.settled(&claimed);
                 return bench.compare_request(&request, &mut entries);
@@ -283,7 +283,7 @@ mod sqlite {
                 let seat = slot.and_then(|slot| load(&parts(SLOTS)[slot as usize + 1]).record?.seat);
                 let base = seat.map_or(now.clock_us, |seat| seat.ballot.get());
                 let ballot = Ballot::new(base.saturating_add_signed(by));
-                let request = request(&ask, ballot, place);
+                let request = request(&ask, ballot, ticket);
                 let names: Vec<Name> = request.claims.iter().map(|c| c.name.clone()).collect();
                 let mut entries: Vec<Entry> = names.iter().map(load).collect();
                 let outcome = ledger::apply(&rules, now, &mut entries, &request);
@@ -303,8 +303,8 @@ mod sqlite {
         ]
     }
 
-    fn place((ticket, first): (usize, bool)) -> Place {
-        Place {
+    fn ticket((ticket, first): (usize, bool)) -> Ticket {
+        Ticket {
             since_us: WALL_US + ticket as u64,
             id: format!("c.{ticket}").into(),
             first,

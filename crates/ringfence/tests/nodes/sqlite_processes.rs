@@ -158,7 +158,7 @@ fn a_release_in_one_process_wakes_a_waiter_in_another_that_does_not_poll() {
             assert_eq!(ask(&node, "x", ALICE, plain), Answer::Granted);
         }
         // On behalf of the child, which only waits for wakes.
-        ask(&node, "x", BOB, refresh(&[&place(since_us, "other.1")]));
+        ask(&node, "x", BOB, refresh(&[&ticket(since_us, "other.1")]));
         ballot = plus(ballot, 1);
         let freed = Clock::System.now();
         assert_eq!(ask(&node, "x", ALICE, release(ballot)), Answer::Released);
@@ -200,7 +200,7 @@ const WAKES: usize = 5;
 fn listen(node: &dyn Node, folder: &Path) {
     let listener = WakeListener::at(node, "other");
     let since_us = stamp(node, "x").clock_us;
-    ask(node, "x", BOB, refresh(&[&place(since_us, "other.1")]));
+    ask(node, "x", BOB, refresh(&[&ticket(since_us, "other.1")]));
     fs::write(folder.join("new"), since_us.to_string()).unwrap();
     fs::rename(folder.join("new"), folder.join("listening")).unwrap();
     for _ in 0..WAKES {

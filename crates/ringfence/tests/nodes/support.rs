@@ -15,8 +15,8 @@ use ringfence::clock::Clock;
 use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Hear, InitMode, Node};
 use ringfence_core::group::Group;
 use ringfence_core::message::{
-    Acquire, Answer, Ballot, Claim, Extend, Holder, Mode, Op, Place, Refresh, Release, ReleaseKind,
-    Reply, Request, Restore, Stamp, Wake,
+    Acquire, Answer, Ballot, Claim, Extend, Holder, Mode, Op, Refresh, Release, ReleaseKind, Reply,
+    ReplyStamp, Request, Restore, Ticket, Wake,
 };
 use ringfence_core::name::Name;
 use ringfence_core::time::Timestamp;
@@ -131,7 +131,7 @@ pub(crate) fn ask(node: &dyn Node, name: &str, client: u8, op: Op) -> Answer {
 }
 
 /// The node's clock and the floor of `name`.
-pub(crate) fn stamp(node: &dyn Node, name: &str) -> Stamp {
+pub(crate) fn stamp(node: &dyn Node, name: &str) -> ReplyStamp {
     let stamp = reply(node, &[name], ALICE, Op::Inspect).stamp;
     stamp.expect("an inspect carries a stamp")
 }
@@ -151,29 +151,29 @@ pub(crate) fn acquire(ballot: Ballot, ttl_ms: u64) -> Op {
         ballot,
         ttl_ms,
         label: Arc::from("job"),
-        place: None,
+        ticket: None,
     })
 }
 
 /// An acquire with a ticket.
-pub(crate) fn acquire_with_ticket(ballot: Ballot, ttl_ms: u64, place: &Place) -> Op {
+pub(crate) fn acquire_with_ticket(ballot: Ballot, ttl_ms: u64, ticket: &Ticket) -> Op {
     Op::Acquire(Acquire {
         ballot,
         ttl_ms,
         label: Arc::from("job"),
-        place: Some(place.clone()),
+        ticket: Some(ticket.clone()),
     })
 }
 
-pub(crate) fn refresh(places: &[&Place]) -> Op {
+pub(crate) fn refresh(tickets: &[&Ticket]) -> Op {
     Op::Refresh(Refresh {
-        places: places.iter().map(|place| (*place).clone()).collect(),
+        tickets: tickets.iter().map(|ticket| (*ticket).clone()).collect(),
     })
 }
 
 /// A ticket that waits since `since_us`.
-pub(crate) fn place(since_us: u64, id: &str) -> Place {
-    Place {
+pub(crate) fn ticket(since_us: u64, id: &str) -> Ticket {
+    Ticket {
         since_us,
         id: Arc::from(id),
         first: false,
@@ -201,19 +201,19 @@ pub(crate) fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
         ballot,
         kind: ReleaseKind::Undo,
         fate_unknown,
-        place: None,
+        ticket: None,
         stays: true,
         keep_ms: None,
     })
 }
 
 /// A release or an undo by a client that waits, or has waited.
-pub(crate) fn leave(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, stays: bool) -> Op {
+pub(crate) fn leave(ballot: Ballot, kind: ReleaseKind, ticket: Option<&Ticket>, stays: bool) -> Op {
     Op::Release(Release {
         ballot,
         kind,
         fate_unknown: false,
-        place: place.cloned(),
+        ticket: ticket.cloned(),
         stays,
         keep_ms: None,
     })

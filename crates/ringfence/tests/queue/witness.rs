@@ -9,7 +9,7 @@ use ringfence::node::redis::RedisNode;
 use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Hear, InitMode, Node};
 use ringfence::url::{NodeUrl, parse_nodes};
 use ringfence_core::group::Group;
-use ringfence_core::message::{Acquire, Answer, Op, Place, Reply};
+use ringfence_core::message::{Acquire, Answer, Op, Reply, Ticket};
 use ringfence_core::protocol::quorum;
 
 /// A caller's ticket, as the nodes have it.
@@ -59,19 +59,19 @@ impl Book {
     }
 
     /// Records that `node` has the ticket of `label`.
-    fn note(&self, label: &Arc<str>, place: &Place, node: usize) {
+    fn note(&self, label: &Arc<str>, ticket: &Ticket, node: usize) {
         let now_ns = Clock::System.now().as_nanos();
         let mut stubs = self.stubs.lock().unwrap();
         let blank = || {
             let stub = Stub {
-                since_us: place.since_us,
-                id: place.id.to_string(),
+                since_us: ticket.since_us,
+                id: ticket.id.to_string(),
                 on_majority_ns: None,
             };
             (stub, Vec::new())
         };
         let (stub, seen_by) = stubs.entry(Arc::clone(label)).or_insert_with(blank);
-        if (stub.since_us, stub.id.as_str()) != (place.since_us, &*place.id) {
+        if (stub.since_us, stub.id.as_str()) != (ticket.since_us, &*ticket.id) {
             (*stub, *seen_by) = blank();
         }
         if !seen_by.contains(&node) {
@@ -105,14 +105,14 @@ impl Node for Witness {
         let done = match &request.op {
             Op::Acquire(Acquire {
                 label,
-                place: Some(place),
+                ticket: Some(ticket),
                 ..
             }) => {
                 let answer = Answering {
                     book: Arc::clone(&self.book),
                     node: self.number,
                     label: Arc::clone(label),
-                    place: place.clone(),
+                    ticket: ticket.clone(),
                     done: Mutex::new(Some(done)),
                 };
                 Completion::new(Arc::new(answer), 0)
@@ -148,7 +148,7 @@ struct Answering {
     book: Arc<Book>,
     node: usize,
     label: Arc<str>,
-    place: Place,
+    ticket: Ticket,
     done: Mutex<Option<Completion<Reply>>>,
 }
 
@@ -158,7 +158,7 @@ impl Deliver<Reply> for Answering {
             .as_ref()
             .is_ok_and(|reply| reply.answer != Answer::TicketOld)
         {
-            self.book.note(&self.label, &self.place, self.node);
+            self.book.note(&self.label, &self.ticket, self.node);
         }
         let done = self.done.lock().unwrap().take();
         done.expect("a call is answered once").complete(outcome);

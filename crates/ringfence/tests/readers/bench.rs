@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Node};
 use ringfence_core::group::Group;
 use ringfence_core::message::{
-    Acquire, Ballot, Claim, Downgrade, Extend, Mode, Op, Place, Refresh, Release, ReleaseKind,
-    Reply, Request, Restore,
+    Acquire, Ballot, Claim, Downgrade, Extend, Mode, Op, Refresh, Release, ReleaseKind, Reply,
+    Request, Restore, Ticket,
 };
 use ringfence_core::name::Name;
 use ringfence_core::time::Timestamp;
@@ -80,7 +80,7 @@ impl Step {
         let ballot = Ballot::new(clock_us.saturating_add_signed(self.offset_us));
         let ttl_ms = self.ttl_ms;
         let label: Arc<str> = format!("label of {}: with colons:\n{ttl_ms}", self.client).into();
-        let place = Place {
+        let ticket = Ticket {
             since_us: base_us + u64::from(self.client % 3),
             id: format!("c.{}", self.client).into(),
             first: false,
@@ -90,7 +90,7 @@ impl Step {
                 ballot,
                 ttl_ms,
                 label,
-                place: self.with_ticket.then_some(place),
+                ticket: self.with_ticket.then_some(ticket),
             }),
             5 => Op::Extend(Extend { ballot, ttl_ms }),
             6 | 7 => Op::Downgrade(Downgrade { ballot, ttl_ms }),
@@ -98,7 +98,7 @@ impl Step {
                 ballot,
                 kind: [ReleaseKind::Final, ReleaseKind::Undo][usize::from(self.what == 9)],
                 fate_unknown: self.offset_us % 4 == 0,
-                place: self.with_ticket.then_some(place),
+                ticket: self.with_ticket.then_some(ticket),
                 stays: self.stays,
                 keep_ms: None,
             }),
@@ -108,7 +108,7 @@ impl Step {
                 label,
             }),
             12 => Op::Refresh(Refresh {
-                places: Arc::from([place]),
+                tickets: Arc::from([ticket]),
             }),
             _ => Op::Inspect,
         };

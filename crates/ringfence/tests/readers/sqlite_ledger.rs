@@ -119,7 +119,7 @@ fn a_file_from_before_readers_is_upgraded() {
         ballot,
         ttl_ms: 10_000,
         label: "job".into(),
-        place: None,
+        ticket: None,
     });
     assert_eq!(ask(&node, held.clone()).answer, Answer::Granted);
     drop(node);

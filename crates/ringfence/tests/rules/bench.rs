@@ -160,7 +160,7 @@ impl Bench {
             ballot: Ballot::new(guard.fence()),
             kind: ReleaseKind::Undo,
             fate_unknown: false,
-            place: None,
+            ticket: None,
             stays: false,
             keep_ms: None,
         });

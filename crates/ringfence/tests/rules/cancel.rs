@@ -67,7 +67,7 @@ async fn rule_5_dropping_a_waiting_future_removes_its_ticket_from_the_queue() {
         .unwrap();
     let locks = bench.client().await;
     let name = Name::new("", "x").unwrap();
-    let in_queue = |node: &MemoryNode| node.entry(&name).line.tickets.len();
+    let in_queue = |node: &MemoryNode| node.entry(&name).queue.entries.len();
     {
         let lock = locks.mutex("x");
         let mut locking = pin!(lock.lock());

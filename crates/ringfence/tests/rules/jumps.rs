@@ -80,14 +80,14 @@ async fn if_a_majority_jumps_alike_every_guard_is_lost_and_every_node_keeps_its_
             matches!(
                 &error,
                 ExtendError::Lost {
-                    why: Lost::ClockStoodStill,
+                    why: Lost::ClockFroze,
                     ..
                 }
             ),
             "{nodes}: {error}"
         );
-        assert_eq!(at_once(lost).await, Lost::ClockStoodStill);
-        assert_eq!(one.check(), Err(Lost::ClockStoodStill));
+        assert_eq!(at_once(lost).await, Lost::ClockFroze);
+        assert_eq!(one.check(), Err(Lost::ClockFroze));
         assert_eq!(other.remaining(), Duration::ZERO);
         assert_eq!(locks.standstills(), 1);
         // The next grant counts from after the pause, with every node's vote.
@@ -142,7 +142,7 @@ async fn a_lock_delay_is_not_cut_short_after_a_pause() {
         node.clock().step_us(10_000_000);
     }
     drop(at_once(guard.extend(TTL)).await);
-    assert_eq!(guard.check(), Err(Lost::ClockStoodStill));
+    assert_eq!(guard.check(), Err(Lost::ClockFroze));
     drop(guard);
     bench.pass(ms(100)).await;
     assert_eq!(

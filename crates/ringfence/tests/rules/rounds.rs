@@ -314,6 +314,14 @@ async fn only_the_first_caller_of_a_client_tries_without_a_ticket() {
     // Without other callers, an acquire carries no ticket.
     bench.count(acquires);
     at_once(lock.lock()).await.unwrap().release().await.unwrap();
-    let with_ticket = |op: &Op| matches!(op, Op::Acquire(Acquire { place: Some(_), .. }));
+    let with_ticket = |op: &Op| {
+        matches!(
+            op,
+            Op::Acquire(Acquire {
+                ticket: Some(_),
+                ..
+            })
+        )
+    };
     assert_eq!(bench.count(with_ticket), [0; 3]);
 }

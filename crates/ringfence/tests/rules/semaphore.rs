@@ -27,10 +27,10 @@ fn keys(bench: &Bench, name: &str, slot: u32) -> usize {
 }
 
 fn waiting(bench: &Bench, name: &str) -> Vec<usize> {
-    let gate = Name::new("", name).unwrap().gate();
+    let gate = Name::new("", name).unwrap().admission();
     let nodes = bench.nodes.iter();
     nodes
-        .map(|node| node.entry(&gate).line.tickets.len())
+        .map(|node| node.entry(&gate).queue.entries.len())
         .collect()
 }
 

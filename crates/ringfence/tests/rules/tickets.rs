@@ -15,7 +15,7 @@ use crate::wrapper::delegate;
 /// The number of tickets in the queue of `name`, node by node.
 fn in_queue(bench: &Bench, name: &str) -> Vec<usize> {
     let name = Name::new("", name).unwrap();
-    let length = |node: &MemoryNode| node.entry(&name).line.tickets.len();
+    let length = |node: &MemoryNode| node.entry(&name).queue.entries.len();
     bench.nodes.iter().map(length).collect()
 }
 
@@ -215,8 +215,8 @@ async fn endless_wakes_from_one_node_cause_few_attempts() {
     let lock = locks.connect().await.unwrap().mutex("x");
     let mut waiting = pin!(lock.lock());
     assert!(waits(waiting.as_mut()).await);
-    let line = bench.nodes[0].entry(&Name::new("", "x").unwrap()).line;
-    let ticket = line.tickets[0].id.clone();
+    let line = bench.nodes[0].entry(&Name::new("", "x").unwrap()).queue;
+    let ticket = line.entries[0].id.clone();
     bench.log_operations();
     for _ in 0..10_000 {
         hostile.push(&ticket);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringfence::node::{
-    Birth, ClockReading, Identity, Keys, OnDisk, Role, ServerExamination, Tier, Trouble,
+    Birth, ClockSample, Identity, Keys, OnDisk, Role, ServerExamination, Tier, Trouble,
     TroubleKind, Voting,
 };
 use ringfence_core::group::Group;
@@ -55,7 +55,7 @@ pub(super) fn findings(
     findings
 }
 
-fn reach(clock: &Result<ClockReading, Trouble>, node: &str) -> Finding {
+fn reach(clock: &Result<ClockSample, Trouble>, node: &str) -> Finding {
     match clock {
         Ok(reading) if reading.round_trip > SLOW => Finding::warning(
             "reach",

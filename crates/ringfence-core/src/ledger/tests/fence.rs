@@ -65,7 +65,7 @@ fn a_ballot_above_the_ceiling_is_never_stored_by_any_operation() {
         ballot: high,
         kind: ReleaseKind::Final,
         fate_unknown: true,
-        place: None,
+        ticket: None,
         stays: false,
         keep_ms: None,
     });

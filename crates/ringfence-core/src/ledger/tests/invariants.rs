@@ -53,24 +53,24 @@ impl Step {
                 ballot,
                 ttl_ms,
                 label: Arc::from("job"),
-                place: Some(self.place(node)),
+                ticket: Some(self.ticket(node)),
             }),
             Kind::ReleaseQueued => release_op(
                 ballot,
                 ReleaseKind::Final,
-                Some(&self.place(node)),
+                Some(&self.ticket(node)),
                 ttl_ms.is_multiple_of(2),
             ),
             Kind::Refresh => Op::Refresh(Refresh {
-                places: Arc::from([self.place(node)]),
+                tickets: Arc::from([self.ticket(node)]),
             }),
         }
     }
 
     /// Each client has a few tickets, some of them old.
-    fn place(&self, node: &TestNode) -> Place {
+    fn ticket(&self, node: &TestNode) -> Ticket {
         let since_us = node.clock_us / 100_000_000 * 100_000_000;
-        Place {
+        Ticket {
             since_us: since_us + self.ttl_ms % 3,
             id: Arc::from(format!("c.{}", self.who)),
             first: self.ttl_ms.is_multiple_of(5),
@@ -224,7 +224,7 @@ fn record_answer(
 fn check_entry(node: &TestNode, name: &str, before: &Entry) {
     let entry = node.entry(name);
     let ceiling = node.ballot(5_000_000);
-    let tickets = &entry.line.tickets;
+    let tickets = &entry.queue.entries;
     let in_order = tickets.is_sorted_by_key(|ticket| (ticket.since_us, ticket.id.clone()));
     assert!(in_order, "{tickets:?}");
     if let Some(record) = &entry.record {

@@ -60,7 +60,7 @@ fn a_keep_wakes_no_waiter_and_the_grace_starts_when_the_tombstone_ends() {
     let mut node = TestNode::new();
     let ballot = node.ballot(0);
     node.ask(ALICE, acquire(ballot));
-    let (first, second) = (node.place("b.1"), node.place("c.1"));
+    let (first, second) = (node.ticket("b.1"), node.ticket("c.1"));
     node.acquire_queued(BOB, &first);
     node.acquire_queued(CAROL, &second);
     node.ask(ALICE, keep(ballot, 2_000));

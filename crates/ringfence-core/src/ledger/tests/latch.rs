@@ -15,13 +15,13 @@ fn arrive(parties: &[&str], since_us: Option<u64>, count: u64) -> Op {
 }
 
 fn attend(tickets: &[&str], list: bool) -> Op {
-    let places = tickets.iter().map(|id| Place {
+    let tickets = tickets.iter().map(|id| Ticket {
         since_us: 0,
         id: Arc::from(*id),
         first: false,
     });
     Op::Attend(Attend {
-        places: places.collect(),
+        tickets: tickets.collect(),
         list,
         ttl_ms: LIFE_MS,
     })

@@ -8,10 +8,10 @@ mod fence;
 mod invariants;
 mod keep;
 mod latch;
-mod line;
 mod order;
 mod passing;
 mod plain;
+mod queue;
 mod release;
 mod restore;
 mod several;
@@ -24,8 +24,9 @@ use std::sync::Arc;
 
 use super::{Entry, Moment, PlainKey, Rules, apply};
 use crate::message::{
-    Acquire, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Extend, Holder, Mode, Op, Place,
-    PlainAcquire, PlainExtend, Refresh, Release, ReleaseKind, Request, Restore, Stamp, Turn, Wake,
+    Acquire, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Extend, Holder, Mode, Op,
+    PlainAcquire, PlainExtend, Refresh, Release, ReleaseKind, ReplyStamp, Request, Restore, Ticket,
+    Turn, Wake,
 };
 use crate::name::Name;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -117,12 +118,12 @@ impl TestNode {
         self.ask_for(&["x"], who, op).0
     }
 
-    fn ask_for(&mut self, names: &[&str], who: u8, op: Op) -> (Answer, Stamp) {
+    fn ask_for(&mut self, names: &[&str], who: u8, op: Op) -> (Answer, ReplyStamp) {
         let now = self.now();
         self.ask_at(now, names, who, op)
     }
 
-    fn ask_at(&mut self, now: Moment, names: &[&str], who: u8, op: Op) -> (Answer, Stamp) {
+    fn ask_at(&mut self, now: Moment, names: &[&str], who: u8, op: Op) -> (Answer, ReplyStamp) {
         let claims = names.iter().map(|name| Claim {
             name: key(name),
             mode: Mode::Exclusive,
@@ -142,13 +143,13 @@ impl TestNode {
     }
 
     /// `who` tries to acquire `x` with its ticket, under a ballot that is high enough.
-    fn acquire_queued(&mut self, who: u8, place: &Place) -> Answer {
-        self.acquire_queued_for(&["x"], who, place)
+    fn acquire_queued(&mut self, who: u8, ticket: &Ticket) -> Answer {
+        self.acquire_queued_for(&["x"], who, ticket)
     }
 
-    fn acquire_queued_for(&mut self, names: &[&str], who: u8, place: &Place) -> Answer {
+    fn acquire_queued_for(&mut self, names: &[&str], who: u8, ticket: &Ticket) -> Answer {
         let ballot = self.next_ballot(names);
-        self.ask_for(names, who, acquire_with_ticket(ballot, place))
+        self.ask_for(names, who, acquire_with_ticket(ballot, ticket))
             .0
     }
 
@@ -165,41 +166,41 @@ impl TestNode {
     }
 
     /// The holder of `names` is done.
-    fn release_final(&mut self, names: &[&str], who: u8, place: Option<&Place>) -> Answer {
+    fn release_final(&mut self, names: &[&str], who: u8, ticket: Option<&Ticket>) -> Answer {
         let ballot = self.seated(names);
         self.ask_for(
             names,
             who,
-            release_op(ballot, ReleaseKind::Final, place, false),
+            release_op(ballot, ReleaseKind::Final, ticket, false),
         )
         .0
     }
 
     /// `who` undoes an attempt and will try again.
-    fn undo_attempt(&mut self, names: &[&str], who: u8, place: &Place) -> Answer {
+    fn undo_attempt(&mut self, names: &[&str], who: u8, ticket: &Ticket) -> Answer {
         let ballot = self.seated(names);
         self.ask_for(
             names,
             who,
-            release_op(ballot, ReleaseKind::Undo, Some(place), true),
+            release_op(ballot, ReleaseKind::Undo, Some(ticket), true),
         )
         .0
     }
 
     /// `who` stops waiting.
-    fn cancel(&mut self, names: &[&str], who: u8, place: &Place) -> Answer {
+    fn cancel(&mut self, names: &[&str], who: u8, ticket: &Ticket) -> Answer {
         let ballot = self.ballot(0);
         self.ask_for(
             names,
             who,
-            release_op(ballot, ReleaseKind::Undo, Some(place), false),
+            release_op(ballot, ReleaseKind::Undo, Some(ticket), false),
         )
         .0
     }
 
-    fn refresh(&mut self, names: &[&str], places: &[&Place]) -> Vec<Turn> {
-        let places = places.iter().map(|place| (*place).clone()).collect();
-        match self.ask_for(names, 0, Op::Refresh(Refresh { places })).0 {
+    fn refresh(&mut self, names: &[&str], tickets: &[&Ticket]) -> Vec<Turn> {
+        let tickets = tickets.iter().map(|ticket| (*ticket).clone()).collect();
+        match self.ask_for(names, 0, Op::Refresh(Refresh { tickets })).0 {
             Answer::Turns(turns) => turns,
             other => panic!("refresh answered {other:?}"),
         }
@@ -208,13 +209,13 @@ impl TestNode {
     /// The ids of the tickets in the wait queue of `name`, in order.
     fn queue_ids(&mut self, name: &str) -> Vec<String> {
         self.ask_for(&[name], ALICE, Op::Inspect);
-        let tickets = self.entry(name).line.tickets;
+        let tickets = self.entry(name).queue.entries;
         tickets.into_iter().map(|ticket| ticket.id).collect()
     }
 
     /// A new ticket with the node's time.
-    fn place(&self, id: &str) -> Place {
-        Place {
+    fn ticket(&self, id: &str) -> Ticket {
+        Ticket {
             since_us: self.clock_us,
             id: Arc::from(id),
             first: true,
@@ -223,10 +224,10 @@ impl TestNode {
 }
 
 /// The same ticket, in a later request.
-fn reentered(place: &Place) -> Place {
-    Place {
+fn reentered(ticket: &Ticket) -> Ticket {
+    Ticket {
         first: false,
-        ..place.clone()
+        ..ticket.clone()
     }
 }
 
@@ -242,21 +243,21 @@ fn wake(ticket: &str, after_ms: u64) -> Wake {
     }
 }
 
-fn acquire_with_ticket(ballot: Ballot, place: &Place) -> Op {
+fn acquire_with_ticket(ballot: Ballot, ticket: &Ticket) -> Op {
     Op::Acquire(Acquire {
         ballot,
         ttl_ms: TTL_MS,
         label: Arc::from("job"),
-        place: Some(place.clone()),
+        ticket: Some(ticket.clone()),
     })
 }
 
-fn release_op(ballot: Ballot, kind: ReleaseKind, place: Option<&Place>, stays: bool) -> Op {
+fn release_op(ballot: Ballot, kind: ReleaseKind, ticket: Option<&Ticket>, stays: bool) -> Op {
     Op::Release(Release {
         ballot,
         kind,
         fate_unknown: false,
-        place: place.cloned(),
+        ticket: ticket.cloned(),
         stays,
         keep_ms: None,
     })
@@ -279,7 +280,7 @@ fn acquire_for(ballot: Ballot, ttl_ms: u64) -> Op {
         ballot,
         ttl_ms,
         label: Arc::from("job"),
-        place: None,
+        ticket: None,
     })
 }
 
@@ -317,7 +318,7 @@ fn undo_of_unknown_fate(ballot: Ballot) -> Op {
         ballot,
         kind: ReleaseKind::Undo,
         fate_unknown: true,
-        place: None,
+        ticket: None,
         stays: true,
         keep_ms: None,
     })

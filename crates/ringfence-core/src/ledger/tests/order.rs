@@ -45,7 +45,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// The node, its waiters and its holder.
 struct Scene {
     node: TestNode,
-    places: [Option<Place>; WAITERS],
+    tickets: [Option<Ticket>; WAITERS],
     holder: Option<usize>,
     /// Alice holds the lock until the first release.
     alice_holds: bool,
@@ -62,7 +62,7 @@ impl Scene {
         node.refresh(&["x"], &[]);
         Self {
             node,
-            places: Default::default(),
+            tickets: Default::default(),
             holder: None,
             alice_holds: true,
             idle_ms: 0,
@@ -77,8 +77,8 @@ impl Scene {
     fn pass_ms(&mut self, ms: u64) {
         self.node.pass_ms(ms);
         self.idle_ms += ms;
-        let waiting: Vec<Place> = self.places.iter().flatten().cloned().collect();
-        let waiting: Vec<&Place> = waiting.iter().collect();
+        let waiting: Vec<Ticket> = self.tickets.iter().flatten().cloned().collect();
+        let waiting: Vec<&Ticket> = waiting.iter().collect();
         self.node.refresh(&["x"], &waiting);
     }
 
@@ -88,12 +88,12 @@ impl Scene {
         if !self.is_free() || self.idle_ms <= GRACE_MS / 2 {
             return Ok(());
         }
-        let waiting = (0..WAITERS).filter(|i| self.places[*i].is_some());
-        let Some(head) = waiting.min_by_key(|i| self.places[*i].clone()) else {
+        let waiting = (0..WAITERS).filter(|i| self.tickets[*i].is_some());
+        let Some(head) = waiting.min_by_key(|i| self.tickets[*i].clone()) else {
             return Ok(());
         };
-        let place = self.places[head].clone().unwrap();
-        let answer = self.node.acquire_queued(head as u8 + 1, &place);
+        let ticket = self.tickets[head].clone().unwrap();
+        let answer = self.node.acquire_queued(head as u8 + 1, &ticket);
         prop_assert_eq!(answer, Answer::Granted);
         self.holder = Some(head);
         Ok(())
@@ -109,11 +109,11 @@ impl Scene {
             // undo later than this, another waiter could rightly pass.
             Action::Undo if self.idle_ms > GRACE_MS / 2 => {}
             Action::Undo => {
-                if let Some(place) = self.places[waiter].clone() {
-                    self.node.undo_attempt(&["x"], who, &place);
+                if let Some(ticket) = self.tickets[waiter].clone() {
+                    self.node.undo_attempt(&["x"], who, &ticket);
                     self.holder = self.holder.filter(|holder| *holder != waiter);
                     let mut wakes = self.node.wakes.iter();
-                    prop_assert!(wakes.all(|wake| *wake.ticket != *place.id));
+                    prop_assert!(wakes.all(|wake| *wake.ticket != *ticket.id));
                 }
             }
             Action::Extend => {
@@ -123,7 +123,7 @@ impl Scene {
                 prop_assert_eq!(free_since(&self.node), before);
             }
             Action::AcquireWithoutTicket => {
-                let free = self.is_free() && self.places.iter().all(Option::is_none);
+                let free = self.is_free() && self.tickets.iter().all(Option::is_none);
                 let ballot = self.node.next_ballot(&["x"]);
                 let answer = self.node.ask(DAVE, acquire(ballot));
                 prop_assert_eq!(answer == Answer::Granted, free);
@@ -136,20 +136,20 @@ impl Scene {
     fn acquire(&mut self, waiter: usize) -> Result<(), TestCaseError> {
         let who = waiter as u8 + 1;
         self.number += 1;
-        let new = self.node.place(&format!("{who}.{}", self.number));
-        let place = self.places[waiter].get_or_insert(new).clone();
-        let answer = self.node.acquire_queued(who, &place);
-        let place = reentered(&place);
-        let tickets = self.places.iter().flatten();
+        let new = self.node.ticket(&format!("{who}.{}", self.number));
+        let ticket = self.tickets[waiter].get_or_insert(new).clone();
+        let answer = self.node.acquire_queued(who, &ticket);
+        let ticket = reentered(&ticket);
+        let tickets = self.tickets.iter().flatten();
         let first = tickets.map(|p| (p.since_us, &p.id)).min();
-        let is_first = first == Some((place.since_us, &place.id));
+        let is_first = first == Some((ticket.since_us, &ticket.id));
         if answer == Answer::Granted {
             prop_assert!(is_first && self.is_free());
             self.holder = Some(waiter);
         } else {
             prop_assert!(!is_first || !self.is_free(), "{answer:?}");
         }
-        self.places[waiter] = Some(place);
+        self.tickets[waiter] = Some(ticket);
         Ok(())
     }
 
@@ -160,13 +160,13 @@ impl Scene {
             self.alice_holds = false;
             self.idle_ms = 0;
         } else if self.holder == Some(waiter) {
-            let place = self.places[waiter].take();
-            let answer = self.node.release_final(&["x"], who, place.as_ref());
+            let ticket = self.tickets[waiter].take();
+            let answer = self.node.release_final(&["x"], who, ticket.as_ref());
             prop_assert_eq!(answer, Answer::Released);
             self.holder = None;
             self.idle_ms = 0;
-        } else if let Some(place) = self.places[waiter].take() {
-            self.node.cancel(&["x"], who, &place);
+        } else if let Some(ticket) = self.tickets[waiter].take() {
+            self.node.cancel(&["x"], who, &ticket);
         }
         Ok(())
     }

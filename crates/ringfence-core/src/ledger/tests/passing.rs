@@ -4,14 +4,14 @@
 use super::*;
 
 /// Alice holds; Bob, Carol and Dave wait, in this order.
-fn three_wait() -> (TestNode, [Place; 3]) {
+fn three_wait() -> (TestNode, [Ticket; 3]) {
     let mut node = TestNode::new();
     node.ask(ALICE, acquire(node.ballot(0)));
-    let places = ["b.1", "c.1", "d.1"].map(|id| node.place(id));
-    for (who, place) in [BOB, CAROL, DAVE].into_iter().zip(&places) {
-        node.acquire_queued(who, place);
+    let tickets = ["b.1", "c.1", "d.1"].map(|id| node.ticket(id));
+    for (who, ticket) in [BOB, CAROL, DAVE].into_iter().zip(&tickets) {
+        node.acquire_queued(who, ticket);
     }
-    (node, places.map(|place| reentered(&place)))
+    (node, tickets.map(|ticket| reentered(&ticket)))
 }
 
 fn waits_for(answer: &Answer) -> Option<u64> {
@@ -166,7 +166,7 @@ fn a_waiter_notices_a_key_that_was_deleted_by_hand() {
 fn a_waiter_notices_that_a_foreign_key_is_gone() {
     let mut node = TestNode::new();
     node.set_foreign("x", "theirs", None);
-    let (bob, carol) = (node.place("b.1"), node.place("c.1"));
+    let (bob, carol) = (node.ticket("b.1"), node.ticket("c.1"));
     node.acquire_queued(BOB, &bob);
     assert!(node.entry("x").record.unwrap().stranger);
     node.pass_ms(1_000);
@@ -188,7 +188,7 @@ fn a_waiter_notices_that_a_foreign_key_is_gone() {
 #[test]
 fn a_second_foreign_holder_sets_free_since_again() {
     let mut node = TestNode::new();
-    let (bob, carol) = (node.place("b.1"), node.place("c.1"));
+    let (bob, carol) = (node.ticket("b.1"), node.ticket("c.1"));
     for _ in 0..2 {
         node.set_foreign("x", "theirs", Some(node.now().lease_ms + 100));
         node.refresh(&["x"], &[&bob, &carol]);
@@ -203,7 +203,7 @@ fn a_second_foreign_holder_sets_free_since_again() {
 #[test]
 fn a_name_that_was_never_held_has_always_been_free() {
     let mut node = TestNode::new();
-    let (bob, carol) = (node.place("b.1"), node.place("c.1"));
+    let (bob, carol) = (node.ticket("b.1"), node.ticket("c.1"));
     node.refresh(&["x"], &[&bob]);
     assert_eq!(node.acquire_queued(CAROL, &carol), Answer::Granted);
     assert_eq!(node.queue_ids("x"), ["b.1"]);

@@ -65,7 +65,7 @@ fn a_final_release_of_an_absent_key_retires_only_when_the_fate_is_unknown() {
         ballot,
         kind: ReleaseKind::Final,
         fate_unknown: true,
-        place: None,
+        ticket: None,
         stays: false,
         keep_ms: None,
     });

@@ -10,7 +10,7 @@ fn a_head_that_waits_for_another_held_name_cannot_be_passed() {
     let mut node = TestNode::new();
     node.ask_for(&["a"], ALICE, acquire(node.ballot(0)));
     node.ask_for(&["b"], DAVE, acquire(node.ballot(0)));
-    let (bob, carol) = (node.place("b.1"), node.place("c.1"));
+    let (bob, carol) = (node.ticket("b.1"), node.ticket("c.1"));
     node.acquire_queued_for(&["a", "b"], BOB, &bob);
     node.acquire_queued_for(&["a"], CAROL, &carol);
     node.release_final(&["a"], ALICE, None);
@@ -38,7 +38,7 @@ fn a_head_that_waits_for_another_held_name_cannot_be_passed() {
 fn a_dead_head_that_waited_for_another_name_leaves_with_its_lease() {
     let mut node = TestNode::new();
     node.ask_for(&["b"], DAVE, acquire(node.ballot(0)));
-    let (bob, carol) = (node.place("b.1"), node.place("c.1"));
+    let (bob, carol) = (node.ticket("b.1"), node.ticket("c.1"));
     node.acquire_queued_for(&["a", "b"], BOB, &bob);
     node.pass_ms(1_000);
     assert!(is_behind(
@@ -54,7 +54,7 @@ fn a_dead_head_that_waited_for_another_name_leaves_with_its_lease() {
 fn being_behind_in_one_queue_refuses_all_claims() {
     let mut node = TestNode::new();
     node.ask_for(&["b"], ALICE, acquire(node.ballot(0)));
-    let (bob, carol) = (node.place("b.1"), node.place("c.1"));
+    let (bob, carol) = (node.ticket("b.1"), node.ticket("c.1"));
     node.acquire_queued_for(&["b"], BOB, &bob);
     node.release_final(&["b"], ALICE, None);
     assert!(is_behind(
@@ -68,7 +68,7 @@ fn being_behind_in_one_queue_refuses_all_claims() {
 #[test]
 fn a_release_drops_the_ticket_in_every_queue() {
     let mut node = TestNode::new();
-    let bob = node.place("b.1");
+    let bob = node.ticket("b.1");
     assert_eq!(
         node.acquire_queued_for(&["a", "b"], BOB, &bob),
         Answer::Granted
@@ -107,7 +107,7 @@ proptest! {
     fn overlapping_sets_of_names_never_deadlock(contenders in contenders(), ms in 1u64..200) {
         let mut node = TestNode::new();
         let mut left: Vec<u32> = contenders.iter().map(|c| c.rounds).collect();
-        let mut places: Vec<Option<Place>> = vec![None; contenders.len()];
+        let mut tickets: Vec<Option<Ticket>> = vec![None; contenders.len()];
         let mut holds: Vec<Option<u32>> = vec![None; contenders.len()];
         let mut turns = 0;
         while left.iter().any(|left| *left > 0) {
@@ -119,17 +119,17 @@ proptest! {
                 let who = i as u8 + 1;
                 match holds[i] {
                     Some(0) => {
-                        let place = places[i].take();
-                        node.release_final(&contender.names, who, place.as_ref());
+                        let ticket = tickets[i].take();
+                        node.release_final(&contender.names, who, ticket.as_ref());
                         holds[i] = None;
                         left[i] -= 1;
                     }
                     Some(turns) => holds[i] = Some(turns - 1),
                     None if left[i] > 0 => {
-                        let new = node.place(&format!("{i}.{turns}"));
-                        let place = places[i].get_or_insert(new).clone();
-                        let answer = node.acquire_queued_for(&contender.names, who, &place);
-                        places[i] = Some(reentered(&place));
+                        let new = node.ticket(&format!("{i}.{turns}"));
+                        let ticket = tickets[i].get_or_insert(new).clone();
+                        let answer = node.acquire_queued_for(&contender.names, who, &ticket);
+                        tickets[i] = Some(reentered(&ticket));
                         if answer == Answer::Granted {
                             holds[i] = Some(contender.keeps);
                         }

@@ -1,6 +1,6 @@
 //! Readers share a name, but never with a writer.
 
-mod line;
+mod queue;
 
 use super::super::SHARED;
 use super::*;
@@ -12,11 +12,16 @@ const READ: &[WantedClaim<'_>] = &[("x", Mode::Shared)];
 const WRITE: &[WantedClaim<'_>] = &[("x", Mode::Exclusive)];
 
 impl TestNode {
-    fn ask_as(&mut self, wanted: &[WantedClaim<'_>], who: u8, op: Op) -> (Answer, Stamp) {
+    fn ask_as(&mut self, wanted: &[WantedClaim<'_>], who: u8, op: Op) -> (Answer, ReplyStamp) {
         self.ask_with(wanted, token(who), op)
     }
 
-    fn ask_with(&mut self, wanted: &[WantedClaim<'_>], token: Token, op: Op) -> (Answer, Stamp) {
+    fn ask_with(
+        &mut self,
+        wanted: &[WantedClaim<'_>],
+        token: Token,
+        op: Op,
+    ) -> (Answer, ReplyStamp) {
         let claims = wanted.iter().map(|(name, mode)| Claim {
             name: key(name),
             mode: *mode,
@@ -44,10 +49,10 @@ impl TestNode {
     }
 
     /// Tries to acquire with a ticket, under a ballot that is high enough.
-    fn queue(&mut self, wanted: &[WantedClaim<'_>], who: u8, place: &Place) -> Answer {
+    fn queue(&mut self, wanted: &[WantedClaim<'_>], who: u8, ticket: &Ticket) -> Answer {
         let floor = self.ask_as(wanted, who, Op::Inspect).1.floor;
         let ballot = Ballot::new(self.clock_us.max(floor.get() + 1));
-        self.ask_as(wanted, who, acquire_with_ticket(ballot, place))
+        self.ask_as(wanted, who, acquire_with_ticket(ballot, ticket))
             .0
     }
 
@@ -315,7 +320,7 @@ fn downgrade_lets_readers_in_and_keeps_writers_out() {
     let mut node = TestNode::new();
     let ballot = node.ballot(1);
     node.write_lock(ALICE, ballot);
-    let (bob, carol, dave) = (node.place("c.b"), node.place("c.c"), node.place("c.d"));
+    let (bob, carol, dave) = (node.ticket("c.b"), node.ticket("c.c"), node.ticket("c.d"));
     node.queue(READ, BOB, &bob);
     node.queue(READ, CAROL, &carol);
     node.queue(WRITE, DAVE, &dave);

@@ -10,7 +10,7 @@ const ERIN: u8 = 0xee;
 const PARTS: [&str; 5] = ["gate", "slot0", "slot1", "slot2", "slot3"];
 
 impl TestNode {
-    fn ask_slots(&mut self, size: usize, who: u8, op: Op) -> (Answer, Stamp) {
+    fn ask_slots(&mut self, size: usize, who: u8, op: Op) -> (Answer, ReplyStamp) {
         self.ask_for(&PARTS[..=size], who, op)
     }
 
@@ -20,11 +20,11 @@ impl TestNode {
         size: usize,
         who: u8,
         slot: Option<u32>,
-        place: Option<&Place>,
+        ticket: Option<&Ticket>,
     ) -> Permit {
         // Higher than all ballots before.
         self.clock_us += 1;
-        let op = acquire_slot(self.ballot(0), slot, place);
+        let op = acquire_slot(self.ballot(0), slot, ticket);
         match self.ask_slots(size, who, op).0 {
             Answer::Permit(permit) => permit,
             other => panic!("{other:?}"),
@@ -32,8 +32,8 @@ impl TestNode {
     }
 
     /// `who` asks for any slot of two.
-    fn any_of_two(&mut self, who: u8, place: Option<&Place>) -> Permit {
-        self.acquire_of(2, who, None, place)
+    fn any_of_two(&mut self, who: u8, ticket: Option<&Ticket>) -> Permit {
+        self.acquire_of(2, who, None, ticket)
     }
 
     fn release_from(
@@ -41,17 +41,17 @@ impl TestNode {
         slots: Slots,
         who: u8,
         kind: ReleaseKind,
-        back: Option<&Place>,
+        back: Option<&Ticket>,
     ) -> Answer {
         let ballot = self.ballot(0);
         let op = release_slots(slots, ballot, kind, back, back.is_some());
         self.ask_slots(2, who, op).0
     }
 
-    fn turns(&mut self, places: &[&Place]) -> Vec<Turn> {
-        let places = places.iter().map(|place| (*place).clone()).collect();
+    fn turns(&mut self, tickets: &[&Ticket]) -> Vec<Turn> {
+        let tickets = tickets.iter().map(|ticket| (*ticket).clone()).collect();
         match self
-            .ask_slots(2, 0, Op::RefreshSlots(RefreshSlots { places }))
+            .ask_slots(2, 0, Op::RefreshSlots(RefreshSlots { tickets }))
             .0
         {
             Answer::Turns(turns) => turns,
@@ -59,8 +59,8 @@ impl TestNode {
         }
     }
 
-    fn old_place(&self, by_us: u64, id: &str) -> Place {
-        Place {
+    fn old_place(&self, by_us: u64, id: &str) -> Ticket {
+        Ticket {
             since_us: START_US + by_us,
             id: Arc::from(id),
             first: false,
@@ -68,14 +68,14 @@ impl TestNode {
     }
 }
 
-fn acquire_slot(ballot: Ballot, slot: Option<u32>, place: Option<&Place>) -> Op {
+fn acquire_slot(ballot: Ballot, slot: Option<u32>, ticket: Option<&Ticket>) -> Op {
     Op::AcquireSlot(AcquireSlot {
         slot,
         acquire: Acquire {
             ballot,
             ttl_ms: TTL_MS,
             label: Arc::from("job"),
-            place: place.cloned(),
+            ticket: ticket.cloned(),
         },
     })
 }
@@ -84,7 +84,7 @@ fn release_slots(
     slots: Slots,
     ballot: Ballot,
     kind: ReleaseKind,
-    place: Option<&Place>,
+    ticket: Option<&Ticket>,
     stays: bool,
 ) -> Op {
     Op::ReleaseSlot(ReleaseSlot {
@@ -93,7 +93,7 @@ fn release_slots(
             ballot,
             kind,
             fate_unknown: false,
-            place: place.cloned(),
+            ticket: ticket.cloned(),
             stays,
             keep_ms: None,
         },
@@ -207,7 +207,7 @@ fn an_undo_of_unknown_fate_retires_the_ballot_in_every_named_slot() {
             ballot,
             kind: ReleaseKind::Undo,
             fate_unknown: true,
-            place: None,
+            ticket: None,
             stays: true,
             keep_ms: None,
         },
@@ -228,14 +228,14 @@ fn an_undo_of_unknown_fate_retires_the_ballot_in_every_named_slot() {
 #[test]
 fn a_caller_with_fewer_waiters_ahead_than_free_slots_is_granted() {
     let mut node = TestNode::new();
-    let places: Vec<Place> = (0..3)
+    let tickets: Vec<Ticket> = (0..3)
         .map(|n| node.old_place(n, &format!("t.{n}")))
         .collect();
     for who in [ALICE, BOB] {
         node.any_of_two(who, None);
     }
-    for (place, who) in places.iter().zip([CAROL, DAVE, ERIN]) {
-        assert!(!granted(&node.any_of_two(who, Some(place)), 0));
+    for (ticket, who) in tickets.iter().zip([CAROL, DAVE, ERIN]) {
+        assert!(!granted(&node.any_of_two(who, Some(ticket)), 0));
     }
     node.release_from(Slots::Only(0), ALICE, ReleaseKind::Final, None);
     node.release_from(Slots::Only(1), BOB, ReleaseKind::Final, None);
@@ -248,10 +248,10 @@ fn a_caller_with_fewer_waiters_ahead_than_free_slots_is_granted() {
             for_ms: None
         }
     );
-    let third = node.any_of_two(ERIN, Some(&places[2]));
+    let third = node.any_of_two(ERIN, Some(&tickets[2]));
     assert!(is_behind(&third.answer, 1), "{third:?}");
     // The second waiter does not wait for the first, and leaves the first slot to it.
-    let second = node.any_of_two(DAVE, Some(&places[1]));
+    let second = node.any_of_two(DAVE, Some(&tickets[1]));
     assert!(granted(&second, 1), "{second:?}");
     assert_eq!(
         node.queue_ids("gate"),
@@ -259,10 +259,10 @@ fn a_caller_with_fewer_waiters_ahead_than_free_slots_is_granted() {
         "a holder is not in the queue"
     );
     assert!(is_behind(
-        &node.any_of_two(ERIN, Some(&places[2])).answer,
+        &node.any_of_two(ERIN, Some(&tickets[2])).answer,
         1
     ));
-    assert!(granted(&node.any_of_two(CAROL, Some(&places[0])), 0));
+    assert!(granted(&node.any_of_two(CAROL, Some(&tickets[0])), 0));
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn dead_waiters_ahead_are_passed_after_their_grace() {
     let mut node = TestNode::new();
     let (dead, alive) = (node.old_place(0, "t.0"), node.old_place(1, "t.1"));
     let one =
-        |node: &mut TestNode, who, place: Option<&Place>| node.acquire_of(1, who, None, place);
+        |node: &mut TestNode, who, ticket: Option<&Ticket>| node.acquire_of(1, who, None, ticket);
     one(&mut node, ALICE, None);
     one(&mut node, BOB, Some(&dead));
     node.pass_ms(100);
@@ -298,21 +298,21 @@ fn dead_waiters_ahead_are_passed_after_their_grace() {
 #[test]
 fn a_release_wakes_the_newly_entitled_waiter_and_the_next_after_the_grace() {
     let mut node = TestNode::new();
-    let places: Vec<Place> = (0..4)
+    let tickets: Vec<Ticket> = (0..4)
         .map(|n| node.old_place(n, &format!("t.{n}")))
         .collect();
     for who in [ALICE, BOB] {
         node.any_of_two(who, None);
     }
-    for (place, who) in places.iter().zip([CAROL, DAVE, ERIN, 1]) {
-        node.any_of_two(who, Some(place));
+    for (ticket, who) in tickets.iter().zip([CAROL, DAVE, ERIN, 1]) {
+        node.any_of_two(who, Some(ticket));
     }
     node.release_from(Slots::Only(1), BOB, ReleaseKind::Final, None);
     assert_eq!(node.wakes, [wake_for("t.0", 1), wake("t.1", GRACE_MS)]);
     // The first waiter was woken before, with another slot.
     node.release_from(Slots::Only(0), ALICE, ReleaseKind::Final, None);
     assert_eq!(node.wakes, [wake_for("t.1", 0), wake("t.2", GRACE_MS)]);
-    let turns = node.turns(&[&places[0], &places[1], &places[2]]);
+    let turns = node.turns(&[&tickets[0], &tickets[1], &tickets[2]]);
     let turn = |ahead| Turn { ahead, free: true };
     assert_eq!(turns, [turn(0), turn(0), turn(1)]);
     // A waiter that leaves the queue lets one more acquire.
@@ -320,7 +320,7 @@ fn a_release_wakes_the_newly_entitled_waiter_and_the_next_after_the_grace() {
         Slots::All,
         node.ballot(0),
         ReleaseKind::Undo,
-        Some(&places[1]),
+        Some(&tickets[1]),
         false,
     );
     node.ask_slots(2, DAVE, gone);
@@ -331,14 +331,14 @@ fn a_release_wakes_the_newly_entitled_waiter_and_the_next_after_the_grace() {
 #[test]
 fn each_of_several_freed_slots_is_named_to_one_waiter() {
     let mut node = TestNode::new();
-    let places: Vec<Place> = (0..3)
+    let tickets: Vec<Ticket> = (0..3)
         .map(|n| node.old_place(n, &format!("t.{n}")))
         .collect();
     for slot in [0, 1] {
         node.acquire_of(2, ALICE, Some(slot), None);
     }
-    for (place, who) in places.iter().zip([BOB, CAROL, DAVE]) {
-        node.any_of_two(who, Some(place));
+    for (ticket, who) in tickets.iter().zip([BOB, CAROL, DAVE]) {
+        node.any_of_two(who, Some(ticket));
     }
     node.release_from(Slots::All, ALICE, ReleaseKind::Final, None);
     let told = [

@@ -3,17 +3,17 @@
 use super::*;
 
 /// Alice holds `x`. Waiters with these ticket ids wait, in this order.
-fn waiting<const N: usize>(ids: [&str; N]) -> (TestNode, [Place; N]) {
+fn waiting<const N: usize>(ids: [&str; N]) -> (TestNode, [Ticket; N]) {
     let mut node = TestNode::new();
     node.ask(ALICE, acquire(node.ballot(0)));
-    let places = ids.map(|id| {
-        let place = node.place(id);
+    let tickets = ids.map(|id| {
+        let ticket = node.ticket(id);
         node.pass_ms(1);
-        place
+        ticket
     });
-    node.refresh(&["x"], &places.each_ref());
+    node.refresh(&["x"], &tickets.each_ref());
     assert_eq!(node.wakes, []);
-    (node, places.map(|place| reentered(&place)))
+    (node, tickets.map(|ticket| reentered(&ticket)))
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_cancel_behind_the_head_wakes_no_waiter() {
 fn a_ticket_in_several_queues_is_woken_once_at_the_earliest_time() {
     let mut node = TestNode::new();
     node.ask_for(&["a", "b"], ALICE, acquire(node.ballot(0)));
-    let (bob, carol) = (node.place("b.1"), node.place("c.1"));
+    let (bob, carol) = (node.ticket("b.1"), node.ticket("c.1"));
     node.acquire_queued_for(&["a"], BOB, &bob);
     node.acquire_queued_for(&["a", "b"], CAROL, &carol);
     node.release_final(&["a", "b"], ALICE, None);

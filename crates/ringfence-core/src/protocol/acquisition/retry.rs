@@ -6,7 +6,7 @@ use crate::protocol::slots::Asked;
 use crate::protocol::{Attempt, Cluster, Loss, Vote, quorum};
 use crate::time::Timestamp;
 
-use super::{Acquisition, Failure, FailureKind, Next};
+use super::{AcquireFailure, Acquisition, FailureKind, Next};
 
 /// After this many stale rounds in a row, treat the lock as held by another client.
 const STALE_ROUNDS_MAX: u32 = 8;
@@ -73,18 +73,18 @@ impl Acquisition {
     /// kept. From then on it is not new any more, so the other nodes accept it at any age. A new
     /// ticket would be behind the old one, and the undo of the old one would wake it.
     fn ticket_accepted(&mut self, attempt: &Attempt) -> bool {
-        let Some(ticket) = self.ticket.as_mut().filter(|ticket| ticket.shown) else {
+        let Some(state) = self.ticket.as_mut().filter(|state| state.shown) else {
             return true;
         };
         let count = |wanted: fn(&Vote) -> bool| attempt.votes().filter(|v| wanted(v)).count();
         let refused = count(|vote| *vote == Vote::TicketOld);
         let taken = count(|vote| vote.is_answer() && *vote != Vote::TicketOld);
         let again = self.stale_in_a_row < STALE_ROUNDS_MAX || taken == 0;
-        if !ticket.entered && refused > 0 && taken < quorum(self.terms.nodes) && again {
-            ticket.since_us = None;
+        if !state.entered && refused > 0 && taken < quorum(self.terms.nodes) && again {
+            state.since_us = None;
             return false;
         }
-        ticket.entered = ticket.entered || taken > 0;
+        state.entered = state.entered || taken > 0;
         true
     }
 
@@ -182,15 +182,15 @@ impl Acquisition {
         if spent || over {
             return self.give_up(attempt, kind);
         }
-        self.held = Some(Failure {
+        self.held = Some(AcquireFailure {
             kind,
             votes: attempt.votes().cloned().collect(),
         });
-        if let Some(ticket) = &mut self.ticket
-            && !ticket.shown
+        if let Some(state) = &mut self.ticket
+            && !state.shown
         {
             // Another client holds the lock, so enter the queue now.
-            ticket.shown = true;
+            state.shown = true;
             return Next::Retry {
                 at: now,
                 wake_at: now,
@@ -198,7 +198,7 @@ impl Acquisition {
             };
         }
         let mut pause = self.backoff(self.lost, POLL_MIN.max(self.round * 2), POLL_MAX);
-        if attempt.place().is_some() && kind == FailureKind::Held {
+        if attempt.ticket().is_some() && kind == FailureKind::Held {
             // The nodes wake a waiter in the queue, and the runtime refreshes its ticket. So it
             // polls rarely.
             let turn = attempt.turn_in(cluster.group().grace);
@@ -225,7 +225,7 @@ impl Acquisition {
         let limit = self.terms.wait.map_or(self.terms.no_quorum_after, |wait| {
             wait.min(self.terms.no_quorum_after)
         });
-        if let Some(left) = majority_grows_up(attempt, quorum) {
+        if let Some(left) = majority_votes_in(attempt, quorum) {
             // A new cluster is not an outage: waiting helps if the caller waits long enough. A
             // caller without limits does.
             let limited = self.terms.wait.is_some() || self.terms.attempts.is_some();
@@ -274,7 +274,7 @@ impl Acquisition {
     }
 
     fn give_up(&self, attempt: &Attempt, kind: FailureKind) -> Next {
-        Next::GiveUp(Failure {
+        Next::GiveUp(AcquireFailure {
             kind,
             votes: attempt.votes().cloned().collect(),
         })
@@ -296,7 +296,7 @@ fn free_in(vote: &Vote) -> Option<Duration> {
 }
 
 /// When a majority may vote, if only quarantines and clock jumps prevent it.
-pub fn majority_grows_up(attempt: &Attempt, quorum: usize) -> Option<Duration> {
+pub fn majority_votes_in(attempt: &Attempt, quorum: usize) -> Option<Duration> {
     let mut left: Vec<Duration> = attempt
         .votes()
         .filter_map(|vote| match vote {

@@ -15,7 +15,7 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_millis(20);
 impl Attempt {
     /// Where this attempt may have left its ticket: on nodes that answered, and on nodes that it
     /// may have reached.
-    pub fn remains_in_line(&self) -> Vec<Target> {
+    pub fn remaining_tickets(&self) -> Vec<Target> {
         let remains = self.remains().into_iter().zip(self.votes());
         let ticket = |(target, vote): (Target, &Vote)| match target {
             Target::Nothing if vote.is_answer() => Target::Holds,
@@ -36,7 +36,7 @@ impl Attempt {
         match &state.vote {
             _ if self.inspects_only => Target::Nothing,
             _ if state.holds => Target::Holds,
-            Vote::Pending | Vote::Silent => Target::Unknown,
+            Vote::Pending | Vote::TimedOut => Target::Unknown,
             Vote::Failed(error) if error.may_have_been_applied() => Target::Unknown,
             _ => Target::Nothing,
         }
@@ -70,9 +70,9 @@ impl Attempt {
 
     /// What the nodes have beside the slot that was won: a surplus slot, or the ticket where no
     /// slot was granted. For nodes that have not answered it is [`Target::Unknown`].
-    pub fn strays(&self) -> Vec<Target> {
+    pub fn surplus_slots(&self) -> Vec<Target> {
         let (won, named) = (self.slot(), self.asked != Some(Asked::Any));
-        let waits = self.place.is_some();
+        let waits = self.ticket.is_some();
         let remains = self.remains().into_iter().zip(&self.nodes);
         let stray = |(target, node): (Target, &NodeState)| match (&node.report, target) {
             (Some(report), Target::Holds) if report.slot == won => Target::Nothing,

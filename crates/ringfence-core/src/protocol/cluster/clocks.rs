@@ -29,7 +29,7 @@ pub enum ClockEvent {
     },
     /// A majority of the nodes jumped forward alike: our own clock froze. Every lock that was held
     /// may have expired unnoticed.
-    StoodStill {
+    Froze {
         /// How long it froze, at least.
         span: Duration,
     },
@@ -170,7 +170,7 @@ impl Clocks {
         let span = Duration::from_micros(jump.by_us().unsigned_abs());
         if jump.is_forward() {
             self.froze_at = Some(now);
-            ClockEvent::StoodStill { span }
+            ClockEvent::Froze { span }
         } else {
             ClockEvent::RanAhead { span }
         }

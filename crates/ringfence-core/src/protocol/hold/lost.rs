@@ -23,5 +23,5 @@ pub enum Lost {
         "this machine was paused, or the nodes' clocks were set forward, and the lock may have \
          expired meanwhile"
     )]
-    ClockStoodStill,
+    ClockFroze,
 }

@@ -4,7 +4,7 @@
 //! After every command and every `handle_*`, poll until nothing is left: [`Hold::poll_transmit`]
 //! returns what to send, then [`Hold::poll_event`] what happened, and last [`Hold::poll_timeout`]
 //! when to call [`Hold::handle_timeout`]. This machine does not know the names, the token and the
-//! ballot. The release is a machine of its own ([`Withdrawal`](super::Withdrawal));
+//! ballot. The release is a machine of its own ([`PendingRelease`](super::PendingRelease));
 //! [`Hold::release`] returns its inputs.
 
 mod commands;
@@ -316,7 +316,7 @@ impl Hold {
     fn why_over(&self, clock: ClockReading) -> Option<Lost> {
         // If our clock froze since the lock was won, the remaining validity is unknown.
         if clock.froze.is_some_and(|froze| froze >= self.since) {
-            return Some(Lost::ClockStoodStill);
+            return Some(Lost::ClockFroze);
         }
         match self.max_hold() {
             _ if clock.now < self.deadline => None,

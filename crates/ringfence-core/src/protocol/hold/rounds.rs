@@ -61,7 +61,7 @@ impl Hold {
                 }
                 round.extension.handle_timeout(clock.now);
                 let votes = round.extension.votes().enumerate();
-                for (node, _) in votes.filter(|(_, vote)| **vote == Vote::Silent) {
+                for (node, _) in votes.filter(|(_, vote)| **vote == Vote::TimedOut) {
                     cluster.silent(node);
                 }
                 hold.conclude(round, clock);

@@ -153,7 +153,7 @@ impl Tally {
             return;
         };
         let state = &mut per_node.nodes[node];
-        if !matches!(state.vote, Vote::Pending | Vote::Silent) {
+        if !matches!(state.vote, Vote::Pending | Vote::TimedOut) {
             return;
         }
         state.vote = vote;

@@ -5,8 +5,8 @@ use super::*;
 pub(super) const WAIT: Duration = Duration::from_secs(60);
 pub(super) const ROUND: Duration = Duration::from_millis(2);
 
-pub(super) fn terms(nodes: usize) -> Terms {
-    Terms {
+pub(super) fn terms(nodes: usize) -> AcquireTerms {
+    AcquireTerms {
         nodes,
         ttl: TTL,
         drift: Drift::default(),
@@ -30,11 +30,11 @@ pub(super) struct Way {
 }
 
 impl Way {
-    pub(super) fn new(terms: Terms) -> Self {
+    pub(super) fn new(terms: AcquireTerms) -> Self {
         Self::seeded(terms, 1)
     }
 
-    pub(super) fn seeded(terms: Terms, seed: u64) -> Self {
+    pub(super) fn seeded(terms: AcquireTerms, seed: u64) -> Self {
         let servers = vec![Server::new(0); terms.nodes];
         Self {
             acquisition: Acquisition::new(terms, at(0), seed),
@@ -81,7 +81,7 @@ impl Way {
     }
 
     /// Attempts with the same answers until the client gives up: how many, when, and the failure.
-    pub(super) fn until_it_ends(&mut self, outcomes: &[Option<Outcome>]) -> (u32, Failure) {
+    pub(super) fn until_it_ends(&mut self, outcomes: &[Option<Outcome>]) -> (u32, AcquireFailure) {
         for attempts in 1..10_000 {
             match self.round(outcomes) {
                 Next::Retry { at, .. } => {
@@ -110,15 +110,15 @@ pub(super) fn all(nodes: usize, answer: Answer) -> Vec<Option<Outcome>> {
     vec![Some(reply(answer)); nodes]
 }
 
-pub(super) fn no_wait(nodes: usize) -> Terms {
-    Terms {
+pub(super) fn no_wait(nodes: usize) -> AcquireTerms {
+    AcquireTerms {
         wait: Some(Duration::ZERO),
         ..terms(nodes)
     }
 }
 
-pub(super) fn for_ever(nodes: usize) -> Terms {
-    Terms {
+pub(super) fn for_ever(nodes: usize) -> AcquireTerms {
+    AcquireTerms {
         wait: None,
         ..terms(nodes)
     }
@@ -179,7 +179,10 @@ fn a_grant_that_lost_its_validity_since_the_verdict_is_not_returned() {
         let mut way = Way::new(for_ever(1));
         let mut attempt = way.begin();
         attempt.handle_reply(0, reply(Answer::Granted), None, at(1));
-        assert!(matches!(attempt.verdict(), Some(Verdict::Won { .. })));
+        assert!(matches!(
+            attempt.verdict(),
+            Some(AttemptVerdict::Won { .. })
+        ));
         let next = way.acquisition.conclude(&attempt, &way.cluster, now);
         assert_eq!(matches!(next, Next::Granted { .. }), granted, "{next:?}");
         // The node may still hold the grant, so it is undone.
@@ -195,7 +198,7 @@ fn grants_that_are_always_too_late_end_as_expired() {
     let next = way.acquisition.conclude(&attempt, &way.cluster, at(9_000));
     assert!(matches!(
         next,
-        Next::GiveUp(Failure {
+        Next::GiveUp(AcquireFailure {
             kind: FailureKind::Expired,
             ..
         })
@@ -244,7 +247,7 @@ fn a_client_that_must_lower_its_ballot_takes_a_fresh_token() {
 
 #[test]
 fn every_plain_attempt_has_a_fresh_token() {
-    let mut way = Way::new(Terms {
+    let mut way = Way::new(AcquireTerms {
         kind: Kind::Plain,
         ..for_ever(1)
     });

@@ -66,7 +66,7 @@ impl Known {
 struct Oracle {
     known: Vec<Known>,
     suspect: Vec<bool>,
-    verdict: Option<Verdict>,
+    verdict: Option<AttemptVerdict>,
 }
 
 impl Oracle {
@@ -80,15 +80,15 @@ impl Oracle {
         }
     }
 
-    fn judged(&self, now: Timestamp, deadline: Timestamp) -> Option<Verdict> {
+    fn judged(&self, now: Timestamp, deadline: Timestamp) -> Option<AttemptVerdict> {
         let majority = self.known.len() / 2 + 1;
         let granted = self.count(|known| known == Known::Granted);
         if granted >= majority {
             let in_time = now + MIN_VALIDITY <= deadline;
             return Some(if in_time {
-                Verdict::Won { deadline }
+                AttemptVerdict::Won { deadline }
             } else {
-                Verdict::Lost(Loss::Late)
+                AttemptVerdict::Lost(Loss::Late)
             });
         }
         // A node whose last call timed out is waited for only if the others are too few.
@@ -113,7 +113,7 @@ impl Oracle {
             _ if wrong >= majority => Loss::Skewed,
             _ => Loss::Held,
         };
-        Some(Verdict::Lost(loss))
+        Some(AttemptVerdict::Lost(loss))
     }
 }
 
@@ -262,10 +262,10 @@ fn a_grant_below_min_validity_is_not_won() {
         let mut attempt = attempt(&[false], at(60_000));
         attempt.handle_reply(0, reply(Answer::Granted), None, at(now));
         let expected = match won {
-            true => Verdict::Won {
+            true => AttemptVerdict::Won {
                 deadline: at(9_898),
             },
-            false => Verdict::Lost(Loss::Late),
+            false => AttemptVerdict::Lost(Loss::Late),
         };
         assert_eq!(attempt.verdict(), Some(expected));
     }
@@ -294,7 +294,7 @@ fn a_node_that_timed_out_does_not_delay_a_lost_verdict() {
     attempt.handle_reply(0, reply(held(None)), None, at(1));
     assert_eq!(attempt.verdict(), None);
     attempt.handle_reply(1, reply(Answer::Granted), None, at(2));
-    assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::Held)));
+    assert_eq!(attempt.verdict(), Some(AttemptVerdict::Lost(Loss::Held)));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_node_that_timed_out_is_waited_for_when_the_others_are_no_majority() {
         attempt.handle_reply(2, reply(Answer::Granted), None, at(3));
         assert_eq!(
             attempt.verdict(),
-            Some(Verdict::Won {
+            Some(AttemptVerdict::Won {
                 deadline: at(9_898)
             })
         );
@@ -321,7 +321,7 @@ fn a_node_that_timed_out_may_still_help_to_win() {
     attempt.handle_reply(2, reply(Answer::Granted), None, at(2));
     assert_eq!(
         attempt.verdict(),
-        Some(Verdict::Won {
+        Some(AttemptVerdict::Won {
             deadline: at(9_898)
         })
     );
@@ -337,7 +337,7 @@ fn a_held_lock_is_no_outage_whichever_node_answers_first() {
     assert_eq!(attempt.verdict(), None);
     attempt.handle_reply(3, reply(held(None)), None, at(2));
     attempt.handle_reply(4, reply(held(None)), None, at(3));
-    assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::Held)));
+    assert_eq!(attempt.verdict(), Some(AttemptVerdict::Lost(Loss::Held)));
 }
 
 #[test]
@@ -357,7 +357,10 @@ fn without_a_majority_every_node_that_may_answer_is_awaited() {
         Some(quarantined(ms(30_000))),
         at(3),
     );
-    assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
+    assert_eq!(
+        attempt.verdict(),
+        Some(AttemptVerdict::Lost(Loss::NoQuorum))
+    );
 }
 
 #[test]
@@ -365,7 +368,10 @@ fn a_quarantined_node_never_counts_whatever_it_answers() {
     for answer in [Answer::Granted, held(None), Answer::Stale, Answer::Ahead] {
         let mut attempt = attempt(&[false], at(100));
         attempt.handle_reply(0, reply(answer.clone()), Some(quarantined(ms(1))), at(1));
-        assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
+        assert_eq!(
+            attempt.verdict(),
+            Some(AttemptVerdict::Lost(Loss::NoQuorum))
+        );
         let holds = answer == Answer::Granted;
         let expected = if holds {
             Target::Holds
@@ -386,7 +392,7 @@ fn an_invalid_answer_costs_one_vote() {
         attempt.handle_reply(2, reply(Answer::Granted), None, at(3));
         assert_eq!(
             attempt.verdict(),
-            Some(Verdict::Won {
+            Some(AttemptVerdict::Won {
                 deadline: at(9_898)
             })
         );

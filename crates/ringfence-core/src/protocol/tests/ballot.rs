@@ -83,7 +83,7 @@ fn floors_that_were_learnt_win_the_second_round() {
 fn clocks_are_learnt_from_the_middle_of_the_round_trip() {
     let mut cluster = cluster_of(1);
     let mut answer = reply(Answer::Stale).unwrap();
-    answer.stamp = Some(Stamp {
+    answer.stamp = Some(ReplyStamp {
         clock_us: START_US,
         floor: Ballot::default(),
     });

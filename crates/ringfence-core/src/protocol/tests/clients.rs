@@ -59,7 +59,7 @@ struct Call {
 
 struct RunningRelease {
     round: Round,
-    machine: Withdrawal,
+    machine: PendingRelease,
     token: Token,
     ballot: Ballot,
     kind: ReleaseKind,
@@ -99,8 +99,8 @@ struct World {
     expired: u32,
 }
 
-fn world_terms(nodes: usize) -> Terms {
-    Terms {
+fn world_terms(nodes: usize) -> AcquireTerms {
+    AcquireTerms {
         nodes,
         ttl: LEASE,
         drift: Drift::default(),

@@ -31,7 +31,7 @@ fn from(server: u64, answer: Answer) -> Outcome {
 fn timed(server: u64, clock_us: u64) -> Outcome {
     let floor = Ballot::default();
     from(server, Answer::Granted).map(|reply| Reply {
-        stamp: Some(Stamp { clock_us, floor }),
+        stamp: Some(ReplyStamp { clock_us, floor }),
         ..reply
     })
 }
@@ -75,7 +75,7 @@ fn an_attempt_counts_every_server_once() {
             for node in order {
                 attempt.handle_reply(node, from(route[node], Answer::Granted), None, at(1));
                 heard.insert(route[node]);
-                let won = matches!(attempt.verdict(), Some(Verdict::Won { .. }));
+                let won = matches!(attempt.verdict(), Some(AttemptVerdict::Won { .. }));
                 assert_eq!(won, heard.len() >= quorum(nodes), "{route:?}");
             }
             let granted = attempt.votes().filter(|vote| **vote == Vote::Granted);
@@ -146,7 +146,10 @@ fn the_later_node_loses_its_vote_whichever_answers_first() {
         // Its grant must be undone, too.
         assert_eq!(attempt.remains()[..2], [Target::Holds, Target::Holds]);
         attempt.handle_reply(2, not_sent(), None, at(2));
-        assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
+        assert_eq!(
+            attempt.verdict(),
+            Some(AttemptVerdict::Lost(Loss::NoQuorum))
+        );
         let wrong = attempt.votes().filter(|vote| vote.is_misconfigured());
         assert_eq!(wrong.count(), 1);
     }
@@ -182,7 +185,8 @@ fn a_release_counts_every_server_once() {
     let release = |servers: [u64; 3], said: [Answer; 2]| {
         let targets = vec![Target::Holds; 3];
         let until = at(10_000);
-        let mut release = Withdrawal::new(ReleaseKind::Final, targets, at(0), until, CALL_TIMEOUT);
+        let mut release =
+            PendingRelease::new(ReleaseKind::Final, targets, at(0), until, CALL_TIMEOUT);
         while release.poll_send(at(0)).is_some() {}
         for (node, answer) in said.into_iter().enumerate() {
             release.handle_reply(node, &from(servers[node], answer), at(1));
@@ -194,10 +198,10 @@ fn a_release_counts_every_server_once() {
         [SERVER_A, SERVER_A, SERVER_C],
     );
     let released = || [Answer::Released, Answer::Released];
-    assert_eq!(release(one, released()), Some(WithdrawalVerdict::Released));
+    assert_eq!(release(one, released()), Some(ReleaseVerdict::Released));
     assert_eq!(release(two, released()), None);
     let gone = || [Answer::Gone, Answer::Gone];
-    assert_eq!(release(one, gone()), Some(WithdrawalVerdict::Expired));
+    assert_eq!(release(one, gone()), Some(ReleaseVerdict::Expired));
     assert_eq!(release(two, gone()), None);
 }
 
@@ -205,7 +209,7 @@ fn a_release_counts_every_server_once() {
 /// last.
 #[test]
 fn a_release_that_one_server_confirms_through_its_second_node_counts() {
-    let mut release = Withdrawal::new(
+    let mut release = PendingRelease::new(
         ReleaseKind::Final,
         vec![Target::Holds; 3],
         at(0),
@@ -217,7 +221,7 @@ fn a_release_that_one_server_confirms_through_its_second_node_counts() {
     release.handle_reply(2, &from(SERVER_C, Answer::Released), at(1));
     assert_eq!(release.verdict(), None);
     release.handle_reply(1, &from(SERVER_A, Answer::Released), at(1));
-    assert_eq!(release.verdict(), Some(WithdrawalVerdict::Released));
+    assert_eq!(release.verdict(), Some(ReleaseVerdict::Released));
 }
 
 #[test]
@@ -342,7 +346,10 @@ fn nodes_with_unknown_servers_count_separately() {
     for node in [0, 1] {
         attempt.handle_reply(node, reply(Answer::Granted), None, at(1));
     }
-    assert!(matches!(attempt.verdict(), Some(Verdict::Won { .. })));
+    assert!(matches!(
+        attempt.verdict(),
+        Some(AttemptVerdict::Won { .. })
+    ));
 }
 
 #[test]

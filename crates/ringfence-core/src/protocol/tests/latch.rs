@@ -28,7 +28,7 @@ fn parties(names: &str) -> Arc<[Arc<str>]> {
 /// The reply of a node that was born `ago`; `None`: it has no quarantine.
 fn reported(since_us: Option<u64>, names: &str, ago: Option<Duration>) -> Outcome {
     Ok(Reply {
-        stamp: Some(Stamp {
+        stamp: Some(ReplyStamp {
             clock_us: START_US,
             floor: Ballot::default(),
         }),

@@ -170,7 +170,7 @@ impl World {
         let ttl_ms = LIFE.as_millis() as u64;
         let op = match client.round.question().clone() {
             Question::Look => Op::Attend(Attend {
-                places: Arc::from([]),
+                tickets: Arc::from([]),
                 list: true,
                 ttl_ms,
             }),

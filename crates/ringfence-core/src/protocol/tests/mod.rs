@@ -16,10 +16,10 @@ mod offsets;
 mod patience;
 mod quarantine;
 mod reach;
+mod release;
 mod slots;
 mod undo;
 mod validity;
-mod withdrawal;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use crate::group::Group;
 use crate::ledger::{Entry, Moment, Rules, apply};
 use crate::message::{
     Acquire, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Holder, Kind, Mode, Op, Release,
-    ReleaseKind, Reply, Request, Restore, Stamp, Standing,
+    ReleaseKind, Reply, ReplyStamp, Request, Restore, Standing,
 };
 use crate::name::Name;
 use crate::node::{CallError, Facts, Tier, Trouble, TroubleKind};
@@ -184,7 +184,7 @@ fn acquire(ballot: Ballot) -> Op {
         ballot,
         ttl_ms: TTL.as_millis() as u64,
         label: Arc::from("job"),
-        place: None,
+        ticket: None,
     })
 }
 
@@ -193,7 +193,7 @@ fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
         ballot,
         kind: ReleaseKind::Undo,
         fate_unknown,
-        place: None,
+        ticket: None,
         stays: true,
         keep_ms: None,
     })

@@ -36,7 +36,7 @@ impl Watch {
         now: Timestamp,
     ) -> Option<ClockEvent> {
         let reply = Reply {
-            stamp: Some(Stamp {
+            stamp: Some(ReplyStamp {
                 clock_us,
                 floor: Ballot::default(),
             }),
@@ -176,7 +176,7 @@ fn a_majority_that_jumps_forward_alike_is_a_freeze_of_our_clock() {
         let now = at(1_500);
         let event = watch.observe(most - 1, now, ms(1));
         assert!(
-            matches!(event, Some(ClockEvent::StoodStill { span }) if span > ms(19_900)),
+            matches!(event, Some(ClockEvent::Froze { span }) if span > ms(19_900)),
             "{event:?}"
         );
         assert!(watch.cluster.froze_since(asked));
@@ -262,7 +262,7 @@ fn without_quarantine_a_jump_is_counted_and_costs_nothing() {
 #[test]
 fn a_node_whose_leases_run_on_another_clock_never_jumps() {
     let mut watch = Watch::new(1);
-    watch.cluster.leases_run_elsewhere(0);
+    watch.cluster.leases_use_other_clock(0);
     watch.step(0, 3_600 * SECOND_US);
     assert_eq!(watch.observe(0, at(1_000), ms(1)), None);
     assert!(!watch.cluster.froze_since(at(0)));
@@ -387,7 +387,7 @@ proptest! {
             let (wait, took) = waits[node];
             events.extend(watch.observe(node, at(1_000 + wait + took), ms(took)));
         }
-        let stood = events.iter().filter(|e| matches!(e, ClockEvent::StoodStill { .. })).count();
+        let stood = events.iter().filter(|e| matches!(e, ClockEvent::Froze { .. })).count();
         prop_assert_eq!(stood, 1, "{:?}", events);
         let later = at(20_000);
         prop_assert_eq!(watch.jumped(later), vec![false; 5]);

@@ -96,33 +96,33 @@ fn a_last_round_that_is_cut_short_does_not_turn_a_held_lock_into_an_outage() {
 fn a_ticket_that_some_node_accepted_is_kept_in_the_end() {
     let mut way = Way::new(for_ever(3));
     way.acquisition = Acquisition::new(for_ever(3), at(0), 1)
-        .in_line(Line::Unknown)
+        .in_queue(QueueHint::Unknown)
         .with_ticket("c.1".into());
     let outcomes = [reply(Answer::TicketOld), reply(held(None)), not_sent()].map(Some);
-    let mut places = Vec::new();
+    let mut tickets = Vec::new();
     for _ in 0..30 {
         way.round(&outcomes);
-        places.extend(way.begin().place().cloned());
+        tickets.extend(way.begin().ticket().cloned());
     }
-    let kept = &places[12..];
-    assert!(kept.iter().all(|place| !place.first), "{places:?}");
-    let times = kept.iter().map(|place| place.since_us);
+    let kept = &tickets[12..];
+    assert!(kept.iter().all(|ticket| !ticket.first), "{tickets:?}");
+    let times = kept.iter().map(|ticket| ticket.since_us);
     assert!(
         times.clone().all(|time| Some(time) == times.clone().next()),
-        "{places:?}"
+        "{tickets:?}"
     );
 }
 
 #[test]
 fn a_caller_that_knows_of_others_sends_its_ticket_at_once() {
     let mut way = Way::new(for_ever(3));
-    for (line, shows) in [(Line::Unknown, false), (Line::Awaited, true)] {
+    for (line, shows) in [(QueueHint::Unknown, false), (QueueHint::Awaited, true)] {
         way.acquisition = Acquisition::new(for_ever(3), at(0), 1)
-            .in_line(line)
+            .in_queue(line)
             .with_ticket("c.1".into());
-        assert_eq!(way.begin().place().is_some(), shows, "{line:?}");
+        assert_eq!(way.begin().ticket().is_some(), shows, "{line:?}");
         way.round(&all(3, held(None)));
-        assert!(way.begin().place().is_some(), "{line:?}");
+        assert!(way.begin().ticket().is_some(), "{line:?}");
     }
 }
 
@@ -130,7 +130,9 @@ fn a_caller_that_knows_of_others_sends_its_ticket_at_once() {
 fn a_ticket_is_given_up_after_two_rounds_without_a_majority() {
     let mut way = Way::new(for_ever(3));
     let acquisition = Acquisition::new(for_ever(3), at(0), 1);
-    way.acquisition = acquisition.in_line(Line::Unknown).with_ticket("c.1".into());
+    way.acquisition = acquisition
+        .in_queue(QueueHint::Unknown)
+        .with_ticket("c.1".into());
     way.round(&all(3, held(None)));
     way.round(&all(3, held(None)));
     for kept in [true, false, false] {
@@ -156,7 +158,7 @@ fn a_held_lock_is_awaited_without_limit() {
 #[test]
 fn the_number_of_attempts_bounds_the_wait() {
     for most in 1..=4 {
-        let mut way = Way::new(Terms {
+        let mut way = Way::new(AcquireTerms {
             attempts: Some(most),
             ..for_ever(3)
         });
@@ -221,7 +223,7 @@ fn a_node_that_timed_out_is_a_suspect_in_the_next_attempt() {
     let mut attempt = way.begin();
     attempt.handle_reply(0, reply(held(None)), None, at(1));
     attempt.handle_reply(1, reply(Answer::Granted), None, at(1));
-    assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::Held)));
+    assert_eq!(attempt.verdict(), Some(AttemptVerdict::Lost(Loss::Held)));
 }
 
 // Invariants
@@ -272,7 +274,7 @@ proptest! {
     /// grant has too little remaining validity.
     #[test]
     fn a_bounded_wait_ends_in_time((nodes, rounds) in any_run(), seed: u64, wait in 0u64..5_000) {
-        let mut way = Way::seeded(Terms { wait: Some(ms(wait)), ..terms(nodes) }, seed);
+        let mut way = Way::seeded(AcquireTerms { wait: Some(ms(wait)), ..terms(nodes) }, seed);
         let mut ended = false;
         for outcomes in rounds.iter().cycle().take(5_000) {
             match way.round(outcomes) {

@@ -49,7 +49,7 @@ fn with_slots_two_of_the_same_three_clients_are_admitted() {
             };
             attempt.handle_reply(node, outcome, None, at(1));
         }
-        if let Some(Verdict::Won { .. }) = attempt.verdict() {
+        if let Some(AttemptVerdict::Won { .. }) = attempt.verdict() {
             inside.push(attempt.slot());
         }
     }
@@ -82,7 +82,7 @@ fn no_two_of_any_four_clients_win_the_same_slot() {
             }
         }
         for attempt in &attempts {
-            if let Some(Verdict::Won { .. }) = attempt.verdict() {
+            if let Some(AttemptVerdict::Won { .. }) = attempt.verdict() {
                 won.push(attempt.slot().unwrap());
             }
         }
@@ -122,7 +122,7 @@ impl Semaphore {
                     ballot: attempt.ballot(),
                     ttl_ms: TTL.as_millis() as u64,
                     label: Arc::from("job"),
-                    place: None,
+                    ticket: None,
                 },
             }),
         )
@@ -130,7 +130,8 @@ impl Semaphore {
 
     fn carry_out(&mut self, token: &Token, op: Op) -> Outcome {
         let name = Name::new("", "s").unwrap();
-        let names = std::iter::once(name.gate()).chain((0..PERMITS).map(|slot| name.slot(slot)));
+        let names =
+            std::iter::once(name.admission()).chain((0..PERMITS).map(|slot| name.slot(slot)));
         let claims = names.map(|name| Claim {
             name,
             mode: Mode::Exclusive,
@@ -159,7 +160,7 @@ fn attempt(asked: Asked, who: u64) -> Attempt {
     attempt_at(asked, who, None)
 }
 
-fn attempt_at(asked: Asked, who: u64, place: Option<crate::message::Place>) -> Attempt {
+fn attempt_at(asked: Asked, who: u64, ticket: Option<crate::message::Ticket>) -> Attempt {
     let timing = Timing {
         ttl: TTL,
         drift: Drift::default(),
@@ -168,7 +169,8 @@ fn attempt_at(asked: Asked, who: u64, place: Option<crate::message::Place>) -> A
     };
     let ballot = Ballot::new(START_US + who);
     let suspects = std::iter::repeat_n(false, 5);
-    Attempt::new(token(who), ballot, place, at(0), timing, suspects).asking(Kind::Slot, Some(asked))
+    Attempt::new(token(who), ballot, ticket, at(0), timing, suspects)
+        .asking(Kind::Slot, Some(asked))
 }
 
 /// A node's reply: the slot that it is about, the free slots, and how many waiters are ahead.
@@ -194,13 +196,16 @@ fn feed(asked: Asked, outcomes: [Outcome; 5]) -> Attempt {
 fn votes_for_different_slots_do_not_add_up() {
     let yes = |slot| permit(Answer::Granted, slot, &[0, 1, 2], 0);
     let split = feed(Asked::Any, [yes(0), yes(1), yes(2), yes(1), yes(0)]);
-    assert_eq!(split.verdict(), Some(Verdict::Lost(Loss::Stale)));
+    assert_eq!(split.verdict(), Some(AttemptVerdict::Lost(Loss::Stale)));
     assert_eq!(split.remains(), [Target::Holds; 5]);
     let won = feed(Asked::Any, [yes(0), yes(1), yes(1), yes(2), yes(1)]);
-    assert!(matches!(won.verdict(), Some(Verdict::Won { .. })));
+    assert!(matches!(won.verdict(), Some(AttemptVerdict::Won { .. })));
     assert_eq!(won.slot(), Some(1));
     let (astray, nothing) = (Target::Holds, Target::Nothing);
-    assert_eq!(won.strays(), [astray, nothing, nothing, astray, nothing]);
+    assert_eq!(
+        won.surplus_slots(),
+        [astray, nothing, nothing, astray, nothing]
+    );
     let of_won = [nothing, astray, astray, nothing, astray];
     let remains = won.remains_of_won().map(|(target, _)| target);
     assert_eq!(remains.collect::<Vec<_>>(), of_won);
@@ -210,7 +215,7 @@ fn votes_for_different_slots_do_not_add_up() {
 fn a_grant_of_another_slot_than_the_wanted_one_does_not_count() {
     let yes = |slot| permit(Answer::Granted, slot, &[0, 1], 0);
     let attempt = feed(Asked::Slot(0), [yes(0), yes(1), yes(1), yes(1), yes(0)]);
-    assert!(matches!(attempt.verdict(), Some(Verdict::Lost(_))));
+    assert!(matches!(attempt.verdict(), Some(AttemptVerdict::Lost(_))));
 }
 
 #[test]
@@ -221,7 +226,10 @@ fn a_quarantined_node_s_slot_does_not_count() {
         let yes = permit(Answer::Granted, 0, &[0], 0);
         attempt.handle_reply(node, yes, quarantine.map(quarantined), at(1));
     }
-    assert_eq!(attempt.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
+    assert_eq!(
+        attempt.verdict(),
+        Some(AttemptVerdict::Lost(Loss::NoQuorum))
+    );
     assert_eq!(attempt.remains(), [Target::Holds; 5], "but it is released");
 }
 
@@ -231,15 +239,18 @@ fn a_node_that_has_not_answered_may_have_granted_any_slot() {
     for node in 0..3 {
         attempt.handle_reply(node, permit(Answer::Granted, 2, &[2], 0), None, at(1));
     }
-    assert!(matches!(attempt.verdict(), Some(Verdict::Won { .. })));
+    assert!(matches!(
+        attempt.verdict(),
+        Some(AttemptVerdict::Won { .. })
+    ));
     let (nothing, unknown) = (Target::Nothing, Target::Unknown);
     assert_eq!(
-        attempt.strays(),
+        attempt.surplus_slots(),
         [nothing, nothing, nothing, unknown, unknown]
     );
     attempt.handle_reply(3, permit(Answer::Granted, 2, &[2], 0), None, at(2));
     attempt.handle_reply(4, permit(Answer::Granted, 0, &[0], 0), None, at(2));
-    assert_eq!(attempt.strays()[3..], [nothing, Target::Holds]);
+    assert_eq!(attempt.surplus_slots()[3..], [nothing, Target::Holds]);
     assert_eq!(attempt.slot(), Some(2), "late votes change nothing");
 }
 
@@ -274,7 +285,7 @@ fn after_a_loss_the_next_slot_is_free_on_a_majority_and_skips_the_waiters_ahead(
 
 #[test]
 fn a_winner_leaves_the_queues_that_still_have_its_ticket() {
-    let place = crate::message::Place {
+    let ticket = crate::message::Ticket {
         since_us: START_US,
         id: Arc::from("c.1"),
         first: true,
@@ -282,19 +293,19 @@ fn a_winner_leaves_the_queues_that_still_have_its_ticket() {
     let yes = || permit(Answer::Granted, 0, &[0], 0);
     let no = || permit(held(None), 0, &[], 0);
     let outcomes = || [yes(), yes(), no(), yes()];
-    let (nothing, ticket) = (Target::Nothing, Target::Holds);
-    for (asked, silent) in [(Asked::Slot(0), ticket), (Asked::Any, Target::Unknown)] {
-        let mut waiting = attempt_at(asked, 1, Some(place.clone()));
+    let (nothing, holds) = (Target::Nothing, Target::Holds);
+    for (asked, silent) in [(Asked::Slot(0), holds), (Asked::Any, Target::Unknown)] {
+        let mut waiting = attempt_at(asked, 1, Some(ticket.clone()));
         let mut passing = attempt_at(asked, 1, None);
         for (node, (one, other)) in outcomes().into_iter().zip(outcomes()).enumerate() {
             waiting.handle_reply(node, one, None, at(1));
             passing.handle_reply(node, other, None, at(1));
         }
         assert_eq!(
-            waiting.strays(),
-            [nothing, nothing, ticket, nothing, silent]
+            waiting.surplus_slots(),
+            [nothing, nothing, holds, nothing, silent]
         );
-        assert_eq!(passing.strays()[..4], [nothing; 4]);
+        assert_eq!(passing.surplus_slots()[..4], [nothing; 4]);
     }
 }
 
@@ -309,7 +320,7 @@ fn an_attempt_that_arrives_after_its_undo_takes_no_slot() {
             ballot: attempt.ballot(),
             kind: ReleaseKind::Undo,
             fate_unknown: true,
-            place: None,
+            ticket: None,
             stays: false,
             keep_ms: None,
         },

@@ -33,14 +33,14 @@ fn undo_all(
     now: Timestamp,
 ) -> Vec<(usize, Answer)> {
     let targets = attempt.remains();
-    let mut machine = Withdrawal::new(kind, targets, now, now + TTL, CALL_TIMEOUT);
+    let mut machine = PendingRelease::new(kind, targets, now, now + TTL, CALL_TIMEOUT);
     let mut told = Vec::new();
     while let Some((node, fate_unknown)) = machine.poll_send(now) {
         let op = Op::Release(Release {
             ballot: attempt.ballot(),
             kind,
             fate_unknown,
-            place: None,
+            ticket: None,
             stays: true,
             keep_ms: None,
         });
@@ -64,7 +64,7 @@ fn late_replies_to_an_earlier_ballot_do_not_count() {
     let mut servers = vec![Server::new(0); 3];
     let mut first = attempt(1, ballot(0), 3, at(0));
     first.handle_timeout(at(100));
-    assert_eq!(first.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
+    assert_eq!(first.verdict(), Some(AttemptVerdict::Lost(Loss::NoQuorum)));
     let second = attempt(1, ballot(1), 3, at(101));
     for node in 0..3 {
         assert_eq!(
@@ -72,7 +72,7 @@ fn late_replies_to_an_earlier_ballot_do_not_count() {
             Answer::Granted
         );
     }
-    assert_eq!(first.verdict(), Some(Verdict::Lost(Loss::NoQuorum)));
+    assert_eq!(first.verdict(), Some(AttemptVerdict::Lost(Loss::NoQuorum)));
     assert_eq!(second.verdict(), None);
     assert!(second.votes().all(|vote| *vote == Vote::Pending));
 }
@@ -88,7 +88,7 @@ fn a_lost_attempt_is_undone_where_it_may_have_arrived() {
     ask(&mut lost, &mut servers, 0, at(1));
     ask(&mut lost, &mut servers, 1, at(1));
     lost.handle_timeout(at(100));
-    assert_eq!(lost.verdict(), Some(Verdict::Lost(Loss::Held)));
+    assert_eq!(lost.verdict(), Some(AttemptVerdict::Lost(Loss::Held)));
     let told = undo_all(&lost, ReleaseKind::Undo, &mut servers, at(101));
     assert_eq!(told, [(0, Answer::Released), (2, Answer::Gone)]);
     assert_eq!(holder(&mut servers[0], at(102)), None);
@@ -157,7 +157,7 @@ fn partial_grants_are_never_kept() {
         ));
     }
     for lost in [&one, &two] {
-        assert_eq!(lost.verdict(), Some(Verdict::Lost(Loss::Held)));
+        assert_eq!(lost.verdict(), Some(AttemptVerdict::Lost(Loss::Held)));
         assert_eq!(
             undo_all(lost, ReleaseKind::Undo, &mut servers, at(2)).len(),
             2
@@ -176,7 +176,7 @@ fn a_final_release_goes_to_all_nodes() {
     ask(&mut won, &mut servers, 0, at(0));
     ask(&mut won, &mut servers, 1, at(0));
     won.handle_reply(2, not_sent(), None, at(0));
-    assert!(matches!(won.verdict(), Some(Verdict::Won { .. })));
+    assert!(matches!(won.verdict(), Some(AttemptVerdict::Won { .. })));
     let told = undo_all(&won, ReleaseKind::Final, &mut servers, at(1));
     assert_eq!(
         told,

@@ -21,9 +21,9 @@ const ACQUISITION_BEGIN_1: Edit = edit(ACQUISITION, "begin",
 /// Shared by T0NotReadAgain, EarlierBallotCounts.
 #[rustfmt::skip]
 const ACQUISITION_BEGIN_2: Edit = edit(ACQUISITION, "begin",
-    "let attempt = Attempt::new(token, ballot, place, now, timing, suspects);",
+    "let attempt = Attempt::new(token, ballot, ticket, now, timing, suspects);",
     "let t0 = if mutant!(T0NotReadAgain) { self.started } else { now };
-     let attempt = Attempt::new(token, ballot, place, t0, timing, suspects);
+     let attempt = Attempt::new(token, ballot, ticket, t0, timing, suspects);
      let attempt = attempt.granted_before(&self.earlier);");
 
 /// Shared by QuorumOneShort, TieWins.
@@ -122,7 +122,7 @@ mutants! {
 
     /// A ticket that is already in a queue is not sent as a new one.
     PatienceNotClaimed:
-        edit(ACQUISITION, "place",
+        edit(ACQUISITION, "ticket",
             "first: !ticket.entered,",
             "first: !ticket.entered || mutant!(PatienceNotClaimed),");
 
@@ -147,10 +147,10 @@ mutants! {
     /// t0 is read before the first send.
     T0ReadLate:
         edit(ATTEMPT, "tally",
-            "Verdict::Won {
+            "AttemptVerdict::Won {
                  deadline: self.deadline,",
             "let late = if mutant!(T0ReadLate) { now } else { self.t0 };
-             Verdict::Won {
+             AttemptVerdict::Won {
                  deadline: self.deadline + late.since(self.t0),");
 
     /// A grant needs a majority.
@@ -200,8 +200,8 @@ mutants! {
     /// The undo is sent to nodes that have not answered.
     SilentNotUndone:
         edit(REMAINS, "remains_on",
-            "Vote::Pending | Vote::Silent => Target::Unknown,",
-            "Vote::Pending | Vote::Silent if !mutant!(SilentNotUndone) => Target::Unknown,");
+            "Vote::Pending | Vote::TimedOut => Target::Unknown,",
+            "Vote::Pending | Vote::TimedOut if !mutant!(SilentNotUndone) => Target::Unknown,");
 
     /// The undo of a grant does not wait for nodes that have not answered.
     GrantedUndoneLate:

@@ -6,7 +6,7 @@ const LOCK: &str = "crates/ringfence/src/client/lock.rs";
 const OBSERVER: &str = "crates/ringfence/src/client/observer.rs";
 const GUARD: &str = "crates/ringfence/src/client/guard.rs";
 const OWNER: &str = "crates/ringfence/src/client/owner.rs";
-const TWINS: &str = "crates/ringfence/src/client/twins.rs";
+const TWINS: &str = "crates/ringfence/src/client/duplicate_nodes.rs";
 const VALUES: &str = "crates/ringfence-core/src/protocol/group_values.rs";
 const CLOCK: &str = "crates/ringfence/src/environment.rs";
 
@@ -64,7 +64,7 @@ mutants! {
 
     /// The values of a group are adopted only if they are safe.
     AdoptedUnchecked:
-        edit(VALUES, "vetted",
+        edit(VALUES, "refuse_unsafe",
             "Some(Err(why)) => Err(unsafe_values(name, &why)),",
             "Some(Err(why)) if !mutant!(AdoptedUnchecked) => Err(unsafe_values(name, &why)),"),
         edit(VALUES, "most_reported",

@@ -72,9 +72,9 @@ mutants! {
     /// A grant removes the holder's ticket from the queue.
     HolderStaysInLine:
         edit(ACQUIRE, "acquire",
-            "entry.line.leave(place, claim.mode);",
+            "entry.queue.leave(ticket, claim.mode);",
             "if !mutant!(HolderStaysInLine) {
-                 entry.line.leave(place, claim.mode);
+                 entry.queue.leave(ticket, claim.mode);
              }");
 
     /// A server that was promoted during its run has a new birth, although its run id is the same.

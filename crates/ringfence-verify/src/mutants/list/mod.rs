@@ -24,13 +24,13 @@ mod entry;
 
 mod acquisition;
 mod client;
-mod driver;
 mod hold;
 mod ledger;
-mod line;
 mod node;
 mod protocol;
+mod queue;
 mod release;
+mod runtime;
 mod scripts;
 mod scripts_births;
 mod scripts_bundles;
@@ -44,11 +44,11 @@ pub fn all() -> Vec<&'static Mutant> {
     let parts = [
         ledger::MUTANTS,
         release::MUTANTS,
-        line::MUTANTS,
+        queue::MUTANTS,
         acquisition::MUTANTS,
         protocol::MUTANTS,
         hold::MUTANTS,
-        driver::MUTANTS,
+        runtime::MUTANTS,
         client::MUTANTS,
         node::MUTANTS,
         scripts::MUTANTS,

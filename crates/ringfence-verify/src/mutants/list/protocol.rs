@@ -9,7 +9,7 @@ const CLUSTER: &str = "crates/ringfence-core/src/protocol/cluster.rs";
 const EXTENSION: &str = "crates/ringfence-core/src/protocol/extension.rs";
 const LATCH: &str = "crates/ringfence-core/src/protocol/latch.rs";
 const LATCH_ROUND: &str = "crates/ringfence-core/src/protocol/latch_round.rs";
-const WITHDRAWAL: &str = "crates/ringfence-core/src/protocol/withdrawal.rs";
+const WITHDRAWAL: &str = "crates/ringfence-core/src/protocol/release.rs";
 
 /// Shared by RestoredAfterLoss, NeverRestored.
 #[rustfmt::skip]

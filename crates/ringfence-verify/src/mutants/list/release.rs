@@ -79,9 +79,9 @@ mutants! {
     /// An undo does not wake its own sender.
     UndoWakesSender:
         edit(RELEASE, "release_one",
-            "let sender = params.place.filter(|_| params.stays);",
+            "let sender = params.ticket.filter(|_| params.stays);",
             "let sender = params
-                 .place
+                 .ticket
                  .filter(|_| params.stays && !mutant!(UndoWakesSender));");
 
     /// `hold_at_least` keeps the name from other clients after an early release.

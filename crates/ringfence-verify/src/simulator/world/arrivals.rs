@@ -161,7 +161,7 @@ impl World<'_> {
     fn note_majorities(&mut self, node: usize, op: &Op, answer: &Answer) {
         let Op::Acquire(Acquire {
             label,
-            place,
+            ticket,
             ballot,
             ..
         }) = op
@@ -178,7 +178,7 @@ impl World<'_> {
                 self.note(What::Seated { op, ballot });
             }
         }
-        if place.is_some() && *answer != Answer::TicketOld {
+        if ticket.is_some() && *answer != Answer::TicketOld {
             let nodes = self.queued.entry(op).or_default();
             if nodes.insert(node) && nodes.len() == quorum {
                 self.note(What::Queued { op });

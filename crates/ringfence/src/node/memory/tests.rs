@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::*;
 use crate::clock::{Clock, SteppedClock};
 use crate::message::{
-    Acquire, Answer, Ballot, Claim, Mode, Op, Place, PlainAcquire, Refresh, Release, ReleaseKind,
-    Reply, Request, Wake,
+    Acquire, Answer, Ballot, Claim, Mode, Op, PlainAcquire, Refresh, Release, ReleaseKind, Reply,
+    Request, Ticket, Wake,
 };
 use crate::node::{CallError, Deliver, Trouble, TroubleKind};
 use crate::time::Timestamp;
@@ -62,7 +62,7 @@ impl Bench {
                 ballot: Ballot::new(self.node.clock().now_us() + tag),
                 ttl_ms,
                 label: Arc::from("job"),
-                place: None,
+                ticket: None,
             }),
         };
         self.send(tag, request, self.time.now() + Duration::from_secs(1));
@@ -178,12 +178,12 @@ fn lost_wakes_are_not_delivered() {
     let bench = Bench::new();
     let (to, wakes) = channel();
     bench.node.listen("b", Arc::new(WakeInbox(to)));
-    let places = Arc::from([Place {
+    let tickets = Arc::from([Ticket {
         since_us: START_US,
         id: Arc::from("b.1"),
         first: true,
     }]);
-    bench.ask(0, 2, Op::Refresh(Refresh { places }));
+    bench.ask(0, 2, Op::Refresh(Refresh { tickets }));
     for (lose, delivered) in [(true, 0), (false, 1)] {
         bench.node.lose_wakes(lose);
         // A plain lock is the only one that the queue does not stop.
@@ -192,7 +192,7 @@ fn lost_wakes_are_not_delivered() {
             ballot: Ballot::new(START_US),
             kind: ReleaseKind::Final,
             fate_unknown: false,
-            place: None,
+            ticket: None,
             stays: false,
             keep_ms: None,
         });

@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use redis::{RedisWrite, Value};
 
 use crate::message::{
-    Acquire, Answer, Ballot, Extend, Mode, Op, Release, ReleaseKind, Request, Stamp,
+    Acquire, Answer, Ballot, Extend, Mode, Op, Release, ReleaseKind, ReplyStamp, Request,
 };
 use crate::node::Call;
 
@@ -39,7 +39,7 @@ pub(super) enum BatchKind {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BundleReply {
     /// The answer to each call, or `None` if the script skipped it.
-    Answers(Vec<Option<(Answer, Option<Stamp>)>>),
+    Answers(Vec<Option<(Answer, Option<ReplyStamp>)>>),
     /// See [`super::reply::ScriptReply::Newborn`].
     Newborn,
 }
@@ -47,10 +47,10 @@ pub(super) enum BundleReply {
 /// Packs a batch. Two calls that share a name keep their order. Calls that share no name may be
 /// reordered: neither affects the other.
 pub(super) fn pack(calls: Vec<Call>) -> Vec<Command> {
-    let places = assign_commands(&calls);
+    let tickets = assign_commands(&calls);
     let mut commands: Vec<Command> = Vec::with_capacity(calls.len());
-    for (call, (place, kind)) in calls.into_iter().zip(places) {
-        match (commands.get_mut(place), kind) {
+    for (call, (ticket, kind)) in calls.into_iter().zip(tickets) {
+        match (commands.get_mut(ticket), kind) {
             (Some(Command::Bundle(_, others)), _) => others.push(call),
             (_, Some(kind)) => commands.push(Command::Bundle(kind, vec![call])),
             (_, None) => commands.push(Command::Single(call)),
@@ -77,23 +77,23 @@ fn assign_commands(calls: &[Call]) -> Vec<(usize, Option<BatchKind>)> {
     last.reserve(calls.len());
     // The bundles with room, and how many calls they have.
     let mut open: Vec<(BatchKind, usize, usize)> = Vec::new();
-    let place = |call| {
+    let ticket = |call| {
         let Call { request, .. }: &Call = call;
         let names = || request.claims.iter().map(|claim| claim.name.as_str());
         let after = names().filter_map(|name| last.get(name)).max().copied();
         let kind = kind(request);
-        let bundle = open.iter().position(|(of, place, _)| {
-            Some(*of) == kind && after.is_none_or(|after| after < *place)
+        let bundle = open.iter().position(|(of, ticket, _)| {
+            Some(*of) == kind && after.is_none_or(|after| after < *ticket)
         });
-        let place = match bundle {
+        let ticket = match bundle {
             Some(bundle) => {
-                let (_, place, size) = &mut open[bundle];
-                let place = *place;
+                let (_, ticket, size) = &mut open[bundle];
+                let ticket = *ticket;
                 *size += 1;
                 if *size == BUNDLE_MAX {
                     open.remove(bundle);
                 }
-                place
+                ticket
             }
             None => {
                 open.extend(kind.map(|kind| (kind, commands, 1)));
@@ -101,10 +101,10 @@ fn assign_commands(calls: &[Call]) -> Vec<(usize, Option<BatchKind>)> {
                 commands - 1
             }
         };
-        last.extend(names().map(|name| (name, place)));
-        (place, kind)
+        last.extend(names().map(|name| (name, ticket)));
+        (ticket, kind)
     };
-    calls.iter().map(place).collect()
+    calls.iter().map(ticket).collect()
 }
 
 /// Hashes the names of one batch. It may be simple: names that collide on purpose cost a few
@@ -142,12 +142,12 @@ fn kind(request: &Request) -> Option<BatchKind> {
         return None;
     };
     match &request.op {
-        Op::Acquire(Acquire { place: None, .. }) if claim.mode == Mode::Exclusive => {
+        Op::Acquire(Acquire { ticket: None, .. }) if claim.mode == Mode::Exclusive => {
             Some(BatchKind::Fast)
         }
         Op::Release(Release {
             kind: ReleaseKind::Final,
-            place: None,
+            ticket: None,
             keep_ms: None | Some(0),
             ..
         }) if claim.mode == Mode::Exclusive => Some(BatchKind::Fast),
@@ -267,7 +267,7 @@ pub(super) fn read<'a>(
                     Op::Extend { .. } => Answer::Extended,
                     _ => Answer::Released,
                 };
-                let stamp = |floor| Stamp {
+                let stamp = |floor| ReplyStamp {
                     clock_us,
                     floor: Ballot::new(floor),
                 };

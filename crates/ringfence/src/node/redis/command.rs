@@ -7,7 +7,7 @@ use redis::{RedisWrite, ToRedisArgs};
 use crate::group::Group;
 use crate::ledger::{Rules, TICKET_MS};
 use crate::message::{
-    Acquire, Downgrade, Extend, Mode, Op, Place, Release, ReleaseKind, ReleaseSlot, Request, Slots,
+    Acquire, Downgrade, Extend, Mode, Op, Release, ReleaseKind, ReleaseSlot, Request, Slots, Ticket,
 };
 
 use crate::name::side_key_tag;
@@ -126,9 +126,9 @@ pub(super) fn write(
             let words = (op.ballot.get(), ttl(op.ttl_ms), &*op.label);
             call.write(&scripts.restore, words, out);
         }
-        Op::Refresh(op) => call.write_tickets(&scripts.refresh, NOTHING, &op.places, out),
+        Op::Refresh(op) => call.write_tickets(&scripts.refresh, NOTHING, &op.tickets, out),
         Op::RefreshSlots(op) => {
-            call.write_tickets(&scripts.refresh_slots, NOTHING, &op.places, out)
+            call.write_tickets(&scripts.refresh_slots, NOTHING, &op.tickets, out)
         }
         Op::Arrive(op) => {
             let since = op.since_us.map(|us| us.to_string()).unwrap_or_default();
@@ -139,7 +139,7 @@ pub(super) fn write(
         }
         Op::Attend(op) => {
             let words = (ttl(op.ttl_ms), u8::from(op.list));
-            call.write_tickets(&scripts.attend, words, &op.places, out);
+            call.write_tickets(&scripts.attend, words, &op.tickets, out);
         }
         Op::Inspect => call.write(&scripts.inspect, NOTHING, out),
         Op::PlainAcquire(op) => {
@@ -190,15 +190,18 @@ impl LockCall<'_> {
     }
 
     fn write_release(&self, op: &Release, out: &mut impl RedisWrite) {
-        let place = op.place.as_ref().map(|place| (ticket(place), TICKET_MS));
-        let words = (release(op), op.keep_ms.unwrap_or(0), place);
+        let ticket = op
+            .ticket
+            .as_ref()
+            .map(|ticket| (ticket_text(ticket), TICKET_MS));
+        let words = (release(op), op.keep_ms.unwrap_or(0), ticket);
         self.write(&SCRIPTS.release, words, out);
     }
 
     fn write_release_slot(&self, op: &ReleaseSlot, out: &mut impl RedisWrite) {
-        let place = op.release.place.as_ref();
-        let place = place.map(|place| (TICKET_MS, ticket(place)));
-        let words = (release(&op.release), which(op.slots), place);
+        let ticket = op.release.ticket.as_ref();
+        let ticket = ticket.map(|ticket| (TICKET_MS, ticket_text(ticket)));
+        let words = (release(&op.release), which(op.slots), ticket);
         self.write(&SCRIPTS.release_slot, words, out);
     }
 
@@ -207,13 +210,13 @@ impl LockCall<'_> {
         &self,
         script: &Script,
         words: impl ToRedisArgs,
-        places: &[Place],
+        tickets: &[Ticket],
         out: &mut impl RedisWrite,
     ) {
         self.write(script, (words, TICKET_MS), out);
-        places
+        tickets
             .iter()
-            .for_each(|place| write_args(out, ticket(place)));
+            .for_each(|ticket| write_args(out, ticket_text(ticket)));
     }
 }
 
@@ -224,8 +227,8 @@ fn grant(op: &Acquire) -> impl ToRedisArgs {
 
 /// The ticket of a waiter, and whether it is new.
 fn ticket_args(op: &Acquire) -> impl ToRedisArgs {
-    let place = op.place.as_ref();
-    place.map(|place| (TICKET_MS, u8::from(place.first), ticket(place)))
+    let ticket = op.ticket.as_ref();
+    ticket.map(|ticket| (TICKET_MS, u8::from(ticket.first), ticket_text(ticket)))
 }
 
 /// The arguments of a release.
@@ -298,8 +301,8 @@ pub(super) fn only_name(request: &Request) -> &str {
 }
 
 /// A ticket as a text that sorts like the ticket itself.
-fn ticket(place: &Place) -> String {
-    format!("{:020}{}", place.since_us, place.id)
+fn ticket_text(ticket: &Ticket) -> String {
+    format!("{:020}{}", ticket.since_us, ticket.id)
 }
 
 /// A server refuses an expiry of zero. In the ledger such a key lasts for its last millisecond.

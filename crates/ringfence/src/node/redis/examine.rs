@@ -9,7 +9,7 @@ use redis::{RedisError, RedisResult, Value};
 use crate::clock::Clock;
 use crate::message::Standing;
 use crate::node::{
-    Birth, ClockReading, Identity, Keys, NodeClock, ServerExamination, Trouble, TroubleKind, Voting,
+    Birth, ClockSample, Identity, Keys, NodeClock, ServerExamination, Trouble, TroubleKind, Voting,
 };
 use crate::protocol::{Cluster, Drift};
 use crate::url::RedisUrl;
@@ -201,10 +201,10 @@ impl Examiner {
         &self,
         connection: &mut Connection,
         wall: &NodeClock,
-    ) -> Result<ClockReading, Trouble> {
+    ) -> Result<ClockSample, Trouble> {
         let mut question = redis::pipe();
         question.cmd("TIME");
-        let mut best: Option<ClockReading> = None;
+        let mut best: Option<ClockSample> = None;
         for _ in 0..READINGS {
             let sent_us = wall.now_us();
             let answer = self.bounded(connection.ask(question.clone())).await?;
@@ -218,7 +218,7 @@ impl Examiner {
             let clock_us = clock_us.ok_or_else(|| self.reporter.garbage())?;
             if best.is_none_or(|best| round_trip < best.round_trip) {
                 let ours_us = sent_us + round_trip_us / 2;
-                best = Some(ClockReading {
+                best = Some(ClockSample {
                     ahead_us: signed(clock_us).saturating_sub(signed(ours_us)),
                     round_trip,
                 });

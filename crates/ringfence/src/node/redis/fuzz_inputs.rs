@@ -7,9 +7,9 @@ use redis::{PushInfo, Value};
 
 use crate::Receipt;
 use crate::message::{
-    Acquire, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Extend, Kind, Mode, Op, Place,
+    Acquire, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Extend, Kind, Mode, Op,
     PlainAcquire, PlainExtend, Refresh, RefreshSlots, Release, ReleaseKind, Request, Restore,
-    Slots, Wake,
+    Slots, Ticket, Wake,
 };
 use crate::name::Name;
 use crate::node::Hear;
@@ -175,23 +175,23 @@ fn request(op: Op) -> Request {
 /// Every operation, with all its optional parts.
 fn operations() -> Vec<Op> {
     let (ballot, ttl_ms, label) = (Ballot::new(7), 1_000, Arc::<str>::from("me"));
-    let place = Place {
+    let ticket = Ticket {
         since_us: 1,
         id: Arc::from("c.1"),
         first: true,
     };
-    let places: Arc<[Place]> = Arc::from([place.clone(), place.clone()]);
+    let tickets: Arc<[Ticket]> = Arc::from([ticket.clone(), ticket.clone()]);
     let acquire = Acquire {
         ballot,
         ttl_ms,
         label: label.clone(),
-        place: Some(place.clone()),
+        ticket: Some(ticket.clone()),
     };
     let release = |kind, stays| Release {
         ballot,
         kind,
         fate_unknown: true,
-        place: Some(place.clone()),
+        ticket: Some(ticket.clone()),
         stays,
         keep_ms: None,
     };
@@ -208,10 +208,10 @@ fn operations() -> Vec<Op> {
             label,
         }),
         Op::Refresh(Refresh {
-            places: places.clone(),
+            tickets: tickets.clone(),
         }),
         Op::RefreshSlots(RefreshSlots {
-            places: places.clone(),
+            tickets: tickets.clone(),
         }),
         Op::Arrive(Arrive {
             parties: Arc::from([Arc::from("p")]),
@@ -220,7 +220,7 @@ fn operations() -> Vec<Op> {
             ttl_ms,
         }),
         Op::Attend(Attend {
-            places,
+            tickets,
             list: true,
             ttl_ms,
         }),

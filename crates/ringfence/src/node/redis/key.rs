@@ -154,7 +154,7 @@ mod tests {
         let mut keys = vec![name.to_owned()];
         keys.extend(side_keys(name));
         if let Ok(name) = Name::new("", name) {
-            for part in [name.gate(), name.slot(0), name.slot(1), name.latch()] {
+            for part in [name.admission(), name.slot(0), name.slot(1), name.latch()] {
                 keys.push(part.as_str().to_owned());
                 keys.extend(side_keys(part.as_str()));
             }

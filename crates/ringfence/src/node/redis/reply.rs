@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::message::{
     Acquire, AcquireSlot, Answer, Arrivals, Attend, Ballot, Holder, Op, Permit, Refresh,
-    RefreshSlots, Request, Stamp, Turn, View,
+    RefreshSlots, ReplyStamp, Request, Turn, View,
 };
 
 use super::transport::connection::memory;
@@ -30,7 +30,7 @@ pub(super) struct MalformedReply;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ScriptReply {
     /// The ledger's answer; plain operations carry no stamp.
-    Answer(Answer, Option<Stamp>),
+    Answer(Answer, Option<ReplyStamp>),
     /// The node has another birth record than the one that the client saw.
     Newborn,
 }
@@ -106,7 +106,10 @@ fn read_lock(request: &Request, value: Value) -> Result<ScriptReply, MalformedRe
         }),
         None => answer,
     };
-    Ok(ScriptReply::Answer(answer, Some(Stamp { clock_us, floor })))
+    Ok(ScriptReply::Answer(
+        answer,
+        Some(ReplyStamp { clock_us, floor }),
+    ))
 }
 
 /// Whether `op` can have `answer`: a mixed-up reply must not become a grant.
@@ -115,11 +118,16 @@ fn fits(op: &Op, answer: &Answer) -> bool {
         Answer::Granted | Answer::Stale | Answer::Behind { .. } => acquires(op),
         Answer::TicketOld => matches!(
             op,
-            Op::Acquire(Acquire { place: Some(_), .. })
-                | Op::AcquireSlot(AcquireSlot {
-                    acquire: Acquire { place: Some(_), .. },
+            Op::Acquire(Acquire {
+                ticket: Some(_),
+                ..
+            }) | Op::AcquireSlot(AcquireSlot {
+                acquire: Acquire {
+                    ticket: Some(_),
                     ..
-                })
+                },
+                ..
+            })
         ),
         Answer::Ahead => acquires(op) || matches!(op, Op::Restore { .. } | Op::Arrive { .. }),
         Answer::Extended => matches!(op, Op::Extend { .. }),
@@ -159,8 +167,8 @@ pub(crate) fn longest_reply(request: &Request) -> usize {
         // A label and a few numbers for each name.
         Op::Inspect => request.claims.len() * memory(512, 7),
         // A number for each ticket.
-        Op::Refresh(Refresh { places }) | Op::RefreshSlots(RefreshSlots { places }) => {
-            memory(0, places.len() as u64 + 16)
+        Op::Refresh(Refresh { tickets }) | Op::RefreshSlots(RefreshSlots { tickets }) => {
+            memory(0, tickets.len() as u64 + 16)
         }
         _ => 2 << 10,
     }
@@ -268,12 +276,12 @@ impl Fields {
 
     /// How many tickets are ahead of each ticket of the request.
     fn turns(&mut self, op: &Op) -> Result<Vec<Turn>, MalformedReply> {
-        let (Op::Refresh(Refresh { places }) | Op::RefreshSlots(RefreshSlots { places })) = op
+        let (Op::Refresh(Refresh { tickets }) | Op::RefreshSlots(RefreshSlots { tickets })) = op
         else {
             return Err(MalformedReply);
         };
         let free = self.number()? == 1;
-        let turns = places.iter().map(|_| {
+        let turns = tickets.iter().map(|_| {
             let ahead = self.number()?;
             Ok(Turn { ahead, free })
         });

@@ -11,8 +11,8 @@ use std::time::Duration;
 use redis::{Pipeline, RedisError, RedisResult, ServerError, Value};
 
 use crate::message::{
-    Acquire, AcquireSlot, Answer, Downgrade, Extend, Op, PlainAcquire, PlainExtend, Reply, Request,
-    Restore, Stamp, Standing,
+    Acquire, AcquireSlot, Answer, Downgrade, Extend, Op, PlainAcquire, PlainExtend, Reply,
+    ReplyStamp, Request, Restore, Standing,
 };
 use crate::node::{Call, CallError, Trouble, TroubleKind};
 use crate::time::Timestamp;
@@ -260,7 +260,7 @@ impl BatchReplies<'_> {
         self.by == ScriptForm::Hash && error.code() == "NOSCRIPT"
     }
 
-    pub(super) fn reply(&mut self, answer: Answer, stamp: Option<Stamp>) -> Reply {
+    pub(super) fn reply(&mut self, answer: Answer, stamp: Option<ReplyStamp>) -> Reply {
         if let Some(stamp) = stamp {
             self.membership.standing.clock_us = stamp.clock_us;
             self.membership.read_at = self.now;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::ledger::{Latch, Moment};
+use crate::ledger::{LatchRecord, Moment};
 use crate::name::Name;
 
 use super::rows::{Damaged, signed};
@@ -14,7 +14,7 @@ use super::rows::{Damaged, signed};
 pub(super) fn load(
     connection: &Connection,
     name: &Name,
-) -> rusqlite::Result<Result<Option<Latch>, Damaged>> {
+) -> rusqlite::Result<Result<Option<LatchRecord>, Damaged>> {
     let sql = "SELECT since_us, until_ms FROM latch WHERE name = ?1";
     let row = connection
         .prepare_cached(sql)?
@@ -31,7 +31,7 @@ pub(super) fn load(
     let sql = "SELECT party FROM party WHERE name = ?1";
     let mut statement = connection.prepare_cached(sql)?;
     let parties = statement.query_map([name.as_str()], |row| row.get::<_, Arc<str>>(0))?;
-    Ok(Ok(Some(Latch {
+    Ok(Ok(Some(LatchRecord {
         since_us,
         parties: parties.collect::<rusqlite::Result<BTreeSet<_>>>()?,
         until_ms,
@@ -43,8 +43,8 @@ pub(super) fn load(
 pub(super) fn store(
     connection: &Connection,
     name: &Name,
-    before: Option<&Latch>,
-    after: &Latch,
+    before: Option<&LatchRecord>,
+    after: &LatchRecord,
     now: Moment,
 ) -> rusqlite::Result<()> {
     if before.is_none() {

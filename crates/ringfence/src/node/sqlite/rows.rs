@@ -6,7 +6,7 @@ use std::num::TryFromIntError;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::ledger::{Entry, Line, Moment, PlainKey, Record, Seat};
+use crate::ledger::{Entry, Moment, PlainKey, Record, Seat, WaitQueue};
 use crate::message::Ballot;
 use crate::name::Name;
 
@@ -111,7 +111,7 @@ fn entry(row: &Row<'_>) -> Result<Entry, Damaged> {
         key: key(row)?,
         record: record(row)?,
         readers: Vec::new(),
-        line: Line::default(),
+        queue: WaitQueue::default(),
         latch: None,
     })
 }

@@ -14,7 +14,7 @@ use crate::node::{CallError, Facts, InitMode, NodeClock, Tier, Trouble, TroubleK
 use super::error::{damaged, is_busy, refused, trouble};
 use super::file::LockFile;
 use super::node_row::NodeRow;
-use super::{latch_rows, line_rows, reader_rows, rows};
+use super::{latch_rows, queue_rows, reader_rows, rows};
 
 /// The file of one node and its connection.
 pub(super) struct SqliteStore {
@@ -172,7 +172,7 @@ impl SqliteStore {
             let retention_ms = Rules::of_group(&group).retention_ms;
             let until_ms = present.moment().lease_ms.saturating_add(retention_ms);
             rows::free_all(&self.connection, until_ms)
-                .and_then(|()| line_rows::clear(&self.connection))
+                .and_then(|()| queue_rows::clear(&self.connection))
                 .and_then(|()| reader_rows::clear(&self.connection))
                 .and_then(|()| latch_rows::carry_on(&self.connection, present.moment()))
                 .map_err(|error| refused(path, &error))?;
@@ -236,7 +236,7 @@ impl Transaction<'_> {
                 let ground = now.ground(&Rules::of_group(group));
                 rows::sweep(connection, now, ground, entries_max)?;
             }
-            line_rows::sweep(connection, now, tickets_max)?;
+            queue_rows::sweep(connection, now, tickets_max)?;
             reader_rows::sweep(connection, now, entries_max)?;
             latch_rows::sweep(connection, now, latches_max)?;
             present.update(connection)
@@ -274,7 +274,7 @@ impl Transaction<'_> {
             let mut entry = rows::load(connection, &claim.name)
                 .map_err(|error| refused(path, &error))?
                 .map_err(makes_no_sense)?;
-            entry.line = line_rows::load(connection, &claim.name, now)
+            entry.queue = queue_rows::load(connection, &claim.name, now)
                 .map_err(|error| refused(path, &error))?
                 .map_err(makes_no_sense)?;
             if request.op.is_of_latch() {
@@ -357,9 +357,9 @@ impl Store for Transaction<'_> {
                 })?;
                 self.latches_written += 1;
             }
-            let (before, after) = (&before.line, &after.line);
+            let (before, after) = (&before.queue, &after.queue);
             self.tickets_written += self
-                .write(|connection, _| line_rows::store(connection, &claim.name, before, after))?;
+                .write(|connection, _| queue_rows::store(connection, &claim.name, before, after))?;
         }
         self.wakes.extend(outcome.wakes);
         Ok(Reply {

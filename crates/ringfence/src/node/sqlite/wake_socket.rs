@@ -36,7 +36,7 @@ const LEFT_BEHIND_SECS: i64 = 10;
 /// The listeners for one file in this process, and the sockets to those in other processes.
 pub(super) struct WakeSockets {
     listeners: Arc<Listeners>,
-    place: SocketFolder,
+    ticket: SocketFolder,
     sockets: Mutex<HashMap<String, WakeSocket>>,
 }
 
@@ -61,7 +61,7 @@ impl WakeSockets {
     pub(super) fn beside(file: &Path) -> Self {
         Self {
             listeners: Arc::default(),
-            place: SocketFolder::beside(file),
+            ticket: SocketFolder::beside(file),
             sockets: Mutex::default(),
         }
     }
@@ -78,7 +78,7 @@ impl WakeSockets {
             }
             Err(error) => tracing::warn!(
                 target: "ringfence",
-                file = %self.place.file.display(),
+                file = %self.ticket.file.display(),
                 %error,
                 "no wakes from other processes; waiters poll instead"
             ),
@@ -92,15 +92,15 @@ impl WakeSockets {
     }
 
     fn open_socket(&self, client: &str) -> io::Result<WakeSocket> {
-        let path = self.place.socket(client);
+        let path = self.ticket.socket(client);
         let path = path.ok_or(io::ErrorKind::InvalidFilename)?;
-        let socket = Arc::new(self.place.bind(&path)?);
+        let socket = Arc::new(self.ticket.bind(&path)?);
         let open = WakeSocket {
             path,
             socket: Arc::clone(&socket),
             closed: Arc::default(),
         };
-        self.place.clear_away(&open.path);
+        self.ticket.clear_away(&open.path);
         let closed = Arc::clone(&open.closed);
         let listeners = Arc::clone(&self.listeners);
         thread::Builder::new()
@@ -116,7 +116,7 @@ impl WakeSockets {
             let Some(wake) = self.listeners.deliver(wake) else {
                 continue;
             };
-            let path = client_of(&wake.ticket).and_then(|client| self.place.socket(client));
+            let path = client_of(&wake.ticket).and_then(|client| self.ticket.socket(client));
             if let Some(path) = path {
                 elsewhere.entry(path).or_default().push(wake);
             }

@@ -48,18 +48,18 @@ pub(super) fn a_ballot_above_the_ceiling_is_never_stored(stage: &Stage) {
 
 /// Alice has held `x` and released it; meanwhile Bob, and another client behind him, entered the
 /// queue.
-fn alice_releases_with_two_waiters(node: &dyn Node) -> (Place, Place) {
+fn alice_releases_with_two_waiters(node: &dyn Node) -> (Ticket, Ticket) {
     let first = next_ballot(node, "x");
     ask(node, "x", ALICE, acquire(first, TTL_MS));
     let now_us = stamp(node, "x").clock_us;
-    let (head, next) = (place(now_us, "b.1"), place(now_us + 1, "c.1"));
-    for (client, place) in [(BOB, &head), (0xcc, &next)] {
+    let (head, next) = (ticket(now_us, "b.1"), ticket(now_us + 1, "c.1"));
+    for (client, ticket) in [(BOB, &head), (0xcc, &next)] {
         let ballot = next_ballot(node, "x");
         held(ask(
             node,
             "x",
             client,
-            acquire_with_ticket(ballot, TTL_MS, place),
+            acquire_with_ticket(ballot, TTL_MS, ticket),
         ));
     }
     ask(node, "x", ALICE, release(first));
@@ -67,7 +67,7 @@ fn alice_releases_with_two_waiters(node: &dyn Node) -> (Place, Place) {
 }
 
 /// Bob is granted `x` here, but loses the attempt on other nodes and undoes it. Returns his ballot.
-fn bob_acquires_and_undoes(node: &dyn Node, head: &Place) -> Ballot {
+fn bob_acquires_and_undoes(node: &dyn Node, head: &Ticket) -> Ballot {
     let ballot = next_ballot(node, "x");
     ask(node, "x", BOB, acquire_with_ticket(ballot, TTL_MS, head));
     let undo = leave(ballot, ReleaseKind::Undo, Some(head), true);

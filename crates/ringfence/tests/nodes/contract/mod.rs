@@ -13,7 +13,7 @@ use std::time::Duration;
 use ringfence::node::{CallError, Hear, InitMode, Node};
 use ringfence_core::group::Group;
 use ringfence_core::message::{
-    Answer, Ballot, Op, Place, PlainAcquire, PlainExtend, ReleaseKind, Reply, Turn, View, Wake,
+    Answer, Ballot, Op, PlainAcquire, PlainExtend, ReleaseKind, Reply, Ticket, Turn, View, Wake,
 };
 use ringfence_testkit::wait_until;
 

@@ -8,31 +8,31 @@ const CAROL: u8 = 0xcc;
 const GRACE_MS: u64 = Group::DEFAULT_GRACE.as_millis() as u64;
 
 /// Alice holds `x` under this ballot; Bob (`b.1`) and Carol (`c.1`) wait.
-fn two_wait(node: &dyn Node) -> (Ballot, Place, Place) {
+fn two_wait(node: &dyn Node) -> (Ballot, Ticket, Ticket) {
     let ballot = next_ballot(node, "x");
     ask(node, "x", ALICE, acquire(ballot, TTL_MS));
     let now_us = stamp(node, "x").clock_us;
-    let (bob, carol) = (place(now_us, "b.1"), place(now_us + 1, "c.1"));
+    let (bob, carol) = (ticket(now_us, "b.1"), ticket(now_us + 1, "c.1"));
     held(acquire_in_queue(node, CAROL, &carol));
     held(acquire_in_queue(node, BOB, &bob));
     (ballot, bob, carol)
 }
 
-fn acquire_in_queue(node: &dyn Node, client: u8, place: &Place) -> Answer {
+fn acquire_in_queue(node: &dyn Node, client: u8, ticket: &Ticket) -> Answer {
     let ballot = next_ballot(node, "x");
     ask(
         node,
         "x",
         client,
-        acquire_with_ticket(ballot, TTL_MS, place),
+        acquire_with_ticket(ballot, TTL_MS, ticket),
     )
 }
 
-fn done(node: &dyn Node, client: u8, place: &Place) -> Answer {
+fn done(node: &dyn Node, client: u8, ticket: &Ticket) -> Answer {
     let op = leave(
         stamp(node, "x").floor,
         ReleaseKind::Final,
-        Some(place),
+        Some(ticket),
         false,
     );
     ask(node, "x", client, op)
@@ -79,13 +79,13 @@ pub(super) fn a_caller_without_a_ticket_is_behind_the_queue(stage: &Stage) {
 pub(super) fn a_new_ticket_with_an_old_time_is_refused(stage: &Stage) {
     let node = stage.node();
     let (_, bob, _) = two_wait(node);
-    let old = Place {
+    let old = Ticket {
         first: true,
-        ..place(bob.since_us - 5_000_000, "s.1")
+        ..ticket(bob.since_us - 5_000_000, "s.1")
     };
     assert_eq!(acquire_in_queue(node, CAROL, &old), Answer::TicketOld);
     assert_eq!(waiting(node, "x"), 2);
-    let known = Place {
+    let known = Ticket {
         first: false,
         ..old
     };
@@ -148,7 +148,7 @@ pub(super) fn the_head_of_the_queue_has_its_grace_period_after_a_plain_lock(stag
         Op::PlainAcquire(PlainAcquire { ttl_ms: TTL_MS }),
     );
     let now_us = stamp(node, "x").clock_us;
-    let (bob, carol) = (place(now_us, "b.1"), place(now_us + 1, "c.1"));
+    let (bob, carol) = (ticket(now_us, "b.1"), ticket(now_us + 1, "c.1"));
     held(acquire_in_queue(node, BOB, &bob));
     assert_eq!(ask(node, "x", ALICE, Op::PlainRelease), Answer::Released);
     // A plain release does not record when the name became free: the time counts from the first
@@ -271,10 +271,10 @@ pub(super) fn a_woken_waiter_may_acquire_from_within_the_wake(stage: &Stage) {
 pub(super) fn a_thousand_callers_may_wait_for_one_name(stage: &Stage) {
     let node = stage.node();
     let (ballot, bob, _) = two_wait(node);
-    let places: Vec<Place> = (0..1000)
-        .map(|i| place(bob.since_us + 2, &format!("m.{i:03}")))
+    let tickets: Vec<Ticket> = (0..1000)
+        .map(|i| ticket(bob.since_us + 2, &format!("m.{i:03}")))
         .collect();
-    let all: Vec<&Place> = places.iter().collect();
+    let all: Vec<&Ticket> = tickets.iter().collect();
     let Answer::Turns(turns) = ask(node, "x", BOB, refresh(&all)) else {
         panic!("no turns");
     };

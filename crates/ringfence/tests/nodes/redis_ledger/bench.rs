@@ -89,7 +89,7 @@ impl Bench {
                 until_ms: u64::try_from(until).ok(),
             }),
             record: record.map(|text| parse_record(&text, u64::try_from(record_until).unwrap())),
-            line: parse_line(mark, mark_until, sets),
+            queue: parse_line(mark, mark_until, sets),
             // Names are shared in the histories of `tests/readers`.
             readers: Vec::new(),
             latch: self.stored_latch(name),
@@ -97,7 +97,7 @@ impl Bench {
     }
 
     /// The parties that have arrived, if `name` is that of a latch.
-    fn stored_latch(&mut self, name: &str) -> Option<Latch> {
+    fn stored_latch(&mut self, name: &str) -> Option<LatchRecord> {
         let kind: String = redis::cmd("TYPE")
             .arg(name)
             .query(&mut self.connection)
@@ -112,7 +112,7 @@ impl Bench {
         let (parties, until): (Vec<(String, u64)>, i64) =
             pipe.atomic().query(&mut self.connection).unwrap();
         let since_us = parties.iter().map(|(_, since_us)| *since_us).min()?;
-        Some(Latch {
+        Some(LatchRecord {
             since_us,
             parties: parties.into_iter().map(|(party, _)| party.into()).collect(),
             until_ms: u64::try_from(until).expect("no key without an expiry"),
@@ -145,9 +145,9 @@ impl Bench {
     }
 
     /// The ticket with this index.
-    pub(crate) fn place(&self, (ticket, first): Shown) -> Place {
+    pub(crate) fn ticket(&self, (ticket, first): Shown) -> Ticket {
         let (by_us, id) = TICKETS[ticket];
-        Place {
+        Ticket {
             since_us: self.began_us.saturating_add_signed(by_us),
             id: id.into(),
             first,

@@ -22,25 +22,25 @@ impl Bench {
                 ballot,
                 ttl_ms,
                 label,
-                place: shown.map(|shown| self.place(shown)),
+                ticket: shown.map(|shown| self.ticket(shown)),
             }),
             What::Extend => Op::Extend(Extend { ballot, ttl_ms }),
             What::Release {
                 kind,
                 fate_unknown,
-                place,
+                ticket,
                 stays,
                 keep_ms,
             } => Op::Release(Release {
                 ballot,
                 kind: *kind,
                 fate_unknown: *fate_unknown,
-                place: place.map(|shown| self.place(shown)),
+                ticket: ticket.map(|shown| self.ticket(shown)),
                 stays: *stays,
                 keep_ms: *keep_ms,
             }),
             What::Refresh(shown) => Op::Refresh(Refresh {
-                places: shown.iter().map(|shown| self.place(*shown)).collect(),
+                tickets: shown.iter().map(|shown| self.ticket(*shown)).collect(),
             }),
             What::Restore => Op::Restore(Restore {
                 ballot,
@@ -104,7 +104,7 @@ impl Bench {
         for (claim, expected) in request.claims.iter().zip(entries.iter()) {
             let mut stored = self.stored(claim.name.as_str());
             // An expired ticket may remain until the next operation looks at the queue.
-            let tickets = &mut stored.line.tickets;
+            let tickets = &mut stored.queue.entries;
             tickets.retain(|ticket| ticket.until_ms >= now.lease_ms);
             let looked_ms = self.clock_us() / 1000;
             same_entry(&stored, expected, slack_ms, looked_ms)?;
@@ -146,7 +146,7 @@ impl Bench {
 
 /// The number of tickets of `entries`.
 fn waiting(entries: &[Entry]) -> usize {
-    entries.iter().map(|entry| entry.line.tickets.len()).sum()
+    entries.iter().map(|entry| entry.queue.entries.len()).sum()
 }
 
 /// The messages that a server publishes for `wakes`, sorted.

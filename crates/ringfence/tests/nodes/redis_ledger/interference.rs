@@ -45,8 +45,8 @@ impl Bench {
     /// Makes a ticket end in `ms` milliseconds, as if it was refreshed long ago.
     pub(crate) fn age(&mut self, name: &str, ticket: usize, ms: u64) {
         let [_, _, lease] = line_keys(name);
-        let place = self.place((ticket, false));
-        let member = format!("{:020}{}", place.since_us, place.id);
+        let ticket = self.ticket((ticket, false));
+        let member = format!("{:020}{}", ticket.since_us, ticket.id);
         let until_ms = self.clock_us() / 1000 + ms;
         redis::cmd("ZADD")
             .arg((lease, "XX", until_ms, member))
@@ -56,7 +56,7 @@ impl Bench {
 
     /// Makes the wait queue expire `ms` milliseconds after its last ticket.
     fn fade(&mut self, name: &str, ms: u64) {
-        let tickets = self.stored(name).line.tickets;
+        let tickets = self.stored(name).queue.entries;
         let Some(last) = tickets.iter().map(|ticket| ticket.until_ms).max() else {
             return;
         };

@@ -22,11 +22,12 @@ use redis::Commands;
 use ringfence::node::redis::RedisNode;
 use ringfence_core::group::Group;
 use ringfence_core::ledger::{
-    self, Entry, Latch, Line, Moment, PlainKey, Record, Rules, Seat, TICKET_MS, Ticket,
+    self, Entry, LatchRecord, Moment, PlainKey, QueueEntry, Record, Rules, Seat, TICKET_MS,
+    WaitQueue,
 };
 use ringfence_core::message::{
-    Acquire, Answer, Ballot, Extend, Op, Place, PlainAcquire, PlainExtend, Refresh, Release,
-    ReleaseKind, Reply, Request, Restore,
+    Acquire, Answer, Ballot, Extend, Op, PlainAcquire, PlainExtend, Refresh, Release, ReleaseKind,
+    Reply, Request, Restore, Ticket,
 };
 use ringfence_testkit::{Flavor, Server};
 
@@ -148,7 +149,7 @@ fn a_release_removes_the_ticket_that_a_late_refresh_entered() {
     let done = || What::Release {
         kind: ReleaseKind::Final,
         fate_unknown: false,
-        place: Some((0, false)),
+        ticket: Some((0, false)),
         stays: false,
         keep_ms: None,
     };
@@ -166,7 +167,7 @@ fn a_release_removes_the_ticket_that_a_late_refresh_entered() {
             bench.take(step).unwrap();
         }
         assert!(bench.tally.contains_key(seen), "{:?}", bench.tally);
-        let tickets = bench.stored(NAMES[0]).line.tickets;
+        let tickets = bench.stored(NAMES[0]).queue.entries;
         assert!(tickets.iter().all(|ticket| ticket.id != TICKETS[0].1));
     }
 }

@@ -61,7 +61,7 @@ pub(super) enum What {
     Release {
         kind: ReleaseKind,
         fate_unknown: bool,
-        place: Option<Shown>,
+        ticket: Option<Shown>,
         stays: bool,
         keep_ms: Option<u64>,
     },
@@ -94,14 +94,14 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
     ];
     let kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
     let shown = (0..TICKETS.len(), any::<bool>());
-    let place = proptest::option::weighted(0.7, shown.clone());
+    let ticket = proptest::option::weighted(0.7, shown.clone());
     let keep = proptest::option::weighted(0.3, prop_oneof![Just(0), 20..60u64, 200..90_000u64]);
-    let release = (kind, any::<bool>(), place.clone(), any::<bool>(), keep);
+    let release = (kind, any::<bool>(), ticket.clone(), any::<bool>(), keep);
     let what = prop_oneof![
-        8 => place.prop_map(What::Acquire),
+        8 => ticket.prop_map(What::Acquire),
         3 => Just(What::Extend),
-        6 => release.prop_map(|(kind, fate_unknown, place, stays, keep_ms)| What::Release {
-            kind, fate_unknown, place, stays, keep_ms,
+        6 => release.prop_map(|(kind, fate_unknown, ticket, stays, keep_ms)| What::Release {
+            kind, fate_unknown, ticket, stays, keep_ms,
         }),
         3 => Just(What::Restore),
         3 => proptest::collection::vec(shown, 0..6).prop_map(What::Refresh),
@@ -149,14 +149,14 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
 pub(super) fn any_step_with_queue() -> impl Strategy<Value = Step> {
     let names = prop_oneof![4 => Just(vec![0]), 2 => Just(vec![0, 1]), 1 => Just(vec![1])];
     let shown = (0..TICKETS.len(), Just(false));
-    let place = proptest::option::weighted(0.9, shown.clone());
+    let ticket = proptest::option::weighted(0.9, shown.clone());
     let kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
     let keep = proptest::option::weighted(0.3, 20..60u64);
-    let release = (kind, place.clone(), any::<bool>(), keep);
+    let release = (kind, ticket.clone(), any::<bool>(), keep);
     let what = prop_oneof![
-        4 => place.prop_map(What::Acquire),
-        3 => release.prop_map(|(kind, place, stays, keep_ms)| What::Release {
-            kind, place, stays, keep_ms, fate_unknown: false,
+        4 => ticket.prop_map(What::Acquire),
+        3 => release.prop_map(|(kind, ticket, stays, keep_ms)| What::Release {
+            kind, ticket, stays, keep_ms, fate_unknown: false,
         }),
         1 => proptest::collection::vec(shown, 1..4).prop_map(What::Refresh),
         1 => Just(What::Inspect),
@@ -203,13 +203,13 @@ pub(super) fn any_step_of_a_hand_over() -> impl Strategy<Value = Step> {
     // Often the same client, which then action several things in a row.
     let client = prop_oneof![3 => 0..OWN.len(), 2 => Just(0)];
     let ask = (client, what, any::<bool>()).prop_map(|(client, (action, ballot), shown)| {
-        let place = |first| Some((OWN[client], first));
+        let ticket = |first| Some((OWN[client], first));
         let what = match action {
-            Action::Acquire { first } => What::Acquire(place(first)),
+            Action::Acquire { first } => What::Acquire(ticket(first)),
             Action::Release => What::Release {
                 kind: ReleaseKind::Final,
                 fate_unknown: false,
-                place: place(false).filter(|_| shown),
+                ticket: ticket(false).filter(|_| shown),
                 stays: false,
                 keep_ms: None,
             },
@@ -217,7 +217,7 @@ pub(super) fn any_step_of_a_hand_over() -> impl Strategy<Value = Step> {
             Action::Undo => What::Release {
                 kind: ReleaseKind::Undo,
                 fate_unknown: !shown,
-                place: place(false),
+                ticket: ticket(false),
                 stays: true,
                 keep_ms: None,
             },

@@ -52,7 +52,7 @@ pub(super) fn parse_line(
     mark: Option<String>,
     mark_until: i64,
     (order, leases, order_until, lease_until): (Vec<String>, Vec<(String, u64)>, i64, i64),
-) -> Line {
+) -> WaitQueue {
     let (twice, order): (Vec<String>, Vec<String>) = order
         .into_iter()
         .partition(|ticket| ticket.starts_with('e'));
@@ -67,7 +67,7 @@ pub(super) fn parse_line(
             assert!(until > *last as i64, "{until} {last}");
         }
     }
-    let tickets = leases.into_iter().map(|(ticket, until_ms)| Ticket {
+    let tickets = leases.into_iter().map(|(ticket, until_ms)| QueueEntry {
         since_us: ticket[..20].parse().unwrap(),
         id: ticket[20..].to_owned(),
         until_ms,
@@ -75,7 +75,7 @@ pub(super) fn parse_line(
         elsewhere: twice.contains(&ticket.as_str()),
         shared: false,
     });
-    Line {
-        tickets: tickets.collect(),
+    WaitQueue {
+        entries: tickets.collect(),
     }
 }

@@ -14,7 +14,13 @@ impl Bench {
         let (before, after) = waited;
         let answer = &outcome.answer;
         // A grant removes its own ticket.
-        let shown = matches!(&request.op, Op::Acquire(Acquire { place: Some(_), .. }));
+        let shown = matches!(
+            &request.op,
+            Op::Acquire(Acquire {
+                ticket: Some(_),
+                ..
+            })
+        );
         let own = usize::from(shown && *answer == Answer::Granted) * request.claims.len();
         self.count(answer, after + own < before, &outcome.wakes);
         let undone = matches!(&request.op, Op::Release(Release { stays: true, .. }));

@@ -42,9 +42,9 @@ impl Bench {
         for (name, expected) in NAMES.iter().zip(&entries) {
             let mut stored = self.stored(name);
             let now_ms = self.clock_us() / 1000;
-            stored.line.tickets.retain(|t| t.until_ms >= now_ms);
+            stored.queue.entries.retain(|t| t.until_ms >= now_ms);
             let mut expected = expected.clone();
-            expected.line.tickets.retain(|t| t.until_ms >= now_ms);
+            expected.queue.entries.retain(|t| t.until_ms >= now_ms);
             same_entry(&stored, &expected, slack_ms, now_ms)?;
         }
         Ok(())
@@ -84,7 +84,8 @@ impl Bench {
     fn count_bundles(&mut self, steps: &[(&Request, Reply)]) {
         let clocks: Vec<_> = steps.iter().map(|(_, reply)| reply.stamp).collect();
         let same = |pair: &[Option<_>]| {
-            let clock = |stamp: &Option<ringfence_core::message::Stamp>| stamp.map(|s| s.clock_us);
+            let clock =
+                |stamp: &Option<ringfence_core::message::ReplyStamp>| stamp.map(|s| s.clock_us);
             clock(&pair[0]) == clock(&pair[1])
         };
         let together = clocks.windows(2).filter(|pair| same(pair)).count();
@@ -117,14 +118,14 @@ fn any_what() -> impl Strategy<Value = What> + Clone {
         .prop_map(|(fate_unknown, keep_ms)| What::Release {
             kind: ReleaseKind::Final,
             fate_unknown,
-            place: None,
+            ticket: None,
             stays: false,
             keep_ms,
         });
     let undo = any::<bool>().prop_map(|fate_unknown| What::Release {
         kind: ReleaseKind::Undo,
         fate_unknown,
-        place: None,
+        ticket: None,
         stays: true,
         keep_ms: None,
     });

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::Commands;
 use ringfence::node::TroubleKind;
-use ringfence_core::ledger::birth::{Present, Record, Verdict, judge, since_us};
+use ringfence_core::ledger::birth::{BirthVerdict, Present, Record, judge, since_us};
 
 use ringfence_testkit::{Flavor, Persistence, Server};
 
@@ -138,13 +138,13 @@ async fn check(server: &Server, node: &RedisNode, before: Option<Before>, settin
     let joined = join(node, group()).await;
     let found: String = client.get(BORN).unwrap();
     let expected = match judge(record_before.as_ref(), &now) {
-        Verdict::NeedsSentinels => {
+        BirthVerdict::NeedsSentinels => {
             assert_eq!(kind(joined), TroubleKind::Version);
             written.unwrap()
         }
-        Verdict::Keep => written.unwrap(),
-        Verdict::Update(record) => text(&record, former_us, 5),
-        Verdict::Birth(record) => {
+        BirthVerdict::Keep => written.unwrap(),
+        BirthVerdict::Update(record) => text(&record, former_us, 5),
+        BirthVerdict::Birth(record) => {
             let clock_us = joined.unwrap().clock_us;
             let former_us = record_before.is_some().then_some(former_us);
             text(&record, since_us(clock_us, former_us), clock_us)

@@ -53,7 +53,7 @@ async fn garbage_in_a_record_never_leads_to_a_grant_beside_a_holder() {
             let _: () = client.del(key).unwrap();
             put(&mut client, key, which);
             let later = plus(ballot(&node).await, 1);
-            let waits = place(later.get(), "c.1");
+            let waits = ticket(later.get(), "c.1");
             for op in [
                 acquire(later, TTL_MS),
                 acquire_with_ticket(later, TTL_MS, &waits),

@@ -1,7 +1,7 @@
 //! What a server stores of a wait queue, and how other programs' changes to it are handled.
 
 use redis::Commands;
-use ringfence_core::message::{Answer, Holder, Place};
+use ringfence_core::message::{Answer, Holder, Ticket};
 use ringfence_testkit::{Flavor, Server};
 
 use super::*;
@@ -11,19 +11,19 @@ use crate::support::*;
 const CAROL: u8 = 0xcc;
 
 /// Alice holds `n`; Bob (`b.1`) and Carol (`c.1`) wait for it.
-async fn two_wait(node: &RedisNode) -> (Place, Place) {
+async fn two_wait(node: &RedisNode) -> (Ticket, Ticket) {
     let ballot = ballot(node).await;
     let held = call(node, request(&["n"], ALICE, acquire(ballot, TTL_MS))).await;
     assert_eq!(held.unwrap().answer, Answer::Granted);
-    let (bob, carol) = (place(ballot.get(), "b.1"), place(ballot.get() + 1, "c.1"));
+    let (bob, carol) = (ticket(ballot.get(), "b.1"), ticket(ballot.get() + 1, "c.1"));
     assert_eq!(holder_seen_by(node, BOB, &bob).await.ahead, 0);
     assert_eq!(holder_seen_by(node, CAROL, &carol).await.ahead, 1);
     (bob, carol)
 }
 
 /// The holder of `n`, as reported to `client`, which acquires with the ticket `place`.
-async fn holder_seen_by(node: &RedisNode, client: u8, place: &Place) -> Holder {
-    let op = acquire_with_ticket(ballot(node).await, TTL_MS, place);
+async fn holder_seen_by(node: &RedisNode, client: u8, ticket: &Ticket) -> Holder {
+    let op = acquire_with_ticket(ballot(node).await, TTL_MS, ticket);
     match call(node, request(&["n"], client, op))
         .await
         .unwrap()

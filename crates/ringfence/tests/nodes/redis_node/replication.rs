@@ -170,7 +170,7 @@ fn requests_that_write_a_holder(ballot: Ballot) -> [Vec<Request>; 8] {
                 ballot,
                 ttl_ms: TTL_MS,
                 label: "job".into(),
-                place: None,
+                ticket: None,
             },
         })
     };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use redis::Commands;
 use ringfence::clock::Clock;
 use ringfence::node::redis::RedisNode;
-use ringfence_core::message::{Answer, Ballot, Op, Place, Release, ReleaseKind, Request, Wake};
+use ringfence_core::message::{Answer, Ballot, Op, Release, ReleaseKind, Request, Ticket, Wake};
 
 use ringfence_testkit::{Flavor, Server, wait_until_async};
 
@@ -25,8 +25,8 @@ async fn receives(listener: &WakeListener, wake: Wake) {
 }
 
 /// A ticket with the time of `ballot`.
-fn since(ballot: Ballot, id: &str) -> Place {
-    place(ballot.get(), id)
+fn since(ballot: Ballot, id: &str) -> Ticket {
+    ticket(ballot.get(), id)
 }
 
 /// One client holds, another waits, and the first releases: all through `other`.
@@ -193,9 +193,9 @@ async fn a_new_ticket_may_be_at_most_one_second_old() {
         // Now the ticket is in the queue, and its age does not matter.
         (9_000_000, true, false),
     ] {
-        let shown = Place {
+        let shown = Ticket {
             first,
-            ..place(now.get() - age_us, "me.1")
+            ..ticket(now.get() - age_us, "me.1")
         };
         let acquire_request = request(&["n"], 1, acquire_with_ticket(now, TTL_MS, &shown));
         let answer = call(&node, acquire_request).await.unwrap().answer;
@@ -258,9 +258,9 @@ async fn a_queue_of_a_thousand_needs_no_more_commands_than_a_queue_of_two() {
     assert_eq!(granted.unwrap().answer, Answer::Granted);
     let mut costs = Vec::new();
     for many in [2, 1_000] {
-        let places = (0..many).map(|n| since(ballot, &format!("me.{n}")));
-        let places: Vec<Place> = places.collect();
-        let all: Vec<&Place> = places.iter().collect();
+        let tickets = (0..many).map(|n| since(ballot, &format!("me.{n}")));
+        let tickets: Vec<Ticket> = tickets.collect();
+        let all: Vec<&Ticket> = tickets.iter().collect();
         let turns = call(&node, request(&["n"], 2, refresh(&all)))
             .await
             .unwrap()
@@ -270,12 +270,12 @@ async fn a_queue_of_a_thousand_needs_no_more_commands_than_a_queue_of_two() {
         };
         let last = turns.iter().map(|turn| turn.ahead).max();
         assert_eq!((turns.len(), last), (many, Some(many as u64 - 1)));
-        let again = request(&["n"], 2, acquire_with_ticket(ballot, TTL_MS, &places[1]));
+        let again = request(&["n"], 2, acquire_with_ticket(ballot, TTL_MS, &tickets[1]));
         let undo = Op::Release(Release {
             ballot,
             kind: ReleaseKind::Undo,
             fate_unknown: true,
-            place: Some(places[1].clone()),
+            ticket: Some(tickets[1].clone()),
             stays: true,
             keep_ms: None,
         });

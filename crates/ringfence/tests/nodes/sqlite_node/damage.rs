@@ -24,7 +24,7 @@ fn a_damaged_row_is_an_error_that_names_the_file_and_the_lock() {
         let machine = Machine::new();
         let node = machine.open(machine.clock());
         take(&node, "x", ALICE);
-        ask(&node, "x", BOB, refresh(&[&place(WALL_US, "b.1")]));
+        ask(&node, "x", BOB, refresh(&[&ticket(WALL_US, "b.1")]));
         Connection::open(machine.file())
             .unwrap()
             .execute(damage, [])

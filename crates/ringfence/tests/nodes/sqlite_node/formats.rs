@@ -42,7 +42,7 @@ fn a_file_of_the_first_format_is_upgraded_with_its_locks_and_fences() {
     let fence = format_1(&machine);
     let node = machine.open(machine.clock());
     assert_eq!(stamp(&node, "old").floor, Ballot::new(WALL_US + 7));
-    let bob = place(WALL_US, "b.1");
+    let bob = ticket(WALL_US, "b.1");
     let waiting = acquire_with_ticket(plus(fence, 1), TTL_MS, &bob);
     let holder = held(ask(&node, "held", BOB, waiting.clone()));
     assert_eq!(holder.label.as_deref(), Some("job"));
@@ -50,7 +50,7 @@ fn a_file_of_the_first_format_is_upgraded_with_its_locks_and_fences() {
     assert_eq!(holder.for_ms, Some(10_000));
     // The lease of before the upgrade determines when the name became free.
     machine.time.step(Duration::from_millis(10_100));
-    let carol = place(WALL_US + 1, "c.1");
+    let carol = ticket(WALL_US + 1, "c.1");
     ask(&node, "held", BOB, refresh(&[&bob, &carol]));
     let late = acquire_with_ticket(plus(fence, 20_000_000), TTL_MS, &carol);
     let behind = Answer::Behind {
@@ -93,7 +93,7 @@ fn semaphores_and_latches_of_format_5_keep_their_holders_and_parties() {
         Name::new("", "s").unwrap(),
         Name::new("", "a{x}").unwrap().latch(),
     );
-    let (gate, slot) = (name.gate(), name.slot(1));
+    let (gate, slot) = (name.admission(), name.slot(1));
     assert_eq!(names("entry"), [gate.as_str(), slot.as_str(), "slot}gate:"]);
     assert_eq!(names("ticket"), [gate.as_str()]);
     assert_eq!(names("latch"), [latch.as_str()]);

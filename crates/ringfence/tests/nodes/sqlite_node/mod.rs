@@ -18,7 +18,7 @@ use ringfence::clock::{Clock, SteppedClock};
 use ringfence::node::sqlite::{SqliteError, SqliteNode};
 use ringfence::node::{CallError, Node, NodeClock, Tier, TroubleKind};
 use ringfence_core::group::Group;
-use ringfence_core::message::{Answer, Ballot, Op, Place, PlainAcquire, ReleaseKind, Request};
+use ringfence_core::message::{Answer, Ballot, Op, PlainAcquire, ReleaseKind, Request, Ticket};
 use rusqlite::Connection;
 
 use crate::support::*;
@@ -64,9 +64,9 @@ fn take(node: &dyn Node, name: &str, client: u8) -> Ballot {
     ballot
 }
 
-fn take_in_queue(node: &dyn Node, name: &str, client: u8, place: &Place) -> Ballot {
+fn take_in_queue(node: &dyn Node, name: &str, client: u8, ticket: &Ticket) -> Ballot {
     let ballot = next_ballot(node, name);
-    let op = acquire_with_ticket(ballot, TTL_MS, place);
+    let op = acquire_with_ticket(ballot, TTL_MS, ticket);
     assert_eq!(ask(node, name, client, op), Answer::Granted);
     ballot
 }

@@ -8,8 +8,8 @@ fn the_queue_survives_a_restart_but_not_another_boot() {
     let clock = || machine.clock().with_boot_id("first");
     let node = machine.open(clock());
     let ballot = take(&node, "x", ALICE);
-    let (bob, carol) = (place(WALL_US, "b.1"), place(WALL_US, "c.1"));
-    let dave = place(WALL_US, "d.1");
+    let (bob, carol) = (ticket(WALL_US, "b.1"), ticket(WALL_US, "c.1"));
+    let dave = ticket(WALL_US, "d.1");
     ask(&node, "x", BOB, refresh(&[&carol, &bob]));
     ask(&node, "y", BOB, refresh(&[&dave]));
     drop(node);
@@ -32,15 +32,15 @@ fn expired_tickets_are_deleted() {
     let machine = Machine::new();
     let node = machine.open(machine.clock());
     for round in 0..4 {
-        let places: Vec<_> = (0..100)
-            .map(|i| place(WALL_US, &format!("t.{round}-{i}")))
+        let tickets: Vec<_> = (0..100)
+            .map(|i| ticket(WALL_US, &format!("t.{round}-{i}")))
             .collect();
         let name = format!("n{round}");
         ask(
             &node,
             &name,
             BOB,
-            refresh(&places.iter().collect::<Vec<_>>()),
+            refresh(&tickets.iter().collect::<Vec<_>>()),
         );
         machine.time.step(Duration::from_millis(3_001));
     }
@@ -53,16 +53,21 @@ fn an_attempt_in_a_long_queue_writes_only_its_own_ticket() {
     let machine = Machine::new();
     let node = machine.open(machine.clock());
     take(&node, "x", ALICE);
-    let places: Vec<_> = (0..1000)
-        .map(|i| place(WALL_US, &format!("t.{i:03}")))
+    let tickets: Vec<_> = (0..1000)
+        .map(|i| ticket(WALL_US, &format!("t.{i:03}")))
         .collect();
-    ask(&node, "x", BOB, refresh(&places.iter().collect::<Vec<_>>()));
+    ask(
+        &node,
+        "x",
+        BOB,
+        refresh(&tickets.iter().collect::<Vec<_>>()),
+    );
     machine.time.step(Duration::from_millis(10));
     held(ask(
         &node,
         "x",
         BOB,
-        acquire_with_ticket(Ballot::new(WALL_US), 1, &places[500]),
+        acquire_with_ticket(Ballot::new(WALL_US), 1, &tickets[500]),
     ));
     let refreshed = "SELECT count(*) FROM ticket WHERE refreshed_ms >
                          (SELECT min(refreshed_ms) FROM ticket)";
@@ -77,7 +82,7 @@ fn an_attempt_in_a_long_queue_writes_only_its_own_ticket() {
         &node,
         "x",
         BOB,
-        acquire_with_ticket(Ballot::new(WALL_US), 1, &places[500]),
+        acquire_with_ticket(Ballot::new(WALL_US), 1, &tickets[500]),
     ));
     assert_eq!(wal(), before, "nothing changed, so nothing is written");
     machine.time.step(Duration::from_millis(10));
@@ -85,7 +90,7 @@ fn an_attempt_in_a_long_queue_writes_only_its_own_ticket() {
         &node,
         "x",
         BOB,
-        acquire_with_ticket(Ballot::new(WALL_US), 1, &places[500]),
+        acquire_with_ticket(Ballot::new(WALL_US), 1, &tickets[500]),
     ));
     assert!(wal() - before < 10 * 4_200, "{} bytes", wal() - before);
 }

@@ -22,13 +22,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0u64..80_000_000).prop_map(|by| Ballot::new(WALL_US - 6_000_000 + by)),
     ];
     let ttl = prop_oneof![2 => 0u64..30, 1 => 0u64..100_000];
-    let ticket = (0u64..3, 0u64..4, any::<bool>()).prop_map(|(since, id, first)| Place {
+    let later = ticket(WALL_US + 1, "t.9");
+    let ticket = (0u64..3, 0u64..4, any::<bool>()).prop_map(|(since, id, first)| Ticket {
         first,
-        ..place(WALL_US + since, &format!("t.{id}"))
+        ..ticket(WALL_US + since, &format!("t.{id}"))
     });
     let release_kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
     let op = (0..15, ballot, ttl, ticket, release_kind, any::<bool>()).prop_map(
-        |(kind, ballot, ttl_ms, ticket, release_kind, stays)| match kind {
+        move |(kind, ballot, ttl_ms, ticket, release_kind, stays)| match kind {
             0 | 1 => acquire(ballot, ttl_ms),
             2 => extend(ballot, ttl_ms),
             3 => release(ballot),
@@ -38,7 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             7 => Op::PlainAcquire(PlainAcquire { ttl_ms }),
             8 => Op::PlainRelease,
             9..12 => acquire_with_ticket(ballot, ttl_ms, &ticket),
-            12 => refresh(&[&ticket, &place(WALL_US + 1, "t.9")]),
+            12 => refresh(&[&ticket, &later]),
             13 => Op::Inspect,
             _ => leave(ballot, release_kind, Some(&ticket), stays),
         },

@@ -12,7 +12,7 @@ fn a_wake_reaches_another_node_on_the_same_file() {
         &b,
         "x",
         BOB,
-        refresh(&[&place(WALL_US, "b.1"), &place(WALL_US, "c.1")]),
+        refresh(&[&ticket(WALL_US, "b.1"), &ticket(WALL_US, "c.1")]),
     );
     ask(&a, "x", ALICE, release(ballot));
     assert_eq!(listener.wait(), wake("b.1", 0));
@@ -30,8 +30,8 @@ fn hundreds_of_wakes_for_one_client_arrive() {
     reply(&a, &names, ALICE, acquire(ballot, TTL_MS));
     let padding = "x".repeat(100);
     for (i, name) in names.iter().enumerate() {
-        let place = place(WALL_US, &format!("b.{padding}{i:03}"));
-        ask(&b, name, BOB, refresh(&[&place]));
+        let ticket = ticket(WALL_US, &format!("b.{padding}{i:03}"));
+        ask(&b, name, BOB, refresh(&[&ticket]));
     }
     reply(&a, &names, ALICE, release(ballot));
     for i in 0..100 {
@@ -56,7 +56,7 @@ fn wakes_arrive_in_a_deep_folder() {
         &b,
         "x",
         BOB,
-        refresh(&[&place(WALL_US, "0123456789abcdef.1")]),
+        refresh(&[&ticket(WALL_US, "0123456789abcdef.1")]),
     );
     ask(&a, "x", ALICE, release(ballot));
     assert_eq!(listener.wait(), wake("0123456789abcdef.1", 0));
@@ -75,7 +75,7 @@ fn a_ticket_cannot_direct_a_wake_out_of_the_folder() {
         &node,
         "x",
         BOB,
-        refresh(&[&place(WALL_US, "y/../outside.1")]),
+        refresh(&[&ticket(WALL_US, "y/../outside.1")]),
     );
     ask(&node, "x", ALICE, release(ballot));
     assert!(socket.recv(&mut [0; 16]).is_err());

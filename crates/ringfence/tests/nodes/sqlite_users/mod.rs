@@ -118,7 +118,7 @@ fn a_wake_is_not_sent_through_a_link() {
         let ballot = next_ballot(&node, name);
         let answer = ask(&node, name, ALICE, acquire(ballot, TTL_MS));
         assert_eq!(answer, Answer::Granted);
-        let waits = place(stamp(&node, name).clock_us, &format!("{name}.1"));
+        let waits = ticket(stamp(&node, name).clock_us, &format!("{name}.1"));
         ask(&node, name, BOB, refresh(&[&waits]));
         assert_eq!(ask(&node, name, ALICE, release(ballot)), Answer::Released);
         // Wakes are sent before the reply to the next call.

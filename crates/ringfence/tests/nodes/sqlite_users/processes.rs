@@ -68,7 +68,7 @@ fn child() {
             let node = open(&file);
             let listener = WakeListener::at(&node, "other");
             let since_us = stamp(&node, "x").clock_us;
-            ask(&node, "x", BOB, refresh(&[&place(since_us, "other.1")]));
+            ask(&node, "x", BOB, refresh(&[&ticket(since_us, "other.1")]));
             put("listening");
             assert_eq!(listener.wait(), wake("other.1", 0));
             put("woken");

@@ -18,7 +18,9 @@ use ringfence::clock::Clock;
 use ringfence::node::redis::RedisNode;
 use ringfence::url::{NodeUrl, parse_nodes};
 use ringfence_core::group::Group;
-use ringfence_core::ledger::{self, Entry, Line, Moment, PlainKey, Record, Rules, Seat, Ticket};
+use ringfence_core::ledger::{
+    self, Entry, Moment, PlainKey, QueueEntry, Record, Rules, Seat, WaitQueue,
+};
 use ringfence_core::message::{Acquire, Answer, Ballot, Op, Request, Wake};
 use ringfence_testkit::{Flavor, Server};
 
@@ -97,7 +99,7 @@ impl Bench {
             let ends = entries.iter().flat_map(|entry| {
                 let key = entry.key.as_ref().and_then(|key| key.until_ms);
                 let readers = entry.readers.iter().map(|reader| reader.until_ms);
-                let tickets = entry.line.tickets.iter().map(|ticket| ticket.until_ms);
+                let tickets = entry.queue.entries.iter().map(|ticket| ticket.until_ms);
                 let seat = entry.record.as_ref().and_then(|r| r.seat.as_ref());
                 let seat = seat.map(|seat| seat.until_ms);
                 readers
@@ -222,7 +224,7 @@ fn records_from_before_readers_can_be_read() {
             ballot: Ballot::new(clock + 1),
             ttl_ms: 1_000,
             label: "job".into(),
-            place: None,
+            ticket: None,
         });
         assert_eq!(ask(&bench.node, request).answer, Answer::Granted);
         let stored = bench.stored(name).record.unwrap();

@@ -52,8 +52,8 @@ pub(super) fn same(
     }
     // An expired ticket may still be stored.
     stored
-        .line
-        .tickets
+        .queue
+        .entries
         .retain(|ticket| ticket.until_ms >= now.lease_ms);
     prop_assert_eq!(&stored, expected, "{:?}", request);
     Ok(())

@@ -44,7 +44,7 @@ impl Bench {
         let own = order
             .iter()
             .filter(|t| t.starts_with(|c: char| c.is_ascii_digit()));
-        let tickets = own.map(|text| Ticket {
+        let tickets = own.map(|text| QueueEntry {
             since_us: text[..20].parse().unwrap(),
             id: text[20..].to_owned(),
             until_ms: tickets[text],
@@ -59,8 +59,8 @@ impl Bench {
             }),
             record: text.map(|text| parse_record(&text, u64::try_from(text_until).unwrap())),
             readers,
-            line: Line {
-                tickets: tickets.collect(),
+            queue: WaitQueue {
+                entries: tickets.collect(),
             },
             latch: None,
         }

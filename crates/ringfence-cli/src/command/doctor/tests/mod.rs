@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use ringfence::node::{
-    Birth, ClockReading, Examination, Found, Identity, Keys, Machine, Memory, OnDisk, Purpose,
+    Birth, ClockSample, Examination, Found, Identity, Keys, Machine, Memory, OnDisk, Purpose,
     Rights, Role, ServerExamination, Tier, Trouble, TroubleKind, Voting,
 };
 use ringfence_core::group::Group;
@@ -25,7 +25,7 @@ const HOUR_US: i64 = 3_600_000_000;
 fn healthy(number: u8, nodes: usize) -> (Examination, ServerExamination) {
     let server = ServerExamination {
         user: "ringfence".to_owned(),
-        clock: Ok(ClockReading {
+        clock: Ok(ClockSample {
             ahead_us: i64::from(number),
             round_trip: Duration::from_micros(200),
         }),

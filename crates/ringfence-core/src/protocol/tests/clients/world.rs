@@ -229,7 +229,7 @@ impl World {
                 ballot,
                 ttl_ms: LEASE.as_millis() as u64,
                 label: Arc::from(""),
-                place: None,
+                ticket: None,
             });
             self.send(client, node, round, &who, op);
         }
@@ -241,7 +241,7 @@ impl World {
         let (_, attempt) = this.attempt.as_mut().unwrap();
         attempt.handle_timeout(now);
         for (node, vote) in attempt.votes().enumerate() {
-            if *vote == Vote::Silent {
+            if *vote == Vote::TimedOut {
                 this.cluster.silent(node);
             }
         }
@@ -299,7 +299,7 @@ impl World {
         let until = self.now + LEASE;
         self.clients[client].releases.push(RunningRelease {
             round: Round(self.serial),
-            machine: Withdrawal::new(kind, attempt.remains(), self.now, until, CALL_TIMEOUT),
+            machine: PendingRelease::new(kind, attempt.remains(), self.now, until, CALL_TIMEOUT),
             token: attempt.token().clone(),
             ballot: attempt.ballot(),
             kind,
@@ -315,7 +315,7 @@ impl World {
                     ballot: release.ballot,
                     kind: release.kind,
                     fate_unknown,
-                    place: None,
+                    ticket: None,
                     stays: true,
                     keep_ms: None,
                 });

@@ -97,9 +97,9 @@ fn a_hold_is_lost_if_our_clock_froze_since_it_was_won() {
     life.froze = Some(at(0) - Duration::from_nanos(1)).filter(|froze| *froze < at(0));
     assert_eq!(life.check(), Ok(()));
     life.froze = Some(at(0));
-    assert_eq!(life.check(), Err(Lost::ClockStoodStill));
+    assert_eq!(life.check(), Err(Lost::ClockFroze));
     life.drain();
-    assert_eq!(life.ends(), [Lost::ClockStoodStill]);
+    assert_eq!(life.ends(), [Lost::ClockFroze]);
 }
 
 /// The verdict of a round that spans a clock freeze does not count.
@@ -110,7 +110,7 @@ fn no_round_outlives_a_freeze_of_our_clock() {
     life.froze = Some(at(3_400));
     life.all_answer(renewal, &Answer::Extended);
     assert_eq!(life.hold.deadline(), at(0) + VALIDITY);
-    assert_eq!(life.ends(), [Lost::ClockStoodStill]);
+    assert_eq!(life.ends(), [Lost::ClockFroze]);
 }
 
 /// A receipt does not know the remaining validity, so no timer watches it. The clock check does.

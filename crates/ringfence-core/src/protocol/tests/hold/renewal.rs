@@ -240,12 +240,12 @@ fn nodes_that_did_not_answer_in_time_are_reported_to_the_cluster() {
     assert_ne!(format!("{:?}", life.cluster), before);
     assert_eq!(
         life.hold.votes(),
-        [Vote::Granted, Vote::Silent, Vote::Silent]
+        [Vote::Granted, Vote::TimedOut, Vote::TimedOut]
     );
     life.answer(sent[0], 1, reply(Answer::Extended));
     assert_eq!(
         life.hold.votes(),
-        [Vote::Granted, Vote::Granted, Vote::Silent]
+        [Vote::Granted, Vote::Granted, Vote::TimedOut]
     );
 }
 

@@ -19,7 +19,7 @@ fn without_a_majority_it_ends_after_the_shorter_of_wait_and_no_quorum_after() {
     let waits = [(None, 15_000), (Some(60_000), 15_000), (Some(3_000), 3_000)];
     for (wait, end_ms) in waits {
         for outcome in [None, Some(not_sent()), Some(unknown())] {
-            let mut way = Way::new(Terms {
+            let mut way = Way::new(AcquireTerms {
                 wait: wait.map(ms),
                 ..terms(3)
             });
@@ -41,7 +41,7 @@ fn without_a_wait_a_missing_majority_fails_after_one_round() {
     assert_eq!(way.now, at(0) + CALL_TIMEOUT);
     assert!(matches!(
         failure.votes[..],
-        [Vote::Failed(_), Vote::Silent, Vote::Granted]
+        [Vote::Failed(_), Vote::TimedOut, Vote::Granted]
     ));
 }
 
@@ -69,7 +69,7 @@ fn a_majority_that_comes_back_ends_the_outage() {
 
 #[test]
 fn the_number_of_attempts_bounds_an_outage_too() {
-    let mut way = Way::new(Terms {
+    let mut way = Way::new(AcquireTerms {
         attempts: Some(3),
         ..for_ever(3)
     });
@@ -112,7 +112,7 @@ fn a_new_cluster_fails_at_once_unless_the_wait_covers_the_quarantine() {
         // Without a limit the client waits for the end of the quarantine.
         (None, true),
     ] {
-        let mut way = Way::new(Terms { wait, ..terms(3) });
+        let mut way = Way::new(AcquireTerms { wait, ..terms(3) });
         let next = way.round_in_quarantine(&all(3, Answer::Granted), Some(left));
         if waits {
             assert_eq!(way.pause(next), ms(1_000), "polled now and then");
@@ -133,7 +133,7 @@ fn an_unlimited_wait_covers_any_quarantine_unless_attempts_are_limited() {
     assert_eq!(way.pause(next), ms(1_000));
     let next = way.round_in_quarantine(&all(3, Answer::Granted), Some(ms(700)));
     assert_eq!(way.pause(next), ms(701));
-    let mut way = Way::new(Terms {
+    let mut way = Way::new(AcquireTerms {
         attempts: Some(3),
         ..for_ever(3)
     });

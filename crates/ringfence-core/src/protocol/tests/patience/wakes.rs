@@ -6,7 +6,9 @@ use super::*;
 fn in_line() -> Way {
     let mut way = Way::new(for_ever(3));
     let acquisition = Acquisition::new(for_ever(3), at(0), 1);
-    way.acquisition = acquisition.in_line(Line::Awaited).with_ticket("c.1".into());
+    way.acquisition = acquisition
+        .in_queue(QueueHint::Awaited)
+        .with_ticket("c.1".into());
     way
 }
 
@@ -94,7 +96,9 @@ fn wakes_without_a_majority_do_not_cause_a_storm_of_attempts() {
     ];
     let mut way = Way::new(for_ever(4));
     let acquisition = Acquisition::new(for_ever(4), at(0), 1);
-    way.acquisition = acquisition.in_line(Line::Awaited).with_ticket("c.1".into());
+    way.acquisition = acquisition
+        .in_queue(QueueHint::Awaited)
+        .with_ticket("c.1".into());
     let began = way.now;
     let mut attempts = 0;
     while way.now.since(began) < ms(10_000) {

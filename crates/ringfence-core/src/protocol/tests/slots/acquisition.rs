@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn terms(wait: Option<Duration>) -> Terms {
-    Terms {
+fn terms(wait: Option<Duration>) -> AcquireTerms {
+    AcquireTerms {
         nodes: 5,
         ttl: TTL,
         drift: Drift::default(),
@@ -21,19 +21,19 @@ fn a_woken_caller_asks_for_the_freed_slot_unless_it_found_another() {
     let servers = vec![Server::new(0); 5];
     let mut cluster = connected(&servers, at(0));
     let terms = terms(None);
-    let of_lock = Terms {
+    let of_lock = AcquireTerms {
         kind: Kind::Exclusive,
         ..terms
     };
     let mut acquisition = Acquisition::new(of_lock, at(0), 1)
-        .in_line(Line::Unknown)
+        .in_queue(QueueHint::Unknown)
         .with_ticket("c.1".into());
     acquisition.woken_for(Some(1));
     let lock = acquisition.begin(&mut cluster, at(0), token(1));
     assert_eq!(lock.asked(), None, "a lock has no slots");
 
     let mut acquisition = Acquisition::new(terms, at(0), 1)
-        .in_line(Line::Unknown)
+        .in_queue(QueueHint::Unknown)
         .with_ticket("c.1".into());
     let mut lose = |acquisition: &mut Acquisition, free: &[u32], ms: u64| {
         let mut attempt = acquisition.begin(&mut cluster, at(ms), token(1));

@@ -258,7 +258,12 @@ mod tests {
     /// Every key of the lock, the semaphore and the latch `name`, except the plain one.
     fn keys_beside(name: &str) -> Vec<String> {
         let given = Name::new("", name).unwrap();
-        let own = [given.gate(), given.slot(0), given.slot(41), given.latch()];
+        let own = [
+            given.admission(),
+            given.slot(0),
+            given.slot(41),
+            given.latch(),
+        ];
         let mut keys: Vec<String> = side_keys(name).collect();
         for key in own.iter().map(Name::as_str) {
             keys.push(key.to_owned());

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::group::Group;
-use crate::message::{Acquire, Claim, Extend, Place, PlainAcquire, PlainExtend, Release, Reply};
+use crate::message::{Acquire, Claim, Extend, PlainAcquire, PlainExtend, Release, Reply, Ticket};
 use crate::name::Name;
 use crate::node::redis::key::BORN_KEY;
 use crate::node::redis::transport::resp::Packer;
@@ -40,12 +40,12 @@ fn call(request: Request) -> Call {
     }
 }
 
-fn acquire(ttl_ms: u64, place: Option<Place>) -> Op {
+fn acquire(ttl_ms: u64, ticket: Option<Ticket>) -> Op {
     Op::Acquire(Acquire {
         ballot: Ballot::new(7),
         ttl_ms,
         label: Arc::from("me"),
-        place,
+        ticket,
     })
 }
 
@@ -54,7 +54,7 @@ fn release(kind: ReleaseKind, keep_ms: Option<u64>) -> Op {
         ballot: Ballot::new(7),
         kind,
         fate_unknown: false,
-        place: None,
+        ticket: None,
         stays: false,
         keep_ms,
     })
@@ -128,20 +128,20 @@ fn a_call_never_overtakes_another_on_its_name() {
 
 #[test]
 fn an_unusual_call_is_sent_by_itself() {
-    let place = Place {
+    let ticket = Ticket {
         since_us: 1,
         id: Arc::from("c.1"),
         first: false,
     };
     for op in [
-        acquire(9, Some(place.clone())),
+        acquire(9, Some(ticket.clone())),
         release(ReleaseKind::Undo, None),
         release(ReleaseKind::Final, Some(5)),
         Op::Release(Release {
             ballot: Ballot::new(7),
             kind: ReleaseKind::Final,
             fate_unknown: false,
-            place: Some(place),
+            ticket: Some(ticket),
             stays: false,
             keep_ms: None,
         }),
@@ -194,7 +194,7 @@ fn read_reply(kind: BatchKind, items: Vec<Value>) -> Result<BundleReply, Malform
 
 #[test]
 fn each_call_has_its_own_floor_under_one_clock() {
-    let stamp = |floor| Stamp {
+    let stamp = |floor| ReplyStamp {
         clock_us: 9,
         floor: Ballot::new(floor),
     };

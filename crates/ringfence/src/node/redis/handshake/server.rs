@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use crate::group::Group;
-use crate::ledger::birth::{self, Present, Verdict};
+use crate::ledger::birth::{self, BirthVerdict, Present};
 use crate::node::{CallError, Memory, OnDisk, Role, Tier, TroubleKind};
 
 use super::born::{BORN_MAX_BYTES, BirthRecord, is_id};
@@ -198,7 +198,7 @@ impl Server {
     /// Whether the server has kept all locks since `born` was written.
     pub(crate) fn has_kept(&self, born: &BirthRecord) -> bool {
         let verdict = birth::judge(Some(&born.server), &self.present(&born.group));
-        matches!(verdict, Verdict::Keep | Verdict::Update(_))
+        matches!(verdict, BirthVerdict::Keep | BirthVerdict::Update(_))
     }
 
     /// The facts that decide about a birth, in a group with these values.

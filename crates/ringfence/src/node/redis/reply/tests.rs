@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::message::{Claim, Mode, Place, PlainAcquire, PlainExtend};
+use crate::message::{Claim, Mode, PlainAcquire, PlainExtend, Ticket};
 use crate::name::Name;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
@@ -21,7 +21,7 @@ fn acquire() -> Request {
         ballot: Ballot::new(7),
         ttl_ms: 1000,
         label: Arc::from("me"),
-        place: None,
+        ticket: None,
     }))
 }
 
@@ -48,7 +48,7 @@ fn texts_of_a_server_are_bounded() {
     }
     assert_eq!(held("me", &long), Err(MalformedReply));
     let attend = request(Op::Attend(Attend {
-        places: Arc::from([]),
+        tickets: Arc::from([]),
         list: true,
         ttl_ms: 1,
     }));
@@ -67,7 +67,7 @@ fn texts_of_a_server_are_bounded() {
 #[test]
 fn a_grant_carries_clock_and_floor() {
     let reply = Value::Array(vec![Value::Int(9), Value::Int(7), word("granted")]);
-    let stamp = Stamp {
+    let stamp = ReplyStamp {
         clock_us: 9,
         floor: Ballot::new(7),
     };
@@ -149,12 +149,12 @@ fn any_value() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn no_reply_causes_a_panic(value in any_value(), which in 0usize..5) {
-        let place = Place { since_us: 1, id: Arc::from("c.1"), first: false };
+        let ticket = Ticket { since_us: 1, id: Arc::from("c.1"), first: false };
         let request = match which {
             0 => acquire(),
             1 => request(Op::Inspect),
-            2 => request(Op::Refresh(Refresh { places: Arc::from([place]) })),
-            3 => request(Op::Attend(Attend { places: Arc::from([place]), list: true, ttl_ms: 1 })),
+            2 => request(Op::Refresh(Refresh { tickets: Arc::from([ticket]) })),
+            3 => request(Op::Attend(Attend { tickets: Arc::from([ticket]), list: true, ttl_ms: 1 })),
             _ => request(Op::PlainRelease),
         };
         let _ = read(&request, value);

@@ -77,6 +77,9 @@ fn a_server_is_not_checked_for_a_lease_that_has_ended() {
     );
     watch.note_unknown();
     assert!(watch.is_due(at(39)) && !watch.is_due(at(40)));
-    watch.note(&request(Op::Refresh(Refresh { places: [].into() })), at(50));
+    watch.note(
+        &request(Op::Refresh(Refresh { tickets: [].into() })),
+        at(50),
+    );
     assert!(watch.is_due(at(51)) && !watch.is_due(at(52)));
 }

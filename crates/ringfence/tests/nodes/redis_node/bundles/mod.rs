@@ -156,7 +156,7 @@ async fn each_call_of_a_bundle_keeps_its_own_ttl_and_label() {
             ballot,
             ttl_ms,
             label: label.into(),
-            place: None,
+            ticket: None,
         });
         request(&[name], ALICE, op)
     });
@@ -196,7 +196,7 @@ async fn unusual_names_in_a_bundle_get_their_own_answers() {
             .set_ex("ringfence:{old}:record:old", "1:5:5:7:t:l", 60)
             .unwrap();
         let _: () = client.set("their", "own value").unwrap();
-        let waits = place(ballot.get(), "c.1");
+        let waits = ticket(ballot.get(), "c.1");
         call(&node, request(&["awaited"], BOB, refresh(&[&waits])))
             .await
             .unwrap();
@@ -366,7 +366,7 @@ async fn an_acquire_that_arrives_after_its_own_release_is_stale() {
         ballot: later,
         kind: ringfence_core::message::ReleaseKind::Final,
         fate_unknown: true,
-        place: None,
+        ticket: None,
         stays: false,
         keep_ms: None,
     });

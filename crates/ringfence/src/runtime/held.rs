@@ -8,11 +8,11 @@ use crate::protocol::{ExtensionVerdict, HoldPolicy, Lost, RoundId, Vote};
 use crate::time::Timestamp;
 
 use super::extending::Extending;
-use super::hold::{ClaimNames, DrainedBy, Hold};
+use super::hold::{ClaimNames, DrainedBy, HeldLock};
 use super::releasing::Releasing;
 use super::{lock, wait_for};
 
-impl Hold {
+impl HeldLock {
     pub(crate) fn policy(&self) -> Arc<HoldPolicy> {
         self.look(|machine| Arc::clone(machine.policy()))
     }
@@ -29,7 +29,7 @@ impl Hold {
     /// timers are late.
     pub(crate) fn check(self: &Arc<Self>) -> Result<(), Lost> {
         let mut state = lock(&self.state);
-        let held = state.machine.check(self.driver.sender.read_clock());
+        let held = state.machine.check(self.runtime.sender.read_clock());
         // Callers may check very often. Only the end of the hold produces an output to execute.
         if held.is_err() {
             self.drain(state, DrainedBy::Caller);
@@ -75,8 +75,8 @@ impl Hold {
             tokio::select! {
                 biased;
                 () = wait_for(&self.changed, ended) => {}
-                () = self.driver.sender.frozen_since(since) => {}
-                () = self.driver.sender.clock.sleep_until(deadline) => {}
+                () = self.runtime.sender.frozen_since(since) => {}
+                () = self.runtime.sender.clock.sleep_until(deadline) => {}
             }
             if let Err(why) = self.check() {
                 return why;
@@ -101,7 +101,7 @@ impl Hold {
         let (id, task) = (self.id.shared(), self.task());
         let (shared, round) = self.feed(|machine, clock| {
             let (shared, round) = machine.downgrade(clock);
-            let shared = Self::with(&self.driver, id, shared, task);
+            let shared = Self::with(&self.runtime, id, shared, task);
             publish(&shared);
             (shared, round)
         });
@@ -113,9 +113,9 @@ impl Hold {
     /// Handles a timeout of the machine. Called by the keeper.
     pub(crate) fn time_out(self: &Arc<Self>) {
         let mut state = lock(&self.state);
-        let clock = self.driver.sender.read_clock();
+        let clock = self.runtime.sender.read_clock();
         state.was_due(clock.now);
-        let mut cluster = self.driver.sender.cluster();
+        let mut cluster = self.runtime.sender.cluster();
         state.machine.handle_timeout(clock, &mut cluster);
         drop(cluster);
         self.drain(state, DrainedBy::Keeper);
@@ -124,12 +124,12 @@ impl Hold {
     /// Begins a renewal. Called by the keeper when the limit of concurrent renewals allows it.
     pub(crate) fn renew(self: &Arc<Self>) {
         let mut state = lock(&self.state);
-        let clock = self.driver.sender.read_clock();
+        let clock = self.runtime.sender.read_clock();
         let began = state.machine.renew(clock);
         state.take_turn(began);
         self.drain(state, DrainedBy::Keeper);
         if !began {
-            self.driver.renewals.finish();
+            self.runtime.renewals.finish();
         }
     }
 
@@ -151,13 +151,13 @@ impl Hold {
             "lock released"
         );
         // Read before the release is sent: the nodes' wakes then name the waiter after this one.
-        let next = self.driver.room.next(&self.id.claims);
+        let next = self.runtime.room.next(&self.id.claims);
         let keep_until = release.keep_until;
-        let releasing = Releasing::finish(&self.driver, &self.id, release);
+        let releasing = Releasing::finish(&self.runtime, &self.id, release);
         if let Some(next) = next
             && keep_until.is_none()
         {
-            next.wake(self.driver.sender.clock.now(), None);
+            next.wake(self.runtime.sender.clock.now(), None);
         }
         Some(releasing)
     }

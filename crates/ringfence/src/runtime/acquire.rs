@@ -9,25 +9,27 @@ use std::time::Duration;
 use crate::message::{Claim, Kind, Mode, Reply};
 use crate::name::Name;
 use crate::node::Deliver;
-use crate::protocol::{Acquisition, Asked, Attempt, Failure, GrantId, Line, Next, Terms};
+use crate::protocol::{
+    AcquireFailure, AcquireTerms, Acquisition, Asked, Attempt, GrantId, Next, QueueHint,
+};
 use crate::time::Timestamp;
 
 use super::queued::Queued;
 use super::releasing::Releasing;
 use super::sender::PendingRound;
-use super::strays::Strays;
+use super::surplus_slots::SurplusSlots;
 use super::ticket::TicketReplies;
 use super::waiter::{Waiter, Woken};
-use super::{Driver, lock};
+use super::{ClientRuntime, lock};
 
 /// Which lock a caller wants, and on which terms.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct AcquireRequest {
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) label: Arc<str>,
     /// After the TTL the nodes refuse other clients for this much longer.
     pub(crate) delay: Duration,
-    pub(crate) terms: Terms,
+    pub(crate) terms: AcquireTerms,
 }
 
 /// An attempt that won. Late votes still arrive in its round.
@@ -41,7 +43,7 @@ pub(crate) struct WonAttempt {
 /// Why the caller got no grant.
 #[derive(Debug)]
 pub(crate) enum AcquireRefusal {
-    Failed(Failure),
+    Failed(AcquireFailure),
     Closed,
     /// The tokio runtime of the client has ended.
     RuntimeGone,
@@ -50,8 +52,8 @@ pub(crate) enum AcquireRefusal {
 
 impl AcquireRefusal {
     /// The refusal of a client that is closed or whose tokio runtime has ended.
-    fn closed(driver: &Driver) -> Self {
-        match driver.closing.is_runtime_gone() {
+    fn closed(runtime: &ClientRuntime) -> Self {
+        match runtime.closing.is_runtime_gone() {
             false => Self::Closed,
             true => Self::RuntimeGone,
         }
@@ -60,45 +62,45 @@ impl AcquireRefusal {
 
 /// Acquires `wanted`. Dropping the future undoes what the nodes may have stored.
 pub(crate) async fn acquire(
-    driver: &Arc<Driver>,
-    wanted: &Wanted,
+    runtime: &Arc<ClientRuntime>,
+    wanted: &AcquireRequest,
     mut on_lost: impl FnMut(&Attempt, Timestamp),
 ) -> Result<WonAttempt, AcquireRefusal> {
-    let (clock, entropy) = (&driver.sender.clock, &driver.entropy);
+    let (clock, entropy) = (&runtime.sender.clock, &runtime.entropy);
     let (seed, token) = entropy
         .seed_and_token()
         .map_err(AcquireRefusal::NoEntropy)?;
     // Declared first, so dropped last: after the undo of the last attempt was sent.
     let mut flush = FlushUnlessGranted {
-        driver,
+        runtime,
         granted: false,
     };
     let mut first = Some(token);
     let has_record = wanted.terms.kind.has_record();
-    let local = has_record.then(|| driver.contention.join(&wanted.claims));
-    let mut acquisition = wanted.begin(driver, local.as_ref(), seed);
+    let local = has_record.then(|| runtime.contention.join(&wanted.claims));
+    let mut acquisition = wanted.begin(runtime, local.as_ref(), seed);
     let mut queued: Option<Queued> = None;
     loop {
-        if driver.closing.closed.load(Ordering::SeqCst) {
-            return Err(AcquireRefusal::closed(driver));
+        if runtime.closing.closed.load(Ordering::SeqCst) {
+            return Err(AcquireRefusal::closed(runtime));
         }
         let fresh = match first.take() {
             Some(token) => token,
             None => entropy.token().map_err(AcquireRefusal::NoEntropy)?,
         };
         if acquisition.needs_ticket() {
-            acquisition = acquisition.with_ticket(driver.room.ticket());
+            acquisition = acquisition.with_ticket(runtime.room.new_ticket_id());
         }
         // t0 is read here, before the first send of each attempt.
-        let attempt = acquisition.begin(&mut driver.sender.cluster(), clock.now(), fresh);
-        if attempt.place().is_some() || queued.is_some() {
-            let queued = queued.get_or_insert_with(|| Queued::new(driver, wanted));
-            queued.begin_attempt(attempt.place());
+        let attempt = acquisition.begin(&mut runtime.sender.cluster(), clock.now(), fresh);
+        if attempt.ticket().is_some() || queued.is_some() {
+            let queued = queued.get_or_insert_with(|| Queued::new(runtime, wanted));
+            queued.begin_attempt(attempt.ticket());
         }
         let waiter = queued.as_ref().and_then(|queued| queued.waiter.as_ref());
-        let mut pending = PendingAttempt::begin(driver, wanted, attempt, waiter);
+        let mut pending = PendingAttempt::begin(runtime, wanted, attempt, waiter);
         if pending.round.verdict().await.is_none() {
-            return Err(AcquireRefusal::closed(driver));
+            return Err(AcquireRefusal::closed(runtime));
         }
         let (at, wake_at, stays) = match pending.conclude(&mut acquisition, &mut on_lost) {
             Next::Granted { deadline } => {
@@ -109,7 +111,7 @@ pub(crate) async fn acquire(
             Next::Retry { at, wake_at, stays } => (at, wake_at, stays),
         };
         pending.stays = stays;
-        let queued = queued.get_or_insert_with(|| Queued::new(driver, wanted));
+        let queued = queued.get_or_insert_with(|| Queued::new(runtime, wanted));
         queued.end_attempt(stays);
         tokio::select! {
             biased;
@@ -118,29 +120,34 @@ pub(crate) async fn acquire(
                     acquisition.woken_for(slot);
                 }
             }
-            () = driver.closing.begun() => return Err(AcquireRefusal::closed(driver)),
+            () = runtime.closing.begun() => return Err(AcquireRefusal::closed(runtime)),
         }
     }
 }
 
-impl Wanted {
+impl AcquireRequest {
     /// How long the nodes keep the lock. The holder may rely on the TTL only.
     pub(crate) fn lease(&self) -> Duration {
         self.terms.ttl.saturating_add(self.delay)
     }
 
     /// The machine of this call. `local`: the caller among the other callers of this client.
-    fn begin(&self, driver: &Driver, local: Option<&ContentionEntry>, seed: u64) -> Acquisition {
-        let acquisition = Acquisition::new(self.terms, driver.sender.clock.now(), seed);
+    fn begin(
+        &self,
+        runtime: &ClientRuntime,
+        local: Option<&ContentionEntry>,
+        seed: u64,
+    ) -> Acquisition {
+        let acquisition = Acquisition::new(self.terms, runtime.sender.clock.now(), seed);
         if !self.uses_queue() {
             return acquisition;
         }
         let contended = local.is_some_and(|local| local.contended);
         let line = match contended && self.terms.kind != Kind::Slot {
-            true => Line::Awaited,
-            false => Line::Unknown,
+            true => QueueHint::Awaited,
+            false => QueueHint::Unknown,
         };
-        acquisition.in_line(line)
+        acquisition.in_queue(line)
     }
 
     /// Whether the caller enters the wait queue. A caller that may try only once does not wait.
@@ -153,25 +160,25 @@ impl Wanted {
 /// Flushes the nodes if the call ends without a grant, also when its future is dropped: the undo is
 /// sent even if the process ends right after.
 struct FlushUnlessGranted<'a> {
-    driver: &'a Arc<Driver>,
+    runtime: &'a Arc<ClientRuntime>,
     granted: bool,
 }
 
 impl Drop for FlushUnlessGranted<'_> {
     fn drop(&mut self) {
-        if !self.granted && self.driver.closing.releasing.load(Ordering::SeqCst) > 0 {
-            self.driver.sender.flush();
+        if !self.granted && self.runtime.closing.releasing.load(Ordering::SeqCst) > 0 {
+            self.runtime.sender.flush();
         }
     }
 }
 
 /// An attempt in progress. Dropping it undoes it, unless it was kept.
 pub(super) struct PendingAttempt<'a> {
-    driver: &'a Arc<Driver>,
-    wanted: &'a Wanted,
+    runtime: &'a Arc<ClientRuntime>,
+    wanted: &'a AcquireRequest,
     pub(super) round: Arc<PendingRound<Attempt>>,
     /// Receives the replies if a node may grant this attempt another slot than the one it wins.
-    surplus: Option<Arc<Strays>>,
+    surplus: Option<Arc<SurplusSlots>>,
     /// The waiter whose ticket the attempt carries.
     waiter: Option<Arc<Waiter>>,
     kept: bool,
@@ -181,8 +188,8 @@ pub(super) struct PendingAttempt<'a> {
 
 impl<'a> PendingAttempt<'a> {
     fn begin(
-        driver: &'a Arc<Driver>,
-        wanted: &'a Wanted,
+        runtime: &'a Arc<ClientRuntime>,
+        wanted: &'a AcquireRequest,
         attempt: Attempt,
         waiter: Option<&Arc<Waiter>>,
     ) -> Self {
@@ -190,13 +197,13 @@ impl<'a> PendingAttempt<'a> {
         let t0 = attempt.t0();
         let expires = attempt.poll_timeout().unwrap_or(t0);
         let surplus = attempt.asked() == Some(Asked::Any)
-            || attempt.asked().is_some() && attempt.place().is_some();
-        let waiter = waiter.filter(|_| attempt.place().is_some()).cloned();
-        let round = Arc::new(PendingRound::new(driver, attempt, t0));
-        let surplus = surplus.then(|| Arc::new(Strays::new(driver, &round, expires)));
+            || attempt.asked().is_some() && attempt.ticket().is_some();
+        let waiter = waiter.filter(|_| attempt.ticket().is_some()).cloned();
+        let round = Arc::new(PendingRound::new(runtime, attempt, t0));
+        let surplus = surplus.then(|| Arc::new(SurplusSlots::new(runtime, &round, expires)));
         // Built before the first send, so that a panic in a node also leads to an undo.
         let pending = Self {
-            driver,
+            runtime,
             wanted,
             round,
             surplus,
@@ -204,16 +211,16 @@ impl<'a> PendingAttempt<'a> {
             kept: false,
             stays: false,
         };
-        driver.closing.attempting.fetch_add(1, Ordering::SeqCst);
+        runtime.closing.attempting.fetch_add(1, Ordering::SeqCst);
         let mut to = match &pending.surplus {
             Some(surplus) => Arc::clone(surplus) as Arc<dyn Deliver<Reply>>,
             None => Arc::clone(&pending.round) as Arc<dyn Deliver<Reply>>,
         };
         if let Some(waiter) = &pending.waiter {
             let undoes_late = pending.surplus.is_some();
-            to = Arc::new(TicketReplies::new(driver, waiter, to, undoes_late));
+            to = Arc::new(TicketReplies::new(runtime, waiter, to, undoes_late));
         }
-        driver.sender.send_all(request, expires, &to);
+        runtime.sender.send_all(request, expires, &to);
         pending
     }
 
@@ -223,7 +230,7 @@ impl<'a> PendingAttempt<'a> {
         acquisition: &mut Acquisition,
         on_lost: &mut impl FnMut(&Attempt, Timestamp),
     ) -> Next {
-        let sender = &self.driver.sender;
+        let sender = &self.runtime.sender;
         self.round.with(|attempt| {
             let next = acquisition.conclude(attempt, &sender.cluster(), sender.clock.now());
             if let Next::Retry { at, .. } = next {
@@ -241,10 +248,10 @@ impl<'a> PendingAttempt<'a> {
             .with(|attempt| (attempt.grant_id(&self.wanted.claims), attempt.slot()));
         if let Some(waiter) = &self.waiter {
             let surplus = match &self.surplus {
-                Some(_) => self.round.with(|attempt| attempt.strays()),
+                Some(_) => self.round.with(|attempt| attempt.surplus_slots()),
                 None => Vec::new(),
             };
-            waiter.granted(self.driver, &surplus, self.wanted.terms.call_timeout);
+            waiter.granted(self.runtime, &surplus, self.wanted.terms.call_timeout);
         }
         if let Some(slot) = slot {
             if let Some(surplus) = &self.surplus {
@@ -261,10 +268,10 @@ impl<'a> PendingAttempt<'a> {
 
     fn undo(&self) {
         let (targets, id) = self.round.with(|attempt| {
-            let leaves = !self.stays && attempt.place().is_some();
+            let leaves = !self.stays && attempt.ticket().is_some();
             let targets = match leaves {
                 false => attempt.remains(),
-                true => attempt.remains_in_line(),
+                true => attempt.remaining_tickets(),
             };
             (targets, attempt.grant_id(&self.wanted.claims))
         });
@@ -273,7 +280,7 @@ impl<'a> PendingAttempt<'a> {
         }
         let (lease, call_timeout) = (self.wanted.lease(), self.wanted.terms.call_timeout);
         let stays = self.waiter.clone().filter(|_| self.stays);
-        Releasing::undo(self.driver, &id, targets, lease, call_timeout, stays);
+        Releasing::undo(self.runtime, &id, targets, lease, call_timeout, stays);
     }
 }
 
@@ -283,7 +290,7 @@ impl Drop for PendingAttempt<'_> {
             self.undo();
         }
         // Last, so that `Locks::close`, which waits for this counter, finds the undo begun.
-        let closing = &self.driver.closing;
+        let closing = &self.runtime.closing;
         if closing.attempting.fetch_sub(1, Ordering::SeqCst) == 1 {
             closing.attempts_ended.notify_waiters();
         }

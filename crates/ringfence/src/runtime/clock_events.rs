@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::node::{Facts, Trouble};
-use crate::protocol::{ClockEvent, Leap};
+use crate::protocol::{ClockEvent, ClockJump};
 use crate::time::Timestamp;
 
 use super::sender::Sender;
@@ -44,7 +44,7 @@ impl Sender {
 
     /// Records at `now` that our own clock froze, if that is the event.
     pub(super) fn record_freeze(&self, event: &ClockEvent, now: Timestamp) {
-        if let ClockEvent::StoodStill { .. } = event {
+        if let ClockEvent::Froze { .. } = event {
             let found = now.as_nanos().max(1);
             self.freeze.found.fetch_max(found, Ordering::SeqCst);
             self.freeze.times.fetch_add(1, Ordering::Relaxed);
@@ -62,9 +62,9 @@ impl Sender {
                 by_us,
                 "a node's clock jumped {}; its locks may have expired early, so it does not vote \
                  until its quarantine is over",
-                Leap(by_us)
+                ClockJump(by_us)
             ),
-            Some(ClockEvent::StoodStill { span }) => {
+            Some(ClockEvent::Froze { span }) => {
                 tracing::warn!(
                     target: "ringfence",
                     ?span,

@@ -3,17 +3,17 @@
 use super::{Edit, Mutant, edit};
 
 const LATCH: &str = "crates/ringfence-core/src/ledger/latch.rs";
-const LINE: &str = "crates/ringfence-core/src/ledger/line.rs";
+const LINE: &str = "crates/ringfence-core/src/ledger/queue.rs";
 const SLOTS: &str = "crates/ringfence-core/src/ledger/slots.rs";
 
 /// Shared by OldTicketAccepted, OldTicketCannotReturn.
 #[rustfmt::skip]
 const LINE_IS_TOO_OLD: Edit = edit(LINE, "is_too_old",
-    "place.first",
+    "ticket.first",
     "if mutant!(OldTicketAccepted) {
          return false;
      }
-     (place.first || mutant!(OldTicketCannotReturn))");
+     (ticket.first || mutant!(OldTicketCannotReturn))");
 
 /// Shared by DeadHeadBlocks, GraceOnceForAll.
 #[rustfmt::skip]
@@ -159,21 +159,21 @@ mutants! {
     /// A grant of a slot removes the holder's ticket from the queue.
     SlotHolderStaysInLine:
         edit(SLOTS, "grant_slot",
-            "if let Some(place) = params.place {",
-            "if let Some(place) = params.place.filter(|_| !mutant!(SlotHolderStaysInLine)) {");
+            "if let Some(ticket) = params.ticket {",
+            "if let Some(ticket) = params.ticket.filter(|_| !mutant!(SlotHolderStaysInLine)) {");
 
     /// An undo of a slot enters the ticket into the queue again.
     SlotUndoLosesPlace:
         edit(SLOTS, "release",
-            "Some(place) if params.stays && released => {",
-            "Some(place) if params.stays && released && !mutant!(SlotUndoLosesPlace) => {");
+            "Some(ticket) if params.stays && released => {",
+            "Some(ticket) if params.stays && released && !mutant!(SlotUndoLosesPlace) => {");
 
     /// The release of a slot wakes the waiter that may take it.
     SlotReleaseWakesNobody:
         edit(SLOTS, "newly_entitled",
-            "let next = line.tickets.get(free);",
+            "let next = line.entries.get(free);",
             "if mutant!(SlotReleaseWakesNobody) {
                  newly.clear();
              }
-             let next = line.tickets.get(free);");
+             let next = line.entries.get(free);");
 }

@@ -17,11 +17,11 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::message::{Reply, Request};
 use crate::node::{Call, CallError, Completion, Deliver, Node};
-use crate::protocol::{Attempt, ClockReading, Cluster, Discount, Verdict, Vote};
+use crate::protocol::{Attempt, AttemptVerdict, ClockReading, Cluster, Discount, Vote};
 use crate::time::Timestamp;
 
-use super::Driver;
-use super::hold::Hold;
+use super::ClientRuntime;
+use super::hold::HeldLock;
 
 /// See the module.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ pub(crate) trait RoundMachine: Send + 'static {
 }
 
 impl RoundMachine for Attempt {
-    type Verdict = Verdict;
+    type Verdict = AttemptVerdict;
 
     fn handle_reply(
         &mut self,
@@ -178,7 +178,7 @@ impl RoundMachine for Attempt {
     fn handle_timeout(&mut self, now: Timestamp) -> Vec<usize> {
         Self::handle_timeout(self, now);
         let votes = self.votes().enumerate();
-        let silent = votes.filter(|(_, vote)| **vote == Vote::Silent);
+        let silent = votes.filter(|(_, vote)| **vote == Vote::TimedOut);
         silent.map(|(node, _)| node).collect()
     }
 
@@ -186,18 +186,18 @@ impl RoundMachine for Attempt {
         Self::poll_timeout(self)
     }
 
-    fn verdict(&self) -> Option<Verdict> {
+    fn verdict(&self) -> Option<AttemptVerdict> {
         Self::verdict(self)
     }
 }
 
 /// A round in progress: its machine, which gets the replies as they arrive.
 pub(crate) struct PendingRound<R> {
-    pub(crate) driver: Arc<Driver>,
+    pub(crate) runtime: Arc<ClientRuntime>,
     sent: Timestamp,
     pub(super) state: Mutex<RoundState<R>>,
     /// The hold that this round won before all nodes had answered.
-    won_hold: OnceLock<Weak<Hold>>,
+    won_hold: OnceLock<Weak<HeldLock>>,
 }
 
 pub(super) struct RoundState<R> {
@@ -211,9 +211,9 @@ pub(super) struct RoundState<R> {
 
 impl<R: RoundMachine> PendingRound<R> {
     /// A round whose first request is sent at `sent`.
-    pub(crate) fn new(driver: &Arc<Driver>, round: R, sent: Timestamp) -> Self {
+    pub(crate) fn new(runtime: &Arc<ClientRuntime>, round: R, sent: Timestamp) -> Self {
         Self {
-            driver: Arc::clone(driver),
+            runtime: Arc::clone(runtime),
             sent,
             state: Mutex::new(RoundState {
                 round,
@@ -238,7 +238,7 @@ impl<R: RoundMachine> PendingRound<R> {
         outcome: Result<Reply, CallError>,
         then: impl FnOnce(&mut R, Timestamp) -> T,
     ) -> T {
-        let sender = &self.driver.sender;
+        let sender = &self.runtime.sender;
         let now = sender.clock.now();
         let discount = sender.observe_reply(node, &outcome, self.sent, now);
         let mut state = lock(&self.state);
@@ -250,7 +250,7 @@ impl<R: RoundMachine> PendingRound<R> {
 
     /// Handles a timeout of the machine.
     pub(crate) fn time_out(&self) {
-        let sender = &self.driver.sender;
+        let sender = &self.runtime.sender;
         let mut state = lock(&self.state);
         let silent = state.round.handle_timeout(sender.clock.now());
         wake_if_decided(state);
@@ -264,11 +264,11 @@ impl<R: RoundMachine> PendingRound<R> {
     /// if the client is closed before. May be dropped at any time; the round continues without
     /// its caller.
     pub(crate) async fn verdict(&self) -> Option<R::Verdict> {
-        let driver = &self.driver;
+        let runtime = &self.runtime;
         let timeout = self.with(|round| round.poll_timeout());
-        let sleep = driver
+        let sleep = runtime
             .schedule
-            .sleep_until(timeout.unwrap_or(self.sent), &driver.sender.clock);
+            .sleep_until(timeout.unwrap_or(self.sent), &runtime.sender.clock);
         let mut sleep = pin!(sleep);
         poll_fn(|cx| {
             let mut verdict = self.poll_verdict(cx);
@@ -280,7 +280,7 @@ impl<R: RoundMachine> PendingRound<R> {
                 Poll::Ready(verdict) => Poll::Ready(Some(verdict)),
                 // Read after the sleeper is registered: `close` sets the flag, then wakes all
                 // sleepers.
-                Poll::Pending if driver.closing.closed.load(Ordering::SeqCst) => Poll::Ready(None),
+                Poll::Pending if runtime.closing.closed.load(Ordering::SeqCst) => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             }
         })
@@ -321,13 +321,13 @@ impl PendingRound<Attempt> {
         let mut state = lock(&self.state);
         if !state.round.is_complete() {
             state.late_replies = true;
-            let late_replies = &self.driver.closing.late_replies;
+            let late_replies = &self.runtime.closing.late_replies;
             late_replies.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     /// From now on `hold` gets every reply to this round.
-    pub(crate) fn set_hold(&self, hold: &Arc<Hold>) {
+    pub(crate) fn set_hold(&self, hold: &Arc<HeldLock>) {
         // Set once: an attempt wins once.
         let _ = self.won_hold.set(Arc::downgrade(hold));
     }
@@ -350,7 +350,7 @@ impl Deliver<Reply> for PendingRound<Attempt> {
             waker.wake();
         }
         if was_late {
-            let closing = &self.driver.closing;
+            let closing = &self.runtime.closing;
             closing.count_down(&closing.late_replies);
         }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::Driver;
+use super::ClientRuntime;
 use super::closing::RuntimeWatch;
 use super::schedule::{Due, Schedule};
 use super::timer::Timer;
@@ -12,16 +12,23 @@ use super::timer::Timer;
 const YIELD_AFTER: usize = 64;
 
 /// Executes what is due for `driver` until it is dropped.
-pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>, _watch: RuntimeWatch) {
-    let Some(clock) = driver.upgrade().map(|driver| driver.sender.clock.clone()) else {
+pub(crate) async fn keep(
+    runtime: Weak<ClientRuntime>,
+    schedule: Arc<Schedule>,
+    _watch: RuntimeWatch,
+) {
+    let Some(clock) = runtime
+        .upgrade()
+        .map(|runtime| runtime.sender.clock.clone())
+    else {
         return;
     };
     let mut timer = Timer::new(clock.clone());
     let mut done: usize = 0;
-    while driver.strong_count() > 0 {
+    while runtime.strong_count() > 0 {
         let now = clock.now();
         while let Some(due) = schedule.pop(now) {
-            execute(&due, &driver);
+            execute(&due, &runtime);
             // Thousands of entries may be due at once, and other tasks use this thread too.
             done += 1;
             if done.is_multiple_of(YIELD_AFTER) {
@@ -29,7 +36,10 @@ pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>, _watch: 
                 tokio::task::yield_now().await;
             }
         }
-        while let Some(hold) = driver.upgrade().and_then(|driver| driver.renewals.next()) {
+        while let Some(hold) = runtime
+            .upgrade()
+            .and_then(|runtime| runtime.renewals.next())
+        {
             hold.renew();
             done += 1;
             if done.is_multiple_of(YIELD_AFTER) {
@@ -47,21 +57,21 @@ pub(crate) async fn keep(driver: Weak<Driver>, schedule: Arc<Schedule>, _watch: 
     }
 }
 
-fn execute(due: &Due, driver: &Weak<Driver>) {
+fn execute(due: &Due, runtime: &Weak<ClientRuntime>) {
     match due {
-        Due::Hold(hold) => hold.time_out(),
+        Due::HeldLock(hold) => hold.time_out(),
         Due::Release(releasing) => releasing.time_out(),
-        Due::Strays(surplus) => surplus.time_out(),
+        Due::SurplusSlots(surplus) => surplus.time_out(),
         Due::Sleeper(sleeper) => sleeper.wake_by_ref(),
         Due::Refresh => {
-            if let Some(driver) = driver.upgrade() {
-                driver.room.refresh(&driver);
+            if let Some(runtime) = runtime.upgrade() {
+                runtime.room.refresh(&runtime);
             }
         }
     }
 }
 
-impl Drop for Driver {
+impl Drop for ClientRuntime {
     fn drop(&mut self) {
         self.schedule.nudge();
     }

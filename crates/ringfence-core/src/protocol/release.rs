@@ -28,7 +28,7 @@ pub enum Target {
 
 /// A release in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Withdrawal {
+pub struct PendingRelease {
     kind: ReleaseKind,
     call_timeout: Duration,
     /// When the last lease of the lock has ended.
@@ -70,7 +70,7 @@ enum ReleaseAnswer {
 
 /// The result of a final release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WithdrawalVerdict {
+pub enum ReleaseVerdict {
     /// A majority held our token until now and has released it.
     Released,
     /// A majority answered, but a majority no longer held the lock.
@@ -81,7 +81,7 @@ pub enum WithdrawalVerdict {
     Unconfirmed,
 }
 
-impl Withdrawal {
+impl PendingRelease {
     /// Releases on `targets`, from `now` on and until `until` at the latest.
     ///
     /// An undo goes to the nodes that may hold something; a final release goes to all nodes.
@@ -238,7 +238,7 @@ impl Withdrawal {
 
     /// The result of a final release, as soon as it cannot change or every node has had the time of
     /// one call to answer. An undo has no verdict, because no caller waits for it.
-    pub fn verdict(&self) -> Option<WithdrawalVerdict> {
+    pub fn verdict(&self) -> Option<ReleaseVerdict> {
         if self.kind == ReleaseKind::Undo {
             return None;
         }
@@ -255,7 +255,7 @@ impl Withdrawal {
             count(ReleaseAnswer::Taken),
         );
         if released >= quorum {
-            return Some(WithdrawalVerdict::Released);
+            return Some(ReleaseVerdict::Released);
         }
         let had_one_call = |state: &NodeState| {
             state.answer.is_some()
@@ -269,12 +269,12 @@ impl Withdrawal {
         let proved = self.nodes.len() - (gone + taken) < quorum;
         if answered < quorum || !proved {
             let all_had_one_call = self.nodes.iter().all(had_one_call);
-            return all_had_one_call.then_some(WithdrawalVerdict::Unconfirmed);
+            return all_had_one_call.then_some(ReleaseVerdict::Unconfirmed);
         }
         Some(if taken > 0 {
-            WithdrawalVerdict::Taken
+            ReleaseVerdict::Taken
         } else {
-            WithdrawalVerdict::Expired
+            ReleaseVerdict::Expired
         })
     }
 }
@@ -303,10 +303,10 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// A final release that has been sent to three nodes, all of which hold the lock.
-    fn sent() -> Withdrawal {
+    fn sent() -> PendingRelease {
         let targets = vec![Target::Holds; 3];
         let until = T0 + SECOND * 10;
-        let mut release = Withdrawal::new(ReleaseKind::Final, targets, T0, until, SECOND);
+        let mut release = PendingRelease::new(ReleaseKind::Final, targets, T0, until, SECOND);
         while release.poll_send(T0).is_some() {}
         release
     }
@@ -334,7 +334,7 @@ mod tests {
         release.handle_reply(0, &replied(Answer::Released), T0);
         release.handle_reply(1, &replied(Answer::Gone), T0);
         release.handle_reply(2, &Err(CallError::NotSent(trouble())), T0);
-        assert_eq!(release.verdict(), Some(WithdrawalVerdict::Unconfirmed));
+        assert_eq!(release.verdict(), Some(ReleaseVerdict::Unconfirmed));
     }
 
     #[test]
@@ -348,7 +348,7 @@ mod tests {
         release.handle_reply(0, &replied(Answer::Gone), later);
         release.handle_reply(1, &replied(Answer::Held(Holder::default())), later);
         release.handle_reply(2, &replied(Answer::Gone), later);
-        assert_eq!(release.verdict(), Some(WithdrawalVerdict::Unconfirmed));
+        assert_eq!(release.verdict(), Some(ReleaseVerdict::Unconfirmed));
     }
 
     #[test]
@@ -357,6 +357,6 @@ mod tests {
         release.handle_reply(0, &replied(Answer::Released), T0);
         release.handle_reply(1, &replied(Answer::Gone), T0);
         release.handle_reply(2, &replied(Answer::Held(Holder::default())), T0);
-        assert_eq!(release.verdict(), Some(WithdrawalVerdict::Taken));
+        assert_eq!(release.verdict(), Some(ReleaseVerdict::Taken));
     }
 }

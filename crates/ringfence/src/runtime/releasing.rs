@@ -11,20 +11,20 @@ use std::time::Duration;
 use crate::message::{ReleaseKind, Reply};
 use crate::node::{CallError, Deliver};
 use crate::protocol::{
-    Discount, FinalRelease, GrantId, ReleaseRequests, Target, TicketFate, Withdrawal,
-    WithdrawalVerdict,
+    Discount, FinalRelease, GrantId, PendingRelease, ReleaseRequests, ReleaseVerdict, Target,
+    TicketFate,
 };
 use crate::time::Timestamp;
 
 use super::schedule::{Due, ScheduleKey};
 use super::sender::{PendingRound, RoundMachine};
 use super::waiter::Waiter;
-use super::{Driver, lock};
+use super::{ClientRuntime, lock};
 
 /// A release or undo in progress.
 pub(crate) struct Releasing {
     this: Weak<Self>,
-    round: PendingRound<Withdrawal>,
+    round: PendingRound<PendingRelease>,
     requests: Mutex<ReleaseRequests>,
     /// When the last lease of what is released has ended.
     until: Timestamp,
@@ -43,7 +43,7 @@ impl Releasing {
     /// Undoes `id` on `targets`. Ends after `lease`, when no node can still store it. If a waiter
     /// `stays`, its ticket is kept in the queue as long as it waits.
     pub(crate) fn undo(
-        driver: &Arc<Driver>,
+        runtime: &Arc<ClientRuntime>,
         id: &GrantId,
         targets: Vec<Target>,
         lease: Duration,
@@ -57,32 +57,36 @@ impl Releasing {
             keep_until: None,
             keeps_on: false,
         };
-        Self::begin(driver, id, ReleaseKind::Undo, undo, stays)
+        Self::begin(runtime, id, ReleaseKind::Undo, undo, stays)
     }
 
     /// The final release of a holder.
-    pub(crate) fn finish(driver: &Arc<Driver>, id: &GrantId, release: FinalRelease) -> Arc<Self> {
-        Self::begin(driver, id, ReleaseKind::Final, release, None)
+    pub(crate) fn finish(
+        runtime: &Arc<ClientRuntime>,
+        id: &GrantId,
+        release: FinalRelease,
+    ) -> Arc<Self> {
+        Self::begin(runtime, id, ReleaseKind::Final, release, None)
     }
 
     /// Never blocks and needs no tokio runtime.
     fn begin(
-        driver: &Arc<Driver>,
+        runtime: &Arc<ClientRuntime>,
         id: &GrantId,
         kind: ReleaseKind,
         release: FinalRelease,
         stays: Option<Arc<Waiter>>,
     ) -> Arc<Self> {
         let (call_timeout, keep_until) = (release.call_timeout, release.keep_until);
-        let now = driver.sender.clock.now();
+        let now = runtime.sender.clock.now();
         let until = now + release.lease_left;
         let requests = ReleaseRequests::new(id, kind, stays.is_some(), until, keep_until);
-        let machine = Withdrawal::new(kind, release.targets, now, until, call_timeout)
+        let machine = PendingRelease::new(kind, release.targets, now, until, call_timeout)
             .keeping(keep_until.filter(|_| release.keeps_on));
         let (settled, confirmed) = (machine.is_settled(), machine.is_confirmed());
         let this = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
-            round: PendingRound::new(driver, machine, now),
+            round: PendingRound::new(runtime, machine, now),
             requests: Mutex::new(requests),
             until,
             call_timeout,
@@ -92,7 +96,7 @@ impl Releasing {
             scheduled: Mutex::new(None),
         });
         if !settled {
-            let closing = &driver.closing;
+            let closing = &runtime.closing;
             closing.releasing.fetch_add(1, Ordering::SeqCst);
             if !confirmed {
                 closing.unconfirmed.fetch_add(1, Ordering::SeqCst);
@@ -104,15 +108,15 @@ impl Releasing {
 
     /// Waits for the verdict of a final release. The release is on the schedule until no retry is
     /// left, so the caller needs no timer.
-    pub(crate) async fn verdict(&self) -> WithdrawalVerdict {
-        let driver = &self.round.driver;
-        let timeout = driver.sender.clock.now() + self.call_timeout;
+    pub(crate) async fn verdict(&self) -> ReleaseVerdict {
+        let runtime = &self.round.runtime;
+        let timeout = runtime.sender.clock.now() + self.call_timeout;
         tokio::select! {
             biased;
             verdict = poll_fn(|cx| self.round.poll_verdict(cx)) => verdict,
             // Without the keeper there is no retry.
-            () = driver.closing.after_runtime_end(timeout, &driver.sender.clock) => {
-                WithdrawalVerdict::Unconfirmed
+            () = runtime.closing.after_runtime_end(timeout, &runtime.sender.clock) => {
+                ReleaseVerdict::Unconfirmed
             }
         }
     }
@@ -120,7 +124,7 @@ impl Releasing {
     /// Handles a timeout: resends to the nodes that have not confirmed.
     pub(crate) fn time_out(self: &Arc<Self>) {
         self.round.time_out();
-        if self.until <= self.round.driver.sender.clock.now() {
+        if self.until <= self.round.runtime.sender.clock.now() {
             // All that is left is to refuse other clients for a while: `Locks::close` does not wait
             // for that.
             self.uncount();
@@ -130,7 +134,7 @@ impl Releasing {
 
     /// Sends what is due now and schedules the rest.
     fn send_due(self: &Arc<Self>) {
-        let sender = &self.round.driver.sender;
+        let sender = &self.round.runtime.sender;
         let now = sender.clock.now();
         // One node at a time: it may answer during the send.
         while let Some((node, fate_unknown)) = self.round.with(|machine| machine.poll_send(now)) {
@@ -153,7 +157,7 @@ impl Releasing {
         let Some(this) = self.this.upgrade() else {
             return;
         };
-        let schedule = &self.round.driver.schedule;
+        let schedule = &self.round.runtime.schedule;
         let mut scheduled = lock(&self.scheduled);
         if let Some(key) = scheduled.take() {
             schedule.remove(key);
@@ -164,14 +168,14 @@ impl Releasing {
     /// A majority has confirmed.
     fn confirm(&self) {
         if self.unconfirmed.swap(false, Ordering::SeqCst) {
-            let closing = &self.round.driver.closing;
+            let closing = &self.round.runtime.closing;
             closing.count_down(&closing.unconfirmed);
         }
     }
 
     fn settle(&self) {
         if let Some(key) = lock(&self.scheduled).take() {
-            self.round.driver.schedule.remove(key);
+            self.round.runtime.schedule.remove(key);
         }
         self.uncount();
     }
@@ -180,14 +184,14 @@ impl Releasing {
     fn uncount(&self) {
         self.confirm();
         if self.counted.swap(false, Ordering::SeqCst) {
-            let closing = &self.round.driver.closing;
+            let closing = &self.round.runtime.closing;
             closing.count_down(&closing.releasing);
         }
     }
 }
 
-impl RoundMachine for Withdrawal {
-    type Verdict = WithdrawalVerdict;
+impl RoundMachine for PendingRelease {
+    type Verdict = ReleaseVerdict;
 
     fn handle_reply(
         &mut self,
@@ -209,7 +213,7 @@ impl RoundMachine for Withdrawal {
         Self::poll_timeout(self)
     }
 
-    fn verdict(&self) -> Option<WithdrawalVerdict> {
+    fn verdict(&self) -> Option<ReleaseVerdict> {
         Self::verdict(self)
     }
 }
@@ -218,7 +222,7 @@ impl Deliver<Reply> for Releasing {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let (node, failed) = (tag as usize, outcome.is_err());
         if let Some(waiter) = &self.stays {
-            waiter.note(&self.round.driver, node, TicketFate::after_undo(&outcome));
+            waiter.note(&self.round.runtime, node, TicketFate::after_undo(&outcome));
         }
         let (settled, confirmed, again) = self.round.handle_reply(node, outcome, |machine, now| {
             let again = machine.poll_timeout().filter(|_| failed);
@@ -260,7 +264,7 @@ mod tests {
         let node = MemoryNode::with_clock("m", NodeClock::following(clock.clone(), 1 << 50));
         let down = Trouble::new(TroubleKind::Unreachable, "down");
         node.fail_with(Some(CallError::NotSent(down)));
-        let driver = Driver::of_group(vec![Arc::new(node)], clock);
+        let runtime = ClientRuntime::of_group(vec![Arc::new(node)], clock);
         let claims: Arc<[Claim]> = Arc::from([Claim {
             name: Name::new("", "x").unwrap(),
             mode: Mode::Exclusive,
@@ -276,10 +280,10 @@ mod tests {
             keep_until: None,
             keeps_on: false,
         };
-        Releasing::finish(&driver, &id, release);
+        Releasing::finish(&runtime, &id, release);
         for _ in 0..3599 {
             time.step(Duration::from_secs(1));
-            let due = std::iter::from_fn(|| driver.schedule.pop(time.now()));
+            let due = std::iter::from_fn(|| runtime.schedule.pop(time.now()));
             let due: Vec<Due> = due.take(10).collect();
             assert!(due.len() <= 1, "{} at once", due.len());
             for entry in due {
@@ -290,11 +294,11 @@ mod tests {
             }
         }
         time.step(timeout);
-        while let Some(Due::Release(releasing)) = driver.schedule.pop(time.now()) {
+        while let Some(Due::Release(releasing)) = runtime.schedule.pop(time.now()) {
             releasing.time_out();
         }
         assert_eq!(
-            driver.schedule.next(),
+            runtime.schedule.next(),
             None,
             "it leaves the schedule once the TTL is over"
         );

@@ -4,13 +4,13 @@ use super::*;
 use crate::ledger::TICKET_MS;
 
 /// Alice holds; Bob and Carol wait, in this order.
-fn two_wait() -> (TestNode, Place, Place) {
+fn two_wait() -> (TestNode, Ticket, Ticket) {
     let mut node = TestNode::new();
     node.ask(ALICE, acquire(node.ballot(0)));
-    let bob = node.place("b.1");
+    let bob = node.ticket("b.1");
     assert!(is_held_by(&node.acquire_queued(BOB, &bob), ALICE));
     node.pass_ms(1);
-    let carol = node.place("c.1");
+    let carol = node.ticket("c.1");
     assert!(is_held_by(&node.acquire_queued(CAROL, &carol), ALICE));
     (node, reentered(&bob), reentered(&carol))
 }
@@ -32,11 +32,11 @@ fn first_come_first_served() {
 fn the_ticket_time_decides_the_order_not_the_arrival() {
     let mut node = TestNode::new();
     node.ask(ALICE, acquire(node.ballot(0)));
-    let (early, early_too) = (node.place("b.1"), node.place("a.1"));
+    let (early, early_too) = (node.ticket("b.1"), node.ticket("a.1"));
     node.pass_ms(5);
-    let late = node.place("c.1");
-    for (who, place) in [(CAROL, &late), (BOB, &early), (DAVE, &early_too)] {
-        node.acquire_queued(who, place);
+    let late = node.ticket("c.1");
+    for (who, ticket) in [(CAROL, &late), (BOB, &early), (DAVE, &early_too)] {
+        node.acquire_queued(who, ticket);
     }
     assert_eq!(node.queue_ids("x"), ["a.1", "b.1", "c.1"]);
 }
@@ -71,11 +71,11 @@ fn behind_counts_before_stale_and_ahead() {
 fn a_ticket_is_entered_whatever_the_answer() {
     let mut node = TestNode::new();
     for (offset, answer) in [(-6_000_000, Answer::Stale), (6_000_000, Answer::Ahead)] {
-        let place = node.place(&format!("b.{offset}"));
-        let op = acquire_with_ticket(node.ballot(offset), &place);
+        let ticket = node.ticket(&format!("b.{offset}"));
+        let op = acquire_with_ticket(node.ballot(offset), &ticket);
         assert_eq!(node.ask(BOB, op), answer);
-        assert_eq!(node.queue_ids("x"), [&*place.id]);
-        node.cancel(&["x"], BOB, &place);
+        assert_eq!(node.queue_ids("x"), [&*ticket.id]);
+        node.cancel(&["x"], BOB, &ticket);
     }
 }
 
@@ -83,13 +83,13 @@ fn a_ticket_is_entered_whatever_the_answer() {
 fn a_slow_clock_gives_no_advantage() {
     let (mut node, ..) = two_wait();
     let before = node.entry("x");
-    let slow = Place {
+    let slow = Ticket {
         since_us: node.clock_us - 1_000_001,
-        ..node.place("s.1")
+        ..node.ticket("s.1")
     };
     assert_eq!(node.acquire_queued(DAVE, &slow), Answer::TicketOld);
     assert_eq!(node.entry("x"), before, "nothing was written");
-    let in_time = Place {
+    let in_time = Ticket {
         since_us: node.clock_us - 1_000_000,
         ..slow
     };
@@ -101,12 +101,12 @@ fn a_slow_clock_gives_no_advantage() {
 fn one_old_ticket_refuses_all_claims() {
     let mut node = TestNode::new();
     node.ask_for(&["a"], ALICE, acquire(node.ballot(0)));
-    let place = node.place("b.1");
-    node.acquire_queued_for(&["a"], BOB, &place);
+    let ticket = node.ticket("b.1");
+    node.acquire_queued_for(&["a"], BOB, &ticket);
     node.pass_ms(1_001);
-    let known = node.acquire_queued_for(&["a"], BOB, &place);
+    let known = node.acquire_queued_for(&["a"], BOB, &ticket);
     assert!(is_held_by(&known, ALICE), "{known:?}");
-    let answer = node.acquire_queued_for(&["a", "b"], BOB, &place);
+    let answer = node.acquire_queued_for(&["a", "b"], BOB, &ticket);
     assert_eq!(answer, Answer::TicketOld);
     assert_eq!(node.queue_ids("b"), [""; 0]);
 }
@@ -171,7 +171,7 @@ fn a_grant_removes_its_ticket_from_the_queue() {
 fn a_grant_of_several_names_removes_its_ticket_from_all_queues() {
     let mut node = TestNode::new();
     node.ask_for(&["a"], ALICE, acquire(node.ballot(0)));
-    let (bob, carol) = (node.place("b.1"), node.place("c.1"));
+    let (bob, carol) = (node.ticket("b.1"), node.ticket("c.1"));
     node.acquire_queued_for(&["a", "b"], BOB, &bob);
     node.acquire_queued_for(&["b"], CAROL, &carol);
     node.release_final(&["a"], ALICE, None);
@@ -275,7 +275,7 @@ fn ahead_counts_the_tickets_before_the_callers() {
 fn a_refresh_reports_the_longest_queue() {
     let mut node = TestNode::new();
     node.ask_for(&["a", "b"], ALICE, acquire(node.ballot(0)));
-    let (bob, carol, dave) = (node.place("b.1"), node.place("c.1"), node.place("d.1"));
+    let (bob, carol, dave) = (node.ticket("b.1"), node.ticket("c.1"), node.ticket("d.1"));
     node.acquire_queued_for(&["b"], BOB, &bob);
     node.acquire_queued_for(&["b"], CAROL, &carol);
     node.acquire_queued_for(&["a", "b"], DAVE, &dave);
@@ -292,7 +292,7 @@ fn a_refresh_reports_the_longest_queue() {
 #[test]
 fn an_entry_with_a_waiter_is_not_deleted() {
     let mut node = TestNode::new();
-    let bob = node.place("b.1");
+    let bob = node.ticket("b.1");
     node.refresh(&["x"], &[&bob]);
     assert!(!node.entry("x").is_lapsed(&node.rules, node.now()));
     node.pass_ms(TICKET_MS + 1);

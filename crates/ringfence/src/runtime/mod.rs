@@ -21,7 +21,7 @@ mod refreshing;
 pub(crate) mod releasing;
 mod renewals;
 pub(crate) mod schedule;
-pub(crate) mod strays;
+pub(crate) mod surplus_slots;
 mod ticket;
 mod timer;
 mod waiter;
@@ -50,7 +50,7 @@ use waiting::WaitingRoom;
 
 /// The state that all calls of one client share.
 #[derive(Debug)]
-pub(crate) struct Driver {
+pub(crate) struct ClientRuntime {
     pub(crate) sender: Sender,
     pub(crate) entropy: Entropy,
     pub(crate) schedule: Arc<Schedule>,
@@ -61,7 +61,7 @@ pub(crate) struct Driver {
     pub(crate) closing: Closing,
 }
 
-impl Driver {
+impl ClientRuntime {
     pub(crate) fn new(sender: Sender, entropy: Entropy) -> Self {
         let schedule: Arc<Schedule> = Arc::default();
         Self {

@@ -8,7 +8,7 @@ use super::*;
 fn readers_do_not_pass_a_waiting_writer() {
     let mut node = TestNode::new();
     node.read(ALICE, node.ballot(1));
-    let (writer, reader) = (node.place("c.1"), node.place("c.2"));
+    let (writer, reader) = (node.ticket("c.1"), node.ticket("c.2"));
     assert!(matches!(node.queue(WRITE, BOB, &writer), Answer::Held(_)));
     assert!(is_behind(&node.queue(READ, CAROL, &reader), 1));
     assert!(
@@ -23,7 +23,7 @@ fn readers_do_not_pass_a_waiting_writer() {
             WRITE,
             0,
             Op::Refresh(Refresh {
-                places: Arc::from([reentered(&writer)]),
+                tickets: Arc::from([reentered(&writer)]),
             }),
         );
         assert!(is_behind(&node.queue(READ, CAROL, &reentered(&reader)), 1));
@@ -41,7 +41,7 @@ fn the_writer_is_next_after_a_hundred_readers() {
             Answer::Granted
         );
     }
-    let (writer, late) = (node.place("c.1"), node.place("c.2"));
+    let (writer, late) = (node.ticket("c.1"), node.ticket("c.2"));
     node.queue(WRITE, 200, &writer);
     node.queue(READ, 201, &late);
     for n in 0..100 {
@@ -58,25 +58,31 @@ fn every_leading_reader_is_woken_and_the_writer_behind_them_later() {
     let mut node = TestNode::new();
     let ballot = node.ballot(1);
     node.write_lock(ALICE, ballot);
-    let places: Vec<Place> = (1..=4).map(|n| node.place(&format!("c.{n}"))).collect();
-    node.queue(READ, 1, &places[0]);
-    node.queue(READ, 2, &places[1]);
-    node.queue(WRITE, 3, &places[2]);
-    node.queue(READ, 4, &places[3]);
+    let tickets: Vec<Ticket> = (1..=4).map(|n| node.ticket(&format!("c.{n}"))).collect();
+    node.queue(READ, 1, &tickets[0]);
+    node.queue(READ, 2, &tickets[1]);
+    node.queue(WRITE, 3, &tickets[2]);
+    node.queue(READ, 4, &tickets[3]);
     node.ask_as(WRITE, ALICE, release(ballot));
     let expected = [wake("c.1", 0), wake("c.2", 0), wake("c.3", 2 * GRACE_MS)];
     assert_eq!(node.wakes, expected);
     // They acquire in any order, and the other waiter keeps its ticket.
-    assert_eq!(node.queue(READ, 2, &reentered(&places[1])), Answer::Granted);
+    assert_eq!(
+        node.queue(READ, 2, &reentered(&tickets[1])),
+        Answer::Granted
+    );
     assert_eq!(node.queue_ids("x"), ["c.1", "c.3", "c.4"]);
-    assert_eq!(node.queue(READ, 1, &reentered(&places[0])), Answer::Granted);
+    assert_eq!(
+        node.queue(READ, 1, &reentered(&tickets[0])),
+        Answer::Granted
+    );
 }
 
 #[test]
 fn a_writer_that_cancels_lets_the_readers_behind_it_in() {
     let mut node = TestNode::new();
     node.read(ALICE, node.ballot(1));
-    let (writer, reader) = (node.place("c.1"), node.place("c.2"));
+    let (writer, reader) = (node.ticket("c.1"), node.ticket("c.2"));
     node.queue(WRITE, BOB, &writer);
     node.queue(READ, CAROL, &reader);
     let cancel = release_op(
@@ -97,10 +103,10 @@ fn a_writer_that_cancels_lets_the_readers_behind_it_in() {
 fn a_refresh_counts_only_conflicting_tickets_for_readers() {
     let mut node = TestNode::new();
     node.read(ALICE, node.ballot(1));
-    let (one, two) = (node.place("c.1"), node.place("c.2"));
-    let refresh = |node: &mut TestNode, wanted, place: &Place| {
-        let places = Arc::from([reentered(place)]);
-        node.ask_as(wanted, 0, Op::Refresh(Refresh { places })).0
+    let (one, two) = (node.ticket("c.1"), node.ticket("c.2"));
+    let refresh = |node: &mut TestNode, wanted, ticket: &Ticket| {
+        let tickets = Arc::from([reentered(ticket)]);
+        node.ask_as(wanted, 0, Op::Refresh(Refresh { tickets })).0
     };
     let turn = |ahead, free| Answer::Turns(vec![Turn { ahead, free }]);
     assert_eq!(refresh(&mut node, READ, &one), turn(0, true));
@@ -147,7 +153,7 @@ impl Step {
                 ballot,
                 ttl_ms,
                 label,
-                place: Some(Place {
+                ticket: Some(Ticket {
                     since_us: clock_us / 1_000_000,
                     id: Arc::from(format!("c.{who}")),
                     first: false,
@@ -250,7 +256,7 @@ fn a_writer_that_waited_and_downgrades_lets_the_next_reader_in() {
     let mut node = TestNode::new();
     let ballot = node.ballot(1);
     node.write_lock(ALICE, ballot);
-    let (writer, reader) = (node.place("c.1"), node.place("c.2"));
+    let (writer, reader) = (node.ticket("c.1"), node.ticket("c.2"));
     node.queue(WRITE, BOB, &writer);
     node.queue(READ, CAROL, &reader);
     node.ask_as(WRITE, ALICE, release(ballot));

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use rusqlite::{Connection, Row, params};
 
-use crate::ledger::{Line, Moment, Ticket};
+use crate::ledger::{Moment, QueueEntry, WaitQueue};
 use crate::name::Name;
 
 use super::rows::{Damaged, signed};
@@ -15,7 +15,7 @@ pub(super) fn load(
     connection: &Connection,
     name: &Name,
     now: Moment,
-) -> rusqlite::Result<Result<Line, Damaged>> {
+) -> rusqlite::Result<Result<WaitQueue, Damaged>> {
     let sql = "SELECT since_us, id, until_ms, refreshed_ms, elsewhere, shared FROM ticket
                WHERE name = ?1 AND (until_ms >= ?2 OR until_ms < 0) ORDER BY since_us, id";
     let mut statement = connection.prepare_cached(sql)?;
@@ -23,19 +23,19 @@ pub(super) fn load(
         Ok(ticket(row))
     })?;
     let tickets = rows.collect::<rusqlite::Result<Result<Vec<_>, _>>>()?;
-    Ok(tickets.map(|tickets| Line { tickets }))
+    Ok(tickets.map(|tickets| WaitQueue { entries: tickets }))
 }
 
 /// Writes the differences in `after`. Returns the number of rows written.
 pub(super) fn store(
     connection: &Connection,
     name: &Name,
-    before: &Line,
-    after: &Line,
+    before: &WaitQueue,
+    after: &WaitQueue,
 ) -> rusqlite::Result<u32> {
     let mut written = 0;
-    let mut old = before.tickets.iter().peekable();
-    for new in &after.tickets {
+    let mut old = before.entries.iter().peekable();
+    for new in &after.entries {
         while let Some(gone) = old.next_if(|old| order(old, new).is_lt()) {
             delete(connection, name, gone)?;
             written += 1;
@@ -69,33 +69,33 @@ pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn insert(connection: &Connection, name: &Name, ticket: &Ticket) -> rusqlite::Result<()> {
+fn insert(connection: &Connection, name: &Name, entry: &QueueEntry) -> rusqlite::Result<()> {
     let sql =
         "INSERT OR REPLACE INTO ticket (name, since_us, id, until_ms, refreshed_ms, elsewhere, shared)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     connection.prepare_cached(sql)?.execute(params![
         name.as_str(),
-        signed(ticket.since_us),
-        ticket.id,
-        signed(ticket.until_ms),
-        signed(ticket.refreshed_ms),
-        ticket.elsewhere,
-        ticket.shared,
+        signed(entry.since_us),
+        entry.id,
+        signed(entry.until_ms),
+        signed(entry.refreshed_ms),
+        entry.elsewhere,
+        entry.shared,
     ])?;
     Ok(())
 }
 
-fn delete(connection: &Connection, name: &Name, ticket: &Ticket) -> rusqlite::Result<()> {
+fn delete(connection: &Connection, name: &Name, entry: &QueueEntry) -> rusqlite::Result<()> {
     let sql = "DELETE FROM ticket WHERE name = ?1 AND since_us = ?2 AND id = ?3";
-    let values = params![name.as_str(), signed(ticket.since_us), ticket.id];
+    let values = params![name.as_str(), signed(entry.since_us), entry.id];
     connection.prepare_cached(sql)?.execute(values)?;
     Ok(())
 }
 
-fn ticket(row: &Row<'_>) -> Result<Ticket, Damaged> {
+fn ticket(row: &Row<'_>) -> Result<QueueEntry, Damaged> {
     let number =
         |column| -> Result<u64, Damaged> { Ok(u64::try_from(row.get::<_, i64>(column)?)?) };
-    Ok(Ticket {
+    Ok(QueueEntry {
         since_us: number(0)?,
         id: row.get(1)?,
         until_ms: number(2)?,
@@ -106,6 +106,6 @@ fn ticket(row: &Row<'_>) -> Result<Ticket, Damaged> {
 }
 
 /// The order of the ledger and of SQLite: text is compared byte by byte.
-fn order(a: &Ticket, b: &Ticket) -> Ordering {
+fn order(a: &QueueEntry, b: &QueueEntry) -> Ordering {
     (a.since_us, &a.id).cmp(&(b.since_us, &b.id))
 }

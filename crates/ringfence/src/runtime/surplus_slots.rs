@@ -13,15 +13,15 @@ use crate::node::{CallError, Deliver};
 use crate::protocol::{Attempt, GrantId, Target};
 use crate::time::Timestamp;
 
-use super::acquire::Wanted;
+use super::acquire::AcquireRequest;
 use super::releasing::Releasing;
 use super::schedule::{Due, ScheduleKey};
 use super::sender::PendingRound;
-use super::{Driver, lock};
+use super::{ClientRuntime, lock};
 
 /// Receives the replies of an attempt at a slot.
-pub(crate) struct Strays {
-    driver: Arc<Driver>,
+pub(crate) struct SurplusSlots {
+    runtime: Arc<ClientRuntime>,
     round: Arc<PendingRound<Attempt>>,
     /// After this time a node that has not answered gets the undo.
     timeout: Timestamp,
@@ -40,14 +40,14 @@ struct WonSlot {
     scheduled: Option<ScheduleKey>,
 }
 
-impl Strays {
+impl SurplusSlots {
     pub(crate) fn new(
-        driver: &Arc<Driver>,
+        runtime: &Arc<ClientRuntime>,
         round: &Arc<PendingRound<Attempt>>,
         timeout: Timestamp,
     ) -> Self {
         Self {
-            driver: Arc::clone(driver),
+            runtime: Arc::clone(runtime),
             round: Arc::clone(round),
             timeout,
             won: Mutex::new(None),
@@ -55,10 +55,13 @@ impl Strays {
     }
 
     /// The attempt won. Undoes `id`, which names the slots that it did not win.
-    pub(crate) fn won(self: &Arc<Self>, id: GrantId, wanted: &Wanted) {
+    pub(crate) fn won(self: &Arc<Self>, id: GrantId, wanted: &AcquireRequest) {
         let terms = &wanted.terms;
         // `Locks::close` waits for these undos too.
-        self.driver.closing.releasing.fetch_add(1, Ordering::SeqCst);
+        self.runtime
+            .closing
+            .releasing
+            .fetch_add(1, Ordering::SeqCst);
         *lock(&self.won) = Some(WonSlot {
             id,
             lease: wanted.lease(),
@@ -68,8 +71,8 @@ impl Strays {
         });
         self.undo_surplus(false);
         if let Some(won) = &mut *lock(&self.won) {
-            let due = Due::Strays(Arc::clone(self));
-            won.scheduled = Some(self.driver.schedule.insert(self.timeout, due));
+            let due = Due::SurplusSlots(Arc::clone(self));
+            won.scheduled = Some(self.runtime.schedule.insert(self.timeout, due));
         }
     }
 
@@ -83,7 +86,7 @@ impl Strays {
     fn undo_surplus(&self, all: bool) {
         let mut slot = lock(&self.won);
         let Some(won) = &mut *slot else { return };
-        let mut targets = self.round.with(|attempt| attempt.strays());
+        let mut targets = self.round.with(|attempt| attempt.surplus_slots());
         for (target, examined) in targets.iter_mut().zip(&mut won.examined) {
             if *examined || (*target == Target::Unknown && !all) {
                 *target = Target::Nothing;
@@ -96,27 +99,27 @@ impl Strays {
         let ended = if over { slot.take() } else { None };
         drop(slot);
         if targets.iter().any(|target| *target != Target::Nothing) {
-            Releasing::undo(&self.driver, &id, targets, lease, call_timeout, None);
+            Releasing::undo(&self.runtime, &id, targets, lease, call_timeout, None);
         }
         if let Some(ended) = ended {
             if let Some(key) = ended.scheduled {
-                self.driver.schedule.remove(key);
+                self.runtime.schedule.remove(key);
             }
-            let closing = &self.driver.closing;
+            let closing = &self.runtime.closing;
             closing.count_down(&closing.releasing);
         }
     }
 }
 
-impl Deliver<Reply> for Strays {
+impl Deliver<Reply> for SurplusSlots {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         self.round.deliver(tag, outcome);
         self.undo_surplus(false);
     }
 }
 
-impl fmt::Debug for Strays {
+impl fmt::Debug for SurplusSlots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Strays({:?})", self.round)
+        write!(f, "SurplusSlots({:?})", self.round)
     }
 }

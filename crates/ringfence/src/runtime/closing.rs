@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::time::Timestamp;
 
 use super::schedule::Schedule;
-use super::{Driver, wait_for};
+use super::{ClientRuntime, wait_for};
 
 /// How long `Locks::close` waits for the remaining nodes once a majority has confirmed each
 /// release.
@@ -104,7 +104,7 @@ impl Closing {
     }
 }
 
-impl Driver {
+impl ClientRuntime {
     /// Closes the client: every waiting call ends.
     pub(crate) fn close(&self) {
         self.closing.closed.store(true, Ordering::SeqCst);
@@ -116,31 +116,31 @@ impl Driver {
 /// Owned by the keeper's task: its drop marks the client as closed when the tokio runtime drops the
 /// task.
 pub(crate) struct RuntimeWatch {
-    driver: Weak<Driver>,
+    runtime: Weak<ClientRuntime>,
     schedule: Arc<Schedule>,
 }
 
 impl RuntimeWatch {
-    pub(crate) fn of(driver: &Arc<Driver>) -> Self {
+    pub(crate) fn of(runtime: &Arc<ClientRuntime>) -> Self {
         Self {
-            driver: Arc::downgrade(driver),
-            schedule: Arc::clone(&driver.schedule),
+            runtime: Arc::downgrade(runtime),
+            schedule: Arc::clone(&runtime.schedule),
         }
     }
 }
 
 impl Drop for RuntimeWatch {
     fn drop(&mut self) {
-        let driver = self.driver.upgrade();
+        let runtime = self.runtime.upgrade();
         // Before the schedule ends: that wakes the sleepers, and they read these flags.
-        if let Some(driver) = &driver {
-            driver.closing.runtime_gone.store(true, Ordering::SeqCst);
-            driver.closing.closed.store(true, Ordering::SeqCst);
+        if let Some(runtime) = &runtime {
+            runtime.closing.runtime_gone.store(true, Ordering::SeqCst);
+            runtime.closing.closed.store(true, Ordering::SeqCst);
         }
         self.schedule.end();
-        if let Some(driver) = &driver {
-            driver.closing.began.notify_waiters();
-            driver.closing.changed.notify_waiters();
+        if let Some(runtime) = &runtime {
+            runtime.closing.began.notify_waiters();
+            runtime.closing.changed.notify_waiters();
         }
     }
 }

@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::message::{Claim, Place, Wake};
+use crate::message::{Claim, Ticket, Wake};
 use crate::node::Hear;
 use crate::protocol::Queue;
 
 use super::refreshing::{REFRESH, Refreshing};
 use super::schedule::Due;
 use super::waiter::Waiter;
-use super::{Driver, lock};
+use super::{ClientRuntime, lock};
 
 /// The most tickets in one request, so that one request does not occupy a node for long.
 const TICKETS_MAX: usize = 512;
@@ -56,7 +56,7 @@ impl WaitingRoom {
     }
 
     /// A new ticket id, different from every other.
-    pub(crate) fn ticket(&self) -> Arc<str> {
+    pub(crate) fn new_ticket_id(&self) -> Arc<str> {
         let number = self.tickets.fetch_add(1, Ordering::Relaxed);
         format!("{}.{number}", self.client).into()
     }
@@ -64,12 +64,12 @@ impl WaitingRoom {
     /// Adds a waiter for `claims` with `ticket`.
     pub(crate) fn enter(
         self: &Arc<Self>,
-        driver: &Driver,
+        runtime: &ClientRuntime,
         claims: &Arc<[Claim]>,
-        ticket: Place,
+        ticket: Ticket,
         queue: Queue,
     ) -> Arc<Waiter> {
-        let nodes = driver.sender.nodes.len();
+        let nodes = runtime.sender.nodes.len();
         let waiter = Arc::new(Waiter::new(claims, ticket, queue, nodes));
         let mut waiters = lock(&self.waiters);
         let id = Arc::clone(&waiter.ticket.id);
@@ -78,12 +78,12 @@ impl WaitingRoom {
         let schedule = !std::mem::replace(&mut waiters.scheduled, true);
         drop(waiters);
         if listen {
-            for node in &driver.sender.nodes {
+            for node in &runtime.sender.nodes {
                 node.listen(&self.client, Arc::clone(self) as Arc<dyn Hear>);
             }
         }
         if schedule {
-            driver
+            runtime
                 .schedule
                 .insert(self.clock.now() + REFRESH, Due::Refresh);
         }
@@ -109,7 +109,7 @@ impl WaitingRoom {
     }
 
     /// Refreshes the tickets of all waiters on the nodes.
-    pub(crate) fn refresh(&self, driver: &Arc<Driver>) {
+    pub(crate) fn refresh(&self, runtime: &Arc<ClientRuntime>) {
         let mut groups: BTreeMap<_, Vec<Arc<Waiter>>> = BTreeMap::new();
         {
             let mut waiters = lock(&self.waiters);
@@ -122,14 +122,14 @@ impl WaitingRoom {
                 groups.entry(group).or_default().push(Arc::clone(waiter));
             }
             if waiters.scheduled {
-                driver
+                runtime
                     .schedule
                     .insert(self.clock.now() + REFRESH, Due::Refresh);
             }
         }
         for ((claims, queue), waiters) in groups {
             for waiters in waiters.chunks(TICKETS_MAX) {
-                Refreshing::begin(driver, &claims, queue, waiters.to_vec());
+                Refreshing::begin(runtime, &claims, queue, waiters.to_vec());
             }
         }
     }
@@ -165,7 +165,7 @@ impl fmt::Debug for WaitingRoom {
 mod tests {
     use super::*;
     use crate::clock::SteppedClock;
-    use crate::driver::waiter::tests::waiter;
+    use crate::runtime::waiter::tests::waiter;
 
     /// A room in which `waiter` waits.
     fn room(waiter: &Arc<Waiter>) -> WaitingRoom {

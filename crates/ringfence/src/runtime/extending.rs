@@ -8,16 +8,16 @@ use crate::node::{CallError, Deliver};
 use crate::protocol::{ExtensionVerdict, RoundId, Vote};
 use crate::time::Timestamp;
 
-use super::hold::Hold;
+use super::hold::HeldLock;
 
 /// A round whose verdict a caller may wait for. Dropping it ends the wait, not the round.
 pub(crate) struct Extending {
-    hold: Arc<Hold>,
+    hold: Arc<HeldLock>,
     round: RoundId,
 }
 
 impl Extending {
-    pub(super) fn new(hold: &Arc<Hold>, round: RoundId) -> Self {
+    pub(super) fn new(hold: &Arc<HeldLock>, round: RoundId) -> Self {
         Self {
             hold: Arc::clone(hold),
             round,
@@ -26,13 +26,13 @@ impl Extending {
 
     /// Waits for the verdict. The keeper handles the timeout, unless its tokio runtime has ended.
     pub(crate) async fn verdict(&self) -> ExtensionVerdict {
-        let driver = &self.hold.driver;
+        let runtime = &self.hold.runtime;
         let timeout = self.hold.timeout_of(self.round);
-        let timeout = timeout.unwrap_or_else(|| driver.sender.clock.now());
+        let timeout = timeout.unwrap_or_else(|| runtime.sender.clock.now());
         tokio::select! {
             biased;
             verdict = self.hold.concluded(self.round) => verdict,
-            () = driver.closing.after_runtime_end(timeout, &driver.sender.clock) => {
+            () = runtime.closing.after_runtime_end(timeout, &runtime.sender.clock) => {
                 self.hold.time_out();
                 self.hold.concluded(self.round).await
             }
@@ -52,18 +52,18 @@ impl Drop for Extending {
 
 /// Receives the replies to a round.
 pub(super) struct RoundReplies {
-    pub(super) hold: Arc<Hold>,
+    pub(super) hold: Arc<HeldLock>,
     pub(super) round: RoundId,
     pub(super) t0: Timestamp,
 }
 
 impl Deliver<Reply> for RoundReplies {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
-        let (node, driver) = (tag as usize, &self.hold.driver);
+        let (node, runtime) = (tag as usize, &self.hold.runtime);
         let discount =
-            driver
+            runtime
                 .sender
-                .observe_reply(node, &outcome, self.t0, driver.sender.clock.now());
+                .observe_reply(node, &outcome, self.t0, runtime.sender.clock.now());
         self.hold.feed(|machine, clock| {
             machine.handle_reply(self.round, node, outcome, discount, clock);
         });
@@ -71,7 +71,7 @@ impl Deliver<Reply> for RoundReplies {
 }
 
 /// Receives the reply to a restore.
-pub(super) struct RestoreReply(pub(super) Arc<Hold>);
+pub(super) struct RestoreReply(pub(super) Arc<HeldLock>);
 
 impl Deliver<Reply> for RestoreReply {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {

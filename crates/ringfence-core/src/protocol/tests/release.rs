@@ -42,15 +42,15 @@ fn outcome(act: Act, salt: usize) -> Option<Outcome> {
     })
 }
 
-fn pending_release(kind: ReleaseKind, targets: &[Target]) -> Withdrawal {
-    Withdrawal::new(kind, targets.to_vec(), at(0), at(UNTIL_MS), CALL_TIMEOUT)
+fn pending_release(kind: ReleaseKind, targets: &[Target]) -> PendingRelease {
+    PendingRelease::new(kind, targets.to_vec(), at(0), at(UNTIL_MS), CALL_TIMEOUT)
 }
 
 /// The visible effects of a whole run.
 struct Run {
     /// When each node got the release.
     sent_at: Vec<Vec<Timestamp>>,
-    verdict: Option<WithdrawalVerdict>,
+    verdict: Option<ReleaseVerdict>,
     settled_at: Timestamp,
 }
 
@@ -101,20 +101,20 @@ fn run(
 }
 
 /// The verdict of a final release after every node has answered or had its time.
-fn judged(acts: &[Act]) -> WithdrawalVerdict {
+fn judged(acts: &[Act]) -> ReleaseVerdict {
     let majority = acts.len() / 2 + 1;
     let count = |is: &[Act]| acts.iter().filter(|act| is.contains(act)).count();
     let released = count(&[Act::Released]);
     let unheard = count(&[Act::Failed, Act::Silent]);
     if released >= majority {
-        WithdrawalVerdict::Released
+        ReleaseVerdict::Released
     } else if acts.len() - unheard < majority || released + unheard >= majority {
         // Nodes without an answer may have held the lock together with those that released it.
-        WithdrawalVerdict::Unconfirmed
+        ReleaseVerdict::Unconfirmed
     } else if count(&[Act::Held]) > 0 {
-        WithdrawalVerdict::Taken
+        ReleaseVerdict::Taken
     } else {
-        WithdrawalVerdict::Expired
+        ReleaseVerdict::Expired
     }
 }
 
@@ -134,8 +134,8 @@ fn every_combination_of_answers_gives_the_verdict_of_the_rules() {
             let verdict = run.verdict.unwrap();
             let expected = judged(&acts);
             // A last answer of `Held` may come after the verdict.
-            let taken_late = verdict == WithdrawalVerdict::Expired
-                && expected == WithdrawalVerdict::Taken
+            let taken_late = verdict == ReleaseVerdict::Expired
+                && expected == ReleaseVerdict::Taken
                 && nodes > 1;
             assert!(verdict == expected || taken_late, "{acts:?}: {verdict:?}");
             for (node, sent_at) in run.sent_at.iter().enumerate() {
@@ -195,7 +195,7 @@ fn a_release_is_confirmed_by_a_majority_without_waiting_for_the_rest() {
     machine.handle_reply(2, &reply(Answer::Released), at(1));
     assert_eq!(machine.verdict(), None);
     machine.handle_reply(0, &reply(Answer::Released), at(2));
-    assert_eq!(machine.verdict(), Some(WithdrawalVerdict::Released));
+    assert_eq!(machine.verdict(), Some(ReleaseVerdict::Released));
     assert!(
         !machine.is_settled(),
         "the third node has not got the release"
@@ -211,7 +211,7 @@ fn a_release_is_unconfirmed_if_a_missing_answer_could_have_confirmed_it() {
     machine.handle_reply(1, &reply(held(None)), at(1));
     assert_eq!(machine.verdict(), None);
     machine.handle_reply(2, &not_sent(), at(1));
-    assert_eq!(machine.verdict(), Some(WithdrawalVerdict::Unconfirmed));
+    assert_eq!(machine.verdict(), Some(ReleaseVerdict::Unconfirmed));
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_repeated_request_that_finds_nothing_does_not_change_the_first_answer() {
     assert_eq!(machine.poll_send(at(120)), Some((0, false)));
     machine.handle_reply(0, &reply(Answer::Released), at(121));
     machine.handle_reply(0, &reply(Answer::Gone), at(122));
-    assert_eq!(machine.verdict(), Some(WithdrawalVerdict::Released));
+    assert_eq!(machine.verdict(), Some(ReleaseVerdict::Released));
 }
 
 #[test]

@@ -23,12 +23,12 @@ use super::acquire::WonAttempt;
 use super::extending::{RestoreReply, RoundReplies};
 use super::schedule::{Due, ScheduleKey};
 use super::sender::PendingRound;
-use super::{Driver, lock};
+use super::{ClientRuntime, lock};
 
 /// A held lock. There may be a hundred thousand, so it is small: equal policies are shared, and
 /// rarely used state is allocated only when needed.
-pub(crate) struct Hold {
-    pub(super) driver: Arc<Driver>,
+pub(crate) struct HeldLock {
+    pub(super) runtime: Arc<ClientRuntime>,
     pub(super) id: GrantId,
     pub(super) state: Mutex<HoldState>,
     /// Notified when the hold has ended, or a round that a caller waits for has its verdict.
@@ -93,19 +93,23 @@ impl HoldState {
     }
 }
 
-impl Hold {
+impl HeldLock {
     /// Makes a hold of an attempt that won.
-    pub(crate) fn new(driver: &Arc<Driver>, won: WonAttempt, policy: HoldPolicy) -> Arc<Self> {
+    pub(crate) fn new(
+        runtime: &Arc<ClientRuntime>,
+        won: WonAttempt,
+        policy: HoldPolicy,
+    ) -> Arc<Self> {
         let WonAttempt {
             round,
             id,
             deadline,
         } = won;
-        let (clock, policy) = (driver.sender.read_clock(), driver.policies.share(policy));
+        let (clock, policy) = (runtime.sender.read_clock(), runtime.policies.share(policy));
         let (kind, now) = (id.kind, clock.now);
         let machine = round.with(|won| Machine::new(won, deadline, policy, kind, now));
         let awaits_replies = machine.awaits_acquire();
-        let hold = Self::with(driver, id, machine, HolderTask::current());
+        let hold = Self::with(runtime, id, machine, HolderTask::current());
         if awaits_replies {
             round.set_hold(&hold);
             // Replies that arrived before `set_hold`.
@@ -116,20 +120,24 @@ impl Hold {
     }
 
     /// The hold of a receipt, to be extended once.
-    pub(crate) fn resume(driver: &Arc<Driver>, id: GrantId, policy: HoldPolicy) -> Arc<Self> {
-        let (now, policy) = (driver.sender.clock.now(), driver.policies.share(policy));
-        let machine = Machine::resume(policy, driver.sender.nodes.len(), id.kind, now);
-        Self::with(driver, id, machine, HolderTask::default())
+    pub(crate) fn resume(
+        runtime: &Arc<ClientRuntime>,
+        id: GrantId,
+        policy: HoldPolicy,
+    ) -> Arc<Self> {
+        let (now, policy) = (runtime.sender.clock.now(), runtime.policies.share(policy));
+        let machine = Machine::resume(policy, runtime.sender.nodes.len(), id.kind, now);
+        Self::with(runtime, id, machine, HolderTask::default())
     }
 
     pub(super) fn with(
-        driver: &Arc<Driver>,
+        runtime: &Arc<ClientRuntime>,
         id: GrantId,
         machine: Machine,
         task: HolderTask,
     ) -> Arc<Self> {
         Arc::new(Self {
-            driver: Arc::clone(driver),
+            runtime: Arc::clone(runtime),
             id,
             state: Mutex::new(HoldState::new(machine, task)),
             changed: Notify::new(),
@@ -162,7 +170,7 @@ impl Hold {
         feed: impl FnOnce(&mut Machine, ClockReading) -> T,
     ) -> T {
         let mut state = lock(&self.state);
-        let clock = self.driver.sender.read_clock();
+        let clock = self.runtime.sender.read_clock();
         let made = feed(&mut state.machine, clock);
         self.drain(state, DrainedBy::Caller);
         made
@@ -180,7 +188,7 @@ impl Hold {
         }
         let mut drainer = None;
         let mut shared = None;
-        while let Some(output) = state.next_output(|| self.driver.sender.read_clock()) {
+        while let Some(output) = state.next_output(|| self.runtime.sender.read_clock()) {
             state.draining = true;
             drop(state);
             drainer.get_or_insert_with(|| Drainer(self));
@@ -216,7 +224,7 @@ impl Hold {
                     );
                 }
                 if renewal {
-                    self.driver.renewals.finish();
+                    self.runtime.renewals.finish();
                 }
             }
             HoldEvent::Ended(why) => {
@@ -224,10 +232,10 @@ impl Hold {
                 self.trace_end(why);
             }
             HoldEvent::RenewalDue => {
-                self.driver.renewals.want(Arc::clone(self));
+                self.runtime.renewals.want(Arc::clone(self));
                 // The keeper begins waiting renewals right after it drained the holds.
                 if by != DrainedBy::Keeper {
-                    self.driver.schedule.nudge();
+                    self.runtime.schedule.nudge();
                 }
             }
         }
@@ -263,14 +271,16 @@ impl Hold {
         if transmit.action == HoldAction::Restore {
             tracing::debug!(
                 target: "ringfence",
-                node = self.driver.sender.nodes[node].name(),
+                node = self.runtime.sender.nodes[node].name(),
                 token = %self.id.token,
                 "restoring the lock on a node that lost it"
             );
         }
         if let Some(SharedRequest { request, to, .. }) = shared {
             let to = Arc::clone(to);
-            self.driver.sender.send(node, request, transmit.expires, to);
+            self.runtime
+                .sender
+                .send(node, request, transmit.expires, to);
         }
     }
 
@@ -294,11 +304,11 @@ impl Hold {
         if state.scheduled.map(ScheduleKey::at) == at {
             return;
         }
-        let schedule = &self.driver.schedule;
+        let schedule = &self.runtime.schedule;
         if let Some(key) = state.scheduled.take() {
             schedule.remove(key);
         }
-        state.scheduled = at.map(|at| schedule.insert(at, Due::Hold(Arc::clone(self))));
+        state.scheduled = at.map(|at| schedule.insert(at, Due::HeldLock(Arc::clone(self))));
     }
 }
 
@@ -310,7 +320,7 @@ struct SharedRequest {
 }
 
 /// Marks that this thread drains a hold. A panic in a node drops it, and another thread may drain.
-struct Drainer<'a>(&'a Hold);
+struct Drainer<'a>(&'a HeldLock);
 
 impl Drop for Drainer<'_> {
     fn drop(&mut self) {
@@ -318,11 +328,11 @@ impl Drop for Drainer<'_> {
     }
 }
 
-impl Drop for Hold {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         let turns = lock(&self.state).turns;
         for _ in 0..turns {
-            self.driver.renewals.finish();
+            self.runtime.renewals.finish();
         }
     }
 }
@@ -340,9 +350,9 @@ impl fmt::Display for ClaimNames<'_> {
     }
 }
 
-impl fmt::Debug for Hold {
+impl fmt::Debug for HeldLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold")
+        f.debug_struct("HeldLock")
             .field("token", &self.id.token)
             .field("ballot", &self.id.ballot)
             .field("deadline", &self.deadline())

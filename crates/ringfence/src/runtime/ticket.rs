@@ -12,7 +12,7 @@ use crate::protocol::{GrantId, Target, TicketFate};
 
 use super::releasing::Releasing;
 use super::waiter::Waiter;
-use super::{Driver, lock};
+use super::{ClientRuntime, lock};
 
 impl Waiter {
     /// Whether its caller no longer waits: from then on no request may enter its ticket.
@@ -21,12 +21,12 @@ impl Waiter {
     }
 
     /// Records what a call did to its ticket on `node`. Undoes a ticket that was entered too late.
-    pub(super) fn note(&self, driver: &Arc<Driver>, node: usize, fate: TicketFate) {
+    pub(super) fn note(&self, runtime: &Arc<ClientRuntime>, node: usize, fate: TicketFate) {
         let late = lock(&self.nodes).note(node, fate);
         if let Some(call_timeout) = late {
-            let mut targets = vec![Target::Nothing; driver.sender.nodes.len()];
+            let mut targets = vec![Target::Nothing; runtime.sender.nodes.len()];
             targets[node] = Target::Holds;
-            self.forget(driver, targets, call_timeout);
+            self.forget(runtime, targets, call_timeout);
         }
     }
 
@@ -37,7 +37,12 @@ impl Waiter {
 
     /// Its caller got the grant. `surplus`: the undo of surplus slots on these nodes removes the
     /// ticket too.
-    pub(super) fn granted(&self, driver: &Arc<Driver>, surplus: &[Target], call_timeout: Duration) {
+    pub(super) fn granted(
+        &self,
+        runtime: &Arc<ClientRuntime>,
+        surplus: &[Target],
+        call_timeout: Duration,
+    ) {
         let mut targets = lock(&self.nodes).end(true, call_timeout);
         for (target, _) in targets
             .iter_mut()
@@ -46,30 +51,30 @@ impl Waiter {
         {
             *target = Target::Nothing;
         }
-        self.forget(driver, targets, call_timeout);
+        self.forget(runtime, targets, call_timeout);
     }
 
     /// Its caller ended without a grant.
-    pub(super) fn gave_up(&self, driver: &Arc<Driver>, call_timeout: Duration) {
+    pub(super) fn gave_up(&self, runtime: &Arc<ClientRuntime>, call_timeout: Duration) {
         let targets = lock(&self.nodes).end(false, call_timeout);
-        self.forget(driver, targets, call_timeout);
+        self.forget(runtime, targets, call_timeout);
     }
 
     /// Removes the ticket from `targets`. Retried until they have answered, or the ticket has
     /// expired.
-    fn forget(&self, driver: &Arc<Driver>, targets: Vec<Target>, call_timeout: Duration) {
+    fn forget(&self, runtime: &Arc<ClientRuntime>, targets: Vec<Target>, call_timeout: Duration) {
         if targets.iter().all(|target| *target == Target::Nothing) {
             return;
         }
         let id = GrantId::of_ticket(&self.claims, &self.ticket, self.queue);
         let lease = Duration::from_millis(TICKET_MS);
-        Releasing::undo(driver, &id, targets, lease, call_timeout, None);
+        Releasing::undo(runtime, &id, targets, lease, call_timeout, None);
     }
 }
 
 /// Receives the replies of an attempt that carries a ticket.
 pub(super) struct TicketReplies {
-    driver: Arc<Driver>,
+    runtime: Arc<ClientRuntime>,
     waiter: Arc<Waiter>,
     /// The receiver that counts the votes.
     to: Arc<dyn Deliver<Reply>>,
@@ -80,14 +85,14 @@ pub(super) struct TicketReplies {
 impl TicketReplies {
     /// Of an attempt that is about to be sent to every node.
     pub(super) fn new(
-        driver: &Arc<Driver>,
+        runtime: &Arc<ClientRuntime>,
         waiter: &Arc<Waiter>,
         to: Arc<dyn Deliver<Reply>>,
         undoes_late: bool,
     ) -> Self {
         lock(&waiter.nodes).sending();
         Self {
-            driver: Arc::clone(driver),
+            runtime: Arc::clone(runtime),
             waiter: Arc::clone(waiter),
             to,
             undoes_late,
@@ -102,7 +107,7 @@ impl Deliver<Reply> for TicketReplies {
         lock(&self.waiter.nodes).answered(node);
         // Before the verdict: the caller that it wakes reads the state of the ticket.
         if !self.undoes_late || !self.waiter.is_over() {
-            self.waiter.note(&self.driver, node, fate);
+            self.waiter.note(&self.runtime, node, fate);
         }
         self.to.deliver(tag, outcome);
     }
@@ -118,12 +123,12 @@ impl fmt::Debug for TicketReplies {
 mod tests {
     use super::*;
     use crate::clock::{Clock, SteppedClock};
-    use crate::driver::refreshing::Refreshing;
-    use crate::message::{Claim, Mode, Place};
+    use crate::message::{Claim, Mode, Ticket};
     use crate::name::Name;
     use crate::node::memory::MemoryNode;
     use crate::node::{Completion, Facts, Node, NodeClock};
     use crate::protocol::Queue;
+    use crate::runtime::refreshing::Refreshing;
 
     const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -143,47 +148,47 @@ mod tests {
     }
 
     /// Three nodes, and a waiter for `x` whose ticket is on all of them.
-    fn one_waiter() -> (Arc<Driver>, Vec<MemoryNode>, Arc<Waiter>) {
+    fn one_waiter() -> (Arc<ClientRuntime>, Vec<MemoryNode>, Arc<Waiter>) {
         let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
         let node =
             |name| MemoryNode::with_clock(name, NodeClock::following(clock.clone(), 1 << 50));
         let nodes: Vec<MemoryNode> = ["a", "b", "c"].map(node).into();
         let all = nodes.iter().map(|n| Arc::new(n.clone()) as Arc<dyn Node>);
-        let driver = Driver::of_group(all.collect(), clock);
-        let group = *driver.sender.cluster().group();
+        let runtime = ClientRuntime::of_group(all.collect(), clock);
+        let group = *runtime.sender.cluster().group();
         for node in &nodes {
             node.join(group, Completion::new(Arc::new(ExpectOk), 0));
         }
-        let ticket = Place {
+        let ticket = Ticket {
             since_us: 1 << 50,
-            id: driver.room.ticket(),
+            id: runtime.room.new_ticket_id(),
             first: false,
         };
-        let room = Arc::clone(&driver.room);
-        let waiter = room.enter(&driver, &claims(), ticket, Queue::Lock);
-        refresh(&driver, &waiter);
+        let room = Arc::clone(&runtime.room);
+        let waiter = room.enter(&runtime, &claims(), ticket, Queue::Lock);
+        refresh(&runtime, &waiter);
         assert_eq!(lengths(&nodes), [1; 3]);
-        (driver, nodes, waiter)
+        (runtime, nodes, waiter)
     }
 
-    fn refresh(driver: &Arc<Driver>, waiter: &Arc<Waiter>) {
-        Refreshing::begin(driver, &claims(), Queue::Lock, vec![Arc::clone(waiter)]);
+    fn refresh(runtime: &Arc<ClientRuntime>, waiter: &Arc<Waiter>) {
+        Refreshing::begin(runtime, &claims(), Queue::Lock, vec![Arc::clone(waiter)]);
     }
 
     /// How many tickets are in the queue of each node.
     fn lengths(nodes: &[MemoryNode]) -> Vec<usize> {
         let name = &claims()[0].name;
-        let length = |node: &MemoryNode| node.entry(name).line.tickets.len();
+        let length = |node: &MemoryNode| node.entry(name).queue.entries.len();
         nodes.iter().map(length).collect()
     }
 
     #[test]
     fn after_the_grant_every_node_that_may_have_the_ticket_forgets_it() {
-        let (driver, nodes, waiter) = one_waiter();
-        waiter.note(&driver, 0, TicketFate::Left);
-        waiter.note(&driver, 1, TicketFate::Left);
-        waiter.note(&driver, 2, TicketFate::Unchanged);
-        waiter.granted(&driver, &[], CALL_TIMEOUT);
+        let (runtime, nodes, waiter) = one_waiter();
+        waiter.note(&runtime, 0, TicketFate::Left);
+        waiter.note(&runtime, 1, TicketFate::Left);
+        waiter.note(&runtime, 2, TicketFate::Unchanged);
+        waiter.granted(&runtime, &[], CALL_TIMEOUT);
         // In a real grant the first two nodes would have removed it themselves.
         assert_eq!(lengths(&nodes), [1, 1, 0]);
     }
@@ -191,30 +196,30 @@ mod tests {
     /// Another thread was about to send the refresh when the grant arrived.
     #[test]
     fn a_refresh_that_comes_after_the_grant_leaves_no_ticket() {
-        let (driver, nodes, waiter) = one_waiter();
-        waiter.granted(&driver, &[], CALL_TIMEOUT);
+        let (runtime, nodes, waiter) = one_waiter();
+        waiter.granted(&runtime, &[], CALL_TIMEOUT);
         assert_eq!(lengths(&nodes), [0; 3]);
-        refresh(&driver, &waiter);
+        refresh(&runtime, &waiter);
         assert_eq!(lengths(&nodes), [0; 3]);
     }
 
     /// The answer to the refresh arrives between the grant of a node and the verdict.
     #[test]
     fn a_refresh_between_a_nodes_grant_and_the_verdict_leaves_no_ticket() {
-        let (driver, nodes, waiter) = one_waiter();
+        let (runtime, nodes, waiter) = one_waiter();
         for node in 0..3 {
-            waiter.note(&driver, node, TicketFate::Left);
+            waiter.note(&runtime, node, TicketFate::Left);
         }
-        refresh(&driver, &waiter);
-        waiter.granted(&driver, &[], CALL_TIMEOUT);
+        refresh(&runtime, &waiter);
+        waiter.granted(&runtime, &[], CALL_TIMEOUT);
         assert_eq!(lengths(&nodes), [0; 3]);
     }
 
     #[test]
     fn a_ticket_undone_with_a_surplus_slot_is_not_undone_twice() {
-        let (driver, nodes, waiter) = one_waiter();
+        let (runtime, nodes, waiter) = one_waiter();
         let surplus = [Target::Holds, Target::Nothing, Target::Unknown];
-        waiter.granted(&driver, &surplus, CALL_TIMEOUT);
+        waiter.granted(&runtime, &surplus, CALL_TIMEOUT);
         assert_eq!(lengths(&nodes), [1, 0, 1]);
     }
 }

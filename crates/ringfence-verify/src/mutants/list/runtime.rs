@@ -2,15 +2,15 @@
 
 use super::{Mutant, edit};
 
-const ACQUIRE: &str = "crates/ringfence/src/driver/acquire.rs";
-const HOLD: &str = "crates/ringfence/src/driver/hold.rs";
-const CLOSING: &str = "crates/ringfence/src/driver/closing.rs";
+const ACQUIRE: &str = "crates/ringfence/src/runtime/acquire.rs";
+const HOLD: &str = "crates/ringfence/src/runtime/hold.rs";
+const CLOSING: &str = "crates/ringfence/src/runtime/closing.rs";
 const REQUEST: &str = "crates/ringfence-core/src/protocol/request.rs";
-const SENDER: &str = "crates/ringfence/src/driver/sender.rs";
-const SCHEDULE: &str = "crates/ringfence/src/driver/schedule.rs";
-const TICKET: &str = "crates/ringfence/src/driver/ticket.rs";
-const WAITER: &str = "crates/ringfence/src/driver/waiter.rs";
-const WAITING: &str = "crates/ringfence/src/driver/waiting.rs";
+const SENDER: &str = "crates/ringfence/src/runtime/sender.rs";
+const SCHEDULE: &str = "crates/ringfence/src/runtime/schedule.rs";
+const TICKET: &str = "crates/ringfence/src/runtime/ticket.rs";
+const WAITER: &str = "crates/ringfence/src/runtime/waiter.rs";
+const WAITING: &str = "crates/ringfence/src/runtime/waiting.rs";
 
 mutants! {
     /// A lost attempt is undone.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::message::{Claim, Place, Reply};
+use crate::message::{Claim, Reply, Ticket};
 use crate::node::{CallError, Deliver};
 use crate::protocol::{
     Discount, LatchCall, LatchFailure, LatchNext, LatchRound, LatchTerms, Queue,
@@ -11,13 +11,13 @@ use crate::protocol::{
 
 use crate::time::Timestamp;
 
-use super::Driver;
+use super::ClientRuntime;
 use super::sender::{PendingRound, RoundMachine};
 use super::waiter::Waiter;
 
 /// Which latch a caller uses, and on which terms.
 #[derive(Debug, Clone)]
-pub(crate) struct LatchWanted {
+pub(crate) struct LatchRequest {
     /// The latch's only claim.
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) terms: LatchTerms,
@@ -34,8 +34,8 @@ pub(crate) enum LatchRefusal {
 
 impl LatchRefusal {
     /// The refusal of a client that is closed or whose tokio runtime has ended.
-    fn closed(driver: &Driver) -> Self {
-        match driver.closing.is_runtime_gone() {
+    fn closed(runtime: &ClientRuntime) -> Self {
+        match runtime.closing.is_runtime_gone() {
             false => Self::Closed,
             true => Self::RuntimeGone,
         }
@@ -45,51 +45,54 @@ impl LatchRefusal {
 /// `party` arrives. Returns how many parties have arrived. Dropping the future undoes nothing: the
 /// arrival may count, and repeating it changes nothing.
 pub(crate) async fn arrive(
-    driver: &Arc<Driver>,
-    wanted: &LatchWanted,
+    runtime: &Arc<ClientRuntime>,
+    wanted: &LatchRequest,
     party: &Arc<str>,
 ) -> Result<u64, LatchRefusal> {
-    let now = driver.sender.clock.now();
-    let call = LatchCall::arriving(wanted.terms, Arc::clone(party), now, driver.entropy.seed());
-    run(driver, wanted, call, None).await
+    let now = runtime.sender.clock.now();
+    let call = LatchCall::arriving(wanted.terms, Arc::clone(party), now, runtime.entropy.seed());
+    run(runtime, wanted, call, None).await
 }
 
 /// Waits until enough parties have arrived. Returns how many have. Dropping the future leaves a
 /// ticket that delays no other caller and expires by itself.
-pub(crate) async fn wait(driver: &Arc<Driver>, wanted: &LatchWanted) -> Result<u64, LatchRefusal> {
+pub(crate) async fn wait(
+    runtime: &Arc<ClientRuntime>,
+    wanted: &LatchRequest,
+) -> Result<u64, LatchRefusal> {
     let call = LatchCall::waiting(
         wanted.terms,
-        driver.sender.clock.now(),
-        driver.entropy.seed(),
+        runtime.sender.clock.now(),
+        runtime.entropy.seed(),
     );
     let waits = wanted.terms.wait.is_none_or(|wait| !wait.is_zero());
-    let waiting = waits.then(|| LatchWaiter::begin(driver, wanted));
-    run(driver, wanted, call, waiting.as_ref()).await
+    let waiting = waits.then(|| LatchWaiter::begin(runtime, wanted));
+    run(runtime, wanted, call, waiting.as_ref()).await
 }
 
 async fn run(
-    driver: &Arc<Driver>,
-    wanted: &LatchWanted,
+    runtime: &Arc<ClientRuntime>,
+    wanted: &LatchRequest,
     mut call: LatchCall,
     waiting: Option<&LatchWaiter<'_>>,
 ) -> Result<u64, LatchRefusal> {
-    let clock = &driver.sender.clock;
+    let clock = &runtime.sender.clock;
     loop {
-        if driver.closing.is_closed() {
-            return Err(LatchRefusal::closed(driver));
+        if runtime.closing.is_closed() {
+            return Err(LatchRefusal::closed(runtime));
         }
         if let Some(waiting) = waiting {
             waiting.waiter.begin();
         }
-        let round = call.begin(&driver.sender.cluster(), clock.now());
+        let round = call.begin(&runtime.sender.cluster(), clock.now());
         let round = send(
-            driver,
+            runtime,
             wanted,
             round,
             waiting.map(|waiting| &waiting.ticket),
         );
         if round.verdict().await.is_none() {
-            return Err(LatchRefusal::closed(driver));
+            return Err(LatchRefusal::closed(runtime));
         }
         let next = round.with(|round| {
             if let Some(waiting) = waiting {
@@ -111,7 +114,7 @@ async fn run(
                         None => clock.sleep_until(at).await,
                     }
                 } => {}
-                () = driver.closing.begun() => return Err(LatchRefusal::closed(driver)),
+                () = runtime.closing.begun() => return Err(LatchRefusal::closed(runtime)),
             },
         }
     }
@@ -119,17 +122,17 @@ async fn run(
 
 /// Sends the round's request to every node.
 fn send(
-    driver: &Arc<Driver>,
-    wanted: &LatchWanted,
+    runtime: &Arc<ClientRuntime>,
+    wanted: &LatchRequest,
     round: LatchRound,
-    ticket: Option<&Place>,
+    ticket: Option<&Ticket>,
 ) -> Arc<PendingRound<LatchRound>> {
     let request = round.request(&wanted.claims, &wanted.terms, ticket);
     let t0 = round.t0();
     let expires = round.poll_timeout().unwrap_or(t0);
-    let round = Arc::new(PendingRound::new(driver, round, t0));
+    let round = Arc::new(PendingRound::new(runtime, round, t0));
     let to = Arc::clone(&round) as Arc<dyn Deliver<_>>;
-    driver.sender.send_all(request, expires, &to);
+    runtime.sender.send_all(request, expires, &to);
     round
 }
 
@@ -168,26 +171,26 @@ impl Deliver<Reply> for PendingRound<LatchRound> {
 
 /// A caller that waits at a latch, in its client's waiting room. Dropping it leaves the room.
 struct LatchWaiter<'a> {
-    driver: &'a Driver,
+    runtime: &'a ClientRuntime,
     waiter: Arc<Waiter>,
-    ticket: Place,
+    ticket: Ticket,
 }
 
 impl<'a> LatchWaiter<'a> {
-    fn begin(driver: &'a Arc<Driver>, wanted: &LatchWanted) -> Self {
-        let ticket = Place {
+    fn begin(runtime: &'a Arc<ClientRuntime>, wanted: &LatchRequest) -> Self {
+        let ticket = Ticket {
             // A latch wakes all its waiters at once: their order does not matter.
             since_us: 0,
-            id: driver.room.ticket(),
+            id: runtime.room.new_ticket_id(),
             first: false,
         };
         let queue = Queue::Latch {
             ttl_ms: wanted.terms.ttl.as_millis() as u64,
         };
-        let room = &driver.room;
-        let waiter = room.enter(driver, &wanted.claims, ticket.clone(), queue);
+        let room = &runtime.room;
+        let waiter = room.enter(runtime, &wanted.claims, ticket.clone(), queue);
         Self {
-            driver,
+            runtime,
             waiter,
             ticket,
         }
@@ -196,6 +199,6 @@ impl<'a> LatchWaiter<'a> {
 
 impl Drop for LatchWaiter<'_> {
     fn drop(&mut self) {
-        self.driver.room.leave(&self.waiter);
+        self.runtime.room.leave(&self.waiter);
     }
 }

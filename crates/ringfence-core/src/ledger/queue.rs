@@ -1,7 +1,7 @@
 //! The wait queue of a name. A ticket is a lease: a waiter that stops refreshing it leaves the
 //! queue.
 
-use crate::message::{Mode, Place, Wake};
+use crate::message::{Mode, Ticket, Wake};
 
 use super::{Moment, Rules};
 
@@ -12,14 +12,14 @@ pub const FIRST_AGE_MAX_US: u64 = 1_000_000;
 
 /// The waiters, earliest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Line {
+pub struct WaitQueue {
     /// The tickets, sorted by time and id.
-    pub tickets: Vec<Ticket>,
+    pub entries: Vec<QueueEntry>,
 }
 
 /// A ticket in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ticket {
+pub struct QueueEntry {
     /// Since when the caller waits, in microseconds of the nodes' clocks.
     pub since_us: u64,
     /// The ticket id.
@@ -35,72 +35,71 @@ pub struct Ticket {
     pub shared: bool,
 }
 
-impl Line {
+impl WaitQueue {
     pub(super) fn expire(&mut self, now: Moment) {
-        self.tickets
-            .retain(|ticket| ticket.until_ms >= now.lease_ms);
+        self.entries.retain(|entry| entry.until_ms >= now.lease_ms);
     }
 
     pub(super) fn is_lapsed(&self, now: Moment) -> bool {
-        self.tickets
+        self.entries
             .iter()
-            .all(|ticket| ticket.until_ms < now.lease_ms)
+            .all(|entry| entry.until_ms < now.lease_ms)
     }
 
     /// Whether the node must refuse the ticket: it claims to be new but is old, so the clock behind
     /// it is wrong. A ticket that re-enters is accepted at any age. Otherwise an old waiter could
     /// never return to a restarted node (48 grants instead of 1,201 in the simulation).
-    pub(super) fn is_too_old(&self, place: &Place, now: Moment) -> bool {
-        place.first
-            && place.since_us.saturating_add(FIRST_AGE_MAX_US) < now.clock_us
-            && !self.tickets.iter().any(|ticket| ticket.is(place))
+    pub(super) fn is_too_old(&self, ticket: &Ticket, now: Moment) -> bool {
+        ticket.first
+            && ticket.since_us.saturating_add(FIRST_AGE_MAX_US) < now.clock_us
+            && !self.entries.iter().any(|entry| entry.is(ticket))
     }
 
     /// Enters or refreshes the ticket.
-    pub(super) fn enter(&mut self, place: &Place, mode: Mode, elsewhere: bool, now: Moment) {
-        let ticket = Ticket {
-            since_us: place.since_us,
-            id: place.id.to_string(),
+    pub(super) fn enter(&mut self, ticket: &Ticket, mode: Mode, elsewhere: bool, now: Moment) {
+        let entry = QueueEntry {
+            since_us: ticket.since_us,
+            id: ticket.id.to_string(),
             until_ms: now.lease_ms.saturating_add(TICKET_MS),
             refreshed_ms: now.lease_ms,
             elsewhere,
             shared: mode == Mode::Shared,
         };
-        match self.tickets.binary_search_by(|other| other.cmp_to(place)) {
-            Ok(at) => self.tickets[at] = ticket,
-            Err(at) => self.tickets.insert(at, ticket),
+        match self.entries.binary_search_by(|other| other.cmp_to(ticket)) {
+            Ok(at) => self.entries[at] = entry,
+            Err(at) => self.entries.insert(at, entry),
         }
     }
 
     /// Removes the ticket. Returns whether that can let other waiters acquire: it was the first
     /// ticket, or the first exclusive one.
-    pub(super) fn leave(&mut self, place: &Place, mode: Mode) -> bool {
-        let ahead = self.ahead_of(Some(place));
-        let was_queued = self.tickets.get(ahead.len()).is_some_and(|t| t.is(place));
+    pub(super) fn leave(&mut self, ticket: &Ticket, mode: Mode) -> bool {
+        let ahead = self.ahead_of(Some(ticket));
+        let was_queued = self.entries.get(ahead.len()).is_some_and(|t| t.is(ticket));
         let first = match mode {
-            Mode::Exclusive => ahead.iter().all(|ticket| ticket.shared),
+            Mode::Exclusive => ahead.iter().all(|entry| entry.shared),
             Mode::Shared => ahead.is_empty(),
         };
-        self.tickets.retain(|ticket| !ticket.is(place));
+        self.entries.retain(|entry| !entry.is(ticket));
         was_queued && first
     }
 
     /// The tickets ahead of `place`; all tickets for a caller without one.
-    fn ahead_of(&self, place: Option<&Place>) -> &[Ticket] {
-        let end = match place {
-            None => self.tickets.len(),
-            Some(place) => match self.tickets.binary_search_by(|other| other.cmp_to(place)) {
+    fn ahead_of(&self, ticket: Option<&Ticket>) -> &[QueueEntry] {
+        let end = match ticket {
+            None => self.entries.len(),
+            Some(ticket) => match self.entries.binary_search_by(|other| other.cmp_to(ticket)) {
                 Ok(at) | Err(at) => at,
             },
         };
-        &self.tickets[..end]
+        &self.entries[..end]
     }
 
     /// How many of the tickets ahead conflict with a claim in `mode`. Shared tickets do not
     /// conflict with each other.
-    pub(super) fn count_ahead(&self, place: Option<&Place>, mode: Mode) -> u64 {
-        let ahead = self.ahead_of(place).iter();
-        ahead.filter(|ticket| ticket.conflicts_with(mode)).count() as u64
+    pub(super) fn count_ahead(&self, ticket: Option<&Ticket>, mode: Mode) -> u64 {
+        let ahead = self.ahead_of(ticket).iter();
+        ahead.filter(|entry| entry.conflicts_with(mode)).count() as u64
     }
 
     /// When `place` may pass the tickets ahead of it, on the lease clock; `None`: not while they
@@ -109,16 +108,16 @@ impl Line {
     pub(super) fn may_pass_at(
         &self,
         rules: &Rules,
-        place: Option<&Place>,
+        ticket: Option<&Ticket>,
         mode: Mode,
         free_since_ms: u64,
     ) -> Option<u64> {
-        let ahead = self.count_ahead(place, mode);
+        let ahead = self.count_ahead(ticket, mode);
         if ahead == 0 {
             return Some(0);
         }
-        let elsewhere = |ticket: &Ticket| ticket.elsewhere;
-        if place.is_none() || self.ahead_of(place).iter().any(elsewhere) {
+        let elsewhere = |entry: &QueueEntry| entry.elsewhere;
+        if ticket.is_none() || self.ahead_of(ticket).iter().any(elsewhere) {
             return None;
         }
         let wait_ms = rules.grace_ms.saturating_mul(ahead);
@@ -127,31 +126,31 @@ impl Line {
 
     /// Drops the conflicting tickets ahead of `place` that were not refreshed since the name became
     /// free: their owners did not acquire. A live owner re-enters with the same ticket.
-    pub(super) fn pass(&mut self, place: &Place, mode: Mode, free_since_ms: u64) {
-        self.tickets.retain(|ticket| {
-            ticket.cmp_to(place).is_ge()
-                || !ticket.conflicts_with(mode)
-                || ticket.refreshed_ms >= free_since_ms
+    pub(super) fn pass(&mut self, ticket: &Ticket, mode: Mode, free_since_ms: u64) {
+        self.entries.retain(|entry| {
+            entry.cmp_to(ticket).is_ge()
+                || !entry.conflicts_with(mode)
+                || entry.refreshed_ms >= free_since_ms
         });
     }
 
     /// The waiters to wake when the name becomes free for claims in `mode`: the head, or all
     /// leading readers, and the runner-up, which has to try after the grace. Never wakes `sender`,
     /// which knows it already. If `sender` is the head, wakes none: it will try again itself.
-    pub(super) fn wakes(&self, rules: &Rules, sender: Option<&Place>, mode: Mode) -> Vec<Wake> {
-        let is_sender = |ticket: &Ticket| sender.is_some_and(|sender| ticket.is(sender));
-        if self.tickets.first().is_some_and(is_sender) {
+    pub(super) fn wakes(&self, rules: &Rules, sender: Option<&Ticket>, mode: Mode) -> Vec<Wake> {
+        let is_sender = |entry: &QueueEntry| sender.is_some_and(|sender| entry.is(sender));
+        if self.entries.first().is_some_and(is_sender) {
             return Vec::new();
         }
-        let leading = self.tickets.iter().take_while(|t| t.shared).count();
+        let leading = self.entries.iter().take_while(|t| t.shared).count();
         let count = match mode {
             Mode::Shared => leading,
             Mode::Exclusive => (leading + 1).max(2),
         };
-        let first = self.tickets.iter().take(count).enumerate();
-        let others = first.filter(|(_, ticket)| !is_sender(ticket));
-        let wakes = others.map(|(ahead, ticket)| Wake {
-            ticket: ticket.id.clone(),
+        let first = self.entries.iter().take(count).enumerate();
+        let others = first.filter(|(_, entry)| !is_sender(entry));
+        let wakes = others.map(|(ahead, entry)| Wake {
+            ticket: entry.id.clone(),
             after_ms: match ahead < leading {
                 true => 0,
                 false => rules.grace_ms.saturating_mul(ahead as u64),
@@ -162,16 +161,16 @@ impl Line {
     }
 }
 
-impl Ticket {
+impl QueueEntry {
     fn conflicts_with(&self, mode: Mode) -> bool {
         mode == Mode::Exclusive || !self.shared
     }
 
-    fn is(&self, place: &Place) -> bool {
-        self.cmp_to(place).is_eq()
+    fn is(&self, ticket: &Ticket) -> bool {
+        self.cmp_to(ticket).is_eq()
     }
 
-    fn cmp_to(&self, place: &Place) -> std::cmp::Ordering {
-        (self.since_us, self.id.as_str()).cmp(&(place.since_us, &place.id))
+    fn cmp_to(&self, ticket: &Ticket) -> std::cmp::Ordering {
+        (self.since_us, self.id.as_str()).cmp(&(ticket.since_us, &ticket.id))
     }
 }

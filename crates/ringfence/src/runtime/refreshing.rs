@@ -9,7 +9,7 @@ use crate::node::{CallError, Deliver};
 use crate::protocol::{Queue, TicketFate, refresh};
 use crate::time::Timestamp;
 
-use super::Driver;
+use super::ClientRuntime;
 use super::waiter::Waiter;
 
 /// The interval between refreshes. A ticket lives for more than three of them.
@@ -17,40 +17,40 @@ pub(super) const REFRESH: Duration = Duration::from_millis(900);
 
 /// See the module.
 pub(super) struct Refreshing {
-    driver: Arc<Driver>,
+    runtime: Arc<ClientRuntime>,
     waiters: Vec<Arc<Waiter>>,
     sent: Timestamp,
 }
 
 impl Refreshing {
     pub(super) fn begin(
-        driver: &Arc<Driver>,
+        runtime: &Arc<ClientRuntime>,
         claims: &Arc<[Claim]>,
         queue: Queue,
         waiters: Vec<Arc<Waiter>>,
     ) {
         let tickets = waiters.iter().map(|waiter| &waiter.ticket);
         let request = refresh(claims, queue, tickets);
-        let sent = driver.sender.clock.now();
+        let sent = runtime.sender.clock.now();
         let this: Arc<dyn Deliver<Reply>> = Arc::new(Self {
-            driver: Arc::clone(driver),
+            runtime: Arc::clone(runtime),
             waiters,
             sent,
         });
-        driver.sender.send_all(request, sent + REFRESH, &this);
+        runtime.sender.send_all(request, sent + REFRESH, &this);
     }
 }
 
 impl Deliver<Reply> for Refreshing {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
-        let (node, now) = (tag as usize, self.driver.sender.clock.now());
+        let (node, now) = (tag as usize, self.runtime.sender.clock.now());
         // A caller on another thread may have got its grant since the refresh was sent.
         let fate = TicketFate::after_refresh(&outcome);
         for waiter in &self.waiters {
-            waiter.note(&self.driver, node, fate);
+            waiter.note(&self.runtime, node, fate);
         }
         if self
-            .driver
+            .runtime
             .sender
             .observe_reply(node, &outcome, self.sent, now)
             .is_some()

@@ -24,11 +24,11 @@ struct Stage {
     /// A send began before the previous one had ended. Only recorded here: a second panic during
     /// unwinding would abort the whole program.
     overlapped: AtomicBool,
-    hold: OnceLock<Arc<Hold>>,
+    hold: OnceLock<Arc<HeldLock>>,
     inside: Mutex<Option<Inside>>,
 }
 
-type Inside = Box<dyn FnOnce(&Arc<Hold>) + Send>;
+type Inside = Box<dyn FnOnce(&Arc<HeldLock>) + Send>;
 
 /// A node that answers inside the send.
 struct Staged(usize, Arc<Stage>);
@@ -72,17 +72,17 @@ impl std::fmt::Debug for Staged {
     }
 }
 
-fn hold_on(stage: &Arc<Stage>) -> Arc<Hold> {
+fn hold_on(stage: &Arc<Stage>) -> Arc<HeldLock> {
     let node = |node| Arc::new(Staged(node, Arc::clone(stage))) as Arc<dyn Node>;
     let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
-    let driver = Driver::of_group((0..3).map(node).collect(), clock);
+    let runtime = ClientRuntime::of_group((0..3).map(node).collect(), clock);
     let claims: Arc<[Claim]> = Arc::from([Claim {
         name: Name::new("", "x").unwrap(),
         mode: Mode::Exclusive,
     }]);
     let token = Token::from_entropy([1; TOKEN_ENTROPY_BYTES]);
     let id = GrantId::of_receipt(claims, token, Ballot::new(1), Kind::Exclusive);
-    let hold = Hold::resume(&driver, id, policy(""));
+    let hold = HeldLock::resume(&runtime, id, policy(""));
     let _ = stage.hold.set(Arc::clone(&hold));
     hold
 }
@@ -148,7 +148,7 @@ fn a_hold_sends_again_after_a_panic_in_a_node() {
 #[test]
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 fn a_hold_is_small() {
-    assert!(size_of::<Hold>() <= 216, "{}", size_of::<Hold>());
+    assert!(size_of::<HeldLock>() <= 216, "{}", size_of::<HeldLock>());
     assert!(size_of::<crate::Guard>() <= 56);
     // A hold keeps every node's vote until all nodes have granted.
     assert!(size_of::<Vote>() <= 32);

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use super::hold::Hold;
+use super::hold::HeldLock;
 use super::lock;
 use super::schedule::Schedule;
 
@@ -27,7 +27,7 @@ pub(crate) struct Renewals {
 #[derive(Debug, Default)]
 struct RenewalQueue {
     in_progress: usize,
-    waiting: VecDeque<Arc<Hold>>,
+    waiting: VecDeque<Arc<HeldLock>>,
 }
 
 impl Renewals {
@@ -39,13 +39,13 @@ impl Renewals {
     }
 
     /// Adds `hold` to the holds that wait for their renewal.
-    pub(crate) fn want(&self, hold: Arc<Hold>) {
+    pub(crate) fn want(&self, hold: Arc<HeldLock>) {
         lock(&self.queue).waiting.push_back(hold);
     }
 
     /// The next hold to renew, if the limit allows it. Its renewal ends with
     /// [`finish`](Self::finish).
-    pub(crate) fn next(&self) -> Option<Arc<Hold>> {
+    pub(crate) fn next(&self) -> Option<Arc<HeldLock>> {
         let mut queue = lock(&self.queue);
         if queue.in_progress >= AT_ONCE {
             return None;

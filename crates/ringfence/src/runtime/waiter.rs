@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::message::{Claim, Place, Turn};
+use crate::message::{Claim, Ticket, Turn};
 use crate::protocol::{Queue, TicketNodes, quorum};
 use crate::time::Timestamp;
 
@@ -15,7 +15,7 @@ use super::lock;
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) claims: Arc<[Claim]>,
-    pub(super) ticket: Place,
+    pub(super) ticket: Ticket,
     pub(super) queue: Queue,
     /// Which nodes may have its ticket.
     pub(super) nodes: Mutex<TicketNodes>,
@@ -45,7 +45,7 @@ struct WaiterState {
 impl Waiter {
     /// A waiter for `claims` with `ticket`, on `nodes` nodes, with an attempt in
     /// progress.
-    pub(super) fn new(claims: &Arc<[Claim]>, ticket: Place, queue: Queue, nodes: usize) -> Self {
+    pub(super) fn new(claims: &Arc<[Claim]>, ticket: Ticket, queue: Queue, nodes: usize) -> Self {
         Self {
             claims: Arc::clone(claims),
             ticket,
@@ -76,7 +76,7 @@ impl Waiter {
     }
 
     /// Whether this is the waiter of `ticket`.
-    pub(crate) fn has(&self, ticket: &Place) -> bool {
+    pub(crate) fn has(&self, ticket: &Ticket) -> bool {
         (self.ticket.since_us, &self.ticket.id) == (ticket.since_us, &ticket.id)
     }
 
@@ -167,14 +167,14 @@ pub(super) mod tests {
     use crate::name::Name;
 
     /// A waiter for a semaphore with two permits, or for the same names as a lock.
-    pub(in crate::driver) fn waiter(queue: Queue) -> Waiter {
+    pub(in crate::runtime) fn waiter(queue: Queue) -> Waiter {
         let name = Name::new("", "s").unwrap();
-        let names = [name.gate(), name.slot(0), name.slot(1)];
+        let names = [name.admission(), name.slot(0), name.slot(1)];
         let claims = names.map(|name| Claim {
             name,
             mode: Mode::Exclusive,
         });
-        let ticket = Place {
+        let ticket = Ticket {
             since_us: 0,
             id: "c.1".into(),
             first: false,

@@ -6,19 +6,19 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::message::{Kind, Place};
+use crate::message::{Kind, Ticket};
 use crate::protocol::{Attempt, Queue};
 use crate::time::Timestamp;
 
-use super::acquire::{PendingAttempt, Wanted};
+use super::acquire::{AcquireRequest, PendingAttempt};
 use super::sender::PendingRound;
 use super::waiter::{Waiter, Woken};
-use super::{Driver, lock};
+use super::{ClientRuntime, lock};
 
 /// The caller's position in the wait queue between two attempts. Dropping it leaves the queue.
 pub(super) struct Queued<'a> {
-    driver: &'a Arc<Driver>,
-    wanted: &'a Wanted,
+    runtime: &'a Arc<ClientRuntime>,
+    wanted: &'a AcquireRequest,
     pub(super) waiter: Option<Arc<Waiter>>,
     /// The waiter of a ticket that has left the queue. Nodes that may still have the ticket
     /// get an undo of it after the undo of the last attempt, which removes it from most of them.
@@ -26,9 +26,9 @@ pub(super) struct Queued<'a> {
 }
 
 impl<'a> Queued<'a> {
-    pub(super) fn new(driver: &'a Arc<Driver>, wanted: &'a Wanted) -> Self {
+    pub(super) fn new(runtime: &'a Arc<ClientRuntime>, wanted: &'a AcquireRequest) -> Self {
         Self {
-            driver,
+            runtime,
             wanted,
             waiter: None,
             left: None,
@@ -36,7 +36,7 @@ impl<'a> Queued<'a> {
     }
 
     /// An attempt begins. From now on the attempt keeps the ticket alive, not the refresh.
-    pub(super) fn begin_attempt(&mut self, ticket: Option<&Place>) {
+    pub(super) fn begin_attempt(&mut self, ticket: Option<&Ticket>) {
         self.forget_left();
         let Some(ticket) = ticket else { return };
         match &self.waiter {
@@ -48,8 +48,8 @@ impl<'a> Queued<'a> {
                     Kind::Slot => Queue::Slot,
                     Kind::Exclusive | Kind::Shared | Kind::Plain => Queue::Lock,
                 };
-                let room = &self.driver.room;
-                let waiter = room.enter(self.driver, claims, ticket.clone(), queue);
+                let room = &self.runtime.room;
+                let waiter = room.enter(self.runtime, claims, ticket.clone(), queue);
                 self.waiter = Some(waiter);
             }
         }
@@ -74,7 +74,7 @@ impl<'a> Queued<'a> {
         wake_at: Timestamp,
         lost: PendingAttempt<'_>,
     ) -> Option<Woken> {
-        let (clock, waiter) = (&self.driver.sender.clock, self.waiter.clone());
+        let (clock, waiter) = (&self.runtime.sender.clock, self.waiter.clone());
         let mut wake = pin!(async {
             match &waiter {
                 Some(waiter) => waiter.wait_for_wake(clock, at, wake_at).await,
@@ -100,7 +100,7 @@ impl<'a> Queued<'a> {
 
     fn leave_room(&mut self) {
         if let Some(waiter) = self.waiter.take() {
-            self.driver.room.leave(&waiter);
+            self.runtime.room.leave(&waiter);
             self.forget_left();
             self.left = Some(waiter);
         }
@@ -108,7 +108,7 @@ impl<'a> Queued<'a> {
 
     fn forget_left(&mut self) {
         if let Some(waiter) = self.left.take() {
-            waiter.gave_up(self.driver, self.wanted.terms.call_timeout);
+            waiter.gave_up(self.runtime, self.wanted.terms.call_timeout);
         }
     }
 }

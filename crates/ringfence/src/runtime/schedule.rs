@@ -12,10 +12,10 @@ use crate::clock::Clock;
 use crate::message::{Claim, Mode};
 use crate::time::Timestamp;
 
-use super::hold::{Hold, HolderTask};
+use super::hold::{HeldLock, HolderTask};
 use super::lock;
 use super::releasing::Releasing;
-use super::strays::Strays;
+use super::surplus_slots::SurplusSlots;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -51,11 +51,11 @@ impl ScheduleKey {
 #[derive(Debug, Clone)]
 pub(crate) enum Due {
     /// A timeout of a hold: a renewal, a round, or its deadline.
-    Hold(Arc<Hold>),
+    HeldLock(Arc<HeldLock>),
     /// A timeout of a release or undo.
     Release(Arc<Releasing>),
     /// The timeout of an attempt that won a slot while some nodes had not answered.
-    Strays(Arc<Strays>),
+    SurplusSlots(Arc<SurplusSlots>),
     /// The tickets of this client's waiters are refreshed.
     Refresh,
     /// A sleeping task is woken.
@@ -160,20 +160,20 @@ impl Schedule {
 
     /// A hold that `task` acquired and that conflicts with one of `claims`. Searches all entries:
     /// for warnings only.
-    pub(crate) fn hold_of(&self, task: HolderTask, claims: &[Claim]) -> Option<Arc<Hold>> {
+    pub(crate) fn hold_of(&self, task: HolderTask, claims: &[Claim]) -> Option<Arc<HeldLock>> {
         let clash = |a: &Claim, b: &Claim| {
             a.name == b.name && (a.mode, b.mode) != (Mode::Shared, Mode::Shared)
         };
         let conflicting = |due: &Due| match due {
-            Due::Hold(hold) => {
+            Due::HeldLock(hold) => {
                 let ours = &hold.id().claims;
                 let same = ours.iter().any(|a| claims.iter().any(|b| clash(a, b)));
                 same.then(|| Arc::clone(hold))
             }
-            Due::Release(_) | Due::Strays(_) | Due::Refresh | Due::Sleeper(_) => None,
+            Due::Release(_) | Due::SurplusSlots(_) | Due::Refresh | Due::Sleeper(_) => None,
         };
         let entries = lock(&self.entries);
-        let holds: Vec<Arc<Hold>> = entries.map.values().filter_map(conflicting).collect();
+        let holds: Vec<Arc<HeldLock>> = entries.map.values().filter_map(conflicting).collect();
         // Unlock before locking a hold: a locked hold locks the schedule.
         drop(entries);
         holds.into_iter().find(|hold| hold.task() == task)
