@@ -132,7 +132,7 @@ fn a_node_that_hangs_does_not_hang_the_doctor() {
     assert_says(
         finding(&value, "reach", Some(&fleet[2])),
         "problem",
-        &["does not answer"],
+        &["did not answer"],
     );
     // It looks twice, two seconds each.
     assert!(took < Duration::from_secs(20), "{took:?}");
