@@ -136,7 +136,7 @@ fn a_node_that_hangs_does_not_hang_the_doctor() {
     assert_says(
         finding(&value, "reach", Some(&fleet[2])),
         "problem",
-        &["does not answer"],
+        &["did not answer"],
     );
     // It tries twice, with two seconds each.
     assert!(took < Duration::from_secs(20), "{took:?}");

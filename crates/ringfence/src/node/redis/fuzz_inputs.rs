@@ -276,7 +276,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_of_a_node_make_it_panic(bytes in resp()) {
+        fn no_reply_causes_a_panic(bytes in resp()) {
             reply(&bytes);
             stream(&bytes);
             handshake(&bytes);
@@ -284,12 +284,14 @@ mod tests {
         }
 
         #[test]
-        fn no_handshake_makes_it_panic(text in "(run_id|loading|1|[0-9a-f]{1,9}|[:\r\n\0 ]|\\PC){0,60}") {
+        fn no_handshake_causes_a_panic(
+            text in "(run_id|loading|1|[0-9a-f]{1,9}|[:\r\n\0 ]|\\PC){0,60}",
+        ) {
             handshake(text.as_bytes());
         }
 
         #[test]
-        fn nothing_that_is_written_makes_it_panic(
+        fn no_text_of_a_user_causes_a_panic(
             text in "(redis|rediss|sqlite|memory|unix|valkey)?[:/@?&=%,.a-z0-9\\[\\]{}]{0,40}|\\PC{0,40}",
         ) {
             written(&text);

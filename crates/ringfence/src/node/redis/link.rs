@@ -262,8 +262,8 @@ impl Link {
         while let Some(call) = next.take() {
             match self.unfit(&call, session, now) {
                 Some(trouble) => {
-                    // Our user may have got the right meanwhile, or another client the birth
-                    // record.
+                    // Our user may have got the right meanwhile, or another client may have
+                    // written the birth record.
                     if trouble.kind == TroubleKind::Denied && session.connection.may_only_look() {
                         end = Some(SessionEnd::Newborn);
                     }
@@ -372,7 +372,7 @@ impl Link {
     }
 }
 
-/// An interval that skips no time to catch up: it ticks less often while the task is late.
+/// An interval. After a late tick, the next one is a whole `period` later.
 fn every(period: Duration) -> Interval {
     let mut interval = tokio::time::interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);

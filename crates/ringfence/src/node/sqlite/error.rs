@@ -21,7 +21,7 @@ pub enum SqliteError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file cannot be created or read.
@@ -29,7 +29,7 @@ pub enum SqliteError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The path leads to a folder or a device.
@@ -93,7 +93,7 @@ pub enum SqliteError {
     Database {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// The error of SQLite.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The node's thread could not be started.

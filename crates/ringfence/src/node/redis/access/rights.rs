@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_may_touch_no_key_of_ours_lacks_the_key() {
+    fn a_user_without_access_to_our_keys_lacks_the_key() {
         let is_on_key = |arguments| matches!(arguments, Arguments::Read(_) | Arguments::Write(_));
         let keyless = answer(|command| !is_on_key(command.arguments), None);
         let rights = found(&keyless, None).unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_does_not_say_is_tried() {
+    fn unknown_rights_are_tried() {
         let flags = |flags: &[i64]| Value::Array(flags.iter().map(|f| Value::Int(*f)).collect());
         let both = Allowed::UNKNOWN;
         for (answer, allowed) in [

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_reaches_whoever_listens_for_its_client() {
+    fn a_wake_reaches_the_listeners_of_its_client() {
         let (recorded, other) = (
             Arc::<RecordedWakes>::default(),
             Arc::<RecordedWakes>::default(),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_flood_nobody_is_subscribed_for_a_while() {
+    fn after_a_flood_no_client_is_subscribed_for_a_while() {
         let clock = SteppedClock::starting_at(Duration::from_secs(1));
         let listeners = WakeListeners::new(Clock::Stepped(clock.clone()));
         listeners.add("c", Arc::<RecordedWakes>::default());
