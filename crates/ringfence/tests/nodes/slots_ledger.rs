@@ -115,7 +115,7 @@ fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) 
             slots,
             kind,
             fate_unknown,
-            ticket: ticket,
+            ticket,
             stays,
         } => Op::ReleaseSlot(ReleaseSlot {
             slots: *slots,

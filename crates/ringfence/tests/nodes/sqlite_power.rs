@@ -52,7 +52,7 @@ fn after_a_power_cut_fences_rise_holders_are_gone_and_latches_keep_their_parties
         let image = disk_after(&events[..cut], || match mode {
             0 => false,
             1 => true,
-            _ => random.draw() % 2 == 0,
+            _ => random.draw().is_multiple_of(2),
         });
         check_after_boot(&image, &confirmed(&events[..cut]), cut);
     }
