@@ -24,11 +24,11 @@
 //! one; nothing is lost then.
 //!
 //! Between two handshakes a replicated server compares the replication id whenever it writes a
-//! holder ([`Record::stands_for`]). Clients check other servers once a second.
+//! holder ([`Incarnation::stands_for`]). Clients check other servers once a second.
 
 /// The contents of a birth record. On a real server `Id` is a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record<Id> {
+pub struct Incarnation<Id> {
     /// The run id of the server.
     pub run_id: Id,
     /// The server's replication id; `None` if the server does not report it.
@@ -67,9 +67,9 @@ pub enum BirthVerdict<Id> {
     /// Keeps the record.
     Keep,
     /// Writes this record and keeps the birth time: the server has lost nothing.
-    Update(Record<Id>),
+    Update(Incarnation<Id>),
     /// Writes this record with a new birth time: the server may have lost locks.
-    Birth(Record<Id>),
+    Birth(Incarnation<Id>),
     /// Writes nothing and refuses the server: only clients with Sentinels may use it.
     NeedsSentinels,
 }
@@ -77,7 +77,7 @@ pub enum BirthVerdict<Id> {
 /// Decides what a handshake does with the stored record, if there is one, on a server in the state
 /// `now`.
 pub fn judge<Id: Clone + PartialEq>(
-    stored: Option<&Record<Id>>,
+    stored: Option<&Incarnation<Id>>,
     now: &Present<Id>,
 ) -> BirthVerdict<Id> {
     let Some(stored) = stored else {
@@ -103,7 +103,7 @@ pub fn judge<Id: Clone + PartialEq>(
     if stored.epoch != now.epoch || promoted {
         return BirthVerdict::Birth(new);
     }
-    let updated = Record {
+    let updated = Incarnation {
         replication_id: new.replication_id.or(stored.replication_id.clone()),
         // Within one run only a birth makes a server durable: earlier writes may not be on disk.
         durable: stored.durable && new.durable,
@@ -121,7 +121,7 @@ pub fn since_us(clock_us: u64, former_us: Option<u64>) -> u64 {
     former_us.map_or(clock_us, |former| clock_us.max(former.saturating_add(1)))
 }
 
-impl<Id: Clone + PartialEq> Record<Id> {
+impl<Id: Clone + PartialEq> Incarnation<Id> {
     /// Whether a replicated server may write holders under this record: it is still a master and
     /// has the replication id of the record. If not, the client must repeat the handshake.
     pub fn stands_for(&self, is_master: bool, replication_id: Option<&Id>) -> bool {
@@ -132,9 +132,9 @@ impl<Id: Clone + PartialEq> Record<Id> {
 
 impl<Id: Clone> Present<Id> {
     /// The record for this state. `replicated`: an earlier record was marked as replicated.
-    fn record(&self, replicated: bool) -> Record<Id> {
+    fn record(&self, replicated: bool) -> Incarnation<Id> {
         let replicated = replicated || self.has_replicas || self.former_id;
-        Record {
+        Incarnation {
             run_id: self.run_id.clone(),
             replication_id: self.replication_id.clone(),
             epoch: self.epoch,
@@ -150,8 +150,8 @@ impl<Id: Clone> Present<Id> {
 mod tests {
     use super::*;
 
-    fn stored() -> Record<u8> {
-        Record {
+    fn stored() -> Incarnation<u8> {
+        Incarnation {
             run_id: 1,
             replication_id: Some(10),
             epoch: None,
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    fn durable() -> (Record<u8>, Present<u8>) {
+    fn durable() -> (Incarnation<u8>, Present<u8>) {
         let (mut stored, mut now) = (stored(), now());
         (stored.durable, now.durable) = (true, true);
         (stored, now)
@@ -207,7 +207,7 @@ mod tests {
     fn another_run_of_a_durable_server_is_no_birth() {
         let (stored, mut now) = durable();
         (now.run_id, now.replication_id) = (2, Some(20));
-        let updated = Record {
+        let updated = Incarnation {
             run_id: 2,
             replication_id: Some(20),
             ..stored.clone()
@@ -232,7 +232,7 @@ mod tests {
                 "{now:?}: {verdict:?}"
             );
         }
-        let never = Record {
+        let never = Incarnation {
             durable: false,
             ..stored
         };
@@ -244,7 +244,7 @@ mod tests {
     fn a_server_that_was_promoted_within_its_run_is_born() {
         let mut now = now();
         (now.replication_id, now.former_id) = (Some(11), true);
-        let born = Record {
+        let born = Incarnation {
             replication_id: Some(11),
             replicated: true,
             ..stored()
@@ -256,7 +256,7 @@ mod tests {
     fn the_first_replica_costs_no_birth() {
         let mut now = now();
         (now.replication_id, now.has_replicas) = (Some(11), true);
-        let updated = Record {
+        let updated = Incarnation {
             replication_id: Some(11),
             replicated: true,
             ..stored()
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_client_without_sentinels_does_not_change_a_record_with_an_epoch() {
-        let with_epoch = Record {
+        let with_epoch = Incarnation {
             epoch: Some(3),
             ..stored()
         };
@@ -336,7 +336,7 @@ mod tests {
         let mut now = now();
         now.epoch = Some(4);
         for epoch in [None, Some(3), Some(5)] {
-            let record = Record { epoch, ..stored() };
+            let record = Incarnation { epoch, ..stored() };
             let verdict = judge(Some(&record), &now);
             assert!(
                 matches!(&verdict, BirthVerdict::Birth(born) if born.epoch == Some(4)),

@@ -27,7 +27,7 @@ pub struct Attempt {
     latest_grant: Timestamp,
     /// When to stop waiting for nodes that have not answered.
     timeout: Timestamp,
-    nodes: Vec<NodeState>,
+    nodes: Vec<AttemptNode>,
     inspects_only: bool,
     kind: Kind,
     /// The wanted slot of a semaphore; `None` for a lock.
@@ -36,7 +36,7 @@ pub struct Attempt {
 }
 
 #[derive(Debug, Clone)]
-struct NodeState {
+struct AttemptNode {
     vote: Vote,
     /// The server that answered; zero before the answer.
     server: u64,
@@ -106,7 +106,7 @@ impl Attempt {
             latest_grant: deadline - timing.min_validity,
             timeout: timing.timeout,
             nodes: suspects
-                .map(|suspect| NodeState {
+                .map(|suspect| AttemptNode {
                     vote: Vote::Pending,
                     server: 0,
                     floor: None,
@@ -263,7 +263,7 @@ impl Attempt {
     /// Whether every node granted the lock and its vote counts. Never true for a slot: nodes may
     /// have granted different slots.
     pub(super) fn is_unanimous(&self) -> bool {
-        let has_it = |node: &NodeState| node.holds && matches!(node.vote, Vote::Granted);
+        let has_it = |node: &AttemptNode| node.holds && matches!(node.vote, Vote::Granted);
         self.asked.is_none() && self.nodes.iter().all(has_it)
     }
 
@@ -385,7 +385,7 @@ impl Attempt {
     /// How many answers to wait for. A node whose last call timed out is left out, if enough of the
     /// others can still answer for a majority. Nodes that failed or do not count cannot.
     fn awaited(&self, quorum: usize) -> usize {
-        let pending = |node: &&NodeState| node.vote == Vote::Pending;
+        let pending = |node: &&AttemptNode| node.vote == Vote::Pending;
         let trusted = self.nodes.iter().filter(|node| !node.suspect);
         let able = trusted.clone().filter(|n| pending(n) || n.vote.is_answer());
         if able.count() >= quorum {

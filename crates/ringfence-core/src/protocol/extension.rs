@@ -15,12 +15,12 @@ pub struct Extension {
     t0: Timestamp,
     deadline: Timestamp,
     timeout: Timestamp,
-    nodes: Vec<NodeState>,
+    nodes: Vec<ExtensionNode>,
     verdict: Option<ExtensionVerdict>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct NodeState {
+struct ExtensionNode {
     vote: Vote,
     /// The server that answered; zero before the answer.
     server: u64,
@@ -51,7 +51,7 @@ impl Extension {
         drift: Drift,
         call_timeout: Duration,
     ) -> Self {
-        let unheard = NodeState {
+        let unheard = ExtensionNode {
             vote: Vote::Pending,
             server: 0,
             vacant: false,

@@ -35,11 +35,11 @@ pub struct PendingRelease {
     until: Timestamp,
     /// Until when a majority has to keep the lock from others (`hold_at_least`).
     keep_until: Option<Timestamp>,
-    nodes: Vec<NodeState>,
+    nodes: Vec<ReleaseNode>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct NodeState {
+struct ReleaseNode {
     target: Target,
     progress: Progress,
     tries: u32,
@@ -92,7 +92,7 @@ impl PendingRelease {
         until: Timestamp,
         call_timeout: Duration,
     ) -> Self {
-        let nodes = targets.into_iter().map(|target| NodeState {
+        let nodes = targets.into_iter().map(|target| ReleaseNode {
             target,
             progress: match (kind, target) {
                 (ReleaseKind::Undo, Target::Nothing) => Progress::Over,
@@ -124,7 +124,7 @@ impl PendingRelease {
     /// a node would not keep it.
     pub fn poll_send(&mut self, now: Timestamp) -> Option<(usize, bool)> {
         let timeout = now + self.call_timeout;
-        let due = |state: &NodeState| matches!(state.progress, Progress::Due { at } if at <= now);
+        let due = |state: &ReleaseNode| matches!(state.progress, Progress::Due { at } if at <= now);
         let node = self.nodes.iter().position(due)?;
         let state = &mut self.nodes[node];
         state.progress = Progress::Sent { timeout };
@@ -185,7 +185,7 @@ impl PendingRelease {
     /// Until when a release is resent to a node with this `target`.
     fn retry_until(&self, target: Target) -> Option<Timestamp> {
         let acknowledged =
-            |state: &&NodeState| !matches!(state.answer, None | Some(ReleaseAnswer::Taken));
+            |state: &&ReleaseNode| !matches!(state.answer, None | Some(ReleaseAnswer::Taken));
         let kept = self.nodes.iter().filter(acknowledged).count() >= quorum(self.nodes.len());
         let keep_until = self.keep_until.filter(|_| !kept);
         match target {
@@ -216,7 +216,7 @@ impl PendingRelease {
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let next = |state: &NodeState| match state.progress {
+        let next = |state: &ReleaseNode| match state.progress {
             Progress::Due { at } => Some(at),
             Progress::Sent { timeout } => Some(timeout),
             Progress::Over => None,
@@ -232,7 +232,8 @@ impl PendingRelease {
     /// Whether a majority of the nodes has released our token, as far as that is known. From then
     /// on the other nodes block no client.
     pub fn is_confirmed(&self) -> bool {
-        let done = |state: &&NodeState| state.progress == Progress::Over || state.answer.is_some();
+        let done =
+            |state: &&ReleaseNode| state.progress == Progress::Over || state.answer.is_some();
         self.nodes.iter().filter(done).count() >= quorum(self.nodes.len())
     }
 
@@ -257,7 +258,7 @@ impl PendingRelease {
         if released >= quorum {
             return Some(ReleaseVerdict::Released);
         }
-        let had_one_call = |state: &NodeState| {
+        let had_one_call = |state: &ReleaseNode| {
             state.answer.is_some()
                 || state.progress == Progress::Over
                 || state.tries > 1
@@ -279,7 +280,7 @@ impl PendingRelease {
     }
 }
 
-impl NodeState {
+impl ReleaseNode {
     fn retry_later(&mut self, now: Timestamp, until: Option<Timestamp>) {
         let pause = RETRY_MIN
             .saturating_mul(1 << self.tries.clamp(1, 8).saturating_sub(1))

@@ -65,7 +65,7 @@ pub(super) struct DataCopy {
 /// A birth record: which incarnation of a server has kept its locks without a gap, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Born {
-    record: birth::Record<u64>,
+    record: birth::Incarnation<u64>,
     /// When this incarnation began, on the server's clock: different for each incarnation.
     pub(super) since_us: u64,
     /// The birth from which the quarantine counts; zero for a server that was initialised.
@@ -118,7 +118,7 @@ impl Server {
         };
         server.start();
         server.data.born = Some(Born {
-            record: birth::Record {
+            record: birth::Incarnation {
                 run_id: server.run_id,
                 replication_id: Some(server.replication_id),
                 epoch: None,
@@ -334,7 +334,7 @@ impl Server {
     /// Whether the server matches its birth record, as far as `op` depends on it. A replica writes
     /// nothing. A holder is written only under the replication id of the record: always on a server
     /// that is known to be replicated, otherwise if the client has not checked it recently.
-    fn may_execute(&self, op: &Op, record: &birth::Record<u64>, unchecked: bool) -> bool {
+    fn may_execute(&self, op: &Op, record: &birth::Incarnation<u64>, unchecked: bool) -> bool {
         let is_master = self.follows().is_none();
         if !is_master {
             return *op == Op::Inspect;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::protocol::{ExtensionVerdict, HoldPolicy, Lost, RoundId, Vote};
 use crate::time::Timestamp;
 
+use super::ClaimNames;
 use super::extending::Extending;
-use super::hold::{ClaimNames, DrainedBy, HeldLock};
+use super::hold::{DrainedBy, HeldLock};
 use super::releasing::Releasing;
 use super::{lock, wait_for};
 

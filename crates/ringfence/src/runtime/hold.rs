@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::Notify;
 
-use crate::message::{Claim, Reply, Request};
+use crate::message::{Reply, Request};
 use crate::node::Deliver;
 use crate::protocol::{
     Attempt, ClockReading, ExtensionVerdict, GrantId, Hold as Machine, HoldAction, HoldEvent,
@@ -23,7 +23,7 @@ use super::acquire::WonAttempt;
 use super::extending::{RestoreReply, RoundReplies};
 use super::schedule::{Due, ScheduleKey};
 use super::sender::PendingRound;
-use super::{ClientRuntime, lock};
+use super::{ClaimNames, ClientRuntime, lock};
 
 /// A held lock. There may be a hundred thousand, so it is small: equal policies are shared, and
 /// rarely used state is allocated only when needed.
@@ -334,19 +334,6 @@ impl Drop for HeldLock {
         for _ in 0..turns {
             self.runtime.renewals.finish();
         }
-    }
-}
-
-/// The names of the claims, separated by commas, for log lines.
-pub(super) struct ClaimNames<'a>(pub(super) &'a [Claim]);
-
-impl fmt::Display for ClaimNames<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, claim) in self.0.iter().enumerate() {
-            let comma = if number == 0 { "" } else { ", " };
-            write!(f, "{comma}{}", claim.name)?;
-        }
-        Ok(())
     }
 }
 

@@ -27,6 +27,7 @@ mod timer;
 mod waiter;
 pub(crate) mod waiting;
 
+use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -34,6 +35,7 @@ use tokio::sync::Notify;
 #[cfg(test)]
 use crate::clock::Clock;
 use crate::entropy::Entropy;
+use crate::message::Claim;
 #[cfg(test)]
 use crate::node::Node;
 #[cfg(test)]
@@ -97,5 +99,18 @@ pub(crate) async fn wait_for(notify: &Notify, done: impl Fn() -> bool) {
             return;
         }
         notified.await;
+    }
+}
+
+/// The names of the claims, separated by commas, for log lines.
+struct ClaimNames<'a>(&'a [Claim]);
+
+impl fmt::Display for ClaimNames<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, claim) in self.0.iter().enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            write!(f, "{comma}{}", claim.name)?;
+        }
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::protocol::{Asked, Target, Vote};
 use crate::time::Timestamp;
 
-use super::{Attempt, NodeState};
+use super::{Attempt, AttemptNode};
 
 /// How long the undo of a lost attempt waits for the missing answers: as long as the other nodes
 /// took, within these limits.
@@ -32,7 +32,7 @@ impl Attempt {
         remains.collect()
     }
 
-    fn remains_on(&self, state: &NodeState) -> Target {
+    fn remains_on(&self, state: &AttemptNode) -> Target {
         match &state.vote {
             _ if self.inspects_only => Target::Nothing,
             _ if state.holds => Target::Holds,
@@ -74,7 +74,7 @@ impl Attempt {
         let (won, named) = (self.slot(), self.asked != Some(Asked::Any));
         let waits = self.ticket.is_some();
         let remains = self.remains().into_iter().zip(&self.nodes);
-        let stray = |(target, node): (Target, &NodeState)| match (&node.report, target) {
+        let stray = |(target, node): (Target, &AttemptNode)| match (&node.report, target) {
             (Some(report), Target::Holds) if report.slot == won => Target::Nothing,
             // A ticket that is no longer needed would block the waiters behind it.
             (Some(_), Target::Nothing) if waits => Target::Holds,

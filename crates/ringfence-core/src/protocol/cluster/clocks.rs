@@ -45,14 +45,14 @@ pub enum ClockEvent {
 #[derive(Debug, Clone)]
 pub(super) struct Clocks {
     drift: Drift,
-    nodes: Vec<NodeClock>,
+    nodes: Vec<ObservedClock>,
     froze_at: Option<Timestamp>,
     /// The clocks of servers to which a node led before, by server number.
-    former_servers: Vec<(u64, NodeClock)>,
+    former_servers: Vec<(u64, ObservedClock)>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct NodeClock {
+struct ObservedClock {
     /// The node's leases run on another clock than the one in its replies.
     exempt: bool,
     offset: Offset,
@@ -65,7 +65,7 @@ impl Clocks {
     pub(super) fn new(nodes: usize, drift: Drift) -> Self {
         Self {
             drift,
-            nodes: vec![NodeClock::default(); nodes],
+            nodes: vec![ObservedClock::default(); nodes],
             froze_at: None,
             former_servers: Vec::new(),
         }

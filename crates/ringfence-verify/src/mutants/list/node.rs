@@ -11,6 +11,8 @@ const SERVER: &str = "crates/ringfence/src/node/redis/handshake/server.rs";
 const SESSION: &str = "crates/ringfence/src/node/redis/session.rs";
 const CONNECTION: &str = "crates/ringfence/src/node/redis/transport/connection.rs";
 const NODE_ROW: &str = "crates/ringfence/src/node/sqlite/node_row.rs";
+const STORE: &str = "crates/ringfence/src/node/sqlite/store.rs";
+const SYNC: &str = "crates/ringfence/src/node/sqlite/sync.rs";
 const MARKS: &str = "crates/ringfence/src/resource/marks.rs";
 
 /// Shared by DurableWithReplicas, EverySecondIsDurable.
@@ -182,4 +184,47 @@ mutants! {
              } else {
                  self.read.max(fence)
              };");
+
+    /// The embedded file accepts no ballot above its promise on disk.
+    PromiseNotRaised:
+        edit(STORE, "begin",
+            "durability == Durability::Unsynced || transaction.present.is_promised()",
+            "durability == Durability::Unsynced
+                 || transaction.present.is_promised()
+                 || mutant!(PromiseNotRaised)");
+
+    /// A promise is synced before a ballot that it covers is accepted.
+    PromiseNotSynced:
+        edit(STORE, "begin",
+            "let mut transaction = self.begin_once(Durability::Synced)?;",
+            "let mut transaction = self.begin_once(if mutant!(PromiseNotSynced) {
+                 Durability::Unsynced
+             } else {
+                 Durability::Synced
+             })?;");
+
+    /// After a boot the clock of the embedded file starts above its promise.
+    BootBelowPromise:
+        edit(NODE_ROW, "go_on",
+            "match booted && self.promised_us > 0 {",
+            "match booted && self.promised_us > 0 && !mutant!(BootBelowPromise) {");
+
+    /// Two boot ids within one boot of the machine are refused.
+    OneBootTwoIds:
+        edit(NODE_ROW, "go_on",
+            "if other_boot && self.is_same_boot(clock) {",
+            "if other_boot && self.is_same_boot(clock) && !mutant!(OneBootTwoIds) {");
+
+    /// Arrivals at a latch are synced.
+    ArrivalNotSynced:
+        edit(SYNC, "of",
+            "Op::Arrive(_) => Durability::Synced,",
+            "Op::Arrive(_) if mutant!(ArrivalNotSynced) => Durability::Promised,
+             Op::Arrive(_) => Durability::Synced,");
+
+    /// After a failed sync the log is written again before the next transaction.
+    FailedSyncForgotten:
+        edit(SYNC, "recover_from_failed_sync",
+            "if self.sync_failed.get() {",
+            "if self.sync_failed.get() && !mutant!(FailedSyncForgotten) {");
 }

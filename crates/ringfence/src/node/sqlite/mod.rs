@@ -22,6 +22,7 @@ mod rows;
 mod schema;
 mod socket;
 mod store;
+mod sync;
 mod wake_socket;
 mod worker;
 

@@ -14,31 +14,18 @@ use crate::node::{CallError, Facts, InitMode, NodeClock, Tier, Trouble, TroubleK
 use super::error::{damaged, is_busy, refused, trouble};
 use super::file::LockFile;
 use super::node_row::NodeRow;
+use super::sync::Durability;
 use super::{latch_rows, queue_rows, reader_rows, rows};
 
 /// The file of one node and its connection.
 pub(super) struct SqliteStore {
-    connection: Connection,
-    file: LockFile,
+    pub(super) connection: Connection,
+    pub(super) file: LockFile,
     clock: NodeClock,
     /// Whether the next transaction is synced.
-    sync: Cell<Sync>,
+    pub(super) durability: Cell<Durability>,
     /// A sync failed. Earlier writes may not be on disk, even if a later sync succeeds.
-    unsynced: Cell<bool>,
-}
-
-/// Whether a transaction is on disk before it is answered.
-///
-/// After a boot every holder is dead, and wait queues and leases of the old boot are void. The
-/// operating system keeps them when a process dies. So most transactions need no sync.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Sync {
-    /// A power cut may lose it, and all transactions behind it.
-    No,
-    /// It may accept ballots, so it is synced if the promise on disk has to be raised.
-    Promise,
-    /// It is on disk, and everything before it.
-    Yes,
+    pub(super) sync_failed: Cell<bool>,
 }
 
 /// Why a transaction did not begin.
@@ -71,8 +58,8 @@ impl SqliteStore {
             file,
             clock,
             // As `schema.rs` leaves it.
-            sync: Cell::new(Sync::Yes),
-            unsynced: Cell::new(false),
+            durability: Cell::new(Durability::Synced),
+            sync_failed: Cell::new(false),
         }
     }
 
@@ -82,25 +69,29 @@ impl SqliteStore {
 
     /// Begins a write transaction, so that no later statement fails because the file is busy. Waits
     /// a little for other processes.
-    pub(super) fn begin(&self, sync: Sync) -> Result<Transaction<'_>, BeginError> {
+    pub(super) fn begin(&self, durability: Durability) -> Result<Transaction<'_>, BeginError> {
         self.recover_from_failed_sync()?;
-        let mut transaction = self.begin_once(if sync == Sync::Yes { sync } else { Sync::No })?;
-        if sync == Sync::No || transaction.present.is_promised() {
+        let mut transaction = self.begin_once(if durability == Durability::Synced {
+            durability
+        } else {
+            Durability::Unsynced
+        })?;
+        if durability == Durability::Unsynced || transaction.present.is_promised() {
             return Ok(transaction);
         }
-        if sync == Sync::Yes {
+        if durability == Durability::Synced {
             transaction.promise();
             return Ok(transaction);
         }
         // The setting cannot be changed inside a transaction.
         drop(transaction);
-        let mut transaction = self.begin_once(Sync::Yes)?;
+        let mut transaction = self.begin_once(Durability::Synced)?;
         transaction.promise();
         Ok(transaction)
     }
 
-    fn begin_once(&self, sync: Sync) -> Result<Transaction<'_>, BeginError> {
-        self.set_sync(sync)?;
+    fn begin_once(&self, durability: Durability) -> Result<Transaction<'_>, BeginError> {
+        self.set_durability(durability)?;
         self.execute("BEGIN IMMEDIATE")?;
         self.present().map_err(|error| {
             self.roll_back();
@@ -108,47 +99,12 @@ impl SqliteStore {
         })
     }
 
-    fn set_sync(&self, sync: Sync) -> Result<(), BeginError> {
-        if self.sync.get() != sync {
-            self.execute(match sync {
-                Sync::Yes => "PRAGMA synchronous = FULL",
-                Sync::No | Sync::Promise => "PRAGMA synchronous = NORMAL",
-            })?;
-            self.sync.set(sync);
-        }
-        Ok(())
-    }
-
-    /// After a failed sync the system may report success for the next one, although what it could not
-    /// write is lost. So everything in the log is written anew, into the database.
-    fn recover_from_failed_sync(&self) -> Result<(), BeginError> {
-        if self.unsynced.get() {
-            self.set_sync(Sync::Yes)?;
-            let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
-            let busy = self
-                .connection
-                .query_row(sql, [], |row| row.get::<_, bool>(0));
-            let busy = busy.map_err(|error| self.begin_error(&error))?;
-            if busy {
-                let detail = format!(
-                    "{}: a sync to the disk failed, and other processes keep the log from being \
-                     written again",
-                    self.file.path().display()
-                );
-                let trouble = Trouble::new(TroubleKind::Other, detail);
-                return Err(BeginError::Busy(CallError::Refused(trouble)));
-            }
-            self.unsynced.set(false);
-        }
-        Ok(())
-    }
-
-    fn execute(&self, sql: &str) -> Result<(), BeginError> {
+    pub(super) fn execute(&self, sql: &str) -> Result<(), BeginError> {
         let done = self.connection.execute_batch(sql);
         done.map_err(|error| self.begin_error(&error))
     }
 
-    fn begin_error(&self, error: &rusqlite::Error) -> BeginError {
+    pub(super) fn begin_error(&self, error: &rusqlite::Error) -> BeginError {
         let call_error = refused(self.file.path(), error);
         match is_busy(error) {
             true => BeginError::Busy(call_error),
@@ -217,7 +173,9 @@ impl Transaction<'_> {
             self.finish()?;
         }
         if let Err(error) = self.store.connection.execute_batch("COMMIT") {
-            self.store.unsynced.set(self.store.sync.get() == Sync::Yes);
+            self.store
+                .sync_failed
+                .set(self.store.durability.get() == Durability::Synced);
             let path = self.store.file.path();
             return Err(CallError::Unknown(trouble(path, &error)));
         }

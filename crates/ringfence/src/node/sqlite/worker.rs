@@ -4,13 +4,14 @@
 use std::iter;
 use std::sync::mpsc::Receiver;
 
-use crate::message::{Op, Wake};
+use crate::message::Wake;
 use crate::node::CallError;
 use crate::node::backlog::Backlog;
 use crate::node::embedded::{Answered, Job};
 
 use super::pending::Pending;
-use super::store::{BeginError, SqliteStore, Sync, Transaction};
+use super::store::{BeginError, SqliteStore, Transaction};
+use super::sync::Durability;
 use super::wake_socket::WakeSockets;
 
 /// The most calls in one transaction: enough to share a write, few enough to let other processes
@@ -65,7 +66,7 @@ fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> (Vec<Answered>, Vec<Wa
         if batch.is_empty() {
             break;
         }
-        match store.begin(sync_of(&batch)) {
+        match store.begin(Durability::of(&batch)) {
             Ok(transaction) => {
                 answered.extend(commit(transaction, batch, &mut wakes));
                 break;
@@ -78,34 +79,6 @@ fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> (Vec<Answered>, Vec<Wa
         }
     }
     (answered, wakes)
-}
-
-/// Whether the transaction of `batch` must be on disk before it is answered.
-fn sync_of(batch: &[Job]) -> Sync {
-    let needs = batch.iter().map(|job| match job {
-        Job::Call(call) => match &call.request.op {
-            // Arrivals at a latch outlive a boot.
-            Op::Arrive(_) => Sync::Yes,
-            // These write no ballot.
-            Op::Inspect
-            | Op::Attend(_)
-            | Op::Refresh(_)
-            | Op::RefreshSlots(_)
-            | Op::PlainAcquire(_)
-            | Op::PlainExtend(_)
-            | Op::PlainRelease => Sync::No,
-            Op::Acquire(_)
-            | Op::AcquireSlot(_)
-            | Op::Extend(_)
-            | Op::Release(_)
-            | Op::ReleaseSlot(_)
-            | Op::Restore(_)
-            | Op::Downgrade(_) => Sync::Promise,
-        },
-        // The first ballot that is accepted under the values of a group syncs them too.
-        Job::Probe(_) | Job::Join(..) | Job::Init(..) => Sync::No,
-    });
-    needs.max().unwrap_or(Sync::No)
 }
 
 /// Carries out `batch` in one transaction. A request reads everything before it writes, so a failed
@@ -147,7 +120,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::message::PlainAcquire;
+    use crate::message::{Op, PlainAcquire};
     use crate::node::backlog::tests::call_of;
     use crate::time::Timestamp;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::*;
 use crate::clock::{Clock, SteppedClock};
 use crate::group::Group;
-use crate::message::{Answer, Ballot, Extend, Kind, Mode, Op, Standing};
+use crate::message::{Answer, Ballot, Claim, Extend, Kind, Mode, Op, Standing};
 use crate::name::Name;
 use crate::node::{Call, Completion, Facts, Hear, InitMode, Node};
 use crate::protocol::{Drift, Vote};

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::Commands;
 use ringfence::node::TroubleKind;
-use ringfence_core::ledger::birth::{BirthVerdict, Present, Record, judge, since_us};
+use ringfence_core::ledger::birth::{BirthVerdict, Incarnation, Present, judge, since_us};
 
 use ringfence_testkit::{Flavor, Persistence, Server};
 
@@ -63,7 +63,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
     })
 }
 
-fn text(record: &Record<String>, since_us: u64, birth_us: u64) -> String {
+fn text(record: &Incarnation<String>, since_us: u64, birth_us: u64) -> String {
     let id = record.replication_id.as_deref().unwrap_or("-");
     let epoch = record
         .epoch
@@ -109,7 +109,7 @@ async fn check(server: &Server, node: &RedisNode, before: Option<Before>, settin
     server.command(&["CONFIG", "SET", "appendfsync", sync]);
     let now = present(server, settings);
     let other = || "ab".repeat(20);
-    let record_before = before.as_ref().map(|before| Record {
+    let record_before = before.as_ref().map(|before| Incarnation {
         run_id: if before.own_run {
             now.run_id.clone()
         } else {

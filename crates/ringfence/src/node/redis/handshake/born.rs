@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::group::Group;
-use crate::ledger::birth::Record;
+use crate::ledger::birth::Incarnation;
 
 /// The version of the record that this client reads and writes.
 pub(crate) const VERSION: &str = "3";
@@ -16,7 +16,7 @@ pub(crate) struct BirthRecord {
     /// The text as it is stored on the node. Every lock operation sends it.
     pub(crate) text: String,
     /// The incarnation of the server that the record belongs to, and its flags.
-    pub(crate) server: Record<String>,
+    pub(crate) server: Incarnation<String>,
     /// When the present incarnation began, on the node's clock. A durable server keeps it over a
     /// restart. If locks may have been forgotten, a new incarnation begins.
     pub(crate) since_us: u64,
@@ -72,7 +72,7 @@ impl BirthRecord {
             quarantine: Duration::from_millis(number()?),
             grace: Duration::from_millis(number()?),
         };
-        let server = Record {
+        let server = Incarnation {
             run_id,
             replication_id: replication_id.map(str::to_owned),
             epoch,
@@ -140,7 +140,7 @@ mod tests {
     fn a_birth_record_reads_back() {
         let text = "3 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500";
         let born = BirthRecord::parse(text).unwrap();
-        let server = Record {
+        let server = Incarnation {
             run_id: "abc0".to_owned(),
             replication_id: Some("de1".to_owned()),
             epoch: None,

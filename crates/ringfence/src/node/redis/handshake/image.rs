@@ -3,7 +3,7 @@
 
 use redis::{Pipeline, Value};
 
-use crate::ledger::birth::Record;
+use crate::ledger::birth::Incarnation;
 use crate::node::OnDisk;
 
 use super::info::Info;
@@ -13,7 +13,7 @@ use super::server::{SYNC_SETTINGS, on_disk};
 #[derive(Debug, Clone)]
 pub(crate) struct Image {
     /// The server's part of its birth record.
-    pub(crate) server: Record<String>,
+    pub(crate) server: Incarnation<String>,
     /// Whether it may evict locks.
     pub(crate) evicts: bool,
 }
@@ -82,7 +82,7 @@ mod tests {
 
     fn image() -> Image {
         Image {
-            server: Record {
+            server: Incarnation {
                 run_id: "ab".to_owned(),
                 replication_id: Some("e1".to_owned()),
                 epoch: None,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::group::Group;
-use crate::ledger::birth::Record;
+use crate::ledger::birth::Incarnation;
 use crate::message::Refresh;
 
 #[test]
@@ -14,7 +14,7 @@ fn the_replication_id_is_compared_on_replicated_and_on_unchecked_servers() {
         let mut membership = Membership {
             terms: ScriptTerms::new("born", &Group::new(3)),
             image: Image {
-                server: Record {
+                server: Incarnation {
                     run_id: "ab".to_owned(),
                     replication_id: id.map(str::to_owned),
                     epoch: None,

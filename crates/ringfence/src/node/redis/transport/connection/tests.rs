@@ -203,9 +203,9 @@ async fn a_turn_ends_although_more_has_arrived() {
 }
 
 #[derive(Default)]
-struct RecordedWakes(Mutex<Vec<String>>);
+struct WakeTexts(Mutex<Vec<String>>);
 
-impl Hear for RecordedWakes {
+impl Hear for WakeTexts {
     fn hear(&self, wake: Wake) {
         self.0.lock().unwrap().push(wake.ticket);
     }
@@ -213,10 +213,7 @@ impl Hear for RecordedWakes {
 
 #[tokio::test]
 async fn pushes_arrive_between_answers_and_a_subscription_is_answered_by_one() {
-    let (listeners, recorded) = (
-        Arc::<WakeListeners>::default(),
-        Arc::<RecordedWakes>::default(),
-    );
+    let (listeners, recorded) = (Arc::<WakeListeners>::default(), Arc::<WakeTexts>::default());
     listeners.add("c", recorded.clone());
     let (ours, mut server) = duplex(1 << 16);
     let mut wire = Wire::new(ours, Some(listeners));
@@ -232,7 +229,7 @@ async fn pushes_arrive_between_answers_and_a_subscription_is_answered_by_one() {
 }
 
 /// Pushes wakes until the connection ends. Returns how many were delivered.
-async fn pushed(wire: &mut Wire, server: &mut DuplexStream, recorded: &RecordedWakes) -> usize {
+async fn pushed(wire: &mut Wire, server: &mut DuplexStream, recorded: &WakeTexts) -> usize {
     let wake = b">3\r\n$7\r\nmessage\r\n$16\r\nringfence:wake:c\r\n$5\r\n0 c.7\r\n";
     let many = wake.repeat(100);
     let flood = async {
@@ -253,7 +250,7 @@ async fn pushed(wire: &mut Wire, server: &mut DuplexStream, recorded: &RecordedW
 async fn pushes_without_end_end_the_connection_and_the_next_is_allowed_no_more() {
     let clock = SteppedClock::starting_at(Duration::from_secs(1));
     let listeners = Arc::new(WakeListeners::new(Clock::Stepped(clock.clone())));
-    let recorded = Arc::<RecordedWakes>::default();
+    let recorded = Arc::<WakeTexts>::default();
     listeners.add("c", recorded.clone());
     let connect = || {
         let (ours, server) = duplex(1 << 16);
