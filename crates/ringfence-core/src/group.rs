@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// The values that a node's `born` record carries for its whole group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Group {
     /// How many nodes there are (`N`).
     pub nodes: usize,

@@ -1,7 +1,7 @@
 //! Numbers that follow from a seed: the same seed, the same numbers. For delays and simulations.
 
 /// The generator splitmix64. Its numbers can be guessed: it is not for secrets.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {

@@ -7,7 +7,7 @@ use crate::token::public_half;
 use super::{Latch, Line, Moment, Rules};
 
 /// All that a node keeps under one name.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Entry {
     /// The lock itself. It alone decides who holds.
     pub key: Option<PlainKey>,
@@ -26,7 +26,7 @@ pub struct Entry {
 pub const SHARED: &str = "ringfence-shared";
 
 /// The string at the lock's own key, as any Redlock client would set it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PlainKey {
     /// The holder's token, or whatever another library put there.
     pub value: String,
@@ -35,7 +35,7 @@ pub struct PlainKey {
 }
 
 /// The side record of one name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Record {
     /// The highest ballot accepted for an exclusive claim, or retired.
     pub fence: Ballot,
@@ -55,7 +55,7 @@ pub struct Record {
 
 /// A holder as the record knows it. While the name is shared, the record's seat is [`SHARED`]'s: as long
 /// and under the label as the last of the readers, under the highest of their ballots.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Seat {
     /// The holder's token.
     pub token: String,

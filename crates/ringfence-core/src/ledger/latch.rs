@@ -11,7 +11,7 @@ use crate::message::{Answer, Arrivals, Arrive, Attend, Mode, Wake};
 use super::{Entry, Moment, Rules};
 
 /// Who has arrived at a latch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Latch {
     /// When it was made, in microseconds of the nodes' clocks: the earliest time that anybody told. It
     /// is how clients know which nodes are too young to remember all of it.

@@ -10,14 +10,14 @@ pub const TICKET_MS: u64 = 3_000;
 pub const FIRST_AGE_MAX_US: u64 = 1_000_000;
 
 /// Who waits, earliest first.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Line {
     /// The tickets, sorted by time and id.
     pub tickets: Vec<Ticket>,
 }
 
 /// One who waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// Since when, in microseconds of the nodes' clocks.
     pub since_us: u64,

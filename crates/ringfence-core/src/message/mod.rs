@@ -47,7 +47,7 @@ impl Claim {
 /// One operation on one node: atomic, over all its claims or none.
 ///
 /// The nodes of a quorum share one request, hence the `Arc`s.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The names concerned, without repetition.
     pub claims: Arc<[Claim]>,
@@ -58,7 +58,7 @@ pub struct Request {
 }
 
 /// What is to be done with the claims of a [`Request`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Take the claims.
     Acquire(Acquire),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Ballot;
 
 /// Take the claims, if they are free and `ballot` is above their fences.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Acquire {
     /// What this attempt proposes.
     pub ballot: Ballot,
@@ -18,7 +18,7 @@ pub struct Acquire {
 }
 
 /// Keep the claims for at least `ttl_ms` more, if this token still holds them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Extend {
     /// The ballot of the grant.
     pub ballot: Ballot,
@@ -27,7 +27,7 @@ pub struct Extend {
 }
 
 /// Give the claims back, if this token holds them under no later ballot.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Release {
     /// The ballot of the attempt or grant.
     pub ballot: Ballot,
@@ -45,7 +45,7 @@ pub struct Release {
 }
 
 /// From exclusive to shared, under the same token and ballot, for at least `ttl_ms` more.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Downgrade {
     /// The ballot of the grant.
     pub ballot: Ballot,
@@ -54,7 +54,7 @@ pub struct Downgrade {
 }
 
 /// Put a granted holder back on a node that lost it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Restore {
     /// The ballot of the grant.
     pub ballot: Ballot,
@@ -66,14 +66,14 @@ pub struct Restore {
 
 /// These callers still wait for the claims: enters or refreshes their places, and says how they
 /// stand.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Refresh {
     /// Their places in line.
     pub places: Arc<[Place]>,
 }
 
 /// Take one slot of a semaphore. Its claims are the gate and then every slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireSlot {
     /// Which slot, and no other; `None` if the node is to pick one.
     pub slot: Option<u32>,
@@ -83,7 +83,7 @@ pub struct AcquireSlot {
 
 /// Give slots of a semaphore back, each of them if this token holds it under no later ballot.
 /// The claims are those of [`AcquireSlot`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ReleaseSlot {
     /// Which.
     pub slots: Slots,
@@ -93,14 +93,14 @@ pub struct ReleaseSlot {
 
 /// These callers still wait for a slot: enters or refreshes their places, and says how they stand.
 /// The claims are those of [`AcquireSlot`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RefreshSlots {
     /// Their places in line.
     pub places: Arc<[Place]>,
 }
 
 /// These parties have arrived at a latch, which is the one claim. Nobody ever leaves.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Arrive {
     /// Who has arrived: one party, or all that somebody knows of.
     pub parties: Arc<[Arc<str>]>,
@@ -115,7 +115,7 @@ pub struct Arrive {
 
 /// Who has arrived at a latch? Enters or refreshes the places of those who wait to be told, and
 /// keeps the latch for their sake.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attend {
     /// Their places.
     pub places: Arc<[Place]>,
@@ -126,14 +126,14 @@ pub struct Attend {
 }
 
 /// Plain Redlock: `SET NX PX`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PlainAcquire {
     /// How long the holder may keep it.
     pub ttl_ms: u64,
 }
 
 /// Plain Redlock: compare and `PEXPIRE`, never shorter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PlainExtend {
     /// How long from now.
     pub ttl_ms: u64,

@@ -8,7 +8,7 @@ use crate::token::is_tombstone;
 use super::Ballot;
 
 /// What a node answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reply {
     /// The node's clock and the claims' floor; plain operations carry none.
     pub stamp: Option<Stamp>,
@@ -19,7 +19,7 @@ pub struct Reply {
 }
 
 /// The node's time and the claims' floor, on every answer: how a client learns what to propose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// The node's clock in microseconds.
     pub clock_us: u64,
@@ -31,7 +31,7 @@ pub struct Stamp {
 /// Which incarnation of a node answered, and since when it has been running without a gap.
 ///
 /// The node vouches that the answer was given under exactly this incarnation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Standing {
     /// A number that changes whenever the node may have forgotten something.
     pub incarnation: u64,
@@ -60,7 +60,7 @@ impl Standing {
 }
 
 /// The outcome of an operation that a node carried out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// Acquire: all claims are held by this token under this ballot.
     Granted,
@@ -105,7 +105,7 @@ pub enum Answer {
 }
 
 /// What a node knows of a latch.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Arrivals {
     /// When the latch was made, in microseconds of the nodes' clocks; `None` if the node knows nothing
     /// of it.
@@ -117,7 +117,7 @@ pub struct Arrivals {
 }
 
 /// What a node says to whoever asks for a slot of a semaphore.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Permit {
     /// The answer, as if the slot were a lock of its own.
     pub answer: Box<Answer>,
@@ -132,7 +132,7 @@ pub struct Permit {
 }
 
 /// How a place in line stands on one node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Turn {
     /// How many are ahead, in the longest of the claims' lines; of a semaphore, how many more than
     /// the free slots serve.
@@ -195,7 +195,7 @@ pub struct Holder {
 }
 
 /// One node's view of one name.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct View {
     /// Who holds it, if anyone.
     pub holder: Option<Holder>,

@@ -21,7 +21,7 @@ pub use retry::majority_grows_up;
 const ROUND_MIN: Duration = Duration::from_millis(20);
 
 /// What the caller asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// How many nodes there are.
     pub nodes: usize,
@@ -44,7 +44,7 @@ pub struct Terms {
 }
 
 /// The way to one grant.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Acquisition {
     terms: Terms,
     started: Timestamp,
@@ -74,7 +74,7 @@ pub struct Acquisition {
 }
 
 /// What a caller knows of the line beforehand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Line {
     /// Nothing.
     Unknown,
@@ -83,7 +83,7 @@ pub enum Line {
 }
 
 /// A caller's ticket: the same through all its attempts.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Ticket {
     /// Given before it is first shown.
     id: Option<Arc<str>>,
@@ -97,7 +97,7 @@ struct Ticket {
 }
 
 /// What comes after an attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Next {
     /// The lock is held until `deadline`.
     Granted {
@@ -118,7 +118,7 @@ pub enum Next {
 }
 
 /// Why there is no grant.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Failure {
     /// What stood in the way.
     pub kind: FailureKind,

@@ -15,7 +15,7 @@ use super::vote::count_once;
 use super::{Discount, Drift, GrantId, Vote, deadline, quorum};
 
 /// One ballot, proposed to all nodes at once.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attempt {
     token: Token,
     ballot: Ballot,
@@ -34,7 +34,7 @@ pub struct Attempt {
     verdict: Option<Verdict>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct NodeState {
     vote: Vote,
     /// Which server answered; zero before it did.
@@ -49,7 +49,7 @@ struct NodeState {
 }
 
 /// How an attempt ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// A majority granted in time.
     Won {
@@ -61,7 +61,7 @@ pub enum Verdict {
 }
 
 /// What stood in the way of an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Loss {
     /// Another holder.
     Held,

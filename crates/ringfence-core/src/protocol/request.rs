@@ -15,7 +15,7 @@ use super::{LatchRound, LatchTerms, Transmit};
 
 /// What the nodes know a lock by that was asked for: every request about it names this. Every hold
 /// has one, so what few of them have is in a box.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GrantId {
     /// What was asked for. Of a slot that was won, its one claim.
     pub claims: Arc<[Claim]>,

@@ -8,7 +8,7 @@ use crate::node::CallError;
 use super::{Vote, quorum};
 
 /// Which slot an attempt asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Asked {
     /// Whichever each node picks.
     Any,
@@ -17,7 +17,7 @@ pub enum Asked {
 }
 
 /// What one node told of a semaphore, beside its answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Sight {
     /// The slot that the answer is about.
     pub(super) slot: Option<u32>,

@@ -18,7 +18,7 @@ use crate::protocol::{Drift, quorum};
 const LEFT_MAX: usize = 16;
 
 /// What a reply proved about clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClockEvent {
     /// A node's clock jumped.
     Jumped {
@@ -42,7 +42,7 @@ pub enum ClockEvent {
 }
 
 /// What is known of all nodes' clocks.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Clocks {
     drift: Drift,
     nodes: Vec<NodeClock>,
@@ -51,7 +51,7 @@ pub(super) struct Clocks {
     left: Vec<(u64, NodeClock)>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct NodeClock {
     /// Its leases run on another clock than the one in its replies.
     exempt: bool,
@@ -171,7 +171,7 @@ impl Clocks {
 }
 
 /// One reply's word about its node's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Reading {
     pub(super) clock_us: u64,
     /// The clock was read between these two moments of ours.
@@ -180,14 +180,14 @@ pub(super) struct Reading {
 }
 
 /// The bounds within which a node's clock runs ahead of ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Bounds {
     low_us: i128,
     high_us: i128,
 }
 
 /// What is known of one node's offset: the narrowest bounds that all replies so far leave.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Offset {
     known: Option<Known>,
     /// Replies to requests from before this are left out. They may show the clock as it was
@@ -195,7 +195,7 @@ struct Offset {
     begun: Option<Timestamp>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Known {
     bounds: Bounds,
     /// The last reply that fitted was read between these two moments.
@@ -204,7 +204,7 @@ struct Known {
 }
 
 /// A jump of a node's clock against ours: it happened, by so much, at some time in between.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Jump {
     /// The least and the most that it can have been; below zero it was set back.
     low_us: i128,
