@@ -2,9 +2,9 @@
 //! is valid, what to take back and when to try again.
 //!
 //! Pure: time, answers and seeds come in as values; what is to be sent comes out as values. The
-//! driver runs this code, and so does the simulator, which runs the whole client. The exhaustive model
-//! (`ringfence-verify model`) does not: it runs the ledger, and has a client of its own that restates
-//! these rules. Nothing here knows what a node is made of.
+//! driver runs this code. So does the simulator, which runs the whole client, and the exhaustive model
+//! (`ringfence-verify model`), which steps the machines themselves: they are `Clone + Eq + Hash`.
+//! Nothing here knows what a node is made of.
 
 mod acquisition;
 mod attempt;
