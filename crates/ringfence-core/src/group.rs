@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// The group values, as a node's birth record (`born`) stores them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Group {
     /// The number of nodes (`N`).
     pub nodes: usize,

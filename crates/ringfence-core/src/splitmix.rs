@@ -2,7 +2,7 @@
 //! simulations only.
 
 /// The generator splitmix64. Its numbers are predictable, so never use them for secrets.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {

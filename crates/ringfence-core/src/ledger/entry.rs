@@ -7,7 +7,7 @@ use crate::token::public_half;
 use super::{LatchRecord, Moment, Rules, WaitQueue};
 
 /// Everything that a node stores for one name.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Entry {
     /// The lock itself. Only this key decides which token holds the name.
     pub key: Option<PlainKey>,
@@ -26,7 +26,7 @@ pub struct Entry {
 pub const SHARED: &str = "ringfence-shared";
 
 /// The string at the lock's own key, as any Redlock client would set it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PlainKey {
     /// The holder's token, or the value that another library wrote.
     pub value: String,
@@ -35,7 +35,7 @@ pub struct PlainKey {
 }
 
 /// The side record of one name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Record {
     /// The highest ballot accepted for an exclusive claim, or retired.
     pub fence: Ballot,
@@ -57,7 +57,7 @@ pub struct Record {
 /// A holder in the record. While readers share the name, the record's seat has the token
 /// [`SHARED`], the lease and label of the reader whose lease ends last, and the highest ballot of
 /// the readers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Seat {
     /// The holder's token.
     pub token: String,

@@ -11,7 +11,7 @@ use crate::message::{Answer, Arrivals, Arrive, Attend, Mode, Wake};
 use super::{Entry, Moment, Rules};
 
 /// What a node stores about a latch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LatchRecord {
     /// When the latch was created, in microseconds of the nodes' clocks: the earliest time that any
     /// client sent. From it clients know which nodes are too young to have seen every arrival.

@@ -11,14 +11,14 @@ pub const TICKET_MS: u64 = 3_000;
 pub const FIRST_AGE_MAX_US: u64 = 1_000_000;
 
 /// The waiters, earliest first.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct WaitQueue {
     /// The tickets, sorted by time and id.
     pub entries: Vec<QueueEntry>,
 }
 
 /// A ticket in the queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct QueueEntry {
     /// Since when the caller waits, in microseconds of the nodes' clocks.
     pub since_us: u64,

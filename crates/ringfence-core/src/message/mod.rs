@@ -48,7 +48,7 @@ impl Claim {
 /// One operation on one node. It is atomic: it applies to all its claims or to none.
 ///
 /// All nodes of a quorum receive the same request, so its parts are in `Arc`s.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The names of the operation; no name appears twice.
     pub claims: Arc<[Claim]>,
@@ -59,7 +59,7 @@ pub struct Request {
 }
 
 /// The operation on the claims of a [`Request`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Take the claims.
     Acquire(Acquire),

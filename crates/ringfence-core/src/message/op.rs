@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Ballot;
 
 /// Take the claims, if they are free and `ballot` is above their fences.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Acquire {
     /// The ballot that this attempt proposes.
     pub ballot: Ballot,
@@ -19,7 +19,7 @@ pub struct Acquire {
 }
 
 /// Extend the lease of the claims to at least `ttl_ms` from now, if this token still holds them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Extend {
     /// The ballot of the grant.
     pub ballot: Ballot,
@@ -28,7 +28,7 @@ pub struct Extend {
 }
 
 /// Release the claims, if this token holds them and not under a later ballot.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Release {
     /// The ballot of the attempt or grant.
     pub ballot: Ballot,
@@ -47,7 +47,7 @@ pub struct Release {
 }
 
 /// Change from exclusive to shared, under the same token and ballot, for at least `ttl_ms` more.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Downgrade {
     /// The ballot of the grant.
     pub ballot: Ballot,
@@ -56,7 +56,7 @@ pub struct Downgrade {
 }
 
 /// Restore a granted holder on a node that lost it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Restore {
     /// The ballot of the grant.
     pub ballot: Ballot,
@@ -68,14 +68,14 @@ pub struct Restore {
 
 /// Enter or refresh the tickets of callers that still wait for the claims. The node answers with
 /// the position of each ticket.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Refresh {
     /// The tickets.
     pub tickets: Arc<[Ticket]>,
 }
 
 /// Take one slot of a semaphore. The claims are its admission record, followed by every slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireSlot {
     /// The wanted slot, which the node never replaces by another. With `None` the node picks one.
     pub slot: Option<u32>,
@@ -85,7 +85,7 @@ pub struct AcquireSlot {
 
 /// Release slots of a semaphore. Each slot is released if this token holds it and not under a later
 /// ballot. The claims are those of [`AcquireSlot`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ReleaseSlot {
     /// The slots to release.
     pub slots: Slots,
@@ -95,14 +95,14 @@ pub struct ReleaseSlot {
 
 /// Enter or refresh the tickets of callers that still wait for a slot. The node answers with the
 /// position of each ticket. The claims are those of [`AcquireSlot`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RefreshSlots {
     /// The tickets.
     pub tickets: Arc<[Ticket]>,
 }
 
 /// Add parties that have arrived at a latch. The latch is the only claim. No party ever leaves.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Arrive {
     /// The parties: one that arrives, or all parties that the client knows of.
     pub parties: Arc<[Arc<str>]>,
@@ -118,7 +118,7 @@ pub struct Arrive {
 
 /// List or count the parties that have arrived at a latch. Enters or refreshes the tickets of the
 /// waiters, and keeps the latch alive for them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attend {
     /// The tickets.
     pub tickets: Arc<[Ticket]>,
@@ -129,14 +129,14 @@ pub struct Attend {
 }
 
 /// Plain Redlock: `SET NX PX`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PlainAcquire {
     /// The lease of the holder, in milliseconds.
     pub ttl_ms: u64,
 }
 
 /// Plain Redlock: compare and `PEXPIRE`, never shorter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PlainExtend {
     /// The new lease, counted from when the node executes this.
     pub ttl_ms: u64,

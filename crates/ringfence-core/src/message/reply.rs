@@ -8,7 +8,7 @@ use crate::token::is_tombstone;
 use super::Ballot;
 
 /// The reply of a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reply {
     /// The node's clock and the claims' floor. Plain operations have none.
     pub stamp: Option<ReplyStamp>,
@@ -20,7 +20,7 @@ pub struct Reply {
 
 /// The node's clock and the claims' floor. Every reply carries them, so that the client can choose
 /// a ballot that the nodes accept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReplyStamp {
     /// The node's clock in microseconds.
     pub clock_us: u64,
@@ -31,7 +31,7 @@ pub struct ReplyStamp {
 /// The incarnation of the node that answered, and since when it runs without interruption.
 ///
 /// The node guarantees that exactly this incarnation gave the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Standing {
     /// A number that changes whenever the node may have lost data.
     pub incarnation: u64,
@@ -61,7 +61,7 @@ impl Standing {
 }
 
 /// The result of an operation that a node executed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// Acquire: all claims are held by this token under this ballot.
     Granted,
@@ -106,7 +106,7 @@ pub enum Answer {
 }
 
 /// What a node knows about a latch.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Arrivals {
     /// When the latch was created, in microseconds of the nodes' clocks; `None` if the node does
     /// not know the latch.
@@ -118,7 +118,7 @@ pub struct Arrivals {
 }
 
 /// A node's reply to an acquire of a slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Permit {
     /// The answer, as if the slot were a lock of its own.
     pub answer: Box<Answer>,
@@ -133,7 +133,7 @@ pub struct Permit {
 }
 
 /// The position of a ticket on one node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Turn {
     /// How many waiters are ahead, in the longest of the claims' wait queues. For a semaphore: how
     /// many more than the free slots can serve.
@@ -196,7 +196,7 @@ pub struct Holder {
 }
 
 /// One node's view of one name.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct View {
     /// The holder, if there is one.
     pub holder: Option<Holder>,

@@ -22,7 +22,7 @@ pub use retry::majority_votes_in;
 const ROUND_MIN: Duration = Duration::from_millis(20);
 
 /// The terms of an acquisition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AcquireTerms {
     /// The number of nodes.
     pub nodes: usize,
@@ -45,7 +45,7 @@ pub struct AcquireTerms {
 }
 
 /// The way to one grant.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Acquisition {
     terms: AcquireTerms,
     started: Timestamp,
@@ -76,7 +76,7 @@ pub struct Acquisition {
 }
 
 /// What a caller knows about the wait queue before the first attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QueueHint {
     /// Nothing.
     Unknown,
@@ -86,7 +86,7 @@ pub enum QueueHint {
 }
 
 /// The state of a caller's ticket, which stays the same for all its attempts.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct TicketState {
     /// Set before the first attempt that carries the ticket.
     id: Option<Arc<str>>,
@@ -101,7 +101,7 @@ struct TicketState {
 }
 
 /// What follows an attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Next {
     /// The lock is held until `deadline`.
     Granted {
@@ -122,7 +122,7 @@ pub enum Next {
 }
 
 /// Why there is no grant.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireFailure {
     /// The reason.
     pub kind: FailureKind,

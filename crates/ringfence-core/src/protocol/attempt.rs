@@ -16,7 +16,7 @@ use super::vote::count_once;
 use super::{Discount, Drift, GrantId, Vote, deadline, quorum};
 
 /// One ballot, proposed to all nodes at once.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attempt {
     token: Token,
     ballot: Ballot,
@@ -35,7 +35,7 @@ pub struct Attempt {
     verdict: Option<AttemptVerdict>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct AttemptNode {
     vote: Vote,
     /// The server that answered; zero before the answer.
@@ -50,7 +50,7 @@ struct AttemptNode {
 }
 
 /// The end of an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AttemptVerdict {
     /// A majority granted in time.
     Won {
@@ -62,7 +62,7 @@ pub enum AttemptVerdict {
 }
 
 /// Why an attempt was lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Loss {
     /// Another client holds the lock or is ahead in the queue.
     Held,

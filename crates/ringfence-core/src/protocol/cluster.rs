@@ -19,7 +19,7 @@ pub use clocks::ClockEvent;
 use clocks::{Clocks, Reading};
 
 /// What this client knows about its nodes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cluster {
     group: Group,
     drift: Drift,
@@ -32,7 +32,7 @@ pub struct Cluster {
     duplicates_found: Option<(usize, usize)>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct NodeView {
     /// The node's clock minus ours.
     offset_us: Option<i64>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::splitmix::SplitMix64;
 
 /// Draws delays. Safety does not depend on them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Jitter(pub(super) SplitMix64);
 
 impl Jitter {

@@ -2,9 +2,9 @@
 //! grant is valid, what to undo or release, and when to try again.
 //!
 //! Pure: time, answers and seeds are arguments; requests are return values. The runtime of the
-//! library executes this code, and so does the simulator, which runs the whole client. The
-//! exhaustive model (`ringfence-verify model`) runs the ledger, with a client of its own that
-//! restates these rules. Nothing here depends on the kind of a node.
+//! library executes this code. So do the simulator, which runs the whole client, and the exhaustive
+//! model (`ringfence-verify model`), which steps the machines themselves: they are
+//! `Clone + Eq + Hash`. Nothing here depends on the kind of a node.
 
 mod acquisition;
 mod attempt;

@@ -15,7 +15,7 @@ use super::{LatchRound, LatchTerms, Transmit};
 
 /// The identity of a lock on the nodes: every request about the lock carries these values. Every
 /// hold has one, so the parts that few holds need are boxed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GrantId {
     /// The claims. For a slot that was won, its one claim.
     pub claims: Arc<[Claim]>,

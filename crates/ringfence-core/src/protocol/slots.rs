@@ -8,7 +8,7 @@ use crate::node::CallError;
 use super::{Vote, quorum};
 
 /// The slot that an attempt asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Asked {
     /// Each node picks one.
     Any,
@@ -17,7 +17,7 @@ pub enum Asked {
 }
 
 /// What one node reported about a semaphore, beside its answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct SlotReport {
     /// The slot that the answer is about.
     pub(super) slot: Option<u32>,

@@ -25,12 +25,24 @@ pub(crate) struct ModelArgs {
     /// client
     #[arg(long, value_delimiter = ',', requires = "scope")]
     attempts: Vec<u8>,
-    /// With --scope: how many ballots there are
+    /// With --scope: how many times the first client renews
+    #[arg(long, requires = "scope")]
+    renewals: Option<u8>,
+    /// With --scope: how many ticks pass, where all clocks run together
+    #[arg(long, requires = "scope")]
+    ticks: Option<u8>,
+    /// With --scope: how many ballots there are, where one clock runs by itself
     #[arg(long, requires = "scope")]
     ballots: Option<u8>,
     /// With --scope: how many nodes may forget everything
     #[arg(long, requires = "scope")]
     crashes: Option<u8>,
+    /// With --scope: replies may be delayed
+    #[arg(long, requires = "scope")]
+    slow_replies: bool,
+    /// With --scope: clients undo their last attempts
+    #[arg(long, requires = "scope")]
+    undo_last: bool,
     /// How many threads search. With more than one, the reported way need not be the shortest
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -57,8 +69,12 @@ impl ModelArgs {
         let wanted = |scope: &Scope| self.scope.as_deref().is_none_or(|name| name == scope.name);
         let size = Size {
             attempts: self.attempts.clone(),
+            renewals: self.renewals,
             ballots: self.ballots,
+            ticks: self.ticks,
             crashes: self.crashes,
+            slow_replies: self.slow_replies,
+            undoes_last: self.undo_last,
         };
         let scopes = Scope::ALL.into_iter().filter(wanted);
         scopes.map(|scope| size.of(scope)).collect()

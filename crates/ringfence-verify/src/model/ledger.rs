@@ -1,170 +1,163 @@
-//! What a node does in the model: the product's own ledger, asked once for every question that comes
-//! up and remembered, so that millions of states cost a few thousand calls.
+//! What a node does in the model: the product's own ledger, on an [`Entry`] from which is left out what can
+//! make no difference.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use ringfence_core::ledger::{Entry, Moment, PlainKey, Record, Rules, Seat, apply};
+use ringfence_core::ledger::{Entry, Moment, Rules, apply};
 use ringfence_core::message::{
-    Acquire, Answer, Ballot, Claim, Extend, Mode, Op, Release, ReleaseKind, Request, Restore,
+    Acquire, Answer, Ballot, Holder, Op, Release, Reply, Request, Restore,
 };
-use ringfence_core::name::Name;
-use ringfence_core::token::{TOKEN_ENTROPY_BYTES, Token};
 
-use super::world::{CLIENTS, Mail, Number};
-use super::{Scope, Time, Variant};
+use super::letter::{Content, Letter, Word};
+use super::scope::{Clocks, Ticks, Variant};
+use super::setting::{Setting, TICK, at, clock_us, just_below, standing};
+use super::tables::Known;
+use super::world::CLIENTS;
 
-/// What a node keeps of the one name: an [`Entry`] without what never differs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Slip {
-    /// Who holds, and the last tick of its lease.
-    pub holder: Option<(u8, Number)>,
-    /// The side record.
-    pub record: Option<Memo>,
-}
-
-/// The side record of a [`Slip`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Memo {
-    /// The highest ballot accepted or retired.
-    pub fence: Number,
-    /// The highest ballot given back.
-    pub closed: Number,
-    /// The holder's ballot; zero without a holder.
-    pub seated: Number,
-    /// The last tick of the record.
-    pub until: Number,
+/// What a node is asked, and all that its answer depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Asked {
+    /// What it keeps.
+    pub(super) entry: u32,
+    /// Its time; `None` if that stands still.
+    pub(super) clock: Option<Ticks>,
+    pub(super) born: Option<Ticks>,
+    pub(super) question: Question,
 }
 
 /// A question to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Question {
+pub(super) enum Question {
     /// A client's request.
-    Mail(u8, Mail, Number),
+    Mail {
+        client: u8,
+        letter: u32,
+        /// The client may try again: then it needs to know the node's time and the floor.
+        tries_again: bool,
+    },
     /// What is left, now that time has passed?
     Settle,
     /// What is left, now that the holder's lease is over?
     Lapse,
 }
 
-/// What a node answers, as far as the model cares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Word {
-    /// Granted, extended, released or restored.
-    Done,
-    /// Somebody else holds.
-    Held,
-    /// The ballot is too low.
-    Stale,
-    /// The ballot is too high.
-    Ahead,
-    /// Nobody holds; or the ballot is closed.
-    Gone,
-    /// The token holds under a later ballot.
-    Newer,
+/// What a node answers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answered {
+    /// What it keeps from then on.
+    pub(super) entry: u32,
+    pub(super) word: Word,
+    /// The reply.
+    pub(super) letter: u32,
 }
 
-/// The time of a node on which time does not matter, and its window: every ballot is near enough, and
-/// nothing is ever forgotten.
-const STILL: Number = 16;
-/// How long a lease lasts there, until it is said to be over.
-const LEASE_MS: u64 = 5;
-/// How long records are kept there.
-const RECORD_MS: u64 = 100;
+/// Records last for so long where time does not end them.
+const FOREVER_MS: u64 = 1_000_000_000;
 
-/// What a node was asked: what it kept, its time, and the question.
-type Asked = (Slip, Option<Number>, Question);
-
-/// The ledger, with a memory of what it answered.
-#[derive(Debug)]
-pub struct Ledger {
-    time: Option<Time>,
-    variant: Variant,
-    claims: Arc<[Claim]>,
-    tokens: [Token; CLIENTS],
-    known: Mutex<HashMap<Asked, (Slip, Word)>>,
-}
-
-impl Slip {
-    /// Gives the holder another number.
-    pub fn rename(&mut self, number: impl Fn(u8) -> u8) {
-        if let Some((holder, _)) = &mut self.holder {
-            *holder = number(*holder);
-        }
-    }
-}
-
-impl Ledger {
-    /// The ledger under the rules of `scope`.
-    pub fn new(scope: &Scope) -> Self {
-        let name = Name::new("", "model").expect("a good name");
-        Self {
-            time: scope.time,
-            variant: scope.variant,
-            claims: Arc::from([Claim {
-                name,
-                mode: Mode::Exclusive,
-            }]),
-            tokens: [1, 2, 3].map(|byte| Token::from_entropy([byte; TOKEN_ENTROPY_BYTES])),
-            known: Mutex::default(),
-        }
-    }
-
-    /// Asks a node that keeps `slip`, at `clock`.
-    pub fn ask(&self, slip: Slip, clock: Option<Number>, question: Question) -> (Slip, Word) {
-        let key = (slip, clock, question);
-        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().get(&key) {
-            return *known;
-        }
-        let answer = self.carry_out(slip, clock, question);
-        lock().insert(key, answer);
-        answer
-    }
-
-    fn carry_out(&self, slip: Slip, clock: Option<Number>, question: Question) -> (Slip, Word) {
-        let (client, op) = match question {
-            Question::Settle | Question::Lapse => (0, Op::Inspect),
-            Question::Mail(client, mail, ballot) => {
-                let ttl_ms = if clock.is_some() { 0 } else { LEASE_MS };
-                (client, self.op(&slip, client, mail, ballot, ttl_ms))
+impl Asked {
+    pub(super) fn carry_out(&self, setting: &Setting, known: &mut Known) -> Answered {
+        let mut entry = Entry::clone(known.entries.get(self.entry));
+        let now = self.moment(&entry);
+        let (client, letter, tries_again) = match self.question {
+            Question::Mail {
+                client,
+                letter,
+                tries_again,
+            } => (client, letter, tries_again),
+            Question::Settle | Question::Lapse => {
+                entry.expire(now);
+                self.leave_out(setting, &mut entry);
+                let (entry, _) = known.entries.put(entry);
+                return Answered {
+                    entry,
+                    word: Word::Other,
+                    letter: 0,
+                };
             }
         };
-        let now = self.moment(clock, &slip, question);
-        let mut rules = self.rules(clock);
-        if self.variant == Variant::PinnedFloor && slip.record.is_some() {
-            // Out of reach, the ground asks nothing of a ballot: the record alone does. The ceiling
-            // stays where it is.
-            if let Op::Acquire(Acquire { ballot, .. }) | Op::Release(Release { ballot, .. }) = &op
-                && ballot.get() > now.clock_us + rules.window_us
-            {
-                return (slip, Word::Ahead);
-            }
-            rules.window_us = u64::from(Number::MAX);
-        }
+        let letter = Letter::clone(known.letters.get(letter));
+        let Content::Request(request) = letter.content else {
+            unreachable!("a node gets no reply");
+        };
         let request = Request {
-            claims: Arc::clone(&self.claims),
-            token: self.tokens[usize::from(client)].clone(),
-            op,
+            token: setting.token_of(client.into(), &request.token),
+            ..request
         };
-        let mut entries = [self.entry(&slip)];
-        let outcome = apply(&rules, now, &mut entries, &request);
-        let word = match outcome.answer {
-            Answer::Held(_) => Word::Held,
-            Answer::Stale => Word::Stale,
-            Answer::Ahead => Word::Ahead,
-            Answer::Gone => Word::Gone,
-            Answer::Newer => Word::Newer,
-            _ => Word::Done,
+        let reply = self.reply(setting, &mut entry, now, request, tries_again);
+        let word = Word::of(&reply);
+        self.leave_out(setting, &mut entry);
+        let reply = Letter {
+            content: Content::Reply(reply),
+            // Only a reply with a stamp says something about clocks.
+            sent: match (tries_again, setting.scope.slow_replies) {
+                (true, true) => letter.sent,
+                // Of what arrives at once, the way there may as well have taken no time.
+                (true, false) => at(self.clock.unwrap_or_default()),
+                (false, _) => at(0),
+            },
+            ..letter
         };
-        let [entry] = entries;
-        (self.slip(&entry), word)
+        Answered {
+            entry: known.entries.put(entry).0,
+            word,
+            letter: known.letters.put(reply).0,
+        }
     }
 
-    fn rules(&self, clock: Option<Number>) -> Rules {
-        let (window_us, retention_ms) = match (self.time, clock) {
-            (Some(time), Some(_)) => (time.window.into(), time.retention_ms.into()),
-            _ => (STILL.into(), RECORD_MS),
+    fn reply(
+        &self,
+        setting: &Setting,
+        entry: &mut Entry,
+        now: Moment,
+        mut request: Request,
+        tries_again: bool,
+    ) -> Reply {
+        let mut rules = self.rules(setting);
+        setting.spoil(&mut request, entry);
+        let pinned = setting.is(Variant::PinnedFloor) && entry.record.is_some();
+        let ballot = match &request.op {
+            Op::Acquire(Acquire { ballot, .. })
+            | Op::Release(Release { ballot, .. })
+            | Op::Restore(Restore { ballot, .. }) => *ballot,
+            _ => Ballot::default(),
+        };
+        let answer = if pinned && ballot.get() > now.clock_us + rules.window_us {
+            // The ceiling stays where it is.
+            Answer::Ahead
+        } else {
+            if pinned {
+                // The ground is out of reach, and asks nothing of a ballot: the record alone does.
+                rules.window_us = now.clock_us;
+            }
+            let entries = std::slice::from_mut(entry);
+            let outcome = apply(&rules, now, entries, &request);
+            // A reply without its stamp says nothing about clocks, and nothing about what to propose next.
+            let stamp = Some(outcome.stamp).filter(|_| tries_again);
+            let answer = match outcome.answer {
+                // Who holds and for how long is for people, and for callers that wait in line.
+                Answer::Held(_) => Answer::Held(Holder::default()),
+                answer => answer,
+            };
+            return Reply {
+                stamp,
+                standing: standing(self.born, self.clock.unwrap_or_default()),
+                answer,
+            };
+        };
+        Reply {
+            stamp: None,
+            standing: standing(self.born, self.clock.unwrap_or_default()),
+            answer,
+        }
+    }
+
+    fn rules(&self, setting: &Setting) -> Rules {
+        let (window_us, retention_ms) = match (setting.scope.clocks, self.clock) {
+            (Clocks::Together(span), _) => (micros(span.window), FOREVER_MS),
+            (Clocks::Apart(time), Some(_)) => {
+                let retention = just_below(time.retention).as_millis() as u64;
+                (micros(time.window), retention)
+            }
+            // Every ballot is near enough.
+            (Clocks::Apart(_), None) => (clock_us(0), FOREVER_MS),
         };
         Rules {
             window_us,
@@ -173,110 +166,99 @@ impl Ledger {
         }
     }
 
-    fn moment(&self, clock: Option<Number>, slip: &Slip, question: Question) -> Moment {
-        let ticks_per_ms = self.time.map_or(1, |time| time.ticks_per_ms);
-        let clock_us = u64::from(clock.unwrap_or(STILL));
-        let lease_ms = match (question, slip.holder) {
-            (Question::Lapse, Some((_, until))) => u64::from(until) + 1,
-            _ if clock.is_none() => clock_us,
-            _ => clock_us / u64::from(ticks_per_ms),
-        };
-        Moment { clock_us, lease_ms }
-    }
-
-    fn op(&self, slip: &Slip, client: u8, mail: Mail, ballot: Number, ttl_ms: u64) -> Op {
-        let release = |kind, fate_unknown| {
-            let seated = slip.record.map_or(0, |memo| memo.seated);
-            let ours = slip.holder.is_some_and(|(holder, _)| holder == client);
-            let ballot = match self.variant {
-                Variant::CarelessRelease if ours => ballot.max(seated),
-                _ => ballot,
-            };
-            Op::Release(Release {
-                ballot: Ballot::new(ballot.into()),
-                kind,
-                fate_unknown,
-                ticket: None,
-                stays: false,
-                keep_ms: None,
-            })
-        };
-        let label = || Arc::from("");
-        let number = Ballot::new(ballot.into());
-        match mail {
-            Mail::Acquire => Op::Acquire(Acquire {
-                ballot: number,
-                ttl_ms,
-                label: label(),
-                ticket: None,
-            }),
-            Mail::Undo => release(ReleaseKind::Undo, false),
-            Mail::Retire => release(ReleaseKind::Undo, true),
-            Mail::Release => release(ReleaseKind::Final, false),
-            Mail::ReleaseUnknown => release(ReleaseKind::Final, true),
-            Mail::Extend => Op::Extend(Extend {
-                ballot: number,
-                ttl_ms,
-            }),
-            Mail::Restore => Op::Restore(Restore {
-                ballot: number,
-                ttl_ms,
-                label: label(),
-            }),
-            Mail::Granted | Mail::Doubted | Mail::Extended => Op::Inspect,
+    fn moment(&self, entry: &Entry) -> Moment {
+        let moment = Moment::of_clock(clock_us(self.clock.unwrap_or_default()));
+        let ends = entry.key.as_ref().and_then(|key| key.until_ms);
+        match (self.question, ends) {
+            (Question::Lapse, Some(until)) => Moment {
+                lease_ms: until + 1,
+                ..moment
+            },
+            _ => moment,
         }
     }
 
-    fn entry(&self, slip: &Slip) -> Entry {
-        let key = slip.holder.map(|(holder, until)| PlainKey {
-            value: self.tokens[usize::from(holder)].expose().to_owned(),
-            until_ms: Some(until.into()),
-        });
-        let seat = |memo: Memo| {
-            key.as_ref().map(|key| Seat {
-                token: key.value.clone(),
-                ballot: Ballot::new(memo.seated.into()),
-                label: String::new(),
-                until_ms: key.until_ms.unwrap_or_default(),
-            })
+    /// Leaves out what can make no difference, so that entries which differ by nothing else are one.
+    fn leave_out(&self, setting: &Setting, entry: &mut Entry) {
+        let key = entry.key.as_ref().map(|key| key.value.clone());
+        let Some(record) = &mut entry.record else {
+            return;
         };
-        let record = slip.record.map(|memo| Record {
-            fence: Ballot::new(memo.fence.into()),
-            read_fence: Ballot::default(),
-            closed: Ballot::new(memo.closed.into()),
-            seat: seat(memo),
-            stranger: false,
-            free_since_ms: 0,
-            until_ms: memo.until.into(),
-        });
-        Entry {
-            key,
-            record,
-            ..Entry::default()
+        // Nobody waits in line, so it does not matter since when the name is free.
+        record.free_since_ms = 0;
+        record
+            .seat
+            .take_if(|seat| Some(&seat.token) != key.as_ref());
+        if setting.scope.renewals == 0 {
+            // Only a restore asks what was closed.
+            record.closed = Ballot::default();
+        }
+        if setting.scope.node_time().is_none() || self.clock.is_none() {
+            record.until_ms = FOREVER_MS;
+        }
+    }
+}
+
+impl Setting {
+    /// Changes `request` as a variant that is wrong would.
+    fn spoil(&self, request: &mut Request, entry: &Entry) {
+        let seat = entry
+            .record
+            .as_ref()
+            .and_then(|record| record.seat.as_ref());
+        let seat = seat.filter(|seat| seat.token == request.token.expose());
+        match (&mut request.op, seat) {
+            (Op::Release(release), Some(seat)) if self.is(Variant::CarelessRelease) => {
+                release.ballot = release.ballot.max(seat.ballot);
+            }
+            (Op::Acquire(acquire), _) if self.is(Variant::ShortLease) => {
+                acquire.ttl_ms = acquire.ttl_ms.saturating_sub(TICK.as_millis() as u64);
+            }
+            _ => {}
         }
     }
 
-    fn slip(&self, entry: &Entry) -> Slip {
-        let number = |n: u64| Number::try_from(n).unwrap_or(Number::MAX);
-        let by_value = |value: &str| self.tokens.iter().position(|t| t.expose() == value);
-        let holder = entry.key.as_ref().and_then(|key| {
-            let who = by_value(&key.value)?;
-            Some((who as u8, number(key.until_ms?)))
-        });
-        let seated = |record: &Record| {
-            let held = |seat: &&Seat| entry.key.as_ref().is_some_and(|k| k.value == seat.token);
-            record
-                .seat
-                .as_ref()
-                .filter(held)
-                .map_or(0, |s| s.ballot.get())
+    /// The same entry after the clients have changed places.
+    pub(super) fn renamed(&self, entry: &Entry, order: &[u8; CLIENTS]) -> Entry {
+        let mut entry = entry.clone();
+        let rename = |value: &mut String| {
+            if let Some((client, n)) = self.owner(value) {
+                let client = usize::from(order[client]);
+                self.tokens[client][n].expose().clone_into(value);
+            }
         };
-        let record = entry.record.as_ref().map(|record| Memo {
-            fence: number(record.fence.max(record.read_fence).get()),
-            closed: number(record.closed.get()),
-            seated: number(seated(record)),
-            until: number(record.until_ms),
-        });
-        Slip { holder, record }
+        if let Some(key) = &mut entry.key {
+            rename(&mut key.value);
+        }
+        if let Some(seat) = entry
+            .record
+            .as_mut()
+            .and_then(|record| record.seat.as_mut())
+        {
+            rename(&mut seat.token);
+        }
+        entry
     }
+
+    /// The client whose token `value` is, and which of its tokens.
+    fn owner(&self, value: &str) -> Option<(usize, usize)> {
+        let tokens = self.tokens.iter().enumerate();
+        let mut tokens = tokens.flat_map(|(client, own)| {
+            let own = own.iter().enumerate();
+            own.map(move |(n, token)| ((client, n), token))
+        });
+        let found = tokens.find(|(_, token)| token.expose() == value);
+        found.map(|(owner, _)| owner)
+    }
+
+    /// Who holds, and under which ballot.
+    pub(super) fn holder(&self, entry: &Entry) -> Option<(usize, Ballot)> {
+        let (client, _) = self.owner(&entry.key.as_ref()?.value)?;
+        let seat = entry.record.as_ref()?.seat.as_ref()?;
+        Some((client, seat.ballot))
+    }
+}
+
+fn micros(ticks: Ticks) -> u64 {
+    TICK.as_micros() as u64 * u64::from(ticks)
 }

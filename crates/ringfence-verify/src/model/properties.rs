@@ -10,8 +10,38 @@ use super::world::World;
 pub const UNIQUE: &str = "no fence is granted twice";
 /// Fences rise in real time.
 pub const RISING: &str = "a lock that is asked for after a grant has a higher fence";
-/// Nobody holds beside another while all leases last.
-pub const EXCLUSIVE: &str = "two do not hold at once unless a lease has ended";
+/// Validities do not overlap.
+pub const EXCLUSIVE: &str = "two clients do not hold at once";
+/// What is lost is undone.
+pub const UNDONE: &str =
+    "whatever a lost attempt or a released lock left on a node is being undone";
+
+/// What is worth showing that it can happen at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A lock was granted.
+    Granted,
+    /// A lock was granted after another client had had it.
+    GrantedInTurn,
+    /// A lease ended under its holder.
+    Lapsed,
+    /// A majority granted, and the client's task read that too late.
+    ReadLate,
+    /// An acquire came after its own undo, and was refused because of it.
+    LateAcquireRefused,
+    /// An undo came after a later attempt of the same client had been granted there.
+    LateUndoRefused,
+    /// A restore came after the release, and was refused.
+    LateRestoreRefused,
+    /// A majority extended a lock after a node had forgotten it.
+    ExtendedAfterCrash,
+    /// A node that had forgotten a holder got it back.
+    RestoredAfterCrash,
+    /// A grant was not counted, because the node may have forgotten another.
+    Discounted,
+    /// A node's quarantine was over, and its vote made a majority.
+    GrownUp,
+}
 
 /// What is claimed about `protocol`.
 pub fn properties(protocol: &Protocol) -> Vec<Property<Protocol>> {
@@ -19,56 +49,71 @@ pub fn properties(protocol: &Protocol) -> Vec<Property<Protocol>> {
     let mut all = vec![
         Property::always(UNIQUE, |_, world: &World| !world.duplicate),
         Property::always(RISING, |_, world: &World| !world.disorder),
-        Property::sometimes("a lock is granted", |_, world: &World| {
-            world.seen.grants > 0
+        Property::sometimes("a lock is granted", |protocol: &Protocol, _| {
+            protocol.tables.has_seen(Event::Granted)
         }),
-        Property::sometimes("two clients have the lock in turn", |_, world: &World| {
-            world.seen.grants > 1
-        }),
+        Property::sometimes(
+            "two clients have the lock in turn",
+            |protocol: &Protocol, _| protocol.tables.has_seen(Event::GrantedInTurn),
+        ),
     ];
-    if scope.time.is_none() {
+    let (is_timed, crashes) = (scope.span().is_some(), scope.crashes > 0);
+    if is_timed {
         all.push(Property::always(EXCLUSIVE, |_, world: &World| {
             !world.doubled
         }));
+        all.push(Property::always(UNDONE, |_, world: &World| {
+            !world.left_behind
+        }));
+        all.extend([
+            Property::sometimes("a lease ends under its holder", |protocol: &Protocol, _| {
+                protocol.tables.has_seen(Event::Lapsed)
+            }),
+            Property::sometimes(
+                "an acquire that comes after its undo is refused",
+                |protocol: &Protocol, _| protocol.tables.has_seen(Event::LateAcquireRefused),
+            ),
+        ]);
+    }
+    if is_timed && scope.renewals == 0 {
         all.push(Property::sometimes(
-            "a lease ends under its holder",
-            |_, world: &World| world.seen.lapsed,
-        ));
-    } else if scope.crashes > 0 && scope.outlasts_quarantine() {
-        all.push(Property::sometimes(
-            "a node that forgot everything makes a majority again",
-            |_, world: &World| world.seen.grown_up,
+            "a client reads too late that it has won",
+            |protocol: &Protocol, _| protocol.tables.has_seen(Event::ReadLate),
         ));
     }
-    if scope.crashes > 0 && (scope.time.is_some() || scope.extends > 0) {
+    if crashes {
         all.push(Property::sometimes(
             "a node in quarantine grants, and does not count",
-            |_, world: &World| world.seen.doubted,
+            |protocol: &Protocol, _| protocol.tables.has_seen(Event::Discounted),
+        ));
+    }
+    if crashes && scope.outlasts_quarantine() {
+        all.push(Property::sometimes(
+            "a node that forgot everything makes a majority again",
+            |protocol: &Protocol, _| protocol.tables.has_seen(Event::GrownUp),
         ));
     }
     if scope.attempts.iter().any(|n| *n > 1) {
         all.push(Property::sometimes(
-            "an acquire that comes after its undo is refused",
-            |_, world: &World| world.seen.late_acquire_refused,
-        ));
-        all.push(Property::sometimes(
             "an undo leaves what a later attempt got",
-            |_, world: &World| world.seen.late_undo_refused,
+            |protocol: &Protocol, _| protocol.tables.has_seen(Event::LateUndoRefused),
         ));
     }
-    if scope.extends > 0 {
-        all.push(Property::sometimes(
-            "a lock is extended after a node forgot it",
-            |_, world: &World| world.seen.extended_after_crash,
-        ));
-        all.push(Property::sometimes(
-            "a node that forgot a holder gets it back",
-            |_, world: &World| world.seen.restored_after_crash,
-        ));
-        all.push(Property::sometimes(
-            "a restore that comes after the release is refused",
-            |_, world: &World| world.seen.late_restore_refused,
-        ));
+    if scope.renewals > 0 {
+        all.extend([
+            Property::sometimes(
+                "a lock is extended after a node forgot it",
+                |protocol: &Protocol, _| protocol.tables.has_seen(Event::ExtendedAfterCrash),
+            ),
+            Property::sometimes(
+                "a node that forgot a holder gets it back",
+                |protocol: &Protocol, _| protocol.tables.has_seen(Event::RestoredAfterCrash),
+            ),
+            Property::sometimes(
+                "a restore that comes after the release is refused",
+                |protocol: &Protocol, _| protocol.tables.has_seen(Event::LateRestoreRefused),
+            ),
+        ]);
     }
     all
 }

@@ -1,7 +1,10 @@
 //! How much of the world is searched, and under which rules. A scope is small on purpose: what goes wrong
-//! at all goes wrong with two or three attempts and a window of a tick.
+//! at all goes wrong with two or three attempts and within a few ticks.
 
-use super::world::Number;
+use super::world::CLIENTS;
+
+/// A number of ticks, or a time in ticks.
+pub type Ticks = u8;
 
 /// How much of the world is searched, and under which rules.
 #[derive(Debug, Clone, Copy)]
@@ -9,39 +12,62 @@ pub struct Scope {
     /// What it is called on the command line.
     pub name: &'static str,
     /// How many attempts each client makes, at most. Zero: there is no such client.
-    pub attempts: [u8; 3],
-    /// How many times the first of them extends, at most.
-    pub extends: u8,
-    /// The lowest and the highest ballot that anybody proposes.
-    pub ballots: (Number, Number),
+    pub attempts: [u8; CLIENTS],
+    /// How many times the first client renews its hold, at most.
+    pub renewals: u8,
     /// How many nodes may forget everything.
     pub crashes: u8,
-    /// Replies may be delayed; if not, they come at once or never.
+    /// Replies may be delayed. If not, a reply arrives with its request or never.
     pub slow_replies: bool,
-    /// The time of node A, if it matters. On the other nodes, and else on all, leases end at any moment, and
-    /// a quarantine never does.
-    pub time: Option<Time>,
+    /// A client undoes its last attempt too, if it is lost. If not, it is as good as dead from then on: its
+    /// keys go when their leases end, and it does not matter which node refused it.
+    pub undoes_last: bool,
+    /// How time passes.
+    pub clocks: Clocks,
     /// The protocol, or something like it that is wrong.
     pub variant: Variant,
 }
 
-/// The time of one node, in ticks of its ballots' clock. Its leases last for no tick.
+/// How time passes.
 #[derive(Debug, Clone, Copy)]
-pub struct Time {
+pub enum Clocks {
+    /// The clocks of all clients and nodes show the same time.
+    Together(Span),
+    /// The clock of one node runs by itself. Everything else happens in no time: leases on the other
+    /// nodes end at any moment, and a quarantine there never ends.
+    Apart(NodeTime),
+}
+
+/// The time of all clients and nodes, in ticks.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// How many ticks pass.
+    pub ticks: Ticks,
+    /// The TTL of a lock.
+    pub ttl: Ticks,
+    /// The window `w`.
+    pub window: Ticks,
+    /// The quarantine `Q`.
+    pub quarantine: Ticks,
+}
+
+/// The time of one node, in ticks. Leases on this node last for no tick.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeTime {
     /// What its clock shows at first.
-    pub start: Number,
+    pub start: Ticks,
     /// What its clock does not go beyond.
-    pub end: Number,
-    /// How many ticks of the ballots' clock are one of the leases'.
-    pub ticks_per_ms: Number,
-    /// The window `w`, in ticks.
-    pub window: Number,
-    /// How far the clock may be set back once: `S`, in ticks.
-    pub step: Number,
-    /// The quarantine `Q`, in ticks.
-    pub quarantine: Number,
+    pub end: Ticks,
+    /// The window `w`.
+    pub window: Ticks,
+    /// How far the clock may be set back once: `S`.
+    pub step: Ticks,
+    /// The quarantine `Q`.
+    pub quarantine: Ticks,
     /// The retention `R`.
-    pub retention_ms: Number,
+    pub retention: Ticks,
+    /// The lowest and the highest ballot that a client proposes, in ticks.
+    pub ballots: (Ticks, Ticks),
 }
 
 /// The protocol, or something like it that is wrong.
@@ -59,24 +85,31 @@ pub enum Variant {
     OldVotes,
     /// One vote is enough.
     NoMajority,
+    /// A node keeps a lock for a tick less than it was asked to.
+    ShortLease,
 }
 
-impl Time {
-    /// `w` one tick and `S` two, which are one tick of the leases': `2w + S` is four and two.
+impl NodeTime {
+    /// `w` one tick and `S` two: `2w + S` is four.
     const RUNNING: Self = Self {
         start: 3,
         end: 8,
-        ticks_per_ms: 2,
         window: 1,
         step: 2,
         quarantine: 4,
-        retention_ms: 2,
+        retention: 4,
+        ballots: (3, 5),
     };
 
     /// Whether quarantine and retention are as long as they must be.
     fn is_sound(&self) -> bool {
         let least = 2 * self.window + self.step;
-        self.quarantine >= least && self.retention_ms * self.ticks_per_ms >= least
+        self.quarantine >= least && self.retention >= least
+    }
+
+    /// Whether some ballot is high enough for a node whose quarantine is over.
+    fn outlasts_quarantine(&self) -> bool {
+        self.ballots.1 > self.start + self.quarantine - self.step - self.window
     }
 }
 
@@ -85,20 +118,30 @@ impl Scope {
     pub const CRASH: Self = Self {
         name: "crash",
         attempts: [1, 1, 0],
-        ballots: (1, 2),
-        crashes: 1,
+        slow_replies: true,
+        clocks: Clocks::Together(Span {
+            ticks: 2,
+            ttl: 2,
+            window: 8,
+            quarantine: 20,
+        }),
         ..Self::TURNS
     };
 
-    /// Three clients try once each, and one node may forget everything.
+    /// Three clients try once each.
     pub const TURNS: Self = Self {
         name: "turns",
         attempts: [1, 1, 1],
-        extends: 0,
-        ballots: (1, 2),
+        renewals: 0,
         crashes: 1,
-        slow_replies: true,
-        time: None,
+        slow_replies: false,
+        undoes_last: false,
+        clocks: Clocks::Together(Span {
+            ticks: 2,
+            ttl: 1,
+            window: 8,
+            quarantine: 20,
+        }),
         variant: Variant::Sound,
     };
 
@@ -106,33 +149,43 @@ impl Scope {
     pub const RETRIES: Self = Self {
         name: "retries",
         attempts: [2, 1, 0],
-        ballots: (1, 3),
         crashes: 0,
+        clocks: Clocks::Together(Span {
+            ticks: 2,
+            ttl: 2,
+            window: 8,
+            quarantine: 20,
+        }),
         ..Self::TURNS
     };
 
-    /// Two clients, of which one extends, puts its lock back where it was lost, and gives it back.
+    /// Two clients, of which one renews its hold, puts it back where it was lost, and releases it.
     pub const RENEWALS: Self = Self {
         name: "renewals",
         attempts: [1, 1, 0],
-        extends: 1,
-        slow_replies: false,
+        renewals: 1,
+        clocks: Clocks::Together(Span {
+            ticks: 2,
+            ttl: 2,
+            window: 8,
+            quarantine: 20,
+        }),
         ..Self::TURNS
     };
 
-    /// Clocks run and may be set back; a node forgets everything and votes again after `Q`.
+    /// A clock runs and may be set back; its node forgets everything and votes again after `Q`.
     pub const QUARANTINE: Self = Self {
         name: "quarantine",
         attempts: [1, 1, 0],
-        extends: 0,
-        ballots: (3, 5),
+        renewals: 0,
         crashes: 1,
         slow_replies: false,
-        time: Some(Time::RUNNING),
+        undoes_last: false,
+        clocks: Clocks::Apart(NodeTime::RUNNING),
         variant: Variant::Sound,
     };
 
-    /// Clocks run and may be set back; records are forgotten after `R`.
+    /// A clock runs and may be set back; its node forgets records after `R`.
     pub const RETENTION: Self = Self {
         name: "retention",
         crashes: 0,
@@ -143,13 +196,13 @@ impl Scope {
     pub const PINNED: Self = Self {
         name: "pinned",
         attempts: [1, 1, 1],
-        ballots: (3, 4),
-        time: Some(Time {
+        clocks: Clocks::Apart(NodeTime {
             end: 5,
             step: 0,
             quarantine: 2,
-            retention_ms: 1,
-            ..Time::RUNNING
+            retention: 3,
+            ballots: (3, 4),
+            ..NodeTime::RUNNING
         }),
         ..Self::QUARANTINE
     };
@@ -171,6 +224,20 @@ impl Scope {
         Self { variant, ..self }
     }
 
+    /// The same with other times for quarantine and retention.
+    #[must_use]
+    pub const fn keeping(self, quarantine: Ticks, retention: Ticks) -> Self {
+        let clocks = match self.clocks {
+            Clocks::Apart(time) => Clocks::Apart(NodeTime {
+                quarantine,
+                retention,
+                ..time
+            }),
+            together => together,
+        };
+        Self { clocks, ..self }
+    }
+
     /// The same with replies that come at once or never.
     #[must_use]
     pub const fn prompt(self) -> Self {
@@ -180,34 +247,46 @@ impl Scope {
         }
     }
 
+    /// The same for so many ticks.
+    #[must_use]
+    pub const fn lasting(self, ticks: Ticks) -> Self {
+        let clocks = match self.clocks {
+            Clocks::Together(span) => Clocks::Together(Span { ticks, ..span }),
+            apart @ Clocks::Apart(_) => apart,
+        };
+        Self { clocks, ..self }
+    }
+
     /// Whether nothing wrong should be found.
     pub fn is_sound(&self) -> bool {
-        self.variant == Variant::Sound && self.time.is_none_or(|time| time.is_sound())
+        self.variant == Variant::Sound && self.node_time().is_none_or(|time| time.is_sound())
     }
 
-    /// The same with other times for quarantine and retention.
-    #[must_use]
-    pub const fn keeping(self, quarantine: Number, retention_ms: Number) -> Self {
-        let time = match self.time {
-            Some(time) => Some(Time {
-                quarantine,
-                retention_ms,
-                ..time
-            }),
-            None => None,
-        };
-        Self { time, ..self }
+    /// The time of all, if there is one.
+    pub fn span(&self) -> Option<Span> {
+        match self.clocks {
+            Clocks::Together(span) => Some(span),
+            Clocks::Apart(_) => None,
+        }
     }
 
-    /// Whether some ballot is high enough for a node whose quarantine is over.
+    /// The time of the one node whose clock runs by itself, if there is one.
+    pub fn node_time(&self) -> Option<NodeTime> {
+        match self.clocks {
+            Clocks::Together(_) => None,
+            Clocks::Apart(time) => Some(time),
+        }
+    }
+
+    /// Whether a node that forgot everything can have a vote again.
     pub fn outlasts_quarantine(&self) -> bool {
-        let ground = |time: Time| time.start + time.quarantine - time.step - time.window;
-        self.time.is_some_and(|time| self.ballots.1 > ground(time))
+        self.node_time()
+            .is_some_and(|time| time.outlasts_quarantine())
     }
 
     /// How many of the clients, from the first on, are alike.
     pub fn alike(&self) -> usize {
-        if self.extends > 0 {
+        if self.renewals > 0 {
             return 1;
         }
         let first = self.attempts[0];

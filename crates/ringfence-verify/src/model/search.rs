@@ -9,7 +9,6 @@ use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 use super::counter::{Counters, Scheme};
 use super::protocol::Protocol;
 use super::scope::Scope;
-
 use super::world::World;
 
 /// What a search came to.
@@ -46,14 +45,9 @@ pub fn search(scope: Scope, threads: usize) -> Report {
 pub fn search_watched(scope: Scope, threads: usize, on_progress: impl Fn(usize)) -> Report {
     let protocol = Protocol::new(scope);
     let properties = protocol.properties();
-    let representative = match scope.alike() {
-        0 | 1 => |world: &World| world.representative(1),
-        2 => |world: &World| world.representative(2),
-        _ => |world: &World| world.representative(3),
-    };
     let checker = protocol.checker().threads(threads);
     let checker = checker.finish_when(HasDiscoveries::AnyFailures);
-    let checker = checker.symmetry_fn(representative).spawn_dfs();
+    let checker = checker.symmetry_fn(World::representative).spawn_dfs();
     while !checker.is_done() {
         on_progress(checker.unique_state_count());
         thread::sleep(LOOK);
@@ -61,13 +55,27 @@ pub fn search_watched(scope: Scope, threads: usize, on_progress: impl Fn(usize))
     report(&checker.join(), &properties)
 }
 
-/// Searches `scope` for the shortest way to a mistake.
-pub(super) fn search_shortest(scope: Scope, threads: usize) -> Report {
+/// Searches `scope` for the shortest ways to break `properties`.
+pub(super) fn search_shortest(scope: Scope, properties: &[&'static str], threads: usize) -> Report {
     let protocol = Protocol::new(scope);
-    let properties = protocol.properties();
+    let claimed = protocol.properties();
     let checker = protocol.checker().threads(threads);
-    let checker = checker.finish_when(HasDiscoveries::AnyFailures);
-    report(&checker.spawn_bfs().join(), &properties)
+    let checker = checker.finish_when(all_of(properties));
+    report(&checker.spawn_bfs().join(), &claimed)
+}
+
+/// Searches `scope` for any ways to break `properties`.
+pub(super) fn search_deep(scope: Scope, properties: &[&'static str], threads: usize) -> Report {
+    let protocol = Protocol::new(scope);
+    let claimed = protocol.properties();
+    let checker = protocol.checker().threads(threads);
+    let checker = checker.finish_when(all_of(properties));
+    let checker = checker.symmetry_fn(World::representative).spawn_dfs();
+    report(&checker.join(), &claimed)
+}
+
+fn all_of(properties: &[&'static str]) -> HasDiscoveries {
+    HasDiscoveries::AllOf(properties.iter().copied().collect())
 }
 
 /// Searches a scheme of counters until the shortest way to its mistake is known.

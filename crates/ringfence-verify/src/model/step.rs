@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::world::{Mail, Number};
+use super::letter::{MailKind, What};
+use super::scope::Ticks;
+use super::setting::{TICK, clock_us};
+use super::world::Mail;
 
 /// One thing that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,11 +14,16 @@ pub enum Step {
     Begin {
         /// Which client.
         client: usize,
-        /// What it proposes.
-        ballot: Number,
+        /// What it is to propose, if its machines do not choose.
+        ballot: Option<Ticks>,
     },
-    /// A client gives its attempt up, and takes back what it may have left.
-    GiveUp {
+    /// The task of a client reads that its attempt was won.
+    Conclude {
+        /// Which client.
+        client: usize,
+    },
+    /// A timer of a client fires.
+    TimeOut {
         /// Which client.
         client: usize,
     },
@@ -24,21 +32,12 @@ pub enum Step {
         /// Which client.
         client: usize,
     },
-    /// A holder extends.
-    Extend {
-        /// Which client.
-        client: usize,
-    },
-    /// Something arrives: at a node, which carries it out, or a reply at a client.
+    /// Something arrives: a request at a node, which carries it out, or a reply at a client.
     Arrive {
-        /// At or from which node.
-        node: usize,
-        /// From or at which client.
-        client: usize,
-        /// What.
+        /// What was under way.
         mail: Mail,
-        /// Of which attempt.
-        ballot: Number,
+        /// What that is.
+        what: What,
         /// Its answer gets lost.
         mute: bool,
     },
@@ -52,12 +51,14 @@ pub enum Step {
         /// Which node.
         node: usize,
     },
-    /// A tick passes on a node.
-    Tick {
+    /// A tick passes, for all.
+    Tick,
+    /// A tick passes on a node that has a time of its own.
+    NodeTick {
         /// Which node.
         node: usize,
     },
-    /// A node's clock is set back.
+    /// The clock of such a node is set back.
     SetBack {
         /// Which node.
         node: usize,
@@ -70,32 +71,35 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = |at: usize| ["A", "B", "C"][at];
         match *self {
-            Self::Begin { client, ballot } => {
-                write!(f, "client {client} asks all nodes with ballot {ballot}")
-            }
-            Self::GiveUp { client } => write!(f, "client {client} gives up and undoes"),
-            Self::Release { client } => write!(f, "client {client} releases"),
-            Self::Extend { client } => write!(f, "client {client} extends"),
-            Self::Arrive {
-                node: at,
+            Self::Begin {
                 client,
-                mail,
-                ballot,
-                mute,
-            } => {
-                let at = node(at);
-                if mail.is_reply() {
-                    return write!(f, "client {client} hears {mail:?} of {at}, ballot {ballot}");
+                ballot: None,
+            } => write!(f, "client {client} asks all nodes"),
+            Self::Begin {
+                client,
+                ballot: Some(ballot),
+            } => write!(f, "client {client} asks all nodes with ballot {ballot}"),
+            Self::Conclude { client } => write!(f, "client {client} reads that it has won"),
+            Self::TimeOut { client } => write!(f, "a timer of client {client} fires"),
+            Self::Release { client } => write!(f, "client {client} releases"),
+            Self::Arrive { mail, what, mute } => {
+                let (at, client) = (node(mail.node.into()), mail.client);
+                if let MailKind::Reply(word) = what.kind {
+                    return write!(f, "client {client} hears {word:?} of {at}");
                 }
                 let lost = if mute { "; its answer is lost" } else { "" };
+                let ticks = what.ballot.get().saturating_sub(clock_us(0)) as f64;
+                let ballot = ticks / TICK.as_micros() as f64;
+                let kind = what.kind;
                 write!(
                     f,
-                    "{at} gets {mail:?} of client {client}, ballot {ballot}{lost}"
+                    "{at} gets {kind:?} of client {client}, ballot {ballot}{lost}"
                 )
             }
             Self::Lapse { node: at } => write!(f, "the lease on {} ends", node(at)),
             Self::Crash { node: at } => write!(f, "{} forgets everything", node(at)),
-            Self::Tick { node: at } => write!(f, "a tick passes on {}", node(at)),
+            Self::Tick => f.write_str("a tick passes"),
+            Self::NodeTick { node: at } => write!(f, "a tick passes on {}", node(at)),
             Self::SetBack { node: at, by } => {
                 write!(f, "the clock of {} is set back by {by}", node(at))
             }

@@ -1,27 +1,44 @@
-//! One state of the model, in so few bits that millions of them fit into memory: what the nodes
-//! keep, what is under way, what each client believes.
+//! One state of the model, in so few words that millions of them fit into memory: what the nodes keep, what is
+//! under way, and which machines the clients have. Machines, messages and entries are numbers here; what they
+//! stand for is in the [`Tables`].
 
-use super::ledger::Slip;
+use std::fmt;
+use std::sync::Arc;
+
+use ringfence_core::message::Ballot;
+
+use super::scope::Ticks;
+use super::tables::Tables;
 
 /// How many nodes there are. Two of them are a majority.
 pub const NODES: usize = 3;
 /// How many clients there are at most.
 pub const CLIENTS: usize = 3;
 
-/// A ballot, which is also a node's time: small enough to be a bit of a [`Pile`].
-pub type Number = u8;
-/// The highest that fits into a [`Pile`].
-pub const NUMBER_MAX: Number = 15;
+/// All orders of three nodes or three clients: what stands at `i` moves to `ORDERS[n][i]`.
+pub(super) const ORDERS: [[u8; 3]; 6] = [
+    [0, 1, 2],
+    [1, 0, 2],
+    [0, 2, 1],
+    [2, 1, 0],
+    [1, 2, 0],
+    [2, 0, 1],
+];
 
 /// One state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct World {
-    /// The nodes, with all that is under way to and from them.
+    /// The time, where it is the same for all.
+    pub now: Ticks,
+    /// The nodes.
     pub nodes: [Node; NODES],
-    /// The clients; those that the scope does not have are [`Phase::Done`].
+    /// The clients.
     pub clients: [Client; CLIENTS],
-    /// Every fence that was ever granted.
-    pub fences: Pile,
+    /// What is under way, sorted. It may arrive at any time, in any order, or never: that is how a message is
+    /// lost.
+    pub mail: Vec<Mail>,
+    /// Every fence that was ever granted, in ascending order.
+    pub fences: [Ballot; CLIENTS],
     /// How many more nodes may forget everything.
     pub crashes_left: u8,
     /// How many more clocks may be set back.
@@ -30,310 +47,180 @@ pub struct World {
     pub duplicate: bool,
     /// A grant has no higher fence than one that was granted before it was asked for.
     pub disorder: bool,
-    /// Two clients hold, although no lease of either has ended.
+    /// Two clients held at once, each by its own word.
     pub doubled: bool,
-    /// What happened on the way here.
-    pub seen: Seen,
+    /// A node held for a client that has no use for it, and no undo or release was on its way there.
+    pub left_behind: bool,
+    pub(super) tables: Aside<Arc<Tables>>,
 }
 
 /// One node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
-    /// What it keeps of the name.
-    pub slip: Slip,
-    /// Its time; `None` if that does not matter.
-    pub clock: Option<Number>,
+    /// Its time, if it has a time of its own.
+    pub clock: Option<Ticks>,
     /// When it forgot everything, if it did.
-    pub born: Option<Born>,
-    /// What is between it and each client.
-    pub desks: [Desk; CLIENTS],
-}
-
-/// When a node forgot everything: its time then, if that matters.
-pub type Born = Option<Number>;
-
-/// What is between one node and one client. Whatever is under way may arrive at any time, in any order, or
-/// never: that is how a message is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Desk {
-    /// What is under way, by kind and ballot.
-    pub mail: [Pile; Mail::ALL.len()],
-    /// What the client knows of the node in its present round.
-    pub vote: Vote,
-}
-
-/// A set of ballots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Pile(u16);
-
-/// The kinds of messages between a client and a node. The last three are replies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Mail {
-    /// An acquire.
-    Acquire,
-    /// An undo; the node said that it holds our token.
-    Undo,
-    /// An undo; nobody knows whether the acquire arrived.
-    Retire,
-    /// The final release of a holder.
-    Release,
-    /// The same, to a node whose answer to the acquire never came.
-    ReleaseUnknown,
-    /// An extend.
-    Extend,
-    /// A restore.
-    Restore,
-    /// "Granted".
-    Granted,
-    /// "Granted", of a node in quarantine.
-    Doubted,
-    /// "Extended".
-    Extended,
-}
-
-/// What a client knows of a node in its present round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Vote {
-    /// Nothing.
-    #[default]
-    Pending,
-    /// It has our token, and that counts.
-    Counted,
-    /// It has our token, but may have forgotten others'.
-    Doubted,
-    /// It has nothing of this ballot.
-    Refused,
+    pub born: Option<Ticks>,
+    /// What it keeps of the name: the number of an entry.
+    pub entry: u32,
 }
 
 /// One client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client {
-    /// What it does.
-    pub phase: Phase,
-    /// What it proposed last. All its attempts have one token.
-    pub ballot: Number,
-    /// The highest fence that had been granted to anybody when this attempt began.
-    pub after: Number,
-    /// How many more times it may try.
-    pub attempts_left: u8,
-    /// How many more times it may extend.
-    pub extends_left: u8,
-    /// Since it was granted the lock, none of its keys has expired.
-    pub intact: bool,
+    /// The number of its machines.
+    pub machine: u32,
+    /// The highest fence that had been granted to any client when its present attempt began.
+    pub after: Ballot,
 }
 
-/// What a client does.
+/// One message under way between a client and a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
-    /// It may begin an attempt.
-    Idle,
-    /// It has asked all nodes.
-    Asking,
-    /// It believes that it holds.
-    Holding,
-    /// It holds, and has asked all nodes to extend.
-    Extending,
-    /// It has given up, or given back.
-    Done,
+pub struct Mail {
+    /// To or from which node.
+    pub node: u8,
+    /// From or to which client.
+    pub client: u8,
+    /// Whether it goes to the client.
+    pub is_reply: bool,
+    /// The number of its content.
+    pub letter: u32,
 }
 
-/// What is worth showing that it can happen at all.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Seen {
-    /// How many grants there were.
-    pub grants: u8,
-    /// A lease ended under its holder.
-    pub lapsed: bool,
-    /// An acquire came after its own undo, and was refused because of it.
-    pub late_acquire_refused: bool,
-    /// An undo came after a later attempt of the same client had been granted there.
-    pub late_undo_refused: bool,
-    /// A restore came after the release, and was refused.
-    pub late_restore_refused: bool,
-    /// A majority extended a lock after a node had forgotten it.
-    pub extended_after_crash: bool,
-    /// A node that had forgotten a holder got it back.
-    pub restored_after_crash: bool,
-    /// A grant was not counted, because the node may have forgotten another.
-    pub doubted: bool,
-    /// A node's quarantine was over, and its vote made a majority.
-    pub grown_up: bool,
-}
+/// What belongs to a state, and does not make it another state.
+#[derive(Clone)]
+pub struct Aside<T>(pub T);
 
-/// No two states differ by what was seen on the way: each would be searched once for every way.
-impl PartialEq for Seen {
+impl<T> PartialEq for Aside<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Seen {}
+impl<T> Eq for Aside<T> {}
 
-impl PartialOrd for Seen {
+impl<T> PartialOrd for Aside<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Seen {
+impl<T> Ord for Aside<T> {
     fn cmp(&self, _: &Self) -> std::cmp::Ordering {
         std::cmp::Ordering::Equal
     }
 }
 
-impl std::hash::Hash for Seen {
+impl<T> std::hash::Hash for Aside<T> {
     fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }
 
+impl<T> fmt::Debug for Aside<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
 impl World {
+    /// Puts a message on its way.
+    pub fn post(&mut self, mail: Mail) {
+        if let Err(at) = self.mail.binary_search(&mail) {
+            self.mail.insert(at, mail);
+        }
+    }
+
+    /// Takes a message off its way.
+    pub fn take(&mut self, mail: Mail) {
+        if let Ok(at) = self.mail.binary_search(&mail) {
+            self.mail.remove(at);
+        }
+    }
+
+    /// The highest fence that was ever granted.
+    pub fn highest_fence(&self) -> Ballot {
+        self.fences[CLIENTS - 1]
+    }
+
+    /// Remembers a fence that was granted.
+    pub fn put_fence(&mut self, fence: Ballot) {
+        // Every client is granted one lock at most, so there is room.
+        self.fences[0] = fence;
+        self.fences.sort_unstable();
+    }
+
     /// The state that stands for this one and all that differ from it only by which node is which, and
-    /// which of the clients before `alike` is which.
+    /// which of the clients that are alike is which.
     #[must_use]
-    pub fn representative(&self, alike: usize) -> Self {
-        const ORDERS: [[usize; CLIENTS]; 6] = [
-            [0, 1, 2],
-            [1, 0, 2],
-            [0, 2, 1],
-            [2, 1, 0],
-            [1, 2, 0],
-            [2, 0, 1],
-        ];
-        let orders = match alike {
+    pub fn representative(&self) -> Self {
+        let orders = match self.tables.0.setting.scope.alike() {
             0 | 1 => &ORDERS[..1],
             2 => &ORDERS[..2],
             _ => &ORDERS[..],
         };
-        let reordered = orders.iter().map(|order| self.reordered(order));
-        reordered.min().unwrap_or(*self)
+        let all = orders.iter().map(|order| self.with_clients(order));
+        let all = all.map(|world| world.with_nodes_in_order());
+        all.min().unwrap_or_else(|| self.clone())
     }
 
-    /// The same with the clients in another order, and the nodes in ascending order.
-    fn reordered(&self, order: &[usize; CLIENTS]) -> Self {
-        let mut world = *self;
-        world.clients = order.map(|was| self.clients[was]);
-        for node in &mut world.nodes {
-            let desks = node.desks;
-            node.desks = order.map(|was| desks[was]);
-            let now = |was: u8| order.iter().position(|&o| o == usize::from(was));
-            node.slip
-                .rename(|was| now(was).map_or(was, |now| now as u8));
+    /// The same with the clients in another order.
+    fn with_clients(&self, order: &[u8; CLIENTS]) -> Self {
+        let mut world = self.clone();
+        if *order == ORDERS[0] {
+            return world;
         }
-        world.nodes.sort_unstable();
+        for (client, to) in self.clients.iter().zip(order) {
+            world.clients[usize::from(*to)] = *client;
+        }
+        for node in &mut world.nodes {
+            node.entry = self.tables.0.renamed(node.entry, order);
+        }
+        for mail in &mut world.mail {
+            mail.client = order[usize::from(mail.client)];
+        }
+        world.mail.sort_unstable();
         world
     }
-}
 
-impl Mail {
-    /// All kinds.
-    pub const ALL: [Self; 10] = [
-        Self::Acquire,
-        Self::Undo,
-        Self::Retire,
-        Self::Release,
-        Self::ReleaseUnknown,
-        Self::Extend,
-        Self::Restore,
-        Self::Granted,
-        Self::Doubted,
-        Self::Extended,
-    ];
-
-    /// Whether it goes from the node to the client.
-    pub fn is_reply(self) -> bool {
-        matches!(self, Self::Granted | Self::Doubted | Self::Extended)
-    }
-}
-
-impl Desk {
-    /// What is under way of one kind.
-    pub fn pile(&mut self, mail: Mail) -> &mut Pile {
-        &mut self.mail[mail as usize]
-    }
-
-    /// Everything that is under way.
-    pub fn all_mail(&self) -> impl Iterator<Item = (Mail, Number)> {
-        let piles = Mail::ALL.into_iter().zip(self.mail);
-        piles.flat_map(|(mail, pile)| pile.iter().map(move |ballot| (mail, ballot)))
-    }
-
-    /// The node carries nothing out any more.
-    pub fn drop_requests(&mut self) {
-        for mail in Mail::ALL.into_iter().filter(|mail| !mail.is_reply()) {
-            *self.pile(mail) = Pile::default();
+    /// The same with the nodes in ascending order. Of nodes that are the same, with all that is under way to
+    /// and from them, the one comes first that makes the clients come first.
+    fn with_nodes_in_order(self) -> Self {
+        let mut nodes: [Vec<Mail>; NODES] = Default::default();
+        for mail in &self.mail {
+            nodes[usize::from(mail.node)].push(Mail { node: 0, ..*mail });
         }
+        let least = (0..ORDERS.len()).map(|n| {
+            let mut order = [0; NODES];
+            for (from, to) in ORDERS[n].iter().enumerate() {
+                order[usize::from(*to)] = from;
+            }
+            let seen = order.map(|node| (&self.nodes[node], &nodes[node]));
+            (seen, n)
+        });
+        let least: Vec<_> = least.collect();
+        let first = least.iter().map(|(seen, _)| seen).min();
+        let tied = least.iter().filter(|(seen, _)| Some(seen) == first);
+        let mirrored = tied.map(|(_, n)| {
+            let machines = self.clients.map(|c| self.tables.0.mirrored(c.machine, *n));
+            (machines, *n)
+        });
+        let Some((machines, n)) = mirrored.min() else {
+            return self;
+        };
+        self.mirrored(machines, n)
     }
 
-    /// Nobody reads the replies any more.
-    pub fn drop_replies(&mut self) {
-        for mail in Mail::ALL.into_iter().filter(|mail| mail.is_reply()) {
-            *self.pile(mail) = Pile::default();
+    fn mirrored(&self, machines: [u32; CLIENTS], n: usize) -> Self {
+        let mut world = self.clone();
+        for (node, to) in self.nodes.iter().zip(ORDERS[n]) {
+            world.nodes[usize::from(to)] = *node;
         }
-    }
-}
-
-impl Pile {
-    /// Puts `number` in.
-    pub fn put(&mut self, number: Number) {
-        self.0 |= 1 << number;
-    }
-
-    /// Takes `number` out.
-    pub fn take(&mut self, number: Number) {
-        self.0 &= !(1 << number);
-    }
-
-    /// Whether `number` is in it.
-    pub fn has(self, number: Number) -> bool {
-        self.0 & (1 << number) != 0
-    }
-
-    /// The highest, or zero.
-    pub fn highest(self) -> Number {
-        self.0.checked_ilog2().unwrap_or_default() as Number
-    }
-
-    /// The lowest, or beyond all.
-    pub fn lowest(self) -> Number {
-        match self.0 {
-            0 => Number::MAX,
-            some => some.trailing_zeros() as Number,
+        for (client, machine) in world.clients.iter_mut().zip(machines) {
+            client.machine = machine;
         }
-    }
-
-    /// Puts in what is in `other`.
-    pub fn merge(&mut self, other: Self) {
-        self.0 |= other.0;
-    }
-
-    fn iter(self) -> impl Iterator<Item = Number> {
-        (0..=NUMBER_MAX).filter(move |number| self.has(*number))
-    }
-}
-
-impl Client {
-    /// A client that may try and extend so many times.
-    pub fn new(attempts: u8, extends: u8) -> Self {
-        Self {
-            phase: if attempts > 0 {
-                Phase::Idle
-            } else {
-                Phase::Done
-            },
-            ballot: 0,
-            after: 0,
-            attempts_left: attempts,
-            extends_left: extends,
-            intact: false,
+        for mail in &mut world.mail {
+            mail.node = ORDERS[n][usize::from(mail.node)];
         }
-    }
-
-    /// Whether it believes that it holds the lock.
-    pub fn holds(&self) -> bool {
-        matches!(self.phase, Phase::Holding | Phase::Extending)
-    }
-
-    /// Whether a reply about `ballot` is of interest.
-    pub fn asks(&self, ballot: Number) -> bool {
-        self.phase == Phase::Asking && self.ballot == ballot
+        world.mail.sort_unstable();
+        world
     }
 }

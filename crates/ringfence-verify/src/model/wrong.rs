@@ -2,8 +2,9 @@
 //! anywhere.
 
 use super::counter::Scheme;
+use super::properties::{EXCLUSIVE, UNDONE, UNIQUE};
 use super::scope::{Scope, Variant};
-use super::search::{Report, search, search_counters, search_shortest};
+use super::search::{Report, search_counters, search_deep, search_shortest};
 
 /// Something that is not the protocol.
 #[derive(Debug, Clone, Copy)]
@@ -12,6 +13,8 @@ pub struct Wrong {
     pub name: &'static str,
     /// What is wrong with it.
     pub what: &'static str,
+    /// Which properties it breaks.
+    pub breaks: &'static [&'static str],
     model: Kind,
 }
 
@@ -25,60 +28,75 @@ enum Kind {
 
 impl Wrong {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self {
             name: "counter-max",
             what: "every node counts, and the highest count of a majority is the fence",
+            breaks: &[UNIQUE],
             model: Kind::Counters(Scheme::Max),
         },
         Self {
             name: "counter-write-back",
             what: "the same, and a majority takes the fence over before it is used",
+            breaks: &[UNIQUE],
             model: Kind::Counters(Scheme::WriteBack),
         },
         Self {
             name: "no-quarantine",
             what: "a node that forgot everything votes at once",
-            model: Kind::Protocol(Scope::CRASH.with(Variant::NoQuarantine)),
+            breaks: &[UNIQUE, EXCLUSIVE],
+            model: Kind::Protocol(Scope::CRASH.prompt().with(Variant::NoQuarantine)),
         },
         Self {
             name: "careless-release",
             what: "an undo gives back what a later attempt of the same token got",
-            model: Kind::Protocol(Scope::RETRIES.prompt().with(Variant::CarelessRelease)),
+            breaks: &[EXCLUSIVE],
+            model: Kind::Deep(Scope::RETRIES.lasting(1).with(Variant::CarelessRelease)),
         },
         Self {
             name: "pinned-floor",
             what: "where there is a record, the node's clock does not raise the floor",
+            breaks: &[UNIQUE],
             model: Kind::Deep(Scope::PINNED.with(Variant::PinnedFloor)),
         },
         Self {
             name: "old-votes",
             what: "votes for an earlier attempt count for the present one",
-            model: Kind::Deep(Scope::RETRIES.with(Variant::OldVotes)),
+            breaks: &[UNDONE, EXCLUSIVE],
+            model: Kind::Deep(Scope::RETRIES.lasting(1).with(Variant::OldVotes)),
         },
         Self {
             name: "no-majority",
             what: "a vote fewer than a majority is enough",
-            model: Kind::Protocol(Scope::CRASH.with(Variant::NoMajority)),
+            breaks: &[UNIQUE, EXCLUSIVE],
+            model: Kind::Protocol(Scope::CRASH.prompt().with(Variant::NoMajority)),
+        },
+        Self {
+            name: "short-lease",
+            what: "nodes keep a lock for a tick less than they were asked to",
+            breaks: &[EXCLUSIVE],
+            model: Kind::Protocol(Scope::CRASH.prompt().with(Variant::ShortLease)),
         },
         Self {
             name: "short-quarantine",
             what: "the quarantine is a tick shorter than 2w + S",
-            model: Kind::Protocol(Scope::QUARANTINE.keeping(3, 2)),
+            breaks: &[UNIQUE],
+            model: Kind::Protocol(Scope::QUARANTINE.keeping(3, 4)),
         },
         Self {
             name: "short-retention",
             what: "records are kept a tick shorter than 2w + S",
-            model: Kind::Protocol(Scope::RETENTION.keeping(4, 1)),
+            breaks: &[UNIQUE],
+            model: Kind::Protocol(Scope::RETENTION.keeping(4, 3)),
         },
     ];
 
-    /// Searches until a way to its mistake is known; the shortest, unless that would take too long.
+    /// Searches until a way to each of its mistakes is known; the shortest, unless that would take too long.
     pub fn search(&self, threads: usize) -> Report {
         match self.model {
             Kind::Counters(scheme) => search_counters(scheme, threads),
-            Kind::Protocol(scope) => search_shortest(scope, threads),
-            Kind::Deep(scope) => search(scope, threads),
+            Kind::Protocol(scope) => search_shortest(scope, self.breaks, threads),
+            Kind::Deep(scope) => search_deep(scope, self.breaks, threads),
         }
     }
 }

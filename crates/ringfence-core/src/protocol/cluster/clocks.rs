@@ -18,7 +18,7 @@ use crate::protocol::{Drift, quorum};
 const FORMER_SERVERS_MAX: usize = 16;
 
 /// What a reply proved about clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClockEvent {
     /// A node's clock jumped.
     Jumped {
@@ -42,7 +42,7 @@ pub enum ClockEvent {
 }
 
 /// What is known about the clocks of all nodes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Clocks {
     drift: Drift,
     nodes: Vec<ObservedClock>,
@@ -51,7 +51,7 @@ pub(super) struct Clocks {
     former_servers: Vec<(u64, ObservedClock)>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct ObservedClock {
     /// The node's leases run on another clock than the one in its replies.
     exempt: bool,
@@ -178,7 +178,7 @@ impl Clocks {
 }
 
 /// The clock of a node in one reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Reading {
     pub(super) clock_us: u64,
     /// The node read its clock between these two points on our clock.
@@ -187,14 +187,14 @@ pub(super) struct Reading {
 }
 
 /// The bounds of a node's clock minus ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Bounds {
     low_us: i128,
     high_us: i128,
 }
 
 /// What is known about the offset of one node: the bounds that are consistent with all replies.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Offset {
     known: Option<Known>,
     /// Replies to requests that were sent before this are ignored. They may show the clock before a
@@ -202,7 +202,7 @@ struct Offset {
     ignore_before: Option<Timestamp>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Known {
     bounds: Bounds,
     /// The last consistent reply was sent and received at these times.
@@ -211,7 +211,7 @@ struct Known {
 }
 
 /// A jump of a node's clock relative to ours: its size, and when it happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Jump {
     /// The smallest and the largest possible size; negative if the clock was set back.
     low_us: i128,
