@@ -19,8 +19,8 @@ use super::receipt::Receipt;
 use super::rw_lock::ReadGuard;
 use super::votes::Votes;
 
-/// A lock that is held. Renews itself unless told otherwise; dropping it releases the lock without
-/// blocking and without needing a runtime.
+/// A lock that is held. It renews itself unless [`Lock::renew`](crate::Lock::renew) is off; dropping it
+/// releases the lock without blocking and without needing a tokio runtime.
 ///
 /// The release is written to the nodes' connections before the drop returns, as far as that goes
 /// without waiting, so a guard dropped at the end of `main` does not stay locked until its TTL. What
@@ -69,13 +69,13 @@ impl Guard {
         }
     }
 
-    /// The fence: higher than that of every earlier grant of this name. Hand it to the resource,
-    /// which refuses whatever comes with a lower one.
+    /// The fence: higher than that of every earlier grant of this name. Send it with every write, so that
+    /// the resource can refuse a lower one.
     pub fn fence(&self) -> u64 {
         self.hold.id().ballot.get()
     }
 
-    /// The identity of this hold. Whoever has it can release the lock.
+    /// The token that identifies this hold. A client that has it can release the lock.
     pub fn token(&self) -> &Token {
         &self.hold.id().token
     }
@@ -219,8 +219,11 @@ impl Guard {
         self.votes().durability().unwrap_or(Tier::BestEffort)
     }
 
-    /// Releases the lock and says what was found. `Err` never means that the work failed: only
-    /// that it may not have been alone, or that nobody could confirm.
+    /// Releases the lock and waits for a majority of the nodes to confirm.
+    ///
+    /// # Errors
+    /// If the lock had been lost before, so that another client may have held it during the work, or if
+    /// no majority confirmed. An error never means that the work failed.
     ///
     /// While other guards of its owner hold on, only the count goes down.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
@@ -295,8 +298,8 @@ impl Guard {
         Receipt::new(self.hold.id())
     }
 
-    /// Leaves the lock behind: stops renewing it and does not release it. It ends with its TTL
-    /// unless whoever has the receipt extends or releases it.
+    /// Leaves the lock behind: stops renewing it and does not release it. It ends with its TTL unless a
+    /// client that has the receipt extends or releases it.
     ///
     /// Where an owner has other guards of it, it is left behind when the last of them has gone.
     pub fn leave(mut self) -> Receipt {

@@ -1,4 +1,4 @@
-//! A lock that can be taken: what is wanted, and on what terms.
+//! A lock that can be taken: its names and its terms, checked before anything is sent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -74,7 +74,8 @@ impl Lock {
         }
     }
 
-    /// How long the nodes keep the lock without hearing of its holder. Default 10 s.
+    /// How long the nodes keep the lock unless its holder renews it. Default: the client's, which is
+    /// 10 s. See [`Locks::longest_ttl`].
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -88,7 +89,7 @@ impl Lock {
         self
     }
 
-    /// Who holds, for people. Default the client's label.
+    /// The holder's label, for people. Default: the client's label.
     pub fn label(mut self, label: &str) -> Self {
         self.label = Some(label.to_owned());
         self
@@ -100,7 +101,7 @@ impl Lock {
         self
     }
 
-    /// A grant with less than this left is given back instead of returned. Default a tenth of the
+    /// A grant with less time left than this is undone and not returned. Default: a tenth of the
     /// TTL.
     pub fn min_validity(mut self, min_validity: Duration) -> Self {
         self.min_validity = Some(min_validity);
@@ -127,48 +128,67 @@ impl Lock {
         self
     }
 
-    /// Takes it for `owner`, who may take it again while holding it: all its guards share one
-    /// fence and deadline, on the terms of the first, and the last one to go frees the lock.
-    /// Default nobody's: taking it twice waits for oneself. What an owner takes again must have the
-    /// same names: see [`Owner`].
+    /// Takes it for `owner`, which can take it again while it holds it: all its guards share one fence
+    /// and deadline, on the terms of the first, and the last guard releases the lock. Default: no
+    /// owner, and a caller that takes the lock twice waits for itself. What an owner takes again must
+    /// have the same names: see [`Owner`].
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
     }
 
-    /// After a holder that is lost (crashed, cut off) nobody gets the lock for this much longer, so
-    /// that what it still has under way can end. A release in time frees it at once. Default zero;
-    /// together with the TTL at most the cluster's longest TTL.
+    /// After a holder that was lost (crashed, cut off) no other client gets the lock for this much
+    /// longer, so that requests of that holder can end. A release in time frees the lock at once.
+    /// Default: zero. Together with the TTL it may be at most the longest TTL.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.lock_delay = delay;
         self
     }
 
-    /// If it is released sooner than this after it was granted, nobody gets the lock until then:
-    /// for short jobs that clocks which disagree would start twice. Default zero. A holder that
-    /// is lost frees it with its TTL all the same.
+    /// If it is released sooner than this after the grant, no other client gets the lock until then:
+    /// for short jobs that machines with different clocks would start twice. Default: zero. A holder
+    /// that is lost frees the lock with its TTL all the same.
     ///
-    /// If no majority of the nodes can be told of the release, they are told when they come back, also
-    /// after the TTL, for as long as this client lives; a node that somebody else holds by then is
-    /// left alone. [`Locks::close`](super::Locks::close) waits for that no longer than for the TTL.
+    /// If no majority of the nodes receives the release, the client sends it again when they are back,
+    /// also after the TTL, for as long as the client lives. A node that another client holds by then
+    /// is left alone. [`Locks::close`](super::Locks::close) waits at most the TTL for that.
     pub fn hold_at_least(mut self, span: Duration) -> Self {
         self.hold_at_least = span;
         self
     }
 
-    /// Takes the lock, waiting while somebody else holds it.
+    /// Takes the lock. Waits in the queue while another client holds it.
     ///
-    /// Dropping the future at any point takes back whatever may have been set, in the background.
+    /// Dropping the future at any point undoes the attempt in the background.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = ringfence::Locks::connect("memory:").await?;
+    /// use std::time::Duration;
+    ///
+    /// let lock = locks.multi(["stock:7", "orders:42"]).wait(Duration::from_secs(5));
+    /// let guard = lock.lock().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the wait is over, or if no majority of the nodes can be asked. See [`AcquireError`].
     pub async fn lock(&self) -> Result<Guard, AcquireError> {
         self.take(self.wait).await
     }
 
-    /// Takes the lock if it is free; [`AcquireError::Held`] if not.
+    /// Takes the lock if it is free and no other client waits for it. Does not wait.
+    ///
+    /// # Errors
+    /// [`AcquireError::Held`] if another client holds it.
     pub async fn try_lock(&self) -> Result<Guard, AcquireError> {
         self.take(Some(Duration::ZERO)).await
     }
 
-    /// The same lock for those who share it.
+    /// The same lock for readers.
     pub(super) fn shared(&self) -> Self {
         let shared = |claims: Arc<[Claim]>| claims.iter().map(Claim::shared).collect();
         Self {

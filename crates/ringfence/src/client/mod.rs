@@ -1,4 +1,4 @@
-//! What users see: [`Locks`] and what it hands out.
+//! The public API: [`Locks`], and the locks and guards that it makes.
 
 mod builder;
 mod config_error;
@@ -86,9 +86,12 @@ impl Locks {
     /// Succeeds once a majority has answered, or after two seconds: a node that cannot be reached
     /// is no error, a majority that is wrongly set up is.
     ///
-    /// The client lives in the runtime in which it is connected. It may be used from others, but once
-    /// that runtime has ended nothing is renewed, and every call fails with
+    /// The client lives in the tokio runtime in which it is connected. It can be used from others, but
+    /// once that runtime has ended nothing is renewed, and every call fails with
     /// [`ConfigError::RuntimeGone`].
+    ///
+    /// # Errors
+    /// If a setting is not allowed, or if a majority of the nodes is not fit to hold locks.
     pub async fn connect(urls: &str) -> Result<Self, ConnectError> {
         Self::builder().nodes(urls).connect().await
     }
@@ -125,8 +128,8 @@ impl Locks {
     /// The semaphore `name`, of which `permits` may be held at once. It has nothing to do with a
     /// lock of the same name.
     ///
-    /// While clients disagree on the number, as during a rolling deploy, no more than the largest
-    /// number are inside; those with a smaller one trace a warning.
+    /// While clients disagree on the number, as during a rolling deploy, at most the largest number of
+    /// permits is held; clients with a smaller number trace a warning.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
         Semaphore::new(self.clone(), name.as_ref(), permits)
     }
@@ -134,8 +137,8 @@ impl Locks {
     /// The latch `name`, which is open once `count` parties have arrived. It has nothing to do with a
     /// lock or semaphore of the same name.
     ///
-    /// Clients that disagree on the number each judge by their own; one at which more arrive than it
-    /// waits for traces a warning.
+    /// Each client judges by its own number. A client that sees more arrivals than it waits for traces
+    /// a warning.
     pub fn latch(&self, name: impl AsRef<str>, count: u32) -> Latch {
         Latch::new(self.clone(), name.as_ref(), count)
     }
@@ -145,7 +148,7 @@ impl Locks {
         Election::new(self.mutex(name))
     }
 
-    /// The nodes as people know them, in node order.
+    /// The names of the nodes (their addresses without secrets), in node order.
     pub fn node_names(&self) -> &[String] {
         &self.shared.names
     }

@@ -21,8 +21,8 @@ use super::error::{AcquireError, ConfigError};
 use super::guard::Guard;
 use super::lock::Lock;
 
-/// Whoever may take the same lock several times: a task, a request, a call tree. Clones are the
-/// same owner.
+/// The owner of reentrant locks, which can take the same lock several times: a task, a request, a call
+/// tree. Clones are the same owner.
 ///
 /// What an owner takes again must be the same lock: while it has `a`, or waits for it, it cannot take
 /// `a` and `b` together, nor the other way round. It would wait for itself, so that is an error
@@ -96,7 +96,7 @@ pub(super) enum Parting {
 }
 
 impl Owner {
-    /// An owner like no other.
+    /// A new owner, different from all others.
     pub fn new() -> Self {
         Self::default()
     }
@@ -312,7 +312,7 @@ impl Share {
         self.joint.hold.downgrade(publish).1
     }
 
-    /// Nobody joins this hold any more.
+    /// No caller joins this hold any more.
     fn vacate(&self) {
         let mut current = lock(&self.seat.current);
         let same = |joint: &Arc<Joint>| Arc::ptr_eq(joint, &self.joint);

@@ -139,7 +139,7 @@ async fn a_majority_that_is_not_fit_is_an_error_at_once_that_says_what_to_do() {
         &error,
         ["name its master instead", "the password in the URL"],
     );
-    assert!(!error.to_string().contains("guess"), "{error}");
+    assert!(!error.told().contains("guess"), "{error}");
 }
 
 #[tokio::test]

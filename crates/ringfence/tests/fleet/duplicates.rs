@@ -71,7 +71,7 @@ async fn an_address_that_is_pointed_to_another_nodes_server_has_no_vote() {
     wait_until_async("the address to be found out", PATIENCE, async || {
         let error = locks.mutex("n").try_lock().await.unwrap_err();
         assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
-        let text = error.to_string();
+        let text = error.told();
         text.contains(&moving.addr().to_string()) && text.contains(&said)
     })
     .await;

@@ -101,7 +101,7 @@ async fn one_node_becomes_three_and_three_become_five_when_nobody_uses_them() {
         last = fence;
         // One that was not stopped learns it.
         wait_until_async("the old client to be refused", SOON, async || {
-            let error = old.mutex("m").try_lock().await.unwrap_err().to_string();
+            let error = old.mutex("m").try_lock().await.unwrap_err().told();
             let both = [format!("{before} nodes"), format!("{after} nodes")];
             both.iter().all(|number| error.contains(number))
         })
