@@ -1,6 +1,6 @@
-//! Distributed locks on the Redis or Valkey servers that you already run: one server, or a quorum of
-//! independent ones. Every lock renews itself, knows its deadline, reports its loss, and carries a fence
-//! by which the resource can refuse a late holder.
+//! Distributed locks on the Redis or Valkey servers that you already run: one server, or a quorum
+//! of independent ones. Every lock renews itself, knows its deadline, reports its loss, and carries
+//! a fence by which the resource can refuse a late holder.
 //!
 //! ```
 //! # #[cfg(feature = "client")]
@@ -37,8 +37,8 @@
 //! | plain Redlock, without a fence | [`Locks::plain_mutex`] | `lock`, `try_lock`, `hold` | [`PlainGuard`] |
 //! | latch | [`Locks::latch`] | `arrive`, `wait` | none |
 //!
-//! A mutex or read-write lock with an [`Owner`] is reentrant. Functions that take any guard use [`Held`].
-//! [`blocking`] has the same kinds without async.
+//! A mutex or read-write lock with an [`Owner`] is reentrant. Functions that take any guard use
+//! [`Held`]. [`blocking`] has the same kinds without async.
 //!
 //! # Defaults
 //!
@@ -65,19 +65,23 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `redis` (default) | Redis and Valkey nodes |
-//! | `sqlite` | the embedded node, for the processes of one machine. Off by default: it links SQLite, and a program can link only one copy, so it would clash with another version in `sqlx` or `diesel` |
+//! | `sqlite` | the embedded node, for the processes of one machine. Off by default, see below |
 //! | `blocking` | [`blocking`], the API without async |
 //! | `client` | the client with the in-memory node; all of the above imply it |
 //! | `test-util` | test doubles: a clock that a test steps, seeded tokens, and faults of the in-memory node |
+//!
+//! `sqlite` is off because it links SQLite, and a program can link one copy only: it would clash
+//! with another version in `sqlx` or `diesel`.
 //!
 //! Without features there are the trait for nodes ([`node`]) and what a fenced resource needs
 //! ([`resource`]).
 //!
 //! # The end of a program
 //!
-//! A guard that is dropped sends its release at once and does not wait for an answer, also at the end of
-//! `main` and in a panic. [`Locks::close`] waits until a majority of the nodes has confirmed every
-//! release: call it before the program ends if a lock must not stay until its TTL when a node is slow.
+//! A guard that is dropped sends its release at once and does not wait for an answer, also at the
+//! end of `main` and in a panic. [`Locks::close`] waits until a majority of the nodes has confirmed
+//! every release: call it before the program ends if a lock must not stay until its TTL when a node
+//! is slow.
 
 #![cfg_attr(
     not(all(feature = "client", feature = "blocking")),
@@ -146,7 +150,7 @@ pub use ringfence_core::{
     name::NameError,
     node::Tier,
     protocol::{Discount, Lost, Vote},
-    token::Token,
+    token::{Token, TokenError},
 };
 
 /// The examples of the README, which must compile.

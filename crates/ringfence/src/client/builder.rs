@@ -25,8 +25,8 @@ const LABEL_MAX_BYTES: usize = 128;
 /// The largest number of nodes.
 const NODES_MAX: usize = 64;
 
-/// The settings of a client. Each has the default that its method names. Clones share the nodes that were
-/// given to [`node`](Self::node).
+/// The settings of a client. Each has the default that its method names. Clones share the nodes
+/// that were given to [`node`](Self::node).
 #[derive(Clone, Default)]
 pub struct Builder {
     pub(super) urls: Option<String>,

@@ -1,5 +1,5 @@
-//! Looks at every node before, instead of or beside using it. Nothing is written: no birth record, no
-//! file, and no membership in a group.
+//! Looks at every node before, instead of or beside using it. Nothing is written: no birth record,
+//! no file, and no membership in a group.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,8 +34,8 @@ struct Examining {
 }
 
 impl Builder {
-    /// Looks at every node, in node order: what it is, what it lets us do and what of ours it keeps.
-    /// The rights to the lock `name` are looked at too, if one is given.
+    /// Looks at every node, in node order: what it is, what it lets us do and what of ours it
+    /// keeps. The rights to the lock `name` are looked at too, if one is given.
     ///
     /// Changes nothing, ends within seconds whatever the nodes do, and needs none of them to be
     /// well.

@@ -38,8 +38,8 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
             twins::refuse_repeated(&shared.names, &joined)?;
             return check_fit(&shared.names, &joined);
         }
-        // Only a node that has not answered is worth waiting for. A node that refused at once is asked
-        // again in the background.
+        // Only a node that has not answered is worth waiting for. A node that refused at once is
+        // asked again in the background.
         let silent = answers.iter().any(
             |answer| matches!(answer, Err(error) if error.trouble().kind == TroubleKind::Timeout),
         );
@@ -57,7 +57,8 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Asks again until a majority answers. Until then every call fails because its node has not joined.
+/// Asks again until a majority answers. Until then every call fails because its node has not
+/// joined.
 async fn join_later(driver: Weak<Driver>, wishes: Wishes) {
     let mut pause = AGAIN;
     loop {
@@ -108,8 +109,8 @@ async fn join(driver: &Driver, group: Group) -> (Answers<Facts>, Rest<Facts>, Ti
     (answers, rest, asked)
 }
 
-/// Takes the answers of nodes that had not joined yet: their clocks count as much as those of faster
-/// nodes.
+/// Takes the answers of nodes that had not joined yet: their clocks count as much as those of
+/// faster nodes.
 async fn hear_rest(driver: Weak<Driver>, mut rest: Rest<Facts>, asked: Timestamp) {
     while let Some((node, answer)) = rest.recv().await {
         let Some(driver) = driver.upgrade() else {
@@ -121,8 +122,8 @@ async fn hear_rest(driver: Weak<Driver>, mut rest: Rest<Facts>, asked: Timestamp
     }
 }
 
-/// Waiting does not help where a majority is wrongly set up, or so many nodes are the same server that
-/// the others make no majority.
+/// Waiting does not help where a majority is wrongly set up, or so many nodes are the same server
+/// that the others make no majority.
 fn check_fit(names: &[String], answers: &[Result<Facts, CallError>]) -> Result<(), ConnectError> {
     let marked = twins::marked(names, answers);
     let trouble =

@@ -27,7 +27,8 @@ macro_rules! while_held {
 
 pub(super) use while_held;
 
-/// Traces a loss or a failed release after work that is done. The caller gets the result all the same.
+/// Traces a loss or a failed release after work that is done. The caller gets the result all the
+/// same.
 pub(crate) fn trace_end(held: Result<(), Lost>, released: Result<(), ReleaseError>) {
     if let Err(why) = held {
         tracing::warn!(target: "ringfence", %why, "the lock was lost before the work was done: another client may have held it");
@@ -40,9 +41,9 @@ impl Lock {
     /// Takes the lock, does `work`, and releases. The work is dropped at its next await when the
     /// lock is lost.
     ///
-    /// `Ok` once the work is done, whatever the release finds: the result is never masked. That is so
-    /// also if the work did not await anything between the loss of the lock and its end; it may look
-    /// at [`Guard::check`]. What the release found, and such a loss, is traced.
+    /// `Ok` once the work is done, whatever the release finds: the result is never masked. That is
+    /// so also if the work did not await anything between the loss of the lock and its end; it may
+    /// look at [`Guard::check`]. What the release found, and such a loss, is traced.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

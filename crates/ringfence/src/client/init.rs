@@ -1,5 +1,5 @@
-//! `ringfence init`: the operator declares that a cluster is new, or that no client uses it while its
-//! number of nodes changes.
+//! `ringfence init`: the operator declares that a cluster is new, or that no client uses it while
+//! its number of nodes changes.
 
 use std::time::Duration;
 
@@ -24,17 +24,17 @@ const SEARCH_PATIENCE: Duration = Duration::from_secs(75);
 pub struct Initialised {
     /// The values that all nodes of the group have now.
     pub group: Group,
-    /// The nodes that would have refused if it had not been forced, and why: of the locks that these
-    /// texts name, two clients may now hold the same one.
+    /// The nodes that would have refused if it had not been forced, and why: of the locks that
+    /// these texts name, two clients may now hold the same one.
     pub overridden: Vec<NodeVote>,
 }
 
 impl Builder {
     /// Declares a cluster new, so that it can be used at once instead of after the quarantine.
     ///
-    /// Refused unless every node answers and no node votes already or holds locks. All nodes are asked
-    /// before any is written. With `force` nodes may vote or hold locks: two clients may then hold the
-    /// same lock, and [`Initialised::overridden`] names the holders.
+    /// Refused unless every node answers and no node votes already or holds locks. All nodes are
+    /// asked before any is written. With `force` nodes may vote or hold locks: two clients may then
+    /// hold the same lock, and [`Initialised::overridden`] names the holders.
     ///
     /// # Errors
     /// If a node does not answer, or is not new. Nothing was written then.
@@ -59,9 +59,9 @@ impl Builder {
     /// Makes one group of these nodes, although some are in one of another number: the way from one
     /// node to three, or from three to five. Values that are not set are those of the old group.
     ///
-    /// Only you can know that all clients are stopped, and have been for a quarantine. Refused unless
-    /// every node answers, no node holds a lock and no lock was used since. All nodes are asked before
-    /// any is written.
+    /// Only you can know that all clients are stopped, and have been for a quarantine. Refused
+    /// unless every node answers, no node holds a lock and no lock was used since. All nodes are
+    /// asked before any is written.
     ///
     /// # Errors
     /// If a node does not answer, or is in use. Nothing was written then.
@@ -76,8 +76,8 @@ impl Builder {
     }
 }
 
-/// What every node reports of itself, if every one answers and each is a server of its own. With `force`
-/// a node whose birth record is of another version counts as an answer, too.
+/// What every node reports of itself, if every one answers and each is a server of its own. With
+/// `force` a node whose birth record is of another version counts as an answer, too.
 async fn all_answer(
     locks: &Locks,
     force: bool,

@@ -47,7 +47,8 @@ pub struct Inspection {
 pub struct SemaphoreInspection {
     /// The semaphore.
     pub name: String,
-    /// Its slots, each inspected as the lock that it is: as many as the inspecting client has permits.
+    /// Its slots, each inspected as the lock that it is: as many as the inspecting client has
+    /// permits.
     pub slots: Vec<Inspection>,
     /// How many wait in the queue for one of them, as a majority sees it.
     pub waiting: u64,
@@ -105,8 +106,8 @@ impl Locks {
         self.look_at(claims).await.of_claim(0, name)
     }
 
-    /// The holders of the slots of the semaphore `name`. The first of `claims` is its admission record,
-    /// the others are its slots.
+    /// The holders of the slots of the semaphore `name`. The first of `claims` is its admission
+    /// record, the others are its slots.
     pub(super) async fn inspect_slots(
         &self,
         name: &str,
@@ -224,8 +225,8 @@ fn agreed<T: Clone + PartialEq>(quorum: usize, said: impl Iterator<Item = Option
     said.iter().find(alike).cloned().flatten()
 }
 
-/// One of the readers of a name. Each node names the reader whose lease ends last there, so all nodes can
-/// be right and name different ones.
+/// One of the readers of a name. Each node names the reader whose lease ends last there, so all
+/// nodes can be right and name different ones.
 fn some_reader(holders: &[&Holder]) -> Option<String> {
     let shared = |holder: &&Holder| holder.id.is_none() && holder.label.is_some();
     let label = holders.first().and_then(|holder| holder.label.clone());
@@ -234,8 +235,8 @@ fn some_reader(holders: &[&Holder]) -> Option<String> {
 
 /// What nodes of `answered` say that have one and the same holder, if they are a majority.
 fn same_holder<'a>(answered: &[&'a View], quorum: usize) -> Vec<&'a View> {
-    // A holder without an id is another library's. Without its secret nothing shows whether two nodes
-    // have the same one, so they count as one.
+    // A holder without an id is another library's. Without its secret nothing shows whether two
+    // nodes have the same one, so they count as one.
     let id_of = |view: &View| view.holder.as_ref().map(|holder| holder.id.clone());
     let same = |id: Option<String>| -> Vec<&View> {
         let views = answered.iter().copied();

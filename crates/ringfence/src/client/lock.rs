@@ -10,22 +10,18 @@ use tracing::Instrument;
 use crate::driver::Driver;
 use crate::driver::acquire::{Wanted, acquire};
 use crate::driver::hold::Hold;
-use crate::group::Group;
 use crate::message::{Claim, Kind};
 use crate::name::NameError;
 use crate::protocol::{Attempt, HoldPolicy, Terms};
 use crate::time::Timestamp;
 
 use super::Locks;
-use super::builder::{Settings, checked_label};
+use super::builder::checked_label;
 use super::error::{AcquireError, ConfigError};
 use super::guard::Guard;
+use super::lease::{TTL_MAX, whole_millis};
 use super::owner::Owner;
 
-/// The shortest TTL: below, the drift and one round trip leave nothing.
-pub(super) const TTL_MIN: Duration = Duration::from_millis(50);
-/// The longest TTL of a single node, which has no quarantine to outlive: a year.
-pub(super) const TTL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long to go on without a majority, unless the lock says otherwise: long enough for a
 /// restart, short enough that a mistyped host does not hang a job for ever.
 pub(super) const NO_QUORUM_AFTER: Duration = Duration::from_secs(15);
@@ -74,16 +70,16 @@ impl Lock {
         }
     }
 
-    /// How long the nodes keep the lock unless its holder renews it. Default: the client's, which is
-    /// 10 s. See [`Locks::longest_ttl`].
+    /// How long the nodes keep the lock unless its holder renews it. Default: the client's, which
+    /// is 10 s. See [`Locks::longest_ttl`].
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How long to wait while another client holds the lock; `None` is without a limit, which is the
-    /// default. A wait without a limit also covers a quarantine (the nodes are new or were restarted:
-    /// about 36 s), and a warning is traced that says for how long.
+    /// How long to wait while another client holds the lock; `None` is without a limit, which is
+    /// the default. A wait without a limit also covers a quarantine (the nodes are new or were
+    /// restarted: about 36 s), and a warning is traced that says for how long.
     pub fn wait(mut self, wait: impl Into<Option<Duration>>) -> Self {
         self.wait = wait.into();
         self
@@ -109,7 +105,8 @@ impl Lock {
     }
 
     /// For how long it may be held in all, renewals included; `None` lifts the bound. Default one
-    /// hour, or the TTL if that is longer, because a holder that hangs would otherwise hold for ever.
+    /// hour, or the TTL if that is longer, because a holder that hangs would otherwise hold for
+    /// ever.
     pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Self {
         self.max_hold = Some(max_hold.into());
         self
@@ -128,10 +125,10 @@ impl Lock {
         self
     }
 
-    /// Takes it for `owner`, which can take it again while it holds it: all its guards share one fence
-    /// and deadline, on the terms of the first, and the last guard releases the lock. Default: no
-    /// owner, and a caller that takes the lock twice waits for itself. What an owner takes again must
-    /// have the same names: see [`Owner`].
+    /// Takes it for `owner`, which can take it again while it holds it: all its guards share one
+    /// fence and deadline, on the terms of the first, and the last guard releases the lock.
+    /// Default: no owner, and a caller that takes the lock twice waits for itself. What an owner
+    /// takes again must have the same names: see [`Owner`].
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
@@ -145,13 +142,13 @@ impl Lock {
         self
     }
 
-    /// If it is released sooner than this after the grant, no other client gets the lock until then:
-    /// for short jobs that machines with different clocks would start twice. Default: zero. A holder
-    /// that is lost frees the lock with its TTL all the same.
+    /// If it is released sooner than this after the grant, no other client gets the lock until
+    /// then: for short jobs that machines with different clocks would start twice. Default: zero. A
+    /// holder that is lost frees the lock with its TTL all the same.
     ///
-    /// If no majority of the nodes receives the release, the client sends it again when they are back,
-    /// also after the TTL, for as long as the client lives. A node that another client holds by then
-    /// is left alone. [`Locks::close`](super::Locks::close) waits at most the TTL for that.
+    /// If no majority of the nodes receives the release, the client sends it again when they are
+    /// back, also after the TTL, for as long as the client lives. A node that another client holds
+    /// by then is left alone. [`Locks::close`](super::Locks::close) waits at most the TTL for that.
     pub fn hold_at_least(mut self, span: Duration) -> Self {
         self.hold_at_least = span;
         self
@@ -211,8 +208,8 @@ impl Lock {
         Ok(guard)
     }
 
-    /// Takes the lock; `note` sees every attempt that was lost, and the one that was won. Says which
-    /// slot of a semaphore it is.
+    /// Takes the lock; `note` sees every attempt that was lost, and the one that was won. Says
+    /// which slot of a semaphore it is.
     pub(super) async fn take_noting(
         &self,
         wait: Option<Duration>,
@@ -349,60 +346,6 @@ impl Locks {
             done: false,
         }
     }
-}
-
-impl Settings {
-    /// How long a node may take to answer: unless it was set, a tenth of the TTL, within reason.
-    pub(super) fn call_timeout(&self, ttl: Duration) -> Duration {
-        let tenth = (ttl / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
-        self.node_timeout.unwrap_or(tenth)
-    }
-
-    /// Checks a TTL for `group`: a node that forgot must stay out until every lock has ended.
-    pub(super) fn check_ttl(&self, ttl: Duration, group: &Group) -> Result<(), ConfigError> {
-        let least = TTL_MIN.max(self.drift.allowance(ttl).saturating_mul(2));
-        if ttl < least {
-            return Err(ConfigError::TtlTooShort { ttl, least });
-        }
-        let most = longest_ttl(group);
-        if ttl > most {
-            return Err(ConfigError::TtlTooLong { ttl, most });
-        }
-        Ok(())
-    }
-
-    /// The same with a lock delay on top, for which the nodes keep the lock longer.
-    pub(super) fn check_lease(
-        &self,
-        ttl: Duration,
-        delay: Duration,
-        group: &Group,
-    ) -> Result<(), ConfigError> {
-        self.check_ttl(ttl, group)?;
-        match self.check_ttl(ttl.saturating_add(delay), group) {
-            Err(ConfigError::TtlTooLong { most, .. }) => Err(ConfigError::LeaseTooLong {
-                ttl,
-                lock_delay: delay,
-                most,
-            }),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The longest TTL that `group` allows. A node that may have forgotten a lock must not vote before that
-/// lock has ended; a single node has no quarantine.
-pub(super) fn longest_ttl(group: &Group) -> Duration {
-    if group.nodes > 1 {
-        group.quarantine.saturating_sub(Group::CLOCK_STEP)
-    } else {
-        TTL_MAX
-    }
-}
-
-/// Nodes count leases in milliseconds; a fraction more would be ours alone.
-pub(super) fn whole_millis(ttl: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl fmt::Debug for Lock {

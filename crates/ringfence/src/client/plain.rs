@@ -26,8 +26,8 @@ use super::terms::terms;
 #[must_use = "a lock does nothing until `lock` or `try_lock` is awaited"]
 pub struct PlainLock(Lock);
 
-/// A plain Redlock that is held. It has no fence: nothing can refuse the late write of a holder that
-/// paused for too long.
+/// A plain Redlock that is held. It has no fence: nothing can refuse the late write of a holder
+/// that paused for too long.
 #[must_use = "dropping the guard releases the lock"]
 pub struct PlainGuard(Guard);
 

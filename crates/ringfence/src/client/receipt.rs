@@ -1,4 +1,5 @@
-//! Receipts: what another process needs to extend or release a lock. `ringfence acquire` prints one.
+//! Receipts: what another process needs to extend or release a lock. `ringfence acquire` prints
+//! one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -67,8 +68,8 @@ impl Receipt {
 }
 
 impl Lock {
-    /// Extends a lock that [`Guard::leave`] left behind, perhaps in another process. Returns how long
-    /// it is valid now.
+    /// Extends a lock that [`Guard::leave`] left behind, perhaps in another process. Returns how
+    /// long it is valid now.
     ///
     /// # Errors
     /// If the lock is lost, if no majority of the nodes confirmed, or if `ttl` is not allowed.

@@ -54,7 +54,8 @@ impl RwLock {
         lock_delay,
     }
 
-    /// Takes a share. Waits while a writer holds the lock or is ahead in the queue. See [`Lock::lock`].
+    /// Takes a share. Waits while a writer holds the lock or is ahead in the queue. See
+    /// [`Lock::lock`].
     pub async fn read(&self) -> Result<ReadGuard, AcquireError> {
         self.0.shared().lock().await.map(ReadGuard)
     }

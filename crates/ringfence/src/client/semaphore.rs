@@ -35,8 +35,8 @@ pub struct Semaphore {
     permits: u32,
 }
 
-/// A permit that is held. It renews itself unless [`Semaphore::renew`] is off; dropping it releases the
-/// permit in the background, without blocking and without needing a tokio runtime.
+/// A permit that is held. It renews itself unless [`Semaphore::renew`] is off; dropping it releases
+/// the permit in the background, without blocking and without needing a tokio runtime.
 #[must_use = "dropping the guard releases the permit"]
 pub struct SemaphoreGuard {
     guard: Guard,
@@ -109,8 +109,8 @@ impl Semaphore {
         while_held!(guard, work)
     }
 
-    /// The holder of each slot and the number of waiters, as a majority of the nodes sees it. Changes
-    /// nothing.
+    /// The holder of each slot and the number of waiters, as a majority of the nodes sees it.
+    /// Changes nothing.
     pub async fn inspect(&self) -> Result<SemaphoreInspection, InspectError> {
         self.check_permits()?;
         let claims = self.lock.claims.clone().map_err(ConfigError::from)?;
@@ -164,8 +164,8 @@ impl Semaphore {
 }
 
 impl SemaphoreGuard {
-    /// The number of the slot, from 0 on. No two holders have the same slot at once: use it to pick one
-    /// of as many resources.
+    /// The number of the slot, from 0 on. No two holders have the same slot at once: use it to pick
+    /// one of as many resources.
     pub fn slot(&self) -> u32 {
         self.slot
     }
