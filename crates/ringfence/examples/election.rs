@@ -1,4 +1,4 @@
-//! Leader election: two candidates, one leader at a time, and somebody who watches.
+//! Leader election: two candidates, one leader at a time, and an observer.
 //!
 //! `cargo run --example election --no-default-features --features client`
 
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} leads", leader.label);
     assert_eq!(leader.term, first.term());
 
-    // The second one stands in line until the first is gone.
+    // The second candidate waits in the queue until the first resigns.
     let second = election.clone().label("second");
     let second = tokio::spawn(async move { second.campaign().await });
     lead(&first).await?;

@@ -1,5 +1,5 @@
 //! The fence at work: a holder that paused for too long comes back and writes, and the database
-//! refuses, because somebody with a higher fence has written since.
+//! refuses, because a holder with a higher fence has written since.
 //!
 //! ```text
 //! cargo run -p ringfence --features sqlite --example fence_in_sql
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Adds to the balance, unless somebody with a higher fence has used the account before.
+/// Adds to the balance, unless a holder with a higher fence has used the account before.
 fn deposit(
     database: &mut Connection,
     amount: i64,

@@ -1,4 +1,4 @@
-//! Three shards are imported at once; whoever needs all of them waits until the last has arrived.
+//! Three shards are imported at once; a reader of all of them waits until the last has arrived.
 //!
 //! ```text
 //! cargo run -p ringfence --example latch

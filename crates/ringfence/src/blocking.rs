@@ -1,7 +1,7 @@
 //! The same API without async: each call blocks its thread.
 //!
-//! A call from inside a tokio task panics, because it would block the thread that runs the task: use
-//! the async API there, or `tokio::task::spawn_blocking`.
+//! A call from inside a tokio task panics, because it would block the thread that runs the task:
+//! use the async API there, or `tokio::task::spawn_blocking`.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -84,9 +84,9 @@ impl Engine {
     }
 }
 
-/// A call that blocks inside of a tokio task would stop the other tasks of its thread, and those that
-/// renew locks may be among them. tokio refuses that as well, but with a text that does not help users
-/// of this crate.
+/// A call that blocks inside of a tokio task would stop the other tasks of its thread, and those
+/// that renew locks may be among them. tokio refuses that as well, but with a text that does not
+/// help users of this crate.
 #[track_caller]
 fn refuse_inside_a_task() {
     assert!(
@@ -96,8 +96,9 @@ fn refuse_inside_a_task() {
     );
 }
 
-/// Whether a tokio runtime polls a future on this thread now. Threads of `spawn_blocking` have a current
-/// runtime, too, but may block. Only a future that is polled has a budget that can be used up.
+/// Whether a tokio runtime polls a future on this thread now. Threads of `spawn_blocking` have a
+/// current runtime, too, but may block. Only a future that is polled has a budget that can be used
+/// up.
 fn is_inside_a_task() -> bool {
     const MORE_THAN_A_BUDGET: usize = 256;
     if tokio::runtime::Handle::try_current().is_err() {
@@ -218,8 +219,8 @@ impl Locks {
         self.engine.locks.longest_ttl()
     }
 
-    /// Ends all waiting calls and waits until a majority of the nodes has confirmed every release. See
-    /// [`crate::Locks::close`].
+    /// Ends all waiting calls and waits until a majority of the nodes has confirmed every release.
+    /// See [`crate::Locks::close`].
     #[track_caller]
     pub fn close(&self) {
         self.engine.run(self.engine.locks.close());

@@ -1,4 +1,6 @@
-//! Distributed locks you can trust, on the Redis or Valkey you already run.
+//! Distributed locks on the Redis or Valkey servers that you already run: one server, or a quorum
+//! of independent ones. Every lock renews itself, knows its deadline, reports its loss, and carries
+//! a fence by which the resource can refuse a late holder.
 //!
 //! ```
 //! # #[cfg(feature = "client")]
@@ -6,27 +8,86 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use ringfence::Locks;
 //!
-//! let locks = Locks::connect("memory:").await?; // or "redis://a,redis://b,redis://c", "sqlite:locks.db"
+//! // or "redis://a,redis://b,redis://c", or "sqlite:locks.db"
+//! let locks = Locks::connect("memory:").await?;
+//!
 //! let guard = locks.mutex("orders:42").lock().await?;
-//! println!("fence {}", guard.fence());
+//! let fence = guard.fence(); // send it with every write
+//! # async fn charge(_fence: u64) -> u32 { 7 }
+//! let receipt = guard.run(charge(fence)).await?; // stopped if the lock is lost
+//! # assert_eq!(receipt, 7);
 //! guard.release().await?;
-//! locks.close().await; // at the end of the program: every release is confirmed
+//!
+//! locks.close().await; // at the end of the program
 //! # Ok(())
 //! # }
 //! # #[cfg(not(feature = "client"))]
 //! # fn main() {}
 //! ```
 //!
-//! A guard that is dropped sends its release at once and does not wait for an answer, also at the
-//! end of `main` and in a panic. `Locks::close` waits until everything that was released has been
-//! confirmed: call it before the program ends if a lock must not stay until its TTL when a node is
-//! slow to read.
+//! # Kinds
 //!
-//! Modules stand in reading order: a call goes from the client through the protocol (which is in the
-//! crate `ringfence-core`) and the driver to a node and comes back as a guard. Without features there
-//! are only the pure machines of the core, the trait for nodes, and what a fenced resource needs.
+//! | kind | made by | taken by | guard |
+//! |---|---|---|---|
+//! | mutex | [`Locks::mutex`] | `lock`, `try_lock`, `hold` | [`Guard`] |
+//! | several names at once | [`Locks::multi`] | `lock`, `try_lock`, `hold` | [`Guard`] |
+//! | read-write lock | [`Locks::rw_lock`] | `read`, `write`, `hold_read`, `hold_write` | [`ReadGuard`], [`Guard`] |
+//! | semaphore | [`Locks::semaphore`] | `acquire`, `try_acquire`, `hold` | [`SemaphoreGuard`] |
+//! | election | [`Locks::election`] | `campaign`, `try_campaign`, `lead` | [`Leadership`] |
+//! | plain Redlock, without a fence | [`Locks::plain_mutex`] | `lock`, `try_lock`, `hold` | [`PlainGuard`] |
+//! | latch | [`Locks::latch`] | `arrive`, `wait` | none |
+//!
+//! A mutex or read-write lock with an [`Owner`] is reentrant. Functions that take any guard use
+//! [`Held`]. [`blocking`] has the same kinds without async.
+//!
+//! # Defaults
+//!
+//! | setting | default | set by |
+//! |---|---|---|
+//! | TTL: how long the nodes keep a lock that is not renewed | 10 s | `ttl` of the builder or of a lock |
+//! | longest TTL | 30 s for a quorum, a year for one node | [`Builder::quarantine`] |
+//! | wait while other clients hold the lock | without a limit | `wait` |
+//! | wait while no majority of the nodes answers | 15 s, or the wait if shorter | `no_quorum_after` |
+//! | attempts | as many as fit into the wait | `attempts` |
+//! | renewal | on, at a third of the TTL | `renew` |
+//! | longest time that a lock is held | 1 h, or the TTL if longer; none for an election | `max_hold` |
+//! | least validity of a grant | a tenth of the TTL | `min_validity` |
+//! | lock delay after a lost holder; least time of a hold | zero | `lock_delay`, `hold_at_least` |
+//! | label | `host:pid` | `label` |
+//! | timeout of one call to a node | a tenth of the TTL, 20 ms to 1 s | [`Builder::node_timeout`] |
+//! | clock drift that is allowed for | 1 % of the TTL and 2 ms | [`Builder::drift`] |
+//! | window: how far the nodes' clocks may differ | 5 s | [`Builder::window`] |
+//! | quarantine of a node that may have forgotten locks | 35 s | [`Builder::quarantine`] |
+//! | life of a latch after its last arrival | 1 h | [`Latch::ttl`] |
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `redis` (default) | Redis and Valkey nodes |
+//! | `sqlite` | the embedded node, for the processes of one machine. Off by default, see below |
+//! | `blocking` | [`blocking`], the API without async |
+//! | `client` | the client with the in-memory node; all of the above imply it |
+//! | `test-util` | test doubles: a clock that a test steps, seeded tokens, and faults of the in-memory node |
+//!
+//! `sqlite` is off because it links SQLite, and a program can link one copy only: it would clash
+//! with another version in `sqlx` or `diesel`.
+//!
+//! Without features there are the trait for nodes ([`node`]) and what a fenced resource needs
+//! ([`resource`]).
+//!
+//! # The end of a program
+//!
+//! A guard that is dropped sends its release at once and does not wait for an answer, also at the
+//! end of `main` and in a panic. [`Locks::close`] waits until a majority of the nodes has confirmed
+//! every release: call it before the program ends if a lock must not stay until its TTL when a node
+//! is slow.
 
-// What happens is told through `tracing`; a library does not write to its user's terminal.
+#![cfg_attr(
+    not(all(feature = "client", feature = "blocking")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
+// The library reports through `tracing`; it does not write to the terminal of its user.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(feature = "blocking")]
@@ -89,5 +150,10 @@ pub use ringfence_core::{
     name::NameError,
     node::Tier,
     protocol::{Discount, Lost, Vote},
-    token::Token,
+    token::{Token, TokenError},
 };
+
+/// The examples of the README, which must compile.
+#[cfg(all(doctest, feature = "redis", feature = "sqlite"))]
+#[doc = include_str!("../../../README.md")]
+mod readme {}

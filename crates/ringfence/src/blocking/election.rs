@@ -56,7 +56,8 @@ impl Election {
     }
 
     /// Blocks until elected, does `work`, and resigns. Nothing can stop a thread from outside: work
-    /// that takes long should call [`Leadership::check`] now and then. See [`crate::Election::lead`].
+    /// that takes long should call [`Leadership::check`] now and then. See
+    /// [`crate::Election::lead`].
     ///
     /// # Errors
     /// If this candidate was not elected. The work did not begin.
@@ -126,8 +127,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Blocks until something changes: the present state at first, then each leader, and when there is
-    /// none. `None` once the client is closed. See [`crate::Observer::next`].
+    /// Blocks until something changes: the present state at first, then each leader, and when there
+    /// is none. `None` once the client is closed. See [`crate::Observer::next`].
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator's adapters would hide that each step blocks"

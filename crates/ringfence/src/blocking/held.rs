@@ -1,5 +1,5 @@
-//! What all guards without async have in common. Each hands on to its async twin, and blocks where the
-//! twin waits.
+//! What all guards without async have in common. Each hands on to its async twin, and blocks where
+//! the twin waits.
 
 use std::sync::Arc;
 
@@ -115,8 +115,8 @@ macro_rules! held {
 /// The fence and the token of a guard that has them.
 macro_rules! fenced {
     () => {
-        /// The fence: send it with every write, so that the resource can refuse a lower one. See the
-        /// async guard of the same name.
+        /// The fence: send it with every write, so that the resource can refuse a lower one. See
+        /// the async guard of the same name.
         pub fn fence(&self) -> u64 {
             self.guard.fence()
         }
@@ -128,8 +128,8 @@ macro_rules! fenced {
     };
 }
 
-/// Does `$work` under `$guard` and releases it. The result of the work is returned whatever became of
-/// the lock meanwhile.
+/// Does `$work` under `$guard` and releases it. The result of the work is returned whatever became
+/// of the lock meanwhile.
 macro_rules! hold {
     ($guard:expr, $work:ident) => {{
         let guard = $guard;

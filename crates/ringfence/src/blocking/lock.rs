@@ -69,8 +69,8 @@ impl Lock {
     /// Takes the lock, does `work`, and releases. Nothing can stop a thread from outside: work that
     /// takes long should call [`Guard::check`] now and then.
     ///
-    /// `Ok` once the work is done, as with [`crate::Lock::hold`]: the release never masks the result. If
-    /// the lock was lost meanwhile, that is traced.
+    /// `Ok` once the work is done, as with [`crate::Lock::hold`]: the release never masks the
+    /// result. If the lock was lost meanwhile, that is traced.
     ///
     /// # Errors
     /// If the lock was not granted. The work did not begin.

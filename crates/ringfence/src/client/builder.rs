@@ -25,7 +25,8 @@ const LABEL_MAX_BYTES: usize = 128;
 /// The largest number of nodes.
 const NODES_MAX: usize = 64;
 
-/// Settings of a client. What is not set has the default that stands beside it.
+/// The settings of a client. Each has the default that its method names. Clones share the nodes
+/// that were given to [`node`](Self::node).
 #[derive(Clone, Default)]
 pub struct Builder {
     pub(super) urls: Option<String>,
@@ -120,7 +121,7 @@ impl Builder {
         self
     }
 
-    /// Who holds, for people. Default `host:pid`.
+    /// The label of all holders of this client, for people. Default: `host:pid`.
     #[must_use]
     pub fn label(mut self, label: &str) -> Self {
         self.label = Some(label.to_owned());
@@ -145,6 +146,9 @@ impl Builder {
     }
 
     /// Connects. Succeeds once a majority has answered, or after two seconds.
+    ///
+    /// # Errors
+    /// If a setting is not allowed, or if a majority of the nodes is not fit to hold locks.
     pub async fn connect(self) -> Result<Locks, ConnectError> {
         let locks = self.prepare()?;
         handshake::connect(&locks).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::name::NameError;
 use crate::url::UrlError;
 
-use super::lock::TTL_MAX;
+use super::lease::TTL_MAX;
 use super::votes::Votes;
 
 /// A setting or argument that is not allowed. Nothing was sent.

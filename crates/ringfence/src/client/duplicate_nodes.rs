@@ -1,5 +1,5 @@
-//! One server under two names has one vote: what a client does about it when it connects. Later every
-//! reply says which server gave it (`protocol/duplicates.rs`).
+//! One server under two names has one vote: what a client does about it when it connects. Later
+//! every reply says which server gave it (`protocol/duplicates.rs`).
 
 use crate::node::{CallError, Facts, Trouble};
 use crate::protocol::duplicates;
@@ -28,8 +28,8 @@ pub(super) fn refuse(
     }
 }
 
-/// No node may be given twice. Addresses are compared when they are read; this is for nodes that were
-/// handed in, which can be told apart by their names only.
+/// No node may be given twice. Addresses are compared when they are parsed; this is for nodes that
+/// the caller made, which have only their names to compare.
 pub(super) fn refuse_repeated(
     names: &[String],
     answers: &[Result<Facts, CallError>],

@@ -95,8 +95,8 @@ impl AcquireError {
         matches!(self, Self::Held { .. })
     }
 
-    /// The holder that refused the lock: the one that most nodes name. `None` if the lock was refused
-    /// for another reason, or if callers only stopped each other.
+    /// The holder that refused the lock: the one that most nodes name. `None` if the lock was
+    /// refused for another reason, or if callers only stopped each other.
     pub fn holder(&self) -> Option<&Holder> {
         self.votes()
             .filter(|_| self.is_held())
@@ -238,8 +238,8 @@ pub enum ReleaseError {
     /// As `Expired`, and another client holds it now.
     #[error("the lock had expired and another client holds it now")]
     Taken,
-    /// No majority confirmed. The client retries in the background; the lock ends with its TTL at the
-    /// latest.
+    /// No majority confirmed. The client retries in the background; the lock ends with its TTL at
+    /// the latest.
     #[error(
         "no majority of the nodes confirmed the release; the lock ends with its ttl at the latest"
     )]
@@ -259,8 +259,8 @@ pub enum HoldError {
 }
 
 impl HoldError {
-    /// Whether the same call may succeed later. After a loss the lock can be taken again; whether the
-    /// work may be repeated only the caller knows.
+    /// Whether the same call may succeed later. After a loss the lock can be taken again; whether
+    /// the work may be repeated only the caller knows.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Acquire(error) => error.is_retryable(),

@@ -1,5 +1,5 @@
-//! A look at every node before, instead of or beside using it. Nothing is written anywhere: no birth
-//! record, no file, and nobody's place in a group.
+//! Looks at every node before, instead of or beside using it. Nothing is written: no birth record,
+//! no file, and no membership in a group.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,14 +34,14 @@ struct Examining {
 }
 
 impl Builder {
-    /// Looks at every node, in node order: what it is, what it lets us do and what of ours it keeps.
-    /// The rights to the lock `name` are looked at too, if one is given.
+    /// Looks at every node, in node order: what it is, what it lets us do and what of ours it
+    /// keeps. The rights to the lock `name` are looked at too, if one is given.
     ///
     /// Changes nothing, ends within seconds whatever the nodes do, and needs none of them to be
     /// well.
     ///
     /// # Errors
-    /// Only if the settings themselves cannot be meant.
+    /// Only if a setting is not allowed.
     pub async fn examine(self, name: Option<&str>) -> Result<Vec<Examination>, ConnectError> {
         let settings = self.settings()?;
         let name = name.map(|name| Name::new(&settings.prefix, name));
@@ -122,7 +122,7 @@ impl Examining {
     }
 }
 
-/// Where `address` leads, as far as can be told without going there.
+/// The machine that `address` names, as far as that is known without connecting.
 #[cfg(feature = "redis")]
 async fn machine(address: crate::url::Address, clock: Clock) -> Machine {
     let crate::url::Address::Tcp(host, port) = address else {

@@ -13,21 +13,21 @@ use crate::token::Token;
 use super::Locks;
 use super::error::{ExtendError, ReleaseError};
 use super::held::{impl_held, until_lost};
-use super::lock::whole_millis;
+use super::lease::whole_millis;
 use super::owner::{Parting, Share};
 use super::receipt::Receipt;
 use super::rw_lock::ReadGuard;
 use super::votes::Votes;
 
-/// A lock that is held. Renews itself unless told otherwise; dropping it releases the lock without
-/// blocking and without needing a runtime.
+/// A lock that is held. It renews itself unless [`Lock::renew`](crate::Lock::renew) is off;
+/// dropping it releases the lock without blocking and without needing a tokio runtime.
 ///
 /// The release is written to the nodes' connections before the drop returns, as far as that goes
-/// without waiting, so a guard dropped at the end of `main` does not stay locked until its TTL. What
-/// cannot be written then (a node that is being reconnected, a full socket, a connection made from a
-/// [`redis::Client`](https://docs.rs/redis) that only the client library can make) is sent in the
-/// background, if the process lives on. [`release`](Self::release) and [`Locks::close`] wait for the
-/// nodes' answers.
+/// without waiting, so a guard dropped at the end of `main` does not stay locked until its TTL.
+/// What cannot be written then (a node that is being reconnected, a full socket, a connection made
+/// from a [`redis::Client`](https://docs.rs/redis) that only the client library can make) is sent
+/// in the background, if the process lives on. [`release`](Self::release) and [`Locks::close`] wait
+/// for the nodes' answers.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     pub(super) hold: Arc<HeldLock>,
@@ -69,13 +69,13 @@ impl Guard {
         }
     }
 
-    /// The fence: higher than that of every earlier grant of this name. Hand it to the resource,
-    /// which refuses whatever comes with a lower one.
+    /// The fence: higher than that of every earlier grant of this name. Send it with every write,
+    /// so that the resource can refuse a lower one.
     pub fn fence(&self) -> u64 {
         self.hold.id().ballot.get()
     }
 
-    /// The identity of this hold. Whoever has it can release the lock.
+    /// The token that identifies this hold. A client that has it can release the lock.
     pub fn token(&self) -> &Token {
         &self.hold.id().token
     }
@@ -184,8 +184,8 @@ impl Guard {
 
     /// Runs `work` and drops it when the lock is lost, at its deadline or at the first proof.
     ///
-    /// The work is stopped at an await: code that does not await goes on until it does. The result of
-    /// work that ends in time is returned; the lock stays held.
+    /// The work is stopped at an await: code that does not await goes on until it does. The result
+    /// of work that ends in time is returned; the lock stays held.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -214,13 +214,17 @@ impl Guard {
     }
 
     /// What crashes of nodes may cost this grant: the tier of the best majority that holds it, as
-    /// far as the nodes have answered. A round that brought no majority leaves [`Tier::BestEffort`].
+    /// far as the nodes have answered. A round that brought no majority leaves
+    /// [`Tier::BestEffort`].
     pub fn durability(&self) -> Tier {
         self.votes().durability().unwrap_or(Tier::BestEffort)
     }
 
-    /// Releases the lock and says what was found. `Err` never means that the work failed: only
-    /// that it may not have been alone, or that nobody could confirm.
+    /// Releases the lock and waits for a majority of the nodes to confirm.
+    ///
+    /// # Errors
+    /// If the lock had been lost before, so that another client may have held it during the work,
+    /// or if no majority confirmed. An error never means that the work failed.
     ///
     /// While other guards of its owner hold on, only the count goes down.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
@@ -249,15 +253,15 @@ impl Guard {
         release_result(withdrawing.verdict().await)
     }
 
-    /// Shares the lock with readers from now on, without giving it up in between: the same token and
-    /// fence, and readers may enter. There is no way back but to release and to lock again.
+    /// Shares the lock with readers from now on, without giving it up in between: the same token
+    /// and fence, and readers may enter. There is no way back but to release and to lock again.
     ///
-    /// From the moment it is called this is no exclusive lock any more, whatever the nodes answer or
-    /// do not. `Err` if the lock is lost.
+    /// From the moment it is called this is no exclusive lock any more, whatever the nodes answer
+    /// or do not. `Err` if the lock is lost.
     ///
-    /// While other guards of its [`Owner`](crate::Owner) hold the lock exclusively it stays exclusive, so
-    /// that what they were promised holds. Readers enter when the last of those guards is released,
-    /// dropped or downgraded.
+    /// While other guards of its [`Owner`](crate::Owner) hold the lock exclusively it stays
+    /// exclusive, so that what they were promised holds. Readers enter when the last of those
+    /// guards is released, dropped or downgraded.
     pub async fn downgrade(mut self) -> Result<ReadGuard, Lost> {
         if self.share.is_some() {
             return self.downgrade_share().await;
@@ -276,8 +280,8 @@ impl Guard {
         Ok(guard)
     }
 
-    /// The same of one of several guards. A renewal that is under way is not joined, since it may be
-    /// that of others: a node that has heard of the downgrade before refuses it.
+    /// The same of one of several guards. A renewal that is under way is not joined, since it may
+    /// be that of others: a node that has heard of the downgrade before refuses it.
     async fn downgrade_share(mut self) -> Result<ReadGuard, Lost> {
         self.check()?;
         self.reads = true;
@@ -296,7 +300,7 @@ impl Guard {
     }
 
     /// Leaves the lock behind: stops renewing it and does not release it. It ends with its TTL
-    /// unless whoever has the receipt extends or releases it.
+    /// unless a client that has the receipt extends or releases it.
     ///
     /// Where an owner has other guards of it, it is left behind when the last of them has gone.
     pub fn leave(mut self) -> Receipt {

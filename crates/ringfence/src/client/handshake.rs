@@ -1,4 +1,4 @@
-//! Getting to know the nodes: which group they belong to, and joining it.
+//! The first contact with the nodes: which group they belong to, and joining it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -38,7 +38,8 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
             duplicate_nodes::refuse_repeated(&shared.names, &joined)?;
             return check_fit(&shared.names, &joined);
         }
-        // Only silence is worth waiting for: who says no at once is asked again in the background.
+        // Only a node that has not answered is worth waiting for. A node that refused at once is
+        // asked again in the background.
         let silent = answers.iter().any(
             |answer| matches!(answer, Err(error) if error.trouble().kind == TroubleKind::Timeout),
         );
@@ -56,8 +57,8 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Goes on asking until a majority answers. Until then every call answers that its node has not
-/// joined, which is true.
+/// Asks again until a majority answers. Until then every call fails because its node has not
+/// joined.
 async fn join_later(runtime: Weak<ClientRuntime>, wishes: ExplicitValues) {
     let mut pause = AGAIN;
     loop {
@@ -86,7 +87,7 @@ async fn join_later(runtime: Weak<ClientRuntime>, wishes: ExplicitValues) {
     }
 }
 
-/// Has every node join `group`, and waits until a majority has. Tells when it began, too.
+/// Has every node join `group`, and waits until a majority has. Also returns when it began.
 async fn join(
     runtime: &ClientRuntime,
     group: Group,
@@ -111,7 +112,8 @@ async fn join(
     (answers, rest, asked)
 }
 
-/// Hears the nodes that had not joined yet: their clocks count as much as those of quicker nodes.
+/// Takes the answers of nodes that had not joined yet: their clocks count as much as those of
+/// faster nodes.
 async fn hear_rest(runtime: Weak<ClientRuntime>, mut rest: LateAnswers<Facts>, asked: Timestamp) {
     while let Some((node, answer)) = rest.recv().await {
         let Some(runtime) = runtime.upgrade() else {
@@ -123,8 +125,8 @@ async fn hear_rest(runtime: Weak<ClientRuntime>, mut rest: LateAnswers<Facts>, a
     }
 }
 
-/// Waiting does not help where a majority is wrongly set up, or so many nodes are the same server that
-/// the others make no majority.
+/// Waiting does not help where a majority is wrongly set up, or so many nodes are the same server
+/// that the others make no majority.
 fn check_fit(names: &[String], answers: &[Result<Facts, CallError>]) -> Result<(), ConnectError> {
     let marked = duplicate_nodes::marked(names, answers);
     let trouble =

@@ -92,8 +92,8 @@ pub trait Held: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
 
 /// What follows from [`Held`], for every guard and for `dyn Held`.
 pub trait HeldExt: Held {
-    /// Runs `work` and drops it when the lock is lost. The future that it returns is `Send`, so that
-    /// a function generic over `H: Held` can be spawned.
+    /// Runs `work` and drops it when the lock is lost. The future that it returns is `Send`, so
+    /// that a function generic over `H: Held` can be spawned.
     ///
     /// ```
     /// # #[tokio::main]
@@ -129,8 +129,8 @@ pub(super) mod sealed {
     pub trait Sealed {}
 }
 
-/// Polls `work` until it is done or `lost` completes. A loss that is known goes first, so that no work
-/// goes on after it.
+/// Polls `work` until it is done or `lost` completes. A loss that is known goes first, so that no
+/// work goes on after it.
 pub(super) async fn until_lost<T>(
     lost: impl Future<Output = Lost>,
     work: impl Future<Output = T>,
@@ -272,8 +272,8 @@ macro_rules! impl_held {
             }
         }
 
-        // A panic in the work under a lock leaves the guard intact: its state is behind mutexes that
-        // no code of the caller runs under, and dropping it releases the lock.
+        // A panic in the work under a lock leaves the guard intact: its state is behind mutexes
+        // that no code of the caller runs under, and dropping it releases the lock.
         impl std::panic::UnwindSafe for $type {}
         impl std::panic::RefUnwindSafe for $type {}
     };

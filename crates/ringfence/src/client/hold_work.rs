@@ -27,10 +27,11 @@ macro_rules! while_held {
 
 pub(super) use while_held;
 
-/// Traces what became of the lock of work that is done. Its result is the caller's all the same.
+/// Traces a loss or a failed release after work that is done. The caller gets the result all the
+/// same.
 pub(crate) fn trace_end(held: Result<(), Lost>, released: Result<(), ReleaseError>) {
     if let Err(why) = held {
-        tracing::warn!(target: "ringfence", %why, "the lock was lost before the work was done: it may not have been alone");
+        tracing::warn!(target: "ringfence", %why, "the lock was lost before the work was done: another client may have held it");
     } else if let Err(error) = released {
         tracing::warn!(target: "ringfence", %error, "released after the work was over");
     }
@@ -40,9 +41,9 @@ impl Lock {
     /// Takes the lock, does `work`, and releases. The work is dropped at its next await when the
     /// lock is lost.
     ///
-    /// `Ok` once the work is done, whatever the release finds: the result is never masked. That is so
-    /// also if the work did not await anything between the loss of the lock and its end; it may look
-    /// at [`Guard::check`]. What the release found, and such a loss, is traced.
+    /// `Ok` once the work is done, whatever the release finds: the result is never masked. That is
+    /// so also if the work did not await anything between the loss of the lock and its end; it may
+    /// look at [`Guard::check`]. What the release found, and such a loss, is traced.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -60,7 +61,7 @@ impl Lock {
 }
 
 impl RwLock {
-    /// Takes a share, does `work`, and gives it back. The work is dropped at its next await when
+    /// Takes a share, does `work`, and releases it. The work is dropped at its next await when
     /// the share is lost. See [`Lock::hold`].
     ///
     /// ```

@@ -1,5 +1,5 @@
-//! `ringfence init`: the operator's word that a cluster is new, or that nobody uses it while its number
-//! of nodes changes.
+//! `ringfence init`: the operator declares that a cluster is new, or that no client uses it while
+//! its number of nodes changes.
 
 use std::time::Duration;
 
@@ -24,18 +24,20 @@ const SEARCH_PATIENCE: Duration = Duration::from_secs(75);
 pub struct Initialised {
     /// The values that all nodes of the group have now.
     pub group: Group,
-    /// The nodes that would have refused, in their own words, had it not been forced: these tell
-    /// which holders may now be doubled.
+    /// The nodes that would have refused if it had not been forced, and why: of the locks that
+    /// these texts name, two clients may now hold the same one.
     pub overridden: Vec<NodeVote>,
 }
 
 impl Builder {
-    /// Marks a new cluster as grown up, so that it can be used at once instead of after the
-    /// quarantine.
+    /// Declares a cluster new, so that it can be used at once instead of after the quarantine.
     ///
-    /// Refused unless every node answers and none votes already or holds locks; all are asked
-    /// before any is written. `force` overrides the latter; the holders that may then be doubled are
-    /// told.
+    /// Refused unless every node answers and no node votes already or holds locks. All nodes are
+    /// asked before any is written. With `force` nodes may vote or hold locks: two clients may then
+    /// hold the same lock, and [`Initialised::overridden`] names the holders.
+    ///
+    /// # Errors
+    /// If a node does not answer, or is not new. Nothing was written then.
     pub async fn init(self, force: bool) -> Result<Initialised, InitError> {
         let locks = self.prepare()?;
         let answers = all_answer(&locks, force).await?;
@@ -57,8 +59,12 @@ impl Builder {
     /// Makes one group of these nodes, although some are in one of another number: the way from one
     /// node to three, or from three to five. Values that are not set are those of the old group.
     ///
-    /// Only you can know that all clients are stopped, and have been for a quarantine. Refused unless every node answers, none
-    /// holds a lock and none has used one since; all are asked before any is written.
+    /// Only you can know that all clients are stopped, and have been for a quarantine. Refused
+    /// unless every node answers, no node holds a lock and no lock was used since. All nodes are
+    /// asked before any is written.
+    ///
+    /// # Errors
+    /// If a node does not answer, or is in use. Nothing was written then.
     pub async fn regroup(self) -> Result<Initialised, InitError> {
         let locks = self.prepare()?;
         let answers = all_answer(&locks, false).await?;
@@ -70,8 +76,8 @@ impl Builder {
     }
 }
 
-/// What every node says of itself, if every one does and each is a server of its own. If `force`, one
-/// whose birth record is of another version is there, too.
+/// What every node reports of itself, if every one answers and each is a server of its own. With
+/// `force` a node whose birth record is of another version counts as an answer, too.
 async fn all_answer(
     locks: &Locks,
     force: bool,
@@ -111,7 +117,7 @@ async fn agreed(locks: &Locks, mode: InitMode, group: Group) -> Result<(), InitE
     })
 }
 
-/// The nodes among `answers` that refused, and what they said.
+/// The nodes among `answers` that refused, and why.
 fn refused(locks: &Locks, answers: &[Result<Facts, CallError>]) -> Vec<NodeVote> {
     let said = Votes::new(&locks.shared.names, votes(answers));
     let pairs = said.iter().zip(answers);

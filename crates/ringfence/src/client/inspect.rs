@@ -1,4 +1,4 @@
-//! Looking without touching: who holds a lock, and how the nodes are.
+//! Inspection: the holder of a lock and the state of the nodes. Nothing is changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct Inspection {
     pub label: Option<String>,
     /// The public half of the holder's token, if it is one of ours.
     pub holder_id: Option<String>,
-    /// Whether nobody holds it any more: it was released and is kept from others for a while.
+    /// Whether it was released and is kept from other clients for a while (`hold_at_least`).
     pub kept: bool,
     /// How long until it may be free unless it is extended; `None` if never or not held.
     pub remaining: Option<Duration>,
@@ -35,7 +35,7 @@ pub struct Inspection {
     pub fence: Option<u64>,
     /// What crashes of nodes may cost the holder: the tier of the best majority that has it.
     pub durability: Option<Tier>,
-    /// How many wait in line, as a majority sees it.
+    /// How many wait in the queue, as a majority sees it.
     pub waiting: u64,
     /// Every node's own view, in node order.
     pub nodes: Vec<NodeInspection>,
@@ -47,10 +47,10 @@ pub struct Inspection {
 pub struct SemaphoreInspection {
     /// The semaphore.
     pub name: String,
-    /// Its slots, each seen as the lock that it is. There are as many as whoever looked said that
-    /// there are permits.
+    /// Its slots, each inspected as the lock that it is: as many as the inspecting client has
+    /// permits.
     pub slots: Vec<Inspection>,
-    /// How many wait in line for one of them, as a majority sees it.
+    /// How many wait in the queue for one of them, as a majority sees it.
     pub waiting: u64,
 }
 
@@ -58,21 +58,21 @@ pub struct SemaphoreInspection {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NodeInspection {
-    /// The node as people know it.
+    /// The name of the node.
     pub node: String,
     /// What a crash of it may cost, if that is known.
     pub tier: Option<Tier>,
-    /// What it says.
+    /// What it has of the lock, or why it did not answer.
     pub view: Result<View, CallError>,
 }
 
-/// How one node is.
+/// The state of one node.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NodeStatus {
-    /// The node as people know it.
+    /// The name of the node.
     pub node: String,
-    /// What it says of itself, or why it does not.
+    /// What it reports of itself, or why it did not answer.
     pub facts: Result<Facts, CallError>,
     /// For how long it does not vote yet.
     pub quarantine: Option<Duration>,
@@ -84,7 +84,21 @@ pub struct NodeStatus {
 }
 
 impl Locks {
-    /// Who holds `name`, as a majority of the nodes sees it. Changes nothing.
+    /// The holder of `name`, as a majority of the nodes sees it. Changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = ringfence::Locks::connect("memory:").await?;
+    /// let guard = locks.mutex("orders:42").label("checkout").lock().await?;
+    /// let seen = locks.inspect("orders:42").await?;
+    /// assert_eq!((seen.label.as_deref(), seen.fence), (Some("checkout"), Some(guard.fence())));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If no majority of the nodes answers, or if the name is not allowed.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection, InspectError> {
         self.check_runtime()?;
         let claims = self.claims([name]).map_err(super::ConfigError::from)?;
@@ -92,7 +106,8 @@ impl Locks {
         self.look_at(claims).await.of_claim(0, name)
     }
 
-    /// Who has which slot of the semaphore `name`, whose gate and slots are `claims`.
+    /// The holders of the slots of the semaphore `name`. The first of `claims` is its admission
+    /// record, the others are its slots.
     pub(super) async fn inspect_slots(
         &self,
         name: &str,
@@ -149,7 +164,7 @@ impl Locks {
         self.shared.runtime.sender.freezes()
     }
 
-    /// How the nodes are, in node order.
+    /// The state of every node, in node order.
     pub async fn nodes(&self) -> Vec<NodeStatus> {
         let runtime = &self.shared.runtime;
         let asked = runtime.sender.clock.now();
@@ -215,8 +230,8 @@ fn agreed<T: Clone + PartialEq>(quorum: usize, said: impl Iterator<Item = Option
     said.iter().find(alike).cloned().flatten()
 }
 
-/// One of those who share a name. Each node names the one whose lease it sees end last, so that
-/// they may all be right and name different ones.
+/// One of the readers of a name. Each node names the reader whose lease ends last there, so all
+/// nodes can be right and name different ones.
 fn some_reader(holders: &[&Holder]) -> Option<String> {
     let shared = |holder: &&Holder| holder.id.is_none() && holder.label.is_some();
     let label = holders.first().and_then(|holder| holder.label.clone());
@@ -225,8 +240,8 @@ fn some_reader(holders: &[&Holder]) -> Option<String> {
 
 /// What nodes of `answered` say that have one and the same holder, if they are a majority.
 fn same_holder<'a>(answered: &[&'a View], quorum: usize) -> Vec<&'a View> {
-    // A holder without an id is another library's: whether two nodes have the same one cannot be told
-    // without its secret, so they count as one.
+    // A holder without an id is another library's. Without its secret nothing shows whether two
+    // nodes have the same one, so they count as one.
     let id_of = |view: &View| view.holder.as_ref().map(|holder| holder.id.clone());
     let same = |id: Option<String>| -> Vec<&View> {
         let views = answered.iter().copied();
@@ -279,7 +294,7 @@ fn majority_view(
     let holder = holders.first().copied();
     let lasts = holders.iter().map(|h| h.for_ms.unwrap_or(u64::MAX));
     let lasts = reached_by(quorum, lasts).filter(|ms| *ms != u64::MAX);
-    // At least so many on a majority: a ticket on a few nodes only is no place in line.
+    // At least so many on a majority: a ticket on a minority is no position in the queue.
     let waiting = reached_by(quorum, answered.iter().map(|view| view.waiting));
     Ok(Inspection {
         name,

@@ -11,25 +11,28 @@ use crate::runtime::latch::{self, LatchRefusal, LatchRequest};
 
 use super::Locks;
 use super::error::ConfigError;
-use super::lock::{NO_QUORUM_AFTER, TTL_MAX, whole_millis};
+use super::lease::{TTL_MAX, whole_millis};
+use super::lock::NO_QUORUM_AFTER;
 use super::votes::{Votes, not_voting};
 
-/// The most parties that a latch may wait for: nodes tell all of them to whoever asks.
+/// The most parties that a latch may wait for: a node returns all of them in one reply.
 pub const PARTIES_MAX: u32 = 1024;
 /// How long a latch lives without being heard of, unless it says otherwise.
 const TTL: Duration = Duration::from_secs(3600);
-/// The shortest life of a latch: those who wait keep it alive about once a second.
+/// The shortest life of a latch: waiting clients refresh it about once a second.
 const TTL_MIN: Duration = Duration::from_secs(3);
 /// The longest name of a party, in bytes.
 const PARTY_MAX_BYTES: usize = 256;
 
 /// A latch, shut until so many parties have arrived. Made by [`Locks::latch`].
 ///
-/// One value, with its clones, is one party: however often it [arrives](Self::arrive), it counts once.
-/// Every call of [`Locks::latch`] makes another party, unless [`party`](Self::party) says which.
+/// One value, with its clones, is one party: however often it [arrives](Self::arrive), it counts
+/// once. Every call of [`Locks::latch`] makes another party, unless [`party`](Self::party) says
+/// which.
 ///
-/// Once anybody has seen the latch open, it is open for everyone, whatever minority of the nodes fails
-/// afterwards. Nodes that may have forgotten arrivals do not count; see [`ttl`](Self::ttl).
+/// Once one client has seen the latch open, it is open for every client, whatever minority of the
+/// nodes fails afterwards. Nodes that may have forgotten arrivals do not count; see
+/// [`ttl`](Self::ttl).
 ///
 /// A latch opens once. For the next round take another name, with the round's number in it.
 #[derive(Clone)]
@@ -78,8 +81,8 @@ impl Latch {
         }
     }
 
-    /// Who arrives: the same name is the same party, in whichever process and after whatever restart.
-    /// Default one that nobody else is.
+    /// The name of the party that arrives: the same name is the same party, in every process and
+    /// after every restart. Default: a name that no other value has.
     pub fn party(mut self, party: &str) -> Self {
         self.party = match party.len() {
             1..=PARTY_MAX_BYTES => Ok(format!("named:{party}").into()),
@@ -91,20 +94,20 @@ impl Latch {
         self
     }
 
-    /// How long the nodes keep the latch after the last arrival, and beyond that while somebody
-    /// waits. Default one hour; the same for all clients of one latch.
+    /// How long the nodes keep the latch after the last arrival, and longer while a client waits.
+    /// Default: one hour. It must be the same for all clients of one latch.
     ///
-    /// As long as this (and the quarantine) a node that forgot cannot tell whether it forgot the latch,
-    /// so a latch can be *made*, which the first arrival does, only while a majority of the nodes is
-    /// older. In a cluster that was restarted as a whole that takes a while; a new one is told by
-    /// `ringfence init` that it is new. One node, or nodes that sync every write, need no such time.
+    /// A node that restarted does not know, for this long and the quarantine, whether it forgot the
+    /// latch. So the first arrival can make a latch only while a majority of the nodes has been
+    /// running for longer. After a restart of the whole cluster that takes a while; `ringfence
+    /// init` declares a cluster new. One node, or nodes that sync every write, need no such time.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How long [`wait`](Self::wait) waits until the latch opens; `None` is without a limit, which is
-    /// the default. Zero only looks.
+    /// How long [`wait`](Self::wait) waits until the latch opens; `None` is without a limit, which
+    /// is the default. Zero only looks.
     pub fn wait_for(mut self, wait: impl Into<Option<Duration>>) -> Self {
         self.wait_for = wait.into();
         self
@@ -238,8 +241,8 @@ pub enum LatchError {
         /// Every node's vote.
         votes: Votes,
     },
-    /// No majority of the nodes answers and remembers the latch from its beginning. A party may have
-    /// arrived all the same: to repeat the call changes nothing then.
+    /// No majority of the nodes answers and remembers the latch from its beginning. A party may
+    /// have arrived all the same: to repeat the call changes nothing then.
     #[error("no majority of the nodes can tell who has arrived at `{name}`")]
     NoQuorum {
         /// The latch.
@@ -247,8 +250,8 @@ pub enum LatchError {
         /// Every node's vote.
         votes: Votes,
     },
-    /// Of a majority nothing counts yet: its clocks jumped, or it is new or was restarted, and cannot
-    /// tell whether it forgot the latch.
+    /// Of a majority nothing counts yet: its clocks jumped, or it is new or was restarted, and
+    /// cannot tell whether it forgot the latch.
     #[error(
         "`{name}`: {}; a latch with a shorter ttl waits for less",
         not_voting(votes, *left)
@@ -261,7 +264,7 @@ pub enum LatchError {
         /// Every node's vote.
         votes: Votes,
     },
-    /// A majority of the nodes cannot vote before somebody changes a setting.
+    /// A majority of the nodes cannot vote until an operator changes their settings.
     #[error("a majority of the nodes is not fit to hold locks")]
     Misconfigured {
         /// The latch.
@@ -275,7 +278,7 @@ pub enum LatchError {
         /// The latch.
         name: String,
     },
-    /// The request could not be meant. Nothing was sent.
+    /// The request is not valid. Nothing was sent.
     #[error(transparent)]
     Invalid(#[from] ConfigError),
     /// The operating system gave no random bytes to tell this party from others.
@@ -284,7 +287,7 @@ pub enum LatchError {
 }
 
 impl LatchError {
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later although no setting is changed.
     pub fn is_retryable(&self) -> bool {
         !matches!(
             self,

@@ -1,4 +1,4 @@
-//! A lock that can be taken: what is wanted, and on what terms.
+//! A lock that can be taken: its names and its terms, checked before anything is sent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use crate::group::Group;
 use crate::message::{Claim, Kind};
 use crate::name::NameError;
 use crate::protocol::{AcquireTerms, Attempt, HoldPolicy};
@@ -17,15 +16,12 @@ use crate::runtime::hold::HeldLock;
 use crate::time::Timestamp;
 
 use super::Locks;
-use super::builder::{Settings, checked_label};
+use super::builder::checked_label;
 use super::error::{AcquireError, ConfigError};
 use super::guard::Guard;
+use super::lease::{TTL_MAX, whole_millis};
 use super::owner::Owner;
 
-/// The shortest TTL: below, the drift and one round trip leave nothing.
-pub(super) const TTL_MIN: Duration = Duration::from_millis(50);
-/// The longest TTL of a single node, which has no quarantine to outlive: a year.
-pub(super) const TTL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long to go on without a majority, unless the lock says otherwise: long enough for a
 /// restart, short enough that a mistyped host does not hang a job for ever.
 pub(super) const NO_QUORUM_AFTER: Duration = Duration::from_secs(15);
@@ -74,21 +70,22 @@ impl Lock {
         }
     }
 
-    /// How long the nodes keep the lock without hearing of its holder. Default 10 s.
+    /// How long the nodes keep the lock unless its holder renews it. Default: the client's, which
+    /// is 10 s. See [`Locks::longest_ttl`].
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How long to wait while another client holds the lock; `None` is without a limit, which is the
-    /// default. A wait without a limit also covers a quarantine (the nodes are new or were restarted:
-    /// about 36 s), and a warning is traced that says for how long.
+    /// How long to wait while another client holds the lock; `None` is without a limit, which is
+    /// the default. A wait without a limit also covers a quarantine (the nodes are new or were
+    /// restarted: about 36 s), and a warning is traced that says for how long.
     pub fn wait(mut self, wait: impl Into<Option<Duration>>) -> Self {
         self.wait = wait.into();
         self
     }
 
-    /// Who holds, for people. Default the client's label.
+    /// The holder's label, for people. Default: the client's label.
     pub fn label(mut self, label: &str) -> Self {
         self.label = Some(label.to_owned());
         self
@@ -100,7 +97,7 @@ impl Lock {
         self
     }
 
-    /// A grant with less than this left is given back instead of returned. Default a tenth of the
+    /// A grant with less time left than this is undone and not returned. Default: a tenth of the
     /// TTL.
     pub fn min_validity(mut self, min_validity: Duration) -> Self {
         self.min_validity = Some(min_validity);
@@ -108,7 +105,8 @@ impl Lock {
     }
 
     /// For how long it may be held in all, renewals included; `None` lifts the bound. Default one
-    /// hour, or the TTL if that is longer, because a holder that hangs would otherwise hold for ever.
+    /// hour, or the TTL if that is longer, because a holder that hangs would otherwise hold for
+    /// ever.
     pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Self {
         self.max_hold = Some(max_hold.into());
         self
@@ -127,48 +125,67 @@ impl Lock {
         self
     }
 
-    /// Takes it for `owner`, who may take it again while holding it: all its guards share one
-    /// fence and deadline, on the terms of the first, and the last one to go frees the lock.
-    /// Default nobody's: taking it twice waits for oneself. What an owner takes again must have the
-    /// same names: see [`Owner`].
+    /// Takes it for `owner`, which can take it again while it holds it: all its guards share one
+    /// fence and deadline, on the terms of the first, and the last guard releases the lock.
+    /// Default: no owner, and a caller that takes the lock twice waits for itself. What an owner
+    /// takes again must have the same names: see [`Owner`].
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
     }
 
-    /// After a holder that is lost (crashed, cut off) nobody gets the lock for this much longer, so
-    /// that what it still has under way can end. A release in time frees it at once. Default zero;
-    /// together with the TTL at most the cluster's longest TTL.
+    /// After a holder that was lost (crashed, cut off) no other client gets the lock for this much
+    /// longer, so that requests of that holder can end. A release in time frees the lock at once.
+    /// Default: zero. Together with the TTL it may be at most the longest TTL.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.lock_delay = delay;
         self
     }
 
-    /// If it is released sooner than this after it was granted, nobody gets the lock until then:
-    /// for short jobs that clocks which disagree would start twice. Default zero. A holder that
-    /// is lost frees it with its TTL all the same.
+    /// If it is released sooner than this after the grant, no other client gets the lock until
+    /// then: for short jobs that machines with different clocks would start twice. Default: zero. A
+    /// holder that is lost frees the lock with its TTL all the same.
     ///
-    /// If no majority of the nodes can be told of the release, they are told when they come back, also
-    /// after the TTL, for as long as this client lives; a node that somebody else holds by then is
-    /// left alone. [`Locks::close`](super::Locks::close) waits for that no longer than for the TTL.
+    /// If no majority of the nodes receives the release, the client sends it again when they are
+    /// back, also after the TTL, for as long as the client lives. A node that another client holds
+    /// by then is left alone. [`Locks::close`](super::Locks::close) waits at most the TTL for that.
     pub fn hold_at_least(mut self, span: Duration) -> Self {
         self.hold_at_least = span;
         self
     }
 
-    /// Takes the lock, waiting while somebody else holds it.
+    /// Takes the lock. Waits in the queue while another client holds it.
     ///
-    /// Dropping the future at any point takes back whatever may have been set, in the background.
+    /// Dropping the future at any point undoes the attempt in the background.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = ringfence::Locks::connect("memory:").await?;
+    /// use std::time::Duration;
+    ///
+    /// let lock = locks.multi(["stock:7", "orders:42"]).wait(Duration::from_secs(5));
+    /// let guard = lock.lock().await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the wait is over, or if no majority of the nodes can be asked. See [`AcquireError`].
     pub async fn lock(&self) -> Result<Guard, AcquireError> {
         self.take(self.wait).await
     }
 
-    /// Takes the lock if it is free; [`AcquireError::Held`] if not.
+    /// Takes the lock if it is free and no other client waits for it. Does not wait.
+    ///
+    /// # Errors
+    /// [`AcquireError::Held`] if another client holds it.
     pub async fn try_lock(&self) -> Result<Guard, AcquireError> {
         self.take(Some(Duration::ZERO)).await
     }
 
-    /// The same lock for those who share it.
+    /// The same lock for readers.
     pub(super) fn shared(&self) -> Self {
         let shared = |claims: Arc<[Claim]>| claims.iter().map(Claim::shared).collect();
         Self {
@@ -191,8 +208,8 @@ impl Lock {
         Ok(guard)
     }
 
-    /// Takes the lock; `note` sees every attempt that was lost, and the one that was won. Says which
-    /// slot of a semaphore it is.
+    /// Takes the lock; `note` sees every attempt that was lost, and the one that was won. Says
+    /// which slot of a semaphore it is.
     pub(super) async fn acquire_with_observer(
         &self,
         wait: Option<Duration>,
@@ -329,60 +346,6 @@ impl Locks {
             done: false,
         }
     }
-}
-
-impl Settings {
-    /// How long a node may take to answer: unless it was set, a tenth of the TTL, within reason.
-    pub(super) fn call_timeout(&self, ttl: Duration) -> Duration {
-        let tenth = (ttl / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
-        self.node_timeout.unwrap_or(tenth)
-    }
-
-    /// Checks a TTL for `group`: a node that forgot must stay out until every lock has ended.
-    pub(super) fn check_ttl(&self, ttl: Duration, group: &Group) -> Result<(), ConfigError> {
-        let least = TTL_MIN.max(self.drift.allowance(ttl).saturating_mul(2));
-        if ttl < least {
-            return Err(ConfigError::TtlTooShort { ttl, least });
-        }
-        let most = longest_ttl(group);
-        if ttl > most {
-            return Err(ConfigError::TtlTooLong { ttl, most });
-        }
-        Ok(())
-    }
-
-    /// The same with a lock delay on top, for which the nodes keep the lock longer.
-    pub(super) fn check_lease(
-        &self,
-        ttl: Duration,
-        delay: Duration,
-        group: &Group,
-    ) -> Result<(), ConfigError> {
-        self.check_ttl(ttl, group)?;
-        match self.check_ttl(ttl.saturating_add(delay), group) {
-            Err(ConfigError::TtlTooLong { most, .. }) => Err(ConfigError::LeaseTooLong {
-                ttl,
-                lock_delay: delay,
-                most,
-            }),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The longest TTL that `group` allows. A node that may have forgotten a lock must not vote before that
-/// lock has ended; a single node has no quarantine.
-pub(super) fn longest_ttl(group: &Group) -> Duration {
-    if group.nodes > 1 {
-        group.quarantine.saturating_sub(Group::CLOCK_STEP)
-    } else {
-        TTL_MAX
-    }
-}
-
-/// Nodes count leases in milliseconds; a fraction more would be ours alone.
-pub(super) fn whole_millis(ttl: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl fmt::Debug for Lock {

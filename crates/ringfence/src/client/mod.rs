@@ -1,4 +1,4 @@
-//! What users see: [`Locks`] and what it hands out.
+//! The public API: [`Locks`], and the locks and guards that it makes.
 
 mod builder;
 mod config_error;
@@ -13,6 +13,7 @@ pub(crate) mod hold_work;
 mod init;
 mod inspect;
 mod latch;
+mod lease;
 mod lock;
 mod observer;
 mod owner;
@@ -86,9 +87,12 @@ impl Locks {
     /// Succeeds once a majority has answered, or after two seconds: a node that cannot be reached
     /// is no error, a majority that is wrongly set up is.
     ///
-    /// The client lives in the runtime in which it is connected. It may be used from others, but once
-    /// that runtime has ended nothing is renewed, and every call fails with
+    /// The client lives in the tokio runtime in which it is connected. It can be used from others,
+    /// but once that runtime has ended nothing is renewed, and every call fails with
     /// [`ConfigError::RuntimeGone`].
+    ///
+    /// # Errors
+    /// If a setting is not allowed, or if a majority of the nodes is not fit to hold locks.
     pub async fn connect(urls: &str) -> Result<Self, ConnectError> {
         Self::builder().nodes(urls).connect().await
     }
@@ -125,17 +129,17 @@ impl Locks {
     /// The semaphore `name`, of which `permits` may be held at once. It has nothing to do with a
     /// lock of the same name.
     ///
-    /// While clients disagree on the number, as during a rolling deploy, no more than the largest
-    /// number are inside; those with a smaller one trace a warning.
+    /// While clients disagree on the number, as during a rolling deploy, at most the largest number
+    /// of permits is held; clients with a smaller number trace a warning.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
         Semaphore::new(self.clone(), name.as_ref(), permits)
     }
 
-    /// The latch `name`, which is open once `count` parties have arrived. It has nothing to do with a
-    /// lock or semaphore of the same name.
+    /// The latch `name`, which is open once `count` parties have arrived. It has nothing to do with
+    /// a lock or semaphore of the same name.
     ///
-    /// Clients that disagree on the number each judge by their own; one at which more arrive than it
-    /// waits for traces a warning.
+    /// Each client judges by its own number. A client that sees more arrivals than it waits for
+    /// traces a warning.
     pub fn latch(&self, name: impl AsRef<str>, count: u32) -> Latch {
         Latch::new(self.clone(), name.as_ref(), count)
     }
@@ -145,7 +149,7 @@ impl Locks {
         Election::new(self.mutex(name))
     }
 
-    /// The nodes as people know them, in node order.
+    /// The names of the nodes (their addresses without secrets), in node order.
     pub fn node_names(&self) -> &[String] {
         &self.shared.names
     }
@@ -155,15 +159,15 @@ impl Locks {
     ///
     /// Until a majority of the nodes has answered, this is the value of the client's own settings.
     pub fn longest_ttl(&self) -> Duration {
-        lock::longest_ttl(self.shared.runtime.sender.cluster().group())
+        lease::longest_ttl(self.shared.runtime.sender.cluster().group())
     }
 
     /// Ends all waiting calls of this client and waits until a majority of the nodes has confirmed
-    /// every release and undo. Call it at the end of a program. It waits at most 100 ms for the other
-    /// nodes.
+    /// every release and undo. Call it at the end of a program. It waits at most 100 ms for the
+    /// other nodes.
     ///
-    /// All clones are closed, too: later calls fail with [`AcquireError::Cancelled`]. Guards that are
-    /// still held stay valid, and renewed, until they are dropped.
+    /// All clones are closed, too: later calls fail with [`AcquireError::Cancelled`]. Guards that
+    /// are still held stay valid, and renewed, until they are dropped.
     pub async fn close(&self) {
         self.shared.runtime.close();
         let (closing, clock) = (

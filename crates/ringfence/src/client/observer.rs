@@ -49,9 +49,9 @@ impl LeaderChange {
 
 /// Watches an election. Made by [`Election::observe`](crate::Election::observe).
 ///
-/// It reports the present state at first, and then every change: leaders in the order of their terms,
-/// and when there is no leader. A leader or a vacancy that lasted only between two looks (20 ms to
-/// 500 ms) may be missed. It is also a [`Stream`] that ends when the client is closed.
+/// It reports the present state at first, and then every change: leaders in the order of their
+/// terms, and when there is no leader. A leader or a vacancy that lasted only between two looks (20
+/// ms to 500 ms) may be missed. It is also a [`Stream`] that ends when the client is closed.
 pub struct Observer {
     /// `None` while it looks.
     watch: Option<Box<Watch>>,
@@ -75,8 +75,8 @@ impl Observer {
         }
     }
 
-    /// The next change: the present state at first. `None` once the client is closed. Waits while too
-    /// few nodes answer to decide. Cancel-safe.
+    /// The next change: the present state at first. `None` once the client is closed. Waits while
+    /// too few nodes answer to decide. Cancel-safe.
     pub async fn next(&mut self) -> Option<LeaderChange> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
@@ -243,8 +243,8 @@ impl Watch {
         (sight, answers, sent)
     }
 
-    /// The leader is the candidate that a majority holds under one and the same ballot. The ballot of
-    /// the holder counts, not the fence: a candidate that failed raises that.
+    /// The leader is the candidate that a majority holds under one and the same ballot. The ballot
+    /// of the holder counts, not the fence: a candidate that failed raises that.
     fn tally<'a>(
         &self,
         answers: impl Iterator<Item = Option<&'a Result<Reply, CallError>>>,

@@ -21,12 +21,12 @@ use super::error::{AcquireError, ConfigError};
 use super::guard::Guard;
 use super::lock::Lock;
 
-/// Whoever may take the same lock several times: a task, a request, a call tree. Clones are the
-/// same owner.
+/// The owner of reentrant locks, which can take the same lock several times: a task, a request, a
+/// call tree. Clones are the same owner.
 ///
-/// What an owner takes again must be the same lock: while it has `a`, or waits for it, it cannot take
-/// `a` and `b` together, nor the other way round. It would wait for itself, so that is an error
-/// ([`ConfigError::OwnerOverlap`](crate::ConfigError::OwnerOverlap)).
+/// What an owner takes again must be the same lock: while it has `a`, or waits for it, it cannot
+/// take `a` and `b` together, nor the other way round. It would wait for itself, so that is an
+/// error ([`ConfigError::OwnerOverlap`](crate::ConfigError::OwnerOverlap)).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -96,13 +96,13 @@ pub(super) enum Parting {
 }
 
 impl Owner {
-    /// An owner like no other.
+    /// A new owner, different from all others.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more caller of this owner asks for `claims`. An error if the owner has, or asks for, some
-    /// but not all of them in another lock: it would wait for itself.
+    /// One more caller of this owner asks for `claims`. An error if the owner has, or asks for,
+    /// some but not all of them in another lock: it would wait for itself.
     fn ask_for(
         &self,
         runtime: &Arc<ClientRuntime>,
@@ -284,8 +284,8 @@ impl Share {
         let mut count = lock(&self.joint.count);
         count.left_behind |= leave;
         if !reads && count.guards == 1 && count.readers > 0 && !count.left_behind {
-            // It stays as one of the readers until they have their share: none of them may be the last
-            // before that.
+            // It stays as one of the readers until they have their share: none of them may be the
+            // last before that.
             drop(count);
             self.read();
             return self.part(true, leave);
@@ -316,7 +316,7 @@ impl Share {
         self.joint.hold.downgrade(publish).1
     }
 
-    /// Nobody joins this hold any more.
+    /// No caller joins this hold any more.
     fn vacate(&self) {
         let mut current = lock(&self.seat.current);
         let same = |joint: &Arc<Joint>| Arc::ptr_eq(joint, &self.joint);

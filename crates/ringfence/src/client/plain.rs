@@ -12,12 +12,22 @@ use super::lock::Lock;
 use super::terms::terms;
 
 /// A plain Redlock, not yet taken. Made by [`Locks::plain_mutex`](super::Locks::plain_mutex).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let locks = ringfence::Locks::connect("memory:").await?;
+/// let guard = locks.plain_mutex("orders:42").lock().await?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a lock does nothing until `lock` or `try_lock` is awaited"]
 pub struct PlainLock(Lock);
 
-/// A plain Redlock that is held. It has no fence: a holder that pauses for too long may write late
-/// and nobody can tell.
+/// A plain Redlock that is held. It has no fence: nothing can refuse the late write of a holder
+/// that paused for too long.
 #[must_use = "dropping the guard releases the lock"]
 pub struct PlainGuard(Guard);
 

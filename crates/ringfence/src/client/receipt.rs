@@ -1,4 +1,5 @@
-//! A hold on paper: what `ringfence acquire` prints and `ringfence release` reads.
+//! Receipts: what another process needs to extend or release a lock. `ringfence acquire` prints
+//! one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub struct Receipt {
     ballot: Ballot,
 }
 
-/// A string that is no receipt.
+/// The text is not a receipt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a receipt: expected `id.secret.fence`")]
 pub struct ReceiptError;
@@ -51,7 +52,7 @@ impl Receipt {
         })
     }
 
-    /// The whole receipt. Whoever sees it can release the lock: keep it out of logs.
+    /// The whole receipt as text. A reader of it can release the lock: keep it out of logs.
     pub fn expose(&self) -> String {
         format!("{}.{}", self.token.expose(), self.ballot)
     }
@@ -67,8 +68,11 @@ impl Receipt {
 }
 
 impl Lock {
-    /// Extends a hold that was left behind by [`Guard::leave`], perhaps by another process. Says
-    /// how long it is valid now.
+    /// Extends a lock that [`Guard::leave`] left behind, perhaps in another process. Returns how
+    /// long it is valid now.
+    ///
+    /// # Errors
+    /// If the lock is lost, if no majority of the nodes confirmed, or if `ttl` is not allowed.
     pub async fn extend_receipt(
         &self,
         receipt: &Receipt,
@@ -92,7 +96,10 @@ impl Lock {
         Ok(deadline.since(runtime.sender.clock.now()))
     }
 
-    /// Releases a hold that was left behind by [`Guard::leave`], perhaps by another process.
+    /// Releases a lock that [`Guard::leave`] left behind, perhaps in another process.
+    ///
+    /// # Errors
+    /// If the lock was not held any more, or if no majority of the nodes confirmed.
     pub async fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
         let wanted = self.wanted(None)?;
         let runtime = &self.locks.shared.runtime;

@@ -13,7 +13,7 @@ use super::terms::terms;
 /// A lock for many readers or one writer, not yet taken. Made by
 /// [`Locks::rw_lock`](super::Locks::rw_lock).
 ///
-/// First come, first served: a writer in line is not passed by readers who come later.
+/// First come, first served: readers that come later wait behind a writer in the queue.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -24,7 +24,7 @@ use super::terms::terms;
 /// one.release().await?;
 /// other.release().await?;
 /// let writer = config.write().await?;
-/// let reader = writer.downgrade().await?; // nobody wrote in between
+/// let reader = writer.downgrade().await?; // no writer came in between
 /// reader.release().await?;
 /// # Ok(())
 /// # }
@@ -33,9 +33,10 @@ use super::terms::terms;
 #[must_use = "a lock does nothing until `read` or `write` is awaited"]
 pub struct RwLock(Lock);
 
-/// A share of a lock: others may read beside it, nobody writes.
+/// A share of a lock: other readers may hold it at the same time, and no writer does.
 ///
-/// Renews itself unless told otherwise; dropping it releases in the background, like a [`Guard`].
+/// It renews itself unless [`RwLock::renew`] is off; dropping it releases in the background, like a
+/// [`Guard`].
 #[must_use = "dropping the guard releases the lock"]
 pub struct ReadGuard(Guard);
 
@@ -53,7 +54,8 @@ impl RwLock {
         lock_delay,
     }
 
-    /// Takes a share, waiting while a writer holds the lock or is ahead in line. See [`Lock::lock`].
+    /// Takes a share. Waits while a writer holds the lock or is ahead in the queue. See
+    /// [`Lock::lock`].
     pub async fn read(&self) -> Result<ReadGuard, AcquireError> {
         self.0.shared().lock().await.map(ReadGuard)
     }
@@ -68,7 +70,7 @@ impl RwLock {
         self.0.lock().await
     }
 
-    /// Takes the lock alone if nobody holds it or waits for it. See [`Lock::try_lock`].
+    /// Takes the lock alone if no client holds it or waits for it. See [`Lock::try_lock`].
     pub async fn try_write(&self) -> Result<Guard, AcquireError> {
         self.0.try_lock().await
     }

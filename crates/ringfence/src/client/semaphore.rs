@@ -35,9 +35,9 @@ pub struct Semaphore {
     permits: u32,
 }
 
-/// A permit that is held. Renews itself unless told otherwise; dropping it gives the permit back in
-/// the background, without blocking and without needing a runtime.
-#[must_use = "dropping the guard gives the permit back"]
+/// A permit that is held. It renews itself unless [`Semaphore::renew`] is off; dropping it releases
+/// the permit in the background, without blocking and without needing a tokio runtime.
+#[must_use = "dropping the guard releases the permit"]
 pub struct SemaphoreGuard {
     guard: Guard,
     slot: u32,
@@ -73,9 +73,9 @@ impl Semaphore {
         lock_delay,
     }
 
-    /// Takes a permit, waiting in line while none is free.
+    /// Takes a permit. Waits in the queue while none is free.
     ///
-    /// Dropping the future at any point takes back whatever may have been set, in the background.
+    /// Dropping the future at any point undoes the attempt in the background.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -91,12 +91,15 @@ impl Semaphore {
         self.take(self.lock.wait).await
     }
 
-    /// Takes a permit if one is free and nobody waits for it; [`AcquireError::Held`] if not.
+    /// Takes a permit if one is free and no other client waits for it. Does not wait.
+    ///
+    /// # Errors
+    /// [`AcquireError::Held`] if no permit is free.
     pub async fn try_acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
         self.take(Some(Duration::ZERO)).await
     }
 
-    /// Takes a permit, does `work`, and gives it back. The work is dropped at its next await when
+    /// Takes a permit, does `work`, and releases it. The work is dropped at its next await when
     /// the permit is lost. See [`Lock::hold`].
     pub async fn hold<T>(
         &self,
@@ -106,7 +109,8 @@ impl Semaphore {
         while_held!(guard, work)
     }
 
-    /// Who has which slot, and how many wait, as a majority of the nodes sees it. Changes nothing.
+    /// The holder of each slot and the number of waiters, as a majority of the nodes sees it.
+    /// Changes nothing.
     pub async fn inspect(&self) -> Result<SemaphoreInspection, InspectError> {
         self.check_permits()?;
         let claims = self.lock.claims.clone().map_err(ConfigError::from)?;
@@ -160,7 +164,7 @@ impl Semaphore {
 }
 
 impl SemaphoreGuard {
-    /// Which of the slots this is, from 0 on. No two holders have the same at once: use it to pick
+    /// The number of the slot, from 0 on. No two holders have the same slot at once: use it to pick
     /// one of as many resources.
     pub fn slot(&self) -> u32 {
         self.slot

@@ -15,24 +15,24 @@ macro_rules! terms {
 /// One setter. The full text is at the same method of [`Lock`](crate::Lock).
 macro_rules! term {
     ($field:tt ttl) => {
-        /// How long the nodes keep the lock unless it is renewed. Default: the client's, which is 10 s.
-        /// See [`Lock::ttl`](crate::Lock::ttl).
+        /// How long the nodes keep the lock unless it is renewed. Default: the client's, which is
+        /// 10 s. See [`Lock::ttl`](crate::Lock::ttl).
         pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
             self.$field = self.$field.ttl(ttl);
             self
         }
     };
     ($field:tt wait) => {
-        /// How long to wait while other clients hold the lock; `None` is without a limit, which is the
-        /// default. See [`Lock::wait`](crate::Lock::wait).
+        /// How long to wait while other clients hold the lock; `None` is without a limit, which is
+        /// the default. See [`Lock::wait`](crate::Lock::wait).
         pub fn wait(mut self, wait: impl Into<Option<std::time::Duration>>) -> Self {
             self.$field = self.$field.wait(wait);
             self
         }
     };
     ($field:tt min_validity) => {
-        /// A grant with less time left than this is undone and not returned. Default: a tenth of the
-        /// TTL. See [`Lock::min_validity`](crate::Lock::min_validity).
+        /// A grant with less time left than this is undone and not returned. Default: a tenth of
+        /// the TTL. See [`Lock::min_validity`](crate::Lock::min_validity).
         pub fn min_validity(mut self, min_validity: std::time::Duration) -> Self {
             self.$field = self.$field.min_validity(min_validity);
             self
@@ -47,8 +47,8 @@ macro_rules! term {
         }
     };
     ($field:tt no_quorum_after) => {
-        /// How long to go on while no majority of the nodes answers. Default: 15 s, or the wait if that
-        /// is shorter. See [`Lock::no_quorum_after`](crate::Lock::no_quorum_after).
+        /// How long to go on while no majority of the nodes answers. Default: 15 s, or the wait if
+        /// that is shorter. See [`Lock::no_quorum_after`](crate::Lock::no_quorum_after).
         pub fn no_quorum_after(mut self, span: std::time::Duration) -> Self {
             self.$field = self.$field.no_quorum_after(span);
             self
@@ -71,8 +71,8 @@ macro_rules! term {
         }
     };
     ($field:tt max_hold) => {
-        /// How long it may be held in all, renewals included; `None` is without a limit. Default: one
-        /// hour, and no limit for an election. See [`Lock::max_hold`](crate::Lock::max_hold).
+        /// How long it may be held in all, renewals included; `None` is without a limit. Default:
+        /// one hour, and no limit for an election. See [`Lock::max_hold`](crate::Lock::max_hold).
         pub fn max_hold(mut self, max_hold: impl Into<Option<std::time::Duration>>) -> Self {
             self.$field = self.$field.max_hold(max_hold);
             self

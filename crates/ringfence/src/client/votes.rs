@@ -1,4 +1,4 @@
-//! What each node said, and what that amounts to in words.
+//! What each node answered, and what that means, in words.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use crate::protocol::{Vote, ceil_secs, quorum};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeVote {
-    /// The node as people know it.
+    /// The name of the node.
     pub node: String,
-    /// What it said.
+    /// Its vote.
     pub vote: Vote,
     /// What a crash of this node may cost, where that is known and asked for.
     pub tier: Option<Tier>,
 }
 
 impl NodeVote {
-    /// What it said, in words that stand behind the node's name.
+    /// The vote in words, to be printed after the node's name.
     pub fn said(&self) -> String {
         let said = self.vote.to_string();
         let after_name = said
             .strip_prefix(&self.node)
             .and_then(|rest| rest.strip_prefix(' '));
-        // A node's own words begin with its name.
+        // Some texts of a node begin with its name.
         after_name.map_or(said.clone(), str::to_owned)
     }
 }
@@ -79,7 +79,7 @@ impl Votes {
         Tier::of_majority(tiers, self.len())
     }
 
-    /// The holder that stands in the way: the one that most nodes name.
+    /// The holder that keeps a caller from the lock: the one that most nodes name.
     pub fn holder(&self) -> Option<&Holder> {
         let holders = self.iter().filter_map(held);
         holders.max_by_key(|one| self.naming(one))
@@ -91,7 +91,7 @@ impl Votes {
         holders.filter(|other| other.id == one.id).count()
     }
 
-    /// Whether no holder can have a majority, whatever those nodes think that have not said.
+    /// Whether no holder can have a majority, whatever the nodes would answer that have not.
     fn is_split(&self) -> bool {
         let unsaid = self.iter().filter(|node| !node.vote.is_answer()).count();
         let most = self.holder().map_or(0, |holder| self.naming(holder));
@@ -139,19 +139,19 @@ impl fmt::Display for Votes {
     }
 }
 
-/// Who stands in the way.
+/// What keeps a caller from the lock.
 pub(super) fn held_by(votes: &Votes) -> String {
     match votes.holder() {
         Some(_) if votes.is_split() => {
             "contended: no holder has a majority of the nodes".to_owned()
         }
         Some(holder) => holder.to_string(),
-        // Two that met again and again and stopped each other.
+        // Two callers met again and again and stopped each other.
         None => "contended: others keep asking for it".to_owned(),
     }
 }
 
-/// Who does not vote yet, until when, and what to do.
+/// Which nodes do not vote yet, for how long, and what to do.
 pub(super) fn not_voting(votes: &Votes, left: Duration) -> String {
     let who = |wanted: fn(&Vote) -> bool| -> String {
         let nodes = votes.iter().filter(|node| wanted(&node.vote));

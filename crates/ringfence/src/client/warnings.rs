@@ -26,8 +26,8 @@ impl Lock {
         true
     }
 
-    /// A task that waits for what it holds itself waits for ever. Other tasks of the same client that
-    /// wait for each other are normal contention, and nothing to warn of.
+    /// A task that waits for what it holds itself waits for ever. Other tasks of the same client
+    /// that wait for each other are normal contention, and nothing to warn of.
     pub(super) fn warn_of_self_deadlock(&self, wanted: &AcquireRequest) {
         let schedule = &self.locks.shared.runtime.schedule;
         let Some(held) = schedule.hold_of(HolderTask::current(), &wanted.claims) else {

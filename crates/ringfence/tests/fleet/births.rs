@@ -104,7 +104,7 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
     assert_eq!(done.overridden.len(), 3);
     says(
         &done.overridden[0].said(),
-        ["`n` by the careless one", "may then hold the same lock"],
+        ["`n` by the careless one", "two clients may then hold"],
     );
     let locks = connect(&fleet.urls()).await;
     round(&locks, "m").await;

@@ -139,7 +139,7 @@ async fn a_misconfigured_majority_fails_at_once_with_an_error_that_says_what_to_
         &error,
         ["name its master instead", "the password in the URL"],
     );
-    assert!(!error.to_string().contains("guess"), "{error}");
+    assert!(!error.told().contains("guess"), "{error}");
 }
 
 #[tokio::test]

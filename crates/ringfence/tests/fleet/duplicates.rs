@@ -71,7 +71,7 @@ async fn an_address_re_pointed_to_the_server_of_another_node_has_no_vote() {
     wait_until_async("the duplicate to be detected", PATIENCE, async || {
         let error = locks.mutex("n").try_lock().await.unwrap_err();
         assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
-        let text = error.to_string();
+        let text = error.told();
         text.contains(&moving.addr().to_string()) && text.contains(&reason)
     })
     .await;

@@ -101,7 +101,7 @@ async fn an_unused_group_of_one_grows_to_three_and_then_to_five() {
         last = fence;
         // A client that was not stopped gets an error.
         wait_until_async("the old client to be refused", SOON, async || {
-            let error = old.mutex("m").try_lock().await.unwrap_err().to_string();
+            let error = old.mutex("m").try_lock().await.unwrap_err().told();
             let both = [format!("{before} nodes"), format!("{after} nodes")];
             both.iter().all(|number| error.contains(number))
         })

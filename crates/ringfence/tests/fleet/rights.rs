@@ -285,7 +285,7 @@ async fn rights_that_are_granted_later_take_effect_without_a_restart() {
 
 /// Takes `name` with every kind of lock.
 async fn take_with_every_kind(locks: &Locks, name: &str) -> Result<(), String> {
-    let failed = |what: &str, error: &dyn std::fmt::Display| format!("{what} {name:?}: {error}");
+    let failed = |what: &str, error: &dyn Told| format!("{what} {name:?}: {}", error.told());
     let ttl = Duration::from_secs(10);
     let lock = locks.mutex(name).ttl(ttl);
     let guard = lock.lock().await.map_err(|e| failed("lock", &e))?;
@@ -382,7 +382,7 @@ async fn the_rules_in_an_error_are_those_that_the_user_lacks_for_the_name() {
             let words = ["ACL", "SETUSER"].into_iter().chain(line.split(' '));
             server.command(&words.collect::<Vec<_>>());
             let locks = client(&server, &user).await;
-            let error = locks.mutex(name).lock().await.unwrap_err().to_string();
+            let error = locks.mutex(name).lock().await.unwrap_err().told();
             let (_, grant) = error.split_once("ACL SETUSER ").expect(&error);
             let words = ["ACL", "SETUSER"].into_iter().chain(grant.split(' '));
             server.command(&words.collect::<Vec<_>>());

@@ -161,3 +161,9 @@ impl Told for ringfence::Lost {
         self.to_string()
     }
 }
+
+impl Told for ringfence::ReleaseError {
+    fn told(&self) -> String {
+        self.to_string()
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::{Mutant, edit};
 
-const LOCK: &str = "crates/ringfence/src/client/lock.rs";
+const LEASE: &str = "crates/ringfence/src/client/lease.rs";
 const OBSERVER: &str = "crates/ringfence/src/client/observer.rs";
 const GUARD: &str = "crates/ringfence/src/client/guard.rs";
 const OWNER: &str = "crates/ringfence/src/client/owner.rs";
@@ -13,7 +13,7 @@ const CLOCK: &str = "crates/ringfence/src/environment.rs";
 mutants! {
     /// No TTL is longer than the quarantine of a restarted node.
     LongTtlAccepted:
-        edit(LOCK, "check_ttl",
+        edit(LEASE, "check_ttl",
             "if ttl > most {",
             "if ttl > most && !mutant!(LongTtlAccepted) {");
 
