@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::time::Timestamp;
 
-/// A clock for tests: it stands still until it is stepped.
+/// A clock for tests. It does not move until it is stepped.
 #[derive(Debug, Clone, Default)]
 pub struct SteppedClock(Arc<Stepped>);
 
@@ -17,12 +17,12 @@ pub struct SteppedClock(Arc<Stepped>);
 struct Stepped {
     nanos: AtomicU64,
     stepped: Notify,
-    /// Until when each of those who sleep does, told apart by a number.
+    /// The wake-up time of each sleeper, with a number that makes it unique.
     sleepers: Mutex<BTreeSet<(Timestamp, u64)>>,
     slept: AtomicU64,
 }
 
-/// Somebody who sleeps until then. Dropped, nobody does.
+/// A registered sleeper. Dropping it removes the registration.
 struct Sleeper<'a>(&'a Stepped, (Timestamp, u64));
 
 impl Drop for Sleeper<'_> {
@@ -38,14 +38,14 @@ impl Stepped {
 }
 
 impl SteppedClock {
-    /// A clock that stands at `start` after its beginning.
+    /// A clock whose present moment is `start` after its beginning.
     pub fn starting_at(start: Duration) -> Self {
         let clock = Self::default();
         clock.step(start);
         clock
     }
 
-    /// Tells it from every other clock that is in use. Clones have the same number.
+    /// A number that no other clock in use has. Clones have the same number.
     pub(crate) fn number(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
@@ -55,14 +55,14 @@ impl SteppedClock {
         Timestamp::from_nanos(self.0.nanos.load(Ordering::SeqCst))
     }
 
-    /// Moves the clock forward and wakes whoever waits for it.
+    /// Moves the clock forward and wakes the sleepers whose time has come.
     pub fn step(&self, by: Duration) {
         let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         self.0.nanos.fetch_add(nanos, Ordering::SeqCst);
         self.0.stepped.notify_waiters();
     }
 
-    /// The earliest moment that anybody sleeps for: until then stepping the clock wakes nobody.
+    /// The earliest wake-up time of a sleeper: stepping the clock to an earlier time wakes no task.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.0.with_sleepers(|sleepers| Some(sleepers.first()?.0))
     }
