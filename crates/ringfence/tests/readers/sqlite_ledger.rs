@@ -130,6 +130,8 @@ fn a_file_from_before_readers_is_upgraded() {
          DROP TABLE reader;
          ALTER TABLE entry DROP COLUMN read_fence;
          ALTER TABLE ticket DROP COLUMN shared;
+         ALTER TABLE node DROP COLUMN promised_us;
+         ALTER TABLE node DROP COLUMN boot_moment_us;
          PRAGMA user_version = 2;",
     )
     .unwrap();

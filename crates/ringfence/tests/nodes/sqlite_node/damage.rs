@@ -135,7 +135,7 @@ fn a_file_that_is_not_ours_is_refused_and_not_changed() {
     drop(SqliteNode::open(&newer, NodeClock::system()).unwrap());
     Connection::open(&newer)
         .unwrap()
-        .pragma_update(None, "user_version", 7)
+        .pragma_update(None, "user_version", 8)
         .unwrap();
     let error = open(&newer);
     assert!(

@@ -78,6 +78,8 @@ fn semaphores_and_latches_of_format_5_keep_their_holders_and_parties() {
         INSERT INTO ticket VALUES ('ringfence:{s}gate:s', 5, 'c.1', 1010000, 1000000, 0, 0);
         INSERT INTO latch VALUES ('ringfence:{x}latch:a{x}', 5, 1010000, 10000);
         INSERT INTO party VALUES ('ringfence:{x}latch:a{x}', 'p');
+        ALTER TABLE node DROP COLUMN promised_us;
+        ALTER TABLE node DROP COLUMN boot_moment_us;
         PRAGMA user_version = 5;",
     )
     .unwrap();
