@@ -139,7 +139,7 @@ fn a_file_that_is_not_ours_is_refused_and_not_changed() {
         .unwrap();
     let error = open(&newer);
     assert!(
-        matches!(error, SqliteError::Newer { found: 7, .. }),
+        matches!(error, SqliteError::Newer { found: 8, .. }),
         "{error:?}"
     );
 }
