@@ -9,7 +9,7 @@ use super::properties::UNIQUE;
 use super::world::{CLIENTS, NODES};
 
 /// The counts that are searched; beyond, nothing new happens.
-const COUNT_MAX: u8 = 4;
+const COUNT_MAX: u8 = 2;
 
 /// A way to make fences of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,8 +18,11 @@ impl Protocol {
 
     fn step(&self, world: &mut World, client: usize, cause: Cause) -> Arc<Made> {
         let machine = world.clients[client].machine;
-        let undoes = self.undoes(&self.tables.view(machine));
+        let before = self.tables.view(machine);
+        let undoes = self.undoes(&before);
         let made = self.tables.step(machine, cause, world.now);
+        let was_lost = before.stage == Stage::Holding && !before.holds_at(world.now);
+        world.revived |= was_lost && self.tables.view(made.client).holds_at(world.now);
         world.clients[client].machine = made.client;
         for (node, letter) in &made.sends {
             let kind = self.tables.what(*letter).kind;

@@ -16,6 +16,9 @@ pub const EXCLUSIVE: &str = "two clients do not hold at once";
 pub const UNDONE: &str =
     "whatever a lost attempt or a released lock left on a node is being undone";
 
+/// A loss is final.
+pub const FINAL: &str = "a lock that was lost is not held again";
+
 /// What is worth showing that it can happen at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
@@ -65,6 +68,7 @@ pub fn properties(protocol: &Protocol) -> Vec<Property<Protocol>> {
         all.push(Property::always(UNDONE, |_, world: &World| {
             !world.left_behind
         }));
+        all.push(Property::always(FINAL, |_, world: &World| !world.revived));
         all.extend([
             Property::sometimes("a lease ends under its holder", |protocol: &Protocol, _| {
                 protocol.tables.has_seen(Event::Lapsed)

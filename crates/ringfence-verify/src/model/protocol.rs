@@ -92,6 +92,7 @@ impl Model for Protocol {
             disorder: false,
             doubled: false,
             left_behind: false,
+            revived: false,
             tables: Aside(Arc::clone(&self.tables)),
         }]
     }

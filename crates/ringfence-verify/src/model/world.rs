@@ -51,6 +51,8 @@ pub struct World {
     pub doubled: bool,
     /// A node held for a client that has no use for it, and no undo or release was on its way there.
     pub left_behind: bool,
+    /// A client held again after its lock was lost.
+    pub revived: bool,
     pub(super) tables: Aside<Arc<Tables>>,
 }
 
