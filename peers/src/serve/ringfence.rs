@@ -81,6 +81,9 @@ fn taken<G>(result: Result<G, AcquireError>) -> Result<Option<G>, String> {
     match result {
         Ok(guard) => Ok(Some(guard)),
         Err(AcquireError::Held { .. }) => Ok(None),
-        Err(failure) => Err(failure.to_string()),
+        Err(failure) => Err(match failure.votes() {
+            Some(votes) => format!("{failure}: {votes}"),
+            None => failure.to_string(),
+        }),
     }
 }

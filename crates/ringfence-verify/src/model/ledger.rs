@@ -184,7 +184,7 @@ impl Asked {
         let Some(record) = &mut entry.record else {
             return;
         };
-        // Nobody waits in line, so it does not matter since when the name is free.
+        // No client waits, so it does not matter since when the name is free.
         record.free_since_ms = 0;
         record
             .seat

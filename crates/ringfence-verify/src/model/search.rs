@@ -33,7 +33,7 @@ pub struct Finding {
     pub way: Option<String>,
 }
 
-/// How often somebody who watches a search hears of it.
+/// How often the progress of a search is reported.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Searches all states within `scope`: to the end, or to the first mistake.

@@ -385,10 +385,7 @@ async fn latch_refuses_invalid_arguments() {
             "1 to 1024 parties, this one for 1025",
         ),
         (locks.latch("", 1), "must not be empty"),
-        (
-            locks.latch("ringfence:{x}:latch:x", 1),
-            "kept for ringfence",
-        ),
+        (locks.latch("ringfence:x", 1), "kept for ringfence"),
         (locks.latch("x", 1).ttl(ms(2_999)), "at least 3s"),
         (locks.latch("x", 1).ttl(Duration::MAX), "longest ttl"),
         (locks.latch("x", 1).party(""), "1 to 256 bytes"),
