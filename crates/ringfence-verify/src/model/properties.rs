@@ -46,76 +46,84 @@ pub(super) enum Event {
     GrownUp,
 }
 
-/// What is claimed about `protocol`.
+/// A state in which `$event` has happened is reached.
+macro_rules! happens {
+    ($text:literal, $event:ident) => {
+        Property::sometimes($text, |protocol: &Protocol, _: &World| {
+            protocol.tables.has_seen(Event::$event)
+        })
+    };
+}
+
+/// The claims about `protocol`.
 pub fn properties(protocol: &Protocol) -> Vec<Property<Protocol>> {
-    let scope = protocol.scope();
     let mut all = vec![
         Property::always(UNIQUE, |_, world: &World| !world.duplicate),
         Property::always(RISING, |_, world: &World| !world.disorder),
-        Property::sometimes("a lock is granted", |protocol: &Protocol, _| {
-            protocol.tables.has_seen(Event::Granted)
-        }),
-        Property::sometimes(
-            "two clients have the lock in turn",
-            |protocol: &Protocol, _| protocol.tables.has_seen(Event::GrantedInTurn),
-        ),
     ];
-    let (is_timed, crashes) = (scope.span().is_some(), scope.crashes > 0);
-    if is_timed {
-        all.push(Property::always(EXCLUSIVE, |_, world: &World| {
-            !world.doubled
-        }));
-        all.push(Property::always(UNDONE, |_, world: &World| {
-            !world.left_behind
-        }));
-        all.push(Property::always(FINAL, |_, world: &World| !world.revived));
+    if protocol.scope().span().is_some() {
         all.extend([
-            Property::sometimes("a lease ends under its holder", |protocol: &Protocol, _| {
-                protocol.tables.has_seen(Event::Lapsed)
-            }),
-            Property::sometimes(
-                "an acquire that comes after its undo is refused",
-                |protocol: &Protocol, _| protocol.tables.has_seen(Event::LateAcquireRefused),
-            ),
+            Property::always(EXCLUSIVE, |_, world: &World| !world.doubled),
+            Property::always(UNDONE, |_, world: &World| !world.left_behind),
+            Property::always(FINAL, |_, world: &World| !world.revived),
         ]);
     }
+    all.extend(reached(protocol));
+    all
+}
+
+/// What must happen in some state.
+fn reached(protocol: &Protocol) -> Vec<Property<Protocol>> {
+    let scope = protocol.scope();
+    let (is_timed, crashes) = (scope.span().is_some(), scope.crashes > 0);
+    let mut all = vec![
+        happens!("a lock is granted", Granted),
+        happens!("two clients have the lock in turn", GrantedInTurn),
+    ];
+    if is_timed {
+        all.push(happens!("a lease ends under its holder", Lapsed));
+        all.push(happens!(
+            "an acquire that comes after its undo is refused",
+            LateAcquireRefused
+        ));
+    }
     if is_timed && scope.renewals == 0 {
-        all.push(Property::sometimes(
+        all.push(happens!(
             "a client reads too late that it has won",
-            |protocol: &Protocol, _| protocol.tables.has_seen(Event::ReadLate),
+            ReadLate
         ));
     }
     if crashes {
-        all.push(Property::sometimes(
+        all.push(happens!(
             "a node in quarantine grants, and does not count",
-            |protocol: &Protocol, _| protocol.tables.has_seen(Event::Discounted),
+            Discounted
         ));
     }
     if crashes && scope.outlasts_quarantine() {
-        all.push(Property::sometimes(
+        all.push(happens!(
             "a node that forgot everything makes a majority again",
-            |protocol: &Protocol, _| protocol.tables.has_seen(Event::GrownUp),
+            GrownUp
         ));
     }
     if scope.attempts.iter().any(|n| *n > 1) {
-        all.push(Property::sometimes(
+        all.push(happens!(
             "an undo leaves what a later attempt got",
-            |protocol: &Protocol, _| protocol.tables.has_seen(Event::LateUndoRefused),
+            LateUndoRefused
         ));
     }
     if scope.renewals > 0 {
         all.extend([
-            Property::sometimes(
+            happens!(
                 "a lock is extended after a node forgot it",
-                |protocol: &Protocol, _| protocol.tables.has_seen(Event::ExtendedAfterCrash),
+                ExtendedAfterCrash
             ),
-            Property::sometimes(
+            happens!(
                 "a node that forgot a holder gets it back",
-                |protocol: &Protocol, _| protocol.tables.has_seen(Event::RestoredAfterCrash),
+                RestoredAfterCrash
             ),
-            Property::sometimes(
+            happens!(
                 "a restore that comes after the release is refused",
-                |protocol: &Protocol, _| protocol.tables.has_seen(Event::LateRestoreRefused),
+                LateRestoreRefused
             ),
         ]);
     }
