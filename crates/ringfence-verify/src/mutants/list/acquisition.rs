@@ -123,8 +123,8 @@ mutants! {
     /// A ticket that is already in a queue is not sent as a new one.
     PatienceNotClaimed:
         edit(ACQUISITION, "ticket",
-            "first: !ticket.entered,",
-            "first: !ticket.entered || mutant!(PatienceNotClaimed),");
+            "first: !state.entered,",
+            "first: !state.entered || mutant!(PatienceNotClaimed),");
 
     /// Two clients with conflicting ballots pause for different times.
     DuelWithoutJitter:

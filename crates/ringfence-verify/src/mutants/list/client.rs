@@ -20,8 +20,8 @@ mutants! {
     /// A leader is reported only if a majority of the nodes has it as the holder.
     LeaderOfFewer:
         edit(OBSERVER, "tally",
-            "let quorum = quorum(self.driver.sender.nodes.len());",
-            "let quorum = quorum(self.driver.sender.nodes.len())
+            "let quorum = quorum(self.runtime.sender.nodes.len());",
+            "let quorum = quorum(self.runtime.sender.nodes.len())
                  - usize::from(mutant!(LeaderOfFewer));");
 
     /// Only rising terms are reported.

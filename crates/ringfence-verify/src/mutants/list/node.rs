@@ -148,9 +148,9 @@ mutants! {
     /// The clock of a SQLite file never goes back.
     ClockSetBackCounts:
         edit(NODE_ROW, "advance",
-            "clock_us: carried_us.max(ballot_clock(clock)).min(Ballot::MAX.get()),",
+            "clock_us: clock_us.min(Ballot::MAX.get()),",
             "clock_us: match mutant!(ClockSetBackCounts) {
-                 false => carried_us.max(ballot_clock(clock)).min(Ballot::MAX.get()),
+                 false => clock_us.min(Ballot::MAX.get()),
                  true => ballot_clock(clock),
              },");
 
@@ -205,13 +205,13 @@ mutants! {
 
     /// After a boot the clock of the embedded file starts above its promise.
     BootBelowPromise:
-        edit(NODE_ROW, "go_on",
+        edit(NODE_ROW, "advance",
             "match booted && self.promised_us > 0 {",
             "match booted && self.promised_us > 0 && !mutant!(BootBelowPromise) {");
 
     /// Two boot ids within one boot of the machine are refused.
     OneBootTwoIds:
-        edit(NODE_ROW, "go_on",
+        edit(NODE_ROW, "advance",
             "if other_boot && self.is_same_boot(clock) {",
             "if other_boot && self.is_same_boot(clock) && !mutant!(OneBootTwoIds) {");
 

@@ -3,12 +3,12 @@
 use super::{Edit, Mutant, edit};
 
 const LATCH: &str = "crates/ringfence-core/src/ledger/latch.rs";
-const LINE: &str = "crates/ringfence-core/src/ledger/queue.rs";
+const QUEUE: &str = "crates/ringfence-core/src/ledger/queue.rs";
 const SLOTS: &str = "crates/ringfence-core/src/ledger/slots.rs";
 
 /// Shared by OldTicketAccepted, OldTicketCannotReturn.
 #[rustfmt::skip]
-const LINE_IS_TOO_OLD: Edit = edit(LINE, "is_too_old",
+const QUEUE_IS_TOO_OLD: Edit = edit(QUEUE, "is_too_old",
     "ticket.first",
     "if mutant!(OldTicketAccepted) {
          return false;
@@ -17,7 +17,7 @@ const LINE_IS_TOO_OLD: Edit = edit(LINE, "is_too_old",
 
 /// Shared by DeadHeadBlocks, GraceOnceForAll.
 #[rustfmt::skip]
-const LINE_MAY_PASS_AT: Edit = edit(LINE, "may_pass_at",
+const QUEUE_MAY_PASS_AT: Edit = edit(QUEUE, "may_pass_at",
     "let wait_ms = rules.grace_ms.saturating_mul(ahead);",
     "if mutant!(DeadHeadBlocks) {
          return None;
@@ -52,14 +52,14 @@ mutants! {
 
     /// `try_lock` does not pass waiters in the queue.
     TryLockJumpsQueue:
-        edit(LINE, "ahead_of",
-            "None => self.tickets.len(),",
+        edit(QUEUE, "ahead_of",
+            "None => self.entries.len(),",
             "None if mutant!(TryLockJumpsQueue) => 0,
-             None => self.tickets.len(),");
+             None => self.entries.len(),");
 
     /// Readers do not pass a waiting writer.
     ReadersPassWriters:
-        edit(LINE, "conflicts_with",
+        edit(QUEUE, "conflicts_with",
             "mode == Mode::Exclusive || !self.shared",
             "if mutant!(ReadersPassWriters) && mode == Mode::Shared {
                  return false;
@@ -68,53 +68,53 @@ mutants! {
 
     /// A dead waiter at the head of the queue does not block a node forever.
     DeadHeadBlocks:
-        LINE_MAY_PASS_AT;
+        QUEUE_MAY_PASS_AT;
 
     /// Each waiter ahead has its own grace period.
     GraceOnceForAll:
-        LINE_MAY_PASS_AT;
+        QUEUE_MAY_PASS_AT;
 
     /// A waiter that was passed and does not ask again is removed from the queue.
     PassedStay:
-        edit(LINE, "pass",
-            "self.tickets.retain(|ticket| {",
+        edit(QUEUE, "pass",
+            "self.entries.retain(|entry| {",
             "if mutant!(PassedStay) {
                  return;
              }
-             self.tickets.retain(|ticket| {");
+             self.entries.retain(|entry| {");
 
     /// A waiter that was passed and is alive stays in the queue.
     LivePassedAreDropped:
-        edit(LINE, "pass",
-            "|| ticket.refreshed_ms >= free_since_ms",
-            "|| ticket.refreshed_ms >= free_since_ms && !mutant!(LivePassedAreDropped)");
+        edit(QUEUE, "pass",
+            "|| entry.refreshed_ms >= free_since_ms",
+            "|| entry.refreshed_ms >= free_since_ms && !mutant!(LivePassedAreDropped)");
 
     /// A ticket expires unless it is refreshed.
     TicketsNeverExpire:
-        edit(LINE, "expire",
-            ".retain(|ticket| ticket.until_ms >= now.lease_ms);",
-            ".retain(|ticket| ticket.until_ms >= now.lease_ms || mutant!(TicketsNeverExpire));");
+        edit(QUEUE, "expire",
+            ".retain(|entry| entry.until_ms >= now.lease_ms);",
+            ".retain(|entry| entry.until_ms >= now.lease_ms || mutant!(TicketsNeverExpire));");
 
     /// A new ticket with an old time is refused.
     OldTicketAccepted:
-        LINE_IS_TOO_OLD;
+        QUEUE_IS_TOO_OLD;
 
     /// A ticket that enters the queue again keeps its time, however old.
     OldTicketCannotReturn:
-        LINE_IS_TOO_OLD;
+        QUEUE_IS_TOO_OLD;
 
     /// All readers at the head of the queue are woken.
     OneReaderWoken:
-        edit(LINE, "wakes",
-            "let leading = self.tickets.iter().take_while(|t| t.shared).count();",
-            "let mut leading = self.tickets.iter().take_while(|t| t.shared).count();
+        edit(QUEUE, "wakes",
+            "let leading = self.entries.iter().take_while(|t| t.shared).count();",
+            "let mut leading = self.entries.iter().take_while(|t| t.shared).count();
              if mutant!(OneReaderWoken) {
                  leading = leading.min(1);
              }");
 
     /// The second waiter is woken with the grace period as its delay.
     RunnerUpNotTold:
-        edit(LINE, "wakes",
+        edit(QUEUE, "wakes",
             "Mode::Exclusive => (leading + 1).max(2),",
             "Mode::Exclusive if mutant!(RunnerUpNotTold) => leading.max(1),
              Mode::Exclusive => (leading + 1).max(2),");
@@ -171,9 +171,9 @@ mutants! {
     /// The release of a slot wakes the waiter that may take it.
     SlotReleaseWakesNobody:
         edit(SLOTS, "newly_entitled",
-            "let next = line.entries.get(free);",
+            "let next = queue.entries.get(free);",
             "if mutant!(SlotReleaseWakesNobody) {
                  newly.clear();
              }
-             let next = line.entries.get(free);");
+             let next = queue.entries.get(free);");
 }
