@@ -69,17 +69,17 @@ mutants! {
     /// A caller that stops waiting removes its ticket.
     TicketLeftBehind:
         edit(TICKET, "gave_up",
-            "self.forget(driver, targets, call_timeout);",
+            "self.forget(runtime, targets, call_timeout);",
             "if !mutant!(TicketLeftBehind) {
-                 self.forget(driver, targets, call_timeout);
+                 self.forget(runtime, targets, call_timeout);
              }");
 
     /// After the grant the ticket is removed from every node that may have it.
     TicketOutlivesGrant:
         edit(TICKET, "granted",
-            "self.forget(driver, targets, call_timeout);",
+            "self.forget(runtime, targets, call_timeout);",
             "if !mutant!(TicketOutlivesGrant) {
-                 self.forget(driver, targets, call_timeout);
+                 self.forget(runtime, targets, call_timeout);
              }");
 
     /// A ticket that a node enters after the grant is removed, too.
