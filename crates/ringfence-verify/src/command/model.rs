@@ -1,5 +1,5 @@
-//! `model`: searches the protocol's core to the end, or something that is not the protocol until its mistake
-//! is found.
+//! `model`: searches the protocol's core to the end, or something that is not the protocol until
+//! its mistake is found.
 
 use std::process::ExitCode;
 
@@ -21,7 +21,8 @@ pub(crate) struct Args {
         conflicts_with = "scope"
     )]
     variant: Option<String>,
-    /// Of the scope: how many attempts each client makes, with commas; as many clients as there are numbers.
+    /// Of the scope: how many attempts each client makes, with commas; as many clients as there are
+    /// numbers.
     #[arg(long, value_delimiter = ',', requires = "scope")]
     attempts: Vec<u8>,
     /// Of the scope: how many times the first client renews.

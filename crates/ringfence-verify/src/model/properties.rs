@@ -1,9 +1,10 @@
-//! What must hold in every state, and what must happen in some: a model in which nothing ever happens is
-//! right about everything.
+//! What must hold in every state, and what must happen in some: a model in which nothing ever
+//! happens is right about everything.
 
 use stateright::Property;
 
 use super::protocol::Protocol;
+use super::scope::Scope;
 use super::world::World;
 
 /// Fences are unique.
@@ -52,70 +53,80 @@ pub fn properties(protocol: &Protocol) -> Vec<Property<Protocol>> {
     let mut all = vec![
         Property::always(UNIQUE, |_, world: &World| !world.duplicate),
         Property::always(RISING, |_, world: &World| !world.disorder),
-        Property::sometimes("a lock is granted", |protocol: &Protocol, _| {
-            protocol.tables.has_seen(Event::Granted)
-        }),
-        Property::sometimes(
-            "two clients have the lock in turn",
-            |protocol: &Protocol, _| protocol.tables.has_seen(Event::GrantedInTurn),
-        ),
     ];
-    let (is_timed, crashes) = (scope.span().is_some(), scope.crashes > 0);
-    if is_timed {
-        all.push(Property::always(EXCLUSIVE, |_, world: &World| {
-            !world.doubled
-        }));
-        all.push(Property::always(UNDONE, |_, world: &World| {
-            !world.left_behind
-        }));
-        all.push(Property::always(FINAL, |_, world: &World| !world.revived));
+    if scope.span().is_some() {
         all.extend([
-            Property::sometimes("a lease ends under its holder", |protocol: &Protocol, _| {
-                protocol.tables.has_seen(Event::Lapsed)
-            }),
-            Property::sometimes(
-                "an acquire that comes after its undo is refused",
-                |protocol: &Protocol, _| protocol.tables.has_seen(Event::LateAcquireRefused),
-            ),
+            Property::always(EXCLUSIVE, |_, world: &World| !world.doubled),
+            Property::always(UNDONE, |_, world: &World| !world.left_behind),
+            Property::always(FINAL, |_, world: &World| !world.revived),
         ]);
     }
+    all.extend(happens(scope));
+    all
+}
+
+/// What must happen somewhere within `scope`.
+fn happens(scope: &Scope) -> Vec<Property<Protocol>> {
+    /// A claim that an event happens.
+    macro_rules! sometimes {
+        ($event:ident, $claim:literal) => {
+            Property::sometimes($claim, |protocol: &Protocol, _| {
+                protocol.tables.has_seen(Event::$event)
+            })
+        };
+    }
+    let (is_timed, crashes) = (scope.span().is_some(), scope.crashes > 0);
+    let mut all = vec![
+        sometimes!(Granted, "a lock is granted"),
+        sometimes!(GrantedInTurn, "two clients have the lock in turn"),
+    ];
+    if is_timed {
+        all.push(sometimes!(Lapsed, "a lease ends under its holder"));
+        let claim = sometimes!(
+            LateAcquireRefused,
+            "an acquire that comes after its undo is refused"
+        );
+        all.push(claim);
+    }
     if is_timed && scope.renewals == 0 {
-        all.push(Property::sometimes(
-            "a client reads too late that it has won",
-            |protocol: &Protocol, _| protocol.tables.has_seen(Event::ReadLate),
+        all.push(sometimes!(
+            ReadLate,
+            "a client reads too late that it has won"
         ));
     }
     if crashes {
-        all.push(Property::sometimes(
-            "a node in quarantine grants, and does not count",
-            |protocol: &Protocol, _| protocol.tables.has_seen(Event::Discounted),
-        ));
+        let claim = sometimes!(
+            Discounted,
+            "a node in quarantine grants, and does not count"
+        );
+        all.push(claim);
     }
     if crashes && scope.outlasts_quarantine() {
-        all.push(Property::sometimes(
-            "a node that forgot everything makes a majority again",
-            |protocol: &Protocol, _| protocol.tables.has_seen(Event::GrownUp),
-        ));
+        let claim = sometimes!(
+            GrownUp,
+            "a node that forgot everything makes a majority again"
+        );
+        all.push(claim);
     }
     if scope.attempts.iter().any(|n| *n > 1) {
-        all.push(Property::sometimes(
-            "an undo leaves what a later attempt got",
-            |protocol: &Protocol, _| protocol.tables.has_seen(Event::LateUndoRefused),
+        all.push(sometimes!(
+            LateUndoRefused,
+            "an undo leaves what a later attempt got"
         ));
     }
     if scope.renewals > 0 {
         all.extend([
-            Property::sometimes(
-                "a lock is extended after a node forgot it",
-                |protocol: &Protocol, _| protocol.tables.has_seen(Event::ExtendedAfterCrash),
+            sometimes!(
+                ExtendedAfterCrash,
+                "a lock is extended after a node forgot it"
             ),
-            Property::sometimes(
-                "a node that forgot a holder gets it back",
-                |protocol: &Protocol, _| protocol.tables.has_seen(Event::RestoredAfterCrash),
+            sometimes!(
+                RestoredAfterCrash,
+                "a node that forgot a holder gets it back"
             ),
-            Property::sometimes(
-                "a restore that comes after the release is refused",
-                |protocol: &Protocol, _| protocol.tables.has_seen(Event::LateRestoreRefused),
+            sometimes!(
+                LateRestoreRefused,
+                "a restore that comes after the release is refused"
             ),
         ]);
     }

@@ -33,7 +33,7 @@ pub struct Finding {
     pub way: Option<String>,
 }
 
-/// How often somebody who watches a search hears of it.
+/// How often a caller that watches a search hears of it.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Searches all states within `scope`: to the end, or to the first mistake.
@@ -132,7 +132,8 @@ impl Report {
 
     /// What is broken, and how.
     pub fn broken(&self) -> impl Iterator<Item = &Finding> {
-        // What must happen somewhere may not have been reached when the search stopped at a mistake.
+        // What must happen somewhere may not have been reached when the search stopped at a
+        // mistake.
         let broken = |finding: &&Finding| !finding.holds && finding.way.is_some();
         self.findings.iter().filter(broken)
     }
