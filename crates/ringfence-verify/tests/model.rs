@@ -1,5 +1,6 @@
-//! The model, searched to the end: the protocol keeps its promises in every state, and what is known to be
-//! wrong is found wrong. The numbers of states are pinned: a change of them is a change of what is searched.
+//! The model, searched to the end: the protocol keeps its promises in every state, and what is
+//! known to be wrong is found wrong. The numbers of states are pinned: a change of them is a change
+//! of what is searched.
 
 use ringfence_verify::model::{Scope, Wrong, search};
 

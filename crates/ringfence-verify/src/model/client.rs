@@ -1,8 +1,9 @@
-//! One client: the product's own machines ([`Acquisition`], [`Attempt`], [`Hold`], [`Cluster`]), and the little
-//! that a driver does between them. Every rule is theirs. The `ringfence` crate does the same in `driver/`.
+//! One client: the product's own machines ([`Acquisition`], [`Attempt`], [`Hold`], [`Cluster`]),
+//! and the little that a driver does between them. Every rule is theirs. The `ringfence` crate does
+//! the same in `driver/`.
 //!
-//! A client does not know which one it is. It names its tokens by the number of the attempt, and the nodes are
-//! told other names ([`Setting::token_of`]).
+//! A client does not know which one it is. It names its tokens by the number of the attempt, and
+//! the nodes are told other names ([`Setting::token_of`]).
 
 use std::sync::Arc;
 
@@ -62,8 +63,8 @@ pub(super) enum Phase {
 /// What happens to a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Input<'a> {
-    /// Its call begins, or tries again. If a ballot is given, the clocks are made up so that the machines
-    /// propose it.
+    /// Its call begins, or tries again. If a ballot is given, the clocks are made up so that the
+    /// machines propose it.
     Begin { ballot: Option<Ticks> },
     /// A node's reply arrives.
     Hear { node: usize, letter: &'a Letter },
@@ -166,7 +167,8 @@ impl Client {
         let fresh = Setting::own_token(self.begun.into());
         let attempt = match (ballot, &mut self.cluster) {
             (None, Some(cluster)) => acquisition.begin(cluster, now, fresh),
-            // A client that has just begun has no baseline: it believes what the clocks seem to show.
+            // A client that has just begun has no baseline: it believes what the clocks seem to
+            // show.
             (ballot, _) => {
                 let mut seen = setting.acquainted(ballot.unwrap_or_default());
                 acquisition.begin(&mut seen, now, fresh)

@@ -1,5 +1,5 @@
-//! What others do for a fence, and why it is none: every node counts its grants, and the highest count of a
-//! majority is the fence; or that is written back to a majority first.
+//! What others do for a fence, and why it is none: every node counts its grants, and the highest
+//! count of a majority is the fence; or that is written back to a majority first.
 
 use std::fmt;
 

@@ -1,5 +1,6 @@
-//! Forgetting what cannot matter any more, so that states which differ by nothing else are one. Without
-//! it the search would not end in an afternoon; each rule here says why nothing is lost by it.
+//! Forgetting what cannot matter any more, so that states which differ by nothing else are one.
+//! Without it the search would not end in an afternoon; each rule here says why nothing is lost by
+//! it.
 
 use ringfence_core::message::Ballot;
 use ringfence_core::protocol::quorum;
@@ -31,8 +32,8 @@ impl Protocol {
             let view = tables.view(clients[usize::from(mail.client)].machine);
             match mail.is_reply {
                 true => tables.is_awaited(&view, mail.letter),
-                // Where renewals are searched, it is about what follows a grant: an acquire that has not
-                // arrived by then never does.
+                // Where renewals are searched, it is about what follows a grant: an acquire that
+                // has not arrived by then never does.
                 false => {
                     let is_late = mail.client == 0 && view.stage != Stage::Trying;
                     let is_acquire = tables.what(mail.letter).kind == MailKind::Acquire;
@@ -96,7 +97,8 @@ impl Protocol {
         }
     }
 
-    /// Whether a client that undoes nothing has too few answers to hope for. Every vote is taken for a good one.
+    /// Whether a client that undoes nothing has too few answers to hope for. Every vote is taken
+    /// for a good one.
     fn is_hopeless(&self, world: &World, client: usize, view: &View) -> bool {
         let is_coming = |node: usize| {
             let mut mail = world.mail.iter();
@@ -122,8 +124,8 @@ impl Protocol {
         })
     }
 
-    /// What does nothing, and can do nothing later, may as well arrive at once. Of a node whose clock runs by
-    /// itself that is not so sure.
+    /// What does nothing, and can do nothing later, may as well arrive at once. Of a node whose
+    /// clock runs by itself that is not so sure.
     fn deliver_idle(&self, world: &mut World) {
         for at in 0..NODES {
             if world.nodes[at].clock.is_some() {
@@ -145,7 +147,8 @@ impl Protocol {
         let what = self.tables.what(mail.letter);
         let entry = world.nodes[at].entry;
         match what.kind {
-            // Fences do not fall, so it is refused for ever; and its client has no use for the answer.
+            // Fences do not fall, so it is refused for ever; and its client has no use for the
+            // answer.
             MailKind::Acquire => {
                 let view = self.view(world, mail.client.into());
                 if self.tables.is_awaited(&view, mail.letter) && self.undoes(&view) {

@@ -1,5 +1,5 @@
-//! What a node does in the model: the product's own ledger, on an [`Entry`] from which is left out what can
-//! make no difference.
+//! What a node does in the model: the product's own ledger, on an [`Entry`] from which is left out
+//! what can make no difference.
 
 use ringfence_core::ledger::{Entry, Moment, Rules, apply};
 use ringfence_core::message::{
@@ -129,7 +129,8 @@ impl Asked {
             }
             let entries = std::slice::from_mut(entry);
             let outcome = apply(&rules, now, entries, &request);
-            // A reply without its stamp says nothing about clocks, and nothing about what to propose next.
+            // A reply without its stamp says nothing about clocks, and nothing about what to
+            // propose next.
             let stamp = Some(outcome.stamp).filter(|_| tries_again);
             let answer = match outcome.answer {
                 // Who holds and for how long is for people, and for callers that wait in line.
@@ -178,7 +179,8 @@ impl Asked {
         }
     }
 
-    /// Leaves out what can make no difference, so that entries which differ by nothing else are one.
+    /// Leaves out what can make no difference, so that entries which differ by nothing else are
+    /// one.
     fn leave_out(&self, setting: &Setting, entry: &mut Entry) {
         let key = entry.key.as_ref().map(|key| key.value.clone());
         let Some(record) = &mut entry.record else {

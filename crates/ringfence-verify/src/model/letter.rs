@@ -13,8 +13,8 @@ pub(super) enum Tag {
     Extend(RoundId),
     /// A restore.
     Restore,
-    /// An undo or release. That it is sent again until it is acknowledged is left out: a message that is under
-    /// way may arrive at any later time. So its reply is of no use.
+    /// An undo or release. That it is sent again until it is acknowledged is left out: a message
+    /// that is under way may arrive at any later time. So its reply is of no use.
     Release,
 }
 

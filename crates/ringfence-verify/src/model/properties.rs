@@ -13,8 +13,7 @@ pub const RISING: &str = "a lock that is asked for after a grant has a higher fe
 /// Validities do not overlap.
 pub const EXCLUSIVE: &str = "two clients do not hold at once";
 /// What is lost is undone.
-pub const UNDONE: &str =
-    "whatever a lost attempt or a released lock left on a node is being undone";
+pub const UNDONE: &str = "what a lost attempt or a released lock left on a node is being undone";
 
 /// A loss is final.
 pub const FINAL: &str = "a lock that was lost is not held again";

@@ -1,5 +1,5 @@
-//! The protocol as a model: where it begins, what can happen next, and what comes of that. Clients are
-//! paused by not being chosen, and die that way too.
+//! The protocol as a model: where it begins, what can happen next, and what comes of that. Clients
+//! are paused by not being chosen, and die that way too.
 
 use std::sync::Arc;
 
@@ -217,8 +217,9 @@ impl Protocol {
             return;
         }
         let view = self.view(world, mail.client.into());
-        // That a request was carried out and its answer is lost matters to a client that has to undo it.
-        // To a hold it is as good as a request that never arrived: the node only keeps the lock for longer.
+        // That a request was carried out and its answer is lost matters to a client that has to
+        // undo it. To a hold it is as good as a request that never arrived: the node only keeps the
+        // lock for longer.
         let undoes = self.undoes(&view) && what.kind == MailKind::Acquire;
         if undoes && self.tables.is_awaited(&view, mail.letter) {
             steps.push(arrive(true));

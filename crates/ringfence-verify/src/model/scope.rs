@@ -1,5 +1,5 @@
-//! How much of the world is searched, and under which rules. A scope is small on purpose: what goes wrong
-//! at all goes wrong with two or three attempts and within a few ticks.
+//! How much of the world is searched, and under which rules. A scope is small on purpose: what goes
+//! wrong at all goes wrong with two or three attempts and within a few ticks.
 
 use super::world::CLIENTS;
 
@@ -19,8 +19,8 @@ pub struct Scope {
     pub crashes: u8,
     /// Replies may be delayed. If not, a reply arrives with its request or never.
     pub slow_replies: bool,
-    /// A client undoes its last attempt too, if it is lost. If not, it is as good as dead from then on: its
-    /// keys go when their leases end, and it does not matter which node refused it.
+    /// A client undoes its last attempt too, if it is lost. If not, it is as good as dead from then
+    /// on: its keys go when their leases end, and it does not matter which node refused it.
     pub undoes_last: bool,
     /// How time passes.
     pub clocks: Clocks,
@@ -33,8 +33,8 @@ pub struct Scope {
 pub enum Clocks {
     /// The clocks of all clients and nodes show the same time.
     Together(Span),
-    /// The clock of one node runs by itself. Everything else happens in no time: leases on the other
-    /// nodes end at any moment, and a quarantine there never ends.
+    /// The clock of one node runs by itself. Everything else happens in no time: leases on the
+    /// other nodes end at any moment, and a quarantine there never ends.
     Apart(NodeTime),
 }
 
@@ -192,7 +192,8 @@ impl Scope {
         ..Self::QUARANTINE
     };
 
-    /// As `QUARANTINE`, with a third client whose ballots may be written while a node has forgotten.
+    /// As `QUARANTINE`, with a third client whose ballots may be written while a node has
+    /// forgotten.
     pub const PINNED: Self = Self {
         name: "pinned",
         attempts: [1, 1, 1],

@@ -132,7 +132,8 @@ impl Report {
 
     /// What is broken, and how.
     pub fn broken(&self) -> impl Iterator<Item = &Finding> {
-        // What must happen somewhere may not have been reached when the search stopped at a mistake.
+        // What must happen somewhere may not have been reached when the search stopped at a
+        // mistake.
         let broken = |finding: &&Finding| !finding.holds && finding.way.is_some();
         self.findings.iter().filter(broken)
     }

@@ -1,5 +1,5 @@
-//! What is the same in all states of a search: the values of the group, what clients ask for, and how ticks
-//! become the times that the machines know.
+//! What is the same in all states of a search: the values of the group, what clients ask for, and
+//! how ticks become the times that the machines know.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use ringfence_core::token::{TOKEN_ENTROPY_BYTES, Token};
 use super::scope::{Scope, Ticks, Variant};
 use super::world::{CLIENTS, NODES};
 
-/// A tick is longer than every pause that a machine makes by itself, so a pause is over with the next
-/// tick; and as long as what the product adds to every quarantine.
+/// A tick is longer than every pause that a machine makes by itself, so a pause is over with the
+/// next tick; and as long as what the product adds to every quarantine.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 /// The first tick. Far enough from zero that a window fits below.
 const START: u64 = 100;
@@ -54,8 +54,8 @@ pub(super) fn clock_us(ticks: Ticks) -> u64 {
     at(ticks).as_micros()
 }
 
-/// So long that it ends just before the last tick: what lasts for two ticks from tick 3 on is over at tick 5.
-/// Nodes keep a key up to and including its last millisecond.
+/// So long that it ends just before the last tick: what lasts for two ticks from tick 3 on is over
+/// at tick 5. Nodes keep a key up to and including its last millisecond.
 pub(super) fn just_below(ticks: Ticks) -> Duration {
     (TICK * u32::from(ticks)).saturating_sub(Duration::from_millis(1))
 }
@@ -68,7 +68,8 @@ impl Setting {
                 let ttl = just_below(span.ttl);
                 (ttl, ttl, span.quarantine, span.window)
             }
-            // A lease on the node whose clock runs lasts for no tick, which is the worst that it can do.
+            // A lease on the node whose clock runs lasts for no tick, which is the worst that it
+            // can do.
             (None, Some(time)) => (TICK, Duration::ZERO, time.quarantine, time.window),
             (None, None) => unreachable!("time passes one way or the other"),
         };
@@ -117,8 +118,8 @@ impl Setting {
         }
     }
 
-    /// The token of a client's `n`-th attempt. Clients do not know which one they are, so that states in
-    /// which two clients have changed places are one.
+    /// The token of a client's `n`-th attempt. Clients do not know which one they are, so that
+    /// states in which two clients have changed places are one.
     pub(super) fn own_token(n: usize) -> Token {
         token(0, n)
     }
@@ -163,8 +164,8 @@ impl Setting {
     }
 }
 
-/// How a node stands that forgot everything at `born`, or never did, and whose clock shows `clock`. Of a node
-/// that never did, its time says nothing.
+/// How a node stands that forgot everything at `born`, or never did, and whose clock shows `clock`.
+/// Of a node that never did, its time says nothing.
 pub(super) fn standing(born: Option<Ticks>, clock: Ticks) -> Standing {
     Standing {
         incarnation: 1 + u64::from(born.is_some()),

@@ -1,5 +1,6 @@
-//! Values that are kept once and known by a number, so that a state is small and what was computed once is
-//! only looked up: millions of states are made of a few thousand machines, messages and entries.
+//! Values that are kept once and known by a number, so that a state is small and what was computed
+//! once is only looked up: millions of states are made of a few thousand machines, messages and
+//! entries.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,5 +1,5 @@
-//! What the numbers in a state stand for, and what comes of one when something happens to it. The product's
-//! machines and its ledger are asked once; the answer is looked up from then on.
+//! What the numbers in a state stand for, and what comes of one when something happens to it. The
+//! product's machines and its ledger are asked once; the answer is looked up from then on.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -78,8 +78,8 @@ impl Tables {
         change(&mut self.known.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// `event` has happened, if `is_so`. That is not part of a state: each would be searched once for every way
-    /// to it.
+    /// `event` has happened, if `is_so`. That is not part of a state: each would be searched once
+    /// for every way to it.
     pub(super) fn note(&self, event: Event, is_so: bool) {
         self.seen
             .fetch_or(u32::from(is_so) << event as u32, Ordering::Relaxed);
@@ -108,8 +108,8 @@ impl Tables {
         self.read(|known| known.views[client as usize])
     }
 
-    /// The same client with the nodes in the order number `n`: what it would be if all that happened to it
-    /// had come from the nodes in that order.
+    /// The same client with the nodes in the order number `n`: what it would be if all that
+    /// happened to it had come from the nodes in that order.
     pub(super) fn mirrored(&self, client: u32, n: usize) -> u32 {
         if n == 0 {
             return client;

@@ -19,7 +19,8 @@ pub(super) struct View {
     pub(super) due_at: Option<Ticks>,
     /// Its attempt was won, and its task has not read that.
     pub(super) is_won: bool,
-    /// At which ticks it holds, by its own [`check`](ringfence_core::protocol::Hold::check): a bit for each.
+    /// At which ticks it holds, by its own [`check`](ringfence_core::protocol::Hold::check): a bit
+    /// for each.
     holds: u64,
     /// The number of its present attempt.
     pub(super) attempt: u8,

@@ -1,6 +1,6 @@
-//! One state of the model, in so few words that millions of them fit into memory: what the nodes keep, what is
-//! under way, and which machines the clients have. Machines, messages and entries are numbers here; what they
-//! stand for is in the [`Tables`].
+//! One state of the model, in so few words that millions of them fit into memory: what the nodes
+//! keep, what is under way, and which machines the clients have. Machines, messages and entries are
+//! numbers here; what they stand for is in the [`Tables`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ pub struct World {
     pub nodes: [Node; NODES],
     /// The clients.
     pub clients: [Client; CLIENTS],
-    /// What is under way, sorted. It may arrive at any time, in any order, or never: that is how a message is
-    /// lost.
+    /// What is under way, sorted. It may arrive at any time, in any order, or never: that is how a
+    /// message is lost.
     pub mail: Vec<Mail>,
     /// Every fence that was ever granted, in ascending order.
     pub fences: [Ballot; CLIENTS],
@@ -49,7 +49,8 @@ pub struct World {
     pub disorder: bool,
     /// Two clients held at once, each by its own word.
     pub doubled: bool,
-    /// A node held for a client that has no use for it, and no undo or release was on its way there.
+    /// A node held for a client that has no use for it, and no undo or release was on its way
+    /// there.
     pub left_behind: bool,
     /// A client held again after its lock was lost.
     pub revived: bool,
@@ -150,8 +151,8 @@ impl World {
         self.fences.sort_unstable();
     }
 
-    /// The state that stands for this one and all that differ from it only by which node is which, and
-    /// which of the clients that are alike is which.
+    /// The state that stands for this one and all that differ from it only by which node is which,
+    /// and which of the clients that are alike is which.
     #[must_use]
     pub fn representative(&self) -> Self {
         let orders = match self.tables.0.setting.scope.alike() {
@@ -183,8 +184,8 @@ impl World {
         world
     }
 
-    /// The same with the nodes in ascending order. Of nodes that are the same, with all that is under way to
-    /// and from them, the one comes first that makes the clients come first.
+    /// The same with the nodes in ascending order. Of nodes that are the same, with all that is
+    /// under way to and from them, the one comes first that makes the clients come first.
     fn with_nodes_in_order(self) -> Self {
         let mut nodes: [Vec<Mail>; NODES] = Default::default();
         for mail in &self.mail {

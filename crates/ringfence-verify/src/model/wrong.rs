@@ -1,5 +1,5 @@
-//! What is not the protocol, and must be found wrong: a search that finds no mistake there finds none
-//! anywhere.
+//! What is not the protocol, and must be found wrong: a search that finds no mistake there finds
+//! none anywhere.
 
 use super::counter::Scheme;
 use super::properties::{EXCLUSIVE, UNDONE, UNIQUE};
@@ -91,7 +91,8 @@ impl Wrong {
         },
     ];
 
-    /// Searches until a way to each of its mistakes is known; the shortest, unless that would take too long.
+    /// Searches until a way to each of its mistakes is known; the shortest, unless that would take
+    /// too long.
     pub fn search(&self, threads: usize) -> Report {
         match self.model {
             Kind::Counters(scheme) => search_counters(scheme, threads),
