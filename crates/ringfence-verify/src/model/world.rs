@@ -1,6 +1,6 @@
 //! One state of the model, in so few words that millions of them fit into memory: what the nodes
 //! keep, what is under way, and which machines the clients have. Machines, messages and entries are
-//! numbers here; what they stand for is in the [`Tables`].
+//! numbers here; what they stand for is in the `Tables`.
 
 use std::fmt;
 use std::sync::Arc;
