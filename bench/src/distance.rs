@@ -1,7 +1,9 @@
-//! A network with distance in front of one server: every segment arrives later, some of them much later.
+//! A network with distance in front of one server: every segment arrives later, some of them much
+//! later.
 //!
-//! The delay is the same for every contender, because they all connect through the same relay. Bytes keep
-//! their order, as on a TCP connection: a late segment also delays the segments behind it.
+//! The delay is the same for every contender, because they all connect through the same relay.
+//! Bytes keep their order, as on a TCP connection: a late segment also delays the segments behind
+//! it.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -30,7 +32,8 @@ pub(crate) struct Distance {
 }
 
 impl Distance {
-    /// Servers in another zone: half a millisecond away, and one segment of a hundred lost and sent again.
+    /// Servers in another zone: half a millisecond away, and one segment of a hundred lost and sent
+    /// again.
     pub(crate) const ZONE: Self = Self {
         one_way: Duration::from_micros(500),
         late_percent: 1,

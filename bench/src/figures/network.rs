@@ -1,5 +1,5 @@
-//! Servers with distance: each behind the same delay for every contender, on 3 and 5 nodes, with 1 and 64
-//! tasks; and five nodes of which one is far away.
+//! Servers with distance: each behind the same delay for every contender, on 3 and 5 nodes, with 1
+//! and 64 tasks; and five nodes of which one is far away.
 
 use std::time::Duration;
 

@@ -151,11 +151,12 @@ pub fn hash_tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-/// The hash tag in the keys `ringfence:{tag}:purpose:NAME` that belong to the name `key`: its own tag,
-/// or the whole key.
+/// The hash tag in the keys `ringfence:{tag}:purpose:NAME` that belong to the name `key`: its own
+/// tag, or the whole key.
 ///
-/// The tag never contains `}`, so that the purpose and the name behind it can be read from the key, and
-/// no two names share a key. A name without a tag that contains `}` loses its closing braces there.
+/// The tag never contains `}`, so that the purpose and the name behind it can be read from the key,
+/// and no two names share a key. A name without a tag that contains `}` loses its closing braces
+/// there.
 pub fn side_key_tag(key: &str) -> Cow<'_, str> {
     match hash_tag(key) {
         Some(tag) => Cow::Borrowed(tag),

@@ -1,8 +1,9 @@
-//! What a process wrote to its files and what it synced, in order: from that a test makes the states in
-//! which a power cut may leave the disk.
+//! What a process wrote to its files and what it synced, in order: from that a test makes the
+//! states in which a power cut may leave the disk.
 //!
-//! A write that was not synced may be lost, or only some of its sectors may be on the disk, whatever was
-//! written later. A sync covers everything that was written to the same file before it.
+//! A write that was not synced may be lost, or only some of its sectors may be on the disk,
+//! whatever was written later. A sync covers everything that was written to the same file before
+//! it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -135,8 +136,8 @@ fn take_slice(rest: &mut &[u8], length: usize) -> Vec<u8> {
     taken.to_vec()
 }
 
-/// What is on the disk after a power cut that follows `events`. `survives` decides for each sector that
-/// was not synced, and for each file that never was.
+/// What is on the disk after a power cut that follows `events`. `survives` decides for each sector
+/// that was not synced, and for each file that never was.
 pub fn disk_after(events: &[DiskEvent], mut survives: impl FnMut() -> bool) -> DiskImage {
     let mut last_sync: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, event) in events.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Small libraries in C that are loaded into a process under test and change what the system tells it.
+//! Small libraries in C that are loaded into a process under test and change what the system tells
+//! it.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! Many readers at once, or one writer; and a writer that becomes a reader without letting others in.
+//! Many readers at once, or one writer; and a writer that becomes a reader without letting others
+//! in.
 //!
 //! ```text
 //! cargo run -p ringfence --example read_write

@@ -39,8 +39,8 @@ impl Clock {
         }
     }
 
-    /// The moment `at` as an [`Instant`]. The clock of `Instant` may not count suspend, so the two can
-    /// be compared for the present moment only.
+    /// The moment `at` as an [`Instant`]. The clock of `Instant` may not count suspend, so the two
+    /// can be compared for the present moment only.
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn instant(&self, at: Timestamp) -> Instant {
         // Read first: a pause between the two readings makes the result earlier, never later.

@@ -94,8 +94,8 @@ impl From<InspectError> for CliFailure {
     }
 }
 
-/// The failure that `error` means. The library does not know our options, so the hints that name them
-/// are added here.
+/// The failure that `error` means. The library does not know our options, so the hints that name
+/// them are added here.
 fn failure(exit: Exit, error: &dyn Error, votes: Option<&Votes>) -> CliFailure {
     let mut text = error.to_string();
     let Some(votes) = votes else {

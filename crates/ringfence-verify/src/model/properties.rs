@@ -1,5 +1,5 @@
-//! What must hold in every state, and what must happen in some: a model in which nothing ever happens is
-//! right about everything.
+//! What must hold in every state, and what must happen in some: a model in which nothing ever
+//! happens is right about everything.
 
 use stateright::Property;
 

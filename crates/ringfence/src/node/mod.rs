@@ -40,11 +40,10 @@ pub use ringfence_core::token::Token;
 
 /// One lock server.
 ///
-/// A node carries out each [`Request`] atomically as [`ringfence_core::ledger::apply`] defines, and answers
-/// every [`Call`] exactly once, in any order. It carries out the calls of one caller with the same
-/// token in the order in which they were sent, or not at all. Only an acquire that has not been
-/// answered may be overtaken; this is what an unknown fate means in
-/// [`Op::Release`].
+/// A node carries out each [`Request`] atomically as [`ringfence_core::ledger::apply`] defines, and
+/// answers every [`Call`] exactly once, in any order. It carries out the calls of one caller with
+/// the same token in the order in which they were sent, or not at all. Only an acquire that has not
+/// been answered may be overtaken; this is what an unknown fate means in [`Op::Release`].
 pub trait Node: Send + Sync + fmt::Debug + 'static {
     /// The node's name in messages: its address without secrets.
     fn name(&self) -> &str;

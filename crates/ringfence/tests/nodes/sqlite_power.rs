@@ -1,7 +1,8 @@
 //! A power cut under a SQLite file: what was not synced is lost, in any subset of its sectors.
 //!
-//! A child process, which is this very binary, works on a file while everything that it writes and syncs
-//! is recorded. Then the test makes files as a power cut could have left them and opens them after a boot.
+//! A child process, which is this very binary, works on a file while everything that it writes and
+//! syncs is recorded. Then the test makes files as a power cut could have left them and opens them
+//! after a boot.
 
 use std::collections::HashMap;
 use std::env;
@@ -29,8 +30,8 @@ const CONFIRMED: &str = "confirmed";
 
 const WALL_US: u64 = 1_700_000_000_000_000;
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// How often the child takes a lock. The clock goes on by [`STEP`] each time, so that the node has to
-/// promise several times.
+/// How often the child takes a lock. The clock goes on by [`STEP`] each time, so that the node has
+/// to promise several times.
 const ROUNDS: u64 = 60;
 const STEP: Duration = Duration::from_millis(700);
 
@@ -63,7 +64,8 @@ fn a_failed_sync_grants_nothing_and_the_next_one_does() {
     let scratch = Scratch::new();
     let journal = DiskJournal::of(scratch.folder());
     run_child("fail", &scratch, &journal);
-    // The log that may be incomplete on the disk was copied into the database before the next grant.
+    // The log that may be incomplete on the disk was copied into the database before the next
+    // grant.
     let events = journal.events();
     let mended = events.iter().position(|event| event.file == CONFIRMED);
     let copied = |event: &DiskEvent| event.file == "locks.db" && event.action == DiskAction::Sync;
@@ -165,7 +167,8 @@ fn work(node: &dyn Node, time: &SteppedClock, folder: &Path) {
     }
 }
 
-/// The promise is over, and the disk takes no more syncs: a lock is not granted. Then it does again.
+/// The promise is over, and the disk takes no more syncs: a lock is not granted. Then it does
+/// again.
 fn fail(node: &dyn Node, time: &SteppedClock, folder: &Path) {
     let take = |name: &str, ballot: Ballot| {
         let acquire = acquire(ballot, TTL_MS);

@@ -64,7 +64,8 @@ impl RedisNode {
     /// The node that `url` names. Returns at once. The connection is made in the background, and
     /// made again whenever it is lost.
     ///
-    /// # Errors Outside a tokio runtime, or if the URL's TLS files cannot be used. An unreachable
+    /// # Errors
+    /// Outside a tokio runtime, or if the URL's TLS files cannot be used. An unreachable
     /// server is not an error here: the calls report it.
     pub fn connect(url: RedisUrl, clock: Clock) -> Result<Self, ConnectError> {
         let prepared = Self::prepare(url, clock)?;
@@ -82,7 +83,8 @@ impl RedisNode {
     /// The nodes that `urls` name, as [`RedisNode::connect`] makes them, with one task for all
     /// their connections.
     ///
-    /// # Errors As [`RedisNode::connect`].
+    /// # Errors
+    /// As [`RedisNode::connect`].
     pub(crate) fn connect_all(
         urls: Vec<RedisUrl>,
         clock: &Clock,
@@ -99,7 +101,8 @@ impl RedisNode {
     /// `redis` makes and reads the connection, and does not bound the length of a reply. For a
     /// server that is not trusted, use a URL with `?ca=`, `?cert=` and `?key=`.
     ///
-    /// # Errors As [`RedisNode::connect`].
+    /// # Errors
+    /// As [`RedisNode::connect`].
     pub fn from_client(
         client: redis::Client,
         name: &str,

@@ -78,7 +78,8 @@ impl SqliteNode {
     /// Missing folders are created only for [`default_path`](Self::default_path): elsewhere a
     /// missing folder is more likely a typing error.
     ///
-    /// # Errors If a lock file cannot be at the path, or the file there is not ours.
+    /// # Errors
+    /// If a lock file cannot be at the path, or the file there is not ours.
     pub fn open(path: impl AsRef<Path>, clock: NodeClock) -> Result<Self, SqliteError> {
         let file = file::LockFile::prepare(path.as_ref())?;
         let connection = schema::open(&file, &clock)?;

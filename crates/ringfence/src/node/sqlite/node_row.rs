@@ -6,9 +6,9 @@
 //! lapse, and then lower the fences.
 //!
 //! Most transactions are not synced to the disk, so a power cut may lose the last of them. Holders
-//! and wait queues of the old boot are void after it, but fences must not go back. So the node stores
-//! a promise, synced, that it accepts no ballot above [`NodeRow::promised_us`]. After a boot its clock
-//! starts above the promise, and with it the floor of every name.
+//! and wait queues of the old boot are void after it, but fences must not go back. So the node
+//! stores a promise, synced, that it accepts no ballot above [`NodeRow::promised_us`]. After a boot
+//! its clock starts above the promise, and with it the floor of every name.
 
 use std::path::Path;
 use std::time::Duration;
@@ -40,8 +40,8 @@ pub(super) struct NodeRow {
     /// The highest ballot that the node may have accepted. It is on disk before such a ballot is
     /// accepted.
     promised_us: u64,
-    /// When the machine was booted, on the wall clock of the process that wrote this. `None` in a row
-    /// of an earlier format.
+    /// When the machine was booted, on the wall clock of the process that wrote this. `None` in a
+    /// row of an earlier format.
     boot_moment_us: Option<i64>,
     /// The group, once a client has joined.
     pub(super) group: Option<Group>,

@@ -62,8 +62,8 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// After a failed sync the system may report success for the next one, although what it could not
-    /// write is lost. So everything in the log is written anew, into the database.
+    /// After a failed sync the system may report success for the next one, although what it could
+    /// not write is lost. So everything in the log is written anew, into the database.
     pub(super) fn recover_from_failed_sync(&self) -> Result<(), BeginError> {
         if self.sync_failed.get() {
             self.set_durability(Durability::Synced)?;

@@ -87,9 +87,9 @@ pub(crate) fn play<S: std::fmt::Debug>(
         bench.began_us = bench.clock_us();
         steps.iter().try_for_each(|step| take(&mut bench, step))
     };
-    // The order of operations is read from the server's wall clock. If that clock steps back between
-    // two scripts, a comparison fails that succeeds when the history is repeated. A script that
-    // disagrees with the ledger disagrees again.
+    // The order of operations is read from the server's wall clock. If that clock steps back
+    // between two scripts, a comparison fails that succeeds when the history is repeated. A script
+    // that disagrees with the ledger disagrees again.
     let outcome = runner.run(histories, |steps| once(&steps).or_else(|_| once(&steps)));
     if let Err(error) = outcome {
         panic!("{flavor:?}: {error}");

@@ -90,7 +90,8 @@ impl Connection {
     /// The answers to the oldest batch, including errors of the server. Without a batch it ends
     /// only if the connection ends. Safe to cancel.
     ///
-    /// # Errors If the connection is lost.
+    /// # Errors
+    /// If the connection is lost.
     pub(crate) async fn answers(&mut self) -> RedisResult<Vec<Value>> {
         match &mut self.bytes {
             Bytes::Wire(wire) => wire.answers().await,

@@ -160,7 +160,8 @@ impl Framer {
     /// The length of the reply at the beginning of `bytes`, if it is complete. Each call must pass
     /// the bytes of the call before, perhaps with more behind them.
     ///
-    /// # Errors If the reply is malformed or too large.
+    /// # Errors
+    /// If the reply is malformed or too large.
     pub(crate) fn find(&mut self, bytes: &[u8]) -> RedisResult<Option<usize>> {
         if self.seen == 0 {
             self.values = 1;

@@ -56,7 +56,8 @@ impl WakeListeners {
     /// Delivers a push of `bytes`, if it is a wake. `calls` were sent to the server since its last
     /// push.
     ///
-    /// # Errors If the server pushes too much.
+    /// # Errors
+    /// If the server pushes too much.
     pub(crate) fn receive(&self, push: &PushInfo, bytes: usize, calls: u32) -> Result<(), Excess> {
         let now = self.clock.now();
         self.allowance().charge(bytes, calls, now)?;
