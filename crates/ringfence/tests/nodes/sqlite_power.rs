@@ -67,9 +67,13 @@ fn a_failed_sync_grants_nothing_and_the_next_one_does() {
     // The log that may be incomplete on the disk was copied into the database before the next
     // grant.
     let events = journal.events();
-    let mended = events.iter().position(|event| event.file == CONFIRMED);
+    let is_note = |event: &DiskEvent| event.file == CONFIRMED;
+    let (mended, granted) = (
+        events.iter().position(is_note).unwrap(),
+        events.iter().rposition(is_note).unwrap(),
+    );
     let copied = |event: &DiskEvent| event.file == "locks.db" && event.action == DiskAction::Sync;
-    assert!(events[mended.unwrap()..].iter().any(copied));
+    assert!(events[mended..granted].iter().any(copied));
 }
 
 /// What the node had confirmed: the highest fence of each name, and the parties of the latch.
@@ -190,6 +194,7 @@ fn fail(node: &dyn Node, time: &SteppedClock, folder: &Path) {
     fs::remove_file(&switch).unwrap();
     note(folder, "mended");
     assert_eq!(take("b", ballot).unwrap().answer, Answer::Granted);
+    note(folder, "granted");
 }
 
 fn arrive(node: &dyn Node, party: &str, since_us: u64) -> Vec<String> {
