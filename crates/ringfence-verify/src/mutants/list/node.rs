@@ -222,4 +222,9 @@ mutants! {
             "Op::Arrive(_) if mutant!(ArrivalNotSynced) => Durability::Promised,
              Op::Arrive(_) => Durability::Synced,");
 
+    /// After a failed sync the log is written again before the next transaction.
+    FailedSyncForgotten:
+        edit(SYNC, "recover_from_failed_sync",
+            "if self.sync_failed.get() {",
+            "if self.sync_failed.get() && !mutant!(FailedSyncForgotten) {");
 }

@@ -68,6 +68,11 @@ mutants! {
             "local later = string.format('%.0f', math.max(now, since + 1))",
             "local later = since");
 
+    /// A client without Sentinels never overwrites a record that has an epoch.
+    LuaEpochOverwritten:
+        edit(JOIN, "",
+            "if not stored_run or epoch ~= '-' then",
+            "if not stored_run then");
 
     /// A birth is written only on the server that the handshake looked at.
     LuaJoinsAnotherServer:
