@@ -40,8 +40,13 @@ pub struct ServerBuilder {
     users: Option<String>,
     primary: Option<Primary>,
     cluster_mode: bool,
+    /// What a Sentinel monitors: the lines of its configuration.
+    sentinel: Option<String>,
     settings: Vec<(String, String)>,
 }
+
+/// The kit's own user, as a server's configuration describes it.
+const RIGHTS: [&str; 6] = [ADMIN, "on", "nopass", "~*", "&*", "+@all"];
 
 #[derive(Debug, Clone)]
 struct Primary {
@@ -61,8 +66,20 @@ impl ServerBuilder {
             users: None,
             primary: None,
             cluster_mode: false,
+            sentinel: None,
             settings: Vec::new(),
         }
+    }
+
+    /// A Sentinel, with these lines of configuration.
+    pub(crate) fn sentinel(mut self, configuration: String) -> Self {
+        self.sentinel = Some(configuration);
+        self
+    }
+
+    /// Replicates with the kit's own user when it becomes a replica.
+    pub(crate) fn may_follow(self) -> Self {
+        self.arg("--masteruser", ADMIN).arg("--masterauth", ADMIN)
     }
 
     /// What it keeps when it ends; nothing by default.
@@ -173,13 +190,23 @@ impl ServerBuilder {
     /// The server's command line. Writes the files that it names to `folder`.
     pub(crate) fn arguments(&self, port: u16, folder: &Path) -> Vec<String> {
         let mut arguments = Arguments::default();
+        if let Some(configuration) = &self.sentinel {
+            // A Sentinel writes what it learns into its configuration file.
+            let file = folder.join("sentinel.conf");
+            let user = RIGHTS.join(" ");
+            fs::write(&file, format!("user {user}\n{configuration}\n"))
+                .expect("cannot write the Sentinel's configuration");
+            arguments.add(&text(&file), ["--sentinel"]);
+        }
         arguments.add("--bind", ["127.0.0.1"]);
         arguments.add("--unixsocket", [text(&folder.join(SOCKET))]);
         arguments.add("--dir", [text(folder)]);
         // A replica should not wait five seconds for other replicas.
         arguments.add("--repl-diskless-sync-delay", ["0"]);
         self.add_ports(&mut arguments, port);
-        self.add_persistence(&mut arguments);
+        if self.sentinel.is_none() {
+            self.add_persistence(&mut arguments);
+        }
         self.add_users(&mut arguments, folder);
         self.add_primary(&mut arguments);
         for (setting, value) in &self.settings {
@@ -220,12 +247,14 @@ impl ServerBuilder {
     /// The kit has its own user, so that it can talk to the server whatever the test does to the
     /// default user. A server refuses users in both its settings and a file.
     fn add_users(&self, arguments: &mut Arguments, folder: &Path) {
-        const RIGHTS: [&str; 6] = [ADMIN, "on", "nopass", "~*", "&*", "+@all"];
         if let Some(password) = &self.password {
             arguments.add("--requirepass", [password]);
         }
         let Some(users) = &self.users else {
-            return arguments.add("--user", RIGHTS);
+            if self.sentinel.is_none() {
+                arguments.add("--user", RIGHTS);
+            }
+            return;
         };
         let file = folder.join("users.acl");
         let users = format!("{}\nuser {}\n", users.trim_end(), RIGHTS.join(" "));

@@ -43,8 +43,13 @@ impl Process {
     pub fn pause(&self) {
         self.signal(Signal::STOP);
         wait_until("the process to stop", Duration::from_secs(5), || {
-            self.state() == Some('T')
+            self.is_paused()
         });
+    }
+
+    /// Whether it is stopped (SIGSTOP).
+    pub(crate) fn is_paused(&self) -> bool {
+        self.state() == Some('T')
     }
 
     /// Lets it continue.

@@ -90,6 +90,13 @@ impl Server {
         self.folder.path().join(SOCKET)
     }
 
+    /// Whether its process runs, and is not paused.
+    pub fn is_running(&self) -> bool {
+        self.process()
+            .as_ref()
+            .is_some_and(|process| !process.is_paused())
+    }
+
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.running(Process::id)

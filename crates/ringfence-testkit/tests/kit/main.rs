@@ -5,4 +5,5 @@ mod fleet;
 mod hostile;
 mod postgres;
 mod proxy;
+mod sentinel;
 mod server;

@@ -1,0 +1,373 @@
+//! A master with replicas and the Sentinels that watch it, all real, with short timeouts.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::binary::Flavor;
+use crate::builder::ServerBuilder;
+use crate::certificates::Certificates;
+use crate::server::{ADMIN, Server};
+use crate::wait::wait_until;
+
+/// How long a group may take to agree, and a failover to finish, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Periods of a Sentinel in milliseconds. Its own are made for networks and take several seconds
+/// per failover. A Sentinel that finds its own clock late trusts nothing for a while (TILT); on a
+/// busy machine that would happen all the time. Four publish periods must be longer than a failover:
+/// after that time a Sentinel that has not heard of it makes the new master a replica again.
+const PERIODS: [(&str, &str); 7] = [
+    ("INFO-PERIOD", "200"),
+    ("PING-PERIOD", "100"),
+    ("ASK-PERIOD", "100"),
+    ("PUBLISH-PERIOD", "1000"),
+    ("TILT-TRIGGER", "600000"),
+    ("SLAVE-RECONF-TIMEOUT", "1000"),
+    ("MIN-LINK-RECONNECT-PERIOD", "1000"),
+];
+
+/// Servers of which one is the master, and the Sentinels that watch them. Dropping it ends all of
+/// them.
+#[derive(Debug)]
+pub struct SentinelGroup {
+    builder: SentinelGroupBuilder,
+    servers: Vec<Server>,
+    sentinels: Vec<Server>,
+}
+
+/// A group that is not started yet.
+#[derive(Debug, Clone)]
+#[must_use = "nothing runs before `start`"]
+pub struct SentinelGroupBuilder {
+    flavor: Flavor,
+    replicas: usize,
+    sentinels: usize,
+    down_after: Duration,
+    failover_timeout: Duration,
+    password: Option<String>,
+    sentinel_password: Option<String>,
+    certificates: Option<Certificates>,
+}
+
+impl SentinelGroupBuilder {
+    /// How many replicas the master has at first; two by default.
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// How many Sentinels there are; three by default. A majority of them decides.
+    pub fn sentinels(mut self, sentinels: usize) -> Self {
+        self.sentinels = sentinels;
+        self
+    }
+
+    /// After which silence a Sentinel holds a server for dead; one second by default.
+    pub fn down_after(mut self, down_after: Duration) -> Self {
+        self.down_after = down_after;
+        self
+    }
+
+    /// The password of the default user on the servers.
+    pub fn requirepass(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// The password of the default user on the Sentinels.
+    pub fn sentinel_password(mut self, password: &str) -> Self {
+        self.sentinel_password = Some(password.to_owned());
+        self
+    }
+
+    /// Only TLS, on the servers and on the Sentinels.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.certificates = Some(certificates.clone());
+        self
+    }
+
+    /// Starts all of it, and waits until all Sentinels know each other and every server.
+    ///
+    /// # Panics
+    /// If a program is not installed or does not start, or if the Sentinels do not agree.
+    pub fn start(self) -> SentinelGroup {
+        let master = self.server().start();
+        let replicas: Vec<Server> = thread::scope(|scope| {
+            let starting: Vec<_> = (0..self.replicas)
+                .map(|_| scope.spawn(|| self.server().replica_of(&master).start()))
+                .collect();
+            let started = starting.into_iter().map(|start| start.join());
+            let started = started.map(|replica| replica.expect("a replica did not start"));
+            started.collect()
+        });
+        let sentinels = (0..self.sentinels).map(|_| self.sentinel(&master));
+        let group = SentinelGroup {
+            sentinels: sentinels.collect(),
+            servers: std::iter::once(master).chain(replicas).collect(),
+            builder: self,
+        };
+        group.wait_until_settled();
+        group
+    }
+
+    fn server(&self) -> ServerBuilder {
+        let mut builder = Server::builder(self.flavor).may_follow();
+        if let Some(password) = &self.password {
+            builder = builder.requirepass(password);
+        }
+        match &self.certificates {
+            Some(certificates) => builder.tls(certificates).arg("--tls-replication", "yes"),
+            None => builder,
+        }
+    }
+
+    fn sentinel(&self, master: &Server) -> Server {
+        let service = SentinelGroup::SERVICE;
+        let quorum = self.sentinels / 2 + 1;
+        let configuration = format!(
+            "sentinel monitor {service} 127.0.0.1 {} {quorum}\n\
+             sentinel down-after-milliseconds {service} {}\n\
+             sentinel failover-timeout {service} {}\n\
+             sentinel parallel-syncs {service} 10\n\
+             sentinel auth-user {service} {ADMIN}\n\
+             sentinel auth-pass {service} {ADMIN}\n\
+             sentinel sentinel-user {ADMIN}\n\
+             sentinel sentinel-pass {ADMIN}",
+            master.port(),
+            self.down_after.as_millis(),
+            self.failover_timeout.as_millis(),
+        );
+        let mut builder = Server::builder(self.flavor).sentinel(configuration);
+        if let Some(password) = &self.sentinel_password {
+            builder = builder.requirepass(password);
+        }
+        if let Some(certificates) = &self.certificates {
+            builder = builder.tls(certificates).arg("--tls-replication", "yes");
+        }
+        let sentinel = builder.start();
+        hasten(&sentinel);
+        sentinel
+    }
+}
+
+impl SentinelGroup {
+    /// The name of the master's service at the Sentinels.
+    pub const SERVICE: &'static str = "orders";
+
+    /// Starts a master with two replicas and three Sentinels.
+    pub fn start(flavor: Flavor) -> Self {
+        Self::builder(flavor).start()
+    }
+
+    /// The settings of a group to be started.
+    pub fn builder(flavor: Flavor) -> SentinelGroupBuilder {
+        SentinelGroupBuilder {
+            flavor,
+            replicas: 2,
+            sentinels: 3,
+            down_after: Duration::from_secs(1),
+            failover_timeout: Duration::from_secs(3),
+            password: None,
+            sentinel_password: None,
+            certificates: None,
+        }
+    }
+
+    /// The URL of the group for a client, with the passwords of both kinds.
+    pub fn url(&self) -> String {
+        let ports: Vec<u16> = self.sentinels.iter().map(Server::port).collect();
+        self.url_at(&ports)
+    }
+
+    /// The URL of the group for a client that reaches Sentinels at `ports` of the loopback
+    /// interface, such as those of proxies.
+    pub fn url_at(&self, ports: &[u16]) -> String {
+        let scheme = match &self.builder.certificates {
+            Some(_) => "rediss+sentinel",
+            None => "redis+sentinel",
+        };
+        let password = self.builder.password.as_ref();
+        let password = password.map_or_else(String::new, |password| format!(":{password}@"));
+        let hosts: Vec<String> = ports
+            .iter()
+            .map(|port| format!("127.0.0.1:{port}"))
+            .collect();
+        let query = match &self.builder.sentinel_password {
+            Some(password) => format!("?sentinel_password={password}"),
+            None => String::new(),
+        };
+        format!(
+            "{scheme}://{password}{}/{}{query}",
+            hosts.join(","),
+            Self::SERVICE
+        )
+    }
+
+    /// The Sentinels.
+    pub fn sentinels(&self) -> &[Server] {
+        &self.sentinels
+    }
+
+    /// All servers, whatever their role.
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// The master, by the word of most Sentinels that answer.
+    ///
+    /// # Panics
+    /// If no server is named by a majority.
+    pub fn master(&self) -> &Server {
+        self.find_master()
+            .expect("no master is named by a majority of the Sentinels")
+    }
+
+    /// The servers that are not the master.
+    pub fn replicas(&self) -> impl Iterator<Item = &Server> {
+        let master = self.master().port();
+        self.servers
+            .iter()
+            .filter(move |server| server.port() != master)
+    }
+
+    /// A planned failover (`SENTINEL FAILOVER`). Waits until a majority of the Sentinels names
+    /// another master, and that server serves as one.
+    pub fn fail_over(&self) {
+        let before = self.master().port();
+        // A Sentinel refuses while it still reconfigures replicas after the last failover.
+        wait_until("a Sentinel to begin a failover", LIMIT, || {
+            let mut sentinels = self.sentinels.iter();
+            sentinels.any(|sentinel| {
+                sentinel
+                    .try_command(&["SENTINEL", "FAILOVER", Self::SERVICE])
+                    .is_ok()
+            })
+        });
+        self.wait_for_new_master(before);
+    }
+
+    /// Waits until a majority of the Sentinels names another master than the one at `port`, and
+    /// that server serves as one.
+    pub fn wait_for_new_master(&self, port: u16) {
+        wait_until("the Sentinels to name another master", LIMIT, || {
+            self.find_master().is_some_and(|master| {
+                master.port() != port && role_of(master).as_deref() == Some("master")
+            })
+        });
+    }
+
+    /// Waits until all Sentinels that run know each other and name the same master, and all
+    /// servers that run have their roles.
+    pub fn wait_until_settled(&self) {
+        let running: Vec<&Server> = self
+            .sentinels
+            .iter()
+            .filter(|one| one.is_running())
+            .collect();
+        let others = (self.sentinels.len() - 1).to_string();
+        wait_until("the Sentinels to agree", LIMIT, || {
+            let views: Option<Vec<_>> = running.iter().map(|one| view(one)).collect();
+            let Some(views) = views else { return false };
+            let Some(master) = self.find_master() else {
+                return false;
+            };
+            let port = master.port().to_string();
+            let replicas = (self.servers.len() - 1).to_string();
+            let agree = views.iter().all(|view| {
+                view.port == port
+                    && view.epoch == views[0].epoch
+                    && view.others == others
+                    && view.replicas == replicas
+            });
+            let follow = self
+                .servers
+                .iter()
+                .filter(|one| one.is_running())
+                .all(|server| server.port() == master.port() || is_in_sync(server));
+            agree && follow && role_of(master).as_deref() == Some("master")
+        });
+    }
+
+    /// Starts a Sentinel again that was killed.
+    pub fn restart_sentinel(&self, index: usize) {
+        self.sentinels[index].restart();
+        hasten(&self.sentinels[index]);
+    }
+
+    fn find_master(&self) -> Option<&Server> {
+        let named: Vec<String> = self.sentinels.iter().filter_map(address_named_by).collect();
+        let most = self
+            .servers
+            .iter()
+            .max_by_key(|server| votes_for(server, &named))?;
+        (votes_for(most, &named) > self.sentinels.len() / 2).then_some(most)
+    }
+}
+
+/// What a Sentinel knows of its master.
+struct View {
+    port: String,
+    epoch: String,
+    others: String,
+    replicas: String,
+}
+
+fn view(sentinel: &Server) -> Option<View> {
+    if !sentinel.is_running() {
+        return None;
+    }
+    let reply = sentinel
+        .try_command(&["SENTINEL", "MASTER", SentinelGroup::SERVICE])
+        .ok()?;
+    let lines: Vec<&str> = reply.lines().collect();
+    let field = |name: &str| {
+        let pair = lines.chunks(2).find(|pair| pair[0] == name)?;
+        pair.get(1).map(|value| (*value).to_owned())
+    };
+    Some(View {
+        port: field("port")?,
+        epoch: field("config-epoch")?,
+        others: field("num-other-sentinels")?,
+        replicas: field("num-slaves")?,
+    })
+}
+
+/// The port of the master that `sentinel` names.
+fn address_named_by(sentinel: &Server) -> Option<String> {
+    if !sentinel.is_running() {
+        return None;
+    }
+    let question = [
+        "SENTINEL",
+        "GET-MASTER-ADDR-BY-NAME",
+        SentinelGroup::SERVICE,
+    ];
+    let reply = sentinel.try_command(&question).ok()?;
+    reply.lines().nth(1).map(str::to_owned)
+}
+
+fn votes_for(server: &Server, named: &[String]) -> usize {
+    let port = server.port().to_string();
+    named.iter().filter(|named| **named == port).count()
+}
+
+fn role_of(server: &Server) -> Option<String> {
+    if !server.is_running() {
+        return None;
+    }
+    let reply = server.try_command(&["ROLE"]).ok()?;
+    reply.lines().next().map(str::to_owned)
+}
+
+fn is_in_sync(server: &Server) -> bool {
+    let replication = server
+        .try_command(&["INFO", "replication"])
+        .unwrap_or_default();
+    replication.contains("master_link_status:up")
+}
+
+/// Gives `sentinel` short periods.
+fn hasten(sentinel: &Server) {
+    let mut command = vec!["SENTINEL", "DEBUG"];
+    command.extend(PERIODS.iter().flat_map(|(name, value)| [*name, *value]));
+    sentinel.command(&command);
+}
