@@ -9,6 +9,7 @@
 mod acquisition;
 mod attempt;
 mod cluster;
+mod confirmation;
 mod extension;
 mod group_values;
 mod hold;
@@ -27,6 +28,9 @@ pub use acquisition::{
 };
 pub use attempt::{Attempt, AttemptVerdict, Loss};
 pub use cluster::{Choice, ClockEvent, Cluster};
+pub use confirmation::{
+    ConfirmedMaster, MasterAddress, SentinelAnswer, SentinelGroupView, Unconfirmed,
+};
 pub use extension::{Extension, ExtensionVerdict};
 pub use group_values::{ExplicitValues, refuse_unsafe, settled};
 pub use hold::{

@@ -7,6 +7,7 @@ mod acquisition;
 mod attempt;
 mod ballot;
 mod clients;
+mod confirmation;
 mod duplicates;
 mod extension;
 mod hold;

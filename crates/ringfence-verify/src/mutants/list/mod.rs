@@ -24,6 +24,7 @@ mod entry;
 
 mod acquisition;
 mod client;
+mod confirmation;
 mod hold;
 mod ledger;
 mod node;
@@ -47,6 +48,7 @@ pub fn all() -> Vec<&'static Mutant> {
         queue::MUTANTS,
         acquisition::MUTANTS,
         protocol::MUTANTS,
+        confirmation::MUTANTS,
         hold::MUTANTS,
         runtime::MUTANTS,
         client::MUTANTS,
