@@ -13,3 +13,8 @@ pub mod serve;
 pub use library::Library;
 pub use peer::{Peer, Report};
 pub use toolchain::Missing;
+
+/// The Rust of the guide for those who come from another library, which must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/migrating.md")]
+mod migrating {}

@@ -153,7 +153,14 @@ pub use ringfence_core::{
     token::{Token, TokenError},
 };
 
-/// The examples of the README, which must compile.
+/// The Rust of the README and the documents, which must compile. That of `docs/resources.md` is in
+/// `resource`, of `docs/migrating.md` in the crate of the peers, of `docs/testing.md` in a test.
 #[cfg(all(doctest, feature = "redis", feature = "sqlite"))]
-#[doc = include_str!("../../../README.md")]
-mod readme {}
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../../docs/guide.md")]
+    mod guide {}
+    #[doc = include_str!("../../../docs/guarantees.md")]
+    mod guarantees {}
+}

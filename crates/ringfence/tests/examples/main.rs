@@ -1,4 +1,10 @@
-//! The examples, run as a reader would run them.
+//! The examples, run as a reader would run them, and the documents that explain them.
+
+mod cases;
+mod links;
+mod rust_blocks;
+mod steps;
+mod user_tests;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -26,6 +32,17 @@ fn output_of(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// A document of this repository.
+fn document(path: &str) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The folder of this repository.
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The number after `word` in `line`.
