@@ -16,7 +16,7 @@ pub const NAMES_MAX: usize = 128;
 /// Keys with this prefix are our own records. A lock with such a name would overwrite them.
 const RESERVED: &str = "ringfence:";
 
-/// The word in the key of a semaphore's slot; the number of the slot follows it.
+/// The word in the key of a semaphore's slot, before its number.
 const SLOT: &str = "slot";
 
 /// The full key of one lock: 1 to 1,024 bytes, prefix included.
@@ -115,16 +115,22 @@ impl Name {
 
     /// The name that the user gave to the lock, semaphore or latch of this key.
     pub fn given(&self) -> &str {
-        self.given_of_part().unwrap_or(&self.0)
+        match self.of_part() {
+            None => &self.0,
+            // The number of the slot follows.
+            Some((SLOT, slot)) => slot.split_once(':').map_or(slot, |(_, given)| given),
+            Some((_, given)) => given,
+        }
     }
 
-    fn given_of_part(&self) -> Option<&str> {
+    /// Which part of a semaphore or latch this is: `admission`, `slot` or `latch`.
+    pub fn part_word(&self) -> Option<&str> {
+        Some(self.of_part()?.0)
+    }
+
+    fn of_part(&self) -> Option<(&str, &str)> {
         let (_, part) = self.0.strip_prefix(RESERVED)?.split_once("}:")?;
-        match part.split_once(':')? {
-            // The number of the slot follows.
-            (SLOT, slot) => slot.split_once(':').map(|(_, given)| given),
-            (_, given) => Some(given),
-        }
+        part.split_once(':')
     }
 
     /// The key on a node.

@@ -30,7 +30,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
 use tokio::task::coop::poll_proceed;
 
-use crate::client::{self, Builder, ConnectError, InspectError, Inspection, NodeStatus};
+use crate::client::{
+    self, Builder, ConnectError, InspectError, Inspection, NameInspection, NodeStatus,
+};
 
 use held::Blocking;
 
@@ -201,6 +203,15 @@ impl Locks {
     #[track_caller]
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection, InspectError> {
         self.engine.run(self.engine.locks.inspect(name))
+    }
+
+    /// Everything with this name: lock, semaphore and latch. See [`crate::Locks::inspect_all`].
+    ///
+    /// # Errors
+    /// If no majority of the nodes answers, or if the name is not allowed.
+    #[track_caller]
+    pub fn inspect_all(&self, name: impl AsRef<str>) -> Result<NameInspection, InspectError> {
+        self.engine.run(self.engine.locks.inspect_all(name))
     }
 
     /// The state of every node, in node order. See [`crate::Locks::nodes`].

@@ -138,11 +138,12 @@ pub use node::redis::fuzz_inputs as fuzz;
 #[cfg(feature = "client")]
 pub use client::{
     AcquireError, Arrival, Builder, ConfigError, ConnectError, Election, ExtendError, Guard, Held,
-    HeldExt, HeldFuture, HoldError, InitError, Initialised, InspectError, Inspection, Latch,
-    LatchError, Leader, LeaderChange, Leadership, Lock, Locks, NodeInspection, NodeStatus,
-    NodeVote, Observer, Owner, PARTIES_MAX, PERMITS_MAX, PlainGuard, PlainLock, ReadGuard, Receipt,
-    ReceiptError, ReleaseError, ReleaseReceiptError, RwLock, Semaphore, SemaphoreGuard,
-    SemaphoreInspection, Votes,
+    HeldExt, HeldFuture, HoldError, HolderInspection, HolderKind, InitError, Initialised,
+    InspectError, Inspection, Latch, LatchError, LatchInspection, Leader, LeaderChange, Leadership,
+    Lock, Locks, NameInspection, NodeInspection, NodeStatus, NodeVote, Observer, Owner,
+    PARTIES_MAX, PERMITS_MAX, PlainGuard, PlainLock, ReadGuard, Receipt, ReceiptError,
+    ReleaseError, ReleaseReceiptError, RwLock, Semaphore, SemaphoreGuard, SemaphoreInspection,
+    Votes, Waiter,
 };
 #[cfg(feature = "client")]
 pub use ringfence_core::{

@@ -1,16 +1,80 @@
-//! Inspect: reports the holder of each name on this node. Changes nothing.
+//! Inspect: reports what this node has of each name: holders, readers, waiters, permits, arrivals.
+//! Changes nothing.
 
-use crate::message::{Answer, Request, View};
+use std::cmp::Reverse;
 
-use super::{Entry, Moment, Rules};
+use crate::message::{
+    Answer, Arrivals, Claim, PARTIES_SHOWN, READERS_SHOWN, ReaderView, Request, TICKETS_SHOWN,
+    TicketView, View,
+};
+use crate::token::public_half;
+
+use super::{Entry, Moment, Rules, Seat, slots};
 
 pub(super) fn inspect(rules: &Rules, now: Moment, entries: &[Entry], request: &Request) -> Answer {
     let views = entries.iter().zip(&*request.claims).enumerate();
-    let views = views.map(|(at, (entry, claim))| View {
+    let views = views.map(|(at, (entry, claim))| view(rules, now, at, entry, claim));
+    Answer::Views(views.collect())
+}
+
+fn view(rules: &Rules, now: Moment, at: usize, entry: &Entry, claim: &Claim) -> View {
+    let readers = if entry.is_shared() {
+        readers(entry, now)
+    } else {
+        Vec::new()
+    };
+    View {
         holder: entry.holder(at, now),
         ballot: entry.seat().map(|seat| seat.ballot),
         floor: entry.effective_fence(rules, now, claim.mode),
         waiting: entry.queue.entries.len() as u64,
+        shared_by: readers.len() as u64,
+        readers: readers.into_iter().take(READERS_SHOWN).collect(),
+        tickets: tickets(entry),
+        permits: match claim.name.part_word() {
+            Some("admission") => slots::recorded_permits(entry),
+            _ => None,
+        },
+        arrivals: match claim.name.part_word() {
+            Some("latch") => arrivals(entry),
+            _ => None,
+        },
+    }
+}
+
+/// The readers, latest end of the lease first.
+fn readers(entry: &Entry, now: Moment) -> Vec<ReaderView> {
+    let mut seats: Vec<&Seat> = entry.readers.iter().collect();
+    seats.sort_by_key(|seat| Reverse((seat.until_ms, &seat.token)));
+    let views = seats.into_iter().map(|seat| ReaderView {
+        // The rest of the token is a secret.
+        id: public_half(&seat.token).unwrap_or_default().to_owned(),
+        label: seat.label.clone(),
+        for_ms: seat.until_ms.saturating_sub(now.lease_ms),
+        ballot: seat.ballot,
     });
-    Answer::Views(views.collect())
+    views.collect()
+}
+
+fn tickets(entry: &Entry) -> Vec<TicketView> {
+    let tickets = entry.queue.entries.iter().take(TICKETS_SHOWN);
+    let views = tickets.map(|ticket| TicketView {
+        since_us: ticket.since_us,
+        id: ticket.id.clone(),
+        shared: ticket.shared,
+    });
+    views.collect()
+}
+
+fn arrivals(entry: &Entry) -> Option<Arrivals> {
+    let latch = entry.latch.as_ref()?;
+    let arrived = latch.parties.len();
+    Some(Arrivals {
+        since_us: Some(latch.since_us),
+        arrived: arrived as u64,
+        parties: match arrived <= PARTIES_SHOWN {
+            true => latch.parties.iter().cloned().collect(),
+            false => Vec::new(),
+        },
+    })
 }

@@ -37,7 +37,8 @@ pub(super) fn acquire(
         false => gate.queue.count_ahead(params.ticket, Mode::Exclusive),
         true => 0,
     };
-    let most = recorded_permits(gate).max(slots.len() as u64);
+    let most = recorded_permits(gate).unwrap_or(0);
+    let most = most.max(slots.len() as u64);
     let (slot, answer) = if too_old {
         (None, Answer::TicketOld)
     } else {
@@ -316,15 +317,14 @@ fn note_holder_change(rules: &Rules, now: Moment, slots: &mut [Entry]) {
 }
 
 /// The largest number of permits in the admission record.
-fn recorded_permits(gate: &Entry) -> u64 {
-    let written = gate.key.as_ref().map(|key| key.value.parse());
-    written.and_then(Result::ok).unwrap_or(0)
+pub(super) fn recorded_permits(gate: &Entry) -> Option<u64> {
+    gate.key.as_ref()?.value.parse().ok()
 }
 
 /// Records how many permits the caller uses, unless a larger number is recorded. So clients that
 /// use different numbers learn about it. The record is written again after half of its lifetime.
 fn record_permits(rules: &Rules, now: Moment, gate: &mut Entry, count: usize) {
-    let most = recorded_permits(gate);
+    let most = recorded_permits(gate).unwrap_or(0);
     let half = now.lease_ms.saturating_add(rules.retention_ms / 2);
     let until_ms = gate.key.as_ref().and_then(|key| key.until_ms);
     let lasts = until_ms.is_some_and(|until| until >= half);

@@ -15,7 +15,10 @@ pub use op::{
     Acquire, AcquireSlot, Arrive, Attend, Downgrade, Extend, PlainAcquire, PlainExtend, Refresh,
     RefreshSlots, Release, ReleaseKind, ReleaseSlot, Restore, Slots, Ticket,
 };
-pub use reply::{Answer, Arrivals, Holder, Permit, Reply, ReplyStamp, Standing, Turn, View, Wake};
+pub use reply::{
+    Answer, Arrivals, Holder, PARTIES_SHOWN, Permit, READERS_SHOWN, ReaderView, Reply, ReplyStamp,
+    Standing, TICKETS_SHOWN, TicketView, Turn, View, Wake,
+};
 
 /// How a request wants to hold a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -195,10 +195,11 @@ pub struct Holder {
     pub ahead: u64,
 }
 
-/// One node's view of one name.
+/// One node's view of one name. The lists are for people, and bounded by [`READERS_SHOWN`],
+/// [`TICKETS_SHOWN`] and [`PARTIES_SHOWN`]; the numbers count all.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct View {
-    /// The holder, if there is one.
+    /// The holder, if there is one. While readers share the name: the one whose lease ends last.
     pub holder: Option<Holder>,
     /// The ballot of the holder, which is its fence. `None` for a holder without a record.
     pub ballot: Option<Ballot>,
@@ -206,6 +207,48 @@ pub struct View {
     pub floor: Ballot,
     /// How many waiters are in the wait queue.
     pub waiting: u64,
+    /// How many readers share the name.
+    pub shared_by: u64,
+    /// The readers that share the name, latest end of the lease first.
+    pub readers: Vec<ReaderView>,
+    /// The first tickets of the wait queue, in order.
+    pub tickets: Vec<TicketView>,
+    /// If the name is that of an admission record: the permits of the semaphore.
+    pub permits: Option<u64>,
+    /// If the name is that of a latch: the parties that have arrived. They are listed only if they
+    /// are few.
+    pub arrivals: Option<Arrivals>,
+}
+
+/// How many readers a [`View`] lists.
+pub const READERS_SHOWN: usize = 64;
+/// How many tickets a [`View`] lists.
+pub const TICKETS_SHOWN: usize = 8;
+/// A [`View`] lists no parties if there are more.
+pub const PARTIES_SHOWN: usize = 64;
+
+/// A reader of a shared name, as other clients may see it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct ReaderView {
+    /// The public half of its token.
+    pub id: String,
+    /// Its label.
+    pub label: String,
+    /// The remaining lease.
+    pub for_ms: u64,
+    /// Its ballot, which is its fence.
+    pub ballot: Ballot,
+}
+
+/// A ticket in a wait queue, as other clients may see it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct TicketView {
+    /// Since when the caller waits, in microseconds of the nodes' clocks.
+    pub since_us: u64,
+    /// The ticket id.
+    pub id: String,
+    /// The caller waits to share the name.
+    pub shared: bool,
 }
 
 impl Holder {

@@ -12,6 +12,7 @@ mod held;
 pub(crate) mod hold_work;
 mod init;
 mod inspect;
+mod inspection;
 mod latch;
 mod lease;
 mod lock;
@@ -42,7 +43,10 @@ pub use error::{
 pub use guard::Guard;
 pub use held::{Held, HeldExt, HeldFuture};
 pub use init::Initialised;
-pub use inspect::{Inspection, NodeInspection, NodeStatus, SemaphoreInspection};
+pub use inspection::{
+    HolderInspection, HolderKind, Inspection, LatchInspection, NameInspection, NodeInspection,
+    NodeStatus, SemaphoreInspection, Waiter,
+};
 pub use latch::{Arrival, Latch, LatchError, PARTIES_MAX};
 pub use lock::Lock;
 pub use observer::{LeaderChange, Observer};

@@ -14,7 +14,7 @@ use super::error::{AcquireError, ConfigError, HoldError, InspectError};
 use super::guard::Guard;
 use super::held::{held, impl_held};
 use super::hold_work::while_held;
-use super::inspect::SemaphoreInspection;
+use super::inspection::SemaphoreInspection;
 use super::lock::Lock;
 use super::terms::terms;
 

@@ -27,6 +27,7 @@ enum Ask {
         list: bool,
         ttl_ms: u64,
     },
+    Inspect,
 }
 
 fn any_ask() -> impl Strategy<Value = Ask> {
@@ -57,7 +58,7 @@ fn any_ask() -> impl Strategy<Value = Ask> {
         list,
         ttl_ms,
     });
-    prop_oneof![3 => arrive, 2 => attend]
+    prop_oneof![3 => arrive, 2 => attend, 2 => Just(Ask::Inspect)]
 }
 
 fn latch() -> Name {
@@ -86,6 +87,7 @@ fn request(ask: &Ask, clock_us: u64, ticket: impl Fn(usize) -> Ticket) -> Reques
             list: *list,
             ttl_ms: *ttl_ms,
         }),
+        Ask::Inspect => Op::Inspect,
     };
     Request {
         claims: Arc::from([Claim {

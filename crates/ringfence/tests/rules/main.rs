@@ -20,6 +20,7 @@ mod groups;
 mod held;
 mod hold;
 mod input;
+mod inspect;
 mod jumps;
 mod keep;
 mod kinds;

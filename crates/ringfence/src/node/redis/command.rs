@@ -7,7 +7,8 @@ use redis::{RedisWrite, ToRedisArgs};
 use crate::group::Group;
 use crate::ledger::{Rules, TICKET_MS};
 use crate::message::{
-    Acquire, Downgrade, Extend, Mode, Op, Release, ReleaseKind, ReleaseSlot, Request, Slots, Ticket,
+    Acquire, Downgrade, Extend, Mode, Op, PARTIES_SHOWN, READERS_SHOWN, Release, ReleaseKind,
+    ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
 };
 
 use crate::name::side_key_tag;
@@ -141,7 +142,10 @@ pub(super) fn write(
             let words = (ttl(op.ttl_ms), u8::from(op.list));
             call.write_tickets(&scripts.attend, words, &op.tickets, out);
         }
-        Op::Inspect => call.write(&scripts.inspect, NOTHING, out),
+        Op::Inspect => {
+            let shown = (READERS_SHOWN, TICKETS_SHOWN, PARTIES_SHOWN);
+            call.write(&scripts.inspect, shown, out);
+        }
         Op::PlainAcquire(op) => {
             write_args(out, ("SET", only_name(request), token));
             write_args(out, ("NX", "PX", ttl(op.ttl_ms)));

@@ -1,13 +1,15 @@
 //! Reads the replies of a server. A reply of the wrong shape is an error, since the server may be
 //! broken or hostile.
 
+mod view;
+
 use std::sync::Arc;
 
 use redis::Value;
 
 use crate::message::{
     Acquire, AcquireSlot, Answer, Arrivals, Attend, Ballot, Holder, Op, Permit, Refresh,
-    RefreshSlots, ReplyStamp, Request, Turn, View,
+    RefreshSlots, ReplyStamp, Request, Turn,
 };
 
 use super::transport::connection::memory;
@@ -164,8 +166,7 @@ pub(crate) fn longest_reply(request: &Request) -> usize {
         Op::Arrive { .. } | Op::Attend(Attend { list: true, .. }) => {
             memory(1_024 * (256 + 8), 1_024)
         }
-        // A label and a few numbers for each name.
-        Op::Inspect => request.claims.len() * memory(512, 7),
+        Op::Inspect => request.claims.iter().map(view::longest).sum(),
         // A number for each ticket.
         Op::Refresh(Refresh { tickets }) | Op::RefreshSlots(RefreshSlots { tickets }) => {
             memory(0, tickets.len() as u64 + 16)
@@ -339,17 +340,6 @@ impl Fields {
             since_us,
             arrived,
             parties,
-        })
-    }
-
-    fn view(&mut self, claim: usize) -> Result<View, MalformedReply> {
-        let held = self.number()? == 1;
-        let holder = self.holder(claim)?;
-        Ok(View {
-            holder: held.then_some(holder),
-            ballot: self.maybe_number()?.map(Ballot::new),
-            floor: self.ballot()?,
-            waiting: self.number()?,
         })
     }
 

@@ -235,7 +235,7 @@ impl Transaction<'_> {
             entry.queue = queue_rows::load(connection, &claim.name, now)
                 .map_err(|error| refused(path, &error))?
                 .map_err(makes_no_sense)?;
-            if request.op.is_of_latch() {
+            if request.op.is_of_latch() || claim.name.part_word() == Some("latch") {
                 entry.latch = latch_rows::load(connection, &claim.name)
                     .map_err(|error| refused(path, &error))?
                     .map_err(makes_no_sense)?;

@@ -16,6 +16,11 @@ pub(super) fn comparable(mut answer: Answer, plain: bool) -> Answer {
             for holder in views.iter_mut().filter_map(|view| view.holder.as_mut()) {
                 holder.for_ms = holder.for_ms.map(|_| 0);
             }
+            for view in views {
+                view.readers.iter_mut().for_each(|reader| reader.for_ms = 0);
+                // They are sorted by the ends of their leases, which may differ a little.
+                view.readers.sort_by(|a, b| a.id.cmp(&b.id));
+            }
         }
         _ => {}
     }
