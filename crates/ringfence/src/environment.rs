@@ -13,9 +13,11 @@ use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
 #[cfg(any(test, feature = "test-util"))]
 mod stepped;
+mod timer;
 
 #[cfg(any(test, feature = "test-util"))]
 pub use stepped::SteppedClock;
+pub(crate) use timer::{Alarm, Timer};
 
 /// The clock that a client measures durations on: `CLOCK_BOOTTIME`, which counts suspend and is
 /// never set.
@@ -56,8 +58,12 @@ impl Clock {
 
     /// Completes once the clock has reached `until`; at once if it has already.
     ///
-    /// Suspend may delay this by up to half a second after the machine wakes: tokio's timers stop
-    /// during suspend, so the clock is read again at least that often.
+    /// Counts suspend: on Linux a long sleep has a timer of the kernel that does. There are few of
+    /// these, and other systems have none. Then suspend may delay this by up to half a second after
+    /// the machine wakes: tokio's timers stop during suspend, so the clock is read again that often.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with its I/O and time drivers enabled.
     pub async fn sleep_until(&self, until: Timestamp) {
         const RECHECK: Duration = Duration::from_millis(500);
         match self {
@@ -65,6 +71,13 @@ impl Clock {
                 let left = until.since(system_now());
                 if left.is_zero() {
                     return;
+                }
+                #[cfg(any(target_os = "linux", target_os = "android"))]
+                if left > RECHECK
+                    && let Some(timer) = timer::boottime::SPARE.take()
+                    && timer.sleep_until(until).await.is_ok()
+                {
+                    continue;
                 }
                 tokio::time::sleep(left.min(RECHECK)).await;
             },

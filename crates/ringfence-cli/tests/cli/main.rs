@@ -11,6 +11,7 @@ mod elect;
 mod exit_codes;
 mod fleet;
 mod hostile;
+mod idle;
 mod keep;
 mod leftovers;
 mod loss;

@@ -305,10 +305,15 @@ impl HeldLock {
             return;
         }
         let schedule = &self.runtime.schedule;
-        if let Some(key) = state.scheduled.take() {
+        let before = state.scheduled.take();
+        if let Some(key) = before {
             schedule.remove(key);
         }
         state.scheduled = at.map(|at| schedule.insert(at, Due::HeldLock(Arc::clone(self))));
+        if before.zip(at).is_some_and(|(before, at)| before.at() < at) {
+            // A round has ended before its timeout.
+            schedule.postpone();
+        }
     }
 }
 

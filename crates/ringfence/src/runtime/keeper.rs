@@ -3,10 +3,11 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::environment::Timer;
+
 use super::ClientRuntime;
 use super::closing::RuntimeWatch;
 use super::schedule::{Due, Schedule};
-use super::timer::Timer;
 
 /// After so many entries the keeper yields to other tasks of the thread.
 const YIELD_AFTER: usize = 64;
@@ -24,6 +25,9 @@ pub(crate) async fn keep(
         return;
     };
     let mut timer = Timer::new(clock.clone());
+    if let Some(alarm) = timer.alarm() {
+        schedule.wakes_by(alarm);
+    }
     let mut done: usize = 0;
     while runtime.strong_count() > 0 {
         let now = clock.now();

@@ -109,9 +109,9 @@ async fn run(
                 () = async {
                     match waiting {
                         Some(waiting) => {
-                            waiting.waiter.wait_for_wake(clock, at, clock.now()).await;
+                            waiting.waiter.wait_for_wake(runtime, at, clock.now()).await;
                         }
-                        None => clock.sleep_until(at).await,
+                        None => runtime.schedule.sleep_until(at, clock).await,
                     }
                 } => {}
                 () = runtime.closing.begun() => return Err(LatchRefusal::closed(runtime)),

@@ -23,7 +23,6 @@ mod renewals;
 pub(crate) mod schedule;
 pub(crate) mod surplus_slots;
 mod ticket;
-mod timer;
 mod waiter;
 pub(crate) mod waiting;
 

@@ -74,12 +74,13 @@ impl<'a> Queued<'a> {
         wake_at: Timestamp,
         lost: PendingAttempt<'_>,
     ) -> Option<Woken> {
-        let (clock, waiter) = (&self.runtime.sender.clock, self.waiter.clone());
+        let (runtime, waiter) = (self.runtime, self.waiter.clone());
+        let clock = &runtime.sender.clock;
         let mut wake = pin!(async {
             match &waiter {
-                Some(waiter) => waiter.wait_for_wake(clock, at, wake_at).await,
+                Some(waiter) => waiter.wait_for_wake(runtime, at, wake_at).await,
                 None => {
-                    clock.sleep_until(at).await;
+                    runtime.schedule.sleep_until(at, clock).await;
                     None
                 }
             }
@@ -90,7 +91,7 @@ impl<'a> Queued<'a> {
                 biased;
                 woken = &mut wake => return woken,
                 () = lost.round.answered() => {}
-                () = clock.sleep_until(until) => {}
+                () = runtime.schedule.sleep_until(until, clock) => {}
             }
         }
         drop(lost);

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
+use crate::environment::Alarm;
 use crate::message::{Claim, Mode};
 use crate::time::Timestamp;
 
@@ -23,6 +24,8 @@ pub(crate) struct Schedule {
     entries: Mutex<Entries>,
     /// Notified when an entry is due before the keeper wakes, or the client was dropped.
     changed: Notify,
+    /// Sets the keeper's timer.
+    alarm: OnceLock<Alarm>,
 }
 
 #[derive(Debug, Default)]
@@ -120,6 +123,25 @@ impl Schedule {
         // Dropped after unlocking: dropping an entry may call the schedule again.
         let removed = lock(&self.entries).map.remove(&key);
         drop(removed);
+    }
+
+    /// From now on `alarm` is what the keeper waits for.
+    pub(crate) fn wakes_by(&self, alarm: Alarm) {
+        let _ = self.alarm.set(alarm);
+    }
+
+    /// Lets the keeper sleep until the next entry, if the one that it waits for was removed. Costs a
+    /// system call, so it is worth it only where the same lock would do it again and again.
+    pub(crate) fn postpone(&self) {
+        let mut entries = lock(&self.entries);
+        let next = entries.map.first_key_value().map(|(key, _)| key.0);
+        let (Some(next), Some(wake_at)) = (next, entries.wake_at) else {
+            return;
+        };
+        // Under the mutex: an earlier entry that is inserted meanwhile wakes the keeper after this.
+        if next > wake_at && self.alarm.get().is_some_and(|alarm| alarm.set(next)) {
+            entries.wake_at = Some(next);
+        }
     }
 
     /// Removes and returns the next entry that is due at `now`.
@@ -261,6 +283,29 @@ mod tests {
         schedule.remove(second);
         assert_eq!(schedule.next(), None);
         schedule.insert(at(30), Due::Refresh);
+        assert!(is_woken(&schedule));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_keeper_sleeps_on_if_its_entry_was_removed() {
+        use crate::environment::Timer;
+        let (schedule, timer) = (Schedule::default(), Timer::new(Clock::System));
+        let alarm = || timer.alarm().unwrap();
+        schedule.wakes_by(alarm());
+        let hours = |hours: u64| Clock::System.now() + Duration::from_secs(3600 * hours);
+        let first = schedule.insert(hours(1), Due::Refresh);
+        assert!(is_woken(&schedule));
+        assert!(alarm().set(schedule.next().unwrap()));
+        schedule.insert(hours(5), Due::Refresh);
+        schedule.postpone();
+        assert!(alarm().left() < Duration::from_secs(2 * 3600));
+        schedule.remove(first);
+        schedule.postpone();
+        assert!(alarm().left() > Duration::from_secs(4 * 3600));
+        assert!(!is_woken(&schedule));
+        // An earlier entry still wakes it.
+        schedule.insert(hours(3), Due::Refresh);
         assert!(is_woken(&schedule));
     }
 

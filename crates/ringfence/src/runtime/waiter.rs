@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
-use crate::clock::Clock;
 use crate::message::{Claim, Ticket, Turn};
 use crate::protocol::{Queue, TicketNodes, quorum};
 use crate::time::Timestamp;
 
-use super::lock;
+use super::{ClientRuntime, lock};
 
 /// A caller in the wait queue.
 #[derive(Debug)]
@@ -104,10 +103,11 @@ impl Waiter {
     /// there was one.
     pub(crate) async fn wait_for_wake(
         &self,
-        clock: &Clock,
+        runtime: &ClientRuntime,
         at: Timestamp,
         wake_at: Timestamp,
     ) -> Option<Woken> {
+        let clock = &runtime.sender.clock;
         loop {
             let due = lock(&self.state).due;
             let due = due.map(|(due, slot)| (due.max(wake_at), Woken { slot }));
@@ -121,7 +121,7 @@ impl Waiter {
             tokio::select! {
                 biased;
                 () = self.woken.notified() => {}
-                () = clock.sleep_until(until) => {}
+                () = runtime.schedule.sleep_until(until, clock) => {}
             }
         }
     }
