@@ -61,9 +61,18 @@ fn after_a_power_cut_fences_rise_holders_are_gone_and_latches_keep_their_parties
 
 #[test]
 fn a_failed_sync_grants_nothing_and_the_next_one_does() {
+    check_failed_sync("fail");
+}
+
+#[test]
+fn a_failed_sync_is_made_good_by_the_next_process_that_syncs() {
+    check_failed_sync("fail then open");
+}
+
+fn check_failed_sync(task: &str) {
     let scratch = Scratch::new();
     let journal = DiskJournal::of(scratch.folder());
-    run_child("fail", &scratch, &journal);
+    run_child(task, &scratch, &journal);
     // The log that may be incomplete on the disk was copied into the database before the next
     // grant.
     let events = journal.events();
@@ -141,7 +150,13 @@ fn child() {
     join(&node, Group::new(1)).wait().unwrap();
     match task.as_str() {
         "work" => work(&node, &time, &folder),
-        "fail" => fail(&node, &time, &folder),
+        "fail" => fail(&node, &node, &time, &folder),
+        // A second node on the file is like another process: it shares nothing but the file.
+        "fail then open" => {
+            let clock = NodeClock::following(Clock::Stepped(time.clone()), WALL_US);
+            let other = SqliteNode::open(folder.join("locks.db"), clock).unwrap();
+            fail(&node, &other, &time, &folder);
+        }
         other => panic!("no such task: {other}"),
     }
 }
@@ -172,20 +187,20 @@ fn work(node: &dyn Node, time: &SteppedClock, folder: &Path) {
 }
 
 /// The promise is over, and the disk takes no more syncs: a lock is not granted. Then it does
-/// again.
-fn fail(node: &dyn Node, time: &SteppedClock, folder: &Path) {
-    let take = |name: &str, ballot: Ballot| {
+/// again, and `next` grants the lock.
+fn fail(node: &dyn Node, next: &dyn Node, time: &SteppedClock, folder: &Path) {
+    let take = |node: &dyn Node, name: &str, ballot: Ballot| {
         let acquire = acquire(ballot, TTL_MS);
         send(node, request(&[name], ALICE, acquire), NEVER).wait()
     };
-    let granted = take("a", next_ballot(node, "a"));
+    let granted = take(node, "a", next_ballot(node, "a"));
     assert_eq!(granted.unwrap().answer, Answer::Granted);
     time.step(Duration::from_secs(30));
     let ballot = next_ballot(node, "b");
     let switch = PathBuf::from(env::var_os("RINGFENCE_SYNC_FAILS").unwrap());
     fs::write(&switch, "").unwrap();
     for _ in 0..3 {
-        let error = take("b", ballot).unwrap_err();
+        let error = take(node, "b", ballot).unwrap_err();
         assert!(
             matches!(error, CallError::Unknown(_) | CallError::Refused(_)),
             "{error:?}"
@@ -193,7 +208,7 @@ fn fail(node: &dyn Node, time: &SteppedClock, folder: &Path) {
     }
     fs::remove_file(&switch).unwrap();
     note(folder, "mended");
-    assert_eq!(take("b", ballot).unwrap().answer, Answer::Granted);
+    assert_eq!(take(next, "b", ballot).unwrap().answer, Answer::Granted);
     note(folder, "granted");
 }
 

@@ -80,8 +80,8 @@ fn a_full_disk_is_an_error_and_nothing_confirmed_is_lost() {
     let scratch = Scratch::new();
     fs::write(scratch.path("go"), "").unwrap();
     drop(SqliteNode::open(scratch.path("locks.db"), NodeClock::system()).unwrap());
-    // Files of this child cannot grow beyond 64 KiB: for SQLite that is a disk error.
-    let limited = "trap '' XFSZ; ulimit -f 128; exec \"$0\" \"$@\"";
+    // Files of this child cannot grow beyond 256 KiB: for SQLite that is a disk error.
+    let limited = "trap '' XFSZ; ulimit -f 512; exec \"$0\" \"$@\"";
     let mut shell = Command::new("sh");
     shell.args(["-c", limited]).arg(env::current_exe().unwrap());
     assert!(

@@ -132,6 +132,8 @@ fn a_file_from_before_readers_is_upgraded() {
          ALTER TABLE ticket DROP COLUMN shared;
          ALTER TABLE node DROP COLUMN promised_us;
          ALTER TABLE node DROP COLUMN boot_moment_us;
+         ALTER TABLE node DROP COLUMN syncs_begun;
+         ALTER TABLE node DROP COLUMN syncs_done;
          PRAGMA user_version = 2;",
     )
     .unwrap();

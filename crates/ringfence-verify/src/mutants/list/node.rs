@@ -11,7 +11,6 @@ const SERVER: &str = "crates/ringfence/src/node/redis/handshake/server.rs";
 const SESSION: &str = "crates/ringfence/src/node/redis/session.rs";
 const CONNECTION: &str = "crates/ringfence/src/node/redis/transport/connection.rs";
 const NODE_ROW: &str = "crates/ringfence/src/node/sqlite/node_row.rs";
-const STORE: &str = "crates/ringfence/src/node/sqlite/store.rs";
 const SYNC: &str = "crates/ringfence/src/node/sqlite/sync.rs";
 const MARKS: &str = "crates/ringfence/src/resource/marks.rs";
 
@@ -187,15 +186,14 @@ mutants! {
 
     /// The embedded file accepts no ballot above its promise on disk.
     PromiseNotRaised:
-        edit(STORE, "begin",
-            "durability == Durability::Unsynced || transaction.present.is_promised()",
-            "durability == Durability::Unsynced
-                 || transaction.present.is_promised()
-                 || mutant!(PromiseNotRaised)");
+        edit(SYNC, "begin",
+            "Durability::Promised => transaction.present.is_promised(),",
+            "Durability::Promised =>
+                 transaction.present.is_promised() || mutant!(PromiseNotRaised),");
 
     /// A promise is synced before a ballot that it covers is accepted.
     PromiseNotSynced:
-        edit(STORE, "begin",
+        edit(SYNC, "begin_synced",
             "let mut transaction = self.begin_once(Durability::Synced)?;",
             "let mut transaction = self.begin_once(if mutant!(PromiseNotSynced) {
                  Durability::Unsynced
@@ -222,9 +220,23 @@ mutants! {
             "Op::Arrive(_) if mutant!(ArrivalNotSynced) => Durability::Promised,
              Op::Arrive(_) => Durability::Synced,");
 
-    /// After a failed sync the log is written again before the next transaction.
+    /// After a failed sync of any process the log is copied into the database before the next one.
     FailedSyncForgotten:
-        edit(SYNC, "recover_from_failed_sync",
-            "if self.sync_failed.get() {",
-            "if self.sync_failed.get() && !mutant!(FailedSyncForgotten) {");
+        edit(SYNC, "begin",
+            "&& !unfinished.is_made_good(number)",
+            "&& !unfinished.is_made_good(number)
+             && !mutant!(FailedSyncForgotten)");
+
+    /// A copy of the log makes no sync good that was begun after it.
+    LaterSyncMadeGood:
+        edit(SYNC, "is_made_good",
+            "self.made_good == Some(number)",
+            "self.made_good == Some(number)
+             || mutant!(LaterSyncMadeGood) && self.made_good.is_some()");
+
+    /// A sync is begun anew if another process has begun one since.
+    SyncOvertaken:
+        edit(SYNC, "begin_synced",
+            "if transaction.present.unfinished_sync() != Some(number) {",
+            "if transaction.present.unfinished_sync() != Some(number) && !mutant!(SyncOvertaken) {");
 }

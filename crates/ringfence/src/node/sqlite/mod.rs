@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! send ─► channel ─► worker.rs: one thread, one transaction for all waiting jobs
-//!                       ├─► store.rs: the ledger over rows.rs, line_rows.rs, reader_rows.rs
+//!                       ├─► store.rs: the ledger over rows.rs, queue_rows.rs, reader_rows.rs
 //!                       │             and latch_rows.rs, at a moment of node_row.rs
+//!                       ├─► sync.rs, log.rs: what is on the disk before a call is answered
 //!                       └─► wake_socket.rs: wakes, to this process and to others
 //! ```
 //! Opening is `file.rs` (may a lock file be here?) and `schema.rs` (is this our file?). Other users
@@ -14,6 +15,7 @@ mod error;
 mod examine;
 mod file;
 mod latch_rows;
+mod log;
 mod node_row;
 mod pending;
 mod queue_rows;
@@ -84,7 +86,9 @@ impl SqliteNode {
         let file = file::LockFile::prepare(path.as_ref())?;
         let connection = schema::open(&file, &clock)?;
         let path = file.path().to_owned();
-        let store = SqliteStore::new(connection, file, clock);
+        let store = SqliteStore::new(connection, file, clock)
+            .map_err(|error| SqliteError::opening(&path, error))?;
+        store.empty_long_log();
         let wake_sockets = Arc::new(WakeSockets::beside(&path));
         let rung = Arc::clone(&wake_sockets);
         let (jobs, inbox) = channel();

@@ -43,12 +43,16 @@ pub(super) struct NodeRow {
     /// When the machine was booted, on the wall clock of the process that wrote this. `None` in a
     /// row of an earlier format.
     boot_moment_us: Option<i64>,
+    /// How many syncs were begun, by all processes.
+    syncs_begun: u64,
+    /// The number of the last sync that succeeded. Earlier ones that failed do not matter then.
+    syncs_done: u64,
     /// The group, once a client has joined.
     pub(super) group: Option<Group>,
 }
 
 /// The columns of the row. Signed, since SQLite has no unsigned integers.
-type Columns = (String, [i64; 3], Option<i64>, [Option<i64>; 3]);
+type Columns = (String, [i64; 5], Option<i64>, [Option<i64>; 3]);
 
 impl NodeRow {
     pub(super) fn beginning(clock: &NodeClock) -> Self {
@@ -58,13 +62,15 @@ impl NodeRow {
             clock_us: ballot_clock(clock),
             promised_us: 0,
             boot_moment_us: Some(boot_moment(clock)),
+            syncs_begun: 0,
+            syncs_done: 0,
             group: None,
         }
     }
 
     pub(super) fn load(path: &Path, connection: &Connection) -> Result<Self, CallError> {
-        let sql = "SELECT boot_id, boot_us, clock_us, promised_us, boot_moment_us,
-                       window_us, quarantine_us, grace_us FROM node";
+        let sql = "SELECT boot_id, boot_us, clock_us, promised_us, syncs_begun, syncs_done,
+                       boot_moment_us, window_us, quarantine_us, grace_us FROM node";
         let columns = connection
             .prepare_cached(sql)
             .and_then(|mut node| node.query_row([], columns).optional())
@@ -74,8 +80,9 @@ impl NodeRow {
             .ok_or_else(|| damaged(path, "the node's own row is invalid"))
     }
 
-    fn from_columns((boot_id, times, boot_moment_us, group): Columns) -> Option<Self> {
-        let [boot_us, clock_us, promised_us] = times.map(|time| u64::try_from(time).ok());
+    fn from_columns((boot_id, numbers, boot_moment_us, group): Columns) -> Option<Self> {
+        let [boot_us, clock_us, promised_us, begun, done] =
+            numbers.map(|number| u64::try_from(number).ok());
         let (clock_us, promised_us) = (clock_us?, promised_us?);
         let group = match group {
             [None, None, None] => None,
@@ -93,6 +100,8 @@ impl NodeRow {
             clock_us,
             promised_us,
             boot_moment_us,
+            syncs_begun: begun?,
+            syncs_done: done?,
             group,
         })
     }
@@ -101,8 +110,8 @@ impl NodeRow {
         self.write(
             connection,
             "INSERT INTO node (one, boot_id, boot_us, clock_us, promised_us, boot_moment_us,
-                 window_us, quarantine_us, grace_us)
-             VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                 window_us, quarantine_us, grace_us, syncs_begun, syncs_done)
+             VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         )
     }
 
@@ -110,7 +119,8 @@ impl NodeRow {
         self.write(
             connection,
             "UPDATE node SET boot_id = ?1, boot_us = ?2, clock_us = ?3, promised_us = ?4,
-                 boot_moment_us = ?5, window_us = ?6, quarantine_us = ?7, grace_us = ?8",
+                 boot_moment_us = ?5, window_us = ?6, quarantine_us = ?7, grace_us = ?8,
+                 syncs_begun = ?9, syncs_done = ?10",
         )
     }
 
@@ -129,6 +139,8 @@ impl NodeRow {
             window,
             quarantine,
             grace,
+            self.syncs_begun.cast_signed(),
+            self.syncs_done.cast_signed(),
         ])?;
         Ok(())
     }
@@ -172,6 +184,13 @@ impl NodeRow {
             clock_us: clock_us.min(Ballot::MAX.get()),
             promised_us: self.promised_us,
             boot_moment_us: Some(boot_moment(clock)),
+            syncs_begun: self.syncs_begun,
+            // After a boot the file has what is on the disk.
+            syncs_done: if booted {
+                self.syncs_begun
+            } else {
+                self.syncs_done
+            },
             group: self.group,
         };
         Ok((present, booted))
@@ -195,6 +214,22 @@ impl NodeRow {
         let ceiling_us = self.clock_us.saturating_add(self.window_us());
         let ahead_us = ceiling_us.saturating_add(PROMISE_AHEAD_US);
         self.promised_us = ahead_us.min(Ballot::MAX.get()).max(self.promised_us);
+    }
+
+    /// The number of the last sync, if it has not succeeded.
+    pub(super) fn unfinished_sync(&self) -> Option<u64> {
+        (self.syncs_begun != self.syncs_done).then_some(self.syncs_begun)
+    }
+
+    /// Begins a sync. Returns its number.
+    pub(super) fn begin_sync(&mut self) -> u64 {
+        self.syncs_begun = self.syncs_begun.wrapping_add(1) & (u64::MAX >> 1);
+        self.syncs_begun
+    }
+
+    /// All syncs up to the present one have succeeded, or what they synced was synced again.
+    pub(super) fn end_sync(&mut self) {
+        self.syncs_done = self.syncs_begun;
     }
 
     fn window_us(&self) -> u64 {
@@ -226,7 +261,9 @@ fn ballot_clock(clock: &NodeClock) -> u64 {
 }
 
 fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
-    let times = [row.get(1)?, row.get(2)?, row.get(3)?];
-    let group = [row.get(5)?, row.get(6)?, row.get(7)?];
-    Ok((row.get(0)?, times, row.get(4)?, group))
+    let numbers = [1, 2, 3, 4, 5].map(|column| row.get(column));
+    let [boot_us, clock_us, promised_us, begun, done] = numbers;
+    let numbers = [boot_us?, clock_us?, promised_us?, begun?, done?];
+    let group = [row.get(7)?, row.get(8)?, row.get(9)?];
+    Ok((row.get(0)?, numbers, row.get(6)?, group))
 }

@@ -21,15 +21,15 @@ pub(super) const FORMAT: i64 = STEPS.len() as i64;
 
 /// How long we wait for other processes that open the same fresh file.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long SQLite itself tries before it reports that the database is busy.
-const BUSY_MS: i32 = 50;
-
-/// The log is copied into the database when it has this many pages, which takes several syncs: so
-/// many that few calls wait for it, and so few that the log stays small.
-const CHECKPOINT_PAGES: i64 = 4_000;
+/// How often SQLite itself tries before it reports that the database is busy.
+const BUSY_MAX: i32 = 70;
+/// So many of these tries come soon one after the other: a transaction is short.
+const BUSY_SOON: i32 = 20;
 
 /// The upgrades of a database from a fresh one on: step n makes format n.
-const STEPS: [&str; 7] = [ENTRIES, TICKETS, READERS, LATCHES, RULES, PARTS, PROMISE];
+const STEPS: [&str; 8] = [
+    ENTRIES, TICKETS, READERS, LATCHES, RULES, PARTS, PROMISE, SYNCS,
+];
 
 /// The one row of `node` has the node's clock and its group (see `node_row.rs`). `entry` is the
 /// ledger, with an index on `lapses_ms` for the sweep.
@@ -154,6 +154,14 @@ const PROMISE: &str = "
     ALTER TABLE node ADD COLUMN boot_moment_us INTEGER;
 ";
 
+/// How many syncs were begun, and which was the last that succeeded (`sync.rs`). A process which
+/// still runs the code of an earlier format would not notice the failed sync of another process, so
+/// it cannot open the file.
+const SYNCS: &str = "
+    ALTER TABLE node ADD COLUMN syncs_begun INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE node ADD COLUMN syncs_done INTEGER NOT NULL DEFAULT 0;
+";
+
 #[derive(Debug, PartialEq, Eq)]
 enum FileIdentity {
     Fresh,
@@ -197,8 +205,11 @@ fn connect(file: &LockFile) -> rusqlite::Result<Connection> {
     let mut connection = Connection::open_with_flags(file.real(), flags)?;
     connection.busy_handler(Some(|tries| {
         // SQLite's own handler backs off up to 100 ms, which is too long for a lock.
-        thread::sleep(Duration::from_millis(1));
-        tries < BUSY_MS
+        thread::sleep(match tries < BUSY_SOON {
+            true => Duration::from_micros(50),
+            false => Duration::from_millis(1),
+        });
+        tries < BUSY_MAX
     }))?;
     // The file is not trusted: its schema gets no more rights than data.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -223,7 +234,9 @@ fn identity(connection: &Connection) -> rusqlite::Result<FileIdentity> {
 /// Sets the connection up, and creates or upgrades the tables, unless another process was faster.
 fn set_up(connection: &mut Connection, clock: &NodeClock) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "wal")?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    // SQLite would not report that a sync of these copies failed: `log.rs` makes them.
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // The tables must survive a power cut. For other transactions `store.rs` decides.
     connection.pragma_update(None, "synchronous", "full")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

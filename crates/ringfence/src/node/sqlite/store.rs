@@ -13,6 +13,7 @@ use crate::node::{CallError, Facts, InitMode, NodeClock, Tier, Trouble, TroubleK
 
 use super::error::{damaged, is_busy, refused, trouble};
 use super::file::LockFile;
+use super::log::LogLength;
 use super::node_row::NodeRow;
 use super::sync::Durability;
 use super::{latch_rows, queue_rows, reader_rows, rows};
@@ -24,8 +25,7 @@ pub(super) struct SqliteStore {
     clock: NodeClock,
     /// Whether the next transaction is synced.
     pub(super) durability: Cell<Durability>,
-    /// A sync failed. Earlier writes may not be on disk, even if a later sync succeeds.
-    pub(super) sync_failed: Cell<bool>,
+    pub(super) log: LogLength,
 }
 
 /// Why a transaction did not begin.
@@ -39,9 +39,9 @@ pub(super) enum BeginError {
 pub(super) struct Transaction<'s> {
     store: &'s SqliteStore,
     /// The time of this transaction: all of it happens at one point in time.
-    present: NodeRow,
+    pub(super) present: NodeRow,
     /// The node's own row has to be written, even if no entry was.
-    changed: bool,
+    pub(super) changed: bool,
     entries_written: u32,
     tickets_written: u32,
     latches_written: u32,
@@ -52,45 +52,26 @@ pub(super) struct Transaction<'s> {
 }
 
 impl SqliteStore {
-    pub(super) fn new(connection: Connection, file: LockFile, clock: NodeClock) -> Self {
-        Self {
+    pub(super) fn new(
+        mut connection: Connection,
+        file: LockFile,
+        clock: NodeClock,
+    ) -> rusqlite::Result<Self> {
+        Ok(Self {
+            log: LogLength::of(&mut connection)?,
             connection,
             file,
             clock,
             // As `schema.rs` leaves it.
             durability: Cell::new(Durability::Synced),
-            sync_failed: Cell::new(false),
-        }
+        })
     }
 
     pub(super) fn clock(&self) -> &NodeClock {
         &self.clock
     }
 
-    /// Begins a write transaction, so that no later statement fails because the file is busy. Waits
-    /// a little for other processes.
-    pub(super) fn begin(&self, durability: Durability) -> Result<Transaction<'_>, BeginError> {
-        self.recover_from_failed_sync()?;
-        let mut transaction = self.begin_once(if durability == Durability::Synced {
-            durability
-        } else {
-            Durability::Unsynced
-        })?;
-        if durability == Durability::Unsynced || transaction.present.is_promised() {
-            return Ok(transaction);
-        }
-        if durability == Durability::Synced {
-            transaction.promise();
-            return Ok(transaction);
-        }
-        // The setting cannot be changed inside a transaction.
-        drop(transaction);
-        let mut transaction = self.begin_once(Durability::Synced)?;
-        transaction.promise();
-        Ok(transaction)
-    }
-
-    fn begin_once(&self, durability: Durability) -> Result<Transaction<'_>, BeginError> {
+    pub(super) fn begin_once(&self, durability: Durability) -> Result<Transaction<'_>, BeginError> {
         self.set_durability(durability)?;
         self.execute("BEGIN IMMEDIATE")?;
         self.present().map_err(|error| {
@@ -154,12 +135,6 @@ impl SqliteStore {
 }
 
 impl Transaction<'_> {
-    /// Raises the promise. The transaction is synced.
-    fn promise(&mut self) {
-        self.present.promise();
-        self.changed = true;
-    }
-
     /// The write that failed, if any: then this transaction will not be committed.
     pub(super) fn failure(&self) -> Option<&CallError> {
         self.failed.as_ref()
@@ -173,9 +148,6 @@ impl Transaction<'_> {
             self.finish()?;
         }
         if let Err(error) = self.store.connection.execute_batch("COMMIT") {
-            self.store
-                .sync_failed
-                .set(self.store.durability.get() == Durability::Synced);
             let path = self.store.file.path();
             return Err(CallError::Unknown(trouble(path, &error)));
         }

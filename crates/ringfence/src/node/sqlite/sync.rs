@@ -2,12 +2,29 @@
 //!
 //! After a boot every holder is dead, and wait queues and leases of the old boot are void. The
 //! operating system keeps them when a process dies. So most transactions need no sync.
+//!
+//! After a failed sync the system may report success for the next one, although what it could not
+//! write is lost, and it may report the failure to one process only. Therefore every sync has a
+//! number. The node's row says which sync was begun, in a transaction before it, and which was the
+//! last that succeeded. A process that finds a sync unfinished, its own or another's, copies the
+//! whole log into the database before it syncs anything itself (`log.rs`).
+
+use std::thread;
+use std::time::Duration;
 
 use crate::message::Op;
 use crate::node::embedded::Job;
 use crate::node::{CallError, Trouble, TroubleKind};
 
-use super::store::{BeginError, SqliteStore};
+use super::store::{BeginError, SqliteStore, Transaction};
+
+/// How often we look whether another process's sync has succeeded, before it counts as failed.
+/// After that a sync that is only slow costs us a needless copy of the log.
+const LOOKS_MAX: usize = 30;
+/// The pause between two such looks.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How often a transaction is begun, if other processes begin syncs of their own meanwhile.
+const BEGINS_MAX: usize = 3 * LOOKS_MAX;
 
 /// Whether a transaction is on disk before it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +68,58 @@ impl Durability {
 }
 
 impl SqliteStore {
+    /// Begins a write transaction, so that no later statement fails because the file is busy. Waits
+    /// a little for other processes.
+    pub(super) fn begin(&self, durability: Durability) -> Result<Transaction<'_>, BeginError> {
+        let mut unfinished = Unfinished::default();
+        for _ in 0..BEGINS_MAX {
+            let transaction = self.begin_once(Durability::Unsynced)?;
+            let suffices = match durability {
+                Durability::Unsynced => true,
+                Durability::Promised => transaction.present.is_promised(),
+                Durability::Synced => false,
+            };
+            if suffices {
+                return Ok(transaction);
+            }
+            if let Some(number) = transaction.present.unfinished_sync()
+                && !unfinished.is_made_good(number)
+            {
+                drop(transaction);
+                self.settle(number, &mut unfinished)?;
+                continue;
+            }
+            let number = transaction.begin_sync()?;
+            if let Some(transaction) = self.begin_synced(number)? {
+                return Ok(transaction);
+            }
+        }
+        Err(self.busy("other processes sync it all the time"))
+    }
+
+    /// Begins the transaction that the sync of this number is for. `None` if another process has
+    /// begun a sync since: it may have failed.
+    fn begin_synced(&self, number: u64) -> Result<Option<Transaction<'_>>, BeginError> {
+        let mut transaction = self.begin_once(Durability::Synced)?;
+        if transaction.present.unfinished_sync() != Some(number) {
+            return Ok(None);
+        }
+        transaction.end_sync();
+        transaction.present.promise();
+        Ok(Some(transaction))
+    }
+
+    /// Waits for the sync of this number. If it does not succeed, copies the log into the database.
+    fn settle(&self, number: u64, unfinished: &mut Unfinished) -> Result<(), BeginError> {
+        if unfinished.may_be_slow(number) {
+            thread::sleep(PAUSE);
+            return Ok(());
+        }
+        self.empty_log()?;
+        unfinished.made_good = Some(number);
+        Ok(())
+    }
+
     pub(super) fn set_durability(&self, durability: Durability) -> Result<(), BeginError> {
         if self.durability.get() != durability {
             self.execute(match durability {
@@ -62,27 +131,102 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// After a failed sync the system may report success for the next one, although what it could
-    /// not write is lost. So everything in the log is written anew, into the database.
-    pub(super) fn recover_from_failed_sync(&self) -> Result<(), BeginError> {
-        if self.sync_failed.get() {
-            self.set_durability(Durability::Synced)?;
-            let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
-            let busy = self
-                .connection
-                .query_row(sql, [], |row| row.get::<_, bool>(0));
-            let busy = busy.map_err(|error| self.begin_error(&error))?;
-            if busy {
-                let detail = format!(
-                    "{}: a sync to the disk failed, and other processes keep the log from being \
-                     written again",
-                    self.file.path().display()
-                );
-                let trouble = Trouble::new(TroubleKind::Other, detail);
-                return Err(BeginError::Busy(CallError::Refused(trouble)));
-            }
-            self.sync_failed.set(false);
+    pub(super) fn busy(&self, why: &str) -> BeginError {
+        let detail = format!("{}: {why}", self.file.path().display());
+        let trouble = Trouble::new(TroubleKind::Other, detail);
+        BeginError::Busy(CallError::Refused(trouble))
+    }
+}
+
+impl Transaction<'_> {
+    /// Commits the number of a sync that is about to begin.
+    pub(super) fn begin_sync(mut self) -> Result<u64, BeginError> {
+        let number = self.present.begin_sync();
+        self.changed = true;
+        match self.commit() {
+            Ok(_) => Ok(number),
+            // No call is part of this transaction.
+            Err(error) => Err(BeginError::Failed(CallError::Refused(
+                error.trouble().clone(),
+            ))),
         }
-        Ok(())
+    }
+
+    /// Writes that the sync has succeeded. If this is part of what is synced, it is not committed
+    /// otherwise.
+    pub(super) fn end_sync(&mut self) {
+        self.present.end_sync();
+        self.changed = true;
+    }
+}
+
+/// What we know of syncs that have not succeeded.
+#[derive(Debug, Default)]
+struct Unfinished {
+    number: Option<u64>,
+    looks: usize,
+    /// After this sync was begun, the log was copied into the database.
+    made_good: Option<u64>,
+}
+
+impl Unfinished {
+    fn is_made_good(&self, number: u64) -> bool {
+        self.made_good == Some(number)
+    }
+
+    /// Whether the sync of this number may still succeed, so that it is worth waiting for.
+    fn may_be_slow(&mut self, number: u64) -> bool {
+        if self.number != Some(number) {
+            (self.number, self.looks) = (Some(number), 0);
+        }
+        self.looks += 1;
+        self.looks <= LOOKS_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::NodeClock;
+    use crate::node::sqlite::file::LockFile;
+    use crate::node::sqlite::schema;
+
+    fn open(path: &std::path::Path) -> SqliteStore {
+        let (file, clock) = (LockFile::prepare(path).unwrap(), NodeClock::system());
+        let connection = schema::open(&file, &clock).unwrap();
+        SqliteStore::new(connection, file, clock).unwrap()
+    }
+
+    fn begin_sync(store: &SqliteStore) -> u64 {
+        let transaction = store.begin_once(Durability::Unsynced);
+        let number = transaction.and_then(Transaction::begin_sync);
+        number.ok().expect("a sync")
+    }
+
+    #[test]
+    fn a_sync_that_another_one_followed_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let (one, other) = (open(&path), open(&path));
+        let (first, second) = (begin_sync(&one), begin_sync(&other));
+        let begins = |store: &SqliteStore, number| {
+            let begun = store.begin_synced(number).ok().expect("no error");
+            begun.map(|transaction| transaction.commit().unwrap())
+        };
+        assert_eq!(begins(&one, first), None);
+        assert_eq!(begins(&other, second), Some(Vec::new()));
+        assert_eq!(begins(&other, second), None, "it has succeeded");
+    }
+
+    #[test]
+    fn a_sync_counts_as_failed_after_a_while_and_every_one_is_made_good_by_itself() {
+        let mut unfinished = Unfinished::default();
+        for number in [7, 8] {
+            let looks = (0..=LOOKS_MAX).filter(|_| unfinished.may_be_slow(number));
+            assert_eq!(looks.count(), LOOKS_MAX);
+        }
+        unfinished.made_good = Some(8);
+        assert!(unfinished.is_made_good(8));
+        assert!(!unfinished.is_made_good(9), "it was begun after the copy");
     }
 }

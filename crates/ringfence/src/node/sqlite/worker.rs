@@ -39,6 +39,7 @@ pub(super) fn run(
         for answered in answered {
             answered.deliver();
         }
+        store.copy_long_log();
     }
 }
 

@@ -80,6 +80,8 @@ fn semaphores_and_latches_of_format_5_keep_their_holders_and_parties() {
         INSERT INTO party VALUES ('ringfence:{x}latch:a{x}', 'p');
         ALTER TABLE node DROP COLUMN promised_us;
         ALTER TABLE node DROP COLUMN boot_moment_us;
+        ALTER TABLE node DROP COLUMN syncs_begun;
+        ALTER TABLE node DROP COLUMN syncs_done;
         PRAGMA user_version = 5;",
     )
     .unwrap();
