@@ -36,8 +36,11 @@ impl<'a> Running<'a> {
         on_lost: OnLost,
         signals: &mut Signals,
     ) -> Result<Self, CliFailure> {
-        // Start it while the nodes answer, so that the command does not have to wait for it.
-        let watchdog = Watchdog::start(context.report)?;
+        let watchdog = match context.watchdog.take() {
+            Some(watchdog) => watchdog,
+            // While the nodes answer, so that the command does not have to wait for it.
+            None => Watchdog::start(context.report, &job.command)?,
+        };
         let lease = match interruptible(signals, taken).await {
             Err(failure) if failure.is_conflict() => {
                 return Err(failure.with_exit(Exit::Conflict(job.conflict_exit_code)));
@@ -46,7 +49,6 @@ impl<'a> Running<'a> {
         };
         let work = SupervisedCommand {
             lock: one_line(&job.name),
-            argv: job.command.clone(),
             env: environment(context, &lease, &job.name),
             schedule: job.schedule(on_lost),
             leftovers: job.leftovers,

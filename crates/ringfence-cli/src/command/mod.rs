@@ -13,6 +13,7 @@ mod run;
 mod status;
 mod take;
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::args::{Cli, CliCommand, Global, LockCommand};
 use crate::exit::Exit;
 use crate::nodes::{self, Nodes};
 use crate::report::{CliFailure, Report};
-use crate::supervise::{Signals, Typed, is_ours_to_type_at};
+use crate::supervise::{Signals, Typed, Watchdog, is_ours_to_type_at};
 
 /// How long to wait for releases at the end if nodes do not answer. A lock that is not released by
 /// then ends with its TTL.
@@ -59,6 +60,8 @@ struct CommandContext {
     locks: Locks,
     nodes: Nodes,
     report: Report,
+    /// The watchdog of the first command, if the command line has one.
+    watchdog: Cell<Option<Watchdog>>,
 }
 
 async fn on_locks(
@@ -69,6 +72,14 @@ async fn on_locks(
     command.check()?;
     let nodes = nodes::resolve(given, report)?;
     let mut signals = Signals::terminating()?;
+    // As early as possible, so that a command does not have to wait for it.
+    let watchdog = match &command {
+        LockCommand::Run(args) => Some(&args.job.command),
+        LockCommand::Elect(args) => Some(&args.job.command),
+        _ => None,
+    };
+    let watchdog = watchdog.map(|argv| Watchdog::start(report, argv));
+    let watchdog = Cell::new(watchdog.transpose()?);
     let locks = interruptible(&mut signals, async {
         Ok(Locks::connect(nodes.urls()).await?)
     })
@@ -77,6 +88,7 @@ async fn on_locks(
         locks,
         nodes,
         report,
+        watchdog,
     };
     let done = context.run(command, &mut signals).await;
     // Also after a failure: undo what unfinished attempts left on the nodes.

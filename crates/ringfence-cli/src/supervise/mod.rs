@@ -17,7 +17,6 @@ mod supervisor;
 mod terminal;
 mod watchdog;
 
-use std::ffi::OsString;
 use std::io;
 use std::pin::pin;
 
@@ -52,8 +51,6 @@ pub(crate) enum Leftovers {
 pub(crate) struct SupervisedCommand {
     /// The name of the lock, for messages.
     pub(crate) lock: String,
-    /// Program and arguments; never empty.
-    pub(crate) argv: Vec<OsString>,
     /// Variables that are added to its environment.
     pub(crate) env: Vec<(&'static str, String)>,
     /// When it gets which signal.

@@ -30,7 +30,6 @@ impl<'a> Supervisor<'a> {
             lock: work.lock.clone(),
             kill_at: work.schedule.watchdog_kills_at(known).as_nanos(),
             foreground,
-            argv: work.argv.clone(),
             env: work.env.iter().map(pair).collect(),
         })?;
         let kill_by = work.schedule.kill_by(known);

@@ -3,7 +3,6 @@
 //! Neither process may wait for the other, because the other may be stopped. So a message that does
 //! not fit into the socket is stored and sent later. A closed socket means that the other has died.
 
-use std::ffi::OsString;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -41,8 +40,6 @@ pub(crate) struct Start {
     pub(crate) kill_at: u64,
     /// Whether the command takes the terminal.
     pub(crate) foreground: bool,
-    /// Program and arguments.
-    pub(crate) argv: Vec<OsString>,
     /// Variables that are added to the environment.
     pub(crate) env: Vec<(String, String)>,
 }
@@ -155,7 +152,10 @@ fn write(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
 }
 
 /// Sends a copy of `descriptor` through a new socket, before any message.
-pub(super) fn send_descriptor(stream: &StdStream, descriptor: impl AsFd) -> io::Result<()> {
+pub(in super::super) fn send_descriptor(
+    stream: &StdStream,
+    descriptor: impl AsFd,
+) -> io::Result<()> {
     let descriptors = [descriptor.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -172,7 +172,7 @@ const CLOSE_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 const CLOSE_ON_EXEC: RecvFlags = RecvFlags::empty();
 
 /// Waits for a descriptor that the other end sent.
-pub(super) fn recv_descriptor(stream: &StdStream) -> io::Result<OwnedFd> {
+pub(in super::super) fn recv_descriptor(stream: &StdStream) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
@@ -206,7 +206,6 @@ impl Message for WatchdogEvent {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Seek, Write};
-    use std::os::unix::ffi::OsStringExt;
     use std::os::unix::process::CommandExt;
 
     use super::*;
@@ -222,8 +221,7 @@ mod tests {
             kill_at: 17,
             foreground: true,
             // More than fits into the socket.
-            argv: vec!["a".repeat(1 << 20).into(), OsString::from_vec(vec![255])],
-            env: vec![("KEY".into(), String::new())],
+            env: vec![("KEY".into(), "a".repeat(1 << 20))],
         }
     }
 

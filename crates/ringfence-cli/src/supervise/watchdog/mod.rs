@@ -12,12 +12,13 @@
 //!
 //! The watchdog has its own process group, so that neither the terminal nor `kill -STOP` to the
 //! group of a script reaches it. It cannot have its own session: the command, its child, would lose
-//! the terminal. It starts while ringfence still waits for the lock, so that the command does not
-//! have to wait for it.
+//! the terminal. It starts while ringfence still waits for the lock, and so does the process that
+//! will be the command (`shim.rs`), so that the command does not have to wait for them.
 
 mod channel;
 mod process;
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
@@ -33,12 +34,14 @@ use super::shim::own_program;
 use crate::report::Report;
 use channel::{Channel, Order};
 
-pub(super) use channel::{Start, WatchdogEvent};
+pub(super) use channel::{Start, WatchdogEvent, recv_descriptor, send_descriptor};
 pub(super) use process::{NAME, run};
 
 /// The watchdog, seen from ringfence. Dropping it ends the watchdog and a command that still runs.
 pub(crate) struct Watchdog {
     report: Report,
+    /// The command that it will start: program and arguments.
+    argv: Vec<OsString>,
     pid: Pid,
     /// `None` after it was closed.
     channel: Option<Channel>,
@@ -61,8 +64,8 @@ pub(super) enum News {
 }
 
 impl Watchdog {
-    /// Starts the watchdog. It waits for a command.
-    pub(crate) fn start(report: Report) -> io::Result<Self> {
+    /// Starts the watchdog of the command `argv`. It waits until it may start the command.
+    pub(crate) fn start(report: Report, argv: &[OsString]) -> io::Result<Self> {
         // Before the watchdog starts: it must not inherit this signal as ignored.
         let deaths = signal(SignalKind::child())?;
         let mut family = Family::new();
@@ -71,7 +74,7 @@ impl Watchdog {
         channel::send_descriptor(&ours, io::stdin())?;
         let child = Command::new(own_program()?)
             .arg0(NAME)
-            .args(process::flags(report))
+            .args(process::args(report, argv))
             .stdin(OwnedFd::from(theirs))
             .process_group(0)
             .spawn()?;
@@ -80,6 +83,7 @@ impl Watchdog {
         family.watched_by(pid);
         Ok(Self {
             report,
+            argv: argv.to_vec(),
             pid,
             channel: Some(Channel::over(ours)?),
             deaths,
@@ -95,7 +99,7 @@ impl Watchdog {
             && !status.stopped()
         {
             self.reaped = true;
-            *self = Self::start(self.report)?;
+            *self = Self::start(self.report, &self.argv)?;
         }
         Ok(())
     }

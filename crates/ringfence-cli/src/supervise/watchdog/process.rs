@@ -16,28 +16,29 @@ use super::super::killing::Killing;
 use super::super::process::ProcessIdentity;
 use super::super::reap::{Change, reap};
 use super::super::schedule::NEVER;
-use super::super::shim;
+use super::super::shim::{Go, Shim};
 use super::channel::{Channel, Order, Start, WatchdogEvent, recv_descriptor};
 use crate::exit::Exit;
-use crate::nodes;
 use crate::report::Report;
 
 /// The process name of the watchdog. No other program has it.
 pub(in super::super) const NAME: &str = "ringfence: watching over a command";
 const JSON: &str = "json";
+const TEXT: &str = "text";
 
-/// The arguments that tell the watchdog the format of its output.
-pub(super) fn flags(report: Report) -> Option<&'static str> {
-    report.json.then_some(JSON)
+/// The arguments of the watchdog: the format of its output, then the command.
+pub(super) fn args(report: Report, argv: &[OsString]) -> impl Iterator<Item = OsString> {
+    let format = if report.json { JSON } else { TEXT };
+    [OsString::from(format)].into_iter().chain(argv.to_vec())
 }
 
 /// The main function of the watchdog.
 pub(in super::super) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
     let report = Report {
-        json: args.any(|arg| arg == JSON),
+        json: args.next().is_some_and(|format| format == JSON),
         quiet: false,
     };
-    match watch(report) {
+    match watch(report, args.collect()) {
         Ok(()) => Exit::Success,
         Err(error) => {
             report.error(&format!("the watchdog failed: {error}"));
@@ -46,7 +47,7 @@ pub(in super::super) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
     }
 }
 
-fn watch(report: Report) -> io::Result<()> {
+fn watch(report: Report, argv: Vec<OsString>) -> io::Result<()> {
     let mask = block_signals()?;
     let stream = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let Ok(stdin) = recv_descriptor(&stream) else {
@@ -60,6 +61,9 @@ fn watch(report: Report) -> io::Result<()> {
     runtime.block_on(async {
         let mut deaths = signal(SignalKind::child())?;
         let mut watch = CommandWatch::over(Channel::over(stream)?, stdin, mask, report);
+        watch.argv = argv;
+        // Without a shim that waits, the command starts a little later.
+        watch.shim = watch.spawn_shim().ok();
         while !watch.is_over() {
             let wake_at = watch.wake_at();
             tokio::select! {
@@ -108,6 +112,10 @@ enum WatchStage {
 struct CommandWatch {
     channel: Channel,
     report: Report,
+    /// Program and arguments of the command.
+    argv: Vec<OsString>,
+    /// The process that will be the command.
+    shim: Option<Shim>,
     /// The command's standard input, until the command starts.
     stdin: Option<OwnedFd>,
     /// The signals that are blocked in the command.
@@ -126,6 +134,8 @@ impl CommandWatch {
         Self {
             channel,
             report,
+            argv: Vec::new(),
+            shim: None,
             stdin: Some(stdin),
             mask,
             family: Family::new(),
@@ -151,24 +161,29 @@ impl CommandWatch {
         self.channel.send(&event);
     }
 
+    fn spawn_shim(&self) -> io::Result<Shim> {
+        let stdin = self.stdin.as_ref();
+        let stdin = stdin.ok_or_else(|| io::Error::other("the command was started already"))?;
+        Shim::spawn(&self.argv, stdin, self.mask)
+    }
+
     fn spawn(&mut self, start: Start) -> io::Result<ProcessIdentity> {
-        let mut command = shim::command(&start.argv, start.foreground, self.mask)?;
-        if let Some(stdin) = self.stdin.take() {
-            command.stdin(stdin);
-        }
-        // The node list may contain a password. `start.env` names the nodes without passwords.
-        let child = command
-            .env_remove(nodes::NODES)
-            .env_remove(nodes::NODES_FILE)
-            .envs(start.env)
-            .spawn()?;
+        let go = Go {
+            foreground: start.foreground,
+            env: start.env,
+        };
+        let command = match self.shim.take().map(|shim| release(shim, &go)) {
+            // It was killed while it waited.
+            Some(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => None,
+            released => released.transpose()?,
+        };
+        let command = match command {
+            Some(command) => command,
+            None => release(self.spawn_shim()?, &go)?,
+        };
+        self.stdin = None;
         self.stage = WatchStage::Watching;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        self.command = pid;
-        // Only we reap it, so the number is still its own.
-        let command = pid
-            .and_then(ProcessIdentity::of)
-            .ok_or_else(|| io::Error::other("the command has no process number"))?;
+        self.command = Some(command.pid);
         self.family.led_by(command);
         Ok(command)
     }
@@ -185,6 +200,7 @@ impl CommandWatch {
                     self.family.leader_reaped();
                     self.channel.send(&WatchdogEvent::Ended(ended));
                 }
+                Change::Ended(_) if self.is_waiting_shim(pid) => self.shim = None,
                 Change::Ended(_) => others = true,
                 Change::Stopped(_) => {}
             }
@@ -193,6 +209,10 @@ impl CommandWatch {
             self.channel.send(&WatchdogEvent::OtherEnded);
         }
         Ok(())
+    }
+
+    fn is_waiting_shim(&self, pid: Pid) -> bool {
+        self.shim.as_ref().is_some_and(|shim| shim.pid() == pid)
     }
 
     fn ringfence_died(&mut self) {
@@ -255,4 +275,13 @@ impl CommandWatch {
         };
         self.is_alone && is_over
     }
+}
+
+/// Lets `shim` execute its command.
+fn release(shim: Shim, go: &Go) -> io::Result<ProcessIdentity> {
+    // Only we reap it, so the number is still its own.
+    let command = ProcessIdentity::of(shim.pid())
+        .ok_or_else(|| io::Error::other("the command has no process number"))?;
+    shim.go(go)?;
+    Ok(command)
 }
