@@ -2,7 +2,9 @@
 
 use std::env;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use ringfence_peers::{Library, Missing, Peer, Report};
@@ -35,7 +37,27 @@ pub(crate) struct Contest {
 pub(crate) struct Entry {
     pub(crate) library: Library,
     rounds: Vec<Round>,
-    peer: Option<Peer>,
+    /// Its processes; none after it failed.
+    peers: Vec<Peer>,
+}
+
+/// Who takes part: a client, and the program that runs it if it is one of the Rust clients.
+#[derive(Debug, Clone)]
+pub(crate) struct Contender {
+    pub(crate) library: Library,
+    program: PathBuf,
+}
+
+impl Contender {
+    /// `library` as this program runs it.
+    pub(crate) fn of_this_program(library: Library) -> Self {
+        Self::of_program(library, env::current_exe().expect("this program"))
+    }
+
+    /// `library` as another build of this program runs it.
+    pub(crate) fn of_program(library: Library, program: PathBuf) -> Self {
+        Self { library, program }
+    }
 }
 
 /// What a contender reported, and what it cost.
@@ -66,6 +88,11 @@ impl Arena {
 
     /// Starts `library` in its own process.
     pub(crate) fn start(&self, library: Library) -> Result<Peer, Missing> {
+        self.start_contender(&Contender::of_this_program(library))
+    }
+
+    fn start_contender(&self, contender: &Contender) -> Result<Peer, Missing> {
+        let library = contender.library;
         // These servers have only just started.
         let parameters = match library {
             Library::Ringfence | Library::RingfencePlain => "?quarantine=off",
@@ -76,14 +103,14 @@ impl Arena {
             .iter()
             .map(|addr| format!("redis://{addr}{parameters}"));
         let urls = urls.collect::<Vec<_>>().join(",");
-        let mut rust = Command::new(env::current_exe().expect("this program"));
+        let mut rust = Command::new(&contender.program);
         rust.arg("serve");
         Peer::start(library, &urls, &rust)
     }
 
-    /// Begins to measure the cost of `peer` and the servers.
-    pub(crate) fn meter(&self, peer: &Peer) -> Meter {
-        Meter::start([peer.pid()], self.pids())
+    /// Begins to measure the cost of `peers` and the servers.
+    pub(crate) fn meter(&self, peers: &[Peer]) -> Meter {
+        Meter::start(peers.iter().map(Peer::pid), self.pids())
     }
 
     /// The servers' processes.
@@ -91,42 +118,67 @@ impl Arena {
         self.fleet.iter().map(|server| server.pid())
     }
 
-    /// Runs `command` with each of `libraries` in turn, `rounds` times after one warm-up round,
-    /// with a different one first each time. Clients that support one node take part only if there
-    /// is one.
+    /// Runs `command` with each of `libraries` in turn. Clients that support one node take part only
+    /// if there is one.
     pub(crate) fn contest(&self, libraries: &[Library], rounds: usize, command: &str) -> Contest {
+        self.contest_of_processes(libraries, 1, rounds, command)
+    }
+
+    /// The same with several processes of each client, which run `command` at the same time.
+    pub(crate) fn contest_of_processes(
+        &self,
+        libraries: &[Library],
+        processes: usize,
+        rounds: usize,
+        command: &str,
+    ) -> Contest {
         let single = self.fleet.iter().count() == 1;
         let fit = libraries
             .iter()
             .filter(|library| single || !library.is_single());
-        let mut contest = Contest {
-            entries: Vec::new(),
-            missing: Vec::new(),
-        };
-        for &library in fit {
-            match self.start(library) {
-                Ok(peer) => contest.entries.push(Entry {
-                    library,
-                    rounds: Vec::new(),
-                    peer: Some(peer),
-                }),
-                Err(missing) => contest
-                    .missing
-                    .push(format!("missing: {library}: {missing}")),
+        let contenders: Vec<Contender> = fit.copied().map(Contender::of_this_program).collect();
+        self.contest_of(&contenders, processes, rounds, command)
+    }
+
+    /// Runs `command` with each of `contenders` in turn, `rounds` times after one warm-up round,
+    /// with a different one first each time.
+    pub(crate) fn contest_of(
+        &self,
+        contenders: &[Contender],
+        processes: usize,
+        rounds: usize,
+        command: &str,
+    ) -> Contest {
+        let mut missing = Vec::new();
+        let mut entries = Vec::new();
+        for (place, contender) in contenders.iter().enumerate() {
+            let library = contender.library;
+            let peers = (0..processes).map(|_| self.start_contender(contender));
+            match peers.collect() {
+                Ok(peers) => entries.push((
+                    place,
+                    Entry {
+                        library,
+                        rounds: Vec::new(),
+                        peers,
+                    },
+                )),
+                Err(why) => missing.push(format!("missing: {library}: {why}")),
             }
         }
         for round in 0..=rounds {
             // A contender after a runtime that is still compiling is at a disadvantage, so the
             // order changes.
-            if !contest.entries.is_empty() {
-                contest.entries.rotate_left(1);
+            if !entries.is_empty() {
+                entries.rotate_left(1);
             }
-            for entry in &mut contest.entries {
-                let Some(peer) = &mut entry.peer else {
+            for (_, entry) in &mut entries {
+                if entry.peers.is_empty() {
                     continue;
-                };
-                let meter = self.meter(peer);
-                match peer.run_within(PATIENCE, command) {
+                }
+                let meter = self.meter(&entry.peers);
+                let commands = vec![command.to_owned(); processes];
+                match run_together(&mut entry.peers, &commands) {
                     // The first round opens connections, loads scripts and warms up compilers.
                     Ok(_) if round == 0 => {}
                     Ok(report) => {
@@ -134,18 +186,29 @@ impl Arena {
                         entry.rounds.push(Round { report, cost });
                     }
                     Err(failure) => {
-                        contest
-                            .missing
-                            .push(format!("failed: {}: {failure}", entry.library));
-                        entry.peer = None;
+                        missing.push(format!("failed: {}: {failure}", entry.library));
+                        entry.peers.clear();
                     }
                 }
             }
         }
-        let order = |entry: &Entry| libraries.iter().position(|one| *one == entry.library);
-        contest.entries.sort_by_key(order);
-        contest
+        entries.sort_by_key(|(place, _)| *place);
+        let entries = entries.into_iter().map(|(_, entry)| entry).collect();
+        Contest { entries, missing }
     }
+}
+
+/// Runs one of `commands` in each process, all at once.
+pub(crate) fn run_together(peers: &mut [Peer], commands: &[String]) -> Result<Report, String> {
+    let reports: Result<Vec<Report>, String> = thread::scope(|scope| {
+        let running = peers.iter_mut().zip(commands);
+        let running: Vec<_> = running
+            .map(|(peer, command)| scope.spawn(|| peer.run_within(PATIENCE, command)))
+            .collect();
+        let joined = running.into_iter().map(|run| run.join().expect("no panic"));
+        joined.collect()
+    });
+    Ok(Report::together(reports?))
 }
 
 impl Contest {
@@ -172,7 +235,7 @@ impl Entry {
         self.rounds.iter().map(move |round| figure(&round.report))
     }
 
-    fn each_cost(&self, cost: impl Fn(&PerLock) -> f64) -> impl Iterator<Item = f64> {
+    pub(crate) fn each_cost(&self, cost: impl Fn(&PerLock) -> f64) -> impl Iterator<Item = f64> {
         self.rounds.iter().map(move |round| cost(&round.cost))
     }
 }

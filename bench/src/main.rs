@@ -24,8 +24,8 @@ use ringfence_peers::Library;
 use serde_json::json;
 
 use figures::{
-    drain, embedded, growth, hand_over, hung_node, idle, latency, network, quorums, renewal,
-    throughput, turns,
+    builds, drain, embedded, growth, hand_over, hung_node, idle, latency, network, quorums,
+    renewal, throughput, turns,
 };
 use sheet::Sheet;
 
@@ -71,9 +71,20 @@ struct Args {
     role: Option<Role>,
 }
 
-/// What this program does when it starts itself again.
+/// What else this program does: mostly for itself, when it starts itself again.
 #[derive(Debug, Subcommand)]
 enum Role {
+    /// Compare this build of ringfence with another one, in turn
+    Against {
+        /// The program `ringfence-bench` of the other build
+        program: PathBuf,
+        /// How many rounds of each build
+        #[arg(long, default_value_t = 9)]
+        rounds: usize,
+        /// How long a round lasts, in milliseconds
+        #[arg(long, default_value_t = 300)]
+        ms: u64,
+    },
     /// A client behind the line protocol of `peers/README.md`
     #[command(hide = true)]
     Serve { library: String, urls: String },
@@ -101,8 +112,10 @@ enum Figure {
     SlowNode,
     /// One node that does not answer
     HungNode,
-    /// Sixteen tasks that take one name repeatedly
+    /// Sixteen tasks that take one name repeatedly, on 1 node and on all
     HandOver,
+    /// The same in four processes
+    HandOverProcesses,
     /// Sixty-four tasks that start at once, on 1 and 5 nodes
     Drain,
     /// From one release to the next grant, with many waiters in several processes
@@ -130,6 +143,11 @@ fn main() -> ExitCode {
             name,
             callers,
         }) => runtime().block_on(worker::work(urls, name, *callers)),
+        Some(Role::Against {
+            program,
+            rounds,
+            ms,
+        }) => print!("{}", builds::measure(program, *rounds, *ms).text()),
         Some(Role::Hold { count, urls }) => runtime().block_on(renewal::hold(*count, urls)),
         None => return compare(&args),
     }
@@ -171,7 +189,12 @@ fn measure(figure: Figure, args: &Args) -> Vec<Sheet> {
             .into(),
         Figure::SlowNode => vec![network::slow_node(rounds, ms)],
         Figure::HungNode => vec![hung_node::measure(nodes, rounds, ms)],
-        Figure::HandOver => vec![hand_over::measure(nodes, rounds, ms)],
+        Figure::HandOver => [1, nodes]
+            .map(|nodes| hand_over::measure(nodes, 1, rounds, ms))
+            .into(),
+        Figure::HandOverProcesses => [1, nodes]
+            .map(|nodes| hand_over::measure(nodes, worker::PROCESSES, rounds, ms))
+            .into(),
         Figure::Drain => [1, 5].map(|nodes| drain::measure(nodes, rounds)).into(),
         Figure::Turns => vec![runtime().block_on(turns::measure(nodes, rounds))],
         Figure::Idle => vec![runtime().block_on(idle::measure(nodes))],

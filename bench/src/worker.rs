@@ -10,6 +10,7 @@ use std::time::Duration;
 use ringfence::clock::Clock;
 use ringfence::{Lock, Locks};
 use ringfence_core::time::Timestamp;
+use ringfence_peers::serve::pause;
 use ringfence_testkit::Process;
 
 /// How many processes share the callers.
@@ -84,7 +85,7 @@ async fn take_turns(lock: Lock) {
     loop {
         let guard = lock.lock().await.expect("a lock");
         let held = Clock::System.now();
-        tokio::time::sleep(HOLD).await;
+        pause(HOLD).await;
         let left = Clock::System.now();
         guard.release().await.expect("a release");
         println!("{} {}", held.as_nanos(), left.as_nanos());

@@ -169,6 +169,21 @@ impl Report {
         })
     }
 
+    /// The report of several processes that ran at the same time: all their tasks, the longest
+    /// time, and the worst of the percentiles.
+    pub fn together(reports: Vec<Self>) -> Self {
+        let worst = |figure: fn(&Self) -> f64| reports.iter().map(figure).fold(0.0, f64::max);
+        Self {
+            took_us: worst(|report| report.took_us),
+            p50_us: worst(|report| report.p50_us),
+            p99_us: worst(|report| report.p99_us),
+            counts: reports
+                .into_iter()
+                .flat_map(|report| report.counts)
+                .collect(),
+        }
+    }
+
     /// How often the lock was taken, by all tasks.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
@@ -200,6 +215,10 @@ mod tests {
         let report = report.expect("a report");
         assert_eq!((report.total(), report.per_second()), (4, 2.0));
         assert!((report.fairness() - 0.8).abs() < 1e-9);
+        let other = Report::parse(r#"{"counts":[2],"took_us":1000000,"p50_us":7,"p99_us":8}"#);
+        let both = Report::together(vec![report, other.expect("a report")]);
+        assert_eq!((both.total(), both.counts.len()), (6, 3));
+        assert_eq!((both.took_us, both.p50_us, both.p99_us), (2e6, 7.0, 9.0));
         assert_eq!(Report::parse("error refused"), None);
         assert_eq!(
             Report::parse(r#"{"counts":[-1],"took_us":1,"p50_us":1,"p99_us":1}"#),

@@ -97,7 +97,7 @@ fn run(nodes: usize, names: usize, command: &str) -> Cost {
     let patience = std::time::Duration::from_secs(120);
     peer.run_within(patience, command)
         .expect("a round to warm up");
-    let meter = arena.meter(&peer);
+    let meter = arena.meter(std::slice::from_ref(&peer));
     let report = peer.run_within(patience, command).expect("a report");
     let each = meter.per_lock(report.total());
     Cost {

@@ -1,4 +1,5 @@
-//! Sixteen tasks that take one name repeatedly, each for a millisecond: the steady hand-over.
+//! Sixteen tasks that take one name repeatedly, each for a millisecond: the steady hand-over, in one
+//! process and in four.
 
 use ringfence_peers::Library;
 
@@ -7,13 +8,23 @@ use crate::sheet::{Aim, Cell, Sheet};
 
 const TASKS: usize = 16;
 
-pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
+pub(crate) fn measure(nodes: usize, processes: usize, rounds: usize, ms: u64) -> Sheet {
     let arena = Arena::with_nodes(nodes);
-    let command = format!("share {TASKS} {ms} bench:one 10000 1000");
-    let contest = arena.contest(&crate::ALL, rounds, &command);
-    let title = format!("Steady hand-over: {nodes} nodes, {TASKS} tasks, one name, 1 ms holds");
+    let each = TASKS / processes;
+    let command = format!("share {each} {ms} bench:one 10000 1000");
+    let contest = arena.contest_of_processes(&crate::ALL, processes, rounds, &command);
+    let title = format!(
+        "Steady hand-over: {nodes} nodes, {TASKS} tasks in {processes} processes, one name, 1 ms \
+         holds"
+    );
     let columns = ["grants per s", "Jain's index", "wait p50 ms", "wait p99 ms"];
-    let mut sheet = Sheet::new("hand-over", title, &columns);
+    let key = match (nodes, processes) {
+        (1, 1) => "hand-over-1",
+        (1, _) => "hand-over-1-processes",
+        (_, 1) => "hand-over",
+        _ => "hand-over-processes",
+    };
+    let mut sheet = Sheet::new(key, title, &columns);
     for entry in &contest.entries {
         let cells = vec![
             Cell::of(entry.each(|report| report.per_second())),
@@ -24,14 +35,26 @@ pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
         sheet.row(entry.library.name(), cells);
     }
     sheet.notes = contest.missing;
+    judge(&mut sheet);
+    sheet
+}
+
+fn judge(sheet: &mut Sheet) {
     let ours = Library::Ringfence.name();
     let others = [ours, Library::RingfencePlain.name()];
     let ratio = |sheet: &Sheet, column, largest| {
         Some(sheet.median(ours, column)? / sheet.best_other(&others, column, largest)?)
     };
-    let rate = ratio(&sheet, 0, true);
-    // Redisson wakes its waiters; this aim is about clients that poll.
-    let polling = [&others[..], &[Library::RedissonRedLock.name()]].concat();
+    let rate = ratio(sheet, 0, true);
+    // These wake their waiters; this aim is about clients that poll.
+    let waking = [
+        Library::PythonRedisLock,
+        Library::RedissonLock,
+        Library::RedissonFairLock,
+        Library::RedissonFencedLock,
+        Library::RedissonRedLock,
+    ];
+    let polling = [&others[..], &waking.map(Library::name)].concat();
     let wait = sheet
         .median(ours, 3)
         .zip(sheet.best_other(&polling, 3, false))
@@ -48,5 +71,4 @@ pub(crate) fn measure(nodes: usize, rounds: usize, ms: u64) -> Sheet {
         wait,
         Aim::AtMost(0.1),
     );
-    sheet
 }

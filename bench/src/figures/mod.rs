@@ -1,5 +1,6 @@
 //! The figures, one file for each.
 
+pub(crate) mod builds;
 pub(crate) mod drain;
 pub(crate) mod embedded;
 pub(crate) mod growth;

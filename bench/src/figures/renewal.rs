@@ -1,6 +1,7 @@
 //! Very many guards in one process that renew themselves: what the process costs.
 
 use std::env;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ pub(crate) fn measure(nodes: usize) -> Sheet {
     );
     for (guards, bar) in [(10_000, 5.0), (100_000, 50.0)] {
         let fleet = Fleet::start(nodes);
-        let watched = watch(&fleet.urls_without_quarantine(), guards);
+        let this = env::current_exe().expect("this program");
+        let watched = watch(&this, &fleet.urls_without_quarantine(), guards);
         let cell = |key: &str| Cell::of(watched[key].as_f64());
         sheet.row(
             format!("{guards} guards"),
@@ -47,9 +49,9 @@ pub(crate) fn measure(nodes: usize) -> Sheet {
     sheet
 }
 
-/// Runs [`hold`] in its own process.
-fn watch(urls: &str, guards: usize) -> Value {
-    let output = Command::new(env::current_exe().expect("this program"))
+/// Runs [`hold`] in its own process, of this program or another build of it.
+pub(super) fn watch(program: &Path, urls: &str, guards: usize) -> Value {
+    let output = Command::new(program)
         .args(["hold", &guards.to_string(), urls])
         .stderr(Stdio::inherit())
         .output()

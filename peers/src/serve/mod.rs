@@ -1,6 +1,7 @@
 //! The Rust clients behind the line protocol: rslock, and ringfence itself, so that all contenders
 //! are processes of the same kind.
 
+mod pause;
 mod ringfence;
 mod rslock;
 mod workload;
@@ -10,7 +11,7 @@ use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub use workload::pause;
+pub use pause::pause;
 
 /// A lock client with what the workloads need.
 pub(crate) trait Client: Clone + Send + Sync + 'static {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ringfence::clock::Clock;
 use serde_json::json;
 
-use super::Client;
+use super::{Client, pause};
 
 /// Enters the lock repeatedly. The witness is a file that only one client can create.
 pub(super) async fn contend<C: Client>(
@@ -110,12 +110,6 @@ where
         results.push(task.await.map_err(|failure| failure.to_string())??);
     }
     Ok((Clock::System.now().since(begun), results))
-}
-
-/// Sleeps for exactly this long: tokio's own timers round one millisecond up to two.
-pub async fn pause(span: Duration) {
-    // Fails only when the tokio runtime ends, and then no task waits.
-    let _ = tokio::task::spawn_blocking(move || std::thread::sleep(span)).await;
 }
 
 fn report(counts: Vec<usize>, took: Duration, mut times: Vec<Duration>) -> String {
