@@ -21,6 +21,7 @@ mod person;
 mod rights;
 mod scene;
 mod secrets;
+mod services;
 mod shared;
 mod signals;
 mod terminal;

@@ -1,0 +1,48 @@
+//! The crontab, the systemd units and the Kubernetes manifests of `docs/operations.md`: the program
+//! understands every call of `ringfence` in them.
+
+use crate::scene::Scene;
+
+const GUIDE: &str = include_str!("../../../../docs/operations.md");
+
+#[test]
+fn every_call_in_a_crontab_a_unit_or_a_manifest_is_understood() {
+    let calls = calls();
+    assert!(calls.len() >= 6, "{calls:?}");
+    for mut call in calls {
+        // Another command, and a lock of its own for each call.
+        let separator = call
+            .iter()
+            .position(|word| word == "--")
+            .expect("a command");
+        call.truncate(separator + 1);
+        call.push("true".to_owned());
+        let args: Vec<&str> = call.iter().map(String::as_str).collect();
+        let output = Scene::embedded().ringfence(&args).output().unwrap();
+        assert!(output.status.success(), "{call:?}: {output:?}");
+    }
+}
+
+/// The arguments of each call.
+fn calls() -> Vec<Vec<String>> {
+    let plain = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+    let listed = |text: &str| {
+        let words = text.trim_end_matches(']').split(", ");
+        words
+            .map(|word| word.trim_matches('"').to_owned())
+            .collect()
+    };
+    let lines = GUIDE.lines().map(str::trim);
+    let calls = lines.filter_map(|line| {
+        if line.starts_with("ExecStart=") {
+            let (_, rest) = line.split_once("ringfence ")?;
+            Some(plain(rest))
+        } else if let Some(rest) = line.strip_prefix("command: [ringfence, ") {
+            Some(listed(rest))
+        } else {
+            let (_, rest) = line.split_once("* * *  app  ringfence ")?;
+            Some(plain(rest))
+        }
+    });
+    calls.collect()
+}
