@@ -76,7 +76,14 @@ pub(super) fn acquire(
             label: params.label.to_owned(),
             until_ms: 0,
         };
+        // Without a ticket it was granted because the name is free and has no waiters. The grace of
+        // later waiters does not count from before.
+        let found_free =
+            params.ticket.is_none() && claim.mode == Mode::Exclusive && entry.key.is_none();
         entry.grant(rules, now, claim.mode, seat, params.ttl_ms);
+        if let Some(record) = entry.record.as_mut().filter(|_| found_free) {
+            record.free_since_ms = now.lease_ms;
+        }
     }
     Answer::Granted
 }

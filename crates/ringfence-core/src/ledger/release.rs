@@ -77,32 +77,46 @@ pub(super) fn release(
         }
     }
     for (entry, claim) in entries.iter_mut().zip(params.claims) {
-        release_one(rules, now, entry, claim.mode, params, wakes);
+        let was_first = match params.ticket {
+            Some(ticket) if !params.stays => entry.queue.leave(ticket, claim.mode),
+            _ => false,
+        };
+        let held = entry.ballot_of(Mode::Shared, params.token).is_some();
+        let awaited = !entry.queue.entries.is_empty();
+        release_one(rules, now, entry, claim.mode, params, awaited);
+        wake_next(rules, entry, params, held, was_first, wakes);
     }
     dedup_wakes(wakes);
     answer.unwrap_or(Answer::Released)
 }
 
+/// Releases what this token has of one name. `awaited`: tickets are in the queue for it.
 pub(super) fn release_one(
     rules: &Rules,
     now: Moment,
     entry: &mut Entry,
     mode: Mode,
     params: &ReleaseParams<'_>,
-    wakes: &mut Vec<Wake>,
+    awaited: bool,
 ) {
-    let reader = entry.reader(params.token).cloned();
-    let held = entry.is_held_by(params.token) || reader.is_some();
-    let was_first = match params.ticket {
-        Some(ticket) if !params.stays => entry.queue.leave(ticket, mode),
-        _ => false,
-    };
-    let closes = params.kind == ReleaseKind::Final;
+    if let Some(reader) = entry.reader(params.token).cloned() {
+        return stop_sharing(rules, now, entry, params, reader);
+    }
+    let held = entry.is_held_by(params.token);
+    let is_final = params.kind == ReleaseKind::Final;
+    // Only a restore compares its ballot with the closed one. If every request of this hold was
+    // answered, no restore can arrive late, and the usual release writes no record.
+    let may_arrive = params.fate_unknown || params.keep_ms.is_some() || mode == Mode::Shared;
+    let closes = is_final && may_arrive;
+    if held && is_final && !closes && !awaited {
+        // The seat stays in the record, but it counts only while the key has its token. The next
+        // waiter notes since when the name is free.
+        entry.key = None;
+        return;
+    }
     // Retire: raise the fence only against an acquire that may still arrive. If every release of an
     // absent key raised it, polling clients would starve the waiters (57 grants against 17,461).
-    if let Some(reader) = reader {
-        stop_sharing(rules, now, entry, params, reader);
-    } else if held || closes || params.fate_unknown {
+    if held || closes || params.fate_unknown {
         let clears = held || keeps_free_name(rules, now, entry, params);
         let seat = if clears {
             clear_key(now, entry, params)
@@ -118,7 +132,7 @@ pub(super) fn release_one(
         } else {
             Ballot::default()
         };
-        let free_since_ms = match (held, closes) {
+        let free_since_ms = match (held, is_final) {
             // The holder is done: the grace of the waiters starts now.
             (true, true) => now.lease_ms,
             // An attempt never held the lock, so its undo must not restart the grace.
@@ -133,6 +147,18 @@ pub(super) fn release_one(
             record.free_since_ms = free_since_ms;
         }
     }
+}
+
+/// Wakes the waiters that the release lets in. `held`: this token held the name. `was_first`: its
+/// ticket, which left the queue, was the first.
+fn wake_next(
+    rules: &Rules,
+    entry: &Entry,
+    params: &ReleaseParams<'_>,
+    held: bool,
+    was_first: bool,
+    wakes: &mut Vec<Wake>,
+) {
     let sender = params.ticket.filter(|_| params.stays);
     if entry.key.is_none() && (held || was_first) {
         wakes.extend(entry.queue.wakes(rules, sender, Mode::Exclusive));

@@ -152,6 +152,7 @@ pub(super) fn release(
 ) -> Answer {
     let (gate, slots) = split(entries);
     let entitled = entitled(&gate.queue, free(slots).len());
+    let awaited = !gate.queue.entries.is_empty();
     let (mut freed, mut newer, mut other_holder) = (Vec::new(), false, None);
     for (number, slot) in (0u32..).zip(slots.iter_mut()) {
         if !which.include(number) {
@@ -169,8 +170,8 @@ pub(super) fn release(
         if held {
             freed.push(number);
         }
-        // Slots have no wait queue of their own, so there is no waiter to wake.
-        release_one(rules, now, slot, Mode::Exclusive, params, &mut Vec::new());
+        // Slots have no wait queue of their own: the waiters are in that of the semaphore.
+        release_one(rules, now, slot, Mode::Exclusive, params, awaited);
     }
     let released = !freed.is_empty();
     match params.ticket {

@@ -34,9 +34,10 @@ pub struct Release {
     pub ballot: Ballot,
     /// Whether a granted holder is done, or an attempt is undone.
     pub kind: ReleaseKind,
-    /// The client does not know whether the acquire of this ballot was executed on this node. If
-    /// the acquire arrives later, the node must refuse it: the release raises the fence to the
-    /// ballot ("retire").
+    /// Something of this attempt or hold may still be under way to this node: an acquire or, of a
+    /// hold, an extend or a restore whose reply was not read. The node must refuse what arrives
+    /// later. So the release raises the fence to the ballot ("retire"), and a final release closes
+    /// the ballot.
     pub fate_unknown: bool,
     /// The caller's ticket, if it has one.
     pub ticket: Option<Ticket>,
@@ -182,7 +183,8 @@ impl Slots {
 /// Why claims are released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReleaseKind {
-    /// The holder is done. The ballot is closed: no restore can bring the holder back.
+    /// The holder is done. If a restore may still arrive, or if the claims are kept from others,
+    /// the ballot is closed: no restore can bring the holder back.
     Final,
     /// An attempt is undone. It never held the lock.
     Undo,

@@ -196,6 +196,15 @@ pub(crate) fn release(ballot: Ballot) -> Op {
     leave(ballot, ReleaseKind::Final, None, false)
 }
 
+/// A final release while something of the hold may still be under way.
+pub(crate) fn release_of_unknown_fate(ballot: Ballot) -> Op {
+    let mut op = release(ballot);
+    if let Some(release) = op.release_mut() {
+        release.fate_unknown = true;
+    }
+    op
+}
+
 pub(crate) fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
     Op::Release(Release {
         ballot,

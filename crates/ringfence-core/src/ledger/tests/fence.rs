@@ -144,7 +144,7 @@ fn a_record_lives_for_the_retention_or_as_long_as_its_key() {
 }
 
 #[test]
-fn every_write_renews_the_expiry_of_the_record() {
+fn every_write_renews_the_expiry_of_the_record_and_the_usual_release_writes_none() {
     let mut node = TestNode::new();
     let ballot = node.ballot(0);
     node.ask(ALICE, acquire(ballot));
@@ -152,7 +152,7 @@ fn every_write_renews_the_expiry_of_the_record() {
         extend(ballot, 1),
         restore(ballot),
         acquire(ballot),
-        release(ballot),
+        release_of_unknown_fate(ballot),
     ] {
         node.pass_ms(5_000);
         node.ask(ALICE, op.clone());
@@ -163,6 +163,15 @@ fn every_write_renews_the_expiry_of_the_record() {
             "{op:?}"
         );
     }
+    // The record must outlive the fence, which was accepted by the acquire.
+    let later = node.ballot(0);
+    node.ask(ALICE, acquire(later));
+    let accepted = node.now().lease_ms;
+    node.pass_ms(5_000);
+    assert_eq!(node.ask(ALICE, release(later)), Answer::Released);
+    let record = node.entry("x").record.unwrap();
+    assert_eq!(record.until_ms, accepted + RETENTION_MS);
+    assert_eq!(record.fence, later);
 }
 
 #[test]

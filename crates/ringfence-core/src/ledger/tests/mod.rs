@@ -300,6 +300,15 @@ fn release(ballot: Ballot) -> Op {
     release_op(ballot, ReleaseKind::Final, None, false)
 }
 
+/// A final release while something of the hold may still be under way.
+fn release_of_unknown_fate(ballot: Ballot) -> Op {
+    let mut op = release(ballot);
+    if let Op::Release(Release { fate_unknown, .. }) = &mut op {
+        *fate_unknown = true;
+    }
+    op
+}
+
 /// A release that keeps the lock from others for `keep_ms`.
 fn keep(ballot: Ballot, keep_ms: u64) -> Op {
     let mut op = release(ballot);

@@ -61,15 +61,7 @@ fn a_final_release_of_an_absent_key_retires_only_when_the_fate_is_unknown() {
     let ballot = node.ballot(0);
     node.ask(ALICE, release(ballot));
     assert!(node.floor("x") < ballot);
-    let of_unknown_fate = Op::Release(Release {
-        ballot,
-        kind: ReleaseKind::Final,
-        fate_unknown: true,
-        ticket: None,
-        stays: false,
-        keep_ms: None,
-    });
-    node.ask(ALICE, of_unknown_fate);
+    node.ask(ALICE, release_of_unknown_fate(ballot));
     assert_eq!(node.floor("x"), ballot);
 }
 
@@ -88,8 +80,9 @@ fn retiring_a_ballot_does_not_disturb_another_holder() {
 }
 
 #[test]
-fn an_undo_does_not_close_the_ballot_but_a_release_does() {
-    for (op, closed) in [(undo as fn(Ballot) -> Op, false), (release, true)] {
+fn an_undo_does_not_close_the_ballot_but_a_release_of_unknown_fate_does() {
+    let undo = undo as fn(Ballot) -> Op;
+    for (op, closed) in [(undo, false), (release_of_unknown_fate, true)] {
         let mut node = TestNode::new();
         let ballot = node.ballot(0);
         node.ask(ALICE, acquire(ballot));
@@ -98,6 +91,59 @@ fn an_undo_does_not_close_the_ballot_but_a_release_does() {
         assert_eq!(record.closed >= ballot, closed);
         assert_eq!(record.seat, None);
     }
+}
+
+#[test]
+fn a_release_after_which_nothing_can_arrive_only_deletes_the_key() {
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    node.ask(ALICE, acquire(ballot));
+    let record = node.entry("x").record;
+    node.pass_ms(10);
+    assert_eq!(node.ask(ALICE, release(ballot)), Answer::Released);
+    assert_eq!(node.entry("x").key, None);
+    assert_eq!(node.entry("x").record, record);
+    // A repeated release finds nothing and writes nothing.
+    assert_eq!(node.ask(ALICE, release(ballot)), Answer::Gone);
+    assert_eq!(node.entry("x").record, record);
+    // The old seat does not count: the next client sees a free name.
+    assert_eq!(node.holder("x"), None);
+    node.pass_ms(10);
+    assert_eq!(node.ask(BOB, acquire(node.ballot(0))), Answer::Granted);
+    let since = node.entry("x").record.unwrap().free_since_ms;
+    assert_eq!(since, node.now().lease_ms, "first found free by bob");
+}
+
+/// A dead first waiter must not block the others for the rest of the released lease.
+#[test]
+fn the_first_waiter_after_a_release_notes_since_when_the_name_is_free() {
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    node.ask(ALICE, acquire(ballot));
+    node.ask(ALICE, release(ballot));
+    node.pass_ms(10);
+    let (dead, alive) = (node.ticket("dead"), node.ticket("alive"));
+    node.refresh(&["x"], &[&dead]);
+    let noted = node.now().lease_ms;
+    let record = node.entry("x").record.unwrap();
+    assert_eq!((record.free_since_ms, record.seat), (noted, None));
+    node.pass_ms(10);
+    node.refresh(&["x"], &[&alive]);
+    assert_eq!(node.entry("x").record.unwrap().free_since_ms, noted);
+}
+
+#[test]
+fn a_release_with_tickets_in_the_queue_starts_their_grace() {
+    let mut node = TestNode::new();
+    let ballot = node.ballot(0);
+    node.ask(ALICE, acquire(ballot));
+    let waiter = node.ticket("waiter");
+    node.refresh(&["x"], &[&waiter]);
+    node.pass_ms(10);
+    node.ask(ALICE, release(ballot));
+    let record = node.entry("x").record.unwrap();
+    assert_eq!(record.free_since_ms, node.now().lease_ms);
+    assert_eq!((record.seat, record.closed), (None, Ballot::default()));
 }
 
 #[test]

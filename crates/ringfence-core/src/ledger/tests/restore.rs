@@ -31,7 +31,7 @@ fn a_late_restore_does_not_bring_back_a_released_lock() {
     let mut node = TestNode::new();
     let ballot = node.ballot(0);
     node.ask(ALICE, acquire(ballot));
-    node.ask(ALICE, release(ballot));
+    node.ask(ALICE, release_of_unknown_fate(ballot));
     assert_eq!(node.ask(ALICE, restore(ballot)), Answer::Gone);
     assert_eq!(node.holder("x"), None);
 }
@@ -40,7 +40,10 @@ fn a_late_restore_does_not_bring_back_a_released_lock() {
 fn a_release_of_an_absent_key_still_refuses_a_late_restore() {
     let mut node = TestNode::new();
     let ballot = node.ballot(0);
-    assert_eq!(node.ask(ALICE, release(ballot)), Answer::Gone);
+    assert_eq!(
+        node.ask(ALICE, release_of_unknown_fate(ballot)),
+        Answer::Gone
+    );
     assert_eq!(node.ask(ALICE, restore(ballot)), Answer::Gone);
     assert_eq!(node.holder("x"), None);
 }
@@ -51,7 +54,10 @@ fn a_release_refused_by_another_holder_still_closes_the_ballot() {
     let ballot = node.ballot(0);
     let other = node.ballot(1);
     node.ask(BOB, acquire(other));
-    assert!(is_held_by(&node.ask(ALICE, release(ballot)), BOB));
+    assert!(is_held_by(
+        &node.ask(ALICE, release_of_unknown_fate(ballot)),
+        BOB
+    ));
     node.ask(BOB, undo(other));
     assert_eq!(node.ask(ALICE, restore(ballot)), Answer::Gone);
 }
@@ -59,7 +65,7 @@ fn a_release_refused_by_another_holder_still_closes_the_ballot() {
 #[test]
 fn closing_one_ballot_leaves_a_later_one_restorable() {
     let mut node = TestNode::new();
-    node.ask(ALICE, release(node.ballot(0)));
+    node.ask(ALICE, release_of_unknown_fate(node.ballot(0)));
     assert_eq!(node.ask(BOB, restore(node.ballot(1))), Answer::Restored);
 }
 
@@ -94,7 +100,7 @@ fn a_restore_over_its_own_key_never_shortens_the_lease() {
 fn a_restore_of_several_claims_is_all_or_nothing() {
     let mut node = TestNode::new();
     let ballot = node.ballot(0);
-    node.ask_for(&["b"], ALICE, release(ballot));
+    node.ask_for(&["b"], ALICE, release_of_unknown_fate(ballot));
     let (answer, _) = node.ask_for(&["a", "b"], ALICE, restore(ballot));
     assert_eq!(answer, Answer::Gone);
     assert_eq!(node.entry("a"), Entry::default());

@@ -163,6 +163,8 @@ fn the_rules_of_an_exclusive_name_apply_to_each_slot() {
     };
     assert_eq!(*permit.answer, Answer::Ahead);
     // A closed ballot is not restored. A ballot that is not closed is, and it can be extended.
+    let closed = node.ask_for(&["slot0"], ALICE, release_of_unknown_fate(ballot));
+    assert_eq!(closed.0, Answer::Gone);
     assert_eq!(
         node.ask_for(&["slot0"], ALICE, restore(ballot)).0,
         Answer::Gone

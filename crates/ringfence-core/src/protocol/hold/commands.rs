@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::message::Kind;
-use crate::protocol::Extension;
+use crate::protocol::{Extension, Target};
 use crate::time::Timestamp;
 
 use super::round::{Round, RoundKind, Rounds};
@@ -110,12 +110,30 @@ impl Hold {
         // counts. An earlier, longer extension may last longer.
         let left = self.leased_until.since(clock.now);
         Some(FinalRelease {
-            targets: self.tally.targets(),
+            targets: self.release_targets(),
             lease_left: left.max(self.policy.lease(self.policy.ttl)),
             call_timeout: self.policy.call_timeout,
             keep_until: self.keep_until,
             keeps_on: !late,
         })
+    }
+
+    /// What the final release must handle on each node. Where a request of this hold was not
+    /// answered, the node may still execute it, and the release must close the ballot. For shared
+    /// holds that is so only for an acquire or a restore: a closed ballot would keep other readers
+    /// with lower ballots from being restored.
+    fn release_targets(&self) -> Vec<Target> {
+        let mut targets = self.tally.targets();
+        if self.kind == Kind::Shared {
+            return targets;
+        }
+        for (node, target) in targets.iter_mut().enumerate() {
+            let extending = self.rounds.iter().any(|round| round.awaits(node));
+            if extending || self.tally.lost_extend(node) || self.of_receipt {
+                *target = Target::Unknown;
+            }
+        }
+        targets
     }
 
     /// Ends the hold without a release.

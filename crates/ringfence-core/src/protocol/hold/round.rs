@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::message::{Ballot, Downgrade, Extend, Kind, Op, Restore};
-use crate::protocol::{Extension, ExtensionVerdict};
+use crate::protocol::{Extension, ExtensionVerdict, Vote};
 use crate::time::Timestamp;
 
 use super::HoldPolicy;
@@ -164,6 +164,12 @@ impl Round {
     /// Whether this is a renewal without a verdict.
     pub(super) fn is_renewing(&self) -> bool {
         self.kind == RoundKind::Renew && self.extension.verdict().is_none()
+    }
+
+    /// Whether `node` was sent a request of this round and has not answered it.
+    pub(super) fn awaits(&self, node: usize) -> bool {
+        let vote = self.extension.vote(node);
+        node < self.asked && matches!(vote, Vote::Pending | Vote::TimedOut)
     }
 
     /// Whether the round is over: every node has answered, and every output has been taken.

@@ -28,6 +28,11 @@ impl Hold {
             let Some(round) = rounds.get_mut(round) else {
                 return;
             };
+            if let Err(error) = &outcome
+                && error.may_have_been_applied()
+            {
+                hold.tally.extend_lost(node);
+            }
             let extension = &mut round.extension;
             let was_open = extension.verdict().is_none();
             extension.handle_reply(node, outcome, discount, clock.now);

@@ -30,6 +30,8 @@ struct NodeTally {
     vote: Vote,
     /// How many restores the node may still execute: those without an answer.
     restores: u32,
+    /// The reply to an extend was lost: the node may still execute it.
+    extend_lost: bool,
 }
 
 impl Tally {
@@ -44,6 +46,7 @@ impl Tally {
             target,
             vote: vote.clone(),
             restores: 0,
+            extend_lost: false,
         });
         Self::PerNode(Box::new(PerNode {
             nodes: states.collect(),
@@ -57,6 +60,7 @@ impl Tally {
             target: Target::Unknown,
             vote: Vote::Pending,
             restores: 0,
+            extend_lost: false,
         };
         Self::PerNode(Box::new(PerNode {
             nodes: vec![state; nodes].into(),
@@ -88,12 +92,17 @@ impl Tally {
         self.settle();
     }
 
-    /// What a release must handle on each node.
+    /// What a release must handle on each node, apart from extends that are under way.
     pub(super) fn targets(&self) -> Vec<Target> {
         match self {
             Self::Unanimous { nodes } => vec![Target::Holds; *nodes],
             Self::PerNode(per_node) => per_node.nodes.iter().map(NodeTally::remains).collect(),
         }
+    }
+
+    /// Whether `node` may still execute an extend whose reply was lost.
+    pub(super) fn lost_extend(&self, node: usize) -> bool {
+        matches!(self, Self::PerNode(per_node) if per_node.nodes[node].extend_lost)
     }
 
     /// Every node's vote in the latest round, in node order.
@@ -116,6 +125,7 @@ impl Tally {
         }
         for (state, vote) in self.per_node_mut().iter_mut().zip(votes) {
             state.target = match (vote, state.target) {
+                // An acquire that is still under way does no harm: the node has its fence.
                 (Vote::Granted, _) => Target::Holds,
                 (Vote::Gone | Vote::Held(_), Target::Holds) => Target::Nothing,
                 (_, target) => target,
@@ -132,6 +142,7 @@ impl Tally {
                 target: Target::Holds,
                 vote: Vote::Granted,
                 restores: 0,
+                extend_lost: false,
             };
             let nodes = vec![all; *nodes].into();
             let acquiring = false;
@@ -158,6 +169,11 @@ impl Tally {
         }
         state.vote = vote;
         self.settle();
+    }
+
+    /// The reply to an extend on `node` was lost.
+    pub(super) fn extend_lost(&mut self, node: usize) {
+        self.per_node_mut()[node].extend_lost = true;
     }
 
     /// A restore is being sent to `node`. That says nothing about an acquire that may still arrive
@@ -203,7 +219,8 @@ impl NodeTally {
 
     /// Whether the node has our token and confirmed it.
     fn is_confirmed(&self) -> bool {
-        self.target == Target::Holds && self.vote == Vote::Granted && self.restores == 0
+        let answered = self.restores == 0 && !self.extend_lost;
+        self.target == Target::Holds && self.vote == Vote::Granted && answered
     }
 }
 

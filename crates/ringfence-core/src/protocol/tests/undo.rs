@@ -188,12 +188,13 @@ fn a_final_release_goes_to_all_nodes() {
     );
 }
 
-/// The third node was restored meanwhile, or is about to be: the release closes the ballot there.
+/// The third node has not answered, so something may still be under way to it: the release closes
+/// the ballot there. To the others nothing is under way.
 #[test]
 fn a_released_lock_is_not_brought_back_by_a_late_restore() {
     let mut servers = vec![Server::new(0); 3];
     let mut won = attempt(1, ballot(0), 3, at(0));
-    for node in 0..3 {
+    for node in 0..2 {
         ask(&mut won, &mut servers, node, at(0));
     }
     undo_all(&won, ReleaseKind::Final, &mut servers, at(1));
@@ -202,8 +203,6 @@ fn a_released_lock_is_not_brought_back_by_a_late_restore() {
         ttl_ms: 10_000,
         label: Arc::from("job"),
     });
-    for server in &mut servers {
-        let late = server.ask(at(2), won.token(), restore.clone()).unwrap();
-        assert_eq!(late.answer, Answer::Gone);
-    }
+    let late = servers[2].ask(at(2), won.token(), restore).unwrap();
+    assert_eq!(late.answer, Answer::Gone);
 }

@@ -17,6 +17,19 @@ const HOLD_BEGIN_RESTORE: Edit = edit(ROUNDS, "begin_restore",
      let refused = late || of_receipt || plain;");
 
 mutants! {
+    /// A release assumes that an extend without an answer may still arrive.
+    UnansweredExtendForgotten:
+        edit(COMMANDS, "release_targets",
+            "if extending || self.tally.lost_extend(node) || self.of_receipt {",
+            "if (extending || self.tally.lost_extend(node)) && !mutant!(UnansweredExtendForgotten)
+                 || self.of_receipt {");
+
+    /// A hold that was made from a receipt does not know what is still under way.
+    ReceiptKnowsEverything:
+        edit(COMMANDS, "release_targets",
+            "if self.kind == Kind::Shared {",
+            "if self.kind == Kind::Shared || self.of_receipt && mutant!(ReceiptKnowsEverything) {");
+
     /// An extension that is confirmed after the deadline does not revive the lock.
     LateConfirmationRevives:
         edit(ROUNDS, "conclude_late",

@@ -27,9 +27,8 @@ mutants! {
     /// Only the owner releases.
     ReleaseIgnoresOwner:
         edit(RELEASE, "release_one",
-            "let held = entry.is_held_by(params.token) || reader.is_some();",
+            "let held = entry.is_held_by(params.token);",
             "let held = entry.is_held_by(params.token)
-                 || reader.is_some()
                  || mutant!(ReleaseIgnoresOwner) && entry.key.is_some();");
 
     /// An undo does not release what was granted under a higher ballot.
@@ -52,11 +51,25 @@ mutants! {
     /// A release raises the fence only if an acquire of its token may still arrive.
     RetireAlways:
         edit(RELEASE, "release_one",
-            "} else if held || closes || params.fate_unknown {",
-            "} else if held || closes || params.fate_unknown || mutant!(RetireAlways) {"),
+            "if held || closes || params.fate_unknown {",
+            "if held || closes || params.fate_unknown || mutant!(RetireAlways) {"),
         RELEASE_RELEASE_ONE;
 
-    /// A final release closes its ballot.
+    /// A final release closes its ballot only where something may still arrive, not elsewhere.
+    ClosesOnlyWhereAnswered:
+        edit(RELEASE, "release_one",
+            "let may_arrive = params.fate_unknown || params.keep_ms.is_some()
+                 || mode == Mode::Shared;",
+            "let unknown = params.fate_unknown != mutant!(ClosesOnlyWhereAnswered);
+             let may_arrive = unknown || params.keep_ms.is_some() || mode == Mode::Shared;");
+
+    /// A release with waiters in the queue starts their grace period.
+    ReleaseToWaitersNotNoted:
+        edit(RELEASE, "release_one",
+            "if held && is_final && !closes && !awaited {",
+            "if held && is_final && !closes && (!awaited || mutant!(ReleaseToWaitersNotNoted)) {");
+
+    /// A final release closes its ballot where something of the hold may still arrive.
     FinalReleaseNotClosed:
         edit(RELEASE, "release_one",
             "if closes && params.ballot <= now.ceiling(rules) {",
@@ -78,7 +91,7 @@ mutants! {
 
     /// An undo does not wake its own sender.
     UndoWakesSender:
-        edit(RELEASE, "release_one",
+        edit(RELEASE, "wake_next",
             "let sender = params.ticket.filter(|_| params.stays);",
             "let sender = params
                  .ticket

@@ -18,6 +18,7 @@ const RETIRE: &str = "crates/ringfence/src/node/redis/scripts/retire.lua";
 const SEAT: &str = "crates/ringfence/src/node/redis/scripts/seat.lua";
 const SHARE: &str = "crates/ringfence/src/node/redis/scripts/share.lua";
 const FAST_ACQUIRE: &str = "crates/ringfence/src/node/redis/scripts/fast_acquire.lua";
+const FAST_BUNDLE: &str = "crates/ringfence/src/node/redis/scripts/fast_bundle.lua";
 const FAST_GRANT: &str = "crates/ringfence/src/node/redis/scripts/fast_grant.lua";
 const FAST_HELD: &str = "crates/ringfence/src/node/redis/scripts/fast_held.lua";
 const FAST_LINE: &str = "crates/ringfence/src/node/redis/scripts/fast_line.lua";
@@ -190,13 +191,25 @@ mutants! {
     /// A release raises the fence only if an acquire of its token may still arrive.
     LuaRetireAlways:
         edit(RETIRE, "",
-            "if not (ours or final or fate_unknown) then",
+            "if not (ours or closes or fate_unknown) then",
             "if false then"),
         edit(RETIRE, "",
             "write(i, (ours or fate_unknown) and ballot or 0, key_left, kept, since)",
             "write(i, ballot, key_left, kept, since)");
 
-    /// A final release closes its ballot.
+    /// A release with waiters in the queue starts their grace period.
+    LuaReleaseToWaitersNotNoted:
+        edit(RETIRE, "",
+            "if final and not (closes or awaited) then",
+            "if final and not closes then");
+
+    /// A final release closes its ballot where something may still arrive, not only elsewhere.
+    LuaClosesOnlyWhereAnswered:
+        edit(RELEASE, "",
+            "local closes = final and (fate_unknown or keep > 0 or shares[i])",
+            "local closes = final and (not fate_unknown or keep > 0 or shares[i])");
+
+    /// A final release closes its ballot where something of the hold may still arrive.
     LuaFinalReleaseNotClosed:
         edit(RETIRE, "",
             "record.closed = math.max(record.closed, ballot)",
@@ -259,20 +272,20 @@ mutants! {
     /// On the fast path and in a batch a ballot at or below the fence is stale.
     LuaSwiftFenceNotChecked:
         edit(FAST_GRANT, "",
-            "if fence and ballot > min_fence and ballot > tonumber(fence) and ballot <= ceiling",
-            "if fence and ballot > min_fence and ballot <= ceiling");
+            "if fence and number > tonumber(fence) and number > min_fence and number <= ceiling",
+            "if fence and number > min_fence and number <= ceiling");
 
     /// On the fast path and in a batch no fence below the clock minus the window is accepted.
     LuaSwiftGroundNotChecked:
         edit(FAST_GRANT, "",
-            "if fence and ballot > min_fence and ballot > tonumber(fence) and ballot <= ceiling",
-            "if fence and ballot > tonumber(fence) and ballot <= ceiling");
+            "if fence and number > tonumber(fence) and number > min_fence and number <= ceiling",
+            "if fence and number > tonumber(fence) and number <= ceiling");
 
     /// On the fast path and in a batch a ballot above the ceiling is not granted.
     LuaSwiftCeilingNotChecked:
         edit(FAST_GRANT, "",
-            "if fence and ballot > min_fence and ballot > tonumber(fence) and ballot <= ceiling",
-            "if fence and ballot > min_fence and ballot > tonumber(fence)");
+            "if fence and number > tonumber(fence) and number > min_fence and number <= ceiling",
+            "if fence and number > tonumber(fence) and number > min_fence");
 
     /// On the fast path a ticket does not pass earlier waiters in the queue.
     LuaSwiftJumpsQueue:
@@ -314,26 +327,35 @@ mutants! {
     /// On the fast path and in a batch a release does not remove a grant with a higher ballot.
     LuaSwiftReleaseIgnoresBallot:
         edit(FAST_RETIRE, "",
-            "if seat_ballot and (seat_ballot == text or tonumber(seat_ballot) <= ballot)
-                 and ballot <= ceiling",
-            "if seat_ballot and ballot <= ceiling");
+            "return find(record, ballot, 3, true) == 3 and",
+            "return"),
+        edit(FAST_RETIRE, "",
+            "if seat_ballot and tonumber(seat_ballot) <= number and tonumber(fence) <= number",
+            "if seat_ballot");
 
-    /// On the fast path and in a batch a final release closes its ballot.
+    /// On the fast path and in a batch a final release closes its ballot if something may still
+    /// arrive.
     LuaSwiftReleaseNotClosed:
         edit(FAST_RETIRE, "",
-            "(last > ballot and closed or text)",
-            "closed");
+            "local last = closes and tonumber(closed) < number and ballot or closed",
+            "local last = closed");
 
     /// On the fast path and in a batch a release never lowers the closed ballot.
     LuaSwiftReleaseReopens:
         edit(FAST_RETIRE, "",
-            "(last > ballot and closed or text)",
-            "text");
+            "local last = closes and tonumber(closed) < number and ballot or closed",
+            "local last = closes and ballot or closed");
 
     /// On the fast path and in a batch a release never lowers the fence.
     LuaSwiftReleaseLowersFence:
         edit(FAST_RETIRE, "",
-            "if fence ~= text and tonumber(fence) > ballot then",
+            "if seat_ballot and tonumber(seat_ballot) <= number and tonumber(fence) <= number",
+            "if seat_ballot and tonumber(seat_ballot) <= number");
+
+    /// A bundle does not release a key after which a restore may arrive without closing its ballot.
+    LuaBundleNeverCloses:
+        edit(FAST_BUNDLE, "",
+            "if terms < 0 then",
             "if false then");
 
     /// A release on the fast path removes its ticket from the queue.

@@ -6,6 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use redis::{RedisWrite, Value};
 
+use crate::ledger::{Moment, Rules};
 use crate::message::{
     Acquire, Answer, Ballot, Extend, Mode, Op, Release, ReleaseKind, ReplyStamp, Request,
 };
@@ -23,6 +24,8 @@ use super::session::BatchReplies;
 const BUNDLE_MAX: usize = 32;
 /// The letter of a release. Those of acquires count up from it.
 const LETTER: u8 = b'0';
+/// The letter of a release that closes its ballot.
+const CLOSING: u8 = LETTER - 1;
 
 /// The kind of the calls in a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,6 +198,9 @@ fn write_fast(calls: &[Call], terms: &ScriptTerms, by: ScriptForm, out: &mut imp
                 // There are at most as many terms as calls.
                 LETTER + 1 + which as u8
             }
+            Op::Release(Release {
+                fate_unknown: true, ..
+            }) => CLOSING,
             _ => LETTER,
         })
         .collect();
@@ -245,34 +251,43 @@ fn ballot(request: &Request) -> Ballot {
     }
 }
 
-/// Reads the reply to a bundle of `kind`.
+/// Reads the reply to a bundle of `kind`. The nodes use the window of `rules`.
 pub(super) fn read<'a>(
     kind: BatchKind,
     requests: impl Iterator<Item = &'a Request>,
     value: Value,
+    rules: &Rules,
 ) -> Result<BundleReply, MalformedReply> {
     let Value::Array(items) = value else {
         return Err(MalformedReply);
     };
     let mut fields = Fields(items.into_iter());
-    let answers = match kind {
-        BatchKind::Fast | BatchKind::Extend => {
-            if fields.are_newborn() {
-                return Ok(BundleReply::Newborn);
-            }
+    if kind != BatchKind::PlainRelease && fields.are_newborn() {
+        return Ok(BundleReply::Newborn);
+    }
+    let answers: Vec<Option<(Answer, Option<ReplyStamp>)>> = match kind {
+        BatchKind::Fast => {
             let clock_us = fields.number()?;
-            let answers = requests.map(|request| {
-                let answer = match &request.op {
-                    Op::Acquire { .. } => Answer::Granted,
-                    Op::Extend { .. } => Answer::Extended,
-                    _ => Answer::Released,
-                };
-                let stamp = |floor| ReplyStamp {
-                    clock_us,
-                    floor: Ballot::new(floor),
-                };
-                let floor = fields.maybe_number()?;
-                Ok(floor.map(|floor| (answer, Some(stamp(floor)))))
+            let mut skipped = fields.maybe_last_number()?;
+            let answers = (1..).zip(requests).map(|(position, request)| {
+                if skipped == Some(position) {
+                    skipped = fields.maybe_last_number()?;
+                    return Ok(None);
+                }
+                Ok(Some(usual(request, clock_us, rules)))
+            });
+            let answers = answers.collect::<Result<_, _>>()?;
+            if skipped.is_some() {
+                return Err(MalformedReply);
+            }
+            answers
+        }
+        BatchKind::Extend => {
+            let clock_us = fields.number()?;
+            let answers = requests.map(|_| {
+                let floor = fields.maybe_number()?.map(Ballot::new);
+                let stamp = floor.map(|floor| ReplyStamp { clock_us, floor });
+                Ok(stamp.map(|stamp| (Answer::Extended, Some(stamp))))
             });
             answers.collect::<Result<_, _>>()?
         }
@@ -287,6 +302,16 @@ pub(super) fn read<'a>(
     };
     fields.end()?;
     Ok(BundleReply::Answers(answers))
+}
+
+/// The answer to a usual acquire or release. Its ballot is the highest that the node has accepted.
+fn usual(request: &Request, clock_us: u64, rules: &Rules) -> (Answer, Option<ReplyStamp>) {
+    let answer = match &request.op {
+        Op::Acquire { .. } => Answer::Granted,
+        _ => Answer::Released,
+    };
+    let floor = ballot(request).max(Moment::of_clock(clock_us).ground(rules));
+    (answer, Some(ReplyStamp { clock_us, floor }))
 }
 
 impl BatchReplies<'_> {
@@ -306,7 +331,7 @@ impl BatchReplies<'_> {
                 self.outcome.skipped.extend(calls);
                 return;
             }
-            answer => match read(kind, calls.iter().map(|call| &*call.request), answer) {
+            answer => match self.read_bundle(kind, &calls, answer) {
                 Ok(BundleReply::Answers(answers)) => {
                     for (call, answer) in calls.into_iter().zip(answers) {
                         match answer {
@@ -325,6 +350,16 @@ impl BatchReplies<'_> {
         for call in calls {
             call.done.complete(Err(error.clone()));
         }
+    }
+
+    fn read_bundle(
+        &self,
+        kind: BatchKind,
+        calls: &[Call],
+        answer: Value,
+    ) -> Result<BundleReply, MalformedReply> {
+        let requests = calls.iter().map(|call| &*call.request);
+        read(kind, requests, answer, self.rules())
     }
 }
 

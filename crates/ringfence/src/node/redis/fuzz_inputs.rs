@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use redis::{PushInfo, Value};
 
 use crate::Receipt;
+use crate::group::Group;
+use crate::ledger::Rules;
 use crate::message::{
     Acquire, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Extend, Kind, Mode, Op,
     PlainAcquire, PlainExtend, Refresh, RefreshSlots, Release, ReleaseKind, Request, Restore,
@@ -52,6 +54,7 @@ pub fn reply(bytes: &[u8]) {
 /// most one answer.
 fn bundle(value: &Value) {
     let requests: Vec<Request> = operations().into_iter().map(request).collect();
+    let rules = Rules::of_group(&Group::new(1));
     for kind in [BatchKind::Fast, BatchKind::Extend, BatchKind::PlainRelease] {
         let of_kind = requests.iter().filter(|request| match kind {
             BatchKind::Fast => matches!(request.op, Op::Acquire { .. } | Op::Release { .. }),
@@ -59,7 +62,7 @@ fn bundle(value: &Value) {
             BatchKind::PlainRelease => request.op == Op::PlainRelease,
         });
         let of_kind: Vec<&Request> = of_kind.collect();
-        let reply = bundle::read(kind, of_kind.iter().copied(), value.clone());
+        let reply = bundle::read(kind, of_kind.iter().copied(), value.clone(), &rules);
         if let Ok(BundleReply::Answers(answers)) = reply {
             assert_eq!(answers.len(), of_kind.len());
             for (request, answer) in of_kind.iter().zip(answers) {

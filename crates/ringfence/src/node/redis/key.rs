@@ -36,7 +36,7 @@ const PURPOSES: [&str; 6] = [
 /// Constants that the scripts share with the Rust code: the placeholder in a script, and the text
 /// that replaces it before the script is sent.
 pub(super) const SCRIPT_CONSTANTS: [(&str, &str); 9] = [
-    ("$RECORD", RECORD),
+    ("$RECORD_KEY", RECORD),
     ("$QUEUE_MARK", QUEUE),
     ("$QUEUE_ORDER", QUEUE_ORDER),
     ("$QUEUE_LEASES", QUEUE_LEASES),

@@ -7,6 +7,7 @@ mod detached;
 mod key;
 mod link;
 mod queue;
+mod record;
 mod reply;
 mod session;
 mod session_maker;

@@ -197,6 +197,14 @@ impl Fields {
         }
     }
 
+    /// A number that is not negative, or `None` at the end of the reply.
+    pub(super) fn maybe_last_number(&mut self) -> Result<Option<u64>, MalformedReply> {
+        match self.0.len() {
+            0 => Ok(None),
+            _ => self.number().map(Some),
+        }
+    }
+
     pub(super) fn number(&mut self) -> Result<u64, MalformedReply> {
         self.maybe_number()?.ok_or(MalformedReply)
     }

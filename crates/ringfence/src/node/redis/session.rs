@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use redis::{Pipeline, RedisError, RedisResult, ServerError, Value};
 
+use crate::ledger::Rules;
 use crate::message::{
     Acquire, AcquireSlot, Answer, Downgrade, Extend, Op, PlainAcquire, PlainExtend, Reply,
     ReplyStamp, Request, Restore, Standing,
@@ -253,6 +254,11 @@ impl BatchReplies<'_> {
             },
         };
         call.done.complete(outcome);
+    }
+
+    /// The constants of the group.
+    pub(super) fn rules(&self) -> &Rules {
+        &self.membership.terms.rules
     }
 
     /// A server that was sent the full script cannot lack it, even if it reports so.

@@ -195,7 +195,7 @@ fn a_lost_lock_can_be_restored_but_a_released_lock_cannot(stage: &Stage) {
     let ballot = next_ballot(node, "x");
     assert_eq!(ask(node, "x", ALICE, restore(ballot)), Answer::Restored);
     held(ask(node, "x", BOB, restore(plus(ballot, 1))));
-    ask(node, "x", ALICE, release(ballot));
+    ask(node, "x", ALICE, release_of_unknown_fate(ballot));
     assert_eq!(ask(node, "x", ALICE, restore(ballot)), Answer::Gone);
     let far = plus(ballot, 3_600_000_000);
     assert_eq!(ask(node, "x", ALICE, restore(far)), Answer::Ahead);

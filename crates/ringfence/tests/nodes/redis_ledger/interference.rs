@@ -19,7 +19,6 @@ impl Bench {
             }
             Step::Age { name, ticket, ms } => self.age(NAMES[*name], *ticket, *ms),
             Step::Fade { name, ms } => self.fade(NAMES[*name], *ms),
-            Step::Older { name } => self.make_older(NAMES[*name]),
             Step::Wait { ms } => {
                 let until = self.clock_us() + ms * 1000;
                 self.wait_until(until);
@@ -68,21 +67,6 @@ impl Bench {
             pipe.cmd("PEXPIREAT").arg((key, last + ms));
         }
         let _: () = pipe.atomic().query(&mut self.connection).unwrap();
-    }
-
-    /// Rewrites the record as the first version of ringfence wrote it.
-    fn make_older(&mut self, name: &str) {
-        let Some(record) = self.stored(name).record else {
-            return;
-        };
-        let mut text = format!("1:{}:{}", record.fence, record.closed);
-        if let Some(seat) = &record.seat {
-            text += &format!(":{}:{}:{}", seat.ballot, seat.token, seat.label);
-        }
-        redis::cmd("SET")
-            .arg((record_key(name), text, "XX", "KEEPTTL"))
-            .exec(&mut self.connection)
-            .unwrap();
     }
 
     /// The letters at the end of a queue's mark.

@@ -25,8 +25,6 @@ pub(super) enum Step {
     /// The keys of the queue end `ms` after its last ticket, as after a long time without a new
     /// ticket.
     Fade { name: usize, ms: u64 },
-    /// The record is that of a client of the first version, without a queue.
-    Older { name: usize },
     /// Time passes.
     Wait { ms: u64 },
 }
@@ -140,7 +138,6 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
         2 => (0..NAMES.len(), 0..TICKETS.len(), 1..60u64)
             .prop_map(|(name, ticket, ms)| Step::Age { name, ticket, ms }),
         1 => (0..NAMES.len(), 1..60u64).prop_map(|(name, ms)| Step::Fade { name, ms }),
-        1 => (0..NAMES.len()).prop_map(|name| Step::Older { name }),
         3 => (1..60u64).prop_map(|ms| Step::Wait { ms }),
     ]
 }

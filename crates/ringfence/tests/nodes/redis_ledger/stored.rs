@@ -20,19 +20,14 @@ pub(crate) fn line_keys(name: &str) -> [String; 3] {
 }
 
 pub(super) fn parse_record(text: &str, until_ms: u64) -> Record {
-    let older = text.starts_with("1:");
-    let mut fields = text.splitn(if older { 6 } else { 9 }, ':');
-    assert_eq!(fields.next(), Some(if older { "1" } else { "2" }), "{text}");
+    let mut fields = text.splitn(9, ':');
+    assert_eq!(fields.next(), Some("2"), "{text}");
     let mut number = || fields.next().unwrap().parse::<u64>().unwrap();
     let (fence, closed) = (number(), number());
-    let (free_since_ms, stranger) = if older { (0, 0) } else { (number(), number()) };
+    let (free_since_ms, stranger) = (number(), number());
     let seat = fields.next().map(|ballot| Seat {
         ballot: Ballot::new(ballot.parse().unwrap()),
-        until_ms: if older {
-            Ballot::MAX.get()
-        } else {
-            fields.next().unwrap().parse().unwrap()
-        },
+        until_ms: fields.next().unwrap().parse().unwrap(),
         token: fields.next().unwrap().to_owned(),
         label: fields.next().unwrap().to_owned(),
     });

@@ -175,7 +175,6 @@ fn any_step_together() -> impl Strategy<Value = Step> {
         1 => (0..NAMES.len(), proptest::option::of(0..2u8))
             .prop_map(|(name, value)| Step::Foreign { name, value, ttl_ms: Some(2_000) }),
         1 => (0..NAMES.len()).prop_map(|name| Step::Delete { name }),
-        1 => (0..NAMES.len()).prop_map(|name| Step::Older { name }),
         // Until the clock's floor has passed the fence.
         1 => (150..260u64).prop_map(|ms| Step::Wait { ms }),
     ]

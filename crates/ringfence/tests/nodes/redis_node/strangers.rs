@@ -76,10 +76,9 @@ async fn a_damaged_record_is_an_error_and_not_treated_as_absent() {
         "2:5:5:5:0:",
         "2:5:5:5:0:7:t:l",
         "2:5:5:5:0:7:x:t:l",
-        "1:5:5:",
-        "1:5:5:x:t:l",
-        "1:5:5:7:t",
-        "1:-5:5",
+        "1:5:5",
+        "1:5:5:7:t:l",
+        "2:-5:5:5:0",
         &huge,
     ] {
         let _: () = client.set("ringfence:{n}:record:n", damage).unwrap();

@@ -12,6 +12,7 @@ use super::*;
 const THIRD: Duration = Duration::from_nanos(3_333_333_333);
 
 /// A hold on three nodes, the time, and the outputs so far.
+#[derive(Clone)]
 struct Life {
     hold: Hold,
     now: Timestamp,

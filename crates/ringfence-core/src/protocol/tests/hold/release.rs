@@ -66,7 +66,50 @@ fn a_release_during_a_round_lasts_as_long_as_the_longest_lease() {
     let release = life.release().unwrap();
     // A node may execute the extension until its call expires.
     assert_eq!(release.lease_left, TTL * 3 + CALL_TIMEOUT);
-    assert_eq!(release.targets, [Target::Holds; 3]);
+    assert_eq!(release.targets, [Target::Unknown; 3]);
+}
+
+/// Only there may something arrive after the release, so only there the release closes the ballot.
+#[test]
+fn a_release_knows_the_nodes_that_have_not_answered_every_request() {
+    let mut life = Life::won(policy());
+    assert_eq!(life.clone().release().unwrap().targets, [Target::Holds; 3]);
+    let renewal = life.pass(at(0) + THIRD)[0];
+    life.answer(renewal, 0, reply(Answer::Extended));
+    life.answer(renewal, 1, reply(Answer::Extended));
+    let targets = life.clone().release().unwrap().targets;
+    assert_eq!(targets, [Target::Holds, Target::Holds, Target::Unknown]);
+    // The reply arrives after the verdict.
+    let mut late = life.clone();
+    late.answer(renewal, 2, reply(Answer::Extended));
+    assert_eq!(late.release().unwrap().targets, [Target::Holds; 3]);
+    // The reply is lost. Later rounds that are answered do not change that.
+    life.answer(renewal, 2, unknown());
+    let next = life.pass(at(0) + THIRD * 2)[0];
+    life.all_answer(next, &Answer::Extended);
+    let targets = life.release().unwrap().targets;
+    assert_eq!(targets, [Target::Holds, Target::Holds, Target::Unknown]);
+}
+
+#[test]
+fn a_resumed_hold_knows_of_no_node_that_nothing_is_under_way_to_it() {
+    let hold = Hold::resume(Arc::new(policy()), 3, Kind::Exclusive, at(0));
+    let mut life = Life::with(hold, at(0));
+    let round = life.hold.extend(TTL, at(0));
+    let sent = life.drain();
+    life.all_answer(sent[0], &Answer::Extended);
+    life.hold.close_round(round);
+    assert_eq!(life.release().unwrap().targets, [Target::Unknown; 3]);
+}
+
+/// A closed ballot would keep other readers with lower ballots from being restored.
+#[test]
+fn a_lost_extend_of_a_reader_closes_nothing() {
+    let granted = || Some(reply(Answer::Granted));
+    let won = attempt([granted(), granted(), granted()]);
+    let mut life = Life::of(&won, policy(), Kind::Shared);
+    life.pass(at(0) + THIRD);
+    assert_eq!(life.release().unwrap().targets, [Target::Holds; 3]);
 }
 
 #[test]

@@ -189,25 +189,40 @@ fn fast() -> [Request; 2] {
 }
 
 fn read_reply(kind: BatchKind, items: Vec<Value>) -> Result<BundleReply, MalformedReply> {
-    read(kind, fast().iter(), Value::Array(items))
+    let rules = Rules::of_group(&Group::new(3));
+    read(kind, fast().iter(), Value::Array(items), &rules)
 }
 
 #[test]
-fn each_call_has_its_own_floor_under_one_clock() {
-    let stamp = |floor| ReplyStamp {
-        clock_us: 9,
-        floor: Ballot::new(floor),
-    };
-    let items = vec![Value::Int(9), Value::Int(7), Value::Int(8)];
-    let both = [(Answer::Granted, 7), (Answer::Released, 8)];
-    let both = both.map(|(answer, floor)| Some((answer, Some(stamp(floor)))));
+fn a_bundle_answers_with_one_clock_and_the_calls_that_it_skipped() {
+    let clock_us = 90_000_000;
+    let clock = Value::Int(clock_us as i64);
+    let ground = Moment::of_clock(clock_us).ground(&Rules::of_group(&Group::new(3)));
+    let stamp = |floor| Some(ReplyStamp { clock_us, floor });
+    // The ballot of the calls is below what the clock allows.
+    let granted = Some((Answer::Granted, stamp(ground)));
+    let released = Some((Answer::Released, stamp(ground)));
+    for (skipped, answers) in [
+        (vec![], vec![granted.clone(), released.clone()]),
+        (vec![1], vec![None, released]),
+        (vec![2], vec![granted, None]),
+        (vec![1, 2], vec![None, None]),
+    ] {
+        let skipped = skipped.into_iter().map(Value::Int);
+        let items = [clock.clone()].into_iter().chain(skipped).collect();
+        let expected = Ok(BundleReply::Answers(answers));
+        assert_eq!(read_reply(BatchKind::Fast, items), expected);
+    }
+    let early = vec![Value::Int(9)];
+    let floors = [Answer::Granted, Answer::Released].map(|answer| {
+        let floor = Ballot::new(7);
+        Some((answer, Some(ReplyStamp { clock_us: 9, floor })))
+    });
     assert_eq!(
-        read_reply(BatchKind::Fast, items),
-        Ok(BundleReply::Answers(both.into()))
+        read_reply(BatchKind::Fast, early),
+        Ok(BundleReply::Answers(floors.into())),
+        "the ballot of the calls"
     );
-    let items = vec![Value::Int(9), Value::Nil, Value::Nil];
-    let none = BundleReply::Answers(vec![None, None]);
-    assert_eq!(read_reply(BatchKind::Fast, items), Ok(none));
     let newborn = vec![Value::BulkString(b"newborn".to_vec())];
     assert_eq!(
         read_reply(BatchKind::Fast, newborn.clone()),
@@ -224,14 +239,25 @@ fn a_reply_with_too_few_too_many_or_other_parts_is_malformed() {
     let (one, nine) = (Value::Int(1), Value::Int(9));
     for (kind, items) in [
         (BatchKind::Fast, vec![]),
-        (BatchKind::Fast, vec![nine.clone()]),
-        (BatchKind::Fast, vec![nine.clone(), one.clone()]),
-        (BatchKind::Fast, vec![nine.clone(); 4]),
+        (BatchKind::Fast, vec![nine.clone(), nine.clone()]),
         (
             BatchKind::Fast,
+            vec![nine.clone(), one.clone(), one.clone()],
+        ),
+        (
+            BatchKind::Fast,
+            vec![nine.clone(), Value::Int(2), one.clone()],
+        ),
+        (BatchKind::Fast, vec![nine.clone(), Value::Int(0)]),
+        (BatchKind::Fast, vec![nine.clone(), Value::Int(-1)]),
+        (BatchKind::Fast, vec![nine.clone(), Value::Nil]),
+        (BatchKind::Fast, vec![Value::Nil]),
+        (BatchKind::Extend, vec![nine.clone()]),
+        (BatchKind::Extend, vec![nine.clone(); 4]),
+        (
+            BatchKind::Extend,
             vec![nine.clone(), Value::Int(-1), one.clone()],
         ),
-        (BatchKind::Fast, vec![Value::Nil, one.clone(), one.clone()]),
         (BatchKind::PlainRelease, vec![one.clone()]),
         (BatchKind::PlainRelease, vec![one.clone(); 3]),
         (BatchKind::PlainRelease, vec![one.clone(), nine]),
@@ -243,8 +269,9 @@ fn a_reply_with_too_few_too_many_or_other_parts_is_malformed() {
             "{items:?}"
         );
     }
+    let rules = Rules::of_group(&Group::new(3));
     assert_eq!(
-        read(BatchKind::Fast, fast().iter(), Value::Okay),
+        read(BatchKind::Fast, fast().iter(), Value::Okay, &rules),
         Err(MalformedReply)
     );
 }

@@ -65,7 +65,9 @@ for i = 1, claims do
   -- free. If such a client is alive, it enters the queue again with the same ticket.
   local before_us = ticket and ahead_of(i, ticket) or 0
   local gone, since = { ticket }, before_us > 0 and free_since(i)
-  refusal = refusal or (shares[i] and share or seat)(i, ballot, label, ttl)
+  -- Without a ticket the caller found the claim free and without waiters, until now.
+  local found_free = not ticket and not values[i] and now_ms or nil
+  refusal = refusal or (shares[i] and share or seat)(i, ballot, label, ttl, found_free)
   if before_us > 0 and not refusal then
     local rank = redis.call('ZRANK', queues[i].order, ticket)
     for _, other in ipairs(redis.call('ZRANGE', queues[i].order, 0, rank - 1)) do

@@ -12,40 +12,31 @@ if blank then
   token = string.sub(token, 1, blank - 1)
 end
 -- Each record as the ledger defines it: `fence` is the effective fence, `read_fence` that of shared
--- claims if it is higher. The seat counts only while its token is the lock key's value.
--- Stored as `2:fence:closed:free since:stranger`, followed by `:ballot:until:token:label` if the
--- record has a seat. The label comes last because it may contain anything.
--- With a read fence: `3:fence:read fence:closed` and so on.
+-- claims if it is higher. The seat counts only while its token is the lock key's value. The stored
+-- text and its patterns are in record.rs.
 local records = {}
 for i = 1, claims do
   local record = { fence = min_fence, read_fence = 0, closed = 0, free_since = 0, stranger = false }
   local text = values[claims + i]
   if text then
-    local version, read_fence = string.sub(text, 1, 2), '0'
-    if version == '1:' then
-      -- Written by a client without wait queues: `1:fence:closed` and `:ballot:token:label`. The
-      -- end of the seat is not known, so a holder that is gone counts as gone from now on.
-      text = string.gsub(text, '^1:(%d+:%d+)$', '2:%1:0:0')
-      text = string.gsub(text, '^1:(%d+:%d+):(%d+):(.*)$', '2:%1:0:0:%2:9007199254740991:%3')
-    end
-    if version == '3:' then
-      read_fence = string.match(text, '^3:%d+:(%d+):') or '0'
-      text = string.gsub(text, '^3:(%d+):%d+:', '2:%1:')
+    local _, read_fence = string.match(text, '$RECORD_READERS')
+    if read_fence then
+      text = string.gsub(text, '$RECORD_READERS', '$RECORD_ALONE')
     end
     local fence, closed, free_since, stranger, rest =
-      string.match(text, '^2:(%d+):(%d+):(%d+):([01])(.*)$')
+      string.match(text, '$RECORD_PARTS')
     local ballot, until_ms, owner, label = '0', '0', nil, nil
     if rest and rest ~= '' then
-      ballot, until_ms, owner, label = string.match(rest, '^:(%d+):(%d+):([^:]+):(.*)$')
+      ballot, until_ms, owner, label = string.match(rest, '$RECORD_SEAT')
     end
     -- An unreadable record must not count as absent: its fence would be lost.
     if not fence or not ballot
       or math.max(tonumber(fence), tonumber(closed), tonumber(free_since), tonumber(ballot),
-        tonumber(until_ms), tonumber(read_fence)) > MAX then
+        tonumber(until_ms), tonumber(read_fence or 0)) > MAX then
       return redis.error_reply('DAMAGED ' .. i)
     end
     record.fence = math.max(min_fence, tonumber(fence))
-    if tonumber(read_fence) > record.fence then
+    if read_fence and tonumber(read_fence) > record.fence then
       record.read_fence = tonumber(read_fence)
     end
     record.closed = tonumber(closed)

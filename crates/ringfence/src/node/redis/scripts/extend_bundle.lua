@@ -12,8 +12,8 @@ local calls, retention, replies = (#names - 1) / 2, tonumber(args[3]), { clock }
 for i = 1, calls do
   local token, record, floor = args[3 + i], values[calls + i], false
   if record and values[i] == token then
-    local fence, closed, since, seat_ballot, ends, owner, label =
-      match(record, '^2:(%d+):(%d+):(%d+):[01]:(%d+):(%d+):([^:]+):(.*)$')
+    local fence, closed, since, _, seat = match(record, '$RECORD_PARTS')
+    local seat_ballot, ends, owner, label = match(seat or '', '$RECORD_SEAT')
     local ballot, ttl = tonumber(args[3 + calls + i]), tonumber(args[3 + 2 * calls + i])
     if owner == token and max(tonumber(fence), tonumber(closed), tonumber(since),
       tonumber(seat_ballot), tonumber(ends)) <= MAX then
@@ -23,7 +23,7 @@ for i = 1, calls do
         higher = ballot <= ceiling and max(higher, ballot) or higher
         floor = max(min_fence, tonumber(fence), higher <= ceiling and higher or 0)
         call('PEXPIRE', names[i], ttl)
-        local head = string.format('2:%.0f:%s:%s:0:%.0f:%.0f:', floor, closed, since, higher,
+        local head = string.format('$RECORD_VERSION:%.0f:%s:%s:0:%.0f:%.0f:', floor, closed, since, higher,
           now_ms + ttl)
         call('SET', names[calls + i], head .. token .. ':' .. label, 'PX', max(retention, ttl))
       end

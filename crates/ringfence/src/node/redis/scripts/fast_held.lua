@@ -10,7 +10,7 @@ if order and ticket and exclusive and kept_until >= now_ms + 2 * ARGV[8]
     its_turn = redis.call('ZRANK', order, ticket) == 0
   elseif values[1] ~= ARGV[4] and values[2] then
     local fence, owner, label =
-      string.match(values[2], '^2:(%d+):%d+:%d+:0:%d+:%d+:([^:]+):(.*)$')
+      string.match(values[2], '$RECORD_HOLDER')
     local id = string.match(values[1], '^(%x%x%x%x%x%x%x%x%x%x)%.')
     if id and owner == values[1] and tonumber(fence) <= MAX then
       if redis.call('ZADD', lease, now_ms + ARGV[8], ticket) > 0 then

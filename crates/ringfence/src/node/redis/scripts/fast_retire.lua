@@ -1,24 +1,26 @@
--- The usual release: final, of a claim that this token holds exclusively. `record` is the stored
--- record; `text` is the ballot as it was sent; `freed_now` is the end of the record of a claim that
--- is free from now on. Returns the new record and the floor, or nil if the release is unusual.
--- Writes nothing.
-local match, tonumber = string.match, tonumber
-local function retired(record, ballot, text, freed_now)
-  local fence, closed, seat_ballot = match(record, '^2:(%d+):(%d+):%d+:[01]:(%d+):%d+:[^:]+:')
-  local last = closed and tonumber(closed)
+-- The usual final release of a claim that this token holds exclusively. `record` is the stored
+-- record; `ballot` is the text that was sent. If nothing of the hold is under way, the key is
+-- deleted and nothing is written: `is_latest` finds out whether the hold has the latest ballot that
+-- the claim accepted. Then its own ballot in the record is no higher.
+local byte, find, match, tonumber = string.byte, string.find, string.match, tonumber
+local function is_latest(record, ballot)
+  return find(record, ballot, 3, true) == 3 and byte(record, 1) == $VERSION_BYTE
+    and byte(record, 3 + #ballot) == 58
+end
+
+-- If something may still be under way (`closes`), or tickets are in the queue, the record is
+-- written: the claim is free from `now` on. Returns the new record, or nil if the release is unusual:
+-- the ballot of the seat or the fence is higher, or the record is damaged. The floor is then that of
+-- `is_latest`: the ballot, or the lowest fence that the clock allows.
+local function retired(record, ballot, closes, now)
+  local fence, closed, seat_ballot = match(record, '$RECORD_BALLOTS')
+  local number = tonumber(ballot)
   -- If the seat belongs to another token, its ballot is no higher and the result is the same.
-  if seat_ballot and (seat_ballot == text or tonumber(seat_ballot) <= ballot) and ballot <= ceiling
-    and (fence == text or tonumber(fence) <= MAX) and last <= MAX then
-    local floor = ballot
-    -- Formatting a number costs more than comparing texts.
-    if fence ~= text and tonumber(fence) > ballot then
-      floor = tonumber(fence)
-    else
-      fence = text
-    end
-    if floor < min_fence then
-      floor, fence = min_fence, string.format('%.0f', min_fence)
-    end
-    return '2:' .. fence .. ':' .. (last > ballot and closed or text) .. freed_now, floor
+  if seat_ballot and tonumber(seat_ballot) <= number and tonumber(fence) <= number
+    and number <= ceiling and tonumber(closed) <= MAX then
+    -- Formatting a number costs more than comparing numbers.
+    local text = number >= min_fence and ballot or string.format('%.0f', min_fence)
+    local last = closes and tonumber(closed) < number and ballot or closed
+    return '$RECORD_VERSION:' .. text .. ':' .. last .. ':' .. now .. ':0'
   end
 end

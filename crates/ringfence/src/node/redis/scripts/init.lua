@@ -22,7 +22,7 @@ local group, defaults = table.concat(ARGV, ' ', 5, 8), table.concat(ARGV, ' ', 9
 local count, holders, longest_ms = tonumber(found), {}, tonumber(longest)
 local function count_record(key)
   -- The other side keys, of wait queues and readers, hold no lock.
-  local name = string.match(key, '^ringfence:{[^}]+}:$RECORD:(.*)$')
+  local name = string.match(key, '^ringfence:{[^}]+}:$RECORD_KEY:(.*)$')
   if not name then
     return
   end
@@ -30,13 +30,8 @@ local function count_record(key)
   longest_ms = math.max(longest_ms, redis.call('PTTL', key))
   local stored = redis.call('MGET', key, name)
   if stored[1] and stored[2] and #holders < 2 * HOLDERS then
-    local token, label = string.match(stored[1], '^2:%d+:%d+:%d+:[01]:%d+:%d+:([^:]+):(.*)$')
-    if not token then
-      token, label = string.match(stored[1], '^1:%d+:%d+:%d+:([^:]+):(.*)$')
-    end
-    if not token then
-      token, label = string.match(stored[1], '^3:%d+:%d+:%d+:%d+:[01]:%d+:%d+:([^:]+):(.*)$')
-    end
+    local record = string.gsub(stored[1], '$RECORD_READERS', '$RECORD_ALONE')
+    local _, token, label = string.match(record, '$RECORD_HOLDER')
     if token == stored[2] then
       holders[#holders + 1] = name
       holders[#holders + 1] = label

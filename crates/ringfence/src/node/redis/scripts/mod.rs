@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use crate::node::redis::key::SCRIPT_CONSTANTS;
+use crate::node::redis::record::RECORD_CONSTANTS;
 
 /// One script and its hash.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ scripts! {{
 impl Script {
     fn new(text: &'static str) -> Self {
         let mut text = text.to_owned();
-        for (name, value) in SCRIPT_CONSTANTS {
+        for (name, value) in SCRIPT_CONSTANTS.into_iter().chain(RECORD_CONSTANTS) {
             text = text.replace(name, value);
         }
         let hash = redis::Script::new(&text).get_hash().to_owned();
@@ -97,7 +98,7 @@ mod tests {
                 |(at, _)| text[at + 1..].starts_with(|next: char| next.is_ascii_uppercase());
             assert!(!text.match_indices('$').any(named), "{text}");
         }
-        for (name, value) in SCRIPT_CONSTANTS {
+        for (name, value) in SCRIPT_CONSTANTS.into_iter().chain(RECORD_CONSTANTS) {
             let is_used = scripts.iter().any(|script| script.text.contains(value));
             assert!(is_used, "{name}");
         }

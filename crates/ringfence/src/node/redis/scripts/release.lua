@@ -52,7 +52,8 @@ for i = 1, claims do
         ballot = was.ballot, until_ms = now_ms + keep, token = values[i], label = was.label,
       }
     end
-    retire(i, ours, ballot, final, fate_unknown, tombstone)
+    local closes = final and (fate_unknown or keep > 0 or shares[i])
+    retire(i, ours, ballot, final, fate_unknown, closes, queues[i], tombstone)
   end
   if queues[i] and not values[i] and (ours or was_first) then
     wake_first(i, stays and ticket, false)

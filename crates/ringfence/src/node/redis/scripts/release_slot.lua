@@ -32,7 +32,7 @@ for i = 2, claims do
     if ours then
       freed[#freed + 1], count = i - 2, count + 1
     end
-    retire(i, ours, ballot, final, fate_unknown)
+    retire(i, ours, ballot, final, fate_unknown, final and fate_unknown, queues[1])
   end
 end
 if ticket and stays and #freed > 0 then

@@ -1,7 +1,7 @@
 -- Makes this token the holder of claim i for at least `ttl` ms, and never for less than it already
--- has: shortening would free the lock while its guard still counts on it. Returns an error if the
--- key is not a string; then nothing was written.
-local function seat(i, ballot, label, ttl)
+-- has: shortening would free the lock while its guard still counts on it. `free_since`: see
+-- `write`. Returns an error if the key is not a string; then nothing was written.
+local function seat(i, ballot, label, ttl, free_since)
   local key_left, until_ms = ttl, now_ms + ttl
   if values[i] then
     local left = redis.call('PTTL', KEYS[i])
@@ -16,7 +16,7 @@ local function seat(i, ballot, label, ttl)
   end
   values[i] = token
   local taken = { ballot = ballot, until_ms = until_ms, token = token, label = label }
-  write(i, ballot, key_left, taken)
+  write(i, ballot, key_left, taken, free_since)
 end
 
 -- MGET shows a list or a hash as absent. Of several claims none may be written before all are known

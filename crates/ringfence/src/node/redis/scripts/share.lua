@@ -38,10 +38,9 @@ local function share(i, ballot, label, ttl)
   else
     if values[i] then
       -- This token holds the claim exclusively. Servers before 7 read the clock for each command,
-      -- so PTTL may be too low; the record has the exact end, but not if it is of the oldest
-      -- format.
+      -- so PTTL may be too low; the record has the exact end.
       local exclusive = seated(i)
-      local recorded = exclusive and exclusive.until_ms < MAX and exclusive.until_ms or 0
+      local recorded = exclusive and exclusive.until_ms or 0
       until_ms = math.max(until_ms, now_ms + redis.call('PTTL', KEYS[i]), recorded)
     elseif not redis.call('SET', KEYS[i], SHARED, 'NX', 'PX', ttl) then
       return foreign(i)

@@ -26,7 +26,8 @@ local function write(i, ballot, key_left, seat, since, reads)
   -- Before the seat is overwritten, since free_since reads it.
   record.free_since = since or free_since(i)
   record.seat, record.stranger = seat, values[i] and not seat
-  local fences = string.format(both and '3:%.0f:%.0f' or '2:%.0f', record.fence, record.read_fence)
+  local fences = string.format(both and '3:%.0f:%.0f' or '$RECORD_VERSION:%.0f', record.fence,
+    record.read_fence)
   local text = fences .. string.format(':%.0f:%.0f:%d', record.closed, record.free_since,
     record.stranger and 1 or 0)
   if seat then
