@@ -18,7 +18,6 @@ const RETIRE: &str = "crates/ringfence/src/node/redis/scripts/retire.lua";
 const SEAT: &str = "crates/ringfence/src/node/redis/scripts/seat.lua";
 const SHARE: &str = "crates/ringfence/src/node/redis/scripts/share.lua";
 const FAST_ACQUIRE: &str = "crates/ringfence/src/node/redis/scripts/fast_acquire.lua";
-const FAST_BUNDLE: &str = "crates/ringfence/src/node/redis/scripts/fast_bundle.lua";
 const FAST_GRANT: &str = "crates/ringfence/src/node/redis/scripts/fast_grant.lua";
 const FAST_HELD: &str = "crates/ringfence/src/node/redis/scripts/fast_held.lua";
 const FAST_LINE: &str = "crates/ringfence/src/node/redis/scripts/fast_line.lua";
@@ -352,16 +351,10 @@ mutants! {
             "if seat_ballot and tonumber(seat_ballot) <= number and tonumber(fence) <= number",
             "if seat_ballot and tonumber(seat_ballot) <= number");
 
-    /// A bundle does not release a key after which a restore may arrive without closing its ballot.
-    LuaBundleNeverCloses:
-        edit(FAST_BUNDLE, "",
-            "if terms < 0 then",
-            "if false then");
-
     /// A release on the fast path removes its ticket from the queue.
     LuaSwiftTicketStays:
         edit(FAST_RELEASE, "",
-            "elseif ticket and redis.call('ZREM', lease, ticket) > 0 then",
+            "elseif order and ticket and redis.call('ZREM', lease, ticket) > 0 then",
             "elseif false then");
 
     /// On the fast path the second waiter is woken with the grace period as its delay.

@@ -52,8 +52,8 @@ mutants! {
     /// In a batch only the owner releases.
     LuaBundleReleaseIgnoresOwner:
         edit(FAST_BUNDLE, "",
-            "elseif terms == 0 and value == token and record then",
-            "elseif terms == 0 and value and record then");
+            "elseif terms <= 0 and value == token and record then",
+            "elseif terms <= 0 and value and record then");
 
     /// A batch does not pass waiters in the queue.
     LuaBundleJumpsQueue:
@@ -64,6 +64,13 @@ mutants! {
     /// In a batch a record lives longer than the key that it describes.
     LuaBundleKeyOutlivesRecord:
         edit(FAST_BUNDLE, "",
-            "local longer = tonumber(retention) < tonumber(ttl) and ends or kept_until",
-            "local longer = kept_until");
+            "kept = tonumber(ttl) > tonumber(retention) and ends
+               or string.format('%.0f', now_ms + retention),",
+            "kept = string.format('%.0f', now_ms + retention),");
+
+    /// In a batch a final release closes its ballot if something may still arrive.
+    LuaBundleNeverCloses:
+        edit(FAST_BUNDLE, "",
+            "if terms < 0 then",
+            "if false then");
 }
