@@ -187,9 +187,9 @@ mutants! {
     /// The embedded file accepts no ballot above its promise on disk.
     PromiseNotRaised:
         edit(SYNC, "begin",
-            "Durability::Promised => transaction.present.is_promised(),",
-            "Durability::Promised =>
-                 transaction.present.is_promised() || mutant!(PromiseNotRaised),");
+            "Durability::Promised(ballot) => transaction.present.has_promised(ballot),",
+            "Durability::Promised(ballot) =>
+                 transaction.present.has_promised(ballot) || mutant!(PromiseNotRaised),");
 
     /// A promise is synced before a ballot that it covers is accepted.
     PromiseNotSynced:

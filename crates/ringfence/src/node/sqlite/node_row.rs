@@ -204,9 +204,10 @@ impl NodeRow {
         both_known && self.boot_moment_us.is_some_and(near)
     }
 
-    /// Whether the node may accept every ballot up to its ceiling.
-    pub(super) fn is_promised(&self) -> bool {
-        self.clock_us.saturating_add(self.window_us()) <= self.promised_us
+    /// Whether the node may accept `ballot`. A ballot above its ceiling is not accepted anyway.
+    pub(super) fn has_promised(&self, ballot: Ballot) -> bool {
+        let ceiling_us = self.clock_us.saturating_add(self.window_us());
+        ballot.get().min(ceiling_us) <= self.promised_us
     }
 
     /// Promises for a while. The transaction that writes this must be synced before it is answered.

@@ -183,6 +183,11 @@ pub(super) fn open(file: &LockFile, clock: &NodeClock) -> Result<Connection, Sql
     // application's.
     let identity = patiently(|| identity(&*connection.unchecked_transaction()?));
     match identity.map_err(|error| SqliteError::opening(path, error))? {
+        FileIdentity::Ours(format) if format == STEPS.len() => {
+            patiently(|| configure(&connection))
+                .map_err(|error| SqliteError::opening(path, error))?;
+            return Ok(connection);
+        }
         FileIdentity::Fresh | FileIdentity::Ours(_) => {}
         FileIdentity::Newer(found) => {
             return Err(SqliteError::Newer {
@@ -231,14 +236,18 @@ fn identity(connection: &Connection) -> rusqlite::Result<FileIdentity> {
     })
 }
 
-/// Sets the connection up, and creates or upgrades the tables, unless another process was faster.
-fn set_up(connection: &mut Connection, clock: &NodeClock) -> rusqlite::Result<()> {
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "wal")?;
     // SQLite would not report that a sync of these copies failed: `log.rs` makes them.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    // The tables must survive a power cut. For other transactions `store.rs` decides.
-    connection.pragma_update(None, "synchronous", "full")?;
+    // The tables must survive a power cut. For other transactions `sync.rs` decides.
+    connection.pragma_update(None, "synchronous", "full")
+}
+
+/// Sets the connection up, and creates or upgrades the tables, unless another process was faster.
+fn set_up(connection: &mut Connection, clock: &NodeClock) -> rusqlite::Result<()> {
+    configure(connection)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let taken = match identity(&transaction)? {
         FileIdentity::Fresh => 0,

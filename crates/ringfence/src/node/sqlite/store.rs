@@ -162,13 +162,19 @@ impl Transaction<'_> {
         let tickets_max = self.tickets_written.saturating_mul(2);
         let latches_max = self.latches_written.saturating_mul(2);
         self.write(|connection, present| {
-            if let Some(group) = &present.group {
+            if let Some(group) = &present.group
+                && entries_max > 0
+            {
                 let ground = now.ground(&Rules::of_group(group));
                 rows::sweep(connection, now, ground, entries_max)?;
+                reader_rows::sweep(connection, now, entries_max)?;
             }
-            queue_rows::sweep(connection, now, tickets_max)?;
-            reader_rows::sweep(connection, now, entries_max)?;
-            latch_rows::sweep(connection, now, latches_max)?;
+            if tickets_max > 0 {
+                queue_rows::sweep(connection, now, tickets_max)?;
+            }
+            if latches_max > 0 {
+                latch_rows::sweep(connection, now, latches_max)?;
+            }
             present.update(connection)
         })
     }

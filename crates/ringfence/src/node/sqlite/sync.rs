@@ -12,7 +12,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::message::Op;
+use crate::message::{Ballot, Op};
 use crate::node::embedded::Job;
 use crate::node::{CallError, Trouble, TroubleKind};
 
@@ -31,8 +31,8 @@ const BEGINS_MAX: usize = 3 * LOOKS_MAX;
 pub(super) enum Durability {
     /// A power cut may lose it, and all transactions behind it.
     Unsynced,
-    /// It may accept ballots, so it is synced if the promise on disk has to be raised.
-    Promised,
+    /// It may accept ballots up to this one, so it is synced if that is above the promise on disk.
+    Promised(Ballot),
     /// It is on disk, and everything before it.
     Synced,
 }
@@ -52,13 +52,13 @@ impl Durability {
                 | Op::PlainAcquire(_)
                 | Op::PlainExtend(_)
                 | Op::PlainRelease => Durability::Unsynced,
-                Op::Acquire(_)
-                | Op::AcquireSlot(_)
-                | Op::Extend(_)
-                | Op::Release(_)
-                | Op::ReleaseSlot(_)
-                | Op::Restore(_)
-                | Op::Downgrade(_) => Durability::Promised,
+                Op::Acquire(acquire) => Durability::Promised(acquire.ballot),
+                Op::AcquireSlot(slot) => Durability::Promised(slot.acquire.ballot),
+                Op::Extend(extend) => Durability::Promised(extend.ballot),
+                Op::Release(release) => Durability::Promised(release.ballot),
+                Op::ReleaseSlot(slots) => Durability::Promised(slots.release.ballot),
+                Op::Restore(restore) => Durability::Promised(restore.ballot),
+                Op::Downgrade(downgrade) => Durability::Promised(downgrade.ballot),
             },
             // The first ballot that is accepted under the values of a group syncs them too.
             Job::Probe(_) | Job::Join(..) | Job::Init(..) => Durability::Unsynced,
@@ -76,7 +76,7 @@ impl SqliteStore {
             let transaction = self.begin_once(Durability::Unsynced)?;
             let suffices = match durability {
                 Durability::Unsynced => true,
-                Durability::Promised => transaction.present.is_promised(),
+                Durability::Promised(ballot) => transaction.present.has_promised(ballot),
                 Durability::Synced => false,
             };
             if suffices {
@@ -124,7 +124,7 @@ impl SqliteStore {
         if self.durability.get() != durability {
             self.execute(match durability {
                 Durability::Synced => "PRAGMA synchronous = FULL",
-                Durability::Unsynced | Durability::Promised => "PRAGMA synchronous = NORMAL",
+                Durability::Unsynced | Durability::Promised(_) => "PRAGMA synchronous = NORMAL",
             })?;
             self.durability.set(durability);
         }
@@ -186,13 +186,20 @@ impl Unfinished {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::clock::{Clock, SteppedClock};
     use crate::node::NodeClock;
     use crate::node::sqlite::file::LockFile;
     use crate::node::sqlite::schema;
 
-    fn open(path: &std::path::Path) -> SqliteStore {
-        let (file, clock) = (LockFile::prepare(path).unwrap(), NodeClock::system());
+    fn open(path: &Path) -> SqliteStore {
+        open_at(path, NodeClock::system())
+    }
+
+    fn open_at(path: &Path, clock: NodeClock) -> SqliteStore {
+        let file = LockFile::prepare(path).unwrap();
         let connection = schema::open(&file, &clock).unwrap();
         SqliteStore::new(connection, file, clock).unwrap()
     }
@@ -201,6 +208,28 @@ mod tests {
         let transaction = store.begin_once(Durability::Unsynced);
         let number = transaction.and_then(Transaction::begin_sync);
         number.ok().expect("a sync")
+    }
+
+    #[test]
+    fn renewals_of_an_old_ballot_need_no_sync() {
+        let folder = tempfile::tempdir().unwrap();
+        let time = SteppedClock::starting_at(Duration::from_secs(1_000));
+        let start_us = 1_700_000_000_000_000;
+        let clock = NodeClock::following(Clock::Stepped(time.clone()), start_us);
+        let store = open_at(&folder.path().join("locks.db"), clock);
+        let syncs = |ballot| {
+            let begun = store.begin(Durability::Promised(Ballot::new(ballot)));
+            let begun = begun.ok().expect("a transaction");
+            begun.commit().unwrap();
+            store.durability.get() == Durability::Synced
+        };
+        assert!(syncs(start_us), "nothing was promised");
+        assert!(!syncs(start_us + 1));
+        time.step(Duration::from_secs(3600));
+        assert!(!syncs(start_us + 1), "an hour of renewals");
+        assert!(syncs(start_us + 3_600_000_000));
+        // Far above the ceiling, so it is refused whatever was promised.
+        assert!(!syncs(start_us + 7_200_000_000));
     }
 
     #[test]
